@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 
-from kubewright import Cache, Manager, Object
+from kubewright import Cache, Manager, Object, Stream
 from kubewright.builtin import Node
 from kubewright.log import Log
 from kubewright.manager import Runnable
@@ -23,17 +23,33 @@ from .kinds.gpuinfo.labels import LabelCleanup, LabellingGPUInfoController
 from .kinds.gpuinfo.tracker import NodeTracker
 from .kinds.hostinfo import HostInfoController
 from .kinds.mycustomresource import MyCustomResourceController
+from .kinds.vmgroup.clone_state import CloneTaskTracker
 from .kinds.vmgroup.controller import VmGroupController
+from .kinds.vmgroup.executor import Executor
+from .kinds.vmgroup.expectations import ExpectationStore
 from .kinds.vmgroup.limits import read_limits
+from .kinds.vmgroup.observation import GroupObserver
+from .kinds.vmgroup.ownership import OwnershipIndex
 from .kinds.vmgroup.preconditions import Preconditions
-from .kinds.vmgroup.triggers import VmGroupTriggers
+from .kinds.vmgroup.reconciler import GroupReconciler
+from .kinds.vmgroup.triggers import VmGroupTriggers, wake_group
 from .kinds.vminfo import VMInfoController
 from .settings.flags import Settings
 from .settings.reload import ConfigFileWatcher, read_config_files
 from .vcenters.config import VCenterConfig
 from .vcenters.metrics import VCenterMetrics
 from .vcenters.registry import CONFIGURATION_HINT, VCenterRegistry
-from .vsphere.model import Host, VirtualMachine
+from .vsphere.inventory import Inventory
+from .vsphere.model import (
+    ComputeResource,
+    Datacenter,
+    Datastore,
+    Folder,
+    Host,
+    ResourcePool,
+    Task,
+    VirtualMachine,
+)
 from .vsphere.stats_throttle import StatsThrottle
 from .vsphere.vcenter import VCenter
 from .webhooks import build_webhooks
@@ -122,11 +138,50 @@ class NoVCenterWarning:
 def _build_vmgroup_controller(
     manager: Manager, vcenters: VCenterRegistry, settings: Settings
 ) -> VmGroupController:
-    preconditions = Preconditions(
-        manager.client, manager.recorder, manager.can_write, settings.cluster_id
-    )
+    preconditions = Preconditions(manager.client, manager.can_write, settings.cluster_id)
+    changes = Stream()
     return VmGroupController(
-        VmGroupTriggers(vcenters), manager.cache, preconditions, read_limits(settings.limits_file)
+        vcenters,
+        {
+            name: _build_group_reconciler(vcenter, preconditions, changes)
+            for name, vcenter in vcenters.vcenters_by_name.items()
+        },
+        changes,
+        manager.cache,
+        preconditions,
+        read_limits(settings.limits_file),
+        manager.recorder,
+    )
+
+
+def _build_group_reconciler(
+    vcenter: VCenter, preconditions: Preconditions, changes: Stream
+) -> GroupReconciler:
+    """A change in the vCenter enqueues the VmGroups that it affects."""
+    notify_group = partial(wake_group, changes)
+    index = OwnershipIndex(vcenter, notify_group)
+    clones = CloneTaskTracker(vcenter.clock)
+    expectations = ExpectationStore(vcenter.clock)
+    executor = Executor(vcenter, preconditions, expectations, clones, notify_group)
+    triggers = VmGroupTriggers(changes, vcenter, index, clones, executor)
+    # The triggers read the index and the clones, so they are connected after these.
+    vcenter.inventory.connect(index.on_vm_change, VirtualMachine)
+    vcenter.vm_configs.changed.connect(index.on_vm_config_change)
+    vcenter.inventory.connect(clones.on_task_change, Task)
+    connect_triggers(triggers, vcenter.inventory)
+    vcenter.task_limiter.task_ended.connect(executor.on_task_end)
+    vcenter.task_limiter.slot_freed.connect(triggers.on_slot_freed)
+    vcenter.state_changed.connect(changes.publish_all)
+    observer = GroupObserver(vcenter, index, clones, expectations)
+    return GroupReconciler(vcenter, observer, executor, preconditions, expectations, index)
+
+
+def connect_triggers(triggers: VmGroupTriggers, inventory: Inventory) -> None:
+    inventory.connect(triggers.on_vm_change, VirtualMachine)
+    inventory.connect(triggers.on_folder_change, Folder)
+    inventory.connect(triggers.on_task_change, Task)
+    inventory.connect(
+        triggers.on_placement_change, Datacenter, ComputeResource, ResourcePool, Datastore
     )
 
 

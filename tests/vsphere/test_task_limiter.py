@@ -41,7 +41,7 @@ async def vcenter(
 
 @pytest.fixture
 def limiter(vcenter: VCenter, log: Log) -> TaskLimiter:
-    limiter = TaskLimiter(vcenter.session, vcenter.inventory, log, max_running_tasks=2)
+    limiter = TaskLimiter(vcenter.inventory, log, max_running_tasks=2)
     vcenter.inventory.connect(limiter.on_task_change, Task)
     return limiter
 
@@ -53,18 +53,20 @@ def ended_tasks(limiter: TaskLimiter) -> EndedTasks:
     return heard
 
 
-def annotation_call(vcenter: VCenter, words: str = "") -> Any:
-    """A call that starts a task on some VM."""
-    ref = min(vcenter.inventory.vms)
-    return lambda: vim.VirtualMachine(ref, vcenter.soap.stub).ReconfigVM_Task(
-        vim.vm.ConfigSpec(annotation=words)
-    )
+async def start_task(vcenter: VCenter, limiter: TaskLimiter, owner: str) -> Operation:
+    """Annotate a VM in a slot of the limiter."""
+    vm: Any = vim.VirtualMachine(min(vcenter.inventory.vms), vcenter.soap.stub)
+    with limiter.reserve_slot(owner):
+        task = await vcenter.session.call(
+            lambda: vm.ReconfigVM_Task(vim.vm.ConfigSpec(annotation=""))
+        )
+    return limiter.track(owner, "annotate a VM", task)
 
 
 async def test_the_end_of_a_task_comes_by_itself(
     vcenter: VCenter, limiter: TaskLimiter, ended_tasks: EndedTasks
 ) -> None:
-    operation = await limiter.start("a", "annotate a VM", annotation_call(vcenter))
+    operation = await start_task(vcenter, limiter, "a")
     await eventually(lambda: ended_tasks)
     ((ended, task),) = ended_tasks
     assert ended == operation
@@ -81,7 +83,7 @@ async def test_a_task_that_fails_says_why(
     simulator: Simulator, vcenter: VCenter, limiter: TaskLimiter, ended_tasks: EndedTasks
 ) -> None:
     await simulator.fail_calls("ReconfigVM_Task", "InsufficientResourcesFault", where="task")
-    await limiter.start("a", "annotate a VM", annotation_call(vcenter))
+    await start_task(vcenter, limiter, "a")
     await eventually(lambda: ended_tasks)
     task = ended_tasks[0][1]
     assert task is not None
@@ -93,7 +95,7 @@ async def test_a_call_that_is_refused_takes_no_room(
 ) -> None:
     await simulator.fail_calls("ReconfigVM_Task", "InvalidState")
     with pytest.raises(Rejected):
-        await limiter.start("a", "annotate a VM", annotation_call(vcenter))
+        await start_task(vcenter, limiter, "a")
     assert limiter.free_slots == 2
 
 
@@ -104,27 +106,27 @@ async def test_room_is_bounded_and_goes_to_who_has_waited(
     limiter.slot_freed.connect(offered.append)
     await simulator.delay_calls("ReconfigVM_Task", 0.5)
     for _ in range(2):
-        await limiter.start("many", "annotate a VM", annotation_call(vcenter))
+        await start_task(vcenter, limiter, "many")
     for owner in ("one", "many", "another"):
         with pytest.raises(Busy, match="2 operations"):
-            await limiter.start(owner, "annotate a VM", annotation_call(vcenter))
+            await start_task(vcenter, limiter, owner)
     await eventually(lambda: len(ended_tasks) == 2, within=10)
     assert offered[0] == "one"
     # Room for two, and "one" is first in the line: "another" is third, and has to let the first two go before.
     with pytest.raises(Busy):
-        await limiter.start("another", "annotate a VM", annotation_call(vcenter))
-    await limiter.start("one", "annotate a VM", annotation_call(vcenter))
-    await limiter.start("many", "annotate a VM", annotation_call(vcenter))
+        await start_task(vcenter, limiter, "another")
+    await start_task(vcenter, limiter, "one")
+    await start_task(vcenter, limiter, "many")
     with pytest.raises(Busy):
-        await limiter.start("late", "annotate a VM", annotation_call(vcenter))
+        await start_task(vcenter, limiter, "late")
     await eventually(lambda: len(ended_tasks) == 4, within=10)
-    await limiter.start("another", "annotate a VM", annotation_call(vcenter))
+    await start_task(vcenter, limiter, "another")
 
 
 async def test_who_does_not_come_again_is_not_waited_for(vcenter: VCenter, log: Log) -> None:
     now = 0.0
     operations = TaskLimiter(
-        vcenter.session, vcenter.inventory, log, max_running_tasks=1, clock=lambda: now
+        vcenter.inventory, log, max_running_tasks=1, clock=lambda: now
     )
     operations.starting_count = 1
     with pytest.raises(Busy):

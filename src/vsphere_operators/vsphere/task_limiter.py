@@ -1,8 +1,9 @@
 """Changes in vCenter: started, then followed through the inventory; at most so many at once, fair among those who want some.
 
-    operation = await operations.start("team-a/web", "clone the VM web-1", lambda: template.CloneVM_Task(folder, name, spec))
-    ...                                  # nothing waits: the end comes through the inventory
-    operations.listeners                 # hear of each end, with the task as vCenter tells it
+    with limiter.reserve_slot("team-a/web"):
+        task = await session.call(lambda: template.CloneVM_Task(folder, name, spec))
+    limiter.track("team-a/web", "clone the VM web-1", task)
+    ...                                  # does not wait: task_ended is emitted at the end
 
 How is it fair?  Who finds no room is written down and gets Busy. Free room is for who has waited longest; when room comes, the first
     of those who wait hears of it. So one who wants 50 operations does not keep out one who wants 1.
@@ -15,7 +16,8 @@ What if vCenter forgets a task before its end was seen (a reload, a restart)?  I
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from msgspec import Struct
@@ -23,7 +25,6 @@ from msgspec import Struct
 from .faults import Busy
 from .inventory import Change, Inventory
 from .model import Task
-from .session import Session
 from .signal import Signal
 from .transport import Log
 
@@ -50,15 +51,13 @@ class TaskLimiter:
 
     def __init__(
         self,
-        session: Session,
         inventory: Inventory,
         log: Log,
         *,
         max_running_tasks: int = MAX_RUNNING_TASKS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.session, self.inventory, self.log, self.max_running_tasks, self.clock = (
-            session,
+        self.inventory, self.log, self.max_running_tasks, self.clock = (
             inventory,
             log,
             max_running_tasks,
@@ -73,20 +72,29 @@ class TaskLimiter:
         self.slot_freed: Signal[str] = Signal(log)
         """The owner that may start now."""
 
-    async def start(self, owner: str, doing: str, call: Callable[[], Awaitable[Any]]) -> Operation:
-        """Start the task that `call` starts; Busy when there is no room for this owner now."""
+    @contextmanager
+    def reserve_slot(self, owner: str) -> Iterator[None]:
+        """Hold a slot while the owner starts a task; raises Busy if none is free for it now.
+
+        `track` takes the slot over for the started task. Nothing may be awaited between the two.
+        """
         self.admit(owner)
         self.starting_count += 1
         try:
-            task = await self.session.call(call)
+            yield
         except BaseException:
             self.starting_count -= 1
             self._offer_free_slots()
             raise
         self.starting_count -= 1
-        operation = Operation(owner, doing, str(task._moId), self.clock())
+
+    def track(self, owner: str, description: str, task: Any) -> Operation:
+        """Follow a task that was started in a reserved slot until its end."""
+        operation = Operation(owner, description, str(task._moId), self.clock())
         self.running[operation.task] = operation
-        self.log.debug("operation started", operation=doing, owner=owner, task=operation.task)
+        self.log.debug(
+            "operation started", operation=description, owner=owner, task=operation.task
+        )
         self._end_if_final(self.inventory.tasks.get(operation.task))
         return operation
 

@@ -91,7 +91,7 @@ class VCenter:
         )
         self.vm_calls = VmCalls(soap, session)
         self.task_limiter = TaskLimiter(
-            session, inventory, log, max_running_tasks=max_running_tasks, clock=clock
+            inventory, log, max_running_tasks=max_running_tasks, clock=clock
         )
         inventory.connect(self.task_limiter.on_task_change, Task)
         inventory.connect(self.disks.on_inventory_change, Task, Datastore, VirtualMachine)

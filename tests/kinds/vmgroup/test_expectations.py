@@ -14,6 +14,8 @@ from vsphere_operators.kinds.vmgroup.expectations import (
 from vsphere_operators.kinds.vmgroup.messages import describe_failure
 from vsphere_operators.kinds.vmgroup.model import OperationFailure, ReplicaRecord
 
+RETRY_ADVICE = "The operation is retried automatically."
+
 
 class FakeClock:
     def __init__(self) -> None:
@@ -92,56 +94,44 @@ def test_what_is_no_more_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "passing", "reason", "lasting", "words"),
+    ("fault", "transient", "reason", "permanent", "advice"),
     [
         (
             "NoPermission",
             False,
             "NoPermission",
             True,
-            "cloning failed: said; give that privilege to the role of the manager's user in vCenter",
+            "Grant that privilege to the role of the manager's vCenter account.",
         ),
         (
             "NoDiskSpace",
             False,
             "InsufficientStorage",
             True,
-            "cloning failed: said; free space on the datastore, or name another in spec",
+            "Free space on the datastore, or select another one in spec",
         ),
         (
             "InsufficientCpuResourcesFault",
             False,
             "InsufficientResources",
             True,
-            "cloning failed: said; free CPU in the cluster",
+            "Free CPU in the cluster",
         ),
-        (
-            "TaskInProgress",
-            True,
-            "TaskInProgress",
-            False,
-            "cloning failed: said; it is tried again by itself",
-        ),
-        (
-            "InvalidPowerState",
-            False,
-            "InvalidPowerState",
-            False,
-            "cloning failed: said; it is tried again by itself",
-        ),
+        ("TaskInProgress", True, "TaskInProgress", False, RETRY_ADVICE),
+        ("InvalidPowerState", False, "InvalidPowerState", False, RETRY_ADVICE),
         (
             "SomethingNew",
             False,
             "SomethingNew",
             True,
-            "cloning failed: said; vCenter's own event log may say more",
+            f"See the events in vCenter for details. {RETRY_ADVICE}",
         ),
-        ("", True, "VCenterError", False, "cloning failed: said; it is tried again by itself"),
+        ("", True, "VCenterError", False, RETRY_ADVICE),
     ],
 )
-def test_what_a_failure_means(
-    fault: str, passing: bool, reason: str, lasting: bool, words: str
+def test_a_failure_is_described_with_its_cause_and_advice(
+    fault: str, transient: bool, reason: str, permanent: bool, advice: str
 ) -> None:
-    found = describe_failure("cloning", fault, "said. ", transient=passing)
-    assert (found.reason, found.permanent) == (reason, lasting)
-    assert found.message.startswith(words)
+    failure = describe_failure("Cloning", fault, "the cause. ", transient=transient)
+    assert (failure.reason, failure.permanent) == (reason, permanent)
+    assert failure.message.startswith(f"Cloning failed: the cause. {advice}")

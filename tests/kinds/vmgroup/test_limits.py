@@ -1,101 +1,96 @@
-"""What a namespace may use."""
+"""The quota of a namespace, and the file of -vmgroup-limits with its error messages."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from kubewright.errors import ConfigError
 from vsphere_operators.kinds.vmgroup.limits import (
     NamespaceLimits,
     Quota,
     QuotaUsage,
-    TemplateCandidate,
-    find_placement_violation,
     find_quota_violation,
-    select_template,
+    read_limits,
 )
 
-TEMPLATES = [
-    TemplateCandidate("vm-1", "/DC0/vm/vm-operator/t"),
-    TemplateCandidate("vm-2", "/DC0/vm/elsewhere/u"),
-    TemplateCandidate("vm-3", "/DC0/vm/vm-operator/twice"),
-    TemplateCandidate("vm-4", "/DC0/vm/elsewhere/twice"),
-    TemplateCandidate("vm-5", "/DC1/vm/vm-operator/far"),
-    TemplateCandidate("vm-6", "/DC0/vm/vm-operator-2/near"),
-]
+LIMITS_YAML = """\
+limits:
+  - namespaces: ["team-a", "team-a-*"]
+    templateFolders: ["/DC0/vm/vm-operator/team-a"]
+    places: {cluster: [C0], datastore: []}
+    quota: {vms: 20, cpus: 40, memoryGB: 64}
+  - namespaces: ["team-*"]
+    quota: {vms: 5}
+"""
+
+
+def test_the_quota_counts_all_groups_of_the_namespace() -> None:
+    requested = QuotaUsage(vms=3, cpus=6, memory_mb=3072)
+    others = [QuotaUsage(vms=2, cpus=2, memory_mb=2048)]
+    assert find_quota_violation(requested, others, Quota()) is None
+    assert find_quota_violation(requested, others, Quota(vms=5, cpus=8, memory_mb=5120)) is None
+    message = find_quota_violation(requested, others, Quota(vms=4, cpus=7))
+    assert message is not None
+    assert message.startswith(
+        "Exceeded quota of the namespace: requested: vms=3,cpus=6, used: vms=2,cpus=2, "
+        "limited: vms=4,cpus=7. "
+    )
+    message = find_quota_violation(requested, others, Quota(memory_mb=5119))
+    assert message is not None
+    assert "requested: memory=3072Mi, used: memory=2048Mi, limited: memory=5119Mi. " in message
+
+
+def write_limits(folder: Path, text: str) -> str:
+    file = folder / "limits.yaml"
+    file.write_text(text)
+    return str(file)
+
+
+def test_the_first_matching_entry_applies(tmp_path: Path) -> None:
+    limits = read_limits(write_limits(tmp_path, LIMITS_YAML))
+    full = NamespaceLimits(
+        template_folders=("/DC0/vm/vm-operator/team-a",),
+        allowed_placement={"cluster": ("C0",), "datastore": ()},
+        quota=Quota(vms=20, cpus=40, memory_mb=65536),
+    )
+    assert limits("team-a") == limits("team-a-west") == full
+    assert limits("team-b") == NamespaceLimits(quota=Quota(vms=5))
+    assert limits("default") == read_limits("")("default") == NamespaceLimits()
 
 
 @pytest.mark.parametrize(
-    ("wanted", "ref"),
+    ("content", "message"),
     [
-        ("t", "vm-1"),
-        ("u", "vm-2"),
-        ("/DC0/vm/vm-operator/t", "vm-1"),
-        ("/DC0/vm/vm-operator/twice", "vm-3"),
-        ("/DC0/vm/elsewhere/u", ""),
-        ("/DC0/vm/vm-operator-2/near", ""),
-        ("far", ""),
-        ("T", ""),
-        ("*", ""),
-        ("../../x", ""),
-        ("vm-operator/t", ""),
-        ("%2f", ""),
-        ("", ""),
-        ("t\n", ""),
+        ("limits: [{namespaces: []}]", "line 1: limits[0].namespaces: the list is empty"),
+        (
+            "limits:\n- namespaces: [A_b]",
+            'line 2: limits[0].namespaces[0]: "A_b" matches no namespace',
+        ),
+        (
+            "limits:\n- namespaces: [a]\n  quota: {vms: many}",
+            "line 3: limits[0].quota.vms: expected a number, got a string",
+        ),
+        (
+            "limits:\n- namespaces: [a]\n  quota: {ram: 3}",
+            "line 3: limits[0].quota: there is no key `ram`; the keys here are vms, cpus, memoryGB",
+        ),
+        (
+            "limits:\n- namespaces: [a]\n  templateFolders: [x]",
+            'line 3: limits[0].templateFolders: "x" must be a full inventory path',
+        ),
+        (
+            "limits:\n- namespaces: [a]\n  places:\n    pool: [x]",
+            "line 4: limits[0].places.pool: unknown field; use one of datacenter, cluster",
+        ),
+        ("", "line 1: the file is empty; it must begin with `limits:`"),
     ],
 )
-def test_a_template_is_found_by_exact_name_in_the_datacenter_or_by_path_in_the_operators_folder(
-    wanted: str, ref: str
+def test_an_error_in_the_file_is_reported_with_its_line(
+    tmp_path: Path, content: str, message: str
 ) -> None:
-    found = select_template(wanted, TEMPLATES, "/DC0", NamespaceLimits())
-    assert (found.template.ref if found.template else "") == ref
-    assert bool(found.problem) == (not ref)
-
-
-def test_several_of_a_name_are_all_named() -> None:
-    problem = select_template("twice", TEMPLATES, "/DC0", NamespaceLimits()).problem
-    assert "/DC0/vm/elsewhere/twice, /DC0/vm/vm-operator/twice" in problem
-    assert "full path" in problem
-
-
-def test_allowed_folders_hold_for_names_and_paths() -> None:
-    limits = NamespaceLimits(template_folders=("/DC0/vm/elsewhere",))
-    for wanted, ref in (("twice", "vm-4"), ("/DC0/vm/elsewhere/u", "vm-2")):
-        found = select_template(wanted, TEMPLATES, "/DC0", limits)
-        assert found.template is not None
-        assert found.template.ref == ref
-    missing = select_template("t", TEMPLATES, "/DC0", limits)
-    assert (
-        missing.problem
-        == 'no template "t" in /DC0/vm/elsewhere; create it there, or change spec.template'
-    )
-    assert (
-        select_template("t", TEMPLATES, "/DC0", NamespaceLimits(template_folders=())).template
-        is None
-    )
-
-
-def test_places_are_free_unless_they_are_limited() -> None:
-    limits = NamespaceLimits(allowed_placement={"resourcePool": ("team-a",), "datastore": ()})
-    assert (
-        find_placement_violation(
-            {"cluster": "any", "resourcePool": "team-a", "datastore": ""}, limits
-        )
-        == ""
-    )
-    assert 'may not use the resourcePool "team-b" (allowed: team-a)' in find_placement_violation(
-        {"resourcePool": "team-b"}, limits
-    )
-    assert "(allowed: none)" in find_placement_violation({"datastore": "ds1"}, limits)
-
-
-def test_quotas_count_all_groups_of_the_namespace() -> None:
-    ours, others = (
-        QuotaUsage(vms=3, cpus=6, memory_mb=3072),
-        [QuotaUsage(vms=2, cpus=2, memory_mb=2048)],
-    )
-    assert find_quota_violation(ours, others, Quota()) == ""
-    assert find_quota_violation(ours, others, Quota(vms=5, cpus=8, memory_mb=5120)) == ""
-    problem = find_quota_violation(ours, others, Quota(vms=4, cpus=7))
-    assert "5 VMs are asked for, of these 3 by this group, and 4 are allowed" in problem
-    assert "8 vCPUs" in problem
-    assert "memory" not in problem
+    file = write_limits(tmp_path, content)
+    with pytest.raises(ConfigError) as raised:
+        read_limits(file)
+    assert f"{file} {message}" in str(raised.value)

@@ -16,6 +16,7 @@ from vsphere_operators.kinds.vmgroup.ownership import (
     mark_to_extra_config,
 )
 from vsphere_operators.vsphere.inventory import Inventory
+from vsphere_operators.vsphere.model import VirtualMachine
 from vsphere_operators.vsphere.signal import Signal
 from vsphere_operators.vsphere.updates import ObjectUpdate
 from vsphere_operators.vsphere.vm_calls import VmConfig
@@ -54,10 +55,13 @@ class OwnershipHarness:
     notified_uids: list[str] = field(default_factory=list)
 
     def make_index(self) -> OwnershipIndex:
-        return OwnershipIndex(
+        index = OwnershipIndex(
             cast("Any", SimpleNamespace(inventory=self.inventory, vm_configs=self.vm_configs)),
             self.notified_uids.append,
         )
+        self.inventory.connect(index.on_vm_change, VirtualMachine)
+        self.vm_configs.changed.connect(index.on_vm_config_change)
+        return index
 
     def add_vm(self, ref: str, instance_uuid: str) -> None:
         """A VM comes."""

@@ -1,4 +1,4 @@
-"""Where a group's VMs go, and the words for each way in which that cannot be told."""
+"""Where a group's VMs are placed, and the message for each reason why that cannot be resolved."""
 
 from __future__ import annotations
 
@@ -22,86 +22,115 @@ SECOND_DATACENTER: tuple[InventoryRow, ...] = (
     ("Datacenter", "datacenter-2", "DC1", "group-d1"),
     ("Folder", "group-v9", "vm", "datacenter-2"),
 )
+# In addition to /DC0/vm/vm-operator/t.
+TEMPLATES: tuple[InventoryRow, ...] = (
+    ("VirtualMachine", "vm-2", "u", "group-v3"),  # /DC0/vm/elsewhere/u
+    ("VirtualMachine", "vm-3", "twice", "group-v2"),  # /DC0/vm/vm-operator/twice
+    ("VirtualMachine", "vm-4", "twice", "group-v3"),  # /DC0/vm/elsewhere/twice
+    ("VirtualMachine", "vm-5", "far", "group-v10"),  # /DC1/vm/vm-operator/far
+    ("VirtualMachine", "vm-6", "near", "group-v4"),  # /DC0/vm/vm-operator-2/near
+)
 
 
-def make_resolver(where: Inventory, limits: NamespaceLimits | None = None) -> PlacementResolver:
-    return PlacementResolver(where, {}, {}, limits or NamespaceLimits())
+def make_resolver(inventory: Inventory, limits: NamespaceLimits | None = None) -> PlacementResolver:
+    return PlacementResolver(inventory, {}, {}, limits or NamespaceLimits())
 
 
 def resolve_placement(
-    where: Inventory, template: str = "t", defaults: Mapping[str, str] | None = None, **asked: str
+    inventory: Inventory,
+    template: str = "t",
+    defaults: Mapping[str, str] | None = None,
+    **requested: str,
 ) -> Placement:
-    found = PlacementResolver(where, asked, defaults or {}, NamespaceLimits())
-    datacenter = found.find_datacenter()
-    return found.find_placement(datacenter, found.find_template(template, datacenter))
+    resolver = PlacementResolver(inventory, requested, defaults or {}, NamespaceLimits())
+    return resolver.resolve(template)[1]
 
 
-def test_without_a_word_it_is_the_only_one_of_each() -> None:
+def find_template(
+    inventory: Inventory, template: str, limits: NamespaceLimits | None = None
+) -> str:
+    """The reference of a template in DC0."""
+    datacenter = inventory.datacenters["datacenter-1"]
+    return make_resolver(inventory, limits).find_template(template, datacenter).ref
+
+
+def make_template_inventory() -> Inventory:
+    inventory = make_inventory(
+        *SECOND_DATACENTER,
+        ("Folder", "group-v3", "elsewhere", "group-v1"),
+        ("Folder", "group-v4", "vm-operator-2", "group-v1"),
+        ("Folder", "group-v10", "vm-operator", "group-v9"),
+    )
+    inventory.apply([enter_update(*row, config__template=True) for row in TEMPLATES])
+    return inventory
+
+
+def test_the_only_object_of_each_type_is_the_default() -> None:
     assert resolve_placement(make_inventory()) == Placement(
         parent_folder="group-v2", resource_pool="resgroup-1"
     )
 
 
-def test_what_is_asked_goes_before_the_defaults() -> None:
-    where = make_inventory(("Folder", "group-v3", "mine", "group-v1"))
+def test_the_spec_has_precedence_over_the_defaults() -> None:
+    inventory = make_inventory(("Folder", "group-v3", "mine", "group-v1"))
     defaults = {"resourcePool": "small", "folder": "vm-operator", "datastore": "fast"}
-    assert resolve_placement(where, "t", defaults) == Placement(
+    assert resolve_placement(inventory, "t", defaults) == Placement(
         parent_folder="group-v2", resource_pool="resgroup-2", datastore="datastore-1"
     )
-    assert resolve_placement(where, "t", defaults, folder="mine") == Placement(
+    assert resolve_placement(inventory, "t", defaults, folder="mine") == Placement(
         parent_folder="group-v3", resource_pool="resgroup-2", datastore="datastore-1"
     )
 
 
-def test_of_several_clusters_it_is_the_one_that_is_named_or_the_templates_own() -> None:
-    where = make_inventory(*SECOND_CLUSTER)
-    assert resolve_placement(where).resource_pool == "resgroup-1"
-    assert resolve_placement(where, cluster="C1").resource_pool == "resgroup-9"
-    where.apply([ObjectUpdate("modify", "VirtualMachine", "vm-1", {"runtime.host": None})])
-    with pytest.raises(CloneBlocked, match="which resource pool") as caught:
-        resolve_placement(where)
-    assert caught.value.reason == "ResourcePoolAmbiguous"
+def test_of_several_clusters_the_named_one_or_that_of_the_template_is_used() -> None:
+    inventory = make_inventory(*SECOND_CLUSTER)
+    assert resolve_placement(inventory).resource_pool == "resgroup-1"
+    assert resolve_placement(inventory, cluster="C1").resource_pool == "resgroup-9"
+    inventory.apply([ObjectUpdate("modify", "VirtualMachine", "vm-1", {"runtime.host": None})])
+    with pytest.raises(CloneBlocked, match="has several resource pools") as raised:
+        resolve_placement(inventory)
+    assert raised.value.reason == "ResourcePoolAmbiguous"
 
 
-def test_a_folder_is_found_by_path_also_where_its_name_is_there_twice() -> None:
-    where = make_inventory(
+def test_a_folder_is_found_by_path_if_its_name_is_not_unique() -> None:
+    inventory = make_inventory(
         ("Folder", "group-v3", "a", "group-v1"),
         ("Folder", "group-v4", "x", "group-v3"),
         ("Folder", "group-v5", "x", "group-v2"),
     )
     assert (
-        resolve_placement(where, folder="a/x").parent_folder
-        == resolve_placement(where, folder="/DC0/vm/a/x").parent_folder
+        resolve_placement(inventory, folder="a/x").parent_folder
+        == resolve_placement(inventory, folder="/DC0/vm/a/x").parent_folder
         == "group-v4"
     )
     with pytest.raises(
-        CloneBlocked, match='several folders are named "x": /DC0/vm/a/x, /DC0/vm/vm-operator/x'
+        CloneBlocked, match='Several folders are named "x": /DC0/vm/a/x, /DC0/vm/vm-operator/x'
     ):
-        resolve_placement(where, folder="x")
+        resolve_placement(inventory, folder="x")
 
 
 @pytest.mark.parametrize(
-    ("rows", "asked", "reason", "words"),
+    ("rows", "requested", "reason", "message"),
     [
         (
             SECOND_DATACENTER,
             {},
             "DatacenterAmbiguous",
-            r"2 datacenters \(DC0, DC1\); name one in spec.placement.datacenter",
+            r"2 datacenters \(DC0, DC1\). Select one in spec.placement.datacenter",
         ),
         ((), {"datacenter": "DC9"}, "DatacenterNotFound", 'no datacenter named "DC9"'),
         (
             (),
             {"folder": "nope"},
             "FolderNotFound",
-            "the folder /DC0/vm/nope does not exist; create it",
+            "Folder /DC0/vm/nope does not exist. Create it",
         ),
         ((), {"folder": "../vm-operator"}, "FolderNotFound", "does not exist"),
         (
             SECOND_DATACENTER,
             {"datacenter": "DC1"},
             "FolderNotFound",
-            "the folder /DC1/vm/vm-operator does not exist",
+            "Folder /DC1/vm/vm-operator does not exist",
         ),
         ((), {"cluster": "*"}, "ClusterNotFound", r'no cluster named "\*"'),
         ((), {"resourcePool": "large"}, "ResourcePoolNotFound", 'no resourcePool named "large"'),
@@ -109,114 +138,181 @@ def test_a_folder_is_found_by_path_also_where_its_name_is_there_twice() -> None:
             SECOND_CLUSTER,
             {"resourcePool": "small"},
             "ResourcePoolAmbiguous",
-            'several are named "small": ',
+            'Several objects are named "small": ',
         ),
         ((), {"datastore": "slow"}, "DatastoreNotFound", 'no datastore named "slow"'),
     ],
 )
-def test_what_cannot_be_found_is_said_with_what_to_do(
-    rows: tuple[InventoryRow, ...], asked: dict[str, str], reason: str, words: str
+def test_a_name_that_cannot_be_resolved_is_reported_with_what_to_do(
+    rows: tuple[InventoryRow, ...], requested: dict[str, str], reason: str, message: str
 ) -> None:
-    where = make_inventory(*rows)
-    found = PlacementResolver(where, asked, {}, NamespaceLimits())
-    with pytest.raises(CloneBlocked, match=words) as caught:
-        found.find_placement(found.find_datacenter(), where.vms["vm-1"])
-    assert caught.value.reason == reason
+    with pytest.raises(CloneBlocked, match=message) as raised:
+        PlacementResolver(make_inventory(*rows), requested, {}, NamespaceLimits()).resolve("t")
+    assert raised.value.reason == reason
 
 
-def test_a_datastore_that_is_not_accessible_is_said() -> None:
-    where = make_inventory()
-    where.apply([ObjectUpdate("modify", "Datastore", "datastore-1", {"summary.accessible": False})])
-    with pytest.raises(CloneBlocked, match='the datastore "fast" is not accessible'):
-        resolve_placement(where, datastore="fast")
+def test_an_inaccessible_datastore_is_reported() -> None:
+    inventory = make_inventory()
+    inventory.apply(
+        [ObjectUpdate("modify", "Datastore", "datastore-1", {"summary.accessible": False})]
+    )
+    with pytest.raises(CloneBlocked, match='Datastore "fast" is not accessible'):
+        resolve_placement(inventory, datastore="fast")
 
 
-def test_only_templates_count() -> None:
-    where = make_inventory(
+@pytest.mark.parametrize(
+    ("wanted", "ref"),
+    [
+        ("t", "vm-1"),
+        ("u", "vm-2"),
+        ("/DC0/vm/vm-operator/t", "vm-1"),
+        ("/DC0/vm/vm-operator/twice", "vm-3"),
+        ("/DC0/vm/elsewhere/u", ""),
+        ("/DC0/vm/vm-operator-2/near", ""),
+        ("far", ""),
+        ("T", ""),
+        ("*", ""),
+        ("../../x", ""),
+        ("vm-operator/t", ""),
+        ("%2f", ""),
+        ("", ""),
+        ("t\n", ""),
+    ],
+)
+def test_a_template_is_found_by_name_in_the_datacenter_or_by_path_in_the_operators_folder(
+    wanted: str, ref: str
+) -> None:
+    inventory = make_template_inventory()
+    if ref:
+        assert find_template(inventory, wanted) == ref
+        return
+    with pytest.raises(CloneBlocked) as raised:
+        find_template(inventory, wanted)
+    assert raised.value.reason == "TemplateNotFound"
+
+
+def test_all_templates_of_an_ambiguous_name_are_listed() -> None:
+    with pytest.raises(CloneBlocked, match="full path") as raised:
+        find_template(make_template_inventory(), "twice")
+    assert "/DC0/vm/elsewhere/twice, /DC0/vm/vm-operator/twice" in str(raised.value)
+    assert raised.value.reason == "TemplateAmbiguous"
+
+
+def test_allowed_template_folders_apply_to_names_and_paths() -> None:
+    inventory = make_template_inventory()
+    limits = NamespaceLimits(template_folders=("/DC0/vm/elsewhere",))
+    assert find_template(inventory, "twice", limits) == "vm-4"
+    assert find_template(inventory, "/DC0/vm/elsewhere/u", limits) == "vm-2"
+    with pytest.raises(CloneBlocked) as raised:
+        find_template(inventory, "t", limits)
+    assert raised.value.reason == "TemplateNotFound"
+    with pytest.raises(CloneBlocked) as raised:
+        find_template(inventory, "missing", limits)
+    assert str(raised.value) == (
+        'Template "missing" not found in /DC0/vm/elsewhere. Create it there, or change '
+        "spec.template."
+    )
+    with pytest.raises(CloneBlocked, match="none is allowed"):
+        find_template(inventory, "t", NamespaceLimits(template_folders=()))
+
+
+def test_a_vm_that_is_not_a_template_is_not_cloned() -> None:
+    inventory = make_inventory(
         ("VirtualMachine", "vm-2", "t", "group-v1"),
         ("VirtualMachine", "vm-3", "only-a-vm", "group-v1"),
     )
-    found = make_resolver(where)
-    assert found.find_template("t", found.find_datacenter()).ref == "vm-1"
+    assert find_template(inventory, "t") == "vm-1"
     with pytest.raises(
-        CloneBlocked, match="There is a VM of that name, but it is no template: convert it"
+        CloneBlocked, match="A VM has that name, but it is not a template: convert it"
     ):
-        found.find_template("only-a-vm", found.find_datacenter())
-    where.apply([enter_update("VirtualMachine", "vm-4", "t", "group-v1", config__template=True)])
-    with pytest.raises(CloneBlocked, match="/DC0/vm/t, /DC0/vm/vm-operator/t") as caught:
-        found.find_template("t", found.find_datacenter())
-    assert caught.value.reason == "TemplateAmbiguous"
-    assert found.find_template("/DC0/vm/vm-operator/t", found.find_datacenter()).ref == "vm-1"
+        find_template(inventory, "only-a-vm")
+    inventory.apply(
+        [enter_update("VirtualMachine", "vm-4", "t", "group-v1", config__template=True)]
+    )
+    with pytest.raises(CloneBlocked, match="/DC0/vm/t, /DC0/vm/vm-operator/t") as raised:
+        find_template(inventory, "t")
+    assert raised.value.reason == "TemplateAmbiguous"
+    assert find_template(inventory, "/DC0/vm/vm-operator/t") == "vm-1"
 
 
 @pytest.mark.parametrize(
-    "hostile", ["../../x", "*", "%2f", "a\nb", "\N{PILE OF POO}", "x" * 300, "/", "//"]
+    "name", ["../../x", "*", "%2f", "a\nb", "\N{PILE OF POO}", "x" * 300, "/", "//"]
 )
-def test_hostile_names_are_only_names_that_nobody_has(hostile: str) -> None:
-    found = make_resolver(make_inventory())
-    with pytest.raises(CloneBlocked) as caught:
-        found.find_template(hostile, found.find_datacenter())
-    assert caught.value.reason == "TemplateNotFound"
+def test_hostile_names_are_names_that_do_not_exist(name: str) -> None:
+    with pytest.raises(CloneBlocked) as raised:
+        find_template(make_inventory(), name)
+    assert raised.value.reason == "TemplateNotFound"
 
 
-def test_what_a_namespace_may_not_use_is_refused() -> None:
-    limits = NamespaceLimits(allowed_placement={"datastore": ("slow",)})
-    make_resolver(make_inventory(), limits).check_requested()
-    with pytest.raises(CloneBlocked, match='may not use the datastore "fast"'):
-        PlacementResolver(make_inventory(), {"datastore": "fast"}, {}, limits).check_requested()
+def test_a_placement_that_the_namespace_may_not_use_is_rejected() -> None:
+    limits = NamespaceLimits(allowed_placement={"resourcePool": ("small",), "datastore": ()})
+    inventory = make_inventory()
+    make_resolver(inventory, limits).check_requested()
+    allowed = {"cluster": "any", "resourcePool": "small", "datastore": ""}
+    PlacementResolver(inventory, allowed, {}, limits).check_requested()
+    for requested, message in (
+        ({"resourcePool": "large"}, r'may not use the resourcePool "large" \(allowed: small\)'),
+        ({"datastore": "fast"}, r'may not use the datastore "fast" \(allowed: none\)'),
+    ):
+        with pytest.raises(CloneBlocked, match=message) as raised:
+            PlacementResolver(inventory, requested, {}, limits).check_requested()
+        assert raised.value.reason == "PlacementNotAllowed"
+
+
+def test_a_default_that_the_namespace_may_not_use_is_rejected() -> None:
+    limits = NamespaceLimits(allowed_placement={"resourcePool": ("small",)})
+    with pytest.raises(CloneBlocked, match='may not use the resourcePool "Resources"'):
+        make_resolver(make_inventory(), limits).resolve("t")
 
 
 @pytest.mark.parametrize(
-    ("field", "name", "near"),
+    ("field", "name", "where", "suggestion"),
     [
-        ("cluster", "c1", "C1"),
-        ("resourcePool", "smal", "small"),
-        ("datastore", "fats", "fast"),
-        ("datacenter", "DC", "DC0"),
+        ("cluster", "c1", 'Datacenter "DC0"', "C1"),
+        ("resourcePool", "smal", 'Datacenter "DC0"', "small"),
+        ("datastore", "fats", 'Datacenter "DC0"', "fast"),
+        ("datacenter", "DC", 'vCenter "vc"', "DC0"),
     ],
 )
-def test_names_near_to_one_that_does_not_exist_are_told(field: str, name: str, near: str) -> None:
-    where = make_inventory(
+def test_similar_names_are_suggested(field: str, name: str, where: str, suggestion: str) -> None:
+    inventory = make_inventory(
         *SECOND_CLUSTER, ("ComputeResource", "domain-s1", "C1.example.com", "group-h1")
     )
-    with pytest.raises(CloneBlocked) as caught:
-        resolve_placement(where, "t", {field: name})
-    assert str(caught.value) == (
-        f'vCenter "vc" has no {field} named "{name}" there (near to it: "{near}"); correct spec.placement.{field}, letter case counts'
+    with pytest.raises(CloneBlocked) as raised:
+        resolve_placement(inventory, "t", {field: name})
+    assert str(raised.value) == (
+        f'{where} has no {field} named "{name}". Did you mean "{suggestion}"? Check '
+        f"spec.placement.{field} (names are case-sensitive)."
     )
 
 
-def test_near_templates_are_told_where_the_namespace_may_use_them() -> None:
-    where = make_inventory()
-    where.apply(
+def test_only_templates_that_the_namespace_may_use_are_suggested() -> None:
+    inventory = make_inventory()
+    inventory.apply(
         [enter_update("VirtualMachine", "vm-4", "golden-image", "group-v1", config__template=True)]
     )
-    free, bound = (
-        make_resolver(where),
-        make_resolver(where, NamespaceLimits(template_folders=("/DC0/vm/vm-operator",))),
-    )
-    with pytest.raises(CloneBlocked) as caught:
-        free.find_template("Golden-Imag", free.find_datacenter())
-    assert str(caught.value).endswith('or change spec.template. Near to it: "golden-image"')
-    with pytest.raises(CloneBlocked) as caught:
-        bound.find_template("golden-imag", bound.find_datacenter())
-    assert "golden-image" not in str(caught.value)
+    with pytest.raises(CloneBlocked, match=r'Did you mean "golden-image"\?'):
+        find_template(inventory, "Golden-Imag")
+    limits = NamespaceLimits(template_folders=("/DC0/vm/vm-operator",))
+    with pytest.raises(CloneBlocked) as raised:
+        find_template(inventory, "golden-imag", limits)
+    assert "golden-image" not in str(raised.value)
 
 
-def test_near_places_are_those_that_would_do() -> None:
-    """A name of another datacenter helps nobody, and one that the namespace may not use is none of its business."""
-    elsewhere = ("Datastore", "datastore-9", "fast-9", "group-s9")
-    where = make_inventory(
-        *SECOND_DATACENTER, ("Folder", "group-s9", "datastore", "datacenter-2"), elsewhere
+def test_only_objects_that_the_group_can_use_are_suggested() -> None:
+    inventory = make_inventory(
+        *SECOND_DATACENTER,
+        ("Folder", "group-s9", "datastore", "datacenter-2"),
+        ("Datastore", "datastore-9", "fast-9", "group-s9"),
     )
-    assert suggest_datastores(where, "fast-8", {}) == ["fast"]
-    assert suggest_datastores(where, "fast-8", {"datastore": ("slow",)}) == []
+    assert suggest_datastores(inventory, "fast-8", {}) == ["fast"]
+    assert suggest_datastores(inventory, "fast-8", {"datastore": ("slow",)}) == []
 
 
 def suggest_datastores(
-    where: Inventory, name: str, places: Mapping[str, tuple[str, ...]]
+    inventory: Inventory, name: str, allowed: Mapping[str, tuple[str, ...]]
 ) -> list[str]:
-    found = PlacementResolver(
-        where, {"datacenter": "DC0"}, {}, NamespaceLimits(allowed_placement=dict(places))
+    resolver = PlacementResolver(
+        inventory, {"datacenter": "DC0"}, {}, NamespaceLimits(allowed_placement=dict(allowed))
     )
-    return found.suggest_names("datastore", name, found.find_datacenter())
+    return resolver.suggest_names("datastore", name, resolver.find_datacenter())

@@ -70,7 +70,7 @@ def test_records_are_stored_before_anything_is_sent() -> None:
     ]
     assert made.records[0].instance_uuid == instance_uuid_of("uid-1", "r100")
     assert made.log_lines == ("too few replicas, creating 3 replica(s)",)
-    assert (made.phase, made.message) == ("PENDING", "0 of 3 replica(s) ready")
+    assert (made.phase, made.message) == ("PENDING", "0/3 replicas ready")
 
 
 def test_the_folder_comes_before_the_first_clone_and_only_what_this_process_stored_is_sent() -> (
@@ -322,16 +322,16 @@ def test_paused_only_looks() -> None:
     for wish in (replace(DESIRED, paused=True), replace(DESIRED, paused=True, deleting=True)):
         made = make_plan(wish, make_observed([make_vm(0, power="poweredOff"), make_vm(1, cpus=3)]))
         assert (made.write_status_first, made.actions, made.phase) == (False, (), "PENDING")
-        assert made.message.startswith("paused: ")
+        assert made.message.startswith("Paused: ")
 
 
 def test_paused_hides_no_error() -> None:
     made = make_plan(
-        replace(DESIRED, paused=True, blocker='no template "t"; create it'), make_observed()
+        replace(DESIRED, paused=True, blocker='Template "t" not found.'), make_observed()
     )
     assert (made.write_status_first, made.actions, made.phase) == (False, (), "ERROR")
-    assert made.message.startswith("paused: ")
-    assert made.message.endswith('; no template "t"; create it; unset spec.paused to go on')
+    assert made.message.startswith("Paused: ")
+    assert made.message.endswith('. Template "t" not found. Unset spec.paused to continue.')
 
 
 def test_deletion_takes_vms_then_the_folder_then_the_finalizer() -> None:
@@ -352,7 +352,7 @@ def test_deletion_takes_vms_then_the_folder_then_the_finalizer() -> None:
             clone_states={"r2": CloneState.UNKNOWN},
         ),
     )
-    assert (waits.actions, waits.message) == ((), "being deleted, 1 replica(s) left")
+    assert (waits.actions, waits.message) == ((), "Deleting the group; 1 replica left")
     empty = replace(FOLDER, is_empty=True)
     assert make_plan(wish, make_observed(folder=empty)).actions == (DestroyFolder(empty),)
     assert make_plan(wish, make_observed(folder=empty, max_actions=0)).actions == ()
@@ -415,7 +415,7 @@ def test_log_lines_are_those_that_people_grep_for() -> None:
         'vm "r0" powered off, attempting to power on...',
         'deleting virtual machine "r0"',
         'deleting group folder "team-a-web" (path: "/DC0/vm/vm-operator/team-a-web")',
-        "nothing is left of this VmGroup in vCenter",
+        "no cleanup is left, removing the finalizer",
     ]
     assert describe_request("y", "x") == 'received reconcile request for "x" (namespace: "y")'
 

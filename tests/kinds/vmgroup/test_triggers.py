@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from support.inventory_builder import enter_update, make_inventory
+from vsphere_operators.build import connect_triggers
 from vsphere_operators.kinds.vmgroup.triggers import PROGRESS_INTERVAL_SECONDS, VmGroupTriggers
 from vsphere_operators.vsphere.inventory import Inventory
 from vsphere_operators.vsphere.updates import ObjectUpdate, Ref, Value
@@ -26,21 +26,20 @@ class TriggerHarness:
     now: float = 100.0
 
     def __post_init__(self) -> None:
-        self.triggers = VmGroupTriggers(cast("Any", SimpleNamespace(vcenters_by_name={})))
         stream = SimpleNamespace(
             publish=self.woken_keys.append, publish_all=lambda: self.woken_keys.append(ALL_GROUPS)
         )
-        self.triggers.stream = cast("Any", stream)
         mark = SimpleNamespace(group_id=SimpleNamespace(uid="uid-1"))
-        self.executor = SimpleNamespace(
-            ownership_index=SimpleNamespace(marks={"vm-8": mark}),
-            clone_tracker=SimpleNamespace(own_tasks={"task-1"}),
-            pending_tasks={"task-1": mark},
-            vcenter=SimpleNamespace(inventory=self.inventory),
-            clock=lambda: self.now,
+        self.pending_tasks: dict[str, Any] = {"task-1": mark}
+        self.triggers = VmGroupTriggers(
+            cast("Any", stream),
+            cast("Any", SimpleNamespace(inventory=self.inventory, clock=lambda: self.now)),
+            ownership_index=cast("Any", SimpleNamespace(marks={"vm-8": mark})),
+            clone_tracker=cast("Any", SimpleNamespace(own_tasks={"task-1"})),
+            executor=cast("Any", SimpleNamespace(pending_tasks=self.pending_tasks)),
         )
         self.inventory.apply([enter_update("VirtualMachine", "vm-8", "web-1", "group-v2")])
-        self.inventory.connect(partial(self.triggers.on_change, cast("Any", self.executor)))
+        connect_triggers(self.triggers, self.inventory)
 
     def modify(self, type: str, ref: str, **values: Value) -> set[str]:
         """Who is woken by other properties."""
@@ -123,7 +122,7 @@ def test_a_clone_of_a_group_tells_its_progress_now_and_then_and_one_of_a_strange
     harness.now += PROGRESS_INTERVAL_SECONDS
     assert harness.modify("Task", "task-1", info__progress=50) == {"uid:uid-1"}
     assert harness.modify("Task", "task-1", info__progress=60) == set()
-    harness.executor.pending_tasks.clear()  # the operation hears of its end first
+    harness.pending_tasks.clear()  # the executor handles the end first
     assert harness.modify("Task", "task-1", info__state="success") == set()
     assert harness.triggers.progress_published_at == {}
     assert harness.apply(clone_task_update("task-2")) == set()

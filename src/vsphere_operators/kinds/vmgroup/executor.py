@@ -1,34 +1,52 @@
-"""Carries out what a plan says, in one vCenter: starts operations, remembers them, and takes their ends as they come.
+"""Carries out the actions of a plan in one vCenter: starts tasks, and handles their ends.
 
-Questions and answers:
-
-Does anything wait here?  Only for the answer that a task has begun. Its end comes through the inventory and wakes the group.
-What if the process is stopped between the look at the lease and the call?  Then the call is late, and does no harm: design, A4.
-What is remembered when no answer comes?  That the clone may be under way: `sent` says "unanswered" from before the call is made.
-What is looked at before a VM is destroyed?  The object, fresh from the API server; the VM, fresh from vCenter: its mark, its identity and
-    whether it has somebody's disk; then the lease. A folder likewise, and it must be empty.
+Does it wait for tasks?  No. It waits only for the response that a task has started. The end of a
+    task comes through the inventory and wakes the group.
+What if the process is stopped between the check of the lease and the request?  The request arrives
+    late and does no harm: docs/designs/vmgroup.md, A4.
+What if no response is received?  The clone may be in progress: its CloneRequest is "unanswered"
+    from before the request is sent.
+What is checked before a VM is destroyed?  vCenter and the API server are read: the VM must have the
+    group's mark and uuid and no foreign disks, the object must still ask for the deletion. Then the
+    lease. Before a folder is destroyed: it must be empty, the object, the lease.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...vsphere.faults import Busy, NotFound, Unreachable, VCenterError, error_type_for_name
+from ...vsphere.faults import (
+    Busy,
+    NotAuthenticated,
+    NotFound,
+    Unreachable,
+    VCenterError,
+    error_type_for_name,
+)
 from ...vsphere.model import Folder, Task
 from ...vsphere.task_limiter import Operation
 from ...vsphere.vcenter import VCenter
 from ...vsphere.vm_calls import CloneSpec
 from .clone_state import CloneRequest, CloneTaskTracker
-from .expectations import EFFECT_TIMEOUT_SECONDS, Effect, Expectations, PendingEffect
+from .expectations import (
+    EFFECT_TIMEOUT_SECONDS,
+    FOLDER_KEY,
+    CreatedFolder,
+    Effect,
+    Expectations,
+    ExpectationStore,
+    PendingEffect,
+)
 from .messages import describe_action, describe_failure
 from .model import (
+    Action,
     Clone,
     CreateFolder,
-    DesiredState,
     Destroy,
     DestroyFolder,
     OperationFailure,
@@ -36,33 +54,34 @@ from .model import (
     PowerOn,
     Reconfigure,
     ReplicaRecord,
-    ReplicaVm,
 )
 from .ownership import (
     GroupId,
-    OwnershipIndex,
     OwnershipMark,
     is_owned_by,
     mark_from_extra_config,
     mark_to_extra_config,
 )
 from .placement import Placement
-
-FOLDER_KEY = "(folder)"
-"""Stands in memory for the group's folder, where replicas stand by name; no VM can be called so in a record."""
-
+from .preconditions import Preconditions
+from .reasons import Reason
+from .step import GroupInput
 
 VmAction = PowerOn | PowerOff | Reconfigure | Destroy
+Precheck = Callable[[], Awaitable[Any]]
+# Receives the result of the precheck, None without one.
+Call = Callable[[Any], Awaitable[Any]]
 
 
 class PreconditionFailed(Exception):
-    """The last look before something final shows that it must not be done now."""
+    """A fresh read shows that the VM or the folder must not be destroyed now."""
 
 
 class PendingTask(Struct, frozen=True):
-    """What a task is for."""
+    """A task that this process started, and what it is for."""
 
     group_id: GroupId
+    # The replica, or FOLDER_KEY.
     name: str
     description: str
     target_ref: str = ""
@@ -70,320 +89,316 @@ class PendingTask(Struct, frozen=True):
     config_version_before: str = ""
 
 
-class OperationContext(Struct, frozen=True, kw_only=True):
-    """The group that is worked for, and what it needs beside a plan's action."""
-
-    group_id: GroupId
-    expectations: Expectations
-    log: Callable[[str], None]
-    """Writes a line into the log."""
-    require_leadership: Callable[[], None]
-    """Raises unless the lease is certainly ours; asked immediately before each call."""
-    confirm_deletion: Callable[[str], Awaitable[bool]]
-    """Whether the object, fresh from the API server, still wants this replica gone; "" asks for the folder."""
-    extra_config: dict[str, str] = {}
-    """extraConfig beside the mark."""
-    linked_clone: bool = False
-    storage_policy: str = ""
-
-    @property
-    def task_owner(self) -> str:
-        """Who asks for room."""
-        return f"{self.group_id.namespace}/{self.group_id.name}"
-
-
 class Executor:
-    """One vCenter, and all groups in it. `wake` hears which group should look again, by uid."""
+    """Acts for all groups of one vCenter; `notify_group` is called with the uid of a group."""
 
-    def __init__(self, vcenter: VCenter, wake: Callable[[str], None]) -> None:
-        self.vcenter, self.wake_group, self.clock = vcenter, wake, vcenter.clock
-        self.ownership_index = OwnershipIndex(vcenter, wake)
-        self.clone_tracker = CloneTaskTracker(vcenter.clock)
-        self.expectations: dict[str, Expectations] = {}
-        self.pending_tasks: dict[str, PendingTask] = {}
-        vcenter.inventory.connect(self.clone_tracker.on_change, Task)
-        vcenter.task_limiter.task_ended.connect(self._on_task_ended)
-
-    def expectations_for(self, uid: str) -> Expectations:
-        """What is remembered of a group."""
-        return self.expectations.setdefault(uid, Expectations(self.clock))
-
-    def forget_group(self, group: GroupId) -> None:
-        """The group is gone."""
-        self.expectations.pop(group.uid, None)
-        self.vcenter.task_limiter.stop_waiting(f"{group.namespace}/{group.name}")
-
-    def list_sent_tasks(self) -> set[str]:
-        """The clone tasks that this process knows to be a record's."""
-        return {
-            sent.task
-            for memory in self.expectations.values()
-            for sent in memory.clone_requests.values()
-            if sent.task
-        }
-
-    async def start_clone(
-        self, job: OperationContext, action: Clone, wish: DesiredState, site: Placement, folder: str
+    def __init__(
+        self,
+        vcenter: VCenter,
+        preconditions: Preconditions,
+        expectations: ExpectationStore,
+        clone_tracker: CloneTaskTracker,
+        notify_group: Callable[[str], None],
     ) -> None:
-        """Send a stored record."""
-        record, memory, hands = action.record, job.expectations, self.vcenter.vm_calls
+        self._vcenter, self._preconditions = vcenter, preconditions
+        self._expectations, self._clone_tracker = expectations, clone_tracker
+        self._notify_group, self._clock = notify_group, vcenter.clock
+        self.pending_tasks: dict[str, PendingTask] = {}
+
+    def forget_group(self, group_id: GroupId) -> None:
+        self._expectations.forget(group_id.uid)
+        self._vcenter.task_limiter.stop_waiting(group_id.task_owner)
+
+    async def clone(
+        self,
+        group: GroupInput,
+        action: Clone,
+        placement: Placement,
+        folder_ref: str,
+        extra_config: dict[str, str],
+    ) -> None:
+        """Clone the template for a stored record."""
+        record = action.record
+        requests = self._expectations_of(group).clone_requests
         mark = OwnershipMark(
-            group_id=job.group_id,
+            group_id=group.group_id,
             replica_name=record.name,
             slot=record.slot,
             fingerprint=record.fingerprint,
         )
-        order = CloneSpec(
+        spec = CloneSpec(
             template=record.template,
-            folder=folder,
+            folder=folder_ref,
             name=record.name,
-            resource_pool=site.resource_pool,
-            datastore=site.datastore,
-            cpus=wish.cpus,
-            memory_mb=wish.memory_mb,
+            resource_pool=placement.resource_pool,
+            datastore=placement.datastore,
+            cpus=group.desired.cpus,
+            memory_mb=group.desired.memory_mb,
             instance_uuid=record.instance_uuid,
-            extra_config={**job.extra_config, **mark_to_extra_config(mark)},
+            extra_config={**extra_config, **mark_to_extra_config(mark)},
             power_on=action.power_on,
-            linked=job.linked_clone,
-            storage_policy=job.storage_policy,
+            linked=group.linked_clone,
+            storage_policy=group.storage_policy,
         )
-
-        async def call() -> Any:
-            snapshot = await hands.read_current_snapshot(order.template) if order.linked else None
-            job.require_leadership()
-            job.log(describe_action(action))
-            memory.clone_requests[record.name] = self._unanswered_request(record)
-            return await hands.clone(order, snapshot)
-
-        started = PendingTask(
-            job.group_id,
+        pending = PendingTask(
+            group.group_id,
             record.name,
-            f'cloning "{record.name}" from template "{action.template_name}"',
+            f'Cloning "{record.name}" from template "{action.template_name}"',
         )
+        read_snapshot = partial(self._vcenter.vm_calls.read_current_snapshot, spec.template)
         try:
-            task = await self._start_task(job, started, call)
+            task_ref = await self._run(
+                group,
+                action,
+                pending,
+                call=partial(self._send_clone, requests, record, spec),
+                precheck=read_snapshot if spec.linked else None,
+            )
         except VCenterError as error:
-            self._record_clone_error(job, record, error)
+            request = requests[record.name]
+            if request.outcome == "unanswered":
+                requests[record.name] = replace(
+                    request,
+                    outcome="unanswered" if isinstance(error, Unreachable) else "refused",
+                    updated_at_seconds=self._clock(),
+                )
             raise
         except BaseException:
-            if memory.clone_requests[record.name].outcome == "unanswered":
-                memory.clone_requests[record.name] = self._unanswered_request(record)
+            # Cancelled while the response was awaited: the time to settle begins now.
+            if requests[record.name].outcome == "unanswered":
+                requests[record.name] = self._unanswered_request(record)
             raise
-        memory.clone_requests[record.name] = CloneRequest(
-            attempt=record.attempt, outcome="answered", task=task, updated_at_seconds=self.clock()
+        requests[record.name] = CloneRequest(
+            attempt=record.attempt,
+            outcome="answered",
+            task=task_ref,
+            updated_at_seconds=self._clock(),
         )
-        self.clone_tracker.own_tasks.add(task)
+        self._clone_tracker.own_tasks.add(task_ref)
+
+    async def _send_clone(
+        self,
+        requests: dict[str, CloneRequest],
+        record: ReplicaRecord,
+        spec: CloneSpec,
+        snapshot: Any,
+    ) -> Any:
+        # From here on the clone may be in progress, whatever happens to the response.
+        requests[record.name] = self._unanswered_request(record)
+        return await self._vcenter.vm_calls.clone(spec, snapshot)
 
     def _unanswered_request(self, record: ReplicaRecord) -> CloneRequest:
-        """It may be under way from now on."""
         return CloneRequest(
-            attempt=record.attempt, outcome="unanswered", updated_at_seconds=self.clock()
+            attempt=record.attempt, outcome="unanswered", updated_at_seconds=self._clock()
         )
 
-    def _record_clone_error(
-        self, job: OperationContext, record: ReplicaRecord, error: VCenterError
-    ) -> None:
-        """Whether vCenter said no, said nothing, or was not asked at all."""
-        sent = job.expectations.clone_requests[record.name]
-        if sent.outcome != "unanswered":
-            return
-        outcome = "unanswered" if isinstance(error, Unreachable) else "refused"
-        job.expectations.clone_requests[record.name] = replace(
-            sent, outcome=outcome, updated_at_seconds=self.clock()
-        )
-
-    async def change_vm(self, job: OperationContext, action: VmAction) -> None:
-        """Start a change of one VM."""
-        vm, hands = action.vm, self.vcenter.vm_calls
+    async def change_vm(self, group: GroupInput, action: VmAction) -> None:
+        """Power a VM on or off, resize it or destroy it."""
+        vm, ref, vm_calls = action.vm, action.vm.ref, self._vcenter.vm_calls
+        effect: Effect
+        call: Call
         match action:
             case PowerOn():
-                await self._start_vm_task(
-                    job, action, "powering on", "poweredOn", lambda: hands.power_on(vm.ref)
-                )
+                verb, effect, call = "Powering on", "poweredOn", lambda _: vm_calls.power_on(ref)
             case PowerOff():
-                await self._start_vm_task(
-                    job, action, "powering off", "poweredOff", lambda: hands.power_off(vm.ref)
-                )
+                verb, effect, call = "Powering off", "poweredOff", lambda _: vm_calls.power_off(ref)
             case Reconfigure(cpus=cpus, memory_mb=memory_mb):
-                await self._start_vm_task(
-                    job,
-                    action,
-                    "resizing",
-                    "resized",
-                    lambda: hands.resize(vm.ref, cpus, memory_mb),
-                )
+                verb, effect = "Resizing", "resized"
+                call = lambda _: vm_calls.resize(ref, cpus, memory_mb)  # noqa: E731
             case Destroy():
-                await self._start_vm_task(
-                    job, action, "destroying", "destroyed", lambda: hands.destroy(vm.ref)
-                )
+                verb, effect, call = "Destroying", "destroyed", lambda _: vm_calls.destroy(ref)
+        inventory_vm = self._vcenter.inventory.vms.get(ref)
+        pending = PendingTask(
+            group.group_id,
+            vm.name,
+            f'{verb} "{vm.name}"',
+            ref,
+            effect,
+            inventory_vm.config_version if inventory_vm else "",
+        )
+        check = partial(self._check_before_destroy, group.group_id, ref, vm.name)
+        is_started = await self._run_on_target(
+            group, action, pending, call, check if isinstance(action, Destroy) else None
+        )
+        if not is_started:
+            # The VM is gone, or is not what the plan was made from: read it again.
+            self._vcenter.vm_configs.request_refresh(ref)
 
-    async def _start_vm_task(
-        self,
-        job: OperationContext,
-        action: VmAction,
-        verb: str,
-        effect: Effect,
-        act: Callable[[], Awaitable[Any]],
-    ) -> None:
-        """The way of all changes of a VM: look closely if it is final, ask the lease, call."""
-        vm = action.vm
-        machine = self.vcenter.inventory.vms.get(vm.ref)
-        before = machine.config_version if machine else ""
+    async def _check_before_destroy(self, group_id: GroupId, ref: str, replica: str) -> None:
+        vm = await self._vcenter.vm_calls.read_vm(ref)
+        mark = mark_from_extra_config(vm.config.extra_config)
+        if not is_owned_by(mark, vm.instance_uuid, group_id) or vm.has_foreign_disks:
+            raise PreconditionFailed
+        if not await self._preconditions.confirm_deletion(group_id, replica):
+            raise PreconditionFailed
 
-        async def call() -> Any:
-            if effect == "destroyed":
-                await self._check_before_destroy(job, vm)
-            job.require_leadership()
-            job.log(describe_action(action))
-            return await act()
-
-        started = PendingTask(job.group_id, vm.name, f'{verb} "{vm.name}"', vm.ref, effect, before)
-        job.expectations.busy_refs.add(vm.ref)
+    async def create_folder(self, group: GroupInput, parent_ref: str) -> None:
+        """Create the group's folder. CreateFolder is not a task and needs no slot."""
+        name = group.group_id.folder_name
         try:
-            await self._start_task(job, started, call)
-        except (NotFound, PreconditionFailed):
-            # What is gone needs nothing; what was held back is planned anew from what was seen.
-            self.vcenter.vm_configs.request_refresh(vm.ref)
-        finally:
-            if not any(each.target_ref == vm.ref for each in self.pending_tasks.values()):
-                job.expectations.busy_refs.discard(vm.ref)
-
-    async def _check_before_destroy(self, job: OperationContext, vm: ReplicaVm) -> None:
-        """Raise Held unless vCenter and the API server, both asked now, say that this VM is ours, is to go, and carries no one's disk."""
-        closeup = await self.vcenter.vm_calls.read_vm(vm.ref)
-        if (
-            not is_owned_by(
-                mark_from_extra_config(closeup.config.extra_config),
-                closeup.instance_uuid,
-                job.group_id,
+            folder_ref = await self._send(
+                group,
+                CreateFolder(),
+                call=lambda _: self._vcenter.vm_calls.create_folder(parent_ref, name),
             )
-            or closeup.has_foreign_disks
-        ):
-            raise PreconditionFailed
-        if not await job.confirm_deletion(vm.name):
-            raise PreconditionFailed
-
-    async def create_folder(self, job: OperationContext, parent: str, name: str) -> None:
-        """Make the group's folder; that it is there already is as good."""
-
-        async def call() -> str:
-            job.require_leadership()
-            job.log(describe_action(CreateFolder()))
-            return await self.vcenter.vm_calls.create_folder(parent, name)
-
-        try:
-            made = await self.vcenter.session.call(call)
         except VCenterError as error:
-            self._record_folder_error(job, parent, name, error)
+            self._record_folder_error(group, parent_ref, name, error)
             raise
-        job.expectations.record_success(FOLDER_KEY)
-        job.expectations.created_folder = (made, self.clock() + EFFECT_TIMEOUT_SECONDS)
+        expectations = self._expectations_of(group)
+        expectations.record_success(FOLDER_KEY)
+        expectations.created_folder = CreatedFolder(
+            folder_ref, self._clock() + EFFECT_TIMEOUT_SECONDS
+        )
 
     def _record_folder_error(
-        self, job: OperationContext, parent: str, name: str, error: VCenterError
+        self, group: GroupInput, parent_ref: str, name: str, error: VCenterError
     ) -> None:
-        """A folder of that name that is not seen yet will be; anything else of that name is in the way."""
-        inventory = self.vcenter.inventory
-        same = [each for each in inventory.children(parent) if each.name == name]
-        if error.fault == "DuplicateName" and any(isinstance(each, Folder) for each in same):
+        inventory = self._vcenter.inventory
+        same_name = [child for child in inventory.children(parent_ref) if child.name == name]
+        if error.fault == "DuplicateName" and any(isinstance(child, Folder) for child in same_name):
+            # The folder exists by now; the next step finds it in the inventory.
             return
-        if error.fault == "DuplicateName" and same:
-            words = f"{inventory.path(same[0].ref)} has the name of the group's folder and is none; rename or move it"
-            job.expectations.record_failure(
-                FOLDER_KEY, OperationFailure(words, True, "FolderNameTaken")
+        if error.fault == "DuplicateName" and same_name:
+            message = (
+                f"{inventory.path(same_name[0].ref)} has the name of the group's folder, but is "
+                "not a folder. Rename or move it."
+            )
+            self._expectations_of(group).record_failure(
+                FOLDER_KEY, OperationFailure(message, True, Reason.FOLDER_NAME_TAKEN)
             )
             return
-        self._record_error(
-            job, PendingTask(job.group_id, FOLDER_KEY, f'creating the folder "{name}"'), error
+        pending = PendingTask(group.group_id, FOLDER_KEY, f'Creating the folder "{name}"')
+        self._record_error(pending, error)
+
+    async def destroy_folder(self, group: GroupInput, action: DestroyFolder) -> None:
+        """Destroy the group's folder, if it is empty now: Destroy_Task deletes its content too."""
+        folder = action.folder
+        if folder.ref in self._expectations_of(group).busy_refs:
+            return
+        await self._run_on_target(
+            group,
+            action,
+            PendingTask(
+                group.group_id,
+                FOLDER_KEY,
+                f'Destroying the folder "{folder.name}"',
+                folder.ref,
+                "destroyed",
+            ),
+            call=lambda _: self._vcenter.vm_calls.destroy_folder(folder.ref),
+            precheck=partial(self._check_folder_before_destroy, group.group_id, folder.ref),
         )
 
-    async def destroy_folder(self, job: OperationContext, action: DestroyFolder) -> None:
-        """Start destroying the group's folder, if it is empty at this moment."""
-        ref = action.folder.ref
+    async def _check_folder_before_destroy(self, group_id: GroupId, ref: str) -> None:
+        if not await self._vcenter.vm_calls.is_folder_empty(ref):
+            raise PreconditionFailed
+        if not await self._preconditions.confirm_deletion(group_id):
+            raise PreconditionFailed
 
-        async def call() -> Any:
-            if not await self.vcenter.vm_calls.is_folder_empty(
-                ref
-            ) or not await job.confirm_deletion(""):
-                raise PreconditionFailed
-            job.require_leadership()
-            job.log(describe_action(action))
-            return await self.vcenter.vm_calls.destroy_folder(ref)
-
-        if ref in job.expectations.busy_refs:
-            return
-        job.expectations.busy_refs.add(ref)
+    async def _run_on_target(
+        self,
+        group: GroupInput,
+        action: Action,
+        pending: PendingTask,
+        call: Call,
+        precheck: Precheck | None,
+    ) -> bool:
+        """Start a task on a VM or folder, which is busy until its end; returns if it started."""
+        busy_refs = self._expectations_of(group).busy_refs
+        busy_refs.add(pending.target_ref)
         try:
-            await self._start_task(
-                job,
-                PendingTask(
-                    job.group_id,
-                    FOLDER_KEY,
-                    f'destroying the folder "{action.folder.name}"',
-                    ref,
-                    "destroyed",
-                ),
-                call,
-            )
+            await self._run(group, action, pending, call, precheck)
         except (NotFound, PreconditionFailed):
-            return
+            return False
         finally:
-            if not any(each.target_ref == ref for each in self.pending_tasks.values()):
-                job.expectations.busy_refs.discard(ref)
+            if not any(
+                task.target_ref == pending.target_ref for task in self.pending_tasks.values()
+            ):
+                busy_refs.discard(pending.target_ref)
+        return True
 
-    async def _start_task(
-        self, job: OperationContext, started: PendingTask, call: Callable[[], Awaitable[Any]]
+    async def _run(
+        self,
+        group: GroupInput,
+        action: Action,
+        pending: PendingTask,
+        call: Call,
+        precheck: Precheck | None = None,
     ) -> str:
-        """Start an operation, and take note of a refusal; returns its task. What is gone already needs no change."""
+        """Reserve a slot, start the task and remember it; returns its MoRef."""
+        limiter, owner = self._vcenter.task_limiter, group.group_id.task_owner
         try:
-            operation = await self.vcenter.task_limiter.start(
-                job.task_owner, started.description, call
-            )
+            with limiter.reserve_slot(owner):
+                task = await self._send(group, action, call, precheck)
         except VCenterError as error:
-            waits, gone = (
-                isinstance(error, Busy) and not error.fault,
-                isinstance(error, NotFound) and started.effect is not None,
-            )
-            if not waits and not gone:
-                self._record_error(job, started, error)
+            has_no_slot = isinstance(error, Busy) and not error.fault
+            is_gone = isinstance(error, NotFound) and pending.effect is not None
+            if not has_no_slot and not is_gone:
+                self._record_error(pending, error)
             raise
-        self.pending_tasks[operation.task] = started
-        if operation.task not in self.vcenter.task_limiter.running:
-            # Its end was there before its name.
-            self._on_task_ended(operation, self.vcenter.inventory.tasks.get(operation.task))
+        operation = limiter.track(owner, pending.description, task)
+        self.pending_tasks[operation.task] = pending
+        if operation.task not in limiter.running:
+            # The inventory showed the end of the task before the response was received.
+            self.on_task_end(operation, self._vcenter.inventory.tasks.get(operation.task))
         return operation.task
 
-    def _record_error(
-        self, job: OperationContext, started: PendingTask, error: VCenterError
-    ) -> None:
-        """A call was refused, or not answered."""
-        passing = isinstance(error, Busy | Unreachable)
-        told = describe_failure(started.description, error.fault, str(error), transient=passing)
-        job.expectations.record_failure(
-            started.name, OperationFailure(told.message, told.permanent, told.reason)
-        )
+    async def _send(
+        self, group: GroupInput, action: Action, call: Call, precheck: Precheck | None = None
+    ) -> Any:
+        """Check everything, then call vCenter; again in a new session if the first one has ended."""
+        session, is_renewed = self._vcenter.session, False
+        while True:
+            # A login can take seconds, so it comes before the checks.
+            await session.login()
+            generation = session.generation
+            try:
+                checked = await precheck() if precheck is not None else None
+                # Last, so that as little time as possible passes between this check and the call.
+                self._preconditions.require_leadership()
+                group.log(describe_action(action))
+                return await call(checked)
+            except NotAuthenticated:
+                if is_renewed:
+                    raise
+            # After the handler, so that an error in the second try does not show the first.
+            await session.renew(generation)
+            is_renewed = True
 
-    def _on_task_ended(self, operation: Operation, task: Task | None) -> None:
-        """An operation has ended; None is an end that nobody can tell any more."""
-        started = self.pending_tasks.pop(operation.task, None)
-        if started is None:
+    def _expectations_of(self, group: GroupInput) -> Expectations:
+        return self._expectations.for_group(group.group_id.uid)
+
+    def _record_error(self, pending: PendingTask, error: VCenterError) -> None:
+        """VCenter rejected a request, or did not respond."""
+        failure = describe_failure(
+            pending.description,
+            error.fault,
+            str(error),
+            transient=isinstance(error, Busy | Unreachable),
+        )
+        self._expectations.for_group(pending.group_id.uid).record_failure(pending.name, failure)
+
+    def on_task_end(self, operation: Operation, task: Task | None) -> None:
+        """A task of this process has ended; `task` is None if its result cannot be known."""
+        pending = self.pending_tasks.pop(operation.task, None)
+        if pending is None:
             return
-        memory = self.expectations_for(started.group_id.uid)
-        memory.busy_refs.discard(started.target_ref)
+        expectations = self._expectations.for_group(pending.group_id.uid)
+        expectations.busy_refs.discard(pending.target_ref)
         if task is not None and task.state == "success":
-            memory.record_success(started.name)
-            if started.effect is not None:
-                memory.pending_effects[started.target_ref] = PendingEffect(
-                    started.effect,
-                    self.clock() + EFFECT_TIMEOUT_SECONDS,
-                    started.config_version_before,
+            expectations.record_success(pending.name)
+            if pending.effect is not None:
+                expectations.pending_effects[pending.target_ref] = PendingEffect(
+                    pending.effect,
+                    self._clock() + EFFECT_TIMEOUT_SECONDS,
+                    pending.config_version_before,
                 )
         elif task is not None:
-            passing = issubclass(error_type_for_name(task.fault), Busy | Unreachable)
-            told = describe_failure(
-                started.description, task.fault, task.message or task.fault, transient=passing
+            failure = describe_failure(
+                pending.description,
+                task.fault,
+                task.message or task.fault,
+                transient=issubclass(error_type_for_name(task.fault), Busy | Unreachable),
             )
-            memory.record_failure(
-                started.name, OperationFailure(told.message, told.permanent, told.reason)
-            )
-        self.wake_group(started.group_id.uid)
+            expectations.record_failure(pending.name, failure)
+        self._notify_group(pending.group_id.uid)

@@ -1,12 +1,22 @@
-"""What a namespace may use: templates, places and amounts. Each check answers "" or, in words, what is in the way and who can mend it.
+"""What the administrator allows a namespace: templates, placement and quota, read from a YAML file.
 
-Names and paths are compared as they are; nothing in them is a pattern, so `*` or `../x` is only a name that nobody has.
+    limits:
+      - namespaces: ["team-a", "team-a-*"]      # names or globs; the first matching entry applies
+        templateFolders: ["/DC0/vm/vm-operator/team-a"]
+        places: {cluster: [C0], datastore: [fast, slow]}
+        quota: {vms: 20, cpus: 40, memoryGB: 64}
+      - namespaces: ["*"]
+        quota: {vms: 5}
+
+A namespace without a matching entry is not limited. In `places`, a field that is not listed is not
+limited.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -14,24 +24,21 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from ...vcenters.config import GLOB
 from ...yamlfile import FileFormat
 
+MB_PER_GB = 1024
+# The fields of spec.placement.
+PLACEMENT_FIELDS = ("datacenter", "cluster", "resourcePool", "folder", "datastore")
+
 
 class QuotaUsage(Struct, frozen=True, kw_only=True):
-    """VMs with their vCPUs and memory."""
+    """A number of VMs with their vCPUs and memory."""
 
     vms: int = 0
     cpus: int = 0
     memory_mb: int = 0
 
-    def __add__(self, other: QuotaUsage) -> QuotaUsage:
-        return QuotaUsage(
-            vms=self.vms + other.vms,
-            cpus=self.cpus + other.cpus,
-            memory_mb=self.memory_mb + other.memory_mb,
-        )
-
 
 class Quota(Struct, frozen=True, kw_only=True):
-    """The most that the groups of a namespace may have together; None is no limit."""
+    """The most that the groups of a namespace may use together; None is no limit."""
 
     vms: int | None = None
     cpus: int | None = None
@@ -39,120 +46,52 @@ class Quota(Struct, frozen=True, kw_only=True):
 
 
 class NamespaceLimits(Struct, frozen=True, kw_only=True):
-    """What the administrator's settings allow a namespace."""
+    """What the administrator allows one namespace."""
 
+    # Inventory paths of the folders in which templates are found. None: a template that is given
+    # by path has to be in the datacenter's vm-operator folder, one that is given by name can be
+    # anywhere in the datacenter.
     template_folders: tuple[str, ...] | None = None
-    """Inventory paths of folders; None: a path within the datacenter's vm-operator folder, a bare name anywhere in the datacenter."""
+    # The allowed names by field of spec.placement; a field that is not here is not limited.
     allowed_placement: dict[str, tuple[str, ...]] = {}
-    """By field of spec.placement the names that may be asked for; a field that is not here is free."""
     quota: Quota = Quota()
 
 
-class TemplateCandidate(Struct, frozen=True):
-    """A template in the inventory."""
-
-    ref: str
-    path: str
-    """Full inventory path, such as /DC0/vm/vm-operator/t."""
-
-
-class TemplateMatch(Struct, frozen=True):
-    """A template, or why there is none."""
-
-    template: TemplateCandidate | None
-    problem: str = ""
-
-
-def select_template(
-    wanted: str,
-    templates: Iterable[TemplateCandidate],
-    datacenter_path: str,
-    limits: NamespaceLimits,
-) -> TemplateMatch:
-    """The one template that `spec.template` names: by exact name, or by exact inventory path, within what the namespace may use."""
-    by_path = "/" in wanted
-    named = [
-        each
-        for each in templates
-        if each.path == wanted or (not by_path and each.path.rpartition("/")[2] == wanted)
-    ]
-    roots = template_search_folders(by_path, datacenter_path, limits)
-    usable = [each for each in named if any(is_within(each.path, root) for root in roots)]
-    if len(usable) == 1:
-        return TemplateMatch(usable[0])
-    where = ", ".join(roots) or "no folder at all"
-    if usable:
-        paths = ", ".join(sorted(each.path for each in usable))
-        return TemplateMatch(
-            None,
-            f'several templates are named "{wanted}": {paths}; give the full path of one in spec.template',
-        )
-    return TemplateMatch(
-        None, f'no template "{wanted}" in {where}; create it there, or change spec.template'
+def find_quota_violation(
+    requested: QuotaUsage, others: Iterable[QuotaUsage], quota: Quota
+) -> str | None:
+    """Why a group does not fit into the quota; `requested` is all of the group, as in its spec."""
+    others = tuple(others)
+    exceeded: list[tuple[str, str, str]] = []
+    for text, needed, used, limit in (
+        ("vms={}", requested.vms, sum(usage.vms for usage in others), quota.vms),
+        ("cpus={}", requested.cpus, sum(usage.cpus for usage in others), quota.cpus),
+        (
+            "memory={}Mi",
+            requested.memory_mb,
+            sum(usage.memory_mb for usage in others),
+            quota.memory_mb,
+        ),
+    ):
+        if limit is not None and needed + used > limit:
+            exceeded.append((text.format(needed), text.format(used), text.format(limit)))
+    if not exceeded:
+        return None
+    requested_text, used_text, limited_text = (
+        ",".join(column) for column in zip(*exceeded, strict=True)
     )
-
-
-def template_search_folders(
-    by_path: bool, datacenter_path: str, limits: NamespaceLimits
-) -> tuple[str, ...]:
-    """The folders in which templates count."""
-    if limits.template_folders is not None:
-        return limits.template_folders
-    return (f"{datacenter_path}/vm/vm-operator",) if by_path else (datacenter_path,)
-
-
-def is_within(path: str, folder: str) -> bool:
-    """Whether a path leads into a folder."""
-    return path.startswith(f"{folder.rstrip('/')}/")
-
-
-def find_placement_violation(placement: dict[str, str], limits: NamespaceLimits) -> str:
-    """The first part of a placement that the namespace may not use."""
-    for field, name in placement.items():
-        allowed = limits.allowed_placement.get(field)
-        if name and allowed is not None and name not in allowed:
-            choice = ", ".join(allowed) or "none"
-            cure = f"change spec.placement.{field} or ask the administrator"
-            return f'this namespace may not use the {field} "{name}" (allowed: {choice}); {cure}'
-    return ""
-
-
-def find_quota_violation(wanted: QuotaUsage, others: Iterable[QuotaUsage], quota: Quota) -> str:
-    """Why a group does not fit beside the other groups of its namespace; `wanted` is all of the group, as its spec asks."""
-    total = wanted
-    for each in others:
-        total += each
-    exceeded = "; ".join(_describe_exceeded_quotas(total, wanted, quota))
     return (
-        f"the quota of this namespace is exceeded: {exceeded}; lower this group or another, or ask the administrator"
-        if exceeded
-        else ""
+        f"Exceeded quota of the namespace: requested: {requested_text}, used: {used_text}, "
+        f"limited: {limited_text}. Lower spec.replicas, spec.cpu or spec.memory of this or another "
+        "VmGroup, or ask the administrator."
     )
-
-
-def _describe_exceeded_quotas(total: QuotaUsage, wanted: QuotaUsage, quota: Quota) -> Iterator[str]:
-    """What is over, each in words."""
-    rows = (
-        ("VMs", total.vms, wanted.vms, quota.vms),
-        ("vCPUs", total.cpus, wanted.cpus, quota.cpus),
-        ("MB of memory", total.memory_mb, wanted.memory_mb, quota.memory_mb),
-    )
-    for unit, needed, ours, limit in rows:
-        if limit is not None and needed > limit:
-            yield f"{needed} {unit} are asked for, of these {ours} by this group, and {limit} are allowed"
-
-
-PLACEMENT_FIELDS = ("datacenter", "cluster", "resourcePool", "folder", "datastore")
-
-
-MB_PER_GB = 1024
 
 
 class QuotaEntry(Struct, frozen=True, forbid_unknown_fields=True):
-    """The most that the groups of one namespace may have together."""
+    """The most that the groups of one namespace may use together."""
 
-    vms: Annotated[int | UnsetType, Meta(description="VMs.")] = UNSET
-    cpus: Annotated[int | UnsetType, Meta(description="vCPUs of all VMs.")] = UNSET
+    vms: Annotated[int | UnsetType, Meta(description="Number of VMs.")] = UNSET
+    cpus: Annotated[int | UnsetType, Meta(description="Number of vCPUs of all VMs.")] = UNSET
     memoryGB: Annotated[int | UnsetType, Meta(description="Memory of all VMs, in GB.")] = UNSET
 
 
@@ -163,29 +102,30 @@ class LimitsEntry(Struct, frozen=True, forbid_unknown_fields=True):
     templateFolders: Annotated[
         tuple[str, ...] | UnsetType,
         Meta(
-            description="Full inventory paths; templates are found in these alone. Without it: a bare name in the whole datacenter."
+            description="Full inventory paths; only templates in these folders can be used. "
+            "If unset, a template that is given by name can be anywhere in the datacenter."
         ),
     ] = UNSET
     places: Annotated[
         dict[str, tuple[str, ...]],
         Meta(
-            description="By field of `spec.placement`, the names that may be asked for. A field that is not named is free."
+            description="The allowed names by field of `spec.placement`. "
+            "A field that is not listed is not limited."
         ),
     ] = {}
     quota: Annotated[
-        QuotaEntry, Meta(description="The most that all groups of one namespace may have together.")
+        QuotaEntry,
+        Meta(description="The most that all groups of one namespace may use together."),
     ] = QuotaEntry()
 
     def _to_limits(self) -> NamespaceLimits:
-        """What it means for a group."""
-        quota = self.quota
-        memory_gb = _unset_to_none(quota.memoryGB)
+        memory_gb = _unset_to_none(self.quota.memoryGB)
         return NamespaceLimits(
             template_folders=None if self.templateFolders is UNSET else self.templateFolders,
             allowed_placement=self.places,
             quota=Quota(
-                vms=_unset_to_none(quota.vms),
-                cpus=_unset_to_none(quota.cpus),
+                vms=_unset_to_none(self.quota.vms),
+                cpus=_unset_to_none(self.quota.cpus),
                 memory_mb=None if memory_gb is None else memory_gb * MB_PER_GB,
             ),
         )
@@ -196,38 +136,38 @@ class LimitsFile(Struct, frozen=True, forbid_unknown_fields=True):
 
     limits: Annotated[
         tuple[LimitsEntry, ...],
-        Meta(description="The entries; the first that fits a namespace counts."),
+        Meta(description="The entries; the first that matches a namespace applies."),
     ]
 
 
-def _unset_to_none(given: int | UnsetType) -> int | None:
-    """A number, None for no limit."""
-    return None if given is UNSET else given
+def _unset_to_none(value: int | UnsetType) -> int | None:
+    return None if value is UNSET else value
 
 
 def _find_file_errors(file: LimitsFile) -> Iterator[tuple[str, str]]:
-    """What is wrong beyond types: the path, and what to do."""
+    """What the types do not check: the path in the file and the message."""
     for index, entry in enumerate(file.limits):
         path = f"$.limits[{index}]"
         if not entry.namespaces:
-            yield f"{path}.namespaces", "the list is empty; name a namespace or a glob"
-        for place, glob in enumerate(entry.namespaces):
+            yield f"{path}.namespaces", "the list is empty; add a namespace or a glob"
+        for position, glob in enumerate(entry.namespaces):
             if not GLOB.fullmatch(glob):
                 yield (
-                    f"{path}.namespaces[{place}]",
-                    f'"{glob}" fits no namespace: use lower-case letters, digits and -, and * ? [..]',
+                    f"{path}.namespaces[{position}]",
+                    f'"{glob}" matches no namespace: use lower-case letters, digits and -, '
+                    "and * ? [..]",
                 )
         for folder in entry.templateFolders if entry.templateFolders is not UNSET else ():
             if not folder.startswith("/"):
                 yield (
                     f"{path}.templateFolders",
-                    f'"{folder}" has to be a full inventory path, such as /DC0/vm/vm-operator',
+                    f'"{folder}" must be a full inventory path, such as /DC0/vm/vm-operator',
                 )
         for field in entry.places:
             if field not in PLACEMENT_FIELDS:
                 yield (
                     f"{path}.places.{field}",
-                    f"there is no such place; there are {', '.join(PLACEMENT_FIELDS)}",
+                    f"unknown field; use one of {', '.join(PLACEMENT_FIELDS)}",
                 )
 
 
@@ -241,17 +181,19 @@ LIMITS_FILE_FORMAT = FileFormat(
 
 
 def read_limits(file: str) -> Callable[[str], NamespaceLimits]:
-    """The limits by namespace; "" is no file, and so no limits."""
-    known = (
+    """The limits by namespace; without a file ("") no namespace is limited."""
+    entries = (
         [(entry.namespaces, entry._to_limits()) for entry in LIMITS_FILE_FORMAT.read(file).limits]
         if file
         else []
     )
 
-    def of(namespace: str) -> NamespaceLimits:
-        fitting = (
-            limits for globs, limits in known if any(fnmatchcase(namespace, glob) for glob in globs)
-        )
-        return next(fitting, NamespaceLimits())
+    # Each reconcile asks; the globs are matched once per namespace.
+    @lru_cache(maxsize=1024)
+    def limits_for(namespace: str) -> NamespaceLimits:
+        for globs, limits in entries:
+            if any(fnmatchcase(namespace, glob) for glob in globs):
+                return limits
+        return NamespaceLimits()
 
-    return of
+    return limits_for

@@ -1,10 +1,11 @@
-"""What a plan says: phase and message for people, and the log lines that people grep for (contract.md, word for word)."""
+"""The texts of a VmGroup: phase and message, log lines, and the advice for each fault of vCenter.
+
+Users grep for some of the log lines, and scripts wait for SUCCESS_MESSAGE: these texts are fixed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-
-from msgspec import Struct
 
 from .model import (
     Action,
@@ -14,6 +15,7 @@ from .model import (
     DesiredState,
     Destroy,
     DestroyFolder,
+    OperationFailure,
     Phase,
     PowerOff,
     PowerOn,
@@ -21,174 +23,174 @@ from .model import (
     RemoveFinalizer,
     ReplicaRecord,
 )
+from .reasons import Reason
 from .replica import (
     Replica,
     count_to_create,
-    foreign_disks_of,
     has_desired_size,
     is_available,
     is_outdated,
+    keepers_of,
     surge_allowed,
 )
 
+# The text of status.lastMessage that existing scripts wait for.
 SUCCESS_MESSAGE = "successfully reconciled VmGroup"
 
 
-class Summary(Struct, frozen=True):
-    """How the group is."""
-
-    phase: Phase
-    message: str
-
-
-def summarize(wish: DesiredState, members: Sequence[Replica]) -> Summary:
-    """Phase and message."""
-    errors = list(_list_errors(wish, members))
-    if wish.paused:
+def summarize(desired: DesiredState, replicas: Sequence[Replica]) -> tuple[Phase, str]:
+    """The phase and the message of the status."""
+    errors = list(_list_errors(desired, replicas))
+    if desired.paused:
         phase: Phase = (
-            "ERROR" if errors else "RUNNING" if _is_in_desired_state(wish, members) else "PENDING"
+            "ERROR"
+            if errors
+            else "RUNNING"
+            if _is_in_desired_state(desired, replicas)
+            else "PENDING"
         )
-        return Summary(
-            phase,
-            "; ".join(
-                [
-                    f"paused: {_describe_progress(wish, members)}",
-                    *errors,
-                    "unset spec.paused to go on",
-                ]
-            ),
-        )
+        paused = f"Paused: {_describe_progress(desired, replicas)}."
+        return phase, " ".join([paused, *errors, "Unset spec.paused to continue."])
     if errors:
-        return Summary("ERROR", "; ".join(errors))
-    if _is_in_desired_state(wish, members):
-        return Summary("RUNNING", SUCCESS_MESSAGE)
-    return Summary(
-        "PENDING",
-        "; ".join([_describe_progress(wish, members), *_list_transient_problems(members)]),
-    )
+        return "ERROR", " ".join(errors)
+    if _is_in_desired_state(desired, replicas):
+        return "RUNNING", SUCCESS_MESSAGE
+    progress = _describe_progress(desired, replicas)
+    problems = " ".join(_list_transient_problems(replicas))
+    return "PENDING", f"{progress}. {problems}" if problems else progress
 
 
-def _is_in_desired_state(wish: DesiredState, members: Sequence[Replica]) -> bool:
-    """Whether nothing is left to do."""
+def _is_in_desired_state(desired: DesiredState, replicas: Sequence[Replica]) -> bool:
     return (
-        not wish.deleting
-        and len(members) == wish.replicas
-        and all(is_available(wish, each) and not is_outdated(wish, each) for each in members)
-        and all(each.vm is not None and has_desired_size(wish, each.vm) for each in members)
+        not desired.deleting
+        and len(replicas) == desired.replicas
+        and all(
+            is_available(desired, replica)
+            and not is_outdated(desired, replica)
+            and replica.vm is not None
+            and has_desired_size(desired, replica.vm)
+            for replica in replicas
+        )
     )
 
 
-def _list_errors(wish: DesiredState, members: Sequence[Replica]) -> Iterator[str]:
-    """What only a change can mend, with the change."""
-    if wish.blocker and _needs_clone(wish, members):
-        yield wish.blocker
-    for each in members:
-        if each.failure is not None and each.failure.permanent:
-            yield each.failure.message
+def _list_errors(desired: DesiredState, replicas: Sequence[Replica]) -> Iterator[str]:
+    """What only a user can fix."""
+    if desired.blocker and _needs_clone(desired, replicas):
+        yield desired.blocker
+    for replica in replicas:
+        if replica.failure is not None and replica.failure.permanent:
+            yield replica.failure.message
         if (
-            each.conflicting_vm
-            and each.vm is None
-            and not each.record.terminating
-            and each.clone_state is not CloneState.RUNNING
+            replica.conflicting_vm
+            and replica.vm is None
+            and not replica.terminating
+            and replica.clone_state is not CloneState.RUNNING
         ):
-            yield f'the name "{each.name}" is taken by {each.conflicting_vm}, which has no mark of this group; rename or remove that VM'
-    for each in _find_held_by_disks(wish, members):
+            yield (
+                f'The VM {replica.conflicting_vm} has the name of replica "{replica.name}", but '
+                "no mark of this group. Rename or remove that VM."
+            )
+    for replica in _find_held_by_disks(desired, replicas):
         yield (
-            f'replica "{each.name}" must go but has disks of somebody else attached ({", ".join(foreign_disks_of(each))}); '
-            "it is not destroyed: detach them, for a volume by deleting the Pod that uses it"
+            f'Replica "{replica.name}" is to be deleted, but disks that are not its own are '
+            f"attached ({', '.join(replica.foreign_disks)}). It is kept until they are detached; "
+            "for a volume, delete the Pod that uses it."
         )
 
 
-def _needs_clone(wish: DesiredState, members: Sequence[Replica]) -> bool:
-    """Whether a template is needed at all."""
-    if wish.deleting:
+def _needs_clone(desired: DesiredState, replicas: Sequence[Replica]) -> bool:
+    if desired.deleting:
         return False
-    keepers = [each for each in members if not each.record.terminating]
+    keepers = keepers_of(replicas)
     return (
-        count_to_create(wish, members) > 0
-        or len(keepers) < wish.replicas
-        or any(is_outdated(wish, each) or each.vm is None for each in keepers)
+        count_to_create(desired, replicas) > 0
+        or len(keepers) < desired.replicas
+        or any(is_outdated(desired, replica) or replica.vm is None for replica in keepers)
     )
 
 
-def _find_held_by_disks(wish: DesiredState, members: Sequence[Replica]) -> Iterator[Replica]:
-    """Replicas that would go if they had no disks of somebody else."""
-    keepers = [each for each in members if not each.record.terminating]
-    free_to_go = sum(not foreign_disks_of(each) for each in keepers)
-    too_many = not wish.deleting and len(keepers) - free_to_go > wish.replicas + surge_allowed(
-        wish, keepers
+def _find_held_by_disks(desired: DesiredState, replicas: Sequence[Replica]) -> Iterator[Replica]:
+    """Replicas that would be deleted if no foreign disks were attached to them."""
+    keepers = keepers_of(replicas)
+    held_count = sum(bool(replica.foreign_disks) for replica in keepers)
+    has_excess = not desired.deleting and held_count > desired.replicas + surge_allowed(
+        desired, keepers
     )
-    for each in members:
-        if foreign_disks_of(each) and (
-            each.record.terminating or too_many or (is_outdated(wish, each) and not wish.deleting)
+    for replica in replicas:
+        if replica.foreign_disks and (
+            replica.terminating
+            or has_excess
+            or (is_outdated(desired, replica) and not desired.deleting)
         ):
-            yield each
+            yield replica
 
 
-def _list_transient_problems(members: Sequence[Replica]) -> Iterator[str]:
-    """What may mend itself."""
-    for each in members:
-        if each.failure is not None:
-            yield each.failure.message
-        if each.vm is not None and each.vm.broken and not each.record.terminating:
-            yield f'vCenter cannot reach replica "{each.name}" (its host or its files); it is not replaced, since it may come back'
+def _list_transient_problems(replicas: Sequence[Replica]) -> Iterator[str]:
+    for replica in replicas:
+        if replica.failure is not None:
+            yield replica.failure.message
+        if replica.vm is not None and replica.vm.broken and not replica.terminating:
+            yield (
+                f'vCenter cannot access replica "{replica.name}" (its host or its files). '
+                "It is not replaced, because it may come back."
+            )
 
 
-def _describe_progress(wish: DesiredState, members: Sequence[Replica]) -> str:
-    """How far it is."""
-    leaving = sum(each.record.terminating for each in members)
-    if wish.deleting:
-        return f"being deleted, {len(members)} replica(s) left"
-    ready = sum(is_available(wish, each) for each in members)
-    coming = sum(each.vm is None and not each.record.terminating for each in members)
-    outdated = sum(
-        is_outdated(wish, each) or _has_wrong_size(wish, each)
-        for each in members
-        if not each.record.terminating
-    )
-    parts = [
-        (coming, "to be cloned or being cloned"),
-        (outdated, "to be brought up to date"),
-        (leaving, "leaving"),
-    ]
-    return ", ".join(
-        [
-            f"{ready} of {wish.replicas} replica(s) ready",
-            *(f"{count} {what}" for count, what in parts if count),
-        ]
-    )
+def _describe_progress(desired: DesiredState, replicas: Sequence[Replica]) -> str:
+    if desired.deleting:
+        return f"Deleting the group; {_count_of(len(replicas), 'replica')} left"
+    ready = sum(is_available(desired, replica) for replica in replicas)
+    keepers = keepers_of(replicas)
+    parts = {
+        "cloning": sum(replica.vm is None for replica in keepers),
+        "updating": sum(
+            is_outdated(desired, replica)
+            or (replica.vm is not None and not has_desired_size(desired, replica.vm))
+            for replica in keepers
+        ),
+        "deleting": len(replicas) - len(keepers),
+    }
+    progress = [f"{verb} {count}" for verb, count in parts.items() if count]
+    return "; ".join([f"{ready}/{desired.replicas} replicas ready", *progress])
 
 
-def _has_wrong_size(wish: DesiredState, member: Replica) -> bool:
-    """Whether the VM is there with another size."""
-    return member.vm is not None and not has_desired_size(wish, member.vm)
+def _count_of(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def describe_success(replicas: int) -> str:
+    """The message of the Ready condition and of its Event."""
+    return f"All {replicas} replicas are ready." if replicas != 1 else "The replica is ready."
 
 
 def describe_record_changes(
-    wish: DesiredState, before: Sequence[ReplicaRecord], after: Sequence[ReplicaRecord]
+    desired: DesiredState, before: Sequence[ReplicaRecord], after: Sequence[ReplicaRecord]
 ) -> tuple[str, ...]:
-    """The lines for a change of the records."""
-    if wish.deleting:
+    """The log lines of a plan that changes the records."""
+    if desired.deleting:
         return ("VmGroup marked for deletion",)
-    known = {each.name: each.terminating for each in before}
-    added = sum(each.name not in known for each in after)
-    leaving = sum(each.terminating and not known.get(each.name, False) for each in after)
-    few = (f"too few replicas, creating {added} replica(s)",) if added else ()
-    return (*few, f"too many replicas, deleting {leaving}") if leaving else few
+    terminating_before = {record.name: record.terminating for record in before}
+    added = sum(record.name not in terminating_before for record in after)
+    deleted = sum(
+        record.terminating and not terminating_before.get(record.name, False) for record in after
+    )
+    creating = (f"too few replicas, creating {added} replica(s)",) if added else ()
+    return (*creating, f"too many replicas, deleting {deleted}") if deleted else creating
 
 
-def describe_sync_state(wish: DesiredState, members: Sequence[Replica]) -> tuple[str, ...]:
-    """The lines of a plan that changes no record."""
-    if wish.deleting:
+def describe_sync_state(desired: DesiredState, replicas: Sequence[Replica]) -> tuple[str, ...]:
+    """The log lines of a plan that changes no record."""
+    if desired.deleting:
         return ("VmGroup marked for deletion",)
-    in_sync = len(members) == wish.replicas and not any(
-        each.vm is None or each.record.terminating for each in members
+    in_sync = len(replicas) == desired.replicas and not any(
+        replica.vm is None or replica.terminating for replica in replicas
     )
     return ("replica count in sync, checking power state",) if in_sync else ()
 
 
 def describe_action(action: Action) -> str:
-    """The line for an action; the contract has some of them word for word."""
+    """The log line of an action."""
     match action:
         case CreateFolder():
             return "VmGroup folder does not exist, creating folder"
@@ -207,61 +209,62 @@ def describe_action(action: Action) -> str:
                 f'resizing vm "{action.vm.name}" to {action.cpus} vCPUs and {action.memory_mb} MB'
             )
         case RemoveFinalizer():
-            return "nothing is left of this VmGroup in vCenter"
+            return "no cleanup is left, removing the finalizer"
 
 
 def describe_request(namespace: str, name: str) -> str:
-    """The line at the beginning of a reconcile."""
+    """The log line at the beginning of a reconcile."""
     return f'received reconcile request for "{name}" (namespace: "{namespace}")'
 
 
+_RETRY_ADVICE = "The operation is retried automatically"
+_FREE_STORAGE_ADVICE = (
+    "Free space on the datastore, or select another one in spec.placement.datastore"
+)
+# By fault of vCenter: the reason and what to do. All of these need a change by a user.
 FAULT_ADVICE = {
     "NoPermission": (
-        "NoPermission",
-        "give that privilege to the role of the manager's user in vCenter",
+        Reason.NO_PERMISSION,
+        "Grant that privilege to the role of the manager's vCenter account",
     ),
     "InsufficientResourcesFault": (
-        "InsufficientResources",
-        "free CPU or memory in the cluster or resource pool, or lower spec",
+        Reason.INSUFFICIENT_RESOURCES,
+        "Free CPU or memory in the cluster or resource pool, or lower spec.cpu, spec.memory or "
+        "spec.replicas",
     ),
     "InsufficientCpuResourcesFault": (
-        "InsufficientResources",
-        "free CPU in the cluster or resource pool, or lower spec.cpu or replicas",
+        Reason.INSUFFICIENT_RESOURCES,
+        "Free CPU in the cluster or resource pool, or lower spec.cpu or spec.replicas",
     ),
     "InsufficientMemoryResourcesFault": (
-        "InsufficientResources",
-        "free memory in the cluster or resource pool, or lower spec.memory",
+        Reason.INSUFFICIENT_RESOURCES,
+        "Free memory in the cluster or resource pool, or lower spec.memory",
     ),
     "InsufficientHostCapacityFault": (
-        "InsufficientResources",
-        "free capacity on the hosts, or lower cpu, memory or replicas",
+        Reason.INSUFFICIENT_RESOURCES,
+        "Free capacity on the hosts, or lower spec.cpu, spec.memory or spec.replicas",
     ),
     "InsufficientFailoverResourcesFault": (
-        "InsufficientResources",
-        "vSphere HA keeps capacity back; free some, or lower replicas",
+        Reason.INSUFFICIENT_RESOURCES,
+        "vSphere HA reserves capacity. Free some, or lower spec.replicas",
     ),
-    "NoDiskSpace": (
-        "InsufficientStorage",
-        "free space on the datastore, or name another in spec.placement.datastore",
+    "NoDiskSpace": (Reason.INSUFFICIENT_STORAGE, _FREE_STORAGE_ADVICE),
+    "InsufficientStorageSpace": (Reason.INSUFFICIENT_STORAGE, _FREE_STORAGE_ADVICE),
+    "QuotaExceeded": (
+        Reason.QUOTA_EXCEEDED,
+        "Raise the quota in vCenter, or lower spec.replicas",
     ),
-    "InsufficientStorageSpace": (
-        "InsufficientStorage",
-        "free space on the datastore, or name another in spec.placement.datastore",
-    ),
-    "QuotaExceeded": ("QuotaExceeded", "raise the quota in vCenter, or lower replicas"),
-    "LicenseExpired": ("License", "renew the licence of the vCenter or its hosts"),
-    "NotEnoughLicenses": ("License", "add a licence to the vCenter or its hosts"),
-    "NoSnapshot": ("NoSnapshot", ""),
-    "CannotAccessVmDisk": ("StorageUnavailable", "mend the datastore of the template"),
+    "LicenseExpired": (Reason.LICENSE, "Renew the license of the vCenter or its hosts"),
+    "NotEnoughLicenses": (Reason.LICENSE, "Add a license to the vCenter or its hosts"),
+    "NoSnapshot": (Reason.NO_SNAPSHOT, ""),
+    "CannotAccessVmDisk": (Reason.STORAGE_UNAVAILABLE, "Fix the datastore of the template"),
     "InvalidDatastore": (
-        "StorageUnavailable",
-        "mend the datastore, or name another in spec.placement.datastore",
+        Reason.STORAGE_UNAVAILABLE,
+        "Fix the datastore, or select another one in spec.placement.datastore",
     ),
-    "InvalidName": ("InvalidName", "give the group another name"),
+    "InvalidName": (Reason.INVALID_NAME, "Create the group under another name"),
 }
-"""By vCenter's fault: a reason for programs and what to do."""
-
-
+# Faults of an operation that came too late or too early; the next plan has newer observations.
 _TRANSIENT_FAULTS = (
     "InvalidPowerState",
     "DuplicateName",
@@ -269,26 +272,19 @@ _TRANSIENT_FAULTS = (
     "InvalidState",
     "GenericVmConfigFault",
 )
-"""What an operation gets that came too late or too early: the next look knows better."""
 
 
-class FailureDescription(Struct, frozen=True):
-    """What a failure means."""
-
-    reason: str
-    message: str
-    permanent: bool
-
-
-def describe_failure(doing: str, fault: str, said: str, *, transient: bool) -> FailureDescription:
-    """The failure in words. `passing` is what the tree of faults thinks of it."""
-    reason, cure = FAULT_ADVICE.get(fault, (fault or "VCenterError", ""))
-    lasting = fault in FAULT_ADVICE or (not transient and fault not in _TRANSIENT_FAULTS)
-    if not cure:
-        cure = (
-            "it is tried again by itself"
-            if not lasting
-            else "vCenter's own event log may say more; it is tried again by itself"
+def describe_failure(
+    operation: str, fault: str, message: str, *, transient: bool
+) -> OperationFailure:
+    """What a failed operation means; `transient` is the opinion of vSphere's fault hierarchy."""
+    reason, advice = FAULT_ADVICE.get(fault, (fault or Reason.VCENTER_ERROR, ""))
+    permanent = fault in FAULT_ADVICE or (not transient and fault not in _TRANSIENT_FAULTS)
+    if not advice:
+        advice = (
+            f"See the events in vCenter for details. {_RETRY_ADVICE}"
+            if permanent
+            else _RETRY_ADVICE
         )
-    said = said.strip().rstrip(".")
-    return FailureDescription(reason, f"{doing} failed: {said}; {cure}", lasting)
+    cause = message.strip().rstrip(".")
+    return OperationFailure(f"{operation} failed: {cause}. {advice}.", permanent, reason)

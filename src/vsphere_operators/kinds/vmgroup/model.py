@@ -1,6 +1,7 @@
-"""What a group wishes, what it recorded, what is seen of it, and what is to be done: frozen values.
+"""Values of a VmGroup: the desired state, the stored records, the observed state and the plan.
 
-Everything is joined by `name`, the replica's name as it was recorded: it stays the same when a person renames the VM.
+Records, VMs and failures are joined by `name`, the replica's name in its record. It stays the same
+when a user renames the VM in vCenter.
 """
 
 from __future__ import annotations
@@ -17,38 +18,38 @@ Phase = Literal["RUNNING", "PENDING", "ERROR"]
 
 
 class CloneState(Enum):
-    """What is known of the last clone that was sent for a record."""
+    """What is known of the last clone that was requested for a record."""
 
-    UNSENT = "this process stored the record and has sent nothing since"
-    RUNNING = "it runs, or something runs that may be it"
-    UNKNOWN = "it may be under way; too early to tell"
-    ENDED = "nothing of it is under way"
+    UNSENT = "this process stored the record and has sent no request since"
+    RUNNING = "its task runs, or a task that may belong to it"
+    UNKNOWN = "a clone may be in progress; it is too early to decide"
+    ENDED = "no clone is in progress"
 
 
 class ReplicaRecord(Struct, frozen=True, kw_only=True):
-    """A replica's place, stored before anything is sent for it."""
+    """One replica in the status, stored before any request is sent for it."""
 
+    # Grows with each new record: the highest slot is the newest replica.
     slot: int
-    """Grows with each new record: the highest is the newest."""
     name: str
     instance_uuid: str
+    # MoRef of the template.
     template: str
-    """MoRef of what it is cloned from."""
+    # Identifies what the spec asked for, see `ownership.compute_fingerprint`.
     fingerprint: str
-    """What the spec asked for, see `marks.fingerprint`."""
     state: ReplicaState = "Planned"
+    # MoRef of the clone task.
     task: str = ""
-    """MoRef of the clone's task."""
     attempt: int = 1
+    # Selected for deletion. Never reset, so that a Destroy_Task that arrives late is still right.
     terminating: bool = False
-    """Chosen to go. Never taken back, so that a destroy that arrives late is still right."""
 
 
 class ReplicaVm(Struct, frozen=True, kw_only=True):
-    """A VM that is ours by its mark (`marks.replica_of`); no other VM ever reaches a plan."""
+    """A VM that the group owns by its mark (see ownership.py); no other VM is part of a plan."""
 
+    # The name in the record, which is in the mark too.
     name: str
-    """The replica's recorded name, from the mark."""
     ref: str
     slot: int
     instance_uuid: str
@@ -56,12 +57,12 @@ class ReplicaVm(Struct, frozen=True, kw_only=True):
     power: VmPowerState
     cpus: int
     memory_mb: int
+    # Orphaned, inaccessible, invalid or disconnected.
     broken: bool = False
-    """Orphaned, inaccessible, invalid or disconnected."""
+    # A task that changes its power, size or existence runs; a vMotion does not count.
     busy: bool = False
-    """An operation that changes its power, size or existence runs; a vMotion does not count."""
+    # Attached disks that are not its own, such as First Class Disks: other users' data.
     foreign_disks: tuple[str, ...] = ()
-    """Names of First Class Disks that are attached: they are somebody's data."""
 
 
 class Rollout(Struct, frozen=True, kw_only=True):
@@ -79,8 +80,8 @@ class DesiredState(Struct, frozen=True, kw_only=True):
     memory_mb: int
     replicas: int
     uid: str
+    # MoRef; "" if the template was not found, and then `blocker` has the reason.
     template: str = ""
-    """MoRef; "" if there is none, and then `obstacle` says why."""
     template_name: str = ""
     fingerprint: str = ""
     power: Literal["poweredOn", "poweredOff"] = "poweredOn"
@@ -88,30 +89,30 @@ class DesiredState(Struct, frozen=True, kw_only=True):
     paused: bool = False
     deleting: bool = False
     deletion_policy: Literal["Destroy", "Orphan"] = "Destroy"
+    # The message of what prevents clones now: template, folder, another owner, quota.
     blocker: str = ""
-    """Why nothing can be cloned now, in words: no template, no parent folder, a foreign owner, the quota."""
 
 
 class OperationFailure(Struct, frozen=True):
-    """The last operation on a replica failed; until the caller takes this away, nothing new starts on it."""
+    """The last operation on a replica failed; nothing is started on it while this is active."""
 
     message: str
+    # Only a change of the spec or in vCenter fixes it.
     permanent: bool = False
-    """Only a change can mend it."""
+    # A `Reason`, or the name of vCenter's fault.
     reason: str = ""
-    """One word for programs."""
 
 
 class CloneBlocked(Exception):
-    """Why nothing can be cloned, and what to do about it: a reason for programs and words for people."""
+    """Why no VM can be cloned, and what to do: a reason for scripts and a message for users."""
 
-    def __init__(self, reason: str, words: str) -> None:
-        super().__init__(words)
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
         self.reason = reason
 
 
 class GroupFolder(Struct, frozen=True, kw_only=True):
-    """The folder of the group, as it is now."""
+    """The group's folder in vCenter."""
 
     ref: str
     name: str
@@ -120,27 +121,27 @@ class GroupFolder(Struct, frozen=True, kw_only=True):
 
 
 class ObservedState(Struct, frozen=True, kw_only=True):
-    """What is there."""
+    """What exists, in the status and in vCenter."""
 
     records: tuple[ReplicaRecord, ...] = ()
-    """As they are stored."""
     vms: tuple[ReplicaVm, ...] = ()
+    # By record; a record that is not here is UNKNOWN.
     clone_states: Mapping[str, CloneState] = {}
-    """By record; one that is not named here is UNKNOWN."""
+    # Records whose name is used by a VM of another owner in the folder, with its path. A VM whose
+    # configuration is not read yet may be the replica itself and is not here.
     conflicting_vms: Mapping[str, str] = {}
-    """Records whose name a VM that is not ours has in the folder, and its path. A VM whose config is not told yet may be ours: not here."""
     failures: Mapping[str, OperationFailure] = {}
     folder: GroupFolder | None = None
+    # How many operations may start now.
     max_actions: int = 3
-    """How many operations may start now."""
 
 
 class CreateFolder(Struct, frozen=True):
-    """Make the group's folder."""
+    """Create the group's folder."""
 
 
 class Clone(Struct, frozen=True):
-    """Clone the template under the record's name, with mark, size and power."""
+    """Clone the template under the record's name, with mark, size and power state."""
 
     record: ReplicaRecord
     template_name: str
@@ -154,13 +155,13 @@ class PowerOn(Struct, frozen=True):
 
 
 class PowerOff(Struct, frozen=True):
-    """Power a VM off."""
+    """Power a VM off, without a guest shutdown."""
 
     vm: ReplicaVm
 
 
 class Reconfigure(Struct, frozen=True):
-    """Set the size of a VM that is off."""
+    """Set the size of a VM that is powered off."""
 
     vm: ReplicaVm
     cpus: int
@@ -168,19 +169,19 @@ class Reconfigure(Struct, frozen=True):
 
 
 class Destroy(Struct, frozen=True):
-    """Destroy a VM that is off. Before it: a fresh GET, and the lease."""
+    """Destroy a VM that is powered off, after a fresh read of it and of the object."""
 
     vm: ReplicaVm
 
 
 class DestroyFolder(Struct, frozen=True):
-    """Destroy the group's folder, which is empty. Before it: a fresh GET, and the lease."""
+    """Destroy the group's empty folder, after a fresh read of it and of the object."""
 
     folder: GroupFolder
 
 
 class RemoveFinalizer(Struct, frozen=True):
-    """Take the finalizer away by a conditional write: nothing of the group is left to do."""
+    """Remove the finalizer by a conditional write: no cleanup is left."""
 
 
 Action: TypeAlias = (
@@ -196,29 +197,26 @@ Action: TypeAlias = (
 
 
 class Counts(Struct, frozen=True, kw_only=True):
-    """Numbers for the status."""
+    """The numbers of the status; see the fields of VmGroupStatus."""
 
     current: int
-    """VMs of the group that exist."""
     ready: int
-    """Of these, such as are wished, not leaving, and in the wished state of power."""
     updated: int
-    """Not leaving, of the wished template and size."""
+    # Records whose VM does not exist yet.
     pending: int
-    """Records whose VM does not exist yet."""
     terminating: int
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """What to do now."""
+    """What to do now, and what the status reports."""
 
+    # What the status has to hold.
     records: tuple[ReplicaRecord, ...]
-    """What the status is to hold."""
+    # Store `records` by a conditional write first, then plan again; there are no actions then.
     write_status_first: bool
-    """Store `records` conditionally before anything else, then plan again; there are no actions then."""
     actions: tuple[Action, ...]
     phase: Phase
     message: str
     counts: Counts
+    # Log lines in addition to those of the actions.
     log_lines: tuple[str, ...] = ()
-    """Log lines beside those of the actions."""

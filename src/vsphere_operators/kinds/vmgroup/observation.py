@@ -1,8 +1,8 @@
-"""What is seen of one group: from the inventory, the marks, the clone tasks and our own memory to a `Seen`. No I/O."""
+"""Observes one group: inventory, marks, clone tasks and expectations become an Observation. No I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import cast
 
 from msgspec import Struct
@@ -10,207 +10,351 @@ from msgspec.structs import replace
 
 from ...vsphere.model import Folder, VirtualMachine
 from ...vsphere.vcenter import VCenter
-from .clone_state import CloneTaskTracker, infer_clone_state
-from .expectations import Expectations, PendingEffect
-from .model import CloneState, GroupFolder, ObservedState, ReplicaRecord, ReplicaVm, VmPowerState
-from .ownership import GroupId, OwnershipIndex, OwnershipMark
+from .clone_state import CloneTask, CloneTaskTracker, infer_clone_state
+from .expectations import FOLDER_KEY, Expectations, ExpectationStore
+from .limits import Quota, QuotaUsage, find_quota_violation
+from .model import (
+    CloneBlocked,
+    CloneState,
+    DesiredState,
+    GroupFolder,
+    ObservedState,
+    ReplicaRecord,
+    ReplicaVm,
+    VmPowerState,
+)
+from .ownership import (
+    OwnershipIndex,
+    OwnershipMark,
+    describe_folder_conflict,
+    find_conflicting_owner,
+)
+from .placement import Placement, PlacementResolver
+from .reasons import Reason
+from .step import GroupInput
 
+# etcd stores at most 1.5 MB per object, and a record takes half a KB.
+_MAX_REPLICAS = 1000
+# While one of these tasks runs on a VM, by whomever it was started, other operations on it fail. A
+# snapshot of a backup, a vMotion or an attached disk does not matter.
 _DISRUPTIVE_TASKS = ("powerOn", "powerOff", "suspend", "reset", "destroy", "unregister")
-"""Tasks of anybody that make it useless to start something on the VM. A backup's snapshot, a vMotion or an attached disk do not."""
 
 
-class ObservationSources(Struct, frozen=True, kw_only=True):
-    """Whom to look at, and with what."""
+class Observation(Struct, frozen=True, kw_only=True):
+    """Everything that a step decides on."""
 
-    vcenter: VCenter
-    ownership_index: OwnershipIndex
-    clone_tracker: CloneTaskTracker
-    expectations: Expectations
-    group_id: GroupId
-    list_claimed_tasks: Callable[[], Collection[str]]
-    """Clone tasks that the records of any group name, or our memory of them."""
-    last_known_refs: Mapping[str, str] = {}
-    """References of the VMs as they were last told, by name of the replica."""
-
-
-def observe_group(
-    sight: ObservationSources, records: Sequence[ReplicaRecord], folder: GroupFolder | None
-) -> ObservedState:
-    """All that a plan needs."""
-    memory, vcenter = sight.expectations, sight.vcenter
-    told = tuple(with_task(each, memory) for each in records)
-    vms = tuple(_find_replica_vms(sight, told))
-    present = {vm.name for vm in vms}
-    absent = [each for each in told if each.name not in present]
-    accounted = sight.list_claimed_tasks() if absent else ()
-    return ObservedState(
-        records=told,
-        vms=vms,
-        clone_states={each.name: _clone_state_of(sight, each, accounted) for each in absent},
-        conflicting_vms={
-            each.name: path
-            for each in absent
-            if (path := _find_conflicting_vm(sight, each, folder))
-        },
-        failures=memory.active_failures(),
-        folder=folder,
-        # At least one is tried, so that who finds no room is written down for the next.
-        max_actions=max(1, vcenter.task_limiter.free_slots),
-    )
+    # The desired state with the template's MoRef, the blocker, and a surge within the quota.
+    desired: DesiredState
+    observed: ObservedState
+    folder: GroupFolder | None
+    # None while no VM can be cloned.
+    placement: Placement | None
+    parent_folder: str
+    blocker_reason: str
+    vms_by_replica: dict[str, VirtualMachine]
 
 
-def with_task(record: ReplicaRecord, memory: Expectations) -> ReplicaRecord:
-    """The record with the task that came back for it."""
-    sent = memory.clone_requests.get(record.name)
-    if sent and sent.attempt == record.attempt and sent.task and record.state == "Planned":
-        return replace(record, state="Cloning", task=sent.task)
+class GroupObserver:
+    """Observes the groups of one vCenter."""
+
+    def __init__(
+        self,
+        vcenter: VCenter,
+        ownership_index: OwnershipIndex,
+        clone_tracker: CloneTaskTracker,
+        expectations: ExpectationStore,
+    ) -> None:
+        self._vcenter, self._inventory = vcenter, vcenter.inventory
+        self._ownership_index, self._clone_tracker = ownership_index, clone_tracker
+        self._expectations = expectations
+
+    def observe(self, group: GroupInput) -> Observation:
+        expectations = self._expectations.for_group(group.group_id.uid)
+        resolver = PlacementResolver(
+            self._inventory, group.requested_placement, group.defaults, group.limits
+        )
+        placement, template_ref, parent_ref = None, "", ""
+        blocker: CloneBlocked | None = None
+        try:
+            resolver.check_requested()
+            parent_ref = resolver.find_parent_folder(resolver.find_datacenter()).ref
+            if not group.desired.deleting:
+                template, placement = resolver.resolve(group.desired.template_name)
+                template_ref = template.ref
+        except CloneBlocked as error:
+            blocker = error
+        folder = self._find_group_folder(group, expectations, parent_ref)
+        if conflict := self._find_folder_conflict(group, folder, parent_ref):
+            blocker, folder = blocker or conflict, None
+        if folder is not None and folder.ref in self._inventory.folders:
+            expectations.created_folder = None
+        blocker = blocker or _find_blocker(group, expectations)
+        return Observation(
+            desired=replace(
+                _limit_surge_to_quota(group),
+                template=template_ref,
+                blocker=str(blocker) if blocker and not group.desired.deleting else "",
+            ),
+            observed=self._observe_replicas(group, expectations, folder),
+            folder=folder,
+            placement=placement,
+            parent_folder=parent_ref,
+            blocker_reason=blocker.reason if blocker else "",
+            vms_by_replica={
+                self._ownership_index.marks[ref].replica_name: self._inventory.vms[ref]
+                for ref in self._ownership_index.refs_by_group_uid.get(group.group_id.uid)
+                if ref in self._inventory.vms
+            },
+        )
+
+    def _find_group_folder(
+        self, group: GroupInput, expectations: Expectations, parent_ref: str
+    ) -> GroupFolder | None:
+        """By reference, so that a user may rename or move it; else by name."""
+        inventory, created = self._inventory, expectations.created_folder
+        name = group.group_id.folder_name
+        folder = (
+            inventory.folders.get(group.folder_ref)
+            or inventory.folders.get(created.ref if created else "")
+            or next(
+                (
+                    candidate
+                    for candidate in inventory.by_name(Folder, name)
+                    if parent_ref and candidate.parent == parent_ref
+                ),
+                None,
+            )
+        )
+        if folder is not None:
+            return GroupFolder(
+                ref=folder.ref,
+                name=folder.name,
+                path=inventory.path(folder.ref),
+                is_empty=not inventory.children(folder.ref),
+            )
+        if created is not None and expectations.clock() < created.expires_at:
+            path = f"{inventory.path(parent_ref)}/{name}"
+            return GroupFolder(ref=created.ref, name=name, path=path, is_empty=True)
+        return None
+
+    def _find_folder_conflict(
+        self, group: GroupInput, folder: GroupFolder | None, parent_ref: str
+    ) -> CloneBlocked | None:
+        marks = self._ownership_index.marks
+        children = self._inventory.children(folder.ref) if folder else ()
+        owner = find_conflicting_owner(
+            group.folder_claim,
+            [marks[child.ref].group_id for child in children if child.ref in marks],
+            group.folder_claims,
+        )
+        if owner is None:
+            return None
+        path = (
+            folder.path
+            if folder
+            else f"{self._inventory.path(parent_ref)}/{group.group_id.folder_name}"
+        )
+        # The groups of other clusters are not known here; they are assumed to exist.
+        owner_exists = owner.cluster_id != group.group_id.cluster_id or any(
+            claim.group_id.uid == owner.uid for claim in group.folder_claims
+        )
+        return CloneBlocked(
+            Reason.FOLDER_TAKEN, describe_folder_conflict(path, owner, owner_exists=owner_exists)
+        )
+
+    def _observe_replicas(
+        self, group: GroupInput, expectations: Expectations, folder: GroupFolder | None
+    ) -> ObservedState:
+        records = tuple(with_task(record, expectations) for record in group.records)
+        vms = tuple(self._find_replica_vms(group, expectations, records))
+        present = {vm.name for vm in vms}
+        absent = [record for record in records if record.name not in present]
+        claimed_tasks: Collection[str] = ()
+        if absent:
+            claimed_tasks = group.list_recorded_tasks() | self._expectations.list_sent_tasks()
+        return ObservedState(
+            records=records,
+            vms=vms,
+            clone_states={
+                record.name: self._clone_state_of(
+                    record,
+                    expectations,
+                    claimed_tasks,
+                    group.last_known_refs.get(record.name, ""),
+                )
+                for record in absent
+            },
+            conflicting_vms={
+                record.name: path
+                for record in absent
+                if (path := self._find_conflicting_vm(record, folder))
+            },
+            failures=expectations.active_failures(),
+            folder=folder,
+            # At least one action is tried: the limiter then remembers that the group waits.
+            max_actions=max(1, self._vcenter.task_limiter.free_slots),
+        )
+
+    def _find_replica_vms(
+        self, group: GroupInput, expectations: Expectations, records: Sequence[ReplicaRecord]
+    ) -> Iterator[ReplicaVm]:
+        """The VMs that the group owns by their marks."""
+        index, inventory, group_id = self._ownership_index, self._inventory, group.group_id
+        tasks_in_progress = (
+            task for task in inventory.tasks.values() if task.state in ("queued", "running")
+        )
+        busy_refs = {
+            task.entity
+            for task in tasks_in_progress
+            if task.description.rpartition(".")[2] in _DISRUPTIVE_TASKS
+        }
+        cloning_names = {
+            record.name
+            for record in records
+            if (task := self._clone_tracker.tasks.get(record.task)) and task.state == "running"
+        }
+        names: set[str] = set()
+        for ref in sorted(index.refs_by_group_uid.get(group_id.uid)):
+            mark, vm = index.marks[ref], inventory.vms.get(ref)
+            # Two VMs cannot have the same genuine mark: vCenter keeps instanceUuids unique.
+            if (
+                vm is not None
+                and mark.group_id.cluster_id == group_id.cluster_id
+                and mark.replica_name not in names
+            ):
+                names.add(mark.replica_name)
+                yield self._build_replica_vm(
+                    vm,
+                    mark,
+                    expectations,
+                    busy=ref in busy_refs or mark.replica_name in cloning_names,
+                )
+
+    def _build_replica_vm(
+        self, vm: VirtualMachine, mark: OwnershipMark, expectations: Expectations, *, busy: bool
+    ) -> ReplicaVm:
+        power_states = ("poweredOn", "poweredOff", "suspended")
+        return ReplicaVm(
+            name=mark.replica_name,
+            ref=vm.ref,
+            slot=mark.slot,
+            instance_uuid=vm.instance_uuid,
+            fingerprint=mark.fingerprint,
+            power=cast("VmPowerState", vm.power or "poweredOff"),
+            cpus=vm.cpus or 0,
+            memory_mb=vm.memory_mb or 0,
+            broken=vm.connection not in ("connected", "") or vm.power not in power_states,
+            busy=busy or vm.ref in expectations.busy_refs or _is_effect_pending(vm, expectations),
+            foreign_disks=self._foreign_disk_names(vm),
+        )
+
+    def _foreign_disk_names(self, vm: VirtualMachine) -> tuple[str, ...]:
+        """Attached First Class Disks, and disk files outside of the VM's own directory."""
+        config, disks = self._vcenter.vm_configs.values.get(vm.ref), self._vcenter.disks.disks
+        if config is None:
+            return ()
+        return (
+            *(disks[disk].name if disk in disks else disk for disk in config.first_class_disks),
+            *config.foreign_disk_files(vm.vmx_path),
+        )
+
+    def _clone_state_of(
+        self,
+        record: ReplicaRecord,
+        expectations: Expectations,
+        claimed_tasks: Collection[str],
+        last_known_ref: str,
+    ) -> CloneState:
+        inventory, tasks = self._inventory, self._clone_tracker.tasks
+        # A VM whose files are inaccessible reports no instanceUuid, and one whose mark is not read
+        # yet may be this replica: both may be the missing VM.
+        last_known_vm = inventory.vms.get(last_known_ref)
+        is_unreadable = last_known_vm is not None and not last_known_vm.instance_uuid
+        if is_unreadable or any(
+            vm.ref in self._ownership_index.unread_refs
+            for vm in inventory.by_instance_uuid(record.instance_uuid)
+        ):
+            return CloneState.UNKNOWN
+        request = expectations.clone_requests.get(record.name)
+        has_request = request is not None and request.attempt == record.attempt
+        task_ref = (request.task if request and has_request else "") or record.task
+        candidates: Collection[CloneTask] = tasks.values()
+        if task_ref:
+            candidates = [tasks[task_ref]] if task_ref in tasks else []
+        return infer_clone_state(
+            record,
+            candidates,
+            claimed_tasks,
+            request,
+            self._vcenter.watching_since,
+            expectations.clock(),
+        )
+
+    def _find_conflicting_vm(self, record: ReplicaRecord, folder: GroupFolder | None) -> str:
+        """The path of a VM without mark that has the record's name in the folder, or its uuid."""
+        inventory, index = self._inventory, self._ownership_index
+        same_name = [
+            vm
+            for vm in inventory.by_name(VirtualMachine, record.name)
+            if folder and vm.parent == folder.ref
+        ]
+        for vm in (*same_name, *inventory.by_instance_uuid(record.instance_uuid)):
+            is_read = vm.instance_uuid and vm.ref not in index.unread_refs
+            if is_read and vm.ref not in index.marks:
+                return inventory.path(vm.ref)
+        return ""
+
+
+def with_task(record: ReplicaRecord, expectations: Expectations) -> ReplicaRecord:
+    """The record with the task that vCenter returned for it, which may not be stored yet."""
+    request = expectations.clone_requests.get(record.name)
+    if request and request.attempt == record.attempt and request.task and record.state == "Planned":
+        return replace(record, state="Cloning", task=request.task)
     return record
 
 
-def _find_replica_vms(
-    sight: ObservationSources, records: Sequence[ReplicaRecord]
-) -> Iterable[ReplicaVm]:
-    """The VMs that are the group's by their marks; of two with one mark, which cannot be, the first."""
-    clusters, found = sight.group_id.cluster_id, dict[str, ReplicaVm]()
-    busy = _find_busy_refs(sight.vcenter)
-    cloning = {
-        each.name
-        for each in records
-        if (task := sight.clone_tracker.tasks.get(each.task)) and task.state == "running"
-    }
-    for ref in sorted(sight.ownership_index.refs_by_group_uid.get(sight.group_id.uid)):
-        mark, machine = sight.ownership_index.marks[ref], sight.vcenter.inventory.vms.get(ref)
-        if machine is not None and mark.group_id.cluster_id == clusters:
-            found.setdefault(
-                mark.replica_name,
-                _build_replica_vm(
-                    sight, machine, mark, busy=ref in busy or mark.replica_name in cloning
-                ),
-            )
-    return found.values()
-
-
-def _find_busy_refs(vcenter: VCenter) -> set[str]:
-    """VMs on which something runs that changes their power or existence."""
-    tasks = (
-        each for each in vcenter.inventory.tasks.values() if each.state in ("queued", "running")
-    )
-    return {
-        each.entity for each in tasks if each.description.rpartition(".")[2] in _DISRUPTIVE_TASKS
-    }
-
-
-def _build_replica_vm(
-    sight: ObservationSources, machine: VirtualMachine, mark: OwnershipMark, *, busy: bool
-) -> ReplicaVm:
-    """One VM as a plan sees it."""
-    broken = machine.connection not in ("connected", "") or machine.power not in (
-        "poweredOn",
-        "poweredOff",
-        "suspended",
-    )
-    glow = sight.expectations.pending_effects.get(machine.ref)
-    return ReplicaVm(
-        name=mark.replica_name,
-        ref=machine.ref,
-        slot=mark.slot,
-        instance_uuid=machine.instance_uuid,
-        fingerprint=mark.fingerprint,
-        power=cast("VmPowerState", machine.power or "poweredOff"),
-        cpus=machine.cpus or 0,
-        memory_mb=machine.memory_mb or 0,
-        broken=broken,
-        busy=busy
-        or machine.ref in sight.expectations.busy_refs
-        or (glow is not None and _is_effect_pending(glow, machine, sight.expectations.clock())),
-        foreign_disks=_foreign_disk_names(sight.vcenter, machine.ref),
-    )
-
-
-def _is_effect_pending(glow: PendingEffect, machine: VirtualMachine, now: float) -> bool:
-    """Whether what a task has done is still to be seen."""
-    if now >= glow.expires_at:
+def _is_effect_pending(vm: VirtualMachine, expectations: Expectations) -> bool:
+    """Whether a task has succeeded on the VM and the inventory does not show its effect yet."""
+    pending = expectations.pending_effects.get(vm.ref)
+    if pending is None or expectations.clock() >= pending.expires_at:
         return False
-    if glow.effect in ("poweredOn", "poweredOff"):
-        return machine.power != glow.effect
-    return glow.effect == "destroyed" or machine.config_version == glow.config_version_before
+    if pending.effect in ("poweredOn", "poweredOff"):
+        return vm.power != pending.effect
+    return pending.effect == "destroyed" or vm.config_version == pending.config_version_before
 
 
-def _foreign_disk_names(vcenter: VCenter, ref: str) -> tuple[str, ...]:
-    """Disks of a VM that are somebody else's: First Class Disks, by name where it is known, and files that lie elsewhere."""
-    found, machine, disks = (
-        vcenter.vm_configs.values.get(ref),
-        vcenter.inventory.vms.get(ref),
-        vcenter.disks.disks,
-    )
-    if found is None or machine is None:
-        return ()
-    named = (disks[each].name if each in disks else each for each in found.first_class_disks)
-    return (*named, *found.foreign_disk_files(machine.vmx_path))
-
-
-def _clone_state_of(
-    sight: ObservationSources, record: ReplicaRecord, accounted: Collection[str]
-) -> CloneState:
-    """What may be under way; a VM with the right identity whose mark is not read yet may be it."""
-    inventory, known = sight.vcenter.inventory, sight.clone_tracker.tasks
-    last = inventory.vms.get(sight.last_known_refs.get(record.name, ""))
-    silent = last is not None and not last.instance_uuid
-    if silent or any(
-        vm.ref in sight.ownership_index.unread_refs
-        for vm in inventory.by_instance_uuid(record.instance_uuid)
+def _find_blocker(group: GroupInput, expectations: Expectations) -> CloneBlocked | None:
+    """What prevents clones in addition to placement and folder."""
+    desired, quota = group.desired, group.limits.quota
+    if desired.replicas > _MAX_REPLICAS:
+        return CloneBlocked(
+            Reason.TOO_MANY_REPLICAS,
+            f"spec.replicas: Invalid value: {desired.replicas}: must be less than or equal to "
+            f"{_MAX_REPLICAS}",
+        )
+    if quota != Quota() and (
+        violation := find_quota_violation(
+            _usage_of(desired, desired.replicas), group.list_other_usage(), quota
+        )
     ):
-        return CloneState.UNKNOWN
-    sent = sight.expectations.clone_requests.get(record.name)
-    task = (sent.task if sent and sent.attempt == record.attempt else "") or record.task
-    tasks = [known[task]] if task in known else [] if task else list(known.values())
-    return infer_clone_state(
-        record, tasks, accounted, sent, sight.vcenter.watching_since, sight.expectations.clock()
-    )
-
-
-def _find_conflicting_vm(
-    sight: ObservationSources, record: ReplicaRecord, folder: GroupFolder | None
-) -> str:
-    """The path of a VM that is not ours and has the record's name in the folder, or its identity anywhere."""
-    inventory, known = sight.vcenter.inventory, sight.ownership_index
-    namesakes = [
-        vm
-        for vm in inventory.by_name(VirtualMachine, record.name)
-        if folder and vm.parent == folder.ref
-    ]
-    for vm in (*namesakes, *inventory.by_instance_uuid(record.instance_uuid)):
-        if vm.instance_uuid and vm.ref not in known.unread_refs and vm.ref not in known.marks:
-            return inventory.path(vm.ref)
-    return ""
-
-
-def find_group_folder(
-    sight: ObservationSources, ref: str, parent: str, name: str
-) -> GroupFolder | None:
-    """The group's folder: by reference, so that it may be renamed and moved; else by name; else one that was made just now."""
-    inventory, (made, until) = sight.vcenter.inventory, sight.expectations.created_folder
-    found = (
-        inventory.folders.get(ref)
-        or inventory.folders.get(made)
-        or _find_child_folder(sight.vcenter, parent, name)
-    )
-    if found is not None:
-        return GroupFolder(
-            ref=found.ref,
-            name=found.name,
-            path=inventory.path(found.ref),
-            is_empty=not inventory.children(found.ref),
-        )
-    if made and sight.expectations.clock() < until:
-        return GroupFolder(
-            ref=made, name=name, path=f"{inventory.path(parent)}/{name}", is_empty=True
-        )
+        return CloneBlocked(Reason.QUOTA_EXCEEDED, violation)
+    failure = expectations.active_failures().get(FOLDER_KEY)
+    if failure is not None and failure.permanent:
+        return CloneBlocked(failure.reason, failure.message)
     return None
 
 
-def _find_child_folder(vcenter: VCenter, parent: str, name: str) -> Folder | None:
-    """The folder of a name directly in another."""
-    inventory = vcenter.inventory
-    folders = inventory.by_name(Folder, name)
-    return next((folder for folder in folders if parent and folder.parent == parent), None)
+def _limit_surge_to_quota(group: GroupInput) -> DesiredState:
+    desired, quota = group.desired, group.limits.quota
+    if quota == Quota() or not desired.rollout.max_surge:
+        return desired
+    others, surge = group.list_other_usage(), desired.rollout.max_surge
+    while surge and find_quota_violation(
+        _usage_of(desired, desired.replicas + surge), others, quota
+    ):
+        surge -= 1
+    return replace(desired, rollout=replace(desired.rollout, max_surge=surge))
+
+
+def _usage_of(desired: DesiredState, vms: int) -> QuotaUsage:
+    return QuotaUsage(vms=vms, cpus=vms * desired.cpus, memory_mb=vms * desired.memory_mb)

@@ -1,7 +1,10 @@
-"""Where a group's VMs go: datacenter, parent folder, resource pool and datastore, by names, from the inventory in memory.
+"""Where a group's VMs are placed: names in the spec become references in the inventory.
 
-What a person asks for goes before the defaults of the vCenter; where neither says anything there must be only one. What cannot be found is
-an Obstacle, whose words say what to do.
+spec.placement has precedence over the defaults of the vCenter. If neither names an object, there
+must be only one. What cannot be resolved raises CloneBlocked with what to do.
+
+Names and paths are compared as they are. They are not patterns: `*` or `../x` is just a name that
+no object has.
 """
 
 from __future__ import annotations
@@ -22,16 +25,9 @@ from ...vsphere.model import (
     ResourcePool,
     VirtualMachine,
 )
-from .limits import (
-    PLACEMENT_FIELDS,
-    NamespaceLimits,
-    TemplateCandidate,
-    find_placement_violation,
-    is_within,
-    select_template,
-    template_search_folders,
-)
+from .limits import PLACEMENT_FIELDS, NamespaceLimits
 from .model import CloneBlocked
+from .reasons import Reason
 
 DEFAULT_PARENT_FOLDER = "vm-operator"
 EntityT = TypeVar("EntityT", ComputeResource, Datacenter, Datastore, Folder, ResourcePool)
@@ -42,267 +38,313 @@ _ENTITY_TYPES: Mapping[str, EntityType] = {
     "resourcePool": ResourcePool,
     "datastore": Datastore,
 }
+_NOT_FOUND_REASONS = {
+    "datacenter": Reason.DATACENTER_NOT_FOUND,
+    "cluster": Reason.CLUSTER_NOT_FOUND,
+    "resourcePool": Reason.RESOURCE_POOL_NOT_FOUND,
+    "datastore": Reason.DATASTORE_NOT_FOUND,
+}
+_AMBIGUOUS_REASONS = {
+    "datacenter": Reason.DATACENTER_AMBIGUOUS,
+    "cluster": Reason.CLUSTER_AMBIGUOUS,
+    "resourcePool": Reason.RESOURCE_POOL_AMBIGUOUS,
+    "datastore": Reason.DATASTORE_AMBIGUOUS,
+}
 
 
 class Placement(Struct, frozen=True, kw_only=True):
-    """References of where clones go."""
+    """References of where clones are placed."""
 
+    # The folder that contains the group's own folder.
     parent_folder: str
-    """The folder that the group's own folder is in."""
     resource_pool: str
+    # "" is the datastore of the template.
     datastore: str = ""
-    """"" is where the template is."""
 
 
 class PlacementResolver:
-    """One vCenter seen with the wishes of one group: each question is answered or raises Obstacle."""
+    """Resolves the placement of one group in one vCenter; each method may raise CloneBlocked."""
 
     def __init__(
         self,
         inventory: Inventory,
-        asked: Mapping[str, str],
+        requested: Mapping[str, str],
         defaults: Mapping[str, str],
         limits: NamespaceLimits,
     ) -> None:
-        self.inventory, self.limits = inventory, limits
-        self.requested_placement = asked
+        self.inventory = inventory
         self.effective_placement = {
-            field: asked.get(field) or defaults.get(field, "") for field in PLACEMENT_FIELDS
+            field: requested.get(field) or defaults.get(field, "") for field in PLACEMENT_FIELDS
         }
+        self._limits, self._requested = limits, requested
 
-    def check_requested(self) -> None:
-        """Refuse what the administrator does not allow this namespace."""
-        if words := find_placement_violation(dict(self.requested_placement), self.limits):
-            raise CloneBlocked("PlacementNotAllowed", words)
-
-    def _check_resolved(
-        self, datacenter: Datacenter, site: Placement, template: VirtualMachine
-    ) -> None:
-        """Refuse also what nobody asked for by name, but what it comes to."""
-        inventory = self.inventory
-        pool = inventory.resource_pools.get(site.resource_pool)
-        stores = [site.datastore] if site.datastore else list(template.datastores)
-        found = {
-            "datacenter": [datacenter.name],
-            "cluster": [inventory.name_of(pool.owner)] if pool else [],
-            "resourcePool": [pool.name] if pool else [],
-            "folder": [
-                inventory.name_of(site.parent_folder),
-                inventory.path(site.parent_folder),
-                self.requested_placement.get("folder", ""),
-            ],
-            "datastore": [inventory.name_of(each) for each in stores],
-        }
-        for field, names in found.items():
-            allowed = self.limits.allowed_placement.get(field)
-            if allowed is not None and not any(name in allowed for name in names):
-                raise CloneBlocked(
-                    "PlacementNotAllowed",
-                    find_placement_violation({field: names[0] if names else "(none)"}, self.limits),
-                )
-
-    def resolve(self, template: str) -> tuple[VirtualMachine, Placement]:
-        """What is cloned, and where to; the first thing that is in the way is raised."""
+    def resolve(self, template_name: str) -> tuple[VirtualMachine, Placement]:
+        """The template and where its clones are placed."""
         self.check_requested()
         datacenter = self.find_datacenter()
-        self.find_parent_folder(datacenter)
-        source = self.find_template(template, datacenter)
-        site = self.find_placement(datacenter, source)
-        self._check_resolved(datacenter, site, source)
-        return source, site
+        parent_folder = self.find_parent_folder(datacenter)
+        template = self.find_template(template_name, datacenter)
+        placement = Placement(
+            parent_folder=parent_folder.ref,
+            resource_pool=self._find_resource_pool(datacenter, template),
+            datastore=self._find_datastore(datacenter),
+        )
+        self._check_resolved(datacenter, placement, template)
+        return template, placement
+
+    def check_requested(self) -> None:
+        """Reject a name in spec.placement that the namespace may not use."""
+        for field, name in self._requested.items():
+            if name:
+                self._check_allowed(field, [name])
+
+    def _check_resolved(
+        self, datacenter: Datacenter, placement: Placement, template: VirtualMachine
+    ) -> None:
+        """Reject also what a default, or the template, resolves to."""
+        inventory = self.inventory
+        pool = inventory.resource_pools.get(placement.resource_pool)
+        datastores = [placement.datastore] if placement.datastore else template.datastores
+        self._check_allowed("datacenter", [datacenter.name])
+        self._check_allowed("cluster", [inventory.name_of(pool.owner)] if pool else [])
+        self._check_allowed("resourcePool", [pool.name] if pool else [])
+        self._check_allowed(
+            "folder",
+            [
+                inventory.name_of(placement.parent_folder),
+                inventory.path(placement.parent_folder),
+                self._requested.get("folder", ""),
+            ],
+        )
+        self._check_allowed("datastore", [inventory.name_of(ref) for ref in datastores])
+
+    def _check_allowed(self, field: str, names: Sequence[str]) -> None:
+        """Raise unless the namespace may use one of these names, which name the same object."""
+        allowed = self._limits.allowed_placement.get(field)
+        if allowed is None or any(name in allowed for name in names):
+            return
+        raise CloneBlocked(
+            Reason.PLACEMENT_NOT_ALLOWED,
+            f'This namespace may not use the {field} "{names[0] if names else "(none)"}" '
+            f"(allowed: {', '.join(allowed) or 'none'}). Change spec.placement.{field}, or ask the "
+            "administrator.",
+        )
 
     def find_datacenter(self) -> Datacenter:
-        """The one that is named, or the only one."""
-        name, all_of_them = self.effective_placement["datacenter"], self.inventory.datacenters
+        name, datacenters = self.effective_placement["datacenter"], self.inventory.datacenters
         if name:
             return self._require_one(self.inventory.by_name(Datacenter, name), "datacenter", name)
-        if len(all_of_them) == 1:
-            return next(iter(all_of_them.values()))
-        names = ", ".join(sorted(each.name for each in all_of_them.values())) or "none"
-        cure = "name one in spec.placement.datacenter, or as the default of this vCenter in the file of -vcenters"
+        if len(datacenters) == 1:
+            return next(iter(datacenters.values()))
+        names = ", ".join(sorted(datacenter.name for datacenter in datacenters.values())) or "none"
         raise CloneBlocked(
-            "DatacenterAmbiguous",
-            f'vCenter "{self.inventory.name}" has {len(all_of_them)} datacenters ({names}); {cure}',
+            Reason.DATACENTER_AMBIGUOUS,
+            f'vCenter "{self.inventory.name}" has {len(datacenters)} datacenters ({names}). Select '
+            "one in spec.placement.datacenter, or as the default of this vCenter in the file of "
+            "-vcenters.",
         )
 
     def find_parent_folder(self, datacenter: Datacenter) -> Folder:
-        """The folder for the groups' folders: by path, or by name where only one has it. Nobody but the administrator makes it."""
+        """The folder for the groups' folders: by path, or by name if the name is unique.
+
+        The manager never creates it, so that an administrator decides where VMs may be created.
+        """
         wanted = self.effective_placement["folder"] or DEFAULT_PARENT_FOLDER
         root = f"{self.inventory.path(datacenter.ref)}/vm"
-        exact = wanted if wanted.startswith("/") else f"{root}/{wanted}"
-        same = [
-            each
-            for each in self._find_in_datacenter(Folder, wanted.rpartition("/")[2], datacenter)
-            if self.path_of(each).startswith(f"{root}/")
+        exact_path = wanted if wanted.startswith("/") else f"{root}/{wanted}"
+        same_name = [
+            folder
+            for folder in self._find_in_datacenter(Folder, wanted.rpartition("/")[2], datacenter)
+            if self.path_of(folder).startswith(f"{root}/")
         ]
-        found = [each for each in same if self.path_of(each) == exact] or (
-            [] if "/" in wanted else same
-        )
-        if len(found) == 1:
-            return found[0]
-        if found:
+        matches = [folder for folder in same_name if self.path_of(folder) == exact_path]
+        if not matches and "/" not in wanted:
+            matches = same_name
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
             raise CloneBlocked(
-                "FolderAmbiguous",
-                f'several folders are named "{wanted}": {self._join_paths(found)}; give a path in spec.placement.folder',
+                Reason.FOLDER_AMBIGUOUS,
+                f'Several folders are named "{wanted}": {self._join_paths(matches)}. Set '
+                "spec.placement.folder to a path.",
             )
         raise CloneBlocked(
-            "FolderNotFound",
-            f"the folder {exact} does not exist; create it in vCenter (VMs and Templates), it is found by itself",
+            Reason.FOLDER_NOT_FOUND,
+            f"Folder {exact_path} does not exist. Create it in vCenter (VMs and Templates); the "
+            "group continues automatically.",
         )
 
     def find_template(self, wanted: str, datacenter: Datacenter) -> VirtualMachine:
-        """What is cloned: a template. A VM is none, or anybody could have a copy of anybody's disks by its name."""
+        """The template with this name or path, within the folders that the namespace may use."""
         inventory = self.inventory
-        named = inventory.by_name(VirtualMachine, wanted.rpartition("/")[2])
-        templates = [
-            TemplateCandidate(each.ref, inventory.path(each.ref))
-            for each in named
-            if each.is_template
+        same_name = inventory.by_name(VirtualMachine, wanted.rpartition("/")[2])
+        # An ordinary VM cannot be cloned: any user could copy another user's disks by its name.
+        templates = [(inventory.path(vm.ref), vm) for vm in same_name if vm.is_template]
+        folders = self._template_search_folders("/" in wanted, datacenter)
+        usable = [
+            (path, vm)
+            for path, vm in templates
+            if wanted in (path, path.rpartition("/")[2]) and _is_below_any(path, folders)
         ]
-        choice = select_template(wanted, templates, inventory.path(datacenter.ref), self.limits)
-        if choice.template is not None:
-            return inventory.vms[choice.template.ref]
-        if len(templates) < len(named) and not templates:
+        if len(usable) == 1:
+            return usable[0][1]
+        if usable:
+            paths = ", ".join(sorted(path for path, _ in usable))
             raise CloneBlocked(
-                "TemplateNotFound",
-                f"{choice.problem}. There is a VM of that name, but it is no template: convert it in vCenter",
+                Reason.TEMPLATE_AMBIGUOUS,
+                f'Several templates are named "{wanted}": {paths}. Set spec.template to the full '
+                "path of one of them.",
             )
-        if choice.problem.startswith("several"):
-            raise CloneBlocked("TemplateAmbiguous", choice.problem)
-        near = ", ".join(f'"{each}"' for each in self._suggest_templates(wanted, datacenter))
+        if same_name and not templates:
+            advice = "A VM has that name, but it is not a template: convert it in vCenter"
+        elif suggestions := self._suggest_templates(wanted, folders):
+            advice = f"Did you mean {suggestions}? Change spec.template, or create the template"
+        else:
+            advice = "Create it there, or change spec.template"
+        where = ", ".join(folders) or "any folder (none is allowed)"
         raise CloneBlocked(
-            "TemplateNotFound", ". Near to it: ".join(filter(None, (choice.problem, near)))
+            Reason.TEMPLATE_NOT_FOUND, f'Template "{wanted}" not found in {where}. {advice}.'
         )
 
-    def _suggest_templates(self, wanted: str, datacenter: Datacenter) -> list[str]:
-        """Names near to that of a template that does not exist; only of those that the namespace may use."""
-        inventory, by_path = self.inventory, "/" in wanted
-        roots = template_search_folders(by_path, inventory.path(datacenter.ref), self.limits)
-        paths = [inventory.path(each.ref) for each in inventory.vms.values() if each.is_template]
-        usable = {path for path in paths if any(is_within(path, root) for root in roots)}
-        return suggest_names(
-            wanted, usable if by_path else {path.rpartition("/")[2] for path in usable}
-        )
+    def _template_search_folders(self, by_path: bool, datacenter: Datacenter) -> tuple[str, ...]:
+        if self._limits.template_folders is not None:
+            return self._limits.template_folders
+        root = self.inventory.path(datacenter.ref)
+        return (f"{root}/vm/{DEFAULT_PARENT_FOLDER}",) if by_path else (root,)
 
-    def find_placement(self, datacenter: Datacenter, template: VirtualMachine) -> Placement:
-        """All of it."""
-        return Placement(
-            parent_folder=self.find_parent_folder(datacenter).ref,
-            resource_pool=self.find_resource_pool(datacenter, template),
-            datastore=self.find_datastore(datacenter),
-        )
+    def _suggest_templates(self, wanted: str, folders: Sequence[str]) -> str:
+        inventory = self.inventory
+        paths = [inventory.path(vm.ref) for vm in inventory.vms.values() if vm.is_template]
+        usable = {path for path in paths if _is_below_any(path, folders)}
+        names = usable if "/" in wanted else {path.rpartition("/")[2] for path in usable}
+        return _quote_names(suggest_names(wanted, names))
 
-    def find_resource_pool(self, datacenter: Datacenter, template: VirtualMachine) -> str:
-        """The pool that is named, else the root pool of the cluster that is named, of the only one, or of the template's own."""
-        name, cluster = (
-            self.effective_placement["resourcePool"],
-            self.effective_placement["cluster"],
-        )
-        owner = self.find_cluster(datacenter, cluster) if cluster else ""
-        if name:
+    def _find_resource_pool(self, datacenter: Datacenter, template: VirtualMachine) -> str:
+        """The named pool; else the root pool of the named, the only, or the template's cluster."""
+        pool_name = self.effective_placement["resourcePool"]
+        cluster_name = self.effective_placement["cluster"]
+        cluster_ref = self._find_cluster(datacenter, cluster_name) if cluster_name else ""
+        if pool_name:
             pools = [
-                each
-                for each in self._find_in_datacenter(ResourcePool, name, datacenter)
-                if not owner or each.owner == owner
+                pool
+                for pool in self._find_in_datacenter(ResourcePool, pool_name, datacenter)
+                if not cluster_ref or pool.owner == cluster_ref
             ]
-            return self._require_one(pools, "resourcePool", name, datacenter).ref
-        roots = {
-            each.parent: each.ref
-            for each in self.inventory.resource_pools.values()
-            if each.parent in self.inventory.compute_resources
+            return self._require_one(pools, "resourcePool", pool_name, datacenter).ref
+        root_pools = {
+            pool.parent: pool.ref
+            for pool in self.inventory.resource_pools.values()
+            if pool.parent in self.inventory.compute_resources
         }
-        if owner:
-            return roots.get(owner, "") or self._raise_pool_ambiguous(datacenter)
-        local = [ref for parent, ref in roots.items() if self._is_in_datacenter(parent, datacenter)]
-        if len(local) == 1:
-            return local[0]
-        host = self.inventory.hosts.get(template.host)
-        return roots.get(host.parent if host else "", "") or self._raise_pool_ambiguous(datacenter)
+        if cluster_ref:
+            root_pool = root_pools.get(cluster_ref, "")
+        else:
+            in_datacenter = [
+                pool_ref
+                for owner_ref, pool_ref in root_pools.items()
+                if self._is_in_datacenter(owner_ref, datacenter)
+            ]
+            host = self.inventory.hosts.get(template.host)
+            template_cluster = host.parent if host else ""
+            root_pool = (
+                in_datacenter[0]
+                if len(in_datacenter) == 1
+                else root_pools.get(template_cluster, "")
+            )
+        if not root_pool:
+            raise CloneBlocked(
+                Reason.RESOURCE_POOL_AMBIGUOUS,
+                f'Datacenter "{datacenter.name}" has several resource pools, and none is selected. '
+                "Set spec.placement.resourcePool or spec.placement.cluster.",
+            )
+        return root_pool
 
-    def find_cluster(self, datacenter: Datacenter, name: str) -> str:
-        """The cluster of that name."""
+    def _find_cluster(self, datacenter: Datacenter, name: str) -> str:
         clusters = [
-            each
-            for each in self._find_in_datacenter(ComputeResource, name, datacenter)
-            if each.is_cluster
+            cluster
+            for cluster in self._find_in_datacenter(ComputeResource, name, datacenter)
+            if cluster.is_cluster
         ]
         return self._require_one(clusters, "cluster", name, datacenter).ref
 
-    def _raise_pool_ambiguous(self, datacenter: Datacenter) -> str:
-        """Nothing says which pool is meant."""
-        cure = "name one in spec.placement.resourcePool or a cluster in spec.placement.cluster"
-        raise CloneBlocked(
-            "ResourcePoolAmbiguous",
-            f'which resource pool of datacenter "{datacenter.name}" is meant cannot be told; {cure}',
-        )
-
-    def find_datastore(self, datacenter: Datacenter) -> str:
-        """The datastore that is named; "" where none is."""
+    def _find_datastore(self, datacenter: Datacenter) -> str:
         name = self.effective_placement["datastore"]
         if not name:
             return ""
-        found = self._require_one(
+        datastore = self._require_one(
             self._find_in_datacenter(Datastore, name, datacenter), "datastore", name, datacenter
         )
-        if not found.accessible:
+        if not datastore.accessible:
             raise CloneBlocked(
-                "DatastoreInaccessible",
-                f'the datastore "{name}" is not accessible; mend it, or name another in spec.placement',
+                Reason.DATASTORE_INACCESSIBLE,
+                f'Datastore "{name}" is not accessible. Fix it in vCenter, or select another one '
+                "in spec.placement.datastore.",
             )
-        return found.ref
+        return datastore.ref
 
     def _find_in_datacenter(
-        self, kind: type[EntityT], name: str, datacenter: Datacenter
+        self, entity_type: type[EntityT], name: str, datacenter: Datacenter
     ) -> list[EntityT]:
-        """All of a sort and a name in a datacenter."""
         return [
             entity
-            for entity in self.inventory.by_name(kind, name)
+            for entity in self.inventory.by_name(entity_type, name)
             if self._is_in_datacenter(entity.ref, datacenter)
         ]
 
     def _is_in_datacenter(self, ref: str, datacenter: Datacenter) -> bool:
-        """Whether something is in a datacenter."""
-        found = self.inventory.datacenter_of(ref)
-        return found is not None and found.ref == datacenter.ref
+        actual = self.inventory.datacenter_of(ref)
+        return actual is not None and actual.ref == datacenter.ref
 
     def _require_one(
-        self, found: Sequence[EntityT], field: str, name: str, datacenter: Datacenter | None = None
+        self,
+        matches: Sequence[EntityT],
+        field: str,
+        name: str,
+        datacenter: Datacenter | None = None,
     ) -> EntityT:
-        """The only one of a name; `datacenter` is where it was looked for."""
-        if len(found) == 1:
-            return found[0]
-        title = f"{field[0].upper()}{field[1:]}"
-        if found:
-            words = f'several are named "{name}": {self._join_paths(found)}; name another in spec.placement.{field}'
-            raise CloneBlocked(f"{title}Ambiguous", words)
-        near = ", ".join(f'"{each}"' for each in self.suggest_names(field, name, datacenter))
-        words = f'vCenter "{self.inventory.name}" has no {field} named "{name}" there{f" (near to it: {near})" if near else ""}'
+        """The only match; `datacenter` is where it was searched for, None is the whole vCenter."""
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise CloneBlocked(
+                _AMBIGUOUS_REASONS[field],
+                f'Several objects are named "{name}": {self._join_paths(matches)}. Select another '
+                f"one in spec.placement.{field}.",
+            )
+        where = (
+            f'Datacenter "{datacenter.name}"' if datacenter else f'vCenter "{self.inventory.name}"'
+        )
+        suggestions = _quote_names(self.suggest_names(field, name, datacenter))
+        hint = f" Did you mean {suggestions}?" if suggestions else ""
         raise CloneBlocked(
-            f"{title}NotFound", f"{words}; correct spec.placement.{field}, letter case counts"
+            _NOT_FOUND_REASONS[field],
+            f'{where} has no {field} named "{name}".{hint} Check spec.placement.{field} (names are '
+            "case-sensitive).",
         )
 
     def suggest_names(self, field: str, name: str, datacenter: Datacenter | None) -> list[str]:
-        """Names near to one that does not exist, of those that would do: in the datacenter, and what the namespace may use."""
-        allowed, table = (
-            self.limits.allowed_placement.get(field),
-            self.inventory.all_of(_ENTITY_TYPES[field]).values(),
-        )
-        there = [
-            each
-            for each in table
-            if datacenter is None or self._is_in_datacenter(each.ref, datacenter)
-        ]
-        # A host outside clusters has a compute resource of its own, which is no cluster.
+        """Similar names of objects in the datacenter that the namespace may use."""
+        allowed = self._limits.allowed_placement.get(field)
+        entities = self.inventory.all_of(_ENTITY_TYPES[field]).values()
         names = {
-            each.name for each in there if not isinstance(each, ComputeResource) or each.is_cluster
+            entity.name
+            for entity in entities
+            if (datacenter is None or self._is_in_datacenter(entity.ref, datacenter))
+            # A standalone host has a compute resource of its own, which is not a cluster.
+            and (not isinstance(entity, ComputeResource) or entity.is_cluster)
         }
         return suggest_names(name, names if allowed is None else names.intersection(allowed))
 
     def path_of(self, entity: Entity) -> str:
-        """Where it is."""
         return self.inventory.path(entity.ref)
 
     def _join_paths(self, entities: Iterable[Entity]) -> str:
-        """Where they are."""
         return ", ".join(sorted(map(self.path_of, entities)))
+
+
+def _is_below_any(path: str, folders: Iterable[str]) -> bool:
+    return any(path.startswith(f"{folder.rstrip('/')}/") for folder in folders)
+
+
+def _quote_names(names: Iterable[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)

@@ -1,16 +1,17 @@
-"""The decision: what a group does now, from what it wishes, what it recorded and what is seen; docs/designs/vmgroup.md has the argument.
+"""The decision what to do for a group now; docs/designs/vmgroup.md explains why it is safe.
 
-A plan either changes the records or has actions, never both: what is to be stored ahead is stored first, and the next plan goes on from
-there. So every action follows from a stored record, and there is no VM without one.
+A plan either changes the records or has actions, never both. Changed records are stored first, and
+the next plan continues from there. So every action follows from a stored record, and no VM exists
+without one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from msgspec import structs
+from msgspec.structs import replace
 
-from .messages import Summary, describe_record_changes, describe_sync_state, summarize
+from .messages import describe_record_changes, describe_sync_state, summarize
 from .model import (
     Action,
     Clone,
@@ -35,7 +36,6 @@ from .replica import (
     build_replicas,
     count_to_create,
     disruptions_allowed,
-    foreign_disks_of,
     has_desired_size,
     is_available,
     is_outdated,
@@ -43,235 +43,227 @@ from .replica import (
 )
 
 
-def plan(wish: DesiredState, seen: ObservedState, new_name: Callable[[], str]) -> Plan:
-    """What to do now; `new_name` gives a name that no VM of the group ever had."""
-    members = build_replicas(seen)
-    known = {each.name for each in seen.records}
-    stored = tuple(_with_observed_state(each) for each in members if each.name in known)
-    if wish.paused:
-        return build_plan(wish, members, stored, ())
-    records = _compute_desired_records(wish, members, new_name)
+def plan(desired: DesiredState, observed: ObservedState, new_name: Callable[[], str]) -> Plan:
+    """What to do now; `new_name` returns a name that no VM of the group ever had."""
+    replicas = build_replicas(observed)
+    recorded = {record.name for record in observed.records}
+    stored = tuple(
+        _with_observed_state(replica) for replica in replicas if replica.name in recorded
+    )
+    if desired.paused:
+        return _build_plan(desired, replicas, stored, ())
+    records = _compute_desired_records(desired, replicas, new_name)
     if records != stored:
-        return structs.replace(
-            build_plan(wish, members, records, ()),
+        return replace(
+            _build_plan(desired, replicas, records, ()),
             write_status_first=True,
-            log_lines=describe_record_changes(wish, seen.records, records),
+            log_lines=describe_record_changes(desired, observed.records, records),
         )
-    actions = _choose_actions(wish, seen, members)
-    return structs.replace(
-        build_plan(wish, members, records, actions), log_lines=describe_sync_state(wish, members)
+    return replace(
+        _build_plan(desired, replicas, records, _choose_actions(desired, observed, replicas)),
+        log_lines=describe_sync_state(desired, replicas),
     )
 
 
-def build_plan(
-    wish: DesiredState,
-    members: Sequence[Replica],
+def _build_plan(
+    desired: DesiredState,
+    replicas: Sequence[Replica],
     records: tuple[ReplicaRecord, ...],
     actions: tuple[Action, ...],
 ) -> Plan:
-    """A plan with its words and numbers."""
-    told: Summary = summarize(wish, members)
+    phase, message = summarize(desired, replicas)
+    kept_vms = [
+        replica.vm for replica in replicas if replica.vm is not None and not replica.terminating
+    ]
     return Plan(
         records=records,
         write_status_first=False,
         actions=actions,
-        phase=told.phase,
-        message=told.message,
-        counts=_count_replicas(wish, members),
-    )
-
-
-def _count_replicas(wish: DesiredState, members: Sequence[Replica]) -> Counts:
-    """The numbers of the status."""
-    staying = [each.vm for each in members if each.vm is not None and not each.record.terminating]
-    return Counts(
-        current=sum(each.vm is not None for each in members),
-        ready=sum(is_available(wish, each) for each in members),
-        updated=sum(
-            vm.fingerprint == wish.fingerprint and has_desired_size(wish, vm) for vm in staying
+        phase=phase,
+        message=message,
+        counts=Counts(
+            current=sum(replica.vm is not None for replica in replicas),
+            ready=sum(is_available(desired, replica) for replica in replicas),
+            updated=sum(
+                vm.fingerprint == desired.fingerprint and has_desired_size(desired, vm)
+                for vm in kept_vms
+            ),
+            pending=sum(replica.vm is None and not replica.terminating for replica in replicas),
+            terminating=sum(replica.terminating for replica in replicas),
         ),
-        pending=sum(each.vm is None and not each.record.terminating for each in members),
-        terminating=sum(each.record.terminating for each in members),
     )
 
 
-def _with_observed_state(member: Replica) -> ReplicaRecord:
-    """The record with what was seen since: nothing that must be stored ahead."""
-    return (
-        structs.replace(member.record, state="Present") if member.vm is not None else member.record
-    )
+def _with_observed_state(replica: Replica) -> ReplicaRecord:
+    # "Present" is an observation. It does not have to be stored before an action.
+    return replace(replica.record, state="Present") if replica.vm is not None else replica.record
 
 
 def _compute_desired_records(
-    wish: DesiredState, members: Sequence[Replica], new_name: Callable[[], str]
+    desired: DesiredState, replicas: Sequence[Replica], new_name: Callable[[], str]
 ) -> tuple[ReplicaRecord, ...]:
-    """The records as they should be: who leaves is marked, who is gone is dropped, who failed is renewed, who is missing is added."""
-    leaving = select_for_deletion(wish, members)
+    """Mark replicas for deletion, drop finished records, renew failed ones, add missing ones."""
+    deleted_names = select_for_deletion(desired, replicas)
     marked = [
-        structs.replace(each, record=_mark_terminating(each)) if each.name in leaving else each
-        for each in members
+        replace(replica, record=replace(_with_observed_state(replica), terminating=True))
+        if replica.name in deleted_names
+        else replica
+        for replica in replicas
     ]
-    kept = [each for each in marked if not _can_drop_record(wish, each)]
-    records = [_renew_record(wish, each) for each in kept]
-    slot = max((each.record.slot for each in members), default=-1) + 1
-    count = 0 if wish.blocker else count_to_create(wish, kept)
-    return (*records, *(_new_record(wish, slot + each, new_name()) for each in range(count)))
-
-
-def _mark_terminating(member: Replica) -> ReplicaRecord:
-    """The record of one that is to go."""
-    return structs.replace(_with_observed_state(member), terminating=True)
-
-
-def _can_drop_record(wish: DesiredState, member: Replica) -> bool:
-    """Whether the record can be dropped: no VM, none that may come, and not wanted, or of no use since its VM is nobody's now."""
+    kept = [replica for replica in marked if not _can_drop_record(desired, replica)]
+    records = [_renew_record(desired, replica) for replica in kept]
+    first_slot = max((replica.record.slot for replica in replicas), default=-1) + 1
+    count = 0 if desired.blocker else count_to_create(desired, kept)
+    names = [new_name() for _ in range(count)]
     return (
-        member.vm is None
-        and not member.can_still_appear
-        and (member.record.terminating or wish.deleting or _is_disowned(member))
+        *records,
+        *(_new_record(desired, slot, name) for slot, name in enumerate(names, first_slot)),
     )
 
 
-def _is_disowned(member: Replica) -> bool:
-    """Whether its VM was there, and somebody took the mark off it: it is left alone, and another takes its place."""
-    return member.record.state == "Present" and bool(member.conflicting_vm)
+def _can_drop_record(desired: DesiredState, replica: Replica) -> bool:
+    if replica.vm is not None or replica.can_still_appear:
+        return False
+    # A user removed the mark from the VM: it is no longer the group's, and a new replica follows.
+    is_disowned = replica.record.state == "Present" and bool(replica.conflicting_vm)
+    return replica.terminating or desired.deleting or is_disowned
 
 
-def _renew_record(wish: DesiredState, member: Replica) -> ReplicaRecord:
-    """The record to clone from, stored anew before it is sent again; under the same name, as the first may have been sent."""
-    record = _with_observed_state(member)
+def _renew_record(desired: DesiredState, replica: Replica) -> ReplicaRecord:
+    """The record for the next attempt to clone, if the last one has ended without a VM.
+
+    It keeps its name, because the previous request may have been sent after all; vCenter then
+    rejects the second VM of that name.
+    """
+    record = _with_observed_state(replica)
     if (
-        member.vm is not None
+        replica.vm is not None
         or record.terminating
-        or wish.blocker
-        or member.conflicting_vm
-        or member.failure
+        or desired.blocker
+        or replica.conflicting_vm
+        or replica.failure
     ):
         return record
-    unsent_and_old = member.clone_state is CloneState.UNSENT and (
+    is_unsent_and_old = replica.clone_state is CloneState.UNSENT and (
         record.template,
         record.fingerprint,
-    ) != (wish.template, wish.fingerprint)
-    if member.clone_state is not CloneState.ENDED and not unsent_and_old:
+    ) != (desired.template, desired.fingerprint)
+    if replica.clone_state is not CloneState.ENDED and not is_unsent_and_old:
         return record
-    return structs.replace(
+    return replace(
         record,
         state="Planned",
         task="",
         attempt=record.attempt + 1,
-        template=wish.template,
-        fingerprint=wish.fingerprint,
+        template=desired.template,
+        fingerprint=desired.fingerprint,
     )
 
 
-def _new_record(wish: DesiredState, slot: int, name: str) -> ReplicaRecord:
-    """A new record."""
+def _new_record(desired: DesiredState, slot: int, name: str) -> ReplicaRecord:
     return ReplicaRecord(
         slot=slot,
         name=name,
-        instance_uuid=instance_uuid_of(wish.uid, name),
-        template=wish.template,
-        fingerprint=wish.fingerprint,
+        instance_uuid=instance_uuid_of(desired.uid, name),
+        template=desired.template,
+        fingerprint=desired.fingerprint,
     )
 
 
 def _choose_actions(
-    wish: DesiredState, seen: ObservedState, members: Sequence[Replica]
+    desired: DesiredState, observed: ObservedState, replicas: Sequence[Replica]
 ) -> tuple[Action, ...]:
-    """The operations to start now, the most needed first, as many as there is room for."""
-    if wish.deleting and _is_ready_to_finalize(wish, members):
-        return _choose_final_actions(wish, seen)
-    calm = [each for each in members if each.failure is None]
+    """The operations to start now, the most urgent first, as many as there are free slots."""
+    is_orphaning = desired.deletion_policy == "Orphan"
+    if desired.deleting and all(is_orphaning and replica.vm is not None for replica in replicas):
+        return _choose_final_actions(desired, observed)
+    without_failure = [replica for replica in replicas if replica.failure is None]
     actions: list[Action] = [
-        *_deletion_actions(calm),
-        *_power_actions(wish, calm),
-        *_clone_actions(wish, seen, calm),
-        *_resize_actions(wish, members, calm),
+        *_deletion_actions(without_failure),
+        *_power_actions(desired, without_failure),
+        *_clone_actions(desired, observed, without_failure),
+        *_resize_actions(desired, replicas, without_failure),
     ]
-    return tuple(actions[: max(0, seen.max_actions)])
+    return tuple(actions[: max(0, observed.max_actions)])
 
 
-def _is_ready_to_finalize(wish: DesiredState, members: Sequence[Replica]) -> bool:
-    """Whether a group that is being deleted has nothing left that it must wait for."""
-    return all(wish.deletion_policy == "Orphan" and each.vm is not None for each in members)
-
-
-def _choose_final_actions(wish: DesiredState, seen: ObservedState) -> tuple[Action, ...]:
-    """The folder goes if nothing is in it; then the object."""
-    if wish.deletion_policy == "Orphan" or seen.folder is None or not seen.folder.is_empty:
+def _choose_final_actions(desired: DesiredState, observed: ObservedState) -> tuple[Action, ...]:
+    """Destroy the folder if it is empty, then remove the finalizer."""
+    folder = observed.folder
+    if desired.deletion_policy == "Orphan" or folder is None or not folder.is_empty:
         return (RemoveFinalizer(),)
-    return (DestroyFolder(seen.folder),) if seen.max_actions > 0 else ()
+    return (DestroyFolder(folder),) if observed.max_actions > 0 else ()
 
 
-def _idle_vms(members: Sequence[Replica], *, terminating: bool) -> Iterator[ReplicaVm]:
-    """VMs on which something may be started."""
-    for each in members:
-        if each.vm is not None and not each.vm.busy and each.record.terminating == terminating:
-            yield each.vm
+def _idle_vms(replicas: Sequence[Replica], *, terminating: bool) -> Iterator[ReplicaVm]:
+    for replica in replicas:
+        vm = replica.vm
+        if vm is not None and not vm.busy and replica.terminating == terminating:
+            yield vm
 
 
-def _deletion_actions(members: Sequence[Replica]) -> Iterator[Action]:
-    """Power off and destroy what leaves; never a VM with somebody else's disk."""
-    for vm in _idle_vms(members, terminating=True):
+def _deletion_actions(replicas: Sequence[Replica]) -> Iterator[Action]:
+    for vm in _idle_vms(replicas, terminating=True):
+        # Destroy_Task deletes attached disks too, and these are other users' data.
         if not vm.foreign_disks:
             yield Destroy(vm) if vm.power == "poweredOff" else PowerOff(vm)
 
 
-def _power_actions(wish: DesiredState, members: Sequence[Replica]) -> Iterator[Action]:
-    """Power as wished, for all that have the right size already."""
-    if wish.deleting:
+def _power_actions(desired: DesiredState, replicas: Sequence[Replica]) -> Iterator[Action]:
+    if desired.deleting:
         return
-    for vm in _idle_vms(members, terminating=False):
-        if not vm.broken and vm.power != wish.power and has_desired_size(wish, vm):
-            yield PowerOn(vm) if wish.power == "poweredOn" else PowerOff(vm)
+    for vm in _idle_vms(replicas, terminating=False):
+        # A VM of another size is resized first, while it is off.
+        if not vm.broken and vm.power != desired.power and has_desired_size(desired, vm):
+            yield PowerOn(vm) if desired.power == "poweredOn" else PowerOff(vm)
 
 
 def _clone_actions(
-    wish: DesiredState, seen: ObservedState, members: Sequence[Replica]
+    desired: DesiredState, observed: ObservedState, replicas: Sequence[Replica]
 ) -> Iterator[Action]:
-    """Send what is stored and unsent; before the first, make the folder."""
-    if wish.blocker or wish.deleting:
+    """Clone the unsent records; create the folder first."""
+    if desired.blocker or desired.deleting:
         return
     unsent = [
-        each
-        for each in members
-        if each.vm is None
-        and each.clone_state is CloneState.UNSENT
-        and not each.record.terminating
-        and not each.conflicting_vm
+        replica
+        for replica in replicas
+        if replica.vm is None
+        and replica.clone_state is CloneState.UNSENT
+        and not replica.terminating
+        and not replica.conflicting_vm
     ]
-    if unsent and seen.folder is None:
+    if unsent and observed.folder is None:
         yield CreateFolder()
         return
-    for each in unsent:
-        yield Clone(each.record, wish.template_name, power_on=wish.power == "poweredOn")
+    for replica in unsent:
+        yield Clone(replica.record, desired.template_name, power_on=desired.power == "poweredOn")
 
 
 def _resize_actions(
-    wish: DesiredState, members: Sequence[Replica], calm: Sequence[Replica]
+    desired: DesiredState, replicas: Sequence[Replica], without_failure: Sequence[Replica]
 ) -> Iterator[Action]:
-    """Set the size of what is off; power off as many of the others as can be spared."""
-    if wish.deleting:
+    """Resize what is off; power off as many of the others as the rollout allows."""
+    if desired.deleting:
         return
-    can_be_spared = disruptions_allowed(wish, members)
-    for each in calm:
-        vm = each.vm
+    allowed = disruptions_allowed(desired, replicas)
+    for replica in without_failure:
+        vm = replica.vm
         if (
             vm is None
             or vm.busy
             or vm.broken
-            or each.record.terminating
-            or has_desired_size(wish, vm)
-            or _is_to_be_replaced(wish, each)
+            or replica.terminating
+            or has_desired_size(desired, vm)
+            or _is_to_be_replaced(desired, replica)
         ):
             continue
         if vm.power == "poweredOff":
-            yield Reconfigure(vm, wish.cpus, wish.memory_mb)
-        elif not is_available(wish, each) or can_be_spared > 0:
-            can_be_spared -= is_available(wish, each)
+            yield Reconfigure(vm, desired.cpus, desired.memory_mb)
+        elif not is_available(desired, replica) or allowed > 0:
+            allowed -= is_available(desired, replica)
             yield PowerOff(vm)
 
 
-def _is_to_be_replaced(wish: DesiredState, member: Replica) -> bool:
-    """Whether a replica will be replaced, so that its size does not matter; one that keeps its place for its disks will not."""
-    return is_outdated(wish, member) and not wish.blocker and not foreign_disks_of(member)
+def _is_to_be_replaced(desired: DesiredState, replica: Replica) -> bool:
+    # A replica with other users' disks is never replaced, so it is resized in place.
+    return is_outdated(desired, replica) and not desired.blocker and not replica.foreign_disks

@@ -1,115 +1,89 @@
-"""TODO."""
+"""What a manager checks in Kubernetes before it acts in vCenter."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from kubewright import (
-    Client,
-    Key,
-)
+from kubewright import Client, Key
 from kubewright.builtin import Namespace, Secret
 from kubewright.errors import Forbidden, NotFound, NotLeader
-from kubewright.recorder import EventRecorder
 
 from ...vsphere.vm_calls import build_guestinfo
 from .model import CloneBlocked
 from .ownership import GroupId
-from .reconciler import ClusterActions
-from .types import (
-    VmGroup,
-)
+from .reasons import Reason
+from .types import CloudInitSpec, VmGroup
 
+# Every cluster has this namespace, and its uid is unique: it identifies the cluster in marks.
 CLUSTER_ID_NAMESPACE = "kube-system"
 
 
 class Preconditions:
-    """What a group needs of Kubernetes before it acts: who we are, whether we may, what the object says now, and its Secret."""
+    """Reads the cluster's id, the lease, the object and its Secret from the API server.
 
-    def __init__(
-        self,
-        client: Client,
-        recorder: EventRecorder,
-        may_write: Callable[[], bool],
-        cluster: str = "",
-    ) -> None:
-        self.client, self.recorder, self.may_write, self.cluster_id = (
-            client,
-            recorder,
-            may_write,
-            cluster,
-        )
+    `can_write` returns whether this manager certainly holds the lease. An empty `cluster_id` is
+    replaced by the uid of the namespace kube-system at the first use.
+    """
 
-    async def _group_id_of(self, group: VmGroup) -> GroupId:
-        """Whose VMs they are. The cluster is known by the uid of one of its namespaces, which no other has."""
-        if not self.cluster_id:
-            self.cluster_id = (
-                await self.client.get(Namespace, Key("", CLUSTER_ID_NAMESPACE))
-            ).metadata.uid
-        meta = group.metadata
-        return GroupId(
-            cluster_id=self.cluster_id, namespace=meta.namespace, name=meta.name, uid=meta.uid
-        )
+    def __init__(self, client: Client, can_write: Callable[[], bool], cluster_id: str = "") -> None:
+        self._client, self._can_write, self._cluster_id = client, can_write, cluster_id
 
-    def _actions_for(self, group: VmGroup, say: Callable[[str], None]) -> ClusterActions:
-        """For one step of one group."""
-        return ClusterActions(
-            log=say,
-            require_leadership=self.require_leadership,
-            confirm_deletion=lambda name: self.confirm_deletion(group, name),
-            warn=lambda reason, words: self.recorder.event(
-                group, VmGroup.definition, "Warning", reason, words
-            ),
-            read_extra_config=lambda: self.read_extra_config(group),
-        )
+    async def read_cluster_id(self) -> str:
+        if not self._cluster_id:
+            namespace = await self._client.get(Namespace, Key("", CLUSTER_ID_NAMESPACE))
+            self._cluster_id = namespace.metadata.uid
+        return self._cluster_id
 
     def require_leadership(self) -> None:
-        """Raise unless the lease is certainly ours at this moment."""
-        if not self.may_write():
+        """Raise NotLeader unless this manager certainly holds the lease now."""
+        if not self._can_write():
             raise NotLeader(
-                "nothing is sent to vCenter: this manager does not certainly hold the lease"
+                "no request is sent to vCenter: this manager does not certainly hold the lease"
             )
 
-    async def confirm_deletion(self, group: VmGroup, name: str) -> bool:
-        """Whether the object, fresh from the API server, still wants this replica gone, or with "" itself."""
+    async def confirm_deletion(self, group_id: GroupId, replica: str = "") -> bool:
+        """Whether the stored object still asks to delete this replica; "" is the whole group.
+
+        The object is read from the API server, because the cache may be behind: a user may have
+        paused the group, or have set deletionPolicy to Orphan.
+        """
         try:
-            fresh = await self.client.get(VmGroup, group.key)
+            stored = await self._client.get(VmGroup, Key(group_id.namespace, group_id.name))
         except NotFound:
             return False
-        if fresh.metadata.uid != group.metadata.uid:
+        is_orphaning = stored.deleting and stored.spec.deletionPolicy == "Orphan"
+        if stored.metadata.uid != group_id.uid or stored.spec.paused or is_orphaning:
             return False
-        if fresh.spec.paused or (fresh.deleting and fresh.spec.deletionPolicy == "Orphan"):
-            return False
-        return (
-            any(each.name == name and each.leaving for each in fresh.status.replicas)
-            if name
-            else fresh.deleting
-        )
+        if not replica:
+            return stored.deleting
+        return any(status.name == replica and status.leaving for status in stored.status.replicas)
 
-    async def read_extra_config(self, group: VmGroup) -> dict[str, str]:
-        """cloud-init's data from the Secret, as extraConfig."""
-        asked = group.spec.bootstrap.cloudInit if group.spec.bootstrap else None
-        if asked is None:
+    async def read_extra_config(
+        self, namespace: str, cloud_init: CloudInitSpec | None
+    ) -> dict[str, str]:
+        """The cloud-init data of the Secret, as extraConfig; raises CloneBlocked."""
+        if cloud_init is None:
             return {}
-        key = Key(group.metadata.namespace, asked.secretName)
+        key = Key(namespace, cloud_init.secretName)
         try:
-            found = await self.client.get(Secret, key)
+            secret = await self._client.get(Secret, key)
         except NotFound as error:
             raise CloneBlocked(
-                "SecretNotFound",
-                f'the Secret "{key}" of spec.bootstrap.cloudInit does not exist; create it',
+                Reason.SECRET_NOT_FOUND,
+                f'Secret "{key}" of spec.bootstrap.cloudInit does not exist. Create it.',
             ) from error
         except Forbidden as error:
-            cure = f"kubectl apply -n {key.namespace} -f config/optional/cloud-init-secrets.yaml lets it"
             raise CloneBlocked(
-                "SecretForbidden",
-                f'the manager may not read the Secret "{key}" of spec.bootstrap.cloudInit; {cure}',
+                Reason.SECRET_FORBIDDEN,
+                f'Secret "{key}" of spec.bootstrap.cloudInit is forbidden. To grant access, run: '
+                f"kubectl apply -n {namespace} -f config/optional/cloud-init-secrets.yaml",
             ) from error
-        if asked.userDataKey not in found.data:
+        if cloud_init.userDataKey not in secret.data:
             raise CloneBlocked(
-                "SecretIncomplete",
-                f'the Secret "{key}" has no key "{asked.userDataKey}"; add it, or set userDataKey',
+                Reason.SECRET_INCOMPLETE,
+                f'Secret "{key}" has no key "{cloud_init.userDataKey}". Add the key, or set '
+                "spec.bootstrap.cloudInit.userDataKey.",
             )
         return build_guestinfo(
-            found.data[asked.userDataKey], found.data.get(asked.metaDataKey, b"")
+            secret.data[cloud_init.userDataKey], secret.data.get(cloud_init.metaDataKey, b"")
         )

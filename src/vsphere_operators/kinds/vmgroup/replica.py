@@ -1,4 +1,4 @@
-"""Which replicas go, which are made, which are changed: the rules of counting, apart from the steps that follow from them."""
+"""A replica is a record with its VM: predicates on it, the deletion order, and the counting rules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .model import (
 
 
 class Replica(Struct, frozen=True, kw_only=True):
-    """A record with what is seen of it."""
+    """A record and what was observed for it."""
 
     record: ReplicaRecord
     vm: ReplicaVm | None
@@ -27,35 +27,44 @@ class Replica(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The replica's recorded name."""
         return self.record.name
 
     @property
+    def terminating(self) -> bool:
+        return self.record.terminating
+
+    @property
+    def foreign_disks(self) -> tuple[str, ...]:
+        return self.vm.foreign_disks if self.vm is not None else ()
+
+    @property
     def can_still_appear(self) -> bool:
-        """Whether a VM that is not there may appear."""
+        """Whether a clone that may be in progress can still create the missing VM."""
         return self.vm is None and self.clone_state in (CloneState.RUNNING, CloneState.UNKNOWN)
 
 
-def build_replicas(seen: ObservedState) -> tuple[Replica, ...]:
-    """The records as stored, each with its VM; VMs without a record get one, as if it had been stored."""
-    vms = {vm.name: vm for vm in seen.vms}
-    known = {record.name for record in seen.records}
-    strays = sorted((vm for vm in seen.vms if vm.name not in known), key=lambda vm: vm.slot)
-    records = (*seen.records, *(_adopt_vm(vm) for vm in strays))
+def build_replicas(observed: ObservedState) -> tuple[Replica, ...]:
+    """The stored records, each with its VM. A VM without a record gets one, as if it was stored.
+
+    The status may have been wiped, or a clone may have ended after its record was dropped.
+    """
+    vms = {vm.name: vm for vm in observed.vms}
+    recorded = {record.name for record in observed.records}
+    strays = sorted((vm for vm in observed.vms if vm.name not in recorded), key=lambda vm: vm.slot)
+    records = (*observed.records, *(_adopt_vm(vm) for vm in strays))
     return tuple(
         Replica(
             record=record,
             vm=vms.get(record.name),
-            clone_state=seen.clone_states.get(record.name, CloneState.UNKNOWN),
-            conflicting_vm=seen.conflicting_vms.get(record.name, ""),
-            failure=seen.failures.get(record.name),
+            clone_state=observed.clone_states.get(record.name, CloneState.UNKNOWN),
+            conflicting_vm=observed.conflicting_vms.get(record.name, ""),
+            failure=observed.failures.get(record.name),
         )
         for record in records
     )
 
 
 def _adopt_vm(vm: ReplicaVm) -> ReplicaRecord:
-    """The record that a VM of ours must have had."""
     return ReplicaRecord(
         slot=vm.slot,
         name=vm.name,
@@ -67,105 +76,107 @@ def _adopt_vm(vm: ReplicaVm) -> ReplicaRecord:
     )
 
 
-def has_desired_size(wish: DesiredState, vm: ReplicaVm) -> bool:
-    """Whether cpu and memory are as wished."""
-    return (vm.cpus, vm.memory_mb) == (wish.cpus, wish.memory_mb)
+def keepers_of(replicas: Iterable[Replica]) -> list[Replica]:
+    """The replicas that are not selected for deletion."""
+    return [replica for replica in replicas if not replica.terminating]
 
 
-def is_available(wish: DesiredState, member: Replica) -> bool:
-    """Whether a replica does its work: there, whole, left in peace, and on (or off, if that is the wish)."""
-    vm = member.vm
+def has_desired_size(desired: DesiredState, vm: ReplicaVm) -> bool:
+    return (vm.cpus, vm.memory_mb) == (desired.cpus, desired.memory_mb)
+
+
+def is_available(desired: DesiredState, replica: Replica) -> bool:
+    """Whether the VM exists, is kept, works, has no task and has the desired power state."""
+    vm = replica.vm
     return (
         vm is not None
-        and not member.record.terminating
+        and not replica.terminating
         and not vm.broken
         and not vm.busy
-        and vm.power == wish.power
+        and vm.power == desired.power
     )
 
 
-def _is_rolling_update(wish: DesiredState) -> bool:
-    """Whether VMs are replaced where they differ."""
-    return wish.rollout.strategy == "RollingUpdate"
+def _effective_max_unavailable(desired: DesiredState) -> int:
+    rollout = desired.rollout
+    # If neither surge nor unavailability were allowed, no change could ever be made.
+    can_surge = rollout.max_surge and rollout.strategy == "RollingUpdate"
+    return rollout.max_unavailable or (0 if can_surge else 1)
 
 
-def _effective_max_unavailable(wish: DesiredState) -> int:
-    """How many may be down for a change; where neither surge nor absence is allowed nothing could ever change, so that one is."""
-    return wish.rollout.max_unavailable or (
-        0 if wish.rollout.max_surge and _is_rolling_update(wish) else 1
-    )
-
-
-def is_outdated(wish: DesiredState, member: Replica) -> bool:
-    """Whether a VM must be replaced; one that may not be down for a new size is replaced too."""
-    vm = member.vm
-    if vm is None or not _is_rolling_update(wish):
+def is_outdated(desired: DesiredState, replica: Replica) -> bool:
+    """Whether the VM must be replaced: it has another template, or cannot be resized in place."""
+    vm = replica.vm
+    if vm is None or desired.rollout.strategy != "RollingUpdate":
         return False
-    return vm.fingerprint != wish.fingerprint or (
-        _effective_max_unavailable(wish) == 0 and not has_desired_size(wish, vm)
+    return vm.fingerprint != desired.fingerprint or (
+        # A resize needs a power-off, and no replica may be unavailable.
+        _effective_max_unavailable(desired) == 0 and not has_desired_size(desired, vm)
     )
 
 
-def surge_allowed(wish: DesiredState, keepers: Iterable[Replica]) -> int:
-    """How many more than `replicas` there may be now."""
-    return min(wish.rollout.max_surge, sum(is_outdated(wish, each) for each in keepers))
+def surge_allowed(desired: DesiredState, keepers: Iterable[Replica]) -> int:
+    """How many replicas more than `replicas` may exist now."""
+    return min(desired.rollout.max_surge, sum(is_outdated(desired, replica) for replica in keepers))
 
 
-def disruptions_allowed(wish: DesiredState, members: Iterable[Replica]) -> int:
-    """How many available replicas may be taken down now."""
-    available = sum(is_available(wish, each) for each in members)
-    return max(0, available - (wish.replicas - _effective_max_unavailable(wish)))
+def disruptions_allowed(desired: DesiredState, replicas: Iterable[Replica]) -> int:
+    """How many available replicas may be powered off or deleted now."""
+    available = sum(is_available(desired, replica) for replica in replicas)
+    return max(0, available - (desired.replicas - _effective_max_unavailable(desired)))
 
 
-def select_for_deletion(wish: DesiredState, members: Sequence[Replica]) -> frozenset[str]:
-    """Who is to leave from now on."""
-    keepers = [each for each in members if not each.record.terminating]
-    if wish.deleting:
-        return frozenset(each.name for each in keepers if wish.deletion_policy == "Destroy")
-    excess = max(0, len(keepers) - wish.replicas - surge_allowed(wish, keepers))
-    first = sorted(
-        (each for each in keepers if not foreign_disks_of(each)),
-        key=lambda each: _deletion_order(wish, each),
-    )[:excess]
-    names = frozenset(each.name for each in first)
-    if wish.blocker:
+def select_for_deletion(desired: DesiredState, replicas: Sequence[Replica]) -> frozenset[str]:
+    """The names of the replicas to delete, in addition to those that terminate already."""
+    keepers = keepers_of(replicas)
+    if desired.deleting:
+        destroy = desired.deletion_policy == "Destroy"
+        return frozenset(replica.name for replica in keepers if destroy)
+    excess = max(0, len(keepers) - desired.replicas - surge_allowed(desired, keepers))
+    in_deletion_order = sorted(
+        (replica for replica in keepers if not replica.foreign_disks),
+        key=lambda replica: _deletion_order(desired, replica),
+    )
+    names = frozenset(replica.name for replica in in_deletion_order[:excess])
+    if desired.blocker:
+        # An outdated replica is not deleted while its successor cannot be cloned.
         return names
-    return names | _select_outdated(wish, [each for each in keepers if each.name not in names])
+    return names | _select_outdated(
+        desired, [replica for replica in keepers if replica.name not in names]
+    )
 
 
-def foreign_disks_of(member: Replica) -> tuple[str, ...]:
-    """Disks of somebody else on its VM."""
-    return member.vm.foreign_disks if member.vm is not None else ()
-
-
-def _deletion_order(wish: DesiredState, member: Replica) -> tuple[int, bool, int]:
-    """What is not there, then broken, then off, then outdated, then the newest."""
-    vm = member.vm
+def _deletion_order(desired: DesiredState, replica: Replica) -> tuple[int, bool, int]:
+    """Missing VMs first, then broken, then powered-off, then outdated, then the newest."""
+    vm = replica.vm
     rank = 0 if vm is None else 1 if vm.broken else 2 if vm.power != "poweredOn" else 3
-    return rank, not is_outdated(wish, member), -member.record.slot
+    return rank, not is_outdated(desired, replica), -replica.record.slot
 
 
-def _select_outdated(wish: DesiredState, keepers: Sequence[Replica]) -> frozenset[str]:
-    """Outdated replicas that may go: those that do no work anyway, and as many others as can be spared."""
+def _select_outdated(desired: DesiredState, keepers: Sequence[Replica]) -> frozenset[str]:
+    """Outdated replicas: all that are not available, and as many others as the rollout allows."""
     outdated = sorted(
-        (each for each in keepers if is_outdated(wish, each) and not foreign_disks_of(each)),
-        key=lambda each: each.record.slot,
+        (
+            replica
+            for replica in keepers
+            if is_outdated(desired, replica) and not replica.foreign_disks
+        ),
+        key=lambda replica: replica.record.slot,
     )
-    working = [each.name for each in outdated if is_available(wish, each)]
-    idle = [
-        each.name
-        for each in outdated
-        if not is_available(wish, each) and not (each.vm and each.vm.busy)
+    available = [replica.name for replica in outdated if is_available(desired, replica)]
+    unavailable = [
+        replica.name
+        for replica in outdated
+        if not is_available(desired, replica) and not (replica.vm and replica.vm.busy)
     ]
-    return frozenset([*idle, *working[: disruptions_allowed(wish, keepers)]])
+    return frozenset([*unavailable, *available[: disruptions_allowed(desired, keepers)]])
 
 
-def count_to_create(wish: DesiredState, members: Sequence[Replica]) -> int:
-    """How many records to add: all that exist count, also those that leave."""
-    if wish.deleting:
+def count_to_create(desired: DesiredState, replicas: Sequence[Replica]) -> int:
+    """How many records to add. Terminating replicas count too: their VMs still exist."""
+    if desired.deleting:
         return 0
-    keepers = [each for each in members if not each.record.terminating]
-    allowed = wish.replicas + surge_allowed(wish, keepers)
-    return max(
-        0, min(allowed - len(keepers), wish.replicas + wish.rollout.max_surge - len(members))
-    )
+    keepers = keepers_of(replicas)
+    allowed = desired.replicas + surge_allowed(desired, keepers)
+    most = desired.replicas + desired.rollout.max_surge
+    return max(0, min(allowed - len(keepers), most - len(replicas)))

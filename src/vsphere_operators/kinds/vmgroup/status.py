@@ -1,64 +1,77 @@
-"""TODO."""
+"""The status of a VmGroup: records read from it, and the result of a step written to it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from typing import Literal
 
-from msgspec import Struct
-
-from kubewright import (
-    Condition,
-)
+from kubewright import Condition
 from kubewright.errors import redact
 
-from ...vsphere.model import Task, VirtualMachine
-from .model import GroupFolder, Plan, ReplicaRecord
-from .types import (
-    API_GROUP,
-    FolderStatus,
-    ReplicaStatus,
-    VmGroup,
-    VmGroupStatus,
-)
+from ...vsphere.inventory import Inventory
+from ...vsphere.model import VirtualMachine
+from .model import Plan, ReplicaRecord
+from .reasons import Reason
+from .step import StepResult
+from .types import API_GROUP, FolderStatus, ReplicaStatus, VmGroup, VmGroupStatus
 
 
-class StatusContext(Struct, frozen=True, kw_only=True):
-    """What a status shows beside the plan."""
+def records_of(group: VmGroup) -> tuple[ReplicaRecord, ...]:
+    """The stored records."""
+    return tuple(
+        ReplicaRecord(
+            slot=replica.slot,
+            name=replica.name,
+            instance_uuid=replica.instanceUUID,
+            template=replica.template,
+            fingerprint=replica.fingerprint,
+            state=replica.state,
+            task=replica.task,
+            attempt=replica.attempt,
+            terminating=replica.leaving,
+        )
+        for replica in group.status.replicas
+    )
 
-    vcenter: str
-    vms_by_replica: dict[str, VirtualMachine]
-    """By name of the replica."""
-    last_known_refs: Mapping[str, str]
-    """What was last told of the VMs that are not seen: one that tells no configuration now is still known by it after a restart."""
-    tasks: dict[str, Task]
-    host_name: Callable[[str], str]
-    folder: GroupFolder | None
+
+def last_known_refs_of(group: VmGroup) -> dict[str, str]:
+    """MoRefs of the VMs by replica, as last reported."""
+    return {replica.name: replica.moRef for replica in group.status.replicas if replica.moRef}
 
 
-def status_of(group: VmGroup, plan: Plan, around: StatusContext) -> VmGroupStatus:
-    """All of the answer."""
-    counts = plan.counts
+def status_of(group: VmGroup, result: StepResult, inventory: Inventory) -> VmGroupStatus:
+    plan, folder = result.plan, result.folder
+    last_known_refs = last_known_refs_of(group)
     return VmGroupStatus(
         phase=plan.phase,
-        currentReplicas=counts.current,
+        currentReplicas=plan.counts.current,
         desiredReplicas=group.spec.replicas,
-        readyReplicas=counts.ready,
-        updatedReplicas=counts.updated,
+        readyReplicas=plan.counts.ready,
+        updatedReplicas=plan.counts.updated,
         lastMessage=redact(plan.message),
         selector=f"{API_GROUP}/vmgroup-uid={group.metadata.uid}",
-        replicas=[_replica_status_of(each, around) for each in plan.records],
-        folder=FolderStatus(ref=around.folder.ref, path=around.folder.path)
-        if around.folder
-        else None,
-        vcenter=around.vcenter,
+        replicas=[
+            _replica_status_of(
+                record,
+                result.vms_by_replica.get(record.name),
+                last_known_refs.get(record.name, ""),
+                inventory,
+            )
+            for record in plan.records
+        ],
+        folder=FolderStatus(ref=folder.ref, path=folder.path) if folder else None,
+        vcenter=inventory.name,
         conditions=_conditions_of(group, plan),
     )
 
 
-def _replica_status_of(record: ReplicaRecord, around: StatusContext) -> ReplicaStatus:
-    """One replica."""
-    vm, task = around.vms_by_replica.get(record.name), around.tasks.get(record.task)
-    running = task is not None and task.state in ("queued", "running")
+def _replica_status_of(
+    record: ReplicaRecord, vm: VirtualMachine | None, last_known_ref: str, inventory: Inventory
+) -> ReplicaStatus:
+    task = inventory.tasks.get(record.task)
+    is_running = task is not None and task.state in ("queued", "running")
+    # A VM whose files are inaccessible reports no configuration. Its reference is kept, so that a
+    # new manager still recognizes it.
+    kept_ref = last_known_ref if record.state == "Present" else ""
     return ReplicaStatus(
         name=record.name,
         slot=record.slot,
@@ -67,45 +80,43 @@ def _replica_status_of(record: ReplicaRecord, around: StatusContext) -> ReplicaS
         fingerprint=record.fingerprint,
         state=record.state,
         task=record.task,
-        progress=task.progress_percent if task is not None and running else None,
+        progress=task.progress_percent if task is not None and is_running else None,
         attempt=record.attempt,
         leaving=record.terminating,
-        moRef=vm.ref
-        if vm
-        else around.last_known_refs.get(record.name, "")
-        if record.state == "Present"
-        else "",
+        moRef=vm.ref if vm else kept_ref,
         power=vm.power if vm else "",
         ipAddress=vm.ip_address if vm else "",
-        host=around.host_name(vm.host) if vm else "",
+        host=inventory.name_of(vm.host) if vm else "",
     )
 
 
 def _conditions_of(group: VmGroup, plan: Plan) -> list[Condition]:
-    """Progressing and Degraded; Ready is the engine's."""
-    working = plan.phase == "PENDING" and not group.spec.paused
-    short = plan.counts.ready < group.spec.replicas
+    """Progressing and Degraded; the engine writes Ready."""
+    desired, ready = group.spec.replicas, plan.counts.ready
+    progressing: tuple[Literal["True", "False"], Reason, str]
+    degraded: tuple[Literal["True", "False"], Reason, str]
+    if group.spec.paused:
+        progressing = ("False", Reason.PAUSED, "spec.paused is true.")
+    elif plan.phase == "PENDING":
+        progressing = ("True", Reason.WORKING, "Replicas are being created, updated or deleted.")
+    else:
+        progressing = ("False", Reason.IDLE, "No operation is in progress.")
+    if ready < desired and plan.phase == "ERROR":
+        degraded = ("True", Reason.TOO_FEW_READY, f"{ready}/{desired} replicas are ready.")
+    elif ready < desired:
+        degraded = ("False", Reason.NOT_IN_ERROR, "Missing replicas are being created.")
+    else:
+        degraded = ("False", Reason.NOT_IN_ERROR, "All replicas are available.")
     return [
-        _build_condition(
-            group,
-            "Progressing",
-            working,
-            "Working" if working else "Paused" if group.spec.paused else "Idle",
-        ),
-        _build_condition(
-            group,
-            "Degraded",
-            short and plan.phase == "ERROR",
-            "TooFewReady" if short and plan.phase == "ERROR" else "NotInError",
-        ),
+        Condition(
+            type=condition_type,
+            status=status,
+            reason=reason,
+            message=message,
+            observedGeneration=group.metadata.generation,
+        )
+        for condition_type, (status, reason, message) in (
+            ("Progressing", progressing),
+            ("Degraded", degraded),
+        )
     ]
-
-
-def _build_condition(group: VmGroup, type: str, holds: bool, reason: str) -> Condition:
-    """One condition."""
-    return Condition(
-        type=type,
-        status="True" if holds else "False",
-        reason=reason,
-        observedGeneration=group.metadata.generation,
-    )

@@ -1,163 +1,164 @@
-"""What VmGroups stand on: a workshop for each vCenter, and one stream that wakes the groups which a change concerns.
+"""Which change in a vCenter wakes which VmGroup: handlers that publish keys on a stream.
 
-A name on the stream says what changed: `uid:` a group's own VMs or operations, `template:` and `folder:` something of that name or
-reference, `source:` the end of a stranger's clone of that template, `owner:` whose turn it is. Changes of load wake nobody.
+A key names what changed: `uid:` the VMs or tasks of a group, `template:` and `folder:` an object of
+that name or reference, `source:` the end of a clone of that template that another client started,
+`owner:` the group that may start a task now. Changes of quickStats wake no group.
+
+build.py connects the handlers.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
 from kubewright import Stream
 
-from ...vcenters.registry import VCenterRegistry
 from ...vsphere.inventory import Change
-from ...vsphere.model import (
-    ComputeResource,
-    Datacenter,
-    Datastore,
-    Folder,
-    ResourcePool,
-    Task,
-    VirtualMachine,
-    VirtualMachineStats,
-)
+from ...vsphere.model import Datastore, Folder, Task, VirtualMachine, VirtualMachineStats
 from ...vsphere.task_limiter import FINAL_STATES
 from ...vsphere.vcenter import VCenter
-from .clone_state import CLONE_DESCRIPTION_ID
+from .clone_state import CLONE_DESCRIPTION_ID, CloneTaskTracker
 from .executor import Executor
+from .ownership import OwnershipIndex, folder_name
+from .placement import DEFAULT_PARENT_FOLDER
+from .types import VmGroup
 
+# How often the progress of a clone is written to the status.
 PROGRESS_INTERVAL_SECONDS = 5.0
-"""How often the progress of a clone is worth a write."""
+
+
+def trigger_keys_of(group: VmGroup) -> Iterable[str]:
+    """The keys that wake a group."""
+    status, spec, metadata = group.status, group.spec, group.metadata
+    parent_folder = spec.placement.folder if spec.placement else ""
+    yield f"uid:{metadata.uid}"
+    yield f"owner:{group.key}"
+    yield f"template:{spec.template.rpartition('/')[2]}"
+    yield f"folder:{(parent_folder or DEFAULT_PARENT_FOLDER).rpartition('/')[2]}"
+    # Without a folder of its own, the group may wait for the end of a conflict about its name.
+    yield (
+        f"folder:{status.folder.ref}"
+        if status.folder is not None
+        else f"folder:{folder_name(metadata.namespace, metadata.name)}"
+    )
+    # The clone of a planned record may be any running clone of its template.
+    yield from {
+        f"source:{replica.template}"
+        for replica in status.replicas
+        if replica.template and replica.state == "Planned"
+    }
+
+
+def wake_group(stream: Stream, uid: str) -> None:
+    stream.publish(f"uid:{uid}")
 
 
 class VmGroupTriggers:
-    """All workshops, and the stream."""
+    """The handlers of one vCenter."""
 
-    def __init__(self, vcenters: VCenterRegistry) -> None:
-        self.vcenters = vcenters
-        self.stream = Stream()
+    def __init__(
+        self,
+        stream: Stream,
+        vcenter: VCenter,
+        ownership_index: OwnershipIndex,
+        clone_tracker: CloneTaskTracker,
+        executor: Executor,
+    ) -> None:
+        self._stream, self._vcenter, self._executor = stream, vcenter, executor
+        self._ownership_index, self._clone_tracker = ownership_index, clone_tracker
+        # When a group was last woken for the progress of a clone, by task.
         self.progress_published_at: dict[str, float] = {}
-        """When somebody was last woken for a clone's progress, by task."""
-        self.executors = {
-            name: self._create_executor(vcenter)
-            for name, vcenter in vcenters.vcenters_by_name.items()
-        }
 
-    def _create_executor(self, vcenter: VCenter) -> Executor:
-        """The workshop of one vCenter, connected to the stream."""
-        made = Executor(vcenter, self.wake_group)
-        vcenter.inventory.connect(
-            partial(self.on_change, made),
-            VirtualMachine,
-            Folder,
-            Datacenter,
-            ComputeResource,
-            ResourcePool,
-            Datastore,
-            Task,
-        )
-        vcenter.task_limiter.slot_freed.connect(lambda owner: self.stream.publish(f"owner:{owner}"))
-        vcenter.state_changed.connect(self.stream.publish_all)
-        return made
+    def on_slot_freed(self, owner: str) -> None:
+        self._stream.publish(f"owner:{owner}")
 
-    def wake_group(self, uid: str) -> None:
-        """Something of this group changed."""
-        self.stream.publish(f"uid:{uid}")
-
-    def on_change(self, workshop: Executor, change: Change) -> None:
-        """Wake those whom a change in a vCenter concerns."""
-        old, new = change.old, change.new
-        match new or old:
-            case VirtualMachine():
-                self.on_vm_change(workshop, change)
-            case Folder() if _is_structural(change):
-                for folder in (each for each in (old, new) if isinstance(each, Folder)):
-                    for name in (
-                        f"folder:{folder.name}",
-                        f"folder:{folder.ref}",
-                        f"folder:{folder.parent}",
-                    ):
-                        self.stream.publish(name)
-            case Datacenter() | ComputeResource() | ResourcePool() | Datastore() if _is_structural(
-                change
-            ):
-                self.stream.publish_all()
-            case Datastore(accessible=True) if isinstance(old, Datastore) and not old.accessible:
-                self.stream.publish_all()
-            case Task():
-                self._on_task_change(workshop, change)
-
-    def on_vm_change(self, workshop: Executor, change: Change) -> None:
-        """A VM: of a group, a template, or something in a group's folder."""
-        old, new = (
-            each if isinstance(each, VirtualMachine) else None for each in (change.old, change.new)
-        )
-        known = [each for each in (old, new) if each is not None]
-        if (
-            old is not None
-            and new is not None
-            and replace(old, stats=VirtualMachineStats())
-            == replace(new, stats=VirtualMachineStats())
-            and not change.dependency_changed
-        ):
+    def on_vm_change(self, change: Change) -> None:
+        old = change.old if isinstance(change.old, VirtualMachine) else None
+        new = change.new if isinstance(change.new, VirtualMachine) else None
+        vms = [vm for vm in (old, new) if vm is not None]
+        if not vms or (not change.dependency_changed and _differ_only_in_stats(old, new)):
             return
-        mark = workshop.ownership_index.marks.get(known[0].ref)
+        mark = self._ownership_index.marks.get(vms[0].ref)
         if mark is not None:
-            self.wake_group(mark.group_id.uid)
-        moved = not (old and new) or (old.name, old.parent, old.is_template) != (
+            wake_group(self._stream, mark.group_id.uid)
+        is_structural = not (old and new) or (old.name, old.parent, old.is_template) != (
             new.name,
             new.parent,
             new.is_template,
         )
-        if moved or (change.dependency_changed and known[-1].is_template):
-            for each in known:
-                self.stream.publish(f"template:{each.name}")
-                self.stream.publish(f"folder:{each.parent}")
-                self.stream.publish(f"folder:{workshop.vcenter.inventory.name_of(each.parent)}")
+        if is_structural or (change.dependency_changed and vms[-1].is_template):
+            for vm in vms:
+                self._stream.publish(f"template:{vm.name}")
+                self._stream.publish(f"folder:{vm.parent}")
+                self._stream.publish(f"folder:{self._vcenter.inventory.name_of(vm.parent)}")
 
-    def _on_task_change(self, workshop: Executor, change: Change) -> None:
-        """A clone: of a group that shows its progress, or a stranger's, whose end somebody may have been waiting for."""
-        old, new = (each if isinstance(each, Task) else None for each in (change.old, change.new))
-        known = new or old
-        if known is None or known.description != CLONE_DESCRIPTION_ID:
+    def on_folder_change(self, change: Change) -> None:
+        if not _is_structural(change):
             return
-        started, now, moved = (
-            workshop.pending_tasks.get(known.ref),
-            workshop.clock(),
-            old is None or new is None or old.state != new.state,
+        for folder in (change.old, change.new):
+            if isinstance(folder, Folder):
+                self._stream.publish(f"folder:{folder.name}")
+                self._stream.publish(f"folder:{folder.ref}")
+                self._stream.publish(f"folder:{folder.parent}")
+
+    def on_placement_change(self, change: Change) -> None:
+        """A datacenter, compute resource, resource pool or datastore has changed.
+
+        A new one can fix the placement of any group, and they change rarely.
+        """
+        old, new = change.old, change.new
+        is_accessible_again = (
+            isinstance(old, Datastore)
+            and isinstance(new, Datastore)
+            and new.accessible
+            and not old.accessible
         )
-        over, was_over = (
-            new is None or new.state in FINAL_STATES,
-            old is not None and old.state in FINAL_STATES,
-        )
-        # Ours wakes its own group, through its operation: with many groups of one template, each end would wake them all.
-        if over and not was_over and known.ref not in workshop.clone_tracker.own_tasks:
-            self.stream.publish(f"source:{known.entity}")
-        if moved:
-            self.progress_published_at[known.ref] = now
+        if is_accessible_again or _is_structural(change):
+            self._stream.publish_all()
+
+    def on_task_change(self, change: Change) -> None:
+        """A clone task: of a group that reports its progress, or of another client."""
+        old = change.old if isinstance(change.old, Task) else None
+        new = change.new if isinstance(change.new, Task) else None
+        task = new or old
+        if task is None or task.description != CLONE_DESCRIPTION_ID:
+            return
+        has_ended = new is None or new.state in FINAL_STATES
+        had_ended = old is not None and old.state in FINAL_STATES
+        # A task of this process wakes its own group when the executor handles its end. Otherwise
+        # the end of each clone would wake all groups of the same template.
+        if has_ended and not had_ended and task.ref not in self._clone_tracker.own_tasks:
+            self._stream.publish(f"source:{task.entity}")
+        now, pending = self._vcenter.clock(), self._executor.pending_tasks.get(task.ref)
+        if old is None or new is None or old.state != new.state:
+            self.progress_published_at[task.ref] = now
         elif (
-            started is not None
-            and now - self.progress_published_at.get(known.ref, now) >= PROGRESS_INTERVAL_SECONDS
+            pending is not None
+            and now - self.progress_published_at.get(task.ref, now) >= PROGRESS_INTERVAL_SECONDS
         ):
-            self.progress_published_at[known.ref] = now
-            self.wake_group(started.group_id.uid)
-        if over:
-            self.progress_published_at.pop(known.ref, None)
+            self.progress_published_at[task.ref] = now
+            wake_group(self._stream, pending.group_id.uid)
+        if has_ended:
+            self.progress_published_at.pop(task.ref, None)
+
+
+def _differ_only_in_stats(old: VirtualMachine | None, new: VirtualMachine | None) -> bool:
+    return (
+        old is not None
+        and new is not None
+        and replace(old, stats=VirtualMachineStats()) == replace(new, stats=VirtualMachineStats())
+    )
 
 
 def _is_structural(change: Change) -> bool:
-    """Whether something came, went, was renamed or moved."""
+    """Whether the object was added, removed, renamed or moved."""
     old, new = change.old, change.new
     return (
         change.dependency_changed
         or old is None
         or new is None
         or (getattr(old, "name", ""), getattr(old, "parent", ""))
-        != (
-            getattr(new, "name", ""),
-            getattr(new, "parent", ""),
-        )
+        != (getattr(new, "name", ""), getattr(new, "parent", ""))
     )

@@ -1,4 +1,4 @@
-"""What a VmGroup looks like: its spec, and its status with the replicas that a new manager goes on from."""
+"""The kind VmGroup: its spec and its status, whose records let a new manager continue."""
 
 from __future__ import annotations
 
@@ -19,29 +19,39 @@ from kubewright import (
     kind,
 )
 
-from .model import ReplicaRecord
+API_GROUP = "vm.codeconnect.vmworld.com"
 
 
 class PlacementSpec(Spec):
-    """Where new replicas go, by names as vCenter shows them; limited by what the administrator allows this namespace."""
+    """Where new replicas are placed, by names as in vCenter, within the limits of the namespace."""
 
     datacenter: Annotated[
-        str, Doc("The datacenter; needed where the vCenter has several.", max_length=255)
+        str, Doc("The datacenter. Required if the vCenter has several.", max_length=255)
     ] = ""
     cluster: Annotated[
-        str, Doc("The cluster; by default the only one, or the template's.", max_length=255)
+        str,
+        Doc(
+            "The cluster. Defaults to the only one, or to the cluster of the template.",
+            max_length=255,
+        ),
     ] = ""
     resourcePool: Annotated[
-        str, Doc("The resource pool; by default the cluster's own.", max_length=255)
+        str,
+        Doc(
+            "The resource pool. Defaults to the root resource pool of the cluster.", max_length=255
+        ),
     ] = ""
     folder: Annotated[
         str,
         Doc(
-            "The folder, by name or path, in which the group's own folder is made; by default vm-operator.",
+            "The folder, by name or path, in which the group's own folder is created. "
+            "Defaults to vm-operator.",
             max_length=1024,
         ),
     ] = ""
-    datastore: Annotated[str, Doc("The datastore; by default the template's.", max_length=255)] = ""
+    datastore: Annotated[
+        str, Doc("The datastore. Defaults to the datastore of the template.", max_length=255)
+    ] = ""
 
 
 class RolloutSpec(Spec):
@@ -55,37 +65,43 @@ class RolloutSpec(Spec):
     )
 
     maxSurge: Annotated[
-        Int32, Doc("How many more than `replicas` there may be meanwhile.", ge=0, le=100)
+        Int32,
+        Doc("How many replicas more than `replicas` may exist during the rollout.", ge=0, le=100),
     ] = 0
     maxUnavailable: Annotated[
-        Int32, Doc("How many of `replicas` may be missing or off meanwhile.", ge=0, le=100)
+        Int32,
+        Doc("How many of `replicas` may be unavailable during the rollout.", ge=0, le=100),
     ] = 1
     strategy: Annotated[
         Literal["RollingUpdate", "OnDelete"],
-        Doc("RollingUpdate replaces replicas; OnDelete leaves them until somebody deletes them."),
+        Doc("RollingUpdate replaces replicas; OnDelete keeps them until a user deletes them."),
     ] = "RollingUpdate"
 
 
 class CloudInitSpec(Spec):
-    """cloud-init's data for new replicas. Whoever can see the VM's settings in vCenter can read it."""
+    """cloud-init data for new replicas. Users who can see the VM's settings can read it."""
 
-    secretName: Annotated[str, Doc("The Secret in this namespace.", min_length=1, max_length=253)]
-    userDataKey: Annotated[str, Doc("Its key with the user data.", min_length=1)] = "user-data"
+    secretName: Annotated[
+        str, Doc("Name of the Secret in the same namespace.", min_length=1, max_length=253)
+    ]
+    userDataKey: Annotated[str, Doc("Key of the user data in the Secret.", min_length=1)] = (
+        "user-data"
+    )
     metaDataKey: Annotated[
-        str, Doc("Its key with the meta data; it may be missing.", min_length=1)
+        str, Doc("Key of the metadata in the Secret. The key is optional.", min_length=1)
     ] = "meta-data"
 
 
 class BootstrapSpec(Spec):
-    """What the guest finds when it starts for the first time."""
+    """Data for the first boot of the guest."""
 
     cloudInit: Annotated[
-        CloudInitSpec | None, Doc("User data from a Secret, through guestinfo.")
+        CloudInitSpec | None, Doc("User data from a Secret, passed through guestinfo.")
     ] = None
 
 
 class VmGroupSpec(Spec):
-    """How many VMs, how large, from what."""
+    """The number, the size and the template of the VMs."""
 
     cpu: Annotated[Int32, Doc("Number of virtual CPUs of each VM.", ge=1, le=4)]
     memory: Annotated[Int32, Doc("Memory of each VM, in GB.", ge=1, le=8)]
@@ -93,110 +109,91 @@ class VmGroupSpec(Spec):
     template: Annotated[
         str, Doc("Name or full inventory path of the VM template.", min_length=1, max_length=2048)
     ]
-    placement: Annotated[PlacementSpec | None, Doc("Where new replicas go.")] = None
+    placement: Annotated[PlacementSpec | None, Doc("Where new replicas are placed.")] = None
     rollout: Annotated[
         RolloutSpec | None,
-        Doc("How a change of the template reaches the replicas; by default one after the other."),
+        Doc("How a change of the template reaches the replicas. Defaults to one at a time."),
     ] = None
     powerState: Annotated[
-        Literal["poweredOn", "poweredOff"], Doc("The power state that the VMs are kept in.")
+        Literal["poweredOn", "poweredOff"], Doc("The power state in which the VMs are kept.")
     ] = "poweredOn"
-    paused: Annotated[bool, Doc("Nothing is changed in vCenter while this is true.")] = False
-    bootstrap: Annotated[
-        BootstrapSpec | None, Doc("What the guests find when they start for the first time.")
-    ] = None
+    paused: Annotated[bool, Doc("If true, the manager changes nothing in vCenter.")] = False
+    bootstrap: Annotated[BootstrapSpec | None, Doc("Data for the first boot of the guests.")] = None
     linkedClone: Annotated[
-        bool, Doc("Clones share the disks of the template's present snapshot.")
+        bool, Doc("If true, clones share the disks of the template's current snapshot.")
     ] = False
     storagePolicy: Annotated[
         str,
         Doc(
-            "The id of the storage policy of new replicas; by default the datastore's.",
+            "ID of the storage policy of new replicas. Defaults to that of the datastore.",
             max_length=255,
         ),
     ] = ""
     deletionPolicy: Annotated[
         Literal["Destroy", "Orphan"],
-        Doc("Whether the VMs go with the object, or stay and are nobody's from then on."),
+        Doc("Whether VMs are deleted with the VmGroup (Destroy) or left unmanaged (Orphan)."),
     ] = "Destroy"
 
     @property
     def requested_placement(self) -> dict[str, str]:
-        """The placement by field."""
-        where = self.placement or PlacementSpec()
-        return {field: getattr(where, field) for field in PlacementSpec.__struct_fields__}
+        """The names by field of spec.placement; "" is not set."""
+        placement = self.placement or PlacementSpec()
+        return {field: getattr(placement, field) for field in PlacementSpec.__struct_fields__}
 
 
 class ReplicaStatus(Struct, kw_only=True, omit_defaults=True):
-    """One replica: its place, which is kept before anything is done for it, and its VM, if it is there."""
+    """One replica: its record, stored before any request to vCenter, and its VM if it exists."""
 
-    name: Annotated[str, Doc("The name that it was given; somebody may have renamed the VM.")]
-    slot: Annotated[Int32, Doc("Its number; the highest is the newest.")]
-    instanceUUID: Annotated[str, Doc("The identity of its VM in vCenter.")]
-    template: Annotated[str, Doc("MoRef of what it is cloned from.")] = ""
+    name: Annotated[str, Doc("The name of the replica. A user may have renamed its VM.")]
+    slot: Annotated[Int32, Doc("The number of the replica; the highest is the newest.")]
+    instanceUUID: Annotated[str, Doc("instanceUuid of its VM.")]
+    template: Annotated[str, Doc("MoRef of the template.")] = ""
     fingerprint: Annotated[
-        str, Doc("What it is made from; another one means that it is outdated.")
+        str, Doc("Identifies the source of the replica; another value means it is outdated.")
     ] = ""
     state: Annotated[
         Literal["Planned", "Cloning", "Present"],
-        Doc("Planned is stored, Cloning is sent, Present is there."),
+        Doc("Planned: the record is stored. Cloning: the clone was requested. Present: it exists."),
     ] = "Planned"
-    task: Annotated[str, Doc("MoRef of the task that clones it.")] = ""
-    progress: Annotated[Int32 | None, Doc("Of that task, in percent.")] = None
-    attempt: Annotated[Int32, Doc("How often its clone was planned.")] = 1
-    leaving: Annotated[bool, Doc("It was chosen to go.")] = False
+    task: Annotated[str, Doc("MoRef of the clone task.")] = ""
+    progress: Annotated[Int32 | None, Doc("Progress of the clone task, in percent.")] = None
+    attempt: Annotated[Int32, Doc("Number of attempts to clone it.")] = 1
+    leaving: Annotated[bool, Doc("Whether the replica is selected for deletion.")] = False
     moRef: Annotated[str, Doc("MoRef of its VM.")] = ""
     power: Annotated[str, Doc("poweredOn, poweredOff or suspended.")] = ""
-    ipAddress: Annotated[str, Doc("Primary address, as VMware Tools report it.")] = ""
-    host: Annotated[str, Doc("The ESXi host that its VM is on.")] = ""
-
-    def to_record(self) -> ReplicaRecord:
-        """What a plan knows of it."""
-        return ReplicaRecord(
-            slot=self.slot,
-            name=self.name,
-            instance_uuid=self.instanceUUID,
-            template=self.template,
-            fingerprint=self.fingerprint,
-            state=self.state,
-            task=self.task,
-            attempt=self.attempt,
-            terminating=self.leaving,
-        )
+    ipAddress: Annotated[str, Doc("Primary IP address, as reported by VMware Tools.")] = ""
+    host: Annotated[str, Doc("Name of the ESXi host of its VM.")] = ""
 
 
 class FolderStatus(Struct, kw_only=True):
-    """The folder that the group's VMs are in."""
+    """The folder that contains the group's VMs."""
 
     ref: Annotated[str, Doc("MoRef.")]
     path: Annotated[str, Doc("Inventory path.")] = ""
 
 
 class VmGroupStatus(Status):
-    """How far it is. `replicas` is also what a new manager goes on from: do not edit it."""
+    """The observed state. A new manager continues from `replicas`: do not edit it."""
 
     phase: Annotated[
         Literal["", "RUNNING", "PENDING", "ERROR"],
-        Doc("RUNNING, PENDING (on the way) or ERROR (somebody has to act)."),
+        Doc("RUNNING, PENDING (in progress) or ERROR (a user has to act)."),
     ] = ""
     currentReplicas: Annotated[Int32 | None, Doc("Number of VMs that exist.")] = None
-    desiredReplicas: Annotated[Int32, Doc("Number of VMs that are wanted.")] = 0
+    desiredReplicas: Annotated[Int32, Doc("Number of desired VMs.")] = 0
     readyReplicas: Annotated[
-        Int32, Doc("Of those that exist: in the wished power state, and staying.")
+        Int32, Doc("Number of VMs in the desired power state that are not to be deleted.")
     ] = 0
     updatedReplicas: Annotated[
-        Int32, Doc("Of those that exist: of the present template and size, and staying.")
+        Int32, Doc("Number of VMs with the current template and size that are not to be deleted.")
     ] = 0
-    lastMessage: Annotated[str, Doc("How far it is, or what is wrong and what to do.")] = ""
+    lastMessage: Annotated[str, Doc("The progress, or the problem and what to do about it.")] = ""
     selector: Annotated[
-        str, Doc("For the scale subresource; a HorizontalPodAutoscaler wants one.")
+        str, Doc("Selector of the scale subresource; a HorizontalPodAutoscaler requires it.")
     ] = ""
-    replicas: Annotated[list[ReplicaStatus], ListType("map", "name"), Doc("Each replica.")] = []
+    replicas: Annotated[list[ReplicaStatus], ListType("map", "name"), Doc("The replicas.")] = []
     folder: Annotated[FolderStatus | None, Doc("The group's folder in vCenter.")] = None
-    vcenter: Annotated[str, Doc("The vCenter, by its name in the manager's configuration.")] = ""
-
-
-API_GROUP = "vm.codeconnect.vmworld.com"
+    vcenter: Annotated[str, Doc("Name of the vCenter in the manager's configuration.")] = ""
 
 
 @kind(
@@ -219,7 +216,7 @@ API_GROUP = "vm.codeconnect.vmworld.com"
 class VmGroup(Resource[VmGroupSpec, VmGroupStatus]):
     """A number of equal virtual machines, cloned from a template."""
 
-    # Without its spec nobody could tell what to clean up.
+    # The finalizer needs the spec: it has the deletion policy.
     rules = (
         ValidationRule(
             "!has(oldSelf.spec) || has(self.spec)",
@@ -229,10 +226,4 @@ class VmGroup(Resource[VmGroupSpec, VmGroupStatus]):
 
     @property
     def deleting(self) -> bool:
-        """Whether it is to go."""
         return self.metadata.deletionTimestamp is not None
-
-    @property
-    def records(self) -> tuple[ReplicaRecord, ...]:
-        """Its replicas as they are stored."""
-        return tuple(each.to_record() for each in self.status.replicas)

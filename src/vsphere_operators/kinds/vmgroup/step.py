@@ -1,0 +1,57 @@
+"""What goes into one step of a group, and what comes out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from msgspec import Struct
+
+from ...vsphere.model import VirtualMachine
+from .limits import NamespaceLimits, QuotaUsage
+from .model import DesiredState, GroupFolder, Plan, ReplicaRecord
+from .ownership import FolderClaim, GroupId
+from .types import CloudInitSpec
+
+
+class GroupInput(Struct, frozen=True, kw_only=True):
+    """The object, and what has to be known of other groups."""
+
+    group_id: GroupId
+    # Without template and blocker, which depend on the inventory.
+    desired: DesiredState
+    generation: int
+    records: tuple[ReplicaRecord, ...]
+    # Writes a line to the log of the object.
+    log: Callable[[str], None]
+    # MoRef of the group's folder in the status.
+    folder_ref: str = ""
+    requested_placement: Mapping[str, str] = {}
+    # The placement defaults of the vCenter.
+    defaults: Mapping[str, str] = {}
+    limits: NamespaceLimits = NamespaceLimits()
+    folder_claim: FolderClaim
+    # The claims of all groups whose folder has the same name.
+    folder_claims: Collection[FolderClaim] = ()
+    # The usage of the other groups of the namespace, computed only if there is a quota.
+    list_other_usage: Callable[[], Collection[QuotaUsage]]
+    # The clone tasks in the records of all groups, collected only if a record has no VM.
+    list_recorded_tasks: Callable[[], set[str]]
+    # MoRefs of the VMs by replica, as last reported.
+    last_known_refs: Mapping[str, str] = {}
+    linked_clone: bool = False
+    storage_policy: str = ""
+    cloud_init: CloudInitSpec | None = None
+
+
+class StepResult(Struct, frozen=True, kw_only=True):
+    """What the controller reports in the status, and when the next step is due."""
+
+    plan: Plan
+    # The reason of Ready while it is False.
+    reason: str
+    folder: GroupFolder | None
+    vms_by_replica: dict[str, VirtualMachine]
+    # None: when something changes.
+    requeue_after_seconds: float | None
+    # A group that is being deleted has nothing left to clean up.
+    cleanup_finished: bool = False

@@ -35,7 +35,7 @@ SPECS = {
     "VmGroup": {"replicas": 3, "template": "vm-operator-template"},
     "MyCustomResource": {"name": "funny-joe"},
 }
-MESSAGE = 'no template "doesNotExist" in /DC0; create it there, or change spec.template'
+MESSAGE = 'Template "doesNotExist" not found in /DC0. Create it there, or change spec.template.'
 
 
 NOT_READY_GROUP: dict[str, object] = {

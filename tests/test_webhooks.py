@@ -132,7 +132,7 @@ async def test_missing_name_is_reported_with_a_suggestion() -> None:
     (warning,) = await harness.collect_warnings(FCDInfo, {"pvId": "pvc-2"})
     assert '"pvc-2"' in warning
     assert await harness.collect_warnings(VmGroup, GROUP_SPEC | {"template": "doesNotExist"}) == [
-        'no template "doesNotExist" in /DC0; create it there, or change spec.template'
+        'Template "doesNotExist" not found in /DC0. Create it there, or change spec.template.'
     ]
 
 
@@ -143,9 +143,9 @@ async def test_ambiguous_name_is_reported_with_both_paths() -> None:
     (warning,) = await harness.collect_warnings(
         VmGroup, GROUP_SPEC | {"placement": {"folder": "x"}}
     )
-    assert (
-        warning
-        == 'several folders are named "x": /DC0/vm/vm-operator/x, /DC0/vm/y/x; give a path in spec.placement.folder'
+    assert warning == (
+        'Several folders are named "x": /DC0/vm/vm-operator/x, /DC0/vm/y/x. Set '
+        "spec.placement.folder to a path."
     )
 
 
@@ -156,7 +156,7 @@ async def test_ambiguous_name_is_reported_with_both_paths() -> None:
         ({"cluster": "C9"}, 'no cluster named "C9"'),
         ({"resourcePool": "smal"}, 'no resourcePool named "smal"'),
         ({"datastore": "fats"}, 'no datastore named "fats"'),
-        ({"folder": "nope"}, "the folder /DC0/vm/nope does not exist"),
+        ({"folder": "nope"}, "Folder /DC0/vm/nope does not exist"),
     ],
 )
 async def test_every_placement_field_is_checked(placement: dict[str, str], message: str) -> None:
@@ -175,7 +175,7 @@ async def test_placement_that_the_namespace_may_not_use_is_reported() -> None:
     (warning,) = await harness.collect_warnings(
         VmGroup, GROUP_SPEC | {"placement": {"cluster": "C0"}}
     )
-    assert warning.startswith('this namespace may not use the cluster "C0" (allowed: C1)')
+    assert warning.startswith('This namespace may not use the cluster "C0" (allowed: C1)')
 
 
 EXISTING_NAMES: list[tuple[type[Resource[Any, Any]], dict[str, Any]]] = [

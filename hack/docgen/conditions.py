@@ -16,7 +16,6 @@ from kubewright.errors import Retry
 from kubewright.status import READY_CONDITION
 from vsphere_operators.kinds.gpuinfo.rules import Rejection
 from vsphere_operators.kinds.gpuinfo.types import PLANS_KNOWN
-from vsphere_operators.kinds.vmgroup.limits import PLACEMENT_FIELDS
 from vsphere_operators.kinds.vmgroup.messages import FAULT_ADVICE
 from vsphere_operators.vcenters.registry import UNAVAILABLE_REASONS
 
@@ -49,7 +48,7 @@ COMPUTED_REASONS = {
     "VMOrphaned": "Terminal",
 }
 # How docstrings of reasons begin that are not of the Ready condition.
-OTHER_REASON_PREFIXES = (f"{PLANS_KNOWN}: ", "Event on ")
+OTHER_REASON_PREFIXES = (f"{PLANS_KNOWN}: ", "Progressing: ", "Degraded: ", "Event on ")
 REASON_PATTERN = re.compile(r"[A-Z][A-Za-z]+")
 PLACEHOLDER_PATTERN = re.compile(r"\{[^}]*\}")
 REASON_EXPLANATIONS = {
@@ -60,12 +59,6 @@ REASON_EXPLANATIONS = {
     "VMAmbiguous": "several VMs have that name; the message has all their inventory paths",
     "DiskAmbiguous": "several disks have that name; the message has all of them",
     "VCenterAmbiguous": "two vCenters claim the namespace in the same way; the message names both",
-    "VCenterChanged": "the VMs of the group are in another vCenter than the one that serves its namespace now; nothing is done in either",
-    "PlacementNotAllowed": "the namespace may not use what spec.placement names, or what follows from it; the message has what is allowed",
-    "TemplateAmbiguous": "several templates have that name; the message has all their paths",
-    "TemplateNotFound": "there is no such template that the namespace may use; the message says where it looked, and which names are near",
-    "FolderTaken": "the folder of that name belongs to another group; the message names it",
-    "QuotaExceeded": "the groups of the namespace together ask for more than its quota; the message has the numbers",
     "TimedOut": "the reconcile took longer than it may, or a call in it did",
     "Error": "an exception that nobody meant to raise; the log has its trace",
 }
@@ -132,17 +125,6 @@ def expand_reasons(each: ReasonMessage) -> list[ReasonMessage]:
         return [
             replace(each, reason=each.reason.replace("{what}", thing))
             for thing in ("Host", "VM", "Disk")
-        ]
-    if each.callee == "CloneBlocked" and each.reason.startswith("{...}"):
-        end = "NotFound" if each.reason.endswith("NotFound") else "Ambiguous"
-        places = [field for field in PLACEMENT_FIELDS if field != "folder"]
-        return [
-            replace(
-                each,
-                reason=f"{field[0].upper()}{field[1:]}{end}",
-                message=each.message.replace("{field}", field),
-            )
-            for field in places
         ]
     if " or " in each.reason:
         return [replace(each, reason=reason) for reason in each.reason.split(" or ")]
@@ -243,25 +225,15 @@ def runtime_rows() -> Iterator[tuple[str, ...]]:
 
 
 def group_rows() -> Iterator[tuple[str, ...]]:
-    """The reasons of a VmGroup in phase ERROR."""
-    own = [
-        each
-        for each in find_messages(
-            APPLICATION_PACKAGE, {"CloneBlocked": CallSignature(0, 1), **CALL_SIGNATURES}
+    """The reasons of Ready of a VmGroup, with the advice for each fault of vCenter."""
+    advice: dict[str, list[str]] = {}
+    for fault, (fault_reason, text) in FAULT_ADVICE.items():
+        advice.setdefault(fault_reason, []).append(
+            f"{code(fault)}: {text}." if text else code(fault)
         )
-        if title_of(each.module) == "VmGroup"
-    ]
-    for each in unique_messages(own):
-        yield code(each.reason), each.message
-    cures = dict[str, list[str]]()
-    for fault, (reason, cure) in FAULT_ADVICE.items():
-        cures.setdefault(reason, []).append(f"{fault}: {cure}" if cure else fault)
-    for reason, faults in cures.items():
-        yield code(reason), f"vCenter refused an operation with this fault. {'. '.join(faults)}"
-    yield (
-        code("NeedsAttention"),
-        "see the message: an operation failed in a way that has no reason of its own",
-    )
+    for reason, docstring in reason_docstrings("VmGroup").items():
+        if not docstring.startswith(OTHER_REASON_PREFIXES):
+            yield code(reason), " ".join([docstring, *advice.get(reason, [])])
 
 
 def plans_known_rows() -> Iterator[tuple[str, ...]]:
@@ -281,10 +253,8 @@ def event_rows() -> Iterator[tuple[str, ...]]:
         "GPUInfo",
         "another node, or none (`NoneAvailable`), was selected",
     )
-    for each in find_messages(APPLICATION_PACKAGE, {"warn": CallSignature(0, 1)}):
-        if REASON_PATTERN.fullmatch(each.reason):
-            yield code(each.reason), "Warning", "VmGroup", each.message
-    for reason, docstring in reason_docstrings("GPUInfo").items():
+    docstrings = reason_docstrings("VmGroup") | reason_docstrings("GPUInfo")
+    for reason, docstring in docstrings.items():
         if event := re.fullmatch(r"Event on [^:]*?(\w+): (.*)", docstring, re.DOTALL):
             yield code(reason), "Warning", event[1], event[2]
 

@@ -164,7 +164,7 @@ async def test_on_a_terminal_it_does_not_flicker_and_ends_when_that_is_closed(
             screen.show_frame(frame + SYNC_END)
         assert screen.lines[-1].startswith("kubectl get hi,vi,fcd,gpu,vg -o wide")
         assert (
-            'no template "doesNotExist" in /DC0; create it there, or change spec.template'
+            'Template "doesNotExist" not found in /DC0. Create it there, or change spec.template.'
             in " ".join(" ".join(screen.lines).split())
         )
         children = read_processes(folder)[1:]
@@ -193,7 +193,7 @@ async def test_once_beside_it_gives_every_sample_its_answer(
     assert (
         "14 of 14 samples have the answer that they should, vg-2's intended ERROR included." in text
     )
-    assert re.search(r"^vg-2 +ERROR +0/2 +doesNotExist +no template", text, re.MULTILINE)
+    assert re.search(r"^vg-2 +ERROR +0/2 +doesNotExist +Template", text, re.MULTILINE)
     assert re.search(rf"^gpu2 +250 +8760 +1500 +\S+ +{BUSY_GPU.name}$", text, re.MULTILINE)
     assert re.search(rf"^gpu1 +100 +160 +400 +\S+ +{IDLE_GPU.name}$", text, re.MULTILINE)
     assert demo.child.poll() is None
@@ -221,7 +221,7 @@ async def test_a_demo_that_was_killed_is_cleaned_by_the_next(
 def test_the_doctor_is_content_with_it(shell_environ: dict[str, str]) -> None:
     text = run_command(f"{sys.executable} -m vsphere_operators.main doctor", shell_environ)
     assert "a manager answers at http://127.0.0.1:" in text
-    assert 'VmGroup      default/vg-2: no template "doesNotExist" in /DC0' in text
+    assert 'VmGroup      default/vg-2: Template "doesNotExist" not found in /DC0' in text
     assert "No problems, 1 warning." in text
 
 

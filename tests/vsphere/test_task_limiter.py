@@ -125,9 +125,7 @@ async def test_room_is_bounded_and_goes_to_who_has_waited(
 
 async def test_who_does_not_come_again_is_not_waited_for(vcenter: VCenter, log: Log) -> None:
     now = 0.0
-    operations = TaskLimiter(
-        vcenter.inventory, log, max_running_tasks=1, clock=lambda: now
-    )
+    operations = TaskLimiter(vcenter.inventory, log, max_running_tasks=1, clock=lambda: now)
     operations.starting_count = 1
     with pytest.raises(Busy):
         operations.admit("gone")

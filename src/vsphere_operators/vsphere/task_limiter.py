@@ -92,9 +92,7 @@ class TaskLimiter:
         """Follow a task that was started in a reserved slot until its end."""
         operation = Operation(owner, description, str(task._moId), self.clock())
         self.running[operation.task] = operation
-        self.log.debug(
-            "operation started", operation=description, owner=owner, task=operation.task
-        )
+        self.log.debug("operation started", operation=description, owner=owner, task=operation.task)
         self._end_if_final(self.inventory.tasks.get(operation.task))
         return operation
 

@@ -176,7 +176,7 @@ def test_a_vm_with_the_disk_of_somebody_is_not_destroyed_and_words_say_so() -> N
         make_observed([make_vm(0), held], [make_record(0), make_record(1, terminating=True)]),
     )
     assert (made.actions, made.phase) == ((), "ERROR")
-    assert 'replica "r1"' in made.message
+    assert 'Replica "r1"' in made.message
     assert "pvc-7" in made.message
     assert "detach" in made.message
     both = make_plan(

@@ -7,6 +7,7 @@ A reconcile takes one step and never waits for a task of vCenter: the end of a t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+
 from msgspec import to_builtins
 
 from kubewright import (
@@ -285,6 +286,4 @@ def _wait_for(result: StepResult) -> Waiting:
         after = UNAVAILABLE_RETRY_SECONDS
     if plan.phase == "ERROR":
         raise Retry(plan.message, after=after, reason=result.reason)
-    return Waiting(
-        result.reason, plan.message, after, write_status_first=plan.write_status_first
-    )
+    return Waiting(result.reason, plan.message, after, write_status_first=plan.write_status_first)

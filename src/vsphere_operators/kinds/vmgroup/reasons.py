@@ -8,96 +8,96 @@ from enum import StrEnum
 class Reason(StrEnum):
     """The values are on the wire: users compare them in scripts, so they never change.
 
-    The meaning of a member is its `__doc__`; the reference documentation is made from it.
+    The reference documentation is made from the docstrings of the members.
     """
 
-    def __new__(cls, value: str, meaning: str) -> Reason:
-        member = str.__new__(cls, value)
-        member._value_ = value
-        member.__doc__ = meaning
-        return member
-
     # Ready, while the group makes progress or waits.
-    PROGRESSING = "Progressing", "Replicas are being created, updated or deleted."
-    NEEDS_ATTENTION = "NeedsAttention", "An operation failed; the message has the details."
-    VCENTER_CHANGED = (
-        "VCenterChanged",
-        "The group's VMs are in another vCenter than the one that serves its namespace now.",
-    )
-    CRD_OUTDATED = "CRDOutdated", "The installed CRD of VmGroup is older than the manager."
+    PROGRESSING = "Progressing"
+    """Replicas are being created, updated or deleted."""
+    NEEDS_ATTENTION = "NeedsAttention"
+    """An operation failed; the message has the details."""
+    VCENTER_CHANGED = "VCenterChanged"
+    """The group's VMs are in another vCenter than the one that serves its namespace now."""
+    CRD_OUTDATED = "CRDOutdated"
+    """The installed CRD of VmGroup is older than the manager."""
 
     # Ready, while no VM can be cloned.
-    TOO_MANY_REPLICAS = "TooManyReplicas", "spec.replicas is above the limit of one object."
-    QUOTA_EXCEEDED = (
-        "QuotaExceeded",
-        "The VmGroups of the namespace together exceed its quota, or vCenter's own quota is used "
-        "up; the message has the numbers.",
-    )
-    PLACEMENT_NOT_ALLOWED = (
-        "PlacementNotAllowed",
-        "The namespace may not use what spec.placement names, or what it resolves to; the message "
-        "lists what is allowed.",
-    )
-    TEMPLATE_NOT_FOUND = (
-        "TemplateNotFound",
-        "The namespace can use no template of that name; the message says where the manager "
-        "searched, and suggests similar names.",
-    )
-    TEMPLATE_AMBIGUOUS = (
-        "TemplateAmbiguous",
-        "Several templates have that name; the message lists their paths.",
-    )
-    FOLDER_NOT_FOUND = "FolderNotFound", "The folder for the groups' folders does not exist."
-    FOLDER_AMBIGUOUS = "FolderAmbiguous", "Several folders have that name."
-    FOLDER_TAKEN = (
-        "FolderTaken",
-        "The folder of that name belongs to another VmGroup; the message names it.",
-    )
-    FOLDER_NAME_TAKEN = "FolderNameTaken", "Another object has the name of the group's folder."
-    DATACENTER_NOT_FOUND = "DatacenterNotFound", "vCenter has no datacenter of that name."
-    DATACENTER_AMBIGUOUS = (
-        "DatacenterAmbiguous",
-        "vCenter has several datacenters, and spec.placement.datacenter selects none of them.",
-    )
-    CLUSTER_NOT_FOUND = "ClusterNotFound", "The datacenter has no cluster of that name."
-    CLUSTER_AMBIGUOUS = "ClusterAmbiguous", "Several clusters have that name."
-    RESOURCE_POOL_NOT_FOUND = (
-        "ResourcePoolNotFound",
-        "The datacenter has no resource pool of that name.",
-    )
-    RESOURCE_POOL_AMBIGUOUS = (
-        "ResourcePoolAmbiguous",
-        "Several resource pools are possible, and spec.placement selects none of them.",
-    )
-    DATASTORE_NOT_FOUND = "DatastoreNotFound", "The datacenter has no datastore of that name."
-    DATASTORE_AMBIGUOUS = "DatastoreAmbiguous", "Several datastores have that name."
-    DATASTORE_INACCESSIBLE = "DatastoreInaccessible", "No host can access the datastore."
-    SECRET_NOT_FOUND = "SecretNotFound", "The Secret of spec.bootstrap.cloudInit does not exist."
-    SECRET_FORBIDDEN = "SecretForbidden", "The manager is not allowed to read the Secret."
-    SECRET_INCOMPLETE = "SecretIncomplete", "The Secret has no key with the user data."
+    TOO_MANY_REPLICAS = "TooManyReplicas"
+    """spec.replicas is above the limit of one object."""
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    """The VmGroups of the namespace together exceed its quota, or vCenter's own quota is used up;
+    the message has the numbers."""
+    PLACEMENT_NOT_ALLOWED = "PlacementNotAllowed"
+    """The namespace may not use what spec.placement names, or what it resolves to; the message
+    lists what is allowed."""
+    TEMPLATE_NOT_FOUND = "TemplateNotFound"
+    """The namespace can use no template of that name; the message says where the manager searched,
+    and suggests similar names."""
+    TEMPLATE_AMBIGUOUS = "TemplateAmbiguous"
+    """Several templates have that name; the message lists their paths."""
+    FOLDER_NOT_FOUND = "FolderNotFound"
+    """The folder for the groups' folders does not exist."""
+    FOLDER_AMBIGUOUS = "FolderAmbiguous"
+    """Several folders have that name."""
+    FOLDER_TAKEN = "FolderTaken"
+    """The folder of that name belongs to another VmGroup; the message names it."""
+    FOLDER_NAME_TAKEN = "FolderNameTaken"
+    """Another object has the name of the group's folder."""
+    DATACENTER_NOT_FOUND = "DatacenterNotFound"
+    """vCenter has no datacenter of that name."""
+    DATACENTER_AMBIGUOUS = "DatacenterAmbiguous"
+    """vCenter has several datacenters, and spec.placement.datacenter selects none of them."""
+    CLUSTER_NOT_FOUND = "ClusterNotFound"
+    """The datacenter has no cluster of that name."""
+    CLUSTER_AMBIGUOUS = "ClusterAmbiguous"
+    """Several clusters have that name."""
+    RESOURCE_POOL_NOT_FOUND = "ResourcePoolNotFound"
+    """The datacenter has no resource pool of that name."""
+    RESOURCE_POOL_AMBIGUOUS = "ResourcePoolAmbiguous"
+    """Several resource pools are possible, and spec.placement selects none of them."""
+    DATASTORE_NOT_FOUND = "DatastoreNotFound"
+    """The datacenter has no datastore of that name."""
+    DATASTORE_AMBIGUOUS = "DatastoreAmbiguous"
+    """Several datastores have that name."""
+    DATASTORE_INACCESSIBLE = "DatastoreInaccessible"
+    """No host can access the datastore."""
+    SECRET_NOT_FOUND = "SecretNotFound"
+    """The Secret of spec.bootstrap.cloudInit does not exist."""
+    SECRET_FORBIDDEN = "SecretForbidden"
+    """The manager is not allowed to read the Secret."""
+    SECRET_INCOMPLETE = "SecretIncomplete"
+    """The Secret has no key with the user data."""
 
     # Ready, after vCenter rejected or failed an operation. A fault that is not listed in
     # messages.FAULT_ADVICE is its own reason.
-    NO_PERMISSION = "NoPermission", "The vCenter account lacks a privilege."
-    INSUFFICIENT_RESOURCES = (
-        "InsufficientResources",
-        "The cluster or resource pool has too little CPU or memory.",
-    )
-    INSUFFICIENT_STORAGE = "InsufficientStorage", "The datastore has too little free space."
-    LICENSE = "License", "vCenter or its hosts lack a valid license."
-    NO_SNAPSHOT = "NoSnapshot", "spec.linkedClone is true, and the template has no snapshot."
-    STORAGE_UNAVAILABLE = "StorageUnavailable", "vCenter cannot use the datastore."
-    INVALID_NAME = "InvalidName", "vCenter does not accept the name."
-    VCENTER_ERROR = "VCenterError", "vCenter reported an error without a fault type."
+    NO_PERMISSION = "NoPermission"
+    """The vCenter account lacks a privilege."""
+    INSUFFICIENT_RESOURCES = "InsufficientResources"
+    """The cluster or resource pool has too little CPU or memory."""
+    INSUFFICIENT_STORAGE = "InsufficientStorage"
+    """The datastore has too little free space."""
+    LICENSE = "License"
+    """vCenter or its hosts lack a valid license."""
+    NO_SNAPSHOT = "NoSnapshot"
+    """spec.linkedClone is true, and the template has no snapshot."""
+    STORAGE_UNAVAILABLE = "StorageUnavailable"
+    """vCenter cannot use the datastore."""
+    INVALID_NAME = "InvalidName"
+    """vCenter does not accept the name."""
+    VCENTER_ERROR = "VCenterError"
+    """vCenter reported an error without a fault type."""
 
-    # Progressing
-    WORKING = "Working", "Operations are in progress."
-    PAUSED = "Paused", "spec.paused is true."
-    IDLE = "Idle", "No operation is in progress."
+    WORKING = "Working"
+    """Progressing: Operations are in progress."""
+    PAUSED = "Paused"
+    """Progressing: spec.paused is true."""
+    IDLE = "Idle"
+    """Progressing: No operation is in progress."""
 
-    # Degraded
-    TOO_FEW_READY = "TooFewReady", "Fewer replicas than desired are ready, in phase ERROR."
-    NOT_IN_ERROR = "NotInError", "The group is not in phase ERROR, or all replicas are ready."
+    TOO_FEW_READY = "TooFewReady"
+    """Degraded: Fewer replicas than desired are ready, in phase ERROR."""
+    NOT_IN_ERROR = "NotInError"
+    """Degraded: The group is not in phase ERROR, or all replicas are ready."""
 
-    # Events
-    FOLDER_KEPT = "FolderKept", "The group's folder is kept, because it is not empty."
+    FOLDER_KEPT = "FolderKept"
+    """Event on VmGroup: The group's folder is kept, because it is not empty."""

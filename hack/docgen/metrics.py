@@ -7,7 +7,7 @@ from typing import Any
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
 from kubewright.metrics import MetricFamily, Metrics, SeriesT
-from kubewright.webhook.metrics import WebhookMetrics
+from kubewright.webhook.server import WebhookMetrics
 from vsphere_operators.vcenters.metrics import VCenterMetrics
 
 from .page import code, page, table

@@ -24,7 +24,7 @@ from kubewright.rbac import (
     manager_rules,
 )
 from kubewright.transport import Request, Transport
-from kubewright.webhook.rbac import cluster_permissions, namespace_permissions
+from kubewright.webhook.ca_bundle import cluster_permissions, namespace_permissions
 
 from ..kinds.vmgroup.limits import read_limits
 from ..kinds.vmgroup.types import VmGroup

@@ -15,8 +15,8 @@ from kubewright.webhook import (
     build_service,
     with_conversions,
 )
+from kubewright.webhook.ca_bundle import cluster_permissions, namespace_permissions
 from kubewright.webhook.options import WebhookOptions
-from kubewright.webhook.rbac import cluster_permissions, namespace_permissions
 
 from ..support.widget_kind import Widget
 from .box_kind import Box, BoxConversion, BoxWebhook, OldBox

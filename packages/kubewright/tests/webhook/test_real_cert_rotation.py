@@ -32,9 +32,10 @@ from kubewright.webhook.ca_bundle import (
     CustomResourceDefinition,
     MutatingWebhookConfiguration,
     ValidatingWebhookConfiguration,
+    cluster_permissions,
+    namespace_permissions,
 )
 from kubewright.webhook.options import CertificateTimings
-from kubewright.webhook.rbac import cluster_permissions, namespace_permissions
 from kubewright.webhook.server import WebhookServer
 
 from .box_kind import (

@@ -20,8 +20,7 @@ from kubewright.tls import ServingCertificate
 from kubewright.webhook import server as module
 from kubewright.webhook.admission import ReviewHandler, create_handlers
 from kubewright.webhook.conversion import ConversionHandler
-from kubewright.webhook.metrics import WebhookMetrics
-from kubewright.webhook.server import WebhookServer
+from kubewright.webhook.server import WebhookMetrics, WebhookServer
 
 from .box_kind import LOCALHOST, BoxConversion, BoxWebhook
 from .test_admission import make_box, make_review

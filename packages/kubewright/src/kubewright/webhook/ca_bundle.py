@@ -9,9 +9,12 @@ from typing import Any
 
 from msgspec import Struct
 
+from ..builtin import Secret
+from ..controller import Permission
 from ..kind import Key, Object, kind
 from ..overlay import Json
 from .configuration import MUTATING, VALIDATING, configuration_name
+from .options import WebhookOptions
 from .types import Conversion, Webhook
 
 GROUP = "admissionregistration.k8s.io"
@@ -139,3 +142,35 @@ def build_ca_bundle_patch(
 def _with_ca_bundle(hook: Json, encoded: str) -> Json:
     """One webhook of a configuration, with this caBundle."""
     return hook | {"clientConfig": (hook.get("clientConfig") or {}) | {"caBundle": encoded}}
+
+
+def cluster_permissions(
+    webhooks: Iterable[Webhook[Any]],
+    conversions: Iterable[Conversion[Any, Any]],
+    options: WebhookOptions,
+    *,
+    name: str,
+) -> list[Permission]:
+    """For a ClusterRole: each configuration and CRD that carries our caBundle, by name."""
+    if not options.has_own_ca:
+        return []
+    return [
+        Permission(target.kind, ("get", "patch"), resource_names=(target.name,))
+        for target in find_ca_bundle_targets(webhooks, conversions, name)
+    ]
+
+
+def namespace_permissions(
+    webhooks: Iterable[Webhook[Any]],
+    conversions: Iterable[Conversion[Any, Any]],
+    options: WebhookOptions,
+    *,
+    name: str,
+) -> list[Permission]:
+    """For a Role in the manager's namespace: the Secret with the CA. `create` cannot be limited to a name; the namespace limits it."""
+    if not options.has_own_ca or not find_ca_bundle_targets(webhooks, conversions, name):
+        return []
+    return [
+        Permission(Secret, ("create",)),
+        Permission(Secret, ("get", "patch"), resource_names=(options.secret_name(name),)),
+    ]

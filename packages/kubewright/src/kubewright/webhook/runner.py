@@ -18,9 +18,8 @@ from .admission import ReviewHandler, create_handlers
 from .ca_bundle import CaBundleTarget, find_ca_bundle_targets
 from .configuration import check_webhooks
 from .conversion import ConversionHandler
-from .metrics import WebhookMetrics
 from .options import WebhookOptions
-from .server import WebhookServer
+from .server import WebhookMetrics, WebhookServer
 from .types import Conversion, Webhook
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import Any
 
 from ... import rbac
 from ...kind import KindDefinition
+from ...webhook.ca_bundle import cluster_permissions, namespace_permissions
 from ...webhook.options import WebhookOptions
-from ...webhook.rbac import cluster_permissions, namespace_permissions
 from ..project import Declarations, Project
 
 Document = dict[str, Any]

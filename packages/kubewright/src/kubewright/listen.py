@@ -19,6 +19,9 @@ class ListenAddress:
     host: str
     port: int
 
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
 
 def parse_address(text: str) -> ListenAddress | None:
     """Parse an address; None for `0` and "", which disable an endpoint."""
@@ -33,9 +36,7 @@ def parse_address(text: str) -> ListenAddress | None:
     return ListenAddress(match[1] or match[2] or "", int(match[3]))
 
 
-async def open_listener(
-    text: str, address: ListenAddress, purpose: str, advice: str
-) -> socket.socket:
+async def open_listener(address: ListenAddress, purpose: str, advice: str) -> socket.socket:
     """Open a listening socket; the error names the reason and ends with `advice`."""
     try:
         return await _bind_socket(address)
@@ -46,7 +47,9 @@ async def open_listener(
             errno.EADDRNOTAVAIL: "this machine does not have that address",
         }
         reason = reasons.get(error.errno or 0) or error.strerror or str(error)
-        raise ConfigError(f'cannot listen on "{text}" for {purpose}: {reason}. {advice}') from error
+        raise ConfigError(
+            f'cannot listen on "{address}" for {purpose}: {reason}. {advice}'
+        ) from error
 
 
 async def stop_accepting(listeners: Iterable[socket.socket]) -> None:

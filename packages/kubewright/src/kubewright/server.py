@@ -204,7 +204,7 @@ class Server:
         address = parse_address(bind_address)
         if address is None:
             return 0
-        listener = await open_listener(bind_address, address, purpose, advice)
+        listener = await open_listener(address, purpose, advice)
         application = web.Application(
             middlewares=[self._limit_in_flight], client_max_size=_MAX_BODY_BYTES
         )

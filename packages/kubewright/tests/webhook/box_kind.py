@@ -1,4 +1,4 @@
-"""A kind in two versions, its webhook and its conversion, and a manager that answers the API server from inside the test."""
+"""A kind in two versions, its webhook and conversion, and a manager that serves them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class OldBoxSpec(Spec):
     """What a box should have been."""
 
     size: Annotated[int, Doc("Its one side.")] = 0
-    note: Annotated[str, Doc("What v2 has no place for.")] = ""
+    note: Annotated[str, Doc("A field that v2 does not have.")] = ""
 
 
 @kind("hooks.kubewright.test/v1", name="Box", storage=False)
@@ -69,15 +69,16 @@ class OldBox(Resource[OldBoxSpec, BoxStatus]):
 
 
 class BoxConversion(Conversion[OldBox, Box]):
-    def to_hub(self, old: OldBox) -> Box:
-        return Box(spec=BoxSpec(width=old.spec.size, height=old.spec.size), status=old.status)
+    def to_hub(self, spoke: OldBox) -> Box:
+        size = spoke.spec.size
+        return Box(spec=BoxSpec(width=size, height=size), status=spoke.status)
 
     def from_hub(self, hub: Box) -> OldBox:
         return OldBox(spec=OldBoxSpec(size=hub.spec.width), status=hub.status)
 
 
 class BoxWebhook(Webhook[Box]):
-    """Squares by default; knows what is too large; fails when told to."""
+    """Defaults to squares, rejects large boxes, and fails for some colours."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, Admission]] = []
@@ -110,25 +111,25 @@ class BoxWebhook(Webhook[Box]):
 def box_manifests(
     port: int, webhooks: Sequence[Webhook[Any]], name: str, ca_bundle: bytes = b""
 ) -> str:
-    """The CRD and the configurations that lead to this port."""
-    reach = WebhookClientConfig(url=f"https://{LOCALHOST}:{port}", ca_bundle=ca_bundle)
-    schemas = with_conversions(build_crds([Box, OldBox]), [BoxConversion()], reach)
+    """The CRD and the webhook configurations for this port."""
+    client_config = WebhookClientConfig(url=f"https://{LOCALHOST}:{port}", ca_bundle=ca_bundle)
+    schemas = with_conversions(build_crds([Box, OldBox]), [BoxConversion()], client_config)
     for version in (version for crd in schemas for version in crd["spec"]["versions"]):
-        # As a newer release of the CRD would have it: a field that our classes do not know.
+        # As in a newer release of the CRD: a field that these classes do not know.
         properties = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
         properties["future"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    return to_yaml(*schemas, *build_configurations(webhooks, reach, name=name))
+    return to_yaml(*schemas, *build_configurations(webhooks, client_config, name=name))
 
 
 def make_options(
-    name: str, namespace: str, times: CertificateTimings | None = None, **more: Any
+    name: str, namespace: str, timings: CertificateTimings | None = None, **more: Any
 ) -> Options:
-    """A manager that serves on a free port, with a CA of its own in this namespace."""
-    served = WebhookOptions(
+    """Options of a manager that serves on a free port, with its own CA in this namespace."""
+    webhooks = WebhookOptions(
         host=LOCALHOST,
         port=0,
         extra_hosts=(LOCALHOST,),
-        timings=times or CertificateTimings(check_interval_seconds=0.5),
+        timings=timings or CertificateTimings(check_interval_seconds=0.5),
         drain_seconds=0,
         **more,
     )
@@ -137,16 +138,16 @@ def make_options(
         metrics_bind_address="0",
         leader_election_namespace=namespace,
         graceful_shutdown_seconds=5,
-        webhooks=served,
+        webhooks=webhooks,
     )
 
 
 @asynccontextmanager
 async def run_webhook_manager(
-    connection: Connection, chosen: Options, *parts: Webhook[Any] | Conversion[Any, Any]
+    connection: Connection, options: Options, *parts: Webhook[Any] | Conversion[Any, Any]
 ) -> AsyncIterator[Manager]:
-    """A manager that runs these, once it listens."""
-    manager = Manager(connection, chosen)
+    """Run a manager with these webhooks and conversions, after it listens."""
+    manager = Manager(connection, options)
     for part in parts:
         manager.add(part)
     stop = asyncio.Event()
@@ -164,20 +165,20 @@ def webhook_port(manager: Manager) -> int:
 
 
 async def wait_until_trusted(manager: Manager) -> None:
-    """Wait until every caBundle there is holds our CA."""
+    """Wait until every caBundle holds the CA of the manager."""
     assert manager.webhook_runner is not None
-    rotation = manager.webhook_runner.cert_rotator
-    assert rotation is not None
+    rotator = manager.webhook_runner.cert_rotator
+    assert rotator is not None
     await eventually(
         lambda: (
-            rotation.propagated_since is not None
-            and len(rotation.verified_versions) == len(rotation.targets)
+            rotator.propagated_since is not None
+            and len(rotator.verified_versions) == len(rotator.targets)
         )
     )
 
 
 async def run_kubectl(plane: ControlPlane, *arguments: str, stdin: str | None = None) -> str:
-    """kubectl in a thread: the API server needs our loop for its answer."""
+    # In a thread: the API server calls the webhooks, which run in this event loop.
     return await asyncio.to_thread(plane.kubectl, *arguments, stdin=stdin)
 
 

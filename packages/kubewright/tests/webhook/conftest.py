@@ -31,7 +31,7 @@ from .box_kind import (
 
 @dataclass(frozen=True)
 class BoxHarness:
-    """Everything that a test of boxes uses."""
+    """A running manager, a client, and kubectl in one namespace."""
 
     control_plane: ControlPlane
     connection: Connection
@@ -57,19 +57,19 @@ class BoxHarness:
 
 
 def remove_webhooks(plane: ControlPlane, name: str) -> None:
-    """Take the webhooks away again, and the conversion from the CRD: to make that one anew takes the API server seconds."""
+    # The CRD stays without its conversion: the API server needs seconds to create it again.
     with plane.apiserver.admin_client() as https:
         for verb in ("mutating", "validating"):
             https.call(
                 "DELETE",
                 f"/apis/admissionregistration.k8s.io/v1/{verb}webhookconfigurations/{name}-{verb}-webhook-configuration",
             )
-        nobody = {"spec": {"conversion": {"strategy": "None", "webhook": None}}}
+        no_conversion = {"spec": {"conversion": {"strategy": "None", "webhook": None}}}
         merge = {"Content-Type": "application/merge-patch+json"}
         https.call(
             "PATCH",
             "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/boxes.hooks.kubewright.test",
-            nobody,
+            no_conversion,
             merge,
         )
 
@@ -92,7 +92,7 @@ async def client(connection: Connection) -> AsyncIterator[Client]:
 async def box_harness(
     control_plane: ControlPlane, connection: Connection, client: Client, namespace: str
 ) -> AsyncIterator[BoxHarness]:
-    """Boxes, with webhooks that a manager with a CA of its own answers; afterwards nobody is asked. The CRD stays for the next test."""
+    """Boxes, and a manager with its own CA that serves their webhooks. The CRD stays at the end."""
     webhook, name = BoxWebhook(), f"boxes-{uuid.uuid4().hex[:6]}"
     async with run_webhook_manager(
         connection, make_options(name, namespace), webhook, BoxConversion()
@@ -109,9 +109,11 @@ async def box_harness(
                 "--timeout=20s",
             )
             await wait_until_trusted(manager)
-            made = BoxHarness(control_plane, connection, client, namespace, name, manager, webhook)
-            await eventually(lambda: made.apply_box("first", "width: 1"), within=20, every=0.2)
+            harness = BoxHarness(
+                control_plane, connection, client, namespace, name, manager, webhook
+            )
+            await eventually(lambda: harness.apply_box("first", "width: 1"), within=20, every=0.2)
             webhook.requests.clear()
-            yield made
+            yield harness
         finally:
             await asyncio.to_thread(remove_webhooks, control_plane, name)

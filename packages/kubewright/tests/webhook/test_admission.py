@@ -34,7 +34,7 @@ def make_box(spec: dict[str, Any] | None = None, **metadata: Any) -> dict[str, A
 
 
 def make_review(obj: Any, old: Any = None, **request: Any) -> bytes:
-    asked = {
+    body = {
         "uid": "u-1",
         "kind": BOX_KIND,
         "operation": "CREATE",
@@ -43,7 +43,7 @@ def make_review(obj: Any, old: Any = None, **request: Any) -> bytes:
         "oldObject": old,
     } | request
     return json.dumps(
-        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}
+        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": body}
     ).encode()
 
 
@@ -51,19 +51,19 @@ async def handle_review(
     webhook: Webhook[Any], body: bytes, *, mutate: bool = False
 ) -> dict[str, Any]:
     handler = DefaultingHandler(webhook) if mutate else ValidatingHandler(webhook)
-    answer = json.loads(await handler.handle(body))
-    assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
-    assert answer["response"].pop("uid") == "u-1"
-    return dict(answer["response"])
+    review = json.loads(await handler.handle(body))
+    assert (review["apiVersion"], review["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    assert review["response"].pop("uid") == "u-1"
+    return dict(review["response"])
 
 
-def decode_patch(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    assert answer["allowed"] is True
-    assert answer.get("patchType", "JSONPatch") == "JSONPatch"
-    return list(json.loads(base64.b64decode(answer["patch"]))) if "patch" in answer else []
+def decode_patch(response: dict[str, Any]) -> list[dict[str, Any]]:
+    assert response["allowed"] is True
+    assert response.get("patchType", "JSONPatch") == "JSONPatch"
+    return list(json.loads(base64.b64decode(response["patch"]))) if "patch" in response else []
 
 
-async def test_the_patch_is_what_default_changed_and_no_more() -> None:
+async def test_patch_contains_only_what_default_changed() -> None:
     sent = make_box(
         {"width": 3, "unknown": {"x": [1]}},
         creationTimestamp=None,
@@ -91,7 +91,7 @@ class DefaultingWebhook(Webhook[Box]):
         box.metadata = replace(box.metadata, labels={**box.metadata.labels, "a/b": "c"})
 
 
-async def test_parts_that_are_missing_are_made_and_what_goes_goes() -> None:
+async def test_patch_adds_missing_parents_and_removes_cleared_fields() -> None:
     assert decode_patch(
         await handle_review(DefaultingWebhook(), make_review(make_box()), mutate=True)
     ) == [
@@ -107,8 +107,10 @@ async def test_parts_that_are_missing_are_made_and_what_goes_goes() -> None:
     ]
 
 
-async def test_refusals_with_fields_are_invalid_and_all_are_told() -> None:
-    answer = await handle_review(BoxWebhook(), make_review(make_box({"width": 101, "height": 102})))
+async def test_rejections_with_fields_are_invalid_and_all_are_listed() -> None:
+    response = await handle_review(
+        BoxWebhook(), make_review(make_box({"width": 101, "height": 102}))
+    )
     causes = [
         {"reason": "FieldValueInvalid", "message": "must not be above 100", "field": "spec.width"},
         {"reason": "FieldValueInvalid", "message": "must not be above 100", "field": "spec.height"},
@@ -122,24 +124,24 @@ async def test_refusals_with_fields_are_invalid_and_all_are_told() -> None:
         "code": 422,
         "details": details,
     }
-    assert answer == {"allowed": False, "status": status}
+    assert response == {"allowed": False, "status": status}
 
 
-async def test_a_refusal_without_a_field_is_forbidden() -> None:
-    answer = await handle_review(BoxWebhook(), make_review(make_box({"colour": "plaid"})))
-    assert (answer["allowed"], answer["status"]["code"], answer["status"]["reason"]) == (
+async def test_rejection_without_a_field_is_forbidden() -> None:
+    response = await handle_review(BoxWebhook(), make_review(make_box({"colour": "plaid"})))
+    assert (response["allowed"], response["status"]["code"], response["status"]["reason"]) == (
         False,
         403,
         "Forbidden",
     )
-    assert "details" not in answer["status"]
+    assert "details" not in response["status"]
 
 
 class WarnOnlyWebhook(BoxWebhook):
     warn_only = True
 
 
-async def test_one_that_only_warns_refuses_nothing_whatever_it_looks_like() -> None:
+async def test_warn_only_webhook_never_rejects() -> None:
     for spec in ({"width": 101}, {"colour": "plaid"}, {"width": "wide"}):
         assert (await handle_review(BoxWebhook(), make_review(make_box(spec))))["allowed"] is False
         assert await handle_review(WarnOnlyWebhook(), make_review(make_box(spec))) == {
@@ -151,17 +153,17 @@ async def test_one_that_only_warns_refuses_nothing_whatever_it_looks_like() -> N
     }
 
 
-async def test_warnings_are_one_line_and_bounded() -> None:
+async def test_warning_is_one_line_of_limited_length() -> None:
     class Warning(Webhook[Box]):
         async def validate(self, box: Box, old: Box | None, request: Admission) -> None:
             request.warn("two\nlines")
             request.warn("x" * 2000)
 
-    answer = await handle_review(Warning(), make_review(make_box()))
-    assert answer == {"allowed": True, "warnings": ["two lines", "x" * 1021 + "..."]}
+    response = await handle_review(Warning(), make_review(make_box()))
+    assert response == {"allowed": True, "warnings": ["two lines", "x" * 1021 + "..."]}
 
 
-async def test_old_is_the_stored_object_unless_it_does_not_fit() -> None:
+async def test_old_is_the_stored_object_or_none_if_it_does_not_decode() -> None:
     shrinking = make_review(make_box({"width": 1}), make_box({"width": 2}), operation="UPDATE")
     assert (await handle_review(BoxWebhook(), shrinking))["status"][
         "message"
@@ -170,22 +172,27 @@ async def test_old_is_the_stored_object_unless_it_does_not_fit() -> None:
     assert (await handle_review(BoxWebhook(), damaged))["allowed"] is True
 
 
-async def test_what_does_not_fit_the_class_is_refused_with_its_field() -> None:
-    answer = await handle_review(BoxWebhook(), make_review(make_box({"width": "two"})), mutate=True)
-    assert answer["status"]["details"]["causes"][0]["field"] == "spec.width"
+async def test_object_that_does_not_decode_is_rejected_with_its_field() -> None:
+    response = await handle_review(
+        BoxWebhook(), make_review(make_box({"width": "two"})), mutate=True
+    )
+    assert response["status"]["details"]["causes"][0]["field"] == "spec.width"
 
 
-async def test_an_object_that_does_not_fit_can_still_go() -> None:
-    going = make_box({"width": "two"}, deletionTimestamp="2026-01-01T00:00:00Z")
+async def test_object_that_does_not_decode_can_be_deleted() -> None:
+    terminating = make_box({"width": "two"}, deletionTimestamp="2026-01-01T00:00:00Z")
     for mutate in (True, False):
         assert await handle_review(
-            BoxWebhook(), make_review(going, going, operation="UPDATE"), mutate=mutate
+            BoxWebhook(), make_review(terminating, terminating, operation="UPDATE"), mutate=mutate
         ) == {"allowed": True}
 
 
-async def test_an_object_that_only_says_it_is_going_is_looked_at_as_any_other() -> None:
-    liar = make_box({"width": 200}, deletionTimestamp="2026-01-01T00:00:00Z")
-    for body in (make_review(liar), make_review(liar, make_box({"width": 1}), operation="UPDATE")):
+async def test_deletion_timestamp_of_the_client_is_ignored() -> None:
+    forged = make_box({"width": 200}, deletionTimestamp="2026-01-01T00:00:00Z")
+    for body in (
+        make_review(forged),
+        make_review(forged, make_box({"width": 1}), operation="UPDATE"),
+    ):
         assert (await handle_review(BoxWebhook(), body))["allowed"] is False
         assert "patch" in await handle_review(BoxWebhook(), body, mutate=True)
 
@@ -205,24 +212,24 @@ class StatusAndDeletionWebhook(Webhook[Box]):
         raise Rejected("not this one")
 
 
-async def test_what_was_not_asked_for_is_allowed_and_what_was_is_heard() -> None:
-    going = make_box({"width": 999}, deletionTimestamp="2026-01-01T00:00:00Z")
+async def test_webhook_handles_only_the_requests_that_it_declares() -> None:
+    terminating = make_box({"width": 999}, deletionTimestamp="2026-01-01T00:00:00Z")
     bodies = [
-        make_review(going, going, operation="UPDATE"),
+        make_review(terminating, terminating, operation="UPDATE"),
         make_review(make_box({"width": 999}), operation="UPDATE", subResource="status"),
         make_review(None, make_box(), operation="DELETE"),
         make_review(make_box(), operation="CONNECT"),
     ]
-    quiet, loud = BoxWebhook(), StatusAndDeletionWebhook()
-    assert [(await handle_review(quiet, body))["allowed"] for body in bodies] == [True] * 4
-    assert quiet.requests == []
-    assert [(await handle_review(loud, body))["allowed"] for body in bodies] == [
+    default, extended = BoxWebhook(), StatusAndDeletionWebhook()
+    assert [(await handle_review(default, body))["allowed"] for body in bodies] == [True] * 4
+    assert default.requests == []
+    assert [(await handle_review(extended, body))["allowed"] for body in bodies] == [
         True,
         True,
         False,
         True,
     ]
-    assert loud.operations == ["UPDATE", "UPDATE status", "DELETE a"]
+    assert extended.operations == ["UPDATE", "UPDATE status", "DELETE a"]
 
 
 @pytest.mark.parametrize(
@@ -242,12 +249,12 @@ async def test_what_was_not_asked_for_is_allowed_and_what_was_is_heard() -> None
         make_review(None),
     ],
 )
-async def test_what_is_no_review_of_ours(body: bytes) -> None:
+async def test_invalid_review_is_an_error(body: bytes) -> None:
     with pytest.raises(BadReview):
         await ValidatingHandler(BoxWebhook()).handle(body)
 
 
-async def test_an_exception_is_a_failure_in_words_without_secrets() -> None:
+async def test_exception_of_a_webhook_is_a_failure_without_secrets() -> None:
     with pytest.raises(WebhookFailed) as failed:
         await handle_review(BoxWebhook(), make_review(make_box({"colour": "broken"})))
     assert (
@@ -257,52 +264,52 @@ async def test_an_exception_is_a_failure_in_words_without_secrets() -> None:
 
 
 @pytest.mark.looptime
-async def test_what_takes_too_long_is_stopped() -> None:
+async def test_webhook_that_takes_too_long_times_out() -> None:
     webhook = BoxWebhook()
     webhook.gate.clear()
-    began_at = asyncio.get_running_loop().time()
-    with pytest.raises(WebhookFailed, match=r"took longer than 4\.5 s"):
+    started_at = asyncio.get_running_loop().time()
+    with pytest.raises(WebhookFailed, match=r"timed out after 4\.5 s"):
         await handle_review(webhook, make_review(make_box({"colour": "slow"})))
-    assert asyncio.get_running_loop().time() - began_at == pytest.approx(4.5)
+    assert asyncio.get_running_loop().time() - started_at == pytest.approx(4.5)
 
 
-async def test_default_must_return_nothing() -> None:
+async def test_default_must_return_none() -> None:
     class Returning(Webhook[Box]):
         async def default(self, box: Box, request: Admission) -> Box:  # type: ignore[override]
             return box
 
     with pytest.raises(
-        WebhookFailed, match=r"Returning\.default returned a Box; it has to return nothing"
+        WebhookFailed, match=r"Returning\.default returned a Box; it must return None"
     ):
         await handle_review(Returning(), make_review(make_box()), mutate=True)
 
 
-def test_paths_are_controller_runtimes() -> None:
-    class OfPods(Webhook[Pod]):
+def test_paths_are_those_of_controller_runtime() -> None:
+    class PodWebhook(Webhook[Pod]):
         async def validate_deletion(self, pod: Pod, request: Admission) -> None: ...
 
-    assert [each.path for each in create_handlers(BoxWebhook())] == [
+    assert [handler.path for handler in create_handlers(BoxWebhook())] == [
         "/mutate-hooks-kubewright-test-v2-box",
         "/validate-hooks-kubewright-test-v2-box",
     ]
-    assert [each.path for each in create_handlers(OfPods())] == ["/validate--v1-pod"]
+    assert [handler.path for handler in create_handlers(PodWebhook())] == ["/validate--v1-pod"]
 
 
-def test_declarations_that_make_no_sense() -> None:
+def test_invalid_declaration_is_an_error() -> None:
     class Nothing(Webhook[Box]): ...
 
     class Kindless(Webhook):  # type: ignore[type-arg]
         async def validate(self, obj: Any, old: Any, request: Admission) -> None: ...
 
-    class Patient(Webhook[OldBox]):
+    class SlowTimeout(Webhook[OldBox]):
         timeout_seconds = 31
 
         async def validate(self, obj: OldBox, old: OldBox | None, request: Admission) -> None: ...
 
-    for declaration, words in (
-        (Nothing, "nothing to do"),
-        (Kindless, "does not say its kind"),
-        (Patient, "takes 1 to 30"),
+    for declaration, problem in (
+        (Nothing, "has no methods"),
+        (Kindless, "has no kind"),
+        (SlowTimeout, "must be from 1 to 30"),
     ):
-        with pytest.raises(ConfigError, match=words):
+        with pytest.raises(ConfigError, match=problem):
             declaration()

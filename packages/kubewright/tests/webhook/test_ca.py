@@ -1,4 +1,4 @@
-"""The steps of a CA by plain calls, and what must hold between them: whatever is shown is trusted, one step before or after."""
+"""The steps of a CA: each serving certificate is trusted one step before and after."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CA_LIFETIME, SERVING_LIFETIME = 365 * DAY, 30 * DAY
 
 
 def is_trusted(bundle: bytes, serving: KeyPair, now: datetime, host: str = HOSTS[0]) -> bool:
-    """Verified by another implementation than the one that signed."""
+    # Verified by another implementation than the one that signed.
     store = verification.Store(x509.load_pem_x509_certificates(bundle))
     verifier = (
         verification.PolicyBuilder()
@@ -36,12 +36,12 @@ def is_trusted(bundle: bytes, serving: KeyPair, now: datetime, host: str = HOSTS
 
 
 def rotate_once(
-    known: CertificateAuthorities | None, now: datetime, *, propagated: bool = True
+    authorities: CertificateAuthorities | None, now: datetime, *, propagated: bool = True
 ) -> CertificateAuthorities:
-    return rotate(known, now, TIMINGS, "op", propagated=propagated)
+    return rotate(authorities, now, TIMINGS, "op", propagated=propagated)
 
 
-def test_the_life_of_an_authority() -> None:
+def test_steps_of_a_rotation() -> None:
     first = rotate_once(None, START)
     assert (first.next, first.previous) == (None, None)
     assert rotate_once(first, START + 200 * DAY) is first
@@ -50,25 +50,25 @@ def test_the_life_of_an_authority() -> None:
     assert both.next is not None
     assert both.bundle == both.next.certificate + first.bundle
     assert rotate_once(both, START + 250 * DAY, propagated=False) is both
-    moved = rotate_once(both, START + 250 * DAY)
-    assert moved == CertificateAuthorities(both.next, previous=first.current)
-    assert rotate_once(moved, START + 300 * DAY) is moved
-    assert rotate_once(moved, START + 366 * DAY) == CertificateAuthorities(both.next)
+    rotated = rotate_once(both, START + 250 * DAY)
+    assert rotated == CertificateAuthorities(both.next, previous=first.current)
+    assert rotate_once(rotated, START + 300 * DAY) is rotated
+    assert rotate_once(rotated, START + 366 * DAY) == CertificateAuthorities(both.next)
 
 
-def test_what_is_shown_is_trusted_one_step_before_and_after() -> None:
-    known, now = rotate_once(None, START), START
+def test_serving_certificate_is_trusted_one_step_before_and_after() -> None:
+    authorities, now = rotate_once(None, START), START
     for _ in range(400):
         now += 5 * DAY
-        following = rotate_once(known, now)
-        for signer in (known.current, following.current):
+        following = rotate_once(authorities, now)
+        for signer in (authorities.current, following.current):
             serving = issue_serving_certificate(signer, HOSTS, now, SERVING_LIFETIME)
-            for bundle in (known.bundle, following.bundle):
+            for bundle in (authorities.bundle, following.bundle):
                 assert is_trusted(bundle, serving, now)
-        known = following
+        authorities = following
 
 
-def test_an_authority_that_expired_unnoticed_is_replaced_at_once() -> None:
+def test_expired_ca_is_replaced_at_once() -> None:
     first = rotate_once(None, START)
     late = rotate_once(first, START + 400 * DAY, propagated=False)
     assert late.current != first.current
@@ -81,7 +81,7 @@ def test_an_authority_that_expired_unnoticed_is_replaced_at_once() -> None:
     )
 
 
-def test_a_serving_certificate_does_not_outlive_its_authority_and_is_for_its_hosts() -> None:
+def test_serving_certificate_is_for_its_hosts_and_does_not_outlive_its_ca() -> None:
     authority = create_ca("op", START, CA_LIFETIME)
     assert (
         issue_serving_certificate(authority, HOSTS, START, SERVING_LIFETIME).expires_at
@@ -96,7 +96,7 @@ def test_a_serving_certificate_does_not_outlive_its_authority_and_is_for_its_hos
     assert late.is_renewal_due(START + 364 * DAY)
 
 
-def test_a_secret_keeps_it_all() -> None:
+def test_secret_data_round_trip() -> None:
     whole = rotate_once(rotate_once(rotate_once(None, START), START + 250 * DAY), START + 250 * DAY)
     data = {key: value for key, value in whole.to_secret_data().items() if value is not None}
     assert set(data) == {"current.crt", "current.key", "previous.crt", "previous.key"}
@@ -113,7 +113,7 @@ def test_a_secret_keeps_it_all() -> None:
         {"current.crt": b"x", "current.key": b"y"},
     ],
 )
-def test_a_damaged_secret_is_none(damage: dict[str, bytes]) -> None:
+def test_damaged_secret_gives_no_ca(damage: dict[str, bytes]) -> None:
     whole = {
         key: value
         for key, value in rotate_once(None, START).to_secret_data().items()
@@ -122,7 +122,7 @@ def test_a_damaged_secret_is_none(damage: dict[str, bytes]) -> None:
     assert CertificateAuthorities.from_secret_data(whole | damage if damage else {}) is None
 
 
-def test_a_key_of_another_certificate_is_none() -> None:
+def test_key_of_another_certificate_is_rejected() -> None:
     one, other = create_ca("a", START, CA_LIFETIME), create_ca("b", START, CA_LIFETIME)
     assert parse_key_pair(one.certificate, other.key) is None
     assert parse_key_pair(one.certificate, one.key) == one

@@ -1,4 +1,4 @@
-"""The CA's Secret and the caBundles, on an API server in memory and with a clock of our own."""
+"""The Secret of the CA and the caBundles, on a fake API server and with a fake clock."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ class FakeClock:
 
 
 class RotationHarness:
-    """An API server with the configurations, and replicas that look after them."""
+    """A fake API server with the webhook configurations, and rotators of several replicas."""
 
     def __init__(self) -> None:
         self.api, self.clock = FakeApi(), FakeClock()
         self.client = Client(self.api)
 
     def create_configurations(self) -> None:
-        reach = WebhookClientConfig(namespace="sys", service="op-webhook-service")
-        for each in build_configurations([BoxWebhook()], reach, name="op"):
-            self.api.create(f"/apis/admissionregistration.k8s.io/v1/{each['kind'].lower()}s", each)
-        for each in with_conversions(build_crds([Box, OldBox]), [BoxConversion()], reach):
-            self.api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", each)
+        client_config = WebhookClientConfig(namespace="sys", service="op-webhook-service")
+        for obj in build_configurations([BoxWebhook()], client_config, name="op"):
+            self.api.create(f"/apis/admissionregistration.k8s.io/v1/{obj['kind'].lower()}s", obj)
+        for crd in with_conversions(build_crds([Box, OldBox]), [BoxConversion()], client_config):
+            self.api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
 
     def make_rotator(self, propagation_seconds: float = 0) -> CertRotator:
         targets = find_ca_bundle_targets([BoxWebhook()], [BoxConversion()], "op")
-        times = CertificateTimings(propagation_seconds=propagation_seconds)
+        timings = CertificateTimings(propagation_seconds=propagation_seconds)
         return CertRotator(
             Client(self.api),
             ServingCertificate(),
@@ -64,17 +64,17 @@ class RotationHarness:
             secret=CA_SECRET,
             hosts=["a.svc"],
             targets=targets,
-            timings=times,
+            timings=timings,
             clock=self.clock,
         )
 
     def read_ca_bundles(self) -> list[bytes]:
-        found: list[dict[str, Any]] = []
+        configs: list[dict[str, Any]] = []
         for obj in self.api.objects.values():
-            found += [hook["clientConfig"] for hook in obj.get("webhooks", ())]
+            configs += [hook["clientConfig"] for hook in obj.get("webhooks", ())]
             if "conversion" in obj.get("spec", {}):
-                found.append(obj["spec"]["conversion"]["webhook"]["clientConfig"])
-        return [base64.b64decode(each.get("caBundle", "")) for each in found]
+                configs.append(obj["spec"]["conversion"]["webhook"]["clientConfig"])
+        return [base64.b64decode(config.get("caBundle", "")) for config in configs]
 
     def remove_ca_bundles(self) -> None:
         for key, obj in list(self.api.objects.items()):
@@ -88,16 +88,16 @@ class RotationHarness:
 
 @pytest.fixture
 def harness() -> RotationHarness:
-    made = RotationHarness()
-    made.create_configurations()
-    return made
+    harness = RotationHarness()
+    harness.create_configurations()
+    return harness
 
 
 async def read_ca_secret(cluster: RotationHarness) -> dict[str, bytes]:
     return (await cluster.client.get(Secret, CA_SECRET)).data
 
 
-async def test_the_first_look_makes_all_and_the_next_writes_nothing(
+async def test_first_reconcile_creates_everything_and_the_next_writes_nothing(
     harness: RotationHarness,
 ) -> None:
     replica = harness.make_rotator()
@@ -117,22 +117,22 @@ async def test_the_first_look_makes_all_and_the_next_writes_nothing(
     )
 
 
-async def test_a_year_goes_by(harness: RotationHarness) -> None:
+async def test_ca_rotates_once_in_a_year(harness: RotationHarness) -> None:
     one, two = harness.make_rotator(), harness.make_rotator()
-    seen = []
+    issuers = []
     for _ in range(75):
         for replica in (one, two):
             await replica.reconcile()
             assert replica.issuer_certificate in harness.read_ca_bundles()[0]
             assert len(set(harness.read_ca_bundles())) == 1
-        seen.append(one.issuer_certificate)
+        issuers.append(one.issuer_certificate)
         harness.clock.now += 5 * DAY
-    assert len(dict.fromkeys(seen)) == 2
+    assert len(dict.fromkeys(issuers)) == 2
     assert one.issuer_certificate == two.issuer_certificate
 
 
 @pytest.mark.looptime
-async def test_a_new_authority_signs_only_when_it_was_everywhere_for_long_enough(
+async def test_new_ca_signs_only_after_it_was_everywhere_for_long_enough(
     harness: RotationHarness,
 ) -> None:
     replica = harness.make_rotator(propagation_seconds=60)
@@ -153,13 +153,13 @@ async def test_a_new_authority_signs_only_when_it_was_everywhere_for_long_enough
     assert replica.issuer_certificate == following
 
 
-async def test_while_the_api_server_is_out_of_reach_certificates_are_renewed(
+async def test_certificate_is_renewed_while_the_api_server_is_unreachable(
     harness: RotationHarness,
 ) -> None:
     replica = harness.make_rotator()
     await replica.reconcile()
     before = replica.certificate.loaded_pem
-    harness.api.fail_next("GET", "", Unreachable("nobody there"), times=1)
+    harness.api.fail_next("GET", "", Unreachable("connection refused"), times=1)
     harness.clock.now += 21 * DAY
     with pytest.raises(Unreachable):
         await replica.reconcile()
@@ -167,7 +167,7 @@ async def test_while_the_api_server_is_out_of_reach_certificates_are_renewed(
     assert replica.problem == ""
 
 
-async def test_a_serving_certificate_is_made_anew_without_a_write(harness: RotationHarness) -> None:
+async def test_serving_certificate_is_renewed_without_a_write(harness: RotationHarness) -> None:
     replica = harness.make_rotator()
     await replica.reconcile()
     before, written = replica.certificate.loaded_pem, len(harness.api.writes())
@@ -177,7 +177,7 @@ async def test_a_serving_certificate_is_made_anew_without_a_write(harness: Rotat
     assert len(harness.api.writes()) == written
 
 
-async def test_what_somebody_removes_is_put_back(harness: RotationHarness) -> None:
+async def test_deleted_secret_and_bundles_are_restored(harness: RotationHarness) -> None:
     replica = harness.make_rotator()
     await replica.reconcile()
     [before, *_] = harness.read_ca_bundles()
@@ -190,7 +190,7 @@ async def test_what_somebody_removes_is_put_back(harness: RotationHarness) -> No
     assert (await read_ca_secret(harness))["current.crt"] == before
 
 
-async def test_a_damaged_secret_is_filled_with_what_we_know(harness: RotationHarness) -> None:
+async def test_damaged_secret_is_restored_from_memory(harness: RotationHarness) -> None:
     replica = harness.make_rotator()
     await replica.reconcile()
     [before, *_] = harness.read_ca_bundles()
@@ -198,50 +198,50 @@ async def test_a_damaged_secret_is_filled_with_what_we_know(harness: RotationHar
     await replica.reconcile()
     assert (await read_ca_secret(harness))["current.crt"] == before
     await harness.client.patch(Secret, CA_SECRET, {"data": {"current.crt": None}})
-    newcomer = harness.make_rotator()
-    await newcomer.reconcile()
-    assert newcomer.issuer_certificate != before
-    assert harness.read_ca_bundles() == [newcomer.issuer_certificate] * 3
+    restarted = harness.make_rotator()
+    await restarted.reconcile()
+    assert restarted.issuer_certificate != before
+    assert harness.read_ca_bundles() == [restarted.issuer_certificate] * 3
 
 
-async def test_who_comes_second_reads_what_the_first_made(harness: RotationHarness) -> None:
+async def test_second_replica_uses_the_ca_of_the_first(harness: RotationHarness) -> None:
     late = harness.make_rotator()
-    created = late.client.create
+    create = late._client.create
 
-    async def beaten(obj: Any) -> Any:
+    async def create_after_the_other(obj: Any) -> Any:
         await harness.make_rotator().reconcile()
-        return await created(obj)
+        return await create(obj)
 
-    late.client.create = beaten  # type: ignore[method-assign]
+    late._client.create = create_after_the_other  # type: ignore[method-assign]
     with pytest.raises(ConcurrentWrite):
         await late.reconcile()
     await late.reconcile()
     assert late.issuer_certificate == (await read_ca_secret(harness))["current.crt"]
 
 
-async def test_a_replica_that_was_stopped_does_not_put_an_old_bundle_over_a_new_one(
+async def test_suspended_replica_does_not_replace_a_new_bundle_by_an_old_one(
     harness: RotationHarness,
 ) -> None:
-    """It has read the Secret; then the other one moves the CA on and spreads the bundle; then it goes on."""
-    stopped, other = harness.make_rotator(), harness.make_rotator()
-    await stopped.reconcile()
+    # It has read the Secret. Then the other replica rotates the CA and writes the bundles.
+    suspended, other = harness.make_rotator(), harness.make_rotator()
+    await suspended.reconcile()
     await other.reconcile()
     harness.clock.now += 250 * DAY
-    read = stopped.read_secret
+    read = suspended.read_secret
 
-    async def slow() -> Any:
-        known = await read()
+    async def read_slowly() -> Any:
+        stored = await read()
         await other.reconcile()
-        return known
+        return stored
 
-    stopped.read_secret = slow  # type: ignore[method-assign]
+    suspended.read_secret = read_slowly  # type: ignore[method-assign]
     with pytest.raises((ConcurrentWrite, Conflict)):
-        await stopped.reconcile()
+        await suspended.reconcile()
     data = await read_ca_secret(harness)
     assert set(harness.read_ca_bundles()) == {data["next.crt"] + data["current.crt"]}
 
 
-async def test_a_configuration_that_comes_later_gets_its_bundle() -> None:
+async def test_configuration_that_is_created_later_gets_its_bundle() -> None:
     cluster = RotationHarness()
     replica = cluster.make_rotator()
     await replica.reconcile()
@@ -251,18 +251,18 @@ async def test_a_configuration_that_comes_later_gets_its_bundle() -> None:
     assert cluster.read_ca_bundles() == [(await read_ca_secret(cluster))["current.crt"]] * 3
 
 
-async def test_a_target_that_cannot_be_written_holds_up_no_other_and_no_new_authority_signs(
+async def test_target_that_cannot_be_written_blocks_no_other_but_the_new_ca(
     harness: RotationHarness,
 ) -> None:
     replica = harness.make_rotator()
     await replica.reconcile()
     first = replica.issuer_certificate
 
-    def no_mutating(request: Request) -> Exception | None:
+    def forbid_mutating(request: Request) -> Exception | None:
         patching = request.method == "PATCH" and "mutatingwebhook" in request.path
         return Forbidden("patch mutatingwebhookconfigurations is forbidden") if patching else None
 
-    harness.api.faults.append(no_mutating)
+    harness.api.faults.append(forbid_mutating)
     harness.clock.now += 250 * DAY
     for _ in range(3):
         with pytest.raises(Forbidden):
@@ -270,15 +270,15 @@ async def test_a_target_that_cannot_be_written_holds_up_no_other_and_no_new_auth
     data = await read_ca_secret(harness)
     assert replica.issuer_certificate == first == data["current.crt"]
     assert sorted(harness.read_ca_bundles(), key=len) == [first, *[data["next.crt"] + first] * 2]
-    replica.log_error(Forbidden("patch is forbidden"))
-    assert replica.last_error.endswith("Grant the generated roles: kubectl apply -k config/rbac")
+    replica._log_error(Forbidden("patch is forbidden"))
+    assert replica._last_error.endswith("Grant the generated roles: kubectl apply -k config/rbac")
     harness.api.faults.clear()
     await replica.reconcile()
     await replica.reconcile()
     assert replica.issuer_certificate == data["next.crt"]
 
 
-async def test_a_crd_without_a_conversion_webhook_is_left_alone_and_told(
+async def test_crd_without_a_conversion_webhook_is_not_written_and_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     cluster = RotationHarness()
@@ -292,7 +292,7 @@ async def test_a_crd_without_a_conversion_webhook_is_left_alone_and_told(
 
 
 @pytest.mark.looptime
-async def test_trouble_is_told_once_and_tried_again(
+async def test_failure_is_logged_once_and_retried(
     harness: RotationHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     replica = harness.make_rotator()
@@ -300,7 +300,7 @@ async def test_trouble_is_told_once_and_tried_again(
     task = asyncio.create_task(replica.run())
     await asyncio.sleep(1)
     assert replica.problem.startswith(
-        "the certificates of the webhooks cannot be looked after: get secrets is forbidden"
+        "cannot maintain the certificates of the webhooks: get secrets is forbidden"
     )
     await asyncio.sleep(60)
     task.cancel()
@@ -309,13 +309,12 @@ async def test_trouble_is_told_once_and_tried_again(
 
 
 @pytest.mark.looptime
-async def test_what_nobody_foresaw_ends_nothing_however_long_it_lasts(
+async def test_unexpected_errors_never_end_the_rotation(
     harness: RotationHarness,
 ) -> None:
     replica = harness.make_rotator()
-    harness.api.fail_next(
-        "GET", "/secrets/", ZeroDivisionError("odd"), times=1200
-    )  # 2.0 ** 1024 overflows
+    # 2.0 ** 1024 overflows: the backoff must have a limit.
+    harness.api.fail_next("GET", "/secrets/", ZeroDivisionError("odd"), times=1200)
     task = asyncio.create_task(replica.run())
     await asyncio.sleep(4 * 3600)
     assert not task.done()

@@ -34,7 +34,7 @@ class PodWebhook(Webhook[Pod]):
     async def validate_deletion(self, pod: Pod, request: Admission) -> None: ...
 
 
-def test_what_the_api_server_is_told() -> None:
+def test_configurations_of_a_webhook() -> None:
     [mutating, validating] = build_configurations([BoxWebhook()], SERVICE_CLIENT_CONFIG, name="op")
     rule = {
         "apiGroups": ["hooks.kubewright.test"],
@@ -80,7 +80,7 @@ def test_what_the_api_server_is_told() -> None:
     assert entry["rules"] == [rule]
 
 
-def test_what_a_webhook_asks_for_itself() -> None:
+def test_configuration_follows_the_class_attributes() -> None:
     [validating] = build_configurations(
         [PodWebhook()],
         SERVICE_CLIENT_CONFIG,
@@ -106,7 +106,7 @@ def test_what_a_webhook_asks_for_itself() -> None:
     assert entry["name"] == "validate.pods.core"
 
 
-def test_conversion_goes_into_the_crds_that_need_it() -> None:
+def test_conversion_is_added_to_its_crds_only() -> None:
     found = with_conversions(
         build_crds([Box, OldBox, Widget]),
         [BoxConversion()],
@@ -125,7 +125,7 @@ def test_conversion_goes_into_the_crds_that_need_it() -> None:
     }
 
 
-def test_the_service_in_front() -> None:
+def test_service_of_the_webhooks() -> None:
     assert build_service(SERVICE_CLIENT_CONFIG, target_port=9443, selector={"app": "op"}) == {
         "apiVersion": "v1",
         "kind": "Service",
@@ -137,7 +137,7 @@ def test_the_service_in_front() -> None:
     }
 
 
-def test_one_kind_has_one_webhook() -> None:
+def test_second_webhook_of_a_kind_is_an_error() -> None:
     class Other(Webhook[OldBox]):
         async def validate(self, box: OldBox, old: OldBox | None, request: Admission) -> None: ...
 
@@ -151,7 +151,7 @@ def rules(*rights: Any) -> list[dict[str, Any]]:
     return rbac.build_rules(*rights)
 
 
-def test_rights_of_our_own_authority_are_by_name() -> None:
+def test_permissions_of_the_own_ca_are_limited_to_names() -> None:
     parts: Any = ([BoxWebhook()], [BoxConversion()], WebhookOptions())
     configured = {"apiGroups": ["admissionregistration.k8s.io"], "verbs": ["get", "patch"]}
     assert rules(cluster_permissions(*parts, name="op")) == [
@@ -183,7 +183,7 @@ def test_rights_of_our_own_authority_are_by_name() -> None:
     ]
 
 
-def test_no_rights_without_webhooks_or_with_certificates_from_files() -> None:
+def test_no_permissions_without_an_own_ca() -> None:
     files: Any = ([BoxWebhook()], [BoxConversion()], WebhookOptions(certificate_dir="/certs"))
     nothing: Any = ([], [], WebhookOptions())
     for parts in (files, nothing):
@@ -192,7 +192,7 @@ def test_no_rights_without_webhooks_or_with_certificates_from_files() -> None:
         )
 
 
-def test_what_a_webhook_needs_is_in_the_role_of_the_manager() -> None:
+def test_needs_of_a_webhook_are_in_the_role_of_the_manager() -> None:
     class Looking(BoxWebhook):
         def __init__(self) -> None:
             super().__init__()

@@ -31,8 +31,8 @@ class FlatBox(Resource[FlatSpec, Status]):
 
 
 class FlatConversion(Conversion[FlatBox, Box]):
-    def to_hub(self, old: FlatBox) -> Box:
-        width, _, height = old.spec.sides.partition("x")
+    def to_hub(self, spoke: FlatBox) -> Box:
+        width, _, height = spoke.spec.sides.partition("x")
         return Box(spec=BoxSpec(width=int(width or 0), height=int(height or 0)))
 
     def from_hub(self, hub: Box) -> FlatBox:
@@ -41,31 +41,31 @@ class FlatConversion(Conversion[FlatBox, Box]):
         )
 
 
-def make_review(wanted: str, *objects: Any) -> bytes:
-    asked = {"uid": "u-1", "desiredAPIVersion": wanted, "objects": objects}
+def make_review(version: str, *objects: Any) -> bytes:
+    request = {"uid": "u-1", "desiredAPIVersion": version, "objects": objects}
     return json.dumps(
-        {"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": asked}
+        {"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": request}
     ).encode()
 
 
 async def handle_review(
-    wanted: str, *objects: Any, handler: ConversionHandler | None = None
+    version: str, *objects: Any, handler: ConversionHandler | None = None
 ) -> dict[str, Any]:
-    answer = json.loads(
+    review = json.loads(
         await (handler or ConversionHandler([BoxConversion(), FlatConversion()])).handle(
-            make_review(wanted, *objects)
+            make_review(version, *objects)
         )
     )
-    assert answer["response"]["uid"] == "u-1"
-    return dict(answer["response"])
+    assert review["response"]["uid"] == "u-1"
+    return dict(review["response"])
 
 
-async def convert(obj: Any, wanted: str) -> dict[str, Any]:
-    answer = await handle_review(wanted, obj)
-    assert answer["result"] == {"status": "Success"}
-    [made] = answer["convertedObjects"]
-    assert made["apiVersion"] == wanted
-    return dict(made)
+async def convert(obj: Any, version: str) -> dict[str, Any]:
+    response = await handle_review(version, obj)
+    assert response["result"] == {"status": "Success"}
+    [converted] = response["convertedObjects"]
+    assert converted["apiVersion"] == version
+    return dict(converted)
 
 
 def make_box(version: str, spec: Any = None, **more: Any) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def make_box(version: str, spec: Any = None, **more: Any) -> dict[str, Any]:
     )
 
 
-async def test_metadata_and_unknown_fields_stay() -> None:
+async def test_metadata_and_unknown_fields_are_kept() -> None:
     old = make_box(
         V1, {"size": 3, "unknown": {"x": 1}}, status={"area": 9, "conditions": [], "more": True}
     )
@@ -91,7 +91,7 @@ async def test_metadata_and_unknown_fields_stay() -> None:
     assert await convert(make_box(V2), V2) == make_box(V2)
 
 
-async def test_through_the_hub_and_back() -> None:
+async def test_spokes_convert_through_the_hub() -> None:
     first = make_box(V3, {"sides": "2x5", "unknown": 1})
     second = await convert(first, V1)
     assert second["spec"] == {"size": 2, "unknown": 1}
@@ -102,14 +102,14 @@ async def test_through_the_hub_and_back() -> None:
     assert (await convert(third, V1))["spec"] == second["spec"]
 
 
-async def test_nothing_is_kept_where_that_is_not_wanted() -> None:
-    class Forgetting(BoxConversion):
+async def test_lost_fields_are_dropped_if_they_are_not_preserved() -> None:
+    class LossyConversion(BoxConversion):
         preserve_lost_fields = False
 
-    answer = await handle_review(
-        V1, make_box(V2, {"width": 1, "height": 2}), handler=ConversionHandler([Forgetting()])
+    response = await handle_review(
+        V1, make_box(V2, {"width": 1, "height": 2}), handler=ConversionHandler([LossyConversion()])
     )
-    assert answer["convertedObjects"] == [make_box(V1, {"size": 1})]
+    assert response["convertedObjects"] == [make_box(V1, {"size": 1})]
 
 
 SIDES = st.integers(0, 3)
@@ -130,24 +130,24 @@ SPECS = st.fixed_dictionaries(
 
 @settings(deadline=None)
 @given(SPECS, st.sampled_from([V1, V3]))
-async def test_nothing_is_lost_there_and_back(spec: dict[str, Any], there: str) -> None:
+async def test_round_trip_loses_nothing(spec: dict[str, Any], version: str) -> None:
     original = make_box(V2, spec)
     before = copy.deepcopy(original)
-    assert without_defaults(await convert(await convert(original, there), V2)) == without_defaults(
-        original
-    )
+    assert without_defaults(
+        await convert(await convert(original, version), V2)
+    ) == without_defaults(original)
     assert original == before
 
 
 def without_defaults(obj: dict[str, Any]) -> dict[str, Any]:
-    """A zero that is written and one that is not are the same to the class, and may change places."""
+    # To the class, an explicit zero and an absent one are the same.
     return obj | {
         "spec": {name: value for name, value in obj.get("spec", {}).items() if value not in ("", 0)}
     }
 
 
 @pytest.mark.parametrize(
-    "kept",
+    "text",
     [
         "no json",
         "{}",
@@ -159,34 +159,34 @@ def without_defaults(obj: dict[str, Any]) -> dict[str, Any]:
         json.dumps([[["spec", *"x" * 9999], None, 1]]),
     ],
 )
-async def test_an_annotation_written_by_somebody_else_breaks_nothing(kept: str) -> None:
-    old = with_preserved_annotation(make_box(V1, {"size": 3}), "v2", kept)
-    made = await convert(old, V2)
-    assert (made["spec"], made["metadata"]["uid"]) == ({"width": 3, "height": 3}, "u")
+async def test_foreign_annotation_does_not_break_the_conversion(text: str) -> None:
+    old = with_preserved_annotation(make_box(V1, {"size": 3}), "v2", text)
+    converted = await convert(old, V2)
+    assert (converted["spec"], converted["metadata"]["uid"]) == ({"width": 3, "height": 3}, "u")
 
 
-def with_preserved_annotation(obj: dict[str, Any], version: str, kept: str) -> dict[str, Any]:
+def with_preserved_annotation(obj: dict[str, Any], version: str, text: str) -> dict[str, Any]:
     return obj | {
         "metadata": obj["metadata"]
-        | {"annotations": {f"hooks.kubewright.test/kept-from-{version}": kept}}
+        | {"annotations": {f"hooks.kubewright.test/kept-from-{version}": text}}
     }
 
 
-async def test_what_somebody_else_wrote_and_no_conversion_understands_is_left_aside() -> None:
-    strange = with_preserved_annotation(
+async def test_preserved_value_that_does_not_convert_is_ignored() -> None:
+    obj = with_preserved_annotation(
         make_box(V2, {"width": 3, "height": 3}),
         "v3",
         '[[["spec","sides"],"3x3","wide"],[["spec","unknown"],null,1]]',
     )
-    assert (await convert(strange, V3))["spec"] == {"sides": "3x3", "unknown": 1}
+    assert (await convert(obj, V3))["spec"] == {"sides": "3x3", "unknown": 1}
 
 
-async def test_more_than_annotations_hold_is_told_with_the_object() -> None:
-    answer = await handle_review(
+async def test_too_large_lost_fields_are_an_error_with_the_object() -> None:
+    response = await handle_review(
         V1, make_box(V2, {"width": 1, "height": 1, "colour": "x" * 262_144})
     )
-    assert answer["result"]["message"].startswith(
-        "a: it has more that v1 cannot say than annotations hold (262144 bytes)"
+    assert response["result"]["message"].startswith(
+        "a: the fields that v1 does not have are larger than an annotation may be (262144 bytes)"
     )
 
 
@@ -211,8 +211,8 @@ class OldWeight(Resource[OldWeightSpec, Status]):
 
 
 class WeightConversion(Conversion[OldWeight, Weight]):
-    def to_hub(self, old: OldWeight) -> Weight:
-        return Weight(spec=WeightSpec(value=old.spec.kilos))
+    def to_hub(self, spoke: OldWeight) -> Weight:
+        return Weight(spec=WeightSpec(value=spoke.spec.kilos))
 
     def from_hub(self, hub: Weight) -> OldWeight:
         return OldWeight(
@@ -220,62 +220,62 @@ class WeightConversion(Conversion[OldWeight, Weight]):
         )
 
 
-async def test_what_was_kept_never_turns_an_edit_into_something_else() -> None:
-    """The unit was kept beside the value: with another value it means something else, while the note still holds."""
-    converting = ConversionHandler([WeightConversion()])
+async def test_preserved_value_does_not_change_an_edit() -> None:
+    # The preserved unit belongs to the old value. The note is still valid.
+    handler = ConversionHandler([WeightConversion()])
     grams = make_box(V2, {"value": 1500, "unit": "g", "note": "fragile"}) | {"kind": "Weight"}
-    [old] = (await handle_review(V1, grams, handler=converting))["convertedObjects"]
+    [old] = (await handle_review(V1, grams, handler=handler))["convertedObjects"]
     assert old["spec"] == {"kilos": 1}
-    assert (await handle_review(V2, old, handler=converting))["convertedObjects"] == [grams]
+    assert (await handle_review(V2, old, handler=handler))["convertedObjects"] == [grams]
     old["spec"]["kilos"] = 2
-    [edited] = (await handle_review(V2, old, handler=converting))["convertedObjects"]
+    [edited] = (await handle_review(V2, old, handler=handler))["convertedObjects"]
     assert edited["spec"] == {"value": 2, "note": "fragile"}
 
 
-async def test_labels_may_change_but_nothing_else_of_metadata() -> None:
-    class Marking(BoxConversion):
-        def to_hub(self, old: OldBox) -> Box:
-            made = super().to_hub(old)
-            made.metadata = replace(old.metadata, labels={"l": "2"}, uid="another")
-            return made
+async def test_conversion_can_change_labels_but_no_other_metadata() -> None:
+    class LabelConversion(BoxConversion):
+        def to_hub(self, spoke: OldBox) -> Box:
+            hub = super().to_hub(spoke)
+            hub.metadata = replace(spoke.metadata, labels={"l": "2"}, uid="another")
+            return hub
 
-    answer = await handle_review(
-        V2, make_box(V1, {"size": 1}), handler=ConversionHandler([Marking()])
+    response = await handle_review(
+        V2, make_box(V1, {"size": 1}), handler=ConversionHandler([LabelConversion()])
     )
-    [made] = answer["convertedObjects"]
-    assert made["metadata"] == make_box(V1)["metadata"] | {"labels": {"l": "2"}}
+    [converted] = response["convertedObjects"]
+    assert converted["metadata"] == make_box(V1)["metadata"] | {"labels": {"l": "2"}}
 
 
-async def test_labels_of_an_object_without_a_name_yet_stay() -> None:
+async def test_object_without_a_name_keeps_its_labels() -> None:
     nameless = make_box(V1, {"size": 1}) | {
         "metadata": {"generateName": "a-", "labels": {"l": "1"}}
     }
     assert (await convert(nameless, V2))["metadata"] == nameless["metadata"]
 
 
-async def test_a_failure_is_told_for_all() -> None:
+async def test_one_failure_fails_the_whole_review() -> None:
     class Failing(BoxConversion):
-        def to_hub(self, old: OldBox) -> Box:
-            raise ValueError(f"cannot read {old.metadata.name}")
+        def to_hub(self, spoke: OldBox) -> Box:
+            raise ValueError(f"cannot read {spoke.metadata.name}")
 
     class Wrong(BoxConversion):
-        def to_hub(self, old: OldBox) -> Any:
-            return old
+        def to_hub(self, spoke: OldBox) -> Any:
+            return spoke
 
-    for conversion, words in (
+    for conversion, problem in (
         (Failing(), "ValueError: cannot read a"),
-        (Wrong(), "gave a OldBox, not a Box"),
+        (Wrong(), "returned a OldBox, not a Box"),
     ):
-        answer = await handle_review(
+        response = await handle_review(
             V2, make_box(V1), make_box(V1), handler=ConversionHandler([conversion])
         )
-        assert (answer["result"]["status"], answer["convertedObjects"]) == ("Failure", [])
-        assert words in answer["result"]["message"]
-        assert answer["result"]["message"].startswith("a: "), (
-            "one of a page stops all of them, and has to be found"
+        assert (response["result"]["status"], response["convertedObjects"]) == ("Failure", [])
+        assert problem in response["result"]["message"]
+        assert response["result"]["message"].startswith("a: "), (
+            "one object fails the page, so the message must name it"
         )
     assert (
-        "nobody declared how Box is converted from or to hooks.kubewright.test/v9"
+        "Box has no conversion from or to hooks.kubewright.test/v9"
         in (await handle_review(V1, make_box(V2), make_box("hooks.kubewright.test/v9")))["result"][
             "message"
         ]
@@ -295,12 +295,12 @@ async def test_a_failure_is_told_for_all() -> None:
         b'{"apiVersion":"v1","kind":"Pod","request":{"uid":"","desiredAPIVersion":"","objects":[]}}',
     ],
 )
-async def test_what_is_no_review(body: bytes) -> None:
+async def test_invalid_review_is_an_error(body: bytes) -> None:
     with pytest.raises(BadReview):
         await ConversionHandler([BoxConversion()]).handle(body)
 
 
-def test_declarations_that_make_no_sense() -> None:
+def test_invalid_declaration_is_an_error() -> None:
     class Twice(BoxConversion): ...
 
     class Same(Conversion[Box, Box]): ...
@@ -309,7 +309,7 @@ def test_declarations_that_make_no_sense() -> None:
 
     with pytest.raises(ConfigError, match="two conversions"):
         ConversionHandler([BoxConversion(), Twice()])
-    with pytest.raises(ConfigError, match="no two versions of one kind"):
+    with pytest.raises(ConfigError, match="not two versions of one kind"):
         Same()
-    with pytest.raises(ConfigError, match="does not say its versions"):
+    with pytest.raises(ConfigError, match="has no versions"):
         Nothing()

@@ -1,4 +1,4 @@
-"""The real API server asks; real kubectl shows the words."""
+"""Webhooks that the real API server calls, and the errors that kubectl shows."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ async def get_box(boxes: BoxHarness, name: str, version: str = "v2") -> dict[str
 
 
 async def apply_rejected(boxes: BoxHarness, name: str, spec: str) -> str:
-    with pytest.raises(KubectlFailed) as words:
+    with pytest.raises(KubectlFailed) as caught:
         await boxes.apply_box(name, spec)
-    return str(words.value).partition("apply -f -: ")[2]
+    return str(caught.value).partition("apply -f -: ")[2]
 
 
-async def test_defaults_and_nothing_else(box_harness: BoxHarness) -> None:
+async def test_defaults_are_set_and_nothing_else(box_harness: BoxHarness) -> None:
     await box_harness.apply_box("square", "width: 7, future: {depth: 3}")
     assert (await get_box(box_harness, "square"))["spec"] == {
         "width": 7,
@@ -50,14 +50,17 @@ async def test_defaults_and_nothing_else(box_harness: BoxHarness) -> None:
     }
 
 
-async def test_the_words_that_kubectl_shows(
+async def test_errors_and_warnings_in_kubectl(
     box_harness: BoxHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    both = 'The Box "large" is invalid: \n* spec.width: must not be above 100\n* spec.height: must not be above 100'
+    both = (
+        'The Box "large" is invalid: \n* spec.width: must not be above 100\n'
+        "* spec.height: must not be above 100"
+    )
     assert await apply_rejected(box_harness, "large", "width: 101, height: 102") == both
-    who = 'admission webhook "validate.boxes.hooks.kubewright.test"'
     forbidden = (
-        f'Error from server (Forbidden): error when creating "STDIN": {who} denied the request: '
+        'Error from server (Forbidden): error when creating "STDIN": '
+        'admission webhook "validate.boxes.hooks.kubewright.test" denied the request: '
         "plaid is out of fashion; choose a plain colour"
     )
     assert await apply_rejected(box_harness, "plaid", "colour: plaid") == forbidden
@@ -81,7 +84,7 @@ def box_manifest(name: str, spec: str) -> str:
     return f"apiVersion: hooks.kubewright.test/v2\nkind: Box\nmetadata: {{name: {name}}}\nspec: {{{spec}}}\n"
 
 
-async def test_the_errors_that_a_client_gets(box_harness: BoxHarness) -> None:
+async def test_errors_of_the_client(box_harness: BoxHarness) -> None:
     async def create(name: str, **spec: Any) -> Box:
         return await box_harness.client.create(
             Box(
@@ -98,16 +101,16 @@ async def test_the_errors_that_a_client_gets(box_harness: BoxHarness) -> None:
         await create("plaid", colour="plaid")
 
 
-async def test_an_exception_in_user_code_is_a_500_with_words_and_hurts_nobody_else(
+async def test_exception_of_a_webhook_is_an_internal_error_of_one_request(
     box_harness: BoxHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR):
-        words = await apply_rejected(box_harness, "broken", "colour: broken")
+        text = await apply_rejected(box_harness, "broken", "colour: broken")
     assert (
-        "an error on the server (\"BoxWebhook.validate failed: KeyError: 'no such colour, password=***'\")"
-        in words
+        'an error on the server ("BoxWebhook.validate failed: '
+        "KeyError: 'no such colour, password=***'\")" in text
     )
-    assert "InternalError" in words
+    assert "InternalError" in text
     assert [record.getMessage() for record in caplog.records if record.name == "BoxWebhook"] == [
         "BoxWebhook.validate failed"
     ]
@@ -115,26 +118,28 @@ async def test_an_exception_in_user_code_is_a_500_with_words_and_hurts_nobody_el
     text = box_harness.manager.metrics.exposition()[0].decode()
     assert "controller_runtime_webhook_panics_total 1.0\n" in text
     assert (
-        'controller_runtime_webhook_requests_total{code="500",webhook="/validate-hooks-kubewright-test-v2-box"} 1.0\n'
-        in text
+        'controller_runtime_webhook_requests_total{code="500",'
+        'webhook="/validate-hooks-kubewright-test-v2-box"} 1.0\n' in text
     )
 
 
-async def test_who_asks_and_for_what(box_harness: BoxHarness) -> None:
+async def test_admission_has_user_operation_and_dry_run(box_harness: BoxHarness) -> None:
     await box_harness.kubectl(
         "apply", "--dry-run=server", "-f", "-", stdin=box_manifest("dry", "width: 2")
     )
-    told = dict(box_harness.webhook.requests)
-    assert told.keys() == {"default", "validate"}
-    assert {(a.operation, a.namespace, a.name, a.dry_run, a.username) for a in told.values()} == {
-        ("CREATE", box_harness.namespace, "dry", True, "admin")
-    }
-    assert "system:masters" in told["validate"].groups
+    requests = dict(box_harness.webhook.requests)
+    assert requests.keys() == {"default", "validate"}
+    assert {
+        (a.operation, a.namespace, a.name, a.dry_run, a.username) for a in requests.values()
+    } == {("CREATE", box_harness.namespace, "dry", True, "admin")}
+    assert "system:masters" in requests["validate"].groups
     with pytest.raises(KubectlFailed, match="NotFound"):
         await get_box(box_harness, "dry")
 
 
-async def test_never_asked_about_status_deletion_or_finalizers(box_harness: BoxHarness) -> None:
+async def test_status_deletion_and_finalizers_do_not_call_the_webhook(
+    box_harness: BoxHarness,
+) -> None:
     await box_harness.kubectl(
         "apply",
         "-f",
@@ -154,21 +159,20 @@ async def test_never_asked_about_status_deletion_or_finalizers(box_harness: BoxH
     assert box_harness.webhook.requests == []
 
 
-async def test_an_object_that_comes_as_if_it_were_going_is_asked_about(
+async def test_deletion_timestamp_of_the_client_does_not_skip_the_webhook(
     box_harness: BoxHarness,
 ) -> None:
-    """A POST loses such a mark before anybody is asked; what server-side apply creates does not."""
-    liar = box_manifest("liar", "width: 200").replace(
-        "name: liar", "name: liar, deletionTimestamp: '2020-01-01T00:00:00Z'"
+    # The API server drops it from a POST before it calls webhooks, but not from server-side apply.
+    forged = box_manifest("forged", "width: 200").replace(
+        "name: forged", "name: forged, deletionTimestamp: '2020-01-01T00:00:00Z'"
     )
     with pytest.raises(KubectlFailed, match=r"spec\.width: must not be above 100"):
         await box_harness.kubectl(
-            "apply", "--server-side", "--validate=false", "-f", "-", stdin=liar
+            "apply", "--server-side", "--validate=false", "-f", "-", stdin=forged
         )
 
 
-async def test_while_nobody_answers(box_harness: BoxHarness) -> None:
-    """failurePolicy is the API server's; what it must not stop is an object on its way out."""
+async def test_objects_can_be_deleted_while_the_webhook_is_down(box_harness: BoxHarness) -> None:
     await box_harness.kubectl(
         "apply",
         "-f",
@@ -180,8 +184,8 @@ async def test_while_nobody_answers(box_harness: BoxHarness) -> None:
     held = key(box_harness.namespace, "held")
     assert box_harness.manager.webhook_runner is not None
     await box_harness.manager.webhook_runner.server.stop()
-    words = await apply_rejected(box_harness, "more", "width: 2")
-    assert 'failed calling webhook "mutate.boxes.hooks.kubewright.test"' in words
+    text = await apply_rejected(box_harness, "more", "width: 2")
+    assert 'failed calling webhook "mutate.boxes.hooks.kubewright.test"' in text
     await box_harness.kubectl("delete", "boxes.v2.hooks.kubewright.test", "held", "--wait=false")
     await box_harness.client.patch(Box, held, {"metadata": {"finalizers": None}})
     await box_harness.kubectl(
@@ -190,7 +194,7 @@ async def test_while_nobody_answers(box_harness: BoxHarness) -> None:
     await box_harness.client.patch_status(Box, key(box_harness.namespace, "first"), {"area": 4})
 
 
-async def test_two_versions(box_harness: BoxHarness) -> None:
+async def test_object_is_served_in_both_versions(box_harness: BoxHarness) -> None:
     await box_harness.apply_box("old", "size: 3, note: hello, future: {depth: 1}", version="v1")
     hub = await get_box(box_harness, "old")
     assert hub["spec"] == {"width": 3, "height": 3, "future": {"depth": 1}}
@@ -201,12 +205,12 @@ async def test_two_versions(box_harness: BoxHarness) -> None:
     await box_harness.kubectl(
         "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=by_server
     )
-    # What kubectl applied before, in either way, and does not name any more, it takes away: also what v2 only kept.
+    # kubectl removes the fields that it applied before and no longer names, preserved ones too.
     assert (await get_box(box_harness, "old"))["spec"] == {"width": 4, "height": 4}
     assert (await get_box(box_harness, "old", "v1"))["spec"] == {"size": 4}
 
 
-async def test_what_the_other_version_cannot_say_survives_an_edit_there(
+async def test_lost_fields_survive_an_edit_in_the_other_version(
     box_harness: BoxHarness,
 ) -> None:
     await box_harness.apply_box("new", "width: 3, height: 9, colour: red, future: {depth: 1}")
@@ -231,7 +235,7 @@ async def test_what_the_other_version_cannot_say_survives_an_edit_there(
         "note": "hi",
         "future": {"depth": 1},
     }
-    # Of a box with one side, another size means both sides: what was kept of the height is not true any more.
+    # A new size sets both sides, so the preserved height is no longer valid.
     await box_harness.client.patch(OldBox, key(box_harness.namespace, "new"), {"spec": {"size": 4}})
     assert (await get_box(box_harness, "new"))["spec"] == {
         "width": 4,
@@ -241,19 +245,19 @@ async def test_what_the_other_version_cannot_say_survives_an_edit_there(
     }
 
 
-async def test_a_whole_list_in_the_other_version(box_harness: BoxHarness) -> None:
+async def test_list_is_converted_to_the_other_version(box_harness: BoxHarness) -> None:
     for number in range(60):
         name = ObjectMeta(name=f"box-{number}", namespace=box_harness.namespace)
         await box_harness.client.create(
             Box(metadata=name, spec=BoxSpec(width=number), status=BoxStatus())
         )
-    found = await box_harness.client.list(OldBox, box_harness.namespace)
-    assert {
-        each.metadata.name: each.spec.size for each in found if each.metadata.name != "first"
-    } == {f"box-{n}": n for n in range(60)}
+    boxes = await box_harness.client.list(OldBox, box_harness.namespace)
+    assert {box.metadata.name: box.spec.size for box in boxes if box.metadata.name != "first"} == {
+        f"box-{n}": n for n in range(60)
+    }
 
 
-async def test_a_conversion_that_fails_says_why(box_harness: BoxHarness) -> None:
+async def test_error_of_a_conversion_has_its_reason(box_harness: BoxHarness) -> None:
     await box_harness.kubectl(
         "annotate",
         "boxes.v2.hooks.kubewright.test",
@@ -261,10 +265,10 @@ async def test_a_conversion_that_fails_says_why(box_harness: BoxHarness) -> None
         "hooks.kubewright.test/kept-from-v1=no json",
     )
     assert (await get_box(box_harness, "first", "v1"))["spec"] == {"size": 1}
-    converting = box_harness.manager.webhook_runner
-    assert converting is not None
-    converting.server.handlers["/convert"].kinds.clear()  # type: ignore[attr-defined]
+    runner = box_harness.manager.webhook_runner
+    assert runner is not None
+    runner.server.handlers["/convert"]._kinds.clear()  # type: ignore[attr-defined]
     with pytest.raises(
-        ServerError, match=r"nobody declared a conversion of hooks.kubewright.test/v2 Box"
+        ServerError, match=r"hooks.kubewright.test/v2 Box has no conversion: add a Conversion"
     ):
         await box_harness.client.get(OldBox, key(box_harness.namespace, "first"))

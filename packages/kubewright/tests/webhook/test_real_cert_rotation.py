@@ -1,4 +1,4 @@
-"""A CA of our own on the real API server: rotated under load, shared by replicas, put back, with no more rights than it has to have."""
+"""The manager's own CA on the real API server: rotated under load, shared by replicas, restored."""
 
 from __future__ import annotations
 
@@ -55,8 +55,9 @@ from .box_kind import (
 from .conftest import BoxHarness, remove_webhooks
 
 ROTATION_COUNT = 3
+# `make rotation` sets 60. The next CA is created when a third of the lifetime is left, which has to
+# be enough time on a busy machine.
 CA_LIFETIME_SECONDS = float(os.environ.get("KUBEWRIGHT_CA_SECONDS") or 16)
-"""Of a CA; `make rotation` has 60. Of the third that is left when the next one is made, most is for a machine that is busy."""
 SHORT_TIMINGS = CertificateTimings(
     ca_lifetime_seconds=CA_LIFETIME_SECONDS,
     serving_lifetime_seconds=CA_LIFETIME_SECONDS,
@@ -66,7 +67,7 @@ SHORT_TIMINGS = CertificateTimings(
 
 
 class RoundRobinProxy(TcpProxy):
-    """What a Service does: one address, and each new connection to the next of several ports."""
+    """Like a Service: one address, and each new connection goes to the next of several ports."""
 
     def __init__(self) -> None:
         super().__init__(LOCALHOST, 0)
@@ -81,7 +82,7 @@ class RoundRobinProxy(TcpProxy):
 
 @dataclass
 class RequestLoad:
-    """Creates and conversions, one after the other; beside them TLS connections, each checked against the caBundle of that moment."""
+    """Creates and converts objects, and opens TLS connections that are verified with the caBundle."""
 
     client: Client
     namespace: str
@@ -123,19 +124,19 @@ class RequestLoad:
 
 
 def disable_keep_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the API server connect anew for each review: a connection that lives on never sees another certificate."""
+    # An open connection never sees another certificate, so the API server must open a new one.
     original = WebhookServer.handle
 
-    async def closing(self: WebhookServer, request: web.Request) -> web.Response:
+    async def handle_and_close(self: WebhookServer, request: web.Request) -> web.Response:
         response = await original(self, request)
         response.force_close()
         return response
 
-    monkeypatch.setattr(WebhookServer, "handle", closing)
+    monkeypatch.setattr(WebhookServer, "handle", handle_and_close)
 
 
 async def read_ca_bundles(client: Client, name: str) -> list[str]:
-    """Every caBundle there is, PEM."""
+    """The caBundles of all three objects, PEM."""
     mutating = await client.get(
         MutatingWebhookConfiguration, Key("", f"{name}-mutating-webhook-configuration")
     )
@@ -143,20 +144,20 @@ async def read_ca_bundles(client: Client, name: str) -> list[str]:
         ValidatingWebhookConfiguration, Key("", f"{name}-validating-webhook-configuration")
     )
     crd = await client.get(CustomResourceDefinition, Key("", "boxes.hooks.kubewright.test"))
-    found = [hook["clientConfig"] for config in (mutating, validating) for hook in config.webhooks]
-    found.append(crd.spec.conversion["webhook"]["clientConfig"])
-    return [base64.b64decode(each.get("caBundle", "")).decode() for each in found]
+    configs = [hook["clientConfig"] for obj in (mutating, validating) for hook in obj.webhooks]
+    configs.append(crd.spec.conversion["webhook"]["clientConfig"])
+    return [base64.b64decode(config.get("caBundle", "")).decode() for config in configs]
 
 
 async def read_issuer_key_id(port: int, bundle: str) -> int:
-    """Connect as the API server would, and return the key id of the CA that signed what was shown."""
+    """Connect as the API server does; return the key id of the CA that signed the certificate."""
     context = ssl.create_default_context(cadata=bundle)
     _, writer = await asyncio.open_connection(LOCALHOST, port, ssl=context)
-    shown = x509.load_der_x509_certificate(
+    certificate = x509.load_der_x509_certificate(
         writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     )
     writer.close()
-    issuer = shown.extensions.get_extension_for_class(
+    issuer = certificate.extensions.get_extension_for_class(
         x509.AuthorityKeyIdentifier
     ).value.key_identifier
     return int.from_bytes(issuer or b"")
@@ -165,16 +166,12 @@ async def read_issuer_key_id(port: int, bundle: str) -> int:
 async def connect_as_service_account(
     plane: ControlPlane, namespace: str, name: str, path: Path, webhook: BoxWebhook
 ) -> Connection:
-    """A connection with the generated rights and no others."""
+    """A connection of a service account that has only the generated permissions."""
     parts = ([webhook], [BoxConversion()], make_options(name, namespace).webhooks)
-    cluster, own = (
-        rbac.build_rules(cluster_permissions(*parts, name=name)),
-        rbac.build_rules(namespace_permissions(*parts, name=name)),
-    )
-    group, who = (
-        "rbac.authorization.k8s.io",
-        [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
-    )
+    cluster_rules = rbac.build_rules(cluster_permissions(*parts, name=name))
+    namespace_rules = rbac.build_rules(namespace_permissions(*parts, name=name))
+    group = "rbac.authorization.k8s.io"
+    subjects = [{"kind": "ServiceAccount", "name": name, "namespace": namespace}]
 
     def role(kind: str, rules: list[Any]) -> dict[str, Any]:
         return {
@@ -192,7 +189,7 @@ async def connect_as_service_account(
             "kind": f"{kind}Binding",
             "metadata": metadata,
             "roleRef": reference,
-            "subjects": who,
+            "subjects": subjects,
         }
 
     account = {
@@ -202,8 +199,8 @@ async def connect_as_service_account(
     }
     documents = [
         account,
-        role("ClusterRole", cluster),
-        role("Role", own),
+        role("ClusterRole", cluster_rules),
+        role("Role", namespace_rules),
         binding("ClusterRole"),
         binding("Role"),
     ]
@@ -212,25 +209,24 @@ async def connect_as_service_account(
     return await asyncio.to_thread(load_config, str(file), environ={}, home=Path("/"))
 
 
-async def test_three_rotations_under_a_steady_stream_of_creates_with_two_replicas(
+async def test_three_rotations_of_two_replicas_under_load(
     control_plane: ControlPlane,
     client: Client,
     namespace: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The truth is read from the API server's answers, and by connecting to each replica as it would."""
     disable_keep_alive(monkeypatch)
     webhook, name = BoxWebhook(), f"boxes-{uuid.uuid4().hex[:6]}"
     connection = await connect_as_service_account(
         control_plane, namespace, name, tmp_path / "kubeconfig", webhook
     )
-    chosen = make_options(name, namespace, SHORT_TIMINGS)
+    options = make_options(name, namespace, SHORT_TIMINGS)
     parts = (webhook, BoxConversion())
     async with (
         RoundRobinProxy() as front,
-        run_webhook_manager(connection, chosen, *parts) as one,
-        run_webhook_manager(connection, chosen, *parts) as two,
+        run_webhook_manager(connection, options, *parts) as one,
+        run_webhook_manager(connection, options, *parts) as two,
     ):
         front.ports = [webhook_port(one), webhook_port(two)]
         await asyncio.to_thread(control_plane.apply, box_manifests(front.port, [webhook], name))
@@ -243,11 +239,11 @@ async def test_three_rotations_under_a_steady_stream_of_creates_with_two_replica
                 "--timeout=20s",
             )
             await asyncio.gather(wait_until_trusted(one), wait_until_trusted(two))
-            stream = RequestLoad(client, namespace, name, front.ports)
-            await eventually(stream.create_and_convert, within=10)
-            task = asyncio.create_task(stream.run())
+            load = RequestLoad(client, namespace, name, front.ports)
+            await eventually(load.create_and_convert, within=10)
+            task = asyncio.create_task(load.run())
             await eventually(
-                lambda: len(stream.ca_key_ids) > ROTATION_COUNT or task.done(),
+                lambda: len(load.ca_key_ids) > ROTATION_COUNT or task.done(),
                 within=6 * CA_LIFETIME_SECONDS,
                 every=0.2,
             )
@@ -258,18 +254,19 @@ async def test_three_rotations_under_a_steady_stream_of_creates_with_two_replica
             await run_kubectl(
                 control_plane, "delete", f"clusterrole/{name}", f"clusterrolebinding/{name}"
             )
-    seen = f"{stream.created_count} created, {front.accepted_count} connections of the API server, {stream.handshake_count} of ours"
     print(
-        f"{seen}, {len(stream.ca_key_ids)} CAs of {CA_LIFETIME_SECONDS:g} s, {len(stream.failures)} refused"
+        f"{load.created_count} created, {front.accepted_count} connections of the API server, "
+        f"{load.handshake_count} of the test, {len(load.ca_key_ids)} CAs of "
+        f"{CA_LIFETIME_SECONDS:g} s, {len(load.failures)} failures"
     )
-    assert stream.failures == []
-    assert len(stream.ca_key_ids) == ROTATION_COUNT + 1
-    # Each create is defaulted, validated and converted once, and each time the API server connects anew.
-    assert front.accepted_count >= 3 * stream.created_count > 0
-    assert any(bundle.count("BEGIN CERTIFICATE") > 1 for bundle in stream.ca_bundles)
+    assert load.failures == []
+    assert len(load.ca_key_ids) == ROTATION_COUNT + 1
+    # Each create is defaulted, validated and converted once, each time over a new connection.
+    assert front.accepted_count >= 3 * load.created_count > 0
+    assert any(bundle.count("BEGIN CERTIFICATE") > 1 for bundle in load.ca_bundles)
 
 
-async def test_what_somebody_removes_is_put_back(box_harness: BoxHarness) -> None:
+async def test_deleted_secret_and_bundles_are_restored(box_harness: BoxHarness) -> None:
     [before, *_] = await read_ca_bundles(box_harness.client, box_harness.name)
     assert before.startswith("-----BEGIN CERTIFICATE-----")
     for kind, path in (
@@ -285,24 +282,24 @@ async def test_what_somebody_removes_is_put_back(box_harness: BoxHarness) -> Non
         "patch", "crd", "boxes.hooks.kubewright.test", "--type=json", "-p", removal
     )
 
-    async def back() -> bool:
+    async def is_restored() -> bool:
         return await read_ca_bundles(box_harness.client, box_harness.name) == [before] * 3
 
-    await eventually(back, within=10)
+    await eventually(is_restored, within=10)
     await box_harness.client.delete(
         Secret, Key(box_harness.namespace, f"{box_harness.name}-webhook-ca")
     )
-    made_again = await eventually(
+    restored = await eventually(
         lambda: box_harness.client.get(
             Secret, Key(box_harness.namespace, f"{box_harness.name}-webhook-ca")
         ),
         within=10,
     )
-    assert made_again.data["current.crt"].decode() == before
+    assert restored.data["current.crt"].decode() == before
     assert await read_ca_bundles(box_harness.client, box_harness.name) == [before] * 3
 
 
-async def test_a_manager_that_comes_later_uses_the_same_authority(box_harness: BoxHarness) -> None:
+async def test_later_manager_uses_the_same_ca(box_harness: BoxHarness) -> None:
     async with run_webhook_manager(
         box_harness.connection,
         make_options(box_harness.name, box_harness.namespace),
@@ -314,7 +311,7 @@ async def test_a_manager_that_comes_later_uses_the_same_authority(box_harness: B
         assert await eventually(lambda: read_issuer_key_id(webhook_port(later), bundle)) == one
 
 
-async def test_of_many_at_once_one_makes_the_authority(
+async def test_only_one_of_several_replicas_creates_the_ca(
     connection: Connection, client: Client, namespace: str
 ) -> None:
     async with AsyncExitStack() as stack:
@@ -324,16 +321,19 @@ async def test_of_many_at_once_one_makes_the_authority(
             )
             for _ in range(6)
         ]
-        rotations = [
-            each.webhook_runner.cert_rotator for each in managers if each.webhook_runner is not None
+        rotators = [
+            manager.webhook_runner.cert_rotator
+            for manager in managers
+            if manager.webhook_runner is not None
         ]
         await eventually(
             lambda: all(
-                each is not None and each.serving_certificate is not None for each in rotations
+                rotator is not None and rotator.serving_certificate is not None
+                for rotator in rotators
             )
         )
         secret = await client.get(Secret, Key(namespace, "many-webhook-ca"))
-        assert {each.issuer_certificate for each in rotations if each is not None} == {
+        assert {rotator.issuer_certificate for rotator in rotators if rotator is not None} == {
             secret.data["current.crt"]
         }
         assert set(secret.data) == {"current.crt", "current.key"}

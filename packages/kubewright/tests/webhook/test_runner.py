@@ -1,4 +1,4 @@
-"""Webhooks as part of a manager: readiness, certificates from files, flags, and the end."""
+"""Webhooks of a manager: readiness, certificates from files, flags and shutdown."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ VALIDATE_PATH = "/validate-hooks-kubewright-test-v2-box"
 
 
 class RunningManager:
-    """A manager on an API server in memory."""
+    """A manager with a webhook, on a fake API server."""
 
     def __init__(self, webhooks: WebhookOptions, **options: Any) -> None:
         self.api, self.webhook = FakeApi(), BoxWebhook()
         self.api.objects["/version"] = {"gitVersion": "v1"}
-        chosen = Options(
+        manager_options = Options(
             name="op",
             metrics_bind_address="0",
             health_probe_bind_address=f"{LOCALHOST}:0",
@@ -48,7 +48,7 @@ class RunningManager:
             webhooks=webhooks,
             **options,
         )
-        self.manager = Manager(FAKE_CONNECTION, chosen, transport=self.api)
+        self.manager = Manager(FAKE_CONNECTION, manager_options, transport=self.api)
         self.stop = asyncio.Event()
         self.health_port = 0
 
@@ -56,11 +56,11 @@ class RunningManager:
         self.manager.add(self.webhook)
         original = self.manager.build_server
 
-        def watched() -> Any:
+        def build_and_keep() -> Any:
             self.server = original()
             return self.server
 
-        self.manager.build_server = watched  # type: ignore[method-assign]
+        self.manager.build_server = build_and_keep  # type: ignore[method-assign]
         self.task = asyncio.create_task(self.manager.run(self.stop))
         await eventually(lambda: webhook_port(self.manager) or self.task.done())
         return self
@@ -72,9 +72,11 @@ class RunningManager:
     async def get_readyz(self) -> tuple[int, str]:
         async with (
             aiohttp.ClientSession() as session,
-            session.get(f"http://{LOCALHOST}:{self.server.health_port}/readyz/webhooks") as answer,
+            session.get(
+                f"http://{LOCALHOST}:{self.server.health_port}/readyz/webhooks"
+            ) as response,
         ):
-            return answer.status, await answer.text()
+            return response.status, await response.text()
 
     async def post_review(
         self, tls: ssl.SSLContext | bool, spec: dict[str, Any] | None = None
@@ -87,22 +89,20 @@ class RunningManager:
                 data=make_review(make_box(spec)),
                 ssl=tls,
                 headers={"Content-Type": "application/json"},
-            ) as answer,
+            ) as response,
         ):
-            return bool(json.loads(await answer.text())["response"]["allowed"])
+            return bool(json.loads(await response.text())["response"]["allowed"])
 
 
 def create_tls_context(*authorities: CertificateAuthority) -> ssl.SSLContext:
-    return ssl.create_default_context(
-        cadata="".join(each.certificate.decode() for each in authorities)
-    )
+    return ssl.create_default_context(cadata="".join(ca.certificate.decode() for ca in authorities))
 
 
 def write_serving_certificate(authority: CertificateAuthority, folder: Path) -> None:
     authority.issue_serving_certificate(LOCALHOST).write(folder / "tls.crt", folder / "tls.key")
 
 
-async def test_certificates_from_files_that_come_late_and_change(tmp_path: Path) -> None:
+async def test_certificate_files_may_appear_late_and_change(tmp_path: Path) -> None:
     options = WebhookOptions(
         host=LOCALHOST,
         port=0,
@@ -112,8 +112,7 @@ async def test_certificates_from_files_that_come_late_and_change(tmp_path: Path)
     )
     first, second = CertificateAuthority("first"), CertificateAuthority("second")
     async with RunningManager(options) as running:
-        status, words = await running.get_readyz()
-        assert (status, words) == (
+        assert await running.get_readyz() == (
             500,
             f"internal server error: there is no certificate in {tmp_path} yet",
         )
@@ -131,7 +130,7 @@ async def test_certificates_from_files_that_come_late_and_change(tmp_path: Path)
         assert [request for request in running.api.writes() if "secrets" in request.path] == []
 
 
-async def test_our_own_authority_without_anybody_else() -> None:
+async def test_manager_with_its_own_ca() -> None:
     options = WebhookOptions(
         host=LOCALHOST,
         port=0,
@@ -146,17 +145,17 @@ async def test_our_own_authority_without_anybody_else() -> None:
         assert secret is not None
         assert set(secret["data"]) == {"current.crt", "current.key"}
         assert running.manager.webhook_runner is not None
-        rotation = running.manager.webhook_runner.cert_rotator
-        assert rotation is not None
-        await eventually(lambda: rotation.problem == "")
-        assert rotation.hosts == (
+        rotator = running.manager.webhook_runner.cert_rotator
+        assert rotator is not None
+        await eventually(lambda: rotator.problem == "")
+        assert rotator.hosts == (
             "op-webhook-service.sys.svc",
             "op-webhook-service.sys.svc.cluster.local",
             LOCALHOST,
         )
         assert await running.get_readyz() == (200, "ok")
         assert await running.post_review(
-            ssl.create_default_context(cadata=rotation.issuer_certificate.decode())
+            ssl.create_default_context(cadata=rotator.issuer_certificate.decode())
         )
         assert any(
             line.startswith("kubewright_webhook_certificate_expiry_seconds 1.")
@@ -164,7 +163,7 @@ async def test_our_own_authority_without_anybody_else() -> None:
         )
 
 
-async def test_readiness_goes_first_and_answers_go_on(tmp_path: Path) -> None:
+async def test_shutdown_fails_readiness_first_and_keeps_serving(tmp_path: Path) -> None:
     authority = CertificateAuthority("test")
     await asyncio.to_thread(write_serving_certificate, authority, tmp_path)
     options = WebhookOptions(host=LOCALHOST, port=0, certificate_dir=str(tmp_path), drain_seconds=1)
@@ -193,7 +192,7 @@ async def test_readiness_goes_first_and_answers_go_on(tmp_path: Path) -> None:
     assert webhook_port(running.manager) == 0
 
 
-async def test_without_webhooks_nothing_listens() -> None:
+async def test_manager_without_webhooks_does_not_listen() -> None:
     api = FakeApi()
     api.objects["/version"] = {"gitVersion": "v1"}
     manager = Manager(FAKE_CONNECTION, Options(metrics_bind_address="0"), transport=api)
@@ -204,7 +203,7 @@ async def test_without_webhooks_nothing_listens() -> None:
     assert b"webhook" not in manager.metrics.exposition()[0]
 
 
-async def test_a_standby_answers_too(tmp_path: Path) -> None:
+async def test_standby_serves_webhooks(tmp_path: Path) -> None:
     authority = CertificateAuthority("test")
     await asyncio.to_thread(write_serving_certificate, authority, tmp_path)
     options = WebhookOptions(host=LOCALHOST, port=0, certificate_dir=str(tmp_path), drain_seconds=0)
@@ -219,7 +218,7 @@ async def test_a_standby_answers_too(tmp_path: Path) -> None:
         assert not standby.manager.leader.is_leader_now()
 
 
-def test_flags() -> None:
+def test_flags_set_the_webhook_options() -> None:
     flags = parse_command_line(
         ManagerFlags,
         [
@@ -240,12 +239,12 @@ def test_flags() -> None:
     assert replace(WebhookOptions(), secret="x").secret_name("op") == "x"
 
 
-def test_what_is_no_port() -> None:
-    with pytest.raises(ConfigError, match="70000 is no port for webhooks"):
+def test_invalid_port_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="invalid webhook port 70000"):
         parse_command_line(ManagerFlags, ["-webhook-port=70000"], {}).to_options("op")
 
 
-async def test_a_port_that_is_taken_is_told_in_words() -> None:
+async def test_port_in_use_is_an_error_with_advice() -> None:
     with socket.create_server((LOCALHOST, 0)) as taken:
         running = RunningManager(
             WebhookOptions(host=LOCALHOST, port=taken.getsockname()[1], certificate_dir="/none")
@@ -258,7 +257,7 @@ async def test_a_port_that_is_taken_is_told_in_words() -> None:
             await running.manager.run(running.stop)
 
 
-def test_our_own_authority_needs_cryptography(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_ca_needs_cryptography(monkeypatch: pytest.MonkeyPatch) -> None:
     original = builtins.__import__
 
     def without(name: str, *rest: Any) -> Any:

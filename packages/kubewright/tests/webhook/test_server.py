@@ -1,4 +1,4 @@
-"""The endpoint and whoever can reach it: hostile, slow, and too many."""
+"""The webhook server and its clients: malformed, slow and too many requests."""
 
 from __future__ import annotations
 
@@ -30,21 +30,19 @@ TEST_CA = CertificateAuthority("test")
 
 
 class WebhookServerHarness:
-    """An endpoint with boxes on it."""
+    """A webhook server with the webhook and the conversion of boxes."""
 
     def __init__(self) -> None:
         self.webhook, self.metrics, self.certificate = BoxWebhook(), Metrics(), ServingCertificate()
-        answering: list[ReviewHandler] = [
+        handlers: list[ReviewHandler] = [
             *create_handlers(self.webhook),
             ConversionHandler([BoxConversion()]),
         ]
-        gauge = WebhookMetrics(self.metrics, [each.path for each in answering])
         self.server = WebhookServer(
-            f"{LOCALHOST}:0",
             ListenAddress(LOCALHOST, 0),
-            answering,
+            handlers,
             self.certificate,
-            gauge,
+            WebhookMetrics(self.metrics, [handler.path for handler in handlers]),
             stop_seconds=2,
         )
         self.tls = ssl.create_default_context(cadata=TEST_CA.certificate.decode())
@@ -64,9 +62,9 @@ class WebhookServerHarness:
                 data=body,
                 ssl=self.tls,
                 headers={"Content-Type": content_type},
-            ) as answer,
+            ) as response,
         ):
-            return answer.status, await answer.text()
+            return response.status, await response.text()
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection(LOCALHOST, self.server.port, ssl=self.tls)
@@ -81,21 +79,21 @@ class WebhookServerHarness:
 
 @pytest.fixture
 async def harness() -> AsyncIterator[WebhookServerHarness]:
-    made = WebhookServerHarness()
+    harness = WebhookServerHarness()
     pair = TEST_CA.issue_serving_certificate(LOCALHOST)
-    await asyncio.to_thread(made.certificate.load_pem, pair.certificate + pair.key)
-    await made.server.start()
-    yield made
-    await made.server.stop()
+    await asyncio.to_thread(harness.certificate.load_pem, pair.certificate + pair.key)
+    await harness.server.start()
+    yield harness
+    await harness.server.stop()
 
 
-async def check_answers(rig: WebhookServerHarness) -> None:
-    status, text = await rig.post(make_review(make_box({"width": 1})))
+async def check_server_responds(harness: WebhookServerHarness) -> None:
+    status, text = await harness.post(make_review(make_box({"width": 1})))
     assert (status, json.loads(text)["response"]["allowed"]) == (200, True)
 
 
-async def test_a_review(harness: WebhookServerHarness) -> None:
-    await check_answers(harness)
+async def test_review_is_answered_and_counted(harness: WebhookServerHarness) -> None:
+    await check_server_responds(harness)
     assert harness.metric_lines("controller_runtime_webhook_requests_total") == [
         'controller_runtime_webhook_requests_total{code="200",webhook="/mutate-hooks-kubewright-test-v2-box"} 0.0',
         'controller_runtime_webhook_requests_total{code="500",webhook="/mutate-hooks-kubewright-test-v2-box"} 0.0',
@@ -119,59 +117,59 @@ async def chunked_body(size: int) -> AsyncIterator[bytes]:
         yield b"x" * 100_000
 
 
-async def test_what_cannot_be_answered_is_refused_in_words(harness: WebhookServerHarness) -> None:
-    status, words = await harness.post(b"not json")
+async def test_invalid_requests_get_an_error_with_the_reason(harness: WebhookServerHarness) -> None:
+    status, text = await harness.post(b"not json")
     assert status == 400
-    assert words.startswith("this is no AdmissionReview of admission.k8s.io/v1")
-    status, words = await harness.post(
+    assert text.startswith("invalid AdmissionReview of admission.k8s.io/v1")
+    status, text = await harness.post(
         make_review(make_box(), kind={"group": "", "version": "v1", "kind": "Pod"})
     )
     assert status == 400
-    assert words.startswith(f"{VALIDATE_PATH} is for hooks.kubewright.test/v2 Box, not for /v1 Pod")
+    assert text.startswith(f"{VALIDATE_PATH} is for hooks.kubewright.test/v2 Box, not for /v1 Pod")
     assert (await harness.post(b"not json", "/convert"))[0] == 400
     assert (await harness.post(b"a=b", content_type="text/plain"))[0] == 415
     assert (await harness.post(None, method="GET"))[0] == 405
     assert (await harness.post(b"{}", "/else"))[0] == 404
-    await check_answers(harness)
+    await check_server_responds(harness)
 
 
-async def test_too_large_a_body(harness: WebhookServerHarness) -> None:
+async def test_body_that_is_too_large_gets_413(harness: WebhookServerHarness) -> None:
     assert await harness.post(io.BytesIO(b"x" * 10_000_000)) == (
         413,
-        "a review here has at most 7340032 bytes",
+        "a review must not be larger than 7340032 bytes",
     )
     assert (await harness.post(chunked_body(10_000_000)))[0] == 413
     assert (await harness.post(chunked_body(10_000_000), "/convert"))[0] == 400
     assert harness.server.buffered_bytes == 0
-    await check_answers(harness)
+    await check_server_responds(harness)
 
 
-async def test_a_failure_is_a_500_and_counts(harness: WebhookServerHarness) -> None:
-    status, words = await harness.post(make_review(make_box({"colour": "broken"})))
-    assert (status, words) == (
+async def test_failure_of_a_webhook_gets_500_and_counts(harness: WebhookServerHarness) -> None:
+    status, text = await harness.post(make_review(make_box({"colour": "broken"})))
+    assert (status, text) == (
         500,
         "BoxWebhook.validate failed: KeyError: 'no such colour, password=***'",
     )
     assert harness.metric_lines("controller_runtime_webhook_panics_total") == [
         "controller_runtime_webhook_panics_total 1.0"
     ]
-    await check_answers(harness)
+    await check_server_responds(harness)
 
 
-async def test_what_nobody_foresaw_is_a_500_without_details(
+async def test_unexpected_failure_gets_500_without_details(
     harness: WebhookServerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def broken(body: bytes) -> bytes:
+    async def fail(body: bytes) -> bytes:
         raise RuntimeError("inside")
 
-    monkeypatch.setattr(harness.server.handlers[VALIDATE_PATH], "handle", broken)
+    monkeypatch.setattr(harness.server.handlers[VALIDATE_PATH], "handle", fail)
     assert await harness.post(make_review(make_box())) == (
         500,
-        "the review could not be answered: RuntimeError; the manager's log says more",
+        "the review failed: RuntimeError; see the log of the manager",
     )
 
 
-async def test_those_who_send_nothing_or_slowly_are_hung_up_on_and_hold_up_nobody(
+async def test_silent_and_slow_clients_are_disconnected_and_block_no_other(
     harness: WebhookServerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_HEADERS_TIMEOUT_SECONDS", 0.5)
@@ -181,42 +179,42 @@ async def test_those_who_send_nothing_or_slowly_are_hung_up_on_and_hold_up_nobod
     slow[1].write(
         f"POST {VALIDATE_PATH} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{{".encode()
     )
-    await check_answers(harness)
+    await check_server_responds(harness)
     assert await asyncio.wait_for(silent[0].read(), 5) == b""
     assert await asyncio.wait_for(halting[0].read(), 5) == b""
-    answer = await asyncio.wait_for(slow[0].read(), 5)
-    assert answer.startswith(b"HTTP/1.1 408")
-    assert b"the body did not arrive within 0.5 s" in answer
+    response = await asyncio.wait_for(slow[0].read(), 5)
+    assert response.startswith(b"HTTP/1.1 408")
+    assert b"the body did not arrive within 0.5 s" in response
     for _, writer in (silent, halting, slow):
         writer.close()
-    await check_answers(harness)
+    await check_server_responds(harness)
 
 
-async def test_a_handshake_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connection_without_a_handshake_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_HEADERS_TIMEOUT_SECONDS", 0.3)
-    rig = WebhookServerHarness()
-    await rig.server.start()
+    harness = WebhookServerHarness()
+    await harness.server.start()
     try:
-        reader, writer = await asyncio.open_connection(LOCALHOST, rig.server.port)
+        reader, writer = await asyncio.open_connection(LOCALHOST, harness.server.port)
         assert await asyncio.wait_for(reader.read(), 5) == b""
         writer.close()
     finally:
-        await rig.server.stop()
+        await harness.server.stop()
 
 
-async def test_of_too_many_that_are_silent_the_oldest_goes(
+async def test_oldest_of_too_many_silent_connections_is_closed(
     harness: WebhookServerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_MAX_CONNECTIONS_WITHOUT_REQUEST", 3)
     opened = [await harness.connect() for _ in range(4)]
     assert await asyncio.wait_for(opened[0][0].read(), 5) == b""
     assert not opened[1][0].at_eof()
-    await check_answers(harness)
+    await check_server_responds(harness)
     for _, writer in opened:
         writer.close()
 
 
-async def test_too_many_at_once(
+async def test_too_many_concurrent_reviews_get_503(
     harness: WebhookServerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_MAX_CONCURRENT_REQUESTS", 1)
@@ -231,20 +229,20 @@ async def test_too_many_at_once(
     assert harness.server.buffered_bytes == 0
 
 
-async def test_without_a_certificate_nobody_gets_in_and_with_one_they_do() -> None:
-    rig = WebhookServerHarness()
-    await rig.server.start()
+async def test_handshakes_fail_until_a_certificate_is_loaded() -> None:
+    harness = WebhookServerHarness()
+    await harness.server.start()
     try:
         with pytest.raises(aiohttp.ClientConnectorError):
-            await rig.post(b"{}")
+            await harness.post(b"{}")
         pair = TEST_CA.issue_serving_certificate(LOCALHOST)
-        await asyncio.to_thread(rig.certificate.load_pem, pair.certificate + pair.key)
-        await check_answers(rig)
+        await asyncio.to_thread(harness.certificate.load_pem, pair.certificate + pair.key)
+        await check_server_responds(harness)
     finally:
-        await rig.server.stop()
+        await harness.server.stop()
 
 
-async def test_stopping_lets_what_is_in_flight_end(harness: WebhookServerHarness) -> None:
+async def test_stop_waits_for_reviews_in_flight(harness: WebhookServerHarness) -> None:
     harness.webhook.gate.clear()
     waiting = asyncio.create_task(harness.post(make_review(make_box({"colour": "slow"}))))
     await eventually(lambda: harness.server.active_requests == 1)

@@ -1,14 +1,17 @@
-"""Answering the API server in the middle of somebody's request: defaults, checks, and conversion between versions.
+"""Admission and conversion webhooks: defaults, validation, and conversion between versions.
 
-API server -TLS-> endpoint -> admission (default, validate) or conversion -> your `Webhook` or `Conversion`
+API server -TLS-> server -> admission (default, validate) or conversion -> `Webhook`, `Conversion`
 
-declaration     what a user writes: `Webhook[Kind]`, `Conversion[Old, Hub]`, and `Admission`, what is known of the request
-admission       an AdmissionReview in, an AdmissionReview out; no HTTP
-conversion      the same for ConversionReviews; nothing is lost on the way there and back
-configuration   the objects that tell the API server when to ask whom; pure
-endpoint        HTTP and TLS, with limits for everything; `gauge` counts
-authority       a CA of our own as a value, and its next step; pure
-rotation        keeps that CA in a Secret, and its certificate in every caBundle
+types           what an operator writes: `Webhook[Kind]`, `Conversion[Spoke, Hub]`, `Admission`
+admission       AdmissionReviews, without HTTP
+conversion      ConversionReviews; fields that one version lacks survive a round trip
+configuration   the objects that register the webhooks with the API server
+server          HTTPS with limits, and the metrics
+runner          all of it as a part of the manager
+ca              the webhooks' CA as a value, and its rotation
+cert_rotation   stores that CA in a Secret and writes it into every caBundle
+ca_bundle       the objects that hold a caBundle
+options         port, certificate, names and timings
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An AdmissionReview in, an AdmissionReview out: user code between two typed objects, every outcome in one place."""
+"""Admission: decodes an AdmissionReview, calls the webhook, and encodes the response."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import base64
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Literal, Protocol
 
@@ -19,21 +19,24 @@ from ..overlay import Json, apply_merge_patch, build_json_patch, overlay
 from ..status import build_merge_patch
 from .types import Admission, Operation, Webhook
 
-# Object and old object, each below the 3 MiB that the API server takes, and what surrounds them; controller-runtime has the same number.
+# The object and the old object, each below the 3 MiB limit of the API server, and the envelope. The
+# same limit as in controller-runtime.
 MAX_REVIEW_BYTES = 7 * 1024 * 1024
-# Of the time that the API server waits: the rest is for words to arrive instead of a cut connection.
+# Of the timeout of the API server. The remaining time is for the error message, which the client
+# gets instead of a timeout without a reason.
 _TIMEOUT_FRACTION = 0.9
-# The API server takes 4,096 characters of warnings, all webhooks' together; beyond that it cuts each of them to 256.
+# The API server accepts 4,096 characters of warnings of all webhooks together. Beyond that it cuts
+# each warning to 256.
 _MAX_WARNING_CHARACTERS = 1024
 _PATH_IN_ERROR = re.compile(r" - at `\$\.?([^`]*)`")
 
 
 class BadReview(KubewrightError):
-    """What was posted is no review that we can answer: a 400 with these words."""
+    """The body is not a review that this handler accepts: a 400."""
 
 
 class WebhookFailed(KubewrightError):
-    """User code failed: a 500 with these words, and the API server goes by failurePolicy."""
+    """The code of the webhook failed: a 500, and the API server applies its failurePolicy."""
 
     def __init__(self, message: str, *, unexpected: bool = False) -> None:
         super().__init__(message)
@@ -41,25 +44,21 @@ class WebhookFailed(KubewrightError):
 
 
 class ReviewHandler(Protocol):
-    """One path of the endpoint."""
+    """Handles the reviews of one path of the server."""
 
     @property
-    def path(self) -> str:
-        """Where the API server posts to."""
-        ...
+    def path(self) -> str: ...
 
     @property
-    def max_body_bytes(self) -> int:
-        """How much it may post."""
-        ...
+    def max_body_bytes(self) -> int: ...
 
     async def handle(self, body: bytes) -> bytes:
-        """The answer to a review; raises BadReview or Failed."""
+        """Respond to a review. Raises BadReview or WebhookFailed."""
         ...
 
 
 class GroupVersionKind(Struct):
-    """Which kind."""
+    """The kind of a request."""
 
     group: str = ""
     version: str = ""
@@ -67,14 +66,14 @@ class GroupVersionKind(Struct):
 
 
 class UserInfo(Struct):
-    """Who."""
+    """The user of a request."""
 
     username: str = ""
     groups: list[str] = []
 
 
 class AdmissionRequest(Struct):
-    """What the API server asks."""
+    """The request of an AdmissionReview."""
 
     uid: str
     kind: GroupVersionKind
@@ -89,7 +88,7 @@ class AdmissionRequest(Struct):
 
 
 class AdmissionReview(Struct):
-    """The envelope."""
+    """The envelope of a request."""
 
     apiVersion: Literal["admission.k8s.io/v1"]
     kind: Literal["AdmissionReview"]
@@ -97,13 +96,13 @@ class AdmissionReview(Struct):
 
 
 class DeletionMetadata(Struct):
-    """Since when."""
+    """The deletion timestamp, of any type."""
 
     deletionTimestamp: Any = None
 
 
 class DeletionInfo(Struct):
-    """An object of which only matters whether it is on its way out."""
+    """An object of which only the deletion timestamp is decoded."""
 
     metadata: DeletionMetadata
 
@@ -112,12 +111,12 @@ _REVIEW_DECODER = msgspec.json.Decoder(AdmissionReview)
 
 
 def _webhook_path(verb: str, kind: KindDefinition) -> str:
-    """The path that controller-runtime would give: /mutate-example-com-v1-greeting."""
+    # As in controller-runtime: /mutate-example-com-v1-greeting.
     return f"/{verb}-{kind.group.replace('.', '-')}-{kind.version}-{kind.name.lower()}"
 
 
 class AdmissionHandler(ABC):
-    """What defaulting and validating have in common: the envelope, the time limit, and what becomes of a refusal or a failure."""
+    """The common part of defaulting and validation: the envelope, the timeout, the errors."""
 
     verb = ""
     max_body_bytes = MAX_REVIEW_BYTES
@@ -128,23 +127,22 @@ class AdmissionHandler(ABC):
         self.path = _webhook_path(self.verb, self.kind.definition)
 
     async def handle(self, body: bytes) -> bytes:
-        """Decode, ask the webhook, encode."""
-        request = self.decode_request(body)
+        request = self._decode_request(body)
         admission = _build_admission(request)
         response: Json = {"uid": request.uid, "allowed": True}
         try:
             if self._is_in_scope(request):
                 response |= await self.respond(request, admission)
-        except Rejected as refused:
-            admission.rejections.append(refused)
+        except Rejected as rejection:
+            admission.rejections.append(rejection)
         if admission.rejections and not self.webhook.warn_only:
             status = _build_rejection_status(self.kind.definition, admission)
             response = {"uid": request.uid, "allowed": False, "status": status}
             self.webhook.log.debug(
-                "refused",
+                "rejected",
                 object=f"{request.namespace}/{request.name}",
                 user=admission.username,
-                why=status["message"],
+                reason=status["message"],
             )
         if admission.warnings:
             response["warnings"] = [_format_warning(text) for text in admission.warnings]
@@ -152,83 +150,77 @@ class AdmissionHandler(ABC):
             {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
         )
 
-    def decode_request(self, body: bytes) -> AdmissionRequest:
-        """The request in the body, if it is about our kind."""
+    def _decode_request(self, body: bytes) -> AdmissionRequest:
         try:
             request = _REVIEW_DECODER.decode(body).request
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            raise BadReview(f"invalid AdmissionReview of admission.k8s.io/v1: {error}") from error
+        own, kind = self.kind.definition, request.kind
+        if (kind.group, kind.version, kind.kind) != (own.group, own.version, own.name):
             raise BadReview(
-                f"this is no AdmissionReview of admission.k8s.io/v1: {error}"
-            ) from error
-        ours, asked = self.kind.definition, request.kind
-        if (asked.group, asked.version, asked.kind) != (ours.group, ours.version, ours.name):
-            raise BadReview(
-                f"{self.path} is for {ours.api_version} {ours.name}, not for {asked.group}/{asked.version} {asked.kind}: "
+                f"{self.path} is for {own.api_version} {own.name}, "
+                f"not for {kind.group}/{kind.version} {kind.kind}: "
                 "check the rules and matchPolicy (Equivalent) of the webhook configuration"
             )
         return request
 
     def _is_in_scope(self, request: AdmissionRequest) -> bool:
-        """Whether the webhook wants to hear of this; what it did not ask for is allowed, however the configuration reads."""
+        # A request that the webhook did not declare is allowed, even if the configuration sends it.
         return request.subResource == "" or (
             request.subResource == "status" and self.webhook.include_status
         )
 
     @abstractmethod
     async def respond(self, request: AdmissionRequest, admission: Admission) -> Json:
-        """What the answer says besides yes."""
+        """Return what the response contains in addition to `allowed`."""
 
     def _decode_object(self, request: AdmissionRequest) -> Object | None:
-        """The object that is to be stored; None where it is on its way out and the webhook does not care, whatever it looks like.
-
-        The stored object says whether it is; the sent one may lie.
-        """
+        """The object to be stored; None if it is being deleted and the webhook ignores those."""
+        # The stored object decides: the client can set any deletionTimestamp in the new one.
         if _is_terminating(request.oldObject) and not self.webhook.include_terminating:
             return None
         return _decode_or_reject(self.kind, request.object)
 
-    async def _call_webhook(self, work: Callable[[], Awaitable[object]], name: str) -> None:
-        """User code, within its time; whatever it raises other than Refused is a failure of its own."""
-        who, seconds = (
-            f"{type(self.webhook).__name__}.{name}",
-            self.webhook.timeout_seconds * _TIMEOUT_FRACTION,
-        )
+    async def _call_webhook(self, call: Callable[[], Awaitable[object]], name: str) -> None:
+        """Run a method of the webhook within its timeout. Any error but Rejected is a failure."""
+        method = f"{type(self.webhook).__name__}.{name}"
+        seconds = self.webhook.timeout_seconds * _TIMEOUT_FRACTION
         try:
-            async with asyncio.timeout(seconds) as limit:
-                returned = await work()
+            async with asyncio.timeout(seconds) as timeout:
+                returned = await call()
         except Rejected:
             raise
+        # SystemExit too: a webhook that calls sys.exit() must not end the manager.
         except (Exception, SystemExit) as error:
-            if isinstance(error, TimeoutError) and limit.expired():
-                self.webhook.log.warning(f"{who} took too long and was stopped", seconds=seconds)
-                raise WebhookFailed(
-                    f"{who} took longer than {seconds:g} s and was stopped; try again"
-                ) from error
-            self.webhook.log.error(f"{who} failed", error=error)
+            if isinstance(error, TimeoutError) and timeout.expired():
+                self.webhook.log.warning(f"{method} timed out", seconds=seconds)
+                raise WebhookFailed(f"{method} timed out after {seconds:g} s; try again") from error
+            self.webhook.log.error(f"{method} failed", error=error)
             raise WebhookFailed(
-                redact(f"{who} failed: {type(error).__name__}: {error}"), unexpected=True
+                redact(f"{method} failed: {type(error).__name__}: {error}"), unexpected=True
             ) from error
+        # For example a webhook that returns an Admission instead of calling it.
         if returned is not None:
             raise WebhookFailed(
-                f"{who} returned a {type(returned).__name__}; it has to return nothing",
+                f"{method} returned a {type(returned).__name__}; it must return None",
                 unexpected=True,
             )
 
 
 class DefaultingHandler(AdmissionHandler):
-    """`default`, as /mutate-..."""
+    """Calls `default` of the webhook, at /mutate-..."""
 
     verb = "mutate"
 
     async def respond(self, request: AdmissionRequest, admission: Admission) -> Json:
-        """The JSON patch of what `default` changed."""
         obj = self._decode_object(request)
         if obj is None or request.operation not in ("CREATE", "UPDATE"):
             return {}
         raw: Json = msgspec.json.decode(request.object)
         before = overlay(raw, obj)
         await self._call_webhook(lambda: self.webhook.default(obj, admission), "default")
-        # Both sides passed our encoder, so what is merely spelled differently than in `raw` is in neither.
+        # Both sides are encoded here, so a value that the client wrote in another form, such as a
+        # timestamp, is no change.
         changes = build_merge_patch(before, overlay(raw, obj))
         operations = list(build_json_patch(raw, apply_merge_patch(raw, changes)))
         if not operations:
@@ -240,17 +232,16 @@ class DefaultingHandler(AdmissionHandler):
 
 
 class ValidatingHandler(AdmissionHandler):
-    """`validate` and `validate_deletion`, as /validate-..."""
+    """Calls `validate` and `validate_deletion` of the webhook, at /validate-..."""
 
     verb = "validate"
 
     async def respond(self, request: AdmissionRequest, admission: Admission) -> Json:
-        """Nothing more than yes; a no is raised or collected."""
         if request.operation == "DELETE":
-            going = _decode_old_object(self.kind, request)
-            if self.webhook.has_validate_deletion and going is not None:
+            deleted = _decode_old_object(self.kind, request)
+            if self.webhook.has_validate_deletion and deleted is not None:
                 await self._call_webhook(
-                    lambda: self.webhook.validate_deletion(going, admission), "validate_deletion"
+                    lambda: self.webhook.validate_deletion(deleted, admission), "validate_deletion"
                 )
         elif (
             request.operation in ("CREATE", "UPDATE")
@@ -262,20 +253,19 @@ class ValidatingHandler(AdmissionHandler):
 
 
 def create_handlers(webhook: Webhook[Any]) -> list[AdmissionHandler]:
-    """The paths that this webhook answers."""
-    found: list[AdmissionHandler] = [DefaultingHandler(webhook)] if webhook.has_default else []
-    return (
-        [*found, ValidatingHandler(webhook)]
-        if webhook.has_validate or webhook.has_validate_deletion
-        else found
-    )
+    """The handlers of the methods that the webhook defines."""
+    handlers: list[AdmissionHandler] = []
+    if webhook.has_default:
+        handlers.append(DefaultingHandler(webhook))
+    if webhook.has_validate or webhook.has_validate_deletion:
+        handlers.append(ValidatingHandler(webhook))
+    return handlers
 
 
 def _build_admission(request: AdmissionRequest) -> Admission:
-    """What user code is told of the request."""
-    known: Operation = request.operation if request.operation != "CONNECT" else "UPDATE"
+    operation: Operation = request.operation if request.operation != "CONNECT" else "UPDATE"
     return Admission(
-        operation=known,
+        operation=operation,
         namespace=request.namespace,
         name=request.name,
         username=request.userInfo.username,
@@ -286,20 +276,19 @@ def _build_admission(request: AdmissionRequest) -> Admission:
 
 
 def _decode_or_reject(kind: type[Object], raw: Raw) -> Object:
-    """The typed object; one that does not fit the class is refused with the field."""
+    """Decode the object. One that does not match its class is rejected with the field."""
     if _is_absent(raw):
         raise BadReview("the review has no object")
     try:
         return kind.decode(raw)
     except Undecodable as error:
-        where = _PATH_IN_ERROR.search(str(error))
-        raise Rejected(
-            _PATH_IN_ERROR.sub("", str(error)), field=where[1] if where else ""
-        ) from error
+        path = _PATH_IN_ERROR.search(str(error))
+        message = _PATH_IN_ERROR.sub("", str(error))
+        raise Rejected(message, field=path[1] if path else "") from error
 
 
 def _decode_old_object(kind: type[Object], request: AdmissionRequest) -> Object | None:
-    """The stored object, None where there is none or where it does not fit the class any more."""
+    """The stored object; None if there is none, or if it no longer matches its class."""
     if not _is_absent(request.oldObject):
         with suppress(Undecodable):
             return kind.decode(request.oldObject)
@@ -307,49 +296,50 @@ def _decode_old_object(kind: type[Object], request: AdmissionRequest) -> Object 
 
 
 def _is_terminating(raw: Raw) -> bool:
-    """Whether the object is being deleted; read by itself, since one that does not fit its class must be able to go."""
+    # Decoded separately: it must be possible to delete an object that does not match its class.
     with suppress(msgspec.DecodeError):
         return msgspec.json.decode(raw, type=DeletionInfo).metadata.deletionTimestamp is not None
     return False
 
 
 def _is_absent(raw: Raw) -> bool:
-    """Whether nothing is there; the API server writes null."""
+    # The API server writes null.
     return bytes(raw) in (b"", b"null")
 
 
 def _build_rejection_status(kind: KindDefinition, admission: Admission) -> Json:
-    """The Status of a no: with fields it reads as the API server's own validation does, without it is forbidden."""
-    words = [f"{each.field}: {each}" if each.field else str(each) for each in admission.rejections]
+    """The Status of a rejection: with a field in the format of the API server's validation."""
+    rejections = admission.rejections
+    messages = [f"{item.field}: {item}" if item.field else str(item) for item in rejections]
     status: Json = {
         "status": "Failure",
-        "message": "; ".join(words),
+        "message": "; ".join(messages),
         "reason": "Forbidden",
         "code": 403,
     }
-    if any(each.field for each in admission.rejections):
-        status |= {
-            "reason": "Invalid",
-            "code": 422,
-            "details": _build_status_details(kind, admission.name, admission.rejections),
+    if any(item.field for item in rejections):
+        # kubectl prints "field: message" per cause, so a cause without a field needs a name.
+        causes = [
+            {
+                "reason": "FieldValueInvalid",
+                "message": str(item),
+                "field": item.field or "the object",
+            }
+            for item in rejections
+        ]
+        details = {
+            "name": admission.name,
+            "group": kind.group,
+            "kind": kind.name,
+            "causes": causes,
         }
+        status |= {"reason": "Invalid", "code": 422, "details": details}
     return status
 
 
-def _build_status_details(kind: KindDefinition, name: str, refusals: Sequence[Rejected]) -> Json:
-    """The causes by field; kubectl prints each on a line, and would begin one without a field with a colon."""
-    causes = [
-        {"reason": "FieldValueInvalid", "message": str(each), "field": each.field or "the object"}
-        for each in refusals
-    ]
-    return {"name": name, "group": kind.group, "kind": kind.name, "causes": causes}
-
-
 def _format_warning(text: str) -> str:
-    """A warning as an HTTP header can carry it: one line, of bounded length."""
+    # A warning is an HTTP header: it has one line.
     line = " ".join(redact(text).split())
-    return (
-        line
-        if len(line) <= _MAX_WARNING_CHARACTERS
-        else line[: _MAX_WARNING_CHARACTERS - 3] + "..."
-    )
+    if len(line) <= _MAX_WARNING_CHARACTERS:
+        return line
+    return line[: _MAX_WARNING_CHARACTERS - 3] + "..."

@@ -1,4 +1,7 @@
-"""What carries a caBundle: the two webhook configurations, and CRDs with a conversion webhook."""
+"""The objects that hold a caBundle, and the permissions to write it.
+
+These are the two webhook configurations, and the CRDs with a conversion webhook.
+"""
 
 from __future__ import annotations
 
@@ -21,54 +24,55 @@ GROUP = "admissionregistration.k8s.io"
 
 
 class WebhookConfiguration(Object, omit_defaults=True):
-    """A list of webhooks; each stays as it is but for its caBundle."""
+    """A list of webhooks, of which only the caBundle is changed."""
 
     webhooks: list[dict[str, Any]] = []
 
 
 @kind(f"{GROUP}/v1", namespaced=False)
 class MutatingWebhookConfiguration(WebhookConfiguration):
-    """Whom the API server asks before it stores."""
+    """The webhooks that set defaults."""
 
 
 @kind(f"{GROUP}/v1", namespaced=False)
 class ValidatingWebhookConfiguration(WebhookConfiguration):
-    """Whom it asks whether to."""
+    """The webhooks that validate."""
 
 
 class CustomResourceDefinitionSpec(Struct, frozen=True, omit_defaults=True):
-    """The part that is about conversion; the schemas are passed over."""
+    """The conversion of a CRD; its schemas are not decoded."""
 
     conversion: dict[str, Any] = {}
 
 
 @kind("apiextensions.k8s.io/v1", namespaced=False)
 class CustomResourceDefinition(Object, omit_defaults=True):
-    """A CRD."""
+    """A CRD, which may have a conversion webhook."""
 
     spec: CustomResourceDefinitionSpec = CustomResourceDefinitionSpec()
 
 
+# Only the resourceVersion is read of these, to detect a change cheaply: a CRD can be large.
 @kind(f"{GROUP}/v1", name=MUTATING, namespaced=False, metadata_only=True)
 class MutatingWebhookConfigurationMetadata(Object):
-    """Only which version there is."""
+    """The metadata of a MutatingWebhookConfiguration."""
 
 
 @kind(f"{GROUP}/v1", name=VALIDATING, namespaced=False, metadata_only=True)
 class ValidatingWebhookConfigurationMetadata(Object):
-    """Only which version there is."""
+    """The metadata of a ValidatingWebhookConfiguration."""
 
 
 @kind(
     "apiextensions.k8s.io/v1", name="CustomResourceDefinition", namespaced=False, metadata_only=True
 )
 class CustomResourceDefinitionMetadata(Object):
-    """Only which version there is."""
+    """The metadata of a CRD."""
 
 
 @dataclass(frozen=True)
 class CaBundleTarget:
-    """One object that has to carry our caBundle."""
+    """An object that has to hold the caBundle of the manager's CA."""
 
     kind: type[WebhookConfiguration] | type[CustomResourceDefinition]
     metadata_kind: type[Object]
@@ -76,7 +80,6 @@ class CaBundleTarget:
 
     @property
     def key(self) -> Key:
-        """All of these are cluster-scoped."""
         return Key("", self.name)
 
     def __str__(self) -> str:
@@ -86,11 +89,11 @@ class CaBundleTarget:
 def find_ca_bundle_targets(
     webhooks: Iterable[Webhook[Any]], conversions: Iterable[Conversion[Any, Any]], name: str
 ) -> list[CaBundleTarget]:
-    """What carries the caBundle for these declarations; `name` is the operator's."""
+    """The objects that hold the caBundle for these webhooks; `name` is that of the operator."""
     hooks = list(webhooks)
-    found: list[CaBundleTarget] = []
+    targets: list[CaBundleTarget] = []
     if any(hook.has_default for hook in hooks):
-        found.append(
+        targets.append(
             CaBundleTarget(
                 MutatingWebhookConfiguration,
                 MutatingWebhookConfigurationMetadata,
@@ -98,50 +101,49 @@ def find_ca_bundle_targets(
             )
         )
     if any(hook.has_validate or hook.has_validate_deletion for hook in hooks):
-        found.append(
+        targets.append(
             CaBundleTarget(
                 ValidatingWebhookConfiguration,
                 ValidatingWebhookConfigurationMetadata,
                 configuration_name(name, VALIDATING),
             )
         )
-    converted = sorted({each.hub.definition.group_resource for each in conversions})
-    return found + [
-        CaBundleTarget(CustomResourceDefinition, CustomResourceDefinitionMetadata, resource)
-        for resource in converted
+    crd_names = {conversion.hub.definition.group_resource for conversion in conversions}
+    return targets + [
+        CaBundleTarget(CustomResourceDefinition, CustomResourceDefinitionMetadata, crd_name)
+        for crd_name in sorted(crd_names)
     ]
 
 
 def has_webhook_client(obj: WebhookConfiguration | CustomResourceDefinition) -> bool:
-    """Whether there is a place for a caBundle."""
-    return (
-        bool(obj.webhooks)
-        if isinstance(obj, WebhookConfiguration)
-        else obj.spec.conversion.get("strategy") == "Webhook"
-    )
+    """Whether the object has a clientConfig, which holds a caBundle."""
+    if isinstance(obj, WebhookConfiguration):
+        return bool(obj.webhooks)
+    return obj.spec.conversion.get("strategy") == "Webhook"
 
 
 def build_ca_bundle_patch(
     obj: WebhookConfiguration | CustomResourceDefinition, bundle: bytes
 ) -> Json | None:
-    """The patch that puts the bundle in, if nobody wrote since; None where it is in already, or nothing can carry it."""
+    """The patch that sets the caBundle; None if it is set, or if the object has no clientConfig.
+
+    The patch fails with a conflict if another client has written the object since it was read.
+    """
     encoded = base64.b64encode(bundle).decode()
-    revision = {"metadata": {"resourceVersion": obj.metadata.resourceVersion}}
+    precondition = {"metadata": {"resourceVersion": obj.metadata.resourceVersion}}
     if isinstance(obj, WebhookConfiguration):
-        hooks = [_with_ca_bundle(hook, encoded) for hook in obj.webhooks]
-        return None if hooks == obj.webhooks else revision | {"webhooks": hooks}
+        # A merge patch replaces a list as a whole, so every webhook is repeated.
+        hooks = [
+            hook | {"clientConfig": (hook.get("clientConfig") or {}) | {"caBundle": encoded}}
+            for hook in obj.webhooks
+        ]
+        return None if hooks == obj.webhooks else precondition | {"webhooks": hooks}
     webhook = obj.spec.conversion.get("webhook") or {}
-    if (
-        not has_webhook_client(obj)
-        or (webhook.get("clientConfig") or {}).get("caBundle") == encoded
-    ):
+    current = (webhook.get("clientConfig") or {}).get("caBundle")
+    if not has_webhook_client(obj) or current == encoded:
         return None
-    return revision | {"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": encoded}}}}}
-
-
-def _with_ca_bundle(hook: Json, encoded: str) -> Json:
-    """One webhook of a configuration, with this caBundle."""
-    return hook | {"clientConfig": (hook.get("clientConfig") or {}) | {"caBundle": encoded}}
+    client_config = {"clientConfig": {"caBundle": encoded}}
+    return precondition | {"spec": {"conversion": {"webhook": client_config}}}
 
 
 def cluster_permissions(
@@ -151,7 +153,7 @@ def cluster_permissions(
     *,
     name: str,
 ) -> list[Permission]:
-    """For a ClusterRole: each configuration and CRD that carries our caBundle, by name."""
+    """For the ClusterRole: each object that holds the caBundle, by name."""
     if not options.has_own_ca:
         return []
     return [
@@ -167,10 +169,11 @@ def namespace_permissions(
     *,
     name: str,
 ) -> list[Permission]:
-    """For a Role in the manager's namespace: the Secret with the CA. `create` cannot be limited to a name; the namespace limits it."""
+    """For the Role in the manager's namespace: the Secret of the CA."""
     if not options.has_own_ca or not find_ca_bundle_targets(webhooks, conversions, name):
         return []
     return [
+        # RBAC cannot limit `create` to a name, but the Role limits it to the namespace.
         Permission(Secret, ("create",)),
         Permission(Secret, ("get", "patch"), resource_names=(options.secret_name(name),)),
     ]

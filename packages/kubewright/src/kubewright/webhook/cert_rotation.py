@@ -1,14 +1,19 @@
-"""Keeps a CA of our own in a Secret, its certificates in every caBundle, and a serving certificate of it in our hands.
+"""Rotates the webhooks' CA: stored in a Secret, copied into every caBundle, signing certificates.
 
 Questions and answers:
 
-Who makes the CA?  Whoever comes first. `create` of an existing Secret fails, every other write names the resourceVersion that was read;
-    so of several replicas one wins, and the others read what it wrote.
-Why is the Secret read again before a caBundle is written?  A replica that was stopped for a while must not put an old bundle over a new
-    one. It reads the configuration, then the Secret, then writes if the configuration is still the one it read: what came in between shows.
-When does a new CA begin to sign?  When each caBundle was seen to hold it, by us, at every look for `settle_seconds`.
-What if the Secret is deleted?  It is made again, from memory: what API servers trust stays true.
-What if a configuration is not there?  Then nobody asks us through it. It gets its caBundle when it comes.
+Which replica creates the CA?  The first one. `create` fails if the Secret exists, and every other
+    write names the resourceVersion that was read. So one replica wins, and the others read what it
+    wrote.
+Why is the Secret read again before a caBundle is written?  A replica that was suspended for a while
+    must not replace a new bundle by an old one. It reads the configuration, then the Secret, and
+    writes only if the configuration is still the one that it read.
+When does a new CA start to sign?  When this replica has seen it in each caBundle at every check for
+    `propagation_seconds`.
+What if the Secret is deleted?  It is created again from memory, so that the API servers keep
+    trusting the certificates.
+What if a configuration does not exist?  No API server calls the webhooks through it. It gets its
+    caBundle when it is created.
 """
 
 from __future__ import annotations
@@ -30,30 +35,31 @@ from .ca import CertificateAuthorities, rotate
 from .ca_bundle import CaBundleTarget, build_ca_bundle_patch, has_webhook_client
 from .options import CertificateTimings
 
-# The first pause after somebody else was faster, and after a failure; each doubles until a look succeeds.
+# The first pause after a concurrent write and after a failure; each doubles until a check succeeds.
 _CONFLICT_BACKOFF_SECONDS = 0.05
 _FAILURE_BACKOFF_SECONDS = 0.5
+_MAX_DOUBLINGS = 16
 
 
 @dataclass(frozen=True)
 class StoredCa:
-    """The CAs, and the Secret's resourceVersion that they were read at."""
+    """The CAs of the Secret, and the resourceVersion at which they were read."""
 
     authorities: CertificateAuthorities
     resource_version: str
 
 
 class ConcurrentWrite(Exception):
-    """Somebody else wrote meanwhile: look again."""
+    """Another replica wrote in the meantime: check again."""
 
 
 def _wall_clock() -> datetime:
-    """Certificates go by the wall clock, in whole seconds."""
+    # X.509 times have whole seconds.
     return datetime.now(UTC).replace(microsecond=0)
 
 
 class CertRotator:
-    """One replica's part in it; all replicas run the same."""
+    """One replica's part of the rotation; all replicas run the same."""
 
     def __init__(
         self,
@@ -67,209 +73,206 @@ class CertRotator:
         timings: CertificateTimings | None = None,
         clock: Callable[[], datetime] = _wall_clock,
     ) -> None:
-        """`client` is one whose writes need no lease: every replica serves."""
-        self.client, self.certificate = client, certificate
-        self.name, self.secret, self.hosts, self.targets = (
-            name,
-            secret,
-            tuple(hosts),
-            tuple(targets),
-        )
-        self.timings, self.clock = timings or CertificateTimings(), clock
-        self.log = Log("webhook").bind(secret=str(secret))
+        """`client` must be one whose writes do not need the leader lease: every replica serves."""
+        self.targets = tuple(targets)
         self.stored: StoredCa | None = None
-        self.serving_certificate: KeyPair | None = None
-        self.issuer_certificate = b""
         self.verified_versions: dict[CaBundleTarget, str] = {}
         """The resourceVersion at which each target was last seen with the present bundle."""
         self.propagated_since: float | None = None
-        self.last_error = ""
+        self.serving_certificate: KeyPair | None = None
+        self._client, self.certificate = client, certificate
+        self._name, self._secret, self.hosts = name, secret, tuple(hosts)
+        self._timings, self._clock = timings or CertificateTimings(), clock
+        self._log = Log("webhook").bind(secret=str(secret))
+        self.issuer_certificate = b""
+        self._last_error = ""
 
     async def run(self) -> None:
-        """Look every few seconds, until cancelled."""
+        """Reconcile at every interval, until cancelled."""
         failures = 0
         while True:
             try:
                 await self.reconcile()
-                failures, pause = 0, self.timings.check_interval_seconds
+                failures, pause = 0, self._timings.check_interval_seconds
             except (ConcurrentWrite, Conflict):
-                failures, pause = failures + 1, _CONFLICT_BACKOFF_SECONDS * 2 ** min(failures, 16)
+                pause = _CONFLICT_BACKOFF_SECONDS * 2 ** min(failures, _MAX_DOUBLINGS)
+                failures += 1
             except Exception as error:
-                self.log_error(error)
-                failures, pause = failures + 1, _FAILURE_BACKOFF_SECONDS * 2 ** min(failures, 16)
-            await asyncio.sleep(
-                min(pause, self.timings.check_interval_seconds) * random.uniform(0.5, 1.0)
-            )
+                self._log_error(error)
+                pause = _FAILURE_BACKOFF_SECONDS * 2 ** min(failures, _MAX_DOUBLINGS)
+                failures += 1
+            # Jitter, so that the replicas do not write at the same moment again.
+            pause = min(pause, self._timings.check_interval_seconds)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
 
     async def reconcile(self) -> None:
-        """One look at everything: bundles first, so that a CA signs only when what was just read says that it is trusted."""
+        """Check the Secret, the serving certificate and every caBundle, and take one step.
+
+        The bundles come before the rotation, so that a CA signs only if they were just verified.
+        """
         if self.stored is not None:
-            # The API server may be out of our reach for long; it may still reach us.
+            # This replica may not reach the API server for long, while the API server reaches it.
             await self._renew_serving_certificate(self.stored.authorities.current)
-        known = await self.read_secret() or await self._create_secret()
-        await self._renew_serving_certificate(known.authorities.current)
-        problem = await self._propagate_bundle(known)
-        wanted = rotate(
-            known.authorities,
-            self.clock(),
-            self.timings,
-            self.name,
+        stored = await self.read_secret() or await self._create_secret()
+        await self._renew_serving_certificate(stored.authorities.current)
+        error = await self._propagate_bundle(stored)
+        rotated = rotate(
+            stored.authorities,
+            self._clock(),
+            self._timings,
+            self._name,
             propagated=self._is_propagated(),
         )
-        if wanted != known.authorities:
-            known = await self._update_secret(known.resource_version, wanted)
-            await self._renew_serving_certificate(known.authorities.current)
-            problem = await self._propagate_bundle(known)
-        if problem is not None:
-            raise problem
-        self.last_error = ""
+        if rotated != stored.authorities:
+            stored = await self._update_secret(stored.resource_version, rotated)
+            await self._renew_serving_certificate(stored.authorities.current)
+            error = await self._propagate_bundle(stored)
+        if error is not None:
+            raise error
+        self._last_error = ""
 
     async def read_secret(self) -> StoredCa | None:
-        """What the Secret holds, None where there is no Secret; one that is empty or damaged is filled."""
+        """The CAs of the Secret, None if it does not exist; an empty or damaged one is filled."""
         try:
-            found = await self.client.get(Secret, self.secret)
+            secret = await self._client.get(Secret, self._secret)
         except NotFound:
             return None
-        authorities = CertificateAuthorities.from_secret_data(found.data)
+        authorities = CertificateAuthorities.from_secret_data(secret.data)
         if authorities is None:
-            self.log.warning("the Secret holds no usable CA; making one")
+            self._log.warning("the Secret contains no usable CA, creating a new one")
             return await self._update_secret(
-                found.metadata.resourceVersion, self._restore_or_create_ca()
+                secret.metadata.resourceVersion, self._restore_or_create_ca()
             )
-        return self._apply_stored(StoredCa(authorities, found.metadata.resourceVersion))
+        return self._apply_stored(StoredCa(authorities, secret.metadata.resourceVersion))
 
     def _restore_or_create_ca(self) -> CertificateAuthorities:
-        """The CAs that we know of, or a new one."""
-        known = self.stored.authorities if self.stored is not None else None
-        return rotate(known, self.clock(), self.timings, self.name, propagated=False)
+        # From memory if possible: the API servers trust what is in their caBundles.
+        authorities = self.stored.authorities if self.stored is not None else None
+        return rotate(authorities, self._clock(), self._timings, self._name, propagated=False)
 
     async def _create_secret(self) -> StoredCa:
-        """Make the Secret, unless somebody is faster."""
         authorities = self._restore_or_create_ca()
         data = {
             key: value for key, value in authorities.to_secret_data().items() if value is not None
         }
-        metadata = ObjectMeta(name=self.secret.name, namespace=self.secret.namespace)
+        metadata = ObjectMeta(name=self._secret.name, namespace=self._secret.namespace)
         try:
-            made = await self.client.create(Secret(metadata=metadata, data=data, type="Opaque"))
+            secret = await self._client.create(Secret(metadata=metadata, data=data, type="Opaque"))
         except AlreadyExists:
             raise ConcurrentWrite from None
-        self.log.info(
-            "made the Secret with the CA of the webhooks", expires=authorities.current.expires_at
+        self._log.info(
+            "created the Secret with the CA of the webhooks", expires=authorities.current.expires_at
         )
-        return self._apply_stored(StoredCa(authorities, made.metadata.resourceVersion))
+        return self._apply_stored(StoredCa(authorities, secret.metadata.resourceVersion))
 
-    async def _update_secret(self, revision: str, wanted: CertificateAuthorities) -> StoredCa:
-        """Write the next step into the Secret, if nobody wrote since."""
-        patch = {"metadata": {"resourceVersion": revision}, "data": wanted.to_secret_data()}
-        written = await self.client.patch(Secret, self.secret, patch)
-        self.log.info(
-            "the CA of the webhooks moved on",
-            expires=wanted.current.expires_at,
-            next=wanted.next.expires_at if wanted.next else None,
-            previous=wanted.previous.expires_at if wanted.previous else None,
+    async def _update_secret(
+        self, resource_version: str, authorities: CertificateAuthorities
+    ) -> StoredCa:
+        patch = {
+            "metadata": {"resourceVersion": resource_version},
+            "data": authorities.to_secret_data(),
+        }
+        secret = await self._client.patch(Secret, self._secret, patch)
+        self._log.info(
+            "rotated the CA of the webhooks",
+            expires=authorities.current.expires_at,
+            next=authorities.next.expires_at if authorities.next else None,
+            previous=authorities.previous.expires_at if authorities.previous else None,
         )
-        return self._apply_stored(StoredCa(wanted, written.metadata.resourceVersion))
+        return self._apply_stored(StoredCa(authorities, secret.metadata.resourceVersion))
 
-    def _apply_stored(self, known: StoredCa) -> StoredCa:
-        """Take in what the Secret holds; another bundle has to be seen everywhere anew."""
-        if self.stored is None or self.stored.authorities.bundle != known.authorities.bundle:
+    def _apply_stored(self, stored: StoredCa) -> StoredCa:
+        # A different bundle has to be verified in every target again.
+        if self.stored is None or self.stored.authorities.bundle != stored.authorities.bundle:
             self.verified_versions.clear()
             self.propagated_since = None
-        self.stored = known
-        return known
+        self.stored = stored
+        return stored
 
-    async def _renew_serving_certificate(self, authority: KeyPair) -> None:
-        """Have a serving certificate of this CA, made anew before it expires."""
-        now = self.clock()
-        if authority.is_expired(now):
+    async def _renew_serving_certificate(self, ca: KeyPair) -> None:
+        now = self._clock()
+        if ca.is_expired(now):
             return
         if (
             self.serving_certificate is None
-            or self.issuer_certificate != authority.certificate
+            or self.issuer_certificate != ca.certificate
             or self.serving_certificate.is_renewal_due(now)
         ):
-            lifetime = timedelta(seconds=self.timings.serving_lifetime_seconds)
-            serving = issue_serving_certificate(authority, self.hosts, now, lifetime)
-            await asyncio.to_thread(self.certificate.load_pem, serving.certificate + serving.key)
-            self.serving_certificate, self.issuer_certificate = serving, authority.certificate
-            self.log.info("serving with a new certificate", expires=serving.expires_at)
+            lifetime = timedelta(seconds=self._timings.serving_lifetime_seconds)
+            pair = issue_serving_certificate(ca, self.hosts, now, lifetime)
+            await asyncio.to_thread(self.certificate.load_pem, pair.certificate + pair.key)
+            self.serving_certificate, self.issuer_certificate = pair, ca.certificate
+            self._log.info("serving a new certificate", expires=pair.expires_at)
 
-    async def _propagate_bundle(self, known: StoredCa) -> KubewrightError | None:
-        """See to it that every target carries the bundle, and since when all do. One that cannot be reached does not hold up the others."""
-        problem: KubewrightError | None = None
+    async def _propagate_bundle(self, stored: StoredCa) -> KubewrightError | None:
+        """Write the bundle into every target. Return an error instead of stopping at it.
+
+        A target that cannot be reached must not block the others.
+        """
+        last_error: KubewrightError | None = None
         for target in self.targets:
             try:
-                await self._update_target(target, known)
+                await self._update_target(target, stored)
             except Conflict:
                 raise ConcurrentWrite from None
             except KubewrightError as error:
-                problem = error
+                last_error = error
                 self.propagated_since = None
-        if problem is None and self.propagated_since is None:
+        if last_error is None and self.propagated_since is None:
             self.propagated_since = asyncio.get_running_loop().time()
-        return problem
+        return last_error
 
-    async def _update_target(self, target: CaBundleTarget, known: StoredCa) -> None:
-        """Put the bundle in where it is not."""
+    async def _update_target(self, target: CaBundleTarget, stored: StoredCa) -> None:
         try:
-            revision = (
-                await self.client.get(target.metadata_kind, target.key)
-            ).metadata.resourceVersion
-            if self.verified_versions.get(target) == revision:
+            metadata = (await self._client.get(target.metadata_kind, target.key)).metadata
+            if self.verified_versions.get(target) == metadata.resourceVersion:
                 return
-            found = await self.client.get(target.kind, target.key)
+            obj = await self._client.get(target.kind, target.key)
         except NotFound:
             self.verified_versions.pop(target, None)
             return
-        if not has_webhook_client(found):
-            self.log.warning(
-                "nothing in it leads to a webhook, so nothing is converted or asked: apply the generated manifests",
-                at=str(target),
+        if not has_webhook_client(obj):
+            self._log.warning(
+                "the object refers to no webhook, so the API server does not call the webhooks "
+                "through it: apply the generated manifests",
+                target=str(target),
             )
-        patch = build_ca_bundle_patch(found, known.authorities.bundle)
+        patch = build_ca_bundle_patch(obj, stored.authorities.bundle)
         if patch is not None:
-            if (
-                await self.client.get(Secret, self.secret)
-            ).metadata.resourceVersion != known.resource_version:
+            secret = await self._client.get(Secret, self._secret)
+            if secret.metadata.resourceVersion != stored.resource_version:
                 raise ConcurrentWrite
             self.propagated_since = None
-            found = await self.client.patch(target.kind, target.key, patch)
-            self.log.info("put the CA into a caBundle", target=str(target))
-        self.verified_versions[target] = found.metadata.resourceVersion
+            obj = await self._client.patch(target.kind, target.key, patch)
+            self._log.info("wrote the CA into the caBundle", target=str(target))
+        self.verified_versions[target] = obj.metadata.resourceVersion
 
     def _is_propagated(self) -> bool:
-        """Whether the bundle has been everywhere for long enough."""
+        if self.propagated_since is None:
+            return False
         now = asyncio.get_running_loop().time()
-        return (
-            self.propagated_since is not None
-            and now - self.propagated_since >= self.timings.propagation_seconds
-        )
+        return now - self.propagated_since >= self._timings.propagation_seconds
 
-    def log_error(self, error: Exception) -> None:
-        """Say once what is wrong; what nobody foresaw comes with its trace."""
-        words = f"the certificates of the webhooks cannot be looked after: {redact(str(error))}"
+    def _log_error(self, error: Exception) -> None:
+        """Log an error once, not at every check; an unexpected one with its stack trace."""
+        message = f"cannot maintain the certificates of the webhooks: {redact(str(error))}"
         if isinstance(error, Forbidden):
-            words += ". Grant the generated roles: kubectl apply -k config/rbac"
-        if words != self.last_error:
-            self.log.error(words, error=None if isinstance(error, KubewrightError) else error)
-        self.last_error = words
+            message += ". Grant the generated roles: kubectl apply -k config/rbac"
+        if message != self._last_error:
+            self._log.error(message, error=None if isinstance(error, KubewrightError) else error)
+        self._last_error = message
 
     def get_expiry_seconds(self) -> float:
-        """When the serving certificate expires, in seconds since 1970; 0 where there is none."""
-        return (
-            self.serving_certificate.expires_at.timestamp()
-            if self.serving_certificate is not None
-            else 0.0
-        )
+        """When the serving certificate expires, in seconds since 1970; 0 without one."""
+        if self.serving_certificate is None:
+            return 0.0
+        return self.serving_certificate.expires_at.timestamp()
 
     @property
     def problem(self) -> str:
-        """Why nobody can connect, "" where they can."""
+        """Why TLS handshakes fail, "" if they do not."""
         if self.serving_certificate is None:
-            return self.last_error or "there is no certificate yet"
-        return (
-            f"the certificate has expired. {self.last_error}".strip()
-            if self.serving_certificate.is_expired(self.clock())
-            else ""
-        )
+            return self._last_error or "there is no certificate yet"
+        if self.serving_certificate.is_expired(self._clock()):
+            return f"the certificate has expired. {self._last_error}".strip()
+        return ""

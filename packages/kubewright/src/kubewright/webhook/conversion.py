@@ -1,14 +1,16 @@
-"""A ConversionReview in, a ConversionReview out. Nothing is lost on the way there and back.
+"""Conversion: decodes a ConversionReview, converts its objects, and encodes the response.
 
 Questions and answers:
 
-What of metadata?  It is the API server's: all of it stays as it came, except labels and annotations that a conversion changes.
-What of fields that the class does not know?  They stay where they are.
-What of a field that the other version cannot say?  After each conversion we convert back, and compare. What is not the same goes into
-    the annotation `<group>/kept-from-<version>`: its path, the value that the round trip gives, the value that it was.
-And if somebody changes the object meanwhile, in the version that does not know the field?  What is kept is put back only where the
-    value is still what the round trip gave, and where the object then still says the same in the version that it came in; where not, the
-    edit wins.
+What happens to metadata?  It stays as it is, except for labels and annotations that a conversion
+    changes.
+And to fields that the class does not know?  They stay.
+And to a field that the other version does not have?  After each conversion the object is converted
+    back and compared. Differences go into the annotation `<group>/kept-from-<version>`: the path,
+    the value after the round trip, and the original value.
+What if the object is changed in the meantime, in the version without the field?  An original value
+    is restored only if the value is still that of the round trip, and if the object then converts
+    to the same object as before. Otherwise the change wins.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
@@ -24,33 +26,29 @@ from msgspec import Raw, Struct
 from ..errors import ConfigError, KubewrightError, redact
 from ..kind import KindDefinition, Object, ObjectMeta
 from ..log import Log
-from ..overlay import Json
+from ..overlay import Json, struct_fields
+from ..schema import unwrap_annotation
 from .admission import BadReview
-from .conversion_check import (
-    ABSENT,
-    Difference,
-    find_differences,
-    get_at_path,
-    select_unknown_fields,
-    set_at_path,
-)
 from .types import Conversion
 
 CONVERSION_PATH = "/convert"
-# A page of a list is converted in one review; the API server's own answer may be as large.
+# One review holds a page of a list, and a response of the API server may be as large.
 MAX_REVIEW_BYTES = 64 * 1024 * 1024
-# Converting blocks the loop; a list gives way to others this often.
+# Converting blocks the event loop: other tasks run after this many objects.
 _OBJECTS_PER_YIELD = 50
-# The API server's own limit, names and values together.
+# The limit of the API server for keys and values together.
 _MAX_ANNOTATIONS_BYTES = 256 * 1024
-# Of an annotation whose pieces do not fit together any more; each costs a conversion.
+# Differences that are restored one by one if they do not fit together; each costs a conversion.
 _MAX_SEPARATE_RESTORES = 32
 _ENVELOPE_FIELDS = ("apiVersion", "kind", "metadata")
+# Kubernetes drops null from objects, so null has no other meaning.
+_ABSENT: Final = None
+
 ConvertFunction = Callable[[Any], Object]
 
 
 class ConversionRequest(Struct):
-    """What the API server asks."""
+    """The request of a ConversionReview."""
 
     uid: str
     desiredAPIVersion: str
@@ -58,117 +56,130 @@ class ConversionRequest(Struct):
 
 
 class ConversionReview(Struct):
-    """The envelope."""
+    """The envelope of a request."""
 
-    apiVersion: str
-    kind: str
+    apiVersion: Literal["apiextensions.k8s.io/v1"]
+    kind: Literal["ConversionReview"]
     request: ConversionRequest
 
 
 class TypeMeta(Struct):
-    """Which object, in which version."""
+    """The kind and version of an object."""
 
     apiVersion: str
     kind: str
 
 
 class NameMetadata(Struct):
-    """Which one."""
+    """The name and namespace of an object."""
 
     name: str = ""
     namespace: str = ""
 
 
 class NamedObject(Struct):
-    """An object of which only matters how it is called."""
+    """An object of which only the name is decoded."""
 
     metadata: NameMetadata
+
+
+class Difference(NamedTuple):
+    """A path at which two objects have different values. Lists are compared as a whole."""
+
+    path: list[str]
+    first: Any
+    second: Any
 
 
 class KindVersions:
     """All versions of one kind: the hub, and a conversion for each other one."""
 
     def __init__(self, hub: type[Object]) -> None:
-        self.hub = hub
-        self.conversions: dict[str, Conversion[Any, Any]] = {}
+        self._hub = hub
+        self._conversions: dict[str, Conversion[Any, Any]] = {}
 
     def add(self, conversion: Conversion[Any, Any]) -> None:
-        """One more version."""
-        old = conversion.spoke.definition
-        if conversion.hub is not self.hub:
+        spoke = conversion.spoke.definition
+        if conversion.hub is not self._hub:
             raise ConfigError(
-                f"{old.name} has two hubs, {self.hub.__name__} and {conversion.hub.__name__}; all versions meet at one"
+                f"{spoke.name} has two hubs, {self._hub.__name__} and {conversion.hub.__name__}; "
+                "all versions must have the same hub"
             )
-        if old.api_version in self.conversions:
+        if spoke.api_version in self._conversions:
             raise ConfigError(
-                f"there are two conversions for {old.api_version} {old.name}; one version has one"
+                f"there are two conversions for {spoke.api_version} {spoke.name}; "
+                "a version has one conversion"
             )
-        self.conversions[old.api_version] = conversion
+        self._conversions[spoke.api_version] = conversion
 
-    def convert(self, obj: Json, wanted: str) -> Json:
-        """The object in the wanted version, through the hub."""
-        if obj["apiVersion"] != self.hub.definition.api_version:
-            one = self._find_conversion(obj["apiVersion"])
+    def convert(self, obj: Json, desired_version: str) -> Json:
+        """Convert an object to the hub, and from the hub to the desired version."""
+        if obj["apiVersion"] != self._hub.definition.api_version:
+            conversion = self._find_conversion(obj["apiVersion"])
             obj = _convert_preserving(
-                obj, one.spoke, one.hub, one.to_hub, one.from_hub, preserve=one.preserve_lost_fields
+                obj,
+                conversion.spoke,
+                conversion.hub,
+                conversion.to_hub,
+                conversion.from_hub,
+                preserve=conversion.preserve_lost_fields,
             )
-        if wanted != self.hub.definition.api_version:
-            one = self._find_conversion(wanted)
+        if desired_version != self._hub.definition.api_version:
+            conversion = self._find_conversion(desired_version)
             obj = _convert_preserving(
-                obj, one.hub, one.spoke, one.from_hub, one.to_hub, preserve=one.preserve_lost_fields
+                obj,
+                conversion.hub,
+                conversion.spoke,
+                conversion.from_hub,
+                conversion.to_hub,
+                preserve=conversion.preserve_lost_fields,
             )
         return obj
 
     def _find_conversion(self, api_version: str) -> Conversion[Any, Any]:
-        """The conversion of a version."""
-        if api_version not in self.conversions:
+        if api_version not in self._conversions:
             raise BadReview(
-                f"nobody declared how {self.hub.definition.name} is converted from or to {api_version}: add a Conversion"
+                f"{self._hub.definition.name} has no conversion from or to {api_version}: "
+                "add a Conversion"
             )
-        return self.conversions[api_version]
+        return self._conversions[api_version]
 
 
 class ConversionHandler:
-    """All conversions of a manager, as /convert."""
+    """All conversions of a manager, at /convert."""
 
     path = CONVERSION_PATH
     max_body_bytes = MAX_REVIEW_BYTES
 
     def __init__(self, conversions: Iterable[Conversion[Any, Any]]) -> None:
-        self.log = Log("conversion")
-        self.kinds: dict[tuple[str, str], KindVersions] = {}
-        for each in conversions:
-            hub = each.hub.definition
-            self.kinds.setdefault((hub.group, hub.name), KindVersions(each.hub)).add(each)
+        self._log = Log("conversion")
+        self._kinds: dict[tuple[str, str], KindVersions] = {}
+        for conversion in conversions:
+            hub = conversion.hub.definition
+            versions = self._kinds.setdefault((hub.group, hub.name), KindVersions(conversion.hub))
+            versions.add(conversion)
 
     async def handle(self, body: bytes) -> bytes:
-        """All objects, or why none: half a list would be a lie."""
-        request = decode_request(body)
-        response: Json = {
-            "uid": request.uid,
-            "result": {"status": "Success"},
-            "convertedObjects": [],
-        }
+        """Convert all objects, or none: the API server accepts no partial list."""
+        request = _decode_request(body)
+        converted: list[Json] = []
+        result: Json = {"status": "Success"}
         try:
             for number, raw in enumerate(request.objects):
                 if number % _OBJECTS_PER_YIELD == _OBJECTS_PER_YIELD - 1:
                     await asyncio.sleep(0)
-                response["convertedObjects"].append(self.convert(raw, request.desiredAPIVersion))
+                converted.append(self._convert(raw, request.desiredAPIVersion))
         except (Exception, SystemExit) as error:
-            words = (
-                str(error)
-                if isinstance(error, KubewrightError)
-                else f"{type(error).__name__}: {error}"
+            message = str(error)
+            if not isinstance(error, KubewrightError):
+                message = f"{type(error).__name__}: {error}"
+            name = _describe_object(request.objects[len(converted)])
+            self._log.error(
+                "a conversion failed", error=error, object=name, wanted=request.desiredAPIVersion
             )
-            which = _describe_object(request.objects[len(response["convertedObjects"])])
-            self.log.error(
-                "a conversion failed", error=error, object=which, wanted=request.desiredAPIVersion
-            )
-            response = {
-                "uid": request.uid,
-                "result": {"status": "Failure", "message": redact(f"{which}: {words}")},
-                "convertedObjects": [],
-            }
+            result = {"status": "Failure", "message": redact(f"{name}: {message}")}
+            converted = []
+        response = {"uid": request.uid, "result": result, "convertedObjects": converted}
         return msgspec.json.encode(
             {
                 "apiVersion": "apiextensions.k8s.io/v1",
@@ -177,20 +188,17 @@ class ConversionHandler:
             }
         )
 
-    def convert(self, raw: Raw, wanted: str) -> Json:
-        """One object in the wanted version."""
+    def _convert(self, raw: Raw, desired_version: str) -> Json:
         obj: Json = msgspec.json.decode(raw, type=dict[str, Any])
         head = msgspec.convert(obj, TypeMeta)
         group = head.apiVersion.rpartition("/")[0]
-        if (group, head.kind) not in self.kinds:
-            raise BadReview(
-                f"nobody declared a conversion of {head.apiVersion} {head.kind}: add a Conversion"
-            )
-        return self.kinds[group, head.kind].convert(obj, wanted)
+        if (group, head.kind) not in self._kinds:
+            raise BadReview(f"{head.apiVersion} {head.kind} has no conversion: add a Conversion")
+        return self._kinds[group, head.kind].convert(obj, desired_version)
 
 
 def _describe_object(raw: Raw) -> str:
-    """Namespace and name of an object, whatever else is wrong with it: one of a page stops all of them, and has to be found."""
+    # One object fails the whole page, so the message must name it, even if it is malformed.
     try:
         key = msgspec.json.decode(raw, type=NamedObject).metadata
     except (msgspec.DecodeError, RecursionError):
@@ -198,18 +206,11 @@ def _describe_object(raw: Raw) -> str:
     return f"{key.namespace}/{key.name}" if key.namespace else key.name
 
 
-def decode_request(body: bytes) -> ConversionRequest:
-    """The request in the body."""
+def _decode_request(body: bytes) -> ConversionRequest:
     try:
         review = msgspec.json.decode(body, type=ConversionReview)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise BadReview(
-            f"this is no ConversionReview of apiextensions.k8s.io/v1: {error}"
-        ) from error
-    if (review.apiVersion, review.kind) != ("apiextensions.k8s.io/v1", "ConversionReview"):
-        raise BadReview(
-            f"this is a {review.apiVersion} {review.kind}, no ConversionReview of apiextensions.k8s.io/v1"
-        )
+        raise BadReview(f"invalid ConversionReview of apiextensions.k8s.io/v1: {error}") from error
     return review.request
 
 
@@ -217,151 +218,177 @@ def _convert_preserving(
     obj: Json,
     source: type[Object],
     target: type[Object],
-    there: ConvertFunction,
-    back: ConvertFunction,
+    convert: ConvertFunction,
+    convert_back: ConvertFunction,
     *,
     preserve: bool,
 ) -> Json:
-    """The object in the other version: what was kept for that version put back, what it cannot say kept for the way back."""
-    made = _convert_once(obj, source, target, there)
+    """Convert, restore what was preserved for the target, and preserve what it lacks."""
+    converted = _convert_once(obj, source, target, convert)
     if not preserve:
-        return made
-    made = _restore_preserved(made, target, back)
-    again = _convert_once(made, target, source, back)
-    lost = find_differences(_without_envelope(again), _without_envelope(obj))
+        return converted
+    converted = _restore_preserved(converted, target, convert_back)
+    round_trip = _convert_once(converted, target, source, convert_back)
+    lost = _find_differences(_without_envelope(round_trip), _without_envelope(obj))
     if not lost:
-        return made
-    kept = msgspec.json.encode([list(each) for each in lost]).decode()
-    annotations = {**_copy_annotations(made), _preserved_annotation_key(source.definition): kept}
-    _check_annotations_size(annotations, source, target)
-    return _with_annotations(made, annotations)
-
-
-def _check_annotations_size(
-    annotations: dict[str, str], source: type[Object], target: type[Object]
-) -> None:
-    """Raise for more than the API server takes; its own words would not say which object it is."""
-    if (
-        sum(len(text.encode()) for pair in annotations.items() for text in pair)
-        > _MAX_ANNOTATIONS_BYTES
-    ):
+        return converted
+    preserved = msgspec.json.encode([list(difference) for difference in lost]).decode()
+    annotations = dict(converted["metadata"].get("annotations") or {})
+    annotations[_preserved_annotation_key(source.definition)] = preserved
+    # Checked here, because the error of the API server would not name the object.
+    size = sum(len(text.encode()) for item in annotations.items() for text in item)
+    if size > _MAX_ANNOTATIONS_BYTES:
         old, new = source.definition.version, target.definition.version
         raise BadReview(
-            f"it has more that {new} cannot say than annotations hold ({_MAX_ANNOTATIONS_BYTES} bytes): make it smaller in {old}, "
-            f"or bound those fields in the schema of {old}"
+            f"the fields that {new} does not have are larger than an annotation may be "
+            f"({_MAX_ANNOTATIONS_BYTES} bytes): make the object smaller in {old}, "
+            f"or limit those fields in the schema of {old}"
         )
+    return _with_annotations(converted, annotations)
 
 
 def _convert_once(
-    obj: Json, source: type[Object], target: type[Object], step: ConvertFunction
+    obj: Json, source: type[Object], target: type[Object], convert: ConvertFunction
 ) -> Json:
-    """One conversion by user code, with metadata and unknown fields carried over."""
+    """Call the operator's conversion, and copy metadata and unknown fields."""
     typed = source.decode(msgspec.json.encode(obj))
-    made = step(typed)
-    if not isinstance(made, target):
+    converted = convert(typed)
+    if not isinstance(converted, target):
         raise TypeError(
-            f"a conversion to {target.definition.api_version} gave a {type(made).__name__}, not a {target.__name__}"
+            f"a conversion to {target.definition.api_version} returned a "
+            f"{type(converted).__name__}, not a {target.__name__}"
         )
-    unknown = {
-        name: value
-        for name, value in select_unknown_fields(obj, source).items()
-        if name not in _ENVELOPE_FIELDS
-    }
+    unknown = _without_envelope(_select_unknown_fields(obj, source))
+    # A spec or status that is empty, and was absent before, stays absent.
+    empty = _encode_empty(target)
     body = {
         name: value
-        for name, value in _without_envelope(made.encode()).items()
-        if name in obj or value != _encode_empty(target).get(name)
+        for name, value in _without_envelope(converted.encode()).items()
+        if name in obj or value != empty.get(name)
     }
-    for path, _, value in find_differences({}, unknown):
-        if get_at_path(body, path) is ABSENT:
-            body = set_at_path(body, path, value)
+    for path, _, value in _find_differences({}, unknown):
+        if _get_at_path(body, path) is _ABSENT:
+            body = _set_at_path(body, path, value)
+    metadata = dict(obj["metadata"])
+    # A conversion that returns no metadata keeps the labels and annotations.
+    if converted.metadata.key == typed.metadata.key and converted.metadata != ObjectMeta():
+        for name in ("labels", "annotations"):
+            if getattr(converted.metadata, name) != getattr(typed.metadata, name):
+                metadata[name] = getattr(converted.metadata, name)
     head = {
         "apiVersion": target.definition.api_version,
         "kind": target.definition.name,
-        "metadata": obj["metadata"],
+        "metadata": metadata,
     }
-    return _merge_metadata(made, typed, head | body)
+    return head | body
 
 
-def _merge_metadata(made: Object, typed: Object, obj: Json) -> Json:
-    """Labels and annotations as the conversion wants them; one that says nothing of metadata keeps them."""
-    metadata = dict(obj["metadata"])
-    if made.metadata.key == typed.metadata.key and made.metadata != ObjectMeta():
-        for name in ("labels", "annotations"):
-            if getattr(made.metadata, name) != getattr(typed.metadata, name):
-                metadata[name] = getattr(made.metadata, name)
-    return obj | {"metadata": metadata}
+def _restore_preserved(obj: Json, target: type[Object], convert_back: ConvertFunction) -> Json:
+    """Restore the values of the target's annotation that nothing has changed since, and remove it.
 
-
-def _restore_preserved(obj: Json, target: type[Object], back: ConvertFunction) -> Json:
-    """What was kept for this version, put back where nobody changed it since; the annotation has done its work then.
-
-    Anybody may write annotations, and one that leads to no object of this version would break every list. So what is put back must not
-    change what the object says in the version that it came in; all of it at once, else piece by piece.
+    Any client can write annotations, and one that makes an object invalid would break every list.
+    So the restored object must convert back to the same object as before. All values are tried at
+    once, then one by one.
     """
-    annotations = _copy_annotations(obj)
-    if _preserved_annotation_key(target.definition) not in annotations:
+    annotations = dict(obj["metadata"].get("annotations") or {})
+    text = annotations.pop(_preserved_annotation_key(target.definition), None)
+    if text is None:
         return obj
-    kept = _parse_preserved(annotations.pop(_preserved_annotation_key(target.definition)))
-    filled = _with_annotations(obj, annotations)
-    meant = back(target.decode(msgspec.json.encode(filled)))
-    for some in (kept, *([each] for each in kept[:_MAX_SEPARATE_RESTORES])):
-        with suppress(RecursionError):
-            tried = _apply_differences(filled, some)
-            if tried != filled and _convert_back(tried, target, back) == meant:
-                filled = tried
-    return filled
+    differences = _parse_preserved(text)
+    restored = _with_annotations(obj, annotations)
+    expected = convert_back(target.decode(msgspec.json.encode(restored)))
+    for attempt in (differences, *([item] for item in differences[:_MAX_SEPARATE_RESTORES])):
+        # Any exception: the annotation may hold values that the conversion does not expect.
+        with suppress(Exception):
+            candidate = _apply_differences(restored, attempt)
+            decoded = target.decode(msgspec.json.encode(candidate))
+            if candidate != restored and convert_back(decoded) == expected:
+                restored = candidate
+    return restored
 
 
 def _parse_preserved(text: str) -> list[Difference]:
-    """The pieces in an annotation, none of them about what is ours; none at all where it is not one of our own."""
+    """The differences in an annotation; none if another client wrote something else into it."""
     try:
-        found = msgspec.json.decode(text, type=list[tuple[list[str], Any, Any]])
+        items = msgspec.json.decode(text, type=list[tuple[list[str], Any, Any]])
     except (msgspec.DecodeError, RecursionError):
         return []
-    return [Difference(*each) for each in found if each[0] and each[0][0] not in _ENVELOPE_FIELDS]
+    return [Difference(*item) for item in items if item[0] and item[0][0] not in _ENVELOPE_FIELDS]
 
 
-def _apply_differences(obj: Json, pieces: Iterable[Difference]) -> Json:
-    """The object with these, wherever it has what the round trip gave."""
-    for path, given, value in pieces:
-        if get_at_path(obj, path) == given:
-            obj = set_at_path(obj, path, value)
+def _apply_differences(obj: Json, differences: Iterable[Difference]) -> Json:
+    for path, round_trip_value, original in differences:
+        if _get_at_path(obj, path) == round_trip_value:
+            obj = _set_at_path(obj, path, original)
     return obj
 
 
-def _convert_back(obj: Json, target: type[Object], back: ConvertFunction) -> Object | None:
-    """The object in the version that it came in; None where there is no way back from what somebody wrote."""
-    try:
-        return back(target.decode(msgspec.json.encode(obj)))
-    except Exception:
-        return None
-
-
 def _preserved_annotation_key(kind: KindDefinition) -> str:
-    """The annotation that keeps what only this version can say; its prefix is the group, which is the operator's own."""
     return f"{kind.group}/kept-from-{kind.version}"
 
 
-def _copy_annotations(obj: Json) -> dict[str, str]:
-    """A copy of the annotations."""
-    return dict(obj["metadata"].get("annotations") or {})
-
-
 def _with_annotations(obj: Json, annotations: dict[str, str]) -> Json:
-    """The object with these annotations."""
     metadata = {name: value for name, value in obj["metadata"].items() if name != "annotations"}
     return obj | {"metadata": metadata | ({"annotations": annotations} if annotations else {})}
 
 
 def _without_envelope(obj: Json) -> Json:
-    """All that a conversion is about."""
     return {name: value for name, value in obj.items() if name not in _ENVELOPE_FIELDS}
 
 
 def _encode_empty(kind: type[Object]) -> Json:
-    """What an object reads like of which nothing is set; parts that are like this and were not there before stay away."""
     try:
         return kind().encode()
     except TypeError:
+        # A field of the spec or status is required.
         return {}
+
+
+def _find_differences(first: Json, second: Json, path: tuple[str, ...] = ()) -> list[Difference]:
+    differences: list[Difference] = []
+    for name in {**first, **second}:
+        one, other = first.get(name, _ABSENT), second.get(name, _ABSENT)
+        # An absent value is compared as an empty object, so that its fields become paths.
+        one_fields = one if isinstance(one, dict) else {} if one is _ABSENT else None
+        other_fields = other if isinstance(other, dict) else {} if other is _ABSENT else None
+        both = one_fields is not None and other_fields is not None
+        if both and (one_fields or other_fields):
+            differences += _find_differences(one_fields or {}, other_fields or {}, (*path, name))
+        elif one != other:
+            differences.append(Difference([*path, name], one, other))
+    return differences
+
+
+def _get_at_path(obj: Json, path: list[str]) -> Any:
+    value: Any = obj
+    for name in path:
+        if not isinstance(value, dict):
+            return _ABSENT
+        value = value.get(name, _ABSENT)
+    return value
+
+
+def _set_at_path(obj: Json, path: list[str], value: Any) -> Json:
+    """A copy with this value; _ABSENT removes it. Unchanged if a parent is not an object."""
+    name, *rest = path
+    if not rest:
+        others = {key: item for key, item in obj.items() if key != name}
+        return others if value is _ABSENT else others | {name: value}
+    inner = obj.get(name, {})
+    return obj | {name: _set_at_path(inner, rest, value)} if isinstance(inner, dict) else obj
+
+
+def _select_unknown_fields(obj: Json, struct: type[Struct]) -> Json:
+    """The fields that the class does not have. Lists are not searched: they change as a whole."""
+    fields = struct_fields(struct)
+    unknown: Json = {}
+    for name, value in obj.items():
+        if name not in fields:
+            unknown[name] = value
+        elif isinstance(value, dict):
+            bare, _ = unwrap_annotation(fields[name][0], name)
+            is_struct = isinstance(bare, type) and issubclass(bare, Struct)
+            inner = _select_unknown_fields(value, bare) if is_struct else {}
+            if inner:
+                unknown[name] = inner
+    return unknown

@@ -1,4 +1,4 @@
-"""How webhooks are served, and what follows from it: names, hosts, times."""
+"""How webhooks are served: their port, certificate, Service, Secret, host names and timings."""
 
 from __future__ import annotations
 
@@ -9,54 +9,62 @@ from ..errors import ConfigError
 
 @dataclass(frozen=True)
 class CertificateTimings:
-    """How long things last, in seconds; all but the last are about our own CA."""
+    """Lifetimes and intervals of the webhooks' CA and certificates, in seconds."""
 
     ca_lifetime_seconds: float = 365 * 24 * 3600.0
     serving_lifetime_seconds: float = 30 * 24 * 3600.0
     propagation_seconds: float = 60.0
-    """How long a new CA has to be in every caBundle before it signs: the API servers' own watches take a moment."""
+    """How long a new CA has to be in every caBundle before it signs certificates.
+
+    The watches of the API servers see a changed caBundle only after a moment.
+    """
     check_interval_seconds: float = 10.0
-    """How often the files, or the Secret and every caBundle, are looked at."""
+    """How often the certificate files, or the Secret and every caBundle, are checked."""
 
 
 @dataclass(frozen=True)
 class WebhookOptions:
-    """How webhooks are served; `command.py` has the flags for it."""
+    """How webhooks are served; the module `command` has the flags."""
 
     host: str = ""
     port: int = 9443
     certificate_dir: str = ""
-    """A directory with tls.crt and tls.key; without one there is a CA of our own."""
+    """A directory with tls.crt and tls.key. If empty, the manager has its own CA."""
     service: str = ""
-    """The Service in front of us, which the certificate of our own CA is for; `<name>-webhook-service` by default."""
+    """The Service of the webhooks, which the certificate is issued for.
+
+    Defaults to `<name>-webhook-service`.
+    """
     extra_hosts: tuple[str, ...] = ()
-    """Further names and addresses for that certificate."""
+    """Additional host names and IP addresses of the certificate."""
     secret: str = ""
-    """Where our own CA is kept; `<name>-webhook-ca` by default."""
+    """The Secret that stores the CA. Defaults to `<name>-webhook-ca`."""
     timings: CertificateTimings = field(default_factory=CertificateTimings)
     drain_seconds: float = 3.0
-    """How long to answer on after readiness went: kubelet's probe, the endpoints and the API server's own watch follow with a delay."""
+    """How long to keep serving after readiness has failed on shutdown.
+
+    The probe of kubelet, the endpoints of the Service and the API server's watch follow later.
+    """
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise ConfigError(
-                f"{self.port} is no port for webhooks: it has to be from 1 to 65535, or 0 for any that is free"
+                f"invalid webhook port {self.port}: must be from 1 to 65535, or 0 for any free port"
             )
 
     @property
     def has_own_ca(self) -> bool:
-        """Whether the CA is ours."""
         return not self.certificate_dir
 
     def service_name(self, name: str) -> str:
-        """The Service of the operator of this name."""
+        """The effective name of the Service, for the operator of this name."""
         return self.service or f"{name}-webhook-service"
 
     def secret_name(self, name: str) -> str:
-        """The Secret of the operator of this name."""
+        """The effective name of the Secret, for the operator of this name."""
         return self.secret or f"{name}-webhook-ca"
 
     def certificate_hosts(self, name: str, namespace: str) -> list[str]:
-        """The names that the API server may know us by."""
+        """The host names and IP addresses that the API server may connect to."""
         service = f"{self.service_name(name)}.{namespace}.svc"
         return [service, f"{service}.cluster.local", *self.extra_hosts]

@@ -1,4 +1,7 @@
-"""Everything about webhooks that runs: the endpoint, and whatever keeps its certificate good. On every replica, whoever leads."""
+"""Runs the webhooks of a manager: the server, and the task that keeps its certificate valid.
+
+Webhooks run on every replica, with or without the leader lease.
+"""
 
 from __future__ import annotations
 
@@ -40,30 +43,29 @@ class WebhookRunner:
         client: Client,
         metrics: Metrics,
     ) -> None:
-        """`client` is one whose writes need no lease."""
+        """`client` must be one whose writes do not need the leader lease."""
         self.options, self.is_stopping = options, False
-        answering: list[ReviewHandler] = [
-            handler for hook in check_webhooks(webhooks) for handler in create_handlers(hook)
+        handlers: list[ReviewHandler] = [
+            handler for webhook in check_webhooks(webhooks) for handler in create_handlers(webhook)
         ]
         if conversions:
-            answering.append(ConversionHandler(conversions))
-        self.metrics = WebhookMetrics(metrics, [each.path for each in answering])
+            handlers.append(ConversionHandler(conversions))
+        webhook_metrics = WebhookMetrics(metrics, [handler.path for handler in handlers])
+        targets = find_ca_bundle_targets(webhooks, conversions, name)
         self.certificate, self.cert_rotator = create_certificate(
-            options, client, name, namespace, find_ca_bundle_targets(webhooks, conversions, name)
+            options, client, name, namespace, targets
         )
         if self.cert_rotator is not None:
-            self.metrics.set_expiry_function(self.cert_rotator.get_expiry_seconds)
-        where = ListenAddress(options.host, options.port)
-        self.server = WebhookServer(
-            f"{options.host}:{options.port}", where, answering, self.certificate, self.metrics
-        )
+            expiry = webhook_metrics.certificate_expiry.labels()
+            expiry.set_function(self.cert_rotator.get_expiry_seconds)
+        address = ListenAddress(options.host, options.port)
+        self.server = WebhookServer(address, handlers, self.certificate, webhook_metrics)
 
     async def start(self) -> None:
-        """Listen."""
         await self.server.start()
 
     async def run(self) -> None:
-        """Keep the certificate good, until cancelled."""
+        """Keep the certificate valid, until cancelled."""
         if self.cert_rotator is not None:
             await self.cert_rotator.run()
         elif isinstance(self.certificate, CertificateWatcher):
@@ -71,24 +73,22 @@ class WebhookRunner:
             await self.certificate.watch(self.options.timings.check_interval_seconds)
 
     def readiness_problem(self) -> str | None:
-        """What keeps us from answering, None where nothing does; for /readyz."""
+        """The check of /readyz: why the webhooks cannot be served, None if they can."""
         if self.is_stopping:
             return "stopping"
         if self.cert_rotator is not None:
             return self.cert_rotator.problem or None
-        return (
-            None
-            if self.certificate.loaded_pem
-            else f"there is no certificate in {self.options.certificate_dir} yet"
-        )
+        if not self.certificate.loaded_pem:
+            return f"there is no certificate in {self.options.certificate_dir} yet"
+        return None
 
     async def drain(self) -> None:
-        """Readiness goes first; answers go on until nobody is sent here any more."""
+        """Report not ready, and keep serving until no API server sends requests to this Pod."""
         self.is_stopping = True
         await asyncio.sleep(self.options.drain_seconds)
 
     async def stop(self) -> None:
-        """Listen no more, and let answers under way end."""
+        """Stop listening, and let responses in progress finish."""
         await self.server.stop()
 
 
@@ -99,25 +99,24 @@ def create_certificate(
     namespace: str,
     targets: Sequence[CaBundleTarget],
 ) -> tuple[ServingCertificate, CertRotator | None]:
-    """What is shown to the API server, and what looks after it where the CA is ours."""
+    """The serving certificate, and the rotator of the manager's own CA if it has one."""
     if not options.has_own_ca:
         return CertificateWatcher(Path(options.certificate_dir), Log("webhook")), None
     try:
+        # Imported here because cryptography is an optional dependency.
         from .cert_rotation import CertRotator
     except ImportError as error:
-        # Python's own library cannot sign.
         raise ConfigError(
-            "a CA of our own for webhooks needs the package cryptography: install kubewright[tls], "
-            "or give a directory with tls.crt and tls.key (-webhook-cert-dir)"
+            "webhooks without a certificate need the package cryptography to create a CA: install "
+            "kubewright[tls], or provide a directory with tls.crt and tls.key (-webhook-cert-dir)"
         ) from error
-    certificate, secret = ServingCertificate(), Key(namespace, options.secret_name(name))
-    hosts = options.certificate_hosts(name, namespace)
+    certificate = ServingCertificate()
     return certificate, CertRotator(
         client,
         certificate,
         name=name,
-        secret=secret,
-        hosts=hosts,
+        secret=Key(namespace, options.secret_name(name)),
+        hosts=options.certificate_hosts(name, namespace),
         targets=targets,
         timings=options.timings,
     )

@@ -32,7 +32,7 @@ from kubewright.errors import (
 from kubewright.kind import Key, ObjectMeta, Resource, Spec, kind
 from kubewright.responses import UndecodableObject, decode_page, decode_watch_event
 from kubewright.testing.fake import FakeApi
-from kubewright.transport import Request, parse_retry_after
+from kubewright.transport import Request, _parse_retry_after
 
 from .support.api_harness import ApiHarness
 from .support.thing_kind import Port, Thing
@@ -194,7 +194,7 @@ def test_a_long_message_is_cut_short() -> None:
     ],
 )
 def test_retry_after_in_both_forms(header: str, seconds: float | None) -> None:
-    assert parse_retry_after(header) == seconds
+    assert _parse_retry_after(header) == seconds
 
 
 def test_one_bad_object_in_a_list_stops_nobody() -> None:

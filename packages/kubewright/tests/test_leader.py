@@ -177,9 +177,9 @@ async def test_a_standby_looks_at_least_every_second_and_just_when_the_lease_run
     one, two = make_candidate(api, "one", clock), make_candidate(api, "two", clock)
     await one.try_acquire_or_renew()
     await two.try_acquire_or_renew()
-    assert two.next_poll_seconds() == 1.0
+    assert two._next_poll_seconds() == 1.0
     clock.now += LEASE_DURATION_SECONDS - 0.3
-    assert two.next_poll_seconds() == pytest.approx(0.3)
+    assert two._next_poll_seconds() == pytest.approx(0.3)
 
 
 async def test_a_deleted_lease_makes_no_second_leader_and_loses_no_first_one() -> None:

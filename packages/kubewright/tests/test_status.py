@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubewright.kind import drop_nulls
-from kubewright.status import drop_status_nulls
+from kubewright.status import _drop_status_nulls
 
 texts = st.sampled_from(["", "null", ":null", '":null,"', "a"])
 scalars = st.none() | texts | st.integers(0, 3)
@@ -22,4 +22,4 @@ json_values: st.SearchStrategy[Any] = st.recursive(
 
 @given(st.dictionaries(texts, json_values, max_size=4))
 def test_no_null_is_left_and_nothing_else_is_lost(value: dict[str, Any]) -> None:
-    assert drop_status_nulls(value, msgspec.json.encode(value)) == drop_nulls(value)
+    assert _drop_status_nulls(value, msgspec.json.encode(value)) == drop_nulls(value)

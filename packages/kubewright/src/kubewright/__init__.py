@@ -1,19 +1,46 @@
-"""A small controller runtime for Kubernetes operators: what one change does, from the API server to the status.
+"""A controller runtime for Kubernetes operators in Python. This page follows one event.
 
-    API server -watch-> reflector -> cache -> source -> workqueue (a key) -> engine -> reconcile(obj) -> one status patch
-    outside world ----------------> stream ---^
+1. A user patches the spec of a HostInfo. The API server stores it and sends a line to our watch.
 
-- `client` asks the API server, always; `transport` under it is the only one that speaks HTTP, with `kubeconfig` and `auth` to say
-  where and who.
-- A `reflector` lists a `kind`, then watches it, for ever, and puts what it hears into the `cache`, which answers from memory, always.
-- A `source` turns a change into keys: of the object itself, of the objects that depend on it (by index), or of all (a timer).
-- The `workqueue` holds each key once, hands it to one worker at a time, and lets a person's edit overtake the backlog.
-- The `engine` takes a key, reads the object from the cache and calls the `reconcile` of your `controller`. How that ends, the
-  `outcome`, decides queue, condition, event (`recorder`), metric (`metrics`) and log line (`log`) in one switch.
-- `status` writes what changed, once, or nothing. The answer enters the cache, so the next read sees it and its echo wakes nobody.
-- The `manager` runs it all in one process; `leader` makes sure that only one of several acts; `server` has /metrics, /healthz, /readyz.
-- `webhook` answers the API server in the middle of somebody's request, before anything of this: defaults, checks, conversion.
-- `schema` and `crd` turn the same classes into CRDs, `rbac` turns what controllers declare into roles, `builder` writes them as files.
+    user -> API server -> transport -> client -> responses -> reflector -> cache
+
+   The `reflector` lists a kind once and then watches it. Its requests go through the `client`,
+   which offers verbs such as get, list and watch, and through the `transport`, the only module
+   that speaks HTTP to the API server. `kubeconfig` and `auth` provide the address and the
+   credentials. `responses` decodes the line into an object of the class that `kind` has declared.
+   The `cache` stores the object if it is newer than the stored one.
+
+2. The cache emits a Signal. A `source` turns it into a key on the queue.
+
+    cache -> source -> workqueue
+
+   A source enqueues the object itself, the objects that depend on it (by an index), the owner, or
+   all objects (a timer). Changes outside Kubernetes arrive at the same place through a `Stream`.
+   The `workqueue` holds each key once, gives it to one worker at a time, and lets the edit of a
+   user overtake a backlog. Only the key is queued, never the event.
+
+3. A worker of the `engine` takes the key, reads the object from the cache and calls `reconcile`.
+
+    workqueue -> engine -> controller.reconcile(obj)
+
+   The `controller` is what you write. It reads from memory, acts, and sets `obj.status`.
+
+4. One switch in the engine decides what the end of the reconcile means.
+
+    engine -> status -> client -> transport -> API server
+           -> workqueue (again later?), metrics, recorder, log
+
+   Done, Waiting, Retry, Terminal, NotSynced or any other exception: each has its condition, its
+   delay, its metric (`metrics`), its log line (`log`) and perhaps an Event (`recorder`). `status`
+   sends one patch with the fields that changed, or none. The response enters the cache, so the next
+   read sees it, and the watch event of our own write wakes nothing.
+
+Around it: the `manager` starts and stops everything in one process. `leader` makes sure that only
+one of several managers acts: the transport asks its lease before each write. `server` has /metrics,
+/healthz and /readyz. `webhook` answers the API server before an object is stored: defaults,
+validation, conversion. `schema` and `crd` turn the classes into CRDs, `rbac` turns the declarations
+of controllers into roles, and `builder` writes both as files. `command` is the main function of a
+manager, with the flags of controller-runtime. `testing` runs a real API server or a fake.
 """
 
 from __future__ import annotations

@@ -101,8 +101,8 @@ class Store(Generic[T]):
         self.objects: dict[Key, T | UndecodableObject] = {}
         self.indexes: dict[str, Index] = {}
         self.changed: Signal[Key, Any, Any, Origin] = Signal(f"{kind.group_resource} changed")
-        """Emitted with the key, the old object, the new object and the origin. The old object is
-        None if the object is new, the new one is None if it was deleted."""
+        """Emitted with the key, the old object (None for a creation), the new object (None for a
+        deletion) and the origin."""
         # How far each watch has come: one watch for all namespaces (""), or one per namespace if
         # the manager is limited to some.
         self._watched_revisions: dict[str, int] = {}
@@ -223,8 +223,9 @@ class Cache:
         return cast("Store[T]", self.stores[kind])
 
     def get(self, kind: type[T], key: Key) -> T | None:
-        """The object, or None if there is none. An object that does not decode is None as well:
-        its own controller reports it.
+        """The object, or None if it does not exist or does not decode.
+
+        Its own controller reports an object that does not decode.
         """
         obj = self._watched_store(kind).objects.get(key)
         return None if isinstance(obj, UndecodableObject) else obj
@@ -252,7 +253,7 @@ class Cache:
 
     def _watched_store(self, kind: type[T]) -> Store[T]:
         if kind not in self.stores:
-            # An empty result would look like "there is no such object".
+            # An empty result would mean "there is no such object".
             name = kind.__name__
             raise ConfigError(
                 f"{name} is not watched, so the cache has no {name}; declare it with "

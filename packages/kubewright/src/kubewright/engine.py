@@ -1,7 +1,7 @@
 """Runs one controller: key -> object -> reconcile -> status if changed -> outcome.
 
-`outcome_from_result` and `outcome_from_error` are the one switch that decides what each way to end
-a reconcile means for queue, condition, Event, metric and log line.
+`_outcome_from_result` and `_outcome_from_error` are the one switch: they decide what each way to
+end a reconcile means for queue, condition, Event, metric and log line.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Outcome:
     error: BaseException | None = None
 
 
-def outcome_from_result(returned: object, generation: int) -> Outcome:
+def _outcome_from_result(returned: object, generation: int) -> Outcome:
     status: Literal["True", "False"]
     match returned:
         case None:
@@ -76,10 +76,10 @@ def outcome_from_result(returned: object, generation: int) -> Outcome:
         case _:
             error = f"the reconcile returned {type(returned).__name__}; "
             error += "return None, Done(...) or Waiting(...)"
-            return outcome_from_error(TypeError(error), generation)
+            return _outcome_from_error(TypeError(error), generation)
     if after is not None and not _is_valid_delay(after):
         error = f"{field} is {after!r}; it must be a number of seconds"
-        return outcome_from_error(TypeError(error), generation)
+        return _outcome_from_error(TypeError(error), generation)
     condition = ready_condition(status, reason, message, generation)
     result: ReconcileResult = "success" if after is None else "requeue_after"
     return Outcome(result, condition, after, warning_event=False)
@@ -90,11 +90,11 @@ def _is_valid_delay(value: object) -> bool:
     return is_number and math.isfinite(value) and value >= 0  # type: ignore[arg-type,operator]
 
 
-def outcome_from_error(error: BaseException, generation: int) -> Outcome:
+def _outcome_from_error(error: BaseException, generation: int) -> Outcome:
     match error:
         case Retry() | NotSynced() if not _is_valid_delay(error.after):
             wrong = f"{type(error).__name__}(after={error.after!r}): it must be a number of seconds"
-            return outcome_from_error(TypeError(wrong), generation)
+            return _outcome_from_error(TypeError(wrong), generation)
         case NotSynced():
             return Outcome("requeue_after", None, error.after, error=error)
         case Retry():
@@ -257,7 +257,7 @@ class Engine(Generic[T]):
                 outcome = await self._reconcile_object(obj)
         except (Exception, asyncio.CancelledError) as error:
             self._raise_if_stopping(error)
-            outcome = outcome_from_error(error, obj.metadata.generation)
+            outcome = _outcome_from_error(error, obj.metadata.generation)
         self._apply_outcome(key, priority, outcome)
 
     def _raise_if_stopping(self, error: BaseException) -> None:
@@ -318,7 +318,7 @@ class Engine(Generic[T]):
         )
         if deleting:
             outcome = await self._run_user_code(self.controller.finalize, copy)
-            if outcome.result == "success" and _is_ready(outcome):
+            if outcome.condition is not None and outcome.condition.status == "True":
                 await self._set_finalizers(obj, [name for name in finalizers if name != finalizer])
                 return outcome
         else:
@@ -348,13 +348,13 @@ class Engine(Generic[T]):
                 returned = await step(obj)
         except TimeoutError as error:
             if not deadline.expired():
-                return outcome_from_error(error, generation)
+                return _outcome_from_error(error, generation)
             self._metrics.timeouts.inc()
             message = f"the reconcile took longer than {seconds:g} s and was stopped; it is retried"
-            return outcome_from_error(TimeoutError(message), generation)
+            return _outcome_from_error(TimeoutError(message), generation)
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             self._raise_if_stopping(error)
-            return outcome_from_error(error, generation)
+            return _outcome_from_error(error, generation)
         finally:
             del self._started_at[obj.key]
             _clear_cancellations()
@@ -362,8 +362,10 @@ class Engine(Generic[T]):
         if not isinstance(obj.status, status_type):
             wrong = f"the reconcile set status to a {type(obj.status).__name__}, "
             obj.status = status_type()
-            return outcome_from_error(TypeError(f"{wrong}not a {status_type.__name__}"), generation)
-        return outcome_from_result(returned, generation)
+            return _outcome_from_error(
+                TypeError(f"{wrong}not a {status_type.__name__}"), generation
+            )
+        return _outcome_from_result(returned, generation)
 
     async def _set_finalizers(self, obj: T, finalizers: list[str]) -> T | None:
         """Write the list of finalizers; returns None if the object no longer exists."""
@@ -382,10 +384,6 @@ class Engine(Generic[T]):
                 return None
             own_revisions.append(written.metadata.revision)
         return written
-
-
-def _is_ready(outcome: Outcome) -> bool:
-    return outcome.condition is not None and outcome.condition.status == "True"
 
 
 def _clear_cancellations() -> None:

@@ -82,7 +82,7 @@ class ObjectMeta(Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True
 
     @property
     def revision(self) -> int:
-        """The resourceVersion as a number, 0 if there is none.
+        """The resourceVersion as a number; 0 for an object that is not stored.
 
         Kubernetes 1.35 made it official that resource versions can be compared as numbers.
         """
@@ -286,7 +286,7 @@ class Resource(Object, Generic[SpecT, StatusT], kw_only=True):
 
 
 # Endings and their plurals; the first match counts. From the library that kubebuilder uses
-# (gobuffalo/flect), without its rare words: `plural=` overrides them.
+# (gobuffalo/flect), without its rare endings: `plural=` overrides them.
 _PLURALS = """
 index:indices vertex:vertices matrix:matrices criterion:criteria medium:media person:people
 child:children human:humans man:men mouse:mice quiz:quizzes leaf:leaves shelf:shelves life:lives

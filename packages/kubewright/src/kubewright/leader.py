@@ -77,11 +77,11 @@ class LeaderElector:
         while True:
             if await self.try_acquire_or_renew():
                 break
-            await asyncio.sleep(self.next_poll_seconds())
+            await asyncio.sleep(self._next_poll_seconds())
         self._metrics.leader_status.labels(str(self.key)).set(1)
         self._log.info("became leader", identity=self._identity)
 
-    def next_poll_seconds(self) -> float:
+    def _next_poll_seconds(self) -> float:
         """The delay until the next try: at the latest when the present lease expires."""
         if self._observed_lease is None:
             return _STANDBY_POLL_SECONDS

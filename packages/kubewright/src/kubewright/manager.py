@@ -58,7 +58,7 @@ class ManagerTransport(ApiTransport, Protocol):
     """What a manager needs of a transport."""
 
     def unguarded(self) -> ManagerTransport:
-        """A transport to the same server whose writes need no lease."""
+        """A transport to the same server that writes without a lease."""
         ...
 
     async def close(self) -> None: ...
@@ -73,7 +73,7 @@ class Runnable(Protocol):
 
 
 def _new_process_identity() -> str:
-    # The host name shows which Pod it is; the UUID tells apart two processes in one Pod.
+    # The host name is that of the Pod; the UUID distinguishes two processes in one Pod.
     return f"{socket.gethostname()}_{uuid.uuid4()}"
 
 
@@ -182,7 +182,7 @@ class Manager:
         """
         stop = stop or asyncio.Event()
         self.webhook_runner = self._build_webhook_runner()
-        server = self.build_server()
+        server = self._build_server()
         engines: list[Engine[Any]] = []
         try:
             version = await self.transport.send(
@@ -309,7 +309,7 @@ class Manager:
             await asyncio.sleep(_LOOP_LAG_INTERVAL_SECONDS)
             self.metrics.loop_lag.observe(loop.time() - due)
 
-    def build_server(self) -> Server:
+    def _build_server(self) -> Server:
         """The server of /metrics, /healthz and /readyz, with its readiness checks."""
         server = Server(
             self.metrics,

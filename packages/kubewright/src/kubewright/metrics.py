@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from operator import mul
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 from prometheus_client import (
     CollectorRegistry,
@@ -34,7 +34,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 ReconcileResult = Literal["success", "error", "requeue", "requeue_after"]
-_RECONCILE_RESULTS: tuple[ReconcileResult, ...] = ("success", "error", "requeue", "requeue_after")
+_RECONCILE_RESULTS: tuple[ReconcileResult, ...] = get_args(ReconcileResult)
 
 # controller-runtime's bound for the values of the label `priority`, and its name for the others.
 _MAX_PRIORITIES = 25
@@ -134,8 +134,7 @@ class MetricFamily(Collector, Generic[SeriesT]):
         series = self._series.get(values)
         if series is None:
             if len(values) != len(self.label_names):
-                names = ", ".join(self.label_names) or "(none)"
-                raise ValueError(f"{self.name} has the labels {names}, not {values}")
+                raise ValueError(f"{self.name} has the labels {', '.join(self.label_names)}")
             series = self._series[values] = self._new_series()
         return series
 
@@ -181,12 +180,10 @@ class QueueMetrics:
         self.work_seconds = metrics._work_seconds.labels(name, name)
         self.read_unfinished_seconds: Callable[[], Sequence[float]] = list
         """How many seconds each key has been in progress; set by the queue, called at a scrape."""
-        metrics._unfinished_seconds.labels(name, name).set_function(
-            lambda: sum(self.read_unfinished_seconds())
-        )
-        metrics._longest_running_seconds.labels(name, name).set_function(
-            lambda: max(self.read_unfinished_seconds(), default=0.0)
-        )
+        unfinished = metrics._unfinished_seconds.labels(name, name)
+        unfinished.set_function(lambda: sum(self.read_unfinished_seconds()))
+        longest = metrics._longest_running_seconds.labels(name, name)
+        longest.set_function(lambda: max(self.read_unfinished_seconds(), default=0.0))
 
     def depth(self, priority: int) -> ScalarSeries:
         """The number of waiting keys of this priority."""
@@ -206,79 +203,78 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._register_reconcile_metrics()
         self._register_queue_metrics()
-        self._register_client_metrics()
         self._register_runtime_metrics()
-        self.process_registry = CollectorRegistry()
-        ProcessCollector(registry=self.process_registry)
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
+        self.process_registry = CollectorRegistry()
+        ProcessCollector(registry=self.process_registry)
 
     def _register_reconcile_metrics(self) -> None:
         # Names and help texts of controller-runtime, pkg/internal/controller/metrics.
-        by = ["controller"]
+        labels = ["controller"]
         self._reconcile_total = self.new_counter(
             "controller_runtime_reconcile_total",
             "Total number of reconciliations per controller",
-            [*by, "result"],
+            [*labels, "result"],
         )
         self._reconcile_errors = self.new_counter(
             "controller_runtime_reconcile_errors_total",
             "Total number of reconciliation errors per controller",
-            by,
+            labels,
         )
         self._terminal_reconcile_errors = self.new_counter(
             "controller_runtime_terminal_reconcile_errors_total",
             "Total number of terminal reconciliation errors per controller",
-            by,
+            labels,
         )
         self._reconcile_panics = self.new_counter(
             "controller_runtime_reconcile_panics_total",
             "Total number of reconciliation panics per controller",
-            by,
+            labels,
         )
         self._reconcile_timeouts = self.new_counter(
             "controller_runtime_reconcile_timeouts_total",
             "Total number of reconciliation timeouts per controller",
-            by,
+            labels,
         )
         self._reconcile_seconds = self.new_histogram(
             "controller_runtime_reconcile_time_seconds",
             "Length of time per reconciliation per controller",
-            by,
+            labels,
             RECONCILE_BUCKETS,
         )
         self._max_concurrent_reconciles = self.new_gauge(
             "controller_runtime_max_concurrent_reconciles",
             "Maximum number of concurrent reconciles per controller",
-            by,
+            labels,
         )
         self._active_workers = self.new_gauge(
             "controller_runtime_active_workers",
             "Number of currently used workers per controller",
-            by,
+            labels,
         )
 
     def _register_queue_metrics(self) -> None:
         # Names and help texts of controller-runtime, pkg/internal/metrics/workqueue.go.
-        by = ["name", "controller"]
+        labels = ["name", "controller"]
         self._queue_depth = self.new_gauge(
             "workqueue_depth",
             "Current depth of workqueue by workqueue and priority",
-            [*by, "priority"],
+            [*labels, "priority"],
         )
         self._queue_adds = self.new_counter(
-            "workqueue_adds_total", "Total number of adds handled by workqueue", by
+            "workqueue_adds_total", "Total number of adds handled by workqueue", labels
         )
         self._queue_seconds = self.new_histogram(
             "workqueue_queue_duration_seconds",
             "How long in seconds an item stays in workqueue before being requested",
-            by,
+            labels,
             _QUEUE_BUCKETS,
         )
         self._work_seconds = self.new_histogram(
             "workqueue_work_duration_seconds",
             "How long in seconds processing an item from workqueue takes.",
-            by,
+            labels,
             _QUEUE_BUCKETS,
         )
         self._unfinished_seconds = self.new_gauge(
@@ -286,21 +282,21 @@ class Metrics:
             "How many seconds of work has been done that is in progress and hasn't been observed "
             "by work_duration. Large values indicate stuck threads. One can deduce the number of "
             "stuck threads by observing the rate at which this increases.",
-            by,
+            labels,
         )
         self._longest_running_seconds = self.new_gauge(
             "workqueue_longest_running_processor_seconds",
             "How many seconds has the longest running processor for workqueue been running.",
-            by,
+            labels,
         )
         self._queue_retries = self.new_counter(
             "workqueue_retries_total",
             "Total number of items added to the workqueue with a non-zero delay (rate-limited "
             "requeues, explicit RequeueAfter or AddAfter calls)",
-            by,
+            labels,
         )
 
-    def _register_client_metrics(self) -> None:
+    def _register_runtime_metrics(self) -> None:
         # Names and help texts of controller-runtime, pkg/metrics.
         self.requests = self.new_counter(
             "rest_client_requests_total",
@@ -314,8 +310,7 @@ class Metrics:
             "to group by name.",
             ["name"],
         )
-
-    def _register_runtime_metrics(self) -> None:
+        # Our own.
         self._watch_age = self.new_gauge(
             "kubewright_watch_age_seconds",
             "Seconds since the watch last received data",

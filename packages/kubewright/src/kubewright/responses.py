@@ -77,7 +77,7 @@ class _PartialObjectMetadata(Struct):
 
 
 class _MinimalMetadata(Struct):
-    """Enough to identify an object whose other metadata does not decode."""
+    """Identifies an object although other metadata does not decode."""
 
     name: str
     resourceVersion: str

@@ -75,7 +75,9 @@ def object_name(obj: Object) -> str:
 
 @dataclass(frozen=True)
 class KindSource:
-    """Changes of another kind wake the objects whose `index_by` has one of its `lookup_by` values.
+    """A change of another kind wakes the objects that share an index value with it.
+
+    `index_by` reads the values of our object, `lookup_by` those of the other one.
 
     Values of the old object count too, because an object may refer to a name that is now gone.
     """
@@ -128,7 +130,7 @@ def _owner_keys(obj: Object | None, own: Store[Any]) -> Iterable[Key]:
 
 @dataclass(frozen=True)
 class StreamSource:
-    """Names that a stream publishes wake the objects whose `index_by` has that name."""
+    """A name that a stream publishes wakes the objects with that name in their `index_by`."""
 
     stream: Stream
     index_by: IndexFunction
@@ -169,8 +171,8 @@ class PrimaryKindSource:
     """Changes of the controller's own kind.
 
     The watch event of our own write must not wake the object again. That event may arrive before
-    the response to the write, when it cannot be told apart from a write by another client. So
-    while a write is in progress, events that look like it are held back, and the object is woken
+    the response to the write, when nothing distinguishes it from a write by another client. So
+    while a write is in progress, possible events of it are held back, and the object is woken
     afterwards if one of them was not ours.
     """
 

@@ -68,11 +68,11 @@ class StatusWriter:
         # show whether it was written; such a class has no defaults of ours.
         was_written = getattr(obj.status, "observedGeneration", 0) is not None
         old = (
-            drop_status_nulls(msgspec.json.decode(encoded_before), encoded_before)
+            _drop_status_nulls(msgspec.json.decode(encoded_before), encoded_before)
             if was_written
             else {}
         )
-        patch = build_merge_patch(old, drop_status_nulls(msgspec.to_builtins(status), encoded))
+        patch = build_merge_patch(old, _drop_status_nulls(msgspec.to_builtins(status), encoded))
         if not patch:
             metrics.status_unchanged.inc()
             return None
@@ -139,7 +139,7 @@ def build_merge_patch(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any
     return patch
 
 
-def drop_status_nulls(value: dict[str, Any], encoded: bytes) -> dict[str, Any]:
+def _drop_status_nulls(value: dict[str, Any], encoded: bytes) -> dict[str, Any]:
     """The status without nulls. `encoded` is the same status as JSON.
 
     Most statuses have nulls only at the top level. Counting them in the bytes shows it, and saves

@@ -87,7 +87,7 @@ class ApiTransport(Protocol):
         ...
 
 
-def boottime_seconds() -> float:
+def _boottime_seconds() -> float:
     """A clock that does not stop while the machine sleeps or a VM is stunned."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
@@ -96,7 +96,7 @@ class WriteGuard:
     """Until when this process may write. The leader elector extends it with each renewal."""
 
     def __init__(
-        self, clock: Callable[[], float] = boottime_seconds, *, expires_at: float = 0.0
+        self, clock: Callable[[], float] = _boottime_seconds, *, expires_at: float = 0.0
     ) -> None:
         self.clock = clock
         self.expires_at = expires_at
@@ -293,7 +293,7 @@ class Transport:
         operation = request.operation
         if response.status == Unauthorized.code:
             operation += f" with the credential of {self._connection.source}"
-        retry_after = parse_retry_after(response.headers.get("Retry-After", ""))
+        retry_after = _parse_retry_after(response.headers.get("Retry-After", ""))
         return error_from_status(
             response.status, status, operation=operation, retry_after=retry_after
         )
@@ -307,11 +307,7 @@ class Transport:
         match error:
             case TimeoutError():
                 return TimedOut(f"{call} did not answer in time")
-            case (
-                aiohttp.ClientConnectorCertificateError()
-                | aiohttp.ClientConnectorSSLError()
-                | ssl.SSLError()
-            ):
+            case aiohttp.ClientSSLError() | ssl.SSLError():
                 # aiohttp wraps the reason in one of these, depending on the failure.
                 why = getattr(error, "certificate_error", None) or getattr(error, "os_error", error)
                 return CertificateRefused(
@@ -362,10 +358,8 @@ class Transport:
 
 
 @lru_cache
-def _client_timeout(
-    total_seconds: float | None, idle_seconds: float | None
-) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(total=total_seconds, sock_connect=10, sock_read=idle_seconds)
+def _client_timeout(total: float, idle: float | None) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=total, sock_connect=10, sock_read=idle)
 
 
 def _abort_response(response: aiohttp.ClientResponse) -> None:
@@ -395,7 +389,7 @@ async def _read_body(response: aiohttp.ClientResponse, request: Request) -> byte
     return b"".join(chunks)
 
 
-def parse_retry_after(header: str) -> float | None:
+def _parse_retry_after(header: str) -> float | None:
     """Retry-After in seconds; the header holds either seconds or a date."""
     if header.isascii() and header.isdigit():
         return float(header)

@@ -54,13 +54,13 @@ class RunningManager:
 
     async def __aenter__(self) -> RunningManager:
         self.manager.add(self.webhook)
-        original = self.manager.build_server
+        original = self.manager._build_server
 
         def build_and_keep() -> Any:
             self.server = original()
             return self.server
 
-        self.manager.build_server = build_and_keep  # type: ignore[method-assign]
+        self.manager._build_server = build_and_keep  # type: ignore[method-assign]
         self.task = asyncio.create_task(self.manager.run(self.stop))
         await eventually(lambda: webhook_port(self.manager) or self.task.done())
         return self

@@ -1,4 +1,4 @@
-"""One API, twice: every test that takes `api` runs on the fake and on the real API server. And a kubeconfig, loaded."""
+"""The fixture `api` runs a test twice: on the fake and on the real API server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .support.widget_kind import Friend, Widget
 def widgets_installed(
     control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """The CRDs of the test kinds, in the real control plane."""
+    """The administrator's kubeconfig of a real control plane with the CRDs of the test kinds."""
     file = tmp_path_factory.mktemp("crds") / "crds.yaml"
     file.write_text(to_yaml(*build_crds([Widget, Friend])))
     control_plane.apply(file)
@@ -39,7 +39,6 @@ def widgets_installed(
 
 @pytest.fixture
 async def real_api(widgets_installed: Path, namespace: str) -> AsyncIterator[ApiHarness]:
-    """The real API server, in a namespace of our own."""
     connection = await asyncio.to_thread(
         load_config, str(widgets_installed), environ={}, home=Path("/")
     )
@@ -56,7 +55,6 @@ async def real_api(widgets_installed: Path, namespace: str) -> AsyncIterator[Api
 
 @pytest.fixture(params=["fake", "real"])
 def api(request: pytest.FixtureRequest) -> ApiHarness:
-    """An API server: in memory, then the real one."""
     if request.param == "fake":
         fake = FakeApi()
         return ApiHarness(fake, Client(fake), f"ns-{uuid.uuid4().hex[:8]}")
@@ -66,17 +64,16 @@ def api(request: pytest.FixtureRequest) -> ApiHarness:
 
 @pytest.fixture
 def key(api: ApiHarness) -> Key:
-    """The key of an object called `a`."""
     return Key(api.namespace, "a")
 
 
 @pytest.fixture
 def load_kubeconfig(tmp_path: Path) -> Callable[..., Connection]:
-    """Loads a kubeconfig, given as text or as a document."""
+    """Loads a kubeconfig from a text or from a document."""
 
-    def loaded(document: Any, **options: Any) -> Connection:
+    def load(document: Any, **options: Any) -> Connection:
         file = tmp_path / "config"
         file.write_text(document if isinstance(document, str) else yaml.safe_dump(document))
         return load_config(str(file), environ={}, home=tmp_path / "home", **options)
 
-    return loaded
+    return load

@@ -1,4 +1,5 @@
-"""Which version wins: the four answers at the head of cache.py, by example and by generated histories."""
+"""Which version is stored: the questions at the head of cache.py, by example and by generated
+histories."""
 
 from __future__ import annotations
 
@@ -27,30 +28,30 @@ def make_widget(name: str, revision: int, *, friend: str = "", uid: str = "u") -
 def make_store() -> tuple[Store[Widget], list[tuple[str, Origin]]]:
     store: Store[Widget] = Store(Widget.definition, LOG)
     store.advance_revision(1)
-    heard: list[tuple[str, Origin]] = []
-    store.changed.connect(lambda key, old, new, via: heard.append((key.name, via)))
-    return store, heard
+    changes: list[tuple[str, Origin]] = []
+    store.changed.connect(lambda key, old, new, origin: changes.append((key.name, origin)))
+    return store, changes
 
 
-def test_an_older_or_equal_version_is_ignored() -> None:
-    store, heard = make_store()
+def test_older_or_equal_version_is_ignored() -> None:
+    store, changes = make_store()
     store.put(make_widget("a", 5))
     store.put(make_widget("a", 5))
     store.put(make_widget("a", 4))
     assert store.objects[Key("n", "a")].metadata.revision == 5
-    assert len(heard) == 1
+    assert len(changes) == 1
 
 
-def test_the_answer_to_our_write_is_visible_at_once_and_its_echo_wakes_nobody() -> None:
-    store, heard = make_store()
+def test_own_write_is_visible_at_once_and_its_watch_event_changes_nothing() -> None:
+    store, changes = make_store()
     store.put(make_widget("a", 5))
     store.apply_own_write(make_widget("a", 9))
     store.put(make_widget("a", 9))
     assert store.objects[Key("n", "a")].metadata.revision == 9
-    assert heard == [("a", Origin.WATCH), ("a", Origin.OWN_WRITE)]
+    assert changes == [("a", Origin.WATCH), ("a", Origin.OWN_WRITE)]
 
 
-def test_an_answer_that_comes_after_the_deletion_brings_nothing_back() -> None:
+def test_response_after_the_deletion_does_not_bring_the_object_back() -> None:
     store, _ = make_store()
     store.put(make_widget("a", 5))
     store.remove(Key("n", "a"), 12)
@@ -59,14 +60,14 @@ def test_an_answer_that_comes_after_the_deletion_brings_nothing_back() -> None:
     assert not store.objects
 
 
-def test_a_list_that_began_before_our_create_does_not_remove_it() -> None:
+def test_list_that_began_before_our_create_does_not_remove_it() -> None:
     store, _ = make_store()
     store.apply_own_write(make_widget("new", 20))
     store.finish_list(set(), 15, "", force=False)
     assert Key("n", "new") in store.objects
 
 
-def test_a_server_that_went_back_in_time_is_believed() -> None:
+def test_list_of_a_server_that_went_back_in_time_replaces_the_store() -> None:
     store, _ = make_store()
     store.put(make_widget("a", 500))
     store.put(make_widget("lost", 501))
@@ -77,7 +78,7 @@ def test_a_server_that_went_back_in_time_is_believed() -> None:
     assert store.watched_revision("n") == 100
 
 
-def test_a_watch_that_is_ahead_in_another_namespace_hides_no_write_of_ours() -> None:
+def test_watch_of_another_namespace_does_not_hide_our_write() -> None:
     store: Store[Widget] = Store(Widget.definition, LOG)
     store.advance_revision(500, "other")
     store.advance_revision(10, "n")
@@ -88,21 +89,21 @@ def test_a_watch_that_is_ahead_in_another_namespace_hides_no_write_of_ours() -> 
     assert Key("n", "b") not in store.objects
 
 
-def test_a_write_into_a_namespace_that_nobody_watches_is_not_kept() -> None:
+def test_write_into_a_namespace_without_a_watch_is_not_stored() -> None:
     store: Store[Widget] = Store(Widget.definition, LOG)
     store.advance_revision(500, "other")
     store.apply_own_write(make_widget("a", 600))
     assert not store.objects
 
 
-def test_a_list_of_one_namespace_removes_nothing_of_another() -> None:
+def test_list_of_one_namespace_removes_nothing_from_another() -> None:
     store, _ = make_store()
     store.put(make_widget("a", 5))
     store.finish_list(set(), 10, "other", force=False)
     assert Key("n", "a") in store.objects
 
 
-def test_an_index_follows_and_a_failing_index_function_hurts_only_its_object() -> None:
+def test_index_follows_changes_and_a_failing_index_function_affects_only_its_object() -> None:
     store: Store[Widget] = Store(Widget.definition, LOG)
     store.add_index("friend", lambda w: w.spec.friend)
     store.add_index(
@@ -118,19 +119,19 @@ def test_an_index_follows_and_a_failing_index_function_hurts_only_its_object() -
     assert store.indexes["friend"].keys_by_value.keys() == {"bob"}
 
 
-def test_an_index_added_too_late_is_refused() -> None:
+def test_index_added_too_late_is_rejected() -> None:
     store, _ = make_store()
     store.put(make_widget("a", 1))
     with pytest.raises(ConfigError, match=r"before manager\.run"):
         store.add_index("late", lambda w: w.metadata.name)
 
 
-def test_a_kind_that_nobody_watches_is_an_error_and_not_an_empty_answer() -> None:
+def test_kind_that_is_not_watched_is_an_error_and_not_an_empty_list() -> None:
     with pytest.raises(ConfigError, match="Friend is not watched"):
         Cache(LOG).all(Friend)
 
 
-def test_the_cache_shows_only_what_decodes() -> None:
+def test_cache_returns_only_objects_that_decode() -> None:
     cache = Cache(LOG)
     store = cache.store(Widget)
     store.add_index("friend", lambda w: w.spec.friend)
@@ -146,27 +147,29 @@ def test_the_cache_shows_only_what_decodes() -> None:
     st.lists(st.tuples(st.sampled_from(["set", "delete"]), st.sampled_from("ab")), max_size=12),
     st.randoms(),
 )
-def test_answers_to_writes_in_any_order_among_watch_events_end_in_the_servers_state(
+def test_responses_in_any_order_among_watch_events_end_in_the_state_of_the_server(
     history: list[tuple[str, str]], random: object
 ) -> None:
-    """The server's history arrives on the watch in order; the answers to the same writes arrive whenever they like."""
+    # The events of the watch arrive in order, the responses to the same writes at any time.
     store, _ = make_store()
-    truth: dict[str, int] = {}
-    answers: list[Widget] = []
-    for revision, (what, name) in enumerate(history, start=1):
-        if what == "set":
-            answers.append(make_widget(name, revision))
-        for answer in list(answers):
+    stored_revisions: dict[str, int] = {}
+    responses: list[Widget] = []
+    for revision, (change, name) in enumerate(history, start=1):
+        if change == "set":
+            responses.append(make_widget(name, revision))
+        for response in list(responses):
             if random.random() < 0.4:  # type: ignore[attr-defined]
-                store.apply_own_write(answer)
-                answers.remove(answer)
-        if what == "set":
-            truth[name] = revision
+                store.apply_own_write(response)
+                responses.remove(response)
+        if change == "set":
+            stored_revisions[name] = revision
             store.put(make_widget(name, revision))
         else:
-            truth.pop(name, None)
+            stored_revisions.pop(name, None)
             store.remove(Key("n", name), revision)
         store.advance_revision(revision)
-    for answer in answers:
-        store.apply_own_write(answer)
-    assert {key.name: obj.metadata.revision for key, obj in store.objects.items()} == truth
+    for response in responses:
+        store.apply_own_write(response)
+    assert {
+        key.name: obj.metadata.revision for key, obj in store.objects.items()
+    } == stored_revisions

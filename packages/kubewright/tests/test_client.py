@@ -1,4 +1,4 @@
-"""Requests as values, errors by meaning, and every verb on the fake and on the real API server."""
+"""Requests as values, errors by status, and every verb on the fake and on the real API server."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from .support.thing_kind import Port, Thing
 from .support.widget_kind import Widget, WidgetSpec, WidgetStatus
 
 
-@kind("nobody.test/v1")
+@kind("unserved.test/v1")
 class Unknown(Resource[WidgetSpec, WidgetStatus]):
     """A kind that no server serves."""
 
@@ -49,7 +49,7 @@ class HolderSpec(Spec):
     parts: dict[str, Port] = {}
 
 
-@kind("nobody.test/v1")
+@kind("unserved.test/v1")
 class Holder(Resource[HolderSpec, WidgetStatus]):
     """A kind with a map of structs."""
 
@@ -81,11 +81,11 @@ WIDGET = Widget.definition
         ),
     ],
 )
-def test_a_request_is_a_plain_value(request_: Request, path: str, query: str) -> None:
+def test_path_and_query_of_a_request(request_: Request, path: str, query: str) -> None:
     assert (request_.path, request_.query) == (path, query)
 
 
-def test_metadata_only_kinds_ask_for_metadata_alone() -> None:
+def test_metadata_only_kinds_request_metadata_alone() -> None:
     one = request_for("GET", PodMetadata.definition, Key("n", "a"))
     many = request_for("GET", PodMetadata.definition, Key("n", ""))
     assert "as=PartialObjectMetadata;" in one.accept
@@ -111,33 +111,33 @@ def test_metadata_only_kinds_ask_for_metadata_alone() -> None:
         (418, "Teapot", ApiError),
     ],
 )
-def test_errors_by_meaning_keep_the_servers_words(
+def test_error_class_follows_the_status_and_keeps_its_message(
     code: int, reason: str, error: type[ApiError]
 ) -> None:
-    made = error_from_status(
+    created = error_from_status(
         code,
         {
             "kind": "Status",
             "reason": reason,
-            "message": "its words",
+            "message": "its message",
             "details": {"retryAfterSeconds": 3},
         },
         operation="get x",
     )
-    assert type(made) is error
-    assert (str(made), made.status_code, made.reason, made.retry_after) == (
-        "get x: its words",
+    assert type(created) is error
+    assert (str(created), created.status_code, created.reason, created.retry_after) == (
+        "get x: its message",
         code,
         reason,
         3,
     )
 
 
-def test_a_missing_kind_is_told_from_a_missing_object() -> None:
-    words = "the server could not find the requested resource"
+def test_missing_kind_and_missing_object_are_different_errors() -> None:
+    message = "the server could not find the requested resource"
     assert isinstance(
         error_from_status(
-            404, {"kind": "Status", "message": words, "reason": "NotFound"}, operation="list"
+            404, {"kind": "Status", "message": message, "reason": "NotFound"}, operation="list"
         ),
         KindMissing,
     )
@@ -171,14 +171,14 @@ def test_a_missing_kind_is_told_from_a_missing_object() -> None:
         'invalid bearer token "eyJhbGciOiJSUzI1NiIs.abc.def"',
     ],
 )
-def test_what_looks_like_a_credential_is_cut(secret: str) -> None:
+def test_credentials_are_redacted(secret: str) -> None:
     text = redact(f"before {secret} after")
     assert text.startswith("before ")
     assert text.endswith(" after")
     assert not any(part in text for part in ("s3cr3t", "eyJhbGciOi", "dXNlcjpwYXNz"))
 
 
-def test_a_long_message_is_cut_short() -> None:
+def test_long_message_is_truncated() -> None:
     assert len(redact("x" * 100_000)) < 2100
 
 
@@ -197,10 +197,11 @@ def test_retry_after_in_both_forms(header: str, seconds: float | None) -> None:
     assert _parse_retry_after(header) == seconds
 
 
-def test_one_bad_object_in_a_list_stops_nobody() -> None:
+def test_bad_object_in_a_list_does_not_hide_the_others() -> None:
     body = b"""{"metadata":{"resourceVersion":"7"},"items":[
         {"metadata":{"name":"a","resourceVersion":"5"},"spec":{"size":1}},
-        {"metadata":{"name":"b","resourceVersion":"6"},"spec":{"size":"large"},"status":{"conditions":[{"type":"T","status":"True"}]}},
+        {"metadata":{"name":"b","resourceVersion":"6"},"spec":{"size":"large"},
+         "status":{"conditions":[{"type":"T","status":"True"}]}},
         {"metadata":{"name":"c","resourceVersion":"7","labels":7},"spec":{}}]}"""
     good, bad, worse = decode_page(Widget, body).items
     assert isinstance(good, Widget)
@@ -223,7 +224,7 @@ def test_one_bad_object_in_a_list_stops_nobody() -> None:
         b'{"type":"ERROR","object":[1]}',
     ],
 )
-def test_a_line_that_is_no_event_is_an_error_and_no_crash(line: bytes) -> None:
+def test_line_that_is_not_an_event_raises_undecodable(line: bytes) -> None:
     with pytest.raises(Undecodable):
         decode_watch_event(Widget, line, "watch")
 
@@ -232,7 +233,8 @@ def test_error_lines_of_a_watch() -> None:
     with pytest.raises(Gone):
         decode_watch_event(
             Widget,
-            b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}',
+            b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired",'
+            b'"message":"too old"}}',
             "watch",
         )
     with pytest.raises(ServerError, match="etcd is unwell"):
@@ -247,10 +249,10 @@ def test_error_lines_of_a_watch() -> None:
     assert (bookmark.object, bookmark.resource_version) == (None, "99")
 
 
-async def test_the_verbs(api: ApiHarness, key: Key) -> None:
+async def test_every_verb(api: ApiHarness, key: Key) -> None:
     client = api.client
-    made = await api.create_widget("a", size=1)
-    assert made.metadata.uid
+    created = await api.create_widget("a", size=1)
+    assert created.metadata.uid
     with pytest.raises(AlreadyExists):
         await api.create_widget("a", size=1)
     assert (await client.get(Widget, key)).spec.size == 1
@@ -260,7 +262,10 @@ async def test_the_verbs(api: ApiHarness, key: Key) -> None:
         await client.patch(
             Widget,
             key,
-            {"metadata": {"resourceVersion": made.metadata.resourceVersion}, "spec": {"size": 3}},
+            {
+                "metadata": {"resourceVersion": created.metadata.resourceVersion},
+                "spec": {"size": 3},
+            },
         )
     status = await client.patch_status(
         Widget, key, {"doubled": 4}, resource_version=patched.metadata.resourceVersion
@@ -272,7 +277,7 @@ async def test_the_verbs(api: ApiHarness, key: Key) -> None:
         )
     with pytest.raises(Conflict):
         await client.delete(Widget, key, uid="00000000-0000-0000-0000-000000000000")
-    await client.delete(Widget, key, uid=made.metadata.uid)
+    await client.delete(Widget, key, uid=created.metadata.uid)
     await client.delete(Widget, key)
     with pytest.raises(NotFound):
         await client.get(Widget, key)
@@ -287,21 +292,21 @@ async def test_lists_come_in_pages_of_one_moment(api: ApiHarness) -> None:
     assert len(await api.client.list(Widget, api.namespace)) == 7
 
 
-async def test_a_watch_tells_what_happened_since(api: ApiHarness, key: Key) -> None:
+async def test_watch_delivers_the_changes_since_a_revision(api: ApiHarness, key: Key) -> None:
     first = await api.create_widget("a", size=1)
     await api.client.patch(Widget, key, {"spec": {"size": 2}})
     await api.client.delete(Widget, key)
-    seen = []
+    events = []
     async with asyncio.timeout(10):
         async for change in api.client.watch(Widget, first.metadata.resourceVersion, api.namespace):
             if change.object is not None:
-                seen.append((change.type, change.object.metadata.name))
+                events.append((change.type, change.object.metadata.name))
             if change.type == "DELETED":
                 break
-    assert seen == [("MODIFIED", "a"), ("DELETED", "a")]
+    assert events == [("MODIFIED", "a"), ("DELETED", "a")]
 
 
-async def test_fields_that_we_do_not_know_survive_a_replace(real_api: ApiHarness) -> None:
+async def test_undeclared_fields_survive_an_update(real_api: ApiHarness) -> None:
     key = Key(real_api.namespace, "cm")
     raw: dict[str, Any] = {
         "apiVersion": "v1",
@@ -320,19 +325,19 @@ async def test_fields_that_we_do_not_know_survive_a_replace(real_api: ApiHarness
     await real_api.pool.send(
         Request("POST", path, body=msgspec.json.encode(raw), content_type="application/json")
     )
-    ours = await real_api.client.get(ConfigMap, key)
-    ours.data = {"k": "new"}
-    await real_api.client.update(ours)
+    configmap = await real_api.client.get(ConfigMap, key)
+    configmap.data = {"k": "new"}
+    await real_api.client.update(configmap)
     stored = msgspec.json.decode(await real_api.pool.send(Request("GET", f"{path}/cm")))
     assert stored["data"] == {"k": "new"}
     assert stored["binaryData"] == {"blob": "AAEC"}
     assert stored["immutable"] is False
     assert stored["metadata"]["labels"] == {"a": "b"}
     with pytest.raises(Conflict):
-        await real_api.client.update(ours)
+        await real_api.client.update(configmap)
 
 
-async def test_unknown_fields_in_list_items_and_nested_structs_survive() -> None:
+async def test_undeclared_fields_in_list_items_and_nested_structs_survive() -> None:
     fake = FakeApi()
     client = Client(fake)
     path = Thing.definition.path("n")
@@ -356,9 +361,7 @@ async def test_unknown_fields_in_list_items_and_nested_structs_survive() -> None
     assert spec["ports"] == [{"name": "a", "number": 1, "future": "also"}]
 
 
-async def test_what_somebody_wrote_explicitly_stays_explicit_and_maps_of_structs_keep_their_unknown_fields() -> (
-    None
-):
+async def test_explicit_defaults_and_undeclared_fields_in_maps_of_structs_survive() -> None:
     fake = FakeApi()
     client = Client(fake)
     path = Holder.definition.path("n")
@@ -376,7 +379,7 @@ async def test_what_somebody_wrote_explicitly_stays_explicit_and_maps_of_structs
     }
 
 
-async def test_server_side_apply_json_patch_scale_and_discovery_on_the_real_one(
+async def test_server_side_apply_json_patch_and_discovery_on_the_real_api_server(
     real_api: ApiHarness,
 ) -> None:
     key = Key(real_api.namespace, "a")
@@ -401,7 +404,7 @@ async def test_server_side_apply_json_patch_scale_and_discovery_on_the_real_one(
         await real_api.client.list(Unknown, key.namespace)
 
 
-async def test_a_page_too_large_to_hold_is_asked_for_in_smaller_ones() -> None:
+async def test_page_that_is_too_large_is_requested_in_smaller_ones() -> None:
     fake = FakeApi()
     for number in range(20):
         fake.add(
@@ -414,7 +417,7 @@ async def test_a_page_too_large_to_hold_is_asked_for_in_smaller_ones() -> None:
     ] == ["500", "62"]
 
 
-def test_secrets_do_not_show_and_decode() -> None:
+def test_secret_is_decoded_and_hidden_in_repr() -> None:
     secret = Secret.decode(
         b'{"metadata":{"name":"s","namespace":"n"},"data":{"password":"aHVudGVyMg=="}}'
     )
@@ -423,7 +426,7 @@ def test_secrets_do_not_show_and_decode() -> None:
     assert secret.encode()["data"] == {"password": "aHVudGVyMg=="}
 
 
-def test_an_owner_reference() -> None:
+def test_owner_reference_has_the_controller_fields() -> None:
     widget = Widget(metadata=ObjectMeta(name="w", uid="u-1"))
     assert msgspec.to_builtins(new_owner_reference(widget)) == {
         "apiVersion": "kubewright.test/v1",

@@ -1,4 +1,4 @@
-"""The lease: who may act and until when, with a clock of our own; the handover between processes is in tests/real."""
+"""The lease, with a fake clock. tests/real has the change of leader between processes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def read_holder(api: FakeApi) -> str:
     return (await Client(api).get(Lease, LEASE_KEY)).spec.holderIdentity
 
 
-async def test_the_first_candidate_wins_and_is_sure_for_ten_seconds_from_sending() -> None:
+async def test_first_candidate_leads_for_ten_seconds_from_sending() -> None:
     api, clock = FakeApi(), FakeClock()
     one = make_candidate(api, "one", clock)
     assert not one.is_leader_now()
@@ -52,9 +52,7 @@ async def test_the_first_candidate_wins_and_is_sure_for_ten_seconds_from_sending
     assert not one.is_leader_now()
 
 
-async def test_a_standby_takes_over_only_after_a_whole_duration_without_renewal_by_its_own_watch() -> (
-    None
-):
+async def test_standby_takes_over_after_a_whole_duration_by_its_own_clock() -> None:
     api, clock = FakeApi(), FakeClock()
     one, two = make_candidate(api, "one", clock), make_candidate(api, "two", clock)
     await one.try_acquire_or_renew()
@@ -63,7 +61,7 @@ async def test_a_standby_takes_over_only_after_a_whole_duration_without_renewal_
     await one.try_acquire_or_renew()
     clock.now += LEASE_DURATION_SECONDS - 1
     assert not await two.try_acquire_or_renew(), (
-        "a renewal that it had not seen before starts its stopwatch anew"
+        "the duration starts again with a renewal that it had not seen"
     )
     clock.now += LEASE_DURATION_SECONDS + 0.1
     assert await two.try_acquire_or_renew()
@@ -71,7 +69,7 @@ async def test_a_standby_takes_over_only_after_a_whole_duration_without_renewal_
     assert (await Client(api).get(Lease, LEASE_KEY)).spec.leaseTransitions == 1
 
 
-async def test_no_moment_with_two_leaders() -> None:
+async def test_there_are_never_two_leaders() -> None:
     api, clock = FakeApi(), FakeClock()
     one, two = make_candidate(api, "one", clock), make_candidate(api, "two", clock)
     await one.try_acquire_or_renew()
@@ -95,7 +93,7 @@ async def test_two_candidates_at_once_cannot_both_win() -> None:
     assert sum(won) <= 1
 
 
-async def test_a_holder_that_wakes_up_late_does_not_believe_itself() -> None:
+async def test_holder_that_wakes_up_late_does_not_lead() -> None:
     api, clock = FakeApi(), FakeClock()
     one, two = make_candidate(api, "one", clock), make_candidate(api, "two", clock)
     await one.try_acquire_or_renew()
@@ -108,7 +106,7 @@ async def test_a_holder_that_wakes_up_late_does_not_believe_itself() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_lease_that_cannot_be_renewed_is_lost_in_words() -> None:
+async def test_lease_that_cannot_be_renewed_is_lost() -> None:
     api = FakeApi()
     loop = asyncio.get_running_loop()
     one = make_candidate(api, "one", loop.time)
@@ -122,20 +120,20 @@ async def test_a_lease_that_cannot_be_renewed_is_lost_in_words() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_passing_failure_does_not_lose_the_lease() -> None:
+async def test_transient_failure_does_not_lose_the_lease() -> None:
     api = FakeApi()
     loop = asyncio.get_running_loop()
     one = make_candidate(api, "one", loop.time)
     await one.acquire()
     api.fail_next("PATCH", "leases", ServerError("hiccup"), times=5)
-    api.fail_next("PATCH", "leases", Conflict("a write of ours that was not answered"), times=1)
+    api.fail_next("PATCH", "leases", Conflict("our own write without a response"), times=1)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(60):
             await one.renew_until_lost()
     assert one.is_leader_now()
 
 
-async def test_a_release_lets_the_next_one_in_at_once() -> None:
+async def test_released_lease_can_be_taken_at_once() -> None:
     api, clock = FakeApi(), FakeClock()
     one, two = make_candidate(api, "one", clock), make_candidate(api, "two", clock)
     await one.try_acquire_or_renew()
@@ -145,7 +143,7 @@ async def test_a_release_lets_the_next_one_in_at_once() -> None:
     assert await two.try_acquire_or_renew()
 
 
-async def test_a_release_never_takes_the_lease_from_somebody_else() -> None:
+async def test_release_does_not_clear_another_holder() -> None:
     api, clock = FakeApi(), FakeClock()
     one, two = make_candidate(api, "one", clock), make_candidate(api, "two", clock)
     await one.try_acquire_or_renew()
@@ -157,22 +155,22 @@ async def test_a_release_never_takes_the_lease_from_somebody_else() -> None:
     assert await read_holder(api) == "two"
 
 
-async def test_a_lease_given_to_somebody_else_by_hand_is_given_up_at_once() -> None:
+async def test_lease_edited_to_another_holder_is_given_up_at_once() -> None:
     api, clock = FakeApi(), FakeClock()
     one = make_candidate(api, "one", clock)
     await one.try_acquire_or_renew()
     await Client(api).patch(
-        Lease, LEASE_KEY, {"spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 60}}
+        Lease, LEASE_KEY, {"spec": {"holderIdentity": "another", "leaseDurationSeconds": 60}}
     )
     clock.now += 2
     assert not await one.try_acquire_or_renew()
     assert not one.is_leader_now()
     clock.now += 2
     assert not await one.try_acquire_or_renew()
-    assert await read_holder(api) == "somebody"
+    assert await read_holder(api) == "another"
 
 
-async def test_a_standby_looks_at_least_every_second_and_just_when_the_lease_runs_out() -> None:
+async def test_standby_polls_every_second_and_when_the_lease_expires() -> None:
     api, clock = FakeApi(), FakeClock()
     one, two = make_candidate(api, "one", clock), make_candidate(api, "two", clock)
     await one.try_acquire_or_renew()
@@ -182,7 +180,7 @@ async def test_a_standby_looks_at_least_every_second_and_just_when_the_lease_run
     assert two._next_poll_seconds() == pytest.approx(0.3)
 
 
-async def test_a_deleted_lease_makes_no_second_leader_and_loses_no_first_one() -> None:
+async def test_deleted_lease_neither_adds_nor_removes_a_leader() -> None:
     api, clock = FakeApi(), FakeClock()
     one, two = make_candidate(api, "one", clock), make_candidate(api, "two", clock)
     await one.try_acquire_or_renew()
@@ -196,7 +194,7 @@ async def test_a_deleted_lease_makes_no_second_leader_and_loses_no_first_one() -
     assert await two.try_acquire_or_renew()
 
 
-async def test_a_release_bears_a_renewal_that_was_cut_short() -> None:
+async def test_release_works_after_an_interrupted_renewal() -> None:
     api, clock = FakeApi(), FakeClock()
     one = make_candidate(api, "one", clock)
     await one.try_acquire_or_renew()
@@ -207,8 +205,8 @@ async def test_a_release_bears_a_renewal_that_was_cut_short() -> None:
     assert await read_holder(api) == ""
 
 
-async def test_a_manager_tells_when_it_begins_to_lead() -> None:
-    api, stop, led = FakeApi(), asyncio.Event(), list[bool]()
+async def test_manager_emits_started_leading() -> None:
+    api, stop, leading = FakeApi(), asyncio.Event(), list[bool]()
     api.objects["/version"] = {"gitVersion": "v1"}
     spec = {"holderIdentity": "another", "leaseDurationSeconds": 1}
     api.create(
@@ -223,9 +221,9 @@ async def test_a_manager_tells_when_it_begins_to_lead() -> None:
         options,
         transport=api,
     )
-    manager.started_leading.connect(lambda: led.append(manager.leader.is_leader_now()))
-    life = asyncio.create_task(manager.run(stop))
-    await eventually(lambda: led, within=10)
+    manager.started_leading.connect(lambda: leading.append(manager.leader.is_leader_now()))
+    task = asyncio.create_task(manager.run(stop))
+    await eventually(lambda: leading, within=10)
     stop.set()
-    await life
-    assert led == [True]
+    await task
+    assert leading == [True]

@@ -79,15 +79,15 @@ def test_names_types_and_labels(metrics: Metrics, name: str, fact: tuple[str, se
     assert f"# TYPE {name} {fact[0]}\n" in text
     series = f"{name}_count" if fact[0] == "histogram" else name
     labels = [
-        {label for label, _ in found}
-        for (sample, found) in read_samples(metrics)
+        {label for label, _ in pairs}
+        for (sample, pairs) in read_samples(metrics)
         if sample == series
     ]
     assert labels
-    assert all(each == fact[1] for each in labels)
+    assert all(label_names == fact[1] for label_names in labels)
 
 
-def test_no_series_but_those(metrics: Metrics) -> None:
+def test_there_are_no_other_series(metrics: Metrics) -> None:
     record_everything(metrics)
     text = metrics.exposition()[0].decode()
     assert "_created" not in text
@@ -107,10 +107,10 @@ def bucket_bounds(metrics: Metrics, name: str) -> list[float]:
 
 def test_buckets_of_reconciles(metrics: Metrics) -> None:
     metrics.for_controller("x", 1)
-    found = bucket_bounds(metrics, "controller_runtime_reconcile_time_seconds")
-    assert found == [*RECONCILE_BUCKETS, math.inf]
-    assert len(found) == 41
-    assert (found[0], found[17], found[39]) == (0.005, 1.0, 60.0)
+    bounds = bucket_bounds(metrics, "controller_runtime_reconcile_time_seconds")
+    assert bounds == [*RECONCILE_BUCKETS, math.inf]
+    assert len(bounds) == 41
+    assert (bounds[0], bounds[17], bounds[39]) == (0.005, 1.0, 60.0)
 
 
 @pytest.mark.parametrize(
@@ -119,11 +119,12 @@ def test_buckets_of_reconciles(metrics: Metrics) -> None:
 def test_buckets_of_queues_are_gos_to_the_last_digit(metrics: Metrics, name: str) -> None:
     metrics.for_queue("x")
     assert bucket_bounds(metrics, name) == [
-        1e-08, 1e-07, 1e-06, 9.999999999999999e-06, 9.999999999999999e-05, 0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0, math.inf,
+        1e-08, 1e-07, 1e-06, 9.999999999999999e-06, 9.999999999999999e-05, 0.001, 0.01, 0.1, 1.0,
+        10.0, 100.0, 1000.0, math.inf,
     ]  # fmt: skip
 
 
-def test_a_histogram_counts_as_prometheus_does(metrics: Metrics) -> None:
+def test_histogram_counts_like_prometheus(metrics: Metrics) -> None:
     controller = metrics.for_controller("x", 1)
     for seconds in (0.001, 0.005, 0.0051, 61.0):
         controller.reconcile_seconds.observe(seconds)
@@ -151,7 +152,7 @@ def test_every_result_starts_at_zero(metrics: Metrics) -> None:
     )
 
 
-def test_outcomes(metrics: Metrics) -> None:
+def test_series_of_a_controller(metrics: Metrics) -> None:
     controller = metrics.for_controller("x", 1)
     controller.results["success"].inc()
     controller.results["error"].inc(2)
@@ -180,7 +181,7 @@ def test_outcomes(metrics: Metrics) -> None:
     assert sample_value(metrics, "kubewright_status_unchanged_total", controller="x") == 1
 
 
-def test_a_queue(metrics: Metrics) -> None:
+def test_series_of_a_queue(metrics: Metrics) -> None:
     queue = metrics.for_queue("x")
     queue.read_unfinished_seconds = lambda: [1.0, 2.5]
     queue.adds.inc(2)
@@ -218,7 +219,7 @@ def test_priorities_are_bounded(metrics: Metrics) -> None:
     assert len([1 for name, _ in read_samples(metrics) if name == "workqueue_depth"]) == 26
 
 
-def test_what_is_asked_at_scrape_time(metrics: Metrics) -> None:
+def test_functions_are_called_at_each_scrape(metrics: Metrics) -> None:
     ages = iter([1.0, 2.0])
     metrics.register_watch("pods", age=lambda: next(ages), objects=lambda: 1 / 0)
     assert sample_value(metrics, "kubewright_watch_age_seconds", kind="pods") == 1.0
@@ -226,7 +227,7 @@ def test_what_is_asked_at_scrape_time(metrics: Metrics) -> None:
     assert math.isnan(sample_value(metrics, "kubewright_cached_objects", kind="pods"))
 
 
-def test_lease_and_requests(metrics: Metrics) -> None:
+def test_series_of_the_lease_and_of_requests(metrics: Metrics) -> None:
     metrics.leader_status.labels("ns/a").set(1)
     assert sample_value(metrics, "leader_election_master_status", name="ns/a") == 1
     metrics.leader_status.labels("ns/a").set(0)
@@ -242,12 +243,12 @@ def test_lease_and_requests(metrics: Metrics) -> None:
     assert sample_value(metrics, "kubewright_event_loop_lag_seconds_bucket", le="0.25") == 1
 
 
-def test_wrong_labels_are_refused(metrics: Metrics) -> None:
+def test_wrong_number_of_labels_is_rejected(metrics: Metrics) -> None:
     with pytest.raises(ValueError, match="code, method, host"):
         metrics.requests.labels("200")
 
 
-def test_two_do_not_share_anything_and_take_an_applications_own(metrics: Metrics) -> None:
+def test_registries_are_separate_and_take_metrics_of_the_application(metrics: Metrics) -> None:
     Counter("logins", "Logins.", registry=metrics.registry).inc()
     metrics.lists.labels("pods").inc()
     assert sample_value(metrics, "logins_total") == 1

@@ -66,7 +66,9 @@ def is_same_json(one: Any, other: Any) -> bool:
 
 @settings(deadline=None)
 @given(JSON_OBJECTS, JSON_OBJECTS)
-def test_a_json_patch_leads_from_one_to_the_other(old: dict[str, Any], new: dict[str, Any]) -> None:
+def test_json_patch_turns_the_old_value_into_the_new_one(
+    old: dict[str, Any], new: dict[str, Any]
+) -> None:
     assert is_same_json(apply_json_patch(old, list(build_json_patch(old, new))), new)
 
 
@@ -81,13 +83,13 @@ def test_nothing_to_do_is_nothing(old: dict[str, Any]) -> None:
     st.dictionaries(KEYS, VALUES_WITHOUT_NULL, max_size=4),
     st.dictionaries(KEYS, VALUES_WITHOUT_NULL, max_size=4),
 )
-def test_a_merge_patch_leads_from_one_to_the_other(
+def test_merge_patch_turns_the_old_value_into_the_new_one(
     old: dict[str, Any], new: dict[str, Any]
 ) -> None:
     assert apply_merge_patch(old, build_merge_patch(old, new)) == new
 
 
-def test_a_json_patch_touches_only_what_changed() -> None:
+def test_json_patch_contains_only_the_changes() -> None:
     old = {
         "spec": {"a/b": 1, "list": [{"x": 1, "y": 2}, {"x": 3}], "gone": 1},
         "other": {"deep": [1, 2, 3]},

@@ -1,4 +1,4 @@
-"""Events: counted up, bounded, and never in the way of a reconcile."""
+"""Events are counted, rate limited, and never block a reconcile."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RecorderHarness:
             clock=lambda: self.now,
         )
 
-    def record_event(self, reason: str, message: str = "words") -> None:
+    def record_event(self, reason: str, message: str = "message") -> None:
         self.recorder.event(WIDGET, Widget.definition, "Warning", reason, message)
 
     async def flush_and_list(self) -> list[Event]:
@@ -51,7 +51,7 @@ class RecorderHarness:
             await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_an_event_says_who_about_whom_and_why() -> None:
+async def test_event_has_source_object_reason_and_message() -> None:
     async with RecorderHarness().run_recorder() as rig:
         rig.record_event("Broken", "the reason")
         (event,) = await rig.flush_and_list()
@@ -65,7 +65,7 @@ async def test_an_event_says_who_about_whom_and_why() -> None:
     assert event.source.component == "m"
 
 
-async def test_the_same_again_counts_up_and_a_new_one_is_made_when_it_has_expired() -> None:
+async def test_equal_event_raises_the_count_and_an_expired_one_is_created_again() -> None:
     async with RecorderHarness().run_recorder() as rig:
         for _ in range(3):
             rig.record_event("Broken")
@@ -73,14 +73,14 @@ async def test_the_same_again_counts_up_and_a_new_one_is_made_when_it_has_expire
         assert event.count == 3
         await Client(rig.api).delete(Event, event.key)
         rig.record_event("Broken")
-        (again,) = await rig.flush_and_list()
-        assert (again.count, again.key == event.key) == (1, False)
+        (created,) = await rig.flush_and_list()
+        assert (created.count, created.key == event.key) == (1, False)
         rig.now += 3600
         rig.record_event("Broken")
         assert len(await rig.flush_and_list()) == 2
 
 
-async def test_an_object_that_says_too_much_is_cut_off_and_may_speak_again_later() -> None:
+async def test_events_of_one_object_are_rate_limited() -> None:
     async with RecorderHarness().run_recorder() as rig:
         for number in range(BURST + 10):
             rig.record_event(f"Reason{number}")
@@ -91,7 +91,7 @@ async def test_an_object_that_says_too_much_is_cut_off_and_may_speak_again_later
         assert len(await rig.flush_and_list()) == BURST + 1
 
 
-async def test_a_full_queue_and_a_refusing_server_block_nobody() -> None:
+async def test_full_queue_and_failing_server_block_no_caller() -> None:
     rig = RecorderHarness()
     for _ in range(MAX_QUEUE_LENGTH + 5):
         rig.record_event("Flood")

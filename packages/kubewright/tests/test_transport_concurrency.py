@@ -1,4 +1,4 @@
-"""Many calls at once: how many are on their way, and that neither a read nor a watch waits for writes."""
+"""Many calls at once: how many are in flight, and that neither a read nor a watch waits for writes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CALL_COUNT = MAX_CONCURRENT_REQUESTS + 60
 
 
 class SlowApiServer:
-    """An API server that answers writes when it is told to, reads and watches at once."""
+    """An API server that answers reads and watches at once, and writes when a test releases them."""
 
     def __init__(self) -> None:
         self.pending_writes = 0
@@ -50,7 +50,7 @@ async def slow_server() -> AsyncIterator[tuple[SlowApiServer, Transport]]:
             await transport.close()
 
 
-async def test_writes_take_turns_and_a_watch_begins_at_once(
+async def test_writes_are_limited_and_a_watch_starts_at_once(
     slow_server: tuple[SlowApiServer, Transport],
 ) -> None:
     server, transport = slow_server
@@ -66,10 +66,10 @@ async def test_writes_take_turns_and_a_watch_begins_at_once(
     assert server.max_pending_writes == MAX_CONCURRENT_REQUESTS
 
 
-async def test_a_read_does_not_wait_for_writes(
+async def test_read_does_not_wait_for_writes(
     slow_server: tuple[SlowApiServer, Transport],
 ) -> None:
-    """They may be waiting for it: the API server asks a webhook of ours about them, and that looks at another object."""
+    # The writes may wait for the read: one of our webhooks may have to read another object.
     server, transport = slow_server
     write = Request("PATCH", "/write", body=b"{}", operation="write", timeout_seconds=60)
     calls = [asyncio.create_task(transport.send(write)) for _ in range(CALL_COUNT)]
@@ -85,7 +85,7 @@ async def test_a_read_does_not_wait_for_writes(
     assert await asyncio.gather(*calls) == [b"{}"] * CALL_COUNT
 
 
-async def test_a_call_that_is_given_up_gives_its_turn_back(
+async def test_cancelled_call_releases_its_slot(
     slow_server: tuple[SlowApiServer, Transport],
 ) -> None:
     server, transport = slow_server

@@ -1,4 +1,5 @@
-"""The queue by itself: order, delays, back-off, and generated schedules against the one promise, never two workers on a key."""
+"""Order, delays and back-off of the queue, and generated schedules against its promise: never two
+workers on one key."""
 
 from __future__ import annotations
 
@@ -13,12 +14,12 @@ from kubewright.workqueue import LOW_PRIORITY, MAX_BACKOFF_SECONDS, NORMAL_PRIOR
 
 
 async def take_key(queue: WorkQueue[str]) -> str:
-    taken = await queue.get()
-    assert taken is not None
-    return taken[0]
+    entry = await queue.get()
+    assert entry is not None
+    return entry[0]
 
 
-async def test_a_key_added_many_times_is_handed_out_once() -> None:
+async def test_key_added_many_times_is_returned_once() -> None:
     queue: WorkQueue[str] = WorkQueue()
     for _ in range(5):
         queue.add("a")
@@ -26,7 +27,7 @@ async def test_a_key_added_many_times_is_handed_out_once() -> None:
     assert len(queue) == 0
 
 
-async def test_a_key_added_while_in_work_waits_until_it_is_done() -> None:
+async def test_key_added_while_processing_waits_until_it_is_done() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add("a")
     key = await take_key(queue)
@@ -36,7 +37,7 @@ async def test_a_key_added_while_in_work_waits_until_it_is_done() -> None:
     assert len(queue) == 1
 
 
-async def test_an_edit_overtakes_a_backlog_of_five_thousand_keys() -> None:
+async def test_edit_overtakes_a_backlog_of_five_thousand_keys() -> None:
     queue: WorkQueue[str] = WorkQueue()
     for number in range(5000):
         queue.add(f"old-{number}", LOW_PRIORITY)
@@ -50,7 +51,7 @@ async def test_an_edit_overtakes_a_backlog_of_five_thousand_keys() -> None:
     assert len(queue) == 4998
 
 
-async def test_a_lower_priority_does_not_sink_a_waiting_key() -> None:
+async def test_lower_priority_does_not_lower_a_waiting_key() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add("a", NORMAL_PRIORITY)
     queue.add("b", NORMAL_PRIORITY)
@@ -71,7 +72,7 @@ async def test_of_two_delays_the_earlier_counts(looptime: object) -> None:
 
 
 @pytest.mark.looptime
-async def test_back_off_doubles_from_5_ms_to_1000_s_and_starts_anew_after_success() -> None:
+async def test_back_off_doubles_from_5_ms_to_1000_s_and_is_reset_by_success() -> None:
     queue: WorkQueue[str] = WorkQueue()
     waits = [queue.add_rate_limited("a") for _ in range(20)]
     assert waits[:4] == [0.005, 0.01, 0.02, 0.04]
@@ -81,7 +82,7 @@ async def test_back_off_doubles_from_5_ms_to_1000_s_and_starts_anew_after_succes
 
 
 @pytest.mark.looptime
-async def test_a_key_that_is_taken_up_early_forgets_its_delay() -> None:
+async def test_key_that_is_taken_early_loses_its_delay() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add_after("a", 60)
     queue.add("a")
@@ -91,7 +92,7 @@ async def test_a_key_that_is_taken_up_early_forgets_its_delay() -> None:
             await queue.get()
 
 
-async def test_a_cancelled_worker_passes_its_wake_up_on() -> None:
+async def test_cancelled_worker_passes_its_notification_on() -> None:
     queue: WorkQueue[str] = WorkQueue()
     first, second = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
     await asyncio.sleep(0)
@@ -100,7 +101,7 @@ async def test_a_cancelled_worker_passes_its_wake_up_on() -> None:
     assert await second == ("a", NORMAL_PRIORITY)
 
 
-async def test_closing_sends_every_worker_home_and_takes_nothing_more() -> None:
+async def test_close_ends_every_worker_and_accepts_no_more_keys() -> None:
     queue: WorkQueue[str] = WorkQueue()
     workers = [asyncio.create_task(queue.get()) for _ in range(3)]
     await asyncio.sleep(0)
@@ -111,7 +112,7 @@ async def test_closing_sends_every_worker_home_and_takes_nothing_more() -> None:
 
 
 @pytest.mark.looptime
-async def test_forgotten_delays_do_not_pile_up() -> None:
+async def test_dropped_delays_do_not_accumulate() -> None:
     queue: WorkQueue[str] = WorkQueue()
     for _ in range(5000):
         queue.add_after("a", 3600)
@@ -120,7 +121,7 @@ async def test_forgotten_delays_do_not_pile_up() -> None:
     assert len(queue.delay_heap) < 200
 
 
-async def test_a_queue_that_is_not_open_takes_nothing() -> None:
+async def test_queue_that_does_not_accept_drops_keys() -> None:
     queue: WorkQueue[str] = WorkQueue(accepting=False)
     queue.add("a")
     queue.add_after("b", 0.01)
@@ -143,7 +144,7 @@ STEPS = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(steps=STEPS, workers=st.integers(1, 6), fails=st.sets(st.integers(0, 30)))
-def test_generated_schedules_never_run_a_key_twice_at_once_and_lose_none(
+def test_generated_schedules_never_run_a_key_twice_at_once_and_lose_no_key(
     steps: list[tuple[str, str, int, int]], workers: int, fails: set[int]
 ) -> None:
     asyncio.run(run_schedule(steps, workers, fails))
@@ -154,18 +155,18 @@ async def run_schedule(
 ) -> None:
     queue: WorkQueue[str] = WorkQueue()
     running: Counter[str] = Counter()
-    wanted: dict[str, int] = {}
-    served: dict[str, int] = {}
+    added_at: dict[str, int] = {}
+    processed_at: dict[str, int] = {}
     clock = 0
 
     async def work() -> None:
         nonlocal clock
-        while (taken := await queue.get()) is not None:
-            key = taken[0]
+        while (entry := await queue.get()) is not None:
+            key = entry[0]
             running[key] += 1
             assert running[key] == 1, f"{key} runs twice at once"
             clock += 1
-            served[key] = clock
+            processed_at[key] = clock
             try:
                 for _ in range(ord(key) - ord("a") + 1):
                     await asyncio.sleep(0)
@@ -176,15 +177,15 @@ async def run_schedule(
                 queue.done(key)
 
     tasks = [asyncio.create_task(work()) for _ in range(workers)]
-    for what, key, pauses, priority in steps:
+    for action, key, pauses, priority in steps:
         clock += 1
-        if what == "add":
-            wanted[key] = clock
+        if action == "add":
+            added_at[key] = clock
             queue.add(key, priority)
-        elif what == "later":
-            wanted[key] = clock
+        elif action == "later":
+            added_at[key] = clock
             queue.add_after(key, 0.0001 * pauses, priority)
-        elif what == "cancel" and len(tasks) > 1:
+        elif action == "cancel" and len(tasks) > 1:
             idle = tasks.pop()
             idle.cancel()
             await asyncio.gather(idle, return_exceptions=True)
@@ -197,4 +198,4 @@ async def run_schedule(
         await asyncio.sleep(0.0002)
     queue.close()
     await asyncio.gather(*tasks)
-    assert all(served[key] > wanted[key] for key in wanted), (wanted, served)
+    assert all(processed_at[key] > added_at[key] for key in added_at), (added_at, processed_at)

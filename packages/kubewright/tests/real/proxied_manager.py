@@ -1,4 +1,4 @@
-"""A manager behind a proxy, and what must be true of it afterwards: read from the API server, not from the manager."""
+"""A manager behind a proxy, and checks of its results against the API server."""
 
 from __future__ import annotations
 
@@ -26,18 +26,16 @@ WIDGET_STATUS_PATH = "*/widgets/*/status"
 
 
 class GadgetSpec(Spec):
-    """What a gadget should be."""
-
     size: Annotated[int, Doc("How large.", ge=0, le=1000)] = 0
 
 
 @kind("faults.kubewright.test/v1")
 class Gadget(Resource[GadgetSpec, WidgetStatus]):
-    """A thing whose CRD a test may delete or change."""
+    """A kind with a CRD that a test may delete or change."""
 
 
 async def connect_through(api: ApiHarness, kubeconfig: Path) -> ApiHarness:
-    """The same API server for the test, while the manager goes where this kubeconfig leads."""
+    """The same API server for the test; the manager connects by this kubeconfig."""
     return replace(
         api,
         connection=await asyncio.to_thread(
@@ -47,27 +45,27 @@ async def connect_through(api: ApiHarness, kubeconfig: Path) -> ApiHarness:
 
 
 async def wait_until_reconciled(api: ApiHarness, manager: Manager, *, within: float = 15) -> None:
-    """Wait until every widget has its answer, and the manager's memory holds exactly the widgets that there are."""
+    """Wait until every widget has its status and the cache holds exactly the stored widgets."""
 
-    async def right() -> bool:
+    async def is_current() -> bool:
         stored = await api.client.list(Widget, api.namespace)
-        known = {
+        cached = {
             widget.key: widget.metadata.resourceVersion for widget in manager.cache.all(Widget)
         }
-        answered = all(
+        reconciled = all(
             w.status.doubled == w.spec.size * 2
             and w.status.observedGeneration == w.metadata.generation
             for w in stored
         )
-        return answered and known == {
+        return reconciled and cached == {
             widget.key: widget.metadata.resourceVersion for widget in stored
         }
 
-    await eventually(right, within=within, every=0.1)
+    await eventually(is_current, within=within, every=0.1)
 
 
 async def change_widgets(api: ApiHarness) -> None:
-    """What a manager that hears nothing must find out later: one widget more, one changed, one gone."""
+    """Changes that a manager without a watch has to find later: one create, one edit, one delete."""
     await api.create_widget("created", size=11)
     changed, deleted = await api.get_widget("changed"), await api.get_widget("deleted")
     await api.client.patch(Widget, changed.key, {"spec": {"size": changed.spec.size + 1}})
@@ -75,13 +73,12 @@ async def change_widgets(api: ApiHarness) -> None:
 
 
 async def create_widgets(api: ApiHarness) -> None:
-    """The widgets before that."""
     for size, name in enumerate(("kept", "changed", "deleted")):
         await api.create_widget(name, size=size)
 
 
 def gadget_crd(*, maximum: int | None = 1000, **spec_schema: Any) -> str:
-    """The CRD of Gadget, with another limit for its size or more in its schema than the class has."""
+    """The CRD of Gadget, with another limit for its size or additions to its schema."""
     manifest = build_crds([Gadget])[0]
     spec = manifest["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     spec.update(spec_schema)
@@ -91,7 +88,6 @@ def gadget_crd(*, maximum: int | None = 1000, **spec_schema: Any) -> str:
 
 @asynccontextmanager
 async def temporary_gadget_crd(plane: ControlPlane, crd: str) -> AsyncIterator[None]:
-    """This CRD of Gadget in the cluster, and gone afterwards."""
     await install_gadget_crd(plane, crd)
     try:
         yield
@@ -107,7 +103,6 @@ async def temporary_gadget_crd(plane: ControlPlane, crd: str) -> AsyncIterator[N
 
 
 async def install_gadget_crd(plane: ControlPlane, crd: str) -> None:
-    """Apply the CRD and wait until it is served."""
     await asyncio.to_thread(plane.apply, crd)
     await asyncio.to_thread(
         plane.kubectl,

@@ -1,4 +1,4 @@
-"""A token file that is rotated while the manager runs, and whose old token the real API server refuses from then on."""
+"""A token file that is rotated while the manager runs. The API server rejects the old token then."""
 
 from __future__ import annotations
 
@@ -42,22 +42,24 @@ metadata: {name: manager, namespace: %(namespace)s}
 
 @dataclass(frozen=True)
 class TokenFile:
-    """Holds tokens of one service account; each dies with a Secret of its own."""
+    """Tokens of one service account. Each is bound to a Secret, and is invalid without it."""
 
     control_plane: ControlPlane
     namespace: str
     path: Path
 
-    def issue(self, life: str) -> None:
-        """Put a token into the file that is good while the Secret of this name exists."""
+    def issue(self, secret_name: str) -> None:
+        """Write a token that is valid as long as the Secret of this name exists."""
         with self.control_plane.apiserver.admin_client() as https:
             secret = https.call(
-                "POST", f"/api/v1/namespaces/{self.namespace}/secrets", {"metadata": {"name": life}}
+                "POST",
+                f"/api/v1/namespaces/{self.namespace}/secrets",
+                {"metadata": {"name": secret_name}},
             )
             bound = {
                 "kind": "Secret",
                 "apiVersion": "v1",
-                "name": life,
+                "name": secret_name,
                 "uid": secret["metadata"]["uid"],
             }
             request = {
@@ -65,29 +67,30 @@ class TokenFile:
                 "kind": "TokenRequest",
                 "spec": {"boundObjectRef": bound},
             }
-            answer = https.call(
+            response = https.call(
                 "POST",
                 f"/api/v1/namespaces/{self.namespace}/serviceaccounts/manager/token",
                 request,
             )
-        beside = self.path.with_name(f".{life}")
-        beside.write_text(answer["status"]["token"])
-        beside.replace(self.path)
+        new_file = self.path.with_name(f".{secret_name}")
+        new_file.write_text(response["status"]["token"])
+        new_file.replace(self.path)
 
     async def rotate(self) -> None:
-        """Replace the token, end the old one, and return when the API server refuses it (it remembers a yes for 10 s)."""
+        """Replace the token, and wait until the API server rejects the old one."""
+        # The API server caches a successful authentication for 10 s.
         old = self.path.read_text()
-        self.issue("second-life")
+        self.issue("second-token")
         with self.control_plane.apiserver.admin_client() as https:
-            https.call("DELETE", f"/api/v1/namespaces/{self.namespace}/secrets/first-life")
+            https.call("DELETE", f"/api/v1/namespaces/{self.namespace}/secrets/first-token")
         await eventually(lambda: asyncio.to_thread(self.is_rejected, old), within=30, every=0.5)
 
     def is_rejected(self, token: str) -> bool:
         with HttpClient(self.control_plane.url, self.control_plane.bearer_tls) as https:
             try:
                 https.call("GET", "/api", headers={"Authorization": f"Bearer {token}"})
-            except HttpError as refusal:
-                return refusal.status == 401
+            except HttpError as error:
+                return error.status == 401
         return False
 
 
@@ -95,10 +98,9 @@ class TokenFile:
 async def token_file(
     control_plane: ControlPlane, real_api: ApiHarness, tmp_path: Path
 ) -> TokenFile:
-    """A token file in its first life."""
     control_plane.apply(RBAC_MANIFESTS % {"namespace": real_api.namespace})
     token = TokenFile(control_plane, real_api.namespace, tmp_path / "token")
-    token.issue("first-life")
+    token.issue("first-token")
     return token
 
 
@@ -106,14 +108,14 @@ async def token_file(
 async def api(
     real_api: ApiHarness, http_proxy: HttpProxy, token_file: TokenFile, tmp_path: Path
 ) -> ApiHarness:
-    """The manager is the service account of the token file, seen by the proxy."""
+    """The manager connects through the proxy, as the service account of the token file."""
     config = json.loads(http_proxy.write_kubeconfig(tmp_path / "config").read_text())
     config["users"][0]["user"] = {"tokenFile": str(token_file.path)}
     (tmp_path / "config").write_text(json.dumps(config))
     return await connect_through(real_api, tmp_path / "config")
 
 
-async def test_a_manager_goes_on_writing_with_the_new_token(
+async def test_manager_writes_with_the_new_token(
     api: ApiHarness, http_proxy: HttpProxy, token_file: TokenFile
 ) -> None:
     async with run_manager(api, controller(Widget, double)) as manager:
@@ -123,10 +125,13 @@ async def test_a_manager_goes_on_writing_with_the_new_token(
         await api.create_widget("after", size=2)
         await wait_until_reconciled(api, manager)
     writes = http_proxy.find_requests("PATCH", "*/widgets/after/status")
-    assert [(seen.status, seen.has_authorization) for seen in writes] == [(401, True), (200, True)]
+    assert [(write.status, write.has_authorization) for write in writes] == [
+        (401, True),
+        (200, True),
+    ]
 
 
-async def test_a_manager_goes_on_watching_with_the_new_token(
+async def test_manager_watches_with_the_new_token(
     api: ApiHarness, http_proxy: HttpProxy, token_file: TokenFile
 ) -> None:
     async with run_manager(api, controller(Widget, double)) as manager:
@@ -137,5 +142,5 @@ async def test_a_manager_goes_on_watching_with_the_new_token(
         await api.create_widget("after", size=2)
         await wait_until_reconciled(api, manager, within=15)
     assert 401 in [
-        seen.status for seen in http_proxy.find_requests("GET", WIDGETS_PATH, watch=True)
+        request.status for request in http_proxy.find_requests("GET", WIDGETS_PATH, watch=True)
     ]

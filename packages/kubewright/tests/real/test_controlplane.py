@@ -47,7 +47,7 @@ def run_kubectl(
 
 
 class KubectlWatch:
-    """A watch by kubectl, in a process of its own: each change gives a line."""
+    """A watch by kubectl in a separate process; it prints one line per change."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -73,7 +73,7 @@ class KubectlWatch:
         await self.process.wait()
 
 
-def test_the_plane_is_a_cluster(kubectl: Kubectl, namespace: str) -> None:
+def test_control_plane_is_a_cluster(kubectl: Kubectl, namespace: str) -> None:
     assert kubectl("get", "namespace", namespace, "-o", "name") == f"namespace/{namespace}\n"
     client, server = (
         line.rpartition(" ")[2]
@@ -83,7 +83,7 @@ def test_the_plane_is_a_cluster(kubectl: Kubectl, namespace: str) -> None:
     assert client == server != "v0.0.0"
 
 
-def test_a_kubectl_that_does_not_end_is_given_up(
+def test_kubectl_that_does_not_end_is_killed(
     control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kubewright.testing.controlplane.KUBECTL_SECONDS", 1.0)
@@ -107,12 +107,12 @@ def test_apply_takes_files_and_text(
     assert printed == "configmap/one created\nconfigmap/two created\n"
 
 
-def test_kubectl_raises_with_its_own_words(kubectl: Kubectl) -> None:
-    with pytest.raises(KubectlFailed, match=r'kubectl get pod nobody: .*pods "nobody" not found'):
-        kubectl("get", "pod", "nobody")
+def test_kubectl_failure_has_its_error_message(kubectl: Kubectl) -> None:
+    with pytest.raises(KubectlFailed, match=r'kubectl get pod missing: .*pods "missing" not found'):
+        kubectl("get", "pod", "missing")
 
 
-def test_rbac_is_on_for_anybody_but_admin(control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_rbac_applies_to_all_users_but_admin(control_plane: ControlPlane, tmp_path: Path) -> None:
     alice = control_plane.write_kubeconfig(tmp_path / "alice", user="alice", groups=("dev",))
     assert (
         'User "alice" cannot list resource "pods"'
@@ -126,7 +126,7 @@ def test_rbac_is_on_for_anybody_but_admin(control_plane: ControlPlane, tmp_path:
     )
 
 
-def test_a_service_account_has_a_token_that_the_server_knows(
+def test_api_server_accepts_the_token_of_a_service_account(
     control_plane: ControlPlane, kubectl: Kubectl, namespace: str, tmp_path: Path
 ) -> None:
     kubectl("-n", namespace, "create", "serviceaccount", "manager")
@@ -140,7 +140,7 @@ def test_a_service_account_has_a_token_that_the_server_knows(
     assert run_kubectl(control_plane, config, "get", "pods").returncode != 0
 
 
-def test_a_removed_namespace_leaves_nothing(control_plane: ControlPlane, kubectl: Kubectl) -> None:
+def test_removed_namespace_leaves_no_objects(control_plane: ControlPlane, kubectl: Kubectl) -> None:
     control_plane.create_namespace("doomed")
     control_plane.apply(configmap_manifest("doomed"))
     kubectl(
@@ -159,7 +159,7 @@ def test_a_removed_namespace_leaves_nothing(control_plane: ControlPlane, kubectl
     control_plane.remove_namespace("doomed")
 
 
-def test_the_kubeconfig_is_the_administrators(
+def test_kubeconfig_is_that_of_the_administrator(
     kubeconfig: Path, control_plane: ControlPlane
 ) -> None:
     assert (
@@ -167,7 +167,7 @@ def test_the_kubeconfig_is_the_administrators(
     )
 
 
-async def test_a_killed_server_refuses_and_comes_back_with_its_data(
+async def test_killed_api_server_comes_back_with_its_data(
     control_plane: ControlPlane, kubectl: Kubectl, namespace: str
 ) -> None:
     control_plane.apply(configmap_manifest(namespace, kept="yes"))
@@ -181,7 +181,7 @@ async def test_a_killed_server_refuses_and_comes_back_with_its_data(
     )
 
 
-async def test_compaction_and_a_restart_give_410_for_certain(
+async def test_compaction_and_a_restart_always_give_410(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     path = f"/api/v1/namespaces/{namespace}/configmaps"
@@ -194,8 +194,8 @@ async def test_compaction_and_a_restart_give_410_for_certain(
     await control_plane.restart_apiserver()
     with control_plane.apiserver.admin_client() as https:
         event = https.call("GET", f"{path}?watch=true&resourceVersion={old}&timeoutSeconds=5")
-    told = event if isinstance(event, dict) else json.loads(event.splitlines()[0])
-    assert (told["type"], told["object"]["code"]) == ("ERROR", 410)
+    line = event if isinstance(event, dict) else json.loads(event.splitlines()[0])
+    assert (line["type"], line["object"]["code"]) == ("ERROR", 410)
 
 
 async def test_another_apiserver_can_be_made_stale(
@@ -235,7 +235,7 @@ def proxy_client(proxy: HttpProxy) -> Iterator[HttpClient]:
         yield https
 
 
-async def test_a_swallowed_create_is_in_the_cluster(
+async def test_create_with_a_dropped_response_is_stored(
     proxy: HttpProxy, proxy_client: HttpClient, kubectl: Kubectl, namespace: str
 ) -> None:
     rule = proxy.drop_next_response("POST", "*/configmaps")
@@ -250,10 +250,10 @@ async def test_a_swallowed_create_is_in_the_cluster(
     assert (
         kubectl("-n", namespace, "get", "configmap", "thing", "-o", "name") == "configmap/thing\n"
     )
-    assert [seen.status for seen in proxy.find_requests("POST")] == [0]
+    assert [request.status for request in proxy.find_requests("POST")] == [0]
 
 
-async def test_a_refusal_looks_like_the_servers_own(
+async def test_injected_error_has_the_format_of_the_api_server(
     proxy: HttpProxy, proxy_client: HttpClient
 ) -> None:
     proxy.fail_next("GET", "/api/v1/pods", 409)
@@ -262,7 +262,7 @@ async def test_a_refusal_looks_like_the_servers_own(
     assert (await asyncio.to_thread(proxy_client.call, "GET", "/api/v1/pods"))["kind"] == "PodList"
 
 
-async def test_a_token_through_the_proxy_is_its_owner(
+async def test_proxy_passes_the_token_on(
     control_plane: ControlPlane, proxy: HttpProxy, kubectl: Kubectl, namespace: str, tmp_path: Path
 ) -> None:
     kubectl("-n", namespace, "create", "serviceaccount", "manager")
@@ -273,7 +273,7 @@ async def test_a_token_through_the_proxy_is_its_owner(
     assert f"system:serviceaccount:{namespace}:manager" in done.stdout
 
 
-async def test_a_watch_streams_through_the_proxy_and_takes_our_lines(
+async def test_proxy_streams_a_watch_and_injects_lines(
     control_plane: ControlPlane, proxy: HttpProxy, namespace: str, tmp_path: Path
 ) -> None:
     path = f"/api/v1/namespaces/{namespace}/configmaps"
@@ -290,7 +290,7 @@ async def test_a_watch_streams_through_the_proxy_and_takes_our_lines(
     await eventually(lambda: not proxy.watches)
 
 
-async def test_a_stalled_watch_hears_nothing_until_it_flows(
+async def test_stalled_watch_receives_nothing_until_it_is_resumed(
     control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
     async with TcpProxy("127.0.0.1", control_plane.apiserver.port.number) as tcp:
@@ -312,21 +312,21 @@ async def test_a_stalled_watch_hears_nothing_until_it_flows(
         await watch.stop()
 
 
-async def test_the_audit_log_tells_who_did_what(binaries: dict[str, Path]) -> None:
+async def test_audit_log_has_user_and_verb(binaries: dict[str, Path]) -> None:
     async with ControlPlane(binaries, audit=True) as plane:
         plane.kubectl("create", "configmap", "thing")
 
-        def noted() -> list[str]:
+        def creators() -> list[str]:
             return [
                 e["user"]["username"]
                 for e in plane.read_audit_events()
                 if e["verb"] == "create" and e["objectRef"].get("name") == "thing"
             ]
 
-        assert await eventually(noted) == ["admin"]
+        assert await eventually(creators) == ["admin"]
 
 
-async def test_a_plane_leaves_neither_process_nor_file(binaries: dict[str, Path]) -> None:
+async def test_control_plane_leaves_neither_process_nor_file(binaries: dict[str, Path]) -> None:
     async with ControlPlane(binaries) as plane:
         processes = [plane.etcd.process.pid, plane.apiserver.process.pid]
         assert all(is_process_running(pid) for pid in processes)
@@ -334,7 +334,7 @@ async def test_a_plane_leaves_neither_process_nor_file(binaries: dict[str, Path]
     assert not plane.folder.exists()
 
 
-async def test_a_failed_start_shows_the_log_and_cleans_up(binaries: dict[str, Path]) -> None:
+async def test_failed_start_shows_the_log_and_cleans_up(binaries: dict[str, Path]) -> None:
     plane = ControlPlane(binaries, extra_args=["--no-such-flag"])
     with pytest.raises(StartFailed, match=r"it ended by itself(.|\n)*unknown flag: --no-such-flag"):
         await plane.start()
@@ -342,7 +342,7 @@ async def test_a_failed_start_shows_the_log_and_cleans_up(binaries: dict[str, Pa
     assert not plane.etcd.process.is_running
 
 
-async def test_a_killed_test_run_takes_the_plane_with_it(binaries: dict[str, Path]) -> None:
+async def test_killed_test_run_ends_the_control_plane(binaries: dict[str, Path]) -> None:
     program = """
 import sys, time
 from pathlib import Path
@@ -365,7 +365,7 @@ time.sleep(600)
 
 
 def is_process_running(pid: int) -> bool:
-    """Whether a process of that id runs; one that ended and was not yet waited for by its parent does not."""
+    # A zombie (Z) has ended, although its parent has not waited for it yet.
     listed = subprocess.run(
         ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True
     ).stdout.strip()

@@ -1,4 +1,4 @@
-"""A kind that goes away, and objects that do not fit it."""
+"""A CRD that is deleted, and objects that do not match their class."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .proxied_manager import (
 
 CRD_NAME = Gadget.definition.group_resource
 NESTING_LEVELS = 3000
-"""Deeper than a decoder that calls itself likes, and not deeper than the API server takes."""
+"""Too deep for a recursive decoder, and not too deep for the API server."""
 
 
 def make_doubling_controller() -> Controller[Gadget]:
@@ -46,7 +46,7 @@ async def create_gadget(api: ApiHarness, name: str, size: int) -> None:
 
 
 def read_stored(plane: ControlPlane, api: ApiHarness, name: str) -> Any:
-    """The object as it is stored, whether or not it fits the class."""
+    """The object as it is stored, even if it does not match the class."""
     with plane.apiserver.admin_client() as https:
         return https.call("GET", Gadget.definition.path(api.namespace, name))
 
@@ -54,9 +54,9 @@ def read_stored(plane: ControlPlane, api: ApiHarness, name: str) -> Any:
 async def wait_for_ready(
     plane: ControlPlane, api: ApiHarness, name: str, reason: str, *, within: float = 15
 ) -> Condition:
-    """The Ready condition, once it has this reason."""
+    """The Ready condition, as soon as it has this reason."""
 
-    async def there() -> dict[str, Any] | None:
+    async def find_condition() -> dict[str, Any] | None:
         status = (await asyncio.to_thread(read_stored, plane, api, name)).get("status", {})
         return next(
             (
@@ -67,17 +67,20 @@ async def wait_for_ready(
             None,
         )
 
-    found = await eventually(there, within=within, every=0.1)
-    assert found
+    condition = await eventually(find_condition, within=within, every=0.1)
+    assert condition
     return Condition(
-        type="Ready", status=found["status"], reason=reason, message=found.get("message", "")
+        type="Ready",
+        status=condition["status"],
+        reason=reason,
+        message=condition.get("message", ""),
     )
 
 
 def get_readyz(port: int) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz") as answer:
-            return answer.status, answer.read().decode()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz") as response:
+            return response.status, response.read().decode()
     except HTTPError as error:
         with error:
             return error.code, error.read().decode()
@@ -88,7 +91,7 @@ def find_health_port(log: pytest.LogCaptureFixture) -> int:
     return int(record.fields["port"])  # type: ignore[attr-defined]
 
 
-async def test_a_crd_that_is_deleted_and_applied_again_is_waited_for(
+async def test_manager_waits_for_a_crd_that_is_deleted_and_applied_again(
     real_api: ApiHarness, control_plane: ControlPlane, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -107,20 +110,20 @@ async def test_a_crd_that_is_deleted_and_applied_again_is_waited_for(
         assert await asyncio.to_thread(get_readyz, find_health_port(caplog)) == (200, "ok")
         await asyncio.to_thread(control_plane.kubectl, "delete", "crd", CRD_NAME, "--timeout=20s")
         await eventually(lambda: f"the kind {CRD_NAME} is not installed" in caplog.text)
-        code, words = await asyncio.to_thread(get_readyz, find_health_port(caplog))
+        code, body = await asyncio.to_thread(get_readyz, find_health_port(caplog))
         assert code == 500
-        assert f"{CRD_NAME}: the kind {CRD_NAME} is not installed" in words
+        assert f"{CRD_NAME}: the kind {CRD_NAME} is not installed" in body
         assert manager.cache.all(Gadget) == []
         await install_gadget_crd(control_plane, gadget_crd())
         await create_gadget(real_api, "second", 2)
         await wait_for_ready(control_plane, real_api, "second", "Reconciled")
-        assert [found.metadata.name for found in manager.cache.all(Gadget)] == ["second"]
+        assert [gadget.metadata.name for gadget in manager.cache.all(Gadget)] == ["second"]
         assert await asyncio.to_thread(get_readyz, find_health_port(caplog)) == (200, "ok")
         assert caplog.text.count("is not installed") == 1
 
 
 def apply_gadget(plane: ControlPlane, api: ApiHarness, name: str, spec: dict[str, Any]) -> None:
-    """Write an object that our class would not let through."""
+    """Write an object that our class would not accept."""
     metadata = {"name": name, "namespace": api.namespace}
     plane.apply(
         json.dumps(
@@ -134,7 +137,7 @@ def apply_gadget(plane: ControlPlane, api: ApiHarness, name: str, spec: dict[str
     )
 
 
-async def test_an_object_that_does_not_decode_says_so_itself_and_stops_nobody(
+async def test_undecodable_object_reports_itself_and_does_not_affect_others(
     real_api: ApiHarness, control_plane: ControlPlane
 ) -> None:
     async with temporary_gadget_crd(control_plane, gadget_crd(maximum=None)):
@@ -163,18 +166,18 @@ async def test_an_object_that_does_not_decode_says_so_itself_and_stops_nobody(
 
 
 async def list_warnings(api: ApiHarness, name: str, reason: str) -> list[Event]:
-    """The warnings with that reason about the object."""
     events = await api.client.list(Event, api.namespace)
     return [
         e for e in events if (e.involvedObject.name, e.type, e.reason) == (name, "Warning", reason)
     ]
 
 
-async def test_an_object_nested_beyond_measure_stops_nobody(
+async def test_deeply_nested_object_does_not_affect_others(
     real_api: ApiHarness, control_plane: ControlPlane
 ) -> None:
     deep = '{"a":' * NESTING_LEVELS + "1" + "}" * NESTING_LEVELS
-    body = f'{{"apiVersion":"{Gadget.definition.api_version}","kind":"Gadget","metadata":{{"name":"deep"}},"spec":{{"junk":{deep}}}}}'
+    head = f'"apiVersion":"{Gadget.definition.api_version}","kind":"Gadget"'
+    body = f'{{{head},"metadata":{{"name":"deep"}},"spec":{{"junk":{deep}}}}}'
     path = Gadget.definition.path(real_api.namespace)
     async with temporary_gadget_crd(
         control_plane, gadget_crd(**{"x-kubernetes-preserve-unknown-fields": True})

@@ -1,4 +1,4 @@
-"""Never deaf: whatever happens to a watch of the real API server, the manager finds out what it missed."""
+"""After every fault of a watch on the real API server, the manager finds what it missed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EXPIRED_STATUS = {
 }
 
 
-async def test_a_watch_that_stalls_with_its_socket_open_is_noticed_within_75_seconds_and_nothing_is_missed(
+async def test_stalled_watch_is_noticed_within_75_seconds_and_nothing_is_missed(
     real_api: ApiHarness, http_proxy: HttpProxy, tcp_proxy: TcpProxy, tmp_path: Path
 ) -> None:
     api = await connect_through(
@@ -75,7 +75,7 @@ async def expire_next_watch(proxy: HttpProxy) -> None:
 
 
 @pytest.mark.parametrize("expire", [expire_open_watch, expire_next_watch])
-async def test_a_410_in_either_form_leads_to_a_new_list(
+async def test_410_in_either_form_leads_to_a_new_list(
     real_api: ApiHarness,
     http_proxy: HttpProxy,
     tmp_path: Path,
@@ -86,9 +86,9 @@ async def test_a_410_in_either_form_leads_to_a_new_list(
     async with run_manager(api, controller(Widget, double)) as manager:
         await wait_until_reconciled(api, manager)
         await eventually(lambda: http_proxy.find_watches(WIDGETS_PATH))
-        held = http_proxy.delay_next("GET", WIDGETS_PATH, 1.0, watch=False)
+        delayed = http_proxy.delay_next("GET", WIDGETS_PATH, 1.0, watch=False)
         await expire(http_proxy)
-        await eventually(lambda: held.matched_requests)
+        await eventually(lambda: delayed.matched_requests)
         await change_widgets(api)
         await wait_until_reconciled(api, manager)
         assert len(http_proxy.find_requests("GET", WIDGETS_PATH, watch=False)) == 2
@@ -99,7 +99,7 @@ async def test_a_410_in_either_form_leads_to_a_new_list(
         }
 
 
-async def test_a_watch_that_fell_behind_a_compaction_and_a_restart_misses_nothing(
+async def test_watch_older_than_a_compaction_misses_nothing(
     real_api: ApiHarness,
     control_plane: ControlPlane,
     http_proxy: HttpProxy,
@@ -124,7 +124,8 @@ async def test_a_watch_that_fell_behind_a_compaction_and_a_restart_misses_nothin
         await change_widgets(api)
         oldest = await control_plane.compact_etcd()
         await control_plane.restart_apiserver()
-        tcp_proxy.abort_connections()  # with all that was held back: what is resumed is the watch, not the stream
+        # The held-back data is dropped too: the manager has to resume the watch, not the stream.
+        tcp_proxy.abort_connections()
         tcp_proxy.resume()
         await wait_until_reconciled(api, manager, within=30)
         assert {key.name for key in manager.cache.store(Widget).objects} >= {
@@ -134,7 +135,7 @@ async def test_a_watch_that_fell_behind_a_compaction_and_a_restart_misses_nothin
             "w199",
         }
         assert Key(api.namespace, "deleted") not in manager.cache.store(Widget).objects
-    assert "the watch is too far behind for the API server, listing again" in caplog.text
+    assert "the watch is too old for the API server, listing again" in caplog.text
     assert (
         resource_version_of(http_proxy.find_requests("GET", WIDGETS_PATH, watch=True)[1]) < oldest
     )
@@ -142,11 +143,10 @@ async def test_a_watch_that_fell_behind_a_compaction_and_a_restart_misses_nothin
 
 
 def resource_version_of(watch: RecordedRequest) -> int:
-    """Where a watch was to begin."""
     return int(parse_qs(watch.query)["resourceVersion"][0])
 
 
-async def test_compaction_alone_goes_unnoticed(
+async def test_compaction_alone_has_no_effect(
     real_api: ApiHarness, control_plane: ControlPlane, http_proxy: HttpProxy, tmp_path: Path
 ) -> None:
     api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
@@ -162,7 +162,7 @@ async def test_compaction_alone_goes_unnoticed(
         await wait_until_reconciled(api, manager)
 
 
-async def test_an_api_server_that_is_down_for_a_minute_is_asked_seldom_and_found_again(
+async def test_api_server_that_is_down_for_a_minute_is_retried_with_back_off(
     real_api: ApiHarness, control_plane: ControlPlane, http_proxy: HttpProxy, tmp_path: Path
 ) -> None:
     api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
@@ -176,7 +176,7 @@ async def test_an_api_server_that_is_down_for_a_minute_is_asked_seldom_and_found
     await create_widgets(api)
     async with run_manager(api, multiplying) as manager:
         await wait_until_reconciled(api, manager)
-        asked_before, written_before = (
+        reads_before, writes_before = (
             len(http_proxy.find_requests("GET", WIDGETS_PATH)),
             len(http_proxy.find_requests("PATCH", WIDGET_STATUS_PATH)),
         )
@@ -185,29 +185,27 @@ async def test_an_api_server_that_is_down_for_a_minute_is_asked_seldom_and_found
             factor = 3
             outside.publish("changed")
             await asyncio.sleep(OUTAGE_SECONDS)
-            asked = len(http_proxy.find_requests("GET", WIDGETS_PATH)) - asked_before
-            written = len(http_proxy.find_requests("PATCH", WIDGET_STATUS_PATH)) - written_before
+            reads = len(http_proxy.find_requests("GET", WIDGETS_PATH)) - reads_before
+            writes = len(http_proxy.find_requests("PATCH", WIDGET_STATUS_PATH)) - writes_before
         finally:
             factor = 2
             await control_plane.start_apiserver()
-        assert 5 <= asked <= 26, (
-            "the watch is asked for again with pauses that grow to 8 s (aiohttp asks twice where a connection breaks)"
-        )
-        assert 5 <= written <= 20, (
-            "a key whose status cannot be written comes back with pauses that double"
-        )
+        # The back-off of a watch grows to 8 s; aiohttp sends twice when a connection breaks.
+        assert 5 <= reads <= 26
+        # The back-off of a key doubles with each failed status write.
+        assert 5 <= writes <= 20
         await change_widgets(api)
         await wait_until_reconciled(api, manager, within=20)
 
 
-async def test_a_stale_api_server_never_makes_the_manager_act_on_the_past(
+async def test_manager_never_acts_on_data_of_a_stale_api_server(
     real_api: ApiHarness, control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     await real_api.create_widget(size=1)
-    seen: list[int] = []
+    sizes: list[int] = []
 
-    async def note(widget: Widget) -> None:
-        seen.append(widget.spec.size)
+    async def record(widget: Widget) -> None:
+        sizes.append(widget.spec.size)
         await double(widget)
 
     async with (
@@ -218,14 +216,14 @@ async def test_a_stale_api_server_never_makes_the_manager_act_on_the_past(
         api = await connect_through(real_api, proxy.write_kubeconfig(tmp_path / "config"))
         to_etcd.stall()
         await real_api.client.patch(Widget, Key(api.namespace, "a"), {"spec": {"size": 2}})
-        async with run_manager(api, controller(Widget, note)) as manager:
+        async with run_manager(api, controller(Widget, record)) as manager:
             await eventually(lambda: proxy.find_requests("GET", WIDGETS_PATH, watch=False))
             assert (
                 "resourceVersion=0"
                 not in proxy.find_requests("GET", WIDGETS_PATH, watch=False)[0].query
             )
             await asyncio.sleep(4)
-            assert seen == []
+            assert sizes == []
             to_etcd.resume()
             await wait_until_reconciled(api, manager, within=40)
-    assert set(seen) == {2}
+    assert set(sizes) == {2}

@@ -1,4 +1,4 @@
-"""Writes on the real API server while somebody else writes too, or the server asks for patience."""
+"""Writes on the real API server with concurrent writers, throttling and lost responses."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ RETRY_AFTER_SECONDS = 2
 
 
 def foreign_condition_patch(status: str) -> dict[str, object]:
-    """A condition of another controller."""
     condition = {
-        "type": "Theirs",
+        "type": "Foreign",
         "status": status,
         "reason": "Because",
         "message": "",
@@ -36,7 +35,7 @@ def foreign_condition_patch(status: str) -> dict[str, object]:
     return {"status": {"conditions": [condition]}}
 
 
-async def test_a_409_on_a_status_write_keeps_the_other_writers_condition(
+async def test_conflict_on_a_status_write_keeps_the_condition_of_the_other_writer(
     real_api: ApiHarness, http_proxy: HttpProxy, tmp_path: Path
 ) -> None:
     api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
@@ -44,7 +43,7 @@ async def test_a_409_on_a_status_write_keeps_the_other_writers_condition(
     await api.client.patch(Widget, key, foreign_condition_patch("True"), subresource="status")
     runs = 0
 
-    async def overtaken(widget: Widget) -> None:
+    async def patch_before_own_write(widget: Widget) -> None:
         nonlocal runs
         runs += 1
         if runs == 1:
@@ -53,45 +52,49 @@ async def test_a_409_on_a_status_write_keeps_the_other_writers_condition(
             )
         await double(widget)
 
-    async with run_manager(api, controller(Widget, overtaken)) as manager:
+    async with run_manager(api, controller(Widget, patch_before_own_write)) as manager:
         await wait_until_reconciled(api, manager)
         widget = await api.get_widget()
         assert {c.type: c.status for c in widget.status.conditions} == {
-            "Theirs": "False",
+            "Foreign": "False",
             "Ready": "True",
         }
-        assert [seen.status for seen in http_proxy.find_requests("PATCH", WIDGET_STATUS_PATH)] == [
+        assert [
+            request.status for request in http_proxy.find_requests("PATCH", WIDGET_STATUS_PATH)
+        ] == [
             409,
             200,
         ]
         assert await api.list_events() == []
 
 
-async def test_the_answer_for_a_deleted_object_never_lands_on_its_successor(
+async def test_status_of_a_deleted_object_is_never_written_to_its_successor(
     real_api: ApiHarness, http_proxy: HttpProxy, tmp_path: Path
 ) -> None:
     api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
     old = await api.create_widget(size=1)
-    answered: list[str] = []
+    reconciled_uids: list[str] = []
 
-    async def outlived(widget: Widget) -> None:
+    async def replace_while_running(widget: Widget) -> None:
         if widget.metadata.uid == old.metadata.uid:
             await api.client.delete(Widget, widget.key)
             await api.create_widget(size=7)
-        answered.append(widget.metadata.uid)
+        reconciled_uids.append(widget.metadata.uid)
         await double(widget)
 
-    async with run_manager(api, controller(Widget, outlived)) as manager:
+    async with run_manager(api, controller(Widget, replace_while_running)) as manager:
         await wait_until_reconciled(api, manager)
-        assert answered[0] == old.metadata.uid
-        assert [seen.status for seen in http_proxy.find_requests("PATCH", WIDGET_STATUS_PATH)] == [
+        assert reconciled_uids[0] == old.metadata.uid
+        assert [
+            request.status for request in http_proxy.find_requests("PATCH", WIDGET_STATUS_PATH)
+        ] == [
             409,
             200,
         ]
         assert (await api.get_widget()).status.doubled == 14
 
 
-async def test_a_throttled_status_write_comes_again_no_earlier_than_asked_and_holds_up_nobody(
+async def test_throttled_status_write_waits_for_retry_after_and_delays_no_other_object(
     real_api: ApiHarness, http_proxy: HttpProxy, tmp_path: Path
 ) -> None:
     api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
@@ -103,7 +106,7 @@ async def test_a_throttled_status_write_comes_again_no_earlier_than_asked_and_ho
         await api.wait_for_ready("other", within=RETRY_AFTER_SECONDS / 2)
         await wait_until_reconciled(api, manager)
     attempts = http_proxy.find_requests("PATCH", "*/widgets/slow/status")
-    assert [seen.status for seen in attempts] == [429, 429, 200]
+    assert [request.status for request in attempts] == [429, 429, 200]
     assert all(
         later.received_at - earlier.received_at >= RETRY_AFTER_SECONDS
         for earlier, later in pairwise(attempts)
@@ -111,7 +114,7 @@ async def test_a_throttled_status_write_comes_again_no_earlier_than_asked_and_ho
 
 
 @pytest.mark.parametrize("watch", [False, True], ids=["list", "watch"])
-async def test_a_throttled_read_comes_again_no_earlier_than_asked(
+async def test_throttled_read_waits_for_retry_after(
     real_api: ApiHarness, http_proxy: HttpProxy, tmp_path: Path, watch: bool
 ) -> None:
     api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
@@ -125,7 +128,7 @@ async def test_a_throttled_read_comes_again_no_earlier_than_asked(
     assert second.received_at - first.received_at >= RETRY_AFTER_SECONDS
 
 
-async def test_a_status_write_that_was_done_but_unanswered_is_right_in_the_end(
+async def test_status_is_right_after_a_write_without_a_response(
     real_api: ApiHarness, http_proxy: HttpProxy, tmp_path: Path
 ) -> None:
     api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))

@@ -1,4 +1,5 @@
-"""A stream that we leave ends at once: a polite end of TLS with a peer that is dead would hold its socket, and outlive the loop."""
+"""An abandoned stream is closed at once. TLS's closing handshake with a dead peer would keep the
+socket open, and outlive the event loop."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ def count_open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-async def test_a_watch_is_closed_though_the_other_side_is_silent(
+async def test_watch_is_closed_although_the_server_is_silent(
     control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
     async with TcpProxy("127.0.0.1", control_plane.apiserver.port.number) as proxy:

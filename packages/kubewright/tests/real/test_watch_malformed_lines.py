@@ -1,4 +1,5 @@
-"""A server, or somebody between us and it, that sends nonsense into a watch: it costs a bounded amount, and nothing is missed."""
+"""A server or a proxy that sends malformed lines into a watch: the cost is bounded, and nothing is
+missed."""
 
 from __future__ import annotations
 
@@ -31,30 +32,38 @@ def nested_json(levels: int) -> str:
 
 
 MALFORMED_LINES = {
-    "no JSON": b"this is no JSON",
-    "no text": bytes(range(128, 256)),
+    "not JSON": b"this is not JSON",
+    "not text": bytes(range(128, 256)),
     "half a line": b'{"type":"ADDED","object":{"metadata":{"name":"h',
     "a list": b"[]",
     "null": b"null",
     "nested": f'{{"type":"ADDED","object":{nested_json(100_000)}}}'.encode(),
     "nested in a widget": (
-        f'{{"type":"ADDED","object":{{"metadata":{{"name":"h","namespace":"h","resourceVersion":"1"}},"spec":{nested_json(100_000)}}}}}'.encode()
+        b'{"type":"ADDED","object":{"metadata":{"name":"h","namespace":"h","resourceVersion":"1"},'
+        + f'"spec":{nested_json(100_000)}}}}}'.encode()
     ),
     "nested error": f'{{"type":"ERROR","object":{nested_json(100_000)}}}'.encode(),
-    "an error without a word": b'{"type":"ERROR","object":{}}',
-    "an error that is no object": b'{"type":"ERROR","object":"boo"}',
+    "an empty error": b'{"type":"ERROR","object":{}}',
+    "an error that is not an object": b'{"type":"ERROR","object":"boo"}',
     "an error with a strange code": b'{"type":"ERROR","object":{"code":"boo"}}',
     "an object without a name": b'{"type":"MODIFIED","object":{}}',
-    "an object that is none": b'{"type":"MODIFIED","object":7}',
-    "a version that is no number": b'{"type":"MODIFIED","object":{"metadata":{"name":"h","namespace":"h","resourceVersion":"boo"}}}',
+    "an object that is a number": b'{"type":"MODIFIED","object":7}',
+    "a version that is not a number": (
+        b'{"type":"MODIFIED","object":{"metadata":{"name":"h","namespace":"h",'
+        b'"resourceVersion":"boo"}}}'
+    ),
     "a bookmark without a version": b'{"type":"BOOKMARK","object":{"metadata":{}}}',
-    "a bookmark that is no number": b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"boo"}}}',
-    "a type that nobody knows": b'{"type":"SHOUTED","object":{"metadata":{"name":"h","resourceVersion":"1"}}}',
+    "a bookmark that is not a number": (
+        b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"boo"}}}'
+    ),
+    "an unknown type": (
+        b'{"type":"SHOUTED","object":{"metadata":{"name":"h","resourceVersion":"1"}}}'
+    ),
 }
 
 
 @pytest.mark.parametrize("line", MALFORMED_LINES.values(), ids=MALFORMED_LINES.keys())
-async def test_a_line_of_nonsense_is_survived_and_nothing_is_missed(
+async def test_malformed_line_is_survived_and_nothing_is_missed(
     real_api: ApiHarness, http_proxy: HttpProxy, tmp_path: Path, line: bytes
 ) -> None:
     api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
@@ -72,7 +81,7 @@ async def test_a_line_of_nonsense_is_survived_and_nothing_is_missed(
         }
 
 
-async def test_a_line_without_end_is_given_up_after_8_mib(
+async def test_endless_line_is_aborted_after_8_mib(
     real_api: ApiHarness, http_proxy: HttpProxy, tmp_path: Path
 ) -> None:
     api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
@@ -89,7 +98,7 @@ async def test_a_line_without_end_is_given_up_after_8_mib(
 
 
 async def send_endless_line(proxy: HttpProxy) -> tuple[int, int]:
-    """Send a line without end into the watch; returns how much of it was taken, and this process' largest memory meanwhile."""
+    """Returns the bytes that the manager read, and the peak of the resident memory."""
     watch, piece = proxy.find_watches(WIDGETS_PATH)[0], b"x" * 65536
     peak = 0
     for taken in range(0, LINE_BYTES, len(piece)):
@@ -103,6 +112,6 @@ async def send_endless_line(proxy: HttpProxy) -> tuple[int, int]:
 
 
 def read_resident_bytes() -> int:
-    """What this process holds in memory now; the manager runs inside it."""
+    # The manager runs inside this process.
     fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return int(fields["VmRSS"].split()[0]) * 1024

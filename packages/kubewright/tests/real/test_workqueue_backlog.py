@@ -1,4 +1,4 @@
-"""A person's edit overtakes a backlog of 5,000 keys on the real API server."""
+"""An edit by a user overtakes a backlog of 5,000 keys on the real API server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..support.widget_kind import Widget
 BACKLOG_SIZE = 5000
 
 
-async def test_an_edit_overtakes_a_backlog_of_five_thousand_objects(real_api: ApiHarness) -> None:
+async def test_edit_overtakes_a_backlog_of_five_thousand_objects(real_api: ApiHarness) -> None:
     numbers = iter(range(BACKLOG_SIZE))
 
     async def create() -> None:

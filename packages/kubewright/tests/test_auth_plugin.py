@@ -94,7 +94,8 @@ class TestExecPlugin:
 
     async def test_plugin_gets_environment_arguments_and_cluster_info(self, tmp_path: Path) -> None:
         body = (
-            "(folder / 'seen').write_text(json.dumps([dict(os.environ), sys.stdin.read(), sys.argv[1:]]))\n"
+            "seen = [dict(os.environ), sys.stdin.read(), sys.argv[1:]]\n"
+            "(folder / 'seen').write_text(json.dumps(seen))\n"
             + exec_credential_script("{'token': 'x'}")
         )
         config = {"audience": "me", "count": 3}

@@ -46,7 +46,7 @@ def test_restart_builds_the_manager_again_in_the_same_process(
         if len(served) < 3:
             raise RestartRequired("another Secret")
 
-    monkeypatch.setattr("kubewright.command.serve", serve)
+    monkeypatch.setattr("kubewright.command._serve", serve)
     assert run(ManagerFlags, add_nothing, name="greeter", argv=[], environ={}) == 0
     assert served == ["greeter"] * 3
     assert [json.loads(line)["msg"] for line in capsys.readouterr().err.splitlines()] == [

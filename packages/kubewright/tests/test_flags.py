@@ -161,8 +161,8 @@ def test_help_lists_flags_and_variables(argument: str) -> None:
     assert caught.value.exit_code == 0
     assert usage.startswith("Usage of operator:\n")
     assert (
-        '  -metrics-addr string\n    \tWhere. (also -metrics-bind-address, environment METRICS_ADDR, default ":8080")\n'
-        in usage
+        "  -metrics-addr string\n    \tWhere. "
+        '(also -metrics-bind-address, environment METRICS_ADDR, default ":8080")\n' in usage
     )
     assert "  -resync duration\n    \tHow often. (environment RESYNC, default 5m0s)\n" in usage
     assert "  -insecure\n    \tNo checks.\n" in usage

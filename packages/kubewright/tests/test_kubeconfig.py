@@ -83,7 +83,9 @@ class TestContents:
         text = """
             current-context: 1.0
             preferences: null
-            clusters: [{name: 2024-01-01, cluster: {server: "https://host", insecure-skip-tls-verify: false, extensions: null}}]
+            clusters:
+            - name: 2024-01-01
+              cluster: {server: "https://host", insecure-skip-tls-verify: false, extensions: null}
             contexts: [{name: 1.0, context: {cluster: 2024-01-01, user: yes, namespace: 0123}}]
             users: [{name: yes, user: {username: 007, password: 1e10, token: null, exec: null}}]
         """

@@ -19,9 +19,9 @@ from kubewright.log import (
     JsonFormatter,
     Log,
     LogOptions,
-    build_formatter,
+    _build_formatter,
+    _log_level,
     configure_logging,
-    log_level,
 )
 
 from .support.widget_kind import Widget
@@ -59,7 +59,7 @@ def make_record(message: str, **fields: object) -> logging.LogRecord:
 
 
 def test_json_encoding() -> None:
-    text = build_formatter(LogOptions()).format(
+    text = _build_formatter(LogOptions()).format(
         make_record("hello", controller="hostinfo", HostInfo=Key("ns", "a"), count=3)
     )
     assert text == (
@@ -69,13 +69,13 @@ def test_json_encoding() -> None:
 
 
 def test_console_encoding() -> None:
-    text = build_formatter(LogOptions(devel=True)).format(make_record("hello", k="v", n=1))
+    text = _build_formatter(LogOptions(devel=True)).format(make_record("hello", k="v", n=1))
     assert text == '2026-01-02T15:04:05Z\tINFO\tcontroller\thello\t{"k": "v", "n": 1}'
 
 
 def test_console_encoding_without_fields() -> None:
     assert (
-        build_formatter(LogOptions(encoder="console")).format(make_record("hello"))
+        _build_formatter(LogOptions(encoder="console")).format(make_record("hello"))
         == "2026-01-02T15:04:05Z\tINFO\tcontroller\thello"
     )
 
@@ -92,7 +92,7 @@ def test_console_encoding_without_fields() -> None:
 )
 def test_time_encodings(encoding: Any, ts: object) -> None:
     assert (
-        json.loads(build_formatter(LogOptions(time_encoding=encoding)).format(make_record("x")))[
+        json.loads(_build_formatter(LogOptions(time_encoding=encoding)).format(make_record("x")))[
             "ts"
         ]
         == ts
@@ -100,7 +100,7 @@ def test_time_encodings(encoding: Any, ts: object) -> None:
 
 
 def test_nanoseconds_are_whole() -> None:
-    ts = json.loads(build_formatter(LogOptions(time_encoding="nanos")).format(make_record("x")))[
+    ts = json.loads(_build_formatter(LogOptions(time_encoding="nanos")).format(make_record("x")))[
         "ts"
     ]
     assert isinstance(ts, int)
@@ -122,13 +122,13 @@ def test_nanoseconds_are_whole() -> None:
     ],
 )
 def test_level_of_the_flags(level: str, devel: bool, number: int) -> None:
-    assert log_level(LogOptions(level=level, devel=devel)) == number
+    assert _log_level(LogOptions(level=level, devel=devel)) == number
 
 
 @pytest.mark.parametrize("level", ["0", "-1", "loud", "1.5"])
 def test_invalid_level_is_an_error(level: str) -> None:
     with pytest.raises(ConfigError, match="-zap-log-level"):
-        log_level(LogOptions(level=level))
+        _log_level(LogOptions(level=level))
 
 
 def test_flags_set_level_encoder_and_stack_traces() -> None:
@@ -141,8 +141,8 @@ def test_flags_set_level_encoder_and_stack_traces() -> None:
     ]
     options = parse_command_line(LogOptions, argv, {})
     assert options == LogOptions(True, "2", "json", "panic", "epoch")
-    assert isinstance(build_formatter(options), JsonFormatter)
-    assert isinstance(build_formatter(LogOptions(devel=True)), ConsoleFormatter)
+    assert isinstance(_build_formatter(options), JsonFormatter)
+    assert isinstance(_build_formatter(LogOptions(devel=True)), ConsoleFormatter)
 
 
 def test_bind_adds_fields_and_keeps_the_original() -> None:

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from msgspec import Struct
 
-from kubewright.crd import build_crd, build_crds, to_yaml
+from kubewright.crd import _build_crd, build_crds, to_yaml
 from kubewright.errors import SchemaError, Undecodable
 from kubewright.kind import (
     ObjectMeta,
@@ -145,7 +145,7 @@ def test_field_without_a_default_is_required() -> None:
 
 
 def test_status_has_no_defaults_and_standard_conditions() -> None:
-    status = build_crd([Thing.definition])["spec"]["versions"][0]["schema"]["openAPIV3Schema"][
+    status = _build_crd([Thing.definition])["spec"]["versions"][0]["schema"]["openAPIV3Schema"][
         "properties"
     ]["status"]
     assert "default" not in str(status)
@@ -190,7 +190,10 @@ def test_crd_has_names_versions_columns_and_subresources() -> None:
 
 
 def test_output_is_the_same_in_every_process() -> None:
-    program = "from tests.support.thing_kind import *; from kubewright.crd import *; print(to_yaml(*build_crds([Thing, OldThing])), end='')"
+    program = (
+        "from tests.support.thing_kind import *; from kubewright.crd import *; "
+        "print(to_yaml(*build_crds([Thing, OldThing])), end='')"
+    )
     runs = {
         subprocess.run(
             [sys.executable, "-c", program],

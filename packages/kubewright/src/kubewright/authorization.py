@@ -1,4 +1,4 @@
-"""Which bearer token may read /metrics: the API server decides, and decisions are cached briefly."""
+"""Which bearer token may read /metrics: the API server decides, and decisions are cached."""
 
 from __future__ import annotations
 

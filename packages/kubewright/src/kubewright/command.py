@@ -178,7 +178,7 @@ def run(
     try:
         while True:
             try:
-                asyncio.run(serve(settings, build, name, environ))
+                asyncio.run(_serve(settings, build, name, environ))
                 return 0
             except RestartRequired as change:
                 Log("setup").info(f"restarting: {change}")
@@ -192,7 +192,7 @@ def run(
         return 1
 
 
-async def serve(
+async def _serve(
     settings: F, build: Callable[[Manager, F], None], name: str, environ: Mapping[str, str]
 ) -> None:
     """Connect, build the manager and run it until a signal. A second signal exits at once."""

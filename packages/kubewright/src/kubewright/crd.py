@@ -29,10 +29,10 @@ def build_crds(kinds: Iterable[type[Object]]) -> list[dict[str, Any]]:
     grouped: dict[str, list[KindDefinition]] = {}
     for cls in kinds:
         grouped.setdefault(cls.definition.group_resource, []).append(cls.definition)
-    return [build_crd(versions) for _, versions in sorted(grouped.items())]
+    return [_build_crd(versions) for _, versions in sorted(grouped.items())]
 
 
-def build_crd(versions: Sequence[KindDefinition]) -> dict[str, Any]:
+def _build_crd(versions: Sequence[KindDefinition]) -> dict[str, Any]:
     """The CRD of a kind from the classes of its versions, of which one is the storage version."""
     stored = [definition for definition in versions if definition.storage]
     if len(stored) != 1:
@@ -156,7 +156,7 @@ def _build_printer_column(kind: KindDefinition, column: Column, schema: OpenApi)
 
 
 def _find_field(path: str, schema: OpenApi) -> OpenApi | None:
-    """The schema at a simple JSON path, None if there is none."""
+    """The schema at a simple JSON path; None if the path has no field."""
     # The API server's own schema applies to metadata.
     if path.startswith(".metadata."):
         return {"type": "string"}

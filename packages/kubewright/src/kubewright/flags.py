@@ -45,7 +45,7 @@ _DURATION_PART = r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)"
 
 
 class FlagError(ConfigError):
-    """The command line or an environment variable is invalid; the program exits with `exit_code`."""
+    """The command line or a variable is invalid; the program exits with `exit_code`."""
 
     exit_code: ClassVar[int] = 2
 

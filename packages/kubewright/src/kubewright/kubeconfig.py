@@ -51,7 +51,7 @@ class ExecPlugin:
 
 @dataclass(frozen=True)
 class Identity:
-    """The credentials of the user. Files stay paths, because they are read again when they rotate."""
+    """The credentials of the user. Files stay paths, because rotated files are read again."""
 
     token: str = field(default="", repr=False)
     token_file: str = ""
@@ -121,7 +121,8 @@ def _no_cluster_message(in_pod: bool, home: Path, service_account: Path) -> str:
         else "KUBERNETES_SERVICE_HOST and _PORT are not set"
     )
     return (
-        "No Kubernetes cluster is configured. Tried: --kubeconfig (not given), KUBECONFIG (not set), "
+        "No Kubernetes cluster is configured. Tried: --kubeconfig (not given), "
+        "KUBECONFIG (not set), "
         f"the Pod's service account ({pod}), {home / '.kube' / 'config'} (does not exist). "
         "Outside a cluster, use --kubeconfig=<file>. "
         "In a Pod, do not disable automountServiceAccountToken."
@@ -312,7 +313,7 @@ def _reject_unsupported(location: KubeconfigLocation, user: User) -> None:
         if value:
             raise location.error(
                 key,
-                "impersonation is not supported. Use a kubeconfig with the credentials of that user.",
+                "impersonation is not supported. Use a kubeconfig with credentials of that user.",
             )
     if (user.token or user.token_file) and user.username:
         raise location.error("username", "the entry also has a token. Keep one of the two.")

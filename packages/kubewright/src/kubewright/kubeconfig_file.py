@@ -202,7 +202,7 @@ def _parse_file(file: Path) -> KubeconfigDocument:
 
 
 class TextLoader(yaml.SafeLoader):
-    """Reads scalars as strings and omits nulls: a password of digits stays a string, as in kubectl."""
+    """Reads scalars as strings and omits nulls, as kubectl: a password may consist of digits."""
 
     yaml_constructors = yaml.SafeLoader.yaml_constructors | {
         f"tag:yaml.org,2002:{scalar}": yaml.SafeLoader.construct_scalar

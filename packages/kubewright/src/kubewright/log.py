@@ -72,17 +72,17 @@ def configure_logging(options: LogOptions, stream: TextIO | None = None) -> None
     """Write all logs of the process, including those of libraries, to stderr (or `stream`)."""
     handler = logging.StreamHandler(stream)
     handler.set_name(_HANDLER_NAME)
-    handler.setFormatter(build_formatter(options))
+    handler.setFormatter(_build_formatter(options))
     root = logging.getLogger()
     for previous in [item for item in root.handlers if item.get_name() == _HANDLER_NAME]:
         root.removeHandler(previous)
     root.addHandler(handler)
-    root.setLevel(log_level(options))
+    root.setLevel(_log_level(options))
     # At debug level asyncio logs which selector it uses, which helps no user.
     logging.getLogger("asyncio").setLevel(logging.WARNING)
 
 
-def log_level(options: LogOptions) -> int:
+def _log_level(options: LogOptions) -> int:
     text = options.level.lower() or ("debug" if options.devel else "info")
     if text in _LEVELS:
         return _LEVELS[text]
@@ -95,7 +95,7 @@ def log_level(options: LogOptions) -> int:
     )
 
 
-def build_formatter(options: LogOptions) -> LineFormatter:
+def _build_formatter(options: LogOptions) -> LineFormatter:
     stacktrace_level = _LEVELS[options.stacktrace_level or ("warn" if options.devel else "error")]
     encoder = options.encoder or ("console" if options.devel else "json")
     formatter = ConsoleFormatter if encoder == "console" else JsonFormatter
@@ -113,7 +113,7 @@ class Log:
 
     def bind(self, /, **fields: object) -> Log:
         """The same logger with more fields, which are formatted only when a line is written."""
-        # Without __init__, which would look up the logger by its name again.
+        # Without __init__, which would search for the logger by its name again.
         bound = object.__new__(Log)
         bound.logger = self.logger
         bound.fields = self.fields | fields

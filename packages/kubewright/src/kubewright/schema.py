@@ -59,7 +59,7 @@ class ListType:
 
 @dataclass(frozen=True)
 class ValidationRule:
-    """A CEL rule that the API server evaluates; on a field, or in the attribute `rules` of a Struct."""
+    """A CEL rule of a field, or of a Struct through its attribute `rules`."""
 
     rule: str
     message: str = ""

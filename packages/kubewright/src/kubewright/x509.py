@@ -91,7 +91,7 @@ def issue_client_certificate(
 
 
 def parse_key_pair(certificate: bytes, key: bytes) -> KeyPair | None:
-    """Parse two PEMs; None if one is missing or damaged, or if the key is of another certificate."""
+    """Parse two PEMs; None if one is damaged, or if the key is of another certificate."""
     try:
         parsed = x509.load_pem_x509_certificate(certificate)
         private_key = _load_key(key)

@@ -46,7 +46,10 @@ def write_plugin(folder: Path, body: str) -> str:
     """Write a plugin that counts its runs in the file `runs`."""
     script = folder / "plugin"
     head = "import json, os, sys, time, pathlib\n" + f"folder = pathlib.Path({str(folder)!r})\n"
-    count = "runs = folder / 'runs'\nwith runs.open('a') as file: file.write('x')\nrun = len(runs.read_text())\n"
+    count = (
+        "runs = folder / 'runs'\nwith runs.open('a') as file: file.write('x')\n"
+        "run = len(runs.read_text())\n"
+    )
     script.write_text(f"#!{sys.executable}\n{head}{count}{body}\n")
     script.chmod(0o700)
     return str(script)

@@ -227,14 +227,14 @@ async def test_suspended_replica_does_not_replace_a_new_bundle_by_an_old_one(
     await suspended.reconcile()
     await other.reconcile()
     harness.clock.now += 250 * DAY
-    read = suspended.read_secret
+    read = suspended._read_secret
 
     async def read_slowly() -> Any:
         stored = await read()
         await other.reconcile()
         return stored
 
-    suspended.read_secret = read_slowly  # type: ignore[method-assign]
+    suspended._read_secret = read_slowly  # type: ignore[method-assign]
     with pytest.raises((ConcurrentWrite, Conflict)):
         await suspended.reconcile()
     data = await read_ca_secret(harness)

@@ -81,7 +81,8 @@ async def test_errors_and_warnings_in_kubectl(
 
 
 def box_manifest(name: str, spec: str) -> str:
-    return f"apiVersion: hooks.kubewright.test/v2\nkind: Box\nmetadata: {{name: {name}}}\nspec: {{{spec}}}\n"
+    head = f"apiVersion: hooks.kubewright.test/v2\nkind: Box\nmetadata: {{name: {name}}}\n"
+    return head + f"spec: {{{spec}}}\n"
 
 
 async def test_errors_of_the_client(box_harness: BoxHarness) -> None:

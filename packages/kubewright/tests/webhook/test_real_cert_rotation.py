@@ -82,7 +82,7 @@ class RoundRobinProxy(TcpProxy):
 
 @dataclass
 class RequestLoad:
-    """Creates and converts objects, and opens TLS connections that are verified with the caBundle."""
+    """Creates and converts objects, and verifies the served certificates with the caBundles."""
 
     client: Client
     namespace: str

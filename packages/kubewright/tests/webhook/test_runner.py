@@ -24,7 +24,7 @@ from kubewright.testing import eventually
 from kubewright.testing.ca import CertificateAuthority
 from kubewright.testing.fake import FakeApi
 from kubewright.webhook.options import CertificateTimings, WebhookOptions
-from kubewright.webhook.runner import create_certificate
+from kubewright.webhook.runner import _create_certificate
 
 from ..support.api_harness import FAKE_CONNECTION
 from .box_kind import LOCALHOST, BoxWebhook, webhook_port
@@ -273,4 +273,4 @@ def test_own_ca_needs_cryptography(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ConfigError, match=r"install kubewright\[tls\]"):
-        create_certificate(WebhookOptions(), Client(FakeApi()), "op", "sys", [])
+        _create_certificate(WebhookOptions(), Client(FakeApi()), "op", "sys", [])

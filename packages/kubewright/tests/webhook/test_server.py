@@ -25,6 +25,7 @@ from kubewright.webhook.server import WebhookMetrics, WebhookServer
 from .box_kind import LOCALHOST, BoxConversion, BoxWebhook
 from .test_admission import make_box, make_review
 
+MUTATE_PATH = "/mutate-hooks-kubewright-test-v2-box"
 VALIDATE_PATH = "/validate-hooks-kubewright-test-v2-box"
 TEST_CA = CertificateAuthority("test")
 
@@ -95,12 +96,15 @@ async def check_server_responds(harness: WebhookServerHarness) -> None:
 async def test_review_is_answered_and_counted(harness: WebhookServerHarness) -> None:
     await check_server_responds(harness)
     assert harness.metric_lines("controller_runtime_webhook_requests_total") == [
-        'controller_runtime_webhook_requests_total{code="200",webhook="/mutate-hooks-kubewright-test-v2-box"} 0.0',
-        'controller_runtime_webhook_requests_total{code="500",webhook="/mutate-hooks-kubewright-test-v2-box"} 0.0',
-        f'controller_runtime_webhook_requests_total{{code="200",webhook="{VALIDATE_PATH}"}} 1.0',
-        f'controller_runtime_webhook_requests_total{{code="500",webhook="{VALIDATE_PATH}"}} 0.0',
-        'controller_runtime_webhook_requests_total{code="200",webhook="/convert"} 0.0',
-        'controller_runtime_webhook_requests_total{code="500",webhook="/convert"} 0.0',
+        f'controller_runtime_webhook_requests_total{{code="{code}",webhook="{path}"}} {count}'
+        for path, code, count in (
+            (MUTATE_PATH, 200, "0.0"),
+            (MUTATE_PATH, 500, "0.0"),
+            (VALIDATE_PATH, 200, "1.0"),
+            (VALIDATE_PATH, 500, "0.0"),
+            ("/convert", 200, "0.0"),
+            ("/convert", 500, "0.0"),
+        )
     ]
     assert (
         f'controller_runtime_webhook_requests_in_flight{{webhook="{VALIDATE_PATH}"}} 0.0'
@@ -177,7 +181,8 @@ async def test_silent_and_slow_clients_are_disconnected_and_block_no_other(
     silent, halting, slow = [await harness.connect() for _ in range(3)]
     halting[1].write(b"POST /validate HTTP/1.1\r\nHost: a\r\nX-Slow: ")
     slow[1].write(
-        f"POST {VALIDATE_PATH} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{{".encode()
+        f"POST {VALIDATE_PATH} HTTP/1.1\r\nHost: a\r\n"
+        "Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{".encode()
     )
     await check_server_responds(harness)
     assert await asyncio.wait_for(silent[0].read(), 5) == b""

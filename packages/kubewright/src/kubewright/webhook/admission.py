@@ -110,11 +110,6 @@ class DeletionInfo(Struct):
 _REVIEW_DECODER = msgspec.json.Decoder(AdmissionReview)
 
 
-def _webhook_path(verb: str, kind: KindDefinition) -> str:
-    # As in controller-runtime: /mutate-example-com-v1-greeting.
-    return f"/{verb}-{kind.group.replace('.', '-')}-{kind.version}-{kind.name.lower()}"
-
-
 class AdmissionHandler(ABC):
     """The common part of defaulting and validation: the envelope, the timeout, the errors."""
 
@@ -124,15 +119,21 @@ class AdmissionHandler(ABC):
     def __init__(self, webhook: Webhook[Any]) -> None:
         self.webhook = webhook
         self.kind: type[Object] = webhook.kind
-        self.path = _webhook_path(self.verb, self.kind.definition)
+        kind = self.kind.definition
+        group = kind.group.replace(".", "-")
+        # As in controller-runtime: /mutate-example-com-v1-greeting.
+        self.path = f"/{self.verb}-{group}-{kind.version}-{kind.name.lower()}"
 
     async def handle(self, body: bytes) -> bytes:
         request = self._decode_request(body)
         admission = _build_admission(request)
         response: Json = {"uid": request.uid, "allowed": True}
         try:
-            if self._is_in_scope(request):
-                response |= await self.respond(request, admission)
+            # A request that the webhook did not declare is allowed, even if the configuration
+            # sends it.
+            subresources = ("", "status") if self.webhook.include_status else ("",)
+            if request.subResource in subresources:
+                response |= await self._respond(request, admission)
         except Rejected as rejection:
             admission.rejections.append(rejection)
         if admission.rejections and not self.webhook.warn_only:
@@ -164,14 +165,8 @@ class AdmissionHandler(ABC):
             )
         return request
 
-    def _is_in_scope(self, request: AdmissionRequest) -> bool:
-        # A request that the webhook did not declare is allowed, even if the configuration sends it.
-        return request.subResource == "" or (
-            request.subResource == "status" and self.webhook.include_status
-        )
-
     @abstractmethod
-    async def respond(self, request: AdmissionRequest, admission: Admission) -> Json:
+    async def _respond(self, request: AdmissionRequest, admission: Admission) -> Json:
         """Return what the response contains in addition to `allowed`."""
 
     def _decode_object(self, request: AdmissionRequest) -> Object | None:
@@ -212,7 +207,7 @@ class DefaultingHandler(AdmissionHandler):
 
     verb = "mutate"
 
-    async def respond(self, request: AdmissionRequest, admission: Admission) -> Json:
+    async def _respond(self, request: AdmissionRequest, admission: Admission) -> Json:
         obj = self._decode_object(request)
         if obj is None or request.operation not in ("CREATE", "UPDATE"):
             return {}
@@ -236,7 +231,7 @@ class ValidatingHandler(AdmissionHandler):
 
     verb = "validate"
 
-    async def respond(self, request: AdmissionRequest, admission: Admission) -> Json:
+    async def _respond(self, request: AdmissionRequest, admission: Admission) -> Json:
         if request.operation == "DELETE":
             deleted = _decode_old_object(self.kind, request)
             if self.webhook.has_validate_deletion and deleted is not None:
@@ -288,7 +283,7 @@ def _decode_or_reject(kind: type[Object], raw: Raw) -> Object:
 
 
 def _decode_old_object(kind: type[Object], request: AdmissionRequest) -> Object | None:
-    """The stored object; None if there is none, or if it no longer matches its class."""
+    """The stored object; None on CREATE, or if it no longer matches its class."""
     if not _is_absent(request.oldObject):
         with suppress(Undecodable):
             return kind.decode(request.oldObject)

@@ -73,7 +73,7 @@ class CertRotator:
         timings: CertificateTimings | None = None,
         clock: Callable[[], datetime] = _wall_clock,
     ) -> None:
-        """`client` must be one whose writes do not need the leader lease: every replica serves."""
+        """The writes of `client` must not need the leader lease, because every replica serves."""
         self.targets = tuple(targets)
         self.stored: StoredCa | None = None
         self.verified_versions: dict[CaBundleTarget, str] = {}
@@ -113,15 +113,15 @@ class CertRotator:
         if self.stored is not None:
             # This replica may not reach the API server for long, while the API server reaches it.
             await self._renew_serving_certificate(self.stored.authorities.current)
-        stored = await self.read_secret() or await self._create_secret()
+        stored = await self._read_secret() or await self._create_secret()
         await self._renew_serving_certificate(stored.authorities.current)
         error = await self._propagate_bundle(stored)
+        propagated = False
+        if self.propagated_since is not None:
+            seconds = asyncio.get_running_loop().time() - self.propagated_since
+            propagated = seconds >= self._timings.propagation_seconds
         rotated = rotate(
-            stored.authorities,
-            self._clock(),
-            self._timings,
-            self._name,
-            propagated=self._is_propagated(),
+            stored.authorities, self._clock(), self._timings, self._name, propagated=propagated
         )
         if rotated != stored.authorities:
             stored = await self._update_secret(stored.resource_version, rotated)
@@ -131,7 +131,7 @@ class CertRotator:
             raise error
         self._last_error = ""
 
-    async def read_secret(self) -> StoredCa | None:
+    async def _read_secret(self) -> StoredCa | None:
         """The CAs of the Secret, None if it does not exist; an empty or damaged one is filled."""
         try:
             secret = await self._client.get(Secret, self._secret)
@@ -246,12 +246,6 @@ class CertRotator:
             obj = await self._client.patch(target.kind, target.key, patch)
             self._log.info("wrote the CA into the caBundle", target=str(target))
         self.verified_versions[target] = obj.metadata.resourceVersion
-
-    def _is_propagated(self) -> bool:
-        if self.propagated_since is None:
-            return False
-        now = asyncio.get_running_loop().time()
-        return now - self.propagated_since >= self._timings.propagation_seconds
 
     def _log_error(self, error: Exception) -> None:
         """Log an error once, not at every check; an unexpected one with its stack trace."""

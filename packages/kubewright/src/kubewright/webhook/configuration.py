@@ -26,7 +26,7 @@ _NOT_TERMINATING = {
 
 @dataclass(frozen=True)
 class WebhookClientConfig:
-    """How the API server reaches the webhooks: a Service, or a URL for a manager outside the cluster."""
+    """How the API server reaches the webhooks: a Service, or a URL outside the cluster."""
 
     namespace: str = ""
     service: str = ""
@@ -72,7 +72,7 @@ def build_service(
 
 
 def configuration_name(name: str, kind: str) -> str:
-    """`<operator>-mutating-webhook-configuration`, as kubebuilder's default kustomization names it."""
+    # <operator>-mutating-webhook-configuration, the name in kubebuilder's kustomization.
     return f"{name}-{kind.removesuffix('WebhookConfiguration').lower()}-webhook-configuration"
 
 

@@ -43,7 +43,7 @@ class WebhookRunner:
         client: Client,
         metrics: Metrics,
     ) -> None:
-        """`client` must be one whose writes do not need the leader lease."""
+        """The writes of `client` must not need the leader lease."""
         self.options, self.is_stopping = options, False
         handlers: list[ReviewHandler] = [
             handler for webhook in check_webhooks(webhooks) for handler in create_handlers(webhook)
@@ -52,7 +52,7 @@ class WebhookRunner:
             handlers.append(ConversionHandler(conversions))
         webhook_metrics = WebhookMetrics(metrics, [handler.path for handler in handlers])
         targets = find_ca_bundle_targets(webhooks, conversions, name)
-        self.certificate, self.cert_rotator = create_certificate(
+        self.certificate, self.cert_rotator = _create_certificate(
             options, client, name, namespace, targets
         )
         if self.cert_rotator is not None:
@@ -92,7 +92,7 @@ class WebhookRunner:
         await self.server.stop()
 
 
-def create_certificate(
+def _create_certificate(
     options: WebhookOptions,
     client: Client,
     name: str,

@@ -25,7 +25,7 @@ _BODY_TIMEOUT_SECONDS = 10.0
 # Go's HTTP client closes idle connections after 90 s. It has to be the side that closes, because a
 # request that meets a connection closed by the server fails.
 _KEEP_ALIVE_SECONDS = 120.0
-# A client whose request was rejected may still be sending, and reads the response only afterwards.
+# After a rejection the client may still be sending, and reads the response only afterwards.
 _LINGER_SECONDS = 2.0
 _MAX_CONCURRENT_REQUESTS = 128
 _MAX_CONNECTIONS_WITHOUT_REQUEST = 256
@@ -67,7 +67,7 @@ class WebhookMetrics:
         ).labels()
         self.certificate_expiry = metrics.new_gauge(
             "kubewright_webhook_certificate_expiry_seconds",
-            "Expiry of the serving certificate issued by the manager's own CA, in seconds since 1970",
+            "Expiry of the certificate that the manager's own CA issued, in seconds since 1970",
         )
         # Create the series, so that they are 0 before the first request, as in controller-runtime.
         for path in paths:
@@ -138,7 +138,10 @@ class WebhookServer:
         assert self._runner.server is not None
         handler = self._runner.server()
         if len(self._header_timers) >= _MAX_CONNECTIONS_WITHOUT_REQUEST:
-            self._close_oldest_without_request()
+            # Close the oldest. One without a transport is in its handshake, which has a timeout.
+            oldest = next((item for item in self._header_timers if item.transport), None)
+            if oldest is not None:
+                self._close_connection(oldest)
         # aiohttp has no timeout for the headers of a request.
         self._header_timers[handler] = asyncio.get_running_loop().call_later(
             _HEADERS_TIMEOUT_SECONDS, self._close_connection, handler
@@ -148,13 +151,6 @@ class WebhookServer:
     def _cancel_header_timer(self, handler: RequestHandler) -> None:
         if (timer := self._header_timers.pop(handler, None)) is not None:
             timer.cancel()
-
-    def _close_oldest_without_request(self) -> None:
-        for handler in self._header_timers:
-            # Without a transport, the handshake is in progress, which has its own timeout.
-            if handler.transport is not None:
-                self._close_connection(handler)
-                return
 
     def _close_connection(self, handler: RequestHandler) -> None:
         self._cancel_header_timer(handler)

@@ -45,7 +45,7 @@ CLONE_FAILURES = (
     CloneFailure(
         "NoDiskSpace", "task", "ERROR", "datastore", {"file": "x.vmdk", "datastore": "LocalDS_0"}
     ),
-    CloneFailure("TaskInProgress", "call", "PENDING", "tried again", {}),
+    CloneFailure("TaskInProgress", "call", "PENDING", "retried automatically", {}),
 )
 
 

@@ -152,7 +152,7 @@ async def test_what_is_missing_or_there_twice_is_named_and_its_end_is_noticed(
     status = await harness.client.wait_for_phase(
         "web", "ERROR", predicate=lambda status: PARENT_FOLDER in status["lastMessage"]
     )
-    assert "create it" in status["lastMessage"]
+    assert "Create it" in status["lastMessage"]
     assert ready_condition({"status": status})["reason"] == "FolderNotFound"
     # Two templates of one name, in two folders: both paths are told, and either may be named.
     await hands.move_to_folder(other, folder)

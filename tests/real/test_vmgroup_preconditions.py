@@ -90,7 +90,7 @@ async def test_a_vm_named_like_the_folder_is_told_and_its_end_too(
         await groups.create("web", replicas=1)
         told = await groups.wait_for_phase("web", "ERROR")
         assert (
-            f"{group_folder_path(namespace, 'web')} has the name of the group's folder and is none"
+            f"{group_folder_path(namespace, 'web')} has the name of the group's folder, but is not a folder"
             in told["lastMessage"]
         )
         assert list_mutations(reaper).count("CreateFolder") == 1
@@ -222,7 +222,7 @@ async def test_the_quota_is_the_oldest_groups_first_and_holds_while_a_template_c
         await groups.wait_for_phase("old", "RUNNING")
         await groups.create("young", replicas=5)
         assert (
-            "of these 5 by this group, and 3 are allowed"
+            "requested: vms=5, used: vms=2, limited: vms=3"
             in (await groups.wait_for_phase("young", "ERROR"))["lastMessage"]
         )
         gone = (await list_group_vms(vcenter, uid))[0].ref
@@ -251,7 +251,7 @@ async def test_what_an_orphaned_group_left_is_said_as_such(
         (left,) = await list_group_vms(vcenter, uid)
         await groups.create("web", replicas=1)
         assert (
-            "VMs of a group that is gone"
+            "contains VMs of a deleted VmGroup"
             in (await groups.wait_for_phase("web", "ERROR"))["lastMessage"]
         )
         await vcenter.delete(left.ref)
@@ -335,7 +335,7 @@ async def test_placement_power_and_pause(
         before = list_mutations(reaper)
         await groups.patch_spec("web", paused=True, replicas=3)
         assert (
-            "unset spec.paused to go on"
+            "Unset spec.paused to continue."
             in (await groups.wait_for_phase("web", "PENDING"))["lastMessage"]
         )
         assert list_mutations(reaper) == before

@@ -55,14 +55,7 @@ from .model import (
     Reconfigure,
     ReplicaRecord,
 )
-from .ownership import (
-    GroupId,
-    OwnershipMark,
-    is_owned_by,
-    mark_from_extra_config,
-    mark_to_extra_config,
-)
-from .placement import Placement
+from .ownership import GroupId, is_owned_by, mark_from_extra_config
 from .preconditions import Preconditions
 from .reasons import Reason
 from .step import GroupInput
@@ -109,37 +102,9 @@ class Executor:
         self._expectations.forget(group_id.uid)
         self._vcenter.task_limiter.stop_waiting(group_id.task_owner)
 
-    async def clone(
-        self,
-        group: GroupInput,
-        action: Clone,
-        placement: Placement,
-        folder_ref: str,
-        extra_config: dict[str, str],
-    ) -> None:
+    async def clone(self, group: GroupInput, action: Clone, spec: CloneSpec) -> None:
         """Clone the template for a stored record."""
-        record = action.record
-        requests = self._expectations_of(group).clone_requests
-        mark = OwnershipMark(
-            group_id=group.group_id,
-            replica_name=record.name,
-            slot=record.slot,
-            fingerprint=record.fingerprint,
-        )
-        spec = CloneSpec(
-            template=record.template,
-            folder=folder_ref,
-            name=record.name,
-            resource_pool=placement.resource_pool,
-            datastore=placement.datastore,
-            cpus=group.desired.cpus,
-            memory_mb=group.desired.memory_mb,
-            instance_uuid=record.instance_uuid,
-            extra_config={**extra_config, **mark_to_extra_config(mark)},
-            power_on=action.power_on,
-            linked=group.linked_clone,
-            storage_policy=group.storage_policy,
-        )
+        record, requests = action.record, self._expectations_of(group).clone_requests
         pending = PendingTask(
             group.group_id,
             record.name,
@@ -379,7 +344,7 @@ class Executor:
         self._expectations.for_group(pending.group_id.uid).record_failure(pending.name, failure)
 
     def on_task_end(self, operation: Operation, task: Task | None) -> None:
-        """A task of this process has ended; `task` is None if its result cannot be known."""
+        """A task of this process has ended; None means that its result is unknown."""
         pending = self.pending_tasks.pop(operation.task, None)
         if pending is None:
             return

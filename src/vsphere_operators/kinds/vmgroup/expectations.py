@@ -1,6 +1,6 @@
 """What this process has sent and awaits: what a plan needs in addition to records and inventory.
 
-None of it is stored. A new process derives the rest from records, marks and clone tasks.
+None of it is stored. A new process has only records, marks and clone tasks.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Expectations:
         self.clone_requests: dict[str, CloneRequest] = {}
         self.backoffs: dict[str, BackoffEntry] = {}
         self.pending_effects: dict[str, PendingEffect] = {}
-        # VMs and folders on which this process has started a task whose end it has not seen.
+        # VMs and folders with a task of this process that has not ended.
         self.busy_refs: set[str] = set()
         self.created_folder: CreatedFolder | None = None
         self._generation = 0

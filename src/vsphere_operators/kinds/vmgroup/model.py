@@ -127,8 +127,8 @@ class ObservedState(Struct, frozen=True, kw_only=True):
     vms: tuple[ReplicaVm, ...] = ()
     # By record; a record that is not here is UNKNOWN.
     clone_states: Mapping[str, CloneState] = {}
-    # Records whose name is used by a VM of another owner in the folder, with its path. A VM whose
-    # configuration is not read yet may be the replica itself and is not here.
+    # By record, the path of a VM of another owner that has its name in the folder. Before its
+    # configuration is read, such a VM may be the replica itself and is not here.
     conflicting_vms: Mapping[str, str] = {}
     failures: Mapping[str, OperationFailure] = {}
     folder: GroupFolder | None = None
@@ -202,7 +202,7 @@ class Counts(Struct, frozen=True, kw_only=True):
     current: int
     ready: int
     updated: int
-    # Records whose VM does not exist yet.
+    # Records without a VM.
     pending: int
     terminating: int
 

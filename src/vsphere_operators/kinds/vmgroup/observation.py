@@ -266,8 +266,8 @@ class GroupObserver:
         last_known_ref: str,
     ) -> CloneState:
         inventory, tasks = self._inventory, self._clone_tracker.tasks
-        # A VM whose files are inaccessible reports no instanceUuid, and one whose mark is not read
-        # yet may be this replica: both may be the missing VM.
+        # vCenter reports no instanceUuid of a VM with inaccessible files. Such a VM, or one with an
+        # unread mark, may be the missing VM.
         last_known_vm = inventory.vms.get(last_known_ref)
         is_unreadable = last_known_vm is not None and not last_known_vm.instance_uuid
         if is_unreadable or any(

@@ -6,7 +6,7 @@ How is a VM marked?  By keys in extraConfig that name its group and replica. vCe
     instanceUuid does not match its mark. No list of created VMs is needed.
 How is a folder marked?  A folder has no extraConfig. The VMs in it prove its owner; without any,
     the group that uses it, or that was created first, owns it.
-Which VMs does OwnershipIndex read?  Those whose instanceUuid is a UUID of version 5, since only
+Which VMs does OwnershipIndex read?  Those with a UUID of version 5 as instanceUuid, since only
     these can be replicas. One in 64 of vCenter's own instanceUuids has that form by chance.
 When is OwnershipIndex complete?  After the first load of the inventory, when the configuration of
     all those VMs has been read. Until then a VM of a group may be unknown.
@@ -135,13 +135,13 @@ def is_owned_by(mark: OwnershipMark | None, instance_uuid: str, group: GroupId) 
 class OwnershipIndex:
     """The genuine marks of one vCenter by VM, and the VMs by uid of their group.
 
-    `notify_group` is called with the uid of each group whose VMs have changed.
+    When the VMs of a group change, `notify_group` is called with its uid.
     """
 
     def __init__(self, vcenter: VCenter, notify_group: Callable[[str], None]) -> None:
         self.marks: dict[str, OwnershipMark] = {}
         self.refs_by_group_uid = Index()
-        # VMs that may be replicas, and whose configuration is not read yet or is hidden.
+        # VMs that may be replicas; their configuration is not read yet, or is hidden.
         self.unread_refs: set[str] = set()
         self._inventory, self._vm_configs = vcenter.inventory, vcenter.vm_configs
         self._notify_group = notify_group
@@ -156,8 +156,8 @@ class OwnershipIndex:
     def on_vm_change(self, change: Change) -> None:
         old, new = change.old, change.new
         if isinstance(new, VirtualMachine):
-            # vCenter reports no configuration of a VM whose files are inaccessible. Its owner
-            # stays the same.
+            # vCenter reports no configuration of a VM with inaccessible files. Its owner stays
+            # the same.
             if not new.instance_uuid or (
                 isinstance(old, VirtualMachine) and old.instance_uuid == new.instance_uuid
             ):
@@ -217,7 +217,7 @@ def find_conflicting_owner(
     """The other group that owns the folder, if any.
 
     `owners_inside` are the owners of the VMs in it; `claims` are those of all groups of this
-    cluster whose folder has the same name.
+    cluster with the same folder name.
     """
     if any(owner.uid == claim.group_id.uid for owner in owners_inside):
         return None

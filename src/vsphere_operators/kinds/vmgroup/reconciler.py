@@ -15,6 +15,7 @@ from ...vsphere.faults import Busy, VCenterError
 from ...vsphere.inventory import Inventory
 from ...vsphere.model import VirtualMachine
 from ...vsphere.vcenter import VCenter
+from ...vsphere.vm_calls import CloneSpec
 from .executor import Executor
 from .expectations import (
     FOLDER_KEY,
@@ -35,7 +36,13 @@ from .model import (
     RemoveFinalizer,
 )
 from .observation import GroupObserver, Observation, with_task
-from .ownership import GroupId, OwnershipIndex, generate_replica_name
+from .ownership import (
+    GroupId,
+    OwnershipIndex,
+    OwnershipMark,
+    generate_replica_name,
+    mark_to_extra_config,
+)
 from .plan import plan
 from .preconditions import Preconditions
 from .reasons import Reason
@@ -163,16 +170,8 @@ class GroupReconciler:
                     case DestroyFolder():
                         await self._executor.destroy_folder(group, action)
                     case Clone():
-                        # plan() clones only without a blocker and with a folder.
-                        assert observation.placement is not None
-                        assert observation.folder is not None
-                        await self._executor.clone(
-                            group,
-                            action,
-                            observation.placement,
-                            observation.folder.ref,
-                            extra_config,
-                        )
+                        spec = _build_clone_spec(group, observation, action, extra_config)
+                        await self._executor.clone(group, action, spec)
                     case _:
                         await self._executor.change_vm(group, action)
             except VCenterError as error:
@@ -191,6 +190,36 @@ def _newly_terminating_refs(observed: ObservedState, new_plan: Plan) -> list[str
     before = {record.name for record in observed.records if record.terminating}
     names = {record.name for record in new_plan.records if record.terminating} - before
     return [vm.ref for vm in observed.vms if vm.name in names]
+
+
+def _build_clone_spec(
+    group: GroupInput, observation: Observation, action: Clone, extra_config: dict[str, str]
+) -> CloneSpec:
+    record, folder, placement = action.record, observation.folder, observation.placement
+    # plan() clones only without a blocker and with a folder.
+    assert placement is not None
+    assert folder is not None
+    mark = OwnershipMark(
+        group_id=group.group_id,
+        replica_name=record.name,
+        slot=record.slot,
+        fingerprint=record.fingerprint,
+    )
+    return CloneSpec(
+        template=record.template,
+        folder=folder.ref,
+        name=record.name,
+        resource_pool=placement.resource_pool,
+        datastore=placement.datastore,
+        cpus=group.desired.cpus,
+        memory_mb=group.desired.memory_mb,
+        instance_uuid=record.instance_uuid,
+        # The mark last, so that the Secret cannot replace it.
+        extra_config={**extra_config, **mark_to_extra_config(mark)},
+        power_on=action.power_on,
+        linked=group.linked_clone,
+        storage_policy=group.storage_policy,
+    )
 
 
 def _choose_requeue_delay(

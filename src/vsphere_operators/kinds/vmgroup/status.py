@@ -69,8 +69,8 @@ def _replica_status_of(
 ) -> ReplicaStatus:
     task = inventory.tasks.get(record.task)
     is_running = task is not None and task.state in ("queued", "running")
-    # A VM whose files are inaccessible reports no configuration. Its reference is kept, so that a
-    # new manager still recognizes it.
+    # vCenter reports no configuration of a VM with inaccessible files. The reference is kept, so
+    # that a new manager still recognizes the VM.
     kept_ref = last_known_ref if record.state == "Present" else ""
     return ReplicaStatus(
         name=record.name,

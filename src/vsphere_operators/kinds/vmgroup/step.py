@@ -30,7 +30,7 @@ class GroupInput(Struct, frozen=True, kw_only=True):
     defaults: Mapping[str, str] = {}
     limits: NamespaceLimits = NamespaceLimits()
     folder_claim: FolderClaim
-    # The claims of all groups whose folder has the same name.
+    # The claims of all groups with the same folder name.
     folder_claims: Collection[FolderClaim] = ()
     # The usage of the other groups of the namespace, computed only if there is a quota.
     list_other_usage: Callable[[], Collection[QuotaUsage]]

@@ -1,4 +1,4 @@
-"""The kind VmGroup: its spec and its status, whose records let a new manager continue."""
+"""The kind VmGroup: its spec and its status. A new manager continues from the status."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class RolloutSpec(Spec):
 
 
 class CloudInitSpec(Spec):
-    """cloud-init data for new replicas. Users who can see the VM's settings can read it."""
+    """cloud-init data for new replicas. Users with access to the VM's settings can read it."""
 
     secretName: Annotated[
         str, Doc("Name of the Secret in the same namespace.", min_length=1, max_length=253)

@@ -1,4 +1,4 @@
-"""Closing a listening socket without losing a connection."""
+"""Listen addresses, and closing a listening socket without losing a connection."""
 
 from __future__ import annotations
 
@@ -7,7 +7,36 @@ import socket
 
 import pytest
 
-from kubewright.listen import stop_accepting
+from kubewright.errors import ConfigError
+from kubewright.listen import ListenAddress, parse_address, stop_accepting
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        (":8080", ListenAddress("", 8080)),
+        ("127.0.0.1:0", ListenAddress("127.0.0.1", 0)),
+        ("localhost:65535", ListenAddress("localhost", 65535)),
+        ("[::1]:8443", ListenAddress("::1", 8443)),
+        ("0", None),
+        ("", None),
+    ],
+)
+def test_address_is_parsed(text: str, address: ListenAddress | None) -> None:
+    assert parse_address(text) == address
+
+
+@pytest.mark.parametrize(
+    "text", ["8080", ":65536", "a:b", "::1:80", "[::1]", "[::1:80", ":", "host:", ":80x"]
+)
+def test_invalid_address_is_an_error(text: str) -> None:
+    with pytest.raises(ConfigError, match="invalid listen address"):
+        parse_address(text)
+
+
+@pytest.mark.parametrize("text", [":8080", "127.0.0.1:0", "localhost:65535", "[::1]:8443"])
+def test_parsed_address_is_formatted_as_it_was_written(text: str) -> None:
+    assert str(parse_address(text)) == text
 
 
 @pytest.mark.parametrize("turns", range(2, 6))

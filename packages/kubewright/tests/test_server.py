@@ -15,26 +15,12 @@ import pytest
 from cryptography import x509
 
 from kubewright import server as module
-from kubewright.authorization import CachingAuthorizer, Decision
 from kubewright.errors import ConfigError
-from kubewright.listen import ListenAddress, parse_address
 from kubewright.metrics import Metrics
 from kubewright.server import Server
 from kubewright.tls import generate_self_signed_pem
 
-
-class FakeAuthorizer:
-    """Accepts two tokens, fails for a third, and records the requests."""
-
-    def __init__(self) -> None:
-        self.requests: list[tuple[str, str, str]] = []
-
-    async def authorize(self, token: str, verb: str, path: str) -> Decision:
-        self.requests.append((token, verb, path))
-        if token == "broken":
-            raise ConnectionError("no API server, token=abcdefgh")
-        decisions: dict[str, Decision] = {"good": "allowed", "poor": "forbidden"}
-        return decisions.get(token, "unauthenticated")
+from .support.fake_authorizer import FakeAuthorizer
 
 
 @asynccontextmanager
@@ -66,29 +52,6 @@ def make_local_server(**options: Any) -> Server:
             **options,
         },
     )
-
-
-@pytest.mark.parametrize(
-    ("text", "address"),
-    [
-        (":8080", ListenAddress("", 8080)),
-        ("127.0.0.1:0", ListenAddress("127.0.0.1", 0)),
-        ("localhost:65535", ListenAddress("localhost", 65535)),
-        ("[::1]:8443", ListenAddress("::1", 8443)),
-        ("0", None),
-        ("", None),
-    ],
-)
-def test_address_is_parsed(text: str, address: ListenAddress | None) -> None:
-    assert parse_address(text) == address
-
-
-@pytest.mark.parametrize(
-    "text", ["8080", ":65536", "a:b", "::1:80", "[::1]", "[::1:80", ":", "host:", ":80x"]
-)
-def test_invalid_address_is_an_error(text: str) -> None:
-    with pytest.raises(ConfigError, match="invalid listen address"):
-        parse_address(text)
 
 
 async def test_metrics_are_served_on_their_path_only() -> None:
@@ -269,41 +232,6 @@ async def test_secure_metrics_require_an_authorized_token() -> None:
 def test_secure_metrics_need_an_authorizer() -> None:
     with pytest.raises(ConfigError, match="need an authorizer"):
         make_local_server(secure=True)
-
-
-async def test_decisions_are_cached_for_a_while() -> None:
-    authorizer, moments = FakeAuthorizer(), [0.0]
-    cache = CachingAuthorizer(authorizer, clock=lambda: moments[-1])
-
-    async def decide_at(seconds: float, token: str, path: str = "/metrics") -> tuple[Decision, int]:
-        moments.append(seconds)
-        return await cache.authorize(token, "get", path), len(authorizer.requests)
-
-    assert await decide_at(0, "good") == ("allowed", 1)
-    assert await decide_at(59, "good") == ("allowed", 1)
-    assert await decide_at(61, "good") == ("allowed", 2)
-    assert await decide_at(61, "good", "/else") == ("allowed", 3)
-    assert await decide_at(100, "poor") == ("forbidden", 4)
-    assert await decide_at(109, "poor") == ("forbidden", 4)
-    assert await decide_at(111, "poor") == ("forbidden", 5)
-    assert not any("good" in str(key) for key in cache.cached_decisions)
-
-
-async def test_cache_of_decisions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kubewright.authorization._MAX_CACHED_DECISIONS", 3)
-    cache = CachingAuthorizer(FakeAuthorizer(), clock=lambda: 0.0)
-    for number in range(10):
-        await cache.authorize(str(number), "get", "/metrics")
-    assert len(cache.cached_decisions) == 3
-
-
-async def test_failed_review_is_not_cached() -> None:
-    authorizer = FakeAuthorizer()
-    cache = CachingAuthorizer(authorizer)
-    for _ in range(2):
-        with pytest.raises(ConnectionError):
-            await cache.authorize("broken", "get", "/metrics")
-    assert len(authorizer.requests) == 2
 
 
 def write_key_pair(directory: Path, host: str) -> None:

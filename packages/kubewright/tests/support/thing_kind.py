@@ -1,4 +1,4 @@
-"""A kind that uses everything the types can say, in two versions."""
+"""A kind in two versions that uses every supported type."""
 
 from __future__ import annotations
 

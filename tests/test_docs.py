@@ -1,4 +1,6 @@
-"""What must hold of every Markdown page: links and anchors lead somewhere, blocks are run or say why not, and generated pages say all."""
+"""Checks every Markdown page: links and anchors exist, every block runs or has a reason not to, and
+generated pages are complete.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ from vsphere_operators.vsphere import privileges
 
 PAGES = list_pages()
 EXTERNAL_URL = re.compile(r"[a-z]+://|mailto:")
-# Tutorials are walked by tests/real/test_tutorial.py, with marks of their own.
+# tests/real/test_tutorial.py runs the tutorials, which have their own marks.
 PAGES_WITHOUT_TUTORIALS = [page for page in PAGES if not str(page).startswith("docs/tutorial/")]
 LANGUAGES = {"", "text", "sh", "python", "yaml"}
 
@@ -37,47 +39,47 @@ def read_page(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_has_a_target(page: Path) -> None:
     assert [
-        f"line {line}: {target}: {why}"
+        f"line {line}: {target}: {problem}"
         for line, target in links(read_page(page))
-        if (why := find_link_problem(page, target))
+        if (problem := find_link_problem(page, target))
     ] == []
 
 
 def find_link_problem(page: Path, target: str) -> str:
-    """Why a link leads nowhere, "" if it does not."""
+    """Return "" for a valid link."""
     if EXTERNAL_URL.match(target):
         return ""
     path, _, anchor = target.partition("#")
-    there = (ROOT / page.parent / path).resolve() if path else ROOT / page
-    if not there.is_relative_to(ROOT) or not there.exists():
+    file = (ROOT / page.parent / path).resolve() if path else ROOT / page
+    if not file.is_relative_to(ROOT) or not file.exists():
         return "there is no such file"
-    if there.is_dir():
+    if file.is_dir():
         return "a folder: link to a file in it, so that it works on the site too"
-    if anchor and (there.suffix != ".md" or anchor not in anchors(there.read_text())):
-        return f"no such heading in {there.relative_to(ROOT)}"
+    if anchor and (file.suffix != ".md" or anchor not in anchors(file.read_text())):
+        return f"no such heading in {file.relative_to(ROOT)}"
     return ""
 
 
-def test_a_link_that_leads_nowhere_is_found() -> None:
-    here = Path("docs/README.md")
-    assert find_link_problem(here, "nowhere.md") == "there is no such file"
-    assert find_link_problem(here, "../../etc/passwd") == "there is no such file"
+def test_broken_links_are_reported() -> None:
+    page = Path("docs/README.md")
+    assert find_link_problem(page, "nowhere.md") == "there is no such file"
+    assert find_link_problem(page, "../../etc/passwd") == "there is no such file"
     assert (
-        find_link_problem(here, "howto")
+        find_link_problem(page, "howto")
         == "a folder: link to a file in it, so that it works on the site too"
     )
-    assert find_link_problem(here, "../README.md#no-such-thing") == "no such heading in README.md"
+    assert find_link_problem(page, "../README.md#no-such-thing") == "no such heading in README.md"
     assert (
-        find_link_problem(here, "#tutorials")
-        == find_link_problem(here, "https://example.com/x")
+        find_link_problem(page, "#tutorials")
+        == find_link_problem(page, "https://example.com/x")
         == ""
     )
 
 
 @pytest.mark.parametrize("page", PAGES_WITHOUT_TUTORIALS, ids=str)
-def test_every_block_is_of_a_sort_that_is_run_or_says_why_not(page: Path) -> None:
+def test_every_block_is_runnable_or_has_a_reason_not_to_run(page: Path) -> None:
     unknown = [
         f"line {block.line}: {block.language}"
         for block in fenced_blocks(read_page(page))
@@ -85,24 +87,24 @@ def test_every_block_is_of_a_sort_that_is_run_or_says_why_not(page: Path) -> Non
     ]
     assert unknown == []
     assert re.findall(r"^ +```.*$", read_page(page), re.MULTILINE) == [], (
-        "the site's Markdown does not know an indented fence"
+        "python-markdown, which builds the site, does not support indented fences"
     )
     marks = re.findall(r"^ *<!-- not run:", read_page(page), re.MULTILINE)
     assert len(marks) == sum(bool(block.skip_reason) for block in fenced_blocks(read_page(page))), (
-        "a mark has to stand directly above its block"
+        "the mark must be directly above its block"
     )
 
 
 @pytest.mark.parametrize("page", PAGES_WITHOUT_TUTORIALS, ids=str)
-def test_every_overlay_that_a_page_shows_is_rendered_by_it(page: Path) -> None:
-    found = fenced_blocks(read_page(page))
+def test_page_renders_every_overlay_it_shows(page: Path) -> None:
+    blocks = fenced_blocks(read_page(page))
     folders = [
         str(Path(block.argument).parent)
-        for block in found
+        for block in blocks
         if block.argument.endswith("kustomization.yaml")
     ]
     commands = "".join(
-        block.text for block in found if block.language == "sh" and not block.skip_reason
+        block.text for block in blocks if block.language == "sh" and not block.skip_reason
     )
     assert [
         folder for folder in folders if not re.search(rf"(kustomize|-k) {folder}\b", commands)
@@ -110,14 +112,14 @@ def test_every_overlay_that_a_page_shows_is_rendered_by_it(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES_WITHOUT_TUTORIALS, ids=str)
-def test_every_overlay_that_a_page_shows_is_deployed_by_it_with_an_image(page: Path) -> None:
-    found = fenced_blocks(read_page(page))
+def test_page_deploys_every_overlay_it_shows_with_an_image(page: Path) -> None:
+    blocks = fenced_blocks(read_page(page))
     folders = [
         str(Path(block.argument).parent)
-        for block in found
+        for block in blocks
         if block.argument.endswith("kustomization.yaml")
     ]
-    commands = "".join(block.text for block in found if block.language == "sh")
+    commands = "".join(block.text for block in blocks if block.language == "sh")
     command = (
         ".venv/bin/kubewright build-installer --overlay {} --output - \\\n"
         "  --image example.com/vsphere-operators:v1 | kubectl apply --server-side -f -\n"
@@ -126,7 +128,7 @@ def test_every_overlay_that_a_page_shows_is_deployed_by_it_with_an_image(page: P
 
 
 @pytest.mark.parametrize("page", PAGES_WITHOUT_TUTORIALS, ids=str)
-def test_no_command_sets_the_image_back_or_takes_it_from_the_next_apply(page: Path) -> None:
+def test_no_command_resets_the_image(page: Path) -> None:
     commands = "".join(
         block.text for block in fenced_blocks(read_page(page)) if block.language == "sh"
     )
@@ -141,7 +143,7 @@ def test_no_command_sets_the_image_back_or_takes_it_from_the_next_apply(page: Pa
 
 
 @pytest.mark.parametrize("page", ["docs/howto/install.md", "docs/howto/local-cluster.md"])
-def test_credentials_are_there_before_the_manager_is(page: str) -> None:
+def test_credentials_are_created_before_the_manager(page: str) -> None:
     assert re.findall(
         r"namespace\.yaml|create secret|^make .*deploy ", read_page(Path(page)), re.MULTILINE
     )[:3] == [
@@ -152,7 +154,7 @@ def test_credentials_are_there_before_the_manager_is(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", ["docs/howto/install.md", "docs/howto/deploy.md"])
-def test_the_doctor_in_the_pod_is_told_what_the_deployment_tells_the_manager(page: str) -> None:
+def test_doctor_in_the_pod_has_the_flags_of_the_deployment(page: str) -> None:
     deployment = yaml.safe_load((ROOT / "config/manager/manager.yaml").read_text())
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     text = read_page(Path(page)).replace("\\\n", "")
@@ -183,7 +185,7 @@ def test_readme_picture_shows_every_kind() -> None:
         ("See [the bench](bench.md) too", "see-the-bench-too"),
     ],
 )
-def test_anchors_are_githubs(heading: str, anchor: str) -> None:
+def test_anchors_match_github(heading: str, anchor: str) -> None:
     assert slug(heading) == slug(heading, "-") == anchor
     assert anchors(f"# {heading}\n\n```sh\n# no heading\n```\n\n## {heading}\n") == {
         anchor,
@@ -191,12 +193,16 @@ def test_anchors_are_githubs(heading: str, anchor: str) -> None:
     }
 
 
-def test_links_in_code_are_none() -> None:
-    page = "[a](a.md) `[b](b.md)` ![c](c.svg)\n```text\n[d](d.md)\n```\n<!-- [e](e.md) -->\n[f](<f.md>)\n"
+def test_links_in_code_are_ignored() -> None:
+    page = (
+        "[a](a.md) `[b](b.md)` ![c](c.svg)\n"
+        "```text\n[d](d.md)\n```\n"
+        "<!-- [e](e.md) -->\n[f](<f.md>)\n"
+    )
     assert list(links(page)) == [(1, "a.md"), (1, "c.svg"), (6, "f.md")]
 
 
-def test_a_block_knows_its_line_its_word_and_why_it_is_not_run() -> None:
+def test_block_has_line_argument_and_skip_reason() -> None:
     first, second = fenced_blocks(
         "one\n\n```yaml a/b.yaml\nx: 1\n```\n<!-- not run: it needs a cluster -->\n```sh\nls\n```\n"
     )
@@ -214,14 +220,14 @@ def test_a_block_knows_its_line_its_word_and_why_it_is_not_run() -> None:
     )
 
 
-def test_the_reference_lists_every_flag_and_variable() -> None:
+def test_reference_lists_every_flag_and_variable() -> None:
     page = read_page(Path("docs/reference/flags.md"))
     flags = [f"`-{name}`" for option in collect_options(Settings) for name in option.names]
     variables = [f"`{option.flag.env}`" for option in collect_options(Settings) if option.flag.env]
-    assert [each for each in flags + variables if each not in page] == []
+    assert [name for name in flags + variables if name not in page] == []
 
 
-def test_the_reference_lists_every_metric_that_any_module_declares() -> None:
+def test_reference_lists_every_declared_metric() -> None:
     sources = (
         path.read_text()
         for package in (APPLICATION_PACKAGE, RUNTIME_PACKAGE)
@@ -234,11 +240,11 @@ def test_the_reference_lists_every_metric_that_any_module_declares() -> None:
     }
     page = read_page(Path("docs/reference/metrics.md"))
     assert len(declared) > 30
-    assert {each for each in declared if f"`{each}`" not in page} == set()
+    assert {name for name in declared if f"`{name}`" not in page} == set()
 
 
-def test_every_reason_that_a_test_asserts_is_in_the_reference() -> None:
-    """The tests see reasons as they come out of the manager; the page reads them from the source."""
+def test_reference_lists_every_reason_that_tests_assert() -> None:
+    # Tests assert reasons that the manager emits; the page reads them from the source.
     asserted = {
         reason
         for path in (ROOT / "tests").rglob("test_*.py")
@@ -248,11 +254,11 @@ def test_every_reason_that_a_test_asserts_is_in_the_reference() -> None:
         Path("docs/reference/errors.md")
     )
     assert len(asserted) > 10
-    assert {each for each in asserted if f"`{each}`" not in page} == set()
+    assert {reason for reason in asserted if f"`{reason}`" not in page} == set()
 
 
-def test_the_page_of_installing_has_every_privilege() -> None:
-    wanted = (
+def test_install_page_lists_every_privilege() -> None:
+    required = (
         *privileges.READ_PRIVILEGES,
         *privileges.FOLDER_PRIVILEGES,
         *privileges.TEMPLATE_PRIVILEGES,
@@ -260,21 +266,21 @@ def test_the_page_of_installing_has_every_privilege() -> None:
         *privileges.DATASTORE_PRIVILEGES,
     )
     page = read_page(Path("docs/howto/install.md"))
-    assert [each for each in wanted if f"`{each}`" not in page] == []
+    assert [name for name in required if f"`{name}`" not in page] == []
     assert set(
         re.findall(r"`((?:Virtual|Folder|Resource|Datastore|System)\w*\.[\w.]+)`", page)
-    ) == set(wanted)
+    ) == set(required)
 
 
-def test_words_are_followed_to_where_they_stand(
+def test_messages_are_resolved_through_variables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src/kind.py").write_text(
         'HOW = "do this"\n'
         "def a(host):\n"
-        '    words = f"{host.name} is gone"\n'
-        '    raise Terminal("Gone", f"{words}; {HOW}")\n'
+        '    message = f"{host.name} is gone"\n'
+        '    raise Terminal("Gone", f"{message}; {HOW}")\n'
         "def b(left):\n"
         '    raise Retry("later" + f", {left + 1} more", after=1, reason="Busy")\n'
         '    raise Retry("no reason", after=1)\n'
@@ -289,12 +295,12 @@ def test_words_are_followed_to_where_they_stand(
     ]
 
 
-def test_a_reason_whose_words_come_from_elsewhere_has_to_be_explained() -> None:
+def test_reason_with_a_message_from_elsewhere_needs_an_explanation() -> None:
     with pytest.raises(ValueError, match="kind says Odd with words from elsewhere"):
         list(unique_messages([ReasonMessage("kind", "Terminal", "Odd", "{error}")]))
 
 
-def test_a_reason_that_no_table_would_show_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reason_without_a_table_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     check_all_reasons_listed()
     monkeypatch.setattr("hack.docgen.conditions.OTHER_PREFIXES", {})
     with pytest.raises(
@@ -303,7 +309,7 @@ def test_a_reason_that_no_table_would_show_is_refused(monkeypatch: pytest.Monkey
         check_all_reasons_listed()
 
 
-def test_the_parts_in_the_picture_are_modules() -> None:
+def test_parts_in_the_picture_are_modules() -> None:
     parts = [box.title for box in ARCHITECTURE.boxes.values() if box.style == "part"]
     folders = ("packages/kubewright/src/kubewright", "src/vsphere_operators/vsphere")
     assert len(parts) > 8
@@ -314,7 +320,7 @@ def test_the_parts_in_the_picture_are_modules() -> None:
     ] == []
 
 
-def test_a_picture_is_well_formed_and_holds_all_its_words() -> None:
+def test_picture_is_well_formed_and_has_all_text() -> None:
     drawing = Drawing(
         "a < b",
         100,
@@ -324,12 +330,12 @@ def test_a_picture_is_well_formed_and_holds_all_its_words() -> None:
     )
     root = ElementTree.fromstring(drawing.svg())
     name = "{http://www.w3.org/2000/svg}"
-    assert [each.text for each in root.iter(f"{name}text")] == ["A & B", "x", "C", "to"]
+    assert [text.text for text in root.iter(f"{name}text")] == ["A & B", "x", "C", "to"]
     # Out to the right, round one corner, and in from above.
-    assert [each.get("points") for each in root.iter(f"{name}polyline")] == ["20,10 70,10 70,30"]
+    assert [line.get("points") for line in root.iter(f"{name}polyline")] == ["20,10 70,10 70,30"]
 
 
-def test_the_site_has_every_page_at_its_place(tmp_path: Path) -> None:
+def test_site_has_every_page_at_its_path(tmp_path: Path) -> None:
     assert copy_pages(tmp_path) > len(PAGES)
     assert [page for page in PAGES if not (tmp_path / page).is_file()] == []
     assert (tmp_path / "docs/pictures/architecture.svg").read_bytes() == (

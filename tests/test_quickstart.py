@@ -1,4 +1,6 @@
-"""How long the road is: commands, files and lines of the tutorials beside kubebuilder's, and four commands to a running operator."""
+"""Counts commands, files and lines of the tutorials, compares them with kubebuilder, and runs the
+four commands from an empty folder to a running operator.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from support.tutorial_runner import TutorialCounts, TutorialRunner, count_tutori
 
 DOCS = Path(__file__).parents[1] / "docs/tutorial"
 COUNTS_START, COUNTS_END = "<!-- counts:start -->\n", "<!-- counts:end -->"
-# Counted by hand in the originals' texts; the list is below the table.
+# Counted by hand in the original texts; the list is below the table.
 KUBEBUILDER_COUNTS = {"hostinfo": TutorialCounts(15, 5, 89), "vmgroup": TutorialCounts(19, 8, 0)}
 
 
@@ -56,25 +58,27 @@ def find_project(folder: Path) -> Path:
 
 def render_counts_table(folder: Path) -> str:
     rows = ["| | commands | files touched | lines typed |\n|---|---|---|---|\n"]
-    for name, theirs in KUBEBUILDER_COUNTS.items():
+    for name, kubebuilder in KUBEBUILDER_COUNTS.items():
         (folder / name).mkdir()
-        mine = count_kubewright(name, folder / name)
+        counts = count_kubewright(name, folder / name)
         rows.append(
-            f"| {name}, kubewright (tests and deployment included) | {mine.commands} | {mine.files} | {mine.lines} |\n"
+            f"| {name}, kubewright (tests and deployment included)"
+            f" | {counts.commands} | {counts.files} | {counts.lines} |\n"
         )
-        lines = theirs.lines or "copied from a repository"
+        lines = kubebuilder.lines or "copied from a repository"
         rows.append(
-            f"| {name}, kubebuilder (no tests) | {theirs.commands} | {theirs.files} | {lines} |\n"
+            f"| {name}, kubebuilder (no tests)"
+            f" | {kubebuilder.commands} | {kubebuilder.files} | {lines} |\n"
         )
     return "".join(rows)
 
 
-def test_the_counts_in_the_tutorial_are_counted(tmp_path: Path) -> None:
+def test_counts_in_the_tutorial_are_current(tmp_path: Path) -> None:
     page = (DOCS / "README.md").read_text()
-    told = page.partition(COUNTS_START)[2].partition(COUNTS_END)[0]
-    found = render_counts_table(tmp_path)
-    print(found)
-    assert told == found
+    committed = page.partition(COUNTS_START)[2].partition(COUNTS_END)[0]
+    current = render_counts_table(tmp_path)
+    print(current)
+    assert committed == current
 
 
 @pytest.fixture
@@ -95,9 +99,9 @@ def runner(
         "KUBEWRIGHT": f"{sys.executable} -m kubewright",
         "MAKE": f"{shutil.which('make')} VENV={venv} -o {venv}/ready",
     }
-    made = TutorialRunner(tmp_path / "work", environ)
-    yield made
-    made.stop_background()
+    runner = TutorialRunner(tmp_path / "work", environ)
+    yield runner
+    runner.stop_background()
 
 
 FIELD_FLAGS = "--spec name:str --status text:str"
@@ -109,7 +113,7 @@ COMMANDS = (
 )
 
 
-async def test_four_commands_and_one_file_from_an_empty_folder_to_a_running_tested_operator(
+async def test_four_commands_lead_to_a_running_operator(
     runner: TutorialRunner, control_plane: ControlPlane
 ) -> None:
     began = time.monotonic()
@@ -138,6 +142,7 @@ async def test_four_commands_and_one_file_from_an_empty_folder_to_a_running_test
         == "Hello, example!"
     )
     print(
-        f"\n{len(COMMANDS)} commands, 1 edited file, {time.monotonic() - began:.0f} s from an empty folder to a running, tested operator"
+        f"\n{len(COMMANDS)} commands, 1 edited file, {time.monotonic() - began:.0f} s"
+        " from an empty folder to a running, tested operator"
     )
     control_plane.kubectl("delete", "hello", "--all")

@@ -1,7 +1,8 @@
-"""Every block of every page, run: shell and Python in order, YAML judged by a real API server or by the code that reads such files.
+"""Runs every block of every page: shell and Python in order, YAML against a real API server or with
+the code that reads such files.
 
-A block that cannot be run says so in the line above it (`<!-- not run: why -->`). There is no manager and no vCenter here: what a page
-shows of those is marked, and the mark names the test that has it. The words of a fence are those of the tutorials, see tests/support/tutorial_runner.py.
+A block that cannot run has a comment above it (`<!-- not run: reason -->`). There is no manager and
+no vCenter here. tests/support/tutorial_runner.py explains the arguments of a fence.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from vsphere_operators.kinds.vmgroup import limits
 from vsphere_operators.vcenters import config as vcenterfile
 
 ROOT = Path(__file__).parents[2]
-TUTORIALS = "docs/tutorial/"  # walked by test_tutorial.py
+TUTORIALS = "docs/tutorial/"  # test_tutorial.py runs them
 
 
 def runnable_blocks(page: Path) -> list[Block]:
-    """What is to be run of a page; a block without a language is a drawing."""
+    # A block without a language is a drawing.
     return [
         block
         for block in fenced_blocks((ROOT / page).read_text())
@@ -43,25 +44,25 @@ RUNNABLE_PAGES = [
 
 @pytest.fixture(scope="module")
 def docs_control_plane(binaries: dict[str, Path]) -> Iterator[ControlPlane]:
-    """A control plane of the reader's own, with config/default in it and no manager."""
-    made = ControlPlane(binaries)
-    made.start_sync()
-    made.kubectl("apply", "--server-side", "-k", str(ROOT / "config/default"))
-    made.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
-    yield made
-    made.stop_sync()
+    """A control plane with config/default and without a manager."""
+    plane = ControlPlane(binaries)
+    plane.start_sync()
+    plane.kubectl("apply", "--server-side", "-k", str(ROOT / "config/default"))
+    plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    yield plane
+    plane.stop_sync()
 
 
 @pytest.fixture
 def runner(
     docs_control_plane: ControlPlane, binaries: dict[str, Path], tmp_path: Path
 ) -> Iterator[TutorialRunner]:
-    """A reader in a clone of which only config/ is there."""
+    """Runs commands in a copy of the repository that has only config/."""
     clone = tmp_path / "clone"
     shutil.copytree(ROOT / "config", clone / "config")
-    made = TutorialRunner(clone, make_environ(docs_control_plane, binaries, tmp_path))
-    yield made
-    made.stop_background()
+    runner = TutorialRunner(clone, make_environ(docs_control_plane, binaries, tmp_path))
+    yield runner
+    runner.stop_background()
 
 
 def make_environ(plane: ControlPlane, binaries: dict[str, Path], folder: Path) -> dict[str, str]:
@@ -77,9 +78,8 @@ def make_environ(plane: ControlPlane, binaries: dict[str, Path], folder: Path) -
         script.chmod(0o755)
     return {
         "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
-        "HOME": str(
-            plane.folder
-        ),  # one for all pages: kubectl keeps there what the API server serves
+        # One for all pages: kubectl caches the API discovery there.
+        "HOME": str(plane.folder),
         "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry.endswith("src")),
         "KUBECONFIG": str(plane.admin_kubeconfig),
         "WALK_PLACE": str(folder / "place"),
@@ -87,14 +87,14 @@ def make_environ(plane: ControlPlane, binaries: dict[str, Path], folder: Path) -
 
 
 @pytest.mark.parametrize("page", RUNNABLE_PAGES, ids=str)
-def test_what_a_page_shows_works(
+def test_blocks_of_page_work(
     page: Path,
     runner: TutorialRunner,
     docs_control_plane: ControlPlane,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     module = types.ModuleType(f"page_{page.stem}".replace("-", "_"))
-    # Types are looked up by the name of the module that they are declared in.
+    # Types are found by the name of the module that declares them.
     monkeypatch.setitem(sys.modules, module.__name__, module)
     commands = "".join(block.text for block in runnable_blocks(page) if block.language == "sh")
     for block in runnable_blocks(page):
@@ -112,38 +112,37 @@ def test_what_a_page_shows_works(
 
 def run_block(
     block: Block,
-    walk: TutorialRunner,
+    runner: TutorialRunner,
     plane: ControlPlane,
     module: types.ModuleType,
     *,
     applied_by_commands: bool,
 ) -> None:
-    """Do what a block says; a file that a command of the page applies is judged by that."""
+    """Run one block. A YAML file that a command of the page applies is not checked again."""
     if block.argument and block.language != "sh":
-        (walk.folder / block.argument).parent.mkdir(parents=True, exist_ok=True)
-        (walk.folder / block.argument).write_text(block.text)
+        (runner.folder / block.argument).parent.mkdir(parents=True, exist_ok=True)
+        (runner.folder / block.argument).write_text(block.text)
     match block.language, block.argument:
         case "sh", "background":
-            walk.start_background(block.text)
+            runner.start_background(block.text)
         case "sh", "":
-            walk.run_commands(block.text)
+            runner.run_commands(block.text)
         case "text", _:
             assert [
-                line for line in block.text.splitlines() if line not in walk.read_output()
-            ] == [], walk.read_output()
+                line for line in block.text.splitlines() if line not in runner.read_output()
+            ] == [], runner.read_output()
         case "python", _:
             exec(compile(block.text, f"line {block.line}", "exec"), vars(module))
         case "yaml", _ if not applied_by_commands:
-            validate_yaml(block, walk, plane)
+            validate_yaml(block, runner, plane)
         case "yaml", _:
             pass
         case _:
-            raise AssertionError(f"nobody knows how to run ```{block.language} {block.argument}")
+            raise AssertionError(f"no rule to run ```{block.language} {block.argument}")
 
 
-def validate_yaml(block: Block, walk: TutorialRunner, plane: ControlPlane) -> None:
-    """Let whoever reads such a file say whether it is one."""
-    file = walk.folder / (block.argument or "block.yaml")
+def validate_yaml(block: Block, runner: TutorialRunner, plane: ControlPlane) -> None:
+    file = runner.folder / (block.argument or "block.yaml")
     file.write_text(block.text)
     for document in yaml.safe_load_all(block.text):
         match document:
@@ -156,10 +155,10 @@ def validate_yaml(block: Block, walk: TutorialRunner, plane: ControlPlane) -> No
                     "apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(document)
                 )
             case {"resources": [*resources]} if file.name == "kustomization.yaml":
-                # It may need files that come later on the page; a command there renders it, see tests/test_docs.py.
+                # It may need files from later on the page, where a command renders it.
                 assert all(
-                    (file.parent / each).is_dir()
-                    for each in (*resources, *document.get("components", ()))
+                    (file.parent / folder).is_dir()
+                    for folder in (*resources, *document.get("components", ()))
                 )
             case _:
-                raise AssertionError(f"nobody reads such a file: {block.text}")
+                raise AssertionError(f"unknown kind of file: {block.text}")

@@ -1,4 +1,4 @@
-"""The tutorials, walked: a real API server, a simulated vCenter, and every command and file that a reader would type."""
+"""Runs the tutorials: every command and file, on a real API server and a simulated vCenter."""
 
 from __future__ import annotations
 
@@ -30,18 +30,17 @@ async def vcenter(
         "--template=vm-operator-template",
         "--folder=vm-operator",
     )
-    started = await SimulatedVCenter(binary, tmp_path / "vcsim", *flags).start()
-    yield started
-    await started.stop()
+    simulator = await SimulatedVCenter(binary, tmp_path / "vcsim", *flags).start()
+    yield simulator
+    await simulator.stop()
 
 
 @pytest.fixture
 def tutorial_control_plane(binaries: dict[str, Path]) -> Iterator[ControlPlane]:
-    """A control plane of the reader's own."""
-    made = ControlPlane(binaries)
-    made.start_sync()
-    yield made
-    made.stop_sync()
+    plane = ControlPlane(binaries)
+    plane.start_sync()
+    yield plane
+    plane.stop_sync()
 
 
 @pytest.fixture
@@ -52,17 +51,17 @@ def runner(
     tmp_path: Path,
 ) -> Iterator[TutorialRunner]:
     (tmp_path / "work").mkdir()
-    made = TutorialRunner(
+    runner = TutorialRunner(
         tmp_path / "work", make_environ(tutorial_control_plane, vcenter, binaries, tmp_path)
     )
-    yield made
-    made.stop_background()
+    yield runner
+    runner.stop_background()
 
 
 def make_environ(
     plane: ControlPlane, vcenter: SimulatedVCenter, binaries: dict[str, Path], folder: Path
 ) -> dict[str, str]:
-    """A reader's environment: the commands on PATH, and this Python in the place of one that `make` would have to download into."""
+    # The commands are on PATH. `make` uses this Python instead of a new virtual environment.
     bin_folder, venv = folder / "bin", Path(sys.prefix)
     bin_folder.mkdir()
     sources = os.pathsep.join(["src", *(entry for entry in sys.path if entry.endswith("src"))])
@@ -96,14 +95,13 @@ def write_script(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def test_hostinfo_does_what_it_says(runner: TutorialRunner) -> None:
+def test_hostinfo_tutorial_works(runner: TutorialRunner) -> None:
     runner.run_page(DOCS / "hostinfo.md")
 
 
-def test_vmgroup_does_what_it_says_and_leaves_no_vm(
+def test_vmgroup_tutorial_works_and_leaves_no_vm(
     runner: TutorialRunner, vcenter: SimulatedVCenter
 ) -> None:
     runner.run_page(DOCS / "vmgroup.md")
-    assert [
-        each for each in vcenter.request_blocking("GET", "/entities") if "-replica-" in each["name"]
-    ] == []
+    entities = vcenter.request_blocking("GET", "/entities")
+    assert [entity for entity in entities if "-replica-" in entity["name"]] == []

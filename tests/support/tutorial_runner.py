@@ -1,10 +1,10 @@
-"""Walking a tutorial: every command in it run, every file in it written, every line that it shows looked for.
+"""Runs a tutorial: executes its commands, writes its files and checks the output that it shows.
 
-```sh               commands, run with `bash -e` where the last block ended
+```sh               commands, run with `bash -e` in the directory where the last block ended
 ```sh background    the same, left running until the end
-```sh yours         for a reader alone: what a test cannot run, and the test says so
-```python a/b.py    a file, written as it stands
-```text             lines, each of which the last commands must have printed, or those in the background print soon
+```sh yours         for readers only: a test cannot run it
+```python a/b.py    a file, written as shown
+```text             lines that the last commands printed, or that the background prints soon
 """
 
 from __future__ import annotations
@@ -21,34 +21,30 @@ from pathlib import Path
 
 BLOCK_PATTERN = re.compile(r"^```(\S+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TIMEOUT_SECONDS = 300
-# What only shows that it works is not part of the road, here as in the originals.
+# Commands that only show the result are not counted, for kubebuilder neither.
 INSPECTION_COMMAND = re.compile(r"kubectl (-n \S+ )?(get|wait|patch|scale|delete) ")
 
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block."""
-
     language: str
     argument: str
     text: str
 
     @property
     def commands(self) -> list[str]:
-        """The commands in it, each on one line."""
         if self.language != "sh":
             return []
         return [line for line in self.text.replace("\\\n", " ").splitlines() if line.strip()]
 
 
 def fenced_blocks(page: Path) -> list[Block]:
-    """The blocks of a page, in order."""
     return [Block(*found) for found in BLOCK_PATTERN.findall(page.read_text())]
 
 
 @dataclass
 class TutorialRunner:
-    """A reader at a terminal."""
+    """Runs blocks as a reader at a terminal would."""
 
     folder: Path
     environ: Mapping[str, str]
@@ -57,12 +53,10 @@ class TutorialRunner:
     background_processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def run_page(self, page: Path) -> None:
-        """Do all that the page says."""
         for block in fenced_blocks(page):
             self.run_block(block)
 
     def run_block(self, block: Block) -> None:
-        """Do what one block says."""
         match block.language, block.argument:
             case "sh", "":
                 self.run_commands(block.text)
@@ -75,7 +69,7 @@ class TutorialRunner:
                 (self.folder / path).write_text(block.text)
 
     def expect_lines(self, lines: Sequence[str]) -> None:
-        """Find each line in what was printed; what runs in the background gets the time that it needs."""
+        """Assert each line in the output; for a background command, wait for it."""
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while missing := [line for line in lines if line not in self.read_output()]:
             assert self.background_log is not None, f"{missing} not in:\n{self.read_output()}"
@@ -83,11 +77,9 @@ class TutorialRunner:
             time.sleep(0.1)
 
     def read_output(self) -> str:
-        """What the last block printed so far."""
         return self.output if self.background_log is None else self.background_log.read_text()
 
     def run_commands(self, text: str) -> None:
-        """Run commands, and stay where they ended."""
         script = f"set -eo pipefail\n{text}\npwd > {self.environ['WALK_PLACE']}\n"
         done = subprocess.run(
             ["bash", "-c", script],
@@ -102,7 +94,6 @@ class TutorialRunner:
         self.folder = Path(Path(self.environ["WALK_PLACE"]).read_text().strip())
 
     def start_background(self, text: str) -> None:
-        """Start commands and go on."""
         self.background_log = self.folder / "background.log"
         with self.background_log.open("wb") as log:
             self.background_processes.append(
@@ -117,7 +108,6 @@ class TutorialRunner:
             )
 
     def stop_background(self) -> None:
-        """End what was left running."""
         for process in self.background_processes:
             os.killpg(process.pid, signal.SIGTERM)
             process.wait(timeout=60)
@@ -125,15 +115,13 @@ class TutorialRunner:
 
 @dataclass(frozen=True)
 class TutorialCounts:
-    """What a reader has to do."""
-
     commands: int
     files: int
     lines: int
 
 
 def count_tutorial(page: Path, scaffold: Mapping[str, str]) -> TutorialCounts:
-    """Commands that build or deploy, files touched, and lines in them that the scaffold did not have."""
+    """Count commands that build or deploy, touched files, and lines not in the scaffold."""
     found = fenced_blocks(page)
     files = {
         block.argument: block.text
@@ -156,12 +144,10 @@ def count_tutorial(page: Path, scaffold: Mapping[str, str]) -> TutorialCounts:
 
 
 def added_lines(old: str, new: str) -> list[str]:
-    """The lines of the new text that are not in the old one, but for empty ones."""
     compared = difflib.ndiff(old.splitlines(), new.splitlines())
     return [line for line in compared if line.startswith("+ ") and line[2:].strip()]
 
 
 def list_edited_files(command: str) -> Iterator[str]:
-    """Files that a command edits in a person's place."""
     if found := re.search(r"^sed -i .* (\S+)$|>> (\S+)$", command.strip()):
         yield found[1] or found[2]

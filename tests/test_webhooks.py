@@ -122,8 +122,8 @@ async def test_missing_name_is_reported_with_a_suggestion() -> None:
     assert await harness.collect_warnings(HostInfo, {"hostname": "esxi-del-e.rainpole.com"}) == [
         'vCenter "vc-1" has no host named "esxi-del-e.rainpole.com". '
         'Did you mean "esxi-dell-e.rainpole.com"? '
-        "Check the spelling (names are case-sensitive), or grant the vCenter account System.Read on "
-        "the host. The object is retried automatically."
+        "Check the spelling (names are case-sensitive), or grant the vCenter account System.Read "
+        "on the host. The object is retried automatically."
     ]
     (warning,) = await harness.collect_warnings(VMInfo, {"nodename": "Worker-1"})
     assert warning.startswith(

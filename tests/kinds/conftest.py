@@ -1,4 +1,4 @@
-"""What a test that `kubewright create api` writes stands on: the API server with our CRDs and roles, and the manager running on it."""
+"""Fixtures for tests that `kubewright create api` scaffolds: an API server and a running manager."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ CONFIG = Path(__file__).parents[2] / "config"
 
 @pytest.fixture(scope="session")
 def installed(control_plane: ControlPlane) -> ControlPlane:
-    """CRDs and roles exactly as they are generated."""
+    """The generated CRDs and roles."""
     install_manifests(control_plane, CONFIG / "crd", CONFIG / "rbac")
     return control_plane
 
 
 @pytest.fixture
 async def client(installed: ControlPlane, namespace: str) -> AsyncIterator[Client]:
-    """An administrator's client, beside a manager without a vCenter that serves this test's namespace."""
+    """An administrator's client; a manager without a vCenter serves the namespace of the test."""
     async with run_operator(
         installed, build, Settings(), namespace, name="vsphere-operators"
     ) as client:

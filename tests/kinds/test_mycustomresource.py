@@ -1,4 +1,4 @@
-"""The status for given Pods, and the controller on a fake API server; tests/real has the real one."""
+"""The status for given Pods, and the controller on a fake API server."""
 
 from __future__ import annotations
 

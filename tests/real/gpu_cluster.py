@@ -1,4 +1,4 @@
-"""Real Nodes and GPUInfos as people write and read them, on VMs of a simulated vCenter: what the tests of GPUInfo share."""
+"""Nodes and GPUInfos on a real API server: what the tests of GPUInfo share."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ NONE_AVAILABLE = "None available"
 
 
 class GpuCluster:
-    """Nodes and GPUInfos as people write and read them."""
+    """Writes Nodes and GPUInfos, and waits for statuses, as a user would."""
 
     def __init__(self, plane: ControlPlane, namespace: str) -> None:
         self.control_plane, self.namespace = plane, namespace
-        self.answer_seconds: list[float] = []
-        """How long each answer took to follow."""
+        self.selection_seconds: list[float] = []
 
     async def call(self, verb: str, path: str, body: Any = None, headers: Any = None) -> Any:
         def work() -> Any:
@@ -41,7 +40,8 @@ class GpuCluster:
             {"metadata": {"name": name}, "spec": {"providerID": provider_id}},
         )
         await self.patch_node_status(name, ready="True")
-        # A new Node is tainted not-ready by the API server; kube-controller-manager, which does not run here, would take that off.
+        # The API server taints a new Node not-ready; kube-controller-manager, which does not run
+        # here, would remove the taint.
         await self.patch_node(name, {"spec": {"taints": None}})
 
     async def patch_node_status(self, name: str, ready: str, **other: Any) -> None:
@@ -80,11 +80,11 @@ class GpuCluster:
     async def wait_for_event(self, reason: str, namespace: str) -> None:
         """Wait for an Event of this reason; those about Nodes are in `default`."""
 
-        async def there() -> bool:
+        async def has_event() -> bool:
             events = await self.call("GET", f"/api/v1/namespaces/{namespace}/events")
             return any(event["reason"] == reason for event in events["items"])
 
-        await eventually(there, within=20)
+        await eventually(has_event, within=20)
 
     async def get_status(self, name: str) -> Any:
         return (
@@ -92,51 +92,51 @@ class GpuCluster:
         ).get("status", {})
 
     async def wait_for_node(self, name: str, node: str, *, within: float = 20) -> Any:
-        async def there() -> Any:
-            found = await self.get_status(name)
-            return found if found.get("suitableNodeName") == node else None
+        async def find_status() -> Any:
+            status = await self.get_status(name)
+            return status if status.get("suitableNodeName") == node else None
 
         try:
-            return await eventually(there, within=within)
+            return await eventually(find_status, within=within)
         except AssertionError:
             raise AssertionError(
                 f"{name} did not become {node}: {await self.get_status(name)}"
             ) from None
 
     async def wait_for_ready(self, name: str, reason: str, *, within: float = 20) -> Any:
-        """The Ready condition, once it has this reason."""
+        """Wait for the Ready condition to have this reason."""
 
-        async def there() -> Any:
-            found = ready_condition({"status": await self.get_status(name)})
-            return found if found.get("reason") == reason else None
+        async def find_status() -> Any:
+            condition = ready_condition({"status": await self.get_status(name)})
+            return condition if condition.get("reason") == reason else None
 
         try:
-            return await eventually(there, within=within)
+            return await eventually(find_status, within=within)
         except AssertionError:
             raise AssertionError(
                 f"{name} did not become {reason}: {await self.get_status(name)}"
             ) from None
 
     async def wait_for_rejections(self, name: str, within: float = 20, **counts: int) -> Any:
-        """The status, once these nodes are refused for these reasons and no others."""
+        """Wait for the status to count exactly these rejections."""
 
-        async def there() -> Any:
-            found = await self.get_status(name)
-            return found if found.get("refused", {}) == counts else None
+        async def find_status() -> Any:
+            status = await self.get_status(name)
+            return status if status.get("refused", {}) == counts else None
 
         try:
-            return await eventually(there, within=within)
+            return await eventually(find_status, within=within)
         except AssertionError:
             raise AssertionError(
-                f"{name} did not refuse {counts}: {await self.get_status(name)}"
+                f"{name} did not count {counts}: {await self.get_status(name)}"
             ) from None
 
-    async def time_answer(self, name: str, node: str) -> Any:
-        """The answer follows; how fast is kept, for one slow look on a busy machine says nothing."""
-        began = time.monotonic()
-        found = await self.wait_for_node(name, node, within=20)
-        self.answer_seconds.append(time.monotonic() - began)
-        return found
+    async def time_selection(self, name: str, node: str) -> Any:
+        """Wait for the selection, and record how long it took."""
+        started_at = time.monotonic()
+        status = await self.wait_for_node(name, node, within=20)
+        self.selection_seconds.append(time.monotonic() - started_at)
+        return status
 
 
 def timestamp_in_hours(hours: int) -> str:

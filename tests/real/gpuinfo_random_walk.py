@@ -1,11 +1,12 @@
-"""GPUInfo on the real parts beside brute force: one change after the other, and after each all answers have to be right.
+"""Random changes on a real API server with a simulated vCenter; GPUInfo against brute force.
 
     make gpu-walk                        # 500 changes, some minutes
     make gpu-walk ARGS="--cases 50 --seed 7"
 
-One control plane, one simulated vCenter, one manager, and 14 GPUInfos: seven wishes for hours, with a GPU and without. Each step changes
-one thing, as people, kubelets and hosts do; what the answers must be then is computed by `gpuinfo_brute_force.py` alone, which shares no line with
-what it judges. What an answer was before counts too, since it stays with its node while no other is much better.
+There are 14 GPUInfos: seven values of hours, with a GPU and without. Each step changes one thing,
+as users, kubelets and hosts do. `gpuinfo_brute_force.py`, which shares no code with the
+application, computes the expected selections. The previous selection counts too, because a node is
+kept while no other is better by the margin.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ Change = Callable[[], Awaitable[str]]
 
 @dataclass
 class SimulatedHost(HostCase):
-    """A host under the names that the simulator gave it."""
+    """A host with the names that the simulator gave it."""
 
     host_ref: str = ""
     host_name: str = ""
@@ -75,18 +76,18 @@ class SimulatedHost(HostCase):
 
 @dataclass
 class RandomWalk:
-    """All parts, what is known of them, and the answers so far."""
+    """The cluster, the model of its state, and the selections so far."""
 
     cluster: GpuCluster
     vcenter: SimulatedVCenter
     rng: random.Random
     model: cluster_cases.ClusterCase
+    # By the number of the VM.
     vm_refs: Mapping[int, str]
-    """Of the VMs by their numbers; the simulator gave them."""
     previous_nodes: dict[str, str] = field(default_factory=dict)
     outcome_counts: Counter[str] = field(default_factory=Counter)
 
-    # What may happen
+    # The changes
 
     async def cordon_node(self) -> str:
         node = self.rng.choice(self.model.nodes)
@@ -132,28 +133,28 @@ class RandomWalk:
         node.allocatable = self.rng.choice(
             [{}, {"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "0"}, {"example.com/gpu": "1"}]
         )
-        wanted = {
+        quantities = {
             name: node.allocatable.get(name) for name in ("nvidia.com/gpu", "example.com/gpu")
         }
-        await self.cluster.patch_node_status(node.name, ready=node.ready, allocatable=wanted)
+        await self.cluster.patch_node_status(node.name, ready=node.ready, allocatable=quantities)
         return f"{node.name} allocatable {node.allocatable}"
 
     async def replace_node(self) -> str:
-        """A Node goes, or comes again under another providerID."""
+        """Delete a Node, or add one with another providerID."""
         number = self.rng.randrange(VM_COUNT)
-        old = next((each for each in self.model.nodes if each.name == f"node-{number}"), None)
+        old = next((node for node in self.model.nodes if node.name == f"node-{number}"), None)
         if old is not None and len(self.model.nodes) > 3:
             self.model.nodes.remove(old)
             await self.cluster.call("DELETE", f"/api/v1/nodes/{old.name}")
-            return f"{old.name} gone"
+            return f"{old.name} deleted"
         if old is not None:
             return await self.cordon_node()
-        own = vm_uuid(number)
+        uuid = vm_uuid(number)
         new = make_node_case(
             number,
             self.choose_mostly(
-                f"vsphere://{own}",
-                f"vsphere://{cluster_cases.swap_uuid_bytes(own)}",
+                f"vsphere://{uuid}",
+                f"vsphere://{cluster_cases.swap_uuid_bytes(uuid)}",
                 f"vsphere://{vm_uuid(77)}",
                 "",
                 "",
@@ -161,7 +162,7 @@ class RandomWalk:
         )
         self.model.nodes.append(new)
         await self.cluster.add_node(new.name, new.provider_id)
-        return f"{new.name} comes as {new.provider_id}"
+        return f"{new.name} added as {new.provider_id}"
 
     async def set_host_connection(self) -> str:
         host = self.rng.choice(self.model.hosts)
@@ -204,9 +205,9 @@ class RandomWalk:
     async def rename_vm(self) -> str:
         vm = self.rng.choice(self.model.vms)
         vm.name = f"node-{self.rng.choice([vm.number, vm.number, 0, 1])}"
-        # Not by a call: vCenter lets no two VMs of one folder have one name, and these are in one.
+        # Not by a call: vCenter rejects two VMs of one name in a folder, and these share one.
         await self.vcenter.set_property(self.vm_refs[vm.number], "name", vm.name)
-        return f"vm {vm.number} is called {vm.name}"
+        return f"vm {vm.number} renamed {vm.name}"
 
     async def set_vm_load(self) -> str:
         vm = self.rng.choice(self.model.vms)
@@ -228,14 +229,14 @@ class RandomWalk:
         return f"calendar {text!r}"
 
     def choose_mostly(self, usual: str, *others: str) -> str:
-        """The usual in three of four cases, so that some nodes get through everything."""
+        """The usual value in three of four cases, so that some nodes match."""
         return usual if self.rng.random() < 0.75 else self.rng.choice(others)
 
     def random_calendar_line(self) -> CalendarLine:
         target, globs = self.rng.choice(
             [
                 ("node", ["node-1", "node-?", "node-[2-4]"]),
-                ("host", [host.name for host in self.model.hosts] + ["*nobody*"]),
+                ("host", [host.name for host in self.model.hosts] + ["*no-host*"]),
             ]
         )
         start: Any = self.rng.randrange(-900, 1300) + 0.25
@@ -248,7 +249,7 @@ class RandomWalk:
         )
 
     def random_timestamp(self) -> str:
-        """Never a whole hour from now, so that the minutes that a walk takes change no answer."""
+        """Never a whole hour from now, so that the duration of the run changes no selection."""
         hours = self.rng.randrange(-60, 1300) + 0.25
         return self.rng.choice(
             ["", "soon", (cluster_cases.NOW + timedelta(hours=hours)).isoformat()]
@@ -256,7 +257,7 @@ class RandomWalk:
 
     @property
     def possible_changes(self) -> list[Change]:
-        people = [
+        by_users = [
             self.cordon_node,
             self.set_node_ready,
             self.taint_node,
@@ -266,7 +267,7 @@ class RandomWalk:
             self.write_calendar,
         ]
         return [
-            *people,
+            *by_users,
             self.set_host_connection,
             self.set_host_maintenance,
             self.set_host_attribute,
@@ -278,48 +279,50 @@ class RandomWalk:
             self.set_vm_load,
         ]
 
-    # How it must end
+    # The check after each change
 
     async def run_step(self) -> str:
-        """One change, and all answers after it; returns what was changed."""
-        what = await self.rng.choice(self.possible_changes)()
-        await self.check_answers(what)
-        return what
+        """Make a change and check all selections; returns a description of the change."""
+        change = await self.rng.choice(self.possible_changes)()
+        await self.check_selections(change)
+        return change
 
-    async def check_answers(self, what: str) -> None:
-        """Wait until every answer is the one that brute force finds."""
-        questions = {
+    async def check_selections(self, change: str) -> None:
+        """Wait until every selection is the expected one."""
+        requirements = {
             f"q-{hours}-{'gpu' if gpu else 'plain'}": (hours, gpu)
             for hours in REQUIRED_HOURS
             for gpu in (True, False)
         }
-        wanted = {
+        expected = {
             name: self.compute_expected(name, hours, gpu)
-            for name, (hours, gpu) in questions.items()
+            for name, (hours, gpu) in requirements.items()
         }
 
-        async def wrong() -> dict[str, Any]:
+        async def find_differences() -> dict[str, Any]:
             items = (await self.cluster.call("GET", GPUINFOS_PATH.format(namespace=NAMESPACE)))[
                 "items"
             ]
-            shown = {each["metadata"]["name"]: each.get("status", {}) for each in items}
+            statuses = {item["metadata"]["name"]: item.get("status", {}) for item in items}
             return {
-                name: (shown[name], right)
-                for name, right in wanted.items()
-                if not is_expected(shown[name], right)
+                name: (statuses[name], selection)
+                for name, selection in expected.items()
+                if not is_expected(statuses[name], selection)
             }
 
         try:
-            await eventually(lambda: has_no_differences(wrong), within=TIMEOUT_SECONDS, every=0.05)
+            await eventually(
+                lambda: has_no_differences(find_differences), within=TIMEOUT_SECONDS, every=0.05
+            )
         except AssertionError:
-            name, (status, right) = next(iter((await wrong()).items()))
+            name, (status, selection) = next(iter((await find_differences()).items()))
             raise AssertionError(
-                f"after: {what}\n{name} says {status}\nand should say {right}\n{self.model}"
+                f"after: {change}\n{name} has {status}\nexpected {selection}\n{self.model}"
             ) from None
-        self.previous_nodes = {name: right.node for name, right in wanted.items()}
-        for right in wanted.values():
-            self.outcome_counts.update(right.rejection_counts.keys() or ["nobody"])
-            self.outcome_counts["chosen"] += bool(right.node)
+        self.previous_nodes = {name: selection.node for name, selection in expected.items()}
+        for selection in expected.values():
+            self.outcome_counts.update(selection.rejection_counts.keys() or ["none"])
+            self.outcome_counts["chosen"] += bool(selection.node)
 
     def compute_expected(
         self, name: str, hours: int, gpu: bool
@@ -334,15 +337,17 @@ class RandomWalk:
         )
 
 
-async def has_no_differences(wrong: Callable[[], Awaitable[dict[str, Any]]]) -> bool:
-    return not await wrong()
+async def has_no_differences(
+    find_differences: Callable[[], Awaitable[dict[str, Any]]],
+) -> bool:
+    return not await find_differences()
 
 
-def is_expected(status: dict[str, Any], right: gpuinfo_brute_force.ExpectedSelection) -> bool:
-    """Node, host and counts; the numbers of load follow by their own policy."""
+def is_expected(status: dict[str, Any], selection: gpuinfo_brute_force.ExpectedSelection) -> bool:
+    # Not the load: small changes of it are written only once per interval.
     node = status.get("suitableNodeName")
-    return node == (right.node or NONE_AVAILABLE) and status.get("refused", {}) == dict(
-        right.rejection_counts
+    return node == (selection.node or NONE_AVAILABLE) and status.get("refused", {}) == dict(
+        selection.rejection_counts
     )
 
 
@@ -351,20 +356,21 @@ def make_node_case(number: int, provider_id: str) -> NodeCase:
 
 
 async def find_vm_refs(vcenter: SimulatedVCenter) -> dict[int, str]:
-    """The references of the VMs, by their numbers."""
-    refs = {each["name"]: each["ref"] for each in await vcenter.entities()}
+    refs = {entity["name"]: entity["ref"] for entity in await vcenter.entities()}
     return {number: refs[f"node-{number}"] for number in range(VM_COUNT)}
 
 
 async def build_model(
     vcenter: SimulatedVCenter, refs: Mapping[int, str]
 ) -> cluster_cases.ClusterCase:
-    """What the simulator has, with a load for each VM that is known."""
+    """The state of the simulator, after each VM was given a known load."""
     entities = await vcenter.entities()
-    found = [(each["ref"], each["name"]) for each in entities if each["type"] == "HostSystem"]
+    host_names = [
+        (entity["ref"], entity["name"]) for entity in entities if entity["type"] == "HostSystem"
+    ]
     hosts: list[HostCase] = [
         SimulatedHost("vc", number, "connected", False, "", None, ref, name)
-        for number, (ref, name) in enumerate(found)
+        for number, (ref, name) in enumerate(host_names)
     ]
     vms = list[VirtualMachineCase]()
     for number, ref in refs.items():
@@ -397,8 +403,8 @@ RUNNING_VM_FIELDS = ("poweredOn", "connected", False)
 
 
 async def run_walk(plane: ControlPlane, folder: Path, cases: int, seed: int) -> RandomWalk:
-    """All of it."""
-    # Half an hour ahead, as everything planned is a quarter after the hour: no hour passes while we walk.
+    # Half an hour ahead, while all plans are a quarter past the hour: the hours do not change
+    # during the run.
     now = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=30)
     cluster_cases.NOW = gpuinfo_brute_force.NOW = now  # type: ignore[attr-defined]
     nodes = [f"--node=node-{number}={vm_uuid(number)}" for number in range(VM_COUNT)]
@@ -410,10 +416,10 @@ async def run_walk(plane: ControlPlane, folder: Path, cases: int, seed: int) -> 
     try:
         await vcenter.start()
         refs = await find_vm_refs(vcenter)
-        made = RandomWalk(
+        walk = RandomWalk(
             cluster, vcenter, random.Random(seed), await build_model(vcenter, refs), refs
         )
-        for node in made.model.nodes:
+        for node in walk.model.nodes:
             await cluster.add_node(node.name, node.provider_id)
         await cluster.call(
             "POST",
@@ -438,16 +444,16 @@ async def run_walk(plane: ControlPlane, folder: Path, cases: int, seed: int) -> 
             vcenter.certificate,
             *flags,
         ):
-            await made.check_answers("nothing")
+            await walk.check_selections("nothing")
             for number in range(cases):
-                print(f"{number + 1:4} {await made.run_step()}", flush=True)
-        return made
+                print(f"{number + 1:4} {await walk.run_step()}", flush=True)
+        return walk
     finally:
         await vcenter.stop()
 
 
 def grant_calendar_access(plane: ControlPlane) -> None:
-    """The right to the calendar's namespace, as config/optional gives it."""
+    """Apply the role of config/optional in the namespace of the calendar."""
     role = (BINARIES.parents[1] / "config/optional/maintenance-calendar.yaml").read_text()
     plane.kubectl(
         "apply",
@@ -458,12 +464,11 @@ def grant_calendar_access(plane: ControlPlane) -> None:
 
 
 async def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line."""
     parser = argparse.ArgumentParser(
         prog="make gpu-walk",
-        description="GPUInfo on the real parts, change by change, beside brute force.",
+        description="Check GPUInfo against brute force after random changes.",
     )
-    parser.add_argument("--cases", type=int, default=500, help="how many changes (500)")
+    parser.add_argument("--cases", type=int, default=500, help="number of changes (500)")
     parser.add_argument(
         "--seed", type=int, default=1, help="the same seed gives the same changes (1)"
     )
@@ -474,9 +479,10 @@ async def main(arguments: Sequence[str] | None = None) -> int:
         install_manifests(plane)
         plane.create_namespace(NAMESPACE)
         grant_calendar_access(plane)
-        made = await run_walk(plane, folder, options.cases, options.seed)
+        walk = await run_walk(plane, folder, options.cases, options.seed)
     print(
-        f"{options.cases} changes, {options.cases * 2 * len(REQUIRED_HOURS)} answers, all as brute force has them; {dict(made.outcome_counts.most_common())}"
+        f"{options.cases} changes, {options.cases * 2 * len(REQUIRED_HOURS)} selections, all as "
+        f"expected; {dict(walk.outcome_counts.most_common())}"
     )
     return 0
 

@@ -1,4 +1,4 @@
-"""What keeps a Node from being named, on a real API server and simulated vCenters: each reason made, seen and undone."""
+"""Rejections of Nodes on a real API server with simulated vCenters: each is caused and undone."""
 
 from __future__ import annotations
 
@@ -13,38 +13,40 @@ from support.manager_process import FREE_PORT_FLAGS, SYSTEM_NAMESPACE, ManagerPr
 from .gpu_cluster import NODE_UUIDS, GpuCluster, timestamp_in_hours
 
 
-async def test_vms_and_hosts_that_are_lost_or_unclear(
+async def test_missing_ambiguous_and_disconnected_vms_and_hosts(
     gpu_manager: ManagerProcess, gpu_vcenter: SimulatedVCenter, cluster: GpuCluster
 ) -> None:
     await cluster.create_gpuinfo("plain", 100, False)
     first = await cluster.wait_for_node("plain", "worker-1")
-    assert [each["matchedBy"] for each in first["candidates"]] == ["providerID", "name"]
+    assert [candidate["matchedBy"] for candidate in first["candidates"]] == ["providerID", "name"]
     assert "unmatched" not in first
     await cluster.add_node("stranger", "vsphere://00000000-0000-4000-8000-000000000000")
-    found = await cluster.wait_for_rejections("plain", VMNotFound=1, GPUPresent=2)
-    assert [(each["node"], each["reason"]) for each in found["unmatched"]["nodes"]] == [
+    status = await cluster.wait_for_rejections("plain", VMNotFound=1, GPUPresent=2)
+    assert [(node["node"], node["reason"]) for node in status["unmatched"]["nodes"]] == [
         ("stranger", "VMNotFound")
     ]
     await cluster.call("DELETE", "/api/v1/nodes/stranger")
     await gpu_vcenter.set_property("worker-2", "config.uuid", NODE_UUIDS["worker-1"])
-    await cluster.time_answer("plain", "worker-2")
-    found = await cluster.wait_for_rejections("plain", VMAmbiguous=1, GPUPresent=2)
-    assert "2 VMs have the uuid of the Node" in found["unmatched"]["nodes"][0]["message"]
+    await cluster.time_selection("plain", "worker-2")
+    status = await cluster.wait_for_rejections("plain", VMAmbiguous=1, GPUPresent=2)
+    assert "2 VMs have the uuid of the Node" in status["unmatched"]["nodes"][0]["message"]
     await gpu_vcenter.set_property("worker-2", "config.uuid", NODE_UUIDS["worker-2"])
-    await cluster.time_answer("plain", "worker-1")
+    await cluster.time_selection("plain", "worker-1")
     await gpu_vcenter.set_property("worker-1", "runtime.connectionState", "inaccessible")
-    await cluster.time_answer("plain", "worker-2")
+    await cluster.time_selection("plain", "worker-2")
     await cluster.wait_for_rejections("plain", VMUnavailable=1, GPUPresent=2)
     await gpu_vcenter.set_property("worker-1", "runtime.connectionState", "connected")
-    back = await cluster.time_answer("plain", "worker-1")
-    hosts = [each["name"] for each in await gpu_vcenter.entities() if each["type"] == "HostSystem"]
-    other = next(host for host in hosts if host != back["candidates"][1]["host"])
+    recovered = await cluster.time_selection("plain", "worker-1")
+    hosts = [
+        entity["name"] for entity in await gpu_vcenter.entities() if entity["type"] == "HostSystem"
+    ]
+    other = next(host for host in hosts if host != recovered["candidates"][1]["host"])
     await gpu_vcenter.move_vm("worker-1", other)
     await gpu_vcenter.set_host_connected(other, False)
-    assert (await cluster.time_answer("plain", "worker-2"))["refused"]["HostDisconnected"] >= 1
+    assert (await cluster.time_selection("plain", "worker-2"))["refused"]["HostDisconnected"] >= 1
 
 
-async def test_devices_that_vcenter_hides_are_no_proof_of_anything(
+async def test_hidden_devices_reject_a_node(
     gpu_vcenter: SimulatedVCenter,
     log_file: Path,
     manager_kubeconfig: Path,
@@ -67,7 +69,7 @@ async def test_devices_that_vcenter_hides_are_no_proof_of_anything(
         await cluster.wait_for_rejections("plain", DevicesHidden=2, GPUPresent=2)
 
 
-async def test_two_vcenters_of_which_one_falls_silent(
+async def test_outage_of_one_of_two_vcenters(
     gpu_vcenter: SimulatedVCenter,
     pytestconfig: pytest.Config,
     log_file: Path,
@@ -83,25 +85,25 @@ async def test_two_vcenters_of_which_one_falls_silent(
         await east.set_stats("eastern", overallCpuDemand=100, guestMemoryUsage=512)
         await cluster.add_node("eastern", f"vsphere://{uuid}")
         file = write_vcenters_file(tmp_path, west=gpu_vcenter, east=east)
-        given = (
+        manager_flags = (
             f"--kubeconfig={manager_kubeconfig}",
             *FREE_PORT_FLAGS,
             f"--vcenters={file}",
             "--stats-interval=2s",
         )
-        async with run_manager(log_file, *given):
+        async with run_manager(log_file, *manager_flags):
             await cluster.create_gpuinfo("plain", 100, False)
-            found = await cluster.wait_for_node("plain", "eastern")
-            assert [(each["node"], each["vcenter"]) for each in found["candidates"]] == [
+            status = await cluster.wait_for_node("plain", "eastern")
+            assert [(node["node"], node["vcenter"]) for node in status["candidates"]] == [
                 ("eastern", "east"),
                 ("worker-1", "west"),
                 ("worker-2", "west"),
             ]
             await east.set_power("eastern", on=False)
-            await cluster.time_answer("plain", "worker-1")
+            await cluster.time_selection("plain", "worker-1")
             await east.set_power("eastern", on=True)
             await east.set_stats("eastern", overallCpuDemand=100)
-            await cluster.time_answer("plain", "eastern")
+            await cluster.time_selection("plain", "eastern")
             await east.set_outage("reset")
             assert (await cluster.wait_for_node("plain", "worker-1", within=60))["refused"][
                 "VCenterUnreachable"
@@ -111,20 +113,21 @@ async def test_two_vcenters_of_which_one_falls_silent(
 
 
 def write_vcenters_file(folder: Path, **vcenters: SimulatedVCenter) -> Path:
-    """A file of several vCenters, each with its own credentials."""
-    lines, serves = ["vcenters:"], "namespaces: {names: [nobody]}"
+    """Write a file of several vCenters, each with its own credentials."""
+    lines, namespaces = ["vcenters:"], "namespaces: {names: [other]}"
     for name, vcenter in vcenters.items():
         credentials = write_credentials(folder / f"creds-{name}", vcenter)
         lines.append(
-            f"- {{name: {name}, server: '{vcenter.url}', credentials: {credentials}, ca: {vcenter.certificate}, {serves}}}"
+            f"- {{name: {name}, server: '{vcenter.url}', credentials: {credentials}, "
+            f"ca: {vcenter.certificate}, {namespaces}}}"
         )
-        serves = ""
+        namespaces = ""
     file = folder / "vcenters.yaml"
     file.write_text("\n".join(lines))
     return file
 
 
-async def test_no_node_is_named_before_the_calendar_can_be_read(
+async def test_no_node_is_selected_before_the_calendar_can_be_read(
     gpu_vcenter: SimulatedVCenter,
     log_file: Path,
     manager_kubeconfig: Path,
@@ -143,10 +146,10 @@ async def test_no_node_is_named_before_the_calendar_can_be_read(
             log_file, manager_kubeconfig, credentials, gpu_vcenter.certificate, flag
         ):
             await cluster.create_gpuinfo("plain", 100, False)
-            told = (await cluster.wait_for_ready("plain", "CalendarUnreadable"))["message"]
-            assert "configmaps is forbidden" in told
-            assert f"If {SYSTEM_NAMESPACE} is the right namespace" in told
-            assert "write that namespace into config/optional/maintenance-calendar.yaml" in told
+            message = (await cluster.wait_for_ready("plain", "CalendarUnreadable"))["message"]
+            assert "configmaps is forbidden" in message
+            assert f"If {SYSTEM_NAMESPACE} is the right namespace" in message
+            assert "write that namespace into config/optional/maintenance-calendar.yaml" in message
             assert "suitableNodeName" not in await cluster.get_status("plain")
             cluster.control_plane.kubectl("apply", "-f", role)
             await cluster.call(
@@ -161,14 +164,14 @@ async def test_no_node_is_named_before_the_calendar_can_be_read(
                 "TooLittleTime"
             ] == 1
             await cluster.call("DELETE", f"{maps}/maintenance")
-            told = (await cluster.wait_for_ready("plain", "CalendarUnreadable"))["message"]
-            assert f"ConfigMap {SYSTEM_NAMESPACE}/maintenance, does not exist" in told
+            message = (await cluster.wait_for_ready("plain", "CalendarUnreadable"))["message"]
+            assert f"ConfigMap {SYSTEM_NAMESPACE}/maintenance, does not exist" in message
             assert (await cluster.get_status("plain"))["suitableNodeName"] == "worker-2"
     finally:
         cluster.control_plane.kubectl("delete", "--ignore-not-found", "-f", role)
 
 
-async def test_what_labelling_left_goes_by_itself(
+async def test_labels_and_finalizers_are_removed_when_labelling_is_off(
     gpu_vcenter: SimulatedVCenter,
     log_file: Path,
     manager_kubeconfig: Path,

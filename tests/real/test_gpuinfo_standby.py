@@ -1,4 +1,4 @@
-"""What a standby finds wrong is said when it begins to lead: until then it may not write, so nobody has heard it."""
+"""Warnings that a standby could not write are repeated when it starts leading."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.manager_process import LEASE_NAME, SYSTEM_NAMESPACE
 from .gpu_cluster import NEXT_MAINTENANCE_ANNOTATION, GpuCluster
 
 
-async def test_an_annotation_that_cannot_be_read_is_said_by_the_next_leader(
+async def test_next_leader_reports_an_invalid_annotation(
     gpu_vcenter: SimulatedVCenter,
     log_file: Path,
     manager_kubeconfig: Path,
@@ -38,7 +38,7 @@ async def test_an_annotation_that_cannot_be_read_is_said_by_the_next_leader(
         "spec": spec,
     }
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases"
-    with suppress(HttpError):  # what another test has left
+    with suppress(HttpError):  # left by another test
         await cluster.call("DELETE", f"{leases}/{LEASE_NAME}")
     await cluster.call("POST", leases, lease)
     await cluster.patch_node(
@@ -51,13 +51,13 @@ async def test_an_annotation_that_cannot_be_read_is_said_by_the_next_leader(
     ) as manager:
         await manager.wait_for_log("became leader", within=60)
 
-        async def said() -> list[Any]:
+        async def find_events() -> list[Any]:
             events = (await cluster.call("GET", "/api/v1/events"))["items"]
             return [
-                each
-                for each in events
-                if each["reason"] == "MaintenanceUnreadable" and "next tuesday" in each["message"]
+                event
+                for event in events
+                if event["reason"] == "MaintenanceUnreadable" and "next tuesday" in event["message"]
             ]
 
-        (event,) = await eventually(said, within=30)
+        (event,) = await eventually(find_events, within=30)
         assert event["involvedObject"]["name"] == "worker-1"

@@ -1,4 +1,4 @@
-"""HostInfo, VMInfo and FCDInfo on a real API server in front of a simulated vCenter; the truth is read by pyVmomi's own client."""
+"""HostInfo, VMInfo and FCDInfo on a real API server, compared with what pyVmomi's client reads."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def info_client(installed: ControlPlane, namespace: str) -> InfoClient:
     return InfoClient(installed, namespace)
 
 
-async def test_the_samples_answer_what_vcenter_says(
+async def test_samples_show_what_vcenter_reports(
     manager: ManagerProcess, vcenter: SimulatedVCenter, info_client: InfoClient, config: Path
 ) -> None:
     for sample in ("hostinfo", "vminfo", "fcdinfo"):
@@ -83,38 +83,38 @@ async def test_the_samples_answer_what_vcenter_says(
     host = await info_client.wait_for_status("HostInfo", "hostinfo-host-e")
     vm = await info_client.wait_for_status("VMInfo", "tkg-worker-1")
     disk = await info_client.wait_for_status("FCDInfo", "fcdinfo-sample")
-    async with PyVmomiSession(vcenter) as truth:
-        assert without_conditions(host) == await expected_host_status(truth, HOST_NAME, name)
-        assert without_conditions(vm) == await expected_vm_status(truth, NODE_NAME, name)
-        assert without_conditions(disk) == await expected_disk_status(truth, DISK_NAME, name)
+    async with PyVmomiSession(vcenter) as session:
+        assert without_conditions(host) == await expected_host_status(session, HOST_NAME, name)
+        assert without_conditions(vm) == await expected_vm_status(session, NODE_NAME, name)
+        assert without_conditions(disk) == await expected_disk_status(session, DISK_NAME, name)
     table = info_client.control_plane.kubectl("get", "ch,vi,fcd", "-n", info_client.namespace)
     assert HOST_NAME in table
     assert NODE_NAME in table
     assert DISK_NAME in table
 
 
-async def test_every_host_and_vm_answers_what_vcenter_says(
+async def test_every_host_and_vm_shows_what_vcenter_reports(
     manager: ManagerProcess, vcenter: SimulatedVCenter, info_client: InfoClient
 ) -> None:
-    async with PyVmomiSession(vcenter) as truth:
-        hosts = [each["name"] for each in await truth.read_all(vim.HostSystem, ["name"])]
-        vms = [each["name"] for each in await truth.read_all(vim.VirtualMachine, ["name"])]
+    async with PyVmomiSession(vcenter) as session:
+        hosts = [entity["name"] for entity in await session.read_all(vim.HostSystem, ["name"])]
+        vms = [entity["name"] for entity in await session.read_all(vim.VirtualMachine, ["name"])]
         assert (len(hosts), len(vms)) == (len(set(hosts)), len(set(vms)))
         for number, name in enumerate(hosts):
             await info_client.create("HostInfo", f"host-{number}", name)
         for number, name in enumerate(vms):
             await info_client.create("VMInfo", f"vm-{number}", name)
         for number, name in enumerate(hosts):
-            answer = without_conditions(
+            status = without_conditions(
                 await info_client.wait_for_status("HostInfo", f"host-{number}")
             )
-            assert answer == await expected_host_status(truth, name, vcenter.address[0])
+            assert status == await expected_host_status(session, name, vcenter.address[0])
         for number, name in enumerate(vms):
-            answer = without_conditions(await info_client.wait_for_status("VMInfo", f"vm-{number}"))
-            assert answer == await expected_vm_status(truth, name, vcenter.address[0])
+            status = without_conditions(await info_client.wait_for_status("VMInfo", f"vm-{number}"))
+            assert status == await expected_vm_status(session, name, vcenter.address[0])
 
 
-async def test_what_changes_in_vcenter_reaches_the_status(
+async def test_changes_in_vcenter_update_the_status(
     manager: ManagerProcess, vcenter: SimulatedVCenter, info_client: InfoClient
 ) -> None:
     await info_client.create("HostInfo", "host", HOST_NAME)
@@ -123,9 +123,9 @@ async def test_what_changes_in_vcenter_reaches_the_status(
     before = await info_client.wait_for_status("VMInfo", "vm")
     await info_client.wait_for_status("FCDInfo", "disk")
     others = [
-        each["name"]
-        for each in await vcenter.entities()
-        if each["type"] == "HostSystem" and each["name"] != before["host"]
+        entity["name"]
+        for entity in await vcenter.entities()
+        if entity["type"] == "HostSystem" and entity["name"] != before["host"]
     ]
     await vcenter.move_vm(NODE_NAME, others[0])
     await info_client.wait_for_status(
@@ -165,7 +165,7 @@ async def test_what_changes_in_vcenter_reaches_the_status(
     )
 
 
-async def test_what_is_not_there_says_so_and_recovers(
+async def test_missing_objects_are_reported_and_recover(
     manager: ManagerProcess, vcenter: SimulatedVCenter, info_client: InfoClient
 ) -> None:
     await info_client.create("HostInfo", "missing", "esxi-nowhere.example.com")
@@ -208,15 +208,15 @@ async def test_what_is_not_there_says_so_and_recovers(
         assert without_conditions(await info_client.wait_for_status(kind, "missing", reason)) == {}
 
 
-async def test_two_of_one_name_are_told_with_both_paths(
+async def test_two_hosts_of_one_name_are_reported_with_both_paths(
     manager: ManagerProcess, vcenter: SimulatedVCenter, info_client: InfoClient
 ) -> None:
     hosts = [
-        each
-        for each in await vcenter.entities()
-        if each["type"] == "HostSystem" and each["name"] != HOST_NAME
+        entity
+        for entity in await vcenter.entities()
+        if entity["type"] == "HostSystem" and entity["name"] != HOST_NAME
     ]
-    twin = next(each for each in hosts if not each["path"].startswith("/DC0/"))
+    twin = next(entity for entity in hosts if not entity["path"].startswith("/DC0/"))
     await info_client.create("HostInfo", "host", HOST_NAME)
     await info_client.wait_for_status("HostInfo", "host")
     await vcenter.rename(twin["ref"], HOST_NAME)
@@ -224,9 +224,9 @@ async def test_two_of_one_name_are_told_with_both_paths(
     assert without_conditions(status) == {}
     message = ready_condition({"status": status})["message"]
     paths = [
-        each["path"]
-        for each in await vcenter.entities()
-        if each["type"] == "HostSystem" and each["name"] == HOST_NAME
+        entity["path"]
+        for entity in await vcenter.entities()
+        if entity["type"] == "HostSystem" and entity["name"] == HOST_NAME
     ]
     assert len(paths) == 2
     assert all(path in message for path in paths)
@@ -234,16 +234,18 @@ async def test_two_of_one_name_are_told_with_both_paths(
     await info_client.wait_for_status("HostInfo", "host")
 
 
-async def test_two_vms_and_two_disks_of_one_name_are_told_with_both_places(
+async def test_two_vms_or_disks_of_one_name_are_reported_with_both_paths(
     manager: ManagerProcess, vcenter: SimulatedVCenter, info_client: InfoClient
 ) -> None:
     vms = {
-        each["path"]: each for each in await vcenter.entities() if each["type"] == "VirtualMachine"
+        entity["path"]: entity
+        for entity in await vcenter.entities()
+        if entity["type"] == "VirtualMachine"
     }
-    folder = next(path for path, each in vms.items() if each["name"] == NODE_NAME).rpartition("/")[
-        0
-    ]
-    twin = next(each for path, each in vms.items() if path.rpartition("/")[0] != folder)
+    folder = next(path for path, entity in vms.items() if entity["name"] == NODE_NAME).rpartition(
+        "/"
+    )[0]
+    twin = next(entity for path, entity in vms.items() if path.rpartition("/")[0] != folder)
     await info_client.create("VMInfo", "vm", NODE_NAME)
     await info_client.create("FCDInfo", "disk", "twins")
     first = await vcenter.create_disk("twins")
@@ -255,16 +257,16 @@ async def test_two_vms_and_two_disks_of_one_name_are_told_with_both_places(
     disk = await info_client.wait_for_status("FCDInfo", "disk", "DiskAmbiguous")
     assert (without_conditions(vm), without_conditions(disk)) == ({}, {})
     paths = [
-        each["path"]
-        for each in await vcenter.entities()
-        if each["type"] == "VirtualMachine" and each["name"] == NODE_NAME
+        entity["path"]
+        for entity in await vcenter.entities()
+        if entity["type"] == "VirtualMachine" and entity["name"] == NODE_NAME
     ]
     assert len(paths) == 2
     assert all(path in ready_condition({"status": vm})["message"] for path in paths)
     assert all(id in ready_condition({"status": disk})["message"] for id in (first, second))
 
 
-async def test_a_disconnected_host_and_a_vm_without_tools(
+async def test_disconnected_host_and_vm_without_tools(
     manager: ManagerProcess, vcenter: SimulatedVCenter, info_client: InfoClient
 ) -> None:
     await info_client.create("HostInfo", "host", HOST_NAME)
@@ -287,7 +289,7 @@ async def test_a_disconnected_host_and_a_vm_without_tools(
     assert "ipAddress" in await info_client.wait_for_status("VMInfo", "vm")
 
 
-async def test_a_volume_leads_to_its_disk_and_its_claim(
+async def test_volume_identifies_its_disk_and_claim(
     manager: ManagerProcess, vcenter: SimulatedVCenter, info_client: InfoClient
 ) -> None:
     handle = await vcenter.create_disk("another-name")
@@ -307,15 +309,15 @@ async def test_a_volume_leads_to_its_disk_and_its_claim(
     await info_client.wait_for_status("FCDInfo", "disk", "DiskNotFound")
     await info_client.call("POST", "/api/v1/persistentvolumes", manifest)
     try:
-        found = await info_client.wait_for_status("FCDInfo", "disk")
-        assert (found["id"], found["persistentVolume"], found["claim"]) == (
+        status = await info_client.wait_for_status("FCDInfo", "disk")
+        assert (status["id"], status["persistentVolume"], status["claim"]) == (
             handle,
             volume,
             f"{info_client.namespace}/data",
         )
     finally:
         await info_client.call("DELETE", f"/api/v1/persistentvolumes/{volume}")
-        # What protects volumes from deletion is taken off by kube-controller-manager, which does not run here.
+        # kube-controller-manager, which does not run here, would remove the protecting finalizer.
         merge = {"Content-Type": "application/merge-patch+json"}
         await info_client.call(
             "PATCH",
@@ -337,7 +339,7 @@ async def test_edits_cause_no_call_to_vcenter(
     await info_client.create("VMInfo", "vm", NODE_NAME)
     await info_client.wait_for_status("HostInfo", "host")
     await info_client.wait_for_status("VMInfo", "vm")
-    # Which VMs are a VmGroup's replicas is read once, a moment after the load: an edit may overtake it, and does not cause it.
+    # The marks of VmGroup replicas are read once, a moment after the load; no edit causes that.
     await eventually(lambda: has_read_properties(vcenter))
     await vcenter.reset_call_counts()
     for number in range(50):
@@ -349,8 +351,8 @@ async def test_edits_cause_no_call_to_vcenter(
         await info_client.patch("VMInfo", "vm", {"metadata": {"labels": {"turn": str(number)}}})
     await info_client.wait_for_status("HostInfo", "host", "Reconciled")
     calls = await vcenter.call_counts()
-    # What is looked at by interval goes on, whoever edits what.
-    by_interval = (
+    # Polling continues regardless of edits.
+    polling = (
         "WaitForUpdatesEx",
         "ListVStorageObject",
         "RetrieveVStorageObject",
@@ -360,15 +362,15 @@ async def test_edits_cause_no_call_to_vcenter(
         "GET /",
         "DELETE /",
     )
-    assert [method for method in calls if not method.startswith(by_interval)] == []
+    assert [method for method in calls if not method.startswith(polling)] == []
 
 
 def format_labels(**values: str) -> str:
-    """Labels as an exposition has them: in the order of their names."""
+    """The labels of a metric as /metrics shows them, sorted by name."""
     return ",".join(f'{name}="{value}"' for name, value in sorted(values.items()))
 
 
-async def test_metrics_tell_of_the_vcenter(
+async def test_metrics_of_a_vcenter(
     manager: ManagerProcess, vcenter: SimulatedVCenter, info_client: InfoClient
 ) -> None:
     await info_client.create("HostInfo", "host", HOST_NAME)
@@ -380,7 +382,7 @@ async def test_metrics_tell_of_the_vcenter(
     objects = await manager.read_metric("vsphere_inventory_objects")
     for kind in ("HostSystem", "VirtualMachine", "Datacenter", "Datastore"):
         assert objects[format_labels(vcenter=name, type=kind)] == sum(
-            each["type"] == kind for each in entities
+            entity["type"] == kind for entity in entities
         )
     assert objects[format_labels(vcenter=name, type="FirstClassDisk")] == 1
     assert await manager.read_metric("vsphere_vcenter_sessions") == {
@@ -392,7 +394,7 @@ async def test_metrics_tell_of_the_vcenter(
     entered = (await manager.read_metric("vsphere_inventory_updates_total"))[
         format_labels(vcenter=name, type="HostSystem", kind="enter")
     ]
-    assert entered == sum(each["type"] == "HostSystem" for each in entities)
+    assert entered == sum(entity["type"] == "HostSystem" for entity in entities)
     login = format_labels(vcenter=name, method="Login", outcome="ok")
     assert (await manager.read_metric("vsphere_vcenter_calls_total"))[login] == 1
     assert (await manager.read_metric("vsphere_vcenter_call_duration_seconds_count"))[
@@ -400,7 +402,7 @@ async def test_metrics_tell_of_the_vcenter(
     ] == 1
     await vcenter.expire_sessions()
 
-    async def again() -> bool:
+    async def has_logged_in_again() -> bool:
         return (await manager.read_metric("vsphere_vcenter_calls_total"))[login] == 2
 
-    await eventually(again, within=20)
+    await eventually(has_logged_in_again, within=20)

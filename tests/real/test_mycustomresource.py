@@ -1,4 +1,4 @@
-"""MyCustomResource as its users know it, run by the real manager under its own service account."""
+"""MyCustomResource on a real API server, under the manager's service account."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ PODS_PATH = "/api/v1/pods"
 
 @pytest.fixture
 def other_namespace(control_plane: ControlPlane) -> Iterator[str]:
-    """Another namespace than the resources'."""
     control_plane.create_namespace("elsewhere")
     yield "elsewhere"
     control_plane.remove_namespace("elsewhere")
@@ -46,7 +45,7 @@ def apply_samples(plane: ControlPlane, config: Path, namespace: str) -> None:
     plane.kubectl("-n", namespace, "apply", "-f", str(config / "samples"))
 
 
-async def test_the_samples_follow_their_friends_in_any_namespace(
+async def test_samples_follow_their_pods_in_any_namespace(
     installed: ControlPlane,
     config: Path,
     namespace: str,
@@ -72,7 +71,7 @@ async def test_the_samples_follow_their_friends_in_any_namespace(
 @pytest.mark.parametrize(
     "spec", [{}, {"spec": {}}, {"spec": {"name": ""}}], ids=["no spec", "empty spec", "empty name"]
 )
-async def test_a_resource_without_a_name_applies_and_says_what_is_missing(
+async def test_empty_spec_applies_and_reports_the_missing_field(
     installed: ControlPlane,
     namespace: str,
     manager_kubeconfig: Path,
@@ -84,7 +83,7 @@ async def test_a_resource_without_a_name_applies_and_says_what_is_missing(
         status = await wait_for_status(installed, namespace, "nameless", "NameMissing")
         ready = ready_condition(get_resource(installed, namespace, "nameless"))
         assert (status["Healthy"], ready["status"]) == (False, "False")
-        assert ready["message"] == "spec.name is empty; set it to the name of the Pod to look for"
+        assert ready["message"] == "spec.name is empty. Set it to the name of the Pod to find."
         installed.kubectl(
             "-n",
             namespace,
@@ -98,7 +97,7 @@ async def test_a_resource_without_a_name_applies_and_says_what_is_missing(
         await wait_for_status(installed, namespace, "nameless", "NoFriend")
 
 
-async def test_a_pod_reconciles_exactly_the_resources_that_name_it(
+async def test_pod_reconciles_exactly_the_resources_that_name_it(
     installed: ControlPlane,
     namespace: str,
     other_namespace: str,
@@ -106,16 +105,14 @@ async def test_a_pod_reconciles_exactly_the_resources_that_name_it(
     log_file: Path,
 ) -> None:
     for number in range(50):
-        create_resource(
-            installed, namespace, f"other-{number}", spec={"name": f"somebody-{number}"}
-        )
+        create_resource(installed, namespace, f"other-{number}", spec={"name": f"friend-{number}"})
     for name in ("first", "second"):
         create_resource(installed, namespace, name, spec={"name": "the-one"})
     async with run_ready_manager(log_file, manager_kubeconfig) as manager:
         await wait_for_status(installed, namespace, "first", "NoFriend")
         await eventually(lambda: has_reconcile_count(manager, 52))
         create_pod(installed, other_namespace, "the-one")
-        create_pod(installed, other_namespace, "nobodys-friend")
+        create_pod(installed, other_namespace, "unrelated")
         for name in ("first", "second"):
             await wait_for_status(installed, namespace, name, "FriendFound")
         installed.kubectl("-n", other_namespace, "label", "pod", "the-one", "looks=different")
@@ -129,14 +126,14 @@ async def has_reconcile_count(manager: ManagerProcess, reconciles: int) -> bool:
     return await manager.count_reconciles() == reconciles
 
 
-@pytest.mark.parametrize("refusal", [403, 500])
-async def test_a_failed_pod_list_never_turns_healthy_to_false(
+@pytest.mark.parametrize("status_code", [403, 500])
+async def test_failed_pod_list_never_changes_healthy(
     installed: ControlPlane,
     namespace: str,
     other_namespace: str,
     tmp_path: Path,
     log_file: Path,
-    refusal: int,
+    status_code: int,
 ) -> None:
     create_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
     create_pod(installed, other_namespace, "funny-joe")
@@ -146,29 +143,29 @@ async def test_a_failed_pod_list_never_turns_healthy_to_false(
         async with run_ready_manager(log_file, kubeconfig):
             await wait_for_status(installed, namespace, "joe", "FriendFound")
             written = len(proxy.find_requests("PATCH", STATUS_PATH))
-            refused = proxy.fail_next("GET", PODS_PATH, refusal, times=1000)
+            failed = proxy.fail_next("GET", PODS_PATH, status_code, times=1000)
             proxy.expire_next_watch(PODS_PATH)
             assert proxy.abort_watches(PODS_PATH) == 1
-            await eventually(lambda: len(refused.matched_requests) >= 2)
+            await eventually(lambda: len(failed.matched_requests) >= 2)
             await annotate_resource(installed, namespace)
         flags = (f"--kubeconfig={kubeconfig}", *FREE_PORT_FLAGS)
         async with run_manager(tmp_path / "again.log", *flags) as manager:
-            seen = len(refused.matched_requests)
-            await eventually(lambda: len(refused.matched_requests) >= seen + 2)
+            seen = len(failed.matched_requests)
+            await eventually(lambda: len(failed.matched_requests) >= seen + 2)
             await annotate_resource(installed, namespace)
-            code, words = await manager.http_get("/readyz")
+            code, body = await manager.http_get("/readyz")
             assert code == 500
-            assert "pods: " in words
+            assert "pods: " in body
             assert get_resource(installed, namespace, "joe")["status"]["Healthy"] is True
             assert len(proxy.find_requests("PATCH", STATUS_PATH)) == written
             delete_pod(installed, other_namespace, "funny-joe")
-            refused.times = 0
+            failed.times = 0
             await wait_for_status(installed, namespace, "joe", "NoFriend", within=20)
             await manager.wait_until_ready()
 
 
 async def annotate_resource(plane: ControlPlane, namespace: str) -> None:
-    """A change that makes the manager look again, if it can."""
+    """Change the resource, so that the manager reconciles it if it can."""
     await asyncio.to_thread(
         plane.kubectl,
         "-n",
@@ -181,7 +178,7 @@ async def annotate_resource(plane: ControlPlane, namespace: str) -> None:
     )
 
 
-async def test_a_second_start_over_settled_objects_writes_nothing(
+async def test_restart_without_changes_writes_nothing(
     installed: ControlPlane,
     config: Path,
     namespace: str,
@@ -203,13 +200,13 @@ async def test_a_second_start_over_settled_objects_writes_nothing(
     async with run_ready_manager(tmp_path / "second.log", manager_kubeconfig) as second:
         await eventually(lambda: has_reconcile_count(second, len(settled)))
     assert list_mutations(installed, first) != []
-    # What other tests left behind is not settled.
-    ours = [
-        each
-        for each in list_mutations(installed, second)
-        if each["objectRef"].get("namespace") in (namespace, other_namespace)
+    # Objects of other tests may still change.
+    mutations = [
+        event
+        for event in list_mutations(installed, second)
+        if event["objectRef"].get("namespace") in (namespace, other_namespace)
     ]
-    assert list(map(format_audit_event, ours)) == []
+    assert list(map(format_audit_event, mutations)) == []
     assert versions == {
         name: get_resource(installed, namespace, name)["metadata"]["resourceVersion"]
         for name in settled

@@ -1,4 +1,4 @@
-"""The manager with -webhooks under the rights of config/components/webhooks: real kubectl prints the warnings, and everything is stored."""
+"""The manager with -webhooks and config/components/webhooks: kubectl prints warnings."""
 
 from __future__ import annotations
 
@@ -54,12 +54,14 @@ async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[
 
 @pytest.fixture
 def webhooks_component(config: Path, tmp_path: Path, binaries: dict[str, Path]) -> list[Json]:
-    """What config/components/webhooks adds to config/default, and changes of it."""
-    plain = {object_id(each): each for each in render_overlay(config, tmp_path, binaries)}
+    """The objects that config/components/webhooks adds to config/default or changes."""
+    plain = {
+        object_id(document): document for document in render_overlay(config, tmp_path, binaries)
+    }
     return [
-        each
-        for each in render_overlay(config, tmp_path, binaries, "webhooks")
-        if plain.get(object_id(each)) != each
+        document
+        for document in render_overlay(config, tmp_path, binaries, "webhooks")
+        if plain.get(object_id(document)) != document
     ]
 
 
@@ -70,9 +72,9 @@ def render_overlay(
     shutil.copytree(config, folder)
     overlay = folder / "overlays/here"
     overlay.mkdir(parents=True)
-    picked = [f"../../components/{name}" for name in components]
+    paths = [f"../../components/{name}" for name in components]
     (overlay / "kustomization.yaml").write_text(
-        yaml.safe_dump({"resources": ["../../default"], "components": picked})
+        yaml.safe_dump({"resources": ["../../default"], "components": paths})
     )
     return list(yaml.safe_load_all(run_kustomize(folder, overlay, str(binaries["kubectl"]))))
 
@@ -81,8 +83,8 @@ def object_id(document: Json) -> tuple[str, str]:
     return document["kind"], document["metadata"]["name"]
 
 
-def test_the_component_adds_this_and_no_more(webhooks_component: list[Json]) -> None:
-    assert sorted(object_id(each) for each in webhooks_component) == [
+def test_component_adds_exactly_these_objects(webhooks_component: list[Json]) -> None:
+    assert sorted(object_id(document) for document in webhooks_component) == [
         ("ClusterRole", "vsphere-operators-webhook-ca-role"),
         ("ClusterRoleBinding", "vsphere-operators-webhook-ca-rolebinding"),
         ("Deployment", "vsphere-operators-controller-manager"),
@@ -91,37 +93,41 @@ def test_the_component_adds_this_and_no_more(webhooks_component: list[Json]) -> 
         ("Service", "vsphere-operators-webhook-service"),
         ("ValidatingWebhookConfiguration", "vsphere-operators-validating-webhook-configuration"),
     ]
-    (deployment,) = (each for each in webhooks_component if each["kind"] == "Deployment")
+    (deployment,) = (
+        document for document in webhooks_component if document["kind"] == "Deployment"
+    )
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert container["args"][-1] == "-webhooks"
     assert {"name": "webhook", "containerPort": 9443, "protocol": "TCP"} in container["ports"]
 
 
-def test_all_of_it_is_admitted(installed: ControlPlane, webhooks_component: list[Json]) -> None:
-    shown = installed.kubectl(
+def test_api_server_accepts_all_objects(
+    installed: ControlPlane, webhooks_component: list[Json]
+) -> None:
+    output = installed.kubectl(
         "apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump_all(webhooks_component)
     )
-    assert len(shown.splitlines()) == len(webhooks_component)
+    assert len(output.splitlines()) == len(webhooks_component)
 
 
-def test_cert_manager_takes_the_place_of_the_own_authority(
+def test_cert_manager_replaces_the_own_ca(
     config: Path, tmp_path: Path, binaries: dict[str, Path]
 ) -> None:
-    made = {
-        object_id(each): each
-        for each in render_overlay(config, tmp_path, binaries, "webhooks", "cert-manager")
+    documents = {
+        object_id(document): document
+        for document in render_overlay(config, tmp_path, binaries, "webhooks", "cert-manager")
     }
-    assert ("Certificate", "vsphere-operators-serving-cert") in made
-    assert not [name for _, name in made if "webhook-ca" in name]
-    annotations = made["ValidatingWebhookConfiguration", WEBHOOK_CONFIGURATION.partition("/")[2]][
-        "metadata"
-    ]["annotations"]
+    assert ("Certificate", "vsphere-operators-serving-cert") in documents
+    assert not [name for _, name in documents if "webhook-ca" in name]
+    annotations = documents[
+        "ValidatingWebhookConfiguration", WEBHOOK_CONFIGURATION.partition("/")[2]
+    ]["metadata"]["annotations"]
     assert annotations == {
         "cert-manager.io/inject-ca-from": f"{SYSTEM_NAMESPACE}/vsphere-operators-serving-cert"
     }
-    (container,) = made["Deployment", "vsphere-operators-controller-manager"]["spec"]["template"][
-        "spec"
-    ]["containers"]
+    (container,) = documents["Deployment", "vsphere-operators-controller-manager"]["spec"][
+        "template"
+    ]["spec"]["containers"]
     assert container["args"][-2:] == ["-webhooks", "-webhook-cert-dir=/etc/webhook-certificates"]
 
 
@@ -135,14 +141,16 @@ async def manager(
     log_file: Path,
     tmp_path: Path,
 ) -> AsyncIterator[ManagerProcess]:
-    """A manager that knows its vCenter, and whose webhooks the API server asks and trusts; the rights for that are gone afterwards."""
+    """A manager whose webhooks the API server calls; its extra roles are removed afterwards."""
     added = [
-        each
-        for each in webhooks_component
-        if each["kind"] not in ("Deployment", "ValidatingWebhookConfiguration")
+        document
+        for document in webhooks_component
+        if document["kind"] not in ("Deployment", "ValidatingWebhookConfiguration")
     ]
     (configuration,) = (
-        each for each in webhooks_component if each["kind"] == "ValidatingWebhookConfiguration"
+        document
+        for document in webhooks_component
+        if document["kind"] == "ValidatingWebhookConfiguration"
     )
     installed.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(added))
     try:
@@ -170,7 +178,7 @@ async def manager(
 
 
 def make_flags(vcenter: SimulatedVCenter, kubeconfig: Path, folder: Path) -> tuple[str, ...]:
-    """As the component has it, but on a free port of this machine, and without a lease to wait for: webhooks need none."""
+    """The flags of the component, but with a free port, and without leader election."""
     return (
         f"--kubeconfig={kubeconfig}",
         *FREE_PORT_FLAGS,
@@ -191,7 +199,7 @@ def webhook_port(manager: ManagerProcess) -> int:
 
 
 def with_local_url(configuration: Json, port: int) -> Json:
-    """The configuration, with an address of this machine in place of the Service; that needs a cluster's network."""
+    """Replace the Service, which needs a cluster network, by a local address."""
     for webhook in configuration["webhooks"]:
         webhook["clientConfig"] = {
             "url": f"https://{LOCALHOST}:{port}{webhook['clientConfig']['service']['path']}"
@@ -200,12 +208,12 @@ def with_local_url(configuration: Json, port: int) -> Json:
 
 
 def has_warnings(plane: ControlPlane, namespace: str) -> bool:
-    """Whether warnings arrive; the API server's own watch of the configuration, and the inventory, take a moment."""
+    """Whether warnings arrive: the API server first has to notice the configuration."""
     return bool(
         apply_document(
             plane,
             namespace,
-            info_manifest("HostInfo", "trial", hostname="nobody"),
+            info_manifest("HostInfo", "trial", hostname="missing"),
             "--dry-run=server",
         )[1]
     )
@@ -214,7 +222,7 @@ def has_warnings(plane: ControlPlane, namespace: str) -> bool:
 def apply_document(
     plane: ControlPlane, namespace: str, document: Json, *more: str
 ) -> tuple[str, list[str]]:
-    """What kubectl prints for whoever applies this, and its warnings."""
+    """The output of kubectl apply, and its warnings."""
     done = plane.run_kubectl("-n", namespace, "apply", *more, "-f", "-", stdin=json.dumps(document))
     return done.stdout.strip(), re.findall(r"^Warning: (.*)$", done.stderr, re.MULTILINE)
 
@@ -245,7 +253,7 @@ def group_manifest(**placement: str) -> Json:
     }
 
 
-async def test_a_mistyped_name_is_told_by_kubectl_and_the_object_is_stored(
+async def test_kubectl_warns_about_a_mistyped_name_and_the_object_is_stored(
     manager: ManagerProcess, installed: ControlPlane, namespace: str
 ) -> None:
     infos = InfoClient(installed, namespace)
@@ -258,10 +266,10 @@ async def test_a_mistyped_name_is_told_by_kubectl_and_the_object_is_stored(
         [],
     )
     wrong = info_manifest("HostInfo", "wrong", hostname=HOST_NAME.replace("dell", "del"))
-    shown, warnings = await apply(wrong)
-    assert shown == "hostinfo.topology.corinternal.com/wrong created"
+    output, warnings = await apply(wrong)
+    assert output == "hostinfo.topology.corinternal.com/wrong created"
     status = await infos.wait_for_status("HostInfo", "wrong", "HostNotFound")
-    (ready,) = (each for each in status["conditions"] if each["type"] == "Ready")
+    (ready,) = (document for document in status["conditions"] if document["type"] == "Ready")
     assert warnings == [ready["message"]]
     assert f'Did you mean "{HOST_NAME}"?' in warnings[0]
     assert await apply(wrong) == ("hostinfo.topology.corinternal.com/wrong unchanged", [])
@@ -271,7 +279,7 @@ async def test_a_mistyped_name_is_told_by_kubectl_and_the_object_is_stored(
         [],
     )
     await infos.wait_for_status("HostInfo", "wrong")
-    shown, warnings = await apply(wrong, "--dry-run=server")
+    output, warnings = await apply(wrong, "--dry-run=server")
     assert warnings == [ready["message"]]
     assert (await infos.get("HostInfo", "wrong"))["spec"] == {"hostname": HOST_NAME}
 
@@ -282,11 +290,11 @@ REQUIRED_PERMISSIONS = {
     Permission("get", "admissionregistration.k8s.io", "validatingwebhookconfigurations"),
     Permission("patch", "admissionregistration.k8s.io", "validatingwebhookconfigurations"),
 }
+# Used when the CA is replaced, after two thirds of a year; see test_real_cert_rotation.py.
 ROTATION_PERMISSIONS = {Permission("patch", "", "secrets")}
-"""Used when the CA is replaced, after two thirds of a year: packages/kubewright/tests/webhook/test_real_cert_rotation.py."""
 
 
-async def test_the_other_kinds_warn_too_and_the_rights_of_the_component_are_what_it_takes(
+async def test_other_kinds_warn_and_the_permissions_are_the_required_ones(
     manager: ManagerProcess, installed: ControlPlane, namespace: str
 ) -> None:
     infos = InfoClient(installed, namespace)
@@ -296,12 +304,12 @@ async def test_the_other_kinds_warn_too_and_the_rights_of_the_component_are_what
     async def warnings(document: Json) -> list[str]:
         return (await asyncio.to_thread(apply_document, installed, namespace, document))[1]
 
-    (said,) = await warnings(info_manifest("VMInfo", "a", nodename="Worker-1"))
-    assert 'no VM named "Worker-1". Did you mean "worker-1"?' in said
-    (said,) = await warnings(info_manifest("FCDInfo", "a", pvId="pvc-0"))
-    assert '"pvc-0"' in said
-    (said,) = await warnings(group_manifest(cluster="nowhere"))
-    assert 'no cluster named "nowhere"' in said
+    (warning,) = await warnings(info_manifest("VMInfo", "a", nodename="Worker-1"))
+    assert 'no VM named "Worker-1". Did you mean "worker-1"?' in warning
+    (warning,) = await warnings(info_manifest("FCDInfo", "a", pvId="pvc-0"))
+    assert '"pvc-0"' in warning
+    (warning,) = await warnings(group_manifest(cluster="nowhere"))
+    assert 'no cluster named "nowhere"' in warning
     assert await warnings(group_manifest()) == []
     lines = [
         event
@@ -310,24 +318,28 @@ async def test_the_other_kinds_warn_too_and_the_rights_of_the_component_are_what
     ]
     assert list_forbidden_messages(lines) == []
     assert list_used(lines) >= REQUIRED_PERMISSIONS
-    given = await asyncio.to_thread(list_granted, installed, SYSTEM_NAMESPACE, SERVICE_ACCOUNT)
-    ours = {act for act in given if act.resource in ("secrets", "validatingwebhookconfigurations")}
-    assert ours == REQUIRED_PERMISSIONS | ROTATION_PERMISSIONS
+    granted = await asyncio.to_thread(list_granted, installed, SYSTEM_NAMESPACE, SERVICE_ACCOUNT)
+    relevant = {
+        permission
+        for permission in granted
+        if permission.resource in ("secrets", "validatingwebhookconfigurations")
+    }
+    assert relevant == REQUIRED_PERMISSIONS | ROTATION_PERMISSIONS
 
 
-async def test_without_the_flag_nothing_listens_and_nothing_is_asked_for(
+async def test_without_the_flag_no_webhook_is_served(
     installed: ControlPlane,
     vcenter: SimulatedVCenter,
     manager_kubeconfig: Path,
     log_file: Path,
     tmp_path: Path,
 ) -> None:
-    given = [
-        each
-        for each in make_flags(vcenter, manager_kubeconfig, tmp_path)
-        if not each.startswith("-webhook")
+    flags = [
+        flag
+        for flag in make_flags(vcenter, manager_kubeconfig, tmp_path)
+        if not flag.startswith("-webhook")
     ]
-    async with run_manager(log_file, *given) as manager:
+    async with run_manager(log_file, *flags) as manager:
         await manager.wait_for_log("logged in", within=40)
         await manager.wait_until_ready(within=40)
         assert "serving webhooks" not in manager.log_text
@@ -339,11 +351,11 @@ async def test_without_the_flag_nothing_listens_and_nothing_is_asked_for(
     assert list_used(lines).isdisjoint(REQUIRED_PERMISSIONS)
 
 
-async def test_a_manager_that_is_gone_keeps_nobody_from_applying(
+async def test_objects_are_stored_while_the_manager_is_down(
     manager: ManagerProcess, installed: ControlPlane, namespace: str
 ) -> None:
     await manager.kill()
-    shown = await asyncio.to_thread(
-        apply_document, installed, namespace, info_manifest("HostInfo", "late", hostname="nobody")
+    output = await asyncio.to_thread(
+        apply_document, installed, namespace, info_manifest("HostInfo", "late", hostname="missing")
     )
-    assert shown == ("hostinfo.topology.corinternal.com/late created", [])
+    assert output == ("hostinfo.topology.corinternal.com/late created", [])

@@ -532,7 +532,8 @@ def test_two_rules_of_one_rank_are_an_error() -> None:
             {"a": "b"},
         )
     assert str(caught.value).startswith(
-        'Namespace "team-a" belongs to more than one vCenter: "west" and "east" claim it by a glob in `names`.'
+        'Namespace "team-a" belongs to more than one vCenter: '
+        '"west" and "east" claim it by a glob in `names`.'
     )
 
 

@@ -1,4 +1,4 @@
-"""Generated clusters as plain values, and how they are loaded into the real cache and inventories."""
+"""Generated clusters as plain values, and how the real cache and inventories load them."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def cluster_cases(draw: st.DrawFn) -> ClusterCase:
 
 
 class LoadedCluster:
-    """A real NodeTracker with the real cache and inventories, after all of a cluster has arrived."""
+    """A real NodeTracker, cache and inventories, after all of a cluster has arrived."""
 
     def __init__(self, cluster: ClusterCase, resources: tuple[str, ...]) -> None:
         self.cluster, self.revision = cluster, 0
@@ -263,7 +263,7 @@ class LoadedCluster:
             gpu_resource_globs=resources,
         )
         connect_node_tracker(self.tracker, self.cache, self.vcenters)
-        # Half of the Nodes arrive before their VMs and half after, and each is first in another state.
+        # Half of the Nodes arrive before their VMs, and everything is first in another state.
         self.apply_nodes(cluster.nodes[::2], ready="False")
         self.apply_vms(cluster.vms, kind="enter", power="poweredOff", host="")
         self.apply_hosts(cluster.hosts)

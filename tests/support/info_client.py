@@ -1,4 +1,4 @@
-"""The manager between a real API server and a simulated vCenter: what its tests share."""
+"""Info objects on a real API server with a simulated vCenter: what their tests share."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ SPEC_FIELDS = {"HostInfo": "hostname", "VMInfo": "nodename", "FCDInfo": "pvId"}
 
 @dataclass(frozen=True)
 class InfoClient:
-    """The info objects of one namespace, written and read through the API server as a user would."""
+    """Writes and reads the info objects of one namespace as a user would."""
 
     control_plane: ControlPlane
     namespace: str
 
     def path(self, kind: str, name: str = "") -> str:
-        """The URL path of one object, or of all."""
         return f"/apis/{TOPOLOGY_API_VERSION}/namespaces/{self.namespace}/{PLURALS[kind]}" + (
             f"/{name}" if name else ""
         )
@@ -36,17 +35,15 @@ class InfoClient:
     async def call(
         self, verb: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> Any:
-        """One call as administrator."""
-
         def work() -> Any:
             with self.control_plane.apiserver.admin_client() as https:
                 return https.call(verb, path, body, headers)
 
         return await asyncio.to_thread(work)
 
-    async def create(self, kind: str, name: str, asked: str | None) -> None:
-        """An object that asks for this host, VM or disk; None leaves the spec out altogether."""
-        spec = {} if asked is None else {"spec": {SPEC_FIELDS[kind]: asked}}
+    async def create(self, kind: str, name: str, target: str | None) -> None:
+        """`target` is the name of the host, VM or disk; None omits the spec."""
+        spec = {} if target is None else {"spec": {SPEC_FIELDS[kind]: target}}
         await self.call(
             "POST",
             self.path(kind),
@@ -54,11 +51,9 @@ class InfoClient:
         )
 
     async def get(self, kind: str, name: str) -> dict[str, Any]:
-        """The object."""
         return dict(await self.call("GET", self.path(kind, name)))
 
     async def patch(self, kind: str, name: str, patch: Mapping[str, Any]) -> None:
-        """Merge into the object."""
         await self.call(
             "PATCH", self.path(kind, name), patch, {"Content-Type": "application/merge-patch+json"}
         )
@@ -72,9 +67,9 @@ class InfoClient:
         within: float = 20,
         predicate: Callable[[Any], Any] = bool,
     ) -> Any:
-        """The status, once Ready has this reason for the present generation and `where` is content with it."""
+        """Wait until Ready has this reason for the current generation, and the predicate holds."""
 
-        async def answered() -> dict[str, Any] | None:
+        async def find_status() -> dict[str, Any] | None:
             obj = await self.get(kind, name)
             ready, status = ready_condition(obj), obj.get("status", {})
             current = ready.get("observedGeneration") == obj["metadata"]["generation"]
@@ -83,7 +78,7 @@ class InfoClient:
             )
 
         try:
-            return await eventually(answered, within=within)
+            return await eventually(find_status, within=within)
         except AssertionError:
             raise AssertionError(
                 f"{kind} {name} did not become {reason}: {await self.get(kind, name)}"
@@ -91,7 +86,6 @@ class InfoClient:
 
 
 def without_conditions(status: Mapping[str, Any]) -> dict[str, Any]:
-    """What the kind itself says."""
     return {
         field: value
         for field, value in status.items()
@@ -100,7 +94,7 @@ def without_conditions(status: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_credentials(folder: Path, vcenter: SimulatedVCenter, **other: str) -> Path:
-    """A directory like a mounted Secret vc-creds."""
+    """Create a directory like that of a mounted Secret vc-creds."""
     folder.mkdir(exist_ok=True)
     url = vcenter.url
     for key, text in {
@@ -117,14 +111,14 @@ def write_credentials(folder: Path, vcenter: SimulatedVCenter, **other: str) -> 
 async def run_vcenter_manager(
     log: Path, kubeconfig: Path, credentials: Path, certificate: Path, *flags: str
 ) -> AsyncIterator[ManagerProcess]:
-    """A manager that has loaded its vCenter."""
-    given = (
+    """Run a manager that has logged in to its vCenter."""
+    vcenter_flags = (
         f"--vcenter-credentials={credentials}",
         f"--vcenter-ca-file={certificate}",
         "--zap-log-level=debug",
     )
     async with run_manager(
-        log, f"--kubeconfig={kubeconfig}", *FREE_PORT_FLAGS, *given, *flags
+        log, f"--kubeconfig={kubeconfig}", *FREE_PORT_FLAGS, *vcenter_flags, *flags
     ) as manager:
         await manager.wait_for_log("logged in", within=30)
         yield manager

@@ -1,4 +1,4 @@
-"""GPUInfo while something is not known: nobody is named on a guess, and the status says what is lacking."""
+"""GPUInfo while facts are missing: no node is selected, and the status explains why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""config/optional grants exactly the permissions that the code declares beyond the generated role."""
+"""config/optional grants exactly what the code declares beyond the generated role."""
 
 from __future__ import annotations
 

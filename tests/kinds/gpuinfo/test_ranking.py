@@ -1,4 +1,4 @@
-"""Selecting among given facts, compared with brute force; whole clusters are in test_generated_clusters.py."""
+"""Selecting among given facts, compared with brute force."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ BLOCKERS = [
 
 
 def make_facts(name: str, demand: int | None = 100, **other: object) -> NodeFacts:
-    return NodeFacts(**{"name": name, "memory_mb": 8192, "load": Load(demand, 1024), **other})  # type: ignore[arg-type]
+    fields = {"memory_mb": 8192, "load": Load(demand, 1024), **other}
+    return NodeFacts(name=name, **fields)  # type: ignore[arg-type]
 
 
 def window_in_hours(hours: float) -> Window:

@@ -244,7 +244,9 @@ async def test_random_changes_enqueue_every_object_whose_selection_differs() -> 
         await eventually(lambda: len(tracker.ranking.facts) == 12)
         enqueued, changed = set[Key](), list[str]()
         subscriptions._enqueue = enqueued.add
-        tracker.facts_changed.connect(lambda old, new: changed.append((new or old).name))  # type: ignore[union-attr]
+        tracker.facts_changed.connect(
+            lambda old, new: changed.extend({facts.name for facts in (old, new) if facts})
+        )
         selected: dict[Key, tuple[Requirement, str]] = {}
         for number in range(60):
             requirement = Requirement(chance.choice([0, 10, 100, 9000]), chance.random() < 0.5)
@@ -344,7 +346,8 @@ async def test_expired_calendar_lines_are_dropped() -> None:
         controller.tracker.on_calendar_change(
             parse_calendar(
                 {
-                    "w": f"{expired}\n{expired} repeats=weekly\n{expired.replace('host=esxi-*', 'node=n')}"
+                    "w": f"{expired}\n{expired} repeats=weekly\n"
+                    + expired.replace("host=esxi-*", "node=n")
                 }
             )[0]
         )

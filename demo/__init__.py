@@ -1,13 +1,12 @@
-"""`make demo`: all kinds at work on a real API server and a simulated vCenter.
+"""`make demo`: all kinds on a real API server and a simulated vCenter.
 
-stage       starts and ends everything: etcd, kube-apiserver, vcsim, the manager under its service account
-scene       what is in the vCenter and in the cluster, so that every sample has an answer
-expected    which answer each sample should get
-snapshot    what the API server says now -> tables -> view (a live terminal, or plain lines)
-notes       what is not Ready, and what to do about it
-log         the manager's log, for people
-canvas      draws on the terminal without flicker
-play        what happens while somebody watches
-leftovers   folders and processes of demos that were killed
-parent      a make that is killed takes its demo with it
+environment   starts and stops everything: etcd, kube-apiserver, vcsim, the manager
+fixtures      what is in the vCenter and in the cluster, so that every sample gets a status
+expected      which status each sample should get
+snapshot      reads the objects, Events and log -> tables -> view (live screen, or plain lines)
+not_ready     the messages of objects that are not Ready
+log           the manager's log in short lines
+frame_writer  draws on the terminal without flicker
+activity      changes that happen while the demo runs
+cleanup       folders and processes of demos that were killed
 """

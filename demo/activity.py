@@ -1,4 +1,4 @@
-"""What happens while somebody watches: loads drift all the time, and now and then a person does something."""
+"""Changes while the demo runs: loads drift, and every few seconds a user does something."""
 
 from __future__ import annotations
 
@@ -10,60 +10,56 @@ from typing import Any
 from . import fixtures
 from .environment import DemoEnvironment, try_action
 
-LOAD_DRIFT = 0.04
-LOAD_DRIFT_SECONDS = 3.0
-ACTION_SECONDS = 12.0
-POD_PATH = f"/api/v1/namespaces/default/pods/{fixtures.FRIEND_POD}"
+_LOAD_DRIFT = 0.04
+_LOAD_DRIFT_SECONDS = 3.0
+_ACTION_SECONDS = 12.0
+_POD_PATH = f"/api/v1/namespaces/default/pods/{fixtures.FRIEND_POD}"
 
 
 class Activity:
     """Runs until cancelled."""
 
     def __init__(self, environment: DemoEnvironment) -> None:
-        self.environment = environment
+        self._environment = environment
 
     async def run(self) -> None:
-        """Both at once."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.drift_loads())
-            group.create_task(self.run_actions())
+            group.create_task(self._drift_loads())
+            group.create_task(self._run_actions())
 
-    async def drift_loads(self) -> None:
-        """Loads move, as they do."""
+    async def _drift_loads(self) -> None:
         while True:
-            await asyncio.sleep(LOAD_DRIFT_SECONDS)
-            await self.environment.vcenter.churn_stats(LOAD_DRIFT)
+            await asyncio.sleep(_LOAD_DRIFT_SECONDS)
+            await self._environment.vcenter.churn_stats(_LOAD_DRIFT)
 
-    async def run_actions(self) -> None:
-        """One thing after the other, from the beginning again."""
-        deeds: tuple[Callable[[], Awaitable[Any]], ...] = (
-            lambda: self.call_api_server("DELETE", f"{POD_PATH}?gracePeriodSeconds=0"),
-            lambda: self.power_off_replica(),
-            lambda: self.call_api_server(
-                "POST", POD_PATH.rpartition("/")[0], fixtures.pod_manifest(fixtures.FRIEND_POD)
+    async def _run_actions(self) -> None:
+        vcenter = self._environment.vcenter
+        actions: tuple[Callable[[], Awaitable[Any]], ...] = (
+            lambda: self._call_api_server("DELETE", f"{_POD_PATH}?gracePeriodSeconds=0"),
+            self._power_off_replica,
+            lambda: self._call_api_server(
+                "POST", _POD_PATH.rpartition("/")[0], fixtures.pod_manifest(fixtures.FRIEND_POD)
             ),
-            lambda: self.environment.vcenter.set_maintenance(fixtures.HOSTS[2], True),
-            lambda: self.environment.vcenter.set_maintenance(fixtures.HOSTS[2], False),
+            lambda: vcenter.set_maintenance(fixtures.HOSTS[2], True),
+            lambda: vcenter.set_maintenance(fixtures.HOSTS[2], False),
         )
-        for deed in cycle(deeds):
-            await asyncio.sleep(ACTION_SECONDS)
-            await try_action(deed)
+        for action in cycle(actions):
+            await asyncio.sleep(_ACTION_SECONDS)
+            await try_action(action)
 
-    async def power_off_replica(self) -> None:
-        """Somebody switches a VM of vg-1 off; the manager switches it on again."""
+    async def _power_off_replica(self) -> None:
+        """Powers off a VM of vg-1; the manager powers it on again."""
         replicas = [
-            each["name"]
-            for each in await self.environment.vcenter.entities()
-            if each["name"].startswith("vg-1-replica-")
+            entity["name"]
+            for entity in await self._environment.vcenter.entities()
+            if entity["name"].startswith("vg-1-replica-")
         ]
         if replicas:
-            await self.environment.vcenter.set_power(replicas[0], False)
+            await self._environment.vcenter.set_power(replicas[0], False)
 
-    async def call_api_server(self, verb: str, path: str, body: Any = None) -> None:
-        """A call to the API server, as a user."""
-
-        def work() -> None:
-            with self.environment.control_plane.apiserver.admin_client() as https:
+    async def _call_api_server(self, verb: str, path: str, body: Any = None) -> None:
+        def call() -> None:
+            with self._environment.control_plane.apiserver.admin_client() as https:
                 https.call(verb, path, body)
 
-        await asyncio.to_thread(work)
+        await asyncio.to_thread(call)

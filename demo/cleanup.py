@@ -1,11 +1,13 @@
-"""The folder of each demo, with the processes that it started; and the end of what a killed demo left.
+"""The folder of each demo with the processes it started, and the cleanup after killed demos.
 
-A process is known by its id and the time at which it was started: an id alone may be another process by now.
+A process is identified by its id and its start time: the id alone may belong to another process
+by now.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import json
 import os
@@ -16,34 +18,36 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 PROCESSES_FILE = "processes.json"
-LOCK_FILE = ".lock"
+_LOCK_FILE = ".lock"
+# From <linux/prctl.h>.
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
 class ProcessIdentity:
-    """A process that nobody else can be."""
+    """`started` is the start time in clock ticks since boot, "" for a process that has ended."""
 
     pid: int
     started: str
 
     @property
     def is_alive(self) -> bool:
-        """Whether it is still there."""
         return bool(self.started) and identify_process(self.pid) == self
 
 
 def identify_process(pid: int) -> ProcessIdentity:
-    """The process of this id; without a time where there is none, or one that has ended and only waits for its parent."""
     try:
-        # The name, in brackets, may hold blanks and brackets itself.
+        # The second field is the name in parentheses, which may itself contain blanks and
+        # parentheses. The fields after it are numbered from the state, see proc_pid_stat(5).
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return ProcessIdentity(pid, "")
+    # A zombie has ended and only waits for its parent.
     return ProcessIdentity(pid, "" if fields[0] == "Z" else fields[19])
 
 
 class DemoFolder:
-    """One demo's own folder."""
+    """The folder of this demo."""
 
     def __init__(self, root: Path) -> None:
         self.path = root / str(os.getpid())
@@ -52,63 +56,67 @@ class DemoFolder:
             self.record_processes(())
 
     def record_processes(self, pids: Iterable[int]) -> None:
-        """Write down what runs now; the first is the demo itself."""
-        known = [asdict(identify_process(pid)) for pid in (os.getpid(), *pids)]
-        beside = self.path / f".{PROCESSES_FILE}"
-        beside.write_text(json.dumps(known))
-        beside.replace(self.path / PROCESSES_FILE)
+        """Writes the processes that run now; the first is the demo."""
+        identities = [asdict(identify_process(pid)) for pid in (os.getpid(), *pids)]
+        new_file = self.path / f".{PROCESSES_FILE}"
+        new_file.write_text(json.dumps(identities))
+        new_file.replace(self.path / PROCESSES_FILE)
 
     def remove(self) -> None:
-        """All of it."""
         shutil.rmtree(self.path, ignore_errors=True)
 
 
 @contextlib.contextmanager
 def hold_lock(root: Path) -> Iterator[None]:
-    """One demo at a time: between a folder and its ledger, another demo that starts would take it for a killed one's."""
+    """Keeps other demos from removing a folder that has no processes file yet."""
     root.mkdir(parents=True, exist_ok=True)
-    with (root / LOCK_FILE).open("w") as file:
+    with (root / _LOCK_FILE).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def clean_up_abandoned(root: Path) -> list[str]:
-    """End and remove what demos left that are not there any more; returns what was done, in words."""
+    """Ends the processes and removes the folders of killed demos; returns a message for each."""
     with hold_lock(root):
-        abandoned = [
-            folder
+        return [
+            _remove_abandoned(folder)
             for folder in sorted(root.iterdir())
             if folder.is_dir() and not read_processes(folder)[0].is_alive
         ]
-        return [remove_abandoned(folder) for folder in abandoned]
 
 
-def remove_abandoned(folder: Path) -> str:
-    """One killed demo's processes and folder, gone; and the words for it."""
-    ended = [
-        each.pid
-        for each in read_processes(folder)[1:]
-        if each.is_alive and kill_process_group(each)
-    ]
+def _remove_abandoned(folder: Path) -> str:
+    killed = []
+    for process in read_processes(folder)[1:]:
+        if process.is_alive:
+            # Each process was started in a process group of its own.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+                killed.append(process.pid)
     shutil.rmtree(folder, ignore_errors=True)
-    return f"cleaned up after a demo that was killed: {folder.name}" + (
-        f", ended {ended}" if ended else ""
-    )
+    processes = f"; killed its processes {killed}" if killed else ""
+    return f"Cleaned up after demo {folder.name}, which was killed{processes}"
 
 
 def read_processes(folder: Path) -> list[ProcessIdentity]:
-    """The demo itself, then what it started; a folder without a ledger belongs to nobody."""
+    """The demo, then the processes it started; a process that cannot be alive if unreadable."""
     try:
-        return [
-            ProcessIdentity(**each) for each in json.loads((folder / PROCESSES_FILE).read_text())
-        ] or [ProcessIdentity(0, "")]
+        entries = json.loads((folder / PROCESSES_FILE).read_text())
+        return [ProcessIdentity(**entry) for entry in entries] or [ProcessIdentity(0, "")]
     except (OSError, ValueError, TypeError):
         return [ProcessIdentity(0, "")]
 
 
-def kill_process_group(process: ProcessIdentity) -> bool:
-    """Kill it with its group, which is its own: it was started so."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-        return True
-    return False
+def exit_with_parent() -> None:
+    """Sends this process SIGTERM when its parent ends: a make that is killed ends no child.
+
+    Linux only; other kernels have no such signal.
+    """
+    parent = os.getppid()
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is None:
+        return
+    prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    # The parent may have ended before the call.
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGTERM)

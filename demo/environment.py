@@ -1,10 +1,11 @@
-"""Everything that the demo starts, in order, and its end in reverse."""
+"""Starts everything that the demo needs, and stops it in reverse order."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
+import os
 import shlex
 import shutil
 import sys
@@ -28,70 +29,64 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "testenv"))
 import simulator  # noqa: E402
 
-BINARIES = ROOT / ".testenv/bin"
+_BINARIES = ROOT / ".testenv/bin"
 DEMO_FOLDERS = ROOT / ".testenv/demo"
-SYSTEM_NAMESPACE, SERVICE_ACCOUNT = "vsphere-operators-system", "controller-manager"
-TOKEN_SECONDS = 7 * 24 * 3600
-STATS_INTERVAL_SECONDS = 3
-STOP_TIMEOUT_SECONDS = 10.0
-USER, PASSWORD = "demo@vsphere.local", "demo"
+_SYSTEM_NAMESPACE, _SERVICE_ACCOUNT = "vsphere-operators-system", "controller-manager"
+_TOKEN_SECONDS = 7 * 24 * 3600
+_STATS_INTERVAL_SECONDS = 3
+_STOP_TIMEOUT_SECONDS = 10.0
+_USER, _PASSWORD = "demo@vsphere.local", "demo"
 
 PrintLine = Callable[[str], None]
 
 
 class DemoEnvironment:
-    """One demo's processes. Started in the main thread, they end with it, whatever happens to it."""
+    """The processes of one demo. Started by the main thread, they end with it in any case."""
 
     def __init__(self, folder: DemoFolder, print_line: PrintLine) -> None:
-        self.folder, self.print_line = folder, print_line
+        self._folder, self._print_line = folder, print_line
         self.control_plane = ControlPlane(
-            find_binaries(folders=[BINARIES]), folder=folder.path / "cluster"
+            find_binaries(folders=[_BINARIES]), folder=folder.path / "cluster"
         )
         self.vcenter = simulator.SimulatedVCenter(
-            BINARIES / "vcsim",
+            _BINARIES / "vcsim",
             folder.path / "vcsim",
             *fixtures.vcsim_flags(),
-            user=USER,
-            password=PASSWORD,
+            user=_USER,
+            password=_PASSWORD,
         )
-        self.log_file = folder.path / "manager.log"
-        self.manager: Process | None = None
+        self._log_file = folder.path / "manager.log"
+        self._manager: Process | None = None
 
     async def start(self) -> None:
-        """All of it; each step tells how long it took."""
-        await self.run_step(
-            "etcd and kube-apiserver, and a simulated vCenter", self.start_servers()
-        )
-        await self.run_step("CRDs, roles and nodes", self.prepare_cluster())
-        await self.run_step("the manager, as its service account", self.start_manager())
-        await self.run_step(
+        """Prints a line for each step, with the time it took."""
+        await self._run_step("etcd, kube-apiserver and a simulated vCenter", self._start_servers())
+        await self._run_step("CRDs, roles and nodes", self._prepare_cluster())
+        await self._run_step("the manager, as its service account", self._start_manager())
+        await self._run_step(
             "the samples", asyncio.to_thread(self.control_plane.apply, ROOT / "config/samples")
         )
 
-    async def start_servers(self) -> None:
-        """Both sides at once."""
-        await asyncio.gather(self.control_plane.start(), self.start_vcenter())
+    async def _start_servers(self) -> None:
+        await asyncio.gather(self.control_plane.start(), self._start_vcenter())
 
-    async def run_step(self, what: str, work: Awaitable[object]) -> None:
-        """One step, with the processes written down after it."""
+    async def _run_step(self, name: str, work: Awaitable[object]) -> None:
         began = time.monotonic()
         await work
-        self.folder.record_processes(self.pids)
-        self.print_line(f"{time.monotonic() - began:5.1f} s  {what}")
+        self._folder.record_processes(self._running_pids())
+        self._print_line(f"{time.monotonic() - began:5.1f} s  {name}")
 
-    @property
-    def pids(self) -> list[int]:
-        """What runs."""
+    def _running_pids(self) -> list[int]:
         processes = [
             self.control_plane.etcd.process,
             self.control_plane.apiserver.process,
             self.vcenter.process,
-            self.manager,
+            self._manager,
         ]
-        return [each.pid for each in processes if each is not None and each.is_running]
+        return [process.pid for process in processes if process and process.is_running]
 
-    async def start_vcenter(self) -> None:
-        """The vCenter, with loads that make the answers of GPUInfo certain."""
+    async def _start_vcenter(self) -> None:
+        """Sets loads and hosts so that the node of each GPUInfo is certain."""
         await self.vcenter.start()
         for worker in fixtures.ALL_WORKERS:
             await self.vcenter.move_vm(worker.name, worker.host)
@@ -100,15 +95,15 @@ class DemoEnvironment:
             )
         await self.vcenter.attach_disk(fixtures.DISK_NAME, fixtures.WORKER.name)
 
-    async def prepare_cluster(self) -> None:
-        """What an administrator does once; then what the cluster would have by itself."""
+    async def _prepare_cluster(self) -> None:
+        """Installs CRDs and roles, and creates what a real cluster would have."""
         applied = (
             asyncio.to_thread(
                 self.control_plane.kubectl, "apply", "-k", str(ROOT / "config" / part)
             )
             for part in ("crd", "rbac")
         )
-        await asyncio.gather(*applied, asyncio.to_thread(self.create_fixtures))
+        await asyncio.gather(*applied, asyncio.to_thread(self._create_fixtures))
         await asyncio.to_thread(
             self.control_plane.kubectl,
             "wait",
@@ -118,8 +113,7 @@ class DemoEnvironment:
             "--timeout=60s",
         )
 
-    def create_fixtures(self) -> None:
-        """Nodes, the volume and the Pod. A node's taint goes, which the node controller would take off when its kubelet is ready."""
+    def _create_fixtures(self) -> None:
         self.control_plane.apply(
             json.dumps({"apiVersion": "v1", "kind": "List", "items": list(fixtures.manifests())})
         )
@@ -132,89 +126,91 @@ class DemoEnvironment:
                     fixtures.ready_status_patch(),
                     merge,
                 )
+                # The API server taints a new Node as not ready; no node controller runs here to
+                # remove the taint.
                 https.call(
                     "PATCH", f"/api/v1/nodes/{worker.name}", {"spec": {"taints": None}}, merge
                 )
 
-    async def start_manager(self) -> None:
-        """The manager with the rights of config/rbac, the vCenter's credentials as a mounted Secret, and nothing of our environment."""
+    async def _start_manager(self) -> None:
+        """Starts the manager as in a Pod: service account, mounted Secret, clean environment."""
         token = await asyncio.to_thread(
             self.control_plane.create_service_account_token,
-            SYSTEM_NAMESPACE,
-            SERVICE_ACCOUNT,
-            TOKEN_SECONDS,
+            _SYSTEM_NAMESPACE,
+            _SERVICE_ACCOUNT,
+            _TOKEN_SECONDS,
         )
         config = write_kubeconfig(
-            self.folder.path / "manager.kubeconfig",
+            self._folder.path / "manager.kubeconfig",
             self.control_plane.url,
             self.control_plane.ca.certificate,
-            SERVICE_ACCOUNT,
+            _SERVICE_ACCOUNT,
             token,
         )
         flags = [
             f"-kubeconfig={config}",
-            f"-vcenter-credentials={self.write_credentials()}",
+            f"-vcenter-credentials={self._write_credentials()}",
             f"-vcenter-ca-file={self.vcenter.certificate}",
             "-leader-elect",
-            f"-leader-election-namespace={SYSTEM_NAMESPACE}",
+            f"-leader-election-namespace={_SYSTEM_NAMESPACE}",
             "-metrics-addr=127.0.0.1:0",
-            f"-stats-interval={STATS_INTERVAL_SECONDS}s",
+            f"-stats-interval={_STATS_INTERVAL_SECONDS}s",
         ]
         program = [
             shutil.which("env") or "env",
             "-i",
-            f"HOME={self.folder.path}",
+            f"HOME={self._folder.path}",
+            # Of this environment the manager gets only the place of its source.
+            f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}",
             sys.executable,
             "-m",
             "vsphere_operators.main",
             *flags,
         ]
-        self.manager = Process("manager", program, self.log_file)
-        self.manager.start()
-        await eventually(self.is_manager_started, within=60, every=0.1)
+        self._manager = Process("manager", program, self._log_file)
+        self._manager.start()
+        await eventually(self._is_manager_started, within=60, every=0.1)
 
-    def write_credentials(self) -> Path:
-        """A folder like a mounted Secret vc-creds."""
-        folder = self.folder.path / "vc-creds"
+    def _write_credentials(self) -> Path:
+        """Writes a folder like a mounted Secret vc-creds."""
+        folder = self._folder.path / "vc-creds"
         folder.mkdir(mode=0o700)
-        given = {
+        credentials = {
             "GOVMOMI_URL": self.vcenter.url,
-            "GOVMOMI_USERNAME": USER,
-            "GOVMOMI_PASSWORD": PASSWORD,
+            "GOVMOMI_USERNAME": _USER,
+            "GOVMOMI_PASSWORD": _PASSWORD,
         }
-        for key, text in given.items():
+        for key, text in credentials.items():
             (folder / key).write_text(text)
         return folder
 
-    def is_manager_started(self) -> bool:
-        """Whether its workers have started."""
-        self.exit_if_manager_ended()
-        return self.log_file.exists() and "Starting workers" in self.log_file.read_text()
+    def _is_manager_started(self) -> bool:
+        self._exit_if_manager_ended()
+        return self._log_file.exists() and "Starting workers" in self._log_file.read_text()
 
-    def exit_if_manager_ended(self) -> None:
-        """End the demo if the manager has ended, with its last words: nothing that is shown would be true any more."""
-        if self.manager is None or not self.manager.is_running:
-            raise SystemExit(
-                f"the manager has ended by itself. The end of its log:\n{self.manager.read_log_tail() if self.manager else ''}"
-            )
+    def _exit_if_manager_ended(self) -> None:
+        """Ends the demo: without a manager it would show old data."""
+        if self._manager is None or not self._manager.is_running:
+            tail = self._manager.read_log_tail() if self._manager else ""
+            raise SystemExit(f"The manager exited unexpectedly. The end of its log:\n{tail}")
 
     def write_env_file(self) -> Path:
-        """What another shell reads: the cluster for kubectl, the vCenter for `kubectl vsphere --vcenter`, the metrics for the doctor."""
-        given = {
+        """Writes the variables for another shell: cluster, vCenter, and the manager's metrics."""
+        variables = {
             "KUBECONFIG": self.control_plane.admin_kubeconfig,
             "GOVMOMI_URL": self.vcenter.url,
-            "GOVMOMI_USERNAME": USER,
-            "GOVMOMI_PASSWORD": PASSWORD,
+            "GOVMOMI_USERNAME": _USER,
+            "GOVMOMI_PASSWORD": _PASSWORD,
             "VC_CA_FILE": self.vcenter.certificate,
-            "METRICS_ADDR": find_metrics_address(self.log_file),
+            "METRICS_ADDR": find_metrics_address(self._log_file),
         }
-        lines = [f"export {name}={shlex.quote(str(value))}" for name, value in given.items()]
-        file = self.folder.path / "env"
+        lines = [f"export {name}={shlex.quote(str(value))}" for name, value in variables.items()]
+        file = self._folder.path / "env"
         file.write_text(
             "\n".join(
                 [
                     *lines,
-                    f"export PATH={shlex.quote(f'{BINARIES}:{Path(sys.executable).parent}')}:$PATH",
+                    f"export PATH={shlex.quote(f'{_BINARIES}:{Path(sys.executable).parent}')}:$PATH",
                     "",
                 ]
             )
@@ -222,25 +218,24 @@ class DemoEnvironment:
         return file
 
     async def read_snapshot(self) -> Snapshot:
-        """What the cluster says now."""
-        self.exit_if_manager_ended()
+        self._exit_if_manager_ended()
         try:
-            return await asyncio.to_thread(read_snapshot, self.control_plane, self.log_file)
+            return await asyncio.to_thread(read_snapshot, self.control_plane, self._log_file)
         except (OSError, HTTPException) as error:
             raise SystemExit(
-                f"the API server of the demo does not answer any more: {error or type(error).__name__}"
+                f"The API server of the demo does not respond: {error or type(error).__name__}"
             ) from None
 
     async def stop(self) -> None:
-        """End what was started, and nothing else; the folder goes last."""
-        if self.manager is not None:
-            await self.manager.stop(STOP_TIMEOUT_SECONDS)
+        """Stops the processes of this demo and removes its folder."""
+        if self._manager is not None:
+            await self._manager.stop(_STOP_TIMEOUT_SECONDS)
         await self.vcenter.stop()
         await self.control_plane.stop()
-        self.folder.remove()
+        self._folder.remove()
 
 
-async def try_action(deed: Callable[[], Awaitable[object]]) -> None:
-    """Do it if it can be done: who uses the demo from another shell may have been first, or removed what it is done to."""
+async def try_action(action: Callable[[], Awaitable[object]]) -> None:
+    # A user of the demo may have done the same in another shell, or removed the object.
     with contextlib.suppress(HttpError, simulator.ControlError):
-        await deed()
+        await action()

@@ -1,4 +1,4 @@
-"""What is in the demo's vCenter and cluster, so that every sample of config/samples has an answer."""
+"""What is in the demo's vCenter and cluster, so that every sample of config/samples gets a status."""
 
 from __future__ import annotations
 
@@ -12,30 +12,28 @@ DISK_NAME = "pvc-e3f6dd59-cbc0-49a7-97c8-d92a26732c43"
 DISK_ID = "6f1c6c5e-0c7e-4b4e-9f0a-5a3d3f2b1a00"
 TEMPLATE_NAME = "vm-operator-template"
 FRIEND_POD = "funny-joe"
-WORKER_NAME_PREFIX = "tkg-cluster-1-18-5b-workers-kc5xn-dd68c4685"
-NEXT_MAINTENANCE_ANNOTATION = "topology.corinternal.com/next-maintenance"
+_WORKER_NAME_PREFIX = "tkg-cluster-1-18-5b-workers-kc5xn-dd68c4685"
+_NEXT_MAINTENANCE_ANNOTATION = "topology.corinternal.com/next-maintenance"
 
 
 @dataclass(frozen=True)
 class Worker:
-    """A Node and its VM."""
+    """A Node and its VM; `gpu` is vgpu, passthrough or dynamic, and 0 hours mean no maintenance."""
 
     name: str
     uuid: str
     cpu_demand_mhz: int
     host: str
     gpu: str = ""
-    """vgpu, passthrough or dynamic; "" for none."""
     hours_to_maintenance: int = 0
-    """Until its next maintenance; 0 is none planned."""
     cordoned: bool = False
 
 
 WORKER = Worker(
-    f"{WORKER_NAME_PREFIX}-5v298", "42030000-0000-4000-8000-000000000001", 900, HOSTS[0]
+    f"{_WORKER_NAME_PREFIX}-5v298", "42030000-0000-4000-8000-000000000001", 900, HOSTS[0]
 )
 IDLE_GPU = Worker(
-    f"{WORKER_NAME_PREFIX}-gpu-a",
+    f"{_WORKER_NAME_PREFIX}-gpu-a",
     "42030000-0000-4000-8000-000000000002",
     400,
     HOSTS[1],
@@ -43,14 +41,14 @@ IDLE_GPU = Worker(
     hours_to_maintenance=160,
 )
 BUSY_GPU = Worker(
-    f"{WORKER_NAME_PREFIX}-gpu-b",
+    f"{_WORKER_NAME_PREFIX}-gpu-b",
     "42030000-0000-4000-8000-000000000003",
     1500,
     HOSTS[2],
     gpu="passthrough",
 )
 CORDONED_GPU = Worker(
-    f"{WORKER_NAME_PREFIX}-gpu-c",
+    f"{_WORKER_NAME_PREFIX}-gpu-c",
     "42030000-0000-4000-8000-000000000004",
     100,
     HOSTS[1],
@@ -61,7 +59,6 @@ ALL_WORKERS = (WORKER, IDLE_GPU, BUSY_GPU, CORDONED_GPU)
 
 
 def vcsim_flags() -> list[str]:
-    """The flags of vcsim."""
     flags = [
         "--datacenters=1",
         "--clusters=1",
@@ -76,37 +73,35 @@ def vcsim_flags() -> list[str]:
         "--folder=vm-operator",
         f"--fcd={DISK_NAME}={DISK_ID}",
     ]
-    flags += [f"--node={each.name}={each.uuid}" for each in ALL_WORKERS]
-    return flags + [f"--gpu-vm={each.name}={each.gpu}" for each in ALL_WORKERS if each.gpu]
+    flags += [f"--node={worker.name}={worker.uuid}" for worker in ALL_WORKERS]
+    return flags + [f"--gpu-vm={worker.name}={worker.gpu}" for worker in ALL_WORKERS if worker.gpu]
 
 
 def manifests(now: datetime | None = None) -> Iterator[dict[str, Any]]:
-    """What is in the cluster beside the samples: Nodes, the volume of the disk, and the Pod that a sample looks for."""
+    """What is in the cluster in addition to the samples: Nodes, a volume and a Pod."""
     for worker in ALL_WORKERS:
-        yield node_manifest(worker, now or datetime.now(UTC))
-    yield volume_manifest()
+        yield _node_manifest(worker, now or datetime.now(UTC))
+    yield _volume_manifest()
     yield pod_manifest(FRIEND_POD)
 
 
-def node_manifest(worker: Worker, now: datetime) -> dict[str, Any]:
-    """A Node, as the cloud provider for vSphere would make it."""
-    planned = (
-        {
-            NEXT_MAINTENANCE_ANNOTATION: f"{now + timedelta(hours=worker.hours_to_maintenance, minutes=30):%Y-%m-%dT%H:%M:%SZ}"
-        }
-        if worker.hours_to_maintenance
-        else {}
-    )
+def _node_manifest(worker: Worker, now: datetime) -> dict[str, Any]:
+    """A Node as the vSphere cloud provider would register it."""
+    annotations = {}
+    if worker.hours_to_maintenance:
+        # Half an hour more, so that the whole hours stay the same while the demo starts.
+        start = now + timedelta(hours=worker.hours_to_maintenance, minutes=30)
+        annotations[_NEXT_MAINTENANCE_ANNOTATION] = f"{start:%Y-%m-%dT%H:%M:%SZ}"
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": worker.name, "annotations": planned},
+        "metadata": {"name": worker.name, "annotations": annotations},
         "spec": {"providerID": f"vsphere://{worker.uuid}", "unschedulable": worker.cordoned},
     }
 
 
 def ready_status_patch() -> dict[str, Any]:
-    """The status that a kubelet would write, and nobody else does here."""
+    """The status that a kubelet would write; the demo has none."""
     return {
         "status": {
             "conditions": [
@@ -114,15 +109,15 @@ def ready_status_patch() -> dict[str, Any]:
                     "type": "Ready",
                     "status": "True",
                     "reason": "KubeletReady",
-                    "message": "made up by the demo",
+                    "message": "set by the demo",
                 }
             ]
         }
     }
 
 
-def volume_manifest() -> dict[str, Any]:
-    """The PersistentVolume, as the CSI driver for vSphere would make it."""
+def _volume_manifest() -> dict[str, Any]:
+    """A PersistentVolume as the vSphere CSI driver would create it."""
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
@@ -136,7 +131,7 @@ def volume_manifest() -> dict[str, Any]:
 
 
 def pod_manifest(name: str) -> dict[str, Any]:
-    """A Pod, which nothing runs."""
+    # No kubelet runs it.
     return {
         "apiVersion": "v1",
         "kind": "Pod",

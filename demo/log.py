@@ -1,4 +1,4 @@
-"""The end of the manager's log, a line of it for people: when, what, and which object it is about."""
+"""The end of the manager's log, one short line per record: time, message and object."""
 
 from __future__ import annotations
 
@@ -11,73 +11,74 @@ from typing import Any
 from vsphere_operators.kubectl.table import fit_text
 
 TAIL_BYTES = 16 * 1024
-SERVING_METRICS = '"serving metrics"'
+_SERVING_METRICS = '"serving metrics"'
 
 
 @dataclass(frozen=True)
 class LogLine:
-    """One line: its words, and what they are about."""
-
     prefix: str
     message: str
     fields: str = ""
 
     def fit_width(self, width: int) -> str:
-        """In so many columns: the words give way first, down to half of the line, since what they are about stands at the end."""
+        """Cuts the message first, down to half of the line: the fields at the end name the
+        object.
+        """
         room = (
             max(width // 2, width - len(self.fields) - bool(self.fields))
             - len(self.prefix)
             - bool(self.prefix)
         )
-        words = self.message if len(self.message) <= room else fit_text(self.message, room)
-        return " ".join(filter(None, (self.prefix, words, self.fields)))
+        message = self.message if len(self.message) <= room else fit_text(self.message, room)
+        return " ".join(filter(None, (self.prefix, message, self.fields)))
 
 
 def read_log_tail(log: Path) -> list[LogLine]:
-    """The last whole lines."""
+    """The last complete lines."""
     if not log.exists():
         return []
     start = max(log.stat().st_size - TAIL_BYTES, 0)
     with log.open("rb") as file:
         file.seek(start)
         lines = file.read().decode(errors="replace").split("\n")
-    # The tail may begin inside a line, at a brace even, and the last line may still be in writing.
+    # The tail may begin inside a line, even at a brace, and the last line may be incomplete.
     return [
-        parse_log_line(each)
-        for each in lines[1 if start else 0 : -1]
-        if each.startswith("{") and each.endswith("}")
+        parse_log_line(line)
+        for line in lines[1 if start else 0 : -1]
+        if line.startswith("{") and line.endswith("}")
     ]
 
 
 def parse_log_line(line: str) -> LogLine:
-    """One line of JSON; one that is no record of the manager's as it is, since whatever the process prints goes there too."""
     try:
-        said = json.loads(line)
-        head, words = f"{str(said['ts'])[11:19]} {said['level']!s:<5}", str(said["msg"])
+        record = json.loads(line)
+        prefix = f"{str(record['ts'])[11:19]} {record['level']!s:<5}"
+        message = str(record["msg"])
     except (ValueError, KeyError, RecursionError):
+        # Everything that the process prints is in this file, not only log records.
         return LogLine("", line)
-    return LogLine(head, words, " ".join(f"{name}={text}" for name, text in select_fields(said)))
-
-
-def select_fields(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Which object, or else which part, and why."""
-    kind, name = (
-        said.get("controllerKind", ""),
-        said.get("name") or str(said.get("object", "")).rpartition("/")[2],
+    return LogLine(
+        prefix, message, " ".join(f"{name}={text}" for name, text in _select_fields(record))
     )
+
+
+def _select_fields(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The object, or else the component, and the reason."""
+    kind = record.get("controllerKind", "")
+    name = record.get("name") or str(record.get("object", "")).rpartition("/")[2]
     if name:
         yield "object", f"{kind}/{name}" if kind else name
     else:
-        yield from (
-            (each, str(said[each])) for each in ("controller", "vCenter", "node") if said.get(each)
-        )
-    if why := said.get("reason") or said.get("error"):
-        yield "reason", str(why)
+        for field in ("controller", "vCenter", "node"):
+            if record.get(field):
+                yield field, str(record[field])
+    if reason := record.get("reason") or record.get("error"):
+        yield "reason", str(reason)
 
 
 def find_metrics_address(log: Path) -> str:
-    """Where the manager of this log serves its metrics; 0, which is nowhere, where it does not tell."""
+    """The address of the manager's metrics; "0", which means disabled, if it is not in the log."""
     for line in log.read_text(errors="replace").splitlines():
-        if SERVING_METRICS in line:
+        if _SERVING_METRICS in line:
             return f"127.0.0.1:{json.loads(line)['port']}"
     return "0"

@@ -1,36 +1,37 @@
-"""What is not Ready, and what to do about it: whole messages, wrapped, and one after the other where there is no room for all. Pure."""
+"""The messages of objects that are not Ready: complete, wrapped, and by turns if not all fit."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
+
+from vsphere_operators.terminal import wrap_text
 
 from .expected import ready_condition
 from .snapshot import Snapshot
 
+_MIN_WIDTH = 10
+
 
 def not_ready_messages(snapshot: Snapshot) -> list[str]:
-    """A sentence for each object that has an answer, and is not Ready."""
-    found = (
-        (kind, name, ready_condition(obj)) for (kind, name), obj in sorted(snapshot.objects.items())
-    )
-    return [
-        f"{kind}/{name} {why['reason']}: {why['message']}"
-        for kind, name, why in found
-        if why and why["status"] != "True"
-    ]
+    """One for each object with a Ready condition that is not True."""
+    messages = []
+    for (kind, name), obj in sorted(snapshot.objects.items()):
+        condition = ready_condition(obj)
+        if condition and condition["status"] != "True":
+            messages.append(f"{kind}/{name} {condition['reason']}: {condition['message']}")
+    return messages
 
 
-def fit_messages(texts: Sequence[str], width: int, height: int, turn: int) -> list[str]:
-    """As many of them as fit, each whole; where not all do, others at each turn, and numbers that tell so."""
-    blocks = [wrap_message(each, width) for each in texts]
+def fit_messages(messages: Sequence[str], width: int, height: int, rotation: int) -> list[str]:
+    """The lines of as many complete messages as fit; if not all do, they take turns."""
+    blocks = [_wrap(message, width) for message in messages]
     if sum(map(len, blocks)) <= height:
         return [line for block in blocks for line in block]
     blocks = [
-        wrap_message(f"[{number}/{len(texts)}] {each}", width)
-        for number, each in enumerate(texts, 1)
+        _wrap(f"[{number}/{len(messages)}] {message}", width)
+        for number, message in enumerate(messages, 1)
     ]
-    first = turn % len(blocks)
+    first = rotation % len(blocks)
     lines: list[str] = []
     for block in (*blocks[first:], *blocks[:first]):
         if lines and len(lines) + len(block) > height:
@@ -39,14 +40,11 @@ def fit_messages(texts: Sequence[str], width: int, height: int, turn: int) -> li
     return lines[:height]
 
 
-def wrap_message(text: str, width: int) -> list[str]:
-    """The lines of one; those after the first are set in."""
-    return textwrap.wrap(text, max(width, 10), subsequent_indent="  ", break_on_hyphens=False)
+def max_message_height(messages: Sequence[str], width: int) -> int:
+    """The height of the longest message, with its number."""
+    number = f"[{len(messages)}/{len(messages)}]"
+    return max((len(_wrap(f"{number} {message}", width)) for message in messages), default=0)
 
 
-def max_message_height(texts: Sequence[str], width: int) -> int:
-    """How many lines the longest takes with its number."""
-    return max(
-        (len(wrap_message(f"[{len(texts)}/{len(texts)}] {each}", width)) for each in texts),
-        default=0,
-    )
+def _wrap(message: str, width: int) -> list[str]:
+    return wrap_text(message, max(width, _MIN_WIDTH), indent="  ", break_long_words=True)

@@ -1,4 +1,4 @@
-"""What the cluster says at one moment, read as a user would read it."""
+"""Objects, Events and log at one moment, read as a user would read them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kubewright.testing.http import HttpError
 from .log import LogLine, read_log_tail
 
 Object = Mapping[str, Any]
-NAMESPACE = "default"
+_NAMESPACE = "default"
 KIND_PATHS = {
     "HostInfo": "topology.corinternal.com/v1/hostinfoes",
     "VMInfo": "topology.corinternal.com/v1/vminfoes",
@@ -26,7 +26,7 @@ KIND_PATHS = {
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Objects by kind and name, recent events and the end of the manager's log, the newest last."""
+    """Objects by kind and name, Events and the end of the manager's log, both oldest first."""
 
     objects: Mapping[tuple[str, str], Object]
     events: Sequence[str] = ()
@@ -34,29 +34,32 @@ class Snapshot:
 
 
 def read_snapshot(plane: ControlPlane, log: Path) -> Snapshot:
-    """Ask the API server; it blocks."""
+    """Blocks while it calls the API server."""
     objects = dict[tuple[str, str], Object]()
     with plane.apiserver.admin_client() as https:
         for kind, path in KIND_PATHS.items():
             version, plural = path.rsplit("/", 1)
-            for item in list_items(https.call, f"/apis/{version}/namespaces/{NAMESPACE}/{plural}"):
+            for item in _list_items(
+                https.call, f"/apis/{version}/namespaces/{_NAMESPACE}/{plural}"
+            ):
                 objects[kind, item["metadata"]["name"]] = item
-        events = list_items(https.call, f"/api/v1/namespaces/{NAMESPACE}/events")
+        events = _list_items(https.call, f"/api/v1/namespaces/{_NAMESPACE}/events")
     return Snapshot(
-        objects, [format_event(each) for each in sorted(events, key=event_time)], read_log_tail(log)
+        objects,
+        [format_event(event) for event in sorted(events, key=_event_time)],
+        read_log_tail(log),
     )
 
 
-def list_items(call: Any, path: str) -> list[Any]:
-    """The items of a list; none before its kind is known."""
+def _list_items(call: Any, path: str) -> list[Any]:
+    # Before its CRD is established, a kind is not served.
     try:
         return list(call("GET", path)["items"])
     except HttpError:
         return []
 
 
-def event_time(event: Object) -> str:
-    """When it was last seen."""
+def _event_time(event: Object) -> str:
     return str(
         event.get("lastTimestamp")
         or event.get("eventTime")
@@ -65,6 +68,9 @@ def event_time(event: Object) -> str:
 
 
 def format_event(event: Object) -> str:
-    """One event for people; the API server's own may lack everything but its time."""
-    about = event["involvedObject"]
-    return f"{event_time(event)[11:19]} {about.get('kind', '')}/{about.get('name', '')} {event.get('reason', '')}: {event.get('message', '')}"
+    # Events of the API server about itself may lack every field but the time.
+    involved = event["involvedObject"]
+    name = f"{involved.get('kind', '')}/{involved.get('name', '')}"
+    return (
+        f"{_event_time(event)[11:19]} {name} {event.get('reason', '')}: {event.get('message', '')}"
+    )

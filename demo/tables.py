@@ -1,4 +1,4 @@
-"""The objects of each kind as a table: what a person wants to see, in few columns. Pure."""
+"""The objects of each kind as a table of few columns. Pure functions."""
 
 from __future__ import annotations
 
@@ -7,27 +7,24 @@ from itertools import zip_longest
 from typing import Any
 
 from vsphere_operators.kubectl.table import COLUMN_GAP, Cell, Table
-from vsphere_operators.terminal import Style
+from vsphere_operators.kubectl.vmgroup import PHASE_STYLES
 
 from .expected import ready_condition
 from .snapshot import KIND_PATHS, Object, Snapshot
 
-PHASE_STYLES: Mapping[str, Style] = {"RUNNING": "good", "ERROR": "bad", "PENDING": "busy"}
-
 
 def build_tables(snapshot: Snapshot) -> dict[str, Table]:
-    """One for each kind that has objects."""
-    made = {
-        kind: build_table(
-            kind, [obj for (each, _), obj in sorted(snapshot.objects.items()) if each == kind]
-        )
+    """One table for each kind that has objects."""
+    objects = sorted(snapshot.objects.items())
+    tables = {
+        kind: _build_table(kind, [obj for (object_kind, _), obj in objects if object_kind == kind])
         for kind in KIND_PATHS
     }
-    return {kind: each for kind, each in made.items() if each.rows}
+    return {kind: table for kind, table in tables.items() if table.rows}
 
 
-def build_table(kind: str, objects: Iterable[Object]) -> Table:
-    """The table of one kind, which is the title of its first column."""
+def _build_table(kind: str, objects: Iterable[Object]) -> Table:
+    """The title of the first column is the kind."""
     columns, cells = TABLE_LAYOUTS[kind]
     rows = tuple(
         (Cell(obj["metadata"]["name"]), *cells(obj, obj.get("status", {}))) for obj in objects
@@ -36,126 +33,115 @@ def build_table(kind: str, objects: Iterable[Object]) -> Table:
 
 
 def join_side_by_side(left: Table, right: Table) -> Table:
-    """Two tables as one, the second to the right of the first."""
-    pairs = zip_longest(left.rows, right.rows)
-    rows = ((*(one or empty_row(left)), *(other or empty_row(right))) for one, other in pairs)
+    rows = (
+        (*(left_row or _empty_row(left)), *(right_row or _empty_row(right)))
+        for left_row, right_row in zip_longest(left.rows, right.rows)
+    )
     return Table(columns=(*left.columns, *right.columns), rows=tuple(rows))
 
 
 def limit_rows(table: Table, count: int) -> Table:
-    """At most so many rows, the last of which tells how many more there are."""
+    """At most `count` rows; the last one counts the rows that are left out."""
     if len(table.rows) <= count:
         return table
     kept = table.rows[: max(count - 1, 0)]
-    more = (Cell(f"... {len(table.rows) - len(kept)} more"), *empty_row(table)[1:])
+    more = (Cell(f"... {len(table.rows) - len(kept)} more"), *_empty_row(table)[1:])
     return Table(columns=table.columns, rows=(*kept, more))
 
 
-def empty_row(table: Table) -> tuple[Cell, ...]:
-    """A row of nothing."""
+def _empty_row(table: Table) -> tuple[Cell, ...]:
     return (Cell(""),) * len(table.columns)
 
 
-def drop_columns(table: Table, width: int, spare: Sequence[str]) -> Table:
-    """Without the columns that can be spared, as far as the width asks for it, in the order given."""
-    for title in spare:
+def drop_columns(table: Table, width: int, optional: Sequence[str]) -> Table:
+    """Drops optional columns, in their order, until the table fits the width."""
+    for title in optional:
         if (
             sum(len(cell.text) + COLUMN_GAP for cell in table.lines()[0]) - COLUMN_GAP > width
             and title in table.columns
         ):
-            kept = [index for index, each in enumerate(table.columns) if each != title]
-            picked = tuple(tuple(row[index] for index in kept) for row in table.rows)
-            table = Table(columns=tuple(table.columns[index] for index in kept), rows=picked)
+            kept = [index for index, column in enumerate(table.columns) if column != title]
+            rows = tuple(tuple(row[index] for index in kept) for row in table.rows)
+            table = Table(columns=tuple(table.columns[index] for index in kept), rows=rows)
     return table
 
 
-def host_cells(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
-    """HostInfo."""
+def _host_cells(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
     return (
-        field_cell(spec_of(obj), "hostname"),
-        ratio_cell(status, "freeCPU", "totalCPU"),
-        ratio_cell(status, "freeMemoryMB", "totalMemoryMB"),
-        ready_cell(obj),
+        _field_cell(_spec_of(obj), "hostname"),
+        _ratio_cell(status, "freeCPU", "totalCPU"),
+        _ratio_cell(status, "freeMemoryMB", "totalMemoryMB"),
+        _ready_cell(obj),
     )
 
 
-def vm_cells(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
-    """VMInfo."""
+def _vm_cells(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
     power = str(status.get("powerState", ""))
     return (
-        field_cell(spec_of(obj), "nodename"),
+        _field_cell(_spec_of(obj), "nodename"),
         Cell(power, "good" if power == "poweredOn" else "bad"),
-        field_cell(status, "ipAddress"),
-        field_cell(status, "host"),
+        _field_cell(status, "ipAddress"),
+        _field_cell(status, "host"),
     )
 
 
-def disk_cells(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
-    """FCDInfo."""
+def _disk_cells(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
     return (
-        field_cell(spec_of(obj), "pvId"),
-        field_cell(status, "sizeMB"),
-        field_cell(status, "datastore"),
-        field_cell(status, "provisioningType"),
+        _field_cell(_spec_of(obj), "pvId"),
+        _field_cell(status, "sizeMB"),
+        _field_cell(status, "datastore"),
+        _field_cell(status, "provisioningType"),
     )
 
 
-def gpu_cells(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
-    """GPUInfo."""
+def _gpu_cells(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
     hours, host_name = (
-        field_cell(status, "availableAcceleratorTime"),
+        _field_cell(status, "availableAcceleratorTime"),
         str(status.get("suitableHostName", "")),
     )
     return (
-        field_cell(spec_of(obj), "desAccTime"),
+        _field_cell(_spec_of(obj), "desAccTime"),
         hours,
-        field_cell(status, "nodeCPUUsage"),
+        _field_cell(status, "nodeCPUUsage"),
         Cell(host_name.partition(".")[0]),
-        field_cell(status, "suitableNodeName"),
+        _field_cell(status, "suitableNodeName"),
     )
 
 
-def group_cells(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
-    """VmGroup."""
+def _group_cells(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
     phase = str(status.get("phase", ""))
-    count = f"{status.get('readyReplicas', 0)}/{spec_of(obj).get('replicas', 0)}"
+    count = f"{status.get('readyReplicas', 0)}/{_spec_of(obj).get('replicas', 0)}"
     return (
         Cell(phase, PHASE_STYLES.get(phase, "")),
         Cell(count),
-        field_cell(spec_of(obj), "template"),
-        field_cell(status, "lastMessage"),
+        _field_cell(_spec_of(obj), "template"),
+        _field_cell(status, "lastMessage"),
     )
 
 
-def custom_resource_cells(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
-    """MyCustomResource."""
+def _custom_resource_cells(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
     healthy = status.get("Healthy")
     return (
-        field_cell(spec_of(obj), "name"),
+        _field_cell(_spec_of(obj), "name"),
         Cell(str(healthy).lower() if healthy is not None else "", "good" if healthy else "bad"),
     )
 
 
-def spec_of(obj: Object) -> Mapping[str, Any]:
-    """Its spec; somebody who tries things may apply an object without one."""
+def _spec_of(obj: Object) -> Mapping[str, Any]:
+    # `spec: {}` and no spec at all are valid for every kind but VmGroup.
     spec: Mapping[str, Any] = obj.get("spec") or {}
     return spec
 
 
-def field_cell(of: Mapping[str, Any], field: str) -> Cell:
-    """A field as it is."""
-    return Cell(str(of.get(field, "")))
+def _field_cell(fields: Mapping[str, Any], name: str) -> Cell:
+    return Cell(str(fields.get(name, "")))
 
 
-def ratio_cell(status: Mapping[str, Any], some: str, all_of_it: str) -> Cell:
-    """So much of so much."""
-    return Cell(
-        f"{status[some]}/{status[all_of_it]}" if some in status and all_of_it in status else ""
-    )
+def _ratio_cell(status: Mapping[str, Any], part: str, total: str) -> Cell:
+    return Cell(f"{status[part]}/{status[total]}" if part in status and total in status else "")
 
 
-def ready_cell(obj: Object) -> Cell:
-    """Why it is ready, or why not."""
+def _ready_cell(obj: Object) -> Cell:
     condition = ready_condition(obj)
     return Cell(
         str(condition.get("reason", "")), "good" if condition.get("status") == "True" else "bad"
@@ -164,10 +150,10 @@ def ready_cell(obj: Object) -> Cell:
 
 TableLayout = tuple[tuple[str, ...], Callable[[Object, Mapping[str, Any]], tuple[Cell, ...]]]
 TABLE_LAYOUTS: Mapping[str, TableLayout] = {
-    "HostInfo": (("HOST", "FREE MHZ", "FREE MB", "READY"), host_cells),
-    "VMInfo": (("VM", "POWER", "ADDRESS", "HOST"), vm_cells),
-    "FCDInfo": (("DISK", "MB", "DATASTORE", "TYPE"), disk_cells),
-    "GPUInfo": (("WANTS H", "HAS H", "MHZ", "HOST", "NODE"), gpu_cells),
-    "VmGroup": (("PHASE", "READY", "TEMPLATE", "LAST MESSAGE"), group_cells),
-    "MyCustomResource": (("FRIEND", "HEALTHY"), custom_resource_cells),
+    "HostInfo": (("HOST", "FREE MHZ", "FREE MB", "READY"), _host_cells),
+    "VMInfo": (("VM", "POWER", "ADDRESS", "HOST"), _vm_cells),
+    "FCDInfo": (("DISK", "MB", "DATASTORE", "TYPE"), _disk_cells),
+    "GPUInfo": (("NEEDS H", "HAS H", "MHZ", "HOST", "NODE"), _gpu_cells),
+    "VmGroup": (("PHASE", "READY", "TEMPLATE", "LAST MESSAGE"), _group_cells),
+    "MyCustomResource": (("FRIEND", "HEALTHY"), _custom_resource_cells),
 }

@@ -1,4 +1,4 @@
-"""The tables on a terminal: all of it in the height and width that there is, cut and never wrapped; or as plain lines."""
+"""The live screen, cut to the terminal and never wrapped; or plain lines without a terminal."""
 
 from __future__ import annotations
 
@@ -8,177 +8,174 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.text import Text
 
 from vsphere_operators.kubectl.table import COLUMN_GAP, Table
+from vsphere_operators.terminal import Style
 
 from .not_ready import fit_messages, max_message_height, not_ready_messages
 from .snapshot import Snapshot
 from .tables import build_tables, drop_columns, join_side_by_side, limit_rows
 
-TITLE = "vsphere-operators demo: real API server, simulated vCenter. Ctrl-C ends it."
-RESERVED_LINES = 5
-"""What should be left for messages, events and log."""
-RESERVED_DIVISOR = 6
-"""With many objects, which part of the screen stays for those all the same: a sixth is what the samples leave of 24 lines."""
-MESSAGE_COLUMNS = ("LAST MESSAGE",)
-RICH_STYLES = {"": "", "good": "green", "bad": "red", "busy": "yellow", "head": "bold"}
+_TITLE = "vsphere-operators demo: real API server, simulated vCenter. Press Ctrl-C to exit."
+# Lines that the tables leave for messages, Events and log.
+_RESERVED_LINES = 5
+# With many objects, this part of the screen stays for them: the samples leave a sixth of 24 lines.
+_RESERVED_DIVISOR = 6
+_MESSAGE_COLUMNS = ("LAST MESSAGE",)
+_RICH_STYLES: dict[Style, str] = {
+    "": "",
+    "good": "green",
+    "bad": "red",
+    "busy": "yellow",
+    "alert": "bold red",
+    "head": "bold",
+}
 
 
 class Screen:
-    """Everything, for one moment: tables, what is not Ready, events and log, and the hints at the bottom."""
+    """One snapshot: tables, objects that are not Ready, Events, log, and hints at the bottom."""
 
     def __init__(self, snapshot: Snapshot, hints: Sequence[str], *, rotation: int = 0) -> None:
-        self.snapshot, self.hints, self.rotation = snapshot, hints, rotation
+        self._snapshot, self._hints, self._rotation = snapshot, hints, rotation
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The tables come first; what is left below them is shared, and always filled, so that nothing jumps."""
+        """Fills the screen exactly, so that the hints at the bottom never move."""
         width = options.max_width
-        left = options.max_height - 1 - len(self.hints)
-        made = arrange_tables(build_tables(self.snapshot), width, left - RESERVED_LINES)
-        shown = [
-            merge_tables(each, width)
-            for each in fit_height(made, left - self.reserved_lines(width, left))
+        height = options.max_height - 1 - len(self._hints)
+        arranged = _arrange_tables(build_tables(self._snapshot), width, height - _RESERVED_LINES)
+        tables = [
+            _merge_tables(row, width)
+            for row in _fit_height(arranged, height - self._reserved_lines(width, height))
         ]
-        room = left - total_height(shown)
-        # With plenty of room a blank line goes between the tables.
-        airy = room >= len(shown) + 2 * RESERVED_LINES
-        if airy:
-            room -= len(shown)
-        parts: list[RenderableType] = [text_line(TITLE, "bold reverse")]
-        for each in shown:
-            parts += [Text(""), render_table(each, width)] if airy else [render_table(each, width)]
+        room = height - _total_height(tables)
+        blank_lines = room >= len(tables) + 2 * _RESERVED_LINES
+        if blank_lines:
+            room -= len(tables)
+        parts: list[RenderableType] = [_text_line(_TITLE, "bold reverse")]
+        for table in tables:
+            if blank_lines:
+                parts.append(Text(""))
+            parts.append(_render_table(table, width))
         yield Group(
             *parts,
-            *self.render_lower_part(width, room),
-            *(text_line(each, "bold cyan") for each in self.hints),
+            *self._render_lower_part(width, room),
+            *(_text_line(hint, "bold cyan") for hint in self._hints),
         )
 
-    def reserved_lines(self, width: int, left: int) -> int:
-        """What the tables leave: a line of the log and the longest message whole, unless that takes half of the screen."""
-        return min(
-            max(
-                max_message_height(not_ready_messages(self.snapshot), width) + 1,
-                left // RESERVED_DIVISOR,
-            ),
-            left // 2,
+    def _reserved_lines(self, width: int, height: int) -> int:
+        """Room for the longest message and one log line, but at most half of the screen."""
+        messages = max_message_height(not_ready_messages(self._snapshot), width)
+        return min(max(messages + 1, height // _RESERVED_DIVISOR), height // 2)
+
+    def _render_lower_part(self, width: int, room: int) -> list[RenderableType]:
+        """Messages take a third of the room, or more if one is that long; Events and log follow."""
+        messages = not_ready_messages(self._snapshot)
+        title = [_text_line("NOT READY", "bold")] if messages and room >= _RESERVED_LINES else []
+        height = min(
+            max(room // 3, max_message_height(messages, width), min(room - 1, 3)),
+            room - len(title),
         )
+        lines = fit_messages(messages, width, height, self._rotation) if height > 0 else []
+        return [
+            *title,
+            *(_text_line(line, "red") for line in lines),
+            *self._render_events_and_log(width, room - len(title) - len(lines)),
+        ]
 
-    def render_lower_part(self, width: int, room: int) -> list[RenderableType]:
-        """What is not Ready, then events and log; a message may take a third of it, or more if it is that long."""
-        texts = not_ready_messages(self.snapshot)
-        head = [text_line("NOT READY", "bold")] if texts and room >= RESERVED_LINES else []
-        most = min(
-            max(room // 3, max_message_height(texts, width), min(room - 1, 3)), room - len(head)
-        )
-        told = (
-            [text_line(each, "red") for each in fit_messages(texts, width, most, self.rotation)]
-            if most > 0
-            else []
-        )
-        return [*head, *told, *self.render_events_and_log(width, room - len(head) - len(told))]
-
-    def render_events_and_log(self, width: int, room: int) -> list[RenderableType]:
-        """The newest events and log lines; with little room the log alone."""
-        events = (room - 2) // 2 if room >= 6 else 0
-        parts = (
-            [text_line("EVENTS", "bold"), *pad_lines(self.snapshot.events, events)]
-            if events
-            else []
-        )
-        left = room - len(parts)
-        log = [each.fit_width(width) for each in self.snapshot.log[-left:]] if left > 0 else []
-        if left >= 3:
-            return [*parts, text_line("MANAGER'S LOG", "bold"), *pad_lines(log, left - 1)]
-        return [*parts, *pad_lines(log, left)]
+    def _render_events_and_log(self, width: int, room: int) -> list[RenderableType]:
+        """The newest Events and log lines; only the log if there is little room."""
+        parts: list[RenderableType] = []
+        if room >= 6:
+            parts.append(_text_line("EVENTS", "bold"))
+            parts += _pad_lines(self._snapshot.events, (room - 2) // 2)
+        height = room - len(parts)
+        log = [line.fit_width(width) for line in self._snapshot.log[-height:]] if height > 0 else []
+        if height >= 3:
+            parts.append(_text_line("LOG OF THE MANAGER", "bold"))
+            height -= 1
+        return [*parts, *_pad_lines(log, height)]
 
 
-def arrange_tables(made: Mapping[str, Table], width: int, height: int) -> list[list[Table]]:
-    """One below the other; if that is too high, the two with short rows side by side. Messages that do not fit are left to the notes."""
-    shown = {kind: [each] for kind, each in made.items()}
-    if "VmGroup" in made:
-        shown["VmGroup"] = [drop_columns(made["VmGroup"], width, MESSAGE_COLUMNS)]
-    if total_height(made.values()) > height and "VmGroup" in shown and "MyCustomResource" in shown:
-        shown["both"] = shown.pop("VmGroup") + shown.pop("MyCustomResource")
-    return list(shown.values())
+def _arrange_tables(tables: Mapping[str, Table], width: int, height: int) -> list[list[Table]]:
+    """Rows of one table each; VmGroup and MyCustomResource share a row if the height requires it."""
+    rows = {kind: [table] for kind, table in tables.items()}
+    if "VmGroup" in tables:
+        # A message that does not fit its column stands below the tables anyway.
+        rows["VmGroup"] = [drop_columns(tables["VmGroup"], width, _MESSAGE_COLUMNS)]
+    if _total_height(tables.values()) > height and "VmGroup" in rows and "MyCustomResource" in rows:
+        rows["both"] = rows.pop("VmGroup") + rows.pop("MyCustomResource")
+    return list(rows.values())
 
 
-def merge_tables(tables: Sequence[Table], width: int) -> Table:
-    """Those side by side as one."""
-    return (
-        tables[0]
-        if len(tables) == 1
-        else drop_columns(join_side_by_side(*tables), width, (*MESSAGE_COLUMNS, "TEMPLATE"))
-    )
+def _merge_tables(tables: Sequence[Table], width: int) -> Table:
+    if len(tables) == 1:
+        return tables[0]
+    return drop_columns(join_side_by_side(*tables), width, (*_MESSAGE_COLUMNS, "TEMPLATE"))
 
 
-def fit_height(made: Sequence[Sequence[Table]], height: int) -> list[list[Table]]:
-    """Tables that fit: always the highest gives way; on a screen that has no room for all titles, the last are left out."""
-    counts = [max(len(each.rows) for each in tables) for tables in made]
+def _fit_height(rows: Sequence[Sequence[Table]], height: int) -> list[list[Table]]:
+    """Cuts the highest table first; the last ones are dropped if not even the titles fit."""
+    counts = [max(len(table.rows) for table in tables) for tables in rows]
     while sum(counts) + len(counts) > height and max(counts, default=0) > 1:
         counts[counts.index(max(counts))] -= 1
     fitting = (
         min(len(counts), max(height, 0) // 2) if sum(counts) + len(counts) > height else len(counts)
     )
     return [
-        [limit_rows(each, count) for each in tables]
-        for tables, count in zip(made[:fitting], counts[:fitting], strict=True)
+        [limit_rows(table, count) for table in tables]
+        for tables, count in zip(rows[:fitting], counts[:fitting], strict=True)
     ]
 
 
-def total_height(shown: Iterable[Table]) -> int:
-    """All their lines, titles too."""
-    return sum(len(each.rows) + 1 for each in shown)
+def _total_height(tables: Iterable[Table]) -> int:
+    return sum(len(table.rows) + 1 for table in tables)
 
 
-def pad_lines(lines: Sequence[str], count: int) -> list[Text]:
-    """The last lines, always so many: what is below must not jump."""
+def _pad_lines(lines: Sequence[str], count: int) -> list[Text]:
+    """The last `count` lines, filled with empty ones."""
     if count <= 0:
         return []
     last = list(lines)[-count:]
-    return [text_line(each, "dim") for each in [*last, *[""] * (count - len(last))]]
+    return [_text_line(line, "dim") for line in [*last, *[""] * (count - len(last))]]
 
 
-def text_line(text: str, style: str) -> Text:
-    """One line, cut at the edge, however many it was."""
+def _text_line(text: str, style: str) -> Text:
+    """One line, cut at the edge; line breaks become blanks."""
     return Text(" ".join(text.splitlines()), style=style, no_wrap=True, overflow="ellipsis")
 
 
-def render_table(table: Table, width: int) -> Text:
-    """One kind, cut to the width."""
-    lines = [Text((" " * COLUMN_GAP).join(cell.text for cell in row)) for row in table.lines(width)]
-    for text, row in zip(lines, table.lines(width), strict=True):
+def _render_table(table: Table, width: int) -> Text:
+    lines: list[Text] = []
+    for row in table.lines(width):
+        line = Text((" " * COLUMN_GAP).join(cell.text for cell in row))
         start = 0
         for cell in row:
-            text.stylize(RICH_STYLES[cell.style], start, start + len(cell.text))
+            line.stylize(_RICH_STYLES[cell.style], start, start + len(cell.text))
             start += len(cell.text) + COLUMN_GAP
-        text.rstrip()
+        line.rstrip()
+        lines.append(line)
     return Text("\n", no_wrap=True).join(lines)
 
 
 def render_all_tables(snapshot: Snapshot, width: int) -> RenderableType:
-    """All tables, one after the other."""
+    """The tables of all kinds, for output without the live screen."""
     return Group(
         *(
             part
-            for each in build_tables(snapshot).values()
-            for part in (render_table(each, width), Text(""))
+            for table in build_tables(snapshot).values()
+            for part in (_render_table(table, width), Text(""))
         )
     )
 
 
 def describe_changes(before: Snapshot | None, after: Snapshot) -> Iterable[str]:
-    """One line for each object whose row is another one now: for where there is no terminal."""
-    old = (
-        {
-            (kind, row[0].text): row
-            for kind, each in build_tables(before).items()
-            for row in each.rows
-        }
-        if before
-        else {}
-    )
-    for kind, each in build_tables(after).items():
-        for row in each.rows:
-            if old.get((kind, row[0].text)) != row:
-                shown = zip(each.columns[1:], row[1:], strict=True)
+    """One line for each changed object."""
+    old_tables = build_tables(before) if before else {}
+    old_rows = {
+        (kind, row[0].text): row for kind, table in old_tables.items() for row in table.rows
+    }
+    for kind, table in build_tables(after).items():
+        for row in table.rows:
+            if old_rows.get((kind, row[0].text)) != row:
+                fields = zip(table.columns[1:], row[1:], strict=True)
                 yield f"{kind} {row[0].text}: " + ", ".join(
-                    f"{name.lower()} {cell.text}" for name, cell in shown if cell.text
+                    f"{title.lower()} {cell.text}" for title, cell in fields if cell.text
                 )

@@ -1,4 +1,4 @@
-"""What a killed demo leaves: only that is ended, and only by who is sure. And what must not end it."""
+"""Cleanup after killed demos: their processes are ended, and no other process is."""
 
 from __future__ import annotations
 
@@ -36,33 +36,34 @@ def sleeping_process() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def write_abandoned_folder(root: Path, *children: ProcessIdentity) -> Path:
-    """The folder of a demo that is gone."""
     folder = root / "123"
     folder.mkdir(parents=True)
     owner = {"pid": os.getpid(), "started": "1"}
     (folder / PROCESSES_FILE).write_text(
-        json.dumps([owner, *({"pid": each.pid, "started": each.started} for each in children)])
+        json.dumps([owner, *({"pid": child.pid, "started": child.started} for child in children)])
     )
     return folder
 
 
-def test_a_process_is_known_by_its_start_too(sleeping_process: subprocess.Popen[bytes]) -> None:
+def test_process_is_identified_by_its_start_time_too(
+    sleeping_process: subprocess.Popen[bytes],
+) -> None:
     assert identify_process(sleeping_process.pid).is_alive
     assert not ProcessIdentity(sleeping_process.pid, "1").is_alive
     assert not ProcessIdentity(sleeping_process.pid, "").is_alive
 
 
-def test_what_a_killed_demo_left_is_ended_and_removed(
+def test_processes_and_folder_of_a_killed_demo_are_removed(
     tmp_path: Path, sleeping_process: subprocess.Popen[bytes]
 ) -> None:
     folder = write_abandoned_folder(tmp_path, identify_process(sleeping_process.pid))
-    (said,) = clean_up_abandoned(tmp_path)
+    (message,) = clean_up_abandoned(tmp_path)
     assert sleeping_process.wait(10) == -9
     assert not folder.exists()
-    assert str(sleeping_process.pid) in said
+    assert str(sleeping_process.pid) in message
 
 
-def test_another_process_with_an_old_id_is_left_alone(
+def test_other_process_with_a_reused_id_is_not_killed(
     tmp_path: Path, sleeping_process: subprocess.Popen[bytes]
 ) -> None:
     folder = write_abandoned_folder(tmp_path, ProcessIdentity(sleeping_process.pid, "1"))
@@ -71,25 +72,25 @@ def test_another_process_with_an_old_id_is_left_alone(
     assert not folder.exists()
 
 
-def test_a_demo_that_runs_is_left_alone(
+def test_running_demo_is_not_removed(
     tmp_path: Path, sleeping_process: subprocess.Popen[bytes]
 ) -> None:
-    mine = DemoFolder(tmp_path)
-    mine.record_processes([sleeping_process.pid])
+    folder = DemoFolder(tmp_path)
+    folder.record_processes([sleeping_process.pid])
     assert clean_up_abandoned(tmp_path) == []
-    assert mine.path.is_dir()
+    assert folder.path.is_dir()
     assert sleeping_process.poll() is None
-    mine.remove()
-    assert not mine.path.exists()
+    folder.remove()
+    assert not folder.path.exists()
 
 
-def test_a_folder_without_a_ledger_is_nobodys(tmp_path: Path) -> None:
+def test_folder_without_a_processes_file_is_removed(tmp_path: Path) -> None:
     (tmp_path / "9").mkdir()
     assert len(clean_up_abandoned(tmp_path)) == 1
     assert clean_up_abandoned(tmp_path / "nowhere") == []
 
 
-def test_a_demo_that_is_being_started_is_not_taken_for_a_killed_one(tmp_path: Path) -> None:
+def test_starting_demo_is_not_removed(tmp_path: Path) -> None:
     with hold_lock(tmp_path):
         starting = tmp_path / "9"
         starting.mkdir()
@@ -105,13 +106,16 @@ def test_a_demo_that_is_being_started_is_not_taken_for_a_killed_one(tmp_path: Pa
     assert starting.is_dir()
 
 
-DEMO_SCRIPT = "import os, signal; from demo.parent import exit_with_parent; exit_with_parent(); print(os.getpid(), flush=True); signal.pause()"
+DEMO_SCRIPT = (
+    "import os, signal; from demo.cleanup import exit_with_parent; exit_with_parent(); "
+    "print(os.getpid(), flush=True); signal.pause()"
+)
 MAKE_SCRIPT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {DEMO_SCRIPT!r}])"
 
 
 @pytest.fixture
 def orphaned_demo(pytestconfig: pytest.Config) -> ProcessIdentity:
-    """A demo whose make was killed just now."""
+    """A demo; its make was killed."""
     with subprocess.Popen(
         [sys.executable, "-c", MAKE_SCRIPT], cwd=pytestconfig.rootpath, stdout=subprocess.PIPE
     ) as make:
@@ -122,17 +126,17 @@ def orphaned_demo(pytestconfig: pytest.Config) -> ProcessIdentity:
     return demo
 
 
-async def test_a_make_that_is_killed_takes_the_demo_with_it(orphaned_demo: ProcessIdentity) -> None:
+async def test_demo_ends_with_a_killed_make(orphaned_demo: ProcessIdentity) -> None:
     await eventually(lambda: not orphaned_demo.is_alive)
 
 
-async def test_what_somebody_else_has_done_already_does_not_end_the_play() -> None:
-    async def refused() -> None:
-        raise HttpError(409, "it is there already")
+async def test_failed_action_does_not_end_the_activity() -> None:
+    async def conflicting() -> None:
+        raise HttpError(409, "already exists")
 
     async def broken() -> None:
         raise ZeroDivisionError
 
-    await try_action(refused)
+    await try_action(conflicting)
     with pytest.raises(ZeroDivisionError):
         await try_action(broken)

@@ -1,4 +1,7 @@
-"""The live view on a real pseudo terminal does not flicker: nothing is erased, a frame is one write, only changes are written."""
+"""The live view on a real pseudo terminal does not flicker.
+
+Nothing is erased, a frame is one write, and only changed lines are written.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ SIZES = [(80, 24), (160, 50)]
 
 
 class RecordingFile(io.FileIO):
-    """A file that knows what each write to it was."""
+    """A file that records each write."""
 
     def __init__(self, fd: int) -> None:
         super().__init__(fd, "w")
@@ -52,16 +55,16 @@ class RecordingFile(io.FileIO):
 
 @dataclass
 class ConsoleHarness:
-    """A console at one end of a pseudo terminal, and we at the other."""
+    """A console at one end of a pseudo terminal, and the test at the other."""
 
     reader: TerminalReader
     console: Console
     file: RecordingFile
 
     def take_writes(self) -> list[str]:
-        """What was written since the last call, write by write."""
-        made, self.file.writes = self.file.writes, []
-        return made
+        """The writes since the last call."""
+        writes, self.file.writes = self.file.writes, []
+        return writes
 
 
 @pytest.fixture(params=SIZES, ids=["80x24", "160x50"])
@@ -81,7 +84,7 @@ def harness(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> Iterator[
     for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
-    # rich asks the standard streams for the size, and not the file that it is given; pytest has taken those.
+    # rich reads the size from the standard streams, which pytest has replaced, not from its file.
     monkeypatch.setattr("os.get_terminal_size", lambda *_: REAL_GET_TERMINAL_SIZE(near))
     yield ConsoleHarness(reader, Console(file=text), file)
     text.close()
@@ -89,33 +92,33 @@ def harness(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 
 def make_snapshot(number: int) -> Snapshot:
-    """Loads drift at each; the log grows at every third; something becomes Ready and is not any more."""
-    given = make_objects(freeCPU=1000 + number * 7, totalCPU=4588, nodeCPUUsage=number * 111)
+    """Loads drift each time, the log grows every third time, and a VmGroup changes its Ready."""
+    objects = make_objects(freeCPU=1000 + number * 7, totalCPU=4588, nodeCPUUsage=number * 111)
     if number % 4 < 2:
-        given["VmGroup", "vg-2"] = NOT_READY_GROUP
+        objects["VmGroup", "vg-2"] = NOT_READY_GROUP
     lines = [
-        LogLine("10:00:00 info ", f"line {each}", "object=VmGroup/vg-1")
-        for each in range(number // 3)
+        LogLine("10:00:00 info ", f"line {index}", "object=VmGroup/vg-1")
+        for index in range(number // 3)
     ]
-    return Snapshot(given, [f"event {each}" for each in range(number // 5)], lines)
+    return Snapshot(objects, [f"event {index}" for index in range(number // 5)], lines)
 
 
 def show_frames(terminal: TerminalEmulator, writes: list[str]) -> None:
-    """Each write is one whole frame, and flickers nowhere."""
-    for each in writes:
-        assert each.startswith(SYNC_BEGIN)
-        assert each.endswith(SYNC_END)
-        assert each.count(SYNC_BEGIN) == each.count(SYNC_END) == 1
-        terminal.show_frame(each)
+    """Checks that each write is one complete frame without flicker."""
+    for frame in writes:
+        assert frame.startswith(SYNC_BEGIN)
+        assert frame.endswith(SYNC_END)
+        assert frame.count(SYNC_BEGIN) == frame.count(SYNC_END) == 1
+        terminal.show_frame(frame)
 
 
-def test_frames_come_in_one_write_each_and_do_not_flicker(
+def test_each_frame_is_one_write_without_flicker(
     harness: ConsoleHarness, size: tuple[int, int]
 ) -> None:
-    canvas, terminal = FrameWriter(harness.console), TerminalEmulator(*size)
+    writer, terminal = FrameWriter(harness.console), TerminalEmulator(*size)
     received = ""
     for number in range(40):
-        canvas.show(Screen(make_snapshot(number), HINTS))
+        writer.show(Screen(make_snapshot(number), HINTS))
         writes = harness.take_writes()
         assert len(writes) == 1
         received += writes[0]
@@ -130,11 +133,11 @@ def test_frames_come_in_one_write_each_and_do_not_flicker(
     assert harness.reader.data.decode() == received
 
 
-def test_what_did_not_change_is_not_written(harness: ConsoleHarness, size: tuple[int, int]) -> None:
-    canvas = FrameWriter(harness.console)
-    canvas.show(Screen(make_snapshot(1), HINTS))
+def test_unchanged_lines_are_not_written(harness: ConsoleHarness, size: tuple[int, int]) -> None:
+    writer = FrameWriter(harness.console)
+    writer.show(Screen(make_snapshot(1), HINTS))
     (first,) = harness.take_writes()
-    canvas.show(Screen(make_snapshot(1), HINTS))
+    writer.show(Screen(make_snapshot(1), HINTS))
     assert harness.take_writes() == []
     other = {
         **make_snapshot(1).objects,
@@ -142,17 +145,17 @@ def test_what_did_not_change_is_not_written(harness: ConsoleHarness, size: tuple
             "MyCustomResource", "my-custom-resource-01"
         ],
     }
-    canvas.show(Screen(Snapshot(other), HINTS))
+    writer.show(Screen(Snapshot(other), HINTS))
     (second,) = harness.take_writes()
     assert second.count(";1H") == 1
     assert "my-custom-resource-01" in second
     assert len(second) < len(first) / 10
 
 
-async def test_the_watch_draws_frames_alone_and_all_of_it_after_a_resize(
+async def test_screen_is_drawn_completely_after_a_resize(
     harness: ConsoleHarness, size: tuple[int, int]
 ) -> None:
-    async def moments() -> AsyncIterator[Snapshot]:
+    async def snapshots() -> AsyncIterator[Snapshot]:
         for number in range(5):
             yield make_snapshot(number)
         resize_terminal(harness.reader.fd, 100, 30)
@@ -160,9 +163,9 @@ async def test_the_watch_draws_frames_alone_and_all_of_it_after_a_resize(
         await asyncio.sleep(0)
         await asyncio.sleep(0.01)
 
-    await show_screen(moments(), HINTS, harness.console)
+    await show_screen(snapshots(), HINTS, harness.console)
     writes = harness.take_writes()
-    frames = [number for number, each in enumerate(writes) if each.startswith(SYNC_BEGIN)]
+    frames = [number for number, text in enumerate(writes) if text.startswith(SYNC_BEGIN)]
     first, last = frames[0], frames[-1]
     assert "".join(writes[:first]) == "\x1b[?1049h\x1b[H\x1b[?25l"
     assert frames == list(range(first, first + 6))
@@ -174,23 +177,23 @@ async def test_the_watch_draws_frames_alone_and_all_of_it_after_a_resize(
     assert all(resized.lines[row] for row in (0, 1, 29))
 
 
-@pytest.mark.parametrize("spoilt", ["\x1b[2J", "\x1b[J", "\x1b[K", "\x1b[2K", "\n", "\x1b[H\x1b[J"])
-def test_this_terminal_finds_what_flickers(spoilt: str) -> None:
-    for text, words in [
-        (f"{SYNC_BEGIN}{spoilt}\x1b[1;1Hone{SYNC_END}", "erases"),
+@pytest.mark.parametrize(
+    "erasing", ["\x1b[2J", "\x1b[J", "\x1b[K", "\x1b[2K", "\n", "\x1b[H\x1b[J"]
+)
+def test_terminal_emulator_detects_flicker(erasing: str) -> None:
+    for text, message in [
+        (f"{SYNC_BEGIN}{erasing}\x1b[1;1Hone{SYNC_END}", "erases"),
         (f"{SYNC_BEGIN}\x1b[1;1H   \x1b[1;1Hone{SYNC_END}", "shows"),
         ("\x1b[1;1Hone", "outside a frame"),
         (f"{SYNC_BEGIN}\x1b[1;9Hone{SYNC_END}", "outside the screen"),
     ]:
         terminal = TerminalEmulator(10, 2)
         terminal.show_frame(f"{SYNC_BEGIN}\x1b[1;1Hone{SYNC_END}")
-        with pytest.raises(Flicker, match=words):
+        with pytest.raises(Flicker, match=message):
             terminal.show_frame(text)
 
 
-def test_and_the_view_that_was_here_before_does_not_pass(
-    harness: ConsoleHarness, size: tuple[int, int]
-) -> None:
+def test_rich_live_flickers(harness: ConsoleHarness, size: tuple[int, int]) -> None:
     terminal = TerminalEmulator(*size)
     with Live(
         Screen(make_snapshot(0), HINTS), console=harness.console, screen=True, auto_refresh=False
@@ -203,7 +206,7 @@ def test_and_the_view_that_was_here_before_does_not_pass(
         terminal.show_frame(again)
 
 
-def test_the_message_of_what_is_not_ready_can_be_read(
+def test_message_of_an_object_that_is_not_ready_is_readable(
     harness: ConsoleHarness, size: tuple[int, int]
 ) -> None:
     terminal = TerminalEmulator(*size)
@@ -212,14 +215,14 @@ def test_the_message_of_what_is_not_ready_can_be_read(
     assert MESSAGE in " ".join(" ".join(terminal.lines).split())
 
 
-def test_a_terminal_that_is_not_utf_8_shows_what_it_can() -> None:
-    taken = io.BytesIO()
-    file = io.TextIOWrapper(taken, encoding="latin-1")
+def test_terminal_without_utf_8_gets_question_marks() -> None:
+    output = io.BytesIO()
+    file = io.TextIOWrapper(output, encoding="latin-1")
     console = Console(file=file, width=80, height=24, force_terminal=True)
     long = LogLine("10:00:00 info ", "an änswer → " * 20, "object=VmGroup/vg-1")
     FrameWriter(console).show(Screen(Snapshot(make_objects(), [], [long] * 30), HINTS))
     terminal = TerminalEmulator(80, 24)
-    terminal.show_frame(taken.getvalue().decode("latin-1"))
+    terminal.show_frame(output.getvalue().decode("latin-1"))
     assert any(
         "an änswer ? an" in line and "? object=VmGroup/vg-1" in line for line in terminal.lines
     )

@@ -1,4 +1,4 @@
-"""The demo's screens: all fits, nothing jumps, and changes are lines where there is no terminal."""
+"""The demo's screen: everything fits and stays in place; without a terminal, changes are lines."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def render_screen(snapshot: Snapshot, width: int, height: int) -> list[str]:
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 30), (160, 50), (240, 80)])
-def test_a_screen_is_filled_exactly_and_nothing_wraps(width: int, height: int) -> None:
+def test_screen_is_filled_exactly_and_nothing_wraps(width: int, height: int) -> None:
     lines = render_screen(FULL_SNAPSHOT, width, height)
     assert len(lines) == height
     assert all(len(line) <= width for line in lines)
@@ -96,7 +96,7 @@ def test_a_screen_is_filled_exactly_and_nothing_wraps(width: int, height: int) -
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 30), (160, 50), (240, 80)])
-def test_the_message_of_what_is_not_ready_is_whole_and_below_the_tables(
+def test_message_of_a_not_ready_object_is_complete_below_the_tables(
     width: int, height: int
 ) -> None:
     lines = render_screen(
@@ -127,24 +127,24 @@ def test_the_message_of_what_is_not_ready_is_whole_and_below_the_tables(
 def make_many_objects(
     count: int, kinds: Sequence[str] = tuple(SPECS)
 ) -> dict[tuple[str, str], dict[str, object]]:
-    """The samples, one of which is not Ready, and so many more of each kind."""
+    """The samples, of which one is not Ready, and `count` more objects of each kind."""
     more = {(kind, f"{kind.lower()}-{n:04}"): SPECS[kind] for n in range(count) for kind in kinds}
     status: dict[str, object] = {"conditions": READY_CONDITIONS, "lastMessage": MESSAGE}
-    made = {
+    additional = {
         (kind, name): {"metadata": {"name": name, "generation": 1}, "spec": spec, "status": status}
         for (kind, name), spec in more.items()
     }
-    return {**make_objects(), **made, ("VmGroup", "vg-2"): NOT_READY_GROUP}
+    return {**make_objects(), **additional, ("VmGroup", "vg-2"): NOT_READY_GROUP}
 
 
 @pytest.mark.parametrize("kinds", [tuple(SPECS), *((kind,) for kind in SPECS)], ids="+".join)
 @pytest.mark.parametrize("count", [1, 6, 40, 1000])
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (160, 50)])
-def test_many_objects_leave_room_for_hints_and_a_whole_message(
+def test_many_objects_leave_room_for_hints_and_a_complete_message(
     width: int, height: int, count: int, kinds: tuple[str, ...]
 ) -> None:
-    given = make_many_objects(count, kinds)
-    lines = render_screen(Snapshot(given, FULL_SNAPSHOT.events, LOG_LINES), width, height)
+    objects = make_many_objects(count, kinds)
+    lines = render_screen(Snapshot(objects, FULL_SNAPSHOT.events, LOG_LINES), width, height)
     assert len(lines) == height
     assert all(len(line) <= width for line in lines)
     assert lines[-2:] == list(HINTS)
@@ -152,19 +152,19 @@ def test_many_objects_leave_room_for_hints_and_a_whole_message(
     assert any("object=VmGroup/vg-1" in line for line in lines)
     assert all(any(kind.upper() in line.split() for line in lines) for kind in SPECS)
     left_out = sum(int(number) for number in re.findall(r"\.\.\. (\d+) more", "\n".join(lines)))
-    tables_shown = lines[
+    table_lines = lines[
         : next(
             number
             for number, line in enumerate(lines)
             if line.startswith(("NOT READY", "VmGroup/vg-2"))
         )
     ]
-    words = {word for line in tables_shown for word in line.split()}
-    assert left_out == sum(name not in words for _, name in given)
+    shown = {text for line in table_lines for text in line.split()}
+    assert left_out == sum(name not in shown for _, name in objects)
 
 
 @pytest.mark.parametrize("height", range(4, 24))
-def test_on_a_low_screen_the_hints_stay(height: int) -> None:
+def test_low_screen_keeps_the_hints(height: int) -> None:
     lines = render_screen(
         Snapshot(make_many_objects(5), FULL_SNAPSHOT.events, LOG_LINES), 80, height
     )
@@ -172,7 +172,7 @@ def test_on_a_low_screen_the_hints_stay(height: int) -> None:
     assert lines[-2:] == list(HINTS)
 
 
-def test_a_long_message_is_whole_too() -> None:
+def test_long_message_is_complete() -> None:
     long = "no node suits; " * 30 + "end"
     condition = {
         "type": "Ready",
@@ -181,7 +181,7 @@ def test_a_long_message_is_whole_too() -> None:
         "message": long,
         "observedGeneration": 1,
     }
-    given = {
+    objects = {
         **make_objects(),
         ("GPUInfo", "gpu1"): {
             **NOT_READY_GROUP,
@@ -189,13 +189,13 @@ def test_a_long_message_is_whole_too() -> None:
             "status": {"conditions": [condition]},
         },
     }
-    lines = render_screen(Snapshot(given, FULL_SNAPSHOT.events, LOG_LINES), 80, 24)
+    lines = render_screen(Snapshot(objects, FULL_SNAPSHOT.events, LOG_LINES), 80, 24)
     assert len(lines) == 24
     assert lines[-2:] == list(HINTS)
     assert f"GPUInfo/gpu1 NoNode: {long}" in " ".join(" ".join(lines).split())
 
 
-def test_where_not_all_messages_fit_each_has_its_turn_whole() -> None:
+def test_messages_that_do_not_all_fit_take_turns() -> None:
     texts = [f"GPUInfo/gpu{n} NoNode: " + "no node suits " * 9 for n in range(4)]
     seen = set[str]()
     for turn in range(4):
@@ -209,26 +209,26 @@ def test_where_not_all_messages_fit_each_has_its_turn_whole() -> None:
     ]
 
 
-def test_only_what_has_an_answer_and_is_not_ready_is_noted() -> None:
+def test_only_reconciled_objects_that_are_not_ready_have_a_message() -> None:
     new: dict[str, object] = {"metadata": {"name": "new"}}
-    given = {**make_objects(), ("VmGroup", "vg-2"): NOT_READY_GROUP, ("VmGroup", "new"): new}
-    assert not_ready_messages(Snapshot(given)) == [NOT_READY_LINE]
+    objects = {**make_objects(), ("VmGroup", "vg-2"): NOT_READY_GROUP, ("VmGroup", "new"): new}
+    assert not_ready_messages(Snapshot(objects)) == [NOT_READY_LINE]
 
 
-def test_hints_stay_where_they_are_while_events_and_log_grow() -> None:
+def test_hints_stay_in_place_while_events_and_log_grow() -> None:
     empty = render_screen(Snapshot(make_objects()), 160, 50)
     assert len(empty) == 50
     assert empty[-2:] == list(HINTS)
 
 
-def test_the_newest_lines_are_shown() -> None:
+def test_newest_lines_are_shown() -> None:
     lines = render_screen(FULL_SNAPSHOT, 160, 50)
     assert any(line.startswith("event 49 ") for line in lines)
     assert any(line.startswith("08:00:00 info  line 49 ") for line in lines)
     assert not any(line.startswith("event 0 ") for line in lines)
 
 
-def test_final_tables_are_whole_where_there_is_no_terminal() -> None:
+def test_final_tables_are_complete_without_a_terminal() -> None:
     console = Console(file=io.StringIO(), width=80)
     with console.capture() as shown:
         console.print(render_all_tables(FULL_SNAPSHOT, 0), soft_wrap=True)
@@ -236,7 +236,7 @@ def test_final_tables_are_whole_where_there_is_no_terminal() -> None:
     assert "tkg-cluster-1-18-5b-workers-kc5xn-dd68c4685-5v298" in shown.get()
 
 
-def test_only_what_changed_is_a_line() -> None:
+def test_only_a_changed_object_is_a_line() -> None:
     assert len(list(describe_changes(None, FULL_SNAPSHOT))) == len(SAMPLE_CHECKS)
     assert list(describe_changes(FULL_SNAPSHOT, FULL_SNAPSHOT)) == []
     moved = {
@@ -250,12 +250,12 @@ def test_only_what_changed_is_a_line() -> None:
     ]
 
 
-def test_a_sample_without_its_answer_is_named() -> None:
+def test_sample_without_its_status_is_named() -> None:
     wrong = find_failed_samples({})
     assert set(wrong) == set(SAMPLE_CHECKS)
-    assert set(wrong.values()) == {"the sample is not there"}
+    assert set(wrong.values()) == {"the sample does not exist"}
     assert find_failed_samples(make_objects())["VmGroup", "vg-2"].startswith(
-        "it should be ERROR, but is None"
+        "expected ERROR, got None"
     )
     pending = find_failed_samples(
         make_objects(phase="RUNNING", currentReplicas=3, readyReplicas=2)
@@ -263,7 +263,7 @@ def test_a_sample_without_its_answer_is_named() -> None:
     assert pending.startswith("RUNNING: 2 of 3 ready")
 
 
-def test_a_line_of_an_event() -> None:
+def test_event_line() -> None:
     event = {
         "lastTimestamp": "2026-11-16T04:29:37Z",
         "involvedObject": {"kind": "VmGroup", "name": "vg-2"},
@@ -273,15 +273,15 @@ def test_a_line_of_an_event() -> None:
     assert format_event(event) == "04:29:37 VmGroup/vg-2 R: m"
 
 
-def test_an_event_about_nothing_in_particular_does_not_end_the_demo() -> None:
-    """The API server posts such ones about itself."""
+def test_event_without_an_object_is_a_line() -> None:
+    # The API server creates such Events about itself.
     assert (
         format_event({"eventTime": "2026-11-16T04:29:37Z", "involvedObject": {}}) == "04:29:37 / : "
     )
 
 
 @pytest.mark.parametrize(
-    ("fields", "about"),
+    ("fields", "suffix"),
     [
         (
             {
@@ -307,14 +307,14 @@ def test_an_event_about_nothing_in_particular_does_not_end_the_demo() -> None:
         ({}, ""),
     ],
 )
-def test_a_line_of_the_log_names_what_it_is_about(fields: dict[str, object], about: str) -> None:
+def test_log_line_names_its_object(fields: dict[str, object], suffix: str) -> None:
     line = parse_log_line(
         json.dumps({"level": "info", "ts": "2026-11-16T04:29:37Z", "msg": "well", **fields})
     )
-    assert line.fit_width(80) == f"04:29:37 info  well{about}"
+    assert line.fit_width(80) == f"04:29:37 info  well{suffix}"
 
 
-def test_the_words_of_a_log_line_give_way_to_what_it_is_about() -> None:
+def test_message_of_a_log_line_is_cut_before_its_object() -> None:
     line = LogLine("04:29:37 info ", "word " * 30, "object=VmGroup/vg-1")
     assert len(line.fit_width(80)) == 80
     assert line.fit_width(80).endswith("… object=VmGroup/vg-1")
@@ -334,16 +334,16 @@ def test_the_words_of_a_log_line_give_way_to_what_it_is_about() -> None:
     ],
     ids=len,
 )
-def test_a_line_that_is_no_record_is_shown_as_it_is(line: str, tmp_path: Path) -> None:
+def test_line_that_is_not_a_record_is_shown_unchanged(line: str, tmp_path: Path) -> None:
     assert parse_log_line(line).fit_width(len(line)) == line
     assert len(parse_log_line(line * 50).fit_width(80)) == 80
     (tmp_path / "manager.log").write_text(f"{line[: TAIL_BYTES // 2]}}}\n{LOG_RECORD}\n")
     assert read_log_tail(tmp_path / "manager.log")[-1] == parse_log_line(LOG_RECORD)
 
 
-@pytest.mark.parametrize("odd", [None, 7, {"a": 1}, "two\nlines"])
-def test_a_record_of_odd_values_is_one_line(odd: object) -> None:
-    shown = parse_log_line(json.dumps({"level": odd, "ts": odd, "msg": odd}))
+@pytest.mark.parametrize("value", [None, 7, {"a": 1}, "two\nlines"])
+def test_record_with_unexpected_values_is_one_line(value: object) -> None:
+    shown = parse_log_line(json.dumps({"level": value, "ts": value, "msg": value}))
     lines = render_screen(
         Snapshot(make_objects(), ["an event\nof two lines"], [shown] * 50), 160, 50
     )
@@ -351,7 +351,7 @@ def test_a_record_of_odd_values_is_one_line(odd: object) -> None:
     assert lines[-2:] == list(HINTS)
 
 
-def test_the_log_tells_where_the_metrics_are(tmp_path: Path) -> None:
+def test_metrics_address_is_read_from_the_log(tmp_path: Path) -> None:
     log = tmp_path / "manager.log"
     log.write_text(f"{LOG_RECORD}\n")
     assert find_metrics_address(log) == "0"
@@ -380,18 +380,16 @@ LOG_RECORD = json.dumps(
 
 
 @pytest.mark.parametrize("cut", range(len(LOG_RECORD) + 1))
-def test_the_tail_of_a_log_may_begin_anywhere_and_end_in_the_middle(
-    cut: int, tmp_path: Path
-) -> None:
+def test_log_tail_may_begin_and_end_inside_a_line(cut: int, tmp_path: Path) -> None:
     log = tmp_path / "manager.log"
     count = TAIL_BYTES // len(LOG_RECORD) + 2
     log.write_text(f"{LOG_RECORD}\n" * count + LOG_RECORD[:cut])
     lines = read_log_tail(log)
-    assert {each.fit_width(80) for each in lines} == {"04:29:37 info  well object=VmGroup/vg-1"}
+    assert {line.fit_width(80) for line in lines} == {"04:29:37 info  well object=VmGroup/vg-1"}
     assert count - 4 <= len(lines) < count
 
 
-def test_a_short_log_is_shown_from_its_first_line(tmp_path: Path) -> None:
+def test_short_log_is_shown_from_its_first_line(tmp_path: Path) -> None:
     (tmp_path / "manager.log").write_text(f"{LOG_RECORD}\n")
     assert len(read_log_tail(tmp_path / "manager.log")) == 1
     assert read_log_tail(tmp_path / "nowhere") == []
@@ -403,6 +401,6 @@ def test_a_short_log_is_shown_from_its_first_line(tmp_path: Path) -> None:
     [{"metadata": {"name": "x"}}, {"metadata": {"name": "x"}, "spec": {}}],
     ids=["no spec", "empty spec"],
 )
-def test_an_object_without_a_spec_has_a_row_too(kind: str, obj: dict[str, object]) -> None:
+def test_object_without_a_spec_has_a_row(kind: str, obj: dict[str, object]) -> None:
     (table,) = build_tables(Snapshot({(kind, "x"): obj})).values()
     assert [row[0].text for row in table.rows] == ["x"]

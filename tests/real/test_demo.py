@@ -1,4 +1,4 @@
-"""`make demo` as its user sees it, and `kubectl vsphere` in it: real processes, a real kubectl that finds the plugin by its name."""
+"""`make demo` and `kubectl vsphere`: real processes, and a kubectl that finds the plugin."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ START_TIMEOUT_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class DemoProcess:
-    """A demo that runs, without a terminal."""
+    """A running demo without a terminal."""
 
     child: subprocess.Popen[bytes]
     output_file: Path
@@ -47,25 +47,27 @@ class DemoProcess:
     def output_text(self) -> str:
         return self.output_file.read_text()
 
-    async def wait_for_output(self, words: str) -> None:
+    async def wait_for_output(self, text: str) -> None:
         await eventually(
-            lambda: words in self.output_text or self.child.poll() is not None,
+            lambda: text in self.output_text or self.child.poll() is not None,
             within=START_TIMEOUT_SECONDS,
             every=0.1,
         )
-        assert words in self.output_text, self.output_text
+        assert text in self.output_text, self.output_text
 
     def read_environ(self, home: Path) -> dict[str, str]:
-        """What its `env` file sets, as a shell would read it."""
+        """The variables of its `env` file, as a shell would read them."""
         lines = [
             shlex.split(line.removeprefix("export "))
             for line in (self.folder / "env").read_text().splitlines()
         ]
-        given = dict(word.split("=", 1) for (word,) in lines)
+        variables = dict(line.split("=", 1) for (line,) in lines)
         return {
-            **given,
-            "PATH": given["PATH"].replace("$PATH", os.environ["PATH"]),
+            **variables,
+            "PATH": variables["PATH"].replace("$PATH", os.environ["PATH"]),
             "HOME": str(home),
+            # PYTHONPATH decides which checkout is tested.
+            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
         }
 
 
@@ -85,7 +87,7 @@ def start_demo(root: Path, output: Path) -> DemoProcess:
 def demo(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory, binaries: dict[str, Path]
 ) -> Iterator[DemoProcess]:
-    """One for all tests; at the end Ctrl-C, and nothing is left."""
+    """One demo for all tests; Ctrl-C at the end removes everything."""
     demo = start_demo(pytestconfig.rootpath, tmp_path_factory.mktemp("demo") / "output")
     try:
         run_in_new_loop(demo.wait_for_output("kubectl vsphere tree"))
@@ -93,10 +95,10 @@ def demo(
         yield demo
         children = read_processes(demo.folder)[1:]
         assert len(children) == 4
-        assert all(each.is_alive for each in children)
+        assert all(child.is_alive for child in children)
         demo.child.send_signal(signal.SIGINT)
         assert demo.child.wait(60) == 0, demo.output_text
-        assert not any(each.is_alive for each in children)
+        assert not any(child.is_alive for child in children)
         assert not demo.folder.exists()
     finally:
         demo.child.kill()
@@ -106,7 +108,7 @@ def demo(
 def run_command(
     command: str, environ: Mapping[str, str], *, cwd: Path | None = None, exit_code: int = 0
 ) -> str:
-    """What a command prints."""
+    """The output of a command, or its errors if it has to fail."""
     done = subprocess.run(
         shlex.split(command), env=environ, cwd=cwd, capture_output=True, text=True, timeout=120
     )
@@ -123,7 +125,7 @@ def shell_environ(demo: DemoProcess, tmp_path: Path) -> dict[str, str]:
 # The demo
 
 
-def test_without_a_terminal_it_is_plain_lines(demo: DemoProcess) -> None:
+def test_demo_without_a_terminal_prints_plain_lines(demo: DemoProcess) -> None:
     assert "\x1b" not in demo.output_text
     assert f"In another shell here:  . {DEMO_FOLDERS}/{demo.child.pid}/env" in demo.output_text
     assert re.search(
@@ -135,7 +137,7 @@ def test_without_a_terminal_it_is_plain_lines(demo: DemoProcess) -> None:
 def start_on_terminal(
     root: Path, width: int, height: int
 ) -> tuple[subprocess.Popen[bytes], TerminalReader]:
-    """A demo on a terminal of its own, and who reads it."""
+    """A demo on a terminal of its own, and the reader of that terminal."""
     near, far = pty.openpty()
     tty.setraw(far)
     resize_terminal(near, width, height)
@@ -149,7 +151,7 @@ def start_on_terminal(
     return child, TerminalReader(near)
 
 
-async def test_on_a_terminal_it_does_not_flicker_and_ends_when_that_is_closed(
+async def test_demo_on_a_terminal_does_not_flicker_and_ends_when_it_is_closed(
     pytestconfig: pytest.Config, demo: DemoProcess
 ) -> None:
     child, reader = start_on_terminal(pytestconfig.rootpath, 80, 24)
@@ -169,18 +171,18 @@ async def test_on_a_terminal_it_does_not_flicker_and_ends_when_that_is_closed(
         )
         children = read_processes(folder)[1:]
         assert len(children) == 4
-        # As a terminal does that is closed: nobody is at its other end any more, and its programs get SIGHUP.
+        # A terminal that is closed sends SIGHUP to its programs.
         reader.close()
         child.send_signal(signal.SIGHUP)
         await eventually(lambda: child.poll() is not None, within=60)
-        assert not any(each.is_alive for each in children)
+        assert not any(child.is_alive for child in children)
         assert not folder.exists()
     finally:
         child.kill()
         child.wait()
 
 
-async def test_once_beside_it_gives_every_sample_its_answer(
+async def test_once_gives_every_sample_its_expected_status(
     demo: DemoProcess, pytestconfig: pytest.Config
 ) -> None:
     program = (sys.executable, "-m", "demo", "--once")
@@ -191,7 +193,7 @@ async def test_once_beside_it_gives_every_sample_its_answer(
     text = output.decode()
     assert child.returncode == 0, text
     assert (
-        "14 of 14 samples have the answer that they should, vg-2's intended ERROR included." in text
+        "14 of 14 samples have the expected status (vg-2 is expected to be in phase ERROR)." in text
     )
     assert re.search(r"^vg-2 +ERROR +0/2 +doesNotExist +Template", text, re.MULTILINE)
     assert re.search(rf"^gpu2 +250 +8760 +1500 +\S+ +{BUSY_GPU.name}$", text, re.MULTILINE)
@@ -200,7 +202,7 @@ async def test_once_beside_it_gives_every_sample_its_answer(
     assert not (pytestconfig.rootpath / DEMO_FOLDERS / str(child.pid)).exists()
 
 
-async def test_a_demo_that_was_killed_is_cleaned_by_the_next(
+async def test_killed_demo_is_cleaned_up_by_the_next(
     pytestconfig: pytest.Config, tmp_path: Path, demo: DemoProcess
 ) -> None:
     killed = start_demo(pytestconfig.rootpath, tmp_path / "output")
@@ -211,16 +213,16 @@ async def test_a_demo_that_was_killed_is_cleaned_by_the_next(
         killed.child.wait()
     children = read_processes(killed.folder)[1:]
     assert len(children) >= 3
-    (said,) = await asyncio.to_thread(clean_up_abandoned, pytestconfig.rootpath / DEMO_FOLDERS)
-    assert killed.folder.name in said
+    (message,) = await asyncio.to_thread(clean_up_abandoned, pytestconfig.rootpath / DEMO_FOLDERS)
+    assert killed.folder.name in message
     assert not killed.folder.exists()
-    await eventually(lambda: not any(each.is_alive for each in children))
+    await eventually(lambda: not any(child.is_alive for child in children))
     assert demo.child.poll() is None
 
 
-def test_the_doctor_is_content_with_it(shell_environ: dict[str, str]) -> None:
+def test_doctor_finds_no_problems_in_the_demo(shell_environ: dict[str, str]) -> None:
     text = run_command(f"{sys.executable} -m vsphere_operators.main doctor", shell_environ)
-    assert "a manager answers at http://127.0.0.1:" in text
+    assert "A manager serves metrics at http://127.0.0.1:" in text
     assert 'VmGroup      default/vg-2: Template "doesNotExist" not found in /DC0' in text
     assert "No problems, 1 warning." in text
 
@@ -236,11 +238,11 @@ def test_top_hosts(shell_environ: dict[str, str]) -> None:
     head, *rows = run_command("kubectl vsphere top hosts", shell_environ).splitlines()
     assert head.split()[:3] == ["HOST", "CPU", "MHZ"]
     assert [row.split()[0] for row in rows] == [HOSTS[0]]
-    everywhere = json.loads(
+    from_vcenter = json.loads(
         run_command("kubectl vsphere top hosts --vcenter -o json", shell_environ)
     )
-    assert {row["name"] for row in everywhere} == set(HOSTS)
-    assert all(0 <= row["cpuUsedMHz"] <= row["cpuTotalMHz"] == 4588 for row in everywhere)
+    assert {row["name"] for row in from_vcenter} == set(HOSTS)
+    assert all(0 <= row["cpuUsedMHz"] <= row["cpuTotalMHz"] == 4588 for row in from_vcenter)
 
 
 def test_top_vms(shell_environ: dict[str, str]) -> None:
@@ -258,24 +260,24 @@ def test_top_vms(shell_environ: dict[str, str]) -> None:
 
 
 def test_tree(shell_environ: dict[str, str]) -> None:
-    told = run_command("kubectl vsphere tree", shell_environ)
-    assert f"│  └─ disk {DISK_NAME}  (1024 MB, LocalDS_0)" in told
-    assert f"nodes whose VM nothing here tells\n└─ node {CORDONED_GPU.name}" in told
+    text = run_command("kubectl vsphere tree", shell_environ)
+    assert f"│  └─ disk {DISK_NAME}  (1024 MB, LocalDS_0)" in text
+    assert f"nodes without a known VM\n└─ node {CORDONED_GPU.name}" in text
     (datacenter,) = json.loads(run_command("kubectl vsphere tree --vcenter -o json", shell_environ))
     assert datacenter["name"] == "DC0"
     (cluster,) = datacenter["inside"]
-    machines = {
+    host_of_vm = {
         vm["name"]: host["name"] for host in cluster["inside"] for vm in host.get("inside", ())
     }
-    assert {each.name: machines[each.name] for each in (WORKER, IDLE_GPU, BUSY_GPU)} == dict(
-        zip((WORKER.name, IDLE_GPU.name, BUSY_GPU.name), HOSTS, strict=True)
-    )
+    assert {
+        worker.name: host_of_vm[worker.name] for worker in (WORKER, IDLE_GPU, BUSY_GPU)
+    } == dict(zip((WORKER.name, IDLE_GPU.name, BUSY_GPU.name), HOSTS, strict=True))
 
 
 def test_describe_group(shell_environ: dict[str, str]) -> None:
     text = run_command("kubectl vsphere describe group vg-3", shell_environ)
     assert "Phase:      RUNNING\n" in text
-    assert "Replicas:   2 ready, 2 up to date, 2 there, 2 wanted\n" in text
+    assert "Replicas:   2 desired | 2 updated | 2 total | 2 ready\n" in text
     assert len(re.findall(r"^vg-3-replica-[a-z]{8} +Present +poweredOn", text, re.MULTILINE)) == 2
     assert "Reconciled" in text
     assert (
@@ -287,15 +289,15 @@ def test_describe_group(shell_environ: dict[str, str]) -> None:
 
 
 def test_why_gpu(shell_environ: dict[str, str]) -> None:
-    told = json.loads(run_command("kubectl vsphere why gpu gpu2 -o json", shell_environ))
-    assert told["answer"] == BUSY_GPU.name
-    assert {each["node"]: each["result"] for each in told["verdicts"]} == {
+    explanation = json.loads(run_command("kubectl vsphere why gpu gpu2 -o json", shell_environ))
+    assert explanation["answer"] == BUSY_GPU.name
+    assert {result["node"]: result["result"] for result in explanation["verdicts"]} == {
         BUSY_GPU.name: "chosen",
         CORDONED_GPU.name: "Unschedulable",
     }
-    assert told["uncounted"] == {"TooLittleTime": 1, "GPUMissing": 1}
+    assert explanation["uncounted"] == {"TooLittleTime": 1, "GPUMissing": 1}
     full = json.loads(run_command("kubectl vsphere why gpu gpu2 --vcenter -o json", shell_environ))
-    assert {each["node"]: each["result"] for each in full["verdicts"]} == {
+    assert {result["node"]: result["result"] for result in full["verdicts"]} == {
         BUSY_GPU.name: "chosen",
         CORDONED_GPU.name: "Unschedulable",
         IDLE_GPU.name: "TooLittleTime",
@@ -303,9 +305,11 @@ def test_why_gpu(shell_environ: dict[str, str]) -> None:
     }
 
 
-def test_refusals_are_said_in_words(shell_environ: dict[str, str], tmp_path: Path) -> None:
-    assert "not found. Is the namespace right?" in run_command(
-        "kubectl vsphere describe group nobody", shell_environ, exit_code=1
+def test_errors_are_printed_without_a_traceback(
+    shell_environ: dict[str, str], tmp_path: Path
+) -> None:
+    assert "not found. Check the namespace, or set it with -n." in run_command(
+        "kubectl vsphere describe group missing", shell_environ, exit_code=1
     )
     assert "No Kubernetes cluster is configured" in run_command(
         "kubectl vsphere tree", {**shell_environ, "KUBECONFIG": ""}, exit_code=1
@@ -313,7 +317,7 @@ def test_refusals_are_said_in_words(shell_environ: dict[str, str], tmp_path: Pat
     without = {
         name: value for name, value in shell_environ.items() if not name.startswith("GOVMOMI")
     }
-    assert "--vcenter: no vCenter is named. Set GOVMOMI_URL" in run_command(
+    assert "--vcenter: no vCenter is configured. Set GOVMOMI_URL" in run_command(
         "kubectl vsphere tree --vcenter", without, exit_code=1
     )
     assert "certificate is not accepted" in run_command(
@@ -322,6 +326,6 @@ def test_refusals_are_said_in_words(shell_environ: dict[str, str], tmp_path: Pat
     assert "usage: kubectl vsphere" in run_command(
         "kubectl vsphere top cows", shell_environ, exit_code=2
     )
-    assert "describe shows one object. Name its namespace: -n NAMESPACE" in run_command(
+    assert "describe shows one object. Specify its namespace: -n NAMESPACE" in run_command(
         "kubectl vsphere describe group vg-1 -A", shell_environ, exit_code=2
     )

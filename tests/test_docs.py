@@ -15,13 +15,12 @@ from hack.docgen import ROOT
 from hack.docgen.conditions import (
     APPLICATION_PACKAGE,
     RUNTIME_PACKAGE,
-    check_all_reasons_listed,
-    unique_messages,
+    reasons_by_title,
+    title_of,
 )
-from hack.docgen.drawing import Arrow, Box, Drawing
 from hack.docgen.markdown import anchors, fenced_blocks, links, slug
-from hack.docgen.picture import ARCHITECTURE
-from hack.docgen.source_messages import CallSignature, ReasonMessage, find_messages
+from hack.docgen.reasons import ReasonUse, read_reasons
+from hack.docgen.source_messages import Message, find_messages
 from hack.docgen.website import copy_pages, list_pages
 from kubewright.flags import collect_options
 from vsphere_operators.settings.flags import Settings
@@ -179,8 +178,8 @@ def test_readme_picture_shows_every_kind() -> None:
         ("How fast it is, and why", "how-fast-it-is-and-why"),
         ("spec of HostInfo v1", "spec-of-hostinfo-v1"),
         (
-            "Why a node is refused, in `status.refused` of GPUInfo",
-            "why-a-node-is-refused-in-statusrefused-of-gpuinfo",
+            "Why a node is rejected, in `status.refused` of GPUInfo",
+            "why-a-node-is-rejected-in-statusrefused-of-gpuinfo",
         ),
         ("See [the bench](bench.md) too", "see-the-bench-too"),
     ],
@@ -272,67 +271,82 @@ def test_install_page_lists_every_privilege() -> None:
     ) == set(required)
 
 
-def test_messages_are_resolved_through_variables(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_message_is_followed_to_its_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src/kind.py").write_text(
         'HOW = "do this"\n'
         "def a(host):\n"
         '    message = f"{host.name} is gone"\n'
         '    raise Terminal("Gone", f"{message}; {HOW}")\n'
-        "def b(left):\n"
-        '    raise Retry("later" + f", {left + 1} more", after=1, reason="Busy")\n'
-        '    raise Retry("no reason", after=1)\n'
+        "def b(remaining, names):\n"
+        '    listed = ", ".join(names)\n'
+        '    raise Terminal("Busy", "later" + f", {remaining + 1} more: {listed}")\n'
+        "    raise Terminal()\n"
     )
     monkeypatch.setattr("hack.docgen.source_messages.ROOT", tmp_path)
-    found = list(
-        find_messages("src", {"Terminal": CallSignature(0, 1), "Retry": CallSignature("reason", 0)})
-    )
-    assert found == [
-        ReasonMessage("kind", "Terminal", "Gone", "{host.name} is gone; do this"),
-        ReasonMessage("kind", "Retry", "Busy", "later, {...} more"),
+    assert list(find_messages("src", ("Terminal",))) == [
+        Message("kind", "Terminal", ("Gone", "<host name> is gone; do this")),
+        Message("kind", "Terminal", ("Busy", "later, <remaining> more: <listed>")),
     ]
 
 
-def test_reason_with_a_message_from_elsewhere_needs_an_explanation() -> None:
-    with pytest.raises(ValueError, match="kind says Odd with words from elsewhere"):
-        list(unique_messages([ReasonMessage("kind", "Terminal", "Odd", "{error}")]))
+def test_reasons_are_read_from_enums_and_from_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "enums").mkdir()
+    (tmp_path / "enums/kind.py").write_text(
+        "class Reason(str):\n"
+        '    """Not a member."""\n'
+        '    GONE = "Gone"\n'
+        '    """The host does not exist."""\n'
+        '    BUSY = "Busy"\n'
+        "def a():\n"
+        '    raise Retry("the host is busy now", reason="Busy")\n'
+        '    raise Terminal("Plain", "a reason without an enum")\n'
+    )
+    monkeypatch.setattr("hack.docgen.source_messages.ROOT", tmp_path)
+    assert [
+        (reason.value, reason.description, reason.callees) for reason in read_reasons("enums")
+    ] == [
+        ("Gone", "The host does not exist.", []),
+        ("Busy", "the host is busy now", ["Retry"]),
+        ("Plain", "a reason without an enum", ["Terminal"]),
+    ]
 
 
-def test_reason_without_a_table_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_all_reasons_listed()
-    monkeypatch.setattr("hack.docgen.conditions.OTHER_PREFIXES", {})
-    with pytest.raises(
-        ValueError, match="vcenters/registry says VCenterAmbiguous, and no table shows it"
-    ):
-        check_all_reasons_listed()
+def test_reason_without_an_explanation_is_an_error() -> None:
+    with pytest.raises(ValueError, match="kind: Odd has no docstring, and no message explains it"):
+        _ = ReasonUse("kind", "Odd").description
+
+
+def test_reason_of_a_module_without_a_heading_is_an_error() -> None:
+    assert set(reasons_by_title()) > {"HostInfo", "VmGroup"}
+    with pytest.raises(ValueError, match="webhooks has reasons, but no table lists them"):
+        title_of("webhooks")
+
+
+@pytest.mark.parametrize("name", ["conditions", "errors", "flags", "metrics", "settings", "make"])
+def test_reference_has_no_python_placeholders(name: str) -> None:
+    page = read_page(Path(f"docs/reference/{name}.md"))
+    assert re.findall(r"\{[a-z_.]+\}|\{\.\.\.\}", page) == []
 
 
 def test_parts_in_the_picture_are_modules() -> None:
-    parts = [box.title for box in ARCHITECTURE.boxes.values() if box.style == "part"]
+    svg = ElementTree.fromstring(read_page(Path("docs/pictures/architecture.svg")))
+    titles = [
+        element.text or ""
+        for element in svg.iter("{http://www.w3.org/2000/svg}text")
+        if element.get("class") == "title"
+    ]
+    # The other boxes are programs and people.
+    modules = [title for title in titles if re.fullmatch(r"[a-z_]+", title)]
     folders = ("packages/kubewright/src/kubewright", "src/vsphere_operators/vsphere")
-    assert len(parts) > 8
+    assert len(modules) > 8
     assert [
-        part
-        for part in parts
-        if not any((ROOT / folder / f"{part}.py").is_file() for folder in folders)
+        module
+        for module in modules
+        if not any((ROOT / folder / f"{module}.py").is_file() for folder in folders)
     ] == []
-
-
-def test_picture_is_well_formed_and_has_all_text() -> None:
-    drawing = Drawing(
-        "a < b",
-        100,
-        50,
-        {"a": Box(0, 0, 20, 20, "A & B", ("x",)), "b": Box(60, 30, 20, 20, "C")},
-        [Arrow("a", "right", "b", "top", "to")],
-    )
-    root = ElementTree.fromstring(drawing.svg())
-    name = "{http://www.w3.org/2000/svg}"
-    assert [text.text for text in root.iter(f"{name}text")] == ["A & B", "x", "C", "to"]
-    # Out to the right, round one corner, and in from above.
-    assert [line.get("points") for line in root.iter(f"{name}polyline")] == ["20,10 70,10 70,30"]
 
 
 def test_site_has_every_page_at_its_path(tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
-"""Pages and pictures of docs/ that are made from the code, and the folder from which the site is built.
+"""Generates pages of docs/reference from the code, and the folder from which the site is built.
 
-    python -m hack.docgen            # writes docs/reference/*.md but api.md, and docs/pictures/*.svg
-    python -m hack.docgen --check    # writes nothing; fails and names what is stale
+    python -m hack.docgen            # writes docs/reference/*.md except api.md
+    python -m hack.docgen --check    # writes nothing; fails and names stale files
 
-Each module makes one page: `flags`, `settings`, `metrics`, `conditions`, `errors`, `makefile`. `said` reads what the code says
-from its syntax trees, `drawing` and `picture` make the SVG, `markdown` finds headings and links, `site` prepares what mkdocs builds.
+Each module generates one page: `flags`, `settings`, `metrics`, `conditions`, `errors`,
+`makefile`. `reasons` and `source_messages` read reasons and messages from the syntax trees of the
+code, `markdown` finds headings and links, and `website` prepares the folder for mkdocs.
 """
 
 from __future__ import annotations
@@ -12,4 +13,3 @@ from __future__ import annotations
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-"""The repository."""

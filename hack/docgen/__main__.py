@@ -1,15 +1,15 @@
-"""Write what is made from the code, or say what of it is stale."""
+"""Writes the generated pages, or with --check names those that are stale."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 
-from . import ROOT, conditions, errors, flags, makefile, metrics, picture, settings
+from . import ROOT, conditions, errors, flags, makefile, metrics, settings
 
 
 def generate_files() -> dict[str, str]:
-    """Every file that is made here, by its path in the repository."""
+    """Every generated page, by its path in the repository."""
     return {
         "docs/reference/flags.md": flags.render(),
         "docs/reference/settings.md": settings.render(),
@@ -17,27 +17,20 @@ def generate_files() -> dict[str, str]:
         "docs/reference/conditions.md": conditions.render(),
         "docs/reference/errors.md": errors.render(),
         "docs/reference/make.md": makefile.render(),
-        **{f"docs/pictures/{name}.svg": svg for name, svg in picture.render().items()},
-    }
-
-
-def find_stale_files() -> dict[str, str]:
-    """The files that are not what they would be now, with what they should be."""
-    return {
-        path: text
-        for path, text in generate_files().items()
-        if not (ROOT / path).is_file() or (ROOT / path).read_text() != text
     }
 
 
 def main(argv: Sequence[str]) -> int:
-    """Write, or with --check only look."""
-    found = find_stale_files()
+    stale = {
+        path: text
+        for path, text in generate_files().items()
+        if not (ROOT / path).is_file() or (ROOT / path).read_text() != text
+    }
     if "--check" in argv:
-        for path in found:
+        for path in stale:
             print(f"{path} is stale; run `make docs` and commit the result", file=sys.stderr)
-        return 1 if found else 0
-    for path, text in found.items():
+        return 1 if stale else 0
+    for path, text in stale.items():
         (ROOT / path).parent.mkdir(parents=True, exist_ok=True)
         (ROOT / path).write_text(text)
         print(f"wrote {path}")

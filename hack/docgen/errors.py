@@ -1,8 +1,9 @@
-"""The page of errors: the two trees of what can go wrong, what `manager doctor` finds, and exit codes."""
+"""The page of errors: the two error trees, the findings of `manager doctor`, and exit codes."""
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
 
 from kubewright.errors import ApiError, KubewrightError
@@ -11,75 +12,65 @@ from vsphere_operators.terminal import SIGPIPE_EXIT_CODE
 from vsphere_operators.vsphere.faults import VCenterError
 
 from .page import code, page, table
-from .source_messages import CallSignature, find_messages
+from .source_messages import find_messages
 
-DOCTOR_PACKAGE = "src/vsphere_operators/doctor"
-ERROR_MODULES = ("kubewright.errors", "kubewright.flags", "vsphere_operators.vsphere.faults")
-INTRODUCTION = """
-Each error keeps the words of whoever refused, with what looks like a credential cut out, and says what to do where those words do not.
-In a status its name is the reason of Ready; [conditions](conditions.md) has those that kinds give themselves.
+_DOCTOR_PACKAGE = "src/vsphere_operators/doctor"
+_ERROR_MODULES = ("kubewright.errors", "kubewright.flags", "vsphere_operators.vsphere.faults")
+_INTRODUCTION = """
+Each error contains the message of the server, without credentials, and what to do if that message
+does not include it. In a status, the name of the error is the reason of Ready;
+[conditions](conditions.md) lists the reasons that kinds define themselves.
 """
-EXIT_CODES = (
-    (
-        "0",
-        "the manager was stopped by a signal, and ended in time; `manager doctor` found no problem",
-    ),
+_EXIT_CODES = (
+    ("0", "a signal stopped the manager in time; `manager doctor` found no problem"),
     (
         "1",
-        "the manager could not go on, or did not end within `-graceful-shutdown-timeout`, and the last line says why; "
-        "`manager doctor` found a problem",
+        "the manager failed, or did not stop within `-graceful-shutdown-timeout`; its last line "
+        "has the reason. `manager doctor` found a problem",
     ),
-    (str(FlagError.exit_code), "a flag, or a variable that stands for one, is wrong"),
-    ("128 + n", "a second signal with the number n came before the manager had ended"),
-    ("130", "Ctrl-C ended `manager doctor`"),
-    (
-        str(SIGPIPE_EXIT_CODE),
-        "whoever reads what `manager doctor` writes has seen enough, as `| head` has",
-    ),
+    (str(FlagError.exit_code), "a flag, or an environment variable for one, is invalid"),
+    ("128 + n", "a second signal, with the number n, arrived before the manager had stopped"),
+    ("130", "Ctrl-C stopped `manager doctor`"),
+    (str(SIGPIPE_EXIT_CODE), "the output of `manager doctor` was closed, as `| head` does"),
 )
-FINDINGS_TEXT = """
-`manager doctor` says these, each with what was found and, where there is one, the fix as a command to paste. What stands in braces is
-filled in.
+_FINDINGS_TEXT = """
+`manager doctor` reports these findings, each with the fix as a command to paste if there is one.
+`<name>` stands for a value.
 """
 
 
-def error_rows(root: type[Exception], depth: int = 0) -> Iterator[tuple[str, ...]]:
-    """A row for each error, those below it indented."""
+def _error_rows(root: type[Exception], depth: int = 0) -> Iterator[tuple[str, ...]]:
+    """A row for each error, subclasses indented."""
     status = f"{root.code}" if issubclass(root, ApiError) and root.code else ""
-    yield f"{'&nbsp;&nbsp;' * depth}{code(root.__name__)}", status, first_paragraph(root)
-    for each in root.__subclasses__():
-        if each.__module__ in ERROR_MODULES:
-            yield from error_rows(each, depth + 1)
+    meaning = (inspect.getdoc(root) or "").partition("\n\n")[0]
+    yield f"{'&nbsp;&nbsp;' * depth}{code(root.__name__)}", status, meaning
+    for error in root.__subclasses__():
+        # Other modules, tests and tools define errors of their own.
+        if error.__module__ in _ERROR_MODULES:
+            yield from _error_rows(error, depth + 1)
 
 
-def first_paragraph(kind: type[Exception]) -> str:
-    """What an error means."""
-    return (inspect.getdoc(kind) or "").partition("\n\n")[0]
-
-
-def finding_rows() -> Iterator[tuple[str, ...]]:
-    """What the doctor may say that is not ok."""
-    for each in find_messages(
-        DOCTOR_PACKAGE, {"problem": CallSignature(0, 1, 2), "warning": CallSignature(0, 1, 2)}
-    ):
-        if "{" not in each.reason:
-            yield code(each.reason), each.callee, each.message, code(each.fix)
+def _finding_rows() -> Iterator[tuple[str, ...]]:
+    for message in find_messages(_DOCTOR_PACKAGE, ("problem", "warning")):
+        subject, text, *fixes = message.texts
+        # Some fixes are built by a function.
+        fix = "".join(fix for fix in fixes if not re.fullmatch(r"<[^>]*>", fix))
+        if not subject.startswith("<"):
+            yield code(subject), message.callee, text, code(fix)
 
 
 def render() -> str:
-    """The page."""
-    head = ("error", "HTTP", "what")
-    two = [(name, what) for name, _, what in error_rows(VCenterError)]
+    vcenter_rows = [(name, meaning) for name, _, meaning in _error_rows(VCenterError)]
     return page(
         "Errors",
-        INTRODUCTION,
-        "## Of Kubernetes and of the runtime",
-        table(head, error_rows(KubewrightError)),
-        "## Of vCenter",
-        table(("error", "what"), two),
-        "## What the doctor finds",
-        FINDINGS_TEXT,
-        table(("about", "level", "what", "fix"), finding_rows()),
+        _INTRODUCTION,
+        "## Kubernetes and the runtime",
+        table(("error", "HTTP", "meaning"), _error_rows(KubewrightError)),
+        "## vCenter",
+        table(("error", "meaning"), vcenter_rows),
+        "## Findings of the doctor",
+        _FINDINGS_TEXT,
+        table(("subject", "level", "finding", "fix"), _finding_rows()),
         "## Exit codes",
-        table(("code", "when"), EXIT_CODES),
+        table(("code", "when"), _EXIT_CODES),
     )

@@ -1,8 +1,7 @@
-"""The page of flags and variables, from the declaration of Settings."""
+"""The page of flags and environment variables, from the declaration of Settings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import fields
 
 from kubewright.command import ManagerFlags
@@ -11,35 +10,36 @@ from vsphere_operators.settings.flags import Settings
 
 from .page import code, page, table
 
-INTRODUCTION = """
-Go's syntax: `-x`, `--x`, `-x=true` and `-x value` all work. The command line goes before the environment, and that before the default.
-An empty variable counts as not set. `manager -help` prints the same list, and `manager doctor` takes the same flags.
+_INTRODUCTION = """
+Flags have Go's syntax: `-x`, `--x`, `-x=true` and `-x value` all work. A flag overrides its
+environment variable, which overrides the default. An empty variable counts as not set. `manager
+-help` prints the same list, and `manager doctor` accepts the same flags.
 """
-EXIT_CODES_TEXT = """
-The exit code is 0 after a signal, 1 if the manager could not go on or did not end in time, 2 for a wrong flag. A second signal ends it at
-once. [Errors](errors.md) has what it says then.
+_EXIT_CODES_TEXT = """
+The exit code is 0 after a signal, 1 if the manager failed or did not stop in time, and 2 for an
+invalid flag. A second signal ends it immediately. [Errors](errors.md#exit-codes) has the details.
 """
-VARIABLES_TEXT = """
-These have no flag: every user of a machine can read the arguments of its processes. [Settings](settings.md) says which go together.
+_VARIABLES_TEXT = """
+These have no flag, because every user of a machine can read the arguments of its processes.
+[Settings](settings.md) explains which of them belong together.
 """
-GROUP_TITLES = {
-    "every": "Every manager that is made with kubewright",
+_GROUP_TITLES = {
+    "every": "Every manager built with kubewright",
     "logs": "Logs",
     "vsphere": "vCenter and VmGroup",
     "gpu": "GPUInfo",
 }
 
 
-def group_of(option: Option) -> str:
-    """Under which heading a flag stands: by where it is declared."""
+def _group_of(option: Option) -> str:
+    """The key of the heading; it follows from where the flag is declared."""
     first = option.path[0]
     if first in ("logs", "gpu"):
         return first
-    return "every" if first in {each.name for each in fields(ManagerFlags)} else "vsphere"
+    return "every" if first in {field.name for field in fields(ManagerFlags)} else "vsphere"
 
 
-def flag_row(option: Option) -> tuple[str, ...]:
-    """One flag."""
+def _flag_row(option: Option) -> tuple[str, ...]:
     names = ", ".join(code(f"-{name}") for name in option.names)
     default = (
         ""
@@ -55,26 +55,29 @@ def flag_row(option: Option) -> tuple[str, ...]:
     )
 
 
-def flag_table(options: Iterable[Option]) -> str:
-    """The table of some flags."""
-    return table(("flag", "type", "environment", "default", "what"), map(flag_row, options))
-
-
 def render() -> str:
-    """The page."""
     options = list(collect_options(Settings))
-    parts = [INTRODUCTION]
-    for name, title in GROUP_TITLES.items():
+    parts = [_INTRODUCTION]
+    for name, title in _GROUP_TITLES.items():
         parts += [
             f"## {title}",
-            flag_table(each for each in options if each.flag.name and group_of(each) == name),
+            table(
+                ("flag", "type", "environment", "default", "description"),
+                (
+                    _flag_row(option)
+                    for option in options
+                    if option.flag.name and _group_of(option) == name
+                ),
+            ),
         ]
-    alone = [(code(each.flag.env), each.flag.help) for each in options if not each.flag.name]
+    variables = [
+        (code(option.flag.env), option.flag.help) for option in options if not option.flag.name
+    ]
     parts += [
         "## Variables without a flag",
-        VARIABLES_TEXT,
-        table(("variable", "what"), alone),
+        _VARIABLES_TEXT,
+        table(("variable", "description"), variables),
         "## Exit codes",
-        EXIT_CODES_TEXT,
+        _EXIT_CODES_TEXT,
     ]
     return page("Flags and variables of the manager", *parts)

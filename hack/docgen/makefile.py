@@ -1,4 +1,4 @@
-"""The page of make's targets, from the comments beside them."""
+"""The page of make targets, from their `##` comments."""
 
 from __future__ import annotations
 
@@ -7,27 +7,28 @@ import re
 from . import ROOT
 from .page import code, page, table
 
-TARGET_PATTERN = re.compile(r"^([a-z-]+):.*?## (.+)$", re.MULTILINE)
-VARIABLE_PATTERN = re.compile(r"^([A-Z_]+) \?= ?(.*)$", re.MULTILINE)
-INTRODUCTION = """
-Each target does the set-up that it needs: on a fresh clone `make test` alone is enough. `make help` prints the same list.
+_TARGET_PATTERN = re.compile(r"^([a-z-]+):.*?## (.+)$", re.MULTILINE)
+_VARIABLE_PATTERN = re.compile(r"^([A-Z_]+) \?= ?(.*)$", re.MULTILINE)
+_INTRODUCTION = """
+Each target does the setup that it needs: on a fresh clone `make test` is enough. `make help` prints
+the same list.
 """
-VARIABLES_TEXT = """
-Given behind the target, as in `make test TESTS=tests/settings/test_flags.py ARGS=-x`.
+_VARIABLES_TEXT = """
+Set them after the target: `make test TESTS=tests/settings/test_flags.py ARGS=-x`.
 """
 
 
 def render() -> str:
-    """The page."""
-    text = (ROOT / "Makefile").read_text()
-    targets = [(code(f"make {name}"), words) for name, words in TARGET_PATTERN.findall(text)]
-    variables = [(code(name), code(default)) for name, default in VARIABLE_PATTERN.findall(text)]
-    head = ("variable", "default")
+    makefile = (ROOT / "Makefile").read_text()
+    targets = [(code(f"make {name}"), text) for name, text in _TARGET_PATTERN.findall(makefile)]
+    variables = [
+        (code(name), code(default)) for name, default in _VARIABLE_PATTERN.findall(makefile)
+    ]
     return page(
         "make",
-        INTRODUCTION,
-        table(("target", "what"), targets),
+        _INTRODUCTION,
+        table(("target", "description"), targets),
         "## Variables",
-        VARIABLES_TEXT,
-        table(head, variables),
+        _VARIABLES_TEXT,
+        table(("variable", "default"), variables),
     )

@@ -1,4 +1,4 @@
-"""Headings, links and fenced blocks of a Markdown page, as GitHub and our site read them."""
+"""Headings, links and fenced blocks of a Markdown page, as GitHub and the site read them."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-FENCE = re.compile(
+_FENCE = re.compile(
     r"^(?:<!-- not run: (?P<reason>[^>]+?) -->\n)?```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-HEADING = re.compile(r"^(#{1,6}) +(.+?) *$", re.MULTILINE)
-LINK = re.compile(r"!?\[[^\]\n]*\]\(<?([^)\s>]+)>?(?: \"[^\"]*\")?\)")
-CODE = re.compile(r"(`+)[^\n]*?\1")
-COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+_HEADING = re.compile(r"^(#{1,6}) +(.+?) *$", re.MULTILINE)
+_LINK = re.compile(r"!?\[[^\]\n]*\]\(<?([^)\s>]+)>?(?: \"[^\"]*\")?\)")
+_CODE = re.compile(r"(`+)[^\n]*?\1")
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block, and why it is not run if it says so."""
+    """A fenced block; skip_reason is the reason why tests do not run it."""
 
     language: str
     argument: str
@@ -28,44 +28,43 @@ class Block:
 
 
 def fenced_blocks(page: str) -> list[Block]:
-    """The fenced blocks of a page, in order."""
-    return [
-        parse_block(found, page.count("\n", 0, found.start()) + 1) for found in FENCE.finditer(page)
-    ]
+    blocks = []
+    for match in _FENCE.finditer(page):
+        language, _, argument = match["info"].strip().partition(" ")
+        line = page.count("\n", 0, match.start()) + 1
+        blocks.append(Block(language, argument, match["text"], line, match["reason"] or ""))
+    return blocks
 
 
-def parse_block(found: re.Match[str], line: int) -> Block:
-    """What a fence holds."""
-    language, _, word = found["info"].strip().partition(" ")
-    return Block(language, word, found["text"], line, found["reason"] or "")
-
-
-def without_code(page: str) -> str:
-    """The page without what is shown as code or is a comment, with as many lines."""
-    for pattern in (FENCE, COMMENT):
-        page = pattern.sub(lambda found: "\n" * found[0].count("\n"), page)
+def _without_code(page: str) -> str:
+    """The page without code blocks and comments; line numbers stay the same."""
+    for pattern in (_FENCE, _COMMENT):
+        page = pattern.sub(lambda match: "\n" * match[0].count("\n"), page)
     return page
 
 
 def slug(heading: str, separator: str = "-") -> str:
-    """The anchor of a heading, by GitHub's rule; mkdocs.yml names this function, and Markdown calls it with a separator."""
-    words = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
-    return re.sub(r"[^\w\- ]", "", words).strip().replace(" ", separator)
+    """The anchor of a heading by GitHub's rule.
+
+    mkdocs.yml names this function, and Markdown calls it with the separator.
+    """
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+    return re.sub(r"[^\w\- ]", "", text).strip().replace(" ", separator)
 
 
 def anchors(page: str) -> set[str]:
-    """Every anchor of a page; the second heading of the same words ends with -1."""
-    found = dict[str, int]()
-    made = set[str]()
-    for _, heading in HEADING.findall(without_code(page)):
+    """Every anchor of a page; a second heading with the same text ends with -1."""
+    counts: dict[str, int] = {}
+    names: set[str] = set()
+    for _, heading in _HEADING.findall(_without_code(page)):
         name = slug(heading)
-        made.add(f"{name}-{found[name]}" if name in found else name)
-        found[name] = found.get(name, 0) + 1
-    return made
+        names.add(f"{name}-{counts[name]}" if name in counts else name)
+        counts[name] = counts.get(name, 0) + 1
+    return names
 
 
 def links(page: str) -> Iterator[tuple[int, str]]:
-    """Every link and picture with its line; code is not looked into."""
-    for number, line in enumerate(without_code(page).split("\n"), 1):
-        for target in LINK.findall(CODE.sub("", line)):
+    """Every link and picture outside of code, with its line."""
+    for number, line in enumerate(_without_code(page).split("\n"), 1):
+        for target in _LINK.findall(_CODE.sub("", line)):
             yield number, target

@@ -1,4 +1,4 @@
-"""The page of metrics, from the instruments as they register themselves."""
+"""The page of metrics, from the families that are registered."""
 
 from __future__ import annotations
 
@@ -12,71 +12,71 @@ from vsphere_operators.vcenters.metrics import VCenterMetrics
 
 from .page import code, page, table
 
-INTRODUCTION = """
-`/metrics`, in Prometheus' text format. Names, labels and buckets of the first table are controller-runtime's own, so its dashboards and
-alerts work unchanged. How to read it over TLS: [TLS](../howto/tls.md). What to watch:
+_INTRODUCTION = """
+The manager serves `/metrics` in the text format of Prometheus. Names, labels and buckets of the
+first table are those of controller-runtime, so its dashboards and alerts work unchanged. To read
+them over TLS, see [TLS](../howto/tls.md). For the most useful ones, see
 [debug](../howto/debug.md#key-metrics).
 """
-TITLES_BY_PREFIX = {
-    "controller_runtime_": "As controller-runtime has them",
-    "workqueue_": "As controller-runtime has them",
-    "rest_client_": "As controller-runtime has them",
-    "leader_election_": "As controller-runtime has them",
-    "kubewright_": "The runtime's own",
+_TITLES_BY_PREFIX = {
+    "controller_runtime_": "Metrics of controller-runtime",
+    "workqueue_": "Metrics of controller-runtime",
+    "rest_client_": "Metrics of controller-runtime",
+    "leader_election_": "Metrics of controller-runtime",
+    "kubewright_": "Metrics of kubewright",
     "vsphere_": "vCenter",
 }
-WEBHOOKS_TEXT = "`controller_runtime_webhook_` and `kubewright_webhook_` exist only where there are webhooks: here with `-webhooks`."
+_WEBHOOKS_TEXT = """
+`controller_runtime_webhook_` and `kubewright_webhook_` exist only with webhooks (`-webhooks`).
+"""
 
 
-class RecordingMetrics(Metrics):
-    """The same instruments, and a list of them."""
+class _RecordingMetrics(Metrics):
+    """Records each family that is registered."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[str, str, str, str]] = []
         super().__init__()
 
     def register(self, family: MetricFamily[SeriesT]) -> MetricFamily[SeriesT]:
-        """Note it down as well."""
         types: dict[Any, str] = {CounterMetricFamily: "counter", GaugeMetricFamily: "gauge"}
-        sort = types.get(family.family_type, "histogram")
-        self.rows.append((family.name, sort, ", ".join(family.label_names), family.help))
+        type_name = types.get(family.family_type, "histogram")
+        self.rows.append((family.name, type_name, ", ".join(family.label_names), family.help))
         return super().register(family)
 
 
-def process_rows(metrics: Metrics) -> list[tuple[str, str, str, str]]:
-    """What prometheus_client tells of the process and of Python."""
-    found = [*metrics.process_registry.collect(), *metrics.registry.collect()]
-    alone = [each for each in found if each.name.startswith(("process_", "python_"))]
-    ends = {"counter": "_total"}
+def _process_rows(metrics: Metrics) -> list[tuple[str, str, str, str]]:
+    """The metrics of prometheus_client about the process and about Python."""
+    families = [*metrics.process_registry.collect(), *metrics.registry.collect()]
     return [
         (
-            each.name + ends.get(each.type, ""),
-            each.type,
-            ", ".join(each.samples[0].labels) if each.samples else "",
-            each.documentation,
+            # prometheus_client adds the suffix of a counter when it exports it.
+            family.name + ("_total" if family.type == "counter" else ""),
+            family.type,
+            ", ".join(family.samples[0].labels) if family.samples else "",
+            family.documentation,
         )
-        for each in alone
+        for family in families
+        if family.name.startswith(("process_", "python_"))
     ]
 
 
-def title_of(name: str) -> str:
-    """Under which heading a metric stands."""
-    return next(title for start, title in TITLES_BY_PREFIX.items() if name.startswith(start))
+def _title_of(name: str) -> str:
+    return next(title for start, title in _TITLES_BY_PREFIX.items() if name.startswith(start))
 
 
 def render() -> str:
-    """The page."""
-    metrics = RecordingMetrics()
+    metrics = _RecordingMetrics()
     VCenterMetrics(metrics)
     WebhookMetrics(metrics, ())
-    head = ("metric", "type", "labels", "what")
-    parts = [INTRODUCTION]
-    for title in dict.fromkeys(TITLES_BY_PREFIX.values()):
-        chosen = [each for each in metrics.rows if title_of(each[0]) == title]
-        parts += [f"## {title}", table(head, ((code(name), *rest) for name, *rest in chosen))]
+    columns = ("metric", "type", "labels", "description")
+    parts = [_INTRODUCTION]
+    for title in dict.fromkeys(_TITLES_BY_PREFIX.values()):
+        rows = [row for row in metrics.rows if _title_of(row[0]) == title]
+        parts += [f"## {title}", table(columns, ((code(name), *cells) for name, *cells in rows))]
     parts += [
-        "## The process and Python",
-        table(head, ((code(name), *rest) for name, *rest in process_rows(metrics))),
-        WEBHOOKS_TEXT,
+        "## Process and Python",
+        table(columns, ((code(name), *cells) for name, *cells in _process_rows(metrics))),
+        _WEBHOOKS_TEXT,
     ]
     return page("Metrics", *parts)

@@ -1,4 +1,4 @@
-"""The page of what variables and files tell the manager, from the classes that read them."""
+"""The page of settings in environment variables and files, from the classes that read them."""
 
 from __future__ import annotations
 
@@ -22,122 +22,126 @@ from vsphere_operators.vsphere.credentials import (
 
 from .page import code, page, table
 
-TYPE_NAMES = {str: "string", int: "integer", bool: "bool"}
-ENVIRONMENT_TEXT = """
-One vCenter can be named by variables: either set of them. If both are complete and differ, the first is used and the log says so. If one is
-not complete, the other is used; what neither has, the manager names and ends. With nothing set at all it runs, and objects that need
-a vCenter say what to set.
+_TYPE_NAMES = {str: "string", int: "integer", bool: "bool"}
+_ENVIRONMENT_TEXT = """
+Either set of variables configures one vCenter. If both sets are complete and differ, the manager
+uses the first and logs a warning. If one is incomplete, it uses the other. If both are incomplete,
+it names the missing variables and exits. Without any variable it runs, and objects that need a
+vCenter report what to set.
 """
-INTRODUCTION = """
-What the manager is told by variables and files. [Flags](flags.md) names them. What is wrong with a YAML file, the manager says with its
-line, and ends. A file that is changed later takes effect by itself: with other vCenters or limits the manager starts anew, in the same
-process; what cannot be used is told in the log, and changes nothing.
+_INTRODUCTION = """
+Settings of the manager in environment variables and files; [flags](flags.md) name the files. For
+an invalid YAML file the manager prints the line and exits. A file that changes later takes effect
+automatically: with other vCenters or limits the manager restarts inside the same process. If the
+new content is invalid, the manager logs the error and keeps the old settings.
 """
-VCENTERS_TEXT = """
-`-vcenters=FILE`. How to use it: [several vCenters](../howto/several-vcenters.md). Relative paths are relative to the file.
+_VCENTERS_TEXT = """
+`-vcenters=FILE`. See [several vCenters](../howto/several-vcenters.md). Relative paths are relative
+to the file.
 """
-LIMITS_TEXT = """
-`-vmgroup-limits=FILE`. The first entry that fits a namespace counts; a namespace that none fits may use everything.
+_LIMITS_TEXT = """
+`-vmgroup-limits=FILE`. The first entry that matches a namespace applies. A namespace without an
+entry has no limits.
 """
-DIRECTORY_TEXT = """
-`-vcenter-credentials=DIRECTORY`, and `credentials` of an entry above. A mounted Secret, for example. The first row of which all files are
-there counts. The files are looked at every {seconds:g} s while somebody waits for a change, so what is changed is taken without a restart.
+_DIRECTORY_TEXT = """
+`-vcenter-credentials=DIRECTORY`, and `credentials` of an entry above, for example a mounted Secret.
+The first row of which all files exist applies. While a login waits for a change, the manager reads
+the files every {seconds:g} s, so a change needs no restart.
 """
-ADDRESS_TEXT = """
-With `-vcenter-credentials`, the address of the vCenter is the first of these files that is there: {files}; else it comes from the
-variables of the same names. Another one, or one that comes after the manager, is seen within seconds, and the manager starts anew with it.
+_ADDRESS_TEXT = """
+With `-vcenter-credentials`, the address of the vCenter is the first of these files that exists:
+{files}; otherwise it comes from the variables of the same names. The manager notices a new address
+within seconds and restarts with it.
 """
 
 
-def key_rows(kind: type[Struct], prefix: str) -> Iterator[tuple[str, ...]]:
-    """A row for each key, and for those inside it."""
-    for each in fields(kind):
-        bare, meta = unwrap_type(each.type)
-        inner, suffix = item_type(bare)
-        needed = "**required**. " if each.required else ""
+def _key_rows(kind: type[Struct], prefix: str) -> Iterator[tuple[str, ...]]:
+    """A row for each key, and for the keys inside it."""
+    for field in fields(kind):
+        bare, meta = _unwrap_type(field.type)
+        inner, suffix = _item_type(bare)
+        required = "**required**. " if field.required else ""
         yield (
-            code(f"{prefix}{each.encode_name}"),
-            type_name(bare),
-            f"{needed}{get_description(meta, kind, each)}",
+            code(f"{prefix}{field.encode_name}"),
+            _type_name(bare),
+            f"{required}{_get_description(meta, kind, field)}",
         )
         if isinstance(inner, type) and issubclass(inner, Struct):
-            yield from key_rows(inner, f"{prefix}{each.encode_name}{suffix}.")
+            yield from _key_rows(inner, f"{prefix}{field.encode_name}{suffix}.")
 
 
-def unwrap_type(declared: Any) -> tuple[Any, Meta | None]:
-    """The type without what stands around it, and its description."""
+def _unwrap_type(declared: Any) -> tuple[Any, Meta | None]:
+    """The type without Annotated and UnsetType, and its description."""
     meta = None
     if get_origin(declared) is Annotated:
         declared, meta = get_args(declared)[:2]
-    kept = [each for each in get_args(declared) if each is not UnsetType]
-    return (kept[0] if UnsetType in get_args(declared) and len(kept) == 1 else declared), meta
+    types = [argument for argument in get_args(declared) if argument is not UnsetType]
+    return (types[0] if UnsetType in get_args(declared) and len(types) == 1 else declared), meta
 
 
-def item_type(declared: Any) -> tuple[Any, str]:
-    """What a list holds, with the brackets for its path; else the type itself."""
+def _item_type(declared: Any) -> tuple[Any, str]:
+    """The type of the items of a list, with the brackets for its path; else the type itself."""
     return (get_args(declared)[0], "[]") if get_origin(declared) is tuple else (declared, "")
 
 
-def type_name(declared: Any) -> str:
-    """A type in words."""
+def _type_name(declared: Any) -> str:
     if get_origin(declared) is tuple:
-        return f"list of {type_name(get_args(declared)[0])}"
+        return f"list of {_type_name(get_args(declared)[0])}"
     if get_origin(declared) is dict:
-        return f"map of {type_name(get_args(declared)[1])}"
-    return TYPE_NAMES.get(declared, "mapping")
+        return f"map of {_type_name(get_args(declared)[1])}"
+    return _TYPE_NAMES.get(declared, "mapping")
 
 
-def get_description(meta: Meta | None, kind: type[Struct], declared: FieldInfo) -> str:
-    """What the key means; every one has to say so."""
+def _get_description(meta: Meta | None, kind: type[Struct], declared: FieldInfo) -> str:
     if meta is None or not meta.description:
         raise ValueError(
-            f"{kind.__name__}.{declared.name} has no description: Annotated[..., Meta(description=...)]"
+            f"{kind.__name__}.{declared.name} has no description: "
+            "add Annotated[..., Meta(description=...)]"
         )
     return meta.description
 
 
-def environment_rows() -> Iterator[tuple[str, ...]]:
-    """The two sets of variables beside each other."""
+def _environment_rows() -> Iterator[tuple[str, ...]]:
+    """The two sets of variables, side by side."""
     variables = Environment()
-    for what, first, second in zip(
-        ("the vCenter", "the user", "the password"),
+    for title, first, second in zip(
+        ("address", "user", "password"),
         variables.govmomi_login.variable_names,
         variables.vc_login.variable_names,
         strict=True,
     ):
-        yield what, code(first), code(second)
+        yield title, code(first), code(second)
 
 
-def credentials_table() -> str:
-    """The table of the files in a directory of credentials, the one that counts first at the top."""
-    ways = [
-        (code(TOKEN_FILE), "a bearer token: the XML of a SAML assertion"),
+def _credentials_table() -> str:
+    """The files of a directory of credentials, in the order of precedence."""
+    methods = [
+        (code(TOKEN_FILE), "a bearer token: a SAML assertion as XML"),
         (
             ", ".join(map(code, (CERTIFICATE_FILE, KEY_FILE, EXTENSION_KEY_FILE))),
             "the certificate of a registered extension, its key, and the extension's name",
         ),
         *((", ".join(map(code, pair)), "a user and a password") for pair in USER_PASSWORD_FILES),
     ]
-    return table(("files", "what"), ways)
+    return table(("files", "credentials"), methods)
 
 
 def render() -> str:
-    """The page."""
-    head = ("key", "type", "what")
+    columns = ("key", "type", "description")
     return page(
-        "Settings in variables and files",
-        INTRODUCTION,
+        "Settings in environment variables and files",
+        _INTRODUCTION,
         "## One vCenter from the environment",
-        ENVIRONMENT_TEXT,
-        table(("", "set", "or"), environment_rows()),
+        _ENVIRONMENT_TEXT,
+        table(("", "first set", "second set"), _environment_rows()),
         "## The list of vCenters",
-        VCENTERS_TEXT,
-        table(head, key_rows(VCenterFile, "")),
+        _VCENTERS_TEXT,
+        table(columns, _key_rows(VCenterFile, "")),
         "## Limits of VmGroups",
-        LIMITS_TEXT,
-        table(head, key_rows(LimitsFile, "")),
+        _LIMITS_TEXT,
+        table(columns, _key_rows(LimitsFile, "")),
         "## A directory of credentials",
-        DIRECTORY_TEXT.format(seconds=POLL_SECONDS),
-        credentials_table(),
-        ADDRESS_TEXT.format(files=", ".join(map(code, SERVER_KEYS))),
+        _DIRECTORY_TEXT.format(seconds=POLL_SECONDS),
+        _credentials_table(),
+        _ADDRESS_TEXT.format(files=", ".join(map(code, SERVER_KEYS))),
     )

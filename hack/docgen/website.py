@@ -1,9 +1,10 @@
-"""The folder that mkdocs builds the site from: every page at its place in the repository, so that links mean the same there and here.
+"""Writes the folder from which mkdocs builds the site.
 
     python -m hack.docgen.website dist/docs
 
-Files that pages link to and that are no pages (a manifest, a module) are copied too. Of a fence's words only the language is kept:
-the others are for our tests, and the site's Markdown does not know them.
+Every page keeps its path in the repository, so that links work on GitHub and on the site. Other
+files that pages link to (a manifest, a module) are copied too. Of the info string of a fenced
+block only the language is kept: the other arguments are for tests.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from pathlib import Path
 from . import ROOT
 from .markdown import links
 
-EXCLUDED_PREFIXES = ("tests/golden/", "packages/kubewright/src/")
-STYLESHEET = Path("docs/assets/site.css")
-FENCE_INFO_PATTERN = re.compile(r"^```(\w+) [^\n]*$", re.MULTILINE)
+_EXCLUDED_PREFIXES = ("tests/golden/", "packages/kubewright/src/")
+_STYLESHEET = Path("docs/assets/site.css")
+_FENCE_INFO_PATTERN = re.compile(r"^```(\w+) [^\n]*$", re.MULTILINE)
 
 
 def list_pages() -> list[Path]:
-    """Every Markdown page that people read, by its path in the repository."""
-    listed = subprocess.run(
+    """Every Markdown page of the site, by its path in the repository."""
+    output = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
         cwd=ROOT,
         check=True,
@@ -32,37 +33,36 @@ def list_pages() -> list[Path]:
         text=True,
     )
     return [
-        Path(each)
-        for each in sorted(set(listed.stdout.splitlines()))
-        if not each.startswith(EXCLUDED_PREFIXES) and (ROOT / each).is_file()
+        Path(path)
+        for path in sorted(set(output.stdout.splitlines()))
+        if not path.startswith(_EXCLUDED_PREFIXES) and (ROOT / path).is_file()
     ]
 
 
-def linked_files(page: Path) -> set[Path]:
-    """The files that a page links to, by their paths in the repository."""
+def _linked_files(page: Path) -> set[Path]:
     targets = {
         target.partition("#")[0]
         for _, target in links((ROOT / page).read_text())
         if "://" not in target
     }
-    found = {(ROOT / page.parent / target).resolve() for target in targets if target}
+    paths = {(ROOT / page.parent / target).resolve() for target in targets if target}
     return {
-        each.relative_to(ROOT) for each in found if each.is_file() and each.is_relative_to(ROOT)
+        path.relative_to(ROOT) for path in paths if path.is_file() and path.is_relative_to(ROOT)
     }
 
 
 def copy_pages(folder: Path) -> int:
-    """Make the folder anew; returns how many files it holds."""
+    """Writes the folder again; returns the number of files in it."""
     shutil.rmtree(folder, ignore_errors=True)
-    listed = list_pages()
-    linked = {file for page in listed for file in linked_files(page)}
-    for path in {*listed, *linked, STYLESHEET}:
+    pages = list_pages()
+    linked = {file for page in pages for file in _linked_files(page)}
+    for path in {*pages, *linked, _STYLESHEET}:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".md":
-            (folder / path).write_text(FENCE_INFO_PATTERN.sub(r"```\1", (ROOT / path).read_text()))
+            (folder / path).write_text(_FENCE_INFO_PATTERN.sub(r"```\1", (ROOT / path).read_text()))
         else:
             shutil.copyfile(ROOT / path, folder / path)
-    return sum(each.is_file() for each in folder.rglob("*"))
+    return sum(path.is_file() for path in folder.rglob("*"))
 
 
 if __name__ == "__main__":

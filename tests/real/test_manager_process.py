@@ -216,7 +216,7 @@ async def test_half_a_vcenter_is_said_with_what_is_missing(tmp_path: Path, log_f
     )
     assert code == 1
     assert "GOVMOMI_PASSWORD (or VC_PASS) not set" in words
-    assert "a key of Secret vc-creds" in words
+    assert "as keys of Secret vc-creds" in words
 
 
 async def test_a_cluster_that_is_down(
@@ -262,7 +262,7 @@ async def test_a_token_that_nobody_knows(
         log_file, f"--kubeconfig={config}", "--zap-log-level=debug"
     )
     assert code == 1
-    assert "The credential of this kubeconfig is missing, wrong or expired" in words
+    assert "The credentials of this kubeconfig are missing, wrong or expired" in words
     assert "garbage-in-the-token" not in words
 
 
@@ -324,7 +324,7 @@ async def test_an_address_that_is_taken_is_said(manager_kubeconfig: Path, log_fi
         )
     assert code == 1
     assert address in words
-    assert "listens there already" in words
+    assert "already listens there" in words
 
 
 # What is missing in the cluster is waited for

@@ -17,7 +17,7 @@ JSON_VALUES = st.recursive(
     max_leaves=8,
 )
 JSON_OBJECTS = st.dictionaries(KEYS, JSON_VALUES, max_size=4)
-# Merge patches cannot say null.
+# A merge patch cannot set a value to null.
 VALUES_WITHOUT_NULL = st.recursive(
     st.booleans() | st.integers(0, 2),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),

@@ -99,13 +99,7 @@ def _outcome_from_error(error: BaseException, generation: int) -> Outcome:
             return Outcome("requeue_after", None, error.after, error=error)
         case Retry():
             condition = ready_condition("False", error.reason, str(error), generation)
-            return Outcome(
-                "requeue_after",
-                condition,
-                error.after,
-                warning_event=error.warning_event,
-                error=error,
-            )
+            return Outcome("requeue_after", condition, error.after, error=error)
         case Terminal():
             condition = ready_condition("False", error.reason, str(error), generation)
             return Outcome(
@@ -123,7 +117,7 @@ def _outcome_from_error(error: BaseException, generation: int) -> Outcome:
         case KubewrightError():
             condition = ready_condition("False", type(error).__name__, str(error), generation)
         case TimeoutError():
-            condition = ready_condition("False", "TimedOut", str(error) or "timed out", generation)
+            condition = ready_condition("False", "TimedOut", str(error) or "Timed out", generation)
         case _:
             message = f"{type(error).__name__}: {redact(str(error))}; it is retried with back-off"
             condition = ready_condition("False", "Error", message, generation)
@@ -350,7 +344,7 @@ class Engine(Generic[T]):
             if not deadline.expired():
                 return _outcome_from_error(error, generation)
             self._metrics.timeouts.inc()
-            message = f"the reconcile took longer than {seconds:g} s and was stopped; it is retried"
+            message = f"The reconcile took longer than {seconds:g} s and was stopped; it is retried"
             return _outcome_from_error(TimeoutError(message), generation)
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             self._raise_if_stopping(error)

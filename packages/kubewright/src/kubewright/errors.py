@@ -244,14 +244,12 @@ class NotSynced(KubewrightError):
 class Retry(KubewrightError):
     """Raise it in a reconcile for a passing failure: Ready is False, retried in `after` seconds.
 
-    `warning_event=False` is for normal progress, which should not record a warning Event.
+    Normal progress is not a failure: return `Waiting` for it.
     """
 
-    def __init__(
-        self, message: str, *, after: float, reason: str = "Retrying", warning_event: bool = True
-    ) -> None:
+    def __init__(self, message: str, *, after: float, reason: str = "Retrying") -> None:
         super().__init__(message)
-        self.after, self.reason, self.warning_event = after, reason, warning_event
+        self.after, self.reason = after, reason
 
 
 class Terminal(KubewrightError):

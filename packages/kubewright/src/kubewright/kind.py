@@ -2,14 +2,14 @@
 and the CRD.
 
     class GreetingSpec(Spec):
-        name: Annotated[str, Doc("Whom to greet.")] = ""
+        name: Annotated[str, Doc("The name to greet.")] = ""
 
     class GreetingStatus(Status):
         text: Annotated[str | None, Doc("The greeting.")] = None
 
     @kind("example.com/v1")
     class Greeting(Resource[GreetingSpec, GreetingStatus]):
-        "Says hello."
+        "A greeting."
 
 Decoding, the CRD with its columns, permissions and watches follow from these lines.
 """
@@ -209,7 +209,7 @@ class Object(Struct, kw_only=True):
         try:
             return cls.definition.decoder.decode(raw)  # type: ignore[no-any-return]
         except (msgspec.DecodeError, RecursionError) as error:
-            raise Undecodable(f"this {cls.definition.name} does not decode: {error}") from error
+            raise Undecodable(f"{cls.definition.name} does not decode: {error}") from error
 
     def encode(self) -> dict[str, Any]:
         """The object as plain JSON values, with apiVersion and kind, without fields not set."""

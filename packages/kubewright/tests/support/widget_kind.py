@@ -10,7 +10,7 @@ from kubewright.schema import Column, Doc
 
 class WidgetSpec(Spec):
     size: Annotated[int, Doc("How large.", ge=0, le=1000)] = 0
-    friend: Annotated[str, Doc("Whom it depends on.")] = ""
+    friend: Annotated[str, Doc("The Friend that it depends on.")] = ""
 
 
 class WidgetStatus(Status):

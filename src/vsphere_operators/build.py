@@ -6,7 +6,7 @@ nothing; the vCenters log in when the manager runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 
@@ -23,10 +23,9 @@ from .kinds.gpuinfo.labels import LabelCleanup, LabellingGPUInfoController
 from .kinds.gpuinfo.tracker import NodeTracker
 from .kinds.hostinfo import HostInfoController
 from .kinds.mycustomresource import MyCustomResourceController
-from .kinds.vmgroup.clone_state import CloneTaskTracker
 from .kinds.vmgroup.controller import VmGroupController
 from .kinds.vmgroup.executor import Executor
-from .kinds.vmgroup.expectations import ExpectationStore
+from .kinds.vmgroup.expectations import CloneTaskTracker, ExpectationStore
 from .kinds.vmgroup.limits import read_limits
 from .kinds.vmgroup.observation import GroupObserver
 from .kinds.vmgroup.ownership import OwnershipIndex
@@ -138,12 +137,12 @@ class NoVCenterWarning:
 def _build_vmgroup_controller(
     manager: Manager, vcenters: VCenterRegistry, settings: Settings
 ) -> VmGroupController:
-    preconditions = Preconditions(manager.client, manager.can_write, settings.cluster_id)
+    preconditions = Preconditions(manager.client)
     changes = Stream()
     return VmGroupController(
         vcenters,
         {
-            name: _build_group_reconciler(vcenter, preconditions, changes)
+            name: _build_group_reconciler(vcenter, preconditions, changes, manager.can_write)
             for name, vcenter in vcenters.vcenters_by_name.items()
         },
         changes,
@@ -151,18 +150,22 @@ def _build_vmgroup_controller(
         preconditions,
         read_limits(settings.limits_file),
         manager.recorder,
+        settings.cluster_id,
     )
 
 
 def _build_group_reconciler(
-    vcenter: VCenter, preconditions: Preconditions, changes: Stream
+    vcenter: VCenter,
+    preconditions: Preconditions,
+    changes: Stream,
+    can_write: Callable[[], bool],
 ) -> GroupReconciler:
     """A change in the vCenter enqueues the VmGroups that it affects."""
     notify_group = partial(wake_group, changes)
     index = OwnershipIndex(vcenter, notify_group)
     clones = CloneTaskTracker(vcenter.clock)
     expectations = ExpectationStore(vcenter.clock)
-    executor = Executor(vcenter, preconditions, expectations, clones, notify_group)
+    executor = Executor(vcenter, preconditions, expectations, clones, can_write, notify_group)
     triggers = VmGroupTriggers(changes, vcenter, index, clones, executor)
     # The triggers read the index and the clones, so they are connected after these.
     vcenter.inventory.connect(index.on_vm_change, VirtualMachine)

@@ -21,7 +21,7 @@ from .kinds.fcdinfo import FCDInfo, find_disk, find_volume
 from .kinds.hostinfo import HostInfo
 from .kinds.vmgroup.limits import NamespaceLimits
 from .kinds.vmgroup.model import CloneBlocked
-from .kinds.vmgroup.placement import PlacementResolver
+from .kinds.vmgroup.placement import PlacementResolver, placement_names
 from .kinds.vmgroup.types import VmGroup
 from .kinds.vminfo import VMInfo
 from .vcenters.registry import VCenterRegistry, VCenterView
@@ -97,7 +97,7 @@ class VmGroupWebhook(NameWarningWebhook[VmGroup]):
     def check_names(self, obj: VmGroup, view: VCenterView) -> None:
         PlacementResolver(
             view.inventory,
-            obj.spec.requested_placement,
+            placement_names(obj.spec.placement),
             to_builtins(self.vcenters.get_config(view.name).defaults),
             self._limits_for(obj.metadata.namespace),
         ).resolve(obj.spec.template)

@@ -27,6 +27,7 @@ from kubewright.transport import Request, Transport
 from kubewright.webhook.ca_bundle import cluster_permissions, namespace_permissions
 
 from ..kinds.vmgroup.limits import read_limits
+from ..kinds.vmgroup.placement import placement_names
 from ..kinds.vmgroup.types import VmGroup
 from ..settings.flags import Settings
 from . import crds, rbac
@@ -309,11 +310,11 @@ async def list_vmgroup_requests(cluster: Cluster, settings: Settings) -> list[Vm
             namespace=group.metadata.namespace,
             name=group.metadata.name,
             template=group.spec.template,
-            placement=group.spec.requested_placement,
+            placement=placement_names(group.spec.placement),
             limits=limits(group.metadata.namespace),
         )
         for group in groups
-        if not group.deleting
+        if group.metadata.deletionTimestamp is None
     ]
 
 

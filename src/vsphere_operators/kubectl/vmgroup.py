@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from kubewright.builtin import Event
 
+from ..kinds.vmgroup.placement import placement_names
 from ..kinds.vmgroup.types import ReplicaStatus, VmGroup
 from ..terminal import Style
 from .table import Cell, Table, render_field, render_table
@@ -54,11 +55,13 @@ def _overview_fields(group: VmGroup) -> Iterator[tuple[str, str, Style]]:
     yield "Size", f"{spec.cpu} CPU, {spec.memory} GB", ""
     yield "Template", spec.template, ""
     yield "Power", spec.powerState, ""
-    placement = (f"{field} {name}" for field, name in spec.requested_placement.items() if name)
+    placement = (
+        f"{field} {name}" for field, name in placement_names(spec.placement).items() if name
+    )
     yield "Placement", ", ".join(placement) or "defaults of the vCenter", ""
     yield "Folder", status.folder.path if status.folder else "not created yet", ""
     yield "vCenter", status.vcenter or "unknown", ""
-    if group.deleting:
+    if group.metadata.deletionTimestamp is not None:
         yield "Deleting", f"since {group.metadata.deletionTimestamp:%Y-%m-%d %H:%M:%S}", "bad"
 
 

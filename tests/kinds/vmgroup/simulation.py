@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
-from vsphere_operators.kinds.vmgroup.clone_state import CloneRequest, CloneTask, infer_clone_state
+from vsphere_operators.kinds.vmgroup.expectations import CloneRequest, CloneTask, infer_clone_state
 from vsphere_operators.kinds.vmgroup.model import (
     Action,
     Clone,

@@ -1,4 +1,4 @@
-"""What may still be under way, case by case."""
+"""Whether a clone may be in progress for a record, case by case."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from vsphere_operators.kinds.vmgroup.clone_state import CloneRequest, CloneTask, infer_clone_state
+from vsphere_operators.kinds.vmgroup.expectations import CloneRequest, CloneTask, infer_clone_state
 from vsphere_operators.kinds.vmgroup.model import CloneState, ReplicaRecord
 
 RECORD = ReplicaRecord(slot=0, name="r0", instance_uuid="u", template="vm-t1", fingerprint="f1")

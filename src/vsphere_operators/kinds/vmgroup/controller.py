@@ -29,7 +29,7 @@ from .limits import MB_PER_GB, NamespaceLimits, QuotaUsage
 from .messages import SUCCESS_MESSAGE, describe_request, describe_success
 from .model import CloneBlocked, DesiredState, Rollout
 from .ownership import FolderClaim, GroupId, compute_fingerprint, folder_name
-from .placement import PlacementResolver
+from .placement import PlacementResolver, placement_names
 from .preconditions import CLUSTER_ID_NAMESPACE, Preconditions
 from .reasons import Reason
 from .reconciler import GroupReconciler
@@ -59,9 +59,11 @@ class VmGroupController(Controller[VmGroup]):
         preconditions: Preconditions,
         limits_for: Callable[[str], NamespaceLimits],
         recorder: EventRecorder,
+        cluster_id: str = "",
     ) -> None:
         self._vcenters, self._reconcilers, self._cache = vcenters, reconcilers, cache
         self._preconditions, self._recorder = preconditions, recorder
+        self._cluster_id = cluster_id
         self.limits_for = limits_for
         cache.store(VmGroup).add_index(_FOLDER_NAME_INDEX, _folder_name_of)
         vcenters.watch_namespaces(self)
@@ -116,8 +118,10 @@ class VmGroupController(Controller[VmGroup]):
         return result
 
     async def _group_id_of(self, group: VmGroup) -> GroupId:
+        if not self._cluster_id:
+            self._cluster_id = await self._preconditions.read_cluster_id()
         return GroupId(
-            cluster_id=await self._preconditions.read_cluster_id(),
+            cluster_id=self._cluster_id,
             namespace=group.metadata.namespace,
             name=group.metadata.name,
             uid=group.metadata.uid,
@@ -162,7 +166,7 @@ class VmGroupController(Controller[VmGroup]):
             records=records_of(group),
             log=log,
             folder_ref=group.status.folder.ref if group.status.folder else "",
-            requested_placement=spec.requested_placement,
+            requested_placement=placement_names(spec.placement),
             defaults=to_builtins(self._vcenters.get_config(vcenter).defaults),
             limits=self.limits_for(namespace),
             folder_claim=self._folder_claim_of(group, group_id.cluster_id),
@@ -208,7 +212,7 @@ class VmGroupController(Controller[VmGroup]):
             return ""
         resolver = PlacementResolver(
             self._vcenters.vcenters_by_name[config.name].inventory,
-            group.spec.requested_placement,
+            placement_names(group.spec.placement),
             to_builtins(config.defaults),
             NamespaceLimits(),
         )
@@ -235,7 +239,7 @@ def _desired_state_of(group: VmGroup) -> DesiredState:
             strategy=rollout.strategy,
         ),
         paused=spec.paused,
-        deleting=group.deleting,
+        deleting=group.metadata.deletionTimestamp is not None,
         deletion_policy=spec.deletionPolicy,
     )
 

@@ -20,6 +20,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kubewright.errors import NotLeader
+
 from ...vsphere.faults import (
     Busy,
     NotAuthenticated,
@@ -32,10 +34,11 @@ from ...vsphere.model import Folder, Task
 from ...vsphere.task_limiter import Operation
 from ...vsphere.vcenter import VCenter
 from ...vsphere.vm_calls import CloneSpec
-from .clone_state import CloneRequest, CloneTaskTracker
 from .expectations import (
     EFFECT_TIMEOUT_SECONDS,
     FOLDER_KEY,
+    CloneRequest,
+    CloneTaskTracker,
     CreatedFolder,
     Effect,
     Expectations,
@@ -83,7 +86,11 @@ class PendingTask(Struct, frozen=True):
 
 
 class Executor:
-    """Acts for all groups of one vCenter; `notify_group` is called with the uid of a group."""
+    """Acts for all groups of one vCenter.
+
+    `can_write` returns whether this manager certainly holds the lease. `notify_group` is called
+    with the uid of a group when one of its tasks has ended.
+    """
 
     def __init__(
         self,
@@ -91,9 +98,10 @@ class Executor:
         preconditions: Preconditions,
         expectations: ExpectationStore,
         clone_tracker: CloneTaskTracker,
+        can_write: Callable[[], bool],
         notify_group: Callable[[str], None],
     ) -> None:
-        self._vcenter, self._preconditions = vcenter, preconditions
+        self._vcenter, self._preconditions, self._can_write = vcenter, preconditions, can_write
         self._expectations, self._clone_tracker = expectations, clone_tracker
         self._notify_group, self._clock = notify_group, vcenter.clock
         self.pending_tasks: dict[str, PendingTask] = {}
@@ -320,7 +328,10 @@ class Executor:
             try:
                 checked = await precheck() if precheck is not None else None
                 # Last, so that as little time as possible passes between this check and the call.
-                self._preconditions.require_leadership()
+                if not self._can_write():
+                    raise NotLeader(
+                        "no request is sent to vCenter: this manager may have lost the lease"
+                    )
                 group.log(describe_action(action))
                 return await call(checked)
             except NotAuthenticated:

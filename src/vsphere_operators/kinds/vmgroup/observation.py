@@ -10,8 +10,14 @@ from msgspec.structs import replace
 
 from ...vsphere.model import Folder, VirtualMachine
 from ...vsphere.vcenter import VCenter
-from .clone_state import CloneTask, CloneTaskTracker, infer_clone_state
-from .expectations import FOLDER_KEY, Expectations, ExpectationStore
+from .expectations import (
+    FOLDER_KEY,
+    CloneTask,
+    CloneTaskTracker,
+    Expectations,
+    ExpectationStore,
+    infer_clone_state,
+)
 from .limits import Quota, QuotaUsage, find_quota_violation
 from .model import (
     CloneBlocked,

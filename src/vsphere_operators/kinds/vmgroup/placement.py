@@ -28,6 +28,7 @@ from ...vsphere.model import (
 from .limits import PLACEMENT_FIELDS, NamespaceLimits
 from .model import CloneBlocked
 from .reasons import Reason
+from .types import PlacementSpec
 
 DEFAULT_PARENT_FOLDER = "vm-operator"
 EntityT = TypeVar("EntityT", ComputeResource, Datacenter, Datastore, Folder, ResourcePool)
@@ -60,6 +61,11 @@ class Placement(Struct, frozen=True, kw_only=True):
     resource_pool: str
     # "" is the datastore of the template.
     datastore: str = ""
+
+
+def placement_names(placement: PlacementSpec | None) -> dict[str, str]:
+    """The names by field of spec.placement; "" is not set."""
+    return {field: getattr(placement, field, "") for field in PLACEMENT_FIELDS}
 
 
 class PlacementResolver:

@@ -1,12 +1,10 @@
-"""What a manager checks in Kubernetes before it acts in vCenter."""
+"""What a manager reads from the API server before it acts in vCenter."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from kubewright import Client, Key
 from kubewright.builtin import Namespace, Secret
-from kubewright.errors import Forbidden, NotFound, NotLeader
+from kubewright.errors import Forbidden, NotFound
 
 from ...vsphere.vm_calls import build_guestinfo
 from .model import CloneBlocked
@@ -14,56 +12,39 @@ from .ownership import GroupId
 from .reasons import Reason
 from .types import CloudInitSpec, VmGroup
 
-# Every cluster has this namespace, and its uid is unique: it identifies the cluster in marks.
 CLUSTER_ID_NAMESPACE = "kube-system"
 
 
 class Preconditions:
-    """Reads the cluster's id, the lease, the object and its Secret from the API server.
+    """Reads objects past the cache, which may be behind."""
 
-    `can_write` returns whether this manager certainly holds the lease. An empty `cluster_id` is
-    replaced by the uid of the namespace kube-system at the first use.
-    """
-
-    def __init__(self, client: Client, can_write: Callable[[], bool], cluster_id: str = "") -> None:
-        self._client, self._can_write, self._cluster_id = client, can_write, cluster_id
+    def __init__(self, client: Client) -> None:
+        self._client = client
 
     async def read_cluster_id(self) -> str:
-        if not self._cluster_id:
-            namespace = await self._client.get(Namespace, Key("", CLUSTER_ID_NAMESPACE))
-            self._cluster_id = namespace.metadata.uid
-        return self._cluster_id
-
-    def require_leadership(self) -> None:
-        """Raise NotLeader unless this manager certainly holds the lease now."""
-        if not self._can_write():
-            raise NotLeader(
-                "no request is sent to vCenter: this manager does not certainly hold the lease"
-            )
+        """The uid of kube-system. Every cluster has this namespace, and its uid is unique."""
+        namespace = await self._client.get(Namespace, Key("", CLUSTER_ID_NAMESPACE))
+        return namespace.metadata.uid
 
     async def confirm_deletion(self, group_id: GroupId, replica: str = "") -> bool:
         """Whether the stored object still asks to delete this replica; "" is the whole group.
 
-        The object is read from the API server, because the cache may be behind: a user may have
-        paused the group, or have set deletionPolicy to Orphan.
+        A user may just have paused the group, or have set deletionPolicy to Orphan.
         """
         try:
             stored = await self._client.get(VmGroup, Key(group_id.namespace, group_id.name))
         except NotFound:
             return False
-        is_orphaning = stored.deleting and stored.spec.deletionPolicy == "Orphan"
+        is_deleting = stored.metadata.deletionTimestamp is not None
+        is_orphaning = is_deleting and stored.spec.deletionPolicy == "Orphan"
         if stored.metadata.uid != group_id.uid or stored.spec.paused or is_orphaning:
             return False
         if not replica:
-            return stored.deleting
+            return is_deleting
         return any(status.name == replica and status.leaving for status in stored.status.replicas)
 
-    async def read_extra_config(
-        self, namespace: str, cloud_init: CloudInitSpec | None
-    ) -> dict[str, str]:
+    async def read_extra_config(self, namespace: str, cloud_init: CloudInitSpec) -> dict[str, str]:
         """The cloud-init data of the Secret, as extraConfig; raises CloneBlocked."""
-        if cloud_init is None:
-            return {}
         key = Key(namespace, cloud_init.secretName)
         try:
             secret = await self._client.get(Secret, key)

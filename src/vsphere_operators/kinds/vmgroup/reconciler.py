@@ -89,7 +89,8 @@ class GroupReconciler:
             self._vcenter.task_limiter.stop_waiting(group.group_id.task_owner)
             return _build_result(observation, new_plan, requeue_after_seconds=0.0)
         extra_config: dict[str, str] = {}
-        if any(isinstance(action, Clone) for action in new_plan.actions):
+        has_clones = any(isinstance(action, Clone) for action in new_plan.actions)
+        if has_clones and group.cloud_init is not None:
             try:
                 extra_config = await self._preconditions.read_extra_config(
                     group.group_id.namespace, group.cloud_init

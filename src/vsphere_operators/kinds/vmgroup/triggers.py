@@ -19,8 +19,8 @@ from ...vsphere.inventory import Change
 from ...vsphere.model import Datastore, Folder, Task, VirtualMachine, VirtualMachineStats
 from ...vsphere.task_limiter import FINAL_STATES
 from ...vsphere.vcenter import VCenter
-from .clone_state import CLONE_DESCRIPTION_ID, CloneTaskTracker
 from .executor import Executor
+from .expectations import CLONE_DESCRIPTION_ID, CloneTaskTracker
 from .ownership import OwnershipIndex, folder_name
 from .placement import DEFAULT_PARENT_FOLDER
 from .types import VmGroup

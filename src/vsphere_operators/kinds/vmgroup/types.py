@@ -134,12 +134,6 @@ class VmGroupSpec(Spec):
         Doc("Whether VMs are deleted with the VmGroup (Destroy) or left unmanaged (Orphan)."),
     ] = "Destroy"
 
-    @property
-    def requested_placement(self) -> dict[str, str]:
-        """The names by field of spec.placement; "" is not set."""
-        placement = self.placement or PlacementSpec()
-        return {field: getattr(placement, field) for field in PlacementSpec.__struct_fields__}
-
 
 class ReplicaStatus(Struct, kw_only=True, omit_defaults=True):
     """One replica: its record, stored before any request to vCenter, and its VM if it exists."""
@@ -223,7 +217,3 @@ class VmGroup(Resource[VmGroupSpec, VmGroupStatus]):
             "spec cannot be taken away; delete the object instead",
         ),
     )
-
-    @property
-    def deleting(self) -> bool:
-        return self.metadata.deletionTimestamp is not None

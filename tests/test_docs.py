@@ -201,6 +201,13 @@ def test_links_in_code_are_ignored() -> None:
     assert list(links(page)) == [(1, "a.md"), (1, "c.svg"), (6, "f.md")]
 
 
+def test_links_with_wrapped_text_are_found() -> None:
+    assert list(links("one\n[two\nlines](a.md) and [x]\n\n[b](b.md)\n")) == [
+        (2, "a.md"),
+        (5, "b.md"),
+    ]
+
+
 def test_block_has_line_argument_and_skip_reason() -> None:
     first, second = fenced_blocks(
         "one\n\n```yaml a/b.yaml\nx: 1\n```\n<!-- not run: it needs a cluster -->\n```sh\nls\n```\n"

@@ -11,7 +11,8 @@ _FENCE = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _HEADING = re.compile(r"^(#{1,6}) +(.+?) *$", re.MULTILINE)
-_LINK = re.compile(r"!?\[[^\]\n]*\]\(<?([^)\s>]+)>?(?: \"[^\"]*\")?\)")
+# The text of a link may be wrapped, but not contain an empty line.
+_LINK = re.compile(r"!?\[(?:[^\]\n]|\n(?!\n))*\]\(<?([^)\s>]+)>?(?: \"[^\"]*\")?\)")
 _CODE = re.compile(r"(`+)[^\n]*?\1")
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
@@ -65,6 +66,6 @@ def anchors(page: str) -> set[str]:
 
 def links(page: str) -> Iterator[tuple[int, str]]:
     """Every link and picture outside of code, with its line."""
-    for number, line in enumerate(_without_code(page).split("\n"), 1):
-        for target in _LINK.findall(_CODE.sub("", line)):
-            yield number, target
+    text = _CODE.sub("", _without_code(page))
+    for match in _LINK.finditer(text):
+        yield text.count("\n", 0, match.start()) + 1, match[1]

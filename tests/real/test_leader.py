@@ -144,5 +144,5 @@ async def test_a_stopped_leader_does_not_act_when_it_wakes(
     ]
     assert late == []
     assert "could not be renewed" in managers.leader.log_text
-    assert "so that no two managers act at once" in managers.leader.log_text
+    assert "so that two managers never act at once" in managers.leader.log_text
     assert all(get_resource(installed, namespace, name)["status"]["Healthy"] for name in names)

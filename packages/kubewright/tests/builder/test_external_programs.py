@@ -26,7 +26,7 @@ def test_a_kustomize_that_hangs(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(installer, "WITHIN_SECONDS", 0.2)
+    monkeypatch.setattr(installer, "_KUSTOMIZE_TIMEOUT_SECONDS", 0.2)
     kubectl = write_hanging_program(tmp_path, "kubectl")
     assert main(["build-installer", "--project", str(greeter), "--kubectl", str(kubectl)]) == 1
     said = capsys.readouterr().err
@@ -40,7 +40,7 @@ def test_a_git_that_hangs(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(baseline, "WITHIN_SECONDS", 0.2)
+    monkeypatch.setattr(baseline, "_GIT_TIMEOUT_SECONDS", 0.2)
     monkeypatch.setenv("PATH", str(write_hanging_program(tmp_path, "git").parent), prepend=":")
     assert main(["manifests", "--project", str(greeter), "--check"]) == 1
     said = capsys.readouterr().err

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kubewright import Client
 from kubewright.testing.controlplane import ControlPlane
-from kubewright.testing.running import install, running
+from kubewright.testing.operator import install_manifests, run_operator
 
 from greeter.main import Settings, build
 
@@ -18,12 +18,12 @@ CONFIG = Path(__file__).parents[1] / "config"
 @pytest.fixture(scope="session")
 def installed(control_plane: ControlPlane) -> ControlPlane:
     """CRDs and roles exactly as they are generated."""
-    install(control_plane, CONFIG / "crd", CONFIG / "rbac")
+    install_manifests(control_plane, CONFIG / "crd", CONFIG / "rbac")
     return control_plane
 
 
 @pytest.fixture
 async def client(installed: ControlPlane, namespace: str) -> AsyncIterator[Client]:
     """An administrator's client, beside a manager that serves this test's namespace with no more rights than its roles have."""
-    async with running(installed, build, Settings(), namespace, name="greeter") as client:
+    async with run_operator(installed, build, Settings(), namespace, name="greeter") as client:
         yield client

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from kubewright import command
-from kubewright.builder.main import main
+from kubewright.builder.cli import main
 from kubewright.testing.controlplane import ControlPlane
 
 from hostinfo.main import Settings, build

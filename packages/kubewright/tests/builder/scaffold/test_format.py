@@ -40,7 +40,7 @@ def run_ruff_checks(root: Path, *paths: str) -> str:
 
 @pytest.fixture
 def without_ruff(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "ruff_of", lambda root: None)
+    monkeypatch.setattr(layout, "find_ruff", lambda root: None)
 
 
 @pytest.mark.usefixtures("without_ruff")
@@ -164,7 +164,7 @@ def write_broken_ruff(project: Path, script: str) -> None:
 def test_where_ruff_fails_the_templates_stay_and_a_person_is_told(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], script: str
 ) -> None:
-    monkeypatch.setattr(layout, "WITHIN_SECONDS", 0.2)
+    monkeypatch.setattr(layout, "_RUFF_TIMEOUT_SECONDS", 0.2)
     write_broken_ruff(project, script)
     assert create_api(project) == 0
     assert "\n  make format\n  make test\n" in capsys.readouterr().out

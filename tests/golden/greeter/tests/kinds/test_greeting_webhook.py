@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from kubewright import Admission, ObjectMeta, Refused
+from kubewright import Admission, ObjectMeta, Rejected
 from msgspec import convert
 
 from greeter.kinds.greeting import Greeting, GreetingSpec
@@ -26,5 +26,5 @@ async def test_what_is_right_is_let_through_and_what_is_wrong_is_refused() -> No
     webhook, greeting = GreetingWebhook(), Greeting(metadata=ObjectMeta(name="a"), spec=SPEC)
     await webhook.validate(greeting, None, Admission())
     other = Greeting(metadata=ObjectMeta(name="b"), spec=SPEC)
-    with pytest.raises(Refused):
+    with pytest.raises(Rejected):
         await webhook.validate(greeting, other, Admission(operation="UPDATE"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from kubewright import Admission, ObjectMeta, Refused
+from kubewright import Admission, ObjectMeta, Rejected
 from msgspec import convert
 
 from greeter.kinds.house import House, HouseSpec
@@ -20,5 +20,5 @@ async def test_what_is_right_is_let_through_and_what_is_wrong_is_refused() -> No
     webhook, house = HouseWebhook(), House(metadata=ObjectMeta(name="a"), spec=SPEC)
     await webhook.validate(house, None, Admission())
     other = House(metadata=ObjectMeta(name="b"), spec=SPEC)
-    with pytest.raises(Refused):
+    with pytest.raises(Rejected):
         await webhook.validate(house, other, Admission(operation="UPDATE"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubewright import Admission, Refused, Webhook
+from kubewright import Admission, Rejected, Webhook
 
 from .greeting import Greeting
 
@@ -17,6 +17,6 @@ class GreetingWebhook(Webhook[Greeting]):
         """
 
     async def validate(self, greeting: Greeting, old: Greeting | None, request: Admission) -> None:
-        """Raise Refused("why, and what to do", field="spec.x") for what may not be stored; `old` is None on create."""
+        """Raise Rejected("why, and what to do", field="spec.x") for what may not be stored; `old` is None on create."""
         if old is not None and old.metadata.name != greeting.metadata.name:
-            raise Refused("an object cannot be renamed", field="metadata.name")
+            raise Rejected("an object cannot be renamed", field="metadata.name")

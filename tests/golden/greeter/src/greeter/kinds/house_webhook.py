@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubewright import Admission, Refused, Webhook
+from kubewright import Admission, Rejected, Webhook
 
 from .house import House
 
@@ -11,6 +11,6 @@ class HouseWebhook(Webhook[House]):
     """Asked on every create and update; answers on every replica."""
 
     async def validate(self, house: House, old: House | None, request: Admission) -> None:
-        """Raise Refused("why, and what to do", field="spec.x") for what may not be stored; `old` is None on create."""
+        """Raise Rejected("why, and what to do", field="spec.x") for what may not be stored; `old` is None on create."""
         if old is not None and old.metadata.name != house.metadata.name:
-            raise Refused("an object cannot be renamed", field="metadata.name")
+            raise Rejected("an object cannot be renamed", field="metadata.name")

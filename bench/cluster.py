@@ -13,12 +13,13 @@ from pathlib import Path
 from bench.process_stats import cpu_seconds
 from bench.sample import Sample, SampleSpec
 from kubewright import Client, ObjectMeta
-from kubewright.crd import build_crds, to_yaml
+from kubewright.crd import build_crds
 from kubewright.kubeconfig import load_config
 from kubewright.testing import eventually
 from kubewright.testing.binaries import find_binaries
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.transport import Request, Transport
+from kubewright.yaml_text import to_yaml
 
 BINARIES = Path(__file__).parents[1] / ".testenv" / "bin"
 CREATE_CONCURRENCY = 16

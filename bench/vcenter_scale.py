@@ -27,13 +27,14 @@ import msgspec
 from bench.cluster import BINARIES, CONTENDER_MANIFESTS
 from bench.process_stats import cpu_seconds, peak_rss_bytes
 from kubewright import Client, Key, ObjectMeta
-from kubewright.crd import build_crds, to_yaml
+from kubewright.crd import build_crds
 from kubewright.kubeconfig import load_config
 from kubewright.testing import eventually
 from kubewright.testing.binaries import find_binaries
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.process import Process
 from kubewright.transport import Request, Transport
+from kubewright.yaml_text import to_yaml
 from vsphere_operators.kinds.hostinfo import HostInfo
 from vsphere_operators.kinds.vminfo import VMInfo
 

@@ -13,13 +13,14 @@ import pytest
 import yaml
 
 from kubewright.client import Client
-from kubewright.crd import build_crds, to_yaml
+from kubewright.crd import build_crds
 from kubewright.errors import NotFound
 from kubewright.kind import Key
 from kubewright.kubeconfig import Connection, load_config
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.fake import FakeApi
 from kubewright.transport import Transport
+from kubewright.yaml_text import to_yaml
 
 from .support.api_harness import ApiHarness
 from .support.widget_kind import Friend, Widget

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from msgspec import Struct
 
-from kubewright.crd import _build_crd, build_crds, to_yaml
+from kubewright.crd import _build_crd, build_crds
 from kubewright.errors import SchemaError, Undecodable
 from kubewright.kind import (
     ObjectMeta,
@@ -36,6 +36,7 @@ from kubewright.schema import (
     struct_schema,
 )
 from kubewright.testing.controlplane import ControlPlane, KubectlFailed
+from kubewright.yaml_text import to_yaml
 
 from .support.thing_kind import OldThing, Port, Thing, ThingSpec
 
@@ -192,6 +193,7 @@ def test_crd_has_names_versions_columns_and_subresources() -> None:
 def test_output_is_the_same_in_every_process() -> None:
     program = (
         "from tests.support.thing_kind import *; from kubewright.crd import *; "
+        "from kubewright.yaml_text import *; "
         "print(to_yaml(*build_crds([Thing, OldThing])), end='')"
     )
     runs = {

@@ -1,7 +1,8 @@
-"""What tests of the builder type, and what they find on disk afterwards."""
+"""Commands that tests of the builder run, and the files of a project afterwards."""
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 from kubewright.builder.cli import main
@@ -10,24 +11,32 @@ from kubewright.builder.cli import main
 def create_api(
     project: Path, *options: str, kind: str = "Greeting", version: str = "v1", group: str = "demo"
 ) -> int:
-    return main(
-        [
-            "create",
-            "api",
-            "--project",
-            str(project),
-            "--group",
-            group,
-            "--version",
-            version,
-            "--kind",
-            kind,
-            *options,
-        ]
-    )
+    names = ["--group", group, "--version", version, "--kind", kind]
+    return main(["create", "api", "--project", str(project), *names, *options])
+
+
+def create_webhook(project: Path, *options: str, kind: str = "Greeting") -> int:
+    return main(["create", "webhook", "--project", str(project), "--kind", kind, *options])
 
 
 def read_project_bytes(root: Path) -> dict[str, bytes]:
-    """Every file of a project but what Python leaves."""
-    paths = [path for path in root.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    """Every file of a project but byte code and the files of git."""
+    ignored = {"__pycache__", ".git"}
+    paths = [
+        path
+        for path in root.rglob("*")
+        if path.is_file() and not ignored & set(path.relative_to(root).parts)
+    ]
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
+
+
+def run_git(root: Path, *arguments: str) -> None:
+    identity = ["-c", "user.name=Ann", "-c", "user.email=ann@example.com"]
+    command = ["git", "-C", str(root), *identity, *arguments]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def commit_project(root: Path) -> None:
+    run_git(root, "init", "-q")
+    run_git(root, "add", "-A")
+    run_git(root, "commit", "-qm", "test: commit the project")

@@ -1,4 +1,4 @@
-"""Projects to try commands on: a fresh one, and the golden one with everything, which tests/test_golden_projects.py compares with what is made."""
+"""Projects to run commands on: a new one, and a copy of the golden project with every feature."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Settings(command.ManagerFlags):
     hooks: bool = flag("hooks", False, "Check houses.")
 
 def build(manager: Manager, settings: Settings) -> None:
-    """A kind, and its webhook if it is wanted."""
+    """Add a kind, and its webhook with -hooks."""
     manager.add(HouseController())
     if settings.hooks:
         webhook = HouseWebhook()
@@ -40,14 +40,16 @@ def greeter(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def optional_webhook_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project whose webhook is there only with -hooks."""
-    root = Path(shutil.copytree(GOLDEN / "greeter", tmp_path_factory.mktemp("choosy") / "greeter"))
-    (root / "src/greeter").rename(root / "src/choosy")
-    (root / "src/choosy/main.py").write_text(OPTIONAL_WEBHOOK_MAIN)
+    """A project with a webhook only under the flag -hooks."""
+    root = Path(
+        shutil.copytree(GOLDEN / "greeter", tmp_path_factory.mktemp("optional") / "greeter")
+    )
+    (root / "src/greeter").rename(root / "src/optional")
+    (root / "src/optional/main.py").write_text(OPTIONAL_WEBHOOK_MAIN)
     pyproject = root / "pyproject.toml"
     head, _, _ = pyproject.read_text().partition("[[tool.kubewright.resources]]")
     pyproject.write_text(
-        head.replace('"greeter.', '"choosy.').replace(
+        head.replace('"greeter.', '"optional.').replace(
             "components = []", 'components = []\noptional_webhooks = "-hooks"'
         )
     )
@@ -58,7 +60,7 @@ def optional_webhook_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def initialized_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("fresh") / "greeter"
+    root = tmp_path_factory.mktemp("new") / "greeter"
     assert main(["init", str(root), "--domain", "example.com"]) == 0
     return root
 

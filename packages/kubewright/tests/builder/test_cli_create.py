@@ -1,4 +1,4 @@
-"""init and create api: what is written, and what is refused."""
+"""`init` and `create api`: what they write, and what they reject."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubewright.builder import cli_commands as commands
-from kubewright.builder.cli import main
+from kubewright.__main__ import main as run_entry_point
+from kubewright.builder.cli import kubewright, main
 from kubewright.builder.names import build_resource_names, check_kind, check_version, qualify_group
 from kubewright.builder.scaffold.fields import parse_field
 from kubewright.builder.scaffold.python_edit import add_import, add_statement, set_kind_argument
 from kubewright.errors import ConfigError
 from support.golden_projects import GOLDEN, read_project_files
 
-from .builder_commands import create_api, read_project_bytes
+from .builder_commands import create_api, create_webhook, read_project_bytes
 
 
-def test_a_kind_is_one_file_its_test_its_sample_and_one_line(project: Path) -> None:
+def test_kind_has_a_module_a_test_a_sample_and_a_line_in_main(project: Path) -> None:
     before = read_project_files(project)
     assert create_api(project, "--short-name", "gr") == 0
     after = read_project_files(project)
@@ -62,7 +62,7 @@ def test_a_kind_is_one_file_its_test_its_sample_and_one_line(project: Path) -> N
     ]
 
 
-def test_fields_of_the_command_line_reach_types_crd_and_sample(project: Path) -> None:
+def test_fields_of_the_command_line_are_in_the_crd_and_the_sample(project: Path) -> None:
     options = [
         "--spec",
         "cpu:int!",
@@ -85,7 +85,7 @@ def test_fields_of_the_command_line_reach_types_crd_and_sample(project: Path) ->
     assert sample["spec"] == {"cpu": 1, "template": "example"}
 
 
-def test_a_kind_without_a_controller_has_types_and_a_crd_alone(project: Path) -> None:
+def test_kind_without_a_controller_has_only_types_and_a_crd(project: Path) -> None:
     assert create_api(project, "--controller=false") == 0
     text = (project / "src/greeter/kinds/greeting.py").read_text()
     assert "Controller" not in text
@@ -94,24 +94,24 @@ def test_a_kind_without_a_controller_has_types_and_a_crd_alone(project: Path) ->
     assert not (project / "tests/kinds").exists()
 
 
-def test_plurals_are_those_of_kubebuilder(project: Path) -> None:
+def test_plural_follows_the_rule_of_kubebuilder(project: Path) -> None:
     assert create_api(project, kind="HostInfo", group="topology") == 0
     assert (project / "config/crd/bases/topology.example.com_hostinfoes.yaml").exists()
 
 
-def test_a_dry_run_shows_the_diff_and_writes_nothing(
+def test_dry_run_shows_the_diff_and_writes_nothing(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = read_project_bytes(project)
     assert create_api(project, "--dry-run") == 0
-    shown = capsys.readouterr().out
-    assert "+++ b/src/greeter/kinds/greeting.py" in shown
-    assert "+    manager.add(GreetingController())" in shown
-    assert "+++ b/config/crd/bases/demo.example.com_greetings.yaml" in shown
+    output = capsys.readouterr().out
+    assert "+++ b/src/greeter/kinds/greeting.py" in output
+    assert "+    manager.add(GreetingController())" in output
+    assert "+++ b/config/crd/bases/demo.example.com_greetings.yaml" in output
     assert read_project_bytes(project) == before
 
 
-def test_a_dry_run_of_init_makes_not_even_the_folder(tmp_path: Path) -> None:
+def test_dry_run_of_init_does_not_create_the_folder(tmp_path: Path) -> None:
     assert main(["init", str(tmp_path / "new"), "--domain", "example.com", "--dry-run"]) == 0
     assert not (tmp_path / "new").exists()
 
@@ -137,30 +137,30 @@ REJECTED_OPTIONS = [
     (["--short-name", "1x"], "begin with a letter"),
     (["--resource", "false"], "wake_on"),
     (["--spec", "class:str"], "reserved word"),
-    (["--spec", "cpu:quantity"], "there are str, int"),
+    (["--spec", "cpu:quantity"], "must be one of str, int"),
     (["--spec", "a:str", "--spec", "a:int"], "twice"),
-    (["--status", "conditions:str"], "every status has"),
-    (["--status", "condition:str"], "every status has"),
-    (["--spec", "str:str", "--spec", "name:str"], "as a type is"),
+    (["--status", "conditions:str"], "every status already has"),
+    (["--status", "condition:str"], "every status already has"),
+    (["--spec", "str:str", "--spec", "name:str"], "it is the name of a type"),
     (["--status", "phase:str!"], "cannot be required"),
 ]
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     REJECTED_OPTIONS,
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_bad_names_are_refused_in_plain_words(
-    project: Path, capsys: pytest.CaptureFixture[str], options: list[str], words: str
+def test_invalid_names_are_rejected(
+    project: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
 ) -> None:
     before = read_project_bytes(project)
     assert create_api(project, *options) == 1
-    assert words in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert read_project_bytes(project) == before
 
 
-def test_an_existing_kind_is_refused_and_so_is_a_plural_that_is_taken(
+def test_existing_kind_and_existing_plural_are_rejected(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert create_api(project) == 0
@@ -173,22 +173,22 @@ def test_an_existing_kind_is_refused_and_so_is_a_plural_that_is_taken(
     assert read_project_bytes(project) == before
 
 
-def test_a_persons_file_is_never_overwritten_without_force(
+def test_existing_file_is_overwritten_only_with_force(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    mine = project / "src/greeter/kinds/greeting.py"
-    mine.write_text("# mine\n")
+    existing = project / "src/greeter/kinds/greeting.py"
+    existing.write_text("# by hand\n")
     before = read_project_bytes(project)
     assert create_api(project) == 1
-    said = capsys.readouterr().err
-    assert "src/greeter/kinds/greeting.py" in said
-    assert "--force" in said
+    error = capsys.readouterr().err
+    assert "src/greeter/kinds/greeting.py" in error
+    assert "--force" in error
     assert read_project_bytes(project) == before
     assert create_api(project, "--force") == 0
-    assert "class Greeting(" in mine.read_text()
+    assert "class Greeting(" in existing.read_text()
 
 
-def test_code_that_does_not_import_is_told_and_nothing_is_written(
+def test_import_error_is_reported_and_nothing_is_written(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (project / "src/greeter/main.py").write_text(
@@ -198,32 +198,32 @@ def test_code_that_does_not_import_is_told_and_nothing_is_written(
     )
     before = read_project_bytes(project)
     assert create_api(project) == 1
-    said = capsys.readouterr().err
-    assert "nothing was written" in said
-    assert "Mangler" in said
+    error = capsys.readouterr().err
+    assert "nothing was written" in error
+    assert "Mangler" in error
     assert read_project_bytes(project) == before
 
 
 REJECTED_INIT_OPTIONS = [
     (["--domain", "Example"], "DNS name"),
     (["--domain", "example.com", "--project-name", "9lives"], "begin with a letter"),
-    (["--domain", "example.com", "--project-name", "class"], "package of Python"),
-    (["--domain", "example.com", "--project-name", "json"], "it is taken"),
-    (["--domain", "example.com", "--project-name", "yaml"], "it is taken"),
+    (["--domain", "example.com", "--project-name", "class"], "the name is reserved"),
+    (["--domain", "example.com", "--project-name", "json"], "already exists"),
+    (["--domain", "example.com", "--project-name", "yaml"], "already exists"),
     (["--domain", "example.com", "--project-name", "x" * 29], "at most 28"),
 ]
 
 
-@pytest.mark.parametrize(("options", "words"), REJECTED_INIT_OPTIONS)
-def test_a_bad_project_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], words: str
+@pytest.mark.parametrize(("options", "message"), REJECTED_INIT_OPTIONS)
+def test_invalid_project_is_rejected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
 ) -> None:
     assert main(["init", str(tmp_path / "new"), *options]) == 1
-    assert words in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
 
 
-def test_a_folder_that_is_not_empty_is_refused(
+def test_folder_that_is_not_empty_is_rejected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
@@ -232,37 +232,24 @@ def test_a_folder_that_is_not_empty_is_refused(
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_a_repository_without_files_is_an_empty_folder(tmp_path: Path) -> None:
+def test_repository_without_files_is_an_empty_folder(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
-    assert (
-        main(
-            [
-                "init",
-                str(tmp_path),
-                "--project-name",
-                "x",
-                "--domain",
-                "example.com",
-                "--license",
-                "none",
-            ]
-        )
-        == 0
-    )
+    options = ["--project-name", "x", "--domain", "example.com", "--license", "none"]
+    assert main(["init", str(tmp_path), *options]) == 0
     assert not (tmp_path / "LICENSE").exists()
 
 
-def test_what_is_missing_is_named_where_nobody_can_be_asked(
+def test_missing_option_is_named_without_a_terminal(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert (
         main(["create", "api", "--project", str(project), "--group", "demo", "--version", "v1"])
         == 2
     )
-    assert "--kind is missing" in capsys.readouterr().err
+    assert "--kind is required when there is no terminal" in capsys.readouterr().err
 
 
-def test_a_person_is_asked_again_until_the_answer_will_do(
+def test_user_is_asked_again_until_the_answer_is_valid(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answers = iter(["demo", "", "greeting", "Greeting"])
@@ -273,37 +260,35 @@ def test_a_person_is_asked_again_until_the_answer_will_do(
     assert (project / "src/greeter/kinds/greeting.py").exists()
 
 
-def test_a_project_is_needed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_create_needs_a_project(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert create_api(tmp_path) == 1
     assert "kubewright init" in capsys.readouterr().err
 
 
 def test_every_command_has_an_example() -> None:
-    def leaves(command: click.Command) -> list[click.Command]:
-        return (
-            [leaf for each in command.commands.values() for leaf in leaves(each)]
-            if isinstance(command, click.Group)
-            else [command]
-        )
+    def list_commands(command: click.Command) -> list[click.Command]:
+        if not isinstance(command, click.Group):
+            return [command]
+        return [leaf for child in command.commands.values() for leaf in list_commands(child)]
 
-    assert len(leaves(commands.kubewright)) >= 3
-    for each in leaves(commands.kubewright):
-        shown = each.get_help(click.Context(each, terminal_width=400))
-        assert re.search(r"^  Examples:\n    kubewright ", shown, re.MULTILINE), shown
+    assert len(list_commands(kubewright)) >= 3
+    for command in list_commands(kubewright):
+        text = command.get_help(click.Context(command, terminal_width=400))
+        assert re.search(r"^  Examples:\n    kubewright ", text, re.MULTILINE), text
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_shells_are_completed(
+def test_shell_completion(
     shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("_KUBEWRIGHT_COMPLETE", f"{shell}_source")
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exited:
         main([])
-    assert ended.value.code == 0
+    assert exited.value.code == 0
     assert "_KUBEWRIGHT_COMPLETE" in capsys.readouterr().out
 
 
-def test_no_kind_may_hide_what_generated_code_imports_or_be_hidden_by_it() -> None:
+def test_names_that_generated_code_imports_are_reserved() -> None:
     trees = [ast.parse(path.read_text()) for path in (GOLDEN / "greeter").rglob("kinds/*.py")]
     imports = [
         node
@@ -311,14 +296,14 @@ def test_no_kind_may_hide_what_generated_code_imports_or_be_hidden_by_it() -> No
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and not node.level
     ]
-    outside = [node for node in imports if not (node.module or "").startswith("greeter")]
-    imported = {each.name for node in outside for each in node.names if each.name[0].isupper()}
+    external = [node for node in imports if not (node.module or "").startswith("greeter")]
+    imported = {name.name for node in external for name in node.names if name.name[0].isupper()}
     assert len(imported) > 15
     arguments = {
-        each.arg.capitalize()
+        node.arg.capitalize()
         for tree in trees
-        for each in ast.walk(tree)
-        if isinstance(each, ast.arg)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.arg)
     }
     for name in imported | arguments - {
         "Greeting",
@@ -332,40 +317,18 @@ def test_no_kind_may_hide_what_generated_code_imports_or_be_hidden_by_it() -> No
             check_kind(name)
 
 
-def test_a_kind_that_pytest_would_take_for_a_test_has_tests_that_are_found(project: Path) -> None:
+def test_kind_whose_name_starts_with_test_has_tests_that_pytest_collects(project: Path) -> None:
     assert create_api(project, kind="TestRun") == 0
-    assert (
-        main(
-            [
-                "create",
-                "webhook",
-                "--project",
-                str(project),
-                "--kind",
-                "TestRun",
-                "--defaulting",
-                "--validation",
-            ]
-        )
-        == 0
-    )
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "--collect-only",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "tests/kinds",
-    ]
-    found = subprocess.run(command, cwd=project, capture_output=True, text=True)
-    assert found.returncode == 0, found.stdout
+    assert create_webhook(project, "--defaulting", "--validation", kind="TestRun") == 0
+    options = ["--collect-only", "-q", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *options, "tests/kinds"]
+    process = subprocess.run(command, cwd=project, capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout
 
 
-def test_names_that_will_do() -> None:
-    assert [check_kind(each) for each in ("HostInfo", "VM", "A1")] == ["HostInfo", "VM", "A1"]
-    assert [check_version(each) for each in ("v1", "v2beta3", "v10alpha1")] == [
+def test_valid_names() -> None:
+    assert [check_kind(kind) for kind in ("HostInfo", "VM", "A1")] == ["HostInfo", "VM", "A1"]
+    assert [check_version(version) for version in ("v1", "v2beta3", "v10alpha1")] == [
         "v1",
         "v2beta3",
         "v10alpha1",
@@ -378,13 +341,13 @@ def test_names_that_will_do() -> None:
     assert build_resource_names("a", "b.c", "v1", "Box").plural == "boxes"
 
 
-def test_a_field_with_another_spelling_of_its_type() -> None:
+def test_alias_of_a_type() -> None:
     assert parse_field("freeCPU:int64").type == "int"
-    assert parse_field("name").render_spec_line().endswith('] = ""')
+    assert parse_field("name").format_spec_line().endswith('] = ""')
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=12))
-def test_a_kind_that_will_do_is_a_class_and_a_file_of_its_own(text: str) -> None:
+def test_valid_kind_is_a_class_name_and_a_module_name(text: str) -> None:
     try:
         check_kind(text)
     except ConfigError:
@@ -415,7 +378,7 @@ class C:
 '''
 
 
-def test_imports_stay_sorted_and_lines_go_to_the_end() -> None:
+def test_imports_stay_sorted_and_statements_are_appended() -> None:
     text = add_import(
         add_import(MAIN_SOURCE, ".kinds.a", "AController", "m"), ".kinds.c", "CController", "m"
     )
@@ -425,14 +388,14 @@ def test_imports_stay_sorted_and_lines_go_to_the_end() -> None:
     assert "    )\n    mgr.add(A())\n" in add_statement(text, "build", "{0}.add(A())", "m")
 
 
-def test_a_line_stays_before_a_return() -> None:
+def test_statement_is_inserted_before_return() -> None:
     assert (
         add_statement("def build(m):\n    return None\n", "build", "{0}.add(A())", "m")
         == "def build(m):\n    m.add(A())\n    return None\n"
     )
 
 
-def test_an_argument_goes_to_the_end_of_a_call_of_several_lines() -> None:
+def test_argument_is_appended_to_a_call_of_several_lines() -> None:
     text = '@kind(\n    "\u00e4/v1",\n    columns=[1],\n)\nclass C:\n    pass\n'
     added = set_kind_argument(text, "C", "storage", "False", "m")
     assert added == text.replace("columns=[1],", "columns=[1], storage=False,")
@@ -442,22 +405,23 @@ def test_an_argument_goes_to_the_end_of_a_call_of_several_lines() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
-        ("def build(:", "is no Python"),
+        ("def build(:", "is not valid Python"),
         ("x = 1\n", "has no function build"),
         ("def build(): ...\n", "has no function build"),
     ],
 )
-def test_a_main_without_a_list_is_told_what_to_add(text: str, words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
+def test_main_without_build_names_what_to_add(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         add_statement(text, "build", "{0}.add(A())", "main.py")
 
 
-def test_without_its_packages_the_builder_says_what_to_install(
+def test_without_click_the_command_names_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delitem(sys.modules, "kubewright.builder.cli_commands")
+    for module in [name for name in sys.modules if name.startswith("kubewright.builder")]:
+        monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "click", None)
-    assert main(["init"]) == 1
+    assert run_entry_point() == 1
     assert "pip install 'kubewright[builder]'" in capsys.readouterr().err

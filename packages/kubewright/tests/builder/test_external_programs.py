@@ -1,4 +1,4 @@
-"""Programs beside the builder: those that do not end are stopped, and make says in words what is missing."""
+"""Programs that the builder runs: one that hangs is stopped. Make reports a missing cluster."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from kubewright.builder import git
 from kubewright.builder.cli import main
-from kubewright.builder.compat import baseline
 from kubewright.builder.manifests import installer
 
 
@@ -20,7 +20,7 @@ def write_hanging_program(folder: Path, name: str) -> Path:
     return program
 
 
-def test_a_kustomize_that_hangs(
+def test_hanging_kustomize_is_stopped(
     tmp_path: Path,
     greeter: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -29,41 +29,41 @@ def test_a_kustomize_that_hangs(
     monkeypatch.setattr(installer, "_KUSTOMIZE_TIMEOUT_SECONDS", 0.2)
     kubectl = write_hanging_program(tmp_path, "kubectl")
     assert main(["build-installer", "--project", str(greeter), "--kubectl", str(kubectl)]) == 1
-    said = capsys.readouterr().err
-    assert f"`{kubectl} kustomize {greeter / 'config/default'}` had not ended after 0.2 s" in said
-    assert "Run it by hand to see" in said
+    error = capsys.readouterr().err
+    assert f"`{kubectl} kustomize {greeter / 'config/default'}` did not end within 0.2 s" in error
+    assert "Run it by hand to find out" in error
 
 
-def test_a_git_that_hangs(
+def test_hanging_git_is_stopped(
     tmp_path: Path,
     greeter: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(baseline, "_GIT_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(git, "_GIT_TIMEOUT_SECONDS", 0.2)
     monkeypatch.setenv("PATH", str(write_hanging_program(tmp_path, "git").parent), prepend=":")
     assert main(["manifests", "--project", str(greeter), "--check"]) == 1
-    said = capsys.readouterr().err
-    assert f"`git -C {greeter} rev-parse" in said
-    assert "had not ended after 0.2 s" in said
-    assert "Run it by hand to see" in said
+    error = capsys.readouterr().err
+    assert f"`git -C {greeter} rev-parse" in error
+    assert "did not end within 0.2 s" in error
+    assert "Run it by hand to find out" in error
 
 
-def run_make(project: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """Run make as in a shell without a cluster, with what it would install taken as there."""
+def run_make(project: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run make in a shell without a cluster; testenv and manifests count as up to date."""
     clean = {
         name: value
         for name, value in os.environ.items()
         if name not in ("KUBERNETES_SERVICE_HOST", "MAKEFLAGS", "MAKELEVEL")
     }
-    command = ["make", "--no-print-directory", "-o", "testenv", "-o", "manifests", *words]
+    command = ["make", "--no-print-directory", "-o", "testenv", "-o", "manifests", *arguments]
     return subprocess.run(
         command, cwd=project, env={**clean, **environ}, capture_output=True, text=True, timeout=60
     )
 
 
 @pytest.mark.parametrize("target", ["install", "uninstall", "deploy", "undeploy"])
-def test_make_says_in_words_that_no_cluster_is_configured(
+def test_make_reports_that_no_cluster_is_configured(
     tmp_path: Path, greeter: Path, target: str
 ) -> None:
     kubectl = tmp_path / "kubectl"
@@ -71,12 +71,12 @@ def test_make_says_in_words_that_no_cluster_is_configured(
         '#!/bin/sh\ntest -e "$KUBECONFIG" || { echo current-context is not set >&2; exit 1; }\n'
     )
     kubectl.chmod(0o755)
-    refused = run_make(greeter, target, f"KUBECTL={kubectl}", KUBECONFIG=str(tmp_path / "none"))
-    assert refused.returncode
-    assert refused.stdout == ""
+    process = run_make(greeter, target, f"KUBECTL={kubectl}", KUBECONFIG=str(tmp_path / "none"))
+    assert process.returncode
+    assert process.stdout == ""
     assert (
-        refused.stderr.splitlines()[0]
-        == "No Kubernetes cluster is configured: set KUBECONFIG to the file that names yours"
+        process.stderr.splitlines()[0]
+        == "No Kubernetes cluster is configured: set KUBECONFIG to your kubeconfig file"
     )
     (tmp_path / "config").touch()
     assert (

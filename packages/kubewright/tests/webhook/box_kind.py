@@ -22,7 +22,7 @@ from kubewright import (
     Webhook,
     kind,
 )
-from kubewright.crd import build_crds, to_yaml
+from kubewright.crd import build_crds
 from kubewright.kind import Key
 from kubewright.kubeconfig import Connection
 from kubewright.testing import eventually
@@ -33,6 +33,7 @@ from kubewright.webhook.configuration import (
     with_conversions,
 )
 from kubewright.webhook.options import CertificateTimings, WebhookOptions
+from kubewright.yaml_text import to_yaml
 
 LOCALHOST = "127.0.0.1"
 

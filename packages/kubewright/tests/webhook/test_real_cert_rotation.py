@@ -21,7 +21,6 @@ from cryptography import x509
 from kubewright import rbac
 from kubewright.builtin import Secret
 from kubewright.client import Client
-from kubewright.crd import to_yaml
 from kubewright.errors import KubewrightError
 from kubewright.kind import Key, ObjectMeta
 from kubewright.kubeconfig import Connection, load_config
@@ -37,6 +36,7 @@ from kubewright.webhook.ca_bundle import (
 )
 from kubewright.webhook.options import CertificateTimings
 from kubewright.webhook.server import WebhookServer
+from kubewright.yaml_text import to_yaml
 
 from .box_kind import (
     LOCALHOST,

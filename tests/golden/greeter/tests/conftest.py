@@ -1,4 +1,4 @@
-"""A real API server with this operator's CRDs and roles, and the manager running on it as its own service account."""
+"""Fixtures: a real API server with the CRDs and roles of this operator, and the manager on it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ CONFIG = Path(__file__).parents[1] / "config"
 
 @pytest.fixture(scope="session")
 def installed(control_plane: ControlPlane) -> ControlPlane:
-    """CRDs and roles exactly as they are generated."""
+    """The control plane with the generated CRDs and roles."""
     install_manifests(control_plane, CONFIG / "crd", CONFIG / "rbac")
     return control_plane
 
 
 @pytest.fixture
 async def client(installed: ControlPlane, namespace: str) -> AsyncIterator[Client]:
-    """An administrator's client, beside a manager that serves this test's namespace with no more rights than its roles have."""
+    """An administrator's client; meanwhile the manager serves the namespace of the test.
+
+    The manager runs as its own service account, so a missing permission fails the test.
+    """
     async with run_operator(installed, build, Settings(), namespace, name="greeter") as client:
         yield client

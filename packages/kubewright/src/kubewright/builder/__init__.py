@@ -1,11 +1,11 @@
-"""The builder: from a command to files.
+"""The builder: the `kubewright` command, which creates projects and generates their files.
 
-commands    the options and their help; `main` runs one and turns failures into words; `terminal` is what they share
-scaffold    `init`: a new project
-create      `create api` (`api`, `version`) and `create webhook` (`hook`, `spoke`)
-names field edit template layout               what they need: checked names, fields, edits of Python, templates, ruff
-manifests   `manifests`: config/ from the types, the controllers and pyproject.toml (`project`)
-roles deployment variants                      its parts, as documents
-breaking schemadiff baseline                   what a change of a CRD breaks, compared with a commit
-change exchange stage                          a set of files, shown, refused or written as a whole; tried on a copy first
+cli, cli_create     the subcommands; `prompt` has their shared options and questions
+scaffold            `init` and `create`: new files from templates, and edits of existing ones
+manifests           `manifests`, `helm` and `build-installer`: documents from what code declares
+compat              what a change of a CRD breaks for users, compared with a commit
+api_docs            `docs`: an API reference in Markdown
+project, names      [tool.kubewright] of pyproject.toml; which names are valid
+changeset           the files that a command changes: shown, checked and written
+preview             adds config/ to a change set and formats it, before anything is written
 """

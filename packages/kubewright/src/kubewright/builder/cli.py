@@ -1,44 +1,49 @@
-"""The `kubewright` command: what is asked, which change that is, and whether to show it or to write it."""
+"""The `kubewright` command: its subcommands but for `create`, and its exit codes."""
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from pathlib import Path
 
+import click
+
+from .. import __name__ as program
+from ..crd import build_crds
 from ..errors import KubewrightError
-
-_MISSING_PACKAGE_MESSAGE = (
-    "the builder needs a package that is not installed ({}): pip install 'kubewright[builder]'"
+from .api_docs import render_page
+from .changeset import ChangeSet, read_text_if_exists
+from .cli_create import create
+from .compat.baseline import CRD_FOLDER, parse_crds, read_committed_crds, read_crds_on_disk
+from .compat.crd_diff import compare_crds
+from .manifests.helm import build_chart, find_stale_templates
+from .manifests.installer import render_installer
+from .manifests.render import generate_manifests
+from .names import check_domain, check_project_name
+from .preview import complete_change
+from .project import Project
+from .prompt import (
+    DRY_RUN_OPTION,
+    FORCE_OPTION,
+    PROJECT_OPTION,
+    get_or_prompt,
+    resolve_folder,
+    show_or_write,
+    write_change,
 )
+from .scaffold.project import LICENSES, ProjectParameters, scaffold_project
+
+# What a shell reports for a process that Ctrl-C ended.
+_INTERRUPTED_EXIT_CODE = 130
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; 0 if it did what it should, 1 if not, 2 for a wrong command line."""
+    """Run one command: 0 if it succeeded, 1 if it failed, 2 for a wrong command line."""
     try:
-        from .cli_commands import kubewright
-    except ModuleNotFoundError as error:
-        if error.name not in ("click", "tomlkit"):
-            raise
-        print(f"kubewright: {_MISSING_PACKAGE_MESSAGE.format(error.name)}", file=sys.stderr)
-        return 1
-    return run_command(kubewright, argv)
-
-
-def run_command(command: object, argv: list[str] | None) -> int:
-    """Run a click command, and turn every failure into words and an exit code."""
-    import click
-
-    assert isinstance(command, click.Command)
-    try:
-        with _interrupt_on_signals():
-            found = command.main(argv, prog_name="kubewright", standalone_mode=False)
-        return found if isinstance(found, int) else 0
+        exit_code = kubewright.main(argv, prog_name="kubewright", standalone_mode=False)
+        return exit_code if isinstance(exit_code, int) else 0
     except click.Abort:
-        print("\nkubewright: interrupted; nothing was written", file=sys.stderr)
-        return 130
+        print("\nkubewright: interrupted", file=sys.stderr)
+        return _INTERRUPTED_EXIT_CODE
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -46,30 +51,238 @@ def run_command(command: object, argv: list[str] | None) -> int:
         print(f"kubewright: {error}", file=sys.stderr)
         return 1
     except OSError as error:
-        words = (
-            f"{error.filename}: {error.strerror}"
-            if error.filename and error.strerror
-            else str(error)
-        )
-        print(f"kubewright: {words}; what this command had changed is as it was", file=sys.stderr)
+        file = f"{error.filename}: " if error.filename else ""
+        print(f"kubewright: {file}{error.strerror or error}", file=sys.stderr)
         return 1
 
 
-@contextmanager
-def _interrupt_on_signals() -> Iterator[None]:
-    """SIGTERM, and SIGHUP of a terminal that goes away, are interruptions as Ctrl-C is: what was moved is moved back."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(package_name=program)
+def kubewright() -> None:
+    """Build Kubernetes operators in Python.
+
+    \b
+    From an empty folder to a tested operator:
+      kubewright init --domain example.com
+      kubewright create api --group demo --version v1 --kind Greeting
+      make test
+      make install run
+
+    \b
+    To enable shell completion for this session (also zsh_source, fish_source):
+      eval "$(_KUBEWRIGHT_COMPLETE=bash_source kubewright)"
+    """
+
+
+kubewright.add_command(create)
+
+
+@kubewright.command()
+@click.argument(
+    "root",
+    metavar="[FOLDER]",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(),
+    callback=resolve_folder,
+)
+@click.option("--domain", help="Domain of your API groups, such as example.com.")
+@click.option(
+    "--project-name",
+    help="Prefix of the names of cluster-wide objects. Defaults to the folder's name.",
+)
+@click.option("--owner", default="", help="Copyright owner in LICENSE and pyproject.toml.")
+@click.option(
+    "--license",
+    "license_",
+    type=click.Choice(LICENSES, case_sensitive=False),
+    default="Apache-2.0",
+    show_default=True,
+)
+@click.option("--year", type=int, hidden=True)
+@DRY_RUN_OPTION
+def init(
+    root: Path,
+    domain: str | None,
+    project_name: str | None,
+    owner: str,
+    license_: str,
+    year: int | None,
+    dry_run: bool,
+) -> None:
+    """Create a new project in an empty folder.
+
+    \b
+    Examples:
+      kubewright init --domain example.com
+      kubewright init hostinfo --domain corinternal.com --owner "Ann Example" --license MIT
+      kubewright init --domain example.com --dry-run
+    """
+    domain = get_or_prompt(
+        "--domain", domain, "Domain of your API groups, such as example.com", check_domain
+    )
+    name = check_project_name(project_name or root.name.lower().replace("_", "-"))
+    parameters = ProjectParameters(name, domain, owner, license_, year)
+    change, _ = complete_change(scaffold_project(root, parameters))
+    show_or_write(change, dry_run=dry_run, force=False)
+    if not dry_run:
+        click.echo(
+            f"\nCreated {name}. Commit it, then add a kind:\n"
+            "  kubewright create api --group demo --version v1 --kind Greeting"
+        )
+
+
+@kubewright.command(name="manifests")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Write nothing; fail if a file is stale, or if a CRD change breaks existing users.",
+)
+@click.option(
+    "--against",
+    default="HEAD",
+    show_default=True,
+    metavar="COMMIT",
+    help="Commit with the CRDs that users have.",
+)
+@click.option(
+    "--allow-breaking",
+    is_flag=True,
+    help="With --check: report breaking changes, but do not fail.",
+)
+@PROJECT_OPTION
+@FORCE_OPTION
+def manifests_command(
+    root: Path, check: bool, against: str, allow_breaking: bool, force: bool
+) -> int:
+    """Generate config/: CRDs, least-privilege roles, the Deployment and its variants.
+
+    \b
+    Examples:
+      kubewright manifests
+      kubewright manifests --check
+      kubewright manifests --check --against origin/main
+    """
+    change = generate_manifests(Project.read(root))
+    is_breaking = _report_breaking_changes(change, against, fall_back_to_disk=check)
+    if not check:
+        for path in write_change(change, force=force):
+            click.echo(f"removed {path}" if path in change.removed else f"wrote {path}")
+        return 0
+    if difference := change.diff():
+        click.echo(
+            f"{difference}\n"
+            "These generated files are stale. Run `make manifests` and commit the result.",
+            err=True,
+        )
+        return 1
+    click.echo(f"{len(change.files)} generated files are up to date")
+    return 1 if is_breaking and not allow_breaking else 0
+
+
+def _report_breaking_changes(change: ChangeSet, against: str, *, fall_back_to_disk: bool) -> bool:
+    new = parse_crds(
+        {path: text for path, text in change.files.items() if path.startswith(CRD_FOLDER)}
+    )
+    old, source = read_committed_crds(change.root, against), against
+    if old is None:
+        old = read_crds_on_disk(change.root) if fall_back_to_disk else []
+        source = "the files on disk"
+    breaking = [crd_change for crd_change in compare_crds(old, new) if crd_change.is_breaking]
+    for crd_change in breaking:
+        click.echo(f"breaking: {crd_change}", err=True)
+    if breaking:
+        click.echo(
+            f"Compared with the CRDs of {source}, manifests, objects or scripts of users may fail. "
+            "Keep the old form and add a new field or a new version. "
+            "If the change is intended, use `--check --allow-breaking`.",
+            err=True,
+        )
+    return bool(breaking)
+
+
+@kubewright.command(name="build-installer")
+@click.option("--image", default="", help="Image to run. Defaults to the image of the project.")
+@click.option(
+    "--overlay", default="config/default", show_default=True, help="Kustomization to render."
+)
+@click.option(
+    "--kubectl",
+    default="",
+    help="kubectl to run kustomize with. Defaults to .testenv/bin/kubectl, then PATH.",
+)
+@click.option(
+    "--output",
+    default="dist/install.yaml",
+    show_default=True,
+    help="File to write; - for standard output.",
+)
+@PROJECT_OPTION
+def build_installer(root: Path, image: str, overlay: str, kubectl: str, output: str) -> None:
+    """Write everything that is deployed into one file.
+
+    \b
+    Examples:
+      kubewright build-installer --image example.com/greeter:v1
+      kubewright build-installer --image example.com/greeter:v1 --output - | kubectl apply -f -
+      kubewright build-installer --overlay config/overlays/production
+    """
+    _write_output(root, render_installer(Project.read(root), image, overlay, kubectl), output)
+
+
+@kubewright.command()
+@click.option(
+    "--output",
+    default="docs/api.md",
+    show_default=True,
+    help="File to write; - for standard output.",
+)
+@click.option("--check", is_flag=True, help="Write nothing; fail if the page is stale.")
+@PROJECT_OPTION
+def docs(root: Path, output: str, check: bool) -> int:
+    """Write an API reference in Markdown, generated from the types.
+
+    \b
+    Examples:
+      kubewright docs
+      kubewright docs --output docs/reference/api.md --check
+    """
+    project = Project.read(root)
+    text = render_page(project.name, build_crds(project.load_declarations().kinds))
+    if not check:
+        _write_output(root, text, output)
+    elif read_text_if_exists(root / output) != text:
+        click.echo(f"{output} is stale. Run `make docs` and commit the result.", err=True)
+        return 1
+    return 0
+
+
+@kubewright.command()
+@click.option("--output", default="dist/chart", show_default=True, help="Folder of the chart.")
+@PROJECT_OPTION
+def helm(root: Path, output: str) -> None:
+    """Write a Helm chart: the objects of config/, with values for what installations vary.
+
+    \b
+    Examples:
+      kubewright helm
+      kubewright helm --output charts/greeter
+      helm install greeter dist/chart -n greeter-system --create-namespace --set image=example.com/greeter:v1
+    """
+    project = Project.read(root)
+    files = build_chart(project, project.load_declarations())
+    chart = root / output
+    written = ChangeSet(chart, files, removed=find_stale_templates(chart, files)).write()
+    click.echo(f"wrote {output} ({len(written)} files)" if written else f"{output} is up to date")
+
+
+def _write_output(root: Path, text: str, output: str) -> None:
+    if output == "-":
+        click.echo(text, nl=False)
         return
-    before = {
-        each: signal.signal(each, signal.default_int_handler)
-        for each in (signal.SIGTERM, signal.SIGHUP)
-    }
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+    (root / output).parent.mkdir(parents=True, exist_ok=True)
+    (root / output).write_text(text, encoding="utf-8")
+    # Not to standard output: `--output /dev/stdout` may have sent the text there.
+    click.echo(f"wrote {output}", err=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The commands `create api` and `create webhook`, their options and their help."""
+"""The commands `kubewright create api` and `kubewright create webhook`."""
 
 from __future__ import annotations
 
@@ -11,22 +11,19 @@ import click
 from ..errors import ConfigError
 from .changeset import ChangeSet
 from .names import build_resource_names, check_kind, check_version, qualify_group
+from .preview import complete_change
 from .project import Project, ResourceEntry
-from .prompt import (
-    DRY_RUN_OPTION,
-    FORCE_OPTION,
-    PROJECT_OPTION,
-    get_or_prompt,
-    open_project,
-    print_next_steps,
-    show_or_write,
-)
-from .sandbox import add_generated_config
+from .prompt import DRY_RUN_OPTION, FORCE_OPTION, PROJECT_OPTION, get_or_prompt, show_or_write
 from .scaffold.api import ApiParameters, check_resource_is_new, scaffold_api
-from .scaffold.conversion import add_versions, check_hub_version, parse_spokes
 from .scaffold.fields import parse_fields
-from .scaffold.format import format_change
-from .scaffold.version import find_hub, scaffold_version, version_module
+from .scaffold.version import (
+    check_hub_version,
+    find_hub,
+    parse_spokes,
+    scaffold_conversions,
+    scaffold_version,
+    version_module,
+)
 from .scaffold.webhook import WebhookParameters, find_kind, scaffold_webhook
 
 CommandOptions = dict[str, Any]
@@ -34,118 +31,115 @@ CommandOptions = dict[str, Any]
 
 @click.group()
 def create() -> None:
-    """Add something to a project."""
+    """Add a kind or a webhook to a project."""
 
 
 @create.command()
 @click.option(
     "--group",
-    help="API group: `topology` gets the project's domain behind it; one with a dot is whole.",
+    help="API group. Without a dot, the project's domain is appended: `topology`.",
 )
 @click.option("--version", "version_", help="Version, such as v1 or v1alpha1.")
 @click.option("--kind", "kind_", help="Kind, such as HostInfo.")
 @click.option(
-    "--plural", default="", help="Plural; by kubebuilder's rule by default: HostInfo, hostinfoes."
+    "--plural", default="", help="Plural. Defaults to kubebuilder's rule: HostInfo, hostinfoes."
 )
 @click.option(
     "--short-name",
     "short",
     multiple=True,
-    help="Short name for kubectl; may be given several times.",
+    help="Short name for kubectl; can be repeated.",
 )
 @click.option(
     "--namespaced/--cluster-wide",
     default=True,
-    help="Whether objects live in namespaces (they do by default).",
+    help="Whether objects live in namespaces. Defaults to namespaced.",
 )
 @click.option(
     "--spec",
     "spec",
     multiple=True,
     metavar="NAME:TYPE",
-    help="A field of the spec: hostname:str, cpu:int! (! for required).",
+    help="Field of the spec: hostname:str, cpu:int! (! means required); can be repeated.",
 )
 @click.option(
     "--status",
     "status",
     multiple=True,
     metavar="NAME:TYPE",
-    help="A field of the status: freeCPU:int.",
+    help="Field of the status: freeCPU:int; can be repeated.",
 )
 @click.option(
-    "--resource", type=bool, default=True, help="Whether to make the types; true is all there is."
-)
-@click.option(
-    "--controller",
+    "--resource",
     type=bool,
     default=True,
-    help="Whether to make the controller (it is made by default).",
+    help="Whether to create the types. Only true is supported.",
 )
+@click.option("--controller", type=bool, default=True, help="Whether to create the controller.")
 @click.option(
-    "--storage", is_flag=True, help="Of another version of a kind: store objects in this one."
+    "--storage", is_flag=True, help="For another version of a kind: store objects in this version."
 )
 @PROJECT_OPTION
 @DRY_RUN_OPTION
 @FORCE_OPTION
-def api(root: Path, dry_run: bool, force: bool, **told: Any) -> None:
-    """Add a kind: one file with spec, status, a pure function and the controller, its test, its sample, its line in the list.
+def api(root: Path, dry_run: bool, force: bool, **options: Any) -> None:
+    """Add a kind: its types and controller, a test, a sample, and its line in the list of kinds.
+
+    For a kind that exists, add another version of it, with its conversion.
 
     \b
     Examples:
       kubewright create api --group topology --version v1 --kind HostInfo --short-name hi
-      kubewright create api --group vm --version v1alpha1 --kind VmGroup --spec replicas:int! --spec template:str! --status phase:str
+      kubewright create api --group vm --version v1alpha1 --kind VmGroup --spec replicas:int! --status phase:str
       kubewright create api --group demo --version v1 --kind Greeting --dry-run
-      kubewright create api --group demo --version v2 --kind Greeting        (another version, with its conversion)
+      kubewright create api --group demo --version v2 --kind Greeting
     """
-    with open_project(root, writes=not dry_run) as project:
-        wish = _read_api_parameters(project, told)
-        new = wish.resource
-        hub = find_hub(project, new)
-        check_resource_is_new(project, new)
-        change = (
-            scaffold_api(project, wish) if hub is None else scaffold_version(project, wish, hub)
-        )
-        file = (
-            f"src/{project.package}/kinds/{new.module if hub is None else version_module(new)}.py"
-        )
-        _finish_creation(
-            change,
-            f"{new.kind} ({new.plural}.{new.group}) is ready.",
-            [file],
-            dry_run=dry_run,
-            force=force,
-        )
+    project = Project.read(root)
+    parameters = _read_api_parameters(project, options)
+    resource = parameters.resource
+    hub = find_hub(project, resource.group, resource.kind)
+    check_resource_is_new(project, resource)
+    if hub is None:
+        module, change = resource.module, scaffold_api(project, parameters)
+    else:
+        module, change = version_module(resource), scaffold_version(project, parameters, hub)
+    _finish(
+        change,
+        f"Created {resource.kind} ({resource.plural}.{resource.group}).",
+        [f"src/{project.package}/kinds/{module}.py"],
+        dry_run=dry_run,
+        force=force,
+    )
 
 
 @create.command()
-@click.option("--group", help="API group of the kind; needed only where it is not plain.")
-@click.option("--kind", "kind_", help="A kind of this project.")
+@click.option("--group", help="API group of the kind, if several kinds have the same name.")
+@click.option("--kind", "kind_", help="Kind of this project.")
+@click.option("--version", "version_", help="Version of the kind's controller; can be omitted.")
+@click.option("--defaulting", is_flag=True, help="Set fields that the request leaves out.")
 @click.option(
-    "--version", "version_", help="The version that the kind's controller knows; need not be said."
-)
-@click.option("--defaulting", is_flag=True, help="Fill in what the sender left out.")
-@click.option(
-    "--validation", "--programmatic-validation", is_flag=True, help="Refuse what may not be stored."
+    "--validation", "--programmatic-validation", is_flag=True, help="Reject invalid objects."
 )
 @click.option(
     "--conversion",
     is_flag=True,
-    help="Add another version, with the way to the one that the controller knows and back.",
+    help="Add another version, with its conversion to and from the controller's version.",
 )
 @click.option(
     "--spoke",
     "spokes",
     multiple=True,
     metavar="VERSION",
-    help="With --conversion: the other version; v2,v3 for several.",
+    help="With --conversion: the other version, or several: v2,v3.",
 )
 @PROJECT_OPTION
 @DRY_RUN_OPTION
 @FORCE_OPTION
-def webhook(root: Path, dry_run: bool, force: bool, **told: Any) -> None:
-    """Add a webhook to a kind: one file, its test, its line in the list; certificates and configurations follow by themselves.
+def webhook(root: Path, dry_run: bool, force: bool, **options: Any) -> None:
+    """Add a webhook to a kind: its class, a test, and its line in the list of kinds.
 
-    A conversion is what `create api` makes for another version of a kind: its types, both ways, a test and a sample.
+    Certificates and webhook configurations are generated. With --conversion, add another version
+    of the kind, as `create api` does: types, conversion in both directions, a test and a sample.
 
     \b
     Examples:
@@ -153,103 +147,87 @@ def webhook(root: Path, dry_run: bool, force: bool, **told: Any) -> None:
       kubewright create webhook --kind Greeting --defaulting --validation --dry-run
       kubewright create webhook --kind Greeting --conversion --spoke v2
     """
-    with open_project(root, writes=not dry_run) as project:
-        change = _build_webhook_change(project, told)
-        files = [
-            path for path in change.files if path.startswith("src/") and path not in change.edits
-        ]
-        _finish_creation(change, "It is ready.", files, dry_run=dry_run, force=force)
+    change = _scaffold_webhook(Project.read(root), options)
+    files = [path for path in change.files if path.startswith("src/") and path not in change.edits]
+    _finish(change, "Created.", files, dry_run=dry_run, force=force)
 
 
-def _finish_creation(
-    change: ChangeSet, words: str, files: Sequence[str], *, dry_run: bool, force: bool
+def _finish(
+    change: ChangeSet, message: str, files: Sequence[str], *, dry_run: bool, force: bool
 ) -> None:
-    """Show the change with all that follows from it, or write it and say what is next."""
-    whole, format_too = format_change(add_generated_config(change))
-    show_or_write(whole, dry_run=dry_run, force=force)
-    if not dry_run:
-        print_next_steps(words, files, needs_format=format_too)
+    """Show or write the change with everything that follows from it, and the next steps."""
+    complete, needs_format = complete_change(change)
+    show_or_write(complete, dry_run=dry_run, force=force)
+    if dry_run:
+        return
+    steps = [f"edit {path}" for path in files] + ["make format"] * needs_format + ["make test"]
+    click.echo("\n".join([f"\n{message} Next:", *(f"  {step}" for step in steps)]))
 
 
-def _build_webhook_change(project: Project, told: CommandOptions) -> ChangeSet:
-    """What `create webhook` is asked for: a webhook, other versions, or both."""
-    _check_webhook_options(told)
-    kind = get_or_prompt("--kind", told["kind_"], "Kind", check_kind)
-    group = qualify_group(told["group"], project.config.domain) if told["group"] else ""
-    asking = WebhookParameters(group, kind, told["defaulting"], told["validation"])
-    listed = find_kind(project, asking)
-    spokes = _choose_spokes(project, listed, told)
-    first = (
-        scaffold_webhook(project, asking)
-        if asking.defaulting or asking.validation
-        else ChangeSet(project.root, {})
-    )
-    return add_versions(project, listed, spokes, first)
-
-
-def _check_webhook_options(told: CommandOptions) -> None:
-    """Raise where it is not said what the webhook does."""
-    if not (told["defaulting"] or told["validation"] or told["conversion"]):
+def _scaffold_webhook(project: Project, options: CommandOptions) -> ChangeSet:
+    if not (options["defaulting"] or options["validation"] or options["conversion"]):
         raise ConfigError(
-            "say what the webhook does: --defaulting, --validation, --conversion, or several of them"
+            "specify what the webhook does: one or more of --defaulting, --validation, --conversion"
         )
-    if told["spokes"] and not told["conversion"]:
-        raise ConfigError("--spoke names the other version of a conversion: say --conversion too")
+    if options["spokes"] and not options["conversion"]:
+        raise ConfigError("--spoke names the other version of a conversion: add --conversion")
+    kind = get_or_prompt("--kind", options["kind_"], "Kind", check_kind)
+    group = qualify_group(options["group"], project.config.domain) if options["group"] else ""
+    parameters = WebhookParameters(group, kind, options["defaulting"], options["validation"])
+    entry = find_kind(project, parameters)
+    spokes = _choose_spokes(project, entry, options)
+    change = ChangeSet(project.root, {})
+    if parameters.defaulting or parameters.validation:
+        change = scaffold_webhook(project, parameters)
+    return scaffold_conversions(project, entry, spokes, change)
 
 
 def _choose_spokes(
-    project: Project, listed: ResourceEntry, told: CommandOptions
+    project: Project, entry: ResourceEntry, options: CommandOptions
 ) -> tuple[str, ...]:
-    """The other versions, asked for where none is named; none without --conversion."""
-    version = told["version_"]
-    if not told["conversion"]:
-        check_hub_version(listed, version)
+    version = options["version_"]
+    if not options["conversion"]:
+        check_hub_version(entry, version)
         return ()
-    said = parse_spokes(project, listed, version, told["spokes"])
-    return said or (
-        get_or_prompt("--spoke", None, f"Other version, beside {listed.version}", check_version),
+    spokes = parse_spokes(project, entry, version, options["spokes"])
+    return spokes or (
+        get_or_prompt(
+            "--spoke", None, f"Other version, in addition to {entry.version}", check_version
+        ),
     )
 
 
-def _read_api_parameters(project: Project, told: CommandOptions) -> ApiParameters:
-    """What `create api` is asked for, with what is missing asked for at the terminal."""
-    if not told["resource"]:
+def _read_api_parameters(project: Project, options: CommandOptions) -> ApiParameters:
+    if not options["resource"]:
         raise ConfigError(
-            "--resource=false: a controller here owns a kind, and follows others by `wake_on`; leave the option out"
+            "--resource=false is not supported: a controller owns a kind, "
+            "and follows other kinds with `wake_on`. Omit the option"
         )
-    group = get_or_prompt("--group", told["group"], "Group, such as topology", lambda text: text)
+    group = get_or_prompt("--group", options["group"], "Group, such as topology", str)
     version = get_or_prompt(
-        "--version", told["version_"], "Version", check_version, suggestion="v1"
+        "--version", options["version_"], "Version", check_version, suggestion="v1"
     )
-    kind = get_or_prompt("--kind", told["kind_"], "Kind, such as HostInfo", check_kind)
-    plural = told["plural"] or _find_existing_plural(
-        project, qualify_group(group, project.config.domain), kind
+    kind = get_or_prompt("--kind", options["kind_"], "Kind, such as HostInfo", check_kind)
+    # All versions of a kind share the plural, so it need not be repeated.
+    qualified = qualify_group(group, project.config.domain)
+    plurals = (
+        entry.plural
+        for entry in project.config.resources
+        if (entry.group, entry.kind) == (qualified, kind)
     )
-    new = build_resource_names(
+    resource = build_resource_names(
         group,
         project.config.domain,
         version,
         kind,
-        plural=plural,
-        short_names=told["short"],
-        namespaced=told["namespaced"],
+        plural=options["plural"] or next(plurals, ""),
+        short_names=options["short"],
+        namespaced=options["namespaced"],
     )
     return ApiParameters(
-        new,
-        parse_fields(told["spec"]),
-        parse_fields(told["status"], status=True),
-        told["controller"],
-        told["storage"],
-    )
-
-
-def _find_existing_plural(project: Project, group: str, kind: str) -> str:
-    """The plural of a kind of which a version is there already, else ""."""
-    return next(
-        (
-            each.plural
-            for each in project.config.resources
-            if (each.group, each.kind) == (group, kind)
-        ),
-        "",
+        resource,
+        parse_fields(options["spec"]),
+        parse_fields(options["status"], status=True),
+        options["controller"],
+        options["storage"],
     )

@@ -1,4 +1,4 @@
-"""Names: which are allowed, what follows from them, and plain words for those that are not."""
+"""Names of kinds, groups, versions and projects: which are valid, and what follows from them."""
 
 from __future__ import annotations
 
@@ -10,54 +10,51 @@ from dataclasses import dataclass
 from ..errors import ConfigError
 from ..kind import pluralize
 
-DNS_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
-_KIND_PATTERN = re.compile(r"[A-Z][A-Za-z0-9]{0,58}")  # 63 with "List" behind it
+_DNS_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+# A name has at most 63 characters, and the list kind is the kind with "List" appended.
+_KIND_PATTERN = re.compile(r"[A-Z][A-Za-z0-9]{0,58}")
 _VERSION_PATTERN = re.compile(r"v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?")
-# What the modules of a kind, of its tests and of its webhook import under these names would hide the kind's own class, or be hidden by it.
+# The generated modules import these names, so a class of the same name would hide them.
 _RESERVED_KINDS = frozenset(
-    {
-        *(
-            "Annotated",
-            "Column",
-            "Controller",
-            "Doc",
-            "Done",
-            "Resource",
-            "Spec",
-            "Status",
-            "None",
-            "True",
-            "False",
-        ),
-        *(
-            "Client",
-            "ControlPlane",
-            "Conversion",
-            "Key",
-            "Path",
-            "Admission",
-            "ObjectMeta",
-            "Rejected",
-            "Webhook",
-        ),
-    }
+    [
+        "Annotated",
+        "Column",
+        "Controller",
+        "Doc",
+        "Done",
+        "Resource",
+        "Spec",
+        "Status",
+        "None",
+        "True",
+        "False",
+        "Client",
+        "ControlPlane",
+        "Conversion",
+        "Key",
+        "Path",
+        "Admission",
+        "ObjectMeta",
+        "Rejected",
+        "Webhook",
+    ]
 )
-# Objects are arguments by the name of their kind; these are arguments already.
+# Generated methods take an object as an argument named after its kind, next to these arguments.
 _RESERVED_ARGUMENTS = frozenset({"self", "old", "request"})
 _RESERVED_GROUPS = ("k8s.io", "kubernetes.io")
-# Packages that a project stands on: one of the same name would hide them.
+# A project's package of one of these names would hide a package that the project needs.
 _RESERVED_PACKAGES = (
     frozenset({"kubewright", "tests", "aiohttp", "click", "msgspec", "pytest", "tomlkit", "yaml"})
     | sys.stdlib_module_names
 )
 _MAX_DOMAIN_LENGTH = 253
-# A Service's name has at most 63 characters, and the longest of ours is "<name>-controller-manager-metrics-service".
+# The name of a Service has at most 63 characters; this is the longest suffix of ours.
 _MAX_PROJECT_NAME_LENGTH = 63 - len("-controller-manager-metrics-service")
 
 
 @dataclass(frozen=True)
 class ResourceNames:
-    """One version of one kind, and the names that follow."""
+    """One version of one kind, and the names that follow from it."""
 
     group: str
     version: str
@@ -68,17 +65,15 @@ class ResourceNames:
 
     @property
     def api_version(self) -> str:
-        """As a manifest has it."""
         return f"{self.group}/{self.version}"
 
     @property
     def module(self) -> str:
-        """The kind's module among the kinds."""
         return self.kind.lower()
 
     @property
     def sample_file(self) -> str:
-        """The sample's file, as kubebuilder names it: by the first part of the group."""
+        # As kubebuilder names it: with the first part of the group.
         return f"{self.group.split('.')[0]}_{self.version}_{self.module}.yaml"
 
 
@@ -95,75 +90,75 @@ def build_resource_names(
     """The names of a kind, all of them checked."""
     check_kind(kind)
     check_version(version)
-    whole = qualify_group(group, domain)
-    return ResourceNames(
-        whole,
-        version,
-        kind,
-        _check_plural(plural or pluralize(kind), kind),
-        _check_short_names(short_names),
-        namespaced,
-    )
+    qualified = qualify_group(group, domain)
+    plural = plural or pluralize(kind)
+    if not _is_name(plural):
+        raise ConfigError(
+            f'invalid plural "{plural}" of {kind}: must be lower-case letters, digits and dashes'
+        )
+    for name in short_names:
+        if not _is_name(name):
+            raise ConfigError(
+                f'invalid short name "{name}": must be lower-case letters, digits and dashes, '
+                "and begin with a letter"
+            )
+    return ResourceNames(qualified, version, kind, plural, short_names, namespaced)
 
 
 def check_kind(kind: str) -> str:
-    """A kind, or in plain words why not."""
+    """The kind if it is valid; raises otherwise, as all `check_` functions here."""
     if not _KIND_PATTERN.fullmatch(kind):
-        better = re.sub(r"[^A-Za-z0-9]+(.)?", lambda found: (found[1] or "").upper(), kind)
-        better = better[:1].upper() + better[1:]
-        hint = f", such as {better}" if _KIND_PATTERN.fullmatch(better) else ""
+        suggestion = re.sub(r"[^A-Za-z0-9]+(.)?", lambda match: (match[1] or "").upper(), kind)
+        suggestion = suggestion[:1].upper() + suggestion[1:]
+        hint = f", such as {suggestion}" if _KIND_PATTERN.fullmatch(suggestion) else ""
         raise ConfigError(
-            f'the kind "{kind}" has to be letters and digits that begin with a capital{hint}'
+            f'invalid kind "{kind}": must be letters and digits, and begin with a capital{hint}'
         )
-    if (
-        keyword.iskeyword(kind.lower())
-        or kind in _RESERVED_KINDS
-        or kind.lower() in _RESERVED_ARGUMENTS
-    ):
+    is_reserved = kind in _RESERVED_KINDS or kind.lower() in _RESERVED_ARGUMENTS
+    if is_reserved or keyword.iskeyword(kind.lower()):
         raise ConfigError(
-            f'the kind "{kind}" cannot be a module or a class of Python: the word is reserved; take another, as My{kind}'
+            f'invalid kind "{kind}": reserved by Python or by the generated code; '
+            f"choose another, such as My{kind}"
         )
     return kind
 
 
 def check_version(version: str) -> str:
-    """A version, or in plain words why not."""
     if not _VERSION_PATTERN.fullmatch(version):
-        raise ConfigError(f'the version "{version}" has to be like v1, v1alpha1 or v2beta3')
+        raise ConfigError(f'invalid version "{version}": must be like v1, v1alpha1 or v2beta3')
     return version
 
 
 def qualify_group(group: str, domain: str) -> str:
-    """The whole group: `topology` with the project's domain behind it; one with a dot is whole already."""
-    whole = group if "." in group else f"{group}.{domain}" if domain else group
-    if not _is_dns_name(whole) or "." not in whole:
+    """The full group: one without a dot gets the project's domain appended."""
+    qualified = f"{group}.{domain}" if domain and "." not in group else group
+    if not _is_dns_name(qualified) or "." not in qualified:
         raise ConfigError(
-            f'the group "{whole}" has to be a DNS name such as topology.example.com, all lower-case'
+            f'invalid group "{qualified}": must be a lower-case DNS name such as '
+            "topology.example.com"
         )
-    if any(f".{whole}".endswith(f".{reserved}") for reserved in _RESERVED_GROUPS):
+    if any(f".{qualified}".endswith(f".{reserved}") for reserved in _RESERVED_GROUPS):
+        # The API server requires the annotation api-approved.kubernetes.io for these groups.
         raise ConfigError(
-            f'the group "{whole}" belongs to Kubernetes, which takes no CRD in it unapproved; use your own domain'
+            f'invalid group "{qualified}": it belongs to Kubernetes, '
+            "which rejects CRDs in it without approval; use your own domain"
         )
-    return whole
+    return qualified
 
 
 def check_domain(domain: str) -> str:
-    """A domain, or in plain words why not."""
     if not _is_dns_name(domain) or "." not in domain:
-        raise ConfigError(f'the domain "{domain}" has to be a DNS name such as example.com')
+        raise ConfigError(f'invalid domain "{domain}": must be a DNS name such as example.com')
     return domain
 
 
 def check_project_name(name: str) -> str:
-    """A project's name: it begins the names of cluster-wide objects and names the namespace."""
-    if (
-        not re.fullmatch(DNS_LABEL, name)
-        or not name[0].isalpha()
-        or len(name) > _MAX_PROJECT_NAME_LENGTH
-    ):
+    """The project's name: the prefix of cluster-wide objects and of the namespace."""
+    if not _is_name(name) or len(name) > _MAX_PROJECT_NAME_LENGTH:
         raise ConfigError(
-            f'the project\'s name "{name}" has to be at most {_MAX_PROJECT_NAME_LENGTH} lower-case letters, digits and dashes, '
-            "and to begin with a letter; give another with --project-name"
+            f'invalid project name "{name}": must be at most {_MAX_PROJECT_NAME_LENGTH} lower-case '
+            "letters, digits and dashes, and begin with a letter; "
+            "choose another with --project-name"
         )
     package_name(name)
     return name
@@ -174,33 +169,16 @@ def package_name(project: str) -> str:
     package = project.replace("-", "_")
     if keyword.iskeyword(package) or package in _RESERVED_PACKAGES:
         raise ConfigError(
-            f'the project\'s name "{project}" cannot be a package of Python, where it is taken; give another with --project-name'
+            f'invalid project name "{project}": a Python package of this name already exists, '
+            "or the name is reserved; choose another with --project-name"
         )
     return package
 
 
-def _check_plural(plural: str, kind: str) -> str:
-    """A plural, or in plain words why not."""
-    if not re.fullmatch(DNS_LABEL, plural) or not plural[0].isalpha():
-        raise ConfigError(
-            f'the plural "{plural}" of {kind} has to be lower-case letters, digits and dashes'
-        )
-    return plural
-
-
-def _check_short_names(short: tuple[str, ...]) -> tuple[str, ...]:
-    """Short names, or in plain words why not."""
-    for each in short:
-        if not re.fullmatch(DNS_LABEL, each) or not each[0].isalpha():
-            raise ConfigError(
-                f'the short name "{each}" has to be lower-case letters, digits and dashes, and to begin with a letter'
-            )
-    return short
+def _is_name(text: str) -> bool:
+    return re.fullmatch(_DNS_LABEL, text) is not None and text[0].isalpha()
 
 
 def _is_dns_name(text: str) -> bool:
-    """Whether it is a DNS name."""
-    return (
-        len(text) <= _MAX_DOMAIN_LENGTH
-        and re.fullmatch(rf"{DNS_LABEL}(\.{DNS_LABEL})*", text) is not None
-    )
+    pattern = rf"{_DNS_LABEL}(\.{_DNS_LABEL})*"
+    return len(text) <= _MAX_DOMAIN_LENGTH and re.fullmatch(pattern, text) is not None

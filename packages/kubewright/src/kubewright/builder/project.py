@@ -1,4 +1,4 @@
-"""What pyproject.toml says of an operator under [tool.kubewright], and the operator itself, loaded but not running."""
+"""A project on disk: the table [tool.kubewright] of pyproject.toml, and what its code declares."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import importlib
 import sys
 import tomllib
 import traceback
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
 from ..controller import Controller
 from ..errors import ConfigError, KubewrightError
@@ -20,7 +21,9 @@ from ..kind import Object
 from ..kubeconfig import Connection, Identity
 from ..manager import Manager
 from ..webhook import Conversion, Webhook
+from .changeset import read_text, read_text_if_exists
 
+# The order matters: a component may change what those before it have added.
 COMPONENTS = (
     "ha",
     "namespaced",
@@ -30,37 +33,44 @@ COMPONENTS = (
     "cert-manager",
     "without-webhooks",
 )
-"""In the order in which they go on top of each other: one may change what those before it have added."""
 
 
 class ResourceEntry(Struct, frozen=True, forbid_unknown_fields=True):
-    """A version of a kind, as kubebuilder's PROJECT lists it."""
+    """One version of a kind, as kubebuilder's PROJECT file lists it."""
 
     group: str
     version: str
     kind: str
     plural: str
     path: str
-    """Where its class is, as `package.module:Class`."""
+    """Where its class is: `package.module:Class`."""
     controller: bool = True
     conversion: bool = False
-    """A version that is converted to the one that the controller knows."""
+    """Whether this version is converted to the version of the controller."""
     webhooks: tuple[str, ...] = ()
+
+    @property
+    def source_path(self) -> str:
+        return f"src/{self.path.partition(':')[0].replace('.', '/')}.py"
+
+    @property
+    def class_name(self) -> str:
+        return self.path.partition(":")[2]
 
 
 class MountedSecret(Struct, frozen=True, forbid_unknown_fields=True):
-    """A Secret that is mounted into the manager, if it is there."""
+    """A Secret that is mounted into the manager if it exists."""
 
     name: str
     mount: str
 
 
 class ManagerConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the Deployment has beside the rest."""
+    """[tool.kubewright.manager]: what a project adds to the Deployment."""
 
     args: tuple[str, ...] = ()
     secrets: tuple[MountedSecret, ...] = ()
-    resources: dict[str, dict[str, str]] = field(
+    resources: dict[str, dict[str, str]] = msgspec.field(
         default_factory=lambda: {
             "requests": {"cpu": "10m", "memory": "128Mi"},
             "limits": {"cpu": "500m", "memory": "256Mi"},
@@ -69,7 +79,7 @@ class ManagerConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ProjectConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """[tool.kubewright]."""
+    """The table [tool.kubewright]."""
 
     name: str
     build: str
@@ -79,109 +89,125 @@ class ProjectConfig(Struct, frozen=True, forbid_unknown_fields=True):
     image: str = "controller:latest"
     components: tuple[str, ...] = ()
     optional_webhooks: str = ""
-    """The manager's flag that adds its webhooks; without one they are always on."""
+    """Flag of the manager that adds its webhooks; if empty, they are always on."""
     manager: ManagerConfig = ManagerConfig()
     resources: tuple[ResourceEntry, ...] = ()
 
 
 @dataclass(frozen=True)
 class Declarations:
-    """What an operator's code declares."""
+    """What the code of an operator declares."""
 
     controllers: tuple[Controller[Any], ...] = ()
     webhooks: tuple[Webhook[Any], ...] = ()
     conversions: tuple[Conversion[Any, Any], ...] = ()
     kinds: tuple[type[Object], ...] = ()
-    """Every version of every kind, those too that another operator's controllers serve."""
+    """Every version of every kind, including kinds that another operator serves."""
     optional_webhooks: tuple[Webhook[Any], ...] = ()
-    """Webhooks that are there only with the flag for them."""
+    """Webhooks that exist only with the flag for them."""
 
     @property
     def has_webhook_server(self) -> bool:
-        """Whether the API server has anything to ask."""
         return bool(self.webhooks or self.conversions)
 
     @property
     def with_optional_webhooks(self) -> Declarations:
-        """The same with the webhooks that are optional."""
-        return replace(
-            self, webhooks=(*self.webhooks, *self.optional_webhooks), optional_webhooks=()
-        )
+        webhooks = (*self.webhooks, *self.optional_webhooks)
+        return replace(self, webhooks=webhooks, optional_webhooks=())
 
 
+@dataclass(frozen=True)
 class Project:
-    """Where the operator's parts are."""
+    """A project's folder and configuration."""
 
-    def __init__(self, root: Path, table: ProjectConfig) -> None:
-        self.root = root
-        self.config = table
-        self.name = table.name
-        self.namespace = table.namespace or f"{table.name}-system"
+    root: Path
+    config: ProjectConfig
+    overlay: Mapping[str, str] = field(default_factory=dict)
+    """Files that a command has generated but not written yet: they replace those on disk."""
 
     @classmethod
-    def read(cls, root: Path) -> Project:
-        """From the pyproject.toml of this folder."""
-        file = root / "pyproject.toml"
+    def read(cls, root: Path, overlay: Mapping[str, str] | None = None) -> Project:
+        """The project of the pyproject.toml in this folder."""
+        file, overlay = root / "pyproject.toml", overlay or {}
         try:
-            table = tomllib.loads(file.read_text(encoding="utf-8"))["tool"]["kubewright"]
+            text = overlay.get("pyproject.toml") or file.read_text(encoding="utf-8")
+            table = tomllib.loads(text)["tool"]["kubewright"]
         except FileNotFoundError:
             raise ConfigError(
-                f"there is no {file}; run this in a kubewright project, or make one with `kubewright init`"
+                f"{file} does not exist; run this in a kubewright project, "
+                "or create one with `kubewright init`"
             ) from None
         except KeyError:
             raise ConfigError(
-                f"{file} has no [tool.kubewright] table; a kubewright project says there what it is"
+                f"{file} has no [tool.kubewright] table, so this is not a kubewright project"
             ) from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{file}: {error}") from None
         missing = [key for key in ("name", "build", "settings") if not table.get(key)]
         if missing:
             raise ConfigError(f"{file}: [tool.kubewright] lacks {', '.join(missing)}")
-        return cls(root, _parse_config(table, file))
+        return cls(root, _parse_config(table, file), overlay)
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @property
+    def namespace(self) -> str:
+        return self.config.namespace or f"{self.name}-system"
 
     @property
     def package(self) -> str:
-        """The package that has `build`."""
         return self.config.build.partition(":")[0].partition(".")[0]
 
+    @property
+    def build_function(self) -> str:
+        return self.config.build.partition(":")[2]
+
+    def read_text(self, path: str) -> str:
+        return self.overlay[path] if path in self.overlay else read_text(self.root / path)
+
+    def read_text_if_exists(self, path: str) -> str | None:
+        if path in self.overlay:
+            return self.overlay[path]
+        return read_text_if_exists(self.root / path)
+
     def load_declarations(self) -> Declarations:
-        """What `build` adds to a manager, which is then thrown away unstarted, and the kinds that only pyproject.toml lists."""
-        manager = self.build_manager()
-        served = [
-            kind
-            for controller in manager.controllers
-            for kind in (controller.kind, *controller.versions)
+        """What `build` adds to a manager, and the kinds that only pyproject.toml lists."""
+        manager = self._build_manager()
+        kinds = [
+            *(kind for entry in manager.controllers for kind in (entry.kind, *entry.versions)),
+            *(kind for entry in manager.conversions for kind in (entry.spoke, entry.hub)),
+            *(
+                self.load_object(entry.path)
+                for entry in self.config.resources
+                if not entry.controller
+            ),
         ]
-        listed = [
-            self.load_object(each.path) for each in self.config.resources if not each.controller
-        ]
-        converted = [kind for each in manager.conversions for kind in (each.spoke, each.hub)]
-        kinds = tuple(dict.fromkeys([*served, *converted, *listed]))
-        found = Declarations(
-            tuple(manager.controllers), tuple(manager.webhooks), tuple(manager.conversions), kinds
+        declarations = Declarations(
+            tuple(manager.controllers),
+            tuple(manager.webhooks),
+            tuple(manager.conversions),
+            tuple(dict.fromkeys(kinds)),
         )
-        return (
-            replace(found, optional_webhooks=self._load_optional_webhooks(found))
-            if self.config.optional_webhooks
-            else found
-        )
-
-    def _load_optional_webhooks(self, plain: Declarations) -> tuple[Webhook[Any], ...]:
-        """The webhooks that the flag for them adds."""
         flag = self.config.optional_webhooks
-        manager = self.build_manager(flag)
-        if plain.has_webhook_server or manager.conversions or not manager.webhooks:
+        if not flag:
+            return declarations
+        manager = self._build_manager(flag)
+        if declarations.has_webhook_server or manager.conversions or not manager.webhooks:
             raise ConfigError(
-                f"[tool.kubewright] optional_webhooks is {flag}, so {self.config.build} has to add webhooks with it and none without it, "
-                "and no conversion, since without one a version could not be read"
+                f"[tool.kubewright] optional_webhooks is {flag}: {self.config.build} must add "
+                "webhooks with this flag and none without it. It must not add a conversion: "
+                "without one, objects of that version could not be read"
             )
-        return tuple(manager.webhooks)
+        return replace(declarations, optional_webhooks=tuple(manager.webhooks))
 
-    def build_manager(self, *flags: str) -> Manager:
-        """A manager as `build` fills it for these flags."""
-        manager = Manager(
-            Connection(server="https://unused.invalid", identity=Identity(), source="manifests")
+    def _build_manager(self, *flags: str) -> Manager:
+        """The manager as `build` fills it; it is never started, so the address is not used."""
+        connection = Connection(
+            server="https://unused.invalid", identity=Identity(), source="manifests"
         )
+        manager = Manager(connection)
         build, settings = (
             self.load_object(self.config.build),
             self.load_object(self.config.settings),
@@ -189,49 +215,47 @@ class Project:
         try:
             build(manager, parse_command_line(settings, flags, {}) if flags else settings())
         except Exception as error:
-            raise ConfigError(
-                f"{self.config.build} cannot be asked for its controllers: {describe_error(error)}"
-            ) from error
+            raise ConfigError(f"{self.config.build} failed: {_describe_error(error)}") from error
         return manager
 
     def load_object(self, reference: str) -> Any:
-        """The object that `package.module:name` names."""
+        """The object that `package.module:name` refers to."""
         module, _, name = reference.partition(":")
         sys.path.insert(0, str(self.root / "src"))
         try:
             return getattr(importlib.import_module(module), name)
         except Exception as error:
             raise ConfigError(
-                f'[tool.kubewright] names "{reference}", which cannot be loaded: {describe_error(error)}'
+                f'"{reference}" of [tool.kubewright] cannot be loaded: {_describe_error(error)}'
             ) from error
         finally:
             sys.path.pop(0)
 
 
-def describe_error(error: Exception) -> str:
-    """What went wrong in a person's code, and in which line of it."""
+def _describe_error(error: Exception) -> str:
+    """What went wrong in the project's code, and in which line of it."""
     if isinstance(error, KubewrightError):
         return str(error)
     if isinstance(error, SyntaxError):
         return f"{error.filename} line {error.lineno}: {error.msg}"
-    frames = traceback.extract_tb(error.__traceback__)
-    theirs = [
+    # The frames of Python's import machinery are above every import; they explain nothing.
+    frames = [
         frame
-        for frame in frames
+        for frame in traceback.extract_tb(error.__traceback__)
         if "/importlib/" not in frame.filename and not frame.filename.startswith("<frozen ")
     ]
-    return f"{type(error).__name__}: {error} ({theirs[-1].filename} line {theirs[-1].lineno})"
+    return f"{type(error).__name__}: {error} ({frames[-1].filename} line {frames[-1].lineno})"
 
 
 def _parse_config(table: dict[str, Any], file: Path) -> ProjectConfig:
-    """The table with its types checked."""
     try:
-        made = msgspec.convert(table, ProjectConfig)
+        config = msgspec.convert(table, ProjectConfig)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{file}: [tool.kubewright]: {error}") from None
-    unknown = sorted(set(made.components) - set(COMPONENTS))
+    unknown = sorted(set(config.components) - set(COMPONENTS))
     if unknown:
         raise ConfigError(
-            f"{file}: [tool.kubewright] has no component {', '.join(unknown)}; there are {', '.join(COMPONENTS)}"
+            f"{file}: [tool.kubewright] components: unknown {', '.join(unknown)}; "
+            f"must be one of {', '.join(COMPONENTS)}"
         )
-    return made
+    return config

@@ -1,4 +1,4 @@
-"""The chart, rendered by Helm's own engine: the same objects as kustomize renders, with each value and without."""
+"""The chart, rendered by Helm's own engine: it has the objects that kustomize renders."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import pytest
 import yaml
 
 from kubewright.builder.cli import main
-from kubewright.builder.manifests.helm import to_semantic_version
-from kubewright.builder.manifests.helm_markers import fill_placeholders
+from kubewright.builder.manifests.helm import fill_placeholders, to_semantic_version
 from kubewright.builder.manifests.installer import run_kustomize
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.go_module import build_module
@@ -37,46 +36,50 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def parse_objects(text: str) -> Objects:
-    documents = [normalize(each) for each in yaml.safe_load_all(text) if each]
-    found = {
-        (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]): each
-        for each in documents
+    documents = [normalize(document) for document in yaml.safe_load_all(text) if document]
+    objects = {
+        (item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]): item
+        for item in documents
     }
-    assert len(found) == len(documents)
-    return found
+    assert len(objects) == len(documents)
+    return objects
 
 
 def normalize(value: Any) -> Any:
-    """Without what is empty, which is null in the chart and absent in kustomize; what a patch adds to is sorted by name."""
+    """The value without nulls, and with lists that patches append to sorted by name.
+
+    An empty value is null in the chart, and absent in the output of kustomize.
+    """
     if isinstance(value, dict):
         return {
-            key: sort_by_name(normalize(each)) if key in LISTS_KEYED_BY_NAME else normalize(each)
-            for key, each in value.items()
-            if each is not None
+            key: sort_by_name(normalize(item)) if key in LISTS_KEYED_BY_NAME else normalize(item)
+            for key, item in value.items()
+            if item is not None
         }
-    return [normalize(each) for each in value] if isinstance(value, list) else value
+    return [normalize(item) for item in value] if isinstance(value, list) else value
 
 
 def sort_by_name(items: list[Json]) -> list[Json]:
-    return sorted(items, key=lambda each: str(each["name"]))
+    return sorted(items, key=lambda item: str(item["name"]))
 
 
 def render_chart(helm: Path, chart: Path, namespace: str, tmp_path: Path, **values: Any) -> Objects:
     file = tmp_path / "values.yaml"
     file.write_text(yaml.safe_dump(values))
-    done = subprocess.run([helm, chart, "release", namespace, file], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return parse_objects(done.stdout)
+    command = [str(helm), str(chart), "release", namespace, str(file)]
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    return parse_objects(process.stdout)
 
 
 def render_with_kustomize(project: Path, binaries: dict[str, Path], *components: str) -> Objects:
     overlay = project / "config/overlays/test"
     overlay.mkdir(parents=True, exist_ok=True)
-    picked = {
+    kustomization = {
         "resources": ["../../default"],
         "components": [f"../../components/{name}" for name in components],
     }
-    (overlay / "kustomization.yaml").write_text(yaml.safe_dump(picked))
+    (overlay / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
     return parse_objects(run_kustomize(project, overlay, str(binaries["kubectl"])))
 
 
@@ -115,13 +118,13 @@ def test_helm_and_kustomize_render_the_same(
     components: list[str],
     values: Json,
 ) -> None:
-    ours = render_chart(
+    rendered = render_chart(
         helm, project / "dist/chart", "greeter-system", tmp_path, **COMMON_VALUES, **values
     )
-    theirs = render_with_kustomize(project, binaries, *components)
-    assert ours.keys() == theirs.keys()
-    for key, document in theirs.items():
-        assert ours[key] == document, key
+    expected = render_with_kustomize(project, binaries, *components)
+    assert rendered.keys() == expected.keys()
+    for key, document in expected.items():
+        assert rendered[key] == document, key
 
 
 WEBHOOKS_ENABLED: Json = {"webhooks": {"enabled": True}}
@@ -150,7 +153,7 @@ OPTIONAL_WEBHOOK_VARIANTS: list[tuple[list[str], Json]] = [
     OPTIONAL_WEBHOOK_VARIANTS,
     ids=lambda value: "+".join(value) if isinstance(value, list) else "",
 )
-def test_webhooks_that_are_optional_render_the_same_too(
+def test_helm_and_kustomize_render_the_same_with_optional_webhooks(
     helm: Path,
     optional_webhook_project: Path,
     binaries: dict[str, Path],
@@ -159,7 +162,7 @@ def test_webhooks_that_are_optional_render_the_same_too(
     values: Json,
 ) -> None:
     assert main(["helm", "--project", str(optional_webhook_project)]) == 0
-    ours = render_chart(
+    rendered = render_chart(
         helm,
         optional_webhook_project / "dist/chart",
         "greeter-system",
@@ -167,49 +170,53 @@ def test_webhooks_that_are_optional_render_the_same_too(
         **COMMON_VALUES,
         **values,
     )
-    theirs = render_with_kustomize(optional_webhook_project, binaries, *components)
-    assert ours.keys() == theirs.keys()
-    for key, document in theirs.items():
-        assert ours[key] == document, key
+    expected = render_with_kustomize(optional_webhook_project, binaries, *components)
+    assert rendered.keys() == expected.keys()
+    for key, document in expected.items():
+        assert rendered[key] == document, key
 
 
-def test_the_variants_of_pyproject_are_the_charts_own_values(
+def test_components_of_pyproject_are_the_default_values(
     helm: Path, greeter: Path, binaries: dict[str, Path], tmp_path: Path
 ) -> None:
     pyproject = greeter / "pyproject.toml"
-    picked = (
+    components = (
         '["ha", "namespaced", "network-policy", "prometheus", "cert-manager", "without-webhooks"]'
     )
-    pyproject.write_text(pyproject.read_text().replace("components = []", f"components = {picked}"))
+    pyproject.write_text(
+        pyproject.read_text().replace("components = []", f"components = {components}")
+    )
     assert main(["manifests", "--project", str(greeter)]) == 0
     assert main(["helm", "--project", str(greeter)]) == 0
-    ours = render_chart(helm, greeter / "dist/chart", "greeter-system", tmp_path, **COMMON_VALUES)
-    assert ours == parse_objects(
+    rendered = render_chart(
+        helm, greeter / "dist/chart", "greeter-system", tmp_path, **COMMON_VALUES
+    )
+    assert rendered == parse_objects(
         run_kustomize(greeter, greeter / "config/default", str(binaries["kubectl"]))
     )
 
 
-def test_this_repositorys_chart_renders_the_same_too(
+def test_chart_of_this_repository_renders_the_same_as_kustomize(
     helm: Path, binaries: dict[str, Path], tmp_path: Path
 ) -> None:
     chart = tmp_path / "chart"
     assert main(["helm", "--project", str(ROOT), "--output", str(chart)]) == 0
-    ours = render_chart(helm, chart, "vsphere-operators-system", tmp_path, **COMMON_VALUES)
-    assert ours == parse_objects(
+    rendered = render_chart(helm, chart, "vsphere-operators-system", tmp_path, **COMMON_VALUES)
+    assert rendered == parse_objects(
         run_kustomize(ROOT, ROOT / "config/default", str(binaries["kubectl"]))
     )
     shutil.copytree(ROOT / "config", tmp_path / "config")
     for components, values in OPTIONAL_WEBHOOK_VARIANTS:
-        ours = render_chart(
+        rendered = render_chart(
             helm, chart, "vsphere-operators-system", tmp_path, **COMMON_VALUES, **values
         )
-        assert ours == render_with_kustomize(tmp_path, binaries, *components), components
+        assert rendered == render_with_kustomize(tmp_path, binaries, *components), components
 
 
-def test_values_reach_their_places(helm: Path, tmp_path: Path) -> None:
+def test_values_are_rendered(helm: Path, tmp_path: Path) -> None:
     chart = tmp_path / "chart"
     assert main(["helm", "--project", str(ROOT), "--output", str(chart)]) == 0
-    asked = {
+    values = {
         "image": "example.com/x:v2",
         "flags": ["-zap-devel", "-stats-interval=30s"],
         "resources": {"limits": {"memory": "1Gi"}},
@@ -217,7 +224,7 @@ def test_values_reach_their_places(helm: Path, tmp_path: Path) -> None:
         "metrics": {"enabled": False},
         "crds": {"install": False},
     }
-    objects = render_chart(helm, chart, "elsewhere", tmp_path, **asked)
+    objects = render_chart(helm, chart, "elsewhere", tmp_path, **values)
     pod = objects["Deployment", "elsewhere", "vsphere-operators-controller-manager"]["spec"][
         "template"
     ]["spec"]
@@ -230,20 +237,20 @@ def test_values_reach_their_places(helm: Path, tmp_path: Path) -> None:
     kinds = {kind for kind, _, _ in objects}
     assert not kinds & {"CustomResourceDefinition", "Service", "Namespace"}
     assert {
-        each["namespace"] for found in objects.values() for each in found.get("subjects", [])
+        subject["namespace"]
+        for document in objects.values()
+        for subject in document.get("subjects", [])
     } == {"elsewhere"}
 
 
-def test_crds_stay_when_the_release_goes(helm: Path, project: Path, tmp_path: Path) -> None:
+def test_crds_are_kept_on_uninstall(helm: Path, project: Path, tmp_path: Path) -> None:
     objects = render_chart(helm, project / "dist/chart", "greeter-system", tmp_path)
-    kept = [each for (kind, _, _), each in objects.items() if kind == "CustomResourceDefinition"]
-    assert len(kept) == 3
-    assert all(
-        each["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep" for each in kept
-    )
+    crds = [crd for (kind, _, _), crd in objects.items() if kind == "CustomResourceDefinition"]
+    assert len(crds) == 3
+    assert all(crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep" for crd in crds)
 
 
-def test_what_the_chart_renders_is_admitted(
+def test_api_server_accepts_the_rendered_chart(
     helm: Path, project: Path, control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     objects = render_chart(
@@ -252,20 +259,20 @@ def test_what_the_chart_renders_is_admitted(
     control_plane.kubectl(
         "apply", "-f", "-", stdin=yaml.safe_dump(objects.pop(("Namespace", "", "greeter-system")))
     )
-    shown = control_plane.kubectl(
+    output = control_plane.kubectl(
         "apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump_all(objects.values())
     )
-    assert len(shown.splitlines()) == len(objects)
+    assert len(output.splitlines()) == len(objects)
 
 
-def test_what_is_not_part_of_the_chart_any_more_goes(project: Path, tmp_path: Path) -> None:
+def test_stale_template_is_removed(project: Path, tmp_path: Path) -> None:
     templates = project / "dist/chart/templates"
     (templates / "old.yaml").write_text((templates / "manager.yaml").read_text())
-    (templates / "mine.yaml").write_text("# mine\n")
+    (templates / "custom.yaml").write_text("# by hand\n")
     assert main(["helm", "--project", str(project)]) == 0
     assert not (templates / "old.yaml").exists()
-    assert (templates / "mine.yaml").read_text() == "# mine\n"
-    (templates / "mine.yaml").unlink()
+    assert (templates / "custom.yaml").read_text() == "# by hand\n"
+    (templates / "custom.yaml").unlink()
 
 
 @pytest.mark.parametrize(
@@ -278,9 +285,9 @@ def test_what_is_not_part_of_the_chart_any_more_goes(project: Path, tmp_path: Pa
         ("1.0.0+g12", "1.0.0-g12"),
     ],
 )
-def test_a_version_of_python_is_one_of_helm(python: str, helm: str) -> None:
+def test_python_version_becomes_a_semantic_version(python: str, helm: str) -> None:
     assert to_semantic_version(python) == helm
 
 
-def test_braces_in_a_description_stay_braces() -> None:
+def test_braces_in_a_description_are_escaped() -> None:
     assert fill_placeholders("description: as {{ x }}\n") == "description: as {{ `{{` }} x }}\n"

@@ -1,4 +1,4 @@
-"""What is generated is laid out as the project's own ruff would have it, whatever its configuration; a person's file is as they had it."""
+"""Generated code is formatted as the project's own ruff does; the formatting of the user is kept."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kubewright.builder.cli import main
-from kubewright.builder.scaffold import format as layout
+from kubewright.builder.scaffold import format as ruff_format
 
-from ..builder_commands import create_api
+from ..builder_commands import create_api, create_webhook
 
 ROOT = Path(__file__).parents[5]
 RUFF = Path(sys.executable).parent / "ruff"
@@ -20,31 +19,30 @@ LONG_KIND = "AKindWithANameOfThirtyLetters9"
 
 
 def scaffold_everything(root: Path, kind: str = "Greeting") -> None:
-    """A kind, a webhook and another version."""
     assert create_api(root, "--short-name", "gr", kind=kind) == 0
-    words = ("--defaulting", "--validation", "--conversion", "--spoke", "v2beta1")
-    assert main(["create", "webhook", "--project", str(root), "--kind", kind, *words]) == 0
+    options = ("--defaulting", "--validation", "--conversion", "--spoke", "v2beta1")
+    assert create_webhook(root, *options, kind=kind) == 0
 
 
 def run_ruff_checks(root: Path, *paths: str) -> str:
-    """What `make check` of ruff would say of these files."""
+    """The complaints of ruff in `make check`."""
     commands = (["format", "--check"], ["check"])
-    done = [
+    processes = [
         subprocess.run(
-            [RUFF, *words, "--no-cache", *paths], cwd=root, capture_output=True, text=True
+            [RUFF, *command, "--no-cache", *paths], cwd=root, capture_output=True, text=True
         )
-        for words in commands
+        for command in commands
     ]
-    return "".join(each.stdout + each.stderr for each in done if each.returncode)
+    return "".join(process.stdout + process.stderr for process in processes if process.returncode)
 
 
 @pytest.fixture
 def without_ruff(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "find_ruff", lambda root: None)
+    monkeypatch.setattr(ruff_format, "find_ruff", lambda root: None)
 
 
 @pytest.mark.usefixtures("without_ruff")
-def test_a_fresh_project_needs_no_ruff_for_it(
+def test_templates_are_formatted_for_a_new_project(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scaffold_everything(project)
@@ -53,19 +51,18 @@ def test_a_fresh_project_needs_no_ruff_for_it(
 
 
 @pytest.mark.usefixtures("without_ruff")
-@pytest.mark.parametrize(("kind", "length"), [("Greeting", "100"), (LONG_KIND, "140")])
-def test_without_ruff_a_person_is_told_where_it_would_have_something_to_do(
+@pytest.mark.parametrize(("kind", "length"), [("Greeting", "80"), (LONG_KIND, "100")])
+def test_without_ruff_make_format_is_suggested_if_needed(
     project: Path, capsys: pytest.CaptureFixture[str], kind: str, length: str
 ) -> None:
     file = project / "pyproject.toml"
-    file.write_text(file.read_text().replace("line-length = 140", f"line-length = {length}"))
+    file.write_text(file.read_text().replace("line-length = 100", f"line-length = {length}"))
     scaffold_everything(project, kind)
-    said = capsys.readouterr().out
-    assert "\n  make format\n  make test\n" in said
+    assert "\n  make format\n  make test\n" in capsys.readouterr().out
     assert run_ruff_checks(project, "src", "tests") != ""
 
 
-def test_a_long_name_breaks_lines_where_ruff_does(
+def test_code_of_a_kind_with_a_long_name_is_formatted(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scaffold_everything(project, LONG_KIND)
@@ -73,7 +70,7 @@ def test_a_long_name_breaks_lines_where_ruff_does(
     assert "make format" not in capsys.readouterr().out
 
 
-def test_this_repositorys_own_configuration_is_followed(tmp_path: Path) -> None:
+def test_code_is_formatted_with_the_configuration_of_this_repository(tmp_path: Path) -> None:
     root = tmp_path / "repository"
     for part in ("src", "config"):
         shutil.copytree(ROOT / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
@@ -89,7 +86,7 @@ def test_this_repositorys_own_configuration_is_followed(tmp_path: Path) -> None:
     )
 
 
-def test_whose_an_import_is_the_configuration_says(project: Path) -> None:
+def test_configuration_decides_which_imports_are_first_party(project: Path) -> None:
     file = project / "pyproject.toml"
     file.write_text(file.read_text().replace('src = ["src"]', 'src = ["src", "own"]'))
     (project / "own/kubewright/testing").mkdir(parents=True)
@@ -99,28 +96,25 @@ def test_whose_an_import_is_the_configuration_says(project: Path) -> None:
     assert run_ruff_checks(project, "src/greeter/kinds", "tests/kinds") == ""
     test = (project / "tests/kinds/test_greeting_v2beta1.py").read_text()
     assert "from msgspec import convert\n\nfrom greeter.kinds.greeting import Greeting\n" in test
-    assert (
-        "import GreetingV2beta1, GreetingV2beta1Conversion, GreetingV2beta1Spec\nfrom kubewright import Client, Key\n"
-        in test
-    )
+    assert "    GreetingV2beta1Spec,\n)\nfrom kubewright import Client, Key\n" in test
 
 
-def test_a_persons_file_gets_its_lines_and_no_other_layout(project: Path) -> None:
+def test_unformatted_file_of_the_user_gets_new_lines_only(project: Path) -> None:
     main_file = project / "src/greeter/main.py"
-    mine = main_file.read_text().replace('name="greeter")', "name = 'greeter' )")
-    main_file.write_text(mine)
+    edited = main_file.read_text().replace('name="greeter")', "name = 'greeter' )")
+    main_file.write_text(edited)
     assert create_api(project) == 0
     lines = main_file.read_text().splitlines()
-    assert [line for line in lines if line not in mine.splitlines()] == [
+    assert [line for line in lines if line not in edited.splitlines()] == [
         "from .kinds.greeting import GreetingController",
         "    manager.add(GreetingController())",
     ]
     assert "    return command.run(Settings, build, name = 'greeter' )" in lines
 
 
-def test_a_persons_file_that_was_laid_out_stays_so(project: Path) -> None:
+def test_formatted_file_of_the_user_stays_formatted(project: Path) -> None:
     file = project / "pyproject.toml"
-    file.write_text(file.read_text().replace("line-length = 140", "line-length = 40"))
+    file.write_text(file.read_text().replace("line-length = 100", "line-length = 40"))
     subprocess.run([RUFF, "format", "--quiet", "--no-cache", "src"], cwd=project, check=True)
     assert create_api(project) == 0
     assert (
@@ -133,13 +127,13 @@ def test_a_persons_file_that_was_laid_out_stays_so(project: Path) -> None:
     )
 
 
-def test_a_project_that_does_not_say_how_ruff_is_used_is_left_as_the_templates_have_it(
+def test_project_without_ruff_configuration_is_not_formatted(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "pyproject.toml").write_text("[project]\n")
-    assert layout.find_ruff(tmp_path) is None
+    assert ruff_format.find_ruff(tmp_path) is None
     (tmp_path / "ruff.toml").write_text("")
-    assert layout.find_ruff(tmp_path) == str(RUFF)
+    assert ruff_format.find_ruff(tmp_path) == str(RUFF)
 
 
 def write_broken_ruff(project: Path, script: str) -> None:
@@ -153,35 +147,42 @@ def write_broken_ruff(project: Path, script: str) -> None:
     "script",
     [
         "#!/not/there\n",
-        "no program",
+        "not a program",
         "#!/bin/sh\nexec sleep 60\n",
         "#!/bin/sh\nexit 2\n",
         "#!/bin/sh\nexit 0\n",
         "#!/bin/sh\nprintf '\\377'\n",
     ],
-    ids=["no interpreter", "no program", "hangs", "fails", "prints nothing", "prints no text"],
+    ids=[
+        "missing interpreter",
+        "not a program",
+        "hangs",
+        "fails",
+        "prints nothing",
+        "prints no text",
+    ],
 )
-def test_where_ruff_fails_the_templates_stay_and_a_person_is_told(
+def test_if_ruff_fails_make_format_is_suggested(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], script: str
 ) -> None:
-    monkeypatch.setattr(layout, "_RUFF_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(ruff_format, "_RUFF_TIMEOUT_SECONDS", 0.2)
     write_broken_ruff(project, script)
     assert create_api(project) == 0
     assert "\n  make format\n  make test\n" in capsys.readouterr().out
     assert run_ruff_checks(project, "src", "tests") == ""
 
 
-def test_a_configuration_above_the_project_is_left_to_make_format(
+def test_configuration_outside_of_the_project_is_left_to_make_format(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (project.parent / "ruff.toml").write_text("line-length = 100\n")
+    (project.parent / "ruff.toml").write_text("line-length = 80\n")
     file = project / "pyproject.toml"
-    file.write_text(file.read_text().replace("line-length = 140", 'extend = "../ruff.toml"'))
+    file.write_text(file.read_text().replace("line-length = 100", 'extend = "../ruff.toml"'))
     assert create_api(project) == 0
     assert "\n  make format\n  make test\n" in capsys.readouterr().out
     assert run_ruff_checks(project, "src", "tests") != ""
 
 
-def test_what_ruff_cannot_read_is_no_layout(project: Path) -> None:
-    with pytest.raises(layout.RuffFailed):
-        layout.format_text(str(RUFF), project, "src/greeter/x.py", "def (:\n")
+def test_invalid_python_cannot_be_formatted(project: Path) -> None:
+    with pytest.raises(ruff_format.RuffFailed):
+        ruff_format.format_text(str(RUFF), project, "src/greeter/x.py", "def (:\n")

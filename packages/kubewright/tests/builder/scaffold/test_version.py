@@ -1,4 +1,4 @@
-"""Another version of a kind: called as the kind is, shown as it is, and stored when that is asked for."""
+"""Another version of a kind: it shares the names of the kind, and is stored only on request."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from kubewright.builder.cli import main
 from support.golden_projects import GOLDEN, read_project_files
 
 
-def create_api(root: Path, *words: str) -> int:
-    return main(["create", "api", "--project", str(root), *words])
+def create_api(root: Path, *options: str) -> int:
+    return main(["create", "api", "--project", str(root), *options])
 
 
 def read_crd_spec(root: Path, name: str) -> Any:
     return yaml.safe_load((root / f"config/crd/bases/{name}.yaml").read_text())["spec"]
 
 
-def test_the_stored_version_moves_and_only_that(greeter: Path) -> None:
+def test_storage_moves_to_the_new_version(greeter: Path) -> None:
     assert (
         create_api(greeter, "--group", "demo", "--version", "v3", "--kind", "Greeting", "--storage")
         == 0
     )
     versions = read_crd_spec(greeter, "demo.example.com_greetings")["versions"]
-    assert [(each["name"], each["storage"]) for each in versions] == [
+    assert [(version["name"], version["storage"]) for version in versions] == [
         ("v1", False),
         ("v2", False),
         ("v3", True),
@@ -35,17 +35,17 @@ def test_the_stored_version_moves_and_only_that(greeter: Path) -> None:
     assert "storage=False" in (greeter / "src/greeter/kinds/greeting_v2.py").read_text()
 
 
-def test_scope_and_plural_are_the_kinds_and_need_not_be_said_again(greeter: Path) -> None:
+def test_scope_and_plural_are_taken_from_the_kind(greeter: Path) -> None:
     assert create_api(greeter, "--group", "demo", "--version", "v1", "--kind", "House") == 0
     house = read_crd_spec(greeter, "demo.example.com_houses")
-    assert (house["scope"], [each["name"] for each in house["versions"]]) == (
+    assert (house["scope"], [version["name"] for version in house["versions"]]) == (
         "Cluster",
         ["v1", "v1alpha1"],
     )
     assert 'Key("", NAME)' in (greeter / "tests/kinds/test_house_v1.py").read_text()
 
 
-def test_short_names_and_columns_stay_with_another_stored_version(tmp_path: Path) -> None:
+def test_short_names_and_columns_are_kept_with_another_stored_version(tmp_path: Path) -> None:
     root = Path(shutil.copytree(GOLDEN / "hostinfo", tmp_path / "hostinfo"))
     before = read_crd_spec(root, "topology.corinternal.com_hostinfoes")
     assert (
@@ -57,21 +57,25 @@ def test_short_names_and_columns_stay_with_another_stored_version(tmp_path: Path
     after = read_crd_spec(root, "topology.corinternal.com_hostinfoes")
     assert after["names"] == before["names"]
     columns = before["versions"][0]["additionalPrinterColumns"]
-    assert [each["additionalPrinterColumns"] for each in after["versions"]] == [columns, columns]
+    assert [version["additionalPrinterColumns"] for version in after["versions"]] == [
+        columns,
+        columns,
+    ]
 
 
-def test_what_makes_no_sense_for_a_version_is_refused(
+def test_invalid_options_of_a_version_are_rejected(
     greeter: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = read_project_files(greeter)
-    refused = {
-        ("v2", "Street"): "no controller of ours knows it",
+    rejected = {
+        ("v2", "Street"): "no controller of this project serves it",
         ("v2", "House", "--short-name", "ho"): "share their short names",
         ("v2", "House", "--plural", "homes"): "share the plural",
     }
-    for (version, kind, *more), said in refused.items():
+    for (version, kind, *options), message in rejected.items():
         assert (
-            create_api(greeter, "--group", "demo", "--version", version, "--kind", kind, *more) == 1
+            create_api(greeter, "--group", "demo", "--version", version, "--kind", kind, *options)
+            == 1
         )
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     assert read_project_files(greeter) == before

@@ -1,4 +1,4 @@
-"""`create webhook --conversion`: another version as `create api` makes it, in kubebuilder's words."""
+"""`create webhook --conversion` adds the same version as `create api`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import yaml
 from kubewright.builder.cli import main
 from support.golden_projects import read_project_files
 
-from ..builder_commands import create_api, read_project_bytes
+from ..builder_commands import create_api, create_webhook, read_project_bytes
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +26,7 @@ def one_version(initialized_project: Path, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="session")
 def two_versions(one_version: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What `create api` makes."""
+    """The files after `create api --version v2`."""
     root = Path(shutil.copytree(one_version, tmp_path_factory.mktemp("two") / "greeter"))
     assert create_api(root, version="v2") == 0
     return read_project_files(root)
@@ -37,33 +37,29 @@ def root(one_version: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(one_version, tmp_path / "greeter"))
 
 
-def create_webhook(root: Path, *words: str, kind: str = "Greeting") -> int:
-    return main(["create", "webhook", "--project", str(root), "--kind", kind, *words])
-
-
 @pytest.mark.parametrize(
-    "words",
+    "options",
     [
         ("--spoke", "v2"),
         ("--version", "v2"),
         ("--group", "demo", "--version", "v1", "--spoke", "v2"),
     ],
-    ids=["in short", "as create api", "as kubebuilder"],
+    ids=["spoke", "version", "hub and spoke"],
 )
-def test_it_makes_what_create_api_makes(
+def test_conversion_creates_the_files_of_create_api(
     root: Path,
     two_versions: dict[str, str],
     capsys: pytest.CaptureFixture[str],
-    words: tuple[str, ...],
+    options: tuple[str, ...],
 ) -> None:
-    assert create_webhook(root, "--conversion", *words) == 0
+    assert create_webhook(root, "--conversion", *options) == 0
     assert read_project_files(root) == two_versions
     assert (
         "Next:\n  edit src/greeter/kinds/greeting_v2.py\n  make test\n" in capsys.readouterr().out
     )
 
 
-def test_all_in_one_command_is_what_one_after_the_other_makes(root: Path, tmp_path: Path) -> None:
+def test_one_command_equals_several_commands(root: Path, tmp_path: Path) -> None:
     other = Path(shutil.copytree(root, tmp_path / "other"))
     assert (
         create_webhook(
@@ -83,7 +79,9 @@ def test_all_in_one_command_is_what_one_after_the_other_makes(root: Path, tmp_pa
         assert create_api(other, version=version) == 0
     assert read_project_files(root) == read_project_files(other)
     listed = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["kubewright"]["resources"]
-    assert [(each["version"], each.get("webhooks", each.get("conversion"))) for each in listed] == [
+    assert [
+        (entry["version"], entry.get("webhooks", entry.get("conversion"))) for entry in listed
+    ] == [
         ("v1", ["defaulting", "validation"]),
         ("v2", True),
         ("v3beta1", True),
@@ -92,7 +90,7 @@ def test_all_in_one_command_is_what_one_after_the_other_makes(root: Path, tmp_pa
     crd = yaml.safe_load((root / "config/crd/bases/demo.example.com_greetings.yaml").read_text())[
         "spec"
     ]
-    assert {each["name"]: each["storage"] for each in crd["versions"]} == {
+    assert {version["name"]: version["storage"] for version in crd["versions"]} == {
         "v1": True,
         "v2": False,
         "v3beta1": False,
@@ -104,76 +102,83 @@ def test_all_in_one_command_is_what_one_after_the_other_makes(root: Path, tmp_pa
 REJECTED_OPTIONS = [
     (
         ["--conversion", "--spoke", "v2"],
-        "Greeting v2 has its conversion already: edit to_hub and from_hub in src/greeter/kinds/greeting_v2.py",
+        "Greeting v2 already has a conversion: "
+        "edit to_hub and from_hub in src/greeter/kinds/greeting_v2.py",
     ),
     (["--conversion", "--version", "v2"], "src/greeter/kinds/greeting_v2.py"),
     (["--conversion", "--spoke", "v3,v2"], "src/greeter/kinds/greeting_v2.py"),
     (
         ["--conversion", "--spoke", "v1"],
-        "src/greeter/kinds/greeting.py, is the version that its controller knows",
+        "src/greeter/kinds/greeting.py, is the version of the controller",
     ),
-    (["--conversion", "--spoke", "2"], "has to be like v1"),
-    (["--conversion", "--version", "v2", "--spoke", "v3"], "leave --version v2 out"),
-    (["--validation", "--version", "v2"], "leave --version v2 out"),
+    (["--conversion", "--spoke", "2"], "must be like v1"),
+    (["--conversion", "--version", "v2", "--spoke", "v3"], "omit --version v2"),
+    (["--validation", "--version", "v2"], "omit --version v2"),
     (
         ["--validation", "--conversion", "--spoke", "v3"],
-        "Write the other method into src/greeter/kinds/greeting_webhook.py",
+        "Add the other method to src/greeter/kinds/greeting_webhook.py",
     ),
-    (["--defaulting", "--spoke", "v3"], "say --conversion too"),
-    (["--version", "v1"], "say what the webhook does: --defaulting, --validation, --conversion"),
-    (["--conversion", "--spoke", "v3", "--group", "other"], 'there is no kind "Greeting" here'),
-    (["--conversion", "--spoke", "v3", "--kind", "Street"], "no controller of ours knows it"),
+    (["--defaulting", "--spoke", "v3"], "add --conversion"),
+    (
+        ["--version", "v1"],
+        "specify what the webhook does: one or more of --defaulting, --validation",
+    ),
+    (["--conversion", "--spoke", "v3", "--group", "other"], 'this project has no kind "Greeting"'),
+    (
+        ["--conversion", "--spoke", "v3", "--kind", "Street"],
+        "no controller of this project serves it",
+    ),
     (
         ["--conversion", "--spoke", "v3", "--kind", "Town"],
-        'there is no kind "Town" here; there are: Greeting, House, Street',
+        'this project has no kind "Town"; its kinds: Greeting, House, Street',
     ),
 ]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("options", "message"),
     REJECTED_OPTIONS,
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_makes_no_sense_is_refused_in_words(
-    greeter: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+def test_invalid_options_are_rejected(
+    greeter: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
 ) -> None:
     before = read_project_bytes(greeter)
-    assert create_webhook(greeter, *words) == 1
-    assert said in capsys.readouterr().err
+    assert create_webhook(greeter, *options) == 1
+    assert message in capsys.readouterr().err
     assert read_project_bytes(greeter) == before
 
 
-def test_a_dry_run_shows_it_and_writes_nothing(
+def test_dry_run_shows_the_change_and_writes_nothing(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = read_project_bytes(root)
     assert create_webhook(root, "--conversion", "--spoke", "v2", "--validation", "--dry-run") == 0
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     for line in (
         "+++ b/src/greeter/kinds/greeting_v2.py",
         "+    manager.add(GreetingV2Conversion())",
         "+    manager.add(GreetingWebhook())",
     ):
-        assert line in shown
-    assert "Next:" not in shown
+        assert line in output
+    assert "Next:" not in output
     assert read_project_bytes(root) == before
 
 
-def test_a_persons_file_is_overwritten_only_by_force(
+def test_existing_file_is_overwritten_only_with_force(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    mine = root / "src/greeter/kinds/greeting_v2.py"
-    mine.write_text("# mine\n")
+    existing = root / "src/greeter/kinds/greeting_v2.py"
+    existing.write_text("# by hand\n")
     before = read_project_bytes(root)
     assert create_webhook(root, "--conversion", "--spoke", "v2") == 1
     assert "src/greeter/kinds/greeting_v2.py" in capsys.readouterr().err
     assert read_project_bytes(root) == before
     assert create_webhook(root, "--conversion", "--spoke", "v2", "--force") == 0
-    assert "class GreetingV2Conversion(" in mine.read_text()
+    assert "class GreetingV2Conversion(" in existing.read_text()
 
 
-def test_a_person_is_asked_for_the_kind_and_the_version(
+def test_user_is_asked_for_the_kind_and_the_version(
     root: Path,
     two_versions: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
@@ -183,12 +188,12 @@ def test_a_person_is_asked_for_the_kind_and_the_version(
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
     monkeypatch.setattr(click.termui, "visible_prompt_func", lambda prompt: next(answers))
     assert main(["create", "webhook", "--project", str(root), "--conversion"]) == 0
-    assert "has to be like v1" in capsys.readouterr().out
+    assert "must be like v1" in capsys.readouterr().out
     assert read_project_files(root) == two_versions
 
 
-def test_what_is_missing_is_named_where_nobody_can_be_asked(
+def test_missing_option_is_named_without_a_terminal(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert create_webhook(root, "--conversion") == 2
-    assert "--spoke is missing" in capsys.readouterr().err
+    assert "--spoke is required when there is no terminal" in capsys.readouterr().err

@@ -1,1 +1,1 @@
-"""The operator: `main` has the flags and the list of controllers, `kinds` one module a kind."""
+"""The operator: `main` has its flags and its list of controllers, `kinds` has the kinds."""

@@ -1,4 +1,4 @@
-"""The `manager` command: flags -> Manager -> run."""
+"""The `manager` command."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .kinds.house_webhook import HouseWebhook
 
 @dataclass(frozen=True)
 class Settings(command.ManagerFlags):
-    """The flags of every manager; add your own with `kubewright.flags.flag`."""
+    """The flags of the manager; add your own with `kubewright.flags.flag`."""
 
 
 def build(manager: Manager, settings: Settings) -> None:
-    """Every kind that this manager serves: one line each."""
+    """Add the controllers and webhooks of all kinds."""
     manager.add(GreetingController())
     manager.add(GreetingV2Conversion())
     manager.add(GreetingWebhook())
@@ -28,7 +28,6 @@ def build(manager: Manager, settings: Settings) -> None:
 
 
 def main() -> int:
-    """Run the manager until a signal."""
     return command.run(Settings, build, name="greeter")
 
 

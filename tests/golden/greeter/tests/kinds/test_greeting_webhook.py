@@ -1,4 +1,4 @@
-"""Greeting: defaults and refusals as plain calls."""
+"""Unit tests of the webhook of Greeting."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ SAMPLE = Path(__file__).parents[2] / "config/samples/demo_v1_greeting.yaml"
 SPEC = convert(yaml.safe_load(SAMPLE.read_text())["spec"], GreetingSpec)
 
 
-async def test_defaults_do_not_touch_what_is_set() -> None:
+async def test_defaulting_keeps_fields_that_are_set() -> None:
     greeting = Greeting(spec=SPEC)
     await GreetingWebhook().default(greeting, Admission())
     assert greeting.spec == SPEC
 
 
-async def test_what_is_right_is_let_through_and_what_is_wrong_is_refused() -> None:
+async def test_valid_object_is_admitted_and_renamed_object_is_rejected() -> None:
     webhook, greeting = GreetingWebhook(), Greeting(metadata=ObjectMeta(name="a"), spec=SPEC)
     await webhook.validate(greeting, None, Admission())
     other = Greeting(metadata=ObjectMeta(name="b"), spec=SPEC)

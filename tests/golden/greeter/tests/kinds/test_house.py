@@ -1,4 +1,4 @@
-"""House: the answer as plain calls, and its sample on the real API server."""
+"""House: unit tests, and its sample on the real API server."""
 
 from __future__ import annotations
 
@@ -16,17 +16,21 @@ SAMPLE = Path(__file__).parents[2] / "config/samples/demo_v1alpha1_house.yaml"
 NAME = yaml.safe_load(SAMPLE.read_text())["metadata"]["name"]
 
 
-def test_the_answer_follows_from_the_spec_alone() -> None:
+def test_equal_specs_have_equal_status() -> None:
     spec = HouseSpec(rooms=1, doors=["example"])
     assert status_of(spec) == status_of(spec)
 
 
-async def test_the_sample_becomes_ready(installed: ControlPlane, client: Client, namespace: str) -> None:
+async def test_sample_becomes_ready(
+    installed: ControlPlane, client: Client, namespace: str
+) -> None:
+    # In a thread: kubectl waits for webhooks, which this event loop serves.
     await asyncio.to_thread(installed.kubectl, "apply", "-f", str(SAMPLE))
 
-    async def ready() -> bool:
-        found = await client.get(House, Key("", NAME))
-        condition = found.status.condition("Ready")
-        return condition is not None and condition.status == "True" and found.status.observedGeneration == found.metadata.generation
+    async def is_ready() -> bool:
+        house = await client.get(House, Key("", NAME))
+        status, condition = house.status, house.status.condition("Ready")
+        is_current = status.observedGeneration == house.metadata.generation
+        return condition is not None and condition.status == "True" and is_current
 
-    await eventually(ready)
+    await eventually(is_ready)

@@ -1,4 +1,4 @@
-"""House: defaults and refusals as plain calls."""
+"""Unit tests of the webhook of House."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SAMPLE = Path(__file__).parents[2] / "config/samples/demo_v1alpha1_house.yaml"
 SPEC = convert(yaml.safe_load(SAMPLE.read_text())["spec"], HouseSpec)
 
 
-async def test_what_is_right_is_let_through_and_what_is_wrong_is_refused() -> None:
+async def test_valid_object_is_admitted_and_renamed_object_is_rejected() -> None:
     webhook, house = HouseWebhook(), House(metadata=ObjectMeta(name="a"), spec=SPEC)
     await webhook.validate(house, None, Admission())
     other = House(metadata=ObjectMeta(name="b"), spec=SPEC)

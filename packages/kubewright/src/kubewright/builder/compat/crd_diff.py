@@ -1,7 +1,8 @@
-"""Two forms of a CRD compared: what changed, and whether it breaks what people have.
+"""Compares two forms of a CRD: what changed, and whether the change breaks existing users.
 
-What people have are manifests, which must still apply, stored objects, which must still be valid, and scripts, which must still find
-what they read. Below `status` only readers count: we write it, so its rules bind only us.
+Existing manifests must still apply, stored objects must still be valid, and scripts must still find
+the fields they read. Below `status` only readers count: the operator writes it, so a stricter rule
+there binds only the operator.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .schema_diff import schema_changes
+from .schema_diff import SchemaChange, schema_changes
 
 Crd = Mapping[str, Any]
 
@@ -25,77 +26,63 @@ class CrdChange:
     is_breaking: bool
 
     def __str__(self) -> str:
-        return (
-            f"{self.crd} {self.path}: {self.message}"
-            if self.path
-            else f"{self.crd}: {self.message}"
-        )
+        return f"{self.crd} {self.path}".rstrip() + f": {self.message}"
 
 
 def compare_crds(old: Sequence[Crd], new: Sequence[Crd]) -> list[CrdChange]:
     """Every change between two sets of CRDs."""
     before, after = ({crd["metadata"]["name"]: crd for crd in crds} for crds in (old, new))
-    found = [CrdChange(name, "", "the kind is gone", True) for name in before.keys() - after.keys()]
-    found += [CrdChange(name, "", "a new kind", False) for name in after.keys() - before.keys()]
+    changes = [CrdChange(name, "", "kind removed", True) for name in before.keys() - after.keys()]
+    changes += [CrdChange(name, "", "new kind", False) for name in after.keys() - before.keys()]
     for name in before.keys() & after.keys():
-        found += [
+        changes += [
             CrdChange(name, *change)
             for change in _crd_changes(before[name]["spec"], after[name]["spec"])
         ]
-    return sorted(found, key=lambda each: (each.crd, each.path, each.message))
+    return sorted(changes, key=lambda change: (change.crd, change.path, change.message))
 
 
-def _crd_changes(old: Crd, new: Crd) -> Iterator[tuple[str, str, bool]]:
-    """Place, words and verdict of each change of one CRD."""
+def _crd_changes(old: Crd, new: Crd) -> Iterator[SchemaChange]:
     if old["scope"] != new["scope"]:
-        yield (
-            "scope",
-            f"was {old['scope']}, is {new['scope']}: no stored object can be found any more",
-            True,
-        )
+        message = f"changed from {old['scope']} to {new['scope']}: stored objects cannot be found"
+        yield "scope", message, True
     yield from _name_changes(old["names"], new["names"])
     had, has = (crd.get("conversion", {}).get("strategy", "None") for crd in (old, new))
     if had != has:
-        yield "conversion", f"was {had}, is {has}", has == "None"
+        yield "conversion", f"changed from {had} to {has}", has == "None"
     before, after = (
         {version["name"]: version for version in crd["versions"]} for crd in (old, new)
     )
     for name in before.keys() - after.keys():
-        yield name, "the version is gone", True
+        yield name, "version removed", True
     for name in after.keys() - before.keys():
-        yield name, "a new version", False
+        yield name, "new version", False
     for name in sorted(before.keys() & after.keys()):
-        for where, words, breaking in _version_changes(before[name], after[name]):
-            yield f"{name}{where}", words, breaking
+        for place, message, is_breaking in _version_changes(before[name], after[name]):
+            yield f"{name}{place}", message, is_breaking
 
 
-def _name_changes(old: Crd, new: Crd) -> Iterator[tuple[str, str, bool]]:
-    """How the kind is called."""
+def _name_changes(old: Crd, new: Crd) -> Iterator[SchemaChange]:
     for key in ("kind", "listKind", "singular", "plural"):
         if old.get(key) != new.get(key):
-            yield f"names.{key}", f"was {old.get(key)}, is {new.get(key)}", True
+            yield f"names.{key}", f"changed from {old.get(key)} to {new.get(key)}", True
     for key in ("shortNames", "categories"):
         had, has = set(old.get(key, [])), set(new.get(key, []))
         for name in sorted(had - has):
-            yield f"names.{key}", f'"{name}" is gone: `kubectl get {name}` fails now', True
+            yield f"names.{key}", f'"{name}" removed: `kubectl get {name}` fails now', True
         for name in sorted(has - had):
-            yield f"names.{key}", f'"{name}" is new', False
+            yield f"names.{key}", f'"{name}" added', False
 
 
-def _version_changes(old: Crd, new: Crd) -> Iterator[tuple[str, str, bool]]:
-    """What differs in one version; the place begins where the version's name ends."""
+def _version_changes(old: Crd, new: Crd) -> Iterator[SchemaChange]:
+    """Changes of one version; each place is appended to the version's name."""
     if old["served"] != new["served"]:
-        yield "", "is served now" if new["served"] else "is not served any more", not new["served"]
+        yield "", "now served" if new["served"] else "no longer served", not new["served"]
     if old["storage"] != new["storage"]:
-        yield (
-            "",
-            "is stored now"
-            if new["storage"]
-            else "is not stored any more; stored objects stay in it until written again",
-            False,
-        )
+        message = "no longer stored; stored objects keep this version until they are written again"
+        yield "", "now stored" if new["storage"] else message, False
     if not old.get("deprecated") and new.get("deprecated"):
-        yield "", "is deprecated", False
+        yield "", "deprecated", False
     yield from _subresource_changes(old.get("subresources", {}), new.get("subresources", {}))
     yield from _column_changes(
         old.get("additionalPrinterColumns", []), new.get("additionalPrinterColumns", [])
@@ -103,46 +90,37 @@ def _version_changes(old: Crd, new: Crd) -> Iterator[tuple[str, str, bool]]:
     yield from schema_changes(old["schema"]["openAPIV3Schema"], new["schema"]["openAPIV3Schema"])
 
 
-def _subresource_changes(old: Crd, new: Crd) -> Iterator[tuple[str, str, bool]]:
-    """What is at a path of its own: status and scale."""
+def _subresource_changes(old: Crd, new: Crd) -> Iterator[SchemaChange]:
     for name in sorted(old.keys() | new.keys()):
+        place = f" subresource {name}"
         if name not in new:
-            yield f" subresource {name}", "is gone", True
+            yield place, "removed", True
         elif name not in old:
-            # With a status subresource, what people write into status is ignored from then on.
-            yield f" subresource {name}", "is new", name == "status"
+            # With a status subresource, the API server ignores `status` in other requests.
+            yield place, "added", name == "status"
         else:
             for key in sorted(old[name].keys() | new[name].keys()):
-                if old[name].get(key) != new[name].get(key):
-                    yield (
-                        f" subresource {name}",
-                        f"{key} was {old[name].get(key)}, is {new[name].get(key)}",
-                        key in old[name],
-                    )
+                had, has = old[name].get(key), new[name].get(key)
+                if had != has:
+                    yield place, f"{key} changed from {had} to {has}", key in old[name]
 
 
-def _column_changes(old: Sequence[Crd], new: Sequence[Crd]) -> Iterator[tuple[str, str, bool]]:
-    """What `kubectl get` shows."""
+def _column_changes(old: Sequence[Crd], new: Sequence[Crd]) -> Iterator[SchemaChange]:
+    """Changes of what `kubectl get` shows."""
     before, after = ({column["name"]: column for column in columns} for columns in (old, new))
     for name in before:
+        place = f' column "{name}"'
         if name not in after:
-            yield f' column "{name}"', "is gone", True
-        elif before[name]["jsonPath"] != after[name]["jsonPath"]:
-            yield (
-                f' column "{name}"',
-                f"showed {before[name]['jsonPath']}, shows {after[name]['jsonPath']}",
-                True,
-            )
+            yield place, "removed", True
+        elif (had := before[name]["jsonPath"]) != (has := after[name]["jsonPath"]):
+            yield place, f"shows {has} instead of {had}", True
         elif bool(before[name].get("priority")) != bool(after[name].get("priority")):
             hidden = bool(after[name].get("priority"))
-            yield (
-                f' column "{name}"',
-                "is shown by `-o wide` alone now" if hidden else "is always shown now",
-                hidden,
-            )
+            message = "now shown only with `-o wide`" if hidden else "now always shown"
+            yield place, message, hidden
     for name in after:
         if name not in before:
-            yield f' column "{name}"', "is new", False
+            yield f' column "{name}"', "added", False
     kept = [name for name in before if name in after]
     if kept != [name for name in after if name in before]:
-        yield " columns", "stand in another order", False
+        yield " columns", "order changed", False

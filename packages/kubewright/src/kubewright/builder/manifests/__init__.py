@@ -1,1 +1,1 @@
-"""Generates config/, the installer and the Helm chart."""
+"""Generates config/, the installer and the Helm chart from what a project declares."""

@@ -1,4 +1,4 @@
-"""config/components: variants of the deployment, as kustomize components that config/default or an overlay picks."""
+"""config/components: variants of the deployment, which config/default or an overlay selects."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ... import rbac
 from ..project import Declarations, Project
 from .deployment import (
     build_anti_affinity,
+    build_deployment_patch,
     build_disruption_budget,
     build_network_policy,
     build_service_monitor,
@@ -17,7 +18,6 @@ from .deployment import (
     build_webhook_port,
 )
 from .rbac import (
-    RBAC_GROUP,
     build_binding,
     build_ca_roles,
     build_cluster_rules,
@@ -40,71 +40,68 @@ _KUSTOMIZE_GROUP = "kustomize.config.k8s.io"
 
 
 def build_kustomization(resources: Sequence[str], components: Sequence[str] = ()) -> Document:
-    """The list of files that kustomize reads."""
-    made: Document = {
+    document: Document = {
         "apiVersion": f"{_KUSTOMIZE_GROUP}/v1beta1",
         "kind": "Kustomization",
         "resources": sorted(resources),
     }
-    return made | ({"components": list(components)} if components else {})
+    return document | ({"components": list(components)} if components else {})
 
 
 def _build_component(resources: Sequence[str] = (), patches: Sequence[str] = ()) -> Document:
-    """A component: what it adds, and what it changes."""
-    made: Document = {"apiVersion": f"{_KUSTOMIZE_GROUP}/v1alpha1", "kind": "Component"}
+    document: Document = {"apiVersion": f"{_KUSTOMIZE_GROUP}/v1alpha1", "kind": "Component"}
     if resources:
-        made["resources"] = sorted(resources)
+        document["resources"] = sorted(resources)
     if patches:
-        made["patches"] = [{"path": each} for each in patches]
-    return made
+        document["patches"] = [{"path": path} for path in patches]
+    return document
 
 
 def build_extra_folders(project: Project, declared: Declarations) -> dict[str, Files]:
-    """Folders that an overlay can also take as resources."""
-    on = declared.with_optional_webhooks
-    webhooks = (
-        {
-            "webhook": build_webhook_files(project, on),
-            "certmanager": build_certificate_files(project),
-        }
-        if on.has_webhook_server
-        else {}
-    )
-    return webhooks | {
+    """Folders that an overlay can also use as resources, without the component."""
+    folders = {
         "prometheus": {"monitor.yaml": [build_service_monitor(project)]},
         "network-policy": {"network_policy.yaml": [build_network_policy(project, declared)]},
     }
+    enabled = declared.with_optional_webhooks
+    if enabled.has_webhook_server:
+        folders["webhook"] = build_webhook_files(project, enabled)
+        folders["certmanager"] = build_certificate_files(project)
+    return folders
 
 
 def build_component_folders(project: Project, declared: Declarations) -> dict[str, Files]:
-    """Every component by its name."""
-    always = {
+    """The files of every component, by its name."""
+    two_replicas = {
+        "replicas": 2,
+        "template": {"spec": {"affinity": build_anti_affinity(project)}},
+    }
+    folders = {
         "ha": _build_component_files(
             {"pod_disruption_budget.yaml": [build_disruption_budget(project)]},
-            {"replicas_patch.yaml": [_build_replicas_patch(project)]},
+            {"replicas_patch.yaml": [build_deployment_patch(project, two_replicas)]},
         ),
         "namespaced": _build_namespaced_component(project, declared),
         "network-policy": {"kustomization.yaml": [_build_component(["../../network-policy"])]},
         "prometheus": {"kustomization.yaml": [_build_component(["../../prometheus"])]},
     }
+    enabled = declared.with_optional_webhooks
+    if enabled.has_webhook_server:
+        folders["cert-manager"] = _build_cert_manager_component(project, enabled)
     if declared.optional_webhooks:
-        on = declared.with_optional_webhooks
-        return always | {
-            "webhooks": _build_webhooks_component(project, on),
-            "cert-manager": _build_cert_manager_component(project, on),
-        }
-    if not declared.has_webhook_server:
-        return always
-    return always | {
-        "cert-manager": _build_cert_manager_component(project, declared),
-        "without-webhooks": _build_without_webhooks_component(project, declared),
-    }
+        folders["webhooks"] = _build_webhooks_component(project, enabled)
+    elif declared.has_webhook_server:
+        # Conversion stays: without it, objects of the other versions could not be read.
+        configurations = build_webhook_configurations(project, declared)
+        folders["without-webhooks"] = _build_component_files(
+            {}, _build_delete_patches(configurations)
+        )
+    return folders
 
 
 def _build_component_files(
     resources: Mapping[str, list[Document]], patches: Mapping[str, list[Document]]
 ) -> Files:
-    """The files of a component."""
     return {
         **resources,
         **patches,
@@ -112,41 +109,23 @@ def _build_component_files(
     }
 
 
-def _build_replicas_patch(project: Project) -> Document:
-    """The patch for two managers, of which one leads."""
-    return _build_deployment_patch(
-        project, {"replicas": 2, "template": {"spec": {"affinity": build_anti_affinity(project)}}}
-    )
-
-
 def _build_namespaced_component(project: Project, declared: Declarations) -> Files:
-    """A manager that serves its own namespace only, with rights there only; for cluster-wide kinds it keeps their rules alone."""
-    resources = build_namespaced_roles(project, declared)
-    watched = {
+    """A manager that serves only its own namespace, with permissions only there."""
+    watch_namespace = {
         "name": "WATCH_NAMESPACE",
         "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}},
     }
+    pod = {"containers": [{"name": "manager", "env": [watch_namespace]}]}
+    cluster_wide_binding = build_binding(project, "manager-rolebinding", "manager-role")
     patches = {
-        "watch_patch.yaml": [
-            _build_deployment_patch(
-                project,
-                {"template": {"spec": {"containers": [{"name": "manager", "env": [watched]}]}}},
-            )
-        ],
-        "no_cluster_role_binding_patch.yaml": [
-            {
-                "apiVersion": f"{RBAC_GROUP}/v1",
-                "kind": "ClusterRoleBinding",
-                "metadata": {"name": f"{project.name}-manager-rolebinding"},
-                "$patch": "delete",
-            }
-        ],
+        "watch_patch.yaml": [build_deployment_patch(project, {"template": {"spec": pod}})],
+        "no_cluster_role_binding_patch.yaml": [_build_delete_patch(cluster_wide_binding)],
     }
-    return _build_component_files(resources, patches)
+    return _build_component_files(build_namespaced_roles(project, declared), patches)
 
 
 def build_namespaced_roles(project: Project, declared: Declarations) -> dict[str, list[Document]]:
-    """What such a manager may do, in place of the binding in the whole cluster."""
+    """The bindings of a manager that serves one namespace; cluster-wide kinds need their own."""
     resources = {
         "manager_role_binding.yaml": [
             build_binding(
@@ -158,47 +137,41 @@ def build_namespaced_roles(project: Project, declared: Declarations) -> dict[str
             )
         ]
     }
-    if wide := build_cluster_rules(declared):
-        resources["cluster_role.yaml"] = [build_role(project, "manager-cluster-role", wide)]
+    if rules := build_cluster_rules(declared):
+        resources["cluster_role.yaml"] = [build_role(project, "manager-cluster-role", rules)]
         resources["cluster_role_binding.yaml"] = [
             build_binding(project, "manager-cluster-rolebinding", "manager-cluster-role")
         ]
-        resources["cluster_events.yaml"] = _build_cluster_event_roles(project)
+        # Events about cluster-wide objects are written to the namespace `default`.
+        name, event_rules = "manager-cluster-events", rbac.build_rules([rbac.EVENT_PERMISSION])
+        resources["cluster_events.yaml"] = [
+            build_role(project, name, event_rules, namespace="default"),
+            build_binding(project, name, name, namespace="default"),
+        ]
     return resources
 
 
-def _build_cluster_event_roles(project: Project) -> list[Document]:
-    """The right to Events about objects of no namespace, which live in `default`."""
-    rules = rbac.build_rules([rbac.EVENT_PERMISSION])
-    return [
-        build_role(project, "manager-cluster-events", rules, namespace="default"),
-        build_binding(
-            project, "manager-cluster-events", "manager-cluster-events", namespace="default"
-        ),
-    ]
-
-
-def _build_webhooks_component(project: Project, on: Declarations) -> Files:
-    """Webhooks that are off without it: whom the API server asks, the manager's flag and port for it, and its rights."""
-    resources: Files = {"webhook_ca_roles.yaml": build_ca_roles(project, on)}
-    if needed := build_webhook_role(project, on):
-        resources["webhook_role.yaml"] = needed
-    made = _build_component(["../../webhook", *resources])
+def _build_webhooks_component(project: Project, enabled: Declarations) -> Files:
+    """Enables optional webhooks: their configuration, the manager's flag and port, and roles."""
+    resources: Files = {"webhook_ca_roles.yaml": build_ca_roles(project, enabled)}
+    if role := build_webhook_role(project, enabled):
+        resources["webhook_role.yaml"] = role
+    component = _build_component(["../../webhook", *resources])
     container = "/spec/template/spec/containers/0"
     additions = {
         f"{container}/args/-": project.config.optional_webhooks,
         f"{container}/ports/-": build_webhook_port(),
     }
-    made["patches"] = [
+    component["patches"] = [
         _build_add_patch(project, "Deployment", additions),
-        # Where there is no NetworkPolicy, a patch with a target does nothing.
+        # Without a NetworkPolicy, a patch with a target does nothing.
         _build_add_patch(project, "NetworkPolicy", {"/spec/ingress/-": build_webhook_ingress()}),
     ]
-    return resources | {"kustomization.yaml": [made]}
+    return resources | {"kustomization.yaml": [component]}
 
 
 def _build_add_patch(project: Project, kind: str, values: Mapping[str, object]) -> Document:
-    """A patch of something of the manager's that adds to lists; a strategic merge would replace them."""
+    # A JSON patch, because a strategic merge patch would replace lists of plain values.
     operations = [
         json.dumps({"op": "add", "path": path, "value": value}) for path, value in values.items()
     ]
@@ -207,57 +180,37 @@ def _build_add_patch(project: Project, kind: str, values: Mapping[str, object]) 
 
 
 def _build_cert_manager_component(project: Project, declared: Declarations) -> Files:
-    """The certificate from cert-manager, and nothing of our own CA."""
+    """Uses a certificate from cert-manager, and removes the roles for the manager's own CA."""
     patches = _build_delete_patches(build_ca_roles(project, declared)) | {
         "certificate_patch.yaml": [build_certificate_patch(project)]
     }
-    made = _build_component(["../../certmanager"], list(patches))
-    made["patches"].append(
-        _build_add_patch(
-            project,
-            "Deployment",
-            {"/spec/template/spec/containers/0/args/-": f"-webhook-cert-dir={CERTIFICATE_DIR}"},
-        )
-    )
-    # A patch with a target does nothing where that is gone, as with `without-webhooks`.
-    carriers = [
-        {"kind": each["kind"], "name": each["metadata"]["name"]}
-        for each in build_ca_bundle_targets(project, declared)
-    ]
-    made["patches"] += [{"target": each, "path": "inject_patch.yaml"} for each in carriers]
-    return patches | {
-        "inject_patch.yaml": [_build_inject_patch(project)],
-        "kustomization.yaml": [made],
-    }
-
-
-def _build_inject_patch(project: Project) -> Document:
-    """The annotation by which cert-manager writes a caBundle; what it goes to, the target says."""
+    flag = {"/spec/template/spec/containers/0/args/-": f"-webhook-cert-dir={CERTIFICATE_DIR}"}
+    component = _build_component(["../../certmanager"], list(patches))
+    component["patches"].append(_build_add_patch(project, "Deployment", flag))
+    # A patch with a target does nothing if the target is removed, as by `without-webhooks`.
+    for target in build_ca_bundle_targets(project, declared):
+        selector = {"kind": target["kind"], "name": target["metadata"]["name"]}
+        component["patches"].append({"target": selector, "path": "inject_patch.yaml"})
+    # cert-manager writes the caBundle of objects with this annotation. kustomize takes kind and
+    # name from the target, but requires some in the patch.
     annotations = {"cert-manager.io/inject-ca-from": certificate_reference(project)}
-    return {
+    inject_patch = {
         "apiVersion": "any",
         "kind": "Any",
         "metadata": {"name": "any", "annotations": annotations},
     }
-
-
-def _build_without_webhooks_component(project: Project, declared: Declarations) -> Files:
-    """Nothing is asked before an object is stored; conversion stays, since without it a version could not be read."""
-    return _build_component_files(
-        {}, _build_delete_patches(build_webhook_configurations(project, declared))
-    )
+    return patches | {"inject_patch.yaml": [inject_patch], "kustomization.yaml": [component]}
 
 
 def _build_delete_patches(documents: Iterable[Document]) -> Files:
-    """Patches that remove documents, each in a file of its own: with several in one, the kustomize in kubectl 1.32 crashes."""
+    # One file each: the kustomize in kubectl 1.32 crashes on several delete patches in one file.
     return {
-        f"no_{each['kind'].lower()}_{number}_patch.yaml": [_build_delete_patch(each)]
-        for number, each in enumerate(documents, 1)
+        f"no_{document['kind'].lower()}_{number}_patch.yaml": [_build_delete_patch(document)]
+        for number, document in enumerate(documents, 1)
     }
 
 
 def _build_delete_patch(document: Document) -> Document:
-    """A patch that removes the document."""
     metadata = {
         key: document["metadata"][key]
         for key in ("name", "namespace")
@@ -269,9 +222,3 @@ def _build_delete_patch(document: Document) -> Document:
         "metadata": metadata,
         "$patch": "delete",
     }
-
-
-def _build_deployment_patch(project: Project, spec: Document) -> Document:
-    """A strategic merge patch of the Deployment."""
-    name = {"name": f"{project.name}-controller-manager", "namespace": project.namespace}
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": name, "spec": spec}

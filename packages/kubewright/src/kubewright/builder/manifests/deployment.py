@@ -1,4 +1,4 @@
-"""config/manager and what goes with it, as documents: the Deployment, its Service, and what variants add."""
+"""config/manager as documents: the Deployment, its Services, and what components add to it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ Document = dict[str, Any]
 _METRICS_PORT = 8443
 _HEALTH_PORT = 8081
 _WEBHOOK_PORT = 9443
-# The manager's own 30 s for what is in work, and some for the lease and the connections.
+# The manager waits 30 s for running reconciles, then releases the lease and its connections.
 _TERMINATION_GRACE_SECONDS = 40
 
 
 def manager_labels(project: Project) -> dict[str, str]:
-    """What every object of the manager carries, and what finds its Pods."""
     return {"app.kubernetes.io/name": project.name, "control-plane": "controller-manager"}
 
 
 def build_metadata(project: Project, name: str) -> Document:
-    """The metadata of an object in the manager's namespace."""
     return {
         "name": f"{project.name}-{name}",
         "namespace": project.namespace,
@@ -29,19 +27,8 @@ def build_metadata(project: Project, name: str) -> Document:
     }
 
 
-def _manager_flags(project: Project) -> list[str]:
-    """The manager's flags."""
-    return [
-        "-leader-elect",
-        f"-health-probe-bind-address=:{_HEALTH_PORT}",
-        f"-metrics-bind-address=:{_METRICS_PORT}",
-        "-metrics-secure",
-        *project.config.manager.args,
-    ]
-
-
 def build_deployment(project: Project, declared: Declarations) -> Document:
-    """The manager, able to run where only "restricted" Pods may."""
+    """The manager; its Pod satisfies the Pod Security level "restricted"."""
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -61,34 +48,36 @@ def build_deployment(project: Project, declared: Declarations) -> Document:
 
 
 def _build_pod_spec(project: Project, declared: Declarations) -> Document:
-    """The Pod's spec; /tmp is where a self-signed certificate lies for a moment."""
-    secrets = project.config.manager.secrets
-    volumes = [
-        {"name": each.name, "secret": {"secretName": each.name, "optional": True}}
-        for each in secrets
+    secrets = [
+        {"name": secret.name, "secret": {"secretName": secret.name, "optional": True}}
+        for secret in project.config.manager.secrets
     ]
+    # Python's ssl module loads certificates only from files; they are in /tmp for that moment.
+    tmp = {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}}
     return {
         "serviceAccountName": SERVICE_ACCOUNT,
         "terminationGracePeriodSeconds": _TERMINATION_GRACE_SECONDS,
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [_build_container(project, declared)],
-        "volumes": [
-            {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}},
-            *volumes,
-        ],
+        "volumes": [tmp, *secrets],
     }
 
 
 def _build_container(project: Project, declared: Declarations) -> Document:
-    """The container."""
     mounts = [
-        {"name": each.name, "mountPath": each.mount, "readOnly": True}
-        for each in project.config.manager.secrets
+        {"name": secret.name, "mountPath": secret.mount, "readOnly": True}
+        for secret in project.config.manager.secrets
     ]
     return {
         "name": "manager",
         "image": project.config.image,
-        "args": _manager_flags(project),
+        "args": [
+            "-leader-elect",
+            f"-health-probe-bind-address=:{_HEALTH_PORT}",
+            f"-metrics-bind-address=:{_METRICS_PORT}",
+            "-metrics-secure",
+            *project.config.manager.args,
+        ],
         "env": [
             {
                 "name": "POD_NAMESPACE",
@@ -114,12 +103,11 @@ def _build_container(project: Project, declared: Declarations) -> Document:
 
 
 def build_webhook_port() -> Document:
-    """Where the container is asked; the Service finds it by its name."""
+    # The Service refers to the port by its name.
     return {"name": "webhook", "containerPort": _WEBHOOK_PORT, "protocol": "TCP"}
 
 
 def _build_probe(path: str, delay_seconds: int, period_seconds: int) -> Document:
-    """A question that kubelet asks."""
     return {
         "httpGet": {"path": path, "port": "health"},
         "initialDelaySeconds": delay_seconds,
@@ -128,7 +116,6 @@ def _build_probe(path: str, delay_seconds: int, period_seconds: int) -> Document
 
 
 def build_metrics_service(project: Project) -> Document:
-    """Where /metrics is found."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -143,7 +130,7 @@ def build_metrics_service(project: Project) -> Document:
 
 
 def build_service_monitor(project: Project) -> Document:
-    """What tells the Prometheus operator to scrape; the certificate is self-signed, so it cannot be verified."""
+    """The scrape configuration for the Prometheus Operator."""
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "ServiceMonitor",
@@ -155,6 +142,7 @@ def build_service_monitor(project: Project) -> Document:
                     "port": "https",
                     "scheme": "https",
                     "bearerTokenFile": "/var/run/secrets/kubernetes.io/serviceaccount/token",
+                    # The manager's certificate is self-signed, so there is no CA to verify it.
                     "tlsConfig": {"insecureSkipVerify": True},
                 }
             ],
@@ -164,7 +152,10 @@ def build_service_monitor(project: Project) -> Document:
 
 
 def build_network_policy(project: Project, declared: Declarations) -> Document:
-    """Who may speak to the manager: /metrics from namespaces labelled `metrics: enabled`, webhooks from anywhere; kubelet always may."""
+    """Allows /metrics from namespaces labelled `metrics: enabled`, and webhooks from anywhere.
+
+    The kubelet needs no rule: a NetworkPolicy does not apply to traffic of the Pod's own node.
+    """
     metrics = {
         "from": [{"namespaceSelector": {"matchLabels": {"metrics": "enabled"}}}],
         "ports": [{"port": _METRICS_PORT, "protocol": "TCP"}],
@@ -185,12 +176,11 @@ def build_network_policy(project: Project, declared: Declarations) -> Document:
 
 
 def build_webhook_ingress() -> Document:
-    """Webhooks from anywhere: the API server is in no namespace, so no selector names it."""
+    # No `from`: the API server is outside of all namespaces, so no selector matches it.
     return {"ports": [{"port": _WEBHOOK_PORT, "protocol": "TCP"}]}
 
 
 def build_disruption_budget(project: Project) -> Document:
-    """One of two stays while nodes are drained."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -200,7 +190,7 @@ def build_disruption_budget(project: Project) -> Document:
 
 
 def build_anti_affinity(project: Project) -> Document:
-    """Two managers on two nodes, where there are two."""
+    # Preferred, not required: a cluster with one node must still run both managers.
     term = {
         "labelSelector": {"matchLabels": manager_labels(project)},
         "topologyKey": "kubernetes.io/hostname",
@@ -212,3 +202,9 @@ def build_anti_affinity(project: Project) -> Document:
             ]
         }
     }
+
+
+def build_deployment_patch(project: Project, spec: Document) -> Document:
+    """A strategic merge patch of the Deployment."""
+    metadata = {"name": f"{project.name}-controller-manager", "namespace": project.namespace}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}

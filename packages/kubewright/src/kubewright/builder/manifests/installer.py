@@ -1,4 +1,4 @@
-"""`kubewright build-installer`: all that is deployed, in one file, as kustomize renders config/default."""
+"""`kubewright build-installer`: everything that is deployed, in one file rendered by kustomize."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ...errors import ConfigError
+from ...yaml_text import parse_documents, to_yaml
 from ..project import Project
 
 Document = dict[str, Any]
+# A kustomization may refer to remote bases, which kustomize downloads.
 _KUSTOMIZE_TIMEOUT_SECONDS = 120
 _TESTENV_KUBECTL = Path(".testenv/bin/kubectl")
 
@@ -20,20 +20,20 @@ _TESTENV_KUBECTL = Path(".testenv/bin/kubectl")
 def render_installer(
     project: Project, image: str = "", overlay: str = "config/default", kubectl: str = ""
 ) -> str:
-    """The text of dist/install.yaml, with this image where one is named."""
+    """The text of dist/install.yaml, with this image if one is given."""
     text = run_kustomize(project.root, project.root / overlay, kubectl)
     return replace_image(text, project.config.image, image) if image else text
 
 
 def run_kustomize(root: Path, folder: Path, kubectl: str = "") -> str:
-    """What `kubectl kustomize` makes of a folder."""
     if not (folder / "kustomization.yaml").is_file():
         raise ConfigError(
-            f"{folder} has no kustomization.yaml; run `make manifests`, or name another folder with --overlay"
+            f"{folder} has no kustomization.yaml; run `make manifests`, "
+            "or name another folder with --overlay"
         )
     command = [_find_kubectl(root, kubectl), "kustomize", str(folder)]
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             capture_output=True,
             text=True,
@@ -42,46 +42,40 @@ def run_kustomize(root: Path, folder: Path, kubectl: str = "") -> str:
         )
     except subprocess.TimeoutExpired:
         raise ConfigError(
-            f"`{' '.join(command)}` had not ended after {_KUSTOMIZE_TIMEOUT_SECONDS} s, and was stopped. It may wait for a server that a kustomization "
-            "names. Run it by hand to see, or name another kubectl with --kubectl"
+            f"`{' '.join(command)}` did not end within {_KUSTOMIZE_TIMEOUT_SECONDS} s and was "
+            "stopped. It may be waiting for a server that a kustomization refers to. "
+            "Run it by hand to find out, or name another kubectl with --kubectl"
         ) from None
-    if done.returncode:
-        raise ConfigError(f"kustomize cannot render {folder}: {done.stderr.strip()}")
-    return done.stdout
+    if process.returncode:
+        raise ConfigError(f"kustomize cannot render {folder}: {process.stderr.strip()}")
+    return process.stdout
 
 
 def _find_kubectl(root: Path, kubectl: str) -> str:
-    """The kubectl to use: the named one, that of the test environment, the one on PATH."""
-    near = str(root / _TESTENV_KUBECTL) if (root / _TESTENV_KUBECTL).exists() else None
-    chosen = kubectl or near or shutil.which("kubectl")
+    testenv = root / _TESTENV_KUBECTL
+    chosen = kubectl or (str(testenv) if testenv.exists() else shutil.which("kubectl"))
     if not chosen or not shutil.which(chosen):
         raise ConfigError(
-            "kubectl is needed, for its kustomize; `make testenv` brings one, or name one with --kubectl"
+            "kubectl is required to run kustomize: run `make testenv`, or name one with --kubectl"
         )
     return chosen
 
 
 def replace_image(text: str, old: str, new: str) -> str:
-    """The documents with another image in every container that had the project's own."""
-    documents = [document for document in yaml.safe_load_all(text) if document]
-    ours = [
-        each
+    """The documents with the new image in every container of a Deployment that has the old one."""
+    documents = [document for document in parse_documents(text, "the installer") if document]
+    containers = [
+        container
         for document in documents
-        for each in _find_containers(document)
-        if each.get("image") == old
+        if document.get("kind") == "Deployment"
+        for container in document["spec"]["template"]["spec"]["containers"]
+        if container.get("image") == old
     ]
-    if not ours:
+    if not containers:
         raise ConfigError(
-            f"no container has the image {old}, so there is none to put {new} into: is another one set in config/?"
+            f"no container has the image {old}, so it cannot be replaced with {new}: "
+            "check whether config/ sets another image"
         )
-    for container in ours:
+    for container in containers:
         container["image"] = new
-    return yaml.safe_dump_all(documents, sort_keys=False, width=160)
-
-
-def _find_containers(document: Document) -> list[Document]:
-    """The containers of a Deployment; other kinds have none."""
-    if document.get("kind") != "Deployment":
-        return []
-    found: list[Document] = document["spec"]["template"]["spec"]["containers"]
-    return found
+    return to_yaml(*documents)

@@ -1,4 +1,4 @@
-"""config/rbac as documents: who the manager is, what it may do, and roles for the people who use the kinds."""
+"""config/rbac as documents: the manager's service account and roles, and roles for users."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...webhook.options import WebhookOptions
 from ..project import Declarations, Project
 
 Document = dict[str, Any]
-RBAC_GROUP = "rbac.authorization.k8s.io"
+_RBAC_GROUP = "rbac.authorization.k8s.io"
 SERVICE_ACCOUNT = "controller-manager"
 WEBHOOK_OPTIONS = WebhookOptions()
 _AGGREGATION_TARGETS = {"admin": "admin", "editor": "edit", "viewer": "view"}
@@ -21,7 +21,13 @@ def build_role_files(project: Project, declared: Declarations) -> dict[str, list
     """Every file of config/rbac."""
     documents: dict[str, list[Document]] = {
         "namespace.yaml": [build_namespace(project)],
-        "service_account.yaml": [_build_service_account(project)],
+        "service_account.yaml": [
+            {
+                "apiVersion": "v1",
+                "kind": "ServiceAccount",
+                "metadata": {"name": SERVICE_ACCOUNT, "namespace": project.namespace},
+            }
+        ],
         "role.yaml": [
             build_role(
                 project, "manager-role", rbac.manager_rules(declared.controllers, declared.webhooks)
@@ -51,27 +57,19 @@ def build_role_files(project: Project, declared: Declarations) -> dict[str, list
     }
     if declared.has_webhook_server:
         documents["webhook_ca_roles.yaml"] = build_ca_roles(project, declared)
-    for kind in {each.definition.name: each.definition for each in declared.kinds}.values():
+    # By name: the versions of a kind share their roles.
+    for kind in {kind.definition.name: kind.definition for kind in declared.kinds}.values():
         documents[f"{kind.name.lower()}_user_roles.yaml"] = _build_user_roles(project, kind)
     return documents
 
 
 def build_namespace(project: Project) -> Document:
-    """The manager's namespace, where only Pods run that cannot become root."""
+    """The manager's namespace, with the Pod Security level "restricted"."""
     labels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
     return {
         "apiVersion": "v1",
         "kind": "Namespace",
         "metadata": {"name": project.namespace, "labels": labels},
-    }
-
-
-def _build_service_account(project: Project) -> Document:
-    """Who the manager is."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": {"name": SERVICE_ACCOUNT, "namespace": project.namespace},
     }
 
 
@@ -83,14 +81,15 @@ def build_role(
     namespace: str = "",
     labels: dict[str, str] | None = None,
 ) -> Document:
-    """A Role where there is a namespace, else a ClusterRole; its name begins with the project's, since the cluster is shared."""
+    """A Role if there is a namespace, otherwise a ClusterRole."""
+    # The project's name is the prefix, because all operators of a cluster share these names.
     metadata: Document = (
         {"name": f"{project.name}-{name}"}
         | ({"namespace": namespace} if namespace else {})
         | ({"labels": labels} if labels else {})
     )
     return {
-        "apiVersion": f"{RBAC_GROUP}/v1",
+        "apiVersion": f"{_RBAC_GROUP}/v1",
         "kind": "Role" if namespace else "ClusterRole",
         "metadata": metadata,
         "rules": rules,
@@ -100,14 +99,14 @@ def build_role(
 def build_binding(
     project: Project, name: str, role_name: str, *, namespace: str = "", role_kind: str = ""
 ) -> Document:
-    """The role, given to the manager's service account; in a namespace it may be a ClusterRole too."""
+    """The role for the manager's service account; a namespace can bind a ClusterRole, too."""
     return {
-        "apiVersion": f"{RBAC_GROUP}/v1",
+        "apiVersion": f"{_RBAC_GROUP}/v1",
         "kind": "RoleBinding" if namespace else "ClusterRoleBinding",
         "metadata": {"name": f"{project.name}-{name}"}
         | ({"namespace": namespace} if namespace else {}),
         "roleRef": {
-            "apiGroup": RBAC_GROUP,
+            "apiGroup": _RBAC_GROUP,
             "kind": role_kind or ("Role" if namespace else "ClusterRole"),
             "name": f"{project.name}-{role_name}",
         },
@@ -118,56 +117,51 @@ def build_binding(
 
 
 def _build_user_roles(project: Project, kind: KindDefinition) -> list[Document]:
-    """Roles for people, added to Kubernetes' own admin, edit and view by aggregation."""
+    # Aggregation adds these rules to the ClusterRoles admin, edit and view of Kubernetes.
     return [
         build_role(
             project,
-            f"{kind.name.lower()}-{who}-role",
-            rbac.user_rules(kind, allowed),
-            labels={f"{RBAC_GROUP}/aggregate-to-{_AGGREGATION_TARGETS[who]}": "true"},
+            f"{kind.name.lower()}-{role}-role",
+            rbac.user_rules(kind, verbs),
+            labels={f"{_RBAC_GROUP}/aggregate-to-{_AGGREGATION_TARGETS[role]}": "true"},
         )
-        for who, allowed in rbac.USER_ROLES.items()
+        for role, verbs in rbac.USER_ROLES.items()
     ]
 
 
 def build_cluster_rules(declared: Declarations) -> list[rbac.PolicyRule]:
-    """Those of the manager's rules that no namespace can hold."""
-    rights = [
-        right
+    """The manager's rules for cluster-wide kinds, which a Role cannot grant."""
+    permissions = [
+        permission
         for controller in declared.controllers
-        for right in rbac.controller_permissions(controller)
+        for permission in rbac.controller_permissions(controller)
     ]
-    rights += [right for webhook in declared.webhooks for right in webhook.permissions]
-    return rbac.build_rules(right for right in rights if not right.kind.definition.namespaced)
+    permissions += [entry for webhook in declared.webhooks for entry in webhook.permissions]
+    return rbac.build_rules(entry for entry in permissions if not entry.kind.definition.namespaced)
 
 
-def build_webhook_role(project: Project, on: Declarations) -> list[Document]:
-    """What webhooks that are optional need for themselves, apart from the manager's role; none where they need nothing."""
-    rules = rbac.build_rules(right for webhook in on.webhooks for right in webhook.permissions)
-    return (
-        [
-            build_role(project, "webhook-role", rules),
-            build_binding(project, "webhook-rolebinding", "webhook-role"),
-        ]
-        if rules
-        else []
+def build_webhook_role(project: Project, declared: Declarations) -> list[Document]:
+    """The role of optional webhooks, apart from the manager's; empty if they need none."""
+    rules = rbac.build_rules(
+        permission for webhook in declared.webhooks for permission in webhook.permissions
     )
+    if not rules:
+        return []
+    return [
+        build_role(project, "webhook-role", rules),
+        build_binding(project, "webhook-rolebinding", "webhook-role"),
+    ]
 
 
 def build_ca_roles(project: Project, declared: Declarations) -> list[Document]:
-    """The rights that our own CA needs: its Secret, and each caBundle by name."""
-    told = (declared.webhooks, declared.conversions, WEBHOOK_OPTIONS)
-    wide, narrow = (
-        cluster_permissions(*told, name=project.name),
-        namespace_permissions(*told, name=project.name),
-    )
+    """The roles of the manager's own CA: its Secret, and each caBundle by name."""
+    declarations = (declared.webhooks, declared.conversions, WEBHOOK_OPTIONS)
+    cluster_wide = rbac.build_rules(cluster_permissions(*declarations, name=project.name))
+    namespaced = rbac.build_rules(namespace_permissions(*declarations, name=project.name))
+    role, binding, namespace = "webhook-ca-role", "webhook-ca-rolebinding", project.namespace
     return [
-        build_role(project, "webhook-ca-role", rbac.build_rules(wide)),
-        build_binding(project, "webhook-ca-rolebinding", "webhook-ca-role"),
-        build_role(
-            project, "webhook-ca-role", rbac.build_rules(narrow), namespace=project.namespace
-        ),
-        build_binding(
-            project, "webhook-ca-rolebinding", "webhook-ca-role", namespace=project.namespace
-        ),
+        build_role(project, role, cluster_wide),
+        build_binding(project, binding, role),
+        build_role(project, role, namespaced, namespace=namespace),
+        build_binding(project, binding, role, namespace=namespace),
     ]

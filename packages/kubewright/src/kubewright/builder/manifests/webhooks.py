@@ -1,41 +1,42 @@
-"""config/webhook and config/certmanager as documents: whom the API server asks, how it reaches us, and who signs."""
+"""config/webhook and config/certmanager as documents: webhook configurations and certificates."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ...webhook import WebhookClientConfig, build_configurations
+from ...crd import build_crds
+from ...webhook import WebhookClientConfig, build_configurations, with_conversions
 from ..project import Declarations, Project
-from .deployment import build_metadata, manager_labels
+from .deployment import build_deployment_patch, build_metadata, manager_labels
 from .rbac import WEBHOOK_OPTIONS
 
 Document = dict[str, Any]
 CERTIFICATE_DIR = "/etc/webhook-certificates"
 
 
-def build_client_config(project: Project) -> WebhookClientConfig:
-    """How the API server reaches the manager: through its Service."""
-    return WebhookClientConfig(
-        namespace=project.namespace, service=WEBHOOK_OPTIONS.service_name(project.name)
-    )
+def _build_client_config(project: Project) -> WebhookClientConfig:
+    service = WEBHOOK_OPTIONS.service_name(project.name)
+    return WebhookClientConfig(namespace=project.namespace, service=service)
 
 
 def build_webhook_configurations(project: Project, declared: Declarations) -> list[Document]:
-    """Whom the API server asks before it stores."""
-    return build_configurations(declared.webhooks, build_client_config(project), name=project.name)
+    return build_configurations(declared.webhooks, _build_client_config(project), name=project.name)
+
+
+def build_crds_with_conversions(project: Project, declared: Declarations) -> list[Document]:
+    """All CRDs; those of kinds with several versions name the conversion webhook."""
+    crds = build_crds(declared.kinds)
+    return with_conversions(crds, declared.conversions, _build_client_config(project))
 
 
 def build_webhook_files(project: Project, declared: Declarations) -> dict[str, list[Document]]:
-    """Every file of config/webhook."""
-    files = {
-        "manifests.yaml": build_webhook_configurations(project, declared),
-        "service.yaml": [build_webhook_service(project)],
-    }
-    return {name: documents for name, documents in files.items() if documents}
+    """Every file of config/webhook; conversions alone need no webhook configuration."""
+    configurations = build_webhook_configurations(project, declared)
+    files = {"manifests.yaml": configurations} if configurations else {}
+    return files | {"service.yaml": [build_webhook_service(project)]}
 
 
 def build_webhook_service(project: Project) -> Document:
-    """Where the API server finds the webhooks."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -48,34 +49,33 @@ def build_webhook_service(project: Project) -> Document:
 
 
 def certificate_reference(project: Project) -> str:
-    """How cert-manager's annotation names the certificate."""
+    """The certificate as the annotation cert-manager.io/inject-ca-from names it."""
     return f"{project.namespace}/{project.name}-serving-cert"
 
 
 def build_certificate_files(project: Project) -> dict[str, list[Document]]:
     """Every file of config/certmanager."""
-    api = {"apiVersion": "cert-manager.io/v1"}
-    issuer = api | {
+    api_version = {"apiVersion": "cert-manager.io/v1"}
+    issuer = api_version | {
         "kind": "Issuer",
         "metadata": build_metadata(project, "selfsigned-issuer"),
         "spec": {"selfSigned": {}},
     }
-    spec = {
-        "dnsNames": WEBHOOK_OPTIONS.certificate_hosts(project.name, project.namespace),
-        "issuerRef": {"kind": "Issuer", "name": f"{project.name}-selfsigned-issuer"},
-        "secretName": f"{project.name}-webhook-server-cert",
-    }
-    certificate = api | {
+    certificate = api_version | {
         "kind": "Certificate",
         "metadata": build_metadata(project, "serving-cert"),
-        "spec": spec,
+        "spec": {
+            "dnsNames": WEBHOOK_OPTIONS.certificate_hosts(project.name, project.namespace),
+            "issuerRef": {"kind": "Issuer", "name": f"{project.name}-selfsigned-issuer"},
+            "secretName": f"{project.name}-webhook-server-cert",
+        },
     }
     return {"issuer.yaml": [issuer], "certificate.yaml": [certificate]}
 
 
 def build_ca_bundle_targets(project: Project, declared: Declarations) -> list[Document]:
-    """What carries a caBundle: the configurations, and the CRDs of kinds that are converted."""
-    converted = sorted({each.hub.definition.group_resource for each in declared.conversions})
+    """What has a caBundle: webhook configurations, and the CRDs of converted kinds."""
+    converted = sorted({entry.hub.definition.group_resource for entry in declared.conversions})
     crd = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
     return [
         *build_webhook_configurations(project, declared),
@@ -84,17 +84,11 @@ def build_ca_bundle_targets(project: Project, declared: Declarations) -> list[Do
 
 
 def build_certificate_patch(project: Project) -> Document:
-    """The certificate, mounted into the manager."""
+    """A patch that mounts the certificate into the manager."""
     mount = {"name": "webhook-certificates", "mountPath": CERTIFICATE_DIR, "readOnly": True}
     volume = {
         "name": "webhook-certificates",
         "secret": {"secretName": f"{project.name}-webhook-server-cert"},
     }
-    name = {"name": f"{project.name}-controller-manager", "namespace": project.namespace}
     pod = {"containers": [{"name": "manager", "volumeMounts": [mount]}], "volumes": [volume]}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": name,
-        "spec": {"template": {"spec": pod}},
-    }
+    return build_deployment_patch(project, {"template": {"spec": pod}})

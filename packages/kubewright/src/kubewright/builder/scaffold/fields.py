@@ -1,4 +1,4 @@
-"""Fields as `create api` takes them, `hostname:str` or `cpu:int!`, and the lines that they become."""
+"""Fields as `create api` takes them, `hostname:str` or `cpu:int!`, and the lines they become."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TYPE_ALIASES = {
     "boolean": "bool",
     "strings": "list[str]",
 }
-# A field of this name would hide the type from the fields below it.
+# A field with the name of a type would hide the type from the fields below it.
 _RESERVED_FIELD_NAMES = frozenset({"str", "int", "float", "bool", "list", "Annotated", "Doc"})
 
 
@@ -33,57 +33,60 @@ class Field:
     required: bool = False
     doc: str = ""
 
-    def render_spec_line(self) -> str:
-        """Its line in a Spec."""
+    def format_spec_line(self) -> str:
         default = "" if self.required else f" = {_TYPE_DEFAULTS[self.type]}"
-        return f'    {self.name}: Annotated[{self.type}, Doc("{self.doc or f"What {self.name} means, and its unit."}")]{default}'
+        return f"    {self.name}: Annotated[{self.type}, {self._format_doc()}]{default}"
 
-    def render_status_line(self) -> str:
-        """Its line in a Status, where what is not known is absent."""
-        return f'    {self.name}: Annotated[{self.type} | None, Doc("{self.doc or f"What {self.name} means, and its unit."}")] = None'
+    def format_status_line(self) -> str:
+        # A value that is not known yet is None, and absent on the wire.
+        return f"    {self.name}: Annotated[{self.type} | None, {self._format_doc()}] = None"
+
+    def _format_doc(self) -> str:
+        return f'Doc("{self.doc or f"What {self.name} means, and its unit."}")'
 
     @property
     def example(self) -> object:
-        """A value for the sample."""
         return _TYPE_EXAMPLES[self.type]
 
 
 SPEC_EXAMPLE = (Field("foo", "str", doc="An example: rename it, or remove it."),)
-STATUS_EXAMPLE = (Field("echo", "str", doc="An example: spec.foo, seen."),)
+STATUS_EXAMPLE = (Field("echo", "str", doc="An example: a copy of spec.foo."),)
 
 
 def parse_field(text: str, *, status: bool = False) -> Field:
-    """The field that `name:type` or `name:type!` means; "!" makes it required."""
-    name, _, rest = text.partition(":")
-    type_, required = rest.rstrip("!") or "str", rest.endswith("!")
+    """The field of `name:type` or `name:type!`; "!" makes it required."""
+    name, _, type_text = text.partition(":")
+    type_, required = type_text.rstrip("!") or "str", type_text.endswith("!")
     type_ = _TYPE_ALIASES.get(type_, type_)
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9]*", name) or keyword.iskeyword(name):
         raise ConfigError(
-            f'the field "{name}" has to be letters and digits, as in freeCPU, and no reserved word of Python'
+            f'invalid field name "{name}": must be letters and digits, such as freeCPU, '
+            "and not a reserved word of Python"
         )
     if type_ not in _TYPE_DEFAULTS:
         raise ConfigError(
-            f'the field "{text}" has to be like {name}:str; there are {", ".join(_TYPE_DEFAULTS)}, and any other in the file'
+            f'invalid field "{text}": the type must be one of {", ".join(_TYPE_DEFAULTS)}, '
+            f"such as {name}:str; add fields of other types in the file"
         )
     if name in _RESERVED_FIELD_NAMES:
         raise ConfigError(
-            f'the field "{name}" cannot be called as a type is; take another name, as my{name.capitalize()}'
+            f'invalid field name "{name}": it is the name of a type; '
+            f"choose another, such as my{name.capitalize()}"
         )
     if status and hasattr(Status, name):
-        raise ConfigError(f'every status has "{name}" already')
+        raise ConfigError(f'every status already has the field "{name}"')
     if status and required:
         raise ConfigError(
-            f'the status field "{text}" cannot be required: the API server would refuse what is not known yet'
+            f'the status field "{text}" cannot be required: '
+            "the API server would reject a status in which the value is not known yet"
         )
     return Field(name, type_, required)
 
 
 def parse_fields(texts: tuple[str, ...], *, status: bool = False) -> tuple[Field, ...]:
-    """All fields, none of them twice."""
     fields = tuple(parse_field(text, status=status) for text in texts)
-    twice = {
-        field.name for field in fields if [other.name for other in fields].count(field.name) > 1
-    }
-    if twice:
-        raise ConfigError(f"the field {', '.join(sorted(twice))} is there twice")
+    names = [field.name for field in fields]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise ConfigError(f"the field {', '.join(repeated)} is given twice")
     return fields

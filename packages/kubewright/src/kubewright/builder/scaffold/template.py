@@ -1,7 +1,7 @@
-"""Templates: files with `<<name>>` where a value goes, in folders that are the project's own.
+"""Templates: files with `<<name>>` where a value goes, in folders that mirror the project.
 
-A template has no branches: it reads as the file that it becomes. In paths a place is `{name}`, since no system of files likes `<`;
-`.tmpl` is cut off a file's name.
+A template has no branches: it reads like the file that it becomes. In paths a placeholder is
+`{name}`, because `<` is not valid in file names everywhere; the suffix `.tmpl` is removed.
 """
 
 from __future__ import annotations
@@ -15,34 +15,24 @@ from pathlib import PurePosixPath
 _PLACEHOLDER = re.compile(r"<<([a-z_]+)>>")
 _PATH_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 _TEMPLATE_SUFFIX = ".tmpl"
-_ROOT_PATH = PurePosixPath()
-
-
-def fill_template(
-    text: str, values: Mapping[str, str], place: re.Pattern[str] = _PLACEHOLDER
-) -> str:
-    """The text with every place filled; a place without a value is a mistake of ours and raises KeyError."""
-    return place.sub(lambda found: values[found[1]], text)
 
 
 def render_folder(folder: str, values: Mapping[str, str]) -> dict[str, str]:
-    """Every file of a folder of templates, by the path that it gets in the project."""
+    """The files of a folder of templates, by their path in the project."""
     root = resources.files(__package__) / "templates" / folder
+    # A placeholder without a value is a bug in a template: KeyError.
     return {
-        fill_template(path, values, _PATH_PLACEHOLDER): fill_template(text, values)
-        for path, text in _walk_templates(root)
+        _PATH_PLACEHOLDER.sub(lambda match: values[match[1]], path): _PLACEHOLDER.sub(
+            lambda match: values[match[1]], text
+        )
+        for path, text in _walk_templates(root, PurePosixPath())
     }
 
 
-def _walk_templates(
-    folder: Traversable, above: PurePosixPath = _ROOT_PATH
-) -> Iterator[tuple[str, str]]:
-    """Paths and texts of all templates below a folder, in the order of their names."""
-    for entry in sorted(folder.iterdir(), key=lambda each: each.name):
+def _walk_templates(folder: Traversable, path: PurePosixPath) -> Iterator[tuple[str, str]]:
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.is_dir():
-            yield from _walk_templates(entry, above / entry.name)
+            yield from _walk_templates(entry, path / entry.name)
         elif entry.name.endswith(_TEMPLATE_SUFFIX):
-            yield (
-                str(above / entry.name.removesuffix(_TEMPLATE_SUFFIX)),
-                entry.read_text(encoding="utf-8"),
-            )
+            name = entry.name.removesuffix(_TEMPLATE_SUFFIX)
+            yield str(path / name), entry.read_text(encoding="utf-8")

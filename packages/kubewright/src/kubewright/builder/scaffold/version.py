@@ -1,156 +1,179 @@
-"""`kubewright create api` for another version of a kind: its types, its conversion to the version that the controller knows, its sample."""
+"""Scaffolds another version of a kind: its types, its conversion, a test and a sample.
+
+In kubebuilder's terms the version that the controller uses is the hub, and each other version is a
+spoke that is converted to the hub and back.
+"""
 
 from __future__ import annotations
 
-from typing import Any
-
-import yaml
+from collections.abc import Sequence
+from dataclasses import replace
 
 from ...errors import ConfigError
-from ..changeset import ChangeSet, read_text, read_text_if_exists
-from ..compat.baseline import parse_documents
-from ..names import ResourceNames
+from ...yaml_text import dump_yaml, parse_documents
+from ..changeset import ChangeSet
+from ..names import ResourceNames, check_version
 from ..project import Project, ResourceEntry
-from .api import ApiParameters, add_resource_entry, build_resource_entry, read_build_module
+from .api import ApiParameters, add_resource_entry, read_build_module
 from .python_edit import add_import, add_statement, is_kind_argument_false, set_kind_argument
-from .template import fill_template, render_folder
+from .template import render_folder
 
 
-def find_hub(project: Project, new: ResourceNames) -> ResourceEntry | None:
-    """The version of the same kind that is there already, and that a controller knows; None for a kind that is new."""
-    same = _find_versions(project, new)
-    hub = next((each for each in same if each.controller and not each.conversion), None)
-    if same and hub is None:
+def find_hub(project: Project, group: str, kind: str) -> ResourceEntry | None:
+    """The existing version that a controller uses; None for a new kind."""
+    versions = _find_versions(project, group, kind)
+    hub = next((entry for entry in versions if entry.controller and not entry.conversion), None)
+    if versions and hub is None:
         raise ConfigError(
-            f"{new.kind} is there as {same[0].path}, and no controller of ours knows it; who serves it adds versions"
+            f"{kind} exists as {versions[0].path}, but no controller of this project serves it: "
+            "add versions in the project that serves it"
         )
     return hub
 
 
-def _find_versions(project: Project, new: ResourceNames) -> list[ResourceEntry]:
-    """The versions of the same kind that are there already."""
+def _find_versions(project: Project, group: str, kind: str) -> list[ResourceEntry]:
     return [
-        each
-        for each in project.config.resources
-        if (each.group, each.kind) == (new.group, new.kind)
+        entry for entry in project.config.resources if (entry.group, entry.kind) == (group, kind)
     ]
 
 
-def scaffold_version(project: Project, wish: ApiParameters, hub: ResourceEntry) -> ChangeSet:
-    """The files of another version, and the edits of main.py, pyproject.toml and, for another stored version, the old one."""
-    new = wish.resource
-    _check_shared_names(wish, hub)
-    if wish.spec or wish.status:
+def parse_spokes(
+    project: Project, entry: ResourceEntry, version: str | None, spokes: Sequence[str]
+) -> tuple[str, ...]:
+    """The versions to add: those of --spoke, or else a --version that is not the hub's."""
+    hub = find_hub(project, entry.group, entry.kind) or entry
+    names = (name.strip() for text in spokes for name in text.split(","))
+    versions = tuple(dict.fromkeys(check_version(name) for name in names))
+    if version is None or check_version(version) == hub.version:
+        return versions
+    if versions:
+        check_hub_version(hub, version)
+    return (version,)
+
+
+def check_hub_version(hub: ResourceEntry, version: str | None) -> None:
+    if version not in (None, hub.version):
         raise ConfigError(
-            f"another version of {new.kind} begins with the fields of {hub.version}: leave --spec and --status out, and edit its file"
+            f"the controller of {hub.kind} uses {hub.version}, and every other version is "
+            f"converted to it, for webhooks too: omit --version {version}"
         )
-    module = version_module(new)
-    files = render_folder("version", build_template_values(project, wish, hub)) | _build_sample(
-        project, wish, hub
+
+
+def scaffold_conversions(
+    project: Project, entry: ResourceEntry, spokes: Sequence[str], change: ChangeSet
+) -> ChangeSet:
+    """The change, followed by the files and edits of each spoke."""
+    for spoke in spokes:
+        _check_spoke_is_new(project, entry, spoke)
+    for spoke in spokes:
+        # Each version edits main.py and pyproject.toml as the one before it left them.
+        project = Project.read(project.root, overlay=change.files)
+        hub = find_hub(project, entry.group, entry.kind) or entry
+        resource = ResourceNames(entry.group, spoke, entry.kind, entry.plural)
+        version = scaffold_version(project, ApiParameters(resource), hub)
+        files, edits = {**change.files, **version.files}, change.edits | version.edits
+        change = replace(change, files=files, edits=edits)
+    return change
+
+
+def _check_spoke_is_new(project: Project, entry: ResourceEntry, version: str) -> None:
+    for existing in _find_versions(project, entry.group, entry.kind):
+        if existing.version != version:
+            continue
+        if existing.conversion:
+            raise ConfigError(
+                f"{existing.kind} {version} already has a conversion: "
+                f"edit to_hub and from_hub in {existing.source_path}"
+            )
+        raise ConfigError(
+            f"{existing.kind} {version}, in {existing.source_path}, is the version of the "
+            "controller. Name another version to convert from, such as --spoke v2"
+        )
+
+
+def scaffold_version(project: Project, parameters: ApiParameters, hub: ResourceEntry) -> ChangeSet:
+    """The files of another version, and the edits of main.py and pyproject.toml.
+
+    If the new version becomes the stored one, the file of the old stored version is edited, too.
+    """
+    _check_parameters(parameters, hub)
+    resource = parameters.resource
+    module, class_name = version_module(resource), f"{resource.kind}{resource.version.capitalize()}"
+    hub_text = project.read_text(hub.source_path)
+    namespaced = not is_kind_argument_false(hub_text, hub.class_name, "namespaced", hub.source_path)
+    files = render_folder(
+        "version",
+        {
+            "package": project.package,
+            "kind": resource.kind,
+            "class": class_name,
+            "module": resource.module,
+            "version": resource.version,
+            "hub_version": hub.version,
+            "sample": resource.sample_file,
+            "stored": ", storage=True" if parameters.storage else "",
+            "namespace_flag": '"-n", namespace, ' if namespaced else "",
+            "key_namespace": "namespace" if namespaced else '""',
+        },
     )
-    entry = build_resource_entry(project, wish, module)
+    files[f"config/samples/{resource.sample_file}"] = _render_sample(project, resource, hub)
     entry = ResourceEntry(
-        entry.group,
-        entry.version,
-        entry.kind,
-        entry.plural,
-        f"{project.package}.kinds.{module}:{_version_class(new)}",
+        resource.group,
+        resource.version,
+        resource.kind,
+        resource.plural,
+        f"{project.package}.kinds.{module}:{class_name}",
         conversion=True,
     )
     path, text = read_build_module(project)
-    text = add_import(text, f".kinds.{module}", f"{_version_class(new)}Conversion", path)
-    text = add_statement(
-        text,
-        project.config.build.partition(":")[2],
-        f"{{0}}.add({_version_class(new)}Conversion())",
-        path,
-    )
-    edits = {"pyproject.toml": add_resource_entry(project, entry), path: text} | (
-        _unset_storage(project, new) if wish.storage else {}
-    )
+    text = add_import(text, f".kinds.{module}", f"{class_name}Conversion", path)
+    text = add_statement(text, project.build_function, f"{{0}}.add({class_name}Conversion())", path)
+    edits = {"pyproject.toml": add_resource_entry(project, entry), path: text}
+    if parameters.storage:
+        edits |= _unset_storage(project, resource)
     return ChangeSet(project.root, files | edits, frozenset(edits))
 
 
-def _check_shared_names(wish: ApiParameters, hub: ResourceEntry) -> None:
-    """Raise where a version is to be called otherwise than the kind."""
-    if wish.resource.plural != hub.plural:
-        raise ConfigError(f'all versions of {wish.resource.kind} share the plural "{hub.plural}"')
-    if wish.resource.short_names:
+def _check_parameters(parameters: ApiParameters, hub: ResourceEntry) -> None:
+    kind = hub.kind
+    if parameters.resource.plural != hub.plural:
+        raise ConfigError(f'all versions of {kind} share the plural "{hub.plural}"')
+    if parameters.resource.short_names:
         raise ConfigError(
-            f"all versions of {wish.resource.kind} share their short names: add one in {hub.path.partition(':')[0]}"
+            f"all versions of {kind} share their short names: add the name in {hub.source_path}"
+        )
+    if parameters.spec or parameters.status:
+        raise ConfigError(
+            f"another version of {kind} starts with the fields of {hub.version}: "
+            "omit --spec and --status, and edit its file"
         )
 
 
-def version_module(new: ResourceNames) -> str:
-    """The module of another version."""
-    return f"{new.module}_{new.version}"
+def version_module(resource: ResourceNames) -> str:
+    return f"{resource.module}_{resource.version}"
 
 
-def _version_class(new: ResourceNames) -> str:
-    """The class of another version."""
-    return f"{new.kind}{new.version.capitalize()}"
-
-
-def build_template_values(
-    project: Project, wish: ApiParameters, hub: ResourceEntry
-) -> dict[str, str]:
-    """What the places in the templates are filled with."""
-    new = wish.resource
-    path, text, name = _read_source(project, hub)
-    namespaced = not is_kind_argument_false(text, name, "namespaced", path)
-    return {
-        "package": project.package,
-        "kind": new.kind,
-        "class": _version_class(new),
-        "module": new.module,
-        "version": new.version,
-        "hub_version": hub.version,
-        "sample": new.sample_file,
-        "stored": ", storage=True" if wish.storage else "",
-        "namespace_flag": '"-n", namespace, ' if namespaced else "",
-        "key_namespace": "namespace" if namespaced else '""',
+def _render_sample(project: Project, resource: ResourceNames, hub: ResourceEntry) -> str:
+    """The sample of the hub in the new version."""
+    hub_names = ResourceNames(hub.group, hub.version, hub.kind, hub.plural)
+    path = f"config/samples/{hub_names.sample_file}"
+    documents = parse_documents(project.read_text_if_exists(path) or "", path)
+    hub_sample = next((document for document in documents if isinstance(document, dict)), {})
+    sample = {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": f"{resource.module}-{resource.version}-sample"},
+        "spec": hub_sample.get("spec") or {},
     }
+    return dump_yaml(sample)
 
 
-def _build_sample(project: Project, wish: ApiParameters, hub: ResourceEntry) -> dict[str, str]:
-    """The hub's sample in the new version; where there is none, one without fields."""
-    new = wish.resource
-    head = fill_template(
-        "apiVersion: <<api>>\nkind: <<kind>>\nmetadata:\n  name: <<name>>\n",
-        {"api": new.api_version, "kind": new.kind, "name": f"{new.module}-{new.version}-sample"},
-    )
-    spec = _read_sample_spec(
-        project, ResourceNames(hub.group, hub.version, hub.kind, hub.plural).sample_file
-    )
-    return {
-        f"config/samples/{new.sample_file}": head + yaml.safe_dump({"spec": spec}, sort_keys=False)
-    }
-
-
-def _read_sample_spec(project: Project, name: str) -> Any:
-    """The spec in a sample, empty where there is none."""
-    path = f"config/samples/{name}"
-    documents = parse_documents(read_text_if_exists(project.root / path) or "", path)
-    first = next((each for each in documents if isinstance(each, dict)), {})
-    return first.get("spec") or {}
-
-
-def _read_source(project: Project, listed: ResourceEntry) -> tuple[str, str, str]:
-    """Path, text and class of a version that is there."""
-    path = source_path(listed)
-    return path, read_text(project.root / path), listed.path.partition(":")[2]
-
-
-def source_path(listed: ResourceEntry) -> str:
-    """The file of a version that is there."""
-    return f"src/{listed.path.partition(':')[0].replace('.', '/')}.py"
-
-
-def _unset_storage(project: Project, new: ResourceNames) -> dict[str, str]:
+def _unset_storage(project: Project, resource: ResourceNames) -> dict[str, str]:
     """The file of the version that is stored until now, with `storage=False`."""
-    sources = [_read_source(project, each) for each in _find_versions(project, new)]
-    return {
-        path: set_kind_argument(text, name, "storage", "False", path)
-        for path, text, name in sources
-        if not is_kind_argument_false(text, name, "storage", path)
-    }
+    edits: dict[str, str] = {}
+    for entry in _find_versions(project, resource.group, resource.kind):
+        path, name = entry.source_path, entry.class_name
+        text = project.read_text(path)
+        if not is_kind_argument_false(text, name, "storage", path):
+            edits[path] = set_kind_argument(text, name, "storage", "False", path)
+    return edits

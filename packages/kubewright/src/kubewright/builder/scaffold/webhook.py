@@ -1,4 +1,4 @@
-"""`kubewright create webhook`: defaults and checks beside a kind."""
+"""Scaffolds `create webhook`: defaulting and validation of a kind."""
 
 from __future__ import annotations
 
@@ -7,35 +7,37 @@ from dataclasses import dataclass
 import tomlkit
 
 from ...errors import ConfigError
-from ..changeset import ChangeSet, read_text
+from ..changeset import ChangeSet
 from ..names import ResourceNames
 from ..project import Project, ResourceEntry
 from .api import read_build_module
 from .python_edit import add_import, add_statement
 from .template import render_folder
-from .version import source_path
 
 _DEFAULT_METHOD = '''
     async def default(self, {argument}: {kind}, request: Admission) -> None:
-        """Fill in what the sender left out.
+        """Set fields that the request leaves out.
 
-        A spec is frozen: {argument}.spec = msgspec.structs.replace({argument}.spec, ...)
+        A spec is frozen: assign a copy made with `msgspec.structs.replace`.
         """
 '''
 _VALIDATE_METHOD = '''
     async def validate(self, {argument}: {kind}, old: {kind} | None, request: Admission) -> None:
-        """Raise Rejected("why, and what to do", field="spec.x") for what may not be stored; `old` is None on create."""
+        """Raise Rejected("reason and what to do", field="spec.x") for an invalid object.
+
+        `old` is None on create.
+        """
         if old is not None and old.metadata.name != {argument}.metadata.name:
             raise Rejected("an object cannot be renamed", field="metadata.name")
 '''
 _DEFAULT_TEST = """
-async def test_defaults_do_not_touch_what_is_set() -> None:
+async def test_defaulting_keeps_fields_that_are_set() -> None:
     {argument} = {kind}(spec=SPEC)
     await {kind}Webhook().default({argument}, Admission())
     assert {argument}.spec == SPEC
 """
 _VALIDATE_TEST = """
-async def test_what_is_right_is_let_through_and_what_is_wrong_is_refused() -> None:
+async def test_valid_object_is_admitted_and_renamed_object_is_rejected() -> None:
     webhook, {argument} = {kind}Webhook(), {kind}(metadata=ObjectMeta(name="a"), spec=SPEC)
     await webhook.validate({argument}, None, Admission())
     other = {kind}(metadata=ObjectMeta(name="b"), spec=SPEC)
@@ -46,83 +48,68 @@ async def test_what_is_right_is_let_through_and_what_is_wrong_is_refused() -> No
 
 @dataclass(frozen=True)
 class WebhookParameters:
-    """What `create webhook` is told."""
-
     group: str
     kind: str
     defaulting: bool
     validation: bool
 
 
-def scaffold_webhook(project: Project, asking: WebhookParameters) -> ChangeSet:
-    """The webhook's file and test, its line in the list, and its mark in pyproject.toml."""
-    found = find_kind(project, asking)
-    _check_has_no_webhook(found)
-    files = render_folder("webhook", build_template_values(project, asking, found))
+def scaffold_webhook(project: Project, parameters: WebhookParameters) -> ChangeSet:
+    """The webhook's class and test, and the edits of main.py and pyproject.toml."""
+    entry, kind = find_kind(project, parameters), parameters.kind
+    if entry.webhooks:
+        raise ConfigError(
+            f"{kind} already has a webhook, for {' and '.join(entry.webhooks)}. "
+            f"Add the other method to {entry.source_path.removesuffix('.py')}_webhook.py"
+        )
+    files = render_folder("webhook", _build_template_values(project, parameters, entry))
     path, text = read_build_module(project)
-    text = add_import(text, f".kinds.{asking.kind.lower()}_webhook", f"{asking.kind}Webhook", path)
-    text = add_statement(
-        text, project.config.build.partition(":")[2], f"{{0}}.add({asking.kind}Webhook())", path
-    )
-    edits = {path: text, "pyproject.toml": _set_webhooks_in_pyproject(project, found, asking)}
+    text = add_import(text, f".kinds.{kind.lower()}_webhook", f"{kind}Webhook", path)
+    text = add_statement(text, project.build_function, f"{{0}}.add({kind}Webhook())", path)
+    edits = {path: text, "pyproject.toml": _set_webhooks_in_pyproject(project, entry, parameters)}
     return ChangeSet(project.root, files | edits, frozenset(edits))
 
 
-def find_kind(project: Project, asking: WebhookParameters) -> ResourceEntry:
-    """The kind, in the version that its controller knows: a webhook hears of every version in that one."""
-    found = next(
-        (
-            each
-            for each in project.config.resources
-            if each.kind == asking.kind and not each.conversion
-        ),
-        None,
-    )
-    if found is None or (asking.group and found.group != asking.group):
-        known = ", ".join(sorted({each.kind for each in project.config.resources})) or "none yet"
+def find_kind(project: Project, parameters: WebhookParameters) -> ResourceEntry:
+    """The kind in its controller's version: objects of all versions reach a webhook in that one."""
+    entries = project.config.resources
+    hubs = (item for item in entries if item.kind == parameters.kind and not item.conversion)
+    entry = next(hubs, None)
+    if entry is None or (parameters.group and entry.group != parameters.group):
+        kinds = ", ".join(sorted({item.kind for item in entries})) or "none"
         raise ConfigError(
-            f'there is no kind "{asking.kind}" here; there are: {known}. Make it first with `kubewright create api`'
+            f'this project has no kind "{parameters.kind}"; its kinds: {kinds}. '
+            "Create it first with `kubewright create api`"
         )
-    return found
+    return entry
 
 
-def _check_has_no_webhook(found: ResourceEntry) -> None:
-    """Raise for a kind that has a webhook."""
-    if found.webhooks:
-        raise ConfigError(
-            f"{found.kind} has a webhook already, for {' and '.join(found.webhooks)}; one kind has one. "
-            f"Write the other method into {source_path(found).removesuffix('.py')}_webhook.py"
-        )
-
-
-def build_template_values(
-    project: Project, asking: WebhookParameters, found: ResourceEntry
+def _build_template_values(
+    project: Project, parameters: WebhookParameters, entry: ResourceEntry
 ) -> dict[str, str]:
-    """What the places in the templates are filled with."""
-    words = {"kind": asking.kind, "argument": asking.kind.lower()}
-    methods = [_DEFAULT_METHOD] * asking.defaulting + [_VALIDATE_METHOD] * asking.validation
-    tests = [_DEFAULT_TEST] * asking.defaulting + [_VALIDATE_TEST] * asking.validation
-    ours = ["Admission"] + ["ObjectMeta", "Rejected"] * asking.validation
+    kind, module = parameters.kind, parameters.kind.lower()
+    methods = [_DEFAULT_METHOD] * parameters.defaulting + [_VALIDATE_METHOD] * parameters.validation
+    tests = [_DEFAULT_TEST] * parameters.defaulting + [_VALIDATE_TEST] * parameters.validation
+    imports = ["Admission"] + ["ObjectMeta", "Rejected"] * parameters.validation
     return {
         "package": project.package,
-        "kind": asking.kind,
-        "module": asking.kind.lower(),
-        "refused": "Rejected, " if asking.validation else "",
-        "methods": "".join(methods).format(**words).rstrip("\n"),
-        "sample": ResourceNames(found.group, found.version, found.kind, found.plural).sample_file,
-        "pytest": "import pytest\n" if asking.validation else "",
-        "imports": ", ".join(ours),
-        "tests": "\n".join(tests).format(**words).rstrip("\n"),
+        "kind": kind,
+        "module": module,
+        "rejected": "Rejected, " if parameters.validation else "",
+        "methods": "".join(methods).format(kind=kind, argument=module).rstrip("\n"),
+        "sample": ResourceNames(entry.group, entry.version, kind, entry.plural).sample_file,
+        "pytest": "import pytest\n" if parameters.validation else "",
+        "imports": ", ".join(imports),
+        "tests": "\n".join(tests).format(kind=kind, argument=module).rstrip("\n"),
     }
 
 
 def _set_webhooks_in_pyproject(
-    project: Project, found: ResourceEntry, asking: WebhookParameters
+    project: Project, entry: ResourceEntry, parameters: WebhookParameters
 ) -> str:
-    """pyproject.toml, where the kind says which webhooks it has."""
-    document = tomlkit.parse(read_text(project.root / "pyproject.toml"))
-    names = ["defaulting"] * asking.defaulting + ["validation"] * asking.validation
-    for entry in document["tool"]["kubewright"]["resources"]:
-        if (entry["kind"], entry["version"]) == (found.kind, found.version):
-            entry["webhooks"] = names
+    document = tomlkit.parse(project.read_text("pyproject.toml"))
+    names = ["defaulting"] * parameters.defaulting + ["validation"] * parameters.validation
+    for table in document["tool"]["kubewright"]["resources"]:
+        if (table["kind"], table["version"]) == (entry.kind, entry.version):
+            table["webhooks"] = names
     return tomlkit.dumps(document)

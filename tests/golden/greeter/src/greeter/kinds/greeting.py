@@ -1,4 +1,4 @@
-"""Greeting: what is wanted, what was found, and how one follows from the other."""
+"""Greeting: its types and its controller."""
 
 from __future__ import annotations
 
@@ -8,31 +8,40 @@ from kubewright import Column, Controller, Doc, Done, Resource, Spec, Status, ki
 
 
 class GreetingSpec(Spec):
-    """What a Greeting wants."""
+    """The desired state of a Greeting."""
 
     foo: Annotated[str, Doc("An example: rename it, or remove it.")] = ""
 
 
+# Conditions and observedGeneration come with Status. A field that is None is not written.
 class GreetingStatus(Status):
-    """What was found; conditions and observedGeneration come with Status. None is "not known", and absent on the wire."""
+    """The observed state of a Greeting."""
 
-    echo: Annotated[str | None, Doc("An example: spec.foo, seen.")] = None
+    echo: Annotated[str | None, Doc("An example: a copy of spec.foo.")] = None
 
 
-@kind("demo.example.com/v1", columns=[Column("Foo", ".spec.foo"), Column("Echo", ".status.echo")], storage=False)
+@kind(
+    "demo.example.com/v1",
+    columns=[Column("Foo", ".spec.foo"), Column("Echo", ".status.echo")],
+    storage=False,
+)
 class Greeting(Resource[GreetingSpec, GreetingStatus]):
-    """What a Greeting is, in a sentence: `kubectl explain greeting` shows it."""
+    """Describe Greeting in one sentence: `kubectl explain` shows it."""
 
 
 def status_of(spec: GreetingSpec) -> GreetingStatus:
-    """All of the answer and none of the I/O, so that plain calls test it."""
+    """Compute the status without I/O, so that unit tests need no cluster."""
     return GreetingStatus(echo=spec.foo)
 
 
 class GreetingController(Controller[Greeting]):
-    """Keeps the status true; what else wakes it (`wake_on`) and may be done (`needs`), its __init__ declares."""
+    """Keeps the status of every Greeting up to date.
+
+    To reconcile when other objects change, or to write them, declare it in __init__ with
+    `wake_on` and `needs`.
+    """
 
     async def reconcile(self, greeting: Greeting) -> Done:
-        """Look at one Greeting; raise Retry for what will pass, Terminal for what only a change can mend."""
+        # Raise Retry for a temporary error, Terminal for one that only a change of the spec fixes.
         greeting.status = status_of(greeting.spec)
         return Done()

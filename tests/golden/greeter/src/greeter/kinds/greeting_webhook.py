@@ -1,4 +1,4 @@
-"""Greeting: what is filled in and what is refused before one is stored. What CEL (`Rule`) can say needs none."""
+"""The admission webhook of Greeting."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ from kubewright import Admission, Rejected, Webhook
 from .greeting import Greeting
 
 
+# Prefer a CEL rule (`Rule`) if it can express the check: it needs no running webhook.
 class GreetingWebhook(Webhook[Greeting]):
-    """Asked on every create and update; answers on every replica."""
+    """The API server calls it for every create and update, on any replica of the manager."""
 
     async def default(self, greeting: Greeting, request: Admission) -> None:
-        """Fill in what the sender left out.
+        """Set fields that the request leaves out.
 
-        A spec is frozen: greeting.spec = msgspec.structs.replace(greeting.spec, ...)
+        A spec is frozen: assign a copy made with `msgspec.structs.replace`.
         """
 
     async def validate(self, greeting: Greeting, old: Greeting | None, request: Admission) -> None:
-        """Raise Rejected("why, and what to do", field="spec.x") for what may not be stored; `old` is None on create."""
+        """Raise Rejected("reason and what to do", field="spec.x") for an invalid object.
+
+        `old` is None on create.
+        """
         if old is not None and old.metadata.name != greeting.metadata.name:
             raise Rejected("an object cannot be renamed", field="metadata.name")

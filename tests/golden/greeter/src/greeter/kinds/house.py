@@ -1,4 +1,4 @@
-"""House: what is wanted, what was found, and how one follows from the other."""
+"""House: its types and its controller."""
 
 from __future__ import annotations
 
@@ -8,32 +8,41 @@ from kubewright import Column, Controller, Doc, Done, Resource, Spec, Status, ki
 
 
 class HouseSpec(Spec):
-    """What a House wants."""
+    """The desired state of a House."""
 
     rooms: Annotated[int, Doc("What rooms means, and its unit.")]
     doors: Annotated[list[str], Doc("What doors means, and its unit.")] = []
 
 
+# Conditions and observedGeneration come with Status. A field that is None is not written.
 class HouseStatus(Status):
-    """What was found; conditions and observedGeneration come with Status. None is "not known", and absent on the wire."""
+    """The observed state of a House."""
 
     full: Annotated[bool | None, Doc("What full means, and its unit.")] = None
 
 
-@kind("demo.example.com/v1alpha1", namespaced=False, columns=[Column("Rooms", ".spec.rooms"), Column("Full", ".status.full")])
+@kind(
+    "demo.example.com/v1alpha1",
+    namespaced=False,
+    columns=[Column("Rooms", ".spec.rooms"), Column("Full", ".status.full")],
+)
 class House(Resource[HouseSpec, HouseStatus]):
-    """What a House is, in a sentence: `kubectl explain house` shows it."""
+    """Describe House in one sentence: `kubectl explain` shows it."""
 
 
 def status_of(spec: HouseSpec) -> HouseStatus:
-    """All of the answer and none of the I/O, so that plain calls test it."""
+    """Compute the status without I/O, so that unit tests need no cluster."""
     return HouseStatus()
 
 
 class HouseController(Controller[House]):
-    """Keeps the status true; what else wakes it (`wake_on`) and may be done (`needs`), its __init__ declares."""
+    """Keeps the status of every House up to date.
+
+    To reconcile when other objects change, or to write them, declare it in __init__ with
+    `wake_on` and `needs`.
+    """
 
     async def reconcile(self, house: House) -> Done:
-        """Look at one House; raise Retry for what will pass, Terminal for what only a change can mend."""
+        # Raise Retry for a temporary error, Terminal for one that only a change of the spec fixes.
         house.status = status_of(house.spec)
         return Done()

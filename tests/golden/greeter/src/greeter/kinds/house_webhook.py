@@ -1,4 +1,4 @@
-"""House: what is filled in and what is refused before one is stored. What CEL (`Rule`) can say needs none."""
+"""The admission webhook of House."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from kubewright import Admission, Rejected, Webhook
 from .house import House
 
 
+# Prefer a CEL rule (`Rule`) if it can express the check: it needs no running webhook.
 class HouseWebhook(Webhook[House]):
-    """Asked on every create and update; answers on every replica."""
+    """The API server calls it for every create and update, on any replica of the manager."""
 
     async def validate(self, house: House, old: House | None, request: Admission) -> None:
-        """Raise Rejected("why, and what to do", field="spec.x") for what may not be stored; `old` is None on create."""
+        """Raise Rejected("reason and what to do", field="spec.x") for an invalid object.
+
+        `old` is None on create.
+        """
         if old is not None and old.metadata.name != house.metadata.name:
             raise Rejected("an object cannot be renamed", field="metadata.name")

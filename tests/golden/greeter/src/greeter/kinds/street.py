@@ -1,4 +1,4 @@
-"""Street: what is wanted, what was found, and how one follows from the other."""
+"""Street: its types and its controller."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ from kubewright import Column, Doc, Resource, Spec, Status, kind
 
 
 class StreetSpec(Spec):
-    """What a Street wants."""
+    """The desired state of a Street."""
 
     foo: Annotated[str, Doc("An example: rename it, or remove it.")] = ""
 
 
+# Conditions and observedGeneration come with Status. A field that is None is not written.
 class StreetStatus(Status):
-    """What was found; conditions and observedGeneration come with Status. None is "not known", and absent on the wire."""
+    """The observed state of a Street."""
 
-    echo: Annotated[str | None, Doc("An example: spec.foo, seen.")] = None
+    echo: Annotated[str | None, Doc("An example: a copy of spec.foo.")] = None
 
 
-@kind("demo.example.com/v1", plural="roads", columns=[Column("Foo", ".spec.foo"), Column("Echo", ".status.echo")])
+@kind(
+    "demo.example.com/v1",
+    plural="roads",
+    columns=[Column("Foo", ".spec.foo"), Column("Echo", ".status.echo")],
+)
 class Street(Resource[StreetSpec, StreetStatus]):
-    """What a Street is, in a sentence: `kubectl explain street` shows it."""
+    """Describe Street in one sentence: `kubectl explain` shows it."""

@@ -1,1 +1,1 @@
-"""The kinds: each has its spec, its status, a pure function between them, and its controller in one module."""
+"""One module for each kind: its spec, its status and its controller."""

@@ -1,4 +1,4 @@
-"""HostInfo: what is wanted, what was found, and how one follows from the other."""
+"""HostInfo: its types and its controller."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from kubewright import Column, Controller, Doc, Done, Resource, Spec, Status, ki
 
 
 class HostInfoSpec(Spec):
-    """What a HostInfo wants."""
+    """The desired state of a HostInfo."""
 
     hostname: Annotated[str, Doc("What hostname means, and its unit.")] = ""
 
 
+# Conditions and observedGeneration come with Status. A field that is None is not written.
 class HostInfoStatus(Status):
-    """What was found; conditions and observedGeneration come with Status. None is "not known", and absent on the wire."""
+    """The observed state of a HostInfo."""
 
     totalCPU: Annotated[int | None, Doc("What totalCPU means, and its unit.")] = None
     freeCPU: Annotated[int | None, Doc("What freeCPU means, and its unit.")] = None
@@ -23,21 +24,29 @@ class HostInfoStatus(Status):
 @kind(
     "topology.corinternal.com/v1",
     short=("hi",),
-    columns=[Column("Hostname", ".spec.hostname"), Column("TotalCPU", ".status.totalCPU"), Column("FreeCPU", ".status.freeCPU")],
+    columns=[
+        Column("Hostname", ".spec.hostname"),
+        Column("TotalCPU", ".status.totalCPU"),
+        Column("FreeCPU", ".status.freeCPU"),
+    ],
 )
 class HostInfo(Resource[HostInfoSpec, HostInfoStatus]):
-    """What a HostInfo is, in a sentence: `kubectl explain hostinfo` shows it."""
+    """Describe HostInfo in one sentence: `kubectl explain` shows it."""
 
 
 def status_of(spec: HostInfoSpec) -> HostInfoStatus:
-    """All of the answer and none of the I/O, so that plain calls test it."""
+    """Compute the status without I/O, so that unit tests need no cluster."""
     return HostInfoStatus()
 
 
 class HostInfoController(Controller[HostInfo]):
-    """Keeps the status true; what else wakes it (`wake_on`) and may be done (`needs`), its __init__ declares."""
+    """Keeps the status of every HostInfo up to date.
+
+    To reconcile when other objects change, or to write them, declare it in __init__ with
+    `wake_on` and `needs`.
+    """
 
     async def reconcile(self, hostinfo: HostInfo) -> Done:
-        """Look at one HostInfo; raise Retry for what will pass, Terminal for what only a change can mend."""
+        # Raise Retry for a temporary error, Terminal for one that only a change of the spec fixes.
         hostinfo.status = status_of(hostinfo.spec)
         return Done()

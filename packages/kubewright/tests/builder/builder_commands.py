@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 from kubewright.builder.cli import main
@@ -17,6 +18,12 @@ def create_api(
 
 def create_webhook(project: Path, *options: str, kind: str = "Greeting") -> int:
     return main(["create", "webhook", "--project", str(project), "--kind", kind, *options])
+
+
+def run_manifests(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run `manifests` in a process of its own: it imports the project, and Python caches that."""
+    command = [sys.executable, "-m", "kubewright", "manifests", "--project", str(project)]
+    return subprocess.run([*command, *options], capture_output=True, text=True)
 
 
 def read_project_bytes(root: Path) -> dict[str, bytes]:

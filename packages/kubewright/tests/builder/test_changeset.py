@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from kubewright.builder.changeset import ChangeSet
-from kubewright.builder.cli import main
 from kubewright.errors import ConfigError
 
 from .builder_commands import (
@@ -18,6 +17,7 @@ from .builder_commands import (
     create_webhook,
     read_project_bytes,
     run_git,
+    run_manifests,
 )
 
 MAIN = "src/greeter/main.py"
@@ -98,7 +98,7 @@ def test_uncommitted_file_in_a_subfolder_of_the_repository_is_found(
     assert f"\n  {MAIN}\n" in capsys.readouterr().err
 
 
-def test_other_uncommitted_files_are_no_obstacle(project: Path) -> None:
+def test_uncommitted_changes_in_other_files_do_not_matter(project: Path) -> None:
     commit_project(project)
     (project / "notes.txt").write_text("not committed")
     (project / "README.md").write_text("not committed either")
@@ -109,18 +109,17 @@ def test_uncommitted_generated_files_are_overwritten(project: Path) -> None:
     commit_project(project)
     role = project / "config/rbac/role.yaml"
     role.write_text(role.read_text() + "# edited by hand\n")
-    assert main(["manifests", "--project", str(project)]) == 0
+    assert run_manifests(project).returncode == 0
     assert "edited by hand" not in role.read_text()
 
 
-def test_file_without_the_generated_marker_is_not_overwritten(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_file_without_the_generated_marker_is_not_overwritten(project: Path) -> None:
     commit_project(project)
     (project / "config/rbac/role.yaml").write_text("# written by hand\n")
-    assert main(["manifests", "--project", str(project)]) == 1
-    assert "config/rbac/role.yaml" in capsys.readouterr().err
-    assert main(["manifests", "--project", str(project), "--force"]) == 0
+    process = run_manifests(project)
+    assert process.returncode == 1
+    assert "config/rbac/role.yaml" in process.stderr
+    assert run_manifests(project, "--force").returncode == 0
 
 
 def test_dry_run_shows_the_change_of_an_uncommitted_file(project: Path) -> None:

@@ -30,7 +30,7 @@ T = TypeVar("T", bound=Resource[Any, Any])
 
 
 class NameWarningWebhook(Webhook[T], ABC):
-    """Looks up the names of a new spec as its controller would, and warns if that fails."""
+    """Resolves the names of a new spec as its controller would, and warns if that fails."""
 
     failure_policy: ClassVar[Literal["Fail", "Ignore"]] = "Ignore"
     warn_only: ClassVar[bool] = True
@@ -50,25 +50,25 @@ class NameWarningWebhook(Webhook[T], ABC):
         except (Terminal, Retry, NotSynced):
             return
         try:
-            self.check_names(obj, view)
+            self._check_names(obj, view)
         except (Terminal, CloneBlocked) as error:
             request.warn(str(error))
         except (Retry, NotSynced):
             return
 
     @abstractmethod
-    def check_names(self, obj: T, view: VCenterView) -> None:
+    def _check_names(self, obj: T, view: VCenterView) -> None:
         """Raise Terminal or CloneBlocked for a name that cannot be found; skip empty names."""
 
 
 class HostInfoWebhook(NameWarningWebhook[HostInfo]):
-    def check_names(self, obj: HostInfo, view: VCenterView) -> None:
+    def _check_names(self, obj: HostInfo, view: VCenterView) -> None:
         if obj.spec.hostname:
             view.find_host(obj.spec.hostname)
 
 
 class VMInfoWebhook(NameWarningWebhook[VMInfo]):
-    def check_names(self, obj: VMInfo, view: VCenterView) -> None:
+    def _check_names(self, obj: VMInfo, view: VCenterView) -> None:
         if obj.spec.nodename:
             view.find_vm(obj.spec.nodename)
 
@@ -78,7 +78,7 @@ class FCDInfoWebhook(NameWarningWebhook[FCDInfo]):
         super().__init__(vcenters, namespaces)
         self._cache = cache
 
-    def check_names(self, obj: FCDInfo, view: VCenterView) -> None:
+    def _check_names(self, obj: FCDInfo, view: VCenterView) -> None:
         # The volume of that name decides which disk is meant, so wait until all are listed.
         if obj.spec.pvId and self._cache.store(PersistentVolume).watched_revision(""):
             find_disk(obj.spec.pvId, find_volume(obj.spec.pvId, self._cache), view)
@@ -94,7 +94,7 @@ class VmGroupWebhook(NameWarningWebhook[VmGroup]):
         super().__init__(vcenters, namespaces)
         self._limits_for = limits_for
 
-    def check_names(self, obj: VmGroup, view: VCenterView) -> None:
+    def _check_names(self, obj: VmGroup, view: VCenterView) -> None:
         PlacementResolver(
             view.inventory,
             placement_names(obj.spec.placement),

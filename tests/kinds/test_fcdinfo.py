@@ -25,10 +25,10 @@ from vsphere_operators.kinds.fcdinfo import (
     FCDInfoSpec,
     FCDInfoStatus,
     _get_disk_keys,
+    _get_volume_handle,
     _has_new_references,
-    get_volume_handle,
+    _status_without_disk,
     status_of,
-    status_without_disk,
 )
 from vsphere_operators.vcenters.registry import VCenterRegistry
 from vsphere_operators.vsphere.model import Disk
@@ -96,16 +96,16 @@ def test_unclaimed_volume_has_no_claim() -> None:
 
 
 def test_status_without_the_disk_shows_the_volume() -> None:
-    assert status_without_disk(make_volume()) == FCDInfoStatus(
+    assert _status_without_disk(make_volume()) == FCDInfoStatus(
         id=DISK_ID, persistentVolume="pvc-1", claim="shop/data"
     )
-    assert status_without_disk(None) == FCDInfoStatus()
+    assert _status_without_disk(None) == FCDInfoStatus()
 
 
 def test_only_volumes_of_the_vsphere_csi_driver_have_a_disk() -> None:
-    assert get_volume_handle(make_volume()) == DISK_ID
-    assert get_volume_handle(make_volume(driver="nfs.csi.k8s.io")) is None
-    assert get_volume_handle(make_volume(driver="")) is None
+    assert _get_volume_handle(make_volume()) == DISK_ID
+    assert _get_volume_handle(make_volume(driver="nfs.csi.k8s.io")) is None
+    assert _get_volume_handle(make_volume(driver="")) is None
 
 
 def make_fcdinfo(*, id: str | None = None, vm: str | None = None, pv: str = "pvc-1") -> FCDInfo:

@@ -108,18 +108,18 @@ def status_of(
     )
 
 
-def status_without_disk(volume: PersistentVolume | None) -> FCDInfoStatus:
-    """What the PersistentVolume alone tells, while its disk is unknown."""
+def _status_without_disk(volume: PersistentVolume | None) -> FCDInfoStatus:
+    """The fields that come from the PersistentVolume, for a disk that cannot be found."""
     if volume is None:
         return FCDInfoStatus()
     return FCDInfoStatus(
-        id=get_volume_handle(volume),
+        id=_get_volume_handle(volume),
         persistentVolume=volume.metadata.name,
         claim=_format_claim(volume),
     )
 
 
-def get_volume_handle(volume: PersistentVolume) -> str | None:
+def _get_volume_handle(volume: PersistentVolume) -> str | None:
     """The id of the volume's disk; None if the volume is not the vSphere CSI driver's."""
     csi = volume.spec.csi
     return csi.volumeHandle if csi is not None and csi.driver == CSI_DRIVER else None
@@ -133,12 +133,14 @@ def _format_claim(volume: PersistentVolume | None) -> str | None:
 def find_volume(name: str, cache: Cache) -> PersistentVolume | None:
     """The PersistentVolume of that name, if a disk of vSphere backs it."""
     volume = cache.get(PersistentVolume, Key("", name))
-    return volume if volume is not None and get_volume_handle(volume) else None
+    return volume if volume is not None and _get_volume_handle(volume) else None
 
 
 def find_disk(name: str, volume: PersistentVolume | None, view: VCenterView) -> Disk:
     """The disk of the volume if there is one, else the disk of that name."""
-    return view.find_disk_by_id(get_volume_handle(volume) or "") if volume else view.find_disk(name)
+    return (
+        view.find_disk_by_id(_get_volume_handle(volume) or "") if volume else view.find_disk(name)
+    )
 
 
 def _get_disk_keys(info: FCDInfo) -> tuple[str, ...]:
@@ -160,9 +162,9 @@ class FCDInfoController(Controller[FCDInfo]):
     def __init__(self, vcenters: VCenterRegistry, cache: Cache) -> None:
         self.vcenters, self.cache = vcenters, cache
         vcenters.watch_namespaces(self)
-        cache.store(PersistentVolume).add_index(_VOLUME_HANDLE_INDEX, get_volume_handle)
+        cache.store(PersistentVolume).add_index(_VOLUME_HANDLE_INDEX, _get_volume_handle)
         self.wake_on(PersistentVolume, by=lambda info: info.spec.pvId)
-        self.wake_on(PersistentVolume, by=lambda info: info.status.id, of=get_volume_handle)
+        self.wake_on(PersistentVolume, by=lambda info: info.status.id, of=_get_volume_handle)
         self.wake_on(vcenters.disk_changes, by=_get_disk_keys)
         self.wake_on(vcenters.vm_changes, by=lambda info: info.status.attachedTo)
         # The two indexes by status have no entry until the status is written. A disk or VM that
@@ -189,7 +191,7 @@ class FCDInfoController(Controller[FCDInfo]):
             disk = find_disk(name, volume, view)
         except Terminal as error:
             view.request_disk_refresh()
-            info.status, error.keep_status = status_without_disk(volume), True
+            info.status, error.keep_status = _status_without_disk(volume), True
             raise
         if volume is None:
             # Two volumes may share a disk; take the first by name, so that the status is stable.

@@ -118,7 +118,10 @@ class HostInfo(Resource[HostInfoSpec, HostInfoStatus]):
 def status_of(
     host: Host, location: Location, vms: int, tags: Sequence[str], vcenter: str
 ) -> HostInfoStatus:
-    now = without_stale_stats(host)
+    now = host
+    if host.connection in _DISCONNECTED_STATES or host.power in _POWERED_DOWN_STATES:
+        # For a disconnected or sleeping host vCenter keeps reporting the last values it received.
+        now = replace(host, stats=HostStats(), boot_time=None)
     total_cpu = now.cpu_mhz * now.cpu_cores if now.cpu_mhz and now.cpu_cores else None
     total_memory = now.memory_bytes // 2**20 if now.memory_bytes else None
     return HostInfoStatus(
@@ -143,18 +146,12 @@ def status_of(
     )
 
 
-def without_stale_stats(host: Host) -> Host:
-    # For a disconnected or sleeping host vCenter keeps reporting the last values that it received.
-    stale = host.connection in _DISCONNECTED_STATES or host.power in _POWERED_DOWN_STATES
-    return replace(host, stats=HostStats(), boot_time=None) if stale else host
-
-
 def _subtract(total: int | None, used: int | None) -> int | None:
     return None if total is None or used is None else total - used
 
 
 def ready_reason(host: Host, vcenter: str) -> Done:
-    """The Ready condition; raises Terminal for a host whose load cannot be known."""
+    """The Ready condition; raises Terminal for a host with unknown load."""
     if host.power in _POWERED_DOWN_STATES:
         return Done(
             Reason.HOST_IN_STANDBY,

@@ -159,7 +159,12 @@ class VMInfo(Resource[VMInfoSpec, VMInfoStatus]):
 def status_of(
     vm: VirtualMachine, location: Location, host: str, datastores: Sequence[str], vcenter: str
 ) -> VMInfoStatus:
-    now = _without_stale_state(vm)
+    now = vm
+    if vm.connection in _UNAVAILABLE_STATES:
+        # For these VMs vCenter keeps reporting the last values that it received.
+        now = replace(
+            vm, power="", ip_address="", ip_addresses=(), tools_running="", tools_version=""
+        )
     return VMInfoStatus(
         guestId=now.guest_id or now.configured_guest_id or None,
         totalCPU=now.cpus,
@@ -186,15 +191,8 @@ def status_of(
     )
 
 
-def _without_stale_state(vm: VirtualMachine) -> VirtualMachine:
-    # For these VMs vCenter keeps reporting the last values that it received.
-    if vm.connection not in _UNAVAILABLE_STATES:
-        return vm
-    return replace(vm, power="", ip_address="", ip_addresses=(), tools_running="", tools_version="")
-
-
 def ready_reason(vm: VirtualMachine) -> Done:
-    """The Ready condition; raises Terminal for a VM whose state cannot be known."""
+    """The Ready condition; raises Terminal for a VM with unknown state."""
     if vm.connection in _UNAVAILABLE_STATES:
         reason, explanation = _UNAVAILABLE_STATES[vm.connection]
         raise Terminal(

@@ -31,24 +31,16 @@ class Login:
         """In the order of `variable_names`; two spellings of one server are equal."""
         return _normalize_server(self.server), self.username, self.password
 
-    def find_differences(self, other: Login) -> list[str]:
-        """The pairs of variables that are both set, to different values."""
-        return [
-            f"{name} and {other_name}"
-            for name, other_name, value, other_value in zip(
-                self.variable_names, other.variable_names, self.values, other.values, strict=True
-            )
-            if value and other_value and value != other_value
-        ]
 
-    def fill_from(self, other: Login) -> Login:
-        """Take each missing value from the other set."""
-        return Login(
-            self.variable_names,
-            self.server or other.server,
-            self.username or other.username,
-            self.password or other.password,
+def _find_differences(login: Login, other: Login) -> list[str]:
+    """The pairs of variables that are both set, to different values."""
+    return [
+        f"{name} and {other_name}"
+        for name, other_name, value, other_value in zip(
+            login.variable_names, other.variable_names, login.values, other.values, strict=True
         )
+        if value and other_value and value != other_value
+    ]
 
 
 def _normalize_server(server: str) -> str:
@@ -112,8 +104,9 @@ class Environment:
 
     def choose_login(self, warn: Warn) -> Login | None:
         """The first complete set, or both combined if they agree; None if nothing is set."""
-        differing = self.govmomi_login.find_differences(self.vc_login)
-        for login in (self.govmomi_login, self.vc_login):
+        govmomi, vc = self.govmomi_login, self.vc_login
+        differing = _find_differences(govmomi, vc)
+        for login in (govmomi, vc):
             if all(login.values):
                 if differing:
                     warn(
@@ -121,12 +114,19 @@ class Environment:
                         f"{', '.join(differing)} differ; {', '.join(login.variable_names)} are used"
                     )
                 return login
-        if not any((*self.govmomi_login.values, *self.vc_login.values)):
+        if not any((*govmomi.values, *vc.values)):
             return None
+        login = govmomi
         # Never combine sets that differ: that could send a password to another server.
-        login = self.govmomi_login if differing else self.govmomi_login.fill_from(self.vc_login)
+        if not differing:
+            login = Login(
+                govmomi.variable_names,
+                govmomi.server or vc.server,
+                govmomi.username or vc.username,
+                govmomi.password or vc.password,
+            )
         if not all(login.values):
-            raise _build_incomplete_login_error(login, self.vc_login)
+            raise _build_incomplete_login_error(login, vc)
         return login
 
     def choose_server(self, warn: Warn) -> tuple[str, str]:
@@ -162,7 +162,7 @@ def _build_incomplete_login_error(login: Login, other: Login) -> ConfigError:
 
 
 def read_server(directory: str) -> tuple[str, str]:
-    """The file with the address of the vCenter, and the address; both "" if there is none."""
+    """The file with the address of the vCenter, and the address; both may be ""."""
     for path in (Path(directory) / key for key in SERVER_KEYS):
         try:
             text = path.read_bytes()[:_MAX_SERVER_BYTES].decode(errors="replace").strip()

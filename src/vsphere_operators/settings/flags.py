@@ -2,7 +2,7 @@
 
 The vCenters are those of the -vcenters file, and one of the environment (or of
 -vcenter-credentials) for all other namespaces. To configure none is not an error: kinds that do not
-need one work, and the conditions of the others say what to set.
+need one work, and the conditions of the others explain what to set.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Settings(ManagerFlags):
     credentials_directory: str = flag(
         "vcenter-credentials",
         "",
-        "Directory of a mounted Secret whose files are named like the environment variables; it "
-        "takes precedence over them.",
+        "Directory of a mounted Secret with files named like the environment variables; it takes "
+        "precedence over them.",
     )
     vcenters_file: str = flag(
         "vcenters", "", "YAML file with several vCenters and the namespaces that they serve."

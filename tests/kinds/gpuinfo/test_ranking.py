@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from vsphere_operators.kinds.gpuinfo.maintenance import Window
-from vsphere_operators.kinds.gpuinfo.ranking import Ranking
+from vsphere_operators.kinds.gpuinfo.ranking import MAX_CANDIDATES, Ranking
 from vsphere_operators.kinds.gpuinfo.rules import (
     Load,
     NodeFacts,
@@ -242,17 +242,17 @@ SEEN_REJECTIONS: Counter[str] = Counter()
 def check_against_brute_force(case: RankingCase) -> None:
     ranking = make_ranking(*case.nodes)
     expected, rejected = brute_force(case)
-    chosen = ranking.choose(case.requirement, case.current_node, RULES, NOW)
-    assert (chosen and chosen.name) == expected
-    assert ranking.count_rejections(case.requirement, RULES, NOW) == dict(rejected)
+    selection = ranking.select(case.requirement, case.current_node, RULES, NOW)
+    assert (selection.chosen and selection.chosen.name) == expected
+    assert selection.rejection_counts == dict(rejected)
     one_by_one = Counter(
         rejection.value
         for facts in case.nodes
         if (rejection := RULES.find_rejection(facts, case.requirement, NOW))
     )
     assert one_by_one == rejected
-    suitable = [facts.name for facts in ranking.iter_suitable(case.requirement, RULES, NOW)]
-    assert len(suitable) + rejected.total() == len(case.nodes)
+    assert selection.suitable_count + rejected.total() == len(case.nodes)
+    assert len(selection.best_nodes) == min(selection.suitable_count, MAX_CANDIDATES)
     SEEN_REJECTIONS.update(rejected.keys())
 
 

@@ -12,7 +12,7 @@ import yaml
 from kubewright import Done, Key, Terminal
 from kubewright.crd import build_crds
 from support.fake_node_cluster import NOW
-from vsphere_operators.kinds.gpuinfo.labels import build_label_key
+from vsphere_operators.kinds.gpuinfo.labels import _build_label_key
 from vsphere_operators.kinds.gpuinfo.maintenance import Window
 from vsphere_operators.kinds.gpuinfo.ranking import Selection
 from vsphere_operators.kinds.gpuinfo.rules import (
@@ -226,11 +226,11 @@ def requeue_after_seconds(
 
 def test_label_keys_are_valid_and_unique() -> None:
     assert (
-        build_label_key(Key("team-a", "big.job"))
+        _build_label_key(Key("team-a", "big.job"))
         == "gpuinfo.topology.corinternal.com/team-a.big.job"
     )
     names = [
-        build_label_key(Key("n" * 63, "x" * length)).partition("/")[2] for length in (100, 101)
+        _build_label_key(Key("n" * 63, "x" * length)).partition("/")[2] for length in (100, 101)
     ]
     assert all(len(name) == 63 for name in names)
     assert names[0] != names[1]

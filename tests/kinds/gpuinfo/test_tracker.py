@@ -319,13 +319,13 @@ async def test_calendar_is_matched_once_per_node_and_host_and_timers_are_at_most
             parse_calendar({"w": f"host=esxi-? start={next_year} length=4h"})[0]
         )
         matched = list[tuple[str, str]]()
-        match = tracker._schedule.match_entries
+        match = tracker._schedule._match_entries
 
         def match_entries(host: str, node: str) -> Any:
             matched.append((host, node))
             return match(host, node)
 
-        tracker._schedule.match_entries = match_entries  # type: ignore[method-assign]
+        tracker._schedule._match_entries = match_entries  # type: ignore[method-assign]
         cluster.set_cpu_demand(1, 5000)
         assert matched == []
         cluster.modify("VirtualMachine", "vm-1", runtime__host=Ref("HostSystem", "host-2"))

@@ -29,7 +29,7 @@ _DEVICES_PENDING_RETRY_SECONDS = 0.5
 
 
 class GPUInfoController(Controller[GPUInfo]):
-    """Selects nodes; a changed node enqueues the GPUInfos whose selection it may change."""
+    """Selects nodes; a changed node enqueues the GPUInfos that it may affect."""
 
     # Selecting is CPU work on the one event loop: more at once would only stall it for longer.
     concurrency = 16

@@ -2,7 +2,7 @@
 
 What happens to labels and finalizers when the flag is removed?  `LabelCleanup` removes them while
     the manager still has the permissions of config/optional, so keep those until the log reports
-    that all are gone. Without the permissions, a Warning Event on each object says what to do.
+    that all are gone. Without the permissions, a Warning Event on each object explains the fix.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class LabellingGPUInfoController(GPUInfoController):
         """Use this client to write the labels."""
         self._client = client
         self.needs(Node, "patch")
-        self.cache.store(Node).add_index(_LABEL_INDEX, find_gpuinfo_labels)
+        self.cache.store(Node).add_index(_LABEL_INDEX, _find_gpuinfo_labels)
         # The Node that should have each label; "" for none.
         self._desired_node_by_label: dict[str, str] = {}
         self._changed_labels = Stream()
-        self.wake_on(self._changed_labels, by=lambda info: build_label_key(info.key))
+        self.wake_on(self._changed_labels, by=lambda info: _build_label_key(info.key))
         return self
 
     async def reconcile(self, info: GPUInfo) -> Done:
@@ -58,7 +58,7 @@ class LabellingGPUInfoController(GPUInfoController):
 
     async def update_label(self, key: Key, node: str) -> None:
         """Put the label on this Node and remove it from all others; "" removes it everywhere."""
-        label = build_label_key(key)
+        label = _build_label_key(key)
         self._desired_node_by_label[label] = node
         labelled = {
             labelled_node.metadata.name
@@ -71,7 +71,7 @@ class LabellingGPUInfoController(GPUInfoController):
 
     async def finalize(self, info: GPUInfo) -> None:
         await self.update_label(info.key, "")
-        self._desired_node_by_label.pop(build_label_key(info.key), None)
+        self._desired_node_by_label.pop(_build_label_key(info.key), None)
 
     def on_node_change(
         self,
@@ -80,9 +80,9 @@ class LabellingGPUInfoController(GPUInfoController):
         new: Node | UndecodableObject | None,
         origin: Origin,
     ) -> None:
-        """Enqueue the GPUInfos whose label another client has added or removed."""
+        """Enqueue the GPUInfo of each label that another client has added or removed."""
         before, after = (
-            set(find_gpuinfo_labels(node)) if isinstance(node, Node) else set()
+            set(_find_gpuinfo_labels(node)) if isinstance(node, Node) else set()
             for node in (old, new)
         )
         for label in before ^ after:
@@ -90,11 +90,11 @@ class LabellingGPUInfoController(GPUInfoController):
                 self._changed_labels.publish(label)
 
 
-def find_gpuinfo_labels(node: Node) -> Iterable[str]:
+def _find_gpuinfo_labels(node: Node) -> Iterable[str]:
     return [label for label in node.metadata.labels if label.startswith(_LABEL_PREFIX)]
 
 
-def build_label_key(key: Key) -> str:
+def _build_label_key(key: Key) -> str:
     # A namespace has no dot, so two objects never share a name.
     name = f"{key.namespace}.{key.name}"
     if len(name) > _MAX_LABEL_NAME_LENGTH:
@@ -116,7 +116,14 @@ class LabelCleanup:
         delays = chain((1.0, 2.0, 5.0), repeat(30.0))
         while True:
             await asyncio.sleep(next(delays))
-            leftovers = self._find_leftovers()
+            leftovers: list[GPUInfo | Node] = [
+                *(
+                    info
+                    for info in self._cache.all(GPUInfo)
+                    if FINALIZER in info.metadata.finalizers
+                ),
+                *(node for node in self._cache.all(Node) if _find_gpuinfo_labels(node)),
+            ]
             self._forbidden &= {(type(obj), obj.metadata.key) for obj in leftovers}
             removed = [await self._clean_object(obj) for obj in leftovers]
             if leftovers and all(removed):
@@ -124,12 +131,6 @@ class LabelCleanup:
                     "labels and finalizers of -label-suitable-nodes are gone; "
                     f"the permissions of {ROLE_MANIFEST} are no longer needed"
                 )
-
-    def _find_leftovers(self) -> list[GPUInfo | Node]:
-        return [
-            *(info for info in self._cache.all(GPUInfo) if FINALIZER in info.metadata.finalizers),
-            *(node for node in self._cache.all(Node) if find_gpuinfo_labels(node)),
-        ]
 
     async def _clean_object(self, obj: GPUInfo | Node) -> bool:
         """Whether the object has no leftovers any more."""
@@ -154,7 +155,7 @@ class LabelCleanup:
 
 def _build_cleanup_patch(obj: GPUInfo | Node) -> dict[str, Any]:
     if isinstance(obj, Node):
-        return {"metadata": {"labels": dict.fromkeys(find_gpuinfo_labels(obj))}}
+        return {"metadata": {"labels": dict.fromkeys(_find_gpuinfo_labels(obj))}}
     # A merge patch replaces the whole list, so it must not overwrite a concurrent change.
     others = [finalizer for finalizer in obj.metadata.finalizers if finalizer != FINALIZER]
     return {
@@ -170,7 +171,7 @@ def _describe_leftover(obj: GPUInfo | Node) -> tuple[Reason, str]:
     )
     name, namespace = obj.metadata.name, obj.metadata.namespace
     if isinstance(obj, Node):
-        removals = " ".join(f"{label}-" for label in find_gpuinfo_labels(obj))
+        removals = " ".join(f"{label}-" for label in _find_gpuinfo_labels(obj))
         fix = f"run: kubectl label node {name} {removals}"
         return Reason.LABEL_LEFT, f"The Node has a label {cause}{fix}"
     fix = (

@@ -72,13 +72,13 @@ class Schedule:
                 self.entries_by_name.setdefault((entry.target, entry.glob), []).append(entry)
 
     def find_entries(self, *, host: str, node: str) -> tuple[CalendarEntry, ...]:
-        """The entries for this host or this Node; `host` is "" if there is none."""
+        """The entries for this host or this Node; `host` may be ""."""
         cached = self.entries_by_node.get(node)
         if cached is None or cached[0] != host:
-            cached = self.entries_by_node[node] = (host, tuple(self.match_entries(host, node)))
+            cached = self.entries_by_node[node] = (host, tuple(self._match_entries(host, node)))
         return cached[1]
 
-    def match_entries(self, host: str, node: str) -> list[CalendarEntry]:
+    def _match_entries(self, host: str, node: str) -> list[CalendarEntry]:
         by_name = [
             *self.entries_by_name.get(("node", node), ()),
             *(self.entries_by_name.get(("host", host), ()) if host else ()),
@@ -177,7 +177,7 @@ def _parse_fields(fields: Iterable[str]) -> dict[str, str]:
 
 
 def _find_first_start_after(start: datetime, repeats: Repeats, moment: datetime) -> datetime | None:
-    """The first of the repeated starts that is after the moment; None if there is none."""
+    """The first of the repeated starts after the moment; None after the last."""
     if start > moment or not repeats:
         return start if start > moment else None
     if repeats == "monthly":

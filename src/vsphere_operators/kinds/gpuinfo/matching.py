@@ -21,7 +21,7 @@ _MAX_LISTED_PATHS = 3
 
 
 class Match(Struct, frozen=True):
-    """The VM of a Node and how it was found, or why there is none."""
+    """The VM of a Node and how it was found, or why it was not."""
 
     vcenter: VCenter | None = None
     vm: VirtualMachine | None = None

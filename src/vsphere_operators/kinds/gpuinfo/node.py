@@ -50,7 +50,7 @@ class NodeContext(Struct, frozen=True):
 
     vcenter_name: str = ""
     vm: VirtualMachine | None = None
-    # Why there is no VM, or none whose state is known.
+    # Why there is no VM, or none with a known state.
     blocker: Rejection | None = None
     match_failure: MatchFailure | None = None
     matched_by: str = ""
@@ -71,7 +71,7 @@ def build_facts(
     now: datetime,
 ) -> NodeFacts:
     vm, host, name = context.vm, context.host, node.metadata.name
-    blocker = find_blocker(node, context)
+    blocker = _find_blocker(node, context)
     gpus: tuple[str, ...] = ()
     hours, has_simulated_gpu, maintenance = None, None, None
     if simulation:
@@ -79,7 +79,11 @@ def build_facts(
     else:
         gpus = (
             *_describe_vm_gpus(context.devices, host),
-            *(f"node: {resource}" for resource in _find_gpu_resources(node, gpu_resource_globs)),
+            *(
+                f"node: {resource} {quantity}"
+                for resource, quantity in sorted(node.status.allocatable.items())
+                if quantity not in ("", "0") and _matches_glob(resource, gpu_resource_globs)
+            ),
         )
         maintenance = find_next_window(_list_maintenance_windows(node, context, now), now)
         if blocker is None and context.devices_hidden and not gpus:
@@ -105,7 +109,7 @@ def build_facts(
     )
 
 
-def find_blocker(node: Node, context: NodeContext) -> Rejection | None:
+def _find_blocker(node: Node, context: NodeContext) -> Rejection | None:
     """The first rejection, in the order of Rejection, that applies to every requirement."""
     if not is_ready(node):
         return Rejection.NOT_READY
@@ -165,11 +169,8 @@ def _describe_vm_gpus(devices: Iterable[PassthroughDevice], host: Host | None) -
             yield f"vm: {mode} {device.name or device.pci_id}".rstrip()
 
 
-def _find_gpu_resources(node: Node, globs: Sequence[str]) -> Iterator[str]:
-    """The GPU resources that device plugins have added to the Node, with their quantities."""
-    for resource, quantity in sorted(node.status.allocatable.items()):
-        if quantity not in ("", "0") and any(fnmatchcase(resource, glob) for glob in globs):
-            yield f"{resource} {quantity}"
+def _matches_glob(name: str, globs: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, glob) for glob in globs)
 
 
 def _describe_host_devices(host: Host, hardware: AssignableHardware) -> Iterator[str]:
@@ -242,7 +243,7 @@ def find_warnings(
         if (
             "gpu" in resource.lower()
             and quantity not in ("", "0")
-            and not any(fnmatchcase(resource, glob) for glob in gpu_resource_globs)
+            and not _matches_glob(resource, gpu_resource_globs)
         ):
             yield (
                 Reason.UNKNOWN_GPU_RESOURCE,

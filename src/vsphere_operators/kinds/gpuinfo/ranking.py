@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 
 from .maintenance import HOUR
-from .rules import NodeFacts, Rejection, Requirement, SelectionRules
+from .rules import TIMER_SLACK_SECONDS, NodeFacts, Rejection, Requirement, SelectionRules
 
 Rank = tuple[float, int, str]
 Time = TypeVar("Time", datetime, int)
@@ -65,7 +65,7 @@ class ParetoFront(Generic[Time]):
                 self._ranks.append(rank)
 
     def find_best(self, required: Time) -> list[Rank]:
-        """The best node that has this much time, as a list of one; empty if there is none."""
+        """The best node that has this much time, as a list of one or none."""
         index = bisect_left(self._times, required)
         return self._ranks[index : index + 1]
 
@@ -107,7 +107,7 @@ class CandidatePool:
             _remove_sorted(self._sorted_starts, facts.maintenance.start)
 
     def find_best(self, requirement: Requirement, rules: SelectionRules, now: datetime) -> str:
-        """The name of the best node that has enough time; "" if there is none."""
+        """The name of the best node that has enough time; "" for none."""
         if requirement.hours <= 0:
             return self.ranks[0][2] if self.ranks else ""
         if self._pareto_fronts is None:
@@ -141,7 +141,8 @@ class CandidatePool:
         index = bisect_left(self._sorted_starts, earliest_start)
         if index == len(self._sorted_starts):
             return None
-        return (self._sorted_starts[index] - earliest_start).total_seconds() + 0.001
+        left = self._sorted_starts[index] - earliest_start
+        return left.total_seconds() + TIMER_SLACK_SECONDS
 
 
 class Ranking:
@@ -181,10 +182,10 @@ class Ranking:
         return Selection(
             requirement=requirement,
             chosen=self.choose(requirement, current_node, rules, now),
-            best_nodes=list(islice(self.iter_suitable(requirement, rules, now), MAX_CANDIDATES)),
-            suitable_count=self.count_suitable(requirement, rules, now),
+            best_nodes=list(islice(self._iter_suitable(requirement, rules, now), MAX_CANDIDATES)),
+            suitable_count=self._count_suitable(requirement, rules, now),
             seconds_until_fewer_suitable=pool.seconds_until_fewer_suitable(requirement, rules, now),
-            rejection_counts=self.count_rejections(requirement, rules, now),
+            rejection_counts=self._count_rejections(requirement, rules, now),
             unmatched_nodes=[self.facts[name] for name in unmatched[:MAX_UNMATCHED]],
             omitted_unmatched_count=max(len(unmatched) - MAX_UNMATCHED, 0),
         )
@@ -204,20 +205,22 @@ class Ranking:
             return best
         return best if rules.is_better_by_margin(best, current) else current
 
-    def iter_suitable(
+    def _iter_suitable(
         self, requirement: Requirement, rules: SelectionRules, now: datetime
     ) -> Iterator[NodeFacts]:
         """All matching nodes, best first."""
         ranked = (self.facts[name] for _, _, name in self._pools[requirement.gpu_required].ranks)
         suitable = (facts for facts in ranked if rules.has_enough_time(facts, requirement, now))
         # Stop after the last match: hundreds of nodes with too little time may follow it.
-        return islice(suitable, self.count_suitable(requirement, rules, now))
+        return islice(suitable, self._count_suitable(requirement, rules, now))
 
-    def count_suitable(self, requirement: Requirement, rules: SelectionRules, now: datetime) -> int:
+    def _count_suitable(
+        self, requirement: Requirement, rules: SelectionRules, now: datetime
+    ) -> int:
         pool = self._pools[requirement.gpu_required]
         return len(pool.ranks) - pool.count_too_little_time(requirement, rules, now)
 
-    def count_rejections(
+    def _count_rejections(
         self, requirement: Requirement, rules: SelectionRules, now: datetime
     ) -> dict[str, int]:
         """Number of rejected nodes by reason, in the order of `Rejection`."""
@@ -233,7 +236,7 @@ class Ranking:
 
 def _rank(facts: NodeFacts) -> Rank:
     demand = facts.load.cpu_demand_mhz
-    # A node whose demand is unknown comes last.
+    # A node with unknown demand comes last.
     return (float("inf") if demand is None else demand, -(facts.free_memory_mb or 0), facts.name)
 
 

@@ -21,7 +21,7 @@ from .maintenance import HOUR, Window
 from .types import GPUInfoSpec, Reason
 
 # Timers must fire after the moment, not at it: with exactly N hours left, N hours still fit.
-_TIMER_SLACK_SECONDS = 0.001
+TIMER_SLACK_SECONDS = 0.001
 
 
 class Rejection(StrEnum):
@@ -139,7 +139,7 @@ class SelectionRules(Struct, frozen=True, gc=False):
             return None
         beyond = left - self.horizon_hours * HOUR
         due = beyond if beyond >= timedelta() else left % HOUR
-        return due.total_seconds() + _TIMER_SLACK_SECONDS
+        return due.total_seconds() + TIMER_SLACK_SECONDS
 
     def seconds_until_too_little_time(
         self, facts: NodeFacts, requirement: Requirement, now: datetime
@@ -152,7 +152,7 @@ class SelectionRules(Struct, frozen=True, gc=False):
         ):
             return None
         left = facts.maintenance.start - now - requirement.hours * HOUR
-        return left.total_seconds() + _TIMER_SLACK_SECONDS
+        return left.total_seconds() + TIMER_SLACK_SECONDS
 
     def has_enough_time(self, facts: NodeFacts, requirement: Requirement, now: datetime) -> bool:
         if facts.simulated_hours is not None:

@@ -125,7 +125,7 @@ class Subscriptions:
                     yield key
 
     async def run(self) -> NoReturn:
-        """Enqueue, each in its slot, the objects whose status may show outdated facts."""
+        """Enqueue, each in its slot, the objects with a status that may show outdated facts."""
         slot = 0
         while True:
             await asyncio.sleep(self._slot_seconds)

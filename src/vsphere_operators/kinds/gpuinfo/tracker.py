@@ -1,15 +1,14 @@
 """Keeps the facts of every Node current: a change updates the facts of the Nodes that it concerns.
 
-Who is notified?  Every listener, with the old and the new facts, if they differ. `ranking` has the
-    new ones by then.
+When are listeners notified?  When the facts of a Node differ; `ranking` has the new ones by then.
 How are the Nodes of a change found?  By indexes: a VM leads to Nodes by its uuid and its name, a
     host by the VMs that Nodes run on.
 What does time change?  When a maintenance window ends, another one becomes the next, so a timer
     fires at the earliest end. Hours that merely decrease are computed when they are shown.
 What if the facts of a Node cannot be built?  The error is logged, that Node is rejected with
     FactsUnreadable, and all others stay current.
-What is `devices_pending_since`?  Nodes whose VM's devices are still being read. Whether they have a
-    GPU is unknown, so they are rejected. A GPUInfo without a selection waits for them, but only for
+What is `devices_pending_since`?  Nodes with a VM that has unread devices. Whether they have a GPU is
+    unknown, so they are rejected. A GPUInfo without a selection waits for them, but only for
     a while: a VM that is never read must not hold it up for ever.
 """
 

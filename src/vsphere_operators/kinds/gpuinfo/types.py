@@ -41,7 +41,7 @@ class Reason(StrEnum):
     MAINTENANCE_UNREADABLE = "MaintenanceUnreadable"
     """Event on a Node: a maintenance annotation or custom attribute is invalid."""
     UNKNOWN_GPU_RESOURCE = "UnknownGPUResource"
-    """Event on a Node: a resource looks like a GPU, but -gpu-resources does not list it."""
+    """Event on a Node: a resource may be a GPU, but -gpu-resources does not list it."""
     LABEL_LEFT = "LabelLeft"
     """Event on a Node: a label remains that the manager is not allowed to remove."""
     FINALIZER_LEFT = "FinalizerLeft"

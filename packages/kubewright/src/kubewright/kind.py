@@ -92,21 +92,24 @@ class ObjectMeta(Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True
 class Condition(Struct, frozen=True, gc=False, kw_only=True):
     """One standard metav1.Condition."""
 
-    type: Annotated[
-        str, Meta(description="What the condition is about, in CamelCase.", max_length=316)
+    type: Annotated[str, Meta(description="Type of the condition, in CamelCase.", max_length=316)]
+    status: Annotated[
+        Literal["True", "False", "Unknown"], Meta(description="Status of the condition.")
     ]
-    status: Annotated[Literal["True", "False", "Unknown"], Meta(description="Whether it holds.")]
     reason: Annotated[
-        str, Meta(description="Why, as one CamelCase word for programs.", max_length=1024)
+        str,
+        Meta(
+            description="Reason for the status, one CamelCase word for programs.", max_length=1024
+        ),
     ] = ""
     message: Annotated[
-        str, Meta(description="Why, and what to do, for people.", max_length=32768)
+        str, Meta(description="What happened, why, and what to do, for users.", max_length=32768)
     ] = ""
     lastTransitionTime: Annotated[
-        datetime | None, Meta(description="When status last changed.")
+        datetime | None, Meta(description="When the status last changed.")
     ] = None
     observedGeneration: Annotated[
-        int, Meta(description="The metadata.generation it was computed from.", ge=0)
+        int, Meta(description="The metadata.generation that the condition was computed from.", ge=0)
     ] = 0
 
 
@@ -141,14 +144,14 @@ _DEFAULT_COLUMNS = (
         "Ready",
         '.status.conditions[?(@.type=="Ready")].status',
         "string",
-        description="Whether the answer is current.",
+        description="Whether the status is current.",
     ),
     Column(
         "Reason",
         '.status.conditions[?(@.type=="Ready")].reason',
         "string",
         priority=1,
-        description="Why, in one word.",
+        description="Reason of the Ready condition.",
     ),
     Column("Age", ".metadata.creationTimestamp", "date"),
 )
@@ -246,7 +249,7 @@ class Status(Struct, gc=False, kw_only=True):
     conditions: Annotated[
         list[Condition],
         ListType("map", "type"),
-        Meta(description="What is true of this object, one entry a type; Ready is always there."),
+        Meta(description="Conditions of the object, one per type; Ready is always present."),
     ] = []
     observedGeneration: Annotated[
         int | None, Meta(description="The metadata.generation that this status was computed from.")

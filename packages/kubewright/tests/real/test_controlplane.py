@@ -86,7 +86,7 @@ def test_control_plane_is_a_cluster(kubectl: Kubectl, namespace: str) -> None:
 def test_kubectl_that_does_not_end_is_killed(
     control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kubewright.testing.controlplane.KUBECTL_SECONDS", 1.0)
+    monkeypatch.setattr("kubewright.testing.controlplane._KUBECTL_TIMEOUT_SECONDS", 1.0)
     with pytest.raises(
         KubectlFailed,
         match=r"^kubectl get --raw /api/v1/namespaces\?watch=true: it had not ended after 1 s$",

@@ -146,7 +146,7 @@ class TestContents:
         assert (plugin.args, plugin.env) == ((), {})
 
     @pytest.mark.parametrize(
-        ("command", "found"),
+        ("command", "resolved"),
         [
             ("login", "login"),
             ("./login", "{}/login"),
@@ -155,12 +155,16 @@ class TestContents:
         ],
     )
     def test_exec_command_is_on_path_or_relative_to_the_file(
-        self, load_kubeconfig: Callable[..., Connection], tmp_path: Path, command: str, found: str
+        self,
+        load_kubeconfig: Callable[..., Connection],
+        tmp_path: Path,
+        command: str,
+        resolved: str,
     ) -> None:
         call = {"apiVersion": "client.authentication.k8s.io/v1", "command": command}
         plugin = load_kubeconfig(make_kubeconfig({}, {"exec": call})).identity.exec_plugin
         assert plugin is not None
-        assert plugin.command == found.format(tmp_path)
+        assert plugin.command == resolved.format(tmp_path)
 
     def test_errors_in_other_contexts_are_ignored(
         self, load_kubeconfig: Callable[..., Connection]

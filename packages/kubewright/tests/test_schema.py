@@ -155,10 +155,10 @@ def test_status_has_no_defaults_and_standard_conditions() -> None:
 
 
 def test_crd_has_names_versions_columns_and_subresources() -> None:
-    made = build_crds([Thing, OldThing])
-    assert len(made) == 1
-    spec = made[0]["spec"]
-    assert made[0]["metadata"] == {"name": "things.everything.test"}
+    crds = build_crds([Thing, OldThing])
+    assert len(crds) == 1
+    spec = crds[0]["spec"]
+    assert crds[0]["metadata"] == {"name": "things.everything.test"}
     assert spec["names"] == {
         "kind": "Thing",
         "listKind": "ThingList",
@@ -305,13 +305,23 @@ def test_other_version_inherits_names_and_columns_of_its_kind() -> None:
 
     same, other, main = Same.definition, Other.definition, Main.definition
     called = [
-        (each.name, each.plural, each.short_names, each.categories, each.namespaced)
-        for each in (main, same, other)
+        (
+            definition.name,
+            definition.plural,
+            definition.short_names,
+            definition.categories,
+            definition.namespaced,
+        )
+        for definition in (main, same, other)
     ]
     assert called == [("Main", "thinges", ("th",), ("all",), False)] * 3
-    assert [each.api_version for each in (same, other)] == ["x.test/v2", "x.test/v3"]
+    assert [definition.api_version for definition in (same, other)] == ["x.test/v2", "x.test/v3"]
     assert (same.storage, same.columns, same.deprecation_warning) == (False, main.columns, "")
-    assert (other.storage, [each.name for each in other.columns], other.deprecation_warning) == (
+    assert (
+        other.storage,
+        [column.name for column in other.columns],
+        other.deprecation_warning,
+    ) == (
         True,
         ["Other", "Ready", "Reason", "Age"],
         "old",

@@ -107,12 +107,12 @@ def test_configuration_follows_the_class_attributes() -> None:
 
 
 def test_conversion_is_added_to_its_crds_only() -> None:
-    found = with_conversions(
+    crds = with_conversions(
         build_crds([Box, OldBox, Widget]),
         [BoxConversion()],
         WebhookClientConfig(url="https://here:1", ca_bundle=b"ca"),
     )
-    by_name = {crd["metadata"]["name"]: crd["spec"].get("conversion") for crd in found}
+    by_name = {crd["metadata"]["name"]: crd["spec"].get("conversion") for crd in crds}
     assert by_name == {
         "boxes.hooks.kubewright.test": {
             "strategy": "Webhook",
@@ -193,22 +193,22 @@ def test_no_permissions_without_an_own_ca() -> None:
 
 
 def test_needs_of_a_webhook_are_in_the_role_of_the_manager() -> None:
-    class Looking(BoxWebhook):
+    class ReadingWebhook(BoxWebhook):
         def __init__(self) -> None:
             super().__init__()
             self.needs(ConfigMap, "get", resource_names=("limits",))
 
     class WidgetController(Controller[Widget]): ...
 
-    found = rbac.manager_rules([WidgetController()], [Looking()])
+    rules = rbac.manager_rules([WidgetController()], [ReadingWebhook()])
     assert {
         "apiGroups": [""],
         "resources": ["configmaps"],
         "resourceNames": ["limits"],
         "verbs": ["get"],
-    } in found
+    } in rules
     assert {
         "apiGroups": ["kubewright.test"],
         "resources": ["widgets/status"],
         "verbs": ["patch"],
-    } in found
+    } in rules

@@ -81,8 +81,8 @@ async def test_metadata_and_unknown_fields_are_kept() -> None:
     old = make_box(
         V1, {"size": 3, "unknown": {"x": 1}}, status={"area": 9, "conditions": [], "more": True}
     )
-    made = await convert(old, V2)
-    assert made == make_box(
+    converted = await convert(old, V2)
+    assert converted == make_box(
         V2,
         {"width": 3, "height": 3, "unknown": {"x": 1}},
         status={"area": 9, "conditions": [], "more": True},

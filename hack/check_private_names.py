@@ -22,8 +22,21 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("src/vsphere_operators/", "packages/kubewright/src/kubewright/")
 
-# Users of kubewright call or override these; inside the repository only their module does.
-OFFERED: frozenset[str] = frozenset()
+# Users of kubewright call or override these, or a library calls them by name; inside the repository
+# only their module does.
+OFFERED: frozenset[str] = frozenset(
+    {
+        # asyncio.Protocol, in the webhook server
+        "connection_made",
+        "data_received",
+        "eof_received",
+        "pause_writing",
+        "resume_writing",
+        "connection_lost",
+        # yaml.SafeLoader
+        "construct_mapping",
+    }
+)
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 

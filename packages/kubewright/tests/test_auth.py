@@ -36,7 +36,7 @@ class TestHeaders:
         expected = base64.b64encode("jörg:a:b".encode()).decode()
         assert await live.headers() == {"Authorization": f"Basic {expected}"}
 
-    @pytest.mark.parametrize("token", ["two words", "two\nlines", "ümlaut", "nul\0", " "])
+    @pytest.mark.parametrize("token", ["two parts", "two\nlines", "ümlaut", "nul\0", " "])
     async def test_token_that_a_header_cannot_hold_is_an_error(self, token: str) -> None:
         with pytest.raises(KubeconfigError, match="is not a token") as caught:
             await make_credentials(token=token).headers()

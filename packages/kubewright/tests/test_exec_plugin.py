@@ -101,7 +101,7 @@ class TestExecPlugin:
         config = {"audience": "me", "count": 3}
         plugin = ExecPlugin(
             command=write_plugin(tmp_path, body),
-            args=("--one", "two words"),
+            args=("--one", "two parts"),
             env={"EXTRA": "1"},
             provide_cluster_info=True,
             cluster_config=config,
@@ -119,7 +119,7 @@ class TestExecPlugin:
         assert await read_token(live) == "x"
         environ, stdin, arguments = json.loads((tmp_path / "seen").read_text())
         assert (environ["INHERITED"], environ["EXTRA"]) == ("yes", "1")
-        assert (stdin, arguments) == ("", ["--one", "two words"])
+        assert (stdin, arguments) == ("", ["--one", "two parts"])
         assert json.loads(environ["KUBERNETES_EXEC_INFO"]) == {
             "apiVersion": EXEC_API_VERSION,
             "kind": "ExecCredential",

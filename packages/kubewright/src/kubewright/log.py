@@ -34,7 +34,7 @@ _LEVELS = {
 }
 _HANDLER_NAME = "kubewright"
 # Of nested fields: deeper values are written as "...".
-MAX_DEPTH = 8
+_MAX_DEPTH = 8
 _MAX_TRACE_FRAMES = 40
 
 _SECRET_NAME_PATTERN = re.compile(
@@ -232,7 +232,7 @@ def _to_json_value(value: object, name: str = "", depth: int = 0) -> Any:
             return {"name": _sanitize(value.name), "namespace": _sanitize(value.namespace)}
         case BaseException():
             return describe_error(value)
-        case _ if depth >= MAX_DEPTH:
+        case _ if depth >= _MAX_DEPTH:
             return "..."
         case Mapping():
             return {

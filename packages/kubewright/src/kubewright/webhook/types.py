@@ -116,7 +116,7 @@ class Webhook(Generic[T]):
     async def validate(self, obj: T, old: T | None, request: Admission) -> None:
         """Raise `Rejected` or call `request.reject` if the object must not be stored.
 
-        `old` is None on CREATE, and if the stored object no longer matches its class, because it
+        `old` is `None` on CREATE, and if the stored object no longer matches its class, because it
         must be possible to fix it.
         """
 

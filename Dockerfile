@@ -1,7 +1,8 @@
-# The manager on an empty image: an interpreter, its libraries and our packages; no shell, no package manager. make docker-build IMG=...
-# What is in it is the work of hack/image/install.py, which tests run without a container engine.
+# The manager in an empty image: an interpreter, its libraries and our packages; no shell, no package
+# manager. hack/image/install.py writes its content; tests run that without a container engine.
+# Build it with: make docker-build IMG=...
 
-# The base is named by digest, so that a build tomorrow is the build of today. The newest one of the tag:
+# The digest pins the base image, so that builds are reproducible. The newest digest of the tag:
 #   docker buildx imagetools inspect python:3.13-slim --format '{{.Manifest.Digest}}'
 ARG BASE=python:3.13-slim
 ARG BASE_DIGEST=sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa725dd7cb2cd3b
@@ -32,6 +33,6 @@ LABEL org.opencontainers.image.title="vsphere-operators" \
 COPY --from=build /image/ /
 COPY hack/image/sbom.cdx.json /usr/share/sbom/vsphere-operators.cdx.json
 USER 65532:65532
-# It starts as it will in a Pod, or the build fails here. Health is kubelet's to ask: /healthz and /readyz.
+# The build fails here if the manager cannot start. The kubelet checks health: /healthz and /readyz.
 RUN ["/manager", "-help"]
 ENTRYPOINT ["/manager"]

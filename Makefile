@@ -23,7 +23,8 @@ ARGS ?=
 .DEFAULT_GOAL := help
 .PHONY: help setup testenv binaries simulator test crash-sweep gpu-walk rotation test-vcsim check format \
   manifests docs site golden verify cluster install uninstall run manager demo live-view-picture \
-  docker-build docker-push deploy undeploy build-installer helm sbom kind-up kind-load kind-down bench bench-vcenter bench-vmgroup lock clean
+  docker-build docker-push deploy undeploy build-installer helm sbom kind-up kind-load kind-down \
+  bench bench-vcenter bench-vmgroup walks lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -102,7 +103,7 @@ golden: setup ## Regenerate the golden projects in tests/golden
 cluster: ## Fail with an explanation if no cluster is configured
 	@test -n "$$KUBERNETES_SERVICE_HOST" || \
 	  (IFS=:; grep -Eqs "current-context[\"']?: *[\"']?[^\"' ]" $${KUBECONFIG:-$$HOME/.kube/config}) || \
-	  { echo "No Kubernetes cluster is configured: set KUBECONFIG to the file that names yours, or make a local one with: make kind-up" >&2; exit 1; }
+	  { echo "No Kubernetes cluster is configured: set KUBECONFIG, or create a local cluster with: make kind-up" >&2; exit 1; }
 
 install: cluster $(KUBECTL_MADE) ## Install the CRDs into the cluster of your current kubeconfig
 	$(KUBECTL) apply -k config/crd
@@ -147,12 +148,12 @@ sbom: ## Write hack/image/sbom.cdx.json, the image's packages with their hashes,
 
 kind-up: ## Create a local cluster with three nodes from local-dev-cluster/kind-config.yml
 	@{ command -v $(KIND) && { command -v docker || command -v podman || command -v nerdctl; }; } > /dev/null || \
-	  { echo "Install kind (https://kind.sigs.k8s.io), and docker or podman under it; make demo needs neither. A kind that is not on PATH: make kind-up KIND=path/to/kind" >&2; exit 1; }
+	  { echo "Install kind (https://kind.sigs.k8s.io) and docker or podman; make demo needs neither. If kind is not on PATH: make kind-up KIND=path/to/kind" >&2; exit 1; }
 	$(KIND) get clusters | grep -qx $(KIND_CLUSTER) || $(KIND) create cluster --name $(KIND_CLUSTER) --config local-dev-cluster/kind-config.yml
 
 kind-load: ## Load the image into the local cluster: IMG=vsphere-operators:dev
 	@case "$(notdir $(IMG))" in *:latest) ;; *:*) exit 0 ;; esac; \
-	  echo "$(IMG) has the tag latest, so the nodes would ask a registry for it and not take what is loaded. Give it another: IMG=vsphere-operators:dev"; exit 1
+	  echo "$(IMG) has the tag latest, so the nodes would pull it from a registry and ignore the loaded image. Use another tag: IMG=vsphere-operators:dev"; exit 1
 	@mkdir -p dist
 	$(CONTAINER_TOOL) save --output dist/image.tar $(IMG)
 	$(KIND) load image-archive dist/image.tar --name $(KIND_CLUSTER)
@@ -169,6 +170,9 @@ bench-vcenter: testenv ## Measure a large simulated vCenter: loading, changes, c
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
 	$(BIN)/python -m bench.vcenter_load
 	$(BIN)/python -m bench.vcenter_scale $(ARGS)
+
+walks: testenv ## Count the source files that one event enters, by tracing a real manager; takes 2 minutes
+	$(BIN)/python -m hack.walks $(ARGS)
 
 bench-vmgroup: testenv ## Measure a VmGroup of 50 and its effect on small ones
 	$(BIN)/python -m bench.vmgroup_scale $(ARGS)

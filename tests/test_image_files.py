@@ -1,4 +1,4 @@
-"""What the files say that no container engine and no kind reads here: the Dockerfile, its ignore file, the SBOM, the local cluster."""
+"""Checks of files that tests cannot run: Dockerfile, .dockerignore, SBOM, kind configuration."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def instruction_values(stage: list[Instruction], wanted: str) -> list[str]:
 # The Dockerfile
 
 
-def test_what_builds_is_pinned_by_a_digest_that_an_argument_can_replace() -> None:
+def test_base_image_is_pinned_by_a_digest_that_an_argument_can_replace() -> None:
     build, final = read_stages()
     assert instruction_values(build, "FROM") == ["${BASE}@${BASE_DIGEST} AS build"]
     assert instruction_values(final, "FROM") == ["scratch"]
@@ -38,31 +38,33 @@ def test_what_builds_is_pinned_by_a_digest_that_an_argument_can_replace() -> Non
     assert arguments["BASE"] == "python:3.13-slim"
 
 
-def test_it_runs_as_nobody_without_a_shell_and_leaves_health_to_kubelet() -> None:
+def test_image_runs_as_nonroot_without_a_shell_or_a_health_check() -> None:
     _, final = read_stages()
     assert instruction_values(final, "USER") == [NONROOT]
     assert instruction_values(final, "ENTRYPOINT") == ['["/manager"]']
     assert not instruction_values(final, "HEALTHCHECK")
     assert not instruction_values(final, "CMD")
     assert all(
-        json.loads(each) for stage in read_stages() for each in instruction_values(stage, "RUN")
+        json.loads(command)
+        for stage in read_stages()
+        for command in instruction_values(stage, "RUN")
     ), "the shell form needs a shell"
     assert final.index(("USER", NONROOT)) < final.index(("RUN", '["/manager", "-help"]')), (
-        "the trial start is not the user's"
+        "the trial start does not run as the user of the image"
     )
 
 
-def test_its_labels_name_what_it_is_and_what_it_was_made_from() -> None:
+def test_labels_name_the_image_and_its_base() -> None:
     _, final = read_stages()
     (labels,) = instruction_values(final, "LABEL")
-    told = {
+    values = {
         key.rpartition("image.")[2]: value for key, value in re.findall(r'(\S+)="([^"]*)"', labels)
     }
     project = (ROOT / "pyproject.toml").read_text()
-    assert f'description = "{told["description"]}"' in project
-    assert f'license = "{told["licenses"]}"' in project
-    assert told["title"] == "vsphere-operators"
-    assert {told[each] for each in ("version", "revision", "base.name", "base.digest")} == {
+    assert f'description = "{values["description"]}"' in project
+    assert f'license = "{values["licenses"]}"' in project
+    assert values["title"] == "vsphere-operators"
+    assert {values[key] for key in ("version", "revision", "base.name", "base.digest")} == {
         "${VERSION}",
         "${REVISION}",
         "${BASE}",
@@ -73,17 +75,17 @@ def test_its_labels_name_what_it_is_and_what_it_was_made_from() -> None:
 
 
 def list_copied_sources() -> list[str]:
-    """What it copies from the repository."""
+    """The paths that the Dockerfile copies from the repository."""
     copies = [rest.split() for word, rest in read_instructions() if word == "COPY"]
     return [
         source.rstrip("/")
-        for words in copies
-        if not words[0].startswith("--from")
-        for source in words[:-1]
+        for copy in copies
+        if not copy[0].startswith("--from")
+        for source in copy[:-1]
     ]
 
 
-def test_what_it_copies_is_there_and_is_sent() -> None:
+def test_copied_paths_exist_and_are_in_the_build_context() -> None:
     assert len(list_copied_sources()) > 7
     for source in list_copied_sources():
         assert (ROOT / source).exists(), source
@@ -101,11 +103,11 @@ def test_what_it_copies_is_there_and_is_sent() -> None:
         ".env",
     ],
 )
-def test_what_it_does_not_need_is_not_sent(path: str) -> None:
+def test_other_paths_are_not_in_the_build_context(path: str) -> None:
     assert not is_in_build_context(path)
 
 
-def test_what_builds_our_packages_is_what_builds_them_here() -> None:
+def test_image_and_development_use_the_same_build_backend() -> None:
     dev = {
         (pin.name, pin.version, pin.sha256)
         for pin in parse_lock((ROOT / "requirements/dev.txt").read_text())
@@ -121,35 +123,35 @@ def test_what_builds_our_packages_is_what_builds_them_here() -> None:
 # The SBOM
 
 
-def test_the_sbom_is_current() -> None:
+def test_sbom_is_current() -> None:
     assert (ROOT / "hack/image/sbom.cdx.json").read_text() == render_sbom(), "run `make sbom`"
 
 
-def test_the_sbom_has_every_pin_with_every_hash() -> None:
-    told = json.loads((ROOT / "hack/image/sbom.cdx.json").read_text())
-    assert (told["bomFormat"], told["specVersion"]) == ("CycloneDX", "1.6")
+def test_sbom_has_every_pin_with_every_hash() -> None:
+    bom = json.loads((ROOT / "hack/image/sbom.cdx.json").read_text())
+    assert (bom["bomFormat"], bom["specVersion"]) == ("CycloneDX", "1.6")
     lock = (ROOT / "requirements/runtime.txt").read_text()
-    packages = [each for each in told["components"] if each["name"] != "kubewright"]
-    assert [f"{each['name']}=={each['version']}" for each in packages] == re.findall(
+    packages = [item for item in bom["components"] if item["name"] != "kubewright"]
+    assert [f"{package['name']}=={package['version']}" for package in packages] == re.findall(
         r"^([a-z0-9-]+==[^ ]+)", lock, re.MULTILINE
     )
-    assert [each["content"] for package in packages for each in package["hashes"]] == re.findall(
-        r"sha256:(\w+)", lock
-    )
+    assert [
+        digest["content"] for package in packages for digest in package["hashes"]
+    ] == re.findall(r"sha256:(\w+)", lock)
     assert all(package["hashes"] for package in packages)
 
 
-def test_the_sbom_tells_who_needs_whom() -> None:
-    told = json.loads((ROOT / "hack/image/sbom.cdx.json").read_text())
+def test_sbom_has_the_dependency_graph() -> None:
+    bom = json.loads((ROOT / "hack/image/sbom.cdx.json").read_text())
     known = {
-        told["metadata"]["component"]["bom-ref"],
-        *(each["bom-ref"] for each in told["components"]),
+        bom["metadata"]["component"]["bom-ref"],
+        *(component["bom-ref"] for component in bom["components"]),
     }
-    edges = {each["ref"]: set(each["dependsOn"]) for each in told["dependencies"]}
+    edges = {entry["ref"]: set(entry["dependsOn"]) for entry in bom["dependencies"]}
     assert edges.keys() == known
     needed = set().union(*edges.values())
-    assert needed == known - {told["metadata"]["component"]["bom-ref"]}, (
-        "something is listed that nobody needs"
+    assert needed == known - {bom["metadata"]["component"]["bom-ref"]}, (
+        "a component is listed that no other requires"
     )
 
 
@@ -163,24 +165,30 @@ LIBRARY = {
 }
 
 
-PIN_A = f"a==1.0 ; python_version < '3.12' \\\n    --hash=sha256:{'0' * 64}\n    # via\n    #   b-c\n    #   d\n"
-PIN_B = f"b-c==2.0 \\\n    --hash=sha256:{'1' * 64} \\\n    --hash=sha256:{'2' * 64}\n    # via -r runtime.in\n"
+PIN_A = (
+    f"a==1.0 ; python_version < '3.12' \\\n    --hash=sha256:{'0' * 64}\n"
+    "    # via\n    #   b-c\n    #   d\n"
+)
+PIN_B = (
+    f"b-c==2.0 \\\n    --hash=sha256:{'1' * 64} \\\n    --hash=sha256:{'2' * 64}\n"
+    "    # via -r runtime.in\n"
+)
 PIN_D = f"d==3.0 \\\n    --hash=sha256:{'3' * 64}\n    # via b-c\n"
 
 
-def test_a_lock_becomes_components_and_their_graph() -> None:
-    told = build_bom(PIN_A + PIN_B + PIN_D, PROJECT, LIBRARY)
-    assert [each["purl"] for each in told["components"]] == [
+def test_lock_becomes_components_and_their_graph() -> None:
+    bom = build_bom(PIN_A + PIN_B + PIN_D, PROJECT, LIBRARY)
+    assert [component["purl"] for component in bom["components"]] == [
         "pkg:pypi/lib@2",
         "pkg:pypi/a@1.0",
         "pkg:pypi/b-c@2.0",
         "pkg:pypi/d@3.0",
     ]
-    assert told["components"][1]["properties"] == [
+    assert bom["components"][1]["properties"] == [
         {"name": "python:marker", "value": "python_version < '3.12'"}
     ]
-    assert [each["content"] for each in told["components"][2]["hashes"]] == ["1" * 64, "2" * 64]
-    assert {each["ref"]: each["dependsOn"] for each in told["dependencies"]} == {
+    assert [digest["content"] for digest in bom["components"][2]["hashes"]] == ["1" * 64, "2" * 64]
+    assert {entry["ref"]: entry["dependsOn"] for entry in bom["dependencies"]} == {
         "pkg:pypi/ours@1": ["pkg:pypi/lib@2"],
         "pkg:pypi/lib@2": ["pkg:pypi/b-c@2.0"],
         "pkg:pypi/a@1.0": [],
@@ -189,7 +197,7 @@ def test_a_lock_becomes_components_and_their_graph() -> None:
     }
 
 
-def test_the_serial_number_follows_from_the_content() -> None:
+def test_serial_number_is_derived_from_the_content() -> None:
     assert build_bom(PIN_A, PROJECT, LIBRARY) == build_bom(PIN_A, PROJECT, LIBRARY)
     assert (
         build_bom(PIN_A, PROJECT, LIBRARY)["serialNumber"]
@@ -197,36 +205,41 @@ def test_the_serial_number_follows_from_the_content() -> None:
     )
 
 
-def test_a_pin_without_a_hash_is_refused() -> None:
-    with pytest.raises(SystemExit, match=r"no pin with a hash; make it with `make lock`:\na==1\.0"):
+def test_pin_without_a_hash_is_rejected() -> None:
+    with pytest.raises(SystemExit, match=r"not a pin with a hash; run `make lock`:\na==1\.0"):
         parse_lock("a==1.0\n    # via -r runtime.in\n")
 
 
 # make
 
 
-def run_make(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """Run make as from a shell, whatever make runs the tests."""
+def run_make(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """Runs make without the environment of a make that runs the tests."""
     environ = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("MAKE", "MFLAGS", "KUBECTL"))
     }
     return subprocess.run(
-        ["make", *words], cwd=ROOT, env=environ | more, capture_output=True, text=True, timeout=60
+        ["make", *arguments],
+        cwd=ROOT,
+        env=environ | more,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
 
 
-def dry_run_make(*words: str) -> list[str]:
-    """What make would run; the shell would join what a backslash continues."""
-    done = run_make("-n", *words)
+def dry_run_make(*arguments: str) -> list[str]:
+    """The commands that make would run, with continued lines joined."""
+    done = run_make("-n", *arguments)
     assert done.returncode == 0, done.stderr
     return [
         re.sub(r"\s+", " ", line).strip() for line in done.stdout.replace("\\\n", " ").splitlines()
     ]
 
 
-def test_make_builds_and_pushes_with_the_tool_that_is_named() -> None:
+def test_make_builds_and_pushes_with_the_selected_tool() -> None:
     build, push = dry_run_make(
         "docker-build", "docker-push", "IMG=example.com/a:v1", "CONTAINER_TOOL=podman"
     )
@@ -246,19 +259,19 @@ CLUSTER_TARGETS = ("install", "uninstall", "deploy", "undeploy")
 
 def test_make_installs_and_deploys_with_kubectl() -> None:
     kubectl, python = "/opt/kubectl", "python -m kubewright build-installer"
-    said = {
+    commands = {
         target: dry_run_make(target, "IMG=example.com/a:v1", f"KUBECTL={kubectl}")[-1]
         for target in CLUSTER_TARGETS
     }
-    assert said["install"] == f"{kubectl} apply -k config/crd"
-    assert said["uninstall"] == f"{kubectl} delete --ignore-not-found -k config/crd"
-    assert said["deploy"].endswith(
+    assert commands["install"] == f"{kubectl} apply -k config/crd"
+    assert commands["uninstall"] == f"{kubectl} delete --ignore-not-found -k config/crd"
+    assert commands["deploy"].endswith(
         f"{python} --image example.com/a:v1 --kubectl {kubectl} --output - | {kubectl} apply -f -"
     )
-    assert said["uninstall"] in dry_run_make("undeploy", f"KUBECTL={kubectl}"), (
-        "without the manager, nobody takes finalizers off"
+    assert commands["uninstall"] in dry_run_make("undeploy", f"KUBECTL={kubectl}"), (
+        "without the manager, finalizers stay on the objects"
     )
-    assert said["undeploy"].endswith(
+    assert commands["undeploy"].endswith(
         f"{python} --kubectl {kubectl} --output - | {kubectl} delete --ignore-not-found -f -"
     )
 
@@ -270,14 +283,14 @@ def write_program(path: Path) -> Path:
     return path
 
 
-def test_make_takes_the_kubectl_that_is_there_and_builds_no_more_than_one(tmp_path: Path) -> None:
+def test_make_uses_an_installed_kubectl_and_builds_one_otherwise(tmp_path: Path) -> None:
     (tmp_path / "make").symlink_to(shutil.which("make") or "")
-    words = ("-n", "install", f"TESTENV={tmp_path}/testenv")
-    without = run_make(*words, PATH=str(tmp_path)).stdout
+    arguments = ("-n", "install", f"TESTENV={tmp_path}/testenv")
+    without = run_make(*arguments, PATH=str(tmp_path)).stdout
     assert f"kubewright.testing.binaries --only kubectl --into {tmp_path}/testenv\n" in without
     assert without.splitlines()[-1] == f"{tmp_path}/testenv/kubectl apply -k config/crd"
     ours = write_program(tmp_path / "kubectl")
-    found = run_make(*words, PATH=str(tmp_path)).stdout
+    found = run_make(*arguments, PATH=str(tmp_path)).stdout
     assert "kubewright.testing.binaries" not in found
     assert "pip install" not in found
     assert found.splitlines()[-1] == f"{ours} apply -k config/crd"
@@ -295,7 +308,7 @@ def test_make_takes_the_kubectl_that_is_there_and_builds_no_more_than_one(tmp_pa
         (None, False),
     ],
 )
-def test_make_says_in_words_that_no_cluster_is_configured(
+def test_make_reports_that_no_cluster_is_configured(
     tmp_path: Path, text: str | None, configured: bool
 ) -> None:
     (tmp_path / "empty").touch()
@@ -304,15 +317,18 @@ def test_make_says_in_words_that_no_cluster_is_configured(
     done = run_make(
         "cluster", KUBECONFIG=f"{tmp_path}/empty:{tmp_path}/config", KUBERNETES_SERVICE_HOST=""
     )
-    words = "No Kubernetes cluster is configured: set KUBECONFIG to the file that names yours, or make a local one with: make kind-up"
+    message = (
+        "No Kubernetes cluster is configured: set KUBECONFIG, "
+        "or create a local cluster with: make kind-up"
+    )
     assert (done.returncode == 0, done.stdout, done.stderr.splitlines()[:1]) == (
         configured,
         "",
-        [] if configured else [words],
+        [] if configured else [message],
     )
 
 
-def test_make_looks_for_a_cluster_before_all_else(tmp_path: Path) -> None:
+def test_make_checks_for_a_cluster_first(tmp_path: Path) -> None:
     assert (
         run_make(
             "cluster", KUBECONFIG="", HOME=str(tmp_path), KUBERNETES_SERVICE_HOST="10.0.0.1"
@@ -326,7 +342,7 @@ def test_make_looks_for_a_cluster_before_all_else(tmp_path: Path) -> None:
 # The local cluster
 
 
-def test_make_makes_fills_and_removes_the_local_cluster() -> None:
+def test_make_creates_loads_and_deletes_the_local_cluster() -> None:
     name = read_kind_config()["name"]
     *_, up = dry_run_make("kind-up")
     assert (
@@ -342,14 +358,14 @@ def test_make_makes_fills_and_removes_the_local_cluster() -> None:
     assert dry_run_make("kind-down", "KIND_CLUSTER=other") == ["kind delete cluster --name other"]
 
 
-def test_make_says_what_to_install_where_there_is_no_kind_or_no_engine(tmp_path: Path) -> None:
+def test_make_names_what_to_install_without_kind_or_engine(tmp_path: Path) -> None:
     (tmp_path / "make").symlink_to(shutil.which("make") or "")
     for name in ("none", "kind"):
         write_program(tmp_path / name)
         done = run_make("kind-up", PATH=str(tmp_path))
         assert done.returncode
         assert done.stderr.startswith(
-            "Install kind (https://kind.sigs.k8s.io), and docker or podman under it; "
+            "Install kind (https://kind.sigs.k8s.io) and docker or podman; "
         )
 
 
@@ -357,7 +373,7 @@ def test_make_says_what_to_install_where_there_is_no_kind_or_no_engine(tmp_path:
     "image",
     ["controller:latest", "controller", "registry.example.com:5000/a", "example.com/a:latest"],
 )
-def test_an_image_that_the_nodes_would_pull_again_is_not_loaded(image: str) -> None:
+def test_image_with_the_tag_latest_is_not_loaded(image: str) -> None:
     done = run_make("kind-load", f"IMG={image}", "KIND=false", "CONTAINER_TOOL=false")
     assert done.returncode
     assert f"{image} has the tag latest" in done.stdout
@@ -369,7 +385,7 @@ def read_kind_config() -> dict[str, Any]:
     return found
 
 
-def test_the_local_cluster_is_one_that_kind_can_make() -> None:
+def test_configuration_of_the_local_cluster_is_valid() -> None:
     config = read_kind_config()
     assert (config["kind"], config["apiVersion"]) == ("Cluster", "kind.x-k8s.io/v1alpha4")
     assert config.keys() <= {
@@ -380,7 +396,7 @@ def test_the_local_cluster_is_one_that_kind_can_make() -> None:
         "networking",
         "featureGates",
         "runtimeConfig",
-    }, "kind refuses other fields"
+    }, "kind rejects other fields"
     assert re.fullmatch(r"[a-z0-9.-]+", config["name"])
     roles = [node["role"] for node in config["nodes"]]
     assert roles.count("control-plane") == 1

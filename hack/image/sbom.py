@@ -1,6 +1,8 @@
-"""What the image's Python packages are, with the hash of every file that pip may take for them, as CycloneDX: hack/image/sbom.cdx.json.
+"""Generates hack/image/sbom.cdx.json: the image's Python packages and their hashes, as CycloneDX.
 
-`python hack/image/sbom.py` writes it from the lock alone, so it is the same on every machine; `--check` only says whether it is current.
+`python hack/image/sbom.py` reads only the lock, so its output is the same on every machine;
+`--check` fails if the file is stale. cyclonedx-py is not used: from a requirements file it writes
+no dependency graph and no environment markers.
 """
 
 from __future__ import annotations
@@ -14,17 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-LOCK = REPOSITORY / "requirements/runtime.txt"
-SBOM = REPOSITORY / "hack/image/sbom.cdx.json"
-PROJECT_FILES = ("pyproject.toml", "packages/kubewright/pyproject.toml")
+_REPOSITORY = Path(__file__).resolve().parents[2]
+_LOCK = _REPOSITORY / "requirements/runtime.txt"
+_SBOM = _REPOSITORY / "hack/image/sbom.cdx.json"
+_PROJECT_FILES = ("pyproject.toml", "packages/kubewright/pyproject.toml")
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class LockedPackage:
-    """One package of the lock."""
-
     name: str
     version: str
     marker: str
@@ -33,55 +33,55 @@ class LockedPackage:
 
     @property
     def purl(self) -> str:
-        """Its package URL, which is also what others call it by."""
+        """The package URL, which is also its bom-ref."""
         return f"pkg:pypi/{self.name}@{self.version}"
 
 
 def parse_lock(lock: str) -> list[LockedPackage]:
-    """The packages of a lock as `make lock` writes it."""
     return [
-        parse_package(block)
+        _parse_package(block)
         for block in re.split(r"^(?=[a-z0-9])", lock, flags=re.MULTILINE)
         if block.strip()
     ]
 
 
-def parse_package(block: str) -> LockedPackage:
-    """One package: `name==version ; marker`, its hashes, and after `# via` who wants it."""
+def _parse_package(block: str) -> LockedPackage:
+    """Parses `name==version ; marker`, its hashes, and the packages after `# via`."""
     head = re.match(r"([a-z0-9._-]+)==(\S+)(?: ; (.*?))? \\\n", block)
     if not head:
         raise SystemExit(
-            f"{LOCK.name} has a line that is no pin with a hash; make it with `make lock`:\n{block.splitlines()[0]}"
+            f"{_LOCK.name} has a line that is not a pin with a hash; run `make lock`:\n"
+            f"{block.splitlines()[0]}"
         )
     name, version, marker = head.groups(default="")
-    # -r runtime.in is not a package: it says that the manager itself wants it.
-    wanted_by = re.findall(r"^    #(?: via)? +([a-z0-9._-]+)$", block, re.MULTILINE)
+    # `-r runtime.in` is not a package: the manager itself requires this one.
+    required_by = re.findall(r"^    #(?: via)? +([a-z0-9._-]+)$", block, re.MULTILINE)
     return LockedPackage(
         name,
         version,
         marker,
         tuple(re.findall(r"--hash=sha256:([0-9a-f]{64})", block)),
-        tuple(wanted_by),
+        tuple(required_by),
     )
 
 
-def package_component(pin: LockedPackage) -> Json:
-    """A package as CycloneDX has it; where only some interpreters need it, with the marker that says which."""
-    told: Json = {
+def _package_component(pin: LockedPackage) -> Json:
+    """A component of CycloneDX; a marker shows that only some interpreters need it."""
+    component: Json = {
         "type": "library",
         "bom-ref": pin.purl,
         "name": pin.name,
         "version": pin.version,
-        "hashes": [{"alg": "SHA-256", "content": each} for each in pin.sha256],
+        "hashes": [{"alg": "SHA-256", "content": digest} for digest in pin.sha256],
         "purl": pin.purl,
     }
-    return told | (
-        {"properties": [{"name": "python:marker", "value": pin.marker}]} if pin.marker else {}
-    )
+    if pin.marker:
+        component["properties"] = [{"name": "python:marker", "value": pin.marker}]
+    return component
 
 
-def own_component(project: Json) -> Json:
-    """One of our two packages: built from this repository, so without a hash."""
+def _own_component(project: Json) -> Json:
+    """One of our two packages; it is built from this repository, so it has no hash."""
     reference = f"pkg:pypi/{project['name']}@{project['version']}"
     return {
         "bom-ref": reference,
@@ -93,16 +93,18 @@ def own_component(project: Json) -> Json:
 
 
 def build_bom(lock: str, application: Json, library: Json) -> Json:
-    """The whole document; its serial number follows from its content, so that it is stable."""
+    """The document; its serial number is derived from its content, so it is stable."""
     packages = parse_lock(lock)
     manager, runtime = (
-        {"type": "application", **own_component(application)},
-        {"type": "library", **own_component(library)},
+        {"type": "application", **_own_component(application)},
+        {"type": "library", **_own_component(library)},
     )
     content: Json = {
         "metadata": {"component": manager},
-        "components": [runtime, *(package_component(pin) for pin in packages)],
-        "dependencies": dependency_graph(packages, manager["bom-ref"], runtime["bom-ref"], library),
+        "components": [runtime, *(_package_component(pin) for pin in packages)],
+        "dependencies": _dependency_graph(
+            packages, manager["bom-ref"], runtime["bom-ref"], library
+        ),
     }
     serial = uuid.uuid5(uuid.NAMESPACE_OID, json.dumps(content, sort_keys=True))
     return {
@@ -114,11 +116,13 @@ def build_bom(lock: str, application: Json, library: Json) -> Json:
     }
 
 
-def dependency_graph(
+def _dependency_graph(
     packages: list[LockedPackage], manager: str, runtime: str, library: Json
 ) -> list[Json]:
-    """Who needs whom; what no other package wants, one of ours does."""
-    own_needs = requirement_names(library["dependencies"] + library["optional-dependencies"]["tls"])
+    """Which package requires which; one that no other package requires is ours."""
+    own_needs = _requirement_names(
+        library["dependencies"] + library["optional-dependencies"]["tls"]
+    )
     direct = [pin for pin in packages if not pin.required_by]
     needs = {
         pin.name: sorted(other.purl for other in packages if pin.name in other.required_by)
@@ -134,26 +138,24 @@ def dependency_graph(
     ]
 
 
-def requirement_names(requirements: list[str]) -> set[str]:
-    """The names alone, as a lock spells them."""
-    return {re.split(r"[<>=\[; ]", each)[0].lower().replace("_", "-") for each in requirements}
+def _requirement_names(requirements: list[str]) -> set[str]:
+    """The package names, normalized as in a lock."""
+    return {re.split(r"[<>=\[; ]", text)[0].lower().replace("_", "-") for text in requirements}
 
 
 def render_sbom() -> str:
-    """The file as it has to be now."""
     application, library = (
-        tomllib.loads((REPOSITORY / path).read_text())["project"] for path in PROJECT_FILES
+        tomllib.loads((_REPOSITORY / path).read_text())["project"] for path in _PROJECT_FILES
     )
-    return json.dumps(build_bom(LOCK.read_text(), application, library), indent=1) + "\n"
+    return json.dumps(build_bom(_LOCK.read_text(), application, library), indent=1) + "\n"
 
 
 def main() -> None:
-    """Write the file, or say whether it is current."""
     if "--check" not in sys.argv:
-        SBOM.write_text(render_sbom())
-    elif not SBOM.exists() or SBOM.read_text() != render_sbom():
+        _SBOM.write_text(render_sbom())
+    elif not _SBOM.exists() or _SBOM.read_text() != render_sbom():
         raise SystemExit(
-            f"{SBOM.relative_to(REPOSITORY)} is not what the lock says; run `make sbom` and commit it"
+            f"{_SBOM.relative_to(_REPOSITORY)} is stale; run `make sbom` and commit the result"
         )
 
 

@@ -153,6 +153,11 @@ def test_error_names_the_variable() -> None:
         parse_command_line(Settings, [], {"RESYNC": "soon"})
 
 
+def test_help_is_shown_despite_an_invalid_variable() -> None:
+    with pytest.raises(HelpRequested):
+        parse_command_line(Settings, ["-help"], {"RESYNC": "soon"})
+
+
 @pytest.mark.parametrize("argument", ["-h", "--h", "-help", "--help"])
 def test_help_lists_flags_and_variables(argument: str) -> None:
     with pytest.raises(HelpRequested) as caught:

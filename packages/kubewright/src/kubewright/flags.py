@@ -116,9 +116,9 @@ def parse_command_line(
     The command line takes precedence over the environment.
     """
     options = list(collect_options(declaration))
-    values = _read_environment(options, environ)
+    # argv first, so that an invalid variable does not hide -help.
     given, rest = _scan_arguments(options, argv, program)
-    values |= given
+    values = _read_environment(options, environ) | given
     arguments_field = next((f.name for f in fields(declaration) if "arguments" in f.metadata), None)  # type: ignore[arg-type]
     if arguments_field is not None:
         values[(arguments_field,)] = tuple(rest)

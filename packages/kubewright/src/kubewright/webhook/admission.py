@@ -194,7 +194,7 @@ class AdmissionHandler(ABC):
             raise WebhookFailed(
                 redact(f"{method} failed: {type(error).__name__}: {error}"), unexpected=True
             ) from error
-        # For example a webhook that returns an Admission instead of calling it.
+        # An object that `default` returns would be ignored: it has to be changed in place.
         if returned is not None:
             raise WebhookFailed(
                 f"{method} returned a {type(returned).__name__}; it must return None",

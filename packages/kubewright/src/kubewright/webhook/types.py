@@ -160,7 +160,7 @@ class Conversion(Generic[SpokeT, HubT]):
     version does not have is stored in an annotation, unless `preserve_lost_fields` is False.
     """
 
-    # Otherwise pytest would collect the webhook of a kind named TestRun as tests.
+    # Otherwise pytest would collect the conversion of a kind named TestRun as tests.
     __test__: ClassVar[bool] = False
     spoke: ClassVar[type[Object]]
     hub: ClassVar[type[Object]]

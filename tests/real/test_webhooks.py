@@ -141,7 +141,7 @@ async def manager(
     log_file: Path,
     tmp_path: Path,
 ) -> AsyncIterator[ManagerProcess]:
-    """A manager whose webhooks the API server calls; its extra roles are removed afterwards."""
+    """A manager with webhooks that the API server calls; its extra roles are removed at the end."""
     added = [
         document
         for document in webhooks_component

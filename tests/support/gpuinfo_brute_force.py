@@ -112,7 +112,7 @@ def choose_node(suitable: list[SuitableNode], current_node: str) -> SuitableNode
 
 
 def match_vm(cluster: ClusterCase, node: NodeCase) -> tuple[VirtualMachineCase | None, str]:
-    """The VM, or the reason failure connected is none."""
+    """The VM, or the reason why it was not found."""
     runnable = [vm for vm in cluster.vms if not vm.template]
     uuid = node.provider_id.removeprefix("vsphere://").lower()
     if len(uuid) == 36:

@@ -5,7 +5,7 @@ How are rejections counted without visiting every node?  Blockers, which apply t
     now plus the required hours: the starts are kept sorted, so one bisection counts them.
 How is the best node with enough time found when hundreds of better ones have too little?  Only a
     node that has more time than all better ones can be the result. These few, in order, are a
-    `ParetoFront`. It is built at most once after a change, and each query is one bisection.
+    `_ParetoFront`. It is built at most once after a change, and each query is one bisection.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Selection(Struct, frozen=True, kw_only=True):
         return [self.chosen, *islice(others, MAX_CANDIDATES - 1)]
 
 
-class ParetoFront(Generic[Time]):
+class _ParetoFront(Generic[Time]):
     """The nodes that have more time than every better node, best first."""
 
     def __init__(self, ranks: Iterable[Rank], times: Mapping[str, Time]) -> None:
@@ -64,13 +64,13 @@ class ParetoFront(Generic[Time]):
                 self._times.append(time)
                 self._ranks.append(rank)
 
-    def find_best(self, required: Time) -> list[Rank]:
+    def _find_best(self, required: Time) -> list[Rank]:
         """The best node that has this much time, as a list of one or none."""
         index = bisect_left(self._times, required)
         return self._ranks[index : index + 1]
 
 
-class CandidatePool:
+class _CandidatePool:
     """The nodes without a blocker, either those with a GPU or those without one."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class CandidatePool:
         self._start_by_node: dict[str, datetime] = {}
         self._simulated_hours_by_node: dict[str, int] = {}
         # None after a change, until the next query builds them.
-        self._pareto_fronts: tuple[ParetoFront[datetime], ParetoFront[int]] | None = None
+        self._pareto_fronts: tuple[_ParetoFront[datetime], _ParetoFront[int]] | None = None
         self._sorted_starts: list[datetime] = []
         self._sorted_simulated_hours: list[int] = []
 
@@ -106,22 +106,22 @@ class CandidatePool:
         elif facts.maintenance is not None:
             _remove_sorted(self._sorted_starts, facts.maintenance.start)
 
-    def find_best(self, requirement: Requirement, rules: SelectionRules, now: datetime) -> str:
+    def _find_best(self, requirement: Requirement, rules: SelectionRules, now: datetime) -> str:
         """The name of the best node that has enough time; "" for none."""
         if requirement.hours <= 0:
             return self.ranks[0][2] if self.ranks else ""
         if self._pareto_fronts is None:
             self._pareto_fronts = (
-                ParetoFront(self.ranks, self._start_by_node),
-                ParetoFront(self.ranks, self._simulated_hours_by_node),
+                _ParetoFront(self.ranks, self._start_by_node),
+                _ParetoFront(self.ranks, self._simulated_hours_by_node),
             )
         by_start, by_simulated_hours = self._pareto_fronts
-        best = by_simulated_hours.find_best(requirement.hours)
+        best = by_simulated_hours._find_best(requirement.hours)
         if requirement.hours <= rules.horizon_hours:
-            best = [*best, *by_start.find_best(now + requirement.hours * HOUR)]
+            best = [*best, *by_start._find_best(now + requirement.hours * HOUR)]
         return min(best)[2] if best else ""
 
-    def count_too_little_time(
+    def _count_too_little_time(
         self, requirement: Requirement, rules: SelectionRules, now: datetime
     ) -> int:
         if requirement.hours <= 0:
@@ -150,7 +150,7 @@ class Ranking:
 
     def __init__(self) -> None:
         self.facts: dict[str, NodeFacts] = {}
-        self._pools = {True: CandidatePool(), False: CandidatePool()}
+        self._pools = {True: _CandidatePool(), False: _CandidatePool()}
         self._blocker_counts: Counter[Rejection] = Counter()
         self._unmatched_names: list[str] = []
 
@@ -195,7 +195,7 @@ class Ranking:
     ) -> NodeFacts | None:
         """The best node, or the current one while no other is better by the margin."""
         pool = self._pools[requirement.gpu_required]
-        best = self.facts.get(pool.find_best(requirement, rules, now))
+        best = self.facts.get(pool._find_best(requirement, rules, now))
         current = self.facts.get(current_node)
         if (
             best is None
@@ -218,7 +218,7 @@ class Ranking:
         self, requirement: Requirement, rules: SelectionRules, now: datetime
     ) -> int:
         pool = self._pools[requirement.gpu_required]
-        return len(pool.ranks) - pool.count_too_little_time(requirement, rules, now)
+        return len(pool.ranks) - pool._count_too_little_time(requirement, rules, now)
 
     def _count_rejections(
         self, requirement: Requirement, rules: SelectionRules, now: datetime
@@ -227,7 +227,7 @@ class Ranking:
         counts = Counter(self._blocker_counts)
         wrong_gpu = Rejection.GPU_MISSING if requirement.gpu_required else Rejection.GPU_PRESENT
         for has_gpu, pool in self._pools.items():
-            too_little_time = pool.count_too_little_time(requirement, rules, now)
+            too_little_time = pool._count_too_little_time(requirement, rules, now)
             counts[Rejection.TOO_LITTLE_TIME] += too_little_time
             if has_gpu != requirement.gpu_required:
                 counts[wrong_gpu] += len(pool.ranks) - too_little_time

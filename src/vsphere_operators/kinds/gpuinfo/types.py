@@ -132,7 +132,7 @@ class GPUInfoStatus(Status):
     ] = None
     unmatched: Annotated[
         UnmatchedNodes | None,
-        Doc("Nodes with no matching VM or with more than one; absent if there are none."),
+        Doc("Nodes with no matching VM or with more than one; otherwise absent."),
     ] = None
     simulated: Annotated[
         bool | None,

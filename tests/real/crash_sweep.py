@@ -37,10 +37,10 @@ def list_crash_points(
     calls: Sequence[MutatingCall], only: Sequence[str], modes: Sequence[str]
 ) -> list[CrashPoint]:
     """Every point of a life that is asked for."""
-    wanted = [each for each in calls if not only or each.operation in only]
+    wanted = [call for call in calls if not only or call.operation in only]
     return [
-        CrashPoint(each.operation, each.number, mode)
-        for each in wanted
+        CrashPoint(call.operation, call.number, mode)
+        for call in wanted
         for mode in CRASH_MODES
         if mode in modes
     ]
@@ -115,9 +115,9 @@ class CrashSweep:
 
     def print_summary(self) -> bool:
         """Print the sum; whether no life went wrong and every point was reached."""
-        failed = [each for each in self.results if each.failure]
-        reached = {each.crash_point for each in self.results if each.reached}
-        unreached = {each.crash_point for each in self.results} - reached - {None}
+        failed = [result for result in self.results if result.failure]
+        reached = {result.crash_point for result in self.results if result.reached}
+        unreached = {result.crash_point for result in self.results} - reached - {None}
         print(
             f"{len(self.results)} lives, {len(reached)} points reached, {len(unreached)} not reached, {len(failed)} lives failed"
         )

@@ -79,9 +79,7 @@ class GroupLifecycle:
     async def create_group(self) -> None:
         """Three replicas; then strangers move in, one of them a copy of a replica, mark and all."""
         await self.vcenter.create_vm(f"{self.namespace}-beside", folder=PARENT_FOLDER, on=True)
-        self.foreign_vms = {
-            each.ref: each for each in (await read_simulator_state(self.vcenter)).vms
-        }
+        self.foreign_vms = {vm.ref: vm for vm in (await read_simulator_state(self.vcenter)).vms}
         self.uid = (await self.groups.create(GROUP_NAME))["metadata"]["uid"]
         await self.wait_until(lambda: self.is_in_desired_state(3))
         await self.check_vm_peak(3)
@@ -91,11 +89,9 @@ class GroupLifecycle:
             await VSphereUser(self.vcenter).clone(replica.ref, f"{GROUP_NAME}-replica-copy"),
         ]
         self.foreign_vms |= {
-            each.ref: each
-            for each in (await read_simulator_state(self.vcenter)).vms
-            if each.ref in came
+            vm.ref: vm for vm in (await read_simulator_state(self.vcenter)).vms if vm.ref in came
         }
-        assert [each.folder for each in self.foreign_vms.values() if each.ref in came] == [
+        assert [vm.folder for vm in self.foreign_vms.values() if vm.ref in came] == [
             self.folder
         ] * 2
         await self.vcenter.reset_census_peaks()
@@ -114,7 +110,7 @@ class GroupLifecycle:
             self.vcenter.delete(lost.ref), self.vcenter.set_power(stopped.ref, False)
         )
         await self.wait_until(lambda: self.is_in_desired_state(5))
-        assert stopped.ref in {each.ref for each in await self.list_owned_vms()}
+        assert stopped.ref in {vm.ref for vm in await self.list_owned_vms()}
         await self.check_vm_peak(5)
 
     async def scale_down(self) -> None:
@@ -126,17 +122,17 @@ class GroupLifecycle:
 
     async def set_missing_template(self) -> None:
         """A template that nobody has: nothing that works is touched."""
-        before = {each.ref for each in await self.list_owned_vms()}
+        before = {vm.ref for vm in await self.list_owned_vms()}
         await self.groups.patch_spec(GROUP_NAME, template="doesNotExist")
         await self.wait_until(self.has_template_error)
-        assert {each.ref for each in await self.list_owned_vms()} == before
+        assert {vm.ref for vm in await self.list_owned_vms()} == before
 
     async def set_other_template(self) -> None:
         """Another template, to which the replicas roll."""
-        before = {each.ref for each in await self.list_owned_vms()}
+        before = {vm.ref for vm in await self.list_owned_vms()}
         await self.groups.patch_spec(GROUP_NAME, template=OTHER_TEMPLATE)
         await self.wait_until(lambda: self.is_in_desired_state(2))
-        assert before & {each.ref for each in await self.list_owned_vms()} == set(), (
+        assert before & {vm.ref for vm in await self.list_owned_vms()} == set(), (
             "a replica of the old template is left"
         )
         await self.check_vm_peak(2)
@@ -163,9 +159,9 @@ class GroupLifecycle:
     async def list_owned_vms(self) -> list[SimulatorVm]:
         """The group's VMs."""
         return [
-            each
-            for each in await list_group_vms(self.vcenter, self.uid)
-            if each.ref not in self.foreign_vms
+            vm
+            for vm in await list_group_vms(self.vcenter, self.uid)
+            if vm.ref not in self.foreign_vms
         ]
 
     async def is_in_desired_state(self, replicas: int) -> bool:
@@ -173,12 +169,12 @@ class GroupLifecycle:
         seen, group = await read_simulator_state(self.vcenter), await self.groups.get(GROUP_NAME)
         ours = await self.list_owned_vms()
         good = all(
-            each.power == "poweredOn"
-            and each.folder == self.folder
-            and has_replica_name(GROUP_NAME, each)
-            for each in ours
+            vm.power == "poweredOn"
+            and vm.folder == self.folder
+            and has_replica_name(GROUP_NAME, vm)
+            for vm in ours
         )
-        under_way = [each for each in seen.clones if each.folder == self.folder]
+        under_way = [clone for clone in seen.clones if clone.folder == self.folder]
         return (
             len(ours) == replicas
             and good
@@ -197,7 +193,7 @@ class GroupLifecycle:
         if await self.groups.find(GROUP_NAME):
             return False
         folders = {
-            each["path"] for each in await self.vcenter.entities() if each["type"] == "Folder"
+            entity["path"] for entity in await self.vcenter.entities() if entity["type"] == "Folder"
         }
         left = [*await self.list_owned_vms(), *(folders & {self.folder})]
         assert not left, f"the object is gone, but not {left}"
@@ -220,7 +216,7 @@ class GroupLifecycle:
     async def describe_state(self) -> dict[str, Any]:
         """What there is, for words about what went wrong."""
         group = await self.groups.find(GROUP_NAME) or {}
-        vms = [(each.ref, each.name, each.power) for each in await self.list_owned_vms()]
+        vms = [(vm.ref, vm.name, vm.power) for vm in await self.list_owned_vms()]
         return {
             "vms": vms,
             "spec": group.get("spec"),
@@ -231,8 +227,7 @@ class GroupLifecycle:
     async def check_vm_peak(self, most: int) -> None:
         """There were never more VMs and clones under way than this, copies by people apart, since the last reset."""
         copies = sum(
-            each.marks.get("vsphere-operators.uid") == self.uid
-            for each in self.foreign_vms.values()
+            vm.marks.get("vsphere-operators.uid") == self.uid for vm in self.foreign_vms.values()
         )
         counted = (await read_simulator_state(self.vcenter)).peak_by_uid.get(self.uid, 0) - copies
         assert counted <= most, (
@@ -241,14 +236,14 @@ class GroupLifecycle:
 
     async def check_foreign_vms(self) -> None:
         """They are as they were."""
-        now = {each.ref: each for each in (await read_simulator_state(self.vcenter)).vms}
+        now = {vm.ref: vm for vm in (await read_simulator_state(self.vcenter)).vms}
         assert {ref: now.get(ref) for ref in self.foreign_vms} == self.foreign_vms
 
     def check_call_targets(self) -> None:
         """No call ever went to somebody else's VM; a template may be cloned."""
         others = [
-            each
-            for each in self.injector.calls
-            if each.target in self.foreign_vms and each.operation != "CloneVM_Task"
+            call
+            for call in self.injector.calls
+            if call.target in self.foreign_vms and call.operation != "CloneVM_Task"
         ]
         assert others == []

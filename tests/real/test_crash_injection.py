@@ -59,7 +59,7 @@ async def test_a_manager_dies_at_its_second_write_and_the_next_one_goes_on(
         assert reaper.crashed_call.target == "second"
         assert done == [was_done]
         assert manager.pid != first
-        assert [each.after_restart for each in reaper.calls] == [
+        assert [call.after_restart for call in reaper.calls] == [
             False,
             False,
             *([] if was_done else [True]),

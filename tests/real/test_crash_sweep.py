@@ -38,5 +38,7 @@ async def test_a_group_is_right_wherever_its_manager_dies(
             for number in range(PARALLEL_RUNS)
         ]
         await sweep.run_points(grounds, CRASH_POINTS)
-    assert {str(each.crash_point): each.failure for each in sweep.results if each.failure} == {}
-    assert {each.crash_point for each in sweep.results if each.reached} == set(CRASH_POINTS)
+    assert {
+        str(result.crash_point): result.failure for result in sweep.results if result.failure
+    } == {}
+    assert {result.crash_point for result in sweep.results if result.reached} == set(CRASH_POINTS)

@@ -148,7 +148,7 @@ async def test_kubectl_scales_and_waits_and_deletes(
     after = await read_simulator_state(vcenter)
     assert (after.vms, after.clones) == (before.vms, ())
     assert group_folder_path(group_client.namespace, "vg-1") not in {
-        each["path"] for each in await vcenter.entities()
+        entity["path"] for entity in await vcenter.entities()
     }
 
 

@@ -105,7 +105,7 @@ async def test_a_lost_answer_makes_no_second_vm(harness: GroupHarness) -> None:
     uid = await harness.create_group("web", REPLICAS)
     await harness.check_converges("web", uid, REPLICAS)
     clones = [
-        each for each in await harness.vcenter.mutating_calls() if each["method"] == "CloneVM_Task"
+        call for call in await harness.vcenter.mutating_calls() if call["method"] == "CloneVM_Task"
     ]
     assert len(clones) == REPLICAS
 

@@ -65,7 +65,7 @@ async def test_an_autoscaler_is_able_to_scale_and_never_misses_the_selector(
 
     async def conditions() -> dict[str, Any]:
         status = (await groups.call("GET", f"{path}/web")).get("status", {})
-        return {each["type"]: each for each in status.get("conditions", [])}
+        return {condition["type"]: condition for condition in status.get("conditions", [])}
 
     async def scaled() -> bool:
         found = await conditions()

@@ -97,17 +97,17 @@ async def test_a_template_that_nobody_has_is_an_error_with_words_and_sends_nothi
     await harness.client.create("right", replicas=1)
     await harness.client.wait_for_phase("right", "RUNNING")
     sent = [
-        each.operation
-        for each in harness.injector.calls
-        if each.operation.endswith("_Task") or each.operation == "CreateFolder"
+        call.operation
+        for call in harness.injector.calls
+        if call.operation.endswith("_Task") or call.operation == "CreateFolder"
     ]
     assert sorted(sent) in (
         ["CloneVM_Task", "CreateFolder"],
         ["CloneVM_Task", "CreateFolder", "PowerOnVM_Task"],
     )
     after = await read_simulator_state(harness.vcenter)
-    known = {each.ref for each in before.vms}
-    folders = {each.folder for each in after.vms if each.ref not in known}
+    known = {vm.ref for vm in before.vms}
+    folders = {vm.folder for vm in after.vms if vm.ref not in known}
     assert folders == {group_folder_path(harness.client.namespace, "right")}
 
 
@@ -132,9 +132,9 @@ async def test_names_that_are_too_long_for_vcenter_are_cut_and_stay_apart(
         await harness.client.wait_for_phase(name, "RUNNING")
     vms = (await read_simulator_state(harness.vcenter)).marked_vms
     assert len(vms) == 2
-    assert len({each.folder for each in vms}) == 2
-    assert all(len(each.name) <= 80 and "-replica-" in each.name for each in vms)
-    assert all(len(each.folder.rpartition("/")[2]) <= 80 for each in vms)
+    assert len({vm.folder for vm in vms}) == 2
+    assert all(len(vm.name) <= 80 and "-replica-" in vm.name for vm in vms)
+    assert all(len(vm.folder.rpartition("/")[2]) <= 80 for vm in vms)
     for name in names:
         await harness.client.delete(name)
         await harness.client.wait_until_deleted(name)
@@ -145,7 +145,7 @@ async def test_what_is_missing_or_there_twice_is_named_and_its_end_is_noticed(
     harness: GroupHarness,
 ) -> None:
     hands = VSphereUser(harness.vcenter)
-    entities = {each["path"]: each["ref"] for each in await harness.vcenter.entities()}
+    entities = {entity["path"]: entity["ref"] for entity in await harness.vcenter.entities()}
     folder, other = entities[PARENT_FOLDER], entities[f"/DC0/vm/{OTHER_TEMPLATE}"]
     await harness.vcenter.rename(folder, "elsewhere")
     await harness.client.create("web", replicas=1)
@@ -173,8 +173,8 @@ async def test_two_groups_that_share_a_folder_name_are_told_apart(
 ) -> None:
     # `a`/`b-c` and `a-b`/`c`: both want the folder a-b-c.
     spaces = [f"{tmp_path.name[:20].replace('_', '-').strip('-')}{end}" for end in ("", "-b")]
-    for each in spaces:
-        installed.create_namespace(each)
+    for namespace in spaces:
+        installed.create_namespace(namespace)
     try:
         async with (
             run_simulator(
@@ -194,5 +194,5 @@ async def test_two_groups_that_share_a_folder_name_are_told_apart(
             await second.wait_for_phase("c", "RUNNING")
             assert len((await read_simulator_state(vcenter)).marked_vms) == 1
     finally:
-        for each in spaces:
-            installed.remove_namespace(each)
+        for namespace in spaces:
+            installed.remove_namespace(namespace)

@@ -84,7 +84,7 @@ async def test_a_leader_stopped_in_mid_clone_makes_no_double_and_no_late_call(
         return len((await read_simulator_state(vcenter)).clones) == PARALLEL_CLONES
 
     await eventually(in_mid_clone, within=20)
-    sessions = {each["session"] for each in await vcenter.mutating_calls()}
+    sessions = {call["session"] for call in await vcenter.mutating_calls()}
     assert len(sessions) == 1
     leader.send_signal(signal.SIGSTOP)
     # Of the issue: so long that the lease has run out, and the other has begun.
@@ -94,10 +94,10 @@ async def test_a_leader_stopped_in_mid_clone_makes_no_double_and_no_late_call(
     leader.send_signal(signal.SIGCONT)
     assert await leader.wait_for_exit(within=10) == 1
     await groups.wait_for_phase("web", "RUNNING", within=90)
-    assert {each["session"] for each in await vcenter.mutating_calls()} > sessions, (
+    assert {call["session"] for call in await vcenter.mutating_calls()} > sessions, (
         "the other manager never acted"
     )
-    of_leader = [each for each in await vcenter.mutating_calls() if each["session"] in sessions]
+    of_leader = [call for call in await vcenter.mutating_calls() if call["session"] in sessions]
     late = [each for each in of_leader if datetime.fromisoformat(each["time"]) > since]
     assert late == []
     assert len(await list_group_vms(vcenter, uid)) == REPLICAS

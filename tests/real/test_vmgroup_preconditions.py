@@ -49,7 +49,7 @@ def two_namespaces(installed: ControlPlane, namespace: str) -> Iterator[tuple[st
 
 
 def list_mutations(reaper: CrashInjector) -> list[str]:
-    return [each.operation for each in reaper.calls if each.operation in MUTATIONS]
+    return [call.operation for call in reaper.calls if call.operation in MUTATIONS]
 
 
 async def test_who_was_refused_a_folder_does_not_take_it_along(
@@ -95,9 +95,7 @@ async def test_a_vm_named_like_the_folder_is_told_and_its_end_too(
         )
         assert list_mutations(reaper).count("CreateFolder") == 1
         (vm,) = [
-            each
-            for each in (await read_simulator_state(vcenter)).vms
-            if each.name == f"{namespace}-web"
+            vm for vm in (await read_simulator_state(vcenter)).vms if vm.name == f"{namespace}-web"
         ]
         await vcenter.rename(vm.ref, "out-of-the-way")
         await groups.wait_for_phase("web", "RUNNING")
@@ -112,9 +110,7 @@ async def test_a_vm_with_somebodys_disk_file_is_not_destroyed(
         await groups.wait_for_phase("web", "RUNNING")
         (vm,) = await list_group_vms(vcenter, uid)
         other = next(
-            each
-            for each in (await read_simulator_state(vcenter)).vms
-            if each.name == "DC0_C0_RP0_VM0"
+            vm for vm in (await read_simulator_state(vcenter)).vms if vm.name == "DC0_C0_RP0_VM0"
         )
         file = await hands.call_on(lambda found: list_disks(found)[0].backing.fileName, other.ref)
         await hands.call_on(lambda found: found.ReconfigVM_Task(add_disk_spec(found, file)), vm.ref)
@@ -133,13 +129,17 @@ async def test_a_vm_with_somebodys_disk_file_is_not_destroyed(
 
 def list_disks(vm: Any) -> list[Any]:
     return [
-        each for each in vm.config.hardware.device if isinstance(each, vim.vm.device.VirtualDisk)
+        device
+        for device in vm.config.hardware.device
+        if isinstance(device, vim.vm.device.VirtualDisk)
     ]
 
 
 def add_disk_spec(vm: Any, file: str) -> Any:
     controllers = (vim.vm.device.VirtualSCSIController, vim.vm.device.VirtualIDEController)
-    controller = next(each for each in vm.config.hardware.device if isinstance(each, controllers))
+    controller = next(
+        device for device in vm.config.hardware.device if isinstance(device, controllers)
+    )
     backing = vim.vm.device.VirtualDisk.FlatVer2BackingInfo(fileName=file, diskMode="persistent")
     disk = vim.vm.device.VirtualDisk(
         controllerKey=controller.key, unitNumber=1, key=-1, capacityInKB=1024, backing=backing
@@ -150,7 +150,7 @@ def add_disk_spec(vm: Any, file: str) -> Any:
 
 
 def remove_disk_spec(vm: Any, file: str) -> Any:
-    disk = next(each for each in list_disks(vm) if each.backing.fileName == file)
+    disk = next(disk for disk in list_disks(vm) if disk.backing.fileName == file)
     return vim.vm.ConfigSpec(
         deviceChange=[vim.vm.device.VirtualDeviceSpec(operation="remove", device=disk)]
     )
@@ -230,7 +230,9 @@ async def test_the_quota_is_the_oldest_groups_first_and_holds_while_a_template_c
         await groups.wait_for_phase(
             "old",
             "RUNNING",
-            predicate=lambda status: gone not in [each["moRef"] for each in status["replicas"]],
+            predicate=lambda status: (
+                gone not in [replica["moRef"] for replica in status["replicas"]]
+            ),
         )
         await groups.patch_spec("old", template="vm-operator-template-2", rollout={"maxSurge": 3})
         await groups.wait_for_phase(
@@ -290,7 +292,7 @@ async def test_user_data_comes_from_a_secret_that_may_come_later(
         await groups.wait_for_phase("web", "RUNNING")
         (vm,) = await list_group_vms(vcenter, uid)
         options = await VSphereUser(vcenter).call_on(
-            lambda found: {each.key: each.value for each in found.config.extraConfig}, vm.ref
+            lambda found: {option.key: option.value for option in found.config.extraConfig}, vm.ref
         )
         assert options["guestinfo.userdata"] == "I2Nsb3VkLWNvbmZpZyBjYW5hcnktNzc="
         assert options["guestinfo.userdata.encoding"] == "base64"
@@ -307,7 +309,9 @@ async def test_a_linked_clone_needs_a_snapshot_and_waits_for_one(
         assert "a linked clone needs a snapshot of the template" in told["lastMessage"]
         assert "CloneVM_Task" not in list_mutations(reaper)
         template = next(
-            each for each in await vcenter.entities() if each["name"] == "vm-operator-template"
+            entity
+            for entity in await vcenter.entities()
+            if entity["name"] == "vm-operator-template"
         )
         await VSphereUser(vcenter).call_on(
             lambda vm: vm.CreateSnapshot_Task("base", "", False, False), template["ref"]
@@ -341,7 +345,7 @@ async def test_placement_power_and_pause(
         assert list_mutations(reaper) == before
         await groups.patch_spec("web", paused=False, powerState="poweredOn")
         await groups.wait_for_phase("web", "RUNNING")
-        assert {each.power for each in await list_group_vms(vcenter, uid)} == {"poweredOn"}
+        assert {vm.power for vm in await list_group_vms(vcenter, uid)} == {"poweredOn"}
         await groups.create("lost", replicas=1, placement={"cluster": "nowhere"})
         assert (
             'no cluster named "nowhere"'

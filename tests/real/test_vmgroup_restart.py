@@ -37,7 +37,7 @@ async def test_200_groups_settle_and_a_restart_changes_nothing(
 
     def all_running() -> int:
         with installed.apiserver.admin_client() as https:
-            return sum(is_running(each) for each in https.call("GET", groups.path())["items"])
+            return sum(is_running(group) for group in https.call("GET", groups.path())["items"])
 
     async with run_simulator(
         pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim"
@@ -62,7 +62,7 @@ async def test_200_groups_settle_and_a_restart_changes_nothing(
             await first.stop(10)
         before = await read_simulator_state(vcenter)
         assert len(before.marked_vms) == GROUP_COUNT * REPLICAS
-        assert len({each.folder for each in before.marked_vms}) == GROUP_COUNT
+        assert len({vm.folder for vm in before.marked_vms}) == GROUP_COUNT
         await vcenter.reset_mutating_calls()
         async with run_manager(tmp_path / "second.log", *flags) as second:
             await eventually(lambda: has_reconciled_all(second), within=60, every=0.2)

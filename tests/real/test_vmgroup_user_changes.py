@@ -51,7 +51,7 @@ class GroupHarness:
         return await self.list_vms()
 
     async def list_vms(self) -> list[SimulatorVm]:
-        return sorted(await list_group_vms(self.vcenter, self.uid), key=lambda each: each.name)
+        return sorted(await list_group_vms(self.vcenter, self.uid), key=lambda vm: vm.name)
 
     async def wait_for_vms(self, check: Callable[[list[SimulatorVm]], bool]) -> list[SimulatorVm]:
         """The VMs, once they are so and the group says that all is well."""
@@ -70,9 +70,9 @@ class GroupHarness:
     def list_vcenter_calls(self) -> list[str]:
         """Sorts of the calls to vCenter."""
         return [
-            each.operation
-            for each in self.injector.calls
-            if each.operation.endswith("_Task") or each.operation == "CreateFolder"
+            call.operation
+            for call in self.injector.calls
+            if call.operation.endswith("_Task") or call.operation == "CreateFolder"
         ]
 
 
@@ -95,10 +95,10 @@ async def test_one_that_is_deleted_comes_again_under_its_name(harness: GroupHarn
     first, second = await harness.create_group(2)
     await harness.vcenter.delete(first.ref)
     now = await harness.wait_for_vms(
-        lambda vms: len(vms) == 2 and first.ref not in {each.ref for each in vms}
+        lambda vms: len(vms) == 2 and first.ref not in {vm.ref for vm in vms}
     )
-    assert [each.name for each in now] == [first.name, second.name]
-    assert [each.marks["vsphere-operators.slot"] for each in now] == [
+    assert [vm.name for vm in now] == [first.name, second.name]
+    assert [vm.marks["vsphere-operators.slot"] for vm in now] == [
         each.marks["vsphere-operators.slot"] for each in (first, second)
     ]
     assert now[1].ref == second.ref
@@ -110,11 +110,11 @@ async def test_one_that_is_off_or_suspended_is_powered_on(harness: GroupHarness)
     await harness.user.suspend(second.ref)
     now = await harness.wait_for_vms(
         lambda vms: (
-            all(each.power == "poweredOn" for each in vms)
+            all(vm.power == "poweredOn" for vm in vms)
             and harness.list_vcenter_calls().count("PowerOnVM_Task") >= 2
         )
     )
-    assert [each.ref for each in now] == [first.ref, second.ref]
+    assert [vm.ref for vm in now] == [first.ref, second.ref]
 
 
 async def test_another_size_is_set_back(harness: GroupHarness) -> None:
@@ -123,9 +123,9 @@ async def test_another_size_is_set_back(harness: GroupHarness) -> None:
     await harness.vcenter.set_power(vm.ref, False)
     await eventually(lambda: try_resize(harness, vm), within=20, every=0.0)
     now = await harness.wait_for_vms(
-        lambda vms: [(each.cpus, each.power) for each in vms] == [(1, "poweredOn")]
+        lambda vms: [(vm.cpus, vm.power) for vm in vms] == [(1, "poweredOn")]
     )
-    assert [each.ref for each in now] == [vm.ref]
+    assert [vm.ref for vm in now] == [vm.ref]
     assert "ReconfigVM_Task" in harness.list_vcenter_calls()[len(before) :]
 
 
@@ -145,14 +145,16 @@ async def test_one_that_is_renamed_moved_and_migrated_is_left_so(harness: GroupH
     await harness.user.rename(first.ref, "my-own-name")
     await harness.user.move_to_parent_folder(second.ref)
     hosts = {
-        each["ref"] for each in await harness.vcenter.entities() if each["type"] == "HostSystem"
+        entity["ref"]
+        for entity in await harness.vcenter.entities()
+        if entity["type"] == "HostSystem"
     }
     other = min(hosts - {await harness.user.read_host(third.ref)})
     await harness.user.migrate(third.ref, other)
     # An edit, so that the group is certainly looked at after all of it.
     await harness.client.patch_spec(GROUP_NAME, replicas=4)
     now = await harness.wait_for_vms(lambda vms: len(vms) == 4)
-    by_ref = {each.ref: each for each in now}
+    by_ref = {vm.ref: vm for vm in now}
     assert by_ref[first.ref].name == "my-own-name"
     assert by_ref[second.ref].folder == harness.folder.rpartition("/")[0]
     assert await harness.user.read_host(third.ref) == other
@@ -169,9 +171,9 @@ async def test_copies_and_strangers_in_the_folder_are_left_alone_and_keep_it(
     copy = await harness.user.clone(first.ref, "a-copy")
     stranger = await harness.vcenter.create_vm("a-stranger", folder=harness.folder)
     before = {
-        each.ref: each
-        for each in (await read_simulator_state(harness.vcenter)).vms
-        if each.ref in (copy, stranger)
+        vm.ref: vm
+        for vm in (await read_simulator_state(harness.vcenter)).vms
+        if vm.ref in (copy, stranger)
     }
     await harness.client.patch_spec(GROUP_NAME, replicas=1)
     await harness.wait_for_vms(
@@ -180,8 +182,8 @@ async def test_copies_and_strangers_in_the_folder_are_left_alone_and_keep_it(
     await harness.client.delete(GROUP_NAME)
     await harness.client.wait_until_deleted(GROUP_NAME)
     after = await read_simulator_state(harness.vcenter)
-    assert {each.ref: each for each in after.vms if each.folder == harness.folder} == before
-    assert {each.target for each in harness.injector.calls} & {copy, stranger} == set()
+    assert {vm.ref: vm for vm in after.vms if vm.folder == harness.folder} == before
+    assert {call.target for call in harness.injector.calls} & {copy, stranger} == set()
 
 
 async def test_the_folder_is_made_again_with_what_was_in_it(harness: GroupHarness) -> None:
@@ -197,8 +199,8 @@ async def test_the_folder_is_made_again_with_what_was_in_it(harness: GroupHarnes
     assert await harness.list_vms() == []
     await harness.client.patch_spec(GROUP_NAME, paused=False)
     now = await harness.wait_for_vms(lambda vms: len(vms) == 2)
-    assert [each.name for each in now] == [each.name for each in before]
-    assert {each.folder for each in now} == {harness.folder}
+    assert [vm.name for vm in now] == [vm.name for vm in before]
+    assert {vm.folder for vm in now} == {harness.folder}
 
 
 async def test_a_folder_that_is_renamed_is_known_and_goes_with_its_group(
@@ -208,12 +210,12 @@ async def test_a_folder_that_is_renamed_is_known_and_goes_with_its_group(
     await harness.vcenter.rename(harness.folder, "my-own-folder")
     await harness.client.patch_spec(GROUP_NAME, replicas=2)
     now = await harness.wait_for_vms(lambda vms: len(vms) == 2)
-    assert {each.folder for each in now} == {f"{PARENT_FOLDER}/my-own-folder"}
+    assert {vm.folder for vm in now} == {f"{PARENT_FOLDER}/my-own-folder"}
     await harness.client.delete(GROUP_NAME)
     await harness.client.wait_until_deleted(GROUP_NAME)
     assert harness.list_vcenter_calls().count("CreateFolder") == 1
     assert f"{PARENT_FOLDER}/my-own-folder" not in {
-        each["path"] for each in await harness.vcenter.entities()
+        entity["path"] for entity in await harness.vcenter.entities()
     }
 
 
@@ -221,42 +223,43 @@ async def test_one_whose_mark_is_taken_away_is_nobodys_and_replaced(harness: Gro
     first, second = await harness.create_group(2)
     await harness.user.remove_mark(first.ref)
     now = await harness.wait_for_vms(lambda vms: len(vms) == 2)
-    assert second.ref in {each.ref for each in now}
-    assert first.name not in {each.name for each in now}
+    assert second.ref in {vm.ref for vm in now}
+    assert first.name not in {vm.name for vm in now}
     unmarked = next(
-        each for each in (await read_simulator_state(harness.vcenter)).vms if each.ref == first.ref
+        vm for vm in (await read_simulator_state(harness.vcenter)).vms if vm.ref == first.ref
     )
     assert (unmarked.name, unmarked.folder, unmarked.power) == (
         first.name,
         harness.folder,
         "poweredOn",
     )
-    assert first.ref not in {each.target for each in harness.injector.calls}
+    assert first.ref not in {call.target for call in harness.injector.calls}
 
 
 async def test_one_with_somebodys_volume_is_not_destroyed(harness: GroupHarness) -> None:
     vms = await harness.create_group(3)
-    newest = max(vms, key=lambda each: int(each.marks["vsphere-operators.slot"]))
+    newest = max(vms, key=lambda vm: int(vm.marks["vsphere-operators.slot"]))
     disk = await harness.vcenter.create_disk("pvc-of-somebody")
     await harness.vcenter.attach_disk(disk, newest.ref)
     await eventually(lambda: has_disk(harness, newest), within=20)
     await harness.client.patch_spec(GROUP_NAME, replicas=1)
     now = await harness.wait_for_vms(lambda vms: len(vms) == 1)
-    assert [each.ref for each in now] == [newest.ref]
+    assert [vm.ref for vm in now] == [newest.ref]
     await harness.client.delete(GROUP_NAME)
     await eventually(lambda: has_error(harness, "pvc-of-somebody"), within=30)
-    assert [each.ref for each in await harness.list_vms()] == [newest.ref]
-    assert "pvc-of-somebody" in {each["name"] for each in await harness.vcenter.disks()}
+    assert [vm.ref for vm in await harness.list_vms()] == [newest.ref]
+    assert "pvc-of-somebody" in {disk["name"] for disk in await harness.vcenter.disks()}
     await harness.vcenter.attach_disk(disk, "")
     await harness.client.wait_until_deleted(GROUP_NAME)
     assert await harness.list_vms() == []
-    assert "pvc-of-somebody" in {each["name"] for each in await harness.vcenter.disks()}
+    assert "pvc-of-somebody" in {disk["name"] for disk in await harness.vcenter.disks()}
 
 
 async def has_disk(scene: GroupHarness, vm: SimulatorVm) -> bool:
     """Whether the VM has the device."""
     devices = await scene.user.call_on(
-        lambda vm: [getattr(each, "vDiskId", None) for each in vm.config.hardware.device], vm.ref
+        lambda vm: [getattr(device, "vDiskId", None) for device in vm.config.hardware.device],
+        vm.ref,
     )
     return any(devices)
 

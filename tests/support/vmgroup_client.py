@@ -144,9 +144,9 @@ def group_folder_path(namespace: str, name: str) -> str:
 async def list_group_vms(vcenter: SimulatedVCenter, uid: str) -> list[SimulatorVm]:
     """The VMs with the mark of this group, copies of the mark too."""
     return [
-        each
-        for each in (await read_simulator_state(vcenter)).vms
-        if each.marks.get("vsphere-operators.uid") == uid
+        vm
+        for vm in (await read_simulator_state(vcenter)).vms
+        if vm.marks.get("vsphere-operators.uid") == uid
     ]
 
 

@@ -1,4 +1,4 @@
-"""A wish, and records and VMs of replicas as they are seen, in a line each."""
+"""Builds desired states, records, VMs and observed states in one line."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def make_record(slot: int, **changes: Any) -> ReplicaRecord:
 def make_vm(slot: int, **changes: Any) -> ReplicaVm:
     name = f"r{slot}"
     uuid = instance_uuid_of("uid-1", name)
-    made = ReplicaVm(
+    vm = ReplicaVm(
         name=name,
         ref=f"vm-{slot}",
         slot=slot,
@@ -58,16 +58,16 @@ def make_vm(slot: int, **changes: Any) -> ReplicaVm:
         cpus=1,
         memory_mb=1024,
     )
-    return replace(made, **changes)
+    return replace(vm, **changes)
 
 
 def make_observed(
     vms: Iterable[ReplicaVm] = (), records: Iterable[ReplicaRecord] | None = None, **changes: Any
 ) -> ObservedState:
     vms = tuple(vms)
-    kept = (
-        tuple(make_record(each.slot, fingerprint=each.fingerprint) for each in vms)
+    stored = (
+        tuple(make_record(vm.slot, fingerprint=vm.fingerprint) for vm in vms)
         if records is None
         else tuple(records)
     )
-    return replace(ObservedState(records=kept, vms=vms, folder=FOLDER, max_actions=10), **changes)
+    return replace(ObservedState(records=stored, vms=vms, folder=FOLDER, max_actions=10), **changes)

@@ -1,7 +1,8 @@
-"""A vCenter, an API server and a manager that are as simple and as nasty as can be: the ground on which plans are tried.
+"""A simulated vCenter, API server and manager on which plans are tested.
 
-vCenter here is the weakest that the design allows: it looks at a clone's name only at the clone's end, begins a call some seconds after
-its sender died, shows a VM later than its task's end, and shows of a task the template only. The API server may answer with the past.
+The vCenter is the weakest that the design allows: it checks a clone's name only at the end of the
+clone, starts a request seconds after its sender died, shows a VM later than the end of its task,
+and shows only the template of a task. The API server may return an old version of the object.
 """
 
 from __future__ import annotations
@@ -53,21 +54,21 @@ MAX_VISIBILITY_DELAY_SECONDS = 4.0
 
 
 class GroupSimulation:
-    """All of it, and what must hold."""
+    """The state of all parts, and the invariants."""
 
-    def __init__(self, wish: DesiredState) -> None:
+    def __init__(self, desired: DesiredState) -> None:
         self.now, self.last_number = 100.0, 0
         self.vms: dict[str, SimulatedVm] = {}
         self.clone_calls: list[CloneCall] = []
         self.vm_tasks: list[VmTask] = []
         self.folder_ref = ""
         self.is_finished = False
-        self.versions = [StoredGroup(1, wish)]
+        self.versions = [StoredGroup(1, desired)]
         self.manager = ManagerState(self.versions[-1], self.now)
-        self.max_vms = wish.replicas + wish.rollout.max_surge
+        self.max_vms = desired.replicas + desired.rollout.max_surge
         self.mutation_count = 0
+        # Conditional writes and mutating calls of all managers.
         self.step_count = 0
-        """Conditional writes and mutating calls of all managers."""
 
     @property
     def stored(self) -> StoredGroup:
@@ -80,15 +81,15 @@ class GroupSimulation:
     # Time and vCenter
 
     def advance_time(self, seconds: float) -> None:
-        """Let time pass in small steps, so that things happen in their order."""
+        """Advance in small steps, so that events happen in order."""
         end = self.now + seconds
         while self.now < end:
             self.now = min(end, self.now + 0.5)
             for call in list(self.clone_calls):
                 self.advance_clone(call)
-            for job in [each for each in self.vm_tasks if each.ends_at <= self.now]:
-                self.vm_tasks.remove(job)
-                self.finish_vm_task(job)
+            for task in [task for task in self.vm_tasks if task.ends_at <= self.now]:
+                self.vm_tasks.remove(task)
+                self.finish_vm_task(task)
             self.check_vm_count()
 
     def advance_clone(self, call: CloneCall) -> None:
@@ -98,56 +99,56 @@ class GroupSimulation:
         if call.state == "running" and call.ends_at <= self.now:
             call.ended_at = self.now
             taken = any(
-                each.inventory_name == call.record.name and each.folder == self.folder_ref
-                for each in self.vms.values()
+                vm.inventory_name == call.record.name and vm.folder == self.folder_ref
+                for vm in self.vms.values()
             )
             call.state = "error" if call.fails or taken or not self.folder_ref else "success"
             if call.state == "success":
                 self.create_cloned_vm(call)
 
     def create_cloned_vm(self, call: CloneCall) -> None:
-        record, wish = call.record, call.desired
+        record, desired = call.record, call.desired
         mark = OwnershipMark(
             group_id=GROUP_ID,
             replica_name=record.name,
             slot=record.slot,
             fingerprint=record.fingerprint,
         )
-        machine = SimulatedVm(
+        vm = SimulatedVm(
             self.new_ref("vm"),
             record.name,
             self.folder_ref,
             record.instance_uuid,
             mark_to_extra_config(mark),
         )
-        machine.power, machine.cpus, machine.memory_mb = wish.power, wish.cpus, wish.memory_mb
-        machine.visible_at = self.now + call.visibility_delay_seconds
+        vm.power, vm.cpus, vm.memory_mb = desired.power, desired.cpus, desired.memory_mb
+        vm.visible_at = self.now + call.visibility_delay_seconds
         if call.is_from_user:
-            machine.extra_config, machine.instance_uuid = {}, str(uuid4())
-        self.vms[machine.ref] = machine
+            vm.extra_config, vm.instance_uuid = {}, str(uuid4())
+        self.vms[vm.ref] = vm
 
-    def finish_vm_task(self, job: VmTask) -> None:
-        machine = job.vm
-        if job.fails or machine.ref not in self.vms:
-            if machine.is_owned and machine.mark:
-                self.manager.failures[machine.mark.replica_name] = (
+    def finish_vm_task(self, task: VmTask) -> None:
+        vm = task.vm
+        if task.fails or vm.ref not in self.vms:
+            if vm.is_owned and vm.mark:
+                self.manager.failures[vm.mark.replica_name] = (
                     OperationFailure("it failed"),
                     self.now + 5,
                 )
-        elif job.action_type is PowerOn:
-            machine.power = "poweredOn"
-        elif job.action_type is PowerOff:
-            machine.power = "poweredOff"
-        elif job.action_type is Reconfigure:
-            machine.cpus, machine.memory_mb = job.size
-        elif job.action_type is Destroy:
-            del self.vms[machine.ref]
+        elif task.action_type is PowerOn:
+            vm.power = "poweredOn"
+        elif task.action_type is PowerOff:
+            vm.power = "poweredOff"
+        elif task.action_type is Reconfigure:
+            vm.cpus, vm.memory_mb = task.size
+        elif task.action_type is Destroy:
+            del self.vms[vm.ref]
 
     # The API server
 
-    def store_records(self, wish: DesiredState, records: tuple[ReplicaRecord, ...]) -> None:
-        self.versions.append(StoredGroup(self.stored.version + 1, wish, records))
-        bound = wish.replicas + wish.rollout.max_surge
+    def store_records(self, desired: DesiredState, records: tuple[ReplicaRecord, ...]) -> None:
+        self.versions.append(StoredGroup(self.stored.version + 1, desired, records))
+        bound = desired.replicas + desired.rollout.max_surge
         self.max_vms = max(
             bound,
             min(
@@ -156,12 +157,12 @@ class GroupSimulation:
             ),
         )
 
-    def edit_spec(self, wish: DesiredState) -> None:
-        """A person changes the spec; the bound never falls below what was rightly there."""
+    def edit_spec(self, desired: DesiredState) -> None:
+        """A user changes the spec; the bound never falls below what was allowed before."""
         before = self.max_vms
-        self.versions.append(StoredGroup(self.stored.version + 1, wish, self.stored.records))
+        self.versions.append(StoredGroup(self.stored.version + 1, desired, self.stored.records))
         self.max_vms = max(
-            wish.replicas + wish.rollout.max_surge, min(before, len(self.stored.records))
+            desired.replicas + desired.rollout.max_surge, min(before, len(self.stored.records))
         )
 
     # The manager
@@ -169,46 +170,46 @@ class GroupSimulation:
     def observe(self) -> ObservedState:
         manager = self.manager
         vms = tuple(
-            self.observe_vm(each)
-            for each in self.vms.values()
-            if each.is_owned and each.visible_at <= self.now
+            self.observe_vm(vm)
+            for vm in self.vms.values()
+            if vm.is_owned and vm.visible_at <= self.now
         )
         present = {vm.name for vm in vms}
-        records = tuple(self.with_task(each) for each in manager.cached_group.records)
-        tasks = [self.observe_clone_task(each) for each in self.clone_calls if each.state != "wire"]
-        accounted = {each.task for each in records} | {
-            each.task for each in manager.clone_requests.values()
+        records = tuple(self.with_task(record) for record in manager.cached_group.records)
+        tasks = [self.observe_clone_task(call) for call in self.clone_calls if call.state != "wire"]
+        accounted = {record.task for record in records} | {
+            request.task for request in manager.clone_requests.values()
         }
-        flights = {
-            each.name: infer_clone_state(
-                each,
+        clone_states = {
+            record.name: infer_clone_state(
+                record,
                 tasks,
                 accounted,
-                manager.clone_requests.get(each.name),
+                manager.clone_requests.get(record.name),
                 manager.watching_since,
                 self.now,
             )
-            for each in records
-            if each.name not in present
+            for record in records
+            if record.name not in present
         }
-        others = {
-            each.inventory_name: f"/DC0/vm/{each.inventory_name}"
-            for each in self.vms.values()
-            if not each.is_owned and each.folder == self.folder_ref
+        foreign_names = {
+            vm.inventory_name: f"/DC0/vm/{vm.inventory_name}"
+            for vm in self.vms.values()
+            if not vm.is_owned and vm.folder == self.folder_ref
         }
-        empty = not any(each.folder == self.folder_ref for each in self.vms.values())
+        empty = not any(vm.folder == self.folder_ref for vm in self.vms.values())
         return ObservedState(
             records=records,
             vms=vms,
-            clone_states=flights,
+            clone_states=clone_states,
             conflicting_vms={
-                each.name: others[each.name]
-                for each in records
-                if each.name in others and each.name not in present
+                record.name: foreign_names[record.name]
+                for record in records
+                if record.name in foreign_names and record.name not in present
             },
             failures={
-                name: trouble
-                for name, (trouble, until) in manager.failures.items()
+                name: failure
+                for name, (failure, until) in manager.failures.items()
                 if until > self.now
             },
             folder=GroupFolder(
@@ -218,24 +219,24 @@ class GroupSimulation:
             else None,
             max_actions=3
             - len(self.vm_tasks)
-            - len([each for each in self.clone_calls if each.state == "running"]),
+            - len([call for call in self.clone_calls if call.state == "running"]),
         )
 
-    def observe_vm(self, machine: SimulatedVm) -> ReplicaVm:
-        mark = machine.mark
+    def observe_vm(self, vm: SimulatedVm) -> ReplicaVm:
+        mark = vm.mark
         assert mark is not None
         return ReplicaVm(
             name=mark.replica_name,
-            ref=machine.ref,
+            ref=vm.ref,
             slot=mark.slot,
-            instance_uuid=machine.instance_uuid,
+            instance_uuid=vm.instance_uuid,
             fingerprint=mark.fingerprint,
-            power=machine.power,
-            cpus=machine.cpus,
-            memory_mb=machine.memory_mb,
-            broken=machine.broken,
-            busy=any(each.vm is machine for each in self.vm_tasks),
-            foreign_disks=machine.foreign_disks,
+            power=vm.power,
+            cpus=vm.cpus,
+            memory_mb=vm.memory_mb,
+            broken=vm.broken,
+            busy=any(task.vm is vm for task in self.vm_tasks),
+            foreign_disks=vm.foreign_disks,
         )
 
     def with_task(self, record: ReplicaRecord) -> ReplicaRecord:
@@ -262,74 +263,76 @@ class GroupSimulation:
         return f"web-replica-{self.last_number:08d}"
 
     def make_plan(self) -> Plan:
-        seen = self.observe()
+        observed = self.observe()
         names = iter([self.new_name() for _ in range(20)])
-        return plan(self.manager.cached_group.desired, seen, lambda: next(names))
+        return plan(self.manager.cached_group.desired, observed, lambda: next(names))
 
-    def reconcile(self, chance: Callable[[], CallOutcome], crash_after: int | None = None) -> Plan:
-        """Plan, store or act; `crash_after` so many steps the process dies."""
+    def reconcile(
+        self, next_outcome: Callable[[], CallOutcome], crash_after: int | None = None
+    ) -> Plan:
+        """Plan, store or act; the process crashes after `crash_after` steps."""
         steps = 0
         while True:
-            made = self.make_plan()
-            if not made.write_status_first:
+            new_plan = self.make_plan()
+            if not new_plan.write_status_first:
                 break
             if crash_after is not None and steps >= crash_after:
-                return self.crash(made)
+                return self.crash(new_plan)
             steps, self.step_count = steps + 1, self.step_count + 1
-            if not self.save_records(made.records):
+            if not self.save_records(new_plan.records):
                 self.manager.cached_group = self.stored
-        for action in made.actions:
+        for action in new_plan.actions:
             if crash_after is not None and steps >= crash_after:
-                return self.crash(made)
+                return self.crash(new_plan)
             steps, self.step_count = steps + 1, self.step_count + 1
-            self.execute(action, chance(), crashes=crash_after == steps)
+            self.execute(action, next_outcome(), crashes=crash_after == steps)
             if crash_after == steps:
-                return self.crash(made)
-        if crash_after is None and made.records != self.manager.cached_group.records:
-            self.save_records(made.records)
+                return self.crash(new_plan)
+        if crash_after is None and new_plan.records != self.manager.cached_group.records:
+            self.save_records(new_plan.records)
         self.check_vm_count()
-        return made
+        return new_plan
 
     def save_records(self, records: tuple[ReplicaRecord, ...]) -> bool:
-        """A conditional write: it fails if the object is another by now."""
+        """A conditional write: it fails if the object has changed."""
         manager = self.manager
         if manager.cached_group.version != self.stored.version:
             return False
-        attempts = {each.name: each.attempt for each in manager.cached_group.records}
+        attempts = {record.name: record.attempt for record in manager.cached_group.records}
         self.store_records(manager.cached_group.desired, records)
         manager.cached_group = self.stored
-        for each in records:
-            if each.state == "Planned" and attempts.get(each.name) != each.attempt:
-                manager.clone_requests[each.name] = CloneRequest(
-                    attempt=each.attempt, outcome="unsent", updated_at_seconds=self.now
+        for record in records:
+            if record.state == "Planned" and attempts.get(record.name) != record.attempt:
+                manager.clone_requests[record.name] = CloneRequest(
+                    attempt=record.attempt, outcome="unsent", updated_at_seconds=self.now
                 )
         return True
 
-    def crash(self, made: Plan) -> Plan:
+    def crash(self, new_plan: Plan) -> Plan:
         self.restart_manager()
-        return made
+        return new_plan
 
     def restart_manager(self, view: StoredGroup | None = None) -> None:
         self.manager = ManagerState(view or self.stored, self.now)
 
-    def execute(self, action: Action, chance: CallOutcome, *, crashes: bool = False) -> None:
+    def execute(self, action: Action, call_outcome: CallOutcome, *, crashes: bool = False) -> None:
         self.mutation_count += 1
         match action:
             case Clone():
-                self.send_clone(action, chance, crashes)
+                self.send_clone(action, call_outcome, crashes)
             case CreateFolder():
                 assert not self.folder_ref
                 self.folder_ref = self.new_ref("group-v")
             case DestroyFolder():
                 assert self.read_stored().desired.deleting
-                assert not any(each.folder == self.folder_ref for each in self.vms.values())
+                assert not any(vm.folder == self.folder_ref for vm in self.vms.values())
                 self.folder_ref = ""
             case RemoveFinalizer() if self.manager.cached_group.version == self.stored.version:
                 self.finish_deletion()
             case PowerOn() | PowerOff() | Reconfigure() | Destroy():
-                self.start_vm_task(action, chance)
+                self.start_vm_task(action, call_outcome)
 
-    def send_clone(self, action: Clone, chance: CallOutcome, dies: bool) -> None:
+    def send_clone(self, action: Clone, call_outcome: CallOutcome, crashes: bool) -> None:
         record, manager = action.record, self.manager
         assert record in manager.cached_group.records
         call = CloneCall(
@@ -337,14 +340,14 @@ class GroupSimulation:
             manager.cached_group.desired,
             self.now,
             self.new_ref("task"),
-            self.now + chance.duration_seconds,
-            chance.fails,
-            chance.visibility_delay_seconds,
+            self.now + call_outcome.duration_seconds,
+            call_outcome.fails,
+            call_outcome.visibility_delay_seconds,
         )
         self.clone_calls.append(call)
-        unanswered = chance.answer_is_lost or dies
+        unanswered = call_outcome.answer_is_lost or crashes
         if unanswered:
-            call.begins_at += chance.start_delay_seconds
+            call.begins_at += call_outcome.start_delay_seconds
         self.advance_clone(call)
         outcome: Literal["answered", "unanswered"] = "unanswered" if unanswered else "answered"
         manager.clone_requests[record.name] = CloneRequest(
@@ -355,40 +358,40 @@ class GroupSimulation:
         )
 
     def start_vm_task(
-        self, action: PowerOn | PowerOff | Reconfigure | Destroy, chance: CallOutcome
+        self, action: PowerOn | PowerOff | Reconfigure | Destroy, call_outcome: CallOutcome
     ) -> None:
-        machine = self.vms[action.vm.ref]
-        assert machine.is_owned, "hands off what is not ours"
-        assert not any(each.vm is machine for each in self.vm_tasks), (
-            "one operation at a time on a VM"
-        )
+        vm = self.vms[action.vm.ref]
+        assert vm.is_owned, "an action on a VM of another owner"
+        assert not any(task.vm is vm for task in self.vm_tasks), "one operation at a time on a VM"
         if isinstance(action, Destroy | Reconfigure):
-            assert machine.power == "poweredOff"
+            assert vm.power == "poweredOff"
         if isinstance(action, Destroy):
             record = next(
-                each for each in self.read_stored().records if each.name == action.vm.name
+                record for record in self.read_stored().records if record.name == action.vm.name
             )
             assert record.terminating
-            assert not machine.foreign_disks
+            assert not vm.foreign_disks
         size = (action.cpus, action.memory_mb) if isinstance(action, Reconfigure) else (0, 0)
         self.vm_tasks.append(
-            VmTask(type(action), machine, self.now + chance.duration_seconds, chance.fails, size)
+            VmTask(
+                type(action), vm, self.now + call_outcome.duration_seconds, call_outcome.fails, size
+            )
         )
 
     def read_stored(self) -> StoredGroup:
-        """The GET before something destructive."""
+        """The GET before a destructive action."""
         return self.stored
 
-    # What must hold
+    # Invariants
 
     def list_owned_vms(self) -> list[SimulatedVm]:
-        return [each for each in self.vms.values() if each.is_owned]
+        return [vm for vm in self.vms.values() if vm.is_owned]
 
     def list_running_clones(self) -> list[CloneCall]:
         return [
-            each
-            for each in self.clone_calls
-            if each.state in ("wire", "running") and not each.is_from_user
+            call
+            for call in self.clone_calls
+            if call.state in ("wire", "running") and not call.is_from_user
         ]
 
     def check_vm_count(self) -> None:
@@ -397,28 +400,26 @@ class GroupSimulation:
         assert len(self.stored.records) <= max(self.max_vms, total)
 
     def finish_deletion(self) -> None:
-        wish = self.read_stored().desired
-        assert wish.deleting
+        desired = self.read_stored().desired
+        assert desired.deleting
         assert not self.list_running_clones()
-        if wish.deletion_policy == "Destroy":
+        if desired.deletion_policy == "Destroy":
             assert not self.list_owned_vms()
         self.is_finished = True
 
-    # People
+    # Users
 
-    def copy_vm(self, machine: SimulatedVm) -> None:
-        """Somebody clones a VM: extraConfig comes along, the instanceUuid does not."""
-        self.add_foreign_vm(f"copy of {machine.inventory_name}", dict(machine.extra_config))
+    def copy_vm(self, vm: SimulatedVm) -> None:
+        """A user clones a VM: the copy has its extraConfig, and a new instanceUuid."""
+        self.add_foreign_vm(f"copy of {vm.inventory_name}", dict(vm.extra_config))
 
     def add_foreign_vm(self, name: str, options: dict[str, str] | None = None) -> SimulatedVm:
-        machine = SimulatedVm(
-            self.new_ref("vm"), name, self.folder_ref, str(uuid4()), options or {}
-        )
-        self.vms[machine.ref] = machine
-        return machine
+        vm = SimulatedVm(self.new_ref("vm"), name, self.folder_ref, str(uuid4()), options or {})
+        self.vms[vm.ref] = vm
+        return vm
 
     def clone_template_as_user(self, template: str, seconds: float) -> None:
-        name = f"theirs-{self.last_number}"
+        name = f"foreign-{self.last_number}"
         record = ReplicaRecord(
             slot=0,
             name=name,

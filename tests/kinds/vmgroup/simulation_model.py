@@ -1,4 +1,4 @@
-"""What the world of world.py is made of."""
+"""The values of the simulation in simulation.py."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class SimulatedVm:
 
 @dataclass
 class CloneCall:
-    """A clone, from the wire to its end."""
+    """A clone, from the request to its end."""
 
     record: ReplicaRecord
     desired: DesiredState
@@ -63,7 +63,7 @@ class CloneCall:
 
 @dataclass
 class VmTask:
-    """Any other task, on one VM."""
+    """Any other task on a VM."""
 
     action_type: type
     vm: SimulatedVm
@@ -74,7 +74,7 @@ class VmTask:
 
 @dataclass
 class CallOutcome:
-    """What befalls the next call."""
+    """What happens to the next call."""
 
     duration_seconds: float = 1.0
     fails: bool = False
@@ -85,7 +85,7 @@ class CallOutcome:
 
 @dataclass
 class StoredGroup:
-    """The object in the API server."""
+    """One version of the object in the API server."""
 
     version: int
     desired: DesiredState
@@ -94,7 +94,7 @@ class StoredGroup:
 
 @dataclass
 class ManagerState:
-    """What a process knows; all of it ends with the process."""
+    """The memory of a manager process, lost when it dies."""
 
     cached_group: StoredGroup
     watching_since: float

@@ -30,25 +30,25 @@ def make_task(**changes: Any) -> CloneTask:
     )
 
 
-def test_what_this_process_stored_and_did_not_send_is_unsent_for_this_attempt_only() -> None:
+def test_a_stored_record_is_unsent_for_its_attempt_only() -> None:
     assert infer_state(request=UNSENT_REQUEST) is CloneState.UNSENT
     assert infer_state(request=UNSENT_REQUEST, tasks=[make_task()]) is CloneState.UNSENT
     assert infer_state(replace(RECORD, attempt=2), UNSENT_REQUEST) is CloneState.UNKNOWN
 
 
-def test_without_any_knowledge_some_seconds_must_pass() -> None:
+def test_without_any_request_or_task_some_seconds_must_pass() -> None:
     assert infer_state(now=109.9) is CloneState.UNKNOWN
     assert infer_state(now=110.0) is CloneState.ENDED
 
 
-def test_without_an_answer_they_count_from_the_call() -> None:
-    sent = replace(UNSENT_REQUEST, outcome="unanswered", updated_at_seconds=200.0)
-    assert infer_state(request=sent, now=209.0) is CloneState.UNKNOWN
-    assert infer_state(request=sent, now=210.0) is CloneState.ENDED
+def test_without_a_response_the_seconds_count_from_the_request() -> None:
+    request = replace(UNSENT_REQUEST, outcome="unanswered", updated_at_seconds=200.0)
+    assert infer_state(request=request, now=209.0) is CloneState.UNKNOWN
+    assert infer_state(request=request, now=210.0) is CloneState.ENDED
 
 
 @pytest.mark.parametrize(
-    ("stranger", "accounted", "expected"),
+    ("task", "claimed_tasks", "expected"),
     [
         (make_task(), (), CloneState.RUNNING),
         (make_task(template="vm-t2"), (), CloneState.ENDED),
@@ -58,18 +58,18 @@ def test_without_an_answer_they_count_from_the_call() -> None:
         (make_task(state="success", ended_at_seconds=109.0), (), CloneState.ENDED),
     ],
     ids=[
-        "may be ours",
+        "may belong to the record",
         "other template",
-        "somebody's",
-        "too late to be ours",
-        "its VM may not be seen yet",
-        "its VM would be seen",
+        "claimed by another record",
+        "started too late",
+        "its VM may not be visible yet",
+        "its VM would be visible",
     ],
 )
-def test_a_clone_that_nobody_accounts_for_may_be_ours(
-    stranger: CloneTask, accounted: tuple[str, ...], expected: CloneState
+def test_an_unclaimed_clone_task_may_belong_to_the_record(
+    task: CloneTask, claimed_tasks: tuple[str, ...], expected: CloneState
 ) -> None:
-    assert infer_state(tasks=[stranger], claimed_tasks=accounted, now=120.0) is expected
+    assert infer_state(tasks=[task], claimed_tasks=claimed_tasks, now=120.0) is expected
 
 
 @pytest.mark.parametrize(
@@ -82,9 +82,11 @@ def test_a_clone_that_nobody_accounts_for_may_be_ours(
         ([], 105.0, CloneState.UNKNOWN),
         ([], 110.0, CloneState.ENDED),
     ],
-    ids=["runs", "failed", "VM not seen yet", "VM came and went", "not told yet", "forgotten"],
+    ids=["runs", "failed", "VM not visible yet", "VM was deleted", "not visible yet", "dropped"],
 )
-def test_a_known_task_tells(tasks: list[CloneTask], now: float, expected: CloneState) -> None:
+def test_the_state_of_a_known_task_decides(
+    tasks: list[CloneTask], now: float, expected: CloneState
+) -> None:
     assert (
         infer_state(replace(RECORD, state="Cloning", task="task-1"), tasks=tasks, now=now)
         is expected
@@ -97,7 +99,7 @@ def test_a_known_task_tells(tasks: list[CloneTask], now: float, expected: CloneS
     )
 
 
-def test_a_refusal_and_a_vm_that_was_there_are_the_end_of_it() -> None:
+def test_a_rejected_request_and_a_vm_that_existed_mean_ended() -> None:
     assert infer_state(request=replace(UNSENT_REQUEST, outcome="refused")) is CloneState.ENDED
     assert (
         infer_state(replace(RECORD, state="Present", task="task-1"), tasks=[make_task()])

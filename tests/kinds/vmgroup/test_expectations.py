@@ -1,4 +1,4 @@
-"""What this process remembers: what is unsent, what rests after a failure, and what a failure means."""
+"""What this process expects: unsent clones and back-offs; and how failures are described."""
 
 from __future__ import annotations
 
@@ -31,66 +31,77 @@ def make_record(name: str, attempt: int = 1) -> ReplicaRecord:
     )
 
 
-def test_only_what_is_new_in_the_records_is_unsent() -> None:
-    memory, old = Expectations(FakeClock()), make_record("old")
-    memory.expect_records(
+def test_only_new_attempts_are_unsent() -> None:
+    expectations, old = Expectations(FakeClock()), make_record("old")
+    expectations.expect_records(
         [old, make_record("again")],
         [
             old,
             make_record("again", 2),
             make_record("new"),
-            replace(make_record("there"), state="Present"),
+            replace(make_record("present"), state="Present"),
         ],
     )
-    assert {name: (sent.attempt, sent.outcome) for name, sent in memory.clone_requests.items()} == {
+    assert {
+        name: (request.attempt, request.outcome)
+        for name, request in expectations.clone_requests.items()
+    } == {
         "again": (2, "unsent"),
         "new": (1, "unsent"),
     }
 
 
-def test_what_failed_rests_20_seconds_then_twice_as_long_and_never_longer_than_five_minutes() -> (
-    None
-):
+def test_back_off_starts_at_20_seconds_and_doubles_up_to_5_minutes() -> None:
     clock = FakeClock()
-    memory, trouble, pauses = Expectations(clock), OperationFailure("it failed"), list[float]()
+    expectations, failure, pauses = (
+        Expectations(clock),
+        OperationFailure("it failed"),
+        list[float](),
+    )
     for _ in range(7):
-        memory.record_failure("r", trouble)
-        assert memory.active_failures() == {"r": trouble}
-        pauses.append(memory.seconds_until_retry() or 0)
+        expectations.record_failure("r", failure)
+        assert expectations.active_failures() == {"r": failure}
+        pauses.append(expectations.seconds_until_retry() or 0)
         clock.now += pauses[-1]
-        assert memory.active_failures() == {}
+        assert expectations.active_failures() == {}
     assert pauses == [20, 40, 80, 160, 300, 300, 300]
     assert pauses[-1] == MAX_BACKOFF_SECONDS
-    memory.record_success("r")
-    memory.record_failure("r", trouble)
-    assert memory.seconds_until_retry() == 20
+    expectations.record_success("r")
+    expectations.record_failure("r", failure)
+    assert expectations.seconds_until_retry() == 20
 
 
-def test_a_changed_wish_is_tried_at_once() -> None:
-    memory = Expectations(FakeClock())
-    memory.observe_generation(3)
-    memory.record_failure("r", OperationFailure("it failed"))
-    memory.observe_generation(3)
-    assert memory.active_failures()
-    memory.observe_generation(4)
-    assert not memory.active_failures()
+def test_a_changed_spec_ends_the_back_off() -> None:
+    expectations = Expectations(FakeClock())
+    expectations.observe_generation(3)
+    expectations.record_failure("r", OperationFailure("it failed"))
+    expectations.observe_generation(3)
+    assert expectations.active_failures()
+    expectations.observe_generation(4)
+    assert not expectations.active_failures()
 
 
-def test_what_is_no_more_is_forgotten() -> None:
+def test_removed_replicas_and_expired_effects_are_forgotten() -> None:
     clock = FakeClock()
-    memory = Expectations(clock)
-    memory.expect_records([], [make_record("a"), make_record("b")])
-    memory.record_failure("b", OperationFailure("x"))
-    memory.pending_effects["vm-1"] = PendingEffect("poweredOn", clock.now + EFFECT_TIMEOUT_SECONDS)
-    memory.keep_only(["a"])
-    assert (set(memory.clone_requests), memory.backoffs, set(memory.pending_effects)) == (
+    expectations = Expectations(clock)
+    expectations.expect_records([], [make_record("a"), make_record("b")])
+    expectations.record_failure("b", OperationFailure("x"))
+    expectations.pending_effects["vm-1"] = PendingEffect(
+        "poweredOn", clock.now + EFFECT_TIMEOUT_SECONDS
+    )
+    expectations.keep_only(["a"])
+    assert (
+        set(expectations.clone_requests),
+        expectations.backoffs,
+        set(expectations.pending_effects),
+    ) == (
         {"a"},
         {},
         {"vm-1"},
     )
     clock.now += EFFECT_TIMEOUT_SECONDS
-    memory.keep_only(["a"])
-    assert memory.pending_effects == {}
+    expectations.keep_only(["a"])
+    assert expectations.pending_effects == {}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Whose VM, and whose folder."""
+"""Marks of VMs, and the owner of a folder."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MARK = OwnershipMark(
 INSTANCE_UUID = instance_uuid_of("uid-1", "web-replica-abcdefgh")
 
 
-def test_the_mark_on_the_wire_is_what_older_managers_wrote() -> None:
+def test_the_keys_of_the_mark_never_change() -> None:
     assert mark_to_extra_config(MARK) == {
         "vsphere-operators.cluster": "c1",
         "vsphere-operators.namespace": "a",
@@ -48,14 +48,14 @@ texts = st.text(min_size=1, max_size=20)
 
 
 @given(texts, texts, texts, texts, texts, st.integers(0, 10**6), texts)
-def test_a_mark_comes_back_as_it_went(
-    cluster: str, namespace: str, name: str, uid: str, replica: str, slot: int, made_from: str
+def test_a_mark_can_be_read_back(
+    cluster: str, namespace: str, name: str, uid: str, replica: str, slot: int, fingerprint: str
 ) -> None:
     mark = OwnershipMark(
         group_id=GroupId(cluster_id=cluster, namespace=namespace, name=name, uid=uid),
         replica_name=replica,
         slot=slot,
-        fingerprint=made_from,
+        fingerprint=fingerprint,
     )
     assert mark_from_extra_config({"guestinfo.x": "y", **mark_to_extra_config(mark)}) == mark
     assert UUID(instance_uuid_of(uid, replica)).version == 5
@@ -65,7 +65,7 @@ def test_a_mark_comes_back_as_it_went(
 def test_a_mark_of_which_a_part_is_missing_is_none(key: str) -> None:
     assert (
         mark_from_extra_config(
-            {each: value for each, value in mark_to_extra_config(MARK).items() if each != key}
+            {name: value for name, value in mark_to_extra_config(MARK).items() if name != key}
         )
         is None
     )
@@ -118,38 +118,41 @@ SECOND_CLAIM = FolderClaim(
 )
 
 
-def test_of_two_groups_of_one_folder_the_second_is_told_of_the_first() -> None:
+def test_the_older_of_two_groups_owns_the_folder() -> None:
     both = (FIRST_CLAIM, SECOND_CLAIM)
     assert find_conflicting_owner(FIRST_CLAIM, (), both) is None
     assert find_conflicting_owner(SECOND_CLAIM, (), both) == GROUP_ID
-    assert find_conflicting_owner(SECOND_CLAIM, (), (SECOND_CLAIM,)) is None, "the first is gone"
+    assert find_conflicting_owner(SECOND_CLAIM, (), (SECOND_CLAIM,)) is None, (
+        "the first was deleted"
+    )
     assert (
         find_conflicting_owner(replace(SECOND_CLAIM, folder_key="/DC0/vm/vm-operator/x"), (), both)
         is None
     )
-    words = describe_folder_conflict(FIRST_CLAIM.folder_key, GROUP_ID)
-    assert 'VmGroup "b-c" in namespace "a"' in words
-    assert FIRST_CLAIM.folder_key in words
+    message = describe_folder_conflict(FIRST_CLAIM.folder_key, GROUP_ID)
+    assert 'VmGroup "b-c" in namespace "a"' in message
+    assert FIRST_CLAIM.folder_key in message
 
 
-def test_of_the_same_second_exactly_one_owns() -> None:
+def test_one_of_two_groups_of_the_same_age_owns_the_folder() -> None:
     twin = replace(SECOND_CLAIM, created_at=FIRST_CLAIM.created_at)
     assert [
-        find_conflicting_owner(each, (), (FIRST_CLAIM, twin)) for each in (FIRST_CLAIM, twin)
+        find_conflicting_owner(claim, (), (FIRST_CLAIM, twin)) for claim in (FIRST_CLAIM, twin)
     ] == [
         None,
         GROUP_ID,
     ]
-    began = replace(twin, in_use=True)
+    started = replace(twin, in_use=True)
     assert [
-        find_conflicting_owner(each, (), (FIRST_CLAIM, began)) for each in (FIRST_CLAIM, began)
+        find_conflicting_owner(claim, (), (FIRST_CLAIM, started))
+        for claim in (FIRST_CLAIM, started)
     ] == [
         OTHER_GROUP_ID,
         None,
-    ], "who has begun goes first"
+    ], "the group that uses the folder owns it"
 
 
-def test_vms_inside_prove_more_than_age() -> None:
+def test_vms_in_the_folder_have_precedence_over_age() -> None:
     foreign = GroupId(cluster_id="c2", namespace="a", name="b-c", uid="uid-9")
     assert (
         find_conflicting_owner(FIRST_CLAIM, (OTHER_GROUP_ID,), (FIRST_CLAIM, SECOND_CLAIM))

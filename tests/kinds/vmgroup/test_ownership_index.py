@@ -1,4 +1,4 @@
-"""Whose VM is which, from the inventory and from what was read: no vCenter, no network."""
+"""The index of marks, from an inventory and configurations; no vCenter, no network."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OWN_INSTANCE_UUID = instance_uuid_of("uid-1", "web-replica-a")
 
 @dataclass
 class FakePropertyCache:
-    """What was read of VMs; who asks is noted."""
+    """Configurations of VMs; records the requests."""
 
     values: dict[str, Any] = field(default_factory=dict)
     hidden: set[str] = field(default_factory=set)
@@ -40,7 +40,7 @@ class FakePropertyCache:
         return self.values.get(ref)
 
     def publish(self, ref: str, mark: OwnershipMark | None, *, hidden: bool = False) -> None:
-        """Something was read, or vCenter does not show it."""
+        """A configuration was read, or the account may not read it."""
         self.values[ref] = VmConfig(mark_to_extra_config(mark) if mark else {}, (), ())
         (self.hidden.add if hidden else self.hidden.discard)(ref)
         self.changed.emit(ref)
@@ -48,7 +48,7 @@ class FakePropertyCache:
 
 @dataclass
 class OwnershipHarness:
-    """One vCenter and whom it concerns."""
+    """One vCenter, and the groups that were notified."""
 
     inventory: Inventory = field(default_factory=make_inventory)
     vm_configs: FakePropertyCache = field(default_factory=FakePropertyCache)
@@ -64,7 +64,6 @@ class OwnershipHarness:
         return index
 
     def add_vm(self, ref: str, instance_uuid: str) -> None:
-        """A VM comes."""
         self.inventory.apply(
             [
                 enter_update(
@@ -74,61 +73,61 @@ class OwnershipHarness:
         )
 
 
-def test_only_vms_that_can_be_replicas_are_read_and_until_then_nothing_is_complete() -> None:
-    world = OwnershipHarness()
-    owners = world.make_index()
-    world.add_vm("vm-7", str(uuid4()))
-    world.add_vm("vm-8", OWN_INSTANCE_UUID)
-    assert world.vm_configs.requested_refs == ["vm-8"]
-    before = owners.has_synced
-    world.vm_configs.publish("vm-8", MARK)
-    assert (before, owners.has_synced) == (False, True)
-    assert owners.refs_by_group_uid.get("uid-1") == {"vm-8"}
-    assert world.notified_uids == ["uid-1"]
+def test_only_possible_replicas_are_read_before_the_index_is_complete() -> None:
+    harness = OwnershipHarness()
+    index = harness.make_index()
+    harness.add_vm("vm-7", str(uuid4()))
+    harness.add_vm("vm-8", OWN_INSTANCE_UUID)
+    assert harness.vm_configs.requested_refs == ["vm-8"]
+    before = index.has_synced
+    harness.vm_configs.publish("vm-8", MARK)
+    assert (before, index.has_synced) == (False, True)
+    assert index.refs_by_group_uid.get("uid-1") == {"vm-8"}
+    assert harness.notified_uids == ["uid-1"]
 
 
-def test_a_copied_mark_is_nobodys() -> None:
-    world = OwnershipHarness()
-    owners = world.make_index()
-    world.add_vm("vm-8", instance_uuid_of("uid-1", "another"))
-    world.vm_configs.publish("vm-8", MARK)
-    assert owners.has_synced
-    assert (owners.marks, world.notified_uids) == ({}, [])
+def test_a_copied_mark_is_ignored() -> None:
+    harness = OwnershipHarness()
+    index = harness.make_index()
+    harness.add_vm("vm-8", instance_uuid_of("uid-1", "another"))
+    harness.vm_configs.publish("vm-8", MARK)
+    assert index.has_synced
+    assert (index.marks, harness.notified_uids) == ({}, [])
 
 
-def test_one_that_vcenter_does_not_show_keeps_nobody_waiting_and_is_not_unmarked() -> None:
-    world = OwnershipHarness()
-    owners = world.make_index()
-    world.add_vm("vm-8", OWN_INSTANCE_UUID)
-    world.vm_configs.publish("vm-8", MARK)
-    world.vm_configs.publish("vm-8", None, hidden=True)
-    assert owners.marks == {"vm-8": MARK}
-    assert owners.has_synced
-    world.vm_configs.publish("vm-8", None)
-    assert owners.marks == {}
-    assert world.notified_uids == ["uid-1", "uid-1"]
+def test_a_hidden_configuration_keeps_the_mark() -> None:
+    harness = OwnershipHarness()
+    index = harness.make_index()
+    harness.add_vm("vm-8", OWN_INSTANCE_UUID)
+    harness.vm_configs.publish("vm-8", MARK)
+    harness.vm_configs.publish("vm-8", None, hidden=True)
+    assert index.marks == {"vm-8": MARK}
+    assert index.has_synced
+    harness.vm_configs.publish("vm-8", None)
+    assert index.marks == {}
+    assert harness.notified_uids == ["uid-1", "uid-1"]
 
 
-def test_one_without_a_configuration_stays_its_groups_and_one_that_leaves_does_not() -> None:
-    world = OwnershipHarness()
-    owners = world.make_index()
-    world.add_vm("vm-8", OWN_INSTANCE_UUID)
-    world.vm_configs.publish("vm-8", MARK)
-    world.inventory.apply(
+def test_a_vm_without_configuration_keeps_its_group_until_it_is_deleted() -> None:
+    harness = OwnershipHarness()
+    index = harness.make_index()
+    harness.add_vm("vm-8", OWN_INSTANCE_UUID)
+    harness.vm_configs.publish("vm-8", MARK)
+    harness.inventory.apply(
         [ObjectUpdate("modify", "VirtualMachine", "vm-8", {"config.instanceUuid": None})]
     )
-    assert owners.refs_by_group_uid.get("uid-1") == {"vm-8"}
-    world.inventory.apply([ObjectUpdate("leave", "VirtualMachine", "vm-8")])
-    assert not owners.refs_by_group_uid.get("uid-1")
-    assert world.notified_uids == ["uid-1", "uid-1"]
+    assert index.refs_by_group_uid.get("uid-1") == {"vm-8"}
+    harness.inventory.apply([ObjectUpdate("leave", "VirtualMachine", "vm-8")])
+    assert not index.refs_by_group_uid.get("uid-1")
+    assert harness.notified_uids == ["uid-1", "uid-1"]
 
 
-def test_another_instance_uuid_makes_it_another_vm() -> None:
-    world = OwnershipHarness()
-    owners = world.make_index()
-    world.add_vm("vm-8", OWN_INSTANCE_UUID)
-    world.vm_configs.publish("vm-8", MARK)
-    world.inventory.apply(
+def test_another_instance_uuid_removes_the_mark() -> None:
+    harness = OwnershipHarness()
+    index = harness.make_index()
+    harness.add_vm("vm-8", OWN_INSTANCE_UUID)
+    harness.vm_configs.publish("vm-8", MARK)
+    harness.inventory.apply(
         [ObjectUpdate("modify", "VirtualMachine", "vm-8", {"config.instanceUuid": str(uuid4())})]
     )
-    assert owners.marks == {}
+    assert index.marks == {}

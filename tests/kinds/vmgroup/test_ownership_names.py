@@ -1,4 +1,4 @@
-"""Names that vCenter takes, for any group."""
+"""Names of folders and replicas that vCenter accepts, for any group."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def test_ordinary_names_are_those_of_the_contract() -> None:
 @pytest.mark.parametrize(
     "name", ["x" * 253, "../../x", "*", "%2f", "a\nb", "\U0001f600", "\ud800", " ", "", "a/b"]
 )
-def test_hostile_names_become_plain_ones(name: str) -> None:
-    for made in (folder_name("ns", name), replica_name(name, "abcdefgh")):
-        assert re.fullmatch("[ -~]+", made)
-        assert not set(made) & set("%/\\")
-        assert escaped_length(made) <= 80
-        assert made == made.strip()
+def test_hostile_names_become_valid(name: str) -> None:
+    for valid_name in (folder_name("ns", name), replica_name(name, "abcdefgh")):
+        assert re.fullmatch("[ -~]+", valid_name)
+        assert not set(valid_name) & set("%/\\")
+        assert escaped_length(valid_name) <= 80
+        assert valid_name == valid_name.strip()
 
 
 def test_long_names_are_stable_and_differ_where_the_end_differs() -> None:
@@ -51,19 +51,19 @@ def test_long_names_are_stable_and_differ_where_the_end_differs() -> None:
 
 
 @given(ANY_TEXT, ANY_TEXT)
-def test_any_name_fits_and_says_what_it_is(namespace: str, name: str) -> None:
+def test_any_name_becomes_valid(namespace: str, name: str) -> None:
     assert 0 < escaped_length(folder_name(namespace, name)) <= 80
     assert re.fullmatch(r"[ -~]+-replica-[a-z]{8}", replica_name(name, "abcdefgh"))
 
 
 @given(ANY_TEXT, ANY_TEXT)
-def test_different_texts_have_different_names(one: str, two: str) -> None:
+def test_different_groups_have_different_names(one: str, two: str) -> None:
     assert (folder_name("", one) == folder_name("", two)) == (one == two)
 
 
-def test_a_new_name_is_drawn_until_it_is_free() -> None:
-    drawn = random.Random(1)
-    first = generate_replica_name("web", drawn.choice, ())
+def test_an_unused_name_is_generated() -> None:
+    generator = random.Random(1)
+    first = generate_replica_name("web", generator.choice, ())
     again = generate_replica_name("web", random.Random(1).choice, {first})
     assert re.fullmatch("web-replica-[a-z]{8}", first)
     assert re.fullmatch("web-replica-[a-z]{8}", again)

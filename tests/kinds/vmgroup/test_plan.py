@@ -1,4 +1,4 @@
-"""The decision, case by case: plain values in, plain values out."""
+"""The decision, case by case: values in, a plan out."""
 
 from __future__ import annotations
 
@@ -40,95 +40,97 @@ def make_name_generator() -> Callable[[], str]:
     return lambda: f"r{next(serial)}"
 
 
-def make_plan(wish: DesiredState, what: ObservedState) -> Plan:
-    return plan(wish, what, make_name_generator())
+def make_plan(desired: DesiredState, observed: ObservedState) -> Plan:
+    return plan(desired, observed, make_name_generator())
 
 
-def terminating_names(made: Plan) -> set[str]:
-    assert made.write_status_first
-    assert made.actions == ()
-    return {each.name for each in made.records if each.terminating}
+def terminating_names(new_plan: Plan) -> set[str]:
+    assert new_plan.write_status_first
+    assert new_plan.actions == ()
+    return {record.name for record in new_plan.records if record.terminating}
 
 
-def test_all_right_is_nothing_to_do_in_the_words_that_people_wait_for() -> None:
-    made = make_plan(DESIRED, make_observed([make_vm(0), make_vm(1), make_vm(2)]))
-    assert (made.write_status_first, made.actions, made.phase, made.message) == (
+def test_a_group_in_the_desired_state_has_the_success_message() -> None:
+    new_plan = make_plan(DESIRED, make_observed([make_vm(0), make_vm(1), make_vm(2)]))
+    assert (new_plan.write_status_first, new_plan.actions, new_plan.phase, new_plan.message) == (
         False,
         (),
         "RUNNING",
         "successfully reconciled VmGroup",
     )
-    assert (made.counts.current, made.counts.ready, made.counts.updated) == (3, 3, 3)
-    assert made.log_lines == ("replica count in sync, checking power state",)
+    assert (new_plan.counts.current, new_plan.counts.ready, new_plan.counts.updated) == (3, 3, 3)
+    assert new_plan.log_lines == ("replica count in sync, checking power state",)
 
 
 def test_records_are_stored_before_anything_is_sent() -> None:
-    made = make_plan(DESIRED, ObservedState())
-    assert (made.write_status_first, made.actions) == (True, ())
-    assert [(each.slot, each.name, each.state, each.template) for each in made.records] == [
-        (slot, f"r{100 + slot}", "Planned", "vm-t1") for slot in range(3)
-    ]
-    assert made.records[0].instance_uuid == instance_uuid_of("uid-1", "r100")
-    assert made.log_lines == ("too few replicas, creating 3 replica(s)",)
-    assert (made.phase, made.message) == ("PENDING", "0/3 replicas ready")
+    new_plan = make_plan(DESIRED, ObservedState())
+    assert (new_plan.write_status_first, new_plan.actions) == (True, ())
+    assert [
+        (record.slot, record.name, record.state, record.template) for record in new_plan.records
+    ] == [(slot, f"r{100 + slot}", "Planned", "vm-t1") for slot in range(3)]
+    assert new_plan.records[0].instance_uuid == instance_uuid_of("uid-1", "r100")
+    assert new_plan.log_lines == ("too few replicas, creating 3 replica(s)",)
+    assert (new_plan.phase, new_plan.message) == ("PENDING", "0/3 replicas ready")
 
 
-def test_the_folder_comes_before_the_first_clone_and_only_what_this_process_stored_is_sent() -> (
-    None
-):
+def test_the_folder_is_created_before_clones_and_only_unsent_records_are_cloned() -> None:
     planned = [make_record(slot, state="Planned") for slot in range(3)]
-    flights = {"r0": CloneState.UNSENT, "r1": CloneState.UNKNOWN, "r2": CloneState.RUNNING}
+    clone_states = {"r0": CloneState.UNSENT, "r1": CloneState.UNKNOWN, "r2": CloneState.RUNNING}
     assert make_plan(
-        DESIRED, make_observed((), planned, clone_states=flights, folder=None)
+        DESIRED, make_observed((), planned, clone_states=clone_states, folder=None)
     ).actions == (CreateFolder(),)
-    assert make_plan(DESIRED, make_observed((), planned, clone_states=flights)).actions == (
+    assert make_plan(DESIRED, make_observed((), planned, clone_states=clone_states)).actions == (
         Clone(planned[0], "t", power_on=True),
     )
 
 
-def test_a_clone_that_failed_is_stored_anew_under_the_same_name() -> None:
+def test_a_failed_clone_is_stored_again_under_the_same_name() -> None:
     failed = make_record(0, state="Cloning", task="task-1", template="vm-old", fingerprint="f0")
-    made = make_plan(
+    new_plan = make_plan(
         replace(DESIRED, replicas=1),
         make_observed((), [failed], clone_states={"r0": CloneState.ENDED}),
     )
-    assert made.write_status_first
-    assert made.records == (make_record(0, state="Planned", attempt=2),)
+    assert new_plan.write_status_first
+    assert new_plan.records == (make_record(0, state="Planned", attempt=2),)
 
 
-def test_a_vm_that_a_person_deleted_is_made_again_in_its_place() -> None:
-    made = make_plan(
+def test_a_vm_that_a_user_deleted_is_cloned_again() -> None:
+    new_plan = make_plan(
         replace(DESIRED, replicas=2),
         make_observed(
             [make_vm(0)], [make_record(0), make_record(1)], clone_states={"r1": CloneState.ENDED}
         ),
     )
-    assert made.records == (make_record(0), make_record(1, state="Planned", attempt=2))
+    assert new_plan.records == (make_record(0), make_record(1, state="Planned", attempt=2))
 
 
-def test_in_doubt_it_waits_and_never_takes_another_name() -> None:
-    for flight in (CloneState.UNKNOWN, CloneState.RUNNING):
-        made = make_plan(
+def test_a_doubtful_clone_is_awaited_under_its_name() -> None:
+    for clone_state in (CloneState.UNKNOWN, CloneState.RUNNING):
+        new_plan = make_plan(
             replace(DESIRED, replicas=1),
-            make_observed((), [make_record(0, state="Planned")], clone_states={"r0": flight}),
+            make_observed((), [make_record(0, state="Planned")], clone_states={"r0": clone_state}),
         )
-        assert (made.write_status_first, made.actions, made.phase) == (False, (), "PENDING")
+        assert (new_plan.write_status_first, new_plan.actions, new_plan.phase) == (
+            False,
+            (),
+            "PENDING",
+        )
 
 
-def test_in_doubt_a_record_that_must_go_keeps_its_place() -> None:
+def test_a_doubtful_record_that_terminates_is_kept() -> None:
     doubtful = make_record(3, state="Planned", terminating=True)
-    what = make_observed(
+    observed = make_observed(
         [make_vm(0), make_vm(1)],
         [make_record(0), make_record(1), doubtful],
         clone_states={"r3": CloneState.UNKNOWN},
     )
-    assert make_plan(DESIRED, what).records == (make_record(0), make_record(1), doubtful)
-    settled = make_plan(DESIRED, replace(what, clone_states={"r3": CloneState.ENDED}))
-    assert [each.name for each in settled.records] == ["r0", "r1", "r100"]
+    assert make_plan(DESIRED, observed).records == (make_record(0), make_record(1), doubtful)
+    settled = make_plan(DESIRED, replace(observed, clone_states={"r3": CloneState.ENDED}))
+    assert [record.name for record in settled.records] == ["r0", "r1", "r100"]
 
 
 @pytest.mark.parametrize(
-    ("vms", "goes"),
+    ("vms", "deleted_name"),
     [
         ([make_vm(0), make_vm(1), make_vm(2), make_vm(3)], "r3"),
         ([make_vm(0), make_vm(1, power="poweredOff"), make_vm(2), make_vm(3)], "r1"),
@@ -137,22 +139,22 @@ def test_in_doubt_a_record_that_must_go_keeps_its_place() -> None:
     ],
     ids=["the newest", "off", "broken", "not with a disk"],
 )
-def test_too_many_go_in_their_order(vms: list[ReplicaVm], goes: str) -> None:
-    made = make_plan(DESIRED, make_observed(vms))
-    assert terminating_names(made) == {goes}
-    assert made.log_lines == ("too many replicas, deleting 1",)
+def test_excess_replicas_are_deleted_in_order(vms: list[ReplicaVm], deleted_name: str) -> None:
+    new_plan = make_plan(DESIRED, make_observed(vms))
+    assert terminating_names(new_plan) == {deleted_name}
+    assert new_plan.log_lines == ("too many replicas, deleting 1",)
 
 
-def test_what_has_no_vm_goes_first_and_at_once() -> None:
-    what = make_observed(
+def test_a_record_without_vm_is_dropped_first() -> None:
+    observed = make_observed(
         [make_vm(0), make_vm(1), make_vm(3)],
         [make_record(slot) for slot in range(4)],
         clone_states={"r2": CloneState.ENDED},
     )
-    assert [each.name for each in make_plan(DESIRED, what).records] == ["r0", "r1", "r3"]
+    assert [record.name for record in make_plan(DESIRED, observed).records] == ["r0", "r1", "r3"]
 
 
-def test_what_leaves_is_powered_off_then_destroyed_and_never_taken_back() -> None:
+def test_a_terminating_vm_is_powered_off_then_destroyed_and_never_kept() -> None:
     records = [make_record(0), make_record(1, terminating=True)]
     assert make_plan(
         replace(DESIRED, replicas=1), make_observed([make_vm(0), make_vm(1)], records)
@@ -162,23 +164,23 @@ def test_what_leaves_is_powered_off_then_destroyed_and_never_taken_back() -> Non
         assert make_plan(
             replace(DESIRED, replicas=replicas), make_observed([make_vm(0), off], records)
         ).actions == (Destroy(off),)
-    gone = make_plan(
+    deleted_names = make_plan(
         replace(DESIRED, replicas=1),
         make_observed([make_vm(0)], records, clone_states={"r1": CloneState.ENDED}),
     )
-    assert (gone.write_status_first, gone.records) == (True, (make_record(0),))
+    assert (deleted_names.write_status_first, deleted_names.records) == (True, (make_record(0),))
 
 
-def test_a_vm_with_the_disk_of_somebody_is_not_destroyed_and_words_say_so() -> None:
-    held = make_vm(1, power="poweredOff", foreign_disks=("pvc-7",))
-    made = make_plan(
+def test_a_vm_with_a_foreign_disk_is_not_destroyed() -> None:
+    held_vm = make_vm(1, power="poweredOff", foreign_disks=("pvc-7",))
+    new_plan = make_plan(
         replace(DESIRED, replicas=1),
-        make_observed([make_vm(0), held], [make_record(0), make_record(1, terminating=True)]),
+        make_observed([make_vm(0), held_vm], [make_record(0), make_record(1, terminating=True)]),
     )
-    assert (made.actions, made.phase) == ((), "ERROR")
-    assert 'Replica "r1"' in made.message
-    assert "pvc-7" in made.message
-    assert "detach" in made.message
+    assert (new_plan.actions, new_plan.phase) == ((), "ERROR")
+    assert 'Replica "r1"' in new_plan.message
+    assert "pvc-7" in new_plan.message
+    assert "detach" in new_plan.message
     both = make_plan(
         replace(DESIRED, replicas=1),
         make_observed([make_vm(0, foreign_disks=("a",)), make_vm(1, foreign_disks=("b",))]),
@@ -186,94 +188,101 @@ def test_a_vm_with_the_disk_of_somebody_is_not_destroyed_and_words_say_so() -> N
     assert (both.write_status_first, both.actions, both.phase) == (False, (), "ERROR")
 
 
-def test_what_is_off_or_suspended_is_powered_on_but_not_the_broken_or_busy() -> None:
+def test_vms_that_are_off_or_suspended_are_powered_on_unless_broken_or_busy() -> None:
     vms = [
         make_vm(0, power="poweredOff"),
         make_vm(1, power="suspended"),
         make_vm(2, power="poweredOff", broken=True),
     ]
     assert make_plan(DESIRED, make_observed(vms)).actions == (PowerOn(vms[0]), PowerOn(vms[1]))
-    assert (
-        make_plan(DESIRED, make_observed([replace(each, busy=True) for each in vms])).actions == ()
-    )
+    assert make_plan(DESIRED, make_observed([replace(vm, busy=True) for vm in vms])).actions == ()
     assert "may come back" in make_plan(DESIRED, make_observed(vms)).message
 
 
-def test_power_state_off_is_a_wish_too() -> None:
-    wish = replace(DESIRED, replicas=2, power="poweredOff")
-    made = make_plan(wish, make_observed([make_vm(0), make_vm(1, power="poweredOff")]))
-    assert made.actions == (PowerOff(make_vm(0)),)
+def test_vms_are_powered_off_if_desired() -> None:
+    desired = replace(DESIRED, replicas=2, power="poweredOff")
+    new_plan = make_plan(desired, make_observed([make_vm(0), make_vm(1, power="poweredOff")]))
+    assert new_plan.actions == (PowerOff(make_vm(0)),)
     assert (
-        make_plan(wish, make_observed([make_vm(slot, power="poweredOff") for slot in (0, 1)])).phase
+        make_plan(
+            desired, make_observed([make_vm(slot, power="poweredOff") for slot in (0, 1)])
+        ).phase
         == "RUNNING"
     )
 
 
-def test_a_new_size_reaches_as_many_at_a_time_as_may_be_down() -> None:
-    wish = replace(DESIRED, cpus=2)
-    assert make_plan(wish, make_observed([make_vm(0), make_vm(1), make_vm(2)])).actions == (
+def test_a_resize_respects_max_unavailable() -> None:
+    desired = replace(DESIRED, cpus=2)
+    assert make_plan(desired, make_observed([make_vm(0), make_vm(1), make_vm(2)])).actions == (
         PowerOff(make_vm(0)),
     )
     off = make_vm(0, power="poweredOff")
-    assert make_plan(wish, make_observed([off, make_vm(1), make_vm(2)])).actions == (
+    assert make_plan(desired, make_observed([off, make_vm(1), make_vm(2)])).actions == (
         Reconfigure(off, 2, 1024),
     )
     resized = make_vm(0, power="poweredOff", cpus=2)
-    assert make_plan(wish, make_observed([resized, make_vm(1), make_vm(2)])).actions == (
+    assert make_plan(desired, make_observed([resized, make_vm(1), make_vm(2)])).actions == (
         PowerOn(resized),
     )
     assert make_plan(
-        wish, make_observed([replace(resized, power="poweredOn"), make_vm(1), make_vm(2)])
+        desired, make_observed([replace(resized, power="poweredOn"), make_vm(1), make_vm(2)])
     ).actions == (PowerOff(make_vm(1)),)
 
 
-def test_where_none_may_be_down_a_new_size_is_a_new_vm() -> None:
-    wish = replace(DESIRED, cpus=2, rollout=Rollout(max_surge=1, max_unavailable=0))
-    made = make_plan(wish, make_observed([make_vm(0), make_vm(1), make_vm(2)]))
-    assert made.write_status_first
-    assert [each.name for each in made.records] == ["r0", "r1", "r2", "r100"]
+def test_without_max_unavailable_a_resize_replaces_vms() -> None:
+    desired = replace(DESIRED, cpus=2, rollout=Rollout(max_surge=1, max_unavailable=0))
+    new_plan = make_plan(desired, make_observed([make_vm(0), make_vm(1), make_vm(2)]))
+    assert new_plan.write_status_first
+    assert [record.name for record in new_plan.records] == ["r0", "r1", "r2", "r100"]
     assert terminating_names(
-        make_plan(wish, make_observed([make_vm(0), make_vm(1), make_vm(2), make_vm(3, cpus=2)]))
+        make_plan(desired, make_observed([make_vm(0), make_vm(1), make_vm(2), make_vm(3, cpus=2)]))
     ) == {"r0"}
 
 
-def test_a_new_template_takes_one_after_the_other() -> None:
-    wish = replace(DESIRED, template="vm-t2", fingerprint="f2")
+def test_a_new_template_replaces_one_vm_at_a_time() -> None:
+    desired = replace(DESIRED, template="vm-t2", fingerprint="f2")
     assert terminating_names(
-        make_plan(wish, make_observed([make_vm(0), make_vm(1), make_vm(2)]))
+        make_plan(desired, make_observed([make_vm(0), make_vm(1), make_vm(2)]))
     ) == {"r0"}
     part = make_observed(
         [make_vm(1), make_vm(2)],
         [make_record(1), make_record(2), make_record(3, state="Planned", fingerprint="f2")],
         clone_states={"r3": CloneState.RUNNING},
     )
-    assert make_plan(wish, part).records == part.records
+    assert make_plan(desired, part).records == part.records
     new = [make_vm(1), make_vm(2), make_vm(3, fingerprint="f2")]
-    assert terminating_names(make_plan(wish, make_observed(new))) == {"r1"}
+    assert terminating_names(make_plan(desired, make_observed(new))) == {"r1"}
 
 
-def test_nothing_rolls_while_nothing_can_be_cloned_and_the_rest_goes_on() -> None:
-    wish = replace(
+def test_a_blocker_stops_the_rollout_but_not_power_actions() -> None:
+    desired = replace(
         DESIRED,
         template="",
         fingerprint="f2",
         blocker='no template "doesNotExist" in /DC0; create it there',
     )
-    made = make_plan(wish, make_observed([make_vm(0), make_vm(1, power="poweredOff"), make_vm(2)]))
-    assert made.actions == (PowerOn(make_vm(1, power="poweredOff")),)
-    assert (made.phase, made.message) == ("ERROR", wish.blocker)
+    new_plan = make_plan(
+        desired, make_observed([make_vm(0), make_vm(1, power="poweredOff"), make_vm(2)])
+    )
+    assert new_plan.actions == (PowerOn(make_vm(1, power="poweredOff")),)
+    assert (new_plan.phase, new_plan.message) == ("ERROR", desired.blocker)
     assert (
         make_plan(
-            replace(wish, fingerprint="f1"), make_observed([make_vm(0), make_vm(1), make_vm(2)])
+            replace(desired, fingerprint="f1"), make_observed([make_vm(0), make_vm(1), make_vm(2)])
         ).phase
         == "RUNNING"
     )
 
 
-def test_on_delete_leaves_the_old_ones() -> None:
-    wish = replace(DESIRED, fingerprint="f2", rollout=Rollout(strategy="OnDelete"))
-    made = make_plan(wish, make_observed([make_vm(0), make_vm(1), make_vm(2)]))
-    assert (made.write_status_first, made.actions, made.phase, made.counts.updated) == (
+def test_on_delete_keeps_outdated_vms() -> None:
+    desired = replace(DESIRED, fingerprint="f2", rollout=Rollout(strategy="OnDelete"))
+    new_plan = make_plan(desired, make_observed([make_vm(0), make_vm(1), make_vm(2)]))
+    assert (
+        new_plan.write_status_first,
+        new_plan.actions,
+        new_plan.phase,
+        new_plan.counts.updated,
+    ) == (
         False,
         (),
         "RUNNING",
@@ -281,9 +290,9 @@ def test_on_delete_leaves_the_old_ones() -> None:
     )
 
 
-def test_a_vm_of_ours_without_a_record_gets_one_and_leaves_if_it_is_too_many() -> None:
+def test_a_vm_without_record_is_adopted_or_deleted() -> None:
     wiped = make_plan(DESIRED, make_observed([make_vm(0), make_vm(1)], []))
-    assert [(each.name, each.state) for each in wiped.records] == [
+    assert [(record.name, record.state) for record in wiped.records] == [
         ("r0", "Present"),
         ("r1", "Present"),
         ("r100", "Planned"),
@@ -295,57 +304,63 @@ def test_a_vm_of_ours_without_a_record_gets_one_and_leaves_if_it_is_too_many() -
     assert terminating_names(late) == {"r9"}
 
 
-def test_a_name_that_another_vm_has_is_an_error_and_not_tried() -> None:
-    what = make_observed(
+def test_a_conflicting_vm_is_an_error_and_no_clone_is_sent() -> None:
+    observed = make_observed(
         (),
         [make_record(0, state="Planned")],
         clone_states={"r0": CloneState.ENDED},
         conflicting_vms={"r0": "/DC0/vm/x/r0"},
     )
-    made = make_plan(replace(DESIRED, replicas=1), what)
-    assert (made.write_status_first, made.actions, made.phase) == (False, (), "ERROR")
-    assert "/DC0/vm/x/r0" in made.message
+    new_plan = make_plan(replace(DESIRED, replicas=1), observed)
+    assert (new_plan.write_status_first, new_plan.actions, new_plan.phase) == (False, (), "ERROR")
+    assert "/DC0/vm/x/r0" in new_plan.message
 
 
-def test_after_a_failure_it_holds_still_until_the_caller_says_so() -> None:
+def test_nothing_is_started_on_a_replica_with_an_active_failure() -> None:
     off = make_vm(0, power="poweredOff")
-    for lasting, phase in ((False, "PENDING"), (True, "ERROR")):
-        made = make_plan(
+    for permanent, phase in ((False, "PENDING"), (True, "ERROR")):
+        new_plan = make_plan(
             replace(DESIRED, replicas=1),
-            make_observed([off], failures={"r0": OperationFailure("no host has room", lasting)}),
+            make_observed([off], failures={"r0": OperationFailure("no host has room", permanent)}),
         )
-        assert (made.actions, made.phase) == ((), phase)
-        assert "no host has room" in made.message
+        assert (new_plan.actions, new_plan.phase) == ((), phase)
+        assert "no host has room" in new_plan.message
 
 
-def test_paused_only_looks() -> None:
-    for wish in (replace(DESIRED, paused=True), replace(DESIRED, paused=True, deleting=True)):
-        made = make_plan(wish, make_observed([make_vm(0, power="poweredOff"), make_vm(1, cpus=3)]))
-        assert (made.write_status_first, made.actions, made.phase) == (False, (), "PENDING")
-        assert made.message.startswith("Paused: ")
+def test_a_paused_group_only_observes() -> None:
+    for desired in (replace(DESIRED, paused=True), replace(DESIRED, paused=True, deleting=True)):
+        new_plan = make_plan(
+            desired, make_observed([make_vm(0, power="poweredOff"), make_vm(1, cpus=3)])
+        )
+        assert (new_plan.write_status_first, new_plan.actions, new_plan.phase) == (
+            False,
+            (),
+            "PENDING",
+        )
+        assert new_plan.message.startswith("Paused: ")
 
 
-def test_paused_hides_no_error() -> None:
-    made = make_plan(
+def test_a_paused_group_reports_errors() -> None:
+    new_plan = make_plan(
         replace(DESIRED, paused=True, blocker='Template "t" not found.'), make_observed()
     )
-    assert (made.write_status_first, made.actions, made.phase) == (False, (), "ERROR")
-    assert made.message.startswith("Paused: ")
-    assert made.message.endswith('. Template "t" not found. Unset spec.paused to continue.')
+    assert (new_plan.write_status_first, new_plan.actions, new_plan.phase) == (False, (), "ERROR")
+    assert new_plan.message.startswith("Paused: ")
+    assert new_plan.message.endswith('. Template "t" not found. Unset spec.paused to continue.')
 
 
-def test_deletion_takes_vms_then_the_folder_then_the_finalizer() -> None:
-    wish = replace(DESIRED, deleting=True)
-    what = make_observed(
+def test_deletion_destroys_vms_then_the_folder_then_removes_the_finalizer() -> None:
+    desired = replace(DESIRED, deleting=True)
+    observed = make_observed(
         [make_vm(0)],
         [make_record(0), make_record(1, state="Planned"), make_record(2, state="Planned")],
         clone_states={"r1": CloneState.UNSENT},
     )
-    first = make_plan(wish, what)
+    first = make_plan(desired, observed)
     assert terminating_names(first) == {"r0", "r2"}
     assert first.log_lines == ("VmGroup marked for deletion",)
     waits = make_plan(
-        wish,
+        desired,
         make_observed(
             (),
             [make_record(2, state="Planned", terminating=True)],
@@ -354,53 +369,58 @@ def test_deletion_takes_vms_then_the_folder_then_the_finalizer() -> None:
     )
     assert (waits.actions, waits.message) == ((), "Deleting the group; 1 replica left")
     empty = replace(FOLDER, is_empty=True)
-    assert make_plan(wish, make_observed(folder=empty)).actions == (DestroyFolder(empty),)
-    assert make_plan(wish, make_observed(folder=empty, max_actions=0)).actions == ()
-    assert make_plan(wish, make_observed(folder=None)).actions == (RemoveFinalizer(),)
-    assert make_plan(wish, make_observed()).actions == (RemoveFinalizer(),), (
-        "a folder with somebody's VM stays"
+    assert make_plan(desired, make_observed(folder=empty)).actions == (DestroyFolder(empty),)
+    assert make_plan(desired, make_observed(folder=empty, max_actions=0)).actions == ()
+    assert make_plan(desired, make_observed(folder=None)).actions == (RemoveFinalizer(),)
+    assert make_plan(desired, make_observed()).actions == (RemoveFinalizer(),), (
+        "a folder with a foreign VM is kept"
     )
 
 
-def test_orphans_are_left_as_they_are_once_nothing_is_under_way() -> None:
-    wish = replace(DESIRED, deleting=True, deletion_policy="Orphan")
+def test_orphaned_vms_are_kept_once_no_clone_is_in_progress() -> None:
+    desired = replace(DESIRED, deleting=True, deletion_policy="Orphan")
     under_way = make_observed(
         [make_vm(0)],
         [make_record(0), make_record(1, state="Cloning")],
         clone_states={"r1": CloneState.RUNNING},
     )
-    assert make_plan(wish, under_way).actions == ()
-    assert make_plan(wish, make_observed([make_vm(0), make_vm(1, power="poweredOff")])).actions == (
-        RemoveFinalizer(),
-    )
+    assert make_plan(desired, under_way).actions == ()
+    assert make_plan(
+        desired, make_observed([make_vm(0), make_vm(1, power="poweredOff")])
+    ).actions == (RemoveFinalizer(),)
 
 
-def test_one_whose_mark_was_taken_away_gives_its_place_to_another() -> None:
-    what = make_observed(
+def test_a_vm_without_its_mark_is_replaced() -> None:
+    observed = make_observed(
         [make_vm(0)],
         [make_record(0), make_record(1)],
         clone_states={"r1": CloneState.ENDED},
         conflicting_vms={"r1": "/DC0/vm/x/r1"},
     )
-    made = make_plan(replace(DESIRED, replicas=2), what)
-    assert made.write_status_first
-    assert [(each.slot, each.name == "r1") for each in made.records] == [(0, False), (2, False)]
+    new_plan = make_plan(replace(DESIRED, replicas=2), observed)
+    assert new_plan.write_status_first
+    assert [(record.slot, record.name == "r1") for record in new_plan.records] == [
+        (0, False),
+        (2, False),
+    ]
 
 
-def test_no_more_is_started_than_there_is_room_for() -> None:
+def test_no_more_actions_than_free_slots_are_started() -> None:
     planned = [make_record(slot, state="Planned") for slot in range(5)]
-    what = make_observed(
-        (), planned, clone_states=dict.fromkeys([each.name for each in planned], CloneState.UNSENT)
+    observed = make_observed(
+        (),
+        planned,
+        clone_states=dict.fromkeys([record.name for record in planned], CloneState.UNSENT),
     )
     for free in (-1, 0, 2, 9):
-        made = make_plan(replace(DESIRED, replicas=5), replace(what, max_actions=free))
-        assert len(made.actions) == min(5, max(0, free))
+        new_plan = make_plan(replace(DESIRED, replicas=5), replace(observed, max_actions=free))
+        assert len(new_plan.actions) == min(5, max(0, free))
 
 
-def test_log_lines_are_those_that_people_grep_for() -> None:
+def test_log_lines_are_those_of_the_contract() -> None:
     lines = [
-        describe_action(each)
-        for each in (
+        describe_action(action)
+        for action in (
             CreateFolder(),
             Clone(make_record(0), "t", True),
             PowerOn(make_vm(0)),
@@ -447,11 +467,11 @@ DESIRED_STATES = st.builds(
 
 def observed_states() -> st.SearchStrategy[ObservedState]:
     return st.builds(
-        lambda vms, records, flights, free: make_observed(
-            vms, records, clone_states=flights, max_actions=free
+        lambda vms, records, clone_states, free: make_observed(
+            vms, records, clone_states=clone_states, max_actions=free
         ),
-        st.lists(VMS, max_size=7, unique_by=lambda each: each.name),
-        st.lists(RECORDS, max_size=7, unique_by=lambda each: each.name),
+        st.lists(VMS, max_size=7, unique_by=lambda vm: vm.name),
+        st.lists(RECORDS, max_size=7, unique_by=lambda record: record.name),
         st.dictionaries(
             st.sampled_from([f"r{slot}" for slot in range(9)]), st.sampled_from(CloneState)
         ),
@@ -460,67 +480,68 @@ def observed_states() -> st.SearchStrategy[ObservedState]:
 
 
 @settings(max_examples=400, derandomize=True, deadline=None, database=None)
-@given(wish=DESIRED_STATES, what=observed_states())
-def test_whatever_is_seen_the_plan_is_bounded_repeatable_and_stays_with_its_own(
-    wish: DesiredState, what: ObservedState
+@given(desired=DESIRED_STATES, observed=observed_states())
+def test_every_plan_is_bounded_and_repeatable_and_acts_on_own_vms_only(
+    desired: DesiredState, observed: ObservedState
 ) -> None:
-    made = make_plan(wish, what)
-    assert made == make_plan(wish, what)
-    there = {each.name for each in what.records} | {each.name for each in what.vms}
-    new = [each for each in made.records if each.name not in there]
+    new_plan = make_plan(desired, observed)
+    assert new_plan == make_plan(desired, observed)
+    there = {record.name for record in observed.records} | {vm.name for vm in observed.vms}
+    new = [record for record in new_plan.records if record.name not in there]
     if new:
-        assert len(made.records) <= wish.replicas + wish.rollout.max_surge
-        assert not wish.deleting
-        assert not wish.blocker
-    assert not (made.write_status_first and made.actions)
+        assert len(new_plan.records) <= desired.replicas + desired.rollout.max_surge
+        assert not desired.deleting
+        assert not desired.blocker
+    assert not (new_plan.write_status_first and new_plan.actions)
     assert (
-        len([each for each in made.actions if not isinstance(each, RemoveFinalizer)])
-        <= what.max_actions
+        len([action for action in new_plan.actions if not isinstance(action, RemoveFinalizer)])
+        <= observed.max_actions
     )
-    present = {each.name for each in what.vms}
-    for each in what.records:
-        kept = next((mine for mine in made.records if mine.name == each.name), None)
+    present = {vm.name for vm in observed.vms}
+    for record in observed.records:
+        kept = next((mine for mine in new_plan.records if mine.name == record.name), None)
         if kept is None:
-            assert each.name not in present
-            assert what.clone_states.get(each.name, CloneState.UNKNOWN) in (
+            assert record.name not in present
+            assert observed.clone_states.get(record.name, CloneState.UNKNOWN) in (
                 CloneState.ENDED,
                 CloneState.UNSENT,
             )
         else:
-            assert kept.instance_uuid == each.instance_uuid
-            assert kept.terminating or not each.terminating
-    check_actions(made, what)
+            assert kept.instance_uuid == record.instance_uuid
+            assert kept.terminating or not record.terminating
+    check_actions(new_plan, observed)
 
 
-def check_actions(made: Plan, what: ObservedState) -> None:
-    stored = {each.name: each for each in what.records}
-    for each in made.actions:
-        if isinstance(each, Clone):
-            assert each.record == stored[each.record.name]
-            assert what.clone_states[each.record.name] is CloneState.UNSENT
-        if isinstance(each, Destroy):
-            assert stored[each.vm.name].terminating
-            assert (each.vm.power, each.vm.foreign_disks) == ("poweredOff", ())
-        if isinstance(each, PowerOn | PowerOff | Reconfigure | Destroy):
-            assert each.vm in what.vms
-            assert not each.vm.busy
+def check_actions(new_plan: Plan, observed: ObservedState) -> None:
+    stored = {record.name: record for record in observed.records}
+    for action in new_plan.actions:
+        if isinstance(action, Clone):
+            assert action.record == stored[action.record.name]
+            assert observed.clone_states[action.record.name] is CloneState.UNSENT
+        if isinstance(action, Destroy):
+            assert stored[action.vm.name].terminating
+            assert (action.vm.power, action.vm.foreign_disks) == ("poweredOff", ())
+        if isinstance(action, PowerOn | PowerOff | Reconfigure | Destroy):
+            assert action.vm in observed.vms
+            assert not action.vm.busy
 
 
 @settings(max_examples=200, derandomize=True, deadline=None, database=None)
 @given(
-    vms=st.lists(VMS, min_size=1, max_size=7, unique_by=lambda each: each.name),
+    vms=st.lists(VMS, min_size=1, max_size=7, unique_by=lambda vm: vm.name),
     replicas=st.integers(0, 6),
 )
-def test_who_goes_is_never_better_than_who_stays(vms: list[ReplicaVm], replicas: int) -> None:
-    """Compared with ranks written down anew: broken, off, on; of one rank the newest first. All of one template, all without disks."""
-    alike = [replace(each, fingerprint="f1", foreign_disks=(), cpus=1) for each in vms]
-    gone = select_for_deletion(
+def test_a_deleted_replica_is_never_better_than_a_kept_one(
+    vms: list[ReplicaVm], replicas: int
+) -> None:
+    """Compared with ranks: broken, off, on; within a rank the newest first."""
+    alike = [replace(vm, fingerprint="f1", foreign_disks=(), cpus=1) for vm in vms]
+    deleted_names = select_for_deletion(
         replace(DESIRED, replicas=replicas), build_replicas(make_observed(alike))
     )
-    worth = {
-        each.name: (0 if each.broken else 1 if each.power != "poweredOn" else 2, -each.slot)
-        for each in alike
+    ranks = {
+        vm.name: (0 if vm.broken else 1 if vm.power != "poweredOn" else 2, -vm.slot) for vm in alike
     }
-    assert len(gone) == max(0, len(alike) - replicas)
-    stay = [worth[name] for name in worth if name not in gone]
-    assert all(worth[name] < min(stay) for name in gone) if stay else True
+    assert len(deleted_names) == max(0, len(alike) - replicas)
+    kept_ranks = [ranks[name] for name in ranks if name not in deleted_names]
+    assert all(ranks[name] < min(kept_ranks) for name in deleted_names) if kept_ranks else True

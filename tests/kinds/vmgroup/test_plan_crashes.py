@@ -1,4 +1,4 @@
-"""One life of a group, once for each of its steps with the process dying just before it, or in the middle of it."""
+"""The run of a group, once for each step, with a crash of the process before or in that step."""
 
 from __future__ import annotations
 
@@ -24,31 +24,36 @@ DESIRED = DesiredState(
 
 
 def scale_to(replicas: int) -> Callable[[GroupSimulation], None]:
-    return lambda world: world.edit_spec(replace(world.stored.desired, replicas=replicas))
+    return lambda simulation: simulation.edit_spec(
+        replace(simulation.stored.desired, replicas=replicas)
+    )
 
 
-def delete_and_power_off(world: GroupSimulation) -> None:
-    first, second, *_ = sorted(world.list_owned_vms(), key=lambda each: each.ref)
-    del world.vms[first.ref]
+def delete_and_power_off(simulation: GroupSimulation) -> None:
+    first, second, *_ = sorted(simulation.list_owned_vms(), key=lambda vm: vm.ref)
+    del simulation.vms[first.ref]
     second.power = "poweredOff"
 
 
-def set_missing_template(world: GroupSimulation) -> None:
-    world.edit_spec(
+def set_missing_template(simulation: GroupSimulation) -> None:
+    simulation.edit_spec(
         replace(
-            world.stored.desired, template="", fingerprint="of nothing", blocker='no template "x"'
+            simulation.stored.desired,
+            template="",
+            fingerprint="of nothing",
+            blocker='no template "x"',
         )
     )
 
 
-def set_other_template(world: GroupSimulation) -> None:
-    world.edit_spec(
-        replace(world.stored.desired, template="vm-t2", fingerprint="of vm-t2", blocker="")
+def set_other_template(simulation: GroupSimulation) -> None:
+    simulation.edit_spec(
+        replace(simulation.stored.desired, template="vm-t2", fingerprint="of vm-t2", blocker="")
     )
 
 
-def delete_group(world: GroupSimulation) -> None:
-    world.edit_spec(replace(world.stored.desired, deleting=True))
+def delete_group(simulation: GroupSimulation) -> None:
+    simulation.edit_spec(replace(simulation.stored.desired, deleting=True))
 
 
 LIFECYCLE = (
@@ -63,13 +68,13 @@ LIFECYCLE = (
 
 
 class LifecycleRun:
-    """The scenario, with at most one death."""
+    """One run of the lifecycle, with at most one crash."""
 
-    def __init__(self, dies_after: int | None, chance: CallOutcome, skip_settling: bool) -> None:
+    def __init__(self, crash_after: int | None, outcome: CallOutcome, skip_settling: bool) -> None:
         self.simulation, self.crash_after, self.call_outcome, self.skip_settling = (
             GroupSimulation(DESIRED),
-            dies_after,
-            chance,
+            crash_after,
+            outcome,
             skip_settling,
         )
         self.foreign_vm_ref = ""
@@ -80,12 +85,12 @@ class LifecycleRun:
                 event(self.simulation)
             self.settle()
             if self.simulation.folder_ref and not self.foreign_vm_ref:
-                self.foreign_vm_ref = self.simulation.add_foreign_vm("theirs").ref
+                self.foreign_vm_ref = self.simulation.add_foreign_vm("foreign").ref
         self.skip_settling = False
         self.settle()
 
     def settle(self) -> None:
-        """Until nothing is to be done; after the death, in a hurry, not at all."""
+        """Reconcile until nothing is left to do; with `skip_settling`, only until the crash."""
         for _ in range(60):
             if self.simulation.is_finished or (self.reconcile_once() and self.skip_settling):
                 return
@@ -102,45 +107,43 @@ class LifecycleRun:
         raise AssertionError(f"not settled: {self.simulation.make_plan()}")
 
     def reconcile_once(self) -> bool:
-        """Whether it died."""
-        world = self.simulation
-        world.manager.cached_group = world.stored
+        """Returns whether the process crashed."""
+        simulation = self.simulation
+        simulation.manager.cached_group = simulation.stored
         manager, left = (
-            world.manager,
-            None if self.crash_after is None else self.crash_after - world.step_count,
+            simulation.manager,
+            None if self.crash_after is None else self.crash_after - simulation.step_count,
         )
-        world.reconcile(lambda: self.call_outcome, left)
-        died = world.manager is not manager
-        if died:
+        simulation.reconcile(lambda: self.call_outcome, left)
+        crashed = simulation.manager is not manager
+        if crashed:
             self.crash_after = None
-        return died
+        return crashed
 
 
-def count_steps(chance: CallOutcome) -> int:
-    life = LifecycleRun(None, chance, skip_settling=False)
-    life.run()
-    return life.simulation.step_count
+def count_steps(outcome: CallOutcome) -> int:
+    run = LifecycleRun(None, outcome, skip_settling=False)
+    run.run()
+    return run.simulation.step_count
 
 
-@pytest.mark.parametrize("hurries", [False, True])
+@pytest.mark.parametrize("skips_settling", [False, True])
 @pytest.mark.parametrize(
-    "chance",
+    "outcome",
     [
         CallOutcome(),
         CallOutcome(duration_seconds=8.0),
         CallOutcome(duration_seconds=8.0, start_delay_seconds=8.0),
         CallOutcome(start_delay_seconds=8.0, visibility_delay_seconds=4.0),
     ],
-    ids=["quick", "slow", "late", "late and out of sight"],
+    ids=["fast", "slow", "late", "late and not visible"],
 )
-def test_whatever_step_it_dies_at_the_group_lives_and_ends_as_it_should(
-    chance: CallOutcome, hurries: bool
-) -> None:
-    steps = count_steps(chance)
+def test_a_crash_at_any_step_does_no_harm(outcome: CallOutcome, skips_settling: bool) -> None:
+    steps = count_steps(outcome)
     assert steps > 30
-    for dies_after in range(steps):
-        life = LifecycleRun(dies_after, chance, hurries)
-        life.run()
-        assert life.crash_after is None, "the death was not reached"
-        assert life.simulation.is_finished, f"dies after {dies_after}"
-        assert [each.ref for each in life.simulation.vms.values()] == [life.foreign_vm_ref]
+    for crash_after in range(steps):
+        run = LifecycleRun(crash_after, outcome, skips_settling)
+        run.run()
+        assert run.crash_after is None, "the crash was not reached"
+        assert run.simulation.is_finished, f"crash after step {crash_after}"
+        assert [vm.ref for vm in run.simulation.vms.values()] == [run.foreign_vm_ref]

@@ -1,4 +1,4 @@
-"""Anything may happen at any time, and the process may die between any two steps: never one VM too many, and all ends well."""
+"""Random events and crashes in any order: there is never a VM too many, and the group recovers."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ SPEC_CHANGES = st.fixed_dictionaries(
 )
 
 
-def with_spec(wish: DesiredState, spec: dict[str, Any]) -> DesiredState:
-    """The wish after an edit; the fingerprint goes with the template."""
-    wish = replace(wish, **spec)
-    return replace(wish, fingerprint=f"of {wish.template}")
+def with_spec(desired: DesiredState, spec: dict[str, Any]) -> DesiredState:
+    """The desired state after an edit; the fingerprint follows the template."""
+    desired = replace(desired, **spec)
+    return replace(desired, fingerprint=f"of {desired.template}")
 
 
 class CrashStateMachine(RuleBasedStateMachine):
-    """The process dies, answers are lost, calls come late, and the size of the group changes. The world checks after each of its steps."""
+    """Crashes, lost responses, late calls and scaling. The simulation checks after each step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,10 +84,10 @@ class CrashStateMachine(RuleBasedStateMachine):
     def reconcile_and_crash(self, outcomes: list[CallOutcome], after: int) -> None:
         self.run_reconcile(outcomes, after)
 
-    def run_reconcile(self, chances: list[CallOutcome], crash_after: int | None) -> None:
+    def run_reconcile(self, outcomes: list[CallOutcome], crash_after: int | None) -> None:
         if not self.simulation.is_finished:
-            turn = iter(chances * 20)
-            self.simulation.reconcile(lambda: next(turn), crash_after)
+            next_outcomes = iter(outcomes * 20)
+            self.simulation.reconcile(lambda: next(next_outcomes), crash_after)
 
     @rule(seconds=st.sampled_from([0.5, 1.0, 3.0, 12.0]))
     def wait(self, seconds: float) -> None:
@@ -110,71 +110,73 @@ class CrashStateMachine(RuleBasedStateMachine):
     @invariant()
     def check_state(self) -> None:
         self.simulation.check_vm_count()
-        for ref, machine in self.foreign_vms.items():
-            assert self.simulation.vms[ref] is machine
-            assert machine.power == "poweredOn"
+        for ref, vm in self.foreign_vms.items():
+            assert self.simulation.vms[ref] is vm
+            assert vm.power == "poweredOn"
 
-    # The end
+    # The end: all problems are removed, and the group has to recover
 
     def teardown(self) -> None:
-        world = self.simulation
+        simulation = self.simulation
         for ref in [
             ref
-            for ref, each in world.vms.items()
-            if not each.is_owned and ref not in self.foreign_vms
+            for ref, vm in simulation.vms.items()
+            if not vm.is_owned and ref not in self.foreign_vms
         ]:
-            del world.vms[ref]
-        for machine in world.list_owned_vms():
-            machine.foreign_disks, machine.broken = (), False
-        if not world.is_finished:
-            world.edit_spec(replace(world.stored.desired, paused=False, blocker=""))
+            del simulation.vms[ref]
+        for vm in simulation.list_owned_vms():
+            vm.foreign_disks, vm.broken = (), False
+        if not simulation.is_finished:
+            simulation.edit_spec(replace(simulation.stored.desired, paused=False, blocker=""))
         self.settle()
 
     def settle(self) -> None:
-        world = self.simulation
+        simulation = self.simulation
         for _ in range(300):
-            if world.is_finished:
+            if simulation.is_finished:
                 return self.check_finished()
-            world.manager.cached_group = world.stored
-            world.reconcile(lambda: SUCCESSFUL_OUTCOME)
-            world.advance_time(1.0)
+            simulation.manager.cached_group = simulation.stored
+            simulation.reconcile(lambda: SUCCESSFUL_OUTCOME)
+            simulation.advance_time(1.0)
             if (
                 self.is_in_desired_state()
-                and not world.vm_tasks
-                and not world.list_running_clones()
+                and not simulation.vm_tasks
+                and not simulation.list_running_clones()
             ):
                 return self.check_stable()
-        raise AssertionError(f"not right after 300 steps: {world.make_plan()}")
+        raise AssertionError(f"not in the desired state after 300 steps: {simulation.make_plan()}")
 
     def check_finished(self) -> None:
         assert not self.simulation.list_running_clones()
 
     def is_in_desired_state(self) -> bool:
-        world, wish = self.simulation, self.simulation.stored.desired
-        vms = [world.observe_vm(each) for each in world.list_owned_vms()]
-        replaced = wish.rollout.strategy == "RollingUpdate"
+        simulation, desired = self.simulation, self.simulation.stored.desired
+        vms = [simulation.observe_vm(vm) for vm in simulation.list_owned_vms()]
+        replaced = desired.rollout.strategy == "RollingUpdate"
         return (
-            not wish.deleting
-            and len(vms) == len(world.stored.records) == wish.replicas
-            and not any(each.terminating for each in world.stored.records)
-            and all(vm.power == wish.power and has_desired_size(wish, vm) for vm in vms)
-            and all(vm.fingerprint == wish.fingerprint or not replaced for vm in vms)
+            not desired.deleting
+            and len(vms) == len(simulation.stored.records) == desired.replicas
+            and not any(record.terminating for record in simulation.stored.records)
+            and all(vm.power == desired.power and has_desired_size(desired, vm) for vm in vms)
+            and all(vm.fingerprint == desired.fingerprint or not replaced for vm in vms)
         )
 
     def check_stable(self) -> None:
-        world = self.simulation
+        simulation = self.simulation
         for _ in range(3):
-            world.advance_time(20.0)
-            world.manager.cached_group = world.stored
-            before = world.mutation_count
-            made = world.reconcile(lambda: SUCCESSFUL_OUTCOME)
-            assert (made.actions, world.mutation_count) == ((), before)
-        assert (made.phase, made.message) == ("RUNNING", "successfully reconciled VmGroup")
-        assert made.counts.ready == made.counts.current == world.stored.desired.replicas
+            simulation.advance_time(20.0)
+            simulation.manager.cached_group = simulation.stored
+            before = simulation.mutation_count
+            new_plan = simulation.reconcile(lambda: SUCCESSFUL_OUTCOME)
+            assert (new_plan.actions, simulation.mutation_count) == ((), before)
+        assert (new_plan.phase, new_plan.message) == ("RUNNING", "successfully reconciled VmGroup")
+        assert (
+            new_plan.counts.ready == new_plan.counts.current == simulation.stored.desired.replicas
+        )
 
 
 class UserChangeStateMachine(CrashStateMachine):
-    """Beside that: people, and an API server that answers with the past."""
+    """In addition: users, and an API server that returns old versions."""
 
     @rule(versions_back=st.integers(0, 4))
     def restart_with_stale_object(self, versions_back: int) -> None:
@@ -186,7 +188,7 @@ class UserChangeStateMachine(CrashStateMachine):
     def refresh_cache(self) -> None:
         self.simulation.manager.cached_group = self.simulation.stored
 
-    # People
+    # Users
 
     @rule(spec=SPEC_CHANGES)
     def edit_spec(self, spec: dict[str, Any]) -> None:
@@ -213,48 +215,48 @@ class UserChangeStateMachine(CrashStateMachine):
         ),
     )
     def change_vm(self, data: st.DataObject, user_action: str) -> None:
-        world = self.simulation
-        machine = data.draw(
-            st.sampled_from(sorted(world.list_owned_vms(), key=lambda each: each.ref))
-        )
+        simulation = self.simulation
+        vm = data.draw(st.sampled_from(sorted(simulation.list_owned_vms(), key=lambda vm: vm.ref)))
         if user_action == "delete":
-            del world.vms[machine.ref]
+            del simulation.vms[vm.ref]
         elif user_action == "copy":
-            world.copy_vm(machine)
+            simulation.copy_vm(vm)
         elif user_action in ("attach", "detach") and not any(
-            each.vm is machine for each in world.vm_tasks
+            task.vm is vm for task in simulation.vm_tasks
         ):
-            machine.foreign_disks = ("pvc-1",) if user_action == "attach" else ()
+            vm.foreign_disks = ("pvc-1",) if user_action == "attach" else ()
         elif user_action in ("break", "heal"):
-            machine.broken = user_action == "break"
-        elif user_action in ("rename", "move") and machine.visible_at <= world.now:
-            machine.inventory_name, machine.folder = (
-                (f"mine {machine.ref}", machine.folder)
+            vm.broken = user_action == "break"
+        elif user_action in ("rename", "move") and vm.visible_at <= simulation.now:
+            vm.inventory_name, vm.folder = (
+                (f"mine {vm.ref}", vm.folder)
                 if user_action == "rename"
-                else (machine.inventory_name, "group-v0")
+                else (vm.inventory_name, "group-v0")
             )
-        elif not any(each.vm is machine for each in world.vm_tasks):
-            self.change_power_or_size(machine, user_action)
+        elif not any(task.vm is vm for task in simulation.vm_tasks):
+            self.change_power_or_size(vm, user_action)
 
-    def change_power_or_size(self, machine: SimulatedVm, hand: str) -> None:
-        if hand == "off":
-            machine.power = "poweredOff"
-        elif hand == "suspend":
-            machine.power = "suspended"
-        elif hand == "resize":
-            machine.cpus = 4
+    def change_power_or_size(self, vm: SimulatedVm, user_action: str) -> None:
+        if user_action == "off":
+            vm.power = "poweredOff"
+        elif user_action == "suspend":
+            vm.power = "suspended"
+        elif user_action == "resize":
+            vm.cpus = 4
 
     @precondition(lambda self: self.simulation.folder_ref)
     @rule()
     def add_foreign_vm(self) -> None:
-        machine = self.simulation.add_foreign_vm("theirs")
-        self.foreign_vms[machine.ref] = machine
+        vm = self.simulation.add_foreign_vm("foreign")
+        self.foreign_vms[vm.ref] = vm
 
     @precondition(lambda self: self.simulation.folder_ref and self.simulation.stored.records)
     @rule(data=st.data())
     def add_vm_with_replica_name(self, data: st.DataObject) -> None:
-        name = data.draw(st.sampled_from([each.name for each in self.simulation.stored.records]))
-        if not any(each.inventory_name == name for each in self.simulation.vms.values()):
+        name = data.draw(
+            st.sampled_from([record.name for record in self.simulation.stored.records])
+        )
+        if not any(vm.inventory_name == name for vm in self.simulation.vms.values()):
             self.simulation.add_foreign_vm(name)
 
     @rule(template=st.sampled_from(["vm-t1", "vm-t2"]), seconds=st.sampled_from([2.0, 20.0]))
@@ -266,17 +268,17 @@ class UserChangeStateMachine(CrashStateMachine):
     @rule(enabled=st.sampled_from([False, False, True]))
     def delete_folder(self, enabled: bool) -> None:
         if enabled:
-            world = self.simulation
-            world.vms = {
-                ref: each for ref, each in world.vms.items() if each.folder != world.folder_ref
+            simulation = self.simulation
+            simulation.vms = {
+                ref: vm for ref, vm in simulation.vms.items() if vm.folder != simulation.folder_ref
             }
             self.foreign_vms = {
-                ref: each for ref, each in self.foreign_vms.items() if ref in world.vms
+                ref: vm for ref, vm in self.foreign_vms.items() if ref in simulation.vms
             }
-            world.folder_ref = ""
+            simulation.folder_ref = ""
 
 
-# Shrinking takes minutes; take Phase.shrink in when a failure is to be understood.
+# Shrinking takes minutes. Add Phase.shrink to analyze a failure.
 DERANDOMIZED = settings(
     stateful_step_count=40, derandomize=True, deadline=None, database=None, phases=[Phase.generate]
 )

@@ -1,4 +1,4 @@
-"""Which groups a change in vCenter wakes: names on a stream, from changes of a small inventory."""
+"""Which groups a change in vCenter wakes: keys on a stream, from changes of a small inventory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALL_GROUPS = "*"
 
 @dataclass
 class TriggerHarness:
-    """A small vCenter with one group's VM and a running clone of it, and who was woken."""
+    """A small vCenter with one group's VM and a running clone of it, and the published keys."""
 
     inventory: Inventory = field(default_factory=make_inventory)
     woken_keys: list[str] = field(default_factory=list)
@@ -42,7 +42,7 @@ class TriggerHarness:
         connect_triggers(self.triggers, self.inventory)
 
     def modify(self, type: str, ref: str, **values: Value) -> set[str]:
-        """Who is woken by other properties."""
+        """The keys that a change of properties publishes."""
         return self.apply(
             ObjectUpdate(
                 "modify",
@@ -53,7 +53,7 @@ class TriggerHarness:
         )
 
     def apply(self, update: ObjectUpdate) -> set[str]:
-        """Who is woken by an update."""
+        """The keys that an update publishes."""
         self.woken_keys.clear()
         self.inventory.apply([update])
         return set(self.woken_keys)
@@ -64,7 +64,7 @@ def harness() -> TriggerHarness:
     return TriggerHarness()
 
 
-def test_load_wakes_nobody_and_power_its_own_group(harness: TriggerHarness) -> None:
+def test_power_wakes_the_own_group_and_load_wakes_none(harness: TriggerHarness) -> None:
     assert (
         harness.modify("VirtualMachine", "vm-8", summary__quickStats__overallCpuDemand=500) == set()
     )
@@ -74,13 +74,13 @@ def test_load_wakes_nobody_and_power_its_own_group(harness: TriggerHarness) -> N
     assert harness.modify("VirtualMachine", "vm-1", runtime__powerState="poweredOff") == set()
 
 
-def test_a_template_and_what_moves_in_a_folder_wake_by_name_and_reference(
+def test_a_template_wakes_by_name_and_folder(
     harness: TriggerHarness,
 ) -> None:
-    came = harness.apply(
+    added = harness.apply(
         enter_update("VirtualMachine", "vm-9", "golden", "group-v2", config__template=True)
     )
-    assert came == {"template:golden", "folder:group-v2", "folder:vm-operator"}
+    assert added == {"template:golden", "folder:group-v2", "folder:vm-operator"}
     renamed = harness.modify("VirtualMachine", "vm-9", name="silver")
     assert renamed == {
         "template:golden",
@@ -91,12 +91,12 @@ def test_a_template_and_what_moves_in_a_folder_wake_by_name_and_reference(
     assert "template:silver" in harness.apply(ObjectUpdate("leave", "VirtualMachine", "vm-9"))
 
 
-def test_a_folder_wakes_by_both_names_and_its_parent(harness: TriggerHarness) -> None:
+def test_a_renamed_folder_wakes_by_both_names_and_its_parent(harness: TriggerHarness) -> None:
     woken = harness.modify("Folder", "group-v2", name="elsewhere")
     assert {"folder:vm-operator", "folder:elsewhere", "folder:group-v2", "folder:group-v1"} <= woken
 
 
-def test_what_a_place_is_made_of_wakes_everybody_and_its_load_nobody(
+def test_a_change_of_pools_and_datastores_wakes_all_groups(
     harness: TriggerHarness,
 ) -> None:
     assert harness.modify("ResourcePool", "resgroup-2", name="large") == {ALL_GROUPS}
@@ -105,16 +105,16 @@ def test_what_a_place_is_made_of_wakes_everybody_and_its_load_nobody(
 
 
 def clone_task_update(ref: str, **more: Value) -> ObjectUpdate:
-    given: dict[str, Value] = {
+    properties: dict[str, Value] = {
         "info.state": "running",
         "info.descriptionId": "VirtualMachine.clone",
     }
     return ObjectUpdate(
-        "enter", "Task", ref, given | {"info.entity": Ref("VirtualMachine", "vm-1")} | more
+        "enter", "Task", ref, properties | {"info.entity": Ref("VirtualMachine", "vm-1")} | more
     )
 
 
-def test_a_clone_of_a_group_tells_its_progress_now_and_then_and_one_of_a_stranger_its_end(
+def test_a_clone_wakes_for_its_progress_and_a_foreign_clone_for_its_end(
     harness: TriggerHarness,
 ) -> None:
     harness.apply(clone_task_update("task-1"))
@@ -130,7 +130,7 @@ def test_a_clone_of_a_group_tells_its_progress_now_and_then_and_one_of_a_strange
     assert harness.apply(ObjectUpdate("leave", "Task", "task-2")) == set()
     harness.apply(clone_task_update("task-3"))
     assert harness.apply(ObjectUpdate("leave", "Task", "task-3")) == {"source:vm-1"}, (
-        "vCenter forgot it before it ended"
+        "vCenter dropped it before it ended"
     )
     harness.apply(clone_task_update("task-4", **{"info.descriptionId": "VirtualMachine.powerOn"}))
     assert harness.modify("Task", "task-4", info__state="success") == set()

@@ -51,7 +51,8 @@ def record_everything(metrics: Metrics) -> None:
     metrics.for_queue("hostinfo").depth(0).inc()
     metrics.requests.labels("200", "GET", "api:6443").inc()
     metrics.leader_status.labels("ns/lease").set(1)
-    metrics.register_watch("hostinfoes", age=lambda: 1.5, objects=lambda: 7)
+    metrics.watch_age.labels("hostinfoes").set_function(lambda: 1.5)
+    metrics.cached_objects.labels("hostinfoes").set_function(lambda: 7)
     metrics.watch_restarts.labels("hostinfoes", "gone").inc()
     metrics.lists.labels("hostinfoes").inc()
     metrics.undecodable.labels("hostinfoes").inc()
@@ -221,7 +222,8 @@ def test_priorities_are_bounded(metrics: Metrics) -> None:
 
 def test_functions_are_called_at_each_scrape(metrics: Metrics) -> None:
     ages = iter([1.0, 2.0])
-    metrics.register_watch("pods", age=lambda: next(ages), objects=lambda: 1 / 0)
+    metrics.watch_age.labels("pods").set_function(lambda: next(ages))
+    metrics.cached_objects.labels("pods").set_function(lambda: 1 / 0)
     assert sample_value(metrics, "kubewright_watch_age_seconds", kind="pods") == 1.0
     assert sample_value(metrics, "kubewright_watch_age_seconds", kind="pods") == 2.0
     assert math.isnan(sample_value(metrics, "kubewright_cached_objects", kind="pods"))

@@ -52,9 +52,9 @@ class RecorderHarness:
 
 
 async def test_event_has_source_object_reason_and_message() -> None:
-    async with RecorderHarness().run_recorder() as rig:
-        rig.record_event("Broken", "the reason")
-        (event,) = await rig.flush_and_list()
+    async with RecorderHarness().run_recorder() as harness:
+        harness.record_event("Broken", "the reason")
+        (event,) = await harness.flush_and_list()
     assert (event.type, event.reason, event.message, event.count) == (
         "Warning",
         "Broken",
@@ -66,36 +66,36 @@ async def test_event_has_source_object_reason_and_message() -> None:
 
 
 async def test_equal_event_raises_the_count_and_an_expired_one_is_created_again() -> None:
-    async with RecorderHarness().run_recorder() as rig:
+    async with RecorderHarness().run_recorder() as harness:
         for _ in range(3):
-            rig.record_event("Broken")
-        (event,) = await rig.flush_and_list()
+            harness.record_event("Broken")
+        (event,) = await harness.flush_and_list()
         assert event.count == 3
-        await Client(rig.api).delete(Event, event.key)
-        rig.record_event("Broken")
-        (created,) = await rig.flush_and_list()
+        await Client(harness.api).delete(Event, event.key)
+        harness.record_event("Broken")
+        (created,) = await harness.flush_and_list()
         assert (created.count, created.key == event.key) == (1, False)
-        rig.now += 3600
-        rig.record_event("Broken")
-        assert len(await rig.flush_and_list()) == 2
+        harness.now += 3600
+        harness.record_event("Broken")
+        assert len(await harness.flush_and_list()) == 2
 
 
 async def test_events_of_one_object_are_rate_limited() -> None:
-    async with RecorderHarness().run_recorder() as rig:
+    async with RecorderHarness().run_recorder() as harness:
         for number in range(BURST + 10):
-            rig.record_event(f"Reason{number}")
-        assert len(await rig.flush_and_list()) == BURST
-        assert rig.metrics.events_dropped.value == 10
-        rig.now += 300
-        rig.record_event("Later")
-        assert len(await rig.flush_and_list()) == BURST + 1
+            harness.record_event(f"Reason{number}")
+        assert len(await harness.flush_and_list()) == BURST
+        assert harness.metrics.events_dropped.value == 10
+        harness.now += 300
+        harness.record_event("Later")
+        assert len(await harness.flush_and_list()) == BURST + 1
 
 
 async def test_full_queue_and_failing_server_block_no_caller() -> None:
-    rig = RecorderHarness()
+    harness = RecorderHarness()
     for _ in range(MAX_QUEUE_LENGTH + 5):
-        rig.record_event("Flood")
-    assert rig.metrics.events_dropped.value == 5
+        harness.record_event("Flood")
+    assert harness.metrics.events_dropped.value == 5
     other = RecorderHarness()
     other.api.fail_next("POST", "events", ServerError("no"))
     async with other.run_recorder():

@@ -65,80 +65,83 @@ class ReflectorHarness:
 
 @asynccontextmanager
 async def run_reflector(*names: str) -> AsyncIterator[ReflectorHarness]:
-    rig = ReflectorHarness()
+    harness = ReflectorHarness()
     for name in names:
-        rig.add_widget(name)
-    task = asyncio.create_task(rig.reflector.run())
+        harness.add_widget(name)
+    task = asyncio.create_task(harness.reflector.run())
     try:
-        yield rig
+        yield harness
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_list_comes_first_and_then_the_changes() -> None:
-    async with run_reflector("a", "b") as rig:
-        await rig.reflector.synced.wait()
-        assert rig.changes == [("a", False, Origin.INITIAL_LIST), ("b", False, Origin.INITIAL_LIST)]
-        await eventually(rig.count_watches)
-        rig.add_widget("c")
-        await rig.client.delete(Widget, Key("n", "a"))
-        await eventually(lambda: rig.stored_names() == {"b", "c"})
-        assert rig.changes[2:] == [("c", False, Origin.WATCH), ("a", True, Origin.WATCH)]
+    async with run_reflector("a", "b") as harness:
+        await harness.reflector.synced.wait()
+        assert harness.changes == [
+            ("a", False, Origin.INITIAL_LIST),
+            ("b", False, Origin.INITIAL_LIST),
+        ]
+        await eventually(harness.count_watches)
+        harness.add_widget("c")
+        await harness.client.delete(Widget, Key("n", "a"))
+        await eventually(lambda: harness.stored_names() == {"b", "c"})
+        assert harness.changes[2:] == [("c", False, Origin.WATCH), ("a", True, Origin.WATCH)]
 
 
 async def test_watch_that_the_server_ends_continues_from_the_last_revision() -> None:
-    async with run_reflector("a") as rig:
-        await eventually(rig.count_watches)
-        rig.api.close_watches()
-        rig.add_widget("b")
-        await eventually(lambda: rig.stored_names() == {"a", "b"})
-        await eventually(lambda: rig.count_watches() >= 2)
-        assert rig.count_lists() == 1
+    async with run_reflector("a") as harness:
+        await eventually(harness.count_watches)
+        harness.api.close_watches()
+        harness.add_widget("b")
+        await eventually(lambda: harness.stored_names() == {"a", "b"})
+        await eventually(lambda: harness.count_watches() >= 2)
+        assert harness.count_lists() == 1
 
 
 async def test_silent_watch_reconnects_without_a_list() -> None:
-    async with run_reflector("a") as rig:
-        await eventually(rig.count_watches)
-        rig.api.fail_next("GET", "widgets", TimedOut("silent"))
-        rig.api.close_watches()
-        rig.add_widget("b")
-        await eventually(lambda: rig.stored_names() == {"a", "b"}, within=60)
-        assert rig.count_lists() == 1
-        assert rig.metrics.watch_restarts.labels("widgets.kubewright.test", "silent").value == 1
+    async with run_reflector("a") as harness:
+        await eventually(harness.count_watches)
+        harness.api.fail_next("GET", "widgets", TimedOut("silent"))
+        harness.api.close_watches()
+        harness.add_widget("b")
+        await eventually(lambda: harness.stored_names() == {"a", "b"}, within=60)
+        assert harness.count_lists() == 1
+        assert harness.metrics.watch_restarts.labels("widgets.kubewright.test", "silent").value == 1
 
 
 async def test_410_lists_again_and_finds_missed_deletions() -> None:
-    async with run_reflector("a", "b") as rig:
-        await eventually(rig.count_watches)
-        rig.api.fail_next("GET", "widgets", Unreachable("down"), times=3)
-        rig.api.close_watches()
-        await rig.client.delete(Widget, Key("n", "a"))
-        rig.add_widget("c")
-        rig.api.compact()
-        await eventually(lambda: rig.stored_names() == {"b", "c"}, within=120)
-        assert rig.count_lists() == 2
-        assert ("a", True, Origin.WATCH) in rig.changes
+    async with run_reflector("a", "b") as harness:
+        await eventually(harness.count_watches)
+        harness.api.fail_next("GET", "widgets", Unreachable("down"), times=3)
+        harness.api.close_watches()
+        await harness.client.delete(Widget, Key("n", "a"))
+        harness.add_widget("c")
+        harness.api.compact()
+        await eventually(lambda: harness.stored_names() == {"b", "c"}, within=120)
+        assert harness.count_lists() == 2
+        assert ("a", True, Origin.WATCH) in harness.changes
 
 
 async def test_outage_is_retried_with_bounded_back_off_and_loses_nothing() -> None:
-    async with run_reflector("a") as rig:
-        await eventually(rig.count_watches)
-        before, has_problem = len(rig.api.requests), list[bool]()
-        rig.reflector.problem_changed.connect(
-            lambda: has_problem.append(bool(rig.reflector.problem))
+    async with run_reflector("a") as harness:
+        await eventually(harness.count_watches)
+        before, has_problem = len(harness.api.requests), list[bool]()
+        harness.reflector.problem_changed.connect(
+            lambda: has_problem.append(bool(harness.reflector.problem))
         )
-        rig.api.fail_next("GET", "widgets", Unreachable("down"), times=12)
-        rig.api.close_watches()
-        rig.add_widget("b")
+        harness.api.fail_next("GET", "widgets", Unreachable("down"), times=12)
+        harness.api.close_watches()
+        harness.add_widget("b")
         started = asyncio.get_running_loop().time()
-        await eventually(lambda: rig.reflector.problem)
-        assert "retrying: down" in rig.reflector.problem
-        await eventually(lambda: rig.stored_names() == {"a", "b"}, within=600)
+        await eventually(lambda: harness.reflector.problem)
+        assert "retrying: down" in harness.reflector.problem
+        await eventually(lambda: harness.stored_names() == {"a", "b"}, within=600)
         took = asyncio.get_running_loop().time() - started
-        assert len(rig.api.requests) - before == 13
+        assert len(harness.api.requests) - before == 13
         assert 40 < took < 12 * MAX_BACKOFF_SECONDS * 1.2
-        assert rig.reflector.problem == ""
+        assert harness.reflector.problem == ""
         assert has_problem == [True, False]
 
 
@@ -156,97 +159,97 @@ async def test_outage_is_retried_with_bounded_back_off_and_loses_nothing() -> No
 async def test_failed_list_is_reported_with_its_fix_and_retried(
     error: Exception, message: str
 ) -> None:
-    rig = ReflectorHarness()
-    rig.add_widget("a")
-    rig.api.fail_next("GET", "widgets", error, times=3)
-    task = asyncio.create_task(rig.reflector.run())
-    await eventually(lambda: message in rig.reflector.problem)
-    assert not rig.reflector.synced.is_set()
-    await eventually(rig.reflector.synced.is_set, within=60)
-    assert rig.stored_names() == {"a"}
+    harness = ReflectorHarness()
+    harness.add_widget("a")
+    harness.api.fail_next("GET", "widgets", error, times=3)
+    task = asyncio.create_task(harness.reflector.run())
+    await eventually(lambda: message in harness.reflector.problem)
+    assert not harness.reflector.synced.is_set()
+    await eventually(harness.reflector.synced.is_set, within=60)
+    assert harness.stored_names() == {"a"}
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_retry_after_is_respected() -> None:
-    rig = ReflectorHarness()
-    rig.api.fail_next("GET", "widgets", TooManyRequests("slow down", retry_after=33))
-    task = asyncio.create_task(rig.reflector.run())
+    harness = ReflectorHarness()
+    harness.api.fail_next("GET", "widgets", TooManyRequests("slow down", retry_after=33))
+    task = asyncio.create_task(harness.reflector.run())
     started = asyncio.get_running_loop().time()
-    await eventually(rig.reflector.synced.is_set, within=60)
+    await eventually(harness.reflector.synced.is_set, within=60)
     assert asyncio.get_running_loop().time() - started >= 33
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_undecodable_object_is_counted_and_the_watch_goes_on() -> None:
-    rig = ReflectorHarness()
-    rig.add_widget("a")
-    rig.api.create(
+    harness = ReflectorHarness()
+    harness.add_widget("a")
+    harness.api.create(
         Widget.definition.path("n"),
         {"metadata": {"name": "bad", "namespace": "n"}, "spec": {"size": "huge"}},
     )
-    task = asyncio.create_task(rig.reflector.run())
-    await eventually(rig.reflector.synced.is_set)
-    await eventually(rig.count_watches)
-    rig.add_widget("z")
-    await eventually(lambda: rig.stored_names() == {"a", "bad", "z"})
-    assert rig.metrics.undecodable.labels("widgets.kubewright.test").value == 1
+    task = asyncio.create_task(harness.reflector.run())
+    await eventually(harness.reflector.synced.is_set)
+    await eventually(harness.count_watches)
+    harness.add_widget("z")
+    await eventually(lambda: harness.stored_names() == {"a", "bad", "z"})
+    assert harness.metrics.undecodable.labels("widgets.kubewright.test").value == 1
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_list_of_a_server_restored_from_a_backup_replaces_the_cache() -> None:
-    async with run_reflector("a", "b") as rig:
-        await eventually(rig.count_watches)
-        rig.api.objects.pop(f"{Widget.definition.path('n')}/b")
-        rig.api.history.clear()
-        rig.api.revision -= 500
-        for stored in rig.api.objects.values():
-            stored["metadata"]["resourceVersion"] = str(rig.api.revision)
-        rig.api.oldest_revision = 10**9
-        rig.api.close_watches()
-        await eventually(lambda: rig.stored_names() == {"a"}, within=60)
-        rig.api.oldest_revision = 0
-        rig.add_widget("new")
-        await eventually(lambda: rig.stored_names() == {"a", "new"}, within=60)
+    async with run_reflector("a", "b") as harness:
+        await eventually(harness.count_watches)
+        harness.api.objects.pop(f"{Widget.definition.path('n')}/b")
+        harness.api.history.clear()
+        harness.api.revision -= 500
+        for stored in harness.api.objects.values():
+            stored["metadata"]["resourceVersion"] = str(harness.api.revision)
+        harness.api.oldest_revision = 10**9
+        harness.api.close_watches()
+        await eventually(lambda: harness.stored_names() == {"a"}, within=60)
+        harness.api.oldest_revision = 0
+        harness.add_widget("new")
+        await eventually(lambda: harness.stored_names() == {"a", "new"}, within=60)
 
 
 async def test_age_of_a_watch_grows_while_it_is_silent() -> None:
-    async with run_reflector("a") as rig:
-        await eventually(rig.count_watches)
+    async with run_reflector("a") as harness:
+        await eventually(harness.count_watches)
         await asyncio.sleep(50)
-        assert rig.reflector.age_seconds == pytest.approx(50, abs=1)
-        rig.add_widget("b")
-        await eventually(lambda: rig.reflector.age_seconds < 1)
+        assert harness.reflector.age_seconds == pytest.approx(50, abs=1)
+        harness.add_widget("b")
+        await eventually(lambda: harness.reflector.age_seconds < 1)
 
 
 async def test_watch_that_goes_back_in_time_leads_to_a_new_list() -> None:
-    async with run_reflector("a") as rig:
-        await eventually(rig.count_watches)
-        rig.api.revision -= 500
-        rig.add_widget("b")
-        await eventually(lambda: rig.stored_names() == {"a", "b"}, within=60)
-        assert rig.count_lists() >= 2
+    async with run_reflector("a") as harness:
+        await eventually(harness.count_watches)
+        harness.api.revision -= 500
+        harness.add_widget("b")
+        await eventually(lambda: harness.stored_names() == {"a", "b"}, within=60)
+        assert harness.count_lists() >= 2
 
 
 async def test_list_that_is_always_gone_is_not_a_busy_loop() -> None:
-    rig = ReflectorHarness()
-    rig.api.fail_next("GET", "widgets", Gone("expired"), times=10**6)
-    task = asyncio.create_task(rig.reflector.run())
+    harness = ReflectorHarness()
+    harness.api.fail_next("GET", "widgets", Gone("expired"), times=10**6)
+    task = asyncio.create_task(harness.reflector.run())
     await asyncio.sleep(60)
-    assert 5 < len(rig.api.requests) < 20
+    assert 5 < len(harness.api.requests) < 20
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
 
 @pytest.mark.parametrize("retry_after", ["soon", 86400, float("inf"), -5, None, {"a": 1}])
 async def test_retry_after_of_the_server_is_bounded(retry_after: object) -> None:
-    rig = ReflectorHarness()
-    rig.add_widget("a")
+    harness = ReflectorHarness()
+    harness.add_widget("a")
     body = {"kind": "Status", "message": "slow down", "details": {"retryAfterSeconds": retry_after}}
-    rig.api.fail_next("GET", "widgets", error_from_status(429, body, operation="list"))
-    task = asyncio.create_task(rig.reflector.run())
-    await eventually(rig.reflector.synced.is_set, within=61)
+    harness.api.fail_next("GET", "widgets", error_from_status(429, body, operation="list"))
+    task = asyncio.create_task(harness.reflector.run())
+    await eventually(harness.reflector.synced.is_set, within=61)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Many calls at once: how many are in flight, and that neither a read nor a watch waits for writes."""
+"""Many calls at once are limited, and neither a read nor a watch waits for writes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CALL_COUNT = MAX_CONCURRENT_REQUESTS + 60
 
 
 class SlowApiServer:
-    """An API server that answers reads and watches at once, and writes when a test releases them."""
+    """Answers reads and watches at once, and writes when a test releases them."""
 
     def __init__(self) -> None:
         self.pending_writes = 0

@@ -263,11 +263,11 @@ class Manager:
             Reflector(kind, store, self.client, self.metrics, log, namespace=name)
             for name in namespaces or ("",)
         ]
-        self.metrics.register_watch(
-            kind.definition.group_resource,
-            age=lambda: max(reflector.age_seconds for reflector in reflectors),
-            objects=lambda: len(store.objects),
+        resource = kind.definition.group_resource
+        self.metrics.watch_age.labels(resource).set_function(
+            lambda: max(reflector.age_seconds for reflector in reflectors)
         )
+        self.metrics.cached_objects.labels(resource).set_function(lambda: len(store.objects))
         return reflectors
 
     def _all_reflectors(self) -> list[Reflector[Any]]:

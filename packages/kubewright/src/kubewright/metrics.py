@@ -311,7 +311,7 @@ class Metrics:
             ["name"],
         )
         # Our own.
-        self._watch_age = self.new_gauge(
+        self.watch_age = self.new_gauge(
             "kubewright_watch_age_seconds",
             "Seconds since the watch last received data",
             ["kind"],
@@ -329,7 +329,7 @@ class Metrics:
             "Number of objects that did not decode",
             ["kind"],
         )
-        self._cached_objects = self.new_gauge(
+        self.cached_objects = self.new_gauge(
             "kubewright_cached_objects", "Number of objects in the cache", ["kind"]
         )
         self.events_dropped = self.new_counter(
@@ -382,13 +382,6 @@ class Metrics:
 
     def for_queue(self, name: str) -> QueueMetrics:
         return QueueMetrics(self, name)
-
-    def register_watch(
-        self, kind: str, *, age: Callable[[], float], objects: Callable[[], float]
-    ) -> None:
-        """Read the age of the kind's watch, and the size of its cache, at each scrape."""
-        self._watch_age.labels(kind).set_function(age)
-        self._cached_objects.labels(kind).set_function(objects)
 
     def exposition(self) -> tuple[bytes, str]:
         """All series but process_* as text, and the content type."""

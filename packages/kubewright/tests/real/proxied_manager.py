@@ -65,7 +65,7 @@ async def wait_until_reconciled(api: ApiHarness, manager: Manager, *, within: fl
 
 
 async def change_widgets(api: ApiHarness) -> None:
-    """Changes that a manager without a watch has to find later: one create, one edit, one delete."""
+    """One create, one edit and one delete, which a manager without a watch has to find later."""
     await api.create_widget("created", size=11)
     changed, deleted = await api.get_widget("changed"), await api.get_widget("deleted")
     await api.client.patch(Widget, changed.key, {"spec": {"size": changed.spec.size + 1}})

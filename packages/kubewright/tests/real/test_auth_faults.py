@@ -1,4 +1,4 @@
-"""A token file that is rotated while the manager runs. The API server rejects the old token then."""
+"""A token file is rotated while the manager runs, and the API server rejects the old token."""
 
 from __future__ import annotations
 

@@ -347,7 +347,8 @@ async def test_killed_test_run_ends_the_control_plane(binaries: dict[str, Path])
 import sys, time
 from pathlib import Path
 from kubewright.testing.controlplane import ControlPlane
-plane = ControlPlane({name: Path(path) for name, path in (pair.split("=") for pair in sys.argv[1:])})
+binaries = dict(pair.split("=") for pair in sys.argv[1:])
+plane = ControlPlane({name: Path(path) for name, path in binaries.items()})
 plane.start_sync()
 print(plane.folder, plane.etcd.process.pid, plane.apiserver.process.pid, flush=True)
 time.sleep(600)

@@ -145,12 +145,17 @@ class Credentials:
         if status.client_certificate_data:
             certificate_pem = status.client_certificate_data.encode()
             key_pem = (status.client_key_data or "").encode()
+        # Without an expiry, a credential is used until the server answers 401.
+        seconds = math.inf
+        if status.expiration_timestamp is not None:
+            remaining = (status.expiration_timestamp - datetime.now(UTC)).total_seconds()
+            seconds = max(remaining - _EXPIRY_LEEWAY_SECONDS, _MIN_PLUGIN_INTERVAL_SECONDS)
         token = status.token
         return Credential(
             authorization=_bearer_header(identity.location, "exec", token) if token else "",
             certificate_pem=certificate_pem,
             key_pem=key_pem,
-            reload_after_seconds=_seconds_until_reload(status.expiration_timestamp),
+            reload_after_seconds=seconds,
         )
 
     async def _tls_context_for(self, credential: Credential) -> ssl.SSLContext | None:
@@ -165,14 +170,6 @@ class Credentials:
         if not is_encrypted(self.connection.server):
             return None
         return await asyncio.to_thread(_build_tls_context, self.connection, credential)
-
-
-def _seconds_until_reload(expires_at: datetime | None) -> float:
-    # Without an expiry, a credential is used until the server answers 401.
-    if expires_at is None:
-        return math.inf
-    remaining = (expires_at - datetime.now(UTC)).total_seconds()
-    return max(remaining - _EXPIRY_LEEWAY_SECONDS, _MIN_PLUGIN_INTERVAL_SECONDS)
 
 
 def _read_credential(identity: Identity) -> Credential:

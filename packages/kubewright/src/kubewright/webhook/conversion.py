@@ -260,7 +260,9 @@ def _convert_once(
         )
     unknown = _without_envelope(_select_unknown_fields(obj, source))
     # A spec or status that is empty, and was absent before, stays absent.
-    empty = _encode_empty(target)
+    empty: Json = {}
+    with suppress(TypeError):  # a field of the spec or status is required
+        empty = target().encode()
     body = {
         name: value
         for name, value in _without_envelope(converted.encode()).items()
@@ -300,7 +302,10 @@ def _restore_preserved(obj: Json, target: type[Object], convert_back: ConvertFun
     for attempt in (differences, *([item] for item in differences[:_MAX_SEPARATE_RESTORES])):
         # Any exception: the annotation may hold values that the conversion does not expect.
         with suppress(Exception):
-            candidate = _apply_differences(restored, attempt)
+            candidate = restored
+            for path, round_trip_value, original in attempt:
+                if _get_at_path(candidate, path) == round_trip_value:
+                    candidate = _set_at_path(candidate, path, original)
             decoded = target.decode(msgspec.json.encode(candidate))
             if candidate != restored and convert_back(decoded) == expected:
                 restored = candidate
@@ -316,13 +321,6 @@ def _parse_preserved(text: str) -> list[Difference]:
     return [Difference(*item) for item in items if item[0] and item[0][0] not in _ENVELOPE_FIELDS]
 
 
-def _apply_differences(obj: Json, differences: Iterable[Difference]) -> Json:
-    for path, round_trip_value, original in differences:
-        if _get_at_path(obj, path) == round_trip_value:
-            obj = _set_at_path(obj, path, original)
-    return obj
-
-
 def _preserved_annotation_key(kind: KindDefinition) -> str:
     return f"{kind.group}/kept-from-{kind.version}"
 
@@ -334,14 +332,6 @@ def _with_annotations(obj: Json, annotations: dict[str, str]) -> Json:
 
 def _without_envelope(obj: Json) -> Json:
     return {name: value for name, value in obj.items() if name not in _ENVELOPE_FIELDS}
-
-
-def _encode_empty(kind: type[Object]) -> Json:
-    try:
-        return kind().encode()
-    except TypeError:
-        # A field of the spec or status is required.
-        return {}
 
 
 def _find_differences(first: Json, second: Json, path: tuple[str, ...] = ()) -> list[Difference]:

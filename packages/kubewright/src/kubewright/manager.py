@@ -107,6 +107,7 @@ class Manager:
     ) -> None:
         """Tests pass a `transport` in place of a real connection."""
         self.options = options = options or Options()
+        name, identity = options.name, options.identity
         self._server_address = connection.server
         self.log = Log("manager")
         self.metrics = Metrics()
@@ -118,30 +119,21 @@ class Manager:
             connection,
             metrics=self.metrics,
             guard=guard if options.leader_election else None,
-            user_agent=f"{options.name}/{os.getpid()} (kubewright)",
+            user_agent=f"{name}/{os.getpid()} (kubewright)",
         )
         self._unguarded_transport: ManagerTransport = self.transport.unguarded()
         self.cache = Cache(self.log)
         self.client = Client(
-            self.transport, field_manager=options.name, on_write=self.cache.apply_own_write
+            self.transport, field_manager=name, on_write=self.cache.apply_own_write
         )
         self.recorder = EventRecorder(
-            self.client,
-            self.metrics,
-            self.log,
-            component=options.name,
-            instance=options.identity,
+            self.client, self.metrics, self.log, component=name, instance=identity
         )
+        self._unguarded_client = Client(self._unguarded_transport, field_manager=name)
         self.namespace = options.leader_election_namespace or connection.namespace
-        lease = Key(self.namespace, options.leader_election_id or f"{options.name}-leader")
-        self._unguarded_client = Client(self._unguarded_transport, field_manager=options.name)
+        lease = Key(self.namespace, options.leader_election_id or f"{name}-leader")
         self.leader = LeaderElector(
-            self._unguarded_client,
-            lease,
-            options.identity,
-            guard=guard,
-            metrics=self.metrics,
-            log=self.log,
+            self._unguarded_client, lease, identity, guard=guard, metrics=self.metrics, log=self.log
         )
         self.authorizer = ApiAuthorizer(self._unguarded_client)
         self.started_leading: Signal[()] = Signal("started leading")

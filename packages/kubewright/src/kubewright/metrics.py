@@ -203,7 +203,8 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._register_reconcile_metrics()
         self._register_queue_metrics()
-        self._register_runtime_metrics()
+        self._register_client_metrics()
+        self._register_own_metrics()
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
         self.process_registry = CollectorRegistry()
@@ -296,7 +297,7 @@ class Metrics:
             labels,
         )
 
-    def _register_runtime_metrics(self) -> None:
+    def _register_client_metrics(self) -> None:
         # Names and help texts of controller-runtime, pkg/metrics.
         self.requests = self.new_counter(
             "rest_client_requests_total",
@@ -310,7 +311,8 @@ class Metrics:
             "to group by name.",
             ["name"],
         )
-        # Our own.
+
+    def _register_own_metrics(self) -> None:
         self.watch_age = self.new_gauge(
             "kubewright_watch_age_seconds",
             "Seconds since the watch last received data",

@@ -1,15 +1,17 @@
-"""A manager that is killed at a chosen call: proxies before the API server and before vCenter that number what changes something.
+"""Kills a manager at a chosen call: proxies for the API server and vCenter count mutating calls.
 
-    reaper = Reaper(kill, start)
-    async with api_proxy(plane, reaper) as api, vcenter_proxy(vcenter, reaper) as vc:
-        reaper.point = Point("CloneVM_Task", 2, "sent")     # the second clone: vCenter does it, nobody hears the answer
-        ...                                                 # a manager that goes through both
-        assert reaper.reached
+    injector = CrashInjector(kill, start)
+    async with api_proxy(plane, injector) as api, vcenter_proxy(vcenter, injector) as vc:
+        injector.crash_point = CrashPoint("CloneVM_Task", 2, "sent")
+        ...                                 # a manager that uses both proxies
+        assert injector.crashed_call
 
-What is a call?  What the manager sends and what may change something, on either side; leases, events and reviews apart. It is known by its
-    sort and by how many of that sort came before, because two runs never send the same calls in the same order.
-When does it die?  `before`: the call is not passed on. `sent`: it is passed on and answered, and the answer is kept. `answered`: the answer
-    is passed on, and the manager has a moment to take it in. Nothing else of it passes from then on, and nothing at all once it is dead.
+What is a call?  A request of the manager that may change something, except for leases, Events and
+    reviews. It is identified by its operation and its number among the calls of that operation,
+    because two runs never send the same calls in the same order.
+When is the manager killed?  `before`: the call is not forwarded. `sent`: the call is forwarded, and
+    the response is dropped. `answered`: the response is returned, and the manager has a moment to
+    handle it. From then on no other call is forwarded until the next manager starts.
 """
 
 from __future__ import annotations
@@ -32,9 +34,9 @@ from simulator import SimulatedVCenter
 
 CrashMode = Literal["before", "sent", "answered"]
 CRASH_MODES: tuple[CrashMode, ...] = get_args(CrashMode)
-# Long enough to read an answer and to act on it, short enough to be lost in it.
+# Long enough to read a response, short enough to be killed while handling it.
 ANSWER_HANDLING_SECONDS = 0.03
-# Who leads, who is told, who may: nothing that a group consists of.
+# Leader election, Events and authorization do not belong to a group.
 IGNORED_RESOURCES = {"leases", "events", "tokenreviews", "subjectaccessreviews"}
 SOAP_METHOD = re.compile(rb"<(?:\w+:)?Body[^>]*>\s*<(?:\w+:)?(\w+)")
 SOAP_TARGET = re.compile(rb"<(?:\w+:)?_this[^>]*>([^<]+)<")
@@ -49,13 +51,13 @@ MUTATIONS_WITHOUT_TASK = {
 
 @dataclass(frozen=True)
 class MutatingCall:
-    """A call that may change something: the how-manieth of its sort, and on what."""
+    """A call that may change something, with its number among the calls of the same operation."""
 
     operation: str
     number: int
     target: str
+    # Whether the manager that was started after the crash sent it.
     after_restart: bool = False
-    """Whether another manager than the first sent it."""
 
     def __str__(self) -> str:
         return f"{self.operation} #{self.number}"
@@ -63,7 +65,7 @@ class MutatingCall:
 
 @dataclass(frozen=True)
 class CrashPoint:
-    """Where the manager dies."""
+    """The call at which the manager is killed, and how."""
 
     operation: str
     number: int
@@ -75,7 +77,7 @@ class CrashPoint:
 
 @dataclass(frozen=True)
 class RecognizedRequest:
-    """What a proxy makes out of a request: its sort and its target."""
+    """The operation and the target of a request."""
 
     operation: str
     target: str
@@ -86,7 +88,7 @@ AsyncCallback = Callable[[], Awaitable[None]]
 
 
 class CrashInjector:
-    """Numbers the calls of all managers, kills the first one at the point, and starts the next."""
+    """Counts the calls of all managers, kills the first one at the point, and starts another."""
 
     def __init__(self, kill: AsyncCallback, start: AsyncCallback) -> None:
         self.kill_manager, self.start_manager = kill, start
@@ -96,12 +98,11 @@ class CrashInjector:
         self.proxies: list[HttpProxy] = []
         self.is_crashing = False
         self.crashed_call: MutatingCall | None = None
+        # By the clock of the event loop.
         self.restarted_at: float | None = None
-        """Time of the loop, None before."""
         self.restart_task: asyncio.Task[None] | None = None
 
     def record_call(self, sent: RecognizedRequest) -> MutatingCall:
-        """Enter a call into the list."""
         self.operation_counts[sent.operation] += 1
         self.calls.append(
             MutatingCall(
@@ -114,7 +115,7 @@ class CrashInjector:
         return self.calls[-1]
 
     def crash_mode_for(self, call: MutatingCall) -> CrashMode | None:
-        """How the manager dies at this call; None if it lives on. From here on nothing else passes."""
+        """How to kill the manager at this call, or None. From here on no call is forwarded."""
         point = self.crash_point
         if (
             self.crashed_call
@@ -126,12 +127,12 @@ class CrashInjector:
         return point.mode
 
     async def crash_manager(self) -> None:
-        """Kill and start anew; the connection on which this was decided breaks meanwhile, so it is done apart."""
+        """Replace the manager in a task: the connection of the caller breaks meanwhile."""
         self.restart_task = self.restart_task or asyncio.create_task(self.replace_manager())
         await asyncio.shield(self.restart_task)
 
     async def replace_manager(self) -> None:
-        """The dead one's connections must be gone, with all that is still in them, before anything passes again."""
+        """Kill, wait until all connections of the dead manager are closed, then start another."""
         await self.kill_manager()
         await eventually(lambda: not any(proxy.connection_count for proxy in self.proxies))
         self.is_crashing = False
@@ -139,7 +140,7 @@ class CrashInjector:
         self.restarted_at = asyncio.get_running_loop().time()
 
     async def wait_for_restart(self) -> None:
-        """Wait until a restart under way is done."""
+        """Wait until a restart in progress is complete."""
         if self.crashed_call:
             await eventually(lambda: self.restarted_at is not None, within=30)
             assert self.restart_task
@@ -147,20 +148,20 @@ class CrashInjector:
 
 
 class CrashInjectingProxy(HttpProxy):
-    """A proxy that asks the reaper about each call."""
+    """A proxy that asks the injector about each call."""
 
     def __init__(
-        self, upstream: Upstream, recognise: RequestRecognizer, reaper: CrashInjector
+        self, upstream: Upstream, recognize: RequestRecognizer, injector: CrashInjector
     ) -> None:
         super().__init__(upstream.url, upstream.admin_tls, upstream.bearer_tls)
-        self.recognize_request, self.injector = recognise, reaper
-        reaper.proxies.append(self)
+        self.recognize_request, self.injector = recognize, injector
+        injector.proxies.append(self)
 
     @asynccontextmanager
     async def forward(
         self, request: web.BaseRequest, body: bytes, without: Set[str] = frozenset()
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The same request to the server, unless the manager dies before."""
+        """Forward the request, unless the manager is killed before."""
         if self.injector.is_crashing:
             raise DropConnection
         sent = self.recognize_request(request, body)
@@ -168,19 +169,19 @@ class CrashInjectingProxy(HttpProxy):
         if mode == "before":
             await self.injector.crash_manager()
             raise DropConnection
-        async with super().forward(request, body, without) as answer:
+        async with super().forward(request, body, without) as response:
             if mode == "sent":
-                await answer.read()
+                await response.read()
                 await self.injector.crash_manager()
                 raise DropConnection
-            yield answer
+            yield response
         if mode == "answered":
             await asyncio.sleep(ANSWER_HANDLING_SECONDS)
             await self.injector.crash_manager()
 
 
 def recognize_kubernetes_request(request: web.BaseRequest, body: bytes) -> RecognizedRequest | None:
-    """What changes an object."""
+    """A request that changes an object."""
     parts = request.path.strip("/").split("/")
     if request.method in ("GET", "HEAD", "OPTIONS") or "namespaces" not in parts:
         return None
@@ -193,9 +194,9 @@ def recognize_kubernetes_request(request: web.BaseRequest, body: bytes) -> Recog
 
 
 def recognize_vcenter_request(request: web.BaseRequest, body: bytes) -> RecognizedRequest | None:
-    """What changes the inventory: tasks, and the few methods that need none."""
-    found, target = SOAP_METHOD.search(body), SOAP_TARGET.search(body)
-    method = found[1].decode() if found else ""
+    """A request that changes the inventory: a task, or one of a few other methods."""
+    match, target = SOAP_METHOD.search(body), SOAP_TARGET.search(body)
+    method = match[1].decode() if match else ""
     if not method.endswith("_Task") and method not in MUTATIONS_WITHOUT_TASK:
         return None
     return RecognizedRequest(method, target[1].decode() if target else "")
@@ -203,23 +204,21 @@ def recognize_vcenter_request(request: web.BaseRequest, body: bytes) -> Recogniz
 
 @dataclass
 class VCenterUpstream:
-    """Where a simulated vCenter is, as a proxy wants to know it."""
+    """The address of a simulated vCenter, for a proxy."""
 
     url: str
     admin_tls: ssl.SSLContext
     bearer_tls: ssl.SSLContext
 
 
-def vcenter_proxy(vcenter: SimulatedVCenter, reaper: CrashInjector) -> CrashInjectingProxy:
-    """A proxy before this vCenter."""
+def vcenter_proxy(vcenter: SimulatedVCenter, injector: CrashInjector) -> CrashInjectingProxy:
     tls = ssl.create_default_context(cafile=str(vcenter.certificate))
     return CrashInjectingProxy(
         VCenterUpstream(vcenter.url.removesuffix("/sdk"), tls, tls),
         recognize_vcenter_request,
-        reaper,
+        injector,
     )
 
 
-def api_proxy(upstream: Upstream, reaper: CrashInjector) -> CrashInjectingProxy:
-    """A proxy before this API server."""
-    return CrashInjectingProxy(upstream, recognize_kubernetes_request, reaper)
+def api_proxy(upstream: Upstream, injector: CrashInjector) -> CrashInjectingProxy:
+    return CrashInjectingProxy(upstream, recognize_kubernetes_request, injector)

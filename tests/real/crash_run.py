@@ -1,4 +1,4 @@
-"""Where a life is played: a simulated vCenter, proxies before it and before the API server, and a manager that goes through both."""
+"""Runs a group's lifecycle: a simulated vCenter, proxies, and a manager that uses them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from .crash_injection import CrashInjector, CrashPoint, MutatingCall, api_proxy,
 from .group_lifecycle import OTHER_TEMPLATE, GroupLifecycle
 
 CLONE_SECONDS = 0.1
-# Longer than the next manager needs to start, and than the 10 s after which it may take a clone for lost: it must see this one run.
+# Longer than the start of the next manager and the 10 s after which it may take a clone for lost:
+# it must see this clone running.
 LONG_CLONE_SECONDS = 15.0
-# The clones of a life before a person makes one, too.
+# The clones of a lifecycle before its user clones a VM.
 CLONES_BEFORE_COPY = 3
 VCENTER_FLAGS = (
     "--clusters=1",
@@ -39,7 +40,7 @@ VCENTER_FLAGS = (
 
 @dataclass(frozen=True)
 class CrashResult:
-    """How one life went."""
+    """The result of one run."""
 
     crash_point: CrashPoint | None
     calls: tuple[MutatingCall, ...]
@@ -50,7 +51,7 @@ class CrashResult:
 
 @asynccontextmanager
 async def run_simulator(binary: Path, folder: Path, *flags: str) -> AsyncIterator[SimulatedVCenter]:
-    """A vCenter with what VmGroups need."""
+    """A simulated vCenter with templates and the parent folder."""
     vcenter = SimulatedVCenter(binary, folder, *VCENTER_FLAGS, *flags)
     try:
         yield await vcenter.start()
@@ -62,7 +63,7 @@ async def run_simulator(binary: Path, folder: Path, *flags: str) -> AsyncIterato
 async def run_observed_manager(
     plane: ControlPlane, vcenter: SimulatedVCenter, namespaces: str, folder: Path, *flags: str
 ) -> AsyncIterator[tuple[ManagerProcess, CrashInjector]]:
-    """A manager of these namespaces, all of whose calls the reaper sees."""
+    """A manager for these namespaces; the injector sees all of its calls."""
     await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
     token = plane.create_service_account_token(SYSTEM_NAMESPACE, SERVICE_ACCOUNT)
 
@@ -72,28 +73,29 @@ async def run_observed_manager(
     async def start() -> None:
         manager.start()
 
-    reaper = CrashInjector(kill, start)
+    injector = CrashInjector(kill, start)
     async with AsyncExitStack() as stack:
-        api = await stack.enter_async_context(api_proxy(plane, reaper))
-        sdk = await stack.enter_async_context(vcenter_proxy(vcenter, reaper))
+        api = await stack.enter_async_context(api_proxy(plane, injector))
+        sdk = await stack.enter_async_context(vcenter_proxy(vcenter, injector))
         (folder / "ca.crt").write_bytes(sdk.ca.certificate)
-        given = (
+        manager_flags = (
             f"--kubeconfig={api.write_kubeconfig(folder / 'kubeconfig', token)}",
             f"--vcenter-credentials={write_credentials(folder / 'vc-creds', vcenter, GOVMOMI_URL=f'{sdk.url}/sdk')}",
             f"--vcenter-ca-file={folder / 'ca.crt'}",
             "--zap-log-level=debug",
             *([f"--watch-namespaces={namespaces}"] if namespaces else []),
         )
-        manager = ManagerProcess(folder / "manager.log", *given, *FREE_PORT_FLAGS, *flags)
+        manager = ManagerProcess(folder / "manager.log", *manager_flags, *FREE_PORT_FLAGS, *flags)
         manager.start()
         stack.push_async_callback(manager.kill)
-        yield manager, reaper
+        yield manager, injector
 
 
 async def set_clone_durations(
     vcenter: SimulatedVCenter, point: CrashPoint | None, seconds: float
 ) -> None:
-    """Let clones take this long, but the one at which the manager dies much longer, so that it is under way when the next one comes."""
+    """Set the duration of clones. The clone of the crash point takes much longer, so that it still
+    runs when the next manager starts."""
     await vcenter.clear_rules()
     if point and point.operation == "CloneVM_Task" and point.mode != "before":
         if before := point.number - 1 + (point.number > CLONES_BEFORE_COPY):
@@ -113,21 +115,25 @@ async def run_lifecycle(
     point: CrashPoint | None,
     clone_seconds: float = CLONE_SECONDS,
 ) -> CrashResult:
-    """One life in a namespace of its own, with the manager killed at the point."""
+    """One lifecycle in a namespace of its own; the manager is killed at the crash point."""
     await set_clone_durations(vcenter, point, clone_seconds)
     namespace = f"crash-{uuid.uuid4().hex[:8]}"
     plane.create_namespace(namespace)
     loop = asyncio.get_running_loop()
-    began, failure = loop.time(), ""
+    started_at, failure = loop.time(), ""
     try:
-        async with run_observed_manager(plane, vcenter, namespace, folder) as (_, reaper):
-            reaper.crash_point = point
+        async with run_observed_manager(plane, vcenter, namespace, folder) as (_, injector):
+            injector.crash_point = point
             try:
-                await GroupLifecycle(plane, vcenter, namespace, reaper).run()
-            except AssertionError as broken:
-                failure = str(broken)
+                await GroupLifecycle(plane, vcenter, namespace, injector).run()
+            except AssertionError as error:
+                failure = str(error)
     finally:
         plane.remove_namespace(namespace)
     return CrashResult(
-        point, tuple(reaper.calls), reaper.crashed_call is not None, failure, loop.time() - began
+        point,
+        tuple(injector.calls),
+        injector.crashed_call is not None,
+        failure,
+        loop.time() - started_at,
     )

@@ -1,11 +1,12 @@
-"""Kill the manager at every call of a group's life, in three ways each, and see that nothing comes of it.
+"""Kills the manager at every call of a group's lifecycle, in three ways, and checks the group.
 
-    make crash-sweep                                  # all points; some 20 s each
+    make crash-sweep                                  # all points, about 20 s each
     make crash-sweep ARGS="--jobs 3 --only CloneVM_Task,Destroy_Task --mode sent"
 
-One life without a death lists the calls. A point that a later life does not come to is tried again and then told: it proves nothing. The
-exit code is 0 when every life ended as it should and every point was reached, but for the last status writes: how many of them a life has
-depends on how many changes fall into one.
+One run without a crash lists the calls. A crash point that a later run does not reach is tried
+again and then reported, since it proves nothing. The exit code is 0 if every run passed and every
+point was reached. The last status writes are excepted: their number depends on how many changes
+fall into one write.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ VARYING_OPERATION = "PATCH vmgroups/status"
 def list_crash_points(
     calls: Sequence[MutatingCall], only: Sequence[str], modes: Sequence[str]
 ) -> list[CrashPoint]:
-    """Every point of a life that is asked for."""
+    """The crash points of these calls, by the selected operations and modes."""
     wanted = [call for call in calls if not only or call.operation in only]
     return [
         CrashPoint(call.operation, call.number, mode)
@@ -48,7 +49,7 @@ def list_crash_points(
 
 @dataclass
 class CrashSweep:
-    """All lives of one run; logs go into the folder."""
+    """All runs of one sweep; logs are written to the folder."""
 
     control_plane: ControlPlane
     folder: Path
@@ -57,36 +58,36 @@ class CrashSweep:
     results: list[CrashResult] = field(default_factory=list)
 
     async def run(self, only: Sequence[str], modes: Sequence[str]) -> bool:
-        """Whether all went well."""
+        """Returns whether all runs passed."""
         async with AsyncExitStack() as stack:
-            grounds = [
+            vcenters = [
                 await stack.enter_async_context(
                     run_simulator(BINARIES / "vcsim", self.folder / f"vcsim-{n}")
                 )
                 for n in range(self.jobs)
             ]
-            plain = await self.run_point(grounds[0], "plain", None)
-            points = list_crash_points(plain.calls, only, modes)
+            uncrashed = await self.run_point(vcenters[0], "uncrashed", None)
+            points = list_crash_points(uncrashed.calls, only, modes)
             print(
-                f"{len(plain.calls)} calls, {len(points)} points: {', '.join(map(str, plain.calls))}",
+                f"{len(uncrashed.calls)} calls, {len(points)} points: {', '.join(map(str, uncrashed.calls))}",
                 flush=True,
             )
-            if not plain.failure:
-                await self.run_points(grounds, points)
+            if not uncrashed.failure:
+                await self.run_points(vcenters, points)
         return self.print_summary()
 
     async def run_points(
-        self, grounds: Sequence[SimulatedVCenter], points: Iterable[CrashPoint]
+        self, vcenters: Sequence[SimulatedVCenter], points: Iterable[CrashPoint]
     ) -> None:
-        """Live once for each point, on all grounds at the same time."""
-        left = iter(enumerate(points, 1))
-        await asyncio.gather(*(self.run_worker(vcenter, left) for vcenter in grounds))
+        """Run once for each point, on all vCenters in parallel."""
+        remaining = iter(enumerate(points, 1))
+        await asyncio.gather(*(self.run_worker(vcenter, remaining) for vcenter in vcenters))
 
     async def run_worker(
-        self, vcenter: SimulatedVCenter, left: Iterator[tuple[int, CrashPoint]]
+        self, vcenter: SimulatedVCenter, remaining: Iterator[tuple[int, CrashPoint]]
     ) -> None:
-        """Take one point after the other, until none is left."""
-        for number, point in left:
+        """Run one point after the other."""
+        for number, point in remaining:
             for attempt in range(MAX_ATTEMPTS):
                 result = await self.run_point(vcenter, f"{number}-{attempt}", point)
                 if result.reached or result.failure:
@@ -95,12 +96,12 @@ class CrashSweep:
     async def run_point(
         self, vcenter: SimulatedVCenter, name: str, point: CrashPoint | None
     ) -> CrashResult:
-        """One life, and a line about it."""
+        """Run and print one line."""
         result = await run_lifecycle(
             self.control_plane, vcenter, self.folder / name, point, self.clone_seconds
         )
         self.results.append(result)
-        verdict = (
+        outcome = (
             "FAILED"
             if result.failure
             else "ok"
@@ -108,18 +109,19 @@ class CrashSweep:
             else "not reached"
         )
         print(
-            f"{verdict:11} {result.seconds:5.1f} s  {name:8} {point or 'without a death'}  {result.failure}",
+            f"{outcome:11} {result.seconds:5.1f} s  {name:8} {point or 'without a crash'}  {result.failure}",
             flush=True,
         )
         return result
 
     def print_summary(self) -> bool:
-        """Print the sum; whether no life went wrong and every point was reached."""
+        """Print the summary; returns whether all runs passed and every point was reached."""
         failed = [result for result in self.results if result.failure]
         reached = {result.crash_point for result in self.results if result.reached}
         unreached = {result.crash_point for result in self.results} - reached - {None}
         print(
-            f"{len(self.results)} lives, {len(reached)} points reached, {len(unreached)} not reached, {len(failed)} lives failed"
+            f"{len(self.results)} runs, {len(reached)} points reached, {len(unreached)} not reached, "
+            f"{len(failed)} runs failed"
         )
         for point in sorted(map(str, unreached)):
             print(f"not reached: {point}")
@@ -132,7 +134,6 @@ class CrashSweep:
 
 
 def install_manifests(plane: ControlPlane) -> None:
-    """CRDs and roles as they are generated."""
     plane.create_namespace(SYSTEM_NAMESPACE)
     for part in ("crd", "rbac"):
         plane.kubectl("apply", "-k", str(ROOT / "config" / part))
@@ -140,49 +141,51 @@ def install_manifests(plane: ControlPlane) -> None:
 
 
 async def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line."""
     parser = argparse.ArgumentParser(
-        prog="make crash-sweep", description="Kill the manager at every call of a group's life."
+        prog="make crash-sweep",
+        description="Kill the manager at every call of a VmGroup's lifecycle.",
     )
     parser.add_argument(
         "--jobs",
         type=int,
         default=2,
-        help="lives at once, each with a vCenter of its own (default 2)",
+        help="parallel runs, each with its own vCenter (default 2)",
     )
     parser.add_argument(
         "--only",
         default="",
-        metavar="SORTS",
-        help="sorts of calls, with commas between; all by default",
+        metavar="OPERATIONS",
+        help="comma-separated operations; all by default",
     )
     parser.add_argument(
         "--mode",
         default=",".join(CRASH_MODES),
         metavar="MODES",
-        help="of before, sent and answered, with commas between",
+        help="comma-separated: before, sent, answered; all by default",
     )
     parser.add_argument(
         "--clone-seconds",
         type=float,
         default=CLONE_SECONDS,
         metavar="S",
-        help="how long a clone takes (default 0.1)",
+        help="duration of a clone (default 0.1)",
     )
     parser.add_argument(
         "--logs",
         type=Path,
         metavar="DIR",
-        help="where a folder for the managers' logs is made; the one for temporary files by default",
+        help="directory for the folder with the managers' logs; the temporary directory by default",
     )
     options = parser.parse_args(arguments)
     folder = Path(tempfile.mkdtemp(prefix="crash-sweep-", dir=options.logs))
     async with ControlPlane(find_binaries(folders=[BINARIES])) as plane:
         install_manifests(plane)
         sweep = CrashSweep(plane, folder, options.jobs, options.clone_seconds)
-        good = await sweep.run(list(filter(None, options.only.split(","))), options.mode.split(","))
+        passed = await sweep.run(
+            list(filter(None, options.only.split(","))), options.mode.split(",")
+        )
     print(f"the managers' logs are in {folder}")
-    return 0 if good else 1
+    return 0 if passed else 1
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""The life of one group, told so that a manager may die in it at any call: what people do, and what must be true at every instant.
+"""The lifecycle of one group, in which a manager may be killed at any call, and its invariants.
 
-    create 3, strangers come, scale 5, one VM deleted and one powered off outside, scale 2, bad template, another one, delete
+    create 3, add foreign VMs, scale to 5, delete one VM and power one off, scale to 2,
+    set a missing template, set another template, delete
 
-The truth is the simulator's and the API server's. The simulator counts, at each change of its own, VMs with the group's mark plus
-clones under way with it; the most that it ever counted may not be more than the group may have.
+The state is read from the simulator and the API server. At each change, the simulator counts the
+VMs with the group's mark plus the clones in progress. That number may never exceed what the group
+may have.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from .crash_injection import CrashInjector
 from .vsphere_user import VSphereUser
 
 CONVERGENCE_SECONDS = 60.0
-# A manager that never comes back must not hang the run: the death, the start, and then the promise.
+# A manager that does not come back must not hang the run: crash, start, then convergence.
 TIMEOUT_SECONDS = 2 * CONVERGENCE_SECONDS
 OTHER_TEMPLATE = "vm-operator-template-2"
 GROUP_NAME = "life"
@@ -39,15 +41,15 @@ GROUP_NAME = "life"
 
 @dataclass
 class GroupLifecycle:
-    """One group in a namespace of its own; `play` raises AssertionError with what was not true."""
+    """One group in a namespace of its own; `run` raises AssertionError if an invariant fails."""
 
     control_plane: ControlPlane
     vcenter: SimulatedVCenter
     namespace: str
     injector: CrashInjector
     uid: str = ""
+    # VMs that do not belong to the group, by reference, as they were at first.
     foreign_vms: dict[str, SimulatorVm] = field(default_factory=dict)
-    """By reference, as they were: VMs of other people."""
     current_step: str = ""
 
     @property
@@ -59,7 +61,6 @@ class GroupLifecycle:
         return group_folder_path(self.namespace, GROUP_NAME)
 
     async def run(self) -> None:
-        """All of it."""
         for step in (
             self.create_group,
             self.scale_up,
@@ -74,71 +75,71 @@ class GroupLifecycle:
         await self.injector.wait_for_restart()
         self.check_call_targets()
 
-    # What people do
+    # Steps
 
     async def create_group(self) -> None:
-        """Three replicas; then strangers move in, one of them a copy of a replica, mark and all."""
-        await self.vcenter.create_vm(f"{self.namespace}-beside", folder=PARENT_FOLDER, on=True)
+        """Three replicas; then foreign VMs, one of them a copy of a replica with its mark."""
+        await self.vcenter.create_vm(f"{self.namespace}-foreign-1", folder=PARENT_FOLDER, on=True)
         self.foreign_vms = {vm.ref: vm for vm in (await read_simulator_state(self.vcenter)).vms}
         self.uid = (await self.groups.create(GROUP_NAME))["metadata"]["uid"]
         await self.wait_until(lambda: self.is_in_desired_state(3))
         await self.check_vm_peak(3)
         replica = (await self.list_owned_vms())[0]
-        came = [
-            await self.vcenter.create_vm(f"{self.namespace}-stranger", folder=self.folder),
+        new_refs = [
+            await self.vcenter.create_vm(f"{self.namespace}-foreign-2", folder=self.folder),
             await VSphereUser(self.vcenter).clone(replica.ref, f"{GROUP_NAME}-replica-copy"),
         ]
         self.foreign_vms |= {
-            vm.ref: vm for vm in (await read_simulator_state(self.vcenter)).vms if vm.ref in came
+            vm.ref: vm
+            for vm in (await read_simulator_state(self.vcenter)).vms
+            if vm.ref in new_refs
         }
-        assert [vm.folder for vm in self.foreign_vms.values() if vm.ref in came] == [
+        assert [vm.folder for vm in self.foreign_vms.values() if vm.ref in new_refs] == [
             self.folder
         ] * 2
         await self.vcenter.reset_census_peaks()
 
     async def scale_up(self) -> None:
-        """Two more."""
         await self.check_vm_peak(3)
         await self.groups.patch_spec(GROUP_NAME, replicas=5)
         await self.wait_until(lambda: self.is_in_desired_state(5))
         await self.check_vm_peak(5)
 
     async def delete_and_power_off(self) -> None:
-        """One is deleted and one powered off by a person."""
-        lost, stopped = (await self.list_owned_vms())[:2]
+        """A user deletes one VM and powers off another."""
+        deleted, stopped = (await self.list_owned_vms())[:2]
         await asyncio.gather(
-            self.vcenter.delete(lost.ref), self.vcenter.set_power(stopped.ref, False)
+            self.vcenter.delete(deleted.ref), self.vcenter.set_power(stopped.ref, False)
         )
         await self.wait_until(lambda: self.is_in_desired_state(5))
         assert stopped.ref in {vm.ref for vm in await self.list_owned_vms()}
         await self.check_vm_peak(5)
 
     async def scale_down(self) -> None:
-        """Three too many."""
         await self.groups.patch_spec(GROUP_NAME, replicas=2)
         await self.wait_until(lambda: self.is_in_desired_state(2))
         await self.check_vm_peak(5)
         await self.vcenter.reset_census_peaks()
 
     async def set_missing_template(self) -> None:
-        """A template that nobody has: nothing that works is touched."""
+        """Set a template that does not exist: running VMs are not touched."""
         before = {vm.ref for vm in await self.list_owned_vms()}
         await self.groups.patch_spec(GROUP_NAME, template="doesNotExist")
         await self.wait_until(self.has_template_error)
         assert {vm.ref for vm in await self.list_owned_vms()} == before
 
     async def set_other_template(self) -> None:
-        """Another template, to which the replicas roll."""
+        """Set another template: all replicas are replaced."""
         before = {vm.ref for vm in await self.list_owned_vms()}
         await self.groups.patch_spec(GROUP_NAME, template=OTHER_TEMPLATE)
         await self.wait_until(lambda: self.is_in_desired_state(2))
         assert before & {vm.ref for vm in await self.list_owned_vms()} == set(), (
-            "a replica of the old template is left"
+            "a replica of the old template remains"
         )
         await self.check_vm_peak(2)
 
     async def delete_group(self) -> None:
-        """The strangers leave the folder, as they came; the group goes, and takes all that is its own along."""
+        """Delete the foreign VMs, unchanged until then, and the group with its VMs and folder."""
         await self.check_foreign_vms()
         for ref in self.foreign_refs_in_folder:
             await self.vcenter.delete(ref)
@@ -149,15 +150,13 @@ class GroupLifecycle:
         await self.check_foreign_vms()
         await self.check_vm_peak(2)
 
-    # What is true
+    # Checks
 
     @property
     def foreign_refs_in_folder(self) -> list[str]:
-        """Strangers in the group's folder."""
-        return [ref for ref, each in self.foreign_vms.items() if each.folder == self.folder]
+        return [ref for ref, vm in self.foreign_vms.items() if vm.folder == self.folder]
 
     async def list_owned_vms(self) -> list[SimulatorVm]:
-        """The group's VMs."""
         return [
             vm
             for vm in await list_group_vms(self.vcenter, self.uid)
@@ -165,31 +164,31 @@ class GroupLifecycle:
         ]
 
     async def is_in_desired_state(self, replicas: int) -> bool:
-        """Whether there are exactly so many, all as they should be, and the group says so."""
-        seen, group = await read_simulator_state(self.vcenter), await self.groups.get(GROUP_NAME)
-        ours = await self.list_owned_vms()
-        good = all(
+        """Whether the group has exactly these VMs, and its status reports it."""
+        state, group = await read_simulator_state(self.vcenter), await self.groups.get(GROUP_NAME)
+        vms = await self.list_owned_vms()
+        has_desired_vms = all(
             vm.power == "poweredOn"
             and vm.folder == self.folder
             and has_replica_name(GROUP_NAME, vm)
-            for vm in ours
+            for vm in vms
         )
-        under_way = [clone for clone in seen.clones if clone.folder == self.folder]
+        clones_in_progress = [clone for clone in state.clones if clone.folder == self.folder]
         return (
-            len(ours) == replicas
-            and good
-            and not under_way
+            len(vms) == replicas
+            and has_desired_vms
+            and not clones_in_progress
             and is_running(group)
             and group["spec"]["replicas"] == replicas
         )
 
     async def has_template_error(self) -> bool:
-        """Whether the group names the template that is missing."""
+        """Whether the group reports the missing template."""
         group = await self.groups.get(GROUP_NAME)
         return has_phase(group, "ERROR") and "doesNotExist" in group["status"]["lastMessage"]
 
     async def is_deleted(self) -> bool:
-        """Whether nothing of the group is left, here or there."""
+        """Whether the object, its VMs and its folder are gone."""
         if await self.groups.find(GROUP_NAME):
             return False
         folders = {
@@ -200,21 +199,21 @@ class GroupLifecycle:
         return True
 
     async def wait_until(self, check: Callable[[], Awaitable[bool]]) -> None:
-        """Wait until it is true; it must be within the promised time of this step's begin, or of the restart that came in it."""
+        """Wait until the check holds, within CONVERGENCE_SECONDS of the step or of a restart in it."""
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        started_at = loop.time()
         try:
             await eventually(check, within=TIMEOUT_SECONDS, every=0.05)
-        except AssertionError as never:
+        except AssertionError as error:
             raise AssertionError(
-                f"{self.current_step}: {never}; {await self.describe_state()}"
-            ) from never
+                f"{self.current_step}: {error}; {await self.describe_state()}"
+            ) from error
         await self.injector.wait_for_restart()
-        seconds = loop.time() - max(began, self.injector.restarted_at or 0.0)
+        seconds = loop.time() - max(started_at, self.injector.restarted_at or 0.0)
         assert seconds <= CONVERGENCE_SECONDS, f"{self.current_step}: it took {seconds:.1f} s"
 
     async def describe_state(self) -> dict[str, Any]:
-        """What there is, for words about what went wrong."""
+        """The current state, for error messages."""
         group = await self.groups.find(GROUP_NAME) or {}
         vms = [(vm.ref, vm.name, vm.power) for vm in await self.list_owned_vms()]
         return {
@@ -225,7 +224,7 @@ class GroupLifecycle:
         }
 
     async def check_vm_peak(self, most: int) -> None:
-        """There were never more VMs and clones under way than this, copies by people apart, since the last reset."""
+        """Since the last reset there were never more VMs and clones, without copies by users."""
         copies = sum(
             vm.marks.get("vsphere-operators.uid") == self.uid for vm in self.foreign_vms.values()
         )
@@ -235,12 +234,11 @@ class GroupLifecycle:
         )
 
     async def check_foreign_vms(self) -> None:
-        """They are as they were."""
         now = {vm.ref: vm for vm in (await read_simulator_state(self.vcenter)).vms}
         assert {ref: now.get(ref) for ref in self.foreign_vms} == self.foreign_vms
 
     def check_call_targets(self) -> None:
-        """No call ever went to somebody else's VM; a template may be cloned."""
+        """No call was sent to a foreign VM, except to clone a template."""
         others = [
             call
             for call in self.injector.calls

@@ -1,4 +1,4 @@
-"""The tool itself: at which call a manager dies, what passed before, and that another takes over."""
+"""The crash injector: it kills a manager at a chosen call, and another one takes over."""
 
 from __future__ import annotations
 
@@ -25,48 +25,48 @@ async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[
 
 
 @pytest.mark.parametrize(
-    ("mode", "was_done"), [("before", False), ("sent", True), ("answered", True)]
+    ("mode", "is_stored"), [("before", False), ("sent", True), ("answered", True)]
 )
-async def test_a_manager_dies_at_its_second_write_and_the_next_one_goes_on(
+async def test_a_manager_is_killed_at_its_second_write_and_the_next_one_continues(
     installed: ControlPlane,
     vcenter: SimulatedVCenter,
     namespace: str,
     tmp_path: Path,
     mode: CrashMode,
-    was_done: bool,
+    is_stored: bool,
 ) -> None:
-    done: list[bool] = []
+    stored: list[bool] = []
     async with run_observed_manager(installed, vcenter, namespace, tmp_path / "manager") as (
         manager,
-        reaper,
+        injector,
     ):
-        start = reaper.start_manager
+        start = injector.start_manager
 
-        async def look_and_start() -> None:
+        async def check_and_start() -> None:
             assert not manager.is_running
-            done.append("status" in get_resource(installed, namespace, "second"))
+            stored.append("status" in get_resource(installed, namespace, "second"))
             await start()
 
-        reaper.start_manager = look_and_start
-        reaper.crash_point = CrashPoint("PATCH mycustomresources/status", 2, mode)
+        injector.start_manager = check_and_start
+        injector.crash_point = CrashPoint("PATCH mycustomresources/status", 2, mode)
         create_resource(installed, namespace, "first", spec={"name": "funny-joe"})
         await wait_for_status(installed, namespace, "first", "NoFriend", within=30)
         first = manager.pid
         create_resource(installed, namespace, "second", spec={"name": "funny-joe"})
-        await eventually(lambda: reaper.restarted_at is not None)
+        await eventually(lambda: injector.restarted_at is not None)
         await wait_for_status(installed, namespace, "second", "NoFriend", within=30)
-        assert reaper.crashed_call is not None
-        assert reaper.crashed_call.target == "second"
-        assert done == [was_done]
+        assert injector.crashed_call is not None
+        assert injector.crashed_call.target == "second"
+        assert stored == [is_stored]
         assert manager.pid != first
-        assert [call.after_restart for call in reaper.calls] == [
+        assert [call.after_restart for call in injector.calls] == [
             False,
             False,
-            *([] if was_done else [True]),
+            *([] if is_stored else [True]),
         ]
 
 
-def test_what_changes_the_inventory_is_known_by_its_method() -> None:
+def test_mutating_calls_are_recognized_by_their_method() -> None:
     call = '<{0} xmlns="urn:vim25"><_this type="T">{1}</_this></{0}>'
     envelope = f'<soapenv:Envelope xmlns:soapenv="x"><soapenv:Body>{call}</soapenv:Body></soapenv:Envelope>'
     sent = recognize_vcenter_request(None, envelope.format("CloneVM_Task", "vm-7").encode())  # type: ignore[arg-type]

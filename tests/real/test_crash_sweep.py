@@ -1,4 +1,4 @@
-"""A fixed sample of the crash points of a VmGroup's life, of all sorts of calls; `make crash-sweep` has them all."""
+"""A sample of the crash points of a VmGroup's lifecycle; `make crash-sweep` runs all of them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .crash_sweep import CrashSweep
 
 PARALLEL_RUNS = 3
 CRASH_POINTS = (
-    CrashPoint("PATCH vmgroups", 1, "sent"),  # the finalizer is there, and nobody heard
-    CrashPoint("PATCH vmgroups/status", 1, "answered"),  # records are stored, nothing is sent
+    CrashPoint("PATCH vmgroups", 1, "sent"),  # the finalizer is set, but the response is lost
+    CrashPoint("PATCH vmgroups/status", 1, "answered"),  # records are stored, no request is sent
     CrashPoint("CreateFolder", 1, "sent"),
-    CrashPoint("CloneVM_Task", 2, "sent"),  # the clone runs, and nobody knows its task
+    CrashPoint("CloneVM_Task", 2, "sent"),  # the clone runs, but its task is unknown
     CrashPoint("CloneVM_Task", 4, "before"),
     CrashPoint("PowerOnVM_Task", 1, "sent"),
     CrashPoint("PowerOffVM_Task", 2, "answered"),
@@ -27,17 +27,17 @@ CRASH_POINTS = (
 )
 
 
-async def test_a_group_is_right_wherever_its_manager_dies(
+async def test_a_group_recovers_from_a_crash_at_any_call(
     pytestconfig: pytest.Config, installed: ControlPlane, tmp_path: Path
 ) -> None:
     sweep = CrashSweep(installed, tmp_path, PARALLEL_RUNS)
     binary = pytestconfig.rootpath / ".testenv/bin/vcsim"
     async with AsyncExitStack() as stack:
-        grounds = [
+        vcenters = [
             await stack.enter_async_context(run_simulator(binary, tmp_path / f"vcsim-{number}"))
             for number in range(PARALLEL_RUNS)
         ]
-        await sweep.run_points(grounds, CRASH_POINTS)
+        await sweep.run_points(vcenters, CRASH_POINTS)
     assert {
         str(result.crash_point): result.failure for result in sweep.results if result.failure
     } == {}

@@ -1,4 +1,4 @@
-"""VmGroup as its users know it: their manifests, their commands, the lines that they grep for."""
+"""VmGroup with the manifests, commands and log lines of the contract."""
 
 from __future__ import annotations
 
@@ -57,21 +57,19 @@ def group_client(installed: ControlPlane, namespace: str) -> VmGroupClient:
 
 @pytest.fixture
 def namespace_kubectl(installed: ControlPlane, namespace: str) -> Kubectl:
-    """kubectl in the namespace; it blocks, so call it through `typed`."""
-    return lambda *words: installed.kubectl("-n", namespace, *words)
+    """kubectl in the namespace; it blocks, so call it through `run_kubectl`."""
+    return lambda *arguments: installed.kubectl("-n", namespace, *arguments)
 
 
-async def run_kubectl(user: Kubectl, *words: str) -> str:
-    """What kubectl prints."""
-    return await asyncio.to_thread(user, *words)
+async def run_kubectl(kubectl: Kubectl, *arguments: str) -> str:
+    return await asyncio.to_thread(kubectl, *arguments)
 
 
 def sample_path(config: Path, name: str) -> str:
-    """The file of a sample."""
     return str(config / "samples" / f"vm_v1alpha1_{name}.yaml")
 
 
-async def test_the_samples_work_word_for_word(
+async def test_the_samples_work_unchanged(
     vcenter: SimulatedVCenter,
     group_client: VmGroupClient,
     namespace_kubectl: Kubectl,
@@ -101,8 +99,8 @@ async def test_the_samples_work_word_for_word(
         "-p",
         '{"spec":{"template":"vm-operator-template"}}',
     )
-    mended = await group_client.wait_for_phase("vg-2", "RUNNING")
-    assert (mended["currentReplicas"], mended["desiredReplicas"], mended["lastMessage"]) == (
+    fixed = await group_client.wait_for_phase("vg-2", "RUNNING")
+    assert (fixed["currentReplicas"], fixed["desiredReplicas"], fixed["lastMessage"]) == (
         2,
         2,
         SUCCESS_MESSAGE,
@@ -153,7 +151,7 @@ async def test_kubectl_scales_and_waits_and_deletes(
 
 
 async def is_observed(groups: VmGroupClient, name: str, replicas: int) -> bool:
-    """Whether the manager has looked at this wish; before, Ready may still be that of the last one."""
+    """Whether the manager has observed this spec; before, Ready may be that of the last one."""
     group = await groups.get(name)
     status = group.get("status", {})
     return bool(
@@ -162,7 +160,7 @@ async def is_observed(groups: VmGroupClient, name: str, replicas: int) -> bool:
     )
 
 
-async def test_the_lines_that_people_grep_for(
+async def test_the_log_lines_of_the_contract(
     vcenter: SimulatedVCenter, group_client: VmGroupClient, manager: ManagerProcess
 ) -> None:
     uid = (await group_client.create("web", replicas=2))["metadata"]["uid"]
@@ -193,4 +191,6 @@ async def test_the_lines_that_people_grep_for(
         r"VmGroup marked for deletion",
         rf'deleting group folder "{folder}" \(path: "{group_folder_path(group_client.namespace, "web")}"\)',
     ):
-        assert any(re.fullmatch(pattern, message) for message in messages), f"no line is {pattern}"
+        assert any(re.fullmatch(pattern, message) for message in messages), (
+            f"no log line matches {pattern}"
+        )

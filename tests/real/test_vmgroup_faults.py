@@ -1,4 +1,4 @@
-"""VmGroup when vCenter refuses, fails, forgets or falls silent: words, patience, and never one VM too many."""
+"""VmGroup when vCenter rejects, fails or drops requests: messages, retries, never a VM too many."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REPLICAS = 3
 
 @dataclass(frozen=True)
 class CloneFailure:
-    """What happens to a clone, and what a person then reads."""
+    """A failure of a clone, and the message in the status."""
 
     fault: str
     where: Literal["call", "task"]
@@ -51,20 +51,20 @@ CLONE_FAILURES = (
 
 @dataclass(frozen=True)
 class GroupHarness:
-    """A namespace and its vCenter."""
+    """The groups of a namespace, and their vCenter."""
 
     client: VmGroupClient
     vcenter: SimulatedVCenter
 
     async def create_group(self, name: str, replicas: int) -> str:
-        """A group; returns its uid."""
+        """Returns the uid of the group."""
         return str((await self.client.create(name, replicas=replicas))["metadata"]["uid"])
 
     async def has_clones(self, count: int) -> bool:
         return len((await read_simulator_state(self.vcenter)).clones) == count
 
     async def check_converges(self, name: str, uid: str, replicas: int) -> None:
-        """It settles, and there never was one too many."""
+        """The group recovers, and there never was a VM too many."""
         await self.client.wait_for_phase(name, "RUNNING", within=90)
         assert len(await list_group_vms(self.vcenter, uid)) == replicas
         assert (await read_simulator_state(self.vcenter)).peak_by_uid[uid] == replicas
@@ -81,7 +81,7 @@ async def harness(
         yield GroupHarness(VmGroupClient(installed, namespace), vcenter)
 
 
-async def test_a_failed_clone_is_told_with_its_cure_and_tried_again(harness: GroupHarness) -> None:
+async def test_a_failed_clone_is_reported_with_advice_and_retried(harness: GroupHarness) -> None:
     uids = {}
     for number, failure in enumerate(CLONE_FAILURES):
         await harness.vcenter.fail_calls(
@@ -95,11 +95,11 @@ async def test_a_failed_clone_is_told_with_its_cure_and_tried_again(harness: Gro
         await harness.check_converges(name, uid, 1)
 
 
-def has_message(words: str, status: dict[str, Any]) -> bool:
-    return words in status["lastMessage"]
+def has_message(message: str, status: dict[str, Any]) -> bool:
+    return message in status["lastMessage"]
 
 
-async def test_a_lost_answer_makes_no_second_vm(harness: GroupHarness) -> None:
+async def test_a_lost_response_creates_no_second_vm(harness: GroupHarness) -> None:
     await harness.vcenter.delay_calls("CloneVM_Task", CLONE_SECONDS)
     await harness.vcenter.drop_responses("CloneVM_Task", count=2)
     uid = await harness.create_group("web", REPLICAS)
@@ -110,7 +110,9 @@ async def test_a_lost_answer_makes_no_second_vm(harness: GroupHarness) -> None:
     assert len(clones) == REPLICAS
 
 
-async def test_a_session_that_dies_in_mid_clone_makes_no_second_vm(harness: GroupHarness) -> None:
+async def test_a_session_that_ends_during_clones_creates_no_second_vm(
+    harness: GroupHarness,
+) -> None:
     await harness.vcenter.delay_calls("CloneVM_Task", CLONE_SECONDS)
     uid = await harness.create_group("web", REPLICAS + 2)
     await eventually(lambda: harness.has_clones(REPLICAS), within=20)
@@ -118,7 +120,7 @@ async def test_a_session_that_dies_in_mid_clone_makes_no_second_vm(harness: Grou
     await harness.check_converges("web", uid, REPLICAS + 2)
 
 
-async def test_a_vcenter_that_is_away_in_mid_clone_makes_no_second_vm(
+async def test_an_outage_of_vcenter_during_clones_creates_no_second_vm(
     harness: GroupHarness,
 ) -> None:
     await harness.vcenter.delay_calls("CloneVM_Task", CLONE_SECONDS)

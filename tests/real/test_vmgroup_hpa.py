@@ -1,4 +1,4 @@
-"""A HorizontalPodAutoscaler on a VmGroup, with the real controller: it can read and write the scale."""
+"""The HorizontalPodAutoscaler controller reads and writes the scale of a VmGroup."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ AUTOSCALER = {
 
 @pytest.fixture(scope="module")
 def autoscaling_control_plane(pytestconfig: pytest.Config) -> Iterator[ControlPlane]:
-    """A control plane with the controller of autoscalers."""
+    """A control plane with the HorizontalPodAutoscaler controller."""
     folder, names = (
         pytestconfig.rootpath / ".testenv" / "bin",
         ("etcd", "kube-apiserver", "kubectl", "kube-controller-manager"),
@@ -57,7 +57,7 @@ def autoscaling_control_plane(pytestconfig: pytest.Config) -> Iterator[ControlPl
     plane.stop_sync()
 
 
-async def test_an_autoscaler_is_able_to_scale_and_never_misses_the_selector(
+async def test_an_autoscaler_scales_a_group_and_finds_the_selector(
     pytestconfig: pytest.Config, autoscaling_control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     groups = VmGroupClient(autoscaling_control_plane, "default")
@@ -68,9 +68,9 @@ async def test_an_autoscaler_is_able_to_scale_and_never_misses_the_selector(
         return {condition["type"]: condition for condition in status.get("conditions", [])}
 
     async def scaled() -> bool:
-        found = await conditions()
+        conditions_by_type = await conditions()
         return bool(
-            found["AbleToScale"]["status"] == "True"
+            conditions_by_type["AbleToScale"]["status"] == "True"
             and (await groups.get("web"))["spec"]["replicas"] == 2
         )
 
@@ -81,16 +81,16 @@ async def test_an_autoscaler_is_able_to_scale_and_never_misses_the_selector(
         await groups.create("web", replicas=1)
         await groups.wait_for_phase("web", "RUNNING")
         await groups.call("POST", path, AUTOSCALER)
-        # One is below minReplicas, so it has to scale even without any metric.
+        # One replica is below minReplicas, so it has to scale even without any metric.
         await eventually(scaled, within=60)
         status = await groups.wait_for_phase(
             "web", "RUNNING", predicate=lambda status: status["currentReplicas"] == 2
         )
         assert status["selector"]
-        told = [*(await conditions()).values()]
+        conditions_now = [*(await conditions()).values()]
         events = await asyncio.to_thread(
             autoscaling_control_plane.kubectl, "get", "events", "-o", "yaml"
         )
-        assert "InvalidSelector" not in [each["reason"] for each in told]
-        assert "selector is required" not in f"{told}{events}"
-        assert "missing a selector" not in f"{told}{events}"
+        assert "InvalidSelector" not in [condition["reason"] for condition in conditions_now]
+        assert "selector is required" not in f"{conditions_now}{events}"
+        assert "missing a selector" not in f"{conditions_now}{events}"

@@ -1,4 +1,4 @@
-"""What people may type into a VmGroup: refused by the API server, or answered with words; no call leaves the group's own folder."""
+"""Invalid input of a VmGroup is rejected by the API server, or reported in its status."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ MISSING_TEMPLATES = [
     " vm-operator-template",
     "VM-OPERATOR-TEMPLATE",
     "t" * 300,
-    "DC0_C0_RP0_VM0",  # a VM, and no template
+    "DC0_C0_RP0_VM0",  # a VM that is not a template
 ]
 MAX_NAME_LENGTH = 253
 
 
 @dataclass(frozen=True)
 class GroupHarness:
-    """The group's namespace, its vCenter, and what was sent."""
+    """The groups of a namespace, their vCenter, and the calls that the manager operations."""
 
     client: VmGroupClient
     vcenter: SimulatedVCenter
@@ -69,39 +69,41 @@ async def harness(
 ) -> AsyncIterator[GroupHarness]:
     async with (
         run_simulator(pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim") as vcenter,
-        run_observed_manager(installed, vcenter, namespace, tmp_path / "manager") as (_, reaper),
+        run_observed_manager(installed, vcenter, namespace, tmp_path / "manager") as (_, injector),
     ):
-        yield GroupHarness(VmGroupClient(installed, namespace), vcenter, reaper)
+        yield GroupHarness(VmGroupClient(installed, namespace), vcenter, injector)
 
 
 @pytest.mark.parametrize("wrong", INVALID_SPECS, ids=str)
-async def test_what_cannot_be_is_refused_by_the_crd(
+async def test_an_invalid_spec_is_rejected_by_the_crd(
     installed: ControlPlane, namespace: str, wrong: dict[str, Any]
 ) -> None:
     with pytest.raises(HttpError, match=f"spec.{next(iter(wrong))}"):
         await VmGroupClient(installed, namespace).create("wrong", **wrong)
 
 
-async def test_a_template_that_nobody_has_is_an_error_with_words_and_sends_nothing(
+async def test_a_missing_template_is_an_error_and_sends_no_call(
     harness: GroupHarness,
 ) -> None:
-    asked = {f"wrong-{number}": template for number, template in enumerate(MISSING_TEMPLATES)}
-    for name, template in list(asked.items()):
+    templates_by_name = {
+        f"wrong-{number}": template for number, template in enumerate(MISSING_TEMPLATES)
+    }
+    for name, template in list(templates_by_name.items()):
         if not await is_accepted(harness.client, name, template):
-            del asked[name]
+            del templates_by_name[name]
     before = await read_simulator_state(harness.vcenter)
-    for name, template in asked.items():
+    for name, template in templates_by_name.items():
         status = await harness.client.wait_for_phase(name, "ERROR")
         assert "template" in status["lastMessage"], template
         assert len(status["lastMessage"]) < 1000
     await harness.client.create("right", replicas=1)
     await harness.client.wait_for_phase("right", "RUNNING")
-    sent = [
+    operations = [
         call.operation
         for call in harness.injector.calls
         if call.operation.endswith("_Task") or call.operation == "CreateFolder"
     ]
-    assert sorted(sent) in (
+    assert sorted(operations) in (
         ["CloneVM_Task", "CreateFolder"],
         ["CloneVM_Task", "CreateFolder", "PowerOnVM_Task"],
     )
@@ -112,17 +114,17 @@ async def test_a_template_that_nobody_has_is_an_error_with_words_and_sends_nothi
 
 
 async def is_accepted(groups: VmGroupClient, name: str, template: str) -> bool:
-    """Whether the API server takes a group with this template; if it does not, it has to say which field is wrong."""
+    """Whether the API server accepts this template; if not, it has to name the field."""
     try:
         await groups.create(name, template=template, replicas=1)
-    except HttpError as refused:
-        if refused.status != 422 or "spec.template" not in str(refused):
+    except HttpError as error:
+        if error.status != 422 or "spec.template" not in str(error):
             raise
         return False
     return True
 
 
-async def test_names_that_are_too_long_for_vcenter_are_cut_and_stay_apart(
+async def test_names_that_are_too_long_for_vcenter_are_shortened_and_stay_distinct(
     harness: GroupHarness,
 ) -> None:
     names = ["n" * (MAX_NAME_LENGTH - 1) + end for end in "ab"]
@@ -141,10 +143,10 @@ async def test_names_that_are_too_long_for_vcenter_are_cut_and_stay_apart(
     assert (await read_simulator_state(harness.vcenter)).marked_vms == ()
 
 
-async def test_what_is_missing_or_there_twice_is_named_and_its_end_is_noticed(
+async def test_a_missing_folder_and_an_ambiguous_template_are_reported_until_fixed(
     harness: GroupHarness,
 ) -> None:
-    hands = VSphereUser(harness.vcenter)
+    user = VSphereUser(harness.vcenter)
     entities = {entity["path"]: entity["ref"] for entity in await harness.vcenter.entities()}
     folder, other = entities[PARENT_FOLDER], entities[f"/DC0/vm/{OTHER_TEMPLATE}"]
     await harness.vcenter.rename(folder, "elsewhere")
@@ -154,9 +156,9 @@ async def test_what_is_missing_or_there_twice_is_named_and_its_end_is_noticed(
     )
     assert "Create it" in status["lastMessage"]
     assert ready_condition({"status": status})["reason"] == "FolderNotFound"
-    # Two templates of one name, in two folders: both paths are told, and either may be named.
-    await hands.move_to_folder(other, folder)
-    await hands.rename(other, TEMPLATE)
+    # Two templates of one name in two folders: the message lists both paths.
+    await user.move_to_folder(other, folder)
+    await user.rename(other, TEMPLATE)
     await harness.vcenter.rename(folder, "vm-operator")
     status = await harness.client.wait_for_phase(
         "web", "ERROR", predicate=lambda status: TEMPLATE in status["lastMessage"]
@@ -164,35 +166,38 @@ async def test_what_is_missing_or_there_twice_is_named_and_its_end_is_noticed(
     assert f"/DC0/vm/{TEMPLATE}, {PARENT_FOLDER}/{TEMPLATE}" in status["lastMessage"]
     assert ready_condition({"status": status})["reason"] == "TemplateAmbiguous"
     assert (await read_simulator_state(harness.vcenter)).marked_vms == ()
-    await hands.rename(other, OTHER_TEMPLATE)
+    await user.rename(other, OTHER_TEMPLATE)
     await harness.client.wait_for_phase("web", "RUNNING")
 
 
-async def test_two_groups_that_share_a_folder_name_are_told_apart(
+async def test_the_second_of_two_groups_with_one_folder_name_waits(
     pytestconfig: pytest.Config, installed: ControlPlane, tmp_path: Path
 ) -> None:
-    # `a`/`b-c` and `a-b`/`c`: both want the folder a-b-c.
-    spaces = [f"{tmp_path.name[:20].replace('_', '-').strip('-')}{end}" for end in ("", "-b")]
-    for namespace in spaces:
+    # `a`/`b-c` and `a-b`/`c` have the same folder name a-b-c.
+    namespaces = [f"{tmp_path.name[:20].replace('_', '-').strip('-')}{end}" for end in ("", "-b")]
+    for namespace in namespaces:
         installed.create_namespace(namespace)
     try:
         async with (
             run_simulator(
                 pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim"
             ) as vcenter,
-            run_observed_manager(installed, vcenter, ",".join(spaces), tmp_path / "manager"),
+            run_observed_manager(installed, vcenter, ",".join(namespaces), tmp_path / "manager"),
         ):
-            first, second = VmGroupClient(installed, spaces[0]), VmGroupClient(installed, spaces[1])
+            first, second = (
+                VmGroupClient(installed, namespaces[0]),
+                VmGroupClient(installed, namespaces[1]),
+            )
             await first.create("b-c", replicas=1)
             await first.wait_for_phase("b-c", "RUNNING")
             await second.create("c", replicas=1)
             status = await second.wait_for_phase("c", "ERROR")
-            assert f'VmGroup "b-c" in namespace "{spaces[0]}"' in status["lastMessage"]
+            assert f'VmGroup "b-c" in namespace "{namespaces[0]}"' in status["lastMessage"]
             assert len((await read_simulator_state(vcenter)).marked_vms) == 1
             await first.delete("b-c")
             await first.wait_until_deleted("b-c")
             await second.wait_for_phase("c", "RUNNING")
             assert len((await read_simulator_state(vcenter)).marked_vms) == 1
     finally:
-        for namespace in spaces:
+        for namespace in namespaces:
             installed.remove_namespace(namespace)

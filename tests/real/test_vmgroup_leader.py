@@ -1,4 +1,4 @@
-"""Two managers of VmGroups: the leader is stopped in mid-clone and wakes too late. The truth is the simulator's ledger, and its count."""
+"""A leader that is stopped during clones and continues after it lost the lease does no harm."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def managers(
     manager_kubeconfig: Path,
     tmp_path: Path,
 ) -> AsyncIterator[tuple[ManagerProcess, ManagerProcess]]:
-    """Who leads, and who waits."""
+    """The leader and the standby."""
     flags = (
         f"--kubeconfig={manager_kubeconfig}",
         f"--vcenter-credentials={write_credentials(tmp_path / 'vc-creds', vcenter)}",
@@ -69,7 +69,7 @@ async def managers(
         await standby.stop(5)
 
 
-async def test_a_leader_stopped_in_mid_clone_makes_no_double_and_no_late_call(
+async def test_a_leader_that_is_stopped_during_clones_sends_no_late_call(
     installed: ControlPlane,
     vcenter: SimulatedVCenter,
     namespace: str,
@@ -87,7 +87,7 @@ async def test_a_leader_stopped_in_mid_clone_makes_no_double_and_no_late_call(
     sessions = {call["session"] for call in await vcenter.mutating_calls()}
     assert len(sessions) == 1
     leader.send_signal(signal.SIGSTOP)
-    # Of the issue: so long that the lease has run out, and the other has begun.
+    # Longer than the lease duration, so that the standby has taken over.
     await asyncio.sleep(STOP_SECONDS)
     await standby.wait_for_log("became leader")
     since = datetime.fromisoformat(get_lease(installed)["acquireTime"])
@@ -95,10 +95,10 @@ async def test_a_leader_stopped_in_mid_clone_makes_no_double_and_no_late_call(
     assert await leader.wait_for_exit(within=10) == 1
     await groups.wait_for_phase("web", "RUNNING", within=90)
     assert {call["session"] for call in await vcenter.mutating_calls()} > sessions, (
-        "the other manager never acted"
+        "the standby never acted"
     )
     of_leader = [call for call in await vcenter.mutating_calls() if call["session"] in sessions]
-    late = [each for each in of_leader if datetime.fromisoformat(each["time"]) > since]
+    late = [call for call in of_leader if datetime.fromisoformat(call["time"]) > since]
     assert late == []
     assert len(await list_group_vms(vcenter, uid)) == REPLICAS
     assert (await read_simulator_state(vcenter)).peak_by_uid[uid] == REPLICAS

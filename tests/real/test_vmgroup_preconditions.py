@@ -1,4 +1,4 @@
-"""What VmGroup must not do when others share its folder's name, its quota or its VMs, or when vCenter shows less than all."""
+"""What VmGroup checks first: folder, foreign disks, marks, quota, Secret, snapshot, placement."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[
 
 @pytest.fixture
 def two_namespaces(installed: ControlPlane, namespace: str) -> Iterator[tuple[str, str]]:
-    """Two namespaces, in which groups `b-c` and `c` have the same folder."""
+    """Two namespaces in which the groups `b-c` and `c` have the same folder name."""
     other = f"{namespace}-b"
     installed.create_namespace(other)
     yield namespace, other
     installed.remove_namespace(other)
 
 
-def list_mutations(reaper: CrashInjector) -> list[str]:
-    return [call.operation for call in reaper.calls if call.operation in MUTATIONS]
+def list_mutations(injector: CrashInjector) -> list[str]:
+    return [call.operation for call in injector.calls if call.operation in MUTATIONS]
 
 
-async def test_who_was_refused_a_folder_does_not_take_it_along(
+async def test_a_group_without_its_folder_does_not_destroy_it(
     installed: ControlPlane,
     vcenter: SimulatedVCenter,
     two_namespaces: tuple[str, str],
@@ -61,7 +61,7 @@ async def test_who_was_refused_a_folder_does_not_take_it_along(
     await vcenter.delay_calls("CloneVM_Task", 5)
     async with run_observed_manager(
         installed, vcenter, ",".join(two_namespaces), tmp_path / "m"
-    ) as (_, reaper):
+    ) as (_, injector):
         first, second = (
             VmGroupClient(installed, two_namespaces[0]),
             VmGroupClient(installed, two_namespaces[1]),
@@ -73,27 +73,27 @@ async def test_who_was_refused_a_folder_does_not_take_it_along(
 
         await eventually(cloning, within=30)
         await second.create("c", replicas=1)
-        refused = await second.wait_for_phase("c", "ERROR")
-        assert "folder" not in refused
+        status = await second.wait_for_phase("c", "ERROR")
+        assert "folder" not in status
         await second.delete("c")
         await second.wait_until_deleted("c")
         await first.wait_for_phase("b-c", "RUNNING")
-        assert list_mutations(reaper) == ["CreateFolder", "CloneVM_Task"]
+        assert list_mutations(injector) == ["CreateFolder", "CloneVM_Task"]
 
 
-async def test_a_vm_named_like_the_folder_is_told_and_its_end_too(
+async def test_a_vm_with_the_name_of_the_folder_is_reported_until_renamed(
     installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
 ) -> None:
     await vcenter.create_vm(f"{namespace}-web", folder=PARENT_FOLDER)
-    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m") as (_, reaper):
+    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m") as (_, injector):
         groups = VmGroupClient(installed, namespace)
         await groups.create("web", replicas=1)
-        told = await groups.wait_for_phase("web", "ERROR")
+        status = await groups.wait_for_phase("web", "ERROR")
         assert (
             f"{group_folder_path(namespace, 'web')} has the name of the group's folder, but is not a folder"
-            in told["lastMessage"]
+            in status["lastMessage"]
         )
-        assert list_mutations(reaper).count("CreateFolder") == 1
+        assert list_mutations(injector).count("CreateFolder") == 1
         (vm,) = [
             vm for vm in (await read_simulator_state(vcenter)).vms if vm.name == f"{namespace}-web"
         ]
@@ -101,27 +101,27 @@ async def test_a_vm_named_like_the_folder_is_told_and_its_end_too(
         await groups.wait_for_phase("web", "RUNNING")
 
 
-async def test_a_vm_with_somebodys_disk_file_is_not_destroyed(
+async def test_a_vm_with_a_foreign_disk_file_is_not_destroyed(
     installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
 ) -> None:
-    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m") as (_, reaper):
-        groups, hands = VmGroupClient(installed, namespace), VSphereUser(vcenter)
+    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m") as (_, injector):
+        groups, user = VmGroupClient(installed, namespace), VSphereUser(vcenter)
         uid = (await groups.create("web", replicas=1))["metadata"]["uid"]
         await groups.wait_for_phase("web", "RUNNING")
         (vm,) = await list_group_vms(vcenter, uid)
         other = next(
             vm for vm in (await read_simulator_state(vcenter)).vms if vm.name == "DC0_C0_RP0_VM0"
         )
-        file = await hands.call_on(lambda found: list_disks(found)[0].backing.fileName, other.ref)
-        await hands.call_on(lambda found: found.ReconfigVM_Task(add_disk_spec(found, file)), vm.ref)
+        file = await user.call_on(lambda found: list_disks(found)[0].backing.fileName, other.ref)
+        await user.call_on(lambda found: found.ReconfigVM_Task(add_disk_spec(found, file)), vm.ref)
         await groups.delete("web")
 
-        async def told() -> bool:
+        async def is_reported() -> bool:
             return file in (await groups.get("web"))["status"]["lastMessage"]
 
-        await eventually(told, within=30)
-        assert "Destroy_Task" not in list_mutations(reaper)
-        await hands.call_on(
+        await eventually(is_reported, within=30)
+        assert "Destroy_Task" not in list_mutations(injector)
+        await user.call_on(
             lambda found: found.ReconfigVM_Task(remove_disk_spec(found, file)), vm.ref
         )
         await groups.wait_until_deleted("web")
@@ -156,26 +156,26 @@ def remove_disk_spec(vm: Any, file: str) -> Any:
     )
 
 
-async def test_a_vm_that_tells_no_configuration_keeps_its_place(
+async def test_a_vm_without_configuration_is_not_replaced(
     installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
 ) -> None:
     async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m") as (
         manager,
-        reaper,
+        injector,
     ):
         groups = VmGroupClient(installed, namespace)
         uid = (await groups.create("web", replicas=1))["metadata"]["uid"]
         await groups.wait_for_phase("web", "RUNNING")
-        before, (vm,) = list_mutations(reaper), await list_group_vms(vcenter, uid)
+        before, (vm,) = list_mutations(injector), await list_group_vms(vcenter, uid)
         await vcenter.rename(vm.ref, "%2fvmfs%2fvolumes%2fx%2fweb.vmx")
         await vcenter.set_property(vm.ref, "runtime.connectionState", "inaccessible")
         await vcenter.set_property(vm.ref, "config.instanceUuid", "")
-        # Until it is seen, a change of size is carried out, and rightly.
+        # Before the manager observes this, it would resize the VM.
         await groups.wait_for_phase("web", "PENDING")
         for _ in range(2):
             await groups.patch_spec("web", memory=2)
             await groups.wait_for_phase("web", "PENDING")
-            assert list_mutations(reaper) == before
+            assert list_mutations(injector) == before
             await manager.kill()
             manager.start()
             await groups.patch_spec("web", memory=1)
@@ -183,33 +183,33 @@ async def test_a_vm_that_tells_no_configuration_keeps_its_place(
         await vcenter.set_property(vm.ref, "config.instanceUuid", vm.instance_uuid)
         await vcenter.set_property(vm.ref, "runtime.connectionState", "connected")
         await groups.wait_for_phase("web", "RUNNING")
-        assert list_mutations(reaper) == before
+        assert list_mutations(injector) == before
 
 
-async def test_marks_that_cannot_be_read_lead_to_no_second_vm(
+async def test_unreadable_marks_lead_to_no_second_vm(
     installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
 ) -> None:
     async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m") as (
         manager,
-        reaper,
+        injector,
     ):
         groups = VmGroupClient(installed, namespace)
         uid = (await groups.create("web", replicas=2))["metadata"]["uid"]
         await groups.wait_for_phase("web", "RUNNING")
         await manager.kill()
-        before = list_mutations(reaper)
+        before = list_mutations(injector)
         await vcenter.fail_calls("RetrievePropertiesEx", "NoPermission", count=0)
         manager.start()
         await groups.patch_spec("web", memory=2)
         await groups.wait_for_phase("web", "PENDING")
-        assert list_mutations(reaper) == before
+        assert list_mutations(injector) == before
         await vcenter.clear_rules()
         await groups.patch_spec("web", memory=1)
         await groups.wait_for_phase("web", "RUNNING", within=100)
         assert (await read_simulator_state(vcenter)).peak_by_uid[uid] == 2
 
 
-async def test_the_quota_is_the_oldest_groups_first_and_holds_while_a_template_changes(
+async def test_the_quota_prefers_older_groups_and_limits_the_surge(
     installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
 ) -> None:
     limits = tmp_path / "limits.yaml"
@@ -241,7 +241,7 @@ async def test_the_quota_is_the_oldest_groups_first_and_holds_while_a_template_c
         assert (await read_simulator_state(vcenter)).peak_by_uid[uid] <= 3
 
 
-async def test_what_an_orphaned_group_left_is_said_as_such(
+async def test_vms_of_a_deleted_group_are_reported(
     installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
 ) -> None:
     async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m"):
@@ -260,22 +260,22 @@ async def test_what_an_orphaned_group_left_is_said_as_such(
         await groups.wait_for_phase("web", "RUNNING")
 
 
-async def test_user_data_comes_from_a_secret_that_may_come_later(
+async def test_user_data_is_read_from_a_secret_that_is_created_later(
     installed: ControlPlane,
     vcenter: SimulatedVCenter,
     namespace: str,
     tmp_path: Path,
     pytestconfig: pytest.Config,
 ) -> None:
-    rights = str(pytestconfig.rootpath / "config/optional/cloud-init-secrets.yaml")
+    permissions = str(pytestconfig.rootpath / "config/optional/cloud-init-secrets.yaml")
     async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m"):
         groups = VmGroupClient(installed, namespace)
         uid = (
             await groups.create("web", replicas=1, bootstrap={"cloudInit": {"secretName": "boot"}})
         )["metadata"]["uid"]
-        refused = await groups.wait_for_phase("web", "ERROR")
-        assert ready_condition({"status": refused})["reason"] == "SecretForbidden"
-        await asyncio.to_thread(installed.kubectl, "apply", "-n", namespace, "-f", rights)
+        status = await groups.wait_for_phase("web", "ERROR")
+        assert ready_condition({"status": status})["reason"] == "SecretForbidden"
+        await asyncio.to_thread(installed.kubectl, "apply", "-n", namespace, "-f", permissions)
         await groups.wait_for_phase(
             "web", "ERROR", predicate=lambda status: "does not exist" in status["lastMessage"]
         )
@@ -291,23 +291,23 @@ async def test_user_data_comes_from_a_secret_that_may_come_later(
         await asyncio.to_thread(installed.kubectl, *secret)
         await groups.wait_for_phase("web", "RUNNING")
         (vm,) = await list_group_vms(vcenter, uid)
-        options = await VSphereUser(vcenter).call_on(
+        extra_config = await VSphereUser(vcenter).call_on(
             lambda found: {option.key: option.value for option in found.config.extraConfig}, vm.ref
         )
-        assert options["guestinfo.userdata"] == "I2Nsb3VkLWNvbmZpZyBjYW5hcnktNzc="
-        assert options["guestinfo.userdata.encoding"] == "base64"
+        assert extra_config["guestinfo.userdata"] == "I2Nsb3VkLWNvbmZpZyBjYW5hcnktNzc="
+        assert extra_config["guestinfo.userdata.encoding"] == "base64"
         assert "canary-77" not in (tmp_path / "m/manager.log").read_text()
 
 
-async def test_a_linked_clone_needs_a_snapshot_and_waits_for_one(
+async def test_a_linked_clone_waits_for_a_snapshot(
     installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
 ) -> None:
-    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m") as (_, reaper):
+    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m") as (_, injector):
         groups = VmGroupClient(installed, namespace)
         await groups.create("web", replicas=1, linkedClone=True)
-        told = await groups.wait_for_phase("web", "ERROR")
-        assert "a linked clone needs a snapshot of the template" in told["lastMessage"]
-        assert "CloneVM_Task" not in list_mutations(reaper)
+        status = await groups.wait_for_phase("web", "ERROR")
+        assert "a linked clone needs a snapshot of the template" in status["lastMessage"]
+        assert "CloneVM_Task" not in list_mutations(injector)
         template = next(
             entity
             for entity in await vcenter.entities()
@@ -319,30 +319,30 @@ async def test_a_linked_clone_needs_a_snapshot_and_waits_for_one(
         await groups.wait_for_phase("web", "RUNNING")
 
 
-async def test_placement_power_and_pause(
+async def test_placement_power_state_and_pause(
     installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
 ) -> None:
-    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m") as (_, reaper):
+    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m") as (_, injector):
         groups = VmGroupClient(installed, namespace)
-        place = {
+        placement = {
             "datacenter": "DC0",
             "cluster": "DC0_C0",
             "datastore": "LocalDS_0",
             "folder": "/DC0/vm/vm-operator",
         }
-        uid = (await groups.create("web", replicas=1, placement=place, powerState="poweredOff"))[
-            "metadata"
-        ]["uid"]
+        uid = (
+            await groups.create("web", replicas=1, placement=placement, powerState="poweredOff")
+        )["metadata"]["uid"]
         await groups.wait_for_phase("web", "RUNNING")
         (vm,) = await list_group_vms(vcenter, uid)
         assert (vm.power, vm.folder) == ("poweredOff", group_folder_path(namespace, "web"))
-        before = list_mutations(reaper)
+        before = list_mutations(injector)
         await groups.patch_spec("web", paused=True, replicas=3)
         assert (
             "Unset spec.paused to continue."
             in (await groups.wait_for_phase("web", "PENDING"))["lastMessage"]
         )
-        assert list_mutations(reaper) == before
+        assert list_mutations(injector) == before
         await groups.patch_spec("web", paused=False, powerState="poweredOn")
         await groups.wait_for_phase("web", "RUNNING")
         assert {vm.power for vm in await list_group_vms(vcenter, uid)} == {"poweredOn"}

@@ -1,4 +1,4 @@
-"""Many groups at rest: a manager that starts again finds all in order, and changes nothing."""
+"""A manager that starts again with many groups in the desired state changes nothing."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_200_groups_settle_and_a_restart_changes_nothing(
                 within=180,
                 every=1.0,
             )
-            # Some five for each VM. If groups of one template woke each other, it would be dozens.
+            # About five per VM. If groups of one template woke each other, it would be dozens.
             assert await first.count_reconciles("vmgroup") < 10 * GROUP_COUNT * REPLICAS
             await first.stop(10)
         before = await read_simulator_state(vcenter)
@@ -73,7 +73,7 @@ async def test_200_groups_settle_and_a_restart_changes_nothing(
 
 
 async def has_reconciled_all(manager: ManagerProcess) -> bool:
-    """Whether every group was reconciled, and nothing is left to do."""
+    """Whether every group was reconciled and the queue is empty."""
     waiting = await manager.read_metric("workqueue_depth")
     return await manager.count_reconciles("vmgroup") >= GROUP_COUNT and not any(
         value for labels, value in waiting.items() if "vmgroup" in labels

@@ -1,4 +1,4 @@
-"""VmGroups as a user sees them through the API server, and their VMs as the simulator has them."""
+"""VmGroups through the API server, and their VMs in the simulator."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class VmGroupClient:
     async def call(
         self, verb: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> Any:
-        """One call as administrator, past every proxy."""
+        """One call as administrator, without any proxy."""
 
         def work() -> Any:
             with self.control_plane.apiserver.admin_client() as https:
@@ -48,7 +48,7 @@ class VmGroupClient:
         return await asyncio.to_thread(work)
 
     async def create(self, name: str, **spec: Any) -> dict[str, Any]:
-        """A group; what is not given is as in the sample vg-1."""
+        """Create a group with the spec of the sample vg-1, changed by `spec`."""
         full = {"cpu": 1, "memory": 1, "replicas": 3, "template": TEMPLATE, **spec}
         return dict(
             await self.call(
@@ -64,28 +64,24 @@ class VmGroupClient:
         )
 
     async def get(self, name: str) -> dict[str, Any]:
-        """The group."""
         return dict(await self.call("GET", self.path(name)))
 
     async def find(self, name: str) -> dict[str, Any] | None:
-        """The group, None where there is none."""
+        """The group, None if it does not exist."""
         try:
             return await self.get(name)
-        except HttpError as refused:
-            if refused.status != 404:
+        except HttpError as error:
+            if error.status != 404:
                 raise
             return None
 
     async def patch_spec(self, name: str, **spec: Any) -> None:
-        """Merge into the spec."""
         await self.call("PATCH", self.path(name), {"spec": spec}, MERGE_PATCH_HEADERS)
 
     async def delete(self, name: str) -> None:
-        """Ask for its deletion."""
         await self.call("DELETE", self.path(name))
 
     async def wait_until_deleted(self, name: str, *, within: float = 60) -> None:
-        """Wait until it is no more."""
 
         async def absent() -> bool:
             return await self.find(name) is None
@@ -94,22 +90,22 @@ class VmGroupClient:
             await eventually(absent, within=within, every=0.05)
         except AssertionError:
             raise AssertionError(
-                f"the VmGroup {name} is still there: {await self.find(name)}"
+                f"the VmGroup {name} still exists: {await self.find(name)}"
             ) from None
 
     async def wait_for_phase(
         self, name: str, phase: str, *, within: float = 60, predicate: Callable[[Any], Any] = bool
     ) -> dict[str, Any]:
-        """The status, once it has this phase for the present generation and `where` is content with it."""
+        """The status, once it has this phase for the current generation and the predicate holds."""
 
-        async def there() -> dict[str, Any] | None:
-            found = await self.get(name)
+        async def status_with_phase() -> dict[str, Any] | None:
+            group = await self.get(name)
             return (
-                found["status"] if has_phase(found, phase) and predicate(found["status"]) else None
+                group["status"] if has_phase(group, phase) and predicate(group["status"]) else None
             )
 
         try:
-            return await eventually(there, within=within, every=0.05) or {}
+            return await eventually(status_with_phase, within=within, every=0.05) or {}
         except AssertionError:
             raise AssertionError(
                 f"the VmGroup {name} did not become {phase}: {(await self.get(name)).get('status')}"
@@ -117,7 +113,7 @@ class VmGroupClient:
 
 
 def has_phase(group: Mapping[str, Any], phase: str) -> bool:
-    """Whether a group has this phase, and not still from an older generation."""
+    """Whether a group has this phase for its current generation."""
     status = group.get("status", {})
     current = (
         ready_condition(dict(group)).get("observedGeneration") == group["metadata"]["generation"]
@@ -126,7 +122,7 @@ def has_phase(group: Mapping[str, Any], phase: str) -> bool:
 
 
 def is_running(group: Mapping[str, Any]) -> bool:
-    """Whether a group claims to be as its spec says."""
+    """Whether the status reports the desired state."""
     status, replicas = group.get("status", {}), group["spec"]["replicas"]
     counts = status.get("currentReplicas", 0), status.get("desiredReplicas")
     return (
@@ -142,7 +138,7 @@ def group_folder_path(namespace: str, name: str) -> str:
 
 
 async def list_group_vms(vcenter: SimulatedVCenter, uid: str) -> list[SimulatorVm]:
-    """The VMs with the mark of this group, copies of the mark too."""
+    """The VMs with the mark of this group, including copies of the mark."""
     return [
         vm
         for vm in (await read_simulator_state(vcenter)).vms
@@ -151,5 +147,5 @@ async def list_group_vms(vcenter: SimulatedVCenter, uid: str) -> list[SimulatorV
 
 
 def has_replica_name(group: str, vm: SimulatorVm) -> bool:
-    """Whether a VM has the name that the contract gives it."""
+    """Whether a VM has the name of the contract."""
     return re.fullmatch(rf"{re.escape(group)}-replica-[a-z]{{8}}", vm.name) is not None

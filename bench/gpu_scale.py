@@ -149,7 +149,7 @@ async def measure_shared_node(nodes: int, objects: int) -> list[ChangeCost]:
     stage.mark_loaded()
     async with run_gpuinfo_manager(stage) as controller:
         start = (stage.clock() + timedelta(hours=72)).isoformat()
-        controller.tracker.set_calendar_entries(
+        controller.tracker.on_calendar_change(
             parse_calendar(
                 {
                     "w": "\n".join(
@@ -224,7 +224,7 @@ async def run(nodes: int, objects: int) -> int:
             f"node=node-{number} start={stage.clock().replace(year=2027).isoformat()} length=4h"
             for number in range(0, nodes, 7)
         )
-        controller.tracker.set_calendar_entries(parse_calendar({"w": lines})[0])
+        controller.tracker.on_calendar_change(parse_calendar({"w": lines})[0])
         await eventually(lambda: len(controller.subscriptions.by_key) == objects, within=60)
         await wait_until_idle(stage)
         print(

@@ -1,7 +1,8 @@
-"""A simulated vCenter for tests: the program of testenv/vcsim as a child process, and its control endpoint as methods.
+"""A simulated vCenter for tests: testenv/vcsim as a child process, with its control endpoint.
 
-What a method changes is changed behind the client's back, as a person in the vSphere Client would do it: it appears in no counter
-and in no ledger. `of`, `vm`, `host` and `disk` are names, references (vm-12) or inventory paths.
+A change by a method here is like one by another user in the vSphere Client: it is neither counted
+nor listed as a mutating call. `entity`, `vm`, `host` and `disk` are names, references (vm-12) or
+inventory paths.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ STOP_TIMEOUT_SECONDS = 5.0
 
 
 class ControlError(Exception):
-    """The control endpoint said no, and why."""
+    """The control endpoint rejected a request; the message has the reason."""
 
 
 class SimulatedVCenter:
@@ -36,7 +37,7 @@ class SimulatedVCenter:
     ) -> None:
         self.user, self.password, self.ready_info = user, password, dict[str, Any]()
         folder.mkdir(parents=True, exist_ok=True)
-        # The password goes by the environment: what is on the command line, every process on the machine can read.
+        # Every process of the machine can read the command line, so the password is a variable.
         program = [
             shutil.which("env") or "env",
             f"VCSIM_PASSWORD={password}",
@@ -47,24 +48,23 @@ class SimulatedVCenter:
         self.process = Process("vcsim", [*program, *flags], folder / "vcsim.log")
 
     async def start(self, within: float = 180.0) -> SimulatedVCenter:
-        """Start it and wait until it answers; 1,000 hosts and 2,000 VMs take about 40 s."""
+        """Waits until it is ready; 1,000 hosts and 2,000 VMs take about 40 s."""
         self.process.start()
         await eventually(
             lambda: self.read_ready_line() or not self.process.is_running, within=within
         )
-        if not (said := self.read_ready_line()):
+        if not (ready_line := self.read_ready_line()):
             raise AssertionError(
                 f"vcsim ended before it was ready:\n{self.process.read_log_tail()}"
             )
-        self.ready_info = json.loads(said)
+        self.ready_info = json.loads(ready_line)
         return self
 
     async def stop(self) -> None:
-        """End it; its state goes with it."""
         await self.process.stop(STOP_TIMEOUT_SECONDS)
 
     def read_ready_line(self) -> str:
-        """The line that says it is ready, "" before."""
+        """The line with its addresses, "" before it is ready."""
         lines = (
             self.process.log.read_text().splitlines(keepends=True)
             if self.process.log.exists()
@@ -86,32 +86,28 @@ class SimulatedVCenter:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port."""
         parts = urlsplit(self.url)
         return parts.hostname or "", parts.port or 0
 
     @property
     def certificate(self) -> Path:
-        """The certificate to trust."""
         return Path(self.ready_info["certificate"])
 
     async def request(self, verb: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """One call of the control endpoint."""
+        """Calls the control endpoint."""
         return await asyncio.to_thread(self.request_blocking, verb, path, body)
 
     def request_blocking(self, verb: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """The same, blocking."""
         data = json.dumps(body or {}).encode() if verb == "POST" else None
         request = urllib.request.Request(f"{self.ready_info['control']}{path}", data, method=verb)
         try:
-            with urllib.request.urlopen(request, timeout=REQUEST_TIMEOUT_SECONDS) as answer:
-                return json.load(answer)
+            with urllib.request.urlopen(request, timeout=REQUEST_TIMEOUT_SECONDS) as response:
+                return json.load(response)
         except HTTPError as error:
             with error:
                 raise ControlError(f"{verb} {path}: {error.read().decode().strip()}") from None
 
     async def server_time(self) -> str:
-        """The server's time."""
         return str((await self.request("GET", "/clock"))["time"])
 
     async def call_counts(self) -> dict[str, int]:
@@ -119,15 +115,15 @@ class SimulatedVCenter:
         return dict(await self.request("GET", "/calls"))
 
     async def reset_call_counts(self) -> None:
-        """Count from nothing again."""
         await self.request("DELETE", "/calls")
 
     async def mutating_calls(self) -> list[dict[str, Any]]:
-        """The calls that change something: sequence, time, method, object, name, newName, session, user, refused."""
+        """Calls that change something: sequence, time, method, object, name, newName, session,
+        user, refused.
+        """
         return list(await self.request("GET", "/ledger"))
 
     async def reset_mutating_calls(self) -> None:
-        """Empty the ledger."""
         await self.request("DELETE", "/ledger")
 
     async def sessions(self) -> list[dict[str, Any]]:
@@ -135,13 +131,12 @@ class SimulatedVCenter:
         return list((await self.request("GET", "/sessions"))["soap"])
 
     async def rest_sessions(self) -> list[dict[str, Any]]:
-        """The REST sessions."""
         return list((await self.request("GET", "/sessions"))["rest"])
 
     async def expire_sessions(self, *, user: str = "", key: str = "") -> int:
-        """End sessions of a user, or one by its key, or all; returns how many."""
-        wish = {"user": user, "key": key, "all": not (user or key)}
-        return int((await self.request("POST", "/sessions/expire", wish))["ended"])
+        """Ends the sessions of a user, one by its key, or all; returns their number."""
+        body = {"user": user, "key": key, "all": not (user or key)}
+        return int((await self.request("POST", "/sessions/expire", body))["ended"])
 
     async def fail_calls(
         self,
@@ -154,8 +149,11 @@ class SimulatedVCenter:
         entity: str = "",
         fields: Mapping[str, Any] | None = None,
     ) -> None:
-        """Let the next calls of a method fail, or their tasks; without a fault they are only slow. A count of 0 is all calls."""
-        wish = {
+        """Fails the next calls of a method, or their tasks; 0 means all calls.
+
+        Without a fault they are only delayed.
+        """
+        rule = {
             "method": method,
             "fault": fault,
             "count": count,
@@ -163,10 +161,10 @@ class SimulatedVCenter:
             "delay": delay_seconds,
             "object": entity,
         }
-        await self.request("POST", "/rules", {**wish, **({"fields": fields} if fields else {})})
+        await self.request("POST", "/rules", {**rule, **({"fields": fields} if fields else {})})
 
     async def delay_calls(self, method: str, seconds: float) -> None:
-        """Make a method slow from now on: the task of a method that ends in _Task, the answer of another."""
+        """Delays all calls of a method; for a method that ends in _Task, its task."""
         await self.fail_calls(
             method,
             count=0,
@@ -175,7 +173,7 @@ class SimulatedVCenter:
         )
 
     async def clear_rules(self) -> None:
-        """End all failures and delays, also those under way."""
+        """Ends all failures and delays, pending ones too."""
         await self.request("DELETE", "/rules")
 
     async def hold_calls(
@@ -187,8 +185,11 @@ class SimulatedVCenter:
         entity: str = "",
         drop: bool = False,
     ) -> None:
-        """Keep the next calls until `release`: before their work, when it is done, or in their task; `drop` loses the answer then."""
-        wish = {
+        """Holds the next calls until `release_calls`: before or after their work, or in their task.
+
+        With `drop` the response is lost then.
+        """
+        rule = {
             "method": method,
             "where": where,
             "count": count,
@@ -196,10 +197,10 @@ class SimulatedVCenter:
             "hold": True,
             "drop": drop,
         }
-        await self.request("POST", "/rules", wish)
+        await self.request("POST", "/rules", rule)
 
     async def drop_responses(self, method: str, *, count: int = 1, entity: str = "") -> None:
-        """Do the work of the next calls, and close their connections without an answer."""
+        """Executes the next calls, but closes their connections without a response."""
         await self.request(
             "POST",
             "/rules",
@@ -207,135 +208,136 @@ class SimulatedVCenter:
         )
 
     async def held_calls(self) -> list[dict[str, Any]]:
-        """What is kept now: id, method, object, where, since."""
+        """Held calls: id, method, object, where, since."""
         return list(await self.request("GET", "/held"))
 
     async def release_calls(self, method: str = "", *, id: int = 0) -> int:
-        """Let go what is held, of a method, or one by its id, or all; returns how many. It runs even if its sender is gone."""
+        """Releases the held calls of a method, one by its id, or all; returns their number.
+
+        A call runs even if its client has disconnected.
+        """
         return int(
             (await self.request("POST", "/release", {"method": method, "id": id}))["released"]
         )
 
     async def vm_census(self) -> dict[str, Any]:
-        """At one instant: `vms`, `clones` under way, and how many there are and ever were, by path in `folders`, by mark in `owners`."""
+        """At one instant: `vms`, pending `clones`, and their current and highest number, by path in
+        `folders` and by VmGroup in `owners`.
+        """
         return dict(await self.request("GET", "/truth"))
 
     async def reset_census_peaks(self) -> None:
-        """Let the peaks begin at what there is now."""
+        """Resets the highest numbers to the current ones."""
         await self.request("DELETE", "/truth")
 
     async def set_outage(
         self, how: Literal["503", "reset", "hang", ""], seconds: float = 0.0
     ) -> None:
-        """Be down for a while, with the state kept; 0 is until further notice, an empty `how` ends it."""
+        """Starts an outage that keeps the state; 0 s has no end, an empty `how` ends it."""
         await self.request("POST", "/outage", {"how": how, "length": seconds})
 
     async def set_password(self, user: str, password: str) -> None:
-        """Make an account or change its password."""
+        """Creates an account or changes its password."""
         await self.request("POST", "/accounts", {"user": user, "password": password})
 
     async def is_locked(self, user: str) -> bool:
-        """Whether an account is locked."""
         return bool((await self.request("POST", "/accounts", {"user": user}))["locked"])
 
     async def unlock(self, user: str) -> None:
-        """Unlock an account."""
         await self.request("POST", "/accounts", {"user": user, "unlock": True})
 
     async def entities(self) -> list[dict[str, str]]:
-        """All entities: type, ref, name and path."""
+        """Type, ref, name and path of all entities."""
         return list(await self.request("GET", "/entities"))
 
-    async def rename(self, of: str, name: str) -> None:
-        """Rename any entity, hosts too."""
-        await self.request("POST", "/rename", {"of": of, "name": name})
+    async def rename(self, entity: str, name: str) -> None:
+        await self.request("POST", "/rename", {"of": entity, "name": name})
 
     async def set_host_connected(self, host: str, connected: bool = True) -> None:
-        """Connect or disconnect a host."""
         await self.request("POST", "/host", {"host": host, "connected": connected})
 
     async def set_maintenance(self, host: str, on: bool = True) -> None:
-        """Enter or leave maintenance mode."""
         await self.request("POST", "/host", {"host": host, "maintenance": on})
 
     async def set_host_gpus(
         self, host: str, count: int, kind: Literal["shared", "direct"] = "shared"
     ) -> None:
-        """Give a host GPUs, or none."""
         await self.request("POST", "/host", {"host": host, "gpus": count, "gpuKind": kind})
 
-    async def schedule_maintenance(self, host: str, at: datetime, **wish: Any) -> str:
-        """Plan a maintenance of a host and return its reference; see Schedule in testenv/vcsim/scheduled.go. It never begins by itself."""
+    async def schedule_maintenance(self, host: str, at: datetime, **fields: Any) -> str:
+        """Returns the reference of the scheduled task, which never starts.
+
+        See testenv/vcsim/scheduled.go for the fields.
+        """
         return str(
-            (await self.request("POST", "/schedule", {"host": host, "at": at.isoformat(), **wish}))[
-                "ref"
-            ]
+            (
+                await self.request(
+                    "POST", "/schedule", {"host": host, "at": at.isoformat(), **fields}
+                )
+            )["ref"]
         )
 
     async def remove_scheduled_task(self, task: str) -> None:
-        """Take a plan away."""
         await self.request("POST", "/unschedule", {"of": task})
 
     async def set_power(self, vm: str, on: bool) -> None:
-        """Switch a VM on or off."""
         await self.request("POST", "/power", {"vm": vm, "on": on})
 
     async def move_vm(self, vm: str, host: str) -> None:
-        """Put a VM on another host."""
         await self.request("POST", "/move", {"vm": vm, "host": host})
 
-    async def create_vm(self, name: str, **wish: Any) -> str:
-        """Make a VM and return its reference; see MachineWish in testenv/vcsim/machines.go."""
-        return str((await self.request("POST", "/create", {"name": name, **wish}))["ref"])
+    async def create_vm(self, name: str, **fields: Any) -> str:
+        """Returns the reference; see testenv/vcsim/machines.go for the fields."""
+        return str((await self.request("POST", "/create", {"name": name, **fields}))["ref"])
 
-    async def delete(self, of: str) -> None:
-        """Destroy any entity; a VM is switched off first."""
-        await self.request("POST", "/delete", {"of": of})
+    async def delete(self, entity: str) -> None:
+        """Deletes any entity; a VM is powered off first."""
+        await self.request("POST", "/delete", {"of": entity})
 
     async def set_tools_running(self, vm: str, running: bool) -> None:
-        """Let VMware Tools report in a VM, or fall silent."""
         await self.request("POST", "/guest", {"vm": vm, "tools": running})
 
     async def add_gpu(
         self, vm: str, kind: Literal["vgpu", "passthrough", "dynamic"] = "vgpu"
     ) -> None:
-        """Add a GPU to a VM."""
         await self.request("POST", "/gpu", {"vm": vm, "kind": kind})
 
     async def disks(self) -> list[dict[str, Any]]:
-        """The First Class Disks: name, id, sizeMB, datastore, path, consumers."""
+        """First Class Disks: name, id, sizeMB, datastore, path, consumers."""
         return list(await self.request("GET", "/fcds"))
 
-    async def create_disk(self, name: str, **wish: Any) -> str:
-        """Make a First Class Disk and return its id; see DiskWish in testenv/vcsim/disks.go."""
-        return str((await self.request("POST", "/fcds", {"name": name, **wish}))["id"])
+    async def create_disk(self, name: str, **fields: Any) -> str:
+        """Returns the id of the First Class Disk; see testenv/vcsim/disks.go for the fields."""
+        return str((await self.request("POST", "/fcds", {"name": name, **fields}))["id"])
 
     async def delete_disk(self, disk: str) -> int:
-        """Delete the disks of a name or id; returns how many."""
+        """Deletes all disks with this name or id; returns their number."""
         return int((await self.request("POST", "/fcds/delete", {"disk": disk}))["deleted"])
 
     async def attach_disk(self, disk: str, vm: str) -> None:
-        """Attach a disk to a VM, as a person would; an empty VM detaches it."""
+        """Attaches a disk to a VM; an empty `vm` detaches it."""
         await self.request("POST", "/fcds/attach", {"disk": disk, "vm": vm})
 
-    async def set_attribute(self, of: str, name: str, value: str) -> None:
-        """Set a custom attribute."""
-        await self.request("POST", "/attribute", {"of": of, "name": name, "value": value})
+    async def set_attribute(self, entity: str, name: str, value: str) -> None:
+        await self.request("POST", "/attribute", {"of": entity, "name": name, "value": value})
 
-    async def set_tag(self, of: str, category: str, tag: str, *, detach: bool = False) -> None:
-        """Attach a tag, or take it off; category and tag are made when missing."""
+    async def set_tag(self, entity: str, category: str, tag: str, *, detach: bool = False) -> None:
+        """Attaches or detaches a tag; a missing category or tag is created."""
         await self.request(
-            "POST", "/tag", {"of": of, "category": category, "tag": tag, "detach": detach}
+            "POST", "/tag", {"of": entity, "category": category, "tag": tag, "detach": detach}
         )
 
-    async def set_stats(self, of: str, **stats: int) -> None:
-        """Set quickStats by their wire names."""
-        await self.request("POST", "/stats", {"of": of, "stats": stats})
+    async def set_stats(self, entity: str, **stats: int) -> None:
+        """Sets quickStats; the keywords are their wire names."""
+        await self.request("POST", "/stats", {"of": entity, "stats": stats})
 
-    async def set_property(self, of: str, path: str, value: Any) -> None:
-        """Set any property, such as runtime.connectionState, to a JSON value with wire names."""
-        await self.request("POST", "/property", {"of": of, "property": path, "value": value})
+    async def set_property(self, entity: str, path: str, value: Any) -> None:
+        """Sets a property such as runtime.connectionState to a JSON value with wire names."""
+        await self.request("POST", "/property", {"of": entity, "property": path, "value": value})
 
     async def churn_stats(self, drift: float = 0.0) -> int:
-        """Give all hosts and running VMs new quickStats once, or let them move by at most this share; returns how many changed."""
+        """Changes the quickStats of all hosts and running VMs once; returns their number.
+
+        `drift` limits the change to this share of the old value; 0 means new values.
+        """
         return int((await self.request("POST", "/churn", {"drift": drift}))["changed"])

@@ -95,7 +95,7 @@ def runner(
         "KUBECONFIG": str(control_plane.admin_kubeconfig),
         "KUBEBUILDER_ASSETS": str(binaries["etcd"].parent),
         "METRICS_ADDR": "127.0.0.1:0",
-        "WALK_PLACE": str(tmp_path / "place"),
+        "TUTORIAL_FOLDER_FILE": str(tmp_path / "folder"),
         "KUBEWRIGHT": f"{sys.executable} -m kubewright",
         "MAKE": f"{shutil.which('make')} VENV={venv} -o {venv}/ready",
     }

@@ -1,4 +1,4 @@
-"""What must hold of the repository itself."""
+"""Checks of the repository: locks, make targets and the size of modules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def requirement_names(requirements: list[str]) -> set[str]:
     }
 
 
-def test_the_runtime_lock_covers_what_the_packages_declare() -> None:
+def test_runtime_lock_covers_the_declared_dependencies() -> None:
     library = tomllib.loads((ROOT / "packages/kubewright/pyproject.toml").read_text())["project"]
     application = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = (
@@ -26,10 +26,10 @@ def test_the_runtime_lock_covers_what_the_packages_declare() -> None:
         | requirement_names(library["optional-dependencies"]["tls"])
         | requirement_names(application["dependencies"])
     )
-    asked = requirement_names((ROOT / "requirements/runtime.in").read_text().splitlines())
-    assert declared - {"kubewright"} == asked
+    required = requirement_names((ROOT / "requirements/runtime.in").read_text().splitlines())
+    assert declared - {"kubewright"} == required
     locked = requirement_names((ROOT / "requirements/runtime.txt").read_text().splitlines())
-    assert asked <= locked
+    assert required <= locked
 
 
 def test_every_pin_has_a_hash() -> None:
@@ -69,17 +69,17 @@ MAKE_TARGETS = (
 )
 
 
-def test_make_help_lists_every_target_in_words() -> None:
-    shown = subprocess.run(
+def test_make_help_describes_every_target() -> None:
+    output = subprocess.run(
         ["make", "help"], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert len(targets) == len(set(targets))
     for target in (*MAKE_TARGETS, *targets):
-        assert re.search(rf"make {target} +\S+ \S+", shown), target
+        assert re.search(rf"make {target} +\S+ \S+", output), target
 
 
-def test_no_module_grows_past_one_idea() -> None:
+def test_no_module_has_more_than_400_lines() -> None:
     sources = [*ROOT.glob("src/**/*.py"), *ROOT.glob("packages/kubewright/src/**/*.py")]
     assert len(sources) > 30
     long = {

@@ -1,4 +1,4 @@
-"""The simulated vCenter as our tests see it; that it is strict, its own Go tests show."""
+"""The simulated vCenter as tests use it; its own Go tests show that it is strict."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[
 
 
 class SoapClient:
-    """Just enough of a client: one connection, one cookie, the certificate verified."""
+    """A minimal client: one connection, one cookie, a verified certificate."""
 
     def __init__(self, vcenter: SimulatedVCenter) -> None:
         trust = ssl.create_default_context(cafile=str(vcenter.certificate))
@@ -51,16 +51,19 @@ class SoapClient:
         )
 
     def call(self, body: str) -> str:
-        envelope = f'<Envelope xmlns="http://schemas.xmlsoap.org/soap/envelope/"><Body>{body}</Body></Envelope>'
+        envelope = (
+            '<Envelope xmlns="http://schemas.xmlsoap.org/soap/envelope/">'
+            f"<Body>{body}</Body></Envelope>"
+        )
         self.connection.request(
             "POST", "/sdk", envelope, {"Content-Type": "text/xml", "Cookie": self.cookie}
         )
-        answer = self.connection.getresponse()
-        self.cookie = (answer.getheader("Set-Cookie") or self.cookie).split(";")[0]
-        return answer.read().decode()
+        response = self.connection.getresponse()
+        self.cookie = (response.getheader("Set-Cookie") or self.cookie).split(";")[0]
+        return response.read().decode()
 
 
-async def test_a_session_lives_is_counted_and_dies(vcenter: SimulatedVCenter) -> None:
+async def test_session_is_counted_and_can_be_ended(vcenter: SimulatedVCenter) -> None:
     soap = SoapClient(vcenter)
     assert "NotAuthenticatedFault" in soap.call(CURRENT_TIME_BODY)
     assert "LoginResponse" in soap.call(LOGIN_BODY)
@@ -74,7 +77,7 @@ async def test_a_session_lives_is_counted_and_dies(vcenter: SimulatedVCenter) ->
     soap.connection.close()
 
 
-async def test_calls_fail_when_told_to(vcenter: SimulatedVCenter) -> None:
+async def test_calls_can_fail(vcenter: SimulatedVCenter) -> None:
     soap = SoapClient(vcenter)
     soap.call(LOGIN_BODY)
     await vcenter.fail_calls("CurrentTime", "NoPermission", fields={"privilegeId": "System.Read"})
@@ -85,7 +88,7 @@ async def test_calls_fail_when_told_to(vcenter: SimulatedVCenter) -> None:
     soap.connection.close()
 
 
-async def test_what_there_is_can_be_changed(vcenter: SimulatedVCenter) -> None:
+async def test_inventory_can_be_changed(vcenter: SimulatedVCenter) -> None:
     names = {
         entity["name"] for entity in await vcenter.entities() if entity["type"] == "HostSystem"
     }
@@ -108,14 +111,14 @@ async def test_what_there_is_can_be_changed(vcenter: SimulatedVCenter) -> None:
 
 
 class TemplateCloner:
-    """pyVmomi's own client, that clones the template into the folder."""
+    """Clones the template into the folder with pyVmomi's own client."""
 
-    def __init__(self, truth: PyVmomiSession) -> None:
-        self.folder = find_child(truth.content.rootFolder.childEntity[0].vmFolder, "vm-operator")
-        self.template = find_child(truth.content.rootFolder.childEntity[0].vmFolder, "template")
+    def __init__(self, session: PyVmomiSession) -> None:
+        self.folder = find_child(session.content.rootFolder.childEntity[0].vmFolder, "vm-operator")
+        self.template = find_child(session.content.rootFolder.childEntity[0].vmFolder, "template")
         self.pool = next(
-            each.resourcePool
-            for each in truth.content.rootFolder.childEntity[0].hostFolder.childEntity
+            compute.resourcePool
+            for compute in session.content.rootFolder.childEntity[0].hostFolder.childEntity
         )
 
     def start_clone(self, name: str, owner: str) -> Any:
@@ -133,38 +136,38 @@ class TemplateCloner:
 
 
 def find_child(folder: Any, name: str) -> Any:
-    return next(each for each in folder.childEntity if each.name == name)
+    return next(child for child in folder.childEntity if child.name == name)
 
 
-async def test_the_truth_counts_clones_from_their_call_on(vcenter: SimulatedVCenter) -> None:
-    async with PyVmomiSession(vcenter) as truth:
-        cloning = await asyncio.to_thread(TemplateCloner, truth)
+async def test_census_counts_clones_from_their_call_on(vcenter: SimulatedVCenter) -> None:
+    async with PyVmomiSession(vcenter) as session:
+        cloner = await asyncio.to_thread(TemplateCloner, session)
         await vcenter.hold_calls("CloneVM_Task", "task", count=2)
-        tasks = [await asyncio.to_thread(cloning.start_clone, "replica", "uid-1") for _ in range(2)]
+        tasks = [await asyncio.to_thread(cloner.start_clone, "replica", "uid-1") for _ in range(2)]
         await eventually(lambda: vcenter.held_calls())
-        found = await vcenter.vm_census()
-        assert [(each["name"], each["folder"]) for each in found["clones"]] == [
+        census = await vcenter.vm_census()
+        assert [(clone["name"], clone["folder"]) for clone in census["clones"]] == [
             ("replica", "/DC0/vm/vm-operator")
         ] * 2
-        assert found["folders"]["/DC0/vm/vm-operator"] == {"now": 2, "peak": 2}
+        assert census["folders"]["/DC0/vm/vm-operator"] == {"now": 2, "peak": 2}
         await eventually(lambda: release_held_clones(vcenter, 2))
         await eventually(
-            lambda: asyncio.to_thread(lambda: all(each.info.completeTime for each in tasks))
+            lambda: asyncio.to_thread(lambda: all(task.info.completeTime for task in tasks))
         )
         errors = await asyncio.to_thread(
-            lambda: [type(each.info.error) for each in tasks if each.info.error]
+            lambda: [type(task.info.error) for task in tasks if task.info.error]
         )
     assert errors == [vim.fault.DuplicateName]
-    found = await vcenter.vm_census()
-    (replica,) = (each for each in found["vms"] if each["folder"] == "/DC0/vm/vm-operator")
+    census = await vcenter.vm_census()
+    (replica,) = (vm for vm in census["vms"] if vm["folder"] == "/DC0/vm/vm-operator")
     assert (replica["name"], replica["power"], replica["cpus"]) == ("replica", "poweredOn", 2)
     assert replica["marks"] == {"vsphere-operators.uid": "uid-1"}
-    assert (found["owners"]["uid-1"], found["clones"]) == ({"now": 1, "peak": 2}, [])
+    assert (census["owners"]["uid-1"], census["clones"]) == ({"now": 1, "peak": 2}, [])
     await vcenter.reset_census_peaks()
     assert (await vcenter.vm_census())["owners"]["uid-1"] == {"now": 1, "peak": 1}
     entries = [
-        (each["sequence"], each["method"], each["name"], each["newName"])
-        for each in await vcenter.mutating_calls()
+        (call["sequence"], call["method"], call["name"], call["newName"])
+        for call in await vcenter.mutating_calls()
     ]
     assert entries == [
         (1, "CloneVM_Task", "template", "replica"),
@@ -179,7 +182,7 @@ async def release_held_clones(vcenter: SimulatedVCenter, count: int) -> bool:
     )
 
 
-async def test_an_answer_can_be_lost_and_a_call_kept(vcenter: SimulatedVCenter) -> None:
+async def test_response_can_be_lost_and_call_held(vcenter: SimulatedVCenter) -> None:
     soap = SoapClient(vcenter)
     soap.call(LOGIN_BODY)
     await vcenter.drop_responses("CurrentTime")
@@ -190,42 +193,44 @@ async def test_an_answer_can_be_lost_and_a_call_kept(vcenter: SimulatedVCenter) 
     await vcenter.hold_calls("CurrentTime", "answer")
     late = asyncio.create_task(asyncio.to_thread(soap.call, CURRENT_TIME_BODY))
     await eventually(lambda: vcenter.held_calls())
-    (kept,) = await vcenter.held_calls()
-    assert (kept["method"], kept["where"], late.done()) == ("CurrentTime", "answer", False)
-    assert await vcenter.release_calls(id=kept["id"]) == 1
+    (held,) = await vcenter.held_calls()
+    assert (held["method"], held["where"], late.done()) == ("CurrentTime", "answer", False)
+    assert await vcenter.release_calls(id=held["id"]) == 1
     assert "CurrentTimeResponse" in await late
     soap.connection.close()
 
 
-async def test_a_disk_goes_with_its_vm_unless_it_is_to_be_kept(vcenter: SimulatedVCenter) -> None:
+async def test_disk_is_deleted_with_its_vm_unless_it_is_kept(vcenter: SimulatedVCenter) -> None:
     ref = await vcenter.create_vm("node")
     for name, keep in (("pvc-lost", False), ("pvc-kept", True)):
         await vcenter.create_disk(name, keep=keep)
         await vcenter.attach_disk(name, ref)
-    async with PyVmomiSession(vcenter) as truth:
-        node = await truth.read_one(
+    async with PyVmomiSession(vcenter) as session:
+        node = await session.read_one(
             vim.VirtualMachine, "node", ["config.hardware.device", "config.uuid"]
         )
-    disks = {each["name"]: each for each in await vcenter.disks()}
-    plugged = {
-        each.vDiskId.id
-        for each in node["config.hardware.device"]
-        if isinstance(each, vim.vm.device.VirtualDisk)
+    disks = {disk["name"]: disk for disk in await vcenter.disks()}
+    attached = {
+        device.vDiskId.id
+        for device in node["config.hardware.device"]
+        if isinstance(device, vim.vm.device.VirtualDisk)
     }
-    assert plugged == {disks["pvc-lost"]["id"], disks["pvc-kept"]["id"]}
+    assert attached == {disks["pvc-lost"]["id"], disks["pvc-kept"]["id"]}
     assert disks["pvc-lost"]["consumers"] == [node["config.uuid"]]
     await vcenter.delete(ref)
-    left = {each["name"]: each["consumers"] for each in await vcenter.disks()}
-    assert "pvc-lost" not in left
-    assert left["pvc-kept"] == []
+    consumers = {disk["name"]: disk["consumers"] for disk in await vcenter.disks()}
+    assert "pvc-lost" not in consumers
+    assert consumers["pvc-kept"] == []
 
 
-async def test_a_refusal_says_why(vcenter: SimulatedVCenter) -> None:
+async def test_rejected_request_has_a_reason(vcenter: SimulatedVCenter) -> None:
     with pytest.raises(ControlError, match="no HostSystem"):
         await vcenter.set_maintenance("nowhere")
 
 
-async def test_the_password_is_nowhere_to_be_seen(vcenter: SimulatedVCenter) -> None:
+async def test_password_is_neither_in_the_command_line_nor_in_the_log(
+    vcenter: SimulatedVCenter,
+) -> None:
     assert "canary" not in read_command_line(vcenter.process.pid)
     assert "canary" not in vcenter.process.log.read_text()
 
@@ -234,9 +239,7 @@ def read_command_line(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_text()
 
 
-async def test_a_program_that_ends_is_told_with_its_words(
-    pytestconfig: pytest.Config, tmp_path: Path
-) -> None:
+async def test_failed_start_shows_the_log(pytestconfig: pytest.Config, tmp_path: Path) -> None:
     broken = SimulatedVCenter(
         pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path, "--datastores=0"
     )

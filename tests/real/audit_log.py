@@ -1,4 +1,4 @@
-"""What a service account was given and what it did: the roles that are bound to it, beside the audit log of the API server."""
+"""Permissions that a service account has by its roles, and those it used by the audit log."""
 
 from __future__ import annotations
 
@@ -21,39 +21,37 @@ class Permission(NamedTuple):
 
 
 def list_granted(plane: ControlPlane, namespace: str, name: str) -> set[Permission]:
-    """Everything that any role gives to the service account, in the whole cluster or in a namespace."""
+    """The permissions of all roles of the service account, in the cluster or in a namespace."""
     return {
-        act
+        permission
         for rule in list_bound_rules(plane, namespace, name)
-        for act in permissions_of_rule(rule)
+        for permission in permissions_of_rule(rule)
     }
 
 
 def list_bound_rules(plane: ControlPlane, namespace: str, name: str) -> Iterator[dict[str, Any]]:
-    """The rules of all roles that are bound to the account by its name."""
+    """The rules of all roles that are bound to the account."""
     kinds = "clusterroles,clusterrolebindings,roles,rolebindings"
-    found = json.loads(plane.kubectl("get", kinds, "--all-namespaces", "-o", "json"))["items"]
+    objects = json.loads(plane.kubectl("get", kinds, "--all-namespaces", "-o", "json"))["items"]
     roles = {
-        (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]): each
-        for each in found
-        if "rules" in each
+        (obj["kind"], obj["metadata"].get("namespace"), obj["metadata"]["name"]): obj
+        for obj in objects
+        if "rules" in obj
     }
     account = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
-    for binding in (each for each in found if account in each.get("subjects", ())):
+    for binding in (obj for obj in objects if account in obj.get("subjects", ())):
         role = binding["roleRef"]
-        where = binding["metadata"].get("namespace") if role["kind"] == "Role" else None
-        yield from roles[role["kind"], where, role["name"]]["rules"]
+        role_namespace = binding["metadata"].get("namespace") if role["kind"] == "Role" else None
+        yield from roles[role["kind"], role_namespace, role["name"]]["rules"]
 
 
 def permissions_of_rule(rule: dict[str, Any]) -> Iterator[Permission]:
-    """What one rule allows."""
-    return (
-        Permission(*each) for each in product(rule["verbs"], rule["apiGroups"], rule["resources"])
-    )
+    combinations = product(rule["verbs"], rule["apiGroups"], rule["resources"])
+    return (Permission(*combination) for combination in combinations)
 
 
 def list_used(events: Iterable[dict[str, Any]]) -> set[Permission]:
-    """What these lines of the audit log asked for, of resources."""
+    """The permissions that these audit events required."""
     return {
         permission_of_event(event["verb"], event["objectRef"])
         for event in events
@@ -61,14 +59,13 @@ def list_used(events: Iterable[dict[str, Any]]) -> set[Permission]:
     }
 
 
-def permission_of_event(verb: str, about: dict[str, Any]) -> Permission:
-    """What one line asked for."""
-    subresource = f"/{about['subresource']}" if about.get("subresource") else ""
-    return Permission(verb, about.get("apiGroup", ""), about["resource"] + subresource)
+def permission_of_event(verb: str, involved: dict[str, Any]) -> Permission:
+    subresource = f"/{involved['subresource']}" if involved.get("subresource") else ""
+    return Permission(verb, involved.get("apiGroup", ""), involved["resource"] + subresource)
 
 
 def list_forbidden_messages(events: Iterable[dict[str, Any]]) -> list[str]:
-    """What the API server answered to those that had no right."""
+    """The messages of requests that the API server denied."""
     return [
         event["responseStatus"].get("message", event["requestURI"])
         for event in events

@@ -1,8 +1,8 @@
-"""Run a command as a container runtime would: in a root of its own that is read-only, as a user with no capabilities at all.
+"""Runs a command as a container runtime does: in a read-only root, as a user without capabilities.
 
-`python confined.py JSON`, with the fields of Confinement. Whoever may mount gets there by changing to the container's user, anybody else by
-a user namespace in which he is it. Where the kernel allows neither, it ends with code 77 and says which step was refused.
-Run as a file: it needs nothing but the standard library.
+`python container.py JSON`, with the fields of Container. As root it changes to the container's
+user, otherwise it uses a user namespace with that user. If the kernel allows neither, it exits
+with code 77 and prints the step that failed. It uses only the standard library.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Container:
-    """What to run, and in what: `mounts` are files and folders of this machine by their place inside, all read-only."""
+    """`mounts` are files and folders of this machine by their path inside, all read-only."""
 
     root: str
     user: int
@@ -46,43 +46,44 @@ class Container:
     memory_limit_bytes: int
 
     def command_line(self) -> list[str]:
-        """The command line that does it."""
+        """The command line that starts it."""
         return [sys.executable, "-I", "-S", __file__, json.dumps(asdict(self))]
 
 
-def enter_container(wanted: Container) -> NoReturn:
-    """Become it; never returns."""
+def enter_container(container: Container) -> NoReturn:
+    """Replaces this process by the command of the container."""
     capabilities = range(int(Path("/proc/sys/kernel/cap_last_cap").read_text()) + 1)
-    ruling = unshare_mounts(wanted.user)
-    mount_root(wanted)
-    os.chroot(wanted.root)
+    is_root = unshare_mounts(container.user)
+    mount_root(container)
+    os.chroot(container.root)
     os.chdir("/")
     for number in capabilities:
         check_result("drop a capability", LIBC.prctl(PR_CAPBSET_DROP, number, 0, 0, 0))
-    if ruling:
+    if is_root:
         os.setgroups([])
-        os.setresgid(wanted.user, wanted.user, wanted.user)
-        os.setresuid(wanted.user, wanted.user, wanted.user)
+        os.setresgid(container.user, container.user, container.user)
+        os.setresuid(container.user, container.user, container.user)
     check_result("give up new privileges", LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-    # Becoming another user cleared it.
+    # Changing the user cleared this setting.
     check_result("end with the parent", LIBC.prctl(PR_SET_PDEATHSIG, 9, 0, 0, 0))
-    resource.setrlimit(resource.RLIMIT_DATA, (wanted.memory_limit_bytes, wanted.memory_limit_bytes))
-    os.execve(wanted.command[0], list(wanted.command), dict(wanted.environ))
+    resource.setrlimit(
+        resource.RLIMIT_DATA, (container.memory_limit_bytes, container.memory_limit_bytes)
+    )
+    os.execve(container.command[0], list(container.command), dict(container.environ))
 
 
 def unshare_mounts(user: int) -> bool:
-    """Have mounts of our own; True where that is a right of ours, and False where it took users of our own, among whom we are this one."""
-    ruling = os.geteuid() == 0 and LIBC.unshare(CLONE_NEWNS) == 0
-    if not ruling:
+    """Creates a mount namespace; False if it needed a user namespace, in which this is `user`."""
+    is_root = os.geteuid() == 0 and LIBC.unshare(CLONE_NEWNS) == 0
+    if not is_root:
         outside = os.geteuid(), os.getegid()
-        check_result("have mounts and users of its own", LIBC.unshare(CLONE_NEWNS | CLONE_NEWUSER))
+        check_result("create mount and user namespaces", LIBC.unshare(CLONE_NEWNS | CLONE_NEWUSER))
         map_user(user, *outside)
     mount("none", "/", MS_PRIVATE | MS_REC)
-    return ruling
+    return is_root
 
 
 def map_user(user: int, outside_user: int, outside_group: int) -> None:
-    """Be that user among the users of our own."""
     texts = {
         "setgroups": "deny",
         "uid_map": f"{user} {outside_user} 1",
@@ -92,52 +93,49 @@ def map_user(user: int, outside_user: int, outside_group: int) -> None:
         for name, text in texts.items():
             Path("/proc/self", name).write_text(text)
     except OSError as error:
-        exit_unsupported(f"be user {user} among users of its own", error.errno or 0)
+        exit_unsupported(f"map user {user} into the user namespace", error.errno or 0)
 
 
-def mount_root(wanted: Container) -> None:
-    """The root with /proc, /tmp and the mounts in it; only /tmp can be written to."""
-    mount(wanted.root, wanted.root, MS_BIND | MS_REC)
-    inside = Path(wanted.root)
-    places = {**wanted.mounts, "/proc": "/proc"}
-    for place, source in places.items():
-        point = inside / place.lstrip("/")
+def mount_root(container: Container) -> None:
+    """Mounts the root with /proc, /tmp and the mounts; only /tmp is writable."""
+    mount(container.root, container.root, MS_BIND | MS_REC)
+    inside = Path(container.root)
+    mounts = {**container.mounts, "/proc": "/proc"}
+    for path, source in mounts.items():
+        point = inside / path.lstrip("/")
         make_mount_point(point, Path(source).is_dir())
         mount(source, str(point), MS_BIND | MS_REC)
-        if place != "/proc":
+        if path != "/proc":
             mount("none", str(point), MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV)
     mount(
         "tmpfs",
         str(inside / "tmp"),
         MS_NOSUID | MS_NODEV,
         "tmpfs",
-        f"size={wanted.tmp_size_bytes},mode=1777",
+        f"size={container.tmp_size_bytes},mode=1777",
     )
-    mount("none", wanted.root, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV)
+    mount("none", container.root, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV)
 
 
 def make_mount_point(point: Path, folder: bool) -> None:
-    """Something to mount on, as a container runtime makes it before the root becomes read-only."""
+    # A container runtime creates mount points before the root becomes read-only.
     (point if folder else point.parent).mkdir(parents=True, exist_ok=True)
     if not folder:
         point.touch()
 
 
 def mount(source: str, target: str, flags: int, kind: str = "", options: str = "") -> None:
-    """mount(2)."""
-    words = [each.encode() or None for each in (source, target, kind, options)]
-    check_result(f"mount {target}", LIBC.mount(*words[:3], ctypes.c_ulong(flags), words[3]))
+    arguments = [text.encode() or None for text in (source, target, kind, options)]
+    check_result(f"mount {target}", LIBC.mount(*arguments[:3], ctypes.c_ulong(flags), arguments[3]))
 
 
-def check_result(what: str, answer: int) -> None:
-    """End where the kernel says no."""
-    if answer:
-        exit_unsupported(what, ctypes.get_errno())
+def check_result(step: str, result: int) -> None:
+    if result:
+        exit_unsupported(step, ctypes.get_errno())
 
 
-def exit_unsupported(what: str, error: int) -> NoReturn:
-    """End, and say what the kernel did not allow."""
-    print(f"the kernel refuses to {what}: {os.strerror(error)}", file=sys.stderr)
+def exit_unsupported(step: str, error: int) -> NoReturn:
+    print(f"the kernel does not allow to {step}: {os.strerror(error)}", file=sys.stderr)
     sys.exit(UNSUPPORTED_EXIT_CODE)
 
 

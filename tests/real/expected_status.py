@@ -1,4 +1,4 @@
-"""What HostInfo, VMInfo and FCDInfo have to say, computed from what pyVmomi's own client reads."""
+"""The expected status of HostInfo, VMInfo and FCDInfo, from what pyVmomi's own client reads."""
 
 from __future__ import annotations
 
@@ -49,18 +49,16 @@ VM_PROPERTIES = (
 
 
 def without_unknown(values: dict[str, Any]) -> dict[str, Any]:
-    """Without what is not known: that is absent in a status."""
+    """Drops unknown values: a status leaves them out."""
     return {name: value for name, value in values.items() if value not in (None, "", [], {})}
 
 
 def format_time(moment: Any) -> str | None:
-    """A time as a status has it."""
     return None if moment is None else moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-async def expected_host_status(truth: PyVmomiSession, name: str, vcenter: str) -> dict[str, Any]:
-    """What HostInfo has to say of a host."""
-    host = await truth.read_one(vim.HostSystem, name, HOST_PROPERTIES)
+async def expected_host_status(session: PyVmomiSession, name: str, vcenter: str) -> dict[str, Any]:
+    host = await session.read_one(vim.HostSystem, name, HOST_PROPERTIES)
     total = host["summary.hardware.cpuMhz"] * host["summary.hardware.numCpuCores"]
     memory = host["summary.hardware.memorySize"] // 2**20
     return without_unknown(
@@ -77,24 +75,23 @@ async def expected_host_status(truth: PyVmomiSession, name: str, vcenter: str) -
             "maintenanceMode": host["runtime.inMaintenanceMode"],
             "bootTime": format_time(host["runtime.bootTime"]),
             "vms": len(host["vm"] or ()),
-            "cluster": await truth.ancestor_name(host["obj"], vim.ClusterComputeResource),
-            "datacenter": await truth.ancestor_name(host["obj"], vim.Datacenter),
-            "inventoryPath": await truth.inventory_path(host["obj"]),
+            "cluster": await session.ancestor_name(host["obj"], vim.ClusterComputeResource),
+            "datacenter": await session.ancestor_name(host["obj"], vim.Datacenter),
+            "inventoryPath": await session.inventory_path(host["obj"]),
             "vcenter": vcenter,
         }
     )
 
 
-async def expected_vm_status(truth: PyVmomiSession, name: str, vcenter: str) -> dict[str, Any]:
-    """What VMInfo has to say of a VM."""
-    vm = await truth.read_one(vim.VirtualMachine, name, VM_PROPERTIES)
+async def expected_vm_status(session: PyVmomiSession, name: str, vcenter: str) -> dict[str, Any]:
+    vm = await session.read_one(vim.VirtualMachine, name, VM_PROPERTIES)
     host = next(
-        each
-        for each in await truth.read_all(vim.HostSystem, ["name"])
-        if each["obj"]._moId == vm["runtime.host"]._moId
+        row
+        for row in await session.read_all(vim.HostSystem, ["name"])
+        if row["obj"]._moId == vm["runtime.host"]._moId
     )
     stores = {
-        each["obj"]._moId: each["name"] for each in await truth.read_all(vim.Datastore, ["name"])
+        row["obj"]._moId: row["name"] for row in await session.read_all(vim.Datastore, ["name"])
     }
     return without_unknown(
         {
@@ -112,28 +109,28 @@ async def expected_vm_status(truth: PyVmomiSession, name: str, vcenter: str) -> 
             "toolsRunningStatus": vm["summary.guest.toolsRunningStatus"],
             "toolsVersionStatus": vm["summary.guest.toolsVersionStatus2"],
             "ipAddresses": [address for nic in vm["guest.net"] or () for address in nic.ipAddress],
-            "datastores": sorted(stores[each._moId] for each in vm["datastore"]),
+            "datastores": sorted(stores[datastore._moId] for datastore in vm["datastore"]),
             "biosUUID": vm["config.uuid"],
             "instanceUUID": vm["config.instanceUuid"],
             "template": vm["config.template"],
-            "cluster": await truth.ancestor_name(host["obj"], vim.ClusterComputeResource),
-            "datacenter": await truth.ancestor_name(vm["obj"], vim.Datacenter),
-            "inventoryPath": await truth.inventory_path(vm["obj"]),
+            "cluster": await session.ancestor_name(host["obj"], vim.ClusterComputeResource),
+            "datacenter": await session.ancestor_name(vm["obj"], vim.Datacenter),
+            "inventoryPath": await session.inventory_path(vm["obj"]),
             "vcenter": vcenter,
         }
     )
 
 
-async def expected_disk_status(truth: PyVmomiSession, name: str, vcenter: str) -> dict[str, Any]:
-    """The status that a disk which nobody uses should have."""
-    disk, datastore = await truth.find_disk(name)
-    made = disk.config.createTime
+async def expected_disk_status(session: PyVmomiSession, name: str, vcenter: str) -> dict[str, Any]:
+    """The expected status of a disk that is not attached."""
+    disk, datastore = await session.find_disk(name)
+    created = disk.config.createTime
     return {
         "id": disk.config.id.id,
         "sizeMB": disk.config.capacityInMB,
         "filePath": disk.config.backing.filePath,
         "provisioningType": disk.config.backing.provisioningType,
-        "creationTime": made.astimezone(UTC)
+        "creationTime": created.astimezone(UTC)
         .replace(microsecond=0, tzinfo=UTC)
         .isoformat()
         .replace("+00:00", "Z"),

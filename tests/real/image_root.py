@@ -1,4 +1,4 @@
-"""The image's root, filled here: the first stage of the Dockerfile, with wheels that are fetched once for each lock and interpreter."""
+"""Builds the root of the image by the first stage of the Dockerfile, with cached wheels."""
 
 from __future__ import annotations
 
@@ -19,24 +19,23 @@ LOCK_FILES = ("requirements/runtime.txt", "requirements/build.txt")
 
 
 def build_image_root(repository: Path, folder: Path) -> Path:
-    """The root that the Dockerfile's first stage makes: each COPY and RUN in its order, and nothing there but what was copied.
-
-    pip checks the wheels by their hashes, wherever they come from.
-    """
+    """Runs each COPY and RUN of the first stage in a folder that has only the copied files."""
+    # pip checks the hashes of cached wheels, too.
     context, root = folder / "context", folder / "root"
     environ = {**os.environ, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(fetch_wheels(repository))}
-    for word, rest in read_stages()[0]:
-        if word == "COPY":
-            run_copy(rest, context)
-        elif word == "RUN":
-            python, *words, target = json.loads(rest)
+    for instruction, arguments in read_stages()[0]:
+        if instruction == "COPY":
+            run_copy(arguments, context)
+        elif instruction == "RUN":
+            python, *options, target = json.loads(arguments)
             assert (python, target) == ("python", "/image")
-            run_command([sys.executable, *words, str(root)], context, environ)
+            run_command([sys.executable, *options, str(root)], context, environ)
     return root
 
 
 def fetch_wheels(repository: Path) -> Path:
-    """A folder with all that the locks name, in the user's cache: looking through an index costs pip 15 s of processor time."""
+    """A folder in the user's cache with the wheels of the locks."""
+    # Without it pip spends 15 s of CPU time on reading the index.
     pinned = "".join((repository / lock).read_text() for lock in LOCK_FILES) + str(
         sys.implementation.cache_tag
     )
@@ -45,7 +44,7 @@ def fetch_wheels(repository: Path) -> Path:
     if not folder.exists():
         cache.mkdir(parents=True, exist_ok=True)
         fetched = Path(tempfile.mkdtemp(prefix="wheels-", dir=cache))
-        files = [word for lock in LOCK_FILES for word in ("-r", lock)]
+        files = [argument for lock in LOCK_FILES for argument in ("-r", lock)]
         download = (
             "download",
             "--quiet",
@@ -61,16 +60,15 @@ def fetch_wheels(repository: Path) -> Path:
 
 
 def move_into_cache(fetched: Path, folder: Path) -> None:
-    """Give it its name, whole or not at all; where another test run was faster, its folder stays."""
+    # Another test run may have been faster; its folder stays.
     try:
         fetched.rename(folder)
     except OSError:
         shutil.rmtree(fetched)
 
 
-def run_command(words: list[str], folder: Path, environ: Mapping[str, str]) -> None:
-    """Run a command that has to succeed."""
+def run_command(command: list[str], folder: Path, environ: Mapping[str, str]) -> None:
     done = subprocess.run(
-        words, cwd=folder, env=environ, capture_output=True, text=True, timeout=300
+        command, cwd=folder, env=environ, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,6 @@
-"""config/default and its variants: what they yield, and that a real API server takes it where only restricted Pods may run."""
+"""config/default and its variants: their objects, and that a real API server admits them with Pod
+Security level "restricted".
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ from .gpu_cluster import NEXT_MAINTENANCE_ANNOTATION
 
 NAME_PREFIX = "vsphere-operators"
 Json = dict[str, Any]
-# What cannot be read is told by an Event about the Node, which is in no namespace.
+# An invalid annotation is reported by an Event on the Node, which has no namespace.
 ANNOTATED_NODE = {
     "apiVersion": "v1",
     "kind": "Node",
@@ -47,20 +49,20 @@ def kubectl_path(binaries: dict[str, Path]) -> str:
 
 @pytest.fixture
 def overlay(config: Path) -> Iterator[Path]:
-    """An overlay below the repository's config, where kustomize lets it reach the components; gone afterwards."""
+    """An overlay in config/, where kustomize lets it use the components; removed at the end."""
     overlays = config / "overlays"
     overlays.mkdir(exist_ok=True)
     with TemporaryDirectory(dir=overlays, prefix="test-") as folder:
         yield Path(folder)
-    with suppress(OSError):  # somebody else's are there
+    with suppress(OSError):  # a user may have overlays of their own
         overlays.rmdir()
 
 
 def render(folder: Path, binary: str) -> dict[tuple[str, str], Json]:
     documents = list(yaml.safe_load_all(run_kustomize(folder, folder, binary)))
-    found = {(each["kind"], each["metadata"]["name"]): each for each in documents}
-    assert len(found) == len(documents)
-    return found
+    objects = {(obj["kind"], obj["metadata"]["name"]): obj for obj in documents}
+    assert len(objects) == len(documents)
+    return objects
 
 
 def render_with_components(
@@ -80,7 +82,7 @@ def pod_spec_of(objects: dict[tuple[str, str], Json]) -> Json:
     return spec
 
 
-def test_the_default_yields_what_the_contract_lists(config: Path, kubectl_path: str) -> None:
+def test_default_has_the_objects_of_the_contract(config: Path, kubectl_path: str) -> None:
     objects = render(config / "default", kubectl_path)
     kinds = {plural for kind, plural in objects if kind == "CustomResourceDefinition"}
     assert {
@@ -108,7 +110,7 @@ def test_the_default_yields_what_the_contract_lists(config: Path, kubectl_path: 
     )
 
 
-def test_all_of_it_is_admitted_and_the_pod_is_a_restricted_one(
+def test_default_is_admitted_with_a_restricted_pod(
     installed: ControlPlane, config: Path, kubectl_path: str
 ) -> None:
     text = run_kustomize(config / "default", config / "default", kubectl_path)
@@ -136,9 +138,7 @@ def test_all_of_it_is_admitted_and_the_pod_is_a_restricted_one(
         installed.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(rooted))
 
 
-def test_the_manager_takes_the_flags_that_the_deployment_gives_it(
-    config: Path, kubectl_path: str
-) -> None:
+def test_manager_accepts_the_flags_of_the_deployment(config: Path, kubectl_path: str) -> None:
     settings = parse_command_line(
         Settings, pod_spec_of(render(config / "default", kubectl_path))["containers"][0]["args"], {}
     )
@@ -155,7 +155,7 @@ CREDENTIAL_KEY_SETS = [
 
 
 @pytest.mark.parametrize("keys", CREDENTIAL_KEY_SETS)
-def test_either_set_of_keys_in_the_secret_will_do(
+def test_secret_may_have_either_set_of_keys(
     keys: tuple[str, str, str], config: Path, kubectl_path: str, tmp_path: Path
 ) -> None:
     volumes = {
@@ -163,19 +163,20 @@ def test_either_set_of_keys_in_the_secret_will_do(
         for volume in pod_spec_of(render(config / "default", kubectl_path))["volumes"]
     }
     assert volumes["vc-creds"]["secret"] == {"secretName": "vc-creds", "optional": True}
-    for key, value in zip(keys, ("vc.example.com", "somebody", "secret\n"), strict=True):
+    for key, value in zip(keys, ("vc.example.com", "ann@example.com", "secret\n"), strict=True):
         (tmp_path / key).write_text(value)
-    (found,) = Settings(credentials_directory=str(tmp_path)).read_vcenter_configs(
-        lambda words: None
+    (vcenter,) = Settings(credentials_directory=str(tmp_path)).read_vcenter_configs(
+        lambda message: None
     )
-    assert found.address.host == "vc.example.com"
-    credentials = found.build_credential_source().read()
-    assert (credentials.username, credentials.password) == ("somebody", "secret")
+    assert vcenter.address.host == "vc.example.com"
+    credentials = vcenter.build_credential_source().read()
+    assert (credentials.username, credentials.password) == ("ann@example.com", "secret")
 
 
-def test_no_secret_at_all_keeps_nobody_from_starting(tmp_path: Path) -> None:
+def test_missing_secret_does_not_prevent_the_start(tmp_path: Path) -> None:
     assert (
-        Settings(credentials_directory=str(tmp_path)).read_vcenter_configs(lambda words: None) == ()
+        Settings(credentials_directory=str(tmp_path)).read_vcenter_configs(lambda message: None)
+        == ()
     )
 
 
@@ -206,7 +207,7 @@ def test_several_vcenters(overlay: Path, kubectl_path: str) -> None:
     assert ("ConfigMap", projected["sources"][0]["configMap"]["name"]) in objects
 
 
-async def test_a_manager_of_one_namespace_has_rights_there_only_and_needs_no_others(
+async def test_manager_of_one_namespace_has_and_needs_permissions_only_there(
     installed: ControlPlane,
     manager_kubeconfig: Path,
     log_file: Path,
@@ -215,9 +216,9 @@ async def test_a_manager_of_one_namespace_has_rights_there_only_and_needs_no_oth
 ) -> None:
     objects = await asyncio.to_thread(render_with_components, overlay, kubectl_path, "namespaced")
     assert ("ClusterRoleBinding", f"{NAME_PREFIX}-manager-rolebinding") not in objects
-    env = {each["name"]: each for each in pod_spec_of(objects)["containers"][0]["env"]}
+    env = {variable["name"]: variable for variable in pod_spec_of(objects)["containers"][0]["env"]}
     assert env["WATCH_NAMESPACE"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.namespace"
-    text = yaml.safe_dump_all([each for each in objects.values() if "Role" in each["kind"]])
+    text = yaml.safe_dump_all([obj for obj in objects.values() if "Role" in obj["kind"]])
     installed.kubectl("delete", "clusterrolebinding", f"{NAME_PREFIX}-manager-rolebinding")
     try:
         installed.kubectl("apply", "-f", "-", stdin=text)

@@ -82,7 +82,7 @@ def make_environ(plane: ControlPlane, binaries: dict[str, Path], folder: Path) -
         "HOME": str(plane.folder),
         "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry.endswith("src")),
         "KUBECONFIG": str(plane.admin_kubeconfig),
-        "WALK_PLACE": str(folder / "place"),
+        "TUTORIAL_FOLDER_FILE": str(folder / "folder"),
     }
 
 

@@ -39,7 +39,7 @@ EVALUATE_SCRIPT = "import json, os, ssl, socket, sys; print(json.dumps([{}]))"
 def image_root(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
-    """A root that the first stage of the Dockerfile has filled."""
+    """A root, built by the first stage of the Dockerfile."""
     folder = tmp_path_factory.mktemp("image")
     yield build_image_root(pytestconfig.rootpath, folder)
     shutil.rmtree(folder)
@@ -47,15 +47,18 @@ def image_root(
 
 @pytest.fixture(scope="module")
 def container_manifest(pytestconfig: pytest.Config) -> dict[str, Any]:
-    """The manager's container, as the manifest has it."""
+    """The container of the manager in the manifest."""
     manifest = yaml.safe_load((pytestconfig.rootpath / "config/manager/manager.yaml").read_text())
     spec: dict[str, Any] = manifest["spec"]["template"]["spec"]
-    return {**spec["containers"][0], "volumes": {each["name"]: each for each in spec["volumes"]}}
+    return {
+        **spec["containers"][0],
+        "volumes": {volume["name"]: volume for volume in spec["volumes"]},
+    }
 
 
 @pytest.fixture
 def image_container(image_root: Path, container_manifest: dict[str, Any]) -> Container:
-    """The root as the manifest confines it: read-only, with its /tmp and its limit of memory."""
+    """The image with the limits of the manifest: read-only, with /tmp and a memory limit."""
     allowed, limits = (
         container_manifest["securityContext"],
         container_manifest["resources"]["limits"],
@@ -74,33 +77,31 @@ def image_container(image_root: Path, container_manifest: dict[str, Any]) -> Con
 
 
 def parse_mebibytes(quantity: str) -> int:
-    """`256Mi` as a number."""
     assert quantity.endswith("Mi")
     return int(quantity.removesuffix("Mi"))
 
 
-def run_container(confinement: Container) -> subprocess.CompletedProcess[str]:
-    """Run something that ends by itself."""
-    return subprocess.run(confinement.command_line(), capture_output=True, text=True, timeout=60)
+def run_container(container: Container) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(container.command_line(), capture_output=True, text=True, timeout=60)
 
 
-def evaluate_in_image(confinement: Container, *expressions: str) -> list[Any]:
-    """What expressions are worth to the image's own interpreter, started by the head of its own launcher."""
+def evaluate_in_image(container: Container, *expressions: str) -> list[Any]:
+    """The values of expressions in the image's interpreter, started as its launcher does."""
     interpreter = (
-        Path(confinement.root, "manager").read_text().splitlines()[0].removeprefix("#!").split()
+        Path(container.root, "manager").read_text().splitlines()[0].removeprefix("#!").split()
     )
     done = run_container(
         replace(
-            confinement,
+            container,
             command=[*interpreter, "-c", EVALUATE_SCRIPT.format(", ".join(expressions))],
         )
     )
     assert done.returncode == 0, done.stderr
-    found: list[Any] = json.loads(done.stdout)
-    return found
+    values: list[Any] = json.loads(done.stdout)
+    return values
 
 
-def test_it_holds_no_shell_and_no_package_manager(image_root: Path) -> None:
+def test_image_has_no_shell_and_no_package_manager(image_root: Path) -> None:
     programs = {
         path.name
         for path in image_root.rglob("*")
@@ -122,18 +123,18 @@ def test_it_holds_no_shell_and_no_package_manager(image_root: Path) -> None:
     assert not list(image_root.rglob("pip")), "an installer is in the image"
 
 
-def test_nothing_in_it_is_writable_by_its_user_or_runs_as_another(image_root: Path) -> None:
-    found = [path for path in image_root.rglob("*") if not path.is_symlink()]
-    assert len(found) > 1000
-    assert [path for path in found if path.stat().st_mode & 0o002] == [image_root / "tmp"]
-    assert not [path for path in found if path.is_file() and path.stat().st_mode & 0o6000]
+def test_image_has_no_writable_and_no_setuid_files(image_root: Path) -> None:
+    files = [path for path in image_root.rglob("*") if not path.is_symlink()]
+    assert len(files) > 1000
+    assert [path for path in files if path.stat().st_mode & 0o002] == [image_root / "tmp"]
+    assert not [path for path in files if path.is_file() and path.stat().st_mode & 0o6000]
 
 
-def test_it_holds_what_the_sbom_lists(image_root: Path, pytestconfig: pytest.Config) -> None:
+def test_image_has_the_packages_of_the_sbom(image_root: Path, pytestconfig: pytest.Config) -> None:
     bom = json.loads((pytestconfig.rootpath / "hack/image/sbom.cdx.json").read_text())
     listed = {
-        (each["name"], each["version"])
-        for each in (bom["metadata"]["component"], *bom["components"])
+        (component["name"], component["version"])
+        for component in (bom["metadata"]["component"], *bom["components"])
     }
     metadata = [path.read_text() for path in image_root.glob("app/*.dist-info/METADATA")]
     held = {
@@ -142,19 +143,20 @@ def test_it_holds_what_the_sbom_lists(image_root: Path, pytestconfig: pytest.Con
     }
     assert held <= listed
     here = {
-        (each["name"], each["version"]) for each in bom["components"] if "properties" not in each
+        (component["name"], component["version"])
+        for component in bom["components"]
+        if "properties" not in component
     }
     assert here <= held
 
 
 def metadata_field(name: str, metadata: str) -> str:
-    """One field of a package's metadata."""
-    found = re.search(rf"^{name}: (.*)$", metadata, re.MULTILINE)
-    assert found
-    return found[1]
+    match = re.search(rf"^{name}: (.*)$", metadata, re.MULTILINE)
+    assert match
+    return match[1]
 
 
-def test_its_interpreter_trusts_authorities_and_resolves_names(
+def test_interpreter_of_the_image_trusts_cas_and_resolves_names(
     image_container: Container, tmp_path: Path
 ) -> None:
     hosts = tmp_path / "hosts"
@@ -167,10 +169,10 @@ def test_its_interpreter_trusts_authorities_and_resolves_names(
     )
     assert authorities > 50
     assert address == "127.0.0.7"
-    assert all(Path(each).name not in ("site-packages", "dist-packages") for each in path)
+    assert all(Path(entry).name not in ("site-packages", "dist-packages") for entry in path)
 
 
-def test_the_root_is_read_only_and_tmp_is_not(image_container: Container) -> None:
+def test_root_is_read_only_and_tmp_is_not(image_container: Container) -> None:
     expressions = (
         "os.getuid()",
         "os.statvfs('/').f_flag & os.ST_RDONLY",
@@ -179,7 +181,7 @@ def test_the_root_is_read_only_and_tmp_is_not(image_container: Container) -> Non
     assert evaluate_in_image(image_container, *expressions) == [NONROOT_UID, 1, 0]
 
 
-def test_the_limit_of_memory_is_enforced(image_container: Container) -> None:
+def test_memory_limit_is_enforced(image_container: Container) -> None:
     assert evaluate_in_image(image_container, "len(bytearray(100 << 20))") == [100 << 20]
     with pytest.raises(AssertionError, match="MemoryError"):
         evaluate_in_image(image_container, f"len(bytearray({image_container.memory_limit_bytes}))")
@@ -205,7 +207,7 @@ def manager_container(
     vcenter: SimulatedVCenter,
     tmp_path: Path,
 ) -> Container:
-    """The Pod of the manifest: its flags, with free ports; its service account's files; its Secret."""
+    """The Pod of the manifest: flags with free ports, files of the service account, Secret."""
     tokens = tmp_path / "serviceaccount"
     tokens.mkdir()
     (tokens / "token").write_text(
@@ -218,7 +220,7 @@ def manager_container(
         for flag in container_manifest["args"]
     ]
     host, _, port = installed.url.removeprefix("https://").partition(":")
-    assert [each["name"] for each in container_manifest["env"]] == ["POD_NAMESPACE"]
+    assert [variable["name"] for variable in container_manifest["env"]] == ["POD_NAMESPACE"]
     return replace(
         image_container,
         command=["/manager", *flags, f"-vcenter-ca-file={CA_FILE}"],
@@ -236,19 +238,19 @@ def manager_container(
 
 
 class ImageProcess(ManagerProcess):
-    """The manager of the image, in its confinement."""
+    """The manager of the image, in a container."""
 
-    def __init__(self, log: Path, confinement: Container) -> None:
-        Process.__init__(self, "manager", confinement.command_line(), log)
+    def __init__(self, log: Path, container: Container) -> None:
+        Process.__init__(self, "manager", container.command_line(), log)
 
     @property
     def kernel_status(self) -> dict[str, str]:
-        """What the kernel knows of it."""
+        """The fields of /proc/PID/status."""
         lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
         return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
-async def test_it_works_as_its_pod_would(
+async def test_manager_of_the_image_works_as_in_a_pod(
     manager_container: Container,
     container_manifest: dict[str, Any],
     installed: ControlPlane,
@@ -277,15 +279,14 @@ async def test_it_works_as_its_pod_would(
 
 
 def check_no_privileges(kernel: dict[str, str]) -> None:
-    """The kernel's word that it could do nothing beyond what any user may."""
-    assert {kernel[each] for each in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {
+    assert {kernel[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {
         "0" * 16
     }
     assert kernel["NoNewPrivs"] == "1"
 
 
 def check_memory_peak(kernel: dict[str, str], resources: dict[str, Any]) -> None:
-    """At its peak it kept to what it asks for, which is far below its limit."""
+    """Its peak is at most the memory that it requests."""
     peak_mebibytes = int(kernel["VmHWM"].removesuffix(" kB")) / 1024
     assert (
         peak_mebibytes

@@ -1,4 +1,4 @@
-"""Two managers: one acts. The truth is in the Lease and in the audit log."""
+"""Two managers, of which one acts, according to the Lease and the audit log."""
 
 from __future__ import annotations
 
@@ -33,8 +33,6 @@ FRIEND_POD = "funny-joe"
 
 @dataclass(frozen=True)
 class ManagerPair:
-    """Who leads, and who waits."""
-
     leader: ManagerProcess
     standby: ManagerProcess
 
@@ -43,7 +41,7 @@ class ManagerPair:
 async def managers(
     installed: ControlPlane, manager_kubeconfig: Path, tmp_path: Path
 ) -> AsyncIterator[ManagerPair]:
-    """Two managers, the first of which leads."""
+    """Two managers; the first one leads."""
     flags = (
         f"--kubeconfig={manager_kubeconfig}",
         "--leader-elect",
@@ -56,13 +54,13 @@ async def managers(
         standby = await stack.enter_async_context(run_manager(tmp_path / "standby.log", *flags))
         await standby.wait_for_log("waiting for the leader lease")
         yield ManagerPair(leader, standby)
-        # Released by both, so that the next test need not wait for the lease to run out.
+        # Both release the lease, so that the next test does not wait until it expires.
         await leader.stop(5)
         await standby.stop(5)
 
 
 async def wait_for_takeover(plane: ControlPlane, pair: ManagerPair, *, within: float) -> float:
-    """Wait until the standby leads and works; returns the seconds until its lease."""
+    """Waits until the standby leads and reconciles; returns the seconds until its lease."""
     before = get_lease(plane)["holderIdentity"]
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -76,7 +74,7 @@ async def wait_for_takeover(plane: ControlPlane, pair: ManagerPair, *, within: f
     return seconds
 
 
-async def test_one_leads_and_the_other_waits_with_warm_caches(
+async def test_standby_waits_with_synced_caches(
     installed: ControlPlane, managers: ManagerPair, namespace: str
 ) -> None:
     create_resource(installed, namespace, "joe", spec={"name": FRIEND_POD})
@@ -116,7 +114,7 @@ async def test_sigkill_hands_over_within_17_seconds(
     await wait_for_status(installed, namespace, "joe", "NoFriend")
 
 
-async def test_a_stopped_leader_does_not_act_when_it_wakes(
+async def test_suspended_leader_does_not_act_when_it_resumes(
     installed: ControlPlane, managers: ManagerPair, namespace: str
 ) -> None:
     names = [f"waiting-{number}" for number in range(RESOURCE_COUNT)]
@@ -130,7 +128,7 @@ async def test_a_stopped_leader_does_not_act_when_it_wakes(
     since = datetime.fromisoformat(get_lease(installed)["acquireTime"])
     managers.standby.send_signal(
         signal.SIGSTOP
-    )  # so that all of this work is left for the one that wakes
+    )  # so that only the resumed leader could do this work
     create_pod(installed, namespace, FRIEND_POD)
     managers.leader.send_signal(signal.SIGCONT)
     assert await managers.leader.wait_for_exit(within=10) == 1

@@ -1,4 +1,4 @@
-"""The `manager` command from start to end: flags, signals, and every failure to start in plain words with the fix."""
+"""The `manager` command: flags, signals, and every failure to start, with its message and fix."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CRD_NAME = "mycustomresources.poc.test.domain"
 # Signals
 
 
-async def test_sigterm_ends_it_with_0_and_gives_the_lease_back(
+async def test_sigterm_exits_with_0_and_releases_the_lease(
     installed: ControlPlane, manager_kubeconfig: Path, log_file: Path
 ) -> None:
     async with run_ready_manager(
@@ -60,18 +60,17 @@ async def proxy(installed: ControlPlane) -> AsyncIterator[HttpProxy]:
 
 @pytest.fixture
 def token(installed: ControlPlane) -> str:
-    """A token of the service account."""
     return installed.create_service_account_token(SYSTEM_NAMESPACE, SERVICE_ACCOUNT)
 
 
 @pytest.fixture
 def proxied_kubeconfig(proxy: HttpProxy, token: str, tmp_path: Path) -> Path:
-    """The service account's kubeconfig, through the proxy."""
+    """A kubeconfig of the service account that connects through the proxy."""
     return proxy.write_kubeconfig(tmp_path / "proxied", token=token)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_what_is_in_work_ends_before_the_process_does(
+async def test_running_reconciles_finish_before_the_process_exits(
     installed: ControlPlane,
     namespace: str,
     proxy: HttpProxy,
@@ -89,7 +88,7 @@ async def test_what_is_in_work_ends_before_the_process_does(
     assert get_resource(installed, namespace, "joe")["status"]["observedGeneration"] == 1
 
 
-async def test_a_second_signal_ends_it_at_once(
+async def test_second_signal_exits_at_once(
     installed: ControlPlane,
     namespace: str,
     proxy: HttpProxy,
@@ -129,7 +128,7 @@ FLAG_SPELLINGS = [
 @pytest.mark.parametrize(
     "flags", FLAG_SPELLINGS, ids=["single dash", "double dash", "values apart"]
 )
-async def test_flags_are_written_as_in_go(
+async def test_flags_have_go_syntax(
     manager_kubeconfig: Path, log_file: Path, flags: tuple[str, ...]
 ) -> None:
     async with run_manager(log_file, "-kubeconfig", str(manager_kubeconfig), *flags) as manager:
@@ -137,7 +136,7 @@ async def test_flags_are_written_as_in_go(
         await manager.wait_until_ready()
 
 
-async def test_development_logs_are_for_people(manager_kubeconfig: Path, log_file: Path) -> None:
+async def test_development_logs_are_text(manager_kubeconfig: Path, log_file: Path) -> None:
     async with run_manager(
         log_file, f"-kubeconfig={manager_kubeconfig}", "--metrics-addr=0", "--zap-devel"
     ) as manager:
@@ -146,9 +145,7 @@ async def test_development_logs_are_for_people(manager_kubeconfig: Path, log_fil
         assert "\tDEBUG\t" in manager.log_text
 
 
-async def test_the_environment_says_what_flags_do_not(
-    manager_kubeconfig: Path, log_file: Path
-) -> None:
+async def test_environment_variables_set_flags(manager_kubeconfig: Path, log_file: Path) -> None:
     environ = {
         "KUBECONFIG": str(manager_kubeconfig),
         "METRICS_ADDR": "127.0.0.1:0",
@@ -168,17 +165,17 @@ async def test_the_environment_says_what_flags_do_not(
 async def run_failing_manager(
     log: Path, *flags: str, environ: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
-    """Exit code and words of a manager that cannot start."""
+    """Exit code and log of a manager that cannot start."""
     async with run_manager(log, *flags, environ=environ) as manager:
-        code, words = await manager.wait_for_exit(within=15), manager.log_text
-    assert "Traceback" not in words
-    return code, words
+        code, log_text = await manager.wait_for_exit(within=15), manager.log_text
+    assert "Traceback" not in log_text
+    return code, log_text
 
 
 def write_changed_kubeconfig(
     path: Path, base: Path, change: dict[str, Any], *, section: str
 ) -> Path:
-    """The kubeconfig, with another cluster or user in it; None removes a key."""
+    """A kubeconfig with changed fields of the cluster or the user; None removes a field."""
     config = json.loads(base.read_text())
     entry = config[f"{section}s"][0][section]
     entry.update(change)
@@ -189,21 +186,23 @@ def write_changed_kubeconfig(
     return path
 
 
-async def test_an_unknown_flag_is_named(log_file: Path) -> None:
-    code, words = await run_failing_manager(log_file, "--metrics-adress=:0")
+async def test_unknown_flag_is_named(log_file: Path) -> None:
+    code, log_text = await run_failing_manager(log_file, "--metrics-adress=:0")
     assert code == 2
-    assert "metrics-adress" in words
-    assert "-help" in words
+    assert "metrics-adress" in log_text
+    assert "-help" in log_text
 
 
-async def test_without_a_kubeconfig_it_says_where_it_looked(log_file: Path) -> None:
-    code, words = await run_failing_manager(log_file)
+async def test_missing_kubeconfig_names_the_searched_places(log_file: Path) -> None:
+    code, log_text = await run_failing_manager(log_file)
     assert code == 1
     for place in ("--kubeconfig", "KUBECONFIG", "service account", ".kube/config"):
-        assert place in words
+        assert place in log_text
 
 
-async def test_half_a_vcenter_is_said_with_what_is_missing(tmp_path: Path, log_file: Path) -> None:
+async def test_incomplete_vcenter_settings_name_the_missing_variable(
+    tmp_path: Path, log_file: Path
+) -> None:
     config = write_kubeconfig(
         tmp_path / "config",
         "https://127.0.0.1:1",
@@ -211,29 +210,29 @@ async def test_half_a_vcenter_is_said_with_what_is_missing(tmp_path: Path, log_f
         "manager",
         "token",
     )
-    code, words = await run_failing_manager(
+    code, log_text = await run_failing_manager(
         log_file, f"--kubeconfig={config}", environ={"GOVMOMI_URL": "vc.invalid", "VC_USER": "me"}
     )
     assert code == 1
-    assert "GOVMOMI_PASSWORD (or VC_PASS) not set" in words
-    assert "as keys of Secret vc-creds" in words
+    assert "GOVMOMI_PASSWORD (or VC_PASS) not set" in log_text
+    assert "as keys of Secret vc-creds" in log_text
 
 
-async def test_a_cluster_that_is_down(
+async def test_unreachable_cluster(
     control_plane: ControlPlane, tmp_path: Path, log_file: Path
 ) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         server = f"https://127.0.0.1:{nobody.getsockname()[1]}"
         config = control_plane.write_kubeconfig(tmp_path / "config", server=server)
-        code, words = await run_failing_manager(log_file, f"--kubeconfig={config}")
+        code, log_text = await run_failing_manager(log_file, f"--kubeconfig={config}")
     assert code == 1
-    assert f"the API server at {server} (from kubeconfig {config}" in words
-    assert "cannot be reached" in words
-    assert "Is the cluster up, and the address right?" in words
+    assert f"the API server at {server} (from kubeconfig {config}" in log_text
+    assert "cannot be reached" in log_text
+    assert "Is the cluster up, and the address right?" in log_text
 
 
-async def test_a_certificate_of_another_authority(
+async def test_certificate_of_another_authority(
     installed: ControlPlane, token: str, tmp_path: Path, log_file: Path
 ) -> None:
     config = write_kubeconfig(
@@ -243,27 +242,25 @@ async def test_a_certificate_of_another_authority(
         "manager",
         token,
     )
-    code, words = await run_failing_manager(
+    code, log_text = await run_failing_manager(
         log_file, f"--kubeconfig={config}", "--zap-log-level=debug"
     )
     assert code == 1
-    assert "certificate verify failed" in words
-    assert "certificate-authority" in words
-    assert token not in words
+    assert "certificate verify failed" in log_text
+    assert "certificate-authority" in log_text
+    assert token not in log_text
 
 
-async def test_a_token_that_nobody_knows(
-    manager_kubeconfig: Path, tmp_path: Path, log_file: Path
-) -> None:
+async def test_invalid_token(manager_kubeconfig: Path, tmp_path: Path, log_file: Path) -> None:
     config = write_changed_kubeconfig(
         tmp_path / "config", manager_kubeconfig, {"token": "garbage-in-the-token"}, section="user"
     )
-    code, words = await run_failing_manager(
+    code, log_text = await run_failing_manager(
         log_file, f"--kubeconfig={config}", "--zap-log-level=debug"
     )
     assert code == 1
-    assert "The credentials of this kubeconfig are missing, wrong or expired" in words
-    assert "garbage-in-the-token" not in words
+    assert "The credentials of this kubeconfig are missing, wrong or expired" in log_text
+    assert "garbage-in-the-token" not in log_text
 
 
 MALFORMED_KUBECONFIGS = {
@@ -291,7 +288,7 @@ MALFORMED_KUBECONFIGS = {
 @pytest.mark.parametrize(
     ("change", "of", "key"), MALFORMED_KUBECONFIGS.values(), ids=MALFORMED_KUBECONFIGS.keys()
 )
-async def test_a_malformed_kubeconfig_is_named_with_its_key(
+async def test_malformed_kubeconfig_is_named_with_its_key(
     manager_kubeconfig: Path,
     tmp_path: Path,
     log_file: Path,
@@ -300,37 +297,37 @@ async def test_a_malformed_kubeconfig_is_named_with_its_key(
     key: str,
 ) -> None:
     config = write_changed_kubeconfig(tmp_path / "config", manager_kubeconfig, change, section=of)
-    code, words = await run_failing_manager(log_file, f"--kubeconfig={config}")
+    code, log_text = await run_failing_manager(log_file, f"--kubeconfig={config}")
     assert code == 1
-    assert str(config) in words
-    assert key in words
+    assert str(config) in log_text
+    assert key in log_text
 
 
-async def test_a_kubeconfig_that_is_no_yaml_is_named_with_the_line(
+async def test_kubeconfig_that_is_not_yaml_is_named_with_the_line(
     tmp_path: Path, log_file: Path
 ) -> None:
     (tmp_path / "config").write_text("clusters:\n- name: [\n")
-    code, words = await run_failing_manager(log_file, f"--kubeconfig={tmp_path / 'config'}")
+    code, log_text = await run_failing_manager(log_file, f"--kubeconfig={tmp_path / 'config'}")
     assert code == 1
-    assert str(tmp_path / "config") in words
-    assert "line 3" in words
+    assert str(tmp_path / "config") in log_text
+    assert "line 3" in log_text
 
 
-async def test_an_address_that_is_taken_is_said(manager_kubeconfig: Path, log_file: Path) -> None:
+async def test_address_in_use_is_reported(manager_kubeconfig: Path, log_file: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        code, words = await run_failing_manager(
+        code, log_text = await run_failing_manager(
             log_file, f"--kubeconfig={manager_kubeconfig}", f"--metrics-addr={address}"
         )
     assert code == 1
-    assert address in words
-    assert "already listens there" in words
+    assert address in log_text
+    assert "already listens there" in log_text
 
 
-# What is missing in the cluster is waited for
+# The manager waits for what is missing in the cluster
 
 
-async def test_without_rights_it_waits_says_so_and_works_once_they_are_granted(
+async def test_manager_without_permissions_waits_and_continues_when_they_are_granted(
     installed: ControlPlane, config: Path, namespace: str, manager_kubeconfig: Path, log_file: Path
 ) -> None:
     create_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
@@ -339,8 +336,8 @@ async def test_without_rights_it_waits_says_so_and_works_once_they_are_granted(
         async with run_manager(
             log_file, f"--kubeconfig={manager_kubeconfig}", *FREE_PORT_FLAGS
         ) as manager:
-            words = await manager.wait_for_log("kubectl apply -k config/rbac")
-            assert "forbidden" in words
+            log_text = await manager.wait_for_log("kubectl apply -k config/rbac")
+            assert "forbidden" in log_text
             assert (await manager.http_get("/readyz"))[0] == 500
             assert "Starting workers" not in manager.log_text
             await apply_roles(installed, config)
@@ -354,7 +351,7 @@ async def apply_roles(plane: ControlPlane, config: Path) -> None:
     await asyncio.to_thread(plane.kubectl, "apply", "-k", str(config / "rbac"))
 
 
-async def test_without_the_lease_role_a_candidate_says_so_and_leads_once_it_is_granted(
+async def test_candidate_without_the_lease_role_waits_and_leads_when_it_is_granted(
     installed: ControlPlane, config: Path, manager_kubeconfig: Path, log_file: Path
 ) -> None:
     installed.kubectl(
@@ -381,7 +378,7 @@ async def test_without_the_lease_role_a_candidate_says_so_and_leads_once_it_is_g
         await apply_roles(installed, config)
 
 
-async def test_without_the_crd_it_waits_says_so_and_works_once_it_is_installed(
+async def test_manager_without_the_crd_waits_and_continues_when_it_is_installed(
     installed: ControlPlane, config: Path, namespace: str, manager_kubeconfig: Path, log_file: Path
 ) -> None:
     installed.kubectl("delete", "-k", str(config / "crd"), "--timeout=20s")
@@ -389,8 +386,8 @@ async def test_without_the_crd_it_waits_says_so_and_works_once_it_is_installed(
         async with run_manager(
             log_file, f"--kubeconfig={manager_kubeconfig}", *FREE_PORT_FLAGS
         ) as manager:
-            words = await manager.wait_for_log(f"the kind {CRD_NAME} is not installed")
-            assert "make install" in words
+            log_text = await manager.wait_for_log(f"the kind {CRD_NAME} is not installed")
+            assert "make install" in log_text
             assert f"the kind {CRD_NAME} is not installed" in (await manager.http_get("/readyz"))[1]
             await apply_crds(installed, config)
             create_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
@@ -433,13 +430,13 @@ async def test_no_token_is_ever_logged(
         await wait_for_status(installed, namespace, "joe", "NoFriend", within=20)
         assert all(rule.matched_requests for rule in proxy.rules)
         assert_no_token(manager, token)
-    said = installed.kubectl("-n", namespace, "get", "events", "-o", "yaml") + json.dumps(
+    output = installed.kubectl("-n", namespace, "get", "events", "-o", "yaml") + json.dumps(
         get_resource(installed, namespace, "joe")
     )
-    assert token not in said
+    assert token not in output
 
 
 def assert_no_token(manager: ManagerProcess, token: str) -> None:
-    """Neither the token nor a part of it that could be used."""
+    """Checks for the token and for its usable parts."""
     for part in (token, *token.split(".")):
         assert part not in manager.log_text

@@ -1,4 +1,4 @@
-"""/metrics under controller-runtime's names, and only for those who may read it."""
+"""/metrics has controller-runtime's names, and requires permission."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SERIES = {
 }
 
 
-async def test_dashboards_for_controller_runtime_find_their_series(
+async def test_metrics_of_controller_runtime_exist(
     installed: ControlPlane, namespace: str, manager_kubeconfig: Path, log_file: Path
 ) -> None:
     create_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
@@ -42,7 +42,7 @@ async def test_dashboards_for_controller_runtime_find_their_series(
         await wait_for_status(installed, namespace, "joe", "NoFriend")
         for name, labels in SERIES.items():
             assert {
-                each for each in await manager.read_metric(name) if CONTROLLER_LABEL in each
+                labels for labels in await manager.read_metric(name) if CONTROLLER_LABEL in labels
             } == labels, name
         depths = await manager.read_metric("workqueue_depth")
         assert [labels for labels in depths if labels.startswith(f'{QUEUE_LABELS},priority="')]
@@ -56,12 +56,12 @@ async def test_dashboards_for_controller_runtime_find_their_series(
 
 @pytest.fixture
 def reader_token(installed: ControlPlane, namespace: str) -> str:
-    """A token of a service account that has no rights yet."""
+    """A token of a service account without permissions."""
     installed.kubectl("-n", namespace, "create", "serviceaccount", "reader")
     return installed.create_service_account_token(namespace, "reader")
 
 
-async def test_secure_metrics_ask_who_is_there_and_whether_they_may(
+async def test_secure_metrics_require_authentication_and_authorization(
     installed: ControlPlane,
     namespace: str,
     manager_kubeconfig: Path,
@@ -70,10 +70,10 @@ async def test_secure_metrics_ask_who_is_there_and_whether_they_may(
 ) -> None:
     async with run_ready_manager(log_file, manager_kubeconfig, "--metrics-secure") as manager:
         assert (await manager.http_get("/metrics"))[0] == 401
-        assert (await manager.http_get("/metrics", token="made-up"))[0] == 401
-        code, words = await manager.http_get("/metrics", token=reader_token)
+        assert (await manager.http_get("/metrics", token="invalid"))[0] == 401
+        code, body = await manager.http_get("/metrics", token=reader_token)
         assert code == 403
-        assert "nonResourceURLs /metrics" in words
+        assert "nonResourceURLs /metrics" in body
         binding = (
             "create",
             "clusterrolebinding",

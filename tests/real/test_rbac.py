@@ -1,4 +1,4 @@
-"""Least rights: the generated role is enough for everything the manager does, and for little else."""
+"""Least privilege: the generated role allows what the manager does, and little else."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ VCENTER_FLAGS = (
     f"--gpu-vm={NODE_NAME}=vgpu",
 )
 CONFIGMAPS_PATH = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps"
+# Permissions that this test does not use, with the reason why the manager has them.
 JUSTIFIED_PERMISSIONS: dict[Permission, str] = {}
-"""Rights that nothing here uses, each with the reason why the manager has it all the same."""
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[
 async def prepared_cluster(
     installed: ControlPlane, namespace: str, config: Path
 ) -> AsyncIterator[GpuCluster]:
-    """All that the manager follows, with the rights for what is optional; nobody has led yet."""
+    """A cluster with all kinds and optional roles, before the first leader."""
     cluster = GpuCluster(installed, namespace)
     optional = ("apply", "-n", namespace, "-f", str(config / "optional/cloud-init-secrets.yaml"))
     files = [
@@ -92,11 +92,11 @@ async def prepared_cluster(
 
 
 def make_flags(vcenter: SimulatedVCenter, kubeconfig: Path, folder: Path) -> tuple[str, ...]:
-    """Everything on that needs a right."""
+    """The flags that turn on everything that needs a permission."""
     credentials, file = write_credentials(folder / "vc-creds", vcenter), folder / "vcenters.yaml"
-    reached = f"server: '{vcenter.url}', credentials: {credentials}, ca: {vcenter.certificate}"
+    connection = f"server: '{vcenter.url}', credentials: {credentials}, ca: {vcenter.certificate}"
     file.write_text(
-        f"vcenters:\n- {{name: west, {reached}, namespaces: {{labels: {{tier: gold}}}}}}\n"
+        f"vcenters:\n- {{name: west, {connection}, namespaces: {{labels: {{tier: gold}}}}}}\n"
     )
     return (
         f"--kubeconfig={kubeconfig}",
@@ -111,7 +111,7 @@ def make_flags(vcenter: SimulatedVCenter, kubeconfig: Path, folder: Path) -> tup
 
 
 async def use_all_kinds(cluster: GpuCluster) -> None:
-    """Objects of all six kinds: made, answered, changed and deleted."""
+    """Creates, changes and deletes objects of all six kinds."""
     plane, namespace = cluster.control_plane, cluster.namespace
     infos, groups = InfoClient(plane, namespace), VmGroupClient(plane, namespace)
     asked = {"HostInfo": HOST_NAME, "VMInfo": NODE_NAME, "FCDInfo": DISK_NAME}
@@ -136,7 +136,7 @@ async def use_all_kinds(cluster: GpuCluster) -> None:
 
 
 async def repeat_event(plane: ControlPlane, namespace: str) -> None:
-    """A complaint, its end, and the same complaint: its Event is counted up."""
+    """Causes the same Event twice, so that its count is increased."""
     create_resource(plane, namespace, "nameless")
     for name, reason in (("", "NameMissing"), ("nobody", "NoFriend"), ("", "NameMissing")):
         plane.kubectl(
@@ -160,7 +160,7 @@ async def repeat_event(plane: ControlPlane, namespace: str) -> None:
     )
 
 
-async def test_all_six_kinds_are_served_under_the_generated_roles_and_use_all_of_them(
+async def test_manager_uses_exactly_the_generated_roles(
     prepared_cluster: GpuCluster,
     vcenter: SimulatedVCenter,
     manager_kubeconfig: Path,
@@ -217,7 +217,7 @@ FORBIDDEN_ACTIONS = [
 ]
 
 
-def test_the_manager_may_do_nothing_else(installed: ControlPlane) -> None:
+def test_manager_has_no_other_permissions(installed: ControlPlane) -> None:
     with installed.apiserver.admin_client() as https:
         allowed = {
             (verb, what) for verb, what in FORBIDDEN_ACTIONS if is_allowed(https, verb, what)
@@ -227,7 +227,6 @@ def test_the_manager_may_do_nothing_else(installed: ControlPlane) -> None:
 
 
 def is_allowed(https: HttpClient, verb: str, what: str) -> bool:
-    """Whether the manager may do this everywhere."""
     named, _, group = what.partition(".")
     resource, _, subresource = named.partition("/")
     attributes = {"verb": verb, "group": group, "resource": resource, "subresource": subresource}

@@ -1,4 +1,4 @@
-"""What people type: every sample, every manifest that they have, and every kind by its names, at a real API server."""
+"""Every sample and existing manifest, and every kind by its names, on a real API server."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ NAMES_BY_KIND = {
     "VmGroup": ["vmgroup", "vmgroups", "vg"],
     "MyCustomResource": ["mycustomresource", "mycustomresources"],
 }
+# The columns of the original operators; ours follow them.
 COLUMNS_BY_KIND = {
     "HostInfo": ["NAME", "HOSTNAME"],
     "VMInfo": ["NAME", "NODENAME"],
@@ -31,12 +32,11 @@ COLUMNS_BY_KIND = {
     "VmGroup": ["NAME", "PHASE", "CURRENT", "DESIRED", "CPU", "MEMORY", "TEMPLATE", "LAST_MESSAGE"],
     "MyCustomResource": ["NAME"],
 }
-"""As the originals print them; what is ours comes after."""
 
 
 @pytest.fixture(scope="module")
 def sample_namespace(installed: ControlPlane) -> Iterator[str]:
-    """The namespace that one of the manifests names."""
+    """The namespace of one of the manifests."""
     installed.create_namespace("myoperator-vms")
     yield "myoperator-vms"
     installed.remove_namespace("myoperator-vms")
@@ -56,21 +56,21 @@ def test_every_manifest_is_admitted_field_by_field(
     assert len(applied) == len(admitted)
 
 
-def test_every_kind_goes_by_all_its_names_and_explains_itself(installed: ControlPlane) -> None:
+def test_every_kind_has_all_its_names_and_is_explained(installed: ControlPlane) -> None:
     rows = [
         line.split() for line in installed.kubectl("api-resources", "--no-headers").splitlines()
     ]
-    found = {
+    names_by_kind = {
         row[-1]: {row[0], *(row[1].split(",") if len(row) == 5 else ()), row[-1].lower()}
         for row in rows
         if row[-1] in NAMES_BY_KIND
     }
-    assert found == {kind: set(names) for kind, names in NAMES_BY_KIND.items()}
+    assert names_by_kind == {kind: set(names) for kind, names in NAMES_BY_KIND.items()}
     for kind in NAMES_BY_KIND:
         assert "FIELDS" in installed.kubectl("explain", f"{kind.lower()}.spec")
 
 
-def test_get_prints_the_columns_that_people_know_first(
+def test_get_prints_the_original_columns_first(
     installed: ControlPlane, sample_namespace: str
 ) -> None:
     installed.kubectl("-n", sample_namespace, "apply", "-f", str(SAMPLES))
@@ -86,11 +86,11 @@ def test_get_prints_the_columns_that_people_know_first(
 
 
 def parse_column_titles(table: str) -> list[str]:
-    """The titles of a table's columns, which are at least three spaces apart."""
+    # kubectl separates columns by at least three spaces; a title may contain one.
     return [title.strip() for title in table.splitlines()[0].split("   ") if title.strip()]
 
 
-def test_an_editor_scales_a_group_and_a_viewer_only_sees_it(
+def test_editor_can_scale_a_group_and_viewer_only_read_it(
     installed: ControlPlane, sample_namespace: str
 ) -> None:
     installed.kubectl(
@@ -112,14 +112,16 @@ def test_an_editor_scales_a_group_and_a_viewer_only_sees_it(
     assert group["spec"]["replicas"] == 2
 
 
-def test_pyproject_lists_exactly_the_kinds_that_are_served() -> None:
+def test_pyproject_lists_exactly_the_served_kinds() -> None:
     project = Project.read(ROOT)
     served = {
-        (each.definition.group, each.definition.version, each.definition.name)
-        for each in project.load_declarations().kinds
+        (kind.definition.group, kind.definition.version, kind.definition.name)
+        for kind in project.load_declarations().kinds
     }
-    assert {(each.group, each.version, each.kind) for each in project.config.resources} == served
+    assert {
+        (resource.group, resource.version, resource.kind) for resource in project.config.resources
+    } == served
     assert all(
-        project.load_object(each.path).definition.plural == each.plural
-        for each in project.config.resources
+        project.load_object(resource.path).definition.plural == resource.plural
+        for resource in project.config.resources
     )

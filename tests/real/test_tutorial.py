@@ -78,7 +78,7 @@ def make_environ(
         "KUBECONFIG": str(plane.admin_kubeconfig),
         "KUBEBUILDER_ASSETS": str(binaries["etcd"].parent),
         "METRICS_ADDR": "127.0.0.1:0",
-        "WALK_PLACE": str(folder / "place"),
+        "TUTORIAL_FOLDER_FILE": str(folder / "folder"),
         "GOVMOMI_URL": f"{host}:{port}",
         "GOVMOMI_USERNAME": vcenter.user,
         "GOVMOMI_PASSWORD": vcenter.password,

@@ -1,4 +1,6 @@
-"""The manager when its vCenter misbehaves: the truth is in the simulator's counters, the API server and the manager's own log."""
+"""The manager with a vCenter that fails, checked by the simulator's counters, the API server and the
+log.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,6 @@ CANARY = "canary-4711-horse"
 async def start_simulator(
     pytestconfig: pytest.Config, folder: Path, *flags: str, **how: Any
 ) -> SimulatedVCenter:
-    """A small vCenter."""
     given = ("--clusters=1", "--hosts=1", "--vms=1", "--fcds=1", *flags)
     return await SimulatedVCenter(
         pytestconfig.rootpath / ".testenv/bin/vcsim", folder, *given, **{"password": CANARY, **how}
@@ -48,11 +49,10 @@ def credentials_folder(vcenter: SimulatedVCenter, tmp_path: Path) -> Path:
 
 
 async def count_logins(vcenter: SimulatedVCenter) -> int:
-    """How often anybody has tried to log in."""
     return (await vcenter.call_counts()).get("Login", 0)
 
 
-async def test_a_killed_session_is_one_login_and_no_word(
+async def test_ended_session_causes_one_login_and_no_message(
     vcenter: SimulatedVCenter,
     info_client: InfoClient,
     credentials_folder: Path,
@@ -83,7 +83,7 @@ async def test_a_killed_session_is_one_login_and_no_word(
         ] == []
 
 
-async def test_a_wrong_password_is_said_once_and_recovers_with_the_file(
+async def test_wrong_password_is_reported_once_and_recovers_with_the_file(
     vcenter: SimulatedVCenter,
     info_client: InfoClient,
     credentials_folder: Path,
@@ -103,7 +103,7 @@ async def test_a_wrong_password_is_said_once_and_recovers_with_the_file(
         message = ready_condition({"status": status})["message"]
         assert str(credentials_folder) in message
         assert "password" in message
-        # Long enough for one who tries every few seconds.
+        # Long enough for a client that retries every few seconds.
         await asyncio.sleep(8)
         assert await count_logins(vcenter) == 1
         (credentials_folder / "GOVMOMI_PASSWORD").write_text(vcenter.password)
@@ -112,7 +112,7 @@ async def test_a_wrong_password_is_said_once_and_recovers_with_the_file(
         assert not await vcenter.is_locked(vcenter.user)
 
 
-async def test_a_secret_that_comes_after_the_manager_takes_effect_without_a_restart(
+async def test_secret_created_after_the_manager_takes_effect_without_a_restart(
     vcenter: SimulatedVCenter,
     info_client: InfoClient,
     tmp_path: Path,
@@ -136,7 +136,7 @@ async def test_a_secret_that_comes_after_the_manager_takes_effect_without_a_rest
     assert await vcenter.sessions() == []
 
 
-async def test_a_vcenter_that_is_gone_for_a_while_is_followed_again(
+async def test_vcenter_is_followed_again_after_an_outage(
     vcenter: SimulatedVCenter,
     info_client: InfoClient,
     credentials_folder: Path,
@@ -166,7 +166,7 @@ async def test_a_vcenter_that_is_gone_for_a_while_is_followed_again(
         assert manager.is_running
 
 
-async def test_a_wait_that_hangs_is_noticed(
+async def test_hanging_wait_for_updates_is_detected(
     vcenter: SimulatedVCenter,
     info_client: InfoClient,
     credentials_folder: Path,
@@ -179,13 +179,14 @@ async def test_a_wait_that_hangs_is_noticed(
     ):
         await info_client.wait_for_status("HostInfo", "host")
         await vcenter.set_outage("hang")
-        # The wait that is open is answered within 15 s; the next one hangs, and is given up after 35, and its end takes 3 more.
+        # The open WaitForUpdatesEx ends within 15 s. The next one hangs, is abandoned after 35 s, and
+        # its logout takes 3 s more.
         await info_client.wait_for_status("HostInfo", "host", "VCenterUnreachable", within=60)
         await vcenter.set_outage("")
         await info_client.wait_for_status("HostInfo", "host", within=60)
 
 
-async def test_nothing_is_left_on_the_server_after_sigterm(
+async def test_sigterm_leaves_nothing_on_the_server(
     vcenter: SimulatedVCenter,
     info_client: InfoClient,
     credentials_folder: Path,
@@ -205,7 +206,7 @@ async def test_nothing_is_left_on_the_server_after_sigterm(
         assert await vcenter.rest_sessions() == []
 
 
-async def test_a_certificate_that_nobody_trusts_is_refused_with_the_fix(
+async def test_untrusted_certificate_is_rejected_with_the_fix(
     vcenter: SimulatedVCenter,
     info_client: InfoClient,
     credentials_folder: Path,
@@ -227,7 +228,7 @@ async def test_a_certificate_that_nobody_trusts_is_refused_with_the_fix(
         await info_client.wait_for_status("HostInfo", "host")
 
 
-async def test_without_a_vcenter_the_objects_say_what_to_set(
+async def test_objects_without_a_vcenter_report_what_to_set(
     info_client: InfoClient, log_file: Path, manager_kubeconfig: Path
 ) -> None:
     await info_client.create("HostInfo", "host", HOST_NAME)
@@ -239,7 +240,7 @@ async def test_without_a_vcenter_the_objects_say_what_to_set(
         await manager.wait_for_log("no vCenter is configured")
 
 
-async def test_a_vcenter_that_is_down_takes_only_its_own_objects_down(
+async def test_unreachable_vcenter_affects_only_its_own_objects(
     pytestconfig: pytest.Config,
     vcenter: SimulatedVCenter,
     info_client: InfoClient,
@@ -276,9 +277,9 @@ async def test_a_vcenter_that_is_down_takes_only_its_own_objects_down(
             *FREE_PORT_FLAGS,
             f"--vcenters={tmp_path / 'vcenters.yaml'}",
         ):
-            for each, name in ((info_client, "west"), (east, "east")):
-                await each.create("HostInfo", "host", HOST_NAME)
-                assert (await each.wait_for_status("HostInfo", "host"))["vcenter"] == name
+            for client, name in ((info_client, "west"), (east, "east")):
+                await client.create("HostInfo", "host", HOST_NAME)
+                assert (await client.wait_for_status("HostInfo", "host"))["vcenter"] == name
             await other.stop()
             await east.wait_for_status("HostInfo", "host", "VCenterUnreachable", within=60)
             await vcenter.set_attribute(HOST_NAME, "rack", "r12")
@@ -290,7 +291,7 @@ async def test_a_vcenter_that_is_down_takes_only_its_own_objects_down(
         await asyncio.to_thread(installed.remove_namespace, east.namespace)
 
 
-async def test_a_password_is_nowhere(
+async def test_password_is_never_logged_or_stored(
     vcenter: SimulatedVCenter,
     info_client: InfoClient,
     installed: ControlPlane,
@@ -309,7 +310,7 @@ async def test_a_password_is_nowhere(
     logs = [log_file.with_name(f"manager-{number}.log") for number in range(3)]
     await info_client.create("HostInfo", "host", HOST_NAME)
     await info_client.create("HostInfo", "none", "nowhere")
-    # TLS refused; password refused; a fault in the login that echoes it, after which all is well.
+    # TLS fails; the password is rejected; a fault of the login contains it; then the login succeeds.
     async with run_manager(logs[0], *flags):
         await info_client.wait_for_status("HostInfo", "host", "VCenterCertificateRefused")
     await vcenter.set_password(vcenter.user, "another")
@@ -326,7 +327,7 @@ async def test_a_password_is_nowhere(
         ]
         manager.send_signal(signal.SIGTERM)
         await manager.wait_for_exit()
-    places += [await asyncio.to_thread(each.read_text) for each in logs]
+    places += [await asyncio.to_thread(log.read_text) for log in logs]
     places.append(
         await asyncio.to_thread(
             installed.kubectl, "get", "events,hostinfoes", "-n", info_client.namespace, "-o", "yaml"

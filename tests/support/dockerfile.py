@@ -1,4 +1,4 @@
-"""The repository's Dockerfile and .dockerignore, read as an engine reads them: as much of their language as they use."""
+"""Reads the Dockerfile and .dockerignore of the repository as a container engine does."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ ROOT = Path(__file__).parents[2]
 
 
 def read_instructions() -> list[Instruction]:
-    """Each instruction with what follows it, comments gone and continued lines joined."""
+    """Each instruction with its arguments, without comments and with continued lines joined."""
     text = re.sub(r"^#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)
     lines = text.replace("\\\n", " ").splitlines()
     return [
-        (word, rest.strip()) for word, _, rest in (line.partition(" ") for line in lines if line)
+        (name, arguments.strip())
+        for name, _, arguments in (line.partition(" ") for line in lines if line)
     ]
 
 
 def read_stages() -> list[list[Instruction]]:
     """The instructions of each stage, from its FROM on."""
-    found: list[list[Instruction]] = []
-    for word, rest in read_instructions():
-        if word == "FROM":
-            found.append([])
-        if found:
-            found[-1].append((word, rest))
-    return found
+    stages: list[list[Instruction]] = []
+    for name, arguments in read_instructions():
+        if name == "FROM":
+            stages.append([])
+        if stages:
+            stages[-1].append((name, arguments))
+    return stages
 
 
 def is_in_build_context(path: str) -> bool:
-    """Whether the engine gets to see a file: the last rule of .dockerignore that names it or a folder above it decides."""
+    """Whether the engine gets a file: the last matching rule of .dockerignore decides."""
     names = [path, *(parent.as_posix() for parent in Path(path).parents)]
-    seen = True
+    included = True
     for rule in (ROOT / ".dockerignore").read_text().split():
         pattern = rule.removeprefix("!")
         if any(
@@ -43,23 +44,23 @@ def is_in_build_context(path: str) -> bool:
             )
             for name in names
         ):
-            seen = rule.startswith("!")
-    return seen
+            included = rule.startswith("!")
+    return included
 
 
-def run_copy(rest: str, context: Path) -> None:
-    """A COPY from the repository: what is sent of its sources, in a folder that stands for the working directory."""
-    *sources, target = rest.split()
+def run_copy(arguments: str, context: Path) -> None:
+    """Runs a COPY from the repository; `context` stands for the working directory."""
+    *sources, target = arguments.split()
     for source in sources:
         for path in list_context_files(ROOT / source):
             name = path.relative_to(ROOT / source) if (ROOT / source).is_dir() else Path(path.name)
-            place = context / target / name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(path, place)
+            copy = context / target / name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, copy)
 
 
 def list_context_files(source: Path) -> list[Path]:
-    """The files that an engine sees of a source, which may be one."""
+    """The files of a source, a file or a folder, that are in the build context."""
     paths = (
         [source]
         if source.is_file()

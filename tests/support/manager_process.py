@@ -1,9 +1,10 @@
-"""The `manager` command as a child process, and what the API server says about what it did."""
+"""The `manager` command as a child process, and what it did according to the API server."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import shutil
 import ssl
@@ -30,13 +31,12 @@ UNVERIFIED_TLS = ssl._create_unverified_context()  # the manager's own certifica
 
 
 class ManagerProcess(Process):
-    """One manager, whose log is read line by line; it sees nothing of the environment of the tests."""
+    """One manager with its log, without the environment of the tests."""
 
     def __init__(self, log: Path, *flags: str, environ: Mapping[str, str] | None = None) -> None:
-        variables = [
-            f"{name}={value}"
-            for name, value in {"HOME": str(log.parent), **(environ or {})}.items()
-        ]
+        # PYTHONPATH decides which checkout is tested.
+        base = {"HOME": str(log.parent), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+        variables = [f"{name}={value}" for name, value in {**base, **(environ or {})}.items()]
         program = [
             shutil.which("env") or "env",
             "-i",
@@ -49,65 +49,58 @@ class ManagerProcess(Process):
 
     @property
     def log_text(self) -> str:
-        """Everything that it has said."""
         return self.log.read_text() if self.log.exists() else ""
 
     @property
     def log_records(self) -> list[dict[str, Any]]:
-        """The log, where it is JSON."""
+        """The lines of the log that are JSON."""
         return [
             json.loads(line)
             for line in self.log_text.splitlines()
             if line.startswith("{") and line.endswith("}")
         ]
 
-    async def wait_for_log(self, words: str, *, within: float = 15) -> str:
-        """Wait until these words are in the log; returns it."""
+    async def wait_for_log(self, text: str, *, within: float = 15) -> str:
+        """Waits until the text is in the log; returns the log."""
         try:
-            await eventually(lambda: words in self.log_text, within=within)
+            await eventually(lambda: text in self.log_text, within=within)
         except AssertionError:
             raise AssertionError(
-                f"the manager did not say {words!r} within {within:g} s, but:\n{self.log_text}"
+                f"{text!r} not in the log within {within:g} s:\n{self.log_text}"
             ) from None
         return self.log_text
 
     async def wait_for_exit(self, *, within: float = 15) -> int:
-        """Wait until it has ended; returns the exit code."""
+        """Returns the exit code."""
         await eventually(lambda: not self.is_running, within=within)
         assert self.child
         return self.child.returncode
 
     @property
     def user_agent(self) -> str:
-        """What it calls itself towards the API server."""
         return f"vsphere-operators/{self.pid} (kubewright)"
 
     def url(self, path: str) -> str:
-        """The address of one of its endpoints."""
         purpose = "serving metrics" if path == "/metrics" else "serving health probes"
         line = next(line for line in self.log_records if line["msg"] == purpose)
         return f"{'https' if line['tls'] else 'http'}://127.0.0.1:{line['port']}{path}"
 
     async def http_get(self, path: str, token: str = "") -> tuple[int, str]:
-        """Ask one of its endpoints."""
         return await asyncio.to_thread(fetch_url, self.url(path), token)
 
     async def wait_until_ready(self, *, within: float = 20) -> None:
-        """Wait until /readyz says yes."""
-
         async def ready() -> bool:
             return await self.http_get("/readyz") == (200, "ok")
 
         await eventually(ready, within=within)
 
     async def read_metric(self, name: str) -> dict[str, float]:
-        """The series of a metric: labels as they are written, and value."""
+        """The values of a metric by their labels, as they are written."""
         _, body = await self.http_get("/metrics")
-        found = re.findall(rf"^{name}(?:{{(.*)}})? (\S+)$", body, re.MULTILINE)
-        return {labels: float(value) for labels, value in found}
+        series = re.findall(rf"^{name}(?:{{(.*)}})? (\S+)$", body, re.MULTILINE)
+        return {labels: float(value) for labels, value in series}
 
     async def count_reconciles(self, controller: str = "mycustomresource") -> int:
-        """How many reconciles one of its controllers has done."""
         series = await self.read_metric("controller_runtime_reconcile_total")
         return int(
             sum(value for labels, value in series.items() if f'controller="{controller}"' in labels)
@@ -115,15 +108,15 @@ class ManagerProcess(Process):
 
 
 def fetch_url(url: str, token: str = "") -> tuple[int, str]:
-    """Status and body of a GET, whatever the status."""
+    """Status and body of a GET, for any status."""
     request = urllib.request.Request(
         url, headers={"Authorization": f"Bearer {token}"} if token else {}
     )
     try:
         with urllib.request.urlopen(
             request, context=UNVERIFIED_TLS if url.startswith("https") else None
-        ) as answer:
-            return answer.status, answer.read().decode()
+        ) as response:
+            return response.status, response.read().decode()
     except HTTPError as error:
         with error:
             return error.code, error.read().decode()
@@ -133,7 +126,7 @@ def fetch_url(url: str, token: str = "") -> tuple[int, str]:
 async def run_manager(
     log: Path, *flags: str, environ: Mapping[str, str] | None = None
 ) -> AsyncIterator[ManagerProcess]:
-    """A manager that runs, or at least was started, and is gone afterwards."""
+    """A manager that is started, and killed at the end."""
     manager = ManagerProcess(log, *flags, environ=environ)
     manager.start()
     try:
@@ -146,7 +139,7 @@ async def run_manager(
 async def run_ready_manager(
     log: Path, kubeconfig: Path, *flags: str
 ) -> AsyncIterator[ManagerProcess]:
-    """A manager whose workers have started."""
+    """A manager with started workers."""
     async with run_manager(log, f"--kubeconfig={kubeconfig}", *FREE_PORT_FLAGS, *flags) as manager:
         # A leader that another test killed may hold the lease for 15 s.
         await manager.wait_for_log("Starting workers", within=40)
@@ -155,7 +148,6 @@ async def run_ready_manager(
 
 
 def get_resource(plane: ControlPlane, namespace: str, name: str) -> dict[str, Any]:
-    """A MyCustomResource, as the API server has it."""
     with plane.apiserver.admin_client() as https:
         return dict(
             https.call("GET", f"{MYCUSTOMRESOURCES_PATH.format(namespace=namespace)}/{name}")
@@ -163,7 +155,6 @@ def get_resource(plane: ControlPlane, namespace: str, name: str) -> dict[str, An
 
 
 def create_resource(plane: ControlPlane, namespace: str, name: str, **body: Any) -> None:
-    """Create a MyCustomResource."""
     manifest = {
         "apiVersion": "poc.test.domain/v1",
         "kind": "MyCustomResource",
@@ -175,7 +166,7 @@ def create_resource(plane: ControlPlane, namespace: str, name: str, **body: Any)
 
 
 def ready_condition(resource: dict[str, Any]) -> dict[str, Any]:
-    """The Ready condition, {} where there is none."""
+    """The Ready condition, {} if the object has none."""
     return next(
         (c for c in resource.get("status", {}).get("conditions", ()) if c["type"] == "Ready"), {}
     )
@@ -184,41 +175,42 @@ def ready_condition(resource: dict[str, Any]) -> dict[str, Any]:
 async def wait_for_status(
     plane: ControlPlane, namespace: str, name: str, reason: str, *, within: float = 15
 ) -> dict[str, Any]:
-    """The status, once Ready has this reason for the present generation."""
+    """The status as soon as Ready has this reason for the current generation."""
 
-    def there() -> dict[str, Any] | None:
-        found = get_resource(plane, namespace, name)
-        fits = (
-            ready_condition(found).get("reason") == reason
-            and found["status"]["observedGeneration"] == found["metadata"]["generation"]
+    def read_status() -> dict[str, Any] | None:
+        resource = get_resource(plane, namespace, name)
+        current = (
+            ready_condition(resource).get("reason") == reason
+            and resource["status"]["observedGeneration"] == resource["metadata"]["generation"]
         )
-        return dict(found["status"]) if fits else None
+        return dict(resource["status"]) if current else None
 
-    status = await eventually(lambda: asyncio.to_thread(there), within=within, every=0.05)
+    status = await eventually(lambda: asyncio.to_thread(read_status), within=within, every=0.05)
     return status or {}
 
 
 def create_pod(plane: ControlPlane, namespace: str, name: str) -> None:
-    """A Pod, which nobody will ever run."""
+    """Creates a Pod; no kubelet runs it."""
     pod = {"metadata": {"name": name}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
     with plane.apiserver.admin_client() as https:
         https.call("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
 
 
 def delete_pod(plane: ControlPlane, namespace: str, name: str) -> None:
-    """Delete it at once: no kubelet would end its grace."""
+    # Without a grace period: no kubelet would end it.
     with plane.apiserver.admin_client() as https:
         https.call("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}?gracePeriodSeconds=0")
 
 
 def get_lease(plane: ControlPlane) -> dict[str, Any]:
-    """The spec of the leader's lease, {} before anybody led."""
+    """The spec of the leader's lease, {} before the first leader."""
     with plane.apiserver.admin_client() as https:
         try:
             return dict(
                 https.call(
                     "GET",
-                    f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/{LEASE_NAME}",
+                    "/apis/coordination.k8s.io/v1"
+                    f"/namespaces/{SYSTEM_NAMESPACE}/leases/{LEASE_NAME}",
                 )["spec"]
             )
         except HttpError:
@@ -226,7 +218,7 @@ def get_lease(plane: ControlPlane) -> dict[str, Any]:
 
 
 def list_mutations(plane: ControlPlane, manager: ManagerProcess) -> list[dict[str, Any]]:
-    """The audit log's entries of what this manager changed or tried to change, its lease apart."""
+    """The audit events of this manager's writes, except those of its lease."""
     return [
         event
         for event in plane.read_audit_events()
@@ -237,17 +229,16 @@ def list_mutations(plane: ControlPlane, manager: ManagerProcess) -> list[dict[st
 
 
 def format_audit_event(event: dict[str, Any]) -> str:
-    """An entry of the audit log as a line."""
-    about, code = event["objectRef"], event.get("responseStatus", {}).get("code", "")
-    what = "/".join(
+    involved, code = event["objectRef"], event.get("responseStatus", {}).get("code", "")
+    path = "/".join(
         filter(
             None,
             (
-                about["resource"],
-                about.get("subresource"),
-                about.get("namespace"),
-                about.get("name"),
+                involved["resource"],
+                involved.get("subresource"),
+                involved.get("namespace"),
+                involved.get("name"),
             ),
         )
     )
-    return f"{event['requestReceivedTimestamp']} {event['verb']} {what} {code}"
+    return f"{event['requestReceivedTimestamp']} {event['verb']} {path} {code}"

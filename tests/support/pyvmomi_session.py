@@ -1,4 +1,4 @@
-"""What the simulated vCenter says, read by pyVmomi's own blocking client: nothing of our code is on the way."""
+"""Reads the simulated vCenter with pyVmomi's own blocking client, without any code of ours."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simulator import SimulatedVCenter
 
 
 class PyVmomiSession:
-    """One session of pyVmomi's own, for the time of an `async with`."""
+    """A session of pyVmomi for an `async with` block."""
 
     def __init__(self, vcenter: SimulatedVCenter) -> None:
         self.vcenter = vcenter
@@ -44,25 +44,29 @@ class PyVmomiSession:
 
     async def read_one(self, kind: Any, name: str, paths: Sequence[str]) -> dict[str, Any]:
         """The named properties of the only object of this name."""
-        found = [
-            each for each in await self.read_all(kind, ["name", *paths]) if each["name"] == name
+        objects = [
+            obj for obj in await self.read_all(kind, ["name", *paths]) if obj["name"] == name
         ]
-        assert len(found) == 1, f"{len(found)} objects are named {name}"
-        return found[0]
+        assert len(objects) == 1, f"{len(objects)} objects are named {name}"
+        return objects[0]
 
     def retrieve_blocking(self, kind: Any, paths: list[str]) -> list[dict[str, Any]]:
         view = self.content.viewManager.CreateContainerView(self.content.rootFolder, [kind], True)
         try:
-            walk = vmodl.query.PropertyCollector.TraversalSpec(
+            traversal = vmodl.query.PropertyCollector.TraversalSpec(
                 name="view", type=vim.view.ContainerView, path="view", skip=False
             )
-            root = vmodl.query.PropertyCollector.ObjectSpec(obj=view, skip=True, selectSet=[walk])
-            wanted = vmodl.query.PropertyCollector.PropertySpec(type=kind, all=False, pathSet=paths)
-            spec = vmodl.query.PropertyCollector.FilterSpec(objectSet=[root], propSet=[wanted])
-            found = self.content.propertyCollector.RetrieveContents([spec])
+            root = vmodl.query.PropertyCollector.ObjectSpec(
+                obj=view, skip=True, selectSet=[traversal]
+            )
+            properties = vmodl.query.PropertyCollector.PropertySpec(
+                type=kind, all=False, pathSet=paths
+            )
+            spec = vmodl.query.PropertyCollector.FilterSpec(objectSet=[root], propSet=[properties])
+            contents = self.content.propertyCollector.RetrieveContents([spec])
             return [
-                {"obj": each.obj, **dict.fromkeys(paths), **{p.name: p.val for p in each.propSet}}
-                for each in found
+                {"obj": item.obj, **dict.fromkeys(paths), **{p.name: p.val for p in item.propSet}}
+                for item in contents
             ]
         finally:
             view.Destroy()
@@ -73,16 +77,16 @@ class PyVmomiSession:
 
     def find_disk_blocking(self, name: str) -> tuple[Any, str]:
         manager = self.content.vStorageObjectManager
-        stores = [each["obj"] for each in self.retrieve_blocking(vim.Datastore, ["name"])]
-        known = [(store, id) for store in stores for id in manager.ListVStorageObject(store)]
+        datastores = [row["obj"] for row in self.retrieve_blocking(vim.Datastore, ["name"])]
         disks = [
-            (manager.RetrieveVStorageObject(id, store), str(store.name)) for store, id in known
+            (manager.RetrieveVStorageObject(disk_id, datastore), str(datastore.name))
+            for datastore in datastores
+            for disk_id in manager.ListVStorageObject(datastore)
         ]
-        (found,) = [(disk, store) for disk, store in disks if disk.config.name == name]
-        return found
+        (match,) = [(disk, store) for disk, store in disks if disk.config.name == name]
+        return match
 
     async def inventory_path(self, obj: Any) -> str:
-        """The inventory path of an object, by walking up."""
         return await asyncio.to_thread(self.inventory_path_blocking, obj)
 
     def inventory_path_blocking(self, obj: Any) -> str:
@@ -93,7 +97,7 @@ class PyVmomiSession:
         return "/" + "/".join(reversed(names))
 
     async def ancestor_name(self, obj: Any, kind: Any) -> str:
-        """The name of the nearest object of a type above this one, "" for none."""
+        """The name of the nearest ancestor of a type, "" if there is no such ancestor."""
         return await asyncio.to_thread(self.ancestor_name_blocking, obj, kind)
 
     def ancestor_name_blocking(self, obj: Any, kind: Any) -> str:

@@ -1,4 +1,4 @@
-"""All VMs of a simulated vCenter and the clones under way, as they were at one instant, and the most there ever were."""
+"""The VMs and pending clones of a simulated vCenter at one instant, and their highest number."""
 
 from __future__ import annotations
 
@@ -11,53 +11,48 @@ from simulator import SimulatedVCenter
 
 @dataclass(frozen=True)
 class SimulatorVm:
-    """A VM, or a clone under way."""
+    """A VM or a pending clone; `folder` is an inventory path."""
 
     ref: str
     name: str
     folder: str
-    """Inventory path."""
     power: str
     instance_uuid: str
     cpus: int
     memory_mb: int
+    # The entries of extraConfig with the prefix of VmGroups.
     marks: Mapping[str, str]
-    """What stands in extraConfig under our prefix."""
 
 
 @dataclass(frozen=True)
 class SimulatorState:
-    """One instant."""
-
     vms: tuple[SimulatorVm, ...]
     clones: tuple[SimulatorVm, ...]
+    # The highest number of VMs and pending clones of a VmGroup, by its uid, since the last reset.
     peak_by_uid: Mapping[str, int]
-    """By the uid in the mark: VMs and clones under way at once, wherever they are, since the last reset."""
 
     @property
     def marked_vms(self) -> tuple[SimulatorVm, ...]:
-        """The VMs with a mark, whosever it is."""
-        return tuple(each for each in self.vms if each.marks)
+        """The VMs of any VmGroup."""
+        return tuple(vm for vm in self.vms if vm.marks)
 
 
 async def read_simulator_state(vcenter: SimulatedVCenter) -> SimulatorState:
-    """Now."""
-    told = await vcenter.vm_census()
-    owners = {uid: int(each["peak"]) for uid, each in told["owners"].items()}
+    census = await vcenter.vm_census()
+    owners = {uid: int(owner["peak"]) for uid, owner in census["owners"].items()}
     return SimulatorState(
-        tuple(map(decode_vm, told["vms"])), tuple(map(decode_vm, told["clones"])), owners
+        tuple(map(decode_vm, census["vms"])), tuple(map(decode_vm, census["clones"])), owners
     )
 
 
-def decode_vm(told: Mapping[str, Any]) -> SimulatorVm:
-    """A VM as the simulator tells it."""
+def decode_vm(entry: Mapping[str, Any]) -> SimulatorVm:
     return SimulatorVm(
-        ref=told["ref"],
-        name=told["name"],
-        folder=told["folder"],
-        power=told.get("power", ""),
-        instance_uuid=told["instanceUuid"],
-        cpus=told["cpus"],
-        memory_mb=told["memoryMB"],
-        marks=told["marks"],
+        ref=entry["ref"],
+        name=entry["name"],
+        folder=entry["folder"],
+        power=entry.get("power", ""),
+        instance_uuid=entry["instanceUuid"],
+        cpus=entry["cpus"],
+        memory_mb=entry["memoryMB"],
+        marks=entry["marks"],
     )

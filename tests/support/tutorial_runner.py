@@ -39,7 +39,7 @@ class Block:
 
 
 def fenced_blocks(page: Path) -> list[Block]:
-    return [Block(*found) for found in BLOCK_PATTERN.findall(page.read_text())]
+    return [Block(*groups) for groups in BLOCK_PATTERN.findall(page.read_text())]
 
 
 @dataclass
@@ -80,7 +80,7 @@ class TutorialRunner:
         return self.output if self.background_log is None else self.background_log.read_text()
 
     def run_commands(self, text: str) -> None:
-        script = f"set -eo pipefail\n{text}\npwd > {self.environ['WALK_PLACE']}\n"
+        script = f"set -eo pipefail\n{text}\npwd > {self.environ['TUTORIAL_FOLDER_FILE']}\n"
         done = subprocess.run(
             ["bash", "-c", script],
             cwd=self.folder,
@@ -91,7 +91,7 @@ class TutorialRunner:
         )
         self.output, self.background_log = done.stdout + done.stderr, None
         assert done.returncode == 0, f"{text}\n{self.output}"
-        self.folder = Path(Path(self.environ["WALK_PLACE"]).read_text().strip())
+        self.folder = Path(Path(self.environ["TUTORIAL_FOLDER_FILE"]).read_text().strip())
 
     def start_background(self, text: str) -> None:
         self.background_log = self.folder / "background.log"
@@ -122,21 +122,24 @@ class TutorialCounts:
 
 def count_tutorial(page: Path, scaffold: Mapping[str, str]) -> TutorialCounts:
     """Count commands that build or deploy, touched files, and lines not in the scaffold."""
-    found = fenced_blocks(page)
+    blocks = fenced_blocks(page)
     files = {
         block.argument: block.text
-        for block in found
+        for block in blocks
         if block.language not in ("sh", "text") and block.argument
     }
     edited = {
-        file for block in found for command in block.commands for file in list_edited_files(command)
+        file
+        for block in blocks
+        for command in block.commands
+        for file in list_edited_files(command)
     }
     lines = sum(
         len(added_lines(scaffold.get(path, ""), text)) for path, text in files.items()
     ) + len(edited)
     typed = [
         command
-        for block in found
+        for block in blocks
         for command in block.commands
         if not INSPECTION_COMMAND.match(command)
     ]
@@ -149,5 +152,5 @@ def added_lines(old: str, new: str) -> list[str]:
 
 
 def list_edited_files(command: str) -> Iterator[str]:
-    if found := re.search(r"^sed -i .* (\S+)$|>> (\S+)$", command.strip()):
-        yield found[1] or found[2]
+    if match := re.search(r"^sed -i .* (\S+)$|>> (\S+)$", command.strip()):
+        yield match[1] or match[2]

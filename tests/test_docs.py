@@ -77,6 +77,18 @@ def test_broken_links_are_reported() -> None:
     )
 
 
+# Reference pages and the list of samples are generated.
+HANDWRITTEN_PAGES = [
+    page for page in PAGES if not str(page).startswith(("docs/reference/", "config/samples/"))
+]
+
+
+@pytest.mark.parametrize("page", HANDWRITTEN_PAGES, ids=str)
+def test_lines_have_at_most_100_columns(page: Path) -> None:
+    lines = enumerate(read_page(page).splitlines(), 1)
+    assert [number for number, line in lines if len(line) > 100] == []
+
+
 @pytest.mark.parametrize("page", PAGES_WITHOUT_TUTORIALS, ids=str)
 def test_every_block_is_runnable_or_has_a_reason_not_to_run(page: Path) -> None:
     unknown = [

@@ -1,4 +1,7 @@
-"""The golden projects: how each is made, by the commands that a person would type. `python tests/support/golden_projects.py` writes them anew."""
+"""Creates the golden projects with the commands that a user would run.
+
+`python tests/support/golden_projects.py` writes them to tests/golden.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,12 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 YEAR = "2026"
 
 
-def run_builder(*words: str) -> None:
-    """Run a command that has to work."""
-    assert main(list(words)) == 0, words
+def run_builder(*arguments: str) -> None:
+    assert main(list(arguments)) == 0, arguments
 
 
 def create_hostinfo(folder: Path) -> Path:
-    """One kind, as the first tutorial has it."""
+    """One kind, as in the first tutorial."""
     root = folder / "hostinfo"
     run_builder(
         "init", str(root), "--domain", "corinternal.com", "--owner", "Ann Example", "--year", YEAR
@@ -30,7 +32,7 @@ def create_hostinfo(folder: Path) -> Path:
 
 
 def create_greeter(folder: Path) -> Path:
-    """Two versions, the second one stored, webhooks, a cluster-wide kind with a required field, and a kind without a controller."""
+    """Every feature: two versions, webhooks, a cluster-wide kind, a kind without a controller."""
     root = folder / "greeter"
     run_builder(
         "init",
@@ -78,23 +80,22 @@ PROJECT_CREATORS = {"hostinfo": create_hostinfo, "greeter": create_greeter}
 
 
 def read_project_files(root: Path) -> dict[str, str]:
-    """Every file of a project but what running it leaves."""
-    left = {"__pycache__", ".testenv", ".pytest_cache", ".mypy_cache", ".ruff_cache", "dist"}
+    """Every file of a project but caches and build output."""
+    ignored = {"__pycache__", ".testenv", ".pytest_cache", ".mypy_cache", ".ruff_cache", "dist"}
     paths = [
         path
         for path in root.rglob("*")
-        if path.is_file() and not left & set(path.relative_to(root).parts)
+        if path.is_file() and not ignored & set(path.relative_to(root).parts)
     ]
     return {path.relative_to(root).as_posix(): path.read_text() for path in sorted(paths)}
 
 
 def write_golden_projects() -> None:
-    """Write the golden projects anew."""
-    for name, maker in PROJECT_CREATORS.items():
+    for name, create in PROJECT_CREATORS.items():
         with tempfile.TemporaryDirectory() as folder:
-            made = maker(Path(folder))
+            project = create(Path(folder))
             shutil.rmtree(GOLDEN / name, ignore_errors=True)
-            shutil.copytree(made, GOLDEN / name)
+            shutil.copytree(project, GOLDEN / name)
 
 
 if __name__ == "__main__":

@@ -148,7 +148,7 @@ def test_nothing_is_written_if_one_file_is_not_writable(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = read_project_bytes(project)
-    # Tests may run as root, who may write everywhere.
+    # Not chmod: the user that runs the tests may be root, and may write everywhere.
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != project / MAIN)
     assert create_api(project) == 1
     assert f"{project / MAIN} is not writable; nothing was written" in capsys.readouterr().err

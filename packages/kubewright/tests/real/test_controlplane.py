@@ -89,7 +89,7 @@ def test_kubectl_that_does_not_end_is_killed(
     monkeypatch.setattr("kubewright.testing.controlplane._KUBECTL_TIMEOUT_SECONDS", 1.0)
     with pytest.raises(
         KubectlFailed,
-        match=r"^kubectl get --raw /api/v1/namespaces\?watch=true: it had not ended after 1 s$",
+        match=r"^kubectl get --raw /api/v1/namespaces\?watch=true: did not end within 1 s$",
     ):
         control_plane.kubectl("get", "--raw", "/api/v1/namespaces?watch=true")
 

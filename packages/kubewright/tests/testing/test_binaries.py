@@ -1,4 +1,4 @@
-"""Finding and building the real binaries, with small scripts in the place of kubectl, etcd and go."""
+"""Finding and building binaries, with small scripts instead of kubectl, etcd and go."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ require (
 """
 TEST_PINS = Pins(GO_MOD, b"sum")
 
-# Notes each call in $CALLS; builds by writing the flags into the programs that Go would name so.
+# Records each call in $CALLS; "builds" by writing the linker flags into the programs.
 FAKE_GO = """
 import os, sys
 arguments = sys.argv[1:]
@@ -108,33 +108,33 @@ def write_kubectl(folder: Path, version: str) -> Path:
 
 
 def read_go_calls(environ: dict[str, str]) -> list[str]:
-    noted = Path(environ["CALLS"])
-    return noted.read_text().splitlines() if noted.exists() else []
+    log = Path(environ["CALLS"])
+    return log.read_text().splitlines() if log.exists() else []
 
 
-def test_the_shipped_pins_name_everything_that_is_built() -> None:
-    pinned = load_pins()
-    assert parse_version(pinned.go_version) >= (1, 26)
-    assert pinned.binary_version("etcd").startswith("3.")
-    assert pinned.binary_version("kubectl") == pinned.binary_version("kube-apiserver")
-    assert f"version.gitVersion=v{pinned.binary_version('kubectl')} " in pinned.linker_flags
+def test_shipped_pins_have_all_versions() -> None:
+    pins = load_pins()
+    assert parse_version(pins.go_version) >= (1, 26)
+    assert pins.binary_version("etcd").startswith("3.")
+    assert pins.binary_version("kubectl") == pins.binary_version("kube-apiserver")
+    assert f"version.gitVersion=v{pins.binary_version('kubectl')} " in pins.linker_flags
 
 
-def test_the_cache_changes_with_the_pins() -> None:
+def test_cache_folder_depends_on_the_pins() -> None:
     assert Pins(GO_MOD, b"other").digest != TEST_PINS.digest == Pins(GO_MOD, b"sum").digest
 
 
-def test_a_fitting_binary_of_kubebuilder_assets_is_used(
+def test_binary_in_kubebuilder_assets_is_used(
     find_binaries: Callable[..., dict[str, Path]], environ: dict[str, str], tmp_path: Path
 ) -> None:
     environ["KUBEBUILDER_ASSETS"] = str(tmp_path / "own")
-    mine = write_kubectl(tmp_path / "own", "v1.36.0")
+    own = write_kubectl(tmp_path / "own", "v1.36.0")
     write_kubectl(tmp_path / "path", "v1.36.3")
-    assert find_binaries("kubectl") == {"kubectl": mine}
+    assert find_binaries("kubectl") == {"kubectl": own}
     assert read_go_calls(environ) == []
 
 
-def test_folders_come_before_all_else(
+def test_folders_are_searched_first(
     find_binaries: Callable[..., dict[str, Path]], tmp_path: Path
 ) -> None:
     first = write_kubectl(tmp_path / "first", "v1.36.3")
@@ -142,7 +142,7 @@ def test_folders_come_before_all_else(
     assert find_binaries("kubectl", folders=(tmp_path / "first",)) == {"kubectl": first}
 
 
-def test_another_minor_is_passed_over_with_the_reason(
+def test_binary_of_another_minor_version_is_ignored(
     find_binaries: Callable[..., dict[str, Path]],
     environ: dict[str, str],
     progress_output: io.StringIO,
@@ -153,24 +153,24 @@ def test_another_minor_is_passed_over_with_the_reason(
         write_kubectl(tmp_path / "own", "v1.35.9"),
         write_kubectl(tmp_path / "path", "v1.32.4-dispatcher"),
     )
-    found = find_binaries("kubectl")["kubectl"]
-    assert found.is_relative_to(tmp_path / "cache")
+    path = find_binaries("kubectl")["kubectl"]
+    assert path.is_relative_to(tmp_path / "cache")
     assert (
-        f"passed over {old} (KUBEBUILDER_ASSETS): it is 1.35.9, and 1.36 is pinned\n"
+        f"ignoring {old} (from KUBEBUILDER_ASSETS): it is version 1.35.9, 1.36 is required\n"
         in progress_output.getvalue()
     )
     assert (
-        f"passed over {older} (PATH): it is 1.32.4-dispatcher, and 1.36 is pinned\n"
+        f"ignoring {older} (from PATH): it is version 1.32.4-dispatcher, 1.36 is required\n"
         in progress_output.getvalue()
     )
 
 
-def test_a_binary_that_does_not_run_is_passed_over(
+def test_binary_that_does_not_run_is_ignored(
     find_binaries: Callable[..., dict[str, Path]], progress_output: io.StringIO, tmp_path: Path
 ) -> None:
     broken = write_script(tmp_path / "path" / "etcd", "#!/nowhere/at-all\n")
     assert find_binaries("etcd")["etcd"] != broken
-    assert "it does not tell its version, and 3.6 is pinned" in progress_output.getvalue()
+    assert "it prints no version, 3.6 is required" in progress_output.getvalue()
 
 
 def test_missing_binaries_are_built_together_and_once(
@@ -179,19 +179,19 @@ def test_missing_binaries_are_built_together_and_once(
     progress_output: io.StringIO,
     tmp_path: Path,
 ) -> None:
-    found = find_binaries("etcd", "kubectl")
-    assert found == {
+    paths = find_binaries("etcd", "kubectl")
+    assert paths == {
         name: tmp_path / "cache" / "kubewright" / TEST_PINS.digest / name
         for name in ("etcd", "kubectl")
     }
-    assert "-X k8s.io/component-base/version.gitMinor=36" in found["etcd"].read_text()
+    assert "-X k8s.io/component-base/version.gitMinor=36" in paths["etcd"].read_text()
     assert re.search(r"^built etcd, kubectl in \d+s$", progress_output.getvalue(), re.MULTILINE)
-    assert find_binaries("etcd", "kubectl") == found
+    assert find_binaries("etcd", "kubectl") == paths
     assert [call.split()[0] for call in read_go_calls(environ)] == ["env", "list", "build"]
-    assert {each.name for each in found["etcd"].parent.iterdir()} == {"etcd", "kubectl", "lock"}
+    assert {path.name for path in paths["etcd"].parent.iterdir()} == {"etcd", "kubectl", "lock"}
 
 
-def test_two_runs_at_once_build_once(
+def test_concurrent_runs_build_once(
     find_binaries: Callable[..., dict[str, Path]], environ: dict[str, str]
 ) -> None:
     runs = [threading.Thread(target=find_binaries, args=("etcd",)) for _ in range(4)]
@@ -202,7 +202,7 @@ def test_two_runs_at_once_build_once(
     assert sum(call.startswith("build") for call in read_go_calls(environ)) == 1
 
 
-def test_a_failed_build_says_why_and_leaves_nothing(
+def test_failed_build_reports_the_output_and_removes_its_files(
     find_binaries: Callable[..., dict[str, Path]], environ: dict[str, str], tmp_path: Path
 ) -> None:
     environ["FAKE_GO_FAILS"] = "1"
@@ -210,21 +210,20 @@ def test_a_failed_build_says_why_and_leaves_nothing(
         find_binaries("etcd")
     assert "undefined: nonsense" in str(failed.value)
     assert "KUBEBUILDER_ASSETS" in str(failed.value)
-    assert [
-        each.name for each in (tmp_path / "cache" / "kubewright" / TEST_PINS.digest).iterdir()
-    ] == ["lock"]
+    cache = tmp_path / "cache" / "kubewright" / TEST_PINS.digest
+    assert [path.name for path in cache.iterdir()] == ["lock"]
 
 
-def test_what_a_killed_build_left_is_removed_by_the_next(
+def test_next_build_removes_the_files_of_a_killed_build(
     find_binaries: Callable[..., dict[str, Path]], tmp_path: Path
 ) -> None:
-    left = tmp_path / "cache" / "kubewright" / TEST_PINS.digest / "build-killed"
-    (left / "out").mkdir(parents=True)
+    abandoned = tmp_path / "cache" / "kubewright" / TEST_PINS.digest / "build-killed"
+    (abandoned / "out").mkdir(parents=True)
     find_binaries("etcd")
-    assert not left.exists()
+    assert not abandoned.exists()
 
 
-def test_an_empty_home_stays_empty_and_one_that_go_uses_is_used(tmp_path: Path) -> None:
+def test_go_writes_to_the_home_folder_only_if_it_did_before(tmp_path: Path) -> None:
     cache, home = tmp_path / "cache", tmp_path / "home"
     assert go_environment(cache, {"HOME": str(home)}) == {
         "GOPATH": str(cache / "go"),
@@ -237,23 +236,23 @@ def test_an_empty_home_stays_empty_and_one_that_go_uses_is_used(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("done", "seconds", "words"),
+    ("done", "seconds", "bar"),
     [
         (0, 5, "[....................] "),
         (99, 30, "[#...................] "),
         (250, 60, "[#####...............] about 3 min left; "),
         (500, 100, "[##########..........] about 2 min left; "),
-        (900, 90, "[##################..] a minute left or less; "),
-        (1200, 90, "[####################] a minute left or less; "),
+        (900, 90, "[##################..] less than a minute left; "),
+        (1200, 90, "[####################] less than a minute left; "),
     ],
 )
-def test_the_outlook_follows_the_pace(done: int, seconds: float, words: str) -> None:
-    assert format_progress(done, 1000, seconds) == words
+def test_progress_bar_estimates_the_remaining_time(done: int, seconds: float, bar: str) -> None:
+    assert format_progress(done, 1000, seconds) == bar
     assert format_progress(done, 0, seconds) == ""
 
 
 @pytest.mark.parametrize(
-    ("version", "toolchain", "suits"),
+    ("version", "toolchain", "usable"),
     [
         ("go1.26.0", "local", True),
         ("go1.25.9", "local", False),
@@ -262,35 +261,35 @@ def test_the_outlook_follows_the_pace(done: int, seconds: float, words: str) -> 
         ("", "", False),
     ],
 )
-def test_an_old_go_is_used_only_if_it_fetches_a_newer_one(
+def test_old_go_is_used_only_if_it_downloads_a_newer_one(
     environ: dict[str, str],
     progress_output: io.StringIO,
     tmp_path: Path,
     version: str,
     toolchain: str,
-    suits: bool,
+    usable: bool,
 ) -> None:
     environ |= {"FAKE_GO_VERSION": version, "FAKE_GO_TOOLCHAIN": toolchain}
     builder = GoBuilder(tmp_path, TEST_PINS, environ, Progress(progress_output))
-    assert builder.can_build(tmp_path / "path" / "go") is suits
-    assert ("passed over" in progress_output.getvalue()) is not suits
+    assert builder.can_build(tmp_path / "path" / "go") is usable
+    assert ("ignoring" in progress_output.getvalue()) is not usable
 
 
-def test_an_unknown_name_is_told_with_the_known_ones(
+def test_unknown_binary_is_rejected(
     find_binaries: Callable[..., dict[str, Path]],
 ) -> None:
     with pytest.raises(
-        ConfigError, match=r"no binary is called kubelet\. There are: etcd, kube-apiserver"
+        ConfigError, match=r"unknown binary kubelet; must be one of etcd, kube-apiserver"
     ):
         find_binaries("kubelet")
 
 
-def test_the_command_tells_an_error_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_the_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert assets.main(["--only", "kubelet"]) == 1
-    assert capsys.readouterr().err.startswith("no binary is called kubelet")
+    assert capsys.readouterr().err.startswith("unknown binary kubelet")
 
 
-def test_links_are_made_replaced_and_left_alone(tmp_path: Path) -> None:
+def test_links_are_created_replaced_and_kept(tmp_path: Path) -> None:
     old, new = (
         write_kubectl(tmp_path / "old", "v1.36.0"),
         write_kubectl(tmp_path / "new", "v1.36.3"),
@@ -304,7 +303,7 @@ def test_links_are_made_replaced_and_left_alone(tmp_path: Path) -> None:
     assert os.listdir(into) == ["kubectl"]
 
 
-def test_a_relative_cache_home_does_not_count(tmp_path: Path) -> None:
+def test_relative_cache_home_is_ignored(tmp_path: Path) -> None:
     assert (
         assets.cache_folder({"XDG_CACHE_HOME": "relative", "HOME": str(tmp_path)})
         == tmp_path / ".cache" / "kubewright"
@@ -325,7 +324,9 @@ def test_progress_rewrites_its_line_on_a_terminal() -> None:
     assert terminal.getvalue() == "\r\033[K1 of 3\r\033[K2 of 3\r\033[Kdone\n"
 
 
-def test_progress_is_a_line_every_15_seconds_elsewhere(progress_output: io.StringIO) -> None:
+def test_progress_without_a_terminal_is_a_line_every_15_seconds(
+    progress_output: io.StringIO,
+) -> None:
     seconds = iter([0.0, 0.0, 0.0, 14.0, 15.0, 15.0])
     progress = Progress(progress_output, clock=lambda: next(seconds))
     for text in ("at 0", "at 14", "at 15"):
@@ -333,5 +334,5 @@ def test_progress_is_a_line_every_15_seconds_elsewhere(progress_output: io.Strin
     assert progress_output.getvalue() == "at 0\nat 15\n"
 
 
-def test_durations_read_as_people_say_them() -> None:
+def test_durations() -> None:
     assert [format_duration(seconds) for seconds in (0.4, 59.9, 130)] == ["0s", "59s", "2m10s"]

@@ -1,4 +1,4 @@
-"""Building a Go module of the repository, with a small script in the place of go."""
+"""Building a Go module of the repository, with a small script instead of go."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def build_and_read_calls(module: Path, environ: dict[str, str]) -> list[str]:
     return Path(environ["CALLS"]).read_text().splitlines()
 
 
-def test_it_is_built_when_a_source_changes_and_else_not(
+def test_program_is_built_only_if_a_source_changes(
     go_module: Path, environ: dict[str, str]
 ) -> None:
     assert len(build_and_read_calls(go_module, environ)) == 1
@@ -72,7 +72,7 @@ def test_it_is_built_when_a_source_changes_and_else_not(
     assert len(build_and_read_calls(go_module, environ)) == 3
 
 
-def test_a_failed_build_leaves_nothing_and_says_why(
+def test_failed_build_reports_the_output_and_leaves_no_program(
     go_module: Path, environ: dict[str, str]
 ) -> None:
     with pytest.raises(BuildFailed, match="undefined: nonsense") as caught:
@@ -82,7 +82,7 @@ def test_a_failed_build_leaves_nothing_and_says_why(
     assert len(build_and_read_calls(go_module, environ)) == 1
 
 
-def test_a_folder_without_a_module_is_named(
+def test_folder_without_go_mod_is_rejected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(ConfigError, match=r"no go\.mod"):

@@ -1,4 +1,4 @@
-"""The pytest plugin's parts that need no control plane, in a pytest of their own."""
+"""Fixtures of the pytest plugin that need no control plane, each in its own pytest process."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ async def test_may_block_in_the_test_itself():
 def test_may_block_where_no_loop_runs():
     napping.nap()
 """
-UNWATCHED_TESTS = """
+UNCHECKED_TESTS = """
 import napping
 
-async def test_blocks_unwatched():
+async def test_blocks_unchecked():
     napping.nap()
 """
 VIRTUAL_TIME_TESTS = """
@@ -69,9 +69,9 @@ def project(tmp_path: Path) -> Path:
 
 
 def run_pytest(project: Path, tests: str) -> str:
-    """What pytest prints on these tests."""
+    """The output of pytest for these tests."""
     (project / "test_it.py").write_text(tests)
-    # An installed kubewright brings its plugin by itself, and pytest refuses to hear of it twice.
+    # The plugin of an installed kubewright is loaded automatically; pytest rejects a second time.
     installed = "kubewright" in entry_points(group="pytest11").names
     plugin = [] if installed else ["-p", plugin_module.__name__]
     source = str(Path(plugin_module.__file__).parents[2])
@@ -85,17 +85,17 @@ def run_pytest(project: Path, tests: str) -> str:
     ).stdout
 
 
-def test_a_blocking_call_of_a_named_module_fails_the_test(project: Path) -> None:
+def test_blocking_call_of_a_listed_module_fails_the_test(project: Path) -> None:
     (project / "pytest.ini").write_text(PYTEST_INI + "blockbuster_modules = napping\n")
-    printed = run_pytest(project, BLOCKING_TESTS)
-    assert "FAILED test_it.py::test_blocks - blockbuster" in printed
-    assert "Blocking call to time.sleep" in printed
-    assert "1 failed, 2 passed" in printed
+    output = run_pytest(project, BLOCKING_TESTS)
+    assert "FAILED test_it.py::test_blocks - blockbuster" in output
+    assert "Blocking call to time.sleep" in output
+    assert "1 failed, 2 passed" in output
 
 
-def test_nothing_is_watched_unless_asked(project: Path) -> None:
-    assert "1 passed" in run_pytest(project, UNWATCHED_TESTS)
+def test_without_listed_modules_nothing_is_checked(project: Path) -> None:
+    assert "1 passed" in run_pytest(project, UNCHECKED_TESTS)
 
 
-def test_virtual_time_works_and_leaves_no_loop(project: Path) -> None:
+def test_virtual_time_leaves_no_open_loop(project: Path) -> None:
     assert "3 passed" in run_pytest(project, VIRTUAL_TIME_TESTS)

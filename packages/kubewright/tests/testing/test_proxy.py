@@ -1,4 +1,4 @@
-"""The proxies and `eventually`, on servers of our own."""
+"""HttpProxy, TcpProxy and `eventually`, with servers of the test."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def tcp_proxy() -> AsyncIterator[TcpProxy]:
     server.close()
 
 
-async def test_bytes_pass_and_are_counted(tcp_proxy: TcpProxy) -> None:
+async def test_bytes_are_forwarded_and_counted(tcp_proxy: TcpProxy) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", tcp_proxy.port)
     writer.write(b"hello")
     assert await reader.readexactly(5) == b"hello"
@@ -51,7 +51,7 @@ async def test_bytes_pass_and_are_counted(tcp_proxy: TcpProxy) -> None:
     writer.close()
 
 
-async def test_a_stall_holds_old_and_new_connections_open_and_silent(tcp_proxy: TcpProxy) -> None:
+async def test_stall_keeps_old_and_new_connections_open_and_silent(tcp_proxy: TcpProxy) -> None:
     old_reader, old_writer = await asyncio.open_connection("127.0.0.1", tcp_proxy.port)
     old_writer.write(b"a")
     await old_reader.readexactly(1)
@@ -68,7 +68,7 @@ async def test_a_stall_holds_old_and_new_connections_open_and_silent(tcp_proxy: 
     new_writer.close()
 
 
-async def test_a_cut_breaks_connections_even_while_stalled(tcp_proxy: TcpProxy) -> None:
+async def test_abort_breaks_stalled_connections(tcp_proxy: TcpProxy) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", tcp_proxy.port)
     await eventually(lambda: tcp_proxy.connection_count == 1)
     tcp_proxy.stall()
@@ -79,7 +79,7 @@ async def test_a_cut_breaks_connections_even_while_stalled(tcp_proxy: TcpProxy) 
     writer.close()
 
 
-async def test_a_dead_target_breaks_the_connection() -> None:
+async def test_unreachable_target_breaks_the_connection() -> None:
     async with TcpProxy("127.0.0.1", 1) as proxy:
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
@@ -88,22 +88,22 @@ async def test_a_dead_target_breaks_the_connection() -> None:
 
 
 class FakeUpstream:
-    """A TLS server that notes what it is asked; `/watch` sends what is put into `events`, half a line at a time."""
+    """A TLS server that records its requests; a watch sends the chunks in `events`."""
 
     def __init__(self) -> None:
         self.ca = CertificateAuthority("upstream")
         self.requests: list[tuple[str, str, str, str]] = []
         self.events: asyncio.Queue[bytes] = asyncio.Queue()
-        self.may_answer = asyncio.Event()
-        self.may_answer.set()
+        self.may_respond = asyncio.Event()
+        self.may_respond.set()
 
     async def handle_request(self, request: web.BaseRequest) -> web.StreamResponse:
         tls = request.get_extra_info("peercert") or {}
-        who = str(dict(pair[0] for pair in tls.get("subject", ())).get("commonName", ""))
+        user = str(dict(pair[0] for pair in tls.get("subject", ())).get("commonName", ""))
         self.requests.append(
-            (request.method, request.raw_path, who, request.headers.get("Authorization", ""))
+            (request.method, request.raw_path, user, request.headers.get("Authorization", ""))
         )
-        await self.may_answer.wait()
+        await self.may_respond.wait()
         if "watch" in request.query:
             return await self.handle_watch(request)
         body = json.dumps(
@@ -130,7 +130,7 @@ class FakeUpstream:
 
 @dataclass
 class ProxyHarness:
-    """The upstream, the proxy before it, and a client of the proxy."""
+    """The upstream, the proxy in front of it, and a client of the proxy."""
 
     upstream: FakeUpstream
     proxy: HttpProxy
@@ -167,21 +167,21 @@ async def harness(tmp_path: Path) -> AsyncIterator[ProxyHarness]:
     await runner.cleanup()
 
 
-async def test_requests_pass_as_administrator_and_are_noted(harness: ProxyHarness) -> None:
+async def test_requests_are_forwarded_as_administrator_and_recorded(harness: ProxyHarness) -> None:
     async with harness.client.post(
         "/api/v1/pods?dryRun=All", data="hi", headers={"User-Agent": "me/1"}
     ) as response:
         assert response.status == 200
         assert await response.json() == {"method": "POST", "body": "hi"}
     assert harness.upstream.requests == [("POST", "/api/v1/pods?dryRun=All", "admin", "")]
-    [seen] = harness.proxy.recorded_requests
-    assert (seen.method, seen.path, seen.query, seen.user_agent) == (
+    [record] = harness.proxy.recorded_requests
+    assert (record.method, record.path, record.query, record.user_agent) == (
         "POST",
         "/api/v1/pods",
         "dryRun=All",
         "me/1",
     )
-    assert (seen.has_authorization, seen.status, seen.is_mutating, seen.is_watch) == (
+    assert (record.has_authorization, record.status, record.is_mutating, record.is_watch) == (
         False,
         200,
         True,
@@ -189,27 +189,31 @@ async def test_requests_pass_as_administrator_and_are_noted(harness: ProxyHarnes
     )
 
 
-async def test_a_token_passes_and_the_certificate_does_not(harness: ProxyHarness) -> None:
+async def test_request_with_a_token_is_forwarded_without_the_certificate(
+    harness: ProxyHarness,
+) -> None:
     async with harness.client.get("/api", headers={"Authorization": "Bearer abc"}) as response:
         assert response.status == 200
     assert harness.upstream.requests == [("GET", "/api", "", "Bearer abc")]
     assert harness.proxy.recorded_requests[0].has_authorization
 
 
-async def test_a_failure_comes_as_often_as_asked_and_only_where(harness: ProxyHarness) -> None:
+async def test_failure_applies_to_the_path_and_as_often_as_requested(harness: ProxyHarness) -> None:
     rule = harness.proxy.fail_next("GET", "/api/*/pods", 500, times=2)
     statuses = []
     for path in ("/api/v1/nodes", "/api/v1/pods", "/api/v1/pods", "/api/v1/pods"):
         async with harness.client.get(path) as response:
             statuses.append(response.status)
-            told = await response.json()
-            assert told.get("reason") == ("InternalError" if response.status == 500 else None)
+            body = await response.json()
+            assert body.get("reason") == ("InternalError" if response.status == 500 else None)
     assert statuses == [200, 500, 500, 200]
-    assert [seen.status for seen in harness.proxy.find_requests("GET", "*/pods")] == statuses[1:]
+    assert [record.status for record in harness.proxy.find_requests("GET", "*/pods")] == statuses[
+        1:
+    ]
     assert (len(rule.matched_requests), rule.upstream_statuses) == (2, [])
 
 
-async def test_throttling_names_the_time(harness: ProxyHarness) -> None:
+async def test_throttling_sends_retry_after(harness: ProxyHarness) -> None:
     harness.proxy.throttle_next("*", "*", retry_after_seconds=7)
     async with harness.client.get("/api") as response:
         assert (response.status, response.headers["Retry-After"]) == (429, "7")
@@ -225,63 +229,67 @@ async def test_only_a_watch_expires(harness: ProxyHarness) -> None:
         assert (await watched.json())["reason"] == "Expired"
 
 
-async def test_a_swallowed_call_is_done_but_unanswered(harness: ProxyHarness) -> None:
+async def test_dropped_response_reaches_the_server_but_not_the_client(
+    harness: ProxyHarness,
+) -> None:
     rule = harness.proxy.drop_next_response("POST", "/api/v1/pods")
     with pytest.raises(aiohttp.ClientError):
         await harness.client.post(
             "/api/v1/pods", data="once", headers={"Accept-Encoding": "identity"}
         )
     assert rule.upstream_statuses == [201]
-    assert [seen.status for seen in harness.proxy.recorded_requests] == [0]
+    assert [record.status for record in harness.proxy.recorded_requests] == [0]
     assert len(harness.upstream.requests) == 1
 
 
-async def test_a_swallowed_call_is_done_even_if_the_client_has_gone(harness: ProxyHarness) -> None:
+async def test_dropped_response_is_read_even_if_the_client_disconnected(
+    harness: ProxyHarness,
+) -> None:
     rule = harness.proxy.drop_next_response("POST", "/slow")
-    harness.upstream.may_answer.clear()
+    harness.upstream.may_respond.clear()
     call = asyncio.ensure_future(
         harness.client.post("/slow", headers={"Accept-Encoding": "identity"})
     )
     await eventually(lambda: harness.upstream.requests)
     call.cancel()
     await asyncio.wait([call])
-    harness.upstream.may_answer.set()
+    harness.upstream.may_respond.set()
     await eventually(lambda: rule.upstream_statuses == [201])
 
 
-async def test_an_answer_can_be_replaced(harness: ProxyHarness) -> None:
+async def test_response_can_be_transformed(harness: ProxyHarness) -> None:
     harness.proxy.transform_next_response(
         "GET",
         "/api",
-        lambda answer: replace(answer, status=202, body=answer.body.replace(b"GET", b"SEEN")),
+        lambda original: replace(original, status=202, body=original.body.replace(b"GET", b"SEEN")),
     )
     async with harness.client.get("/api") as response:
         assert response.status == 202
         assert (await response.json())["method"] == "SEEN"
 
 
-async def test_a_delay_comes_before_the_request_goes_on(harness: ProxyHarness) -> None:
+async def test_delay_comes_before_the_request_is_forwarded(harness: ProxyHarness) -> None:
     harness.proxy.delay_next("GET", "/api", seconds=30.0)
     with pytest.raises(asyncio.TimeoutError):
         await harness.client.get("/api", timeout=aiohttp.ClientTimeout(total=0.2))
     assert harness.upstream.requests == []
 
 
-async def test_a_line_is_injected_between_whole_events(harness: ProxyHarness) -> None:
+async def test_line_is_injected_between_events(harness: ProxyHarness) -> None:
     async with harness.client.get("/api/v1/pods?watch=1") as response:
         await harness.upstream.events.put(b'{"n":1}\n{"n":')
         assert await response.content.readline() == b'{"n":1}\n'
-        assert await harness.proxy.inject_line({"n": "ours"}, "/api/v1/pods") == 1
+        assert await harness.proxy.inject_line({"n": "injected"}, "/api/v1/pods") == 1
         assert await harness.proxy.inject_line({"n": "elsewhere"}, "/api/v1/nodes") == 0
         await harness.upstream.events.put(b"2}\n")
-        assert await response.content.readline() == b'{"n": "ours"}\n'
+        assert await response.content.readline() == b'{"n": "injected"}\n'
         assert await response.content.readline() == b'{"n":2}\n'
         await harness.upstream.events.put(b"")
         assert await response.content.read() == b""
     assert harness.proxy.watches == []
 
 
-async def test_a_watch_is_cut(harness: ProxyHarness) -> None:
+async def test_watch_is_aborted(harness: ProxyHarness) -> None:
     async with harness.client.get("/api/v1/pods?watch=1") as response:
         assert harness.proxy.abort_watches() == 1
         with pytest.raises(aiohttp.ClientError):
@@ -289,23 +297,23 @@ async def test_a_watch_is_cut(harness: ProxyHarness) -> None:
     await eventually(lambda: harness.proxy.watches == [])
 
 
-async def test_a_client_that_leaves_ends_its_watch(harness: ProxyHarness) -> None:
+async def test_disconnected_client_ends_its_watch(harness: ProxyHarness) -> None:
     async with harness.client.get("/api/v1/pods?watch=1"):
         assert len(harness.proxy.watches) == 1
     await eventually(lambda: harness.proxy.watches == [])
 
 
-async def test_a_dead_upstream_is_no_answer(tmp_path: Path) -> None:
-    nothing = ssl.create_default_context()
-    async with HttpProxy("https://127.0.0.1:1", nothing, nothing) as proxy:
+async def test_unreachable_upstream_gives_no_response(tmp_path: Path) -> None:
+    context = ssl.create_default_context()
+    async with HttpProxy("https://127.0.0.1:1", context, context) as proxy:
         connector = aiohttp.TCPConnector(ssl=create_tls_context(proxy.ca.certificate))
         async with aiohttp.ClientSession(proxy.url, connector=connector) as client:
             with pytest.raises(aiohttp.ClientError):
                 await client.post("/api", data="x")
-        assert [seen.status for seen in proxy.recorded_requests] == [0]
+        assert [record.status for record in proxy.recorded_requests] == [0]
 
 
-async def test_the_kubeconfig_leads_to_the_proxy(harness: ProxyHarness, tmp_path: Path) -> None:
+async def test_kubeconfig_has_the_url_of_the_proxy(harness: ProxyHarness, tmp_path: Path) -> None:
     config = json.loads(
         harness.proxy.write_kubeconfig(tmp_path / "config", token="abc").read_text()
     )
@@ -315,21 +323,21 @@ async def test_the_kubeconfig_leads_to_the_proxy(harness: ProxyHarness, tmp_path
 
 
 @pytest.mark.looptime
-async def test_eventually_returns_what_became_true() -> None:
-    answers = iter([0, None, 42])
-    assert await eventually(lambda: next(answers)) == 42
+async def test_eventually_returns_the_first_true_result() -> None:
+    results = iter([0, None, 42])
+    assert await eventually(lambda: next(results)) == 42
 
 
 @pytest.mark.looptime
-async def test_eventually_tells_the_last_answer() -> None:
+async def test_eventually_reports_the_last_result() -> None:
     with pytest.raises(
-        AssertionError, match=r"not true within 3600 s: the last check answered \[\]"
+        AssertionError, match=r"not true within 3600 s: the last check returned \[\]"
     ):
         await eventually(list, within=3600.0, every=60.0)
 
 
 @pytest.mark.looptime
-async def test_eventually_tells_what_was_raised() -> None:
+async def test_eventually_reports_the_last_exception() -> None:
     async def never() -> bool:
         raise LookupError("no pod yet")
 

@@ -29,8 +29,8 @@ class ChangeSet:
     """Existing files that the command is meant to change: the list of controllers, config/."""
     removed: tuple[str, ...] = ()
 
-    def changed_files(self) -> dict[str, str]:
-        """The files whose text on disk differs."""
+    def _changed_files(self) -> dict[str, str]:
+        """The files that differ from those on disk."""
         return {
             path: text
             for path, text in self.files.items()
@@ -41,7 +41,7 @@ class ChangeSet:
         """What would change, as `diff -u` shows it, with the file names of `git diff`."""
         lines: list[str] = []
         for path, new in sorted(
-            {**self.changed_files(), **dict.fromkeys(self.removed, "")}.items()
+            {**self._changed_files(), **dict.fromkeys(self.removed, "")}.items()
         ):
             old = read_text_if_exists(self.root / path) or ""
             before = f"a/{path}" if old else "/dev/null"
@@ -54,7 +54,7 @@ class ChangeSet:
         """Raise if a file exists that the command would create with another content."""
         conflicts = sorted(
             path
-            for path in self.changed_files()
+            for path in self._changed_files()
             # lexists: a dangling symbolic link is a file of the user, too.
             if path not in self.edits and os.path.lexists(self.root / path)
         )
@@ -72,7 +72,7 @@ class ChangeSet:
         # Overwriting a generated file loses nothing, and `make test` does it after every edit.
         overwritten = [
             path
-            for path in (*self.changed_files(), *self.removed)
+            for path in (*self._changed_files(), *self.removed)
             if (old := read_text_if_exists(self.root / path)) is not None
             and not old.startswith(_GENERATED_MARKERS)
         ]
@@ -89,7 +89,7 @@ class ChangeSet:
 
     def write(self) -> list[str]:
         """Write and remove the files; returns the paths that changed."""
-        changed = self.changed_files()
+        changed = self._changed_files()
         for path in changed:
             _check_writable(self.root / path)
         for path, text in changed.items():

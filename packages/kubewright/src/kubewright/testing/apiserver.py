@@ -1,4 +1,4 @@
-"""A real kube-apiserver for tests, which can be killed and started again on the same port."""
+"""A real kube-apiserver for tests, which can be killed and restarted on the same port."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ from types import TracebackType
 from typing import Self
 
 from .http import HttpClient
-from .port import ReservedPort
-from .process import Process
+from .process import Process, ReservedPort
 from .wait import eventually
 
 _START_TIMEOUT_SECONDS = 60.0
 GRACE_SECONDS = 5.0
-# A test's API server has a small heap, so Go's default collects it many times a second: about 15 % of its CPU in a profile.
-# A cluster's has gigabytes, and collects seldom. GOGC of the environment goes before.
+# An API server in a test has a small heap, so with Go's default (100) the garbage collector runs
+# many times a second, and takes about 15 % of its CPU. GOGC in the environment overrides this.
 _GOGC_PERCENT = "400"
 
 
 class StartFailed(Exception):
-    """A part of the control plane did not come up: which, why, and the end of its log."""
+    """A part of the control plane did not start; the message has the end of its log."""
 
 
 class ApiServer:
-    """One kube-apiserver; `folder` holds the keys and certificates that the control plane wrote, and gets the log."""
+    """One kube-apiserver; `folder` has the keys and certificates that the control plane wrote."""
 
     def __init__(
         self,
@@ -63,52 +62,52 @@ class ApiServer:
         await self.stop()
 
     async def start(self) -> None:
-        """Start it, and return when it is ready."""
+        """Start the server, and return when it is ready."""
         self.process.start()
         try:
             await eventually(self._check_ready_or_exited, within=_START_TIMEOUT_SECONDS, every=0.05)
         except AssertionError as not_ready:
             await self.process.kill()
             raise StartFailed(
-                f"kube-apiserver did not start: {not_ready}. The end of its log:\n{self.process.read_log_tail()}"
+                f"kube-apiserver did not start: {not_ready}. "
+                f"The end of its log:\n{self.process.read_log_tail()}"
             ) from None
         if not self.process.is_running:
             raise StartFailed(
-                f"kube-apiserver did not start: it ended by itself. The end of its log:\n{self.process.read_log_tail()}"
+                "kube-apiserver did not start: the process exited. "
+                f"The end of its log:\n{self.process.read_log_tail()}"
             )
 
     async def stop(self) -> None:
-        """End it for good."""
+        """Terminate the server, and release its port."""
         await self.terminate()
         self.port.release()
 
     async def terminate(self) -> None:
-        """Ask it to end, and insist after a grace: open watches would keep it for a minute."""
+        # Open watches would delay a graceful shutdown by a minute, so it is killed after a while.
         await self.process.stop(GRACE_SECONDS)
 
     async def kill(self) -> None:
-        """Kill it (SIGKILL): no goodbye on any connection but the kernel's."""
+        """Kill the server with SIGKILL: it closes no connection gracefully."""
         await self.process.kill()
 
     def admin_client(self) -> HttpClient:
-        """A connection for plain calls as an administrator."""
         return HttpClient(self.url, self.admin_tls)
 
     async def _check_ready_or_exited(self) -> bool:
-        """True when waiting for it has an end; raises what keeps it from serving."""
+        """Raise while the server is starting; return when it is ready, or has exited."""
         if self.process.is_running:
-            await asyncio.to_thread(self.check_ready)
+            await asyncio.to_thread(self._check_ready)
         return True
 
-    def check_ready(self) -> None:
-        """Raise unless it serves; the default namespace comes a moment after /readyz says yes."""
-        with self.admin_client() as https:
-            https.call("GET", "/readyz")
-            https.call("GET", "/api/v1/namespaces/default")
+    def _check_ready(self) -> None:
+        with self.admin_client() as client:
+            client.call("GET", "/readyz")
+            # The server creates the default namespace a moment after it reports ready.
+            client.call("GET", "/api/v1/namespaces/default")
 
 
 def _standard_flags(folder: Path, port: int, etcd_url: str) -> list[str]:
-    """The flags of every API server here."""
     return [
         f"--etcd-servers={etcd_url}",
         "--bind-address=127.0.0.1",

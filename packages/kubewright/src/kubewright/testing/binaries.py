@@ -1,7 +1,8 @@
-"""The real binaries for tests: found where they fit, else built once from the pinned Go module.
+"""Finds etcd, kube-apiserver and kubectl in the pinned versions, or builds them once.
 
-`python -m kubewright.testing.binaries --into .testenv/bin` looks, for each binary, in $KUBEBUILDER_ASSETS, on PATH and in the user's
-cache, builds what is missing (6 to 11 minutes on 2 cores, once), and links all of them into the folder.
+`python -m kubewright.testing.binaries --into .testenv/bin` searches for each binary in
+$KUBEBUILDER_ASSETS, on PATH and in the user's cache, builds the missing ones (6 to 11 minutes on 2
+cores, once), and links all of them into the folder.
 """
 
 from __future__ import annotations
@@ -31,63 +32,60 @@ def find_binaries(
     progress: Progress | None = None,
     version_pins: Pins | None = None,
 ) -> dict[str, Path]:
-    """The path of each binary; builds what is nowhere. `folders` are looked at before all else."""
+    """The path of each binary; missing ones are built. `folders` are searched first."""
     environ = os.environ if environ is None else environ
     progress, version_pins = progress or Progress(sys.stderr), version_pins or load_pins()
     if unknown := set(names) - set(GO_PACKAGES):
         raise ConfigError(
-            f"no binary is called {', '.join(sorted(unknown))}. There are: {', '.join(GO_PACKAGES)}."
+            f"unknown binary {', '.join(sorted(unknown))}; must be one of {', '.join(GO_PACKAGES)}"
         )
-    if (named := environ.get("KUBEBUILDER_ASSETS")) and not Path(named).is_dir():
-        progress.print_line(
-            f"KUBEBUILDER_ASSETS names {named}, which is no folder; looking elsewhere"
-        )
+    if (assets := environ.get("KUBEBUILDER_ASSETS")) and not Path(assets).is_dir():
+        progress.print_line(f"ignoring KUBEBUILDER_ASSETS: {assets} is not a directory")
     cache = cache_folder(environ) / version_pins.digest
-    found = {
+    paths = {
         name: _find_existing(name, environ, folders, progress, version_pins) or cache / name
         for name in names
     }
-    missing = [name for name, path in found.items() if not path.exists()]
+    missing = [name for name, path in paths.items() if not path.exists()]
     if missing:
         GoBuilder(cache, version_pins, environ, progress).build(missing)
-    return found
+    return paths
 
 
 def _find_existing(
-    name: str, environ: Mapping[str, str], folders: Sequence[Path], progress: Progress, pinned: Pins
+    name: str, environ: Mapping[str, str], folders: Sequence[Path], progress: Progress, pins: Pins
 ) -> Path | None:
-    """The first binary of that name outside the cache whose version fits; says why another was passed over."""
-    wanted = pinned.binary_version(name)
-    for where, path in _list_candidates(name, environ, folders):
-        has = _read_version(name, path)
-        if parse_version(has)[:2] == parse_version(wanted)[:2]:
+    """The first binary outside of the cache that has the pinned minor version."""
+    pinned = pins.binary_version(name)
+    for source, path in _list_candidates(name, environ, folders):
+        version = _read_version(name, path)
+        if parse_version(version)[:2] == parse_version(pinned)[:2]:
             return path
-        minor = ".".join(wanted.split(".")[:2])
-        progress.print_line(
-            f"passed over {path} ({where}): {f'it is {has}' if has else 'it does not tell its version'}, and {minor} is pinned"
-        )
+        minor = ".".join(pinned.split(".")[:2])
+        problem = f"is version {version}" if version else "prints no version"
+        progress.print_line(f"ignoring {path} (from {source}): it {problem}, {minor} is required")
     return None
 
 
 def _list_candidates(
     name: str, environ: Mapping[str, str], folders: Sequence[Path]
 ) -> Iterator[tuple[str, Path]]:
-    """Where a binary is outside the cache, and what led there."""
+    """The binaries of this name outside of the cache, each with the source of its path."""
     places = [(str(folder), str(folder)) for folder in folders]
     places += [
         (variable, environ[variable])
         for variable in ("KUBEBUILDER_ASSETS", "PATH")
         if environ.get(variable)
     ]
-    for where, path in places:
-        if found := shutil.which(name, path=path):
-            yield where, Path(found).absolute()
+    for source, path in places:
+        if binary := shutil.which(name, path=path):
+            yield source, Path(binary).absolute()
 
 
 def _read_version(name: str, binary: Path) -> str:
-    """What the binary says its version is, without the `v`; "" where it does not say."""
+    """The version that the binary prints, without the `v`; "" if it prints none."""
     try:
-        asked = subprocess.run(
+        process = subprocess.run(
             [binary, *_VERSION_ARGUMENTS.get(name, ["--version"])],
             capture_output=True,
             text=True,
@@ -96,41 +94,35 @@ def _read_version(name: str, binary: Path) -> str:
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    words = asked.stdout.split()
-    return next(
-        (
-            word.removeprefix("v")
-            for word in words
-            if parse_version(word)[1:] and word.removeprefix("v")[:1].isdigit()
-        ),
-        "",
-    )
+    # kubectl and kube-apiserver print "... v1.36.3", etcd prints "etcd Version: 3.6.1".
+    versions = (word.removeprefix("v") for word in process.stdout.split())
+    return next((text for text in versions if text[:1].isdigit() and parse_version(text)[1:]), "")
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
-    """Kubewright's folder in the user's cache; a relative XDG_CACHE_HOME does not count, as its specification says."""
-    named = Path(environ.get("XDG_CACHE_HOME", ""))
+    """The folder of kubewright in the user's cache."""
+    # The XDG specification requires that a relative path is ignored.
+    cache_home = Path(environ.get("XDG_CACHE_HOME", ""))
     home = Path(environ["HOME"]) if environ.get("HOME") else Path.home()
-    return (named if named.is_absolute() else home / ".cache") / "kubewright"
+    return (cache_home if cache_home.is_absolute() else home / ".cache") / "kubewright"
 
 
-def link_binaries(found: Mapping[str, Path], into: Path) -> None:
-    """Link each binary into the folder; what is there already and is the same stays."""
+def link_binaries(paths: Mapping[str, Path], into: Path) -> None:
     into.mkdir(parents=True, exist_ok=True)
-    for name, path in found.items():
+    for name, path in paths.items():
         target = into / name
         if target.exists() and target.samefile(path):
             continue
-        beside = into / f".{name}.{os.getpid()}"
-        beside.symlink_to(path.resolve())
-        beside.replace(target)
+        # Two steps, because a link cannot be overwritten, and a running test may use it.
+        temporary = into / f".{name}.{os.getpid()}"
+        temporary.symlink_to(path.resolve())
+        temporary.replace(target)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line."""
     parser = argparse.ArgumentParser(
         prog="python -m kubewright.testing.binaries",
-        description="Find or build the real binaries for tests.",
+        description="Find or build etcd, kube-apiserver and kubectl for tests.",
     )
     parser.add_argument(
         "--into", type=Path, metavar="DIR", help="link the binaries into this folder"
@@ -139,17 +131,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--only",
         default=",".join(_DEFAULT_BINARIES),
         metavar="NAMES",
-        help=f"which, with commas between; of {', '.join(GO_PACKAGES)}",
+        help=f"comma-separated list of {', '.join(GO_PACKAGES)}",
     )
     options = parser.parse_args(arguments)
     try:
-        found = find_binaries([name.strip() for name in options.only.split(",") if name.strip()])
+        paths = find_binaries([name.strip() for name in options.only.split(",") if name.strip()])
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 1
     if options.into:
-        link_binaries(found, options.into)
-    for name, path in found.items():
+        link_binaries(paths, options.into)
+    for name, path in paths.items():
         print(f"{name:<24} {path}")
     return 0
 

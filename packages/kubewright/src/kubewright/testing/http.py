@@ -1,4 +1,4 @@
-"""Ways into a cluster for tests: kubeconfig files, and plain HTTPS calls that share nothing with the code under test."""
+"""Access to a cluster for tests, without the code under test: kubeconfig files, HTTPS calls."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from urllib.parse import urlsplit
 from .ca import KeyPair, write_private_file
 
 _TOO_MANY_REQUESTS = 429
-RETRY_TIMEOUT_SECONDS, RETRY_INTERVAL_SECONDS = 20.0, 0.1
+_RETRY_TIMEOUT_SECONDS, _RETRY_INTERVAL_SECONDS = 20.0, 0.1
 
 
 class HttpError(Exception):
-    """The server answered with an error: its code and its words."""
+    """An error response: its status and its body."""
 
-    def __init__(self, status: int, words: str) -> None:
-        super().__init__(f"{status}: {words}")
+    def __init__(self, status: int, body: str) -> None:
+        super().__init__(f"{status}: {body}")
         self.status = status
 
 
 class HttpClient:
-    """One connection on which calls follow each other; opens at the first call, and again when the server closed it."""
+    """Sequential calls on one connection, which is opened again after the server closed it."""
 
     def __init__(
         self, url: str, tls: ssl.SSLContext | None = None, timeout_seconds: float = 10.0
     ) -> None:
-        where = urlsplit(url)
-        host, port = where.hostname or "", where.port
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
         self.connection: http.client.HTTPConnection = (
             http.client.HTTPSConnection(host, port, timeout=timeout_seconds, context=tls)
             if tls
@@ -56,17 +56,18 @@ class HttpClient:
     def call(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> Any:
-        """One call with a JSON body; returns the decoded answer, or the text where it is not JSON."""
-        told = {"Content-Type": "application/json", "Accept": "application/json", **(headers or {})}
-        until = time.monotonic() + RETRY_TIMEOUT_SECONDS
+        """Send a JSON body; return the decoded response, or its text if it is not JSON."""
+        sent = {"Content-Type": "application/json", "Accept": "application/json", **(headers or {})}
+        deadline = time.monotonic() + _RETRY_TIMEOUT_SECONDS
         while True:
-            self.connection.request(method, path, None if body is None else json.dumps(body), told)
+            self.connection.request(method, path, None if body is None else json.dumps(body), sent)
             response = self.connection.getresponse()
             text = response.read().decode()
-            if response.status != _TOO_MANY_REQUESTS or time.monotonic() > until:
+            if response.status != _TOO_MANY_REQUESTS or time.monotonic() > deadline:
                 break
-            # Just after its start, and after a change of a CRD, the API server asks for patience while it fills its caches.
-            time.sleep(RETRY_INTERVAL_SECONDS)
+            # After its start, and after a change of a CRD, the API server answers 429 until its
+            # caches are filled.
+            time.sleep(_RETRY_INTERVAL_SECONDS)
         if response.status >= 400:
             raise HttpError(response.status, text)
         return json.loads(text) if "json" in response.headers.get("Content-Type", "") else text
@@ -75,7 +76,7 @@ class HttpClient:
 def create_tls_context(
     authority: bytes, certificate: Path | None = None, key: Path | None = None
 ) -> ssl.SSLContext:
-    """A client's TLS settings: trusts this CA only, and shows a certificate where one is given."""
+    """TLS settings of a client that trusts only this CA."""
     context = ssl.create_default_context(cadata=authority.decode())
     if certificate:
         context.load_cert_chain(certificate, key)
@@ -85,8 +86,8 @@ def create_tls_context(
 def write_kubeconfig(
     path: Path, server: str, authority: bytes, user: str, credential: KeyPair | str
 ) -> Path:
-    """Write a kubeconfig with one cluster and one user, who has a certificate or a token."""
-    known = (
+    """Write a kubeconfig with one cluster and one user; the credential is a key pair or a token."""
+    user_entry = (
         {
             "client-certificate-data": encode_base64(credential.certificate),
             "client-key-data": encode_base64(credential.key),
@@ -106,17 +107,17 @@ def write_kubeconfig(
                 },
             }
         ],
-        "users": [{"name": user, "user": known}],
+        "users": [{"name": user, "user": user_entry}],
         "contexts": [
             {"name": "test", "context": {"cluster": "test", "user": user, "namespace": "default"}}
         ],
         "current-context": "test",
     }
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    write_private_file(beside, json.dumps(config, indent=2).encode())
-    return beside.replace(path)
+    # A process that follows the file must never read half of it.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    write_private_file(temporary, json.dumps(config, indent=2).encode())
+    return temporary.replace(path)
 
 
 def encode_base64(content: bytes) -> str:
-    """The content in base64, as kubeconfig files hold it."""
     return base64.b64encode(content).decode()

@@ -1,4 +1,4 @@
-"""Removing a namespace where no controller does it: the API server alone leaves it Terminating for ever."""
+"""Removes a namespace without the namespace controller: otherwise it stays Terminating forever."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ _MERGE_PATCH_HEADERS = {"Content-Type": "application/merge-patch+json"}
 _GONE_STATUSES = {404, 409}
 
 
-def remove_namespace(https: HttpClient, name: str) -> None:
-    """Delete the namespace, so that nothing new can be created in it, then all it holds, then let it go."""
-    https.call("DELETE", f"/api/v1/namespaces/{name}")
-    for collection in _list_collections(https, name):
-        for item in https.call("GET", collection)["items"]:
-            _remove_object(https, f"{collection}/{item['metadata']['name']}", item["metadata"])
-    left = https.call("GET", f"/api/v1/namespaces/{name}")
-    left["spec"]["finalizers"] = []
-    https.call("PUT", f"/api/v1/namespaces/{name}/finalize", left)
+def remove_namespace(client: HttpClient, name: str) -> None:
+    # Deleting it first keeps other clients from creating new objects in it.
+    client.call("DELETE", f"/api/v1/namespaces/{name}")
+    for collection in _list_collections(client, name):
+        for item in client.call("GET", collection)["items"]:
+            _remove_object(client, f"{collection}/{item['metadata']['name']}", item["metadata"])
+    namespace = client.call("GET", f"/api/v1/namespaces/{name}")
+    namespace["spec"]["finalizers"] = []
+    client.call("PUT", f"/api/v1/namespaces/{name}/finalize", namespace)
 
 
-def _remove_object(https: HttpClient, path: str, metadata: dict[str, Any]) -> None:
-    """Delete one object at once; whoever waited for its finalizer is no longer there."""
+def _remove_object(client: HttpClient, path: str, metadata: dict[str, Any]) -> None:
     try:
+        # The controller that set the finalizer is not running any more.
         if metadata.get("finalizers"):
-            https.call("PATCH", path, {"metadata": {"finalizers": None}}, _MERGE_PATCH_HEADERS)
-        https.call(
+            client.call("PATCH", path, {"metadata": {"finalizers": None}}, _MERGE_PATCH_HEADERS)
+        client.call(
             "DELETE", path, {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
         )
-    except HttpError as refused:
-        if refused.status not in _GONE_STATUSES:
+    except HttpError as error:
+        if error.status not in _GONE_STATUSES:
             raise
 
 
-def _list_collections(https: HttpClient, namespace: str) -> Iterator[str]:
-    """The paths of all collections of a namespace that can be listed and deleted from, in their preferred version."""
+def _list_collections(client: HttpClient, namespace: str) -> Iterator[str]:
+    """The paths of all deletable collections of a namespace, in their preferred version."""
     for root in ("/api", "/apis"):
-        for group in https.call("GET", root, headers=_AGGREGATED_DISCOVERY_HEADERS)["items"]:
+        for group in client.call("GET", root, headers=_AGGREGATED_DISCOVERY_HEADERS)["items"]:
             version = group["versions"][0]
             prefix = "/".join(
                 part

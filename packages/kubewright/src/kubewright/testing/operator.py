@@ -1,11 +1,12 @@
-"""An operator on the control plane: its manifests installed, its manager running for as long as a test needs it.
+"""The operator under test: installs its manifests, and runs its manager for a test.
 
-    install(plane, config / "crd", config / "rbac")
-    async with running(plane, build, Settings(), namespace, name="greeter") as client:
+    install_manifests(plane, config / "crd", config / "rbac")
+    async with run_operator(plane, build, Settings(), namespace, name="greeter") as client:
         await client.create(...)
 
-The manager runs as its own service account, so with no more rights than its roles have. Its webhooks are asked while it runs, at an
-address of this machine; before and after, the API server asks nobody, so that whoever cleans up need not wait for an answer.
+The manager runs as its own service account, so a missing permission fails the test. The API server
+calls its webhooks at a local address while it runs. Before and after that no webhook is registered,
+because a cleanup would wait for its timeout.
 """
 
 from __future__ import annotations
@@ -38,23 +39,22 @@ _NO_CONVERSION: dict[str, Any] = {"strategy": "None", "webhook": None}
 
 
 def install_manifests(plane: ControlPlane, *folders: Path) -> None:
-    """Apply kustomizations, and wait until their CRDs are served; one that lists nothing is passed over, since kubectl refuses it."""
+    """Apply kustomizations, and wait until their CRDs are served."""
     for folder in folders:
+        # kubectl rejects a kustomization without resources, as of a project without kinds.
         if yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]:
             plane.kubectl("apply", "-k", str(folder))
-    listed = json.loads(plane.kubectl("get", "crd", "-o", "json"))["items"]
-    for crd in listed:
+    crds = json.loads(plane.kubectl("get", "crd", "-o", "json"))["items"]
+    for crd in crds:
         if crd["spec"].get("conversion", {}).get("strategy") == "Webhook":
             _set_conversion(plane, crd["metadata"]["name"], _NO_CONVERSION)
-    if listed:
+    if crds:
         plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
 
 
 def _set_conversion(plane: ControlPlane, crd: str, conversion: dict[str, Any]) -> None:
-    """Say who converts between the versions of a kind."""
-    plane.kubectl(
-        "patch", "crd", crd, "--type=merge", "-p", json.dumps({"spec": {"conversion": conversion}})
-    )
+    patch = json.dumps({"spec": {"conversion": conversion}})
+    plane.kubectl("patch", "crd", crd, "--type=merge", "-p", patch)
 
 
 @asynccontextmanager
@@ -66,7 +66,10 @@ async def run_operator(
     name: str,
     system_namespace: str = "",
 ) -> AsyncIterator[Client]:
-    """An administrator's client, beside the manager that `build` fills; it serves these namespaces, or all."""
+    """Run the manager that `build` fills, for these namespaces or for all.
+
+    Yields the client of an administrator.
+    """
     system_namespace = system_namespace or f"{name}-system"
     manager = Manager(
         await _load_service_account_connection(plane, system_namespace),
@@ -87,7 +90,6 @@ async def run_operator(
 
 
 async def _load_service_account_connection(plane: ControlPlane, system: str) -> Connection:
-    """The connection of the manager's own service account."""
     with tempfile.TemporaryDirectory() as folder:
         file = plane.write_service_account_kubeconfig(
             system, SERVICE_ACCOUNT, Path(folder) / "kubeconfig"
@@ -96,7 +98,7 @@ async def _load_service_account_connection(plane: ControlPlane, system: str) -> 
 
 
 def _build_options(name: str, system: str, namespaces: tuple[str, ...]) -> Options:
-    """As deployed, but on free ports and in a hurry."""
+    """The options of a deployed manager, but with free ports and short intervals."""
     webhooks = WebhookOptions(
         host=_LOCALHOST,
         port=0,
@@ -118,20 +120,23 @@ def _build_options(name: str, system: str, namespaces: tuple[str, ...]) -> Optio
 async def _register_webhooks(
     plane: ControlPlane, manager: Manager, work: asyncio.Task[None]
 ) -> AsyncIterator[None]:
-    """The API server asks this manager, until the end; kubectl runs in threads, since the answers come from this loop."""
+    """Let the API server call the webhooks of this manager until the end of the context."""
     await eventually(
         lambda: work.done() or manager.webhook_runner is None or manager.webhook_runner.server.port
     )
     if manager.webhook_runner is None or work.done():
         yield
         return
-    reach = WebhookClientConfig(url=f"https://{_LOCALHOST}:{manager.webhook_runner.server.port}")
-    documents = build_configurations(manager.webhooks, reach, name=manager.options.name)
-    converted = {each.hub.definition.group_resource for each in manager.conversions}
+    client_config = WebhookClientConfig(
+        url=f"https://{_LOCALHOST}:{manager.webhook_runner.server.port}"
+    )
+    documents = build_configurations(manager.webhooks, client_config, name=manager.options.name)
+    converted = {conversion.hub.definition.group_resource for conversion in manager.conversions}
+    # kubectl runs in threads: the API server calls the webhooks, which this event loop serves.
     for document in documents:
         await asyncio.to_thread(plane.apply, json.dumps(document))
     for crd in converted:
-        await asyncio.to_thread(_set_conversion, plane, crd, build_conversion(reach))
+        await asyncio.to_thread(_set_conversion, plane, crd, build_conversion(client_config))
     rotation = manager.webhook_runner.cert_rotator
     await eventually(
         lambda: (
@@ -155,7 +160,6 @@ async def _register_webhooks(
 
 @asynccontextmanager
 async def _connect_client(kubeconfig: Path) -> AsyncIterator[Client]:
-    """A client with this kubeconfig's rights."""
     transport = Transport(
         await asyncio.to_thread(load_config, str(kubeconfig), environ={}, home=Path("/"))
     )

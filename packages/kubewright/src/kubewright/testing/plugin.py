@@ -1,15 +1,16 @@
-"""The pytest plugin: a real control plane for a test session, and a loop that may not be blocked.
+"""The pytest plugin: a real control plane for a test session, and a check for blocking calls.
 
-    control_plane   the `ControlPlane` of the session, started at first use
-    kubeconfig      the path of its administrator's kubeconfig
-    namespace       the name of a fresh namespace; it and all it holds are removed after the test
-    kubectl         `kubectl("get", "pods")` as administrator
-    no_blocking_calls       a blocking call in the event loop, made from the modules named in `blockbuster_modules`, fails the test
+    control_plane       the `ControlPlane` of the session, started at first use
+    kubeconfig          the path of its administrator's kubeconfig
+    namespace           the name of a new namespace, removed after the test
+    kubectl             `kubectl("get", "pods")` as administrator
+    no_blocking_calls   fails the test if a module of `blockbuster_modules` blocks the event loop
 
-Binaries are looked for in the folder that $KUBEWRIGHT_TESTENV names (`.testenv/bin` below pytest's rootdir unless set), then where
-`kubewright.testing.binaries` looks; what is nowhere is built.
-Setting `blockbuster_modules` in pytest's configuration puts `no_blocking_calls` on every test. For time that costs nothing, install
-`looptime` and mark the test with `@pytest.mark.looptime`: `asyncio.sleep(3600)` then takes no time at all.
+Binaries are searched in $KUBEWRIGHT_TESTENV (by default `.testenv/bin` below pytest's rootdir), then
+as `kubewright.testing.binaries` does; missing ones are built.
+Setting `blockbuster_modules` in pytest's configuration applies `no_blocking_calls` to every test. To
+test timeouts without waiting, install `looptime` and mark the test with `@pytest.mark.looptime`:
+`asyncio.sleep(3600)` then takes no time.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ _LOOPTIME_PLUGIN = "looptime_plugin"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare our settings."""
-    words = "modules that may not block the event loop; naming any puts the fixture `no_blocking_calls` on every test"
-    parser.addini("blockbuster_modules", words, type="args", default=[])
+    text = (
+        "modules that must not block the event loop; "
+        "if any is listed, every test uses the fixture `no_blocking_calls`"
+    )
+    parser.addini("blockbuster_modules", text, type="args", default=[])
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Say that there is no current loop, where looptime is installed.
-
-    Up to Python 3.13 its question for one before a plain test would make a loop that nobody closes: a ResourceWarning, later and elsewhere.
-    """
+    # looptime asks for the current event loop before every test. Up to Python 3.13 that creates a
+    # loop which is never closed, and causes a ResourceWarning in a later test.
     if sys.version_info < (3, 14) and session.config.pluginmanager.hasplugin(_LOOPTIME_PLUGIN):
         asyncio.set_event_loop(None)
 
@@ -50,18 +51,18 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 @pytest.fixture(scope="session")
 def binaries(pytestconfig: pytest.Config) -> dict[str, Path]:
     """The paths of etcd, kube-apiserver and kubectl."""
-    from . import binaries as assets
+    from .binaries import find_binaries
 
     folder = Path(os.environ.get(_TESTENV_VARIABLE) or pytestconfig.rootpath / ".testenv" / "bin")
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
-    # A build takes minutes: its progress must be seen.
+    # A build takes minutes, so its progress must be visible.
     with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
-        return assets.find_binaries(folders=[folder])
+        return find_binaries(folders=[folder])
 
 
 @pytest.fixture(scope="session")
 def control_plane(binaries: dict[str, Path]) -> Iterator[ControlPlane]:
-    """A real control plane, shared by the session; a test that kills it brings it back."""
+    """A real control plane, shared by the session; a test that kills it must restart it."""
     from .controlplane import ControlPlane
 
     plane = ControlPlane(binaries)
@@ -78,7 +79,7 @@ def kubeconfig(control_plane: ControlPlane) -> Path:
 
 @pytest.fixture
 def namespace(control_plane: ControlPlane) -> Iterator[str]:
-    """A fresh namespace, gone with all it holds after the test."""
+    """The name of a new namespace, removed with its objects after the test."""
     name = f"test-{uuid.uuid4().hex[:10]}"
     control_plane.create_namespace(name)
     yield name
@@ -87,27 +88,26 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
 
 @pytest.fixture
 def kubectl(control_plane: ControlPlane) -> Callable[..., str]:
-    """The control plane's kubectl, as administrator."""
+    """Runs kubectl as administrator."""
     return control_plane.kubectl
 
 
 @pytest.fixture
 def no_blocking_calls(pytestconfig: pytest.Config) -> Iterator[None]:
-    """Make a blocking call in the event loop raise, where kubewright or another named module is among the callers."""
+    """Makes a blocking call in the event loop raise if a listed module is among its callers."""
     try:
         from blockbuster import blockbuster_ctx
     except ImportError:
         raise pytest.UsageError(
-            "finding blocking calls needs the package blockbuster: install it, or unset blockbuster_modules"
+            "blockbuster_modules requires the package blockbuster: install it, or unset the option"
         ) from None
     modules = pytestconfig.getini("blockbuster_modules") or ["kubewright"]
-    # The parts for tests may block: they are not what is tested.
+    # The test helpers may block: they are not under test.
     with blockbuster_ctx(modules, excluded_modules=["kubewright.testing"]):
         yield
 
 
 @pytest.fixture(autouse=True)
 def apply_no_blocking_calls(request: pytest.FixtureRequest) -> None:
-    """Put `no_blocking_calls` on every test of a project that names modules."""
     if request.config.getini("blockbuster_modules"):
         request.getfixturevalue("no_blocking_calls")

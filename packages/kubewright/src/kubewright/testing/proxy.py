@@ -1,13 +1,14 @@
-"""Faults at the wire: an HTTPS proxy before the API server that refuses, delays, swallows and lies on request, and remembers all it saw.
+"""An HTTPS proxy in front of the API server that injects faults and records all requests.
 
-    async with HttpProxy.before(plane) as proxy:
-        proxy.kubeconfig(path)                                    # for the code under test
-        rule = proxy.swallow_next("POST", "*/configmaps")         # done, but unanswered
+    async with HttpProxy.in_front_of(plane) as proxy:
+        proxy.write_kubeconfig(path)                               # for the code under test
+        rule = proxy.drop_next_response("POST", "*/configmaps")    # created, but the client fails
         ...
-        assert rule.forwarded == [201]
+        assert rule.upstream_statuses == [201]
 
-A request with an Authorization header goes on with it, and without the administrator's certificate; any other goes on as the
-administrator. `TcpProxy` is for what happens below HTTP; it may stand before or behind this one.
+A request with an Authorization header is forwarded with it, without the administrator's
+certificate; every other request is forwarded as the administrator. Use `TcpProxy` for faults below
+HTTP, in front of this proxy or behind it.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from .tcpproxy import TcpProxy
 
 __all__ = ["BufferedResponse", "HttpProxy", "ProxyRule", "RecordedRequest", "TcpProxy"]
 
-# Of one connection, not of the message; the two sides negotiate their own.
+# Headers of one connection, not of the message: each side of the proxy negotiates its own.
 _HOP_BY_HOP = {
     "connection",
     "content-length",
@@ -61,31 +62,28 @@ _HOP_BY_HOP = {
 
 
 class Upstream(Protocol):
-    """What a proxy has to know of the API server; a ControlPlane is one."""
+    """What a proxy needs of the API server; ControlPlane has it."""
 
     @property
-    def url(self) -> str:
-        """Where it listens."""
+    def url(self) -> str: ...
 
     admin_tls: ssl.SSLContext
     bearer_tls: ssl.SSLContext
 
 
 class DropConnection(Exception):
-    """The connection to the client is to be broken, without an answer."""
+    """Abort the connection to the client without a response."""
 
 
 @dataclass(frozen=True, eq=False)
 class OpenWatch:
-    """A watch that is being passed on."""
-
     record: RecordedRequest
     request: web.BaseRequest
     response: web.StreamResponse
 
 
 class HttpProxy:
-    """A reverse proxy with its own CA; rules apply to the next fitting requests, the oldest rule first."""
+    """A reverse proxy with its own CA; of several rules that match a request, the oldest applies."""
 
     def __init__(self, url: str, admin_tls: ssl.SSLContext, bearer_tls: ssl.SSLContext) -> None:
         self._upstream_url, self.admin_tls, self.bearer_tls = url.rstrip("/"), admin_tls, bearer_tls
@@ -98,7 +96,6 @@ class HttpProxy:
 
     @classmethod
     def in_front_of(cls, plane: Upstream) -> Self:
-        """A proxy before this control plane."""
         return cls(plane.url, plane.admin_tls, plane.bearer_tls)
 
     async def __aenter__(self) -> Self:
@@ -124,14 +121,14 @@ class HttpProxy:
     ) -> None:
         await stop_accepting([self.listener])
         self.abort_watches()
-        # TLS is ended politely else, with a peer that may be dead, and after our loop is.
+        # A graceful TLS shutdown would wait for the peer, which may be dead, after the loop ended.
         for connection in list(self.server.connections):
             if connection.transport:
                 connection.transport.abort()
         await self._exit_stack.aclose()
 
     def _create_serving_tls(self) -> ssl.SSLContext:
-        """Our own certificate; the ssl module takes it from files only."""
+        # The ssl module loads certificates only from files.
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         with tempfile.TemporaryDirectory() as folder:
             certificate, key = Path(folder) / "crt", Path(folder) / "key"
@@ -141,19 +138,18 @@ class HttpProxy:
 
     @property
     def url(self) -> str:
-        """Where the proxy listens."""
         return f"https://127.0.0.1:{self.port}"
 
     @property
     def connection_count(self) -> int:
-        """How many clients' connections are open now."""
         return len(self.server.connections)
 
     def write_kubeconfig(self, path: Path, token: str = "", server: str = "") -> Path:
-        """Write a kubeconfig that leads here: as administrator, or with a token as its owner. `server` for a TcpProxy before this one.
+        """Write a kubeconfig for this proxy: for the administrator, or for the owner of a token.
 
-        The certificate in it is for show: we ask for none, but kubectl asks for a password where there is no credential.
+        `server` replaces the URL, for example with that of a TcpProxy in front of this proxy.
         """
+        # The proxy checks no client certificate, but without a credential kubectl prompts for one.
         credential = token or self.ca.issue_client_certificate("proxied")
         return write_kubeconfig(
             path, server or self.url, self.ca.certificate, "proxied", credential
@@ -162,17 +158,12 @@ class HttpProxy:
     def find_requests(
         self, method: str = "*", path: str = "*", watch: bool | None = None
     ) -> list[RecordedRequest]:
-        """Those of the ledger that fit."""
-        return [
-            seen
-            for seen in self.recorded_requests
-            if RequestMatcher(method, path, watch).matches(seen)
-        ]
+        matcher = RequestMatcher(method, path, watch)
+        return [request for request in self.recorded_requests if matcher.matches(request)]
 
     # Rules
 
     def _add_rule(self, rule: ProxyRule) -> ProxyRule:
-        """Put one more rule in force; the methods below make the common ones."""
         self.rules.append(rule)
         return rule
 
@@ -187,21 +178,18 @@ class HttpProxy:
         *,
         watch: bool | None = None,
     ) -> ProxyRule:
-        """Answer with an error, without asking the API server; the body is a fitting metav1.Status unless given."""
-        content = (
-            encode_status(status, f"refused by the test's proxy with {status}")
-            if body is None
-            else body
-        )
-        answer = BufferedResponse(
-            status, content, {"Content-Type": "application/json", **(headers or {})}
+        """Respond with an error without forwarding; the default body is a metav1.Status."""
+        if body is None:
+            body = encode_status(status, f"rejected by the test's proxy with {status}")
+        response = BufferedResponse(
+            status, body, {"Content-Type": "application/json", **(headers or {})}
         )
         return self._add_rule(
-            ProxyRule(RequestMatcher(method, path, watch), times, response=answer)
+            ProxyRule(RequestMatcher(method, path, watch), times, response=response)
         )
 
     def expire_next_watch(self, path: str = "*", times: int = 1) -> ProxyRule:
-        """Answer 410 when a watch connects: its resourceVersion is too old."""
+        """Respond to a watch with 410: its resourceVersion is too old."""
         return self.fail_next("GET", path, 410, times=times, watch=True)
 
     def throttle_next(
@@ -213,7 +201,7 @@ class HttpProxy:
         *,
         watch: bool | None = None,
     ) -> ProxyRule:
-        """Answer 429 with Retry-After."""
+        """Respond with 429 and Retry-After."""
         return self.fail_next(
             method,
             path,
@@ -226,13 +214,13 @@ class HttpProxy:
     def delay_next(
         self, method: str, path: str, seconds: float, times: int = 1, *, watch: bool | None = None
     ) -> ProxyRule:
-        """Wait before the request goes on."""
+        """Wait before the request is forwarded."""
         return self._add_rule(
             ProxyRule(RequestMatcher(method, path, watch), times, delay_seconds=seconds)
         )
 
     def drop_next_response(self, method: str, path: str, times: int = 1) -> ProxyRule:
-        """Let the API server do it, read its whole answer, then break the connection: done, but unanswered."""
+        """Forward the request and read the whole response, then abort the client's connection."""
         return self._add_rule(
             ProxyRule(RequestMatcher(method, path, False), times, drop_response=True)
         )
@@ -240,35 +228,33 @@ class HttpProxy:
     def transform_next_response(
         self, method: str, path: str, change: ResponseTransform, times: int = 1
     ) -> ProxyRule:
-        """Give the client what `change` makes of the API server's answer."""
+        """Send the client what `change` returns for the response of the API server."""
         return self._add_rule(
             ProxyRule(RequestMatcher(method, path, False), times, transform=change)
         )
 
     async def inject_line(self, line: bytes | str | Mapping[str, Any], path: str = "*") -> int:
-        """Send one line of our own into all open watches of that path, between whole events; returns into how many."""
+        """Send a line to all open watches of the path, between two events; returns how many."""
         streams = [watch.response for watch in self.find_watches(path)]
         for stream in streams:
             await stream.write(encode_line(line))
         return len(streams)
 
     def abort_watches(self, path: str = "*") -> int:
-        """Break the connections of all open watches of that path; returns how many."""
+        """Abort the connections of all open watches of the path; returns how many."""
         streams = self.find_watches(path)
         for watch in streams:
             _abort_connection(watch.request)
         return len(streams)
 
     def find_watches(self, path: str) -> list[OpenWatch]:
-        """The watches that are open now."""
         return [watch for watch in self.watches if RequestMatcher(path=path).matches(watch.record)]
 
     # Serving
 
     async def _handle_request(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Handle one request: note it, and do what its rule says."""
         headers = request.headers
-        seen = RecordedRequest(
+        record = RecordedRequest(
             time.monotonic(),
             request.method,
             request.path,
@@ -276,36 +262,35 @@ class HttpProxy:
             headers.get("User-Agent", ""),
             "Authorization" in headers,
         )
-        self.recorded_requests.append(seen)
+        self.recorded_requests.append(record)
         rule = next(
-            (rule for rule in self.rules if rule.try_match(seen)), ProxyRule(RequestMatcher())
+            (rule for rule in self.rules if rule.try_match(record)), ProxyRule(RequestMatcher())
         )
         try:
-            return await self._apply_rule(request, seen, rule)
+            return await self._apply_rule(request, record, rule)
         except (DropConnection, aiohttp.ClientError, OSError):
-            seen.status = UNANSWERED if seen.status is None else seen.status
+            record.status = UNANSWERED if record.status is None else record.status
             _abort_connection(request)
             return web.Response()
 
     async def _apply_rule(
-        self, request: web.BaseRequest, seen: RecordedRequest, rule: ProxyRule
+        self, request: web.BaseRequest, record: RecordedRequest, rule: ProxyRule
     ) -> web.StreamResponse:
-        """Take the steps of the rule."""
         await asyncio.sleep(rule.delay_seconds)
-        answer = rule.response
+        response = rule.response
         if rule.drop_response or rule.transform:
-            # Shielded: a client that goes away must not take the call with it.
-            answer = await asyncio.shield(self._fetch_response(request, rule))
+            # Shielded: a client that disconnects must not cancel the request to the API server.
+            response = await asyncio.shield(self._fetch_response(request, rule))
         if rule.drop_response:
             raise DropConnection
-        if not answer:
-            return await self._stream_response(request, seen, rule)
-        answer = rule.transform(answer) if rule.transform else answer
-        seen.status = answer.status
-        return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+        if not response:
+            return await self._stream_response(request, record, rule)
+        response = rule.transform(response) if rule.transform else response
+        record.status = response.status
+        return web.Response(status=response.status, body=response.body, headers=response.headers)
 
     async def _fetch_response(self, request: web.BaseRequest, rule: ProxyRule) -> BufferedResponse:
-        """The API server's whole answer, not compressed."""
+        # Without Accept-Encoding the response is not compressed, so that a test can transform it.
         async with self.forward(
             request, await request.content.read(), {"accept-encoding"}
         ) as upstream:
@@ -318,31 +303,29 @@ class HttpProxy:
             )
 
     async def _stream_response(
-        self, request: web.BaseRequest, seen: RecordedRequest, rule: ProxyRule
+        self, request: web.BaseRequest, record: RecordedRequest, rule: ProxyRule
     ) -> web.StreamResponse:
-        """Pass the answer on as it comes."""
         async with self.forward(request, await request.content.read()) as upstream:
             rule.upstream_statuses.append(upstream.status)
-            seen.status = upstream.status
+            record.status = upstream.status
             response = web.StreamResponse(
                 status=upstream.status,
                 headers=_filter_headers(upstream.headers, _HOP_BY_HOP - {"content-length"}),
             )
             await response.prepare(request)
-            with self._track_watch(OpenWatch(seen, request, response)):
-                pieces = (
+            with self._track_watch(OpenWatch(record, request, response)):
+                chunks = (
                     _iter_whole_lines(upstream.content)
-                    if seen.is_watch
+                    if record.is_watch
                     else upstream.content.iter_any()
                 )
-                async for piece in pieces:
-                    await response.write(piece)
+                async for chunk in chunks:
+                    await response.write(chunk)
             await response.write_eof()
             return response
 
     @contextlib.contextmanager
     def _track_watch(self, watch: OpenWatch) -> Iterator[None]:
-        """Know the watch while it is open; anything else passes unlisted."""
         if watch.record.is_watch:
             self.watches.append(watch)
         try:
@@ -354,7 +337,6 @@ class HttpProxy:
     def forward(
         self, request: web.BaseRequest, body: bytes, without: Set[str] = frozenset()
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        """The same request to the API server, with the sender's token or else as administrator."""
         return self.session.request(
             request.method,
             URL(f"{self._upstream_url}{request.raw_path}", encoded=True),
@@ -367,24 +349,22 @@ class HttpProxy:
 
 
 def _filter_headers(headers: CIMultiDictProxy[str], without: Set[str]) -> CIMultiDict[str]:
-    """The headers that go on."""
     return CIMultiDict(
         (name, value) for name, value in headers.items() if name.lower() not in without
     )
 
 
 async def _iter_whole_lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """The stream in pieces that end with a line, so that a line of ours fits between any two."""
-    held = b""
+    """The stream in chunks that end with a line, so that `inject_line` splits no event."""
+    rest = b""
     async for chunk in content.iter_any():
-        lines, newline, held = (held + chunk).rpartition(b"\n")
+        lines, newline, rest = (rest + chunk).rpartition(b"\n")
         if newline:
             yield lines + newline
-    if held:
-        yield held
+    if rest:
+        yield rest
 
 
 def _abort_connection(request: web.BaseRequest) -> None:
-    """Break the client's connection."""
     if request.transport:
         request.transport.abort()

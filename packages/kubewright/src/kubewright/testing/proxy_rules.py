@@ -1,4 +1,4 @@
-"""What an HttpProxy saw, and what it has been told to do to the next requests."""
+"""Requests that an HttpProxy recorded, and rules for its next requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNANSWERED = 0
 
 @dataclass
 class RecordedRequest:
-    """One request in the ledger. `status` is None while it runs, and 0 where the client got no answer."""
+    """One recorded request."""
 
     received_at: float
     method: str
@@ -36,36 +36,36 @@ class RecordedRequest:
     user_agent: str
     has_authorization: bool
     status: int | None = None
+    """Of the response: None while the request runs, 0 if the client got no response."""
 
     @property
     def is_watch(self) -> bool:
-        """Whether it asks for a watch."""
         return parse_qs(self.query).get("watch", [""])[-1] in {"1", "true"}
 
     @property
     def is_mutating(self) -> bool:
-        """Whether it may change something."""
         return self.method not in {"GET", "HEAD", "OPTIONS"}
 
 
 @dataclass(frozen=True)
 class RequestMatcher:
-    """Which requests: a method or `*`, a path in which `*` stands for anything (also slashes), and watches only, or none, or both."""
+    """Selects requests by method (or `*`), path, and whether they are watches.
+
+    In a path `*` matches any text, including slashes.
+    """
 
     method: str = "*"
     path: str = "*"
     watch: bool | None = None
 
-    def matches(self, seen: RecordedRequest) -> bool:
-        """Whether this request is meant."""
-        of_kind = self.watch is None or self.watch == seen.is_watch
-        return self.method in {"*", seen.method} and fnmatchcase(seen.path, self.path) and of_kind
+    def matches(self, request: RecordedRequest) -> bool:
+        if self.watch not in (None, request.is_watch):
+            return False
+        return self.method in {"*", request.method} and fnmatchcase(request.path, self.path)
 
 
 @dataclass(frozen=True)
 class BufferedResponse:
-    """A whole response."""
-
     status: int
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=lambda: {"Content-Type": "application/json"})
@@ -76,10 +76,10 @@ ResponseTransform = Callable[[BufferedResponse], BufferedResponse]
 
 @dataclass
 class ProxyRule:
-    """What happens to the next `times` wanted requests; the steps are taken in the order of the fields.
+    """What happens to the next `times` matching requests, in the order of the fields.
 
-    `hits` are the requests it was applied to, `forwarded` the statuses with which the API server answered those it did get:
-    a fault that was not reached proves nothing, so assert on them.
+    A fault that did not happen proves nothing: assert on `matched_requests`, and on
+    `upstream_statuses`, the statuses of the API server for the requests that reached it.
     """
 
     matcher: RequestMatcher
@@ -91,17 +91,17 @@ class ProxyRule:
     matched_requests: list[RecordedRequest] = field(default_factory=list)
     upstream_statuses: list[int] = field(default_factory=list)
 
-    def try_match(self, seen: RecordedRequest) -> bool:
-        """Whether it applies to this request; if so, it counts as one of its times."""
-        if len(self.matched_requests) >= self.times or not self.matcher.matches(seen):
+    def try_match(self, request: RecordedRequest) -> bool:
+        """Whether the rule applies to this request; if so, the request is counted."""
+        if len(self.matched_requests) >= self.times or not self.matcher.matches(request):
             return False
-        self.matched_requests.append(seen)
+        self.matched_requests.append(request)
         return True
 
 
 def encode_status(status: int, message: str) -> bytes:
-    """A metav1.Status, as the API server says no."""
-    told = {
+    """A metav1.Status, as the API server sends it with an error."""
+    body = {
         "kind": "Status",
         "apiVersion": "v1",
         "metadata": {},
@@ -110,16 +110,12 @@ def encode_status(status: int, message: str) -> bytes:
         "reason": _STATUS_REASONS.get(status, ""),
         "code": status,
     }
-    return json.dumps(told).encode()
+    return json.dumps(body).encode()
 
 
 def encode_line(line: bytes | str | Mapping[str, Any]) -> bytes:
-    """One line of a watch stream, with its end."""
-    content = (
-        line
-        if isinstance(line, bytes)
-        else line.encode()
-        if isinstance(line, str)
-        else json.dumps(line).encode()
-    )
+    """One line of a watch stream, with its line end."""
+    if isinstance(line, Mapping):
+        line = json.dumps(line)
+    content = line.encode() if isinstance(line, str) else line
     return content if content.endswith(b"\n") else content + b"\n"

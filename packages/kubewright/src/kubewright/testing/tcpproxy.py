@@ -1,4 +1,4 @@
-"""Faults below HTTP: connections that fall silent, and connections that break."""
+"""A TCP proxy for faults below HTTP: connections that stall, and connections that break."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CHUNK_BYTES = 65536
 
 
 class TcpProxy:
-    """Forwards bytes between a free local port and a target until told otherwise."""
+    """Forwards bytes between a free local port and a target."""
 
     def __init__(self, target_host: str, target_port: int) -> None:
         self.target = (target_host, target_port)
@@ -44,11 +44,11 @@ class TcpProxy:
 
     @property
     def connection_count(self) -> int:
-        """How many connections are open now; `accepted` counts all that ever were."""
+        """How many connections are open now; `accepted_count` counts all since the start."""
         return len(self._open_connections)
 
     def stall(self) -> None:
-        """Let nothing through in either direction, not even an end, on connections old and new.
+        """Forward nothing in either direction, not even the end of a connection.
 
         All sockets stay open and answer TCP keep-alive, as behind a firewall that lost its state.
         """
@@ -56,17 +56,16 @@ class TcpProxy:
             gate.clear()
 
     def stall_existing(self) -> None:
-        """Stall the connections that are open now, while new ones work: what a peer meets that connects again."""
+        """Stall the connections that are open now, while new ones work."""
         self.stall()
         self._gates.append(_create_open_gate())
 
     def resume(self) -> None:
-        """Let everything through again, what was held back first."""
+        """Forward everything again, beginning with what was held back."""
         for gate in self._gates:
             gate.set()
 
     def abort_connections(self) -> None:
-        """Break all connections at once."""
         for task, writers in self._open_connections.items():
             for writer in writers:
                 writer.transport.abort()
@@ -75,7 +74,7 @@ class TcpProxy:
     async def handle_connection(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Serve one connection; asyncio starts a task for each."""
+        # asyncio starts a task for each connection.
         task = asyncio.current_task()
         assert task
         self.accepted_count += 1
@@ -92,13 +91,12 @@ class TcpProxy:
                 )
         finally:
             del self._open_connections[task]
-            for each in writers:
-                each.transport.abort()
+            for connected in writers:
+                connected.transport.abort()
 
     async def _forward_upstream(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: asyncio.Event
     ) -> None:
-        """From the client to the target."""
         while data := await _read_through_gate(reader, gate):
             self.bytes_up += len(data)
             writer.write(data)
@@ -108,7 +106,6 @@ class TcpProxy:
     async def _forward_downstream(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: asyncio.Event
     ) -> None:
-        """From the target to the client."""
         while data := await _read_through_gate(reader, gate):
             self.bytes_down += len(data)
             writer.write(data)
@@ -117,14 +114,13 @@ class TcpProxy:
 
 
 def _create_open_gate() -> asyncio.Event:
-    """What lets bytes through until it is cleared."""
     gate = asyncio.Event()
     gate.set()
     return gate
 
 
 async def _read_through_gate(reader: asyncio.StreamReader, gate: asyncio.Event) -> bytes:
-    """What arrives next, kept back while the gate is shut; b"" is the end, and is kept back too."""
+    """The next bytes, or b"" at the end of the connection; both wait until the gate is open."""
     data = await reader.read(_CHUNK_BYTES)
     await gate.wait()
     return data

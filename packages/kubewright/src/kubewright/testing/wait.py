@@ -1,4 +1,4 @@
-"""`eventually`: wait for a fact, not for a while."""
+"""`eventually`: waits until a check succeeds, instead of for a fixed time."""
 
 from __future__ import annotations
 
@@ -21,29 +21,26 @@ async def eventually(check: Callable[[], T], *, within: float = 10.0, every: flo
 
 
 async def eventually(check: Callable[[], Any], *, within: float = 10.0, every: float = 0.02) -> Any:
-    """Ask `check` every `every` seconds until its answer is true, and return that answer.
+    """Call `check` every `every` seconds until its result is true, and return that result.
 
-    A check that raises counts as "not yet". After `within` seconds the last answer or exception is told in an AssertionError.
-    Time is the event loop's, so that it costs nothing under `@pytest.mark.looptime`.
+    A check that raises counts as false. After `within` seconds, raises AssertionError with the last
+    result or exception. Uses the time of the event loop, which `@pytest.mark.looptime` skips.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + within
     while True:
-        answer, failure = await run_check(check)
-        if failure is None and answer:
-            return answer
+        result, error = None, None
+        try:
+            result = check()
+            if inspect.isawaitable(result):
+                result = await result
+        except Exception as exception:
+            error = exception
+        if error is None and result:
+            return result
         if loop.time() >= deadline:
-            said = f"raised {failure!r}" if failure else f"answered {answer!r}"
+            outcome = f"raised {error!r}" if error else f"returned {result!r}"
             raise AssertionError(
-                f"not true within {within:g} s: the last check {said}"
-            ) from failure
+                f"not true within {within:g} s: the last check {outcome}"
+            ) from error
         await asyncio.sleep(every)
-
-
-async def run_check(check: Callable[[], Any]) -> tuple[Any, Exception | None]:
-    """What one check said: its answer, or what it raised."""
-    try:
-        answer = check()
-        return (await answer if inspect.isawaitable(answer) else answer), None
-    except Exception as failure:
-        return None, failure

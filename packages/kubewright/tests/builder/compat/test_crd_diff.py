@@ -305,7 +305,7 @@ BREAKING: dict[str, tuple[Edit, str]] = {
 }
 
 SAFE: dict[str, Edit] = {
-    "description": lambda c: spec_properties(c)["mode"].update(description="How, in other words."),
+    "description": lambda c: spec_properties(c)["mode"].update(description="How it runs."),
     "new optional field": lambda c: spec_properties(c).update(new={"type": "string"}),
     "new field with a default, required": lambda c: (
         spec_properties(c).update(new={"type": "string", "default": "x"}),

@@ -1,7 +1,7 @@
 """`kubewright helm`: a chart with the documents of config/, and values for what installations vary.
 
-The documents are built for a project whose namespace and image are placeholders, and dumped as
-YAML; then each placeholder is replaced with an expression of Helm. A placeholder is one word that
+The documents are built with placeholders for the namespace and the image, and dumped as YAML; then
+each placeholder is replaced with an expression of Helm. A placeholder is one word that
 YAML leaves as it is, and carries its expression in hexadecimal.
 """
 

@@ -38,7 +38,7 @@ class Field:
         return f"    {self.name}: Annotated[{self.type}, {self._format_doc()}]{default}"
 
     def format_status_line(self) -> str:
-        # A value that is not known yet is None, and absent on the wire.
+        # Optional: a value that is not known yet is absent on the wire.
         return f"    {self.name}: Annotated[{self.type} | None, {self._format_doc()}] = None"
 
     def _format_doc(self) -> str:

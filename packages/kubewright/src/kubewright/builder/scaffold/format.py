@@ -2,7 +2,7 @@
 
 The templates are formatted for a project as `init` creates it. Another configuration, or a long
 name, needs ruff. It is not a dependency: without it, and also if it fails, the files stay as the
-templates have them, and the user is told to run `make format`.
+templates have them, and the command suggests `make format`.
 """
 
 from __future__ import annotations

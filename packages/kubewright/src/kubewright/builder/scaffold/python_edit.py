@@ -67,7 +67,7 @@ def set_kind_argument(text: str, class_name: str, name: str, value: str, path: s
 
 
 def is_kind_argument_false(text: str, class_name: str, name: str, path: str) -> bool:
-    """Whether the declaration of a kind has `name=False`, or means it without saying so."""
+    """Whether an argument of a kind is False, explicitly or by default."""
     call = _find_kind_call(text, class_name, path)
     for argument in call.keywords:
         if argument.arg == name:

@@ -25,7 +25,7 @@ _VALIDATE_METHOD = '''
     async def validate(self, {argument}: {kind}, old: {kind} | None, request: Admission) -> None:
         """Raise Rejected("reason and what to do", field="spec.x") for an invalid object.
 
-        `old` is None on create.
+        On create there is no `old` object.
         """
         if old is not None and old.metadata.name != {argument}.metadata.name:
             raise Rejected("an object cannot be renamed", field="metadata.name")

@@ -336,7 +336,7 @@ async def test_control_plane_leaves_neither_process_nor_file(binaries: dict[str,
 
 async def test_failed_start_shows_the_log_and_cleans_up(binaries: dict[str, Path]) -> None:
     plane = ControlPlane(binaries, extra_args=["--no-such-flag"])
-    with pytest.raises(StartFailed, match=r"it ended by itself(.|\n)*unknown flag: --no-such-flag"):
+    with pytest.raises(StartFailed, match=r"the process exited(.|\n)*unknown flag: --no-such-flag"):
         await plane.start()
     assert not plane.folder.exists()
     assert not plane.etcd.process.is_running

@@ -20,7 +20,7 @@ class GreetingWebhook(Webhook[Greeting]):
     async def validate(self, greeting: Greeting, old: Greeting | None, request: Admission) -> None:
         """Raise Rejected("reason and what to do", field="spec.x") for an invalid object.
 
-        `old` is None on create.
+        On create there is no `old` object.
         """
         if old is not None and old.metadata.name != greeting.metadata.name:
             raise Rejected("an object cannot be renamed", field="metadata.name")

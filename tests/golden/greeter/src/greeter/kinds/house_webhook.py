@@ -14,7 +14,7 @@ class HouseWebhook(Webhook[House]):
     async def validate(self, house: House, old: House | None, request: Admission) -> None:
         """Raise Rejected("reason and what to do", field="spec.x") for an invalid object.
 
-        `old` is None on create.
+        On create there is no `old` object.
         """
         if old is not None and old.metadata.name != house.metadata.name:
             raise Rejected("an object cannot be renamed", field="metadata.name")

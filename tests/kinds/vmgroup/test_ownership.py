@@ -13,11 +13,11 @@ from vsphere_operators.kinds.vmgroup.ownership import (
     FolderClaim,
     GroupId,
     OwnershipMark,
+    _is_genuine,
     compute_fingerprint,
     describe_folder_conflict,
     find_conflicting_owner,
     instance_uuid_of,
-    is_genuine,
     is_owned_by,
     mark_from_extra_config,
     mark_to_extra_config,
@@ -89,7 +89,7 @@ def test_ours_is_mark_and_instance_uuid_together() -> None:
     assert not is_owned_by(MARK, INSTANCE_UUID, replace(GROUP_ID, uid="uid-3")), (
         "the group was deleted and made again"
     )
-    assert not is_genuine(replace(MARK, replica_name="another"), INSTANCE_UUID)
+    assert not _is_genuine(replace(MARK, replica_name="another"), INSTANCE_UUID)
 
 
 def test_fingerprints_tell_their_parts_apart() -> None:

@@ -50,8 +50,8 @@ def find_template(
     inventory: Inventory, template: str, limits: NamespaceLimits | None = None
 ) -> str:
     """The reference of a template in DC0."""
-    datacenter = inventory.datacenters["datacenter-1"]
-    return make_resolver(inventory, limits).find_template(template, datacenter).ref
+    resolver = PlacementResolver(inventory, {"datacenter": "DC0"}, {}, limits or NamespaceLimits())
+    return resolver.resolve(template)[0].ref
 
 
 def make_template_inventory() -> Inventory:
@@ -305,14 +305,11 @@ def test_only_objects_that_the_group_can_use_are_suggested() -> None:
         ("Folder", "group-s9", "datastore", "datacenter-2"),
         ("Datastore", "datastore-9", "fast-9", "group-s9"),
     )
-    assert suggest_datastores(inventory, "fast-8", {}) == ["fast"]
-    assert suggest_datastores(inventory, "fast-8", {"datastore": ("slow",)}) == []
-
-
-def suggest_datastores(
-    inventory: Inventory, name: str, allowed: Mapping[str, tuple[str, ...]]
-) -> list[str]:
-    resolver = PlacementResolver(
-        inventory, {"datacenter": "DC0"}, {}, NamespaceLimits(allowed_placement=dict(allowed))
-    )
-    return resolver.suggest_names("datastore", name, resolver.find_datacenter())
+    requested = {"datacenter": "DC0", "datastore": "fast-8"}
+    with pytest.raises(CloneBlocked, match=r'Did you mean "fast"\? '):
+        resolve_placement(inventory, datacenter="DC0", datastore="fast-8")
+    limits = NamespaceLimits(allowed_placement={"datastore": ("fast-8",)})
+    with pytest.raises(CloneBlocked) as raised:
+        PlacementResolver(inventory, requested, {}, limits).resolve("t")
+    assert raised.value.reason == "DatastoreNotFound"
+    assert "Did you mean" not in str(raised.value)

@@ -58,7 +58,7 @@ class FakeVCenter:
     async def terminating_names(self) -> set[str]:
         """The replicas that the plan selects for deletion."""
         group = cast("Any", SimpleNamespace(records=(), group_id=SimpleNamespace(name="web")))
-        _, plan = await self.reconciler.observe_and_plan(group)
+        _, plan = await self.reconciler._observe_and_plan(group)
         return {record.name for record in plan.records if record.terminating}
 
 

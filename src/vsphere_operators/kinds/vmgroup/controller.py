@@ -26,7 +26,7 @@ from kubewright.recorder import EventRecorder
 
 from ...vcenters.registry import UNAVAILABLE_RETRY_SECONDS, VCenterRegistry
 from .limits import MB_PER_GB, NamespaceLimits, QuotaUsage
-from .messages import SUCCESS_MESSAGE, describe_request, describe_success
+from .messages import SUCCESS_MESSAGE, describe_request
 from .model import CloneBlocked, DesiredState, Rollout
 from .ownership import FolderClaim, GroupId, compute_fingerprint, folder_name
 from .placement import PlacementResolver, placement_names
@@ -79,7 +79,9 @@ class VmGroupController(Controller[VmGroup]):
             return _wait_for(result)
         message = result.plan.message
         if message == SUCCESS_MESSAGE:
-            message = describe_success(group.spec.replicas)
+            # The contract fixes this text for status.lastMessage only.
+            count = group.spec.replicas
+            message = f"All {count} replicas are ready." if count != 1 else "The replica is ready."
         return Done(message=message)
 
     async def finalize(self, group: VmGroup) -> Waiting | None:

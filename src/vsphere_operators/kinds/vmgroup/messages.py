@@ -139,7 +139,8 @@ def _list_transient_problems(replicas: Sequence[Replica]) -> Iterator[str]:
 
 def _describe_progress(desired: DesiredState, replicas: Sequence[Replica]) -> str:
     if desired.deleting:
-        return f"Deleting the group; {_count_of(len(replicas), 'replica')} left"
+        noun = "replica" if len(replicas) == 1 else "replicas"
+        return f"Deleting the group; {len(replicas)} {noun} left"
     ready = sum(is_available(desired, replica) for replica in replicas)
     keepers = keepers_of(replicas)
     parts = {
@@ -153,15 +154,6 @@ def _describe_progress(desired: DesiredState, replicas: Sequence[Replica]) -> st
     }
     progress = [f"{verb} {count}" for verb, count in parts.items() if count]
     return "; ".join([f"{ready}/{desired.replicas} replicas ready", *progress])
-
-
-def _count_of(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def describe_success(replicas: int) -> str:
-    """The message of the Ready condition and of its Event."""
-    return f"All {replicas} replicas are ready." if replicas != 1 else "The replica is ready."
 
 
 def describe_record_changes(

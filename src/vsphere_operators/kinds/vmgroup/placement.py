@@ -89,7 +89,7 @@ class PlacementResolver:
         self.check_requested()
         datacenter = self.find_datacenter()
         parent_folder = self.find_parent_folder(datacenter)
-        template = self.find_template(template_name, datacenter)
+        template = self._find_template(template_name, datacenter)
         placement = Placement(
             parent_folder=parent_folder.ref,
             resource_pool=self._find_resource_pool(datacenter, template),
@@ -180,13 +180,16 @@ class PlacementResolver:
             "group continues automatically.",
         )
 
-    def find_template(self, wanted: str, datacenter: Datacenter) -> VirtualMachine:
+    def _find_template(self, wanted: str, datacenter: Datacenter) -> VirtualMachine:
         """The template with this name or path, within the folders that the namespace may use."""
         inventory = self.inventory
         same_name = inventory.by_name(VirtualMachine, wanted.rpartition("/")[2])
         # An ordinary VM cannot be cloned: any user could copy another user's disks by its name.
         templates = [(inventory.path(vm.ref), vm) for vm in same_name if vm.is_template]
-        folders = self._template_search_folders("/" in wanted, datacenter)
+        root = inventory.path(datacenter.ref)
+        folders = self._limits.template_folders
+        if folders is None:
+            folders = (f"{root}/vm/{DEFAULT_PARENT_FOLDER}",) if "/" in wanted else (root,)
         usable = [
             (path, vm)
             for path, vm in templates
@@ -211,12 +214,6 @@ class PlacementResolver:
         raise CloneBlocked(
             Reason.TEMPLATE_NOT_FOUND, f'Template "{wanted}" not found in {where}. {advice}.'
         )
-
-    def _template_search_folders(self, by_path: bool, datacenter: Datacenter) -> tuple[str, ...]:
-        if self._limits.template_folders is not None:
-            return self._limits.template_folders
-        root = self.inventory.path(datacenter.ref)
-        return (f"{root}/vm/{DEFAULT_PARENT_FOLDER}",) if by_path else (root,)
 
     def _suggest_templates(self, wanted: str, folders: Sequence[str]) -> str:
         inventory = self.inventory
@@ -320,7 +317,7 @@ class PlacementResolver:
         where = (
             f'Datacenter "{datacenter.name}"' if datacenter else f'vCenter "{self.inventory.name}"'
         )
-        suggestions = _quote_names(self.suggest_names(field, name, datacenter))
+        suggestions = _quote_names(self._suggest_names(field, name, datacenter))
         hint = f" Did you mean {suggestions}?" if suggestions else ""
         raise CloneBlocked(
             _NOT_FOUND_REASONS[field],
@@ -328,7 +325,7 @@ class PlacementResolver:
             "case-sensitive).",
         )
 
-    def suggest_names(self, field: str, name: str, datacenter: Datacenter | None) -> list[str]:
+    def _suggest_names(self, field: str, name: str, datacenter: Datacenter | None) -> list[str]:
         """Similar names of objects in the datacenter that the namespace may use."""
         allowed = self._limits.allowed_placement.get(field)
         entities = self.inventory.all_of(_ENTITY_TYPES[field]).values()

@@ -174,9 +174,11 @@ def _choose_actions(
     desired: DesiredState, observed: ObservedState, replicas: Sequence[Replica]
 ) -> tuple[Action, ...]:
     """The operations to start now, the most urgent first, as many as there are free slots."""
-    is_orphaning = desired.deletion_policy == "Orphan"
+    is_orphaning, folder = desired.deletion_policy == "Orphan", observed.folder
     if desired.deleting and all(is_orphaning and replica.vm is not None for replica in replicas):
-        return _choose_final_actions(desired, observed)
+        if is_orphaning or folder is None or not folder.is_empty:
+            return (RemoveFinalizer(),)
+        return (DestroyFolder(folder),) if observed.max_actions > 0 else ()
     without_failure = [replica for replica in replicas if replica.failure is None]
     actions: list[Action] = [
         *_deletion_actions(without_failure),
@@ -185,14 +187,6 @@ def _choose_actions(
         *_resize_actions(desired, replicas, without_failure),
     ]
     return tuple(actions[: max(0, observed.max_actions)])
-
-
-def _choose_final_actions(desired: DesiredState, observed: ObservedState) -> tuple[Action, ...]:
-    """Destroy the folder if it is empty, then remove the finalizer."""
-    folder = observed.folder
-    if desired.deletion_policy == "Orphan" or folder is None or not folder.is_empty:
-        return (RemoveFinalizer(),)
-    return (DestroyFolder(folder),) if observed.max_actions > 0 else ()
 
 
 def _idle_vms(replicas: Sequence[Replica], *, terminating: bool) -> Iterator[ReplicaVm]:
@@ -248,13 +242,17 @@ def _resize_actions(
     allowed = disruptions_allowed(desired, replicas)
     for replica in without_failure:
         vm = replica.vm
+        # A replica with other users' disks is never replaced, so it is resized in place.
+        is_to_be_replaced = (
+            is_outdated(desired, replica) and not desired.blocker and not replica.foreign_disks
+        )
         if (
             vm is None
             or vm.busy
             or vm.broken
             or replica.terminating
             or has_desired_size(desired, vm)
-            or _is_to_be_replaced(desired, replica)
+            or is_to_be_replaced
         ):
             continue
         if vm.power == "poweredOff":
@@ -262,8 +260,3 @@ def _resize_actions(
         elif not is_available(desired, replica) or allowed > 0:
             allowed -= is_available(desired, replica)
             yield PowerOff(vm)
-
-
-def _is_to_be_replaced(desired: DesiredState, replica: Replica) -> bool:
-    # A replica with other users' disks is never replaced, so it is resized in place.
-    return is_outdated(desired, replica) and not desired.blocker and not replica.foreign_disks

@@ -81,7 +81,7 @@ class GroupReconciler:
         expectations = self._expectations.for_group(group.group_id.uid)
         expectations.observe_generation(group.generation)
         expectations.check_writes_kept(group.records)
-        observation, new_plan = await self.observe_and_plan(group)
+        observation, new_plan = await self._observe_and_plan(group)
         for line in new_plan.log_lines:
             group.log(line)
         if new_plan.write_status_first:
@@ -111,7 +111,7 @@ class GroupReconciler:
             cleanup_finished=cleanup_finished,
         )
 
-    async def observe_and_plan(self, group: GroupInput) -> tuple[Observation, Plan]:
+    async def _observe_and_plan(self, group: GroupInput) -> tuple[Observation, Plan]:
         """Observe and plan until every VM that the plan newly selects for deletion was just read.
 
         `terminating` is never reset, and the cached configuration may be older than a volume that
@@ -159,12 +159,14 @@ class GroupReconciler:
         """Start the actions until no slot is free; returns whether the finalizer can be removed."""
         if not actions:
             self._vcenter.task_limiter.stop_waiting(group.group_id.task_owner)
+        expectations = self._expectations.for_group(group.group_id.uid)
+        is_folder_backing_off = FOLDER_KEY in expectations.active_failures()
         for action in actions:
             try:
                 match action:
                     case RemoveFinalizer():
                         return True
-                    case CreateFolder() | DestroyFolder() if self._is_folder_backing_off(group):
+                    case CreateFolder() | DestroyFolder() if is_folder_backing_off:
                         return False
                     case CreateFolder():
                         await self._executor.create_folder(group, observation.parent_folder)
@@ -181,10 +183,6 @@ class GroupReconciler:
                 if isinstance(error, Busy) and not error.fault:
                     return False
         return False
-
-    def _is_folder_backing_off(self, group: GroupInput) -> bool:
-        expectations = self._expectations.for_group(group.group_id.uid)
-        return FOLDER_KEY in expectations.active_failures()
 
 
 def _newly_terminating_refs(observed: ObservedState, new_plan: Plan) -> list[str]:

@@ -27,6 +27,7 @@ from .types import VmGroup
 
 # How often the progress of a clone is written to the status.
 PROGRESS_INTERVAL_SECONDS = 5.0
+_NO_STATS = VirtualMachineStats()
 
 
 def trigger_keys_of(group: VmGroup) -> Iterable[str]:
@@ -78,7 +79,12 @@ class VmGroupTriggers:
         old = change.old if isinstance(change.old, VirtualMachine) else None
         new = change.new if isinstance(change.new, VirtualMachine) else None
         vms = [vm for vm in (old, new) if vm is not None]
-        if not vms or (not change.dependency_changed and _differ_only_in_stats(old, new)):
+        differs_only_in_stats = (
+            old is not None
+            and new is not None
+            and replace(old, stats=_NO_STATS) == replace(new, stats=_NO_STATS)
+        )
+        if differs_only_in_stats and not change.dependency_changed:
             return
         mark = self._ownership_index.marks.get(vms[0].ref)
         if mark is not None:
@@ -142,14 +148,6 @@ class VmGroupTriggers:
             wake_group(self._stream, pending.group_id.uid)
         if has_ended:
             self.progress_published_at.pop(task.ref, None)
-
-
-def _differ_only_in_stats(old: VirtualMachine | None, new: VirtualMachine | None) -> bool:
-    return (
-        old is not None
-        and new is not None
-        and replace(old, stats=VirtualMachineStats()) == replace(new, stats=VirtualMachineStats())
-    )
 
 
 def _is_structural(change: Change) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from kubewright import Key
 from kubewright.builtin import ConfigMap, Event, Node
-from kubewright.errors import Forbidden
+from kubewright.errors import Conflict, Forbidden
 from kubewright.rbac import manager_rules
 from kubewright.testing import eventually
 from support.fake_node_cluster import FakeNodeCluster, add_three_nodes, run_gpuinfo_manager
@@ -115,6 +115,27 @@ async def test_cleanup_removes_labels_and_finalizers_or_records_an_event() -> No
         await eventually(lambda: has_event(cluster, "node-1", "LabelLeft"), within=20)
         assert (await cluster.get(GPUInfo, "plain")).metadata.finalizers == []
         await eventually(lambda: has_no_labels(cluster), within=60)
+
+
+@pytest.mark.looptime
+async def test_cleanup_retries_conflicts_and_reports_a_forbidden_finalizer() -> None:
+    cluster = FakeNodeCluster()
+    add_three_nodes(cluster)
+    cluster.create(GPUInfo, "plain", desAccTime=1, gpuRequired=False)
+    async with run_gpuinfo_manager(cluster, labels=True):
+        await eventually(lambda: has_leftovers(cluster), within=20)
+    gpuinfo_path = GPUInfo.definition.path("default", "plain")
+    cluster.api.fail_next("PATCH", gpuinfo_path, Forbidden("no"), times=1)
+    node_path = Node.definition.path("", "node-1")
+    cluster.api.fail_next("PATCH", node_path, Conflict("changed"), times=1)
+    async with run_gpuinfo_manager(cluster):
+        await eventually(lambda: has_event(cluster, "plain", "FinalizerLeft"), within=20)
+        await eventually(lambda: has_no_labels(cluster), within=60)
+        await eventually(lambda: has_no_finalizers(cluster), within=60)
+
+
+async def has_no_finalizers(cluster: FakeNodeCluster) -> bool:
+    return (await cluster.get(GPUInfo, "plain")).metadata.finalizers == []
 
 
 async def has_leftovers(cluster: FakeNodeCluster) -> bool:

@@ -1,11 +1,12 @@
-"""How fast, how cheap and how small the runtime is, beside a bare loop (the limit) and kopf (the peer), in one run and by turns.
+"""Compares the runtime with a bare loop (the limit) and kopf (the peer), by turns in one run.
 
-__main__    the command: flags, the course of a run, exit code
-arena       the control plane, and N fresh objects in a namespace
-turn        one contender's turn on them: started, watched, weighed
-settled     the second start over objects that are done, and the process at rest
-gauge       CPU and memory of a process from outside
-report      medians, table, promises, JSON
-sample      the kind that all of them work on
-contenders/ the three programs
+__main__       the command: flags, the order of turns, exit code
+cluster        the control plane, and N new objects in a namespace
+contender      one turn of one contender: start it, watch the objects, measure
+restart        a second start with objects that are done, and the idle process
+process_stats  CPU and memory of a process, from outside
+same_patches   proof that the bare loop sends what the runtime sends
+report         medians, table, targets, JSON
+sample         the kind that all contenders reconcile
+contenders/    the programs
 """

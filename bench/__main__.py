@@ -1,4 +1,4 @@
-"""`python -m bench`: one control plane, every contender in turn, one report."""
+"""`python -m bench`: one control plane, all contenders by turns, one report."""
 
 from __future__ import annotations
 
@@ -37,8 +37,6 @@ OTHERS_EVERY_TURNS = 3
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run is to measure."""
-
     sizes: Sequence[int]
     turns: int
     large_turns: int
@@ -49,24 +47,22 @@ class Plan:
         return self.turns if size <= LARGE_RUN_OBJECTS else self.large_turns
 
     def contenders_for_turn(self, turn: int, size: int) -> list[Contender]:
-        """Who takes this turn; each turn somebody else begins. Those whom no promise is about take every third.
-
-        With many objects one kopf is enough: it takes minutes. Nor is Go among them there: in the one try it wrote nothing for two
-        minutes, and why was not found out.
-        """
+        """The contenders in their order; the first one changes each turn."""
+        # Above LARGE_RUN_OBJECTS only contenders with a target run: kopf takes minutes there, and
+        # controller-runtime wrote nothing for two minutes in the only attempt.
         others = size <= LARGE_RUN_OBJECTS and turn % OTHERS_EVERY_TURNS == 0
-        here = [
+        contenders = [
             contender
             for contender in self.contenders
             if others or contender.checkout or contender in CONTENDERS_WITH_TARGET
         ]
-        first = turn % len(here)
-        return [*here[first:], *here[:first]]
+        first = turn % len(contenders)
+        return [*contenders[first:], *contenders[:first]]
 
 
 @dataclass
 class Run:
-    """A run as it goes: what has been measured so far."""
+    """The results so far."""
 
     plan: Plan
     cluster: BenchCluster = field(init=False)
@@ -74,7 +70,7 @@ class Run:
     restarts: list[RestartResult] = field(default_factory=list)
 
     async def measure_all(self) -> None:
-        """Check that the bare loop does the same work, warm up, then all turns at each N."""
+        """Checks that the bare loop does the same work, warms up, then runs all turns at each N."""
         await check_same_patches(self.cluster)
         for contender in self.plan.contenders:
             await self.measure_turn(contender, WARM_UP_OBJECTS, "warm-up")
@@ -91,16 +87,18 @@ class Run:
     async def measure_turn(
         self, contender: Contender, size: int, name: str, *, last: bool = False
     ) -> Result:
-        """One contender on fresh objects; after the runtime's last turn, its second start on the same ones."""
+        """Runs a contender on new objects, and after its last turn the runtime again on them."""
         ground = await self.cluster.create_samples(f"{name}-{contender.slug}", size)
         await self.cluster.collect_garbage()
         result = await measure_contender(self.cluster, contender, ground)
         log_progress(
-            f"{name:<16} {contender.name:<24} {result.statuses_per_second:6.0f} statuses/s  {result.cpu_working_ms:.3f} CPU ms/object"
+            f"{name:<16} {contender.name:<24} {result.statuses_per_second:6.0f} statuses/s  "
+            f"{result.cpu_working_ms:.3f} CPU ms/object"
         )
         if last and contender is RUNTIME:
             log_progress(
-                f"{'':<16} {contender.name:<24} second start, then {self.plan.idle_seconds:g} s at rest"
+                f"{'':<16} {contender.name:<24} second start, then "
+                f"{self.plan.idle_seconds:g} s idle"
             )
             self.restarts.append(
                 await measure_restart(self.cluster, ground, self.plan.idle_seconds)
@@ -110,14 +108,14 @@ class Run:
 
 
 def log_progress(line: str) -> None:
-    """Tell how far we are, apart from the report."""
+    # On stderr, so that stdout has only the report.
     print(line, file=sys.stderr, flush=True)
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
-        description="Measure the runtime beside a bare aiohttp loop, controller-runtime and kopf.",
+        description="Compare the runtime with a bare aiohttp loop, controller-runtime and kopf.",
     )
     parser.add_argument(
         "-n",
@@ -134,14 +132,16 @@ def parse_arguments() -> argparse.Namespace:
         "--skip",
         action="append",
         default=[],
-        choices=[each.slug for each in CONTENDERS if each not in (RUNTIME, BASELINE)],
+        choices=[
+            contender.slug for contender in CONTENDERS if contender not in (RUNTIME, BASELINE)
+        ],
         help="leave a contender out",
     )
     parser.add_argument(
         "--rest-seconds",
         type=float,
         default=20.0,
-        help="how long to look at the runtime at rest (20)",
+        help="how long to measure the idle runtime (20)",
     )
     parser.add_argument(
         "--baseline",
@@ -159,7 +159,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 async def run_benchmark(run: Run) -> None:
-    """A whole run; SIGTERM ends it as cleanly as Ctrl-C does."""
+    """SIGTERM ends a run as cleanly as Ctrl-C does."""
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -170,7 +170,8 @@ async def run_benchmark(run: Run) -> None:
 def main() -> int:
     if sys.platform != "linux":
         print(
-            "bench reads CPU and memory of other processes as only Linux tells them; run it on Linux or in a container.",
+            "bench reads CPU and memory of other processes from /proc; run it on Linux "
+            "or in a container.",
             file=sys.stderr,
         )
         return 2

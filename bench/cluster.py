@@ -1,4 +1,4 @@
-"""The place where all contenders compete: one control plane for the whole run, and for each turn N fresh objects in a namespace."""
+"""One control plane for the whole run, and N new objects in a namespace for each turn."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ DELETE_BATCH_SIZE = 2000
 IDLE_CPU_SHARE = 0.15
 IDLE_SAMPLE_SECONDS = 0.5
 IDLE_TIMEOUT_SECONDS = 20.0
-# One collection of the API server's garbage costs it more than a second, a third of a turn: whoever is at work then would pay for everybody
-# before. It collects when it is told to, before each turn, and by itself only where a turn needs more memory than this.
+# A garbage collection of the API server takes more than a second, a third of a turn. It runs before
+# each turn, so that no contender pays for the garbage of another, and automatically only above this
+# limit.
 MANUAL_GC_ENVIRONMENT = {"GOGC": "off", "GOMEMLIMIT": "3GiB"}
 
 
@@ -46,12 +47,12 @@ subjects: [{kind: ServiceAccount, name: contender, namespace: default}]
 
 
 class BenchError(Exception):
-    """The run cannot go on: what happened, in plain words."""
+    """The run cannot continue."""
 
 
 @dataclass(frozen=True)
 class SampleSet:
-    """One namespace with N objects that have no status yet, and the revision at which all of them were there."""
+    """A namespace with N objects without status, and the resourceVersion after the last create."""
 
     namespace: str
     count: int
@@ -59,15 +60,15 @@ class SampleSet:
 
 
 class BenchCluster:
-    """Makes and clears grounds, and looks at them, always through the API server."""
+    """Creates, reads and deletes samples through the API server."""
 
     def __init__(self, control_plane: ControlPlane, transport: Transport) -> None:
         self.control_plane, self.transport = control_plane, transport
-        self.client = Client(transport, field_manager="arena")
+        self.client = Client(transport, field_manager="bench")
         self.contender_kubeconfig = control_plane.folder / "contender.kubeconfig"
 
     async def install(self) -> None:
-        """Install the kind and the account of the contenders, and return when the kind is served."""
+        """Installs the kind and the account of the contenders; returns when the kind is served."""
         await asyncio.to_thread(
             self.control_plane.apply, to_yaml(*build_crds([Sample])), CONTENDER_MANIFESTS
         )
@@ -80,7 +81,6 @@ class BenchCluster:
         await eventually(lambda: self.get_resource_version("default"), within=30)
 
     async def create_samples(self, namespace: str, count: int) -> SampleSet:
-        """A fresh namespace with that many fresh objects."""
         await asyncio.to_thread(self.control_plane.create_namespace, namespace)
         numbers = iter(range(1, count + 1))
         async with asyncio.TaskGroup() as group:
@@ -89,7 +89,6 @@ class BenchCluster:
         return SampleSet(namespace, count, await self.get_resource_version(namespace))
 
     async def create_remaining(self, namespace: str, numbers: Iterator[int]) -> None:
-        """Create objects until none is left to create."""
         for number in numbers:
             await self.client.create(
                 Sample(
@@ -99,23 +98,22 @@ class BenchCluster:
             )
 
     async def get_resource_version(self, namespace: str) -> str:
-        """The revision at which the API server is now, as a list tells it."""
+        """The current resourceVersion of the API server."""
         return await anext(
             page.resource_version
             async for page in self.client.list_pages(Sample, namespace, limit=1)
         )
 
     async def list_resource_versions(self, namespace: str) -> dict[str, str]:
-        """The resourceVersion of each object."""
         return {
             item.metadata.name: item.metadata.resourceVersion
             for item in await self.client.list(Sample, namespace)
         }
 
-    async def delete_samples(self, ground: SampleSet) -> None:
-        """Delete the objects of a turn, so that the next one finds a store of the same size, and wait for the server to be quiet."""
-        path = Sample.definition.path(ground.namespace)
-        while await self.list_resource_versions(ground.namespace):
+    async def delete_samples(self, samples: SampleSet) -> None:
+        """Deletes the objects of a turn, so that each turn has a store of the same size."""
+        path = Sample.definition.path(samples.namespace)
+        while await self.list_resource_versions(samples.namespace):
             await self.transport.send(
                 Request(
                     "DELETE",
@@ -128,7 +126,7 @@ class BenchCluster:
         await self.wait_until_idle()
 
     async def collect_garbage(self) -> None:
-        """Let the API server collect its garbage, so that every turn begins with the same heap, and digest that."""
+        """Collects the garbage of the API server, so that each turn starts with the same heap."""
         await self.transport.send(
             Request(
                 "GET",
@@ -141,7 +139,7 @@ class BenchCluster:
         await self.wait_until_idle()
 
     async def wait_until_idle(self) -> None:
-        """Wait until the control plane has digested what was asked of it; its own garbage collection goes on after the last answer."""
+        """Waits until the control plane is idle: its garbage collection outlasts the responses."""
         deadline = time.monotonic() + IDLE_TIMEOUT_SECONDS
         while time.monotonic() < deadline:
             before, since = self.cpu_seconds(), time.monotonic()
@@ -150,28 +148,27 @@ class BenchCluster:
                 return
 
     def cpu_seconds(self) -> float:
-        """What etcd and the API server have used."""
+        """CPU time of etcd and the API server."""
         return cpu_seconds(self.control_plane.etcd.process.pid) + cpu_seconds(
             self.control_plane.apiserver.process.pid
         )
 
 
 def sample_name(number: int) -> str:
-    """The name of an object by its number, which is also its size."""
+    # The number is also the size.
     return f"sample-{number:06}"
 
 
 @asynccontextmanager
 async def open_cluster() -> AsyncIterator[BenchCluster]:
-    """An arena that lasts as long as the `async with`; nothing of it stays behind."""
     async with ControlPlane(
         find_binaries(folders=[BINARIES]), extra_args=["--profiling"], environ=MANUAL_GC_ENVIRONMENT
     ) as plane:
         connection = load_config(str(plane.admin_kubeconfig), environ=os.environ, home=Path.home())
-        transport = Transport(connection, user_agent="bench-arena")
-        made = BenchCluster(plane, transport)
+        transport = Transport(connection, user_agent="bench")
+        cluster = BenchCluster(plane, transport)
         try:
-            await made.install()
-            yield made
+            await cluster.install()
+            yield cluster
         finally:
             await transport.close()

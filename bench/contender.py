@@ -1,10 +1,11 @@
-"""One contender's turn: its process is started on fresh objects, and the API server tells when each has its status.
+"""One turn of a contender: it starts with new objects, and a watch shows when each is done.
 
     started ------------> first write seen ---------------------------> all N statuses right
     |  imports, list     |  the working phase: statuses/s, CPU/object  |
     |  start to done, whole CPU/object                                  |
 
-The working phase begins with the first write of any kind. kopf annotates objects before it writes the first status; that is work too.
+The working phase begins with the first write of any kind. kopf annotates objects before it writes
+the first status; that is work too.
 """
 
 from __future__ import annotations
@@ -36,17 +37,15 @@ STOP_TIMEOUT_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Contender:
-    """A program that is compared."""
-
     name: str
     slug: str
     module: str
-    """Of Python; "" for a program."""
+    """A Python module; "" for a binary."""
     arguments: tuple[str, ...] = ()
     program: str = ""
-    """In .testenv/bin."""
+    """A binary in .testenv/bin."""
     checkout: str = ""
-    """Folder of another checkout of this repository; kubewright is imported from there."""
+    """Another checkout of this repository, from which kubewright is imported."""
 
 
 BARE = Contender("bare loop", "bare", "bench.contenders.bare", (str(Controller.concurrency),))
@@ -64,7 +63,7 @@ CONTENDERS = (BARE, RUNTIME, BASELINE, GO, GO_TUNED, KOPF, KOPF_TUNED)
 
 @dataclass(frozen=True)
 class Result:
-    """What one turn showed. `writes` counts changes of objects that the watch showed, until all statuses were right."""
+    """`writes` counts the changes of objects in the watch until all statuses were right."""
 
     contender: str
     objects: int
@@ -77,9 +76,9 @@ class Result:
     server_cpu_working_seconds: float
     bench_cpu_working_seconds: float
     watches: int
-    """How often the arena had to begin its watch; more than once means that the API server found it too slow."""
+    """How often the watch was started; more than once means that it was too slow."""
     other_processes_cpu_share: float
-    """How much of the machine went to processes that have nothing to do with the turn, 0 to 1: beyond a tenth, doubt the figures."""
+    """Share of the machine, 0 to 1, that other processes used; above 0.1, repeat the run."""
 
     @property
     def statuses_per_second(self) -> float:
@@ -131,7 +130,7 @@ WATCH_EVENT_DECODER = msgspec.json.Decoder(WatchEvent)
 
 @dataclass(frozen=True)
 class CpuSample:
-    """The clock, and what everybody had used of the CPU by then."""
+    """The clock, and the CPU time of all processes by then."""
 
     time: float
     contender_seconds: float
@@ -141,7 +140,7 @@ class CpuSample:
 
 
 class Observer:
-    """Watches the objects of one turn as the API server shows them. The same, and as cheap, for every contender."""
+    """Watches the objects of one turn; it costs the same for every contender."""
 
     def __init__(self, cluster: BenchCluster, samples: SampleSet, process: Process) -> None:
         self.cluster, self.samples, self.process = cluster, samples, process
@@ -162,14 +161,15 @@ class Observer:
         )
 
     async def wait_until_complete(self) -> CpuSample:
-        """Watch until every object has the right status, and say when that was.
-
-        The API server drops a watch that cannot keep up, which a burst of writes on a busy machine brings about; it is taken up again
-        where it was, and the result says how often.
-        """
+        """The time when every object has the right status."""
+        # After a burst of writes on a busy machine the API server drops a watch that is too slow.
+        # It continues at its last resourceVersion, and the result counts it.
         while True:
             self.watches += 1
-            query = f"watch=1&resourceVersion={self.resource_version}&timeoutSeconds={WATCH_TIMEOUT_SECONDS}&allowWatchBookmarks=true"
+            query = (
+                f"watch=1&resourceVersion={self.resource_version}"
+                f"&timeoutSeconds={WATCH_TIMEOUT_SECONDS}&allowWatchBookmarks=true"
+            )
             path = Sample.definition.path(self.samples.namespace)
             request = Request(
                 "GET",
@@ -186,7 +186,6 @@ class Observer:
                     return self.sample_cpu()
 
     def count_event(self, line: WatchEvent) -> None:
-        """Count one line of the watch."""
         if line.type not in ("MODIFIED", "BOOKMARK"):
             raise BenchError(
                 f"a contender is to write statuses, but the watch shows {line.type} {line.object}"
@@ -204,7 +203,7 @@ class Observer:
 def contender_process(
     contender: Contender, arena: BenchCluster, ground: SampleSet, kubeconfig: Path | None = None
 ) -> Process:
-    """The contender's process, not yet started; one in Python runs with the interpreter and in the folder that we run in."""
+    """The process, not started; a Python contender uses this interpreter and working folder."""
     arguments = [
         str(kubeconfig or arena.contender_kubeconfig),
         ground.namespace,
@@ -227,7 +226,7 @@ def contender_process(
 
 @asynccontextmanager
 async def run_process(process: Process) -> AsyncIterator[None]:
-    """The process runs within; afterwards it is gone, whatever happened."""
+    """Runs the process inside the block and always ends it."""
     process.start()
     try:
         yield
@@ -236,14 +235,14 @@ async def run_process(process: Process) -> AsyncIterator[None]:
 
 
 async def wait_for_exit(process: Process) -> None:
-    """Return when the process has ended by itself, which no contender should."""
+    """Returns when the process has exited, which no contender should do."""
     await eventually(lambda: not process.is_running, within=math.inf, every=0.5)
 
 
 async def measure_contender(
     arena: BenchCluster, contender: Contender, ground: SampleSet, kubeconfig: Path | None = None
 ) -> Result:
-    """Let the contender do its work, and weigh it; `kubeconfig` for another way to the API server than the straight one."""
+    """Runs one contender and measures it; `kubeconfig` may lead through a proxy."""
     process = contender_process(contender, arena, ground, kubeconfig)
     observer = Observer(arena, ground, process)
     started = time.monotonic()
@@ -257,7 +256,7 @@ async def measure_contender(
 async def wait_for_completion(
     observer: Observer, process: Process, timeout_seconds: float
 ) -> CpuSample:
-    """The moment when all is done, unless the contender dies or dawdles before."""
+    """The time when all statuses are right; fails if the contender exits or is too slow."""
     watching = asyncio.ensure_future(observer.wait_until_complete())
     dying = asyncio.ensure_future(wait_for_exit(process))
     try:
@@ -267,7 +266,9 @@ async def wait_for_completion(
         if watching.done():
             return watching.result()
         done = f"after {len(observer.completed)} of {observer.samples.count} objects"
-        why = "ended by itself" if dying.done() else f"was not done within {timeout_seconds:g} s"
+        why = (
+            "exited unexpectedly" if dying.done() else f"was not done within {timeout_seconds:g} s"
+        )
         raise BenchError(
             f"{process.name} {why}, {done}. The end of its log:\n{process.read_log_tail()}"
         )

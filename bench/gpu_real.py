@@ -1,9 +1,10 @@
-"""500 Nodes and 1,000 GPUInfos on real parts: what one change costs the manager's process, its answers included.
+"""500 Nodes and 1,000 GPUInfos on real components: the CPU that one change costs the manager.
 
     python -m bench.gpu_scale --real [--nodes 500] [--objects 1000]
 
-A real API server with Node objects, a simulated vCenter with their VMs, and the manager as a process. CPU is the process's own, from the
-kernel, from a change until its CPU is as idle as before; what it uses when nothing happens is taken off.
+A real API server with Node objects, a simulated vCenter with their VMs, and the manager as a
+process. CPU is that of the process, read from the kernel, from a change until the process is as
+idle as before; the CPU of the idle process is subtracted.
 """
 
 from __future__ import annotations
@@ -46,14 +47,12 @@ SMALL_CHANGES, LARGE_CHANGES = 30, 4
 
 @dataclass(frozen=True)
 class ChangeCost:
-    """One change."""
-
     cpu_ms: float
     statuses_written: int
 
 
 class GpuBenchmark:
-    """A manager that has answered everything, and what is done to it."""
+    """A manager that has reconciled everything, and the changes that are measured."""
 
     def __init__(self, client: Client, vcenter: SimulatedVCenter, pid: int) -> None:
         self.client, self.vcenter, self.pid = client, vcenter, pid
@@ -61,25 +60,25 @@ class GpuBenchmark:
         self.rng = random.Random(7)
 
     async def read_answers(self) -> dict[str, tuple[str, str]]:
-        """Of every object: revision and answer."""
-        found = {}
+        """Generation and selected node of every object."""
+        answers = {}
         async for page in self.client.list_pages(GPUInfo, NAMESPACE):
             for info in page.items:
                 if isinstance(info, GPUInfo):
-                    found[info.metadata.name] = (
+                    answers[info.metadata.name] = (
                         info.metadata.resourceVersion,
                         info.status.suitableNodeName or "",
                     )
-        return found
+        return answers
 
     async def measure_idle(self) -> None:
-        """Learn what the process uses when nothing happens."""
+        """Measures the CPU of the idle process."""
         used = cpu_seconds(self.pid)
         await asyncio.sleep(IDLE_SECONDS)
         self.idle_share = (cpu_seconds(self.pid) - used) / IDLE_SECONDS
 
     async def wait_until_idle(self) -> None:
-        """Until the process is as idle as before, for one sample: it then has nothing left to do."""
+        """Waits until the process is as idle as before for one sample."""
         deadline = time.monotonic() + IDLE_TIMEOUT_SECONDS
         while time.monotonic() < deadline:
             used = cpu_seconds(self.pid)
@@ -87,11 +86,11 @@ class GpuBenchmark:
             if (cpu_seconds(self.pid) - used) / SAMPLE_SECONDS <= self.idle_share + 0.02:
                 return
         raise TimeoutError(
-            f"the manager was still at work after {IDLE_TIMEOUT_SECONDS:g} s; no figure can be had of it"
+            f"the manager was still busy after {IDLE_TIMEOUT_SECONDS:g} s; there is no result"
         )
 
     async def measure_cost(self, change: Callable[[], Awaitable[Any]]) -> ChangeCost:
-        """What a change costs in all."""
+        """The total cost of a change."""
         before = await self.read_answers()
         used, began = cpu_seconds(self.pid), time.monotonic()
         await change()
@@ -104,7 +103,7 @@ class GpuBenchmark:
         )
 
     async def measure_small_changes(self, nodes: int) -> list[ChangeCost]:
-        """Annotations, cordons and load of nodes that are nobody's answer."""
+        """Changes annotations, cordons and loads of nodes that no object has selected."""
         answers, costs = {answer for _, answer in (await self.read_answers()).values()}, []
         others = [name for number in range(nodes) if (name := f"node-{number}") not in answers]
         for number in range(SMALL_CHANGES):
@@ -124,7 +123,7 @@ class GpuBenchmark:
         return costs
 
     async def measure_large_changes(self) -> list[ChangeCost]:
-        """A cordon of the node that most objects name."""
+        """Cordons the node that most objects have selected."""
         costs = []
         for _ in range(LARGE_CHANGES):
             answers = [
@@ -144,7 +143,6 @@ class GpuBenchmark:
 
 
 async def create_objects(client: Client, nodes: int, objects: int) -> None:
-    """All Nodes and GPUInfos."""
     infos = [
         GPUInfo(
             metadata=ObjectMeta(namespace=NAMESPACE, name=f"gpu-{number}"),
@@ -164,7 +162,7 @@ async def create_objects(client: Client, nodes: int, objects: int) -> None:
 
 
 async def create_node(client: Client, number: int) -> None:
-    """A Node that is ready, half of them with a GPU."""
+    """A ready Node; half of them have a GPU."""
     raw = {
         "metadata": {"name": f"node-{number}"},
         "spec": {"providerID": f"vsphere://{bios_uuid(number)}"},
@@ -186,7 +184,7 @@ def bios_uuid(number: int) -> str:
 
 @asynccontextmanager
 async def open_environment(nodes: int, folder: Path) -> Any:
-    """A control plane, a vCenter and a manager that is not started yet."""
+    """A control plane, a vCenter, and a manager that is not started."""
     flags = [f"--node=node-{number}={bios_uuid(number)}" for number in range(nodes)]
     vcenter = SimulatedVCenter(
         BINARIES / "vcsim", folder / "vcsim", "--clusters=5", "--hosts=10", "--vms=0", *flags
@@ -253,10 +251,11 @@ async def measure(nodes: int, objects: int, folder: Path) -> int:
         try:
             await eventually(lambda: has_all_answers(trial), within=120, every=0.5)
             print(
-                f"{nodes} Nodes, {objects} GPUInfos, real parts: all answered after {time.monotonic() - began:.1f} s",
+                f"{nodes} Nodes, {objects} GPUInfos, real components: all reconciled after "
+                f"{time.monotonic() - began:.1f} s",
                 flush=True,
             )
-            # The file of stalls tells those of the first minute apart.
+            # The file of stalls lists those of the first minute separately.
             await asyncio.sleep(max(0.0, began + 62 - time.monotonic()))
             await trial.measure_idle()
             small, large = (
@@ -279,14 +278,16 @@ def report(
         statistics.median(cost.cpu_ms for cost in small),
         max(cost.cpu_ms for cost in small),
     )
-    print(f"idle: {trial.idle_share * 100:.2f} % of a core, taken off below")
+    print(f"idle: {trial.idle_share * 100:.2f} % of a core, subtracted below")
     print(
-        f"a change of a node that is nobody's answer: CPU median {median:.1f} ms, worst {worst:.1f} ms"
+        f"a change of a node that no object has selected: CPU median {median:.1f} ms, "
+        f"worst {worst:.1f} ms"
     )
     for cost in large:
-        each = cost.cpu_ms / cost.statuses_written if cost.statuses_written else 0.0
+        per_status = cost.cpu_ms / cost.statuses_written if cost.statuses_written else 0.0
         print(
-            f"a cordon of the node that most objects name: CPU {cost.cpu_ms:.0f} ms in all, {cost.statuses_written} answers, {each:.2f} ms each"
+            f"a cordon of the most selected node: CPU {cost.cpu_ms:.0f} ms in total, "
+            f"{cost.statuses_written} statuses, {per_status:.2f} ms each"
         )
     print(f"the longest stall of the loop after the first minute: {stall_ms:.0f} ms")
     return print_verdict(worst <= MAX_CPU_MS and stall_ms <= MAX_STALL_MS)

@@ -1,11 +1,12 @@
-"""500 Nodes and 1,000 GPUInfos in one process: what one change of a Node costs, and how long the loop stands still.
+"""500 Nodes and 1,000 GPUInfos in one process: the CPU of one change, and the stalls of the loop.
 
     python -m bench.gpu_scale [--nodes 500] [--objects 1000] [--real]
 
-With --real, `gpu_real.py` does it on a real API server and a simulated vCenter. Else everything but the network is real: the Nodes come
-through the cache, the VMs through the inventory, the answers through the engine to an API server in memory. CPU is that of this process
-from the change until nothing is left to do, the API server in memory included. A stall is told with the CPU in it: on a machine that others
-use too, the rest of it was theirs.
+With --real, gpu_real.py uses a real API server and a simulated vCenter. Otherwise everything but
+the network is real: Nodes come through the cache, VMs through the inventory, and statuses go
+through the engine to an API server in memory. CPU is that of this process from the change until it
+is idle, including the API server in memory. A stall is printed with the CPU in it: on a shared
+machine other processes caused the remaining part.
 """
 
 from __future__ import annotations
@@ -39,10 +40,8 @@ BUSY_MHZ = 4000
 
 @dataclass(frozen=True)
 class ChangeCost:
-    """One change."""
-
     apply_cpu_ms: float
-    """CPU until everybody whom it concerns is known."""
+    """CPU until all affected objects are enqueued."""
     total_cpu_ms: float
     """CPU until all statuses are written."""
     statuses_written: int
@@ -50,8 +49,6 @@ class ChangeCost:
 
 @dataclass(frozen=True, order=True)
 class LongestStall:
-    """A stall."""
-
     ms: float
     cpu_ms: float
 
@@ -60,7 +57,7 @@ class LongestStall:
 
 
 class StallMonitor:
-    """The longest time that the loop did not come round, and how much CPU this process used in it."""
+    """The longest stall of the event loop, and the CPU that this process used in it."""
 
     def __init__(self) -> None:
         self.longest_ms = self.cpu_ms = 0.0
@@ -74,14 +71,14 @@ class StallMonitor:
                 self.longest_ms, self.cpu_ms = stood_ms, (time.process_time() - cpu) * 1000
 
     def pop_longest(self) -> LongestStall:
-        """What was the longest since the last call."""
-        found = LongestStall(self.longest_ms, self.cpu_ms)
+        """The longest stall since the last call."""
+        stall = LongestStall(self.longest_ms, self.cpu_ms)
         self.longest_ms = self.cpu_ms = 0.0
-        return found
+        return stall
 
 
 def create_objects(stage: FakeNodeCluster, nodes: int, objects: int, chance: random.Random) -> None:
-    """Nodes with all sorts of load, half of them with a GPU; questions that all differ."""
+    """Nodes with different loads, half of them with a GPU, and objects that all differ."""
     for number in range(max(1, nodes // 10)):
         stage.add_host(number)
     for number in range(nodes):
@@ -97,7 +94,7 @@ def create_objects(stage: FakeNodeCluster, nodes: int, objects: int, chance: ran
 
 
 async def wait_until_idle(stage: FakeNodeCluster) -> None:
-    """Until no status is written for a while."""
+    """Waits until no status is written for a while."""
     before = -1
     while before != stage.count_status_writes():
         before = stage.count_status_writes()
@@ -111,7 +108,7 @@ async def measure_changes(
     chance: random.Random,
     big: bool,
 ) -> list[ChangeCost]:
-    """What changes of one node's load cost, each."""
+    """The cost of each change of one node's load."""
     answers = {
         asked.published_facts.name
         for asked in controller.subscriptions.by_key.values()
@@ -138,7 +135,10 @@ async def measure_changes(
 
 
 async def measure_shared_node(nodes: int, objects: int) -> list[ChangeCost]:
-    """Small moves of the one node that everybody was told, since all others, though idle, go down in 72 hours."""
+    """Small changes of the one node that all objects have selected.
+
+    All other nodes are idle, but have maintenance in 72 hours.
+    """
     stage = FakeNodeCluster()
     stage.add_host(0)
     for number in range(nodes):
@@ -153,19 +153,18 @@ async def measure_shared_node(nodes: int, objects: int) -> list[ChangeCost]:
             parse_calendar(
                 {
                     "w": "\n".join(
-                        f"node=node-{each} start={start} length=4h" for each in range(1, nodes)
+                        f"node=node-{number} start={start} length=4h" for number in range(1, nodes)
                     )
                 }
             )[0]
         )
-        told = lambda: len(controller.subscriptions.by_node.get("node-0", ())) == objects  # noqa: E731
-        await eventually(told, within=120)
+        all_selected = lambda: len(controller.subscriptions.by_node.get("node-0", ())) == objects  # noqa: E731
+        await eventually(all_selected, within=120)
         await wait_until_idle(stage)
         return [await measure_shared_node_change(stage, BUSY_MHZ + extra) for extra in (50, 0, 60)]
 
 
 async def measure_shared_node_change(stage: FakeNodeCluster, demand_mhz: int) -> ChangeCost:
-    """What one move of node-0 costs."""
     writes, cpu = stage.count_status_writes(), time.process_time()
     stage.set_cpu_demand(0, demand_mhz)
     taken_in = (time.process_time() - cpu) * 1000
@@ -178,7 +177,7 @@ async def measure_shared_node_change(stage: FakeNodeCluster, demand_mhz: int) ->
 async def measure_change_of_each_node(
     stage: FakeNodeCluster, nodes: int, chance: random.Random
 ) -> ChangeCost:
-    """What a change costs on average with all that follows from it, when each node has one: most are nobody's answer, some are many's."""
+    """The average cost of a change of each node: few of them are selected, by many objects."""
     order, writes, cpu = (
         chance.sample(range(nodes), nodes),
         stage.count_status_writes(),
@@ -193,7 +192,7 @@ async def measure_change_of_each_node(
 
 
 async def measure_stats_refresh(stage: FakeNodeCluster, nodes: int, chance: random.Random) -> float:
-    """New load of all VMs, as vCenter sends it every 20 s, in answers of the size that we ask for: CPU in ms of taking it in."""
+    """CPU in ms to apply new loads of all VMs, in pages as vCenter sends them every 20 s."""
     updates = [
         ObjectUpdate(
             "modify",
@@ -228,7 +227,8 @@ async def run(nodes: int, objects: int) -> int:
         await eventually(lambda: len(controller.subscriptions.by_key) == objects, within=60)
         await wait_until_idle(stage)
         print(
-            f"{nodes} Nodes, {objects} GPUInfos: all answered after {time.monotonic() - began:.1f} s, stall {stall.pop_longest()}"
+            f"{nodes} Nodes, {objects} GPUInfos: all reconciled after "
+            f"{time.monotonic() - began:.1f} s, stall {stall.pop_longest()}"
         )
         small = await measure_changes(stage, controller, 100, chance, big=False)
         large = await measure_changes(stage, controller, 5, chance, big=True)
@@ -237,15 +237,15 @@ async def run(nodes: int, objects: int) -> int:
         taken = await measure_stats_refresh(stage, nodes, chance)
         await wait_until_idle(stage)
         watch.cancel()
-    crowd, told = stall.pop_longest(), await measure_shared_node(nodes, objects)
-    return report(small, large, average, told, taken, single, crowd)
+    crowd, shared = stall.pop_longest(), await measure_shared_node(nodes, objects)
+    return report(small, large, average, shared, taken, single, crowd)
 
 
 def report(
     small: list[ChangeCost],
     large: list[ChangeCost],
     average: ChangeCost,
-    told: list[ChangeCost],
+    shared: list[ChangeCost],
     wave_ms: float,
     single: LongestStall,
     crowd: LongestStall,
@@ -256,23 +256,27 @@ def report(
     )
     written = sum(cost.statuses_written for cost in small)
     print(
-        f"a node that is nobody's answer: CPU median {median:.2f} ms, worst {worst:.1f} ms, written {written}"
+        f"a node that no object has selected: CPU median {median:.2f} ms, "
+        f"worst {worst:.1f} ms, written {written}"
     )
     for cost in large:
-        each = cost.total_cpu_ms / cost.statuses_written if cost.statuses_written else 0.0
-        took = f"CPU {cost.apply_cpu_ms:.1f} ms to take it in, {cost.total_cpu_ms:.0f} ms in all"
+        per_status = cost.total_cpu_ms / cost.statuses_written if cost.statuses_written else 0.0
+        took = f"CPU {cost.apply_cpu_ms:.1f} ms to apply, {cost.total_cpu_ms:.0f} ms in total"
         print(
-            f"a node that is an answer: {took}; {cost.statuses_written} statuses written, {each:.2f} ms each"
+            f"a selected node: {took}; {cost.statuses_written} statuses written, "
+            f"{per_status:.2f} ms each"
         )
     print(
-        f"a change of every node, one by one: CPU {average.total_cpu_ms:.1f} ms each with all that follows; {average.statuses_written} statuses written"
+        f"a change of every node, one by one: CPU {average.total_cpu_ms:.1f} ms each in total; "
+        f"{average.statuses_written} statuses written"
     )
-    print(f"the longest stall meanwhile: {single}")
-    shared = max(cost.apply_cpu_ms for cost in told)
+    print(f"the longest stall in that time: {single}")
+    shared_ms = max(cost.apply_cpu_ms for cost in shared)
     print(
-        f"a node that everybody was told, all others have too little time: CPU {shared:.1f} ms, written {told[0].statuses_written}"
+        f"the only node with enough time, selected by all: CPU {shared_ms:.1f} ms, "
+        f"written {shared[0].statuses_written}"
     )
-    print(f"all VMs at once: CPU {wave_ms:.0f} ms, stall with the reconciles that follow {crowd}")
+    print(f"all VMs at once: CPU {wave_ms:.0f} ms, stall including the reconciles {crowd}")
     taken_in = max(worst, shared, average.total_cpu_ms, *(cost.apply_cpu_ms for cost in large))
     return print_verdict(taken_in <= MAX_CPU_MS and max(single, crowd).ms <= MAX_STALL_MS)
 

@@ -1,4 +1,4 @@
-"""What a process has cost so far, read from outside without disturbing it. Linux only."""
+"""CPU and memory of a process, read from outside. Linux only."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ CPUCLOCK_SCHED = 2
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of all threads, in nanoseconds where /proc/<pid>/stat has hundredths.
-
-    The clock's number is the one that clock_getcpuclockid(3) gives: all bits of the pid turned over, and the kind of clock.
-    """
+    """User and system time of all threads."""
+    # The id of clock_getcpuclockid(3): the inverted pid and the type of the clock. It counts
+    # nanoseconds; /proc/PID/stat counts hundredths of a second.
     return time.clock_gettime(~pid << 3 | CPUCLOCK_SCHED)
 
 
 def peak_rss_bytes(pid: int) -> int:
-    """The most physical memory that the process has held at any time (VmHWM)."""
+    """The highest resident memory of the process so far (VmHWM)."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
@@ -27,6 +26,6 @@ def peak_rss_bytes(pid: int) -> int:
 
 
 def machine_cpu_seconds() -> float:
-    """What all processes of the machine have used, ours and others'."""
+    """CPU time of all processes of the machine."""
     times = psutil.cpu_times()
     return float(times.user + times.system + times.nice + times.irq + times.softirq)

@@ -1,4 +1,4 @@
-"""From turns to what a person reads: medians, the table, and whether each promise holds."""
+"""Medians of the turns, the table, and whether each target is met."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ COLUMN_TITLES = (
 
 @dataclass(frozen=True)
 class MedianResult:
-    """The medians of one contender's turns at one N."""
+    """The medians of a contender at one N."""
 
     contender: str
     objects: int
@@ -58,7 +58,7 @@ class MedianResult:
 
 @dataclass(frozen=True)
 class Target:
-    """One promise of the runtime, beside what was measured."""
+    """A target of the runtime, and the measured value."""
 
     text: str
     value: float
@@ -72,7 +72,7 @@ class Target:
 
 
 def medians_of(results: Sequence[Result]) -> dict[tuple[str, int], MedianResult]:
-    """One line a contender and N."""
+    """One entry for each contender and N."""
     grouped: dict[tuple[str, int], list[Result]] = {}
     for result in results:
         grouped.setdefault((result.contender, result.objects), []).append(result)
@@ -89,7 +89,7 @@ def medians_of(results: Sequence[Result]) -> dict[tuple[str, int], MedianResult]
 def targets_for(
     medians: dict[tuple[str, int], MedianResult], settled: Sequence[RestartResult]
 ) -> list[Target]:
-    """Those promises for which this run has the figures."""
+    """The targets for which this run has results."""
     return [
         *relative_targets(medians),
         *baseline_targets(medians),
@@ -127,7 +127,7 @@ def relative_targets(medians: dict[tuple[str, int], MedianResult]) -> Iterator[T
 
 
 def baseline_targets(medians: dict[tuple[str, int], MedianResult]) -> Iterator[Target]:
-    """A change of the runtime may cost 5 % of CPU and memory at the most."""
+    """A change of the runtime may cost at most 5 % more CPU and memory."""
     ours, before = (medians.get((c.name, SMALL)) for c in (RUNTIME, BASELINE))
     if ours and before:
         cpu = ours.cpu_working_ms / before.cpu_working_ms
@@ -150,16 +150,22 @@ def absolute_targets(medians: dict[tuple[str, int], MedianResult]) -> Iterator[T
 
 
 def restart_targets(settled: Sequence[RestartResult]) -> Iterator[Target]:
-    for each in settled:
+    for restart in settled:
         yield Target(
-            f"second start, N = {each.objects:,}: statuses written", each.status_writes, "<=", 0
+            f"second start, N = {restart.objects:,}: statuses written",
+            restart.status_writes,
+            "<=",
+            0,
         )
         yield Target(
-            f"second start, N = {each.objects:,}: objects changed", each.changed_objects, "<=", 0
+            f"second start, N = {restart.objects:,}: objects changed",
+            restart.changed_objects,
+            "<=",
+            0,
         )
         yield Target(
-            f"at rest, N = {each.objects:,}: of a core in {each.idle_seconds:g} s",
-            each.idle_cpu_percent,
+            f"at rest, N = {restart.objects:,}: of a core in {restart.idle_seconds:g} s",
+            restart.idle_cpu_percent,
             "<=",
             1.0,
             " %",
@@ -170,7 +176,6 @@ def restart_targets(settled: Sequence[RestartResult]) -> Iterator[Target]:
 
 
 def format_text(results: Sequence[Result], settled: Sequence[RestartResult]) -> str:
-    """The whole report."""
     medians = medians_of(results)
     promises = targets_for(medians, settled)
     parts = [
@@ -186,43 +191,42 @@ def format_text(results: Sequence[Result], settled: Sequence[RestartResult]) -> 
 
 
 def format_table(count: int, medians: dict[tuple[str, int], MedianResult]) -> str:
-    """One table a number of objects."""
-    here = {name: each for (name, objects), each in medians.items() if objects == count}
-    order = [each for contender in CONTENDERS if (each := here.get(contender.name))]
+    """One table for each number of objects."""
+    at_count = {name: median for (name, objects), median in medians.items() if objects == count}
+    order = [median for contender in CONTENDERS if (median := at_count.get(contender.name))]
     rows = [
         COLUMN_TITLES,
-        *(format_row(each, here.get(BARE.name), here.get(KOPF.name)) for each in order),
+        *(format_row(row, at_count.get(BARE.name), at_count.get(KOPF.name)) for row in order),
     ]
     return "\n".join([f"N = {count:,}, medians of the turns", *align_columns(rows)])
 
 
 def format_row(
-    each: MedianResult, bare: MedianResult | None, kopf: MedianResult | None
+    median: MedianResult, bare: MedianResult | None, kopf: MedianResult | None
 ) -> tuple[str, ...]:
-    """One contender's line."""
     return (
-        each.contender,
-        str(each.turns),
-        f"{each.statuses_per_second:.0f}",
-        format_ratio(each, bare, lambda m: m.statuses_per_second),
-        format_ratio(each, kopf, lambda m: m.statuses_per_second),
-        f"{each.start_to_done_seconds:.2f}",
-        f"{each.cpu_working_ms:.3f}",
-        format_ratio(each, bare, lambda m: m.cpu_working_ms),
-        f"{each.cpu_whole_ms:.3f}",
-        f"{each.peak_rss_mib:.1f}",
-        f"{each.writes_per_object:.2f}",
+        median.contender,
+        str(median.turns),
+        f"{median.statuses_per_second:.0f}",
+        format_ratio(median, bare, lambda m: m.statuses_per_second),
+        format_ratio(median, kopf, lambda m: m.statuses_per_second),
+        f"{median.start_to_done_seconds:.2f}",
+        f"{median.cpu_working_ms:.3f}",
+        format_ratio(median, bare, lambda m: m.cpu_working_ms),
+        f"{median.cpu_whole_ms:.3f}",
+        f"{median.peak_rss_mib:.1f}",
+        f"{median.writes_per_object:.2f}",
     )
 
 
 def format_ratio(
-    each: MedianResult, other: MedianResult | None, figure: Callable[[MedianResult], float]
+    median: MedianResult, other: MedianResult | None, figure: Callable[[MedianResult], float]
 ) -> str:
-    return f"{figure(each) / figure(other):.2f}x" if other else "-"
+    return f"{figure(median) / figure(other):.2f}x" if other else "-"
 
 
 def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns of one width each: names to the left, numbers to the right."""
+    """Aligns names to the left and numbers to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
@@ -236,23 +240,25 @@ def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def growth_lines(medians: dict[tuple[str, int], MedianResult]) -> str:
-    """How the time an object takes grows with N, for each; no promise, since most of it is the API server's."""
+    """How the time per object grows with N; not a target, since most of it is the API server's."""
     pairs = [
         (c.name, medians.get((c.name, SMALL)), medians.get((c.name, LARGE)))
         for c in (BARE, RUNTIME, KOPF)
     ]
-    told = [
+    growth = [
         f"{name} {small.statuses_per_second / large.statuses_per_second:.2f}x"
         for name, small, large in pairs
         if small and large
     ]
     return (
-        f"time per object at N = {LARGE:,}, of that at {SMALL:,}: {', '.join(told)}" if told else ""
+        f"time per object at N = {LARGE:,}, of that at {SMALL:,}: {', '.join(growth)}"
+        if growth
+        else ""
     )
 
 
 def spread_lines(results: Sequence[Result]) -> str:
-    """What runs of three turns would have said: how far to trust one."""
+    """The results of three turns each show how reliable such a short run would be."""
     ours = medians_of_three(results, RUNTIME.name)
     lines = []
     for name in (BARE.name, BASELINE.name, KOPF.name):
@@ -278,17 +284,20 @@ def medians_of_three(results: Sequence[Result], contender: str) -> list[float]:
 
 
 def noise_lines(results: Sequence[Result]) -> str:
-    """A warning where others had much of the machine."""
+    """A warning if other processes used much of the machine."""
     share = max(result.other_processes_cpu_share for result in results)
     if share <= NOISY_SHARE:
         return ""
-    return f"Other processes had up to {100 * share:.0f} % of this machine's CPU during a turn: run it again on a quiet machine."
+    return (
+        f"Other processes used up to {100 * share:.0f} % of this machine's CPU during a turn: "
+        "run it again on a quiet machine."
+    )
 
 
 def target_lines(promises: Sequence[Target]) -> str:
-    """Each promise with its value and its limit."""
+    """Each target with its value and its limit."""
     if not promises:
-        return f"No promise is judged: they are made for N = {SMALL:,} and {LARGE:,}."
+        return f"No target is checked: the targets are for N = {SMALL:,} and {LARGE:,}."
     rows = [
         (
             p.text,
@@ -307,7 +316,7 @@ def target_lines(promises: Sequence[Target]) -> str:
 def format_json(
     results: Sequence[Result], settled: Sequence[RestartResult], started: str, *, complete: bool
 ) -> bytes:
-    """Everything measured, turn by turn, and what it was measured on; `whole` is False where the run broke off."""
+    """All results and the machine; `whole` is False for a run that was interrupted."""
     medians = medians_of(results)
     document = {
         "started": started,
@@ -334,11 +343,11 @@ def machine_info() -> dict[str, Any]:
 
 
 def installed_versions(*names: str) -> dict[str, str]:
-    """The installed versions of what is compared."""
-    found = {}
+    """The installed versions of the compared packages."""
+    versions = {}
     for name in names:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions

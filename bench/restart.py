@@ -1,4 +1,4 @@
-"""A second start over objects that are done: does the runtime leave them alone, and what does it cost to do nothing?"""
+"""A second start with objects that are done: number of writes, and CPU of the idle process."""
 
 from __future__ import annotations
 
@@ -26,34 +26,33 @@ RECONCILE_TIMEOUT_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class RestartResult:
-    """What the second start showed."""
-
     objects: int
     reconciles: int
     status_writes: int
     changed_objects: int
     idle_seconds: float
     idle_cpu_percent: float
-    """Of one core."""
+    """In percent of one core."""
 
 
 def find_metrics_port(process: Process) -> int:
-    """The port that the runtime says it serves /metrics on, 0 as long as it has not said so."""
+    """The port of /metrics in the log, 0 before it is logged."""
     if not process.is_running:
         raise BenchError(
-            f"{process.name} ended by itself at its second start. The end of its log:\n{process.read_log_tail()}"
+            f"{process.name} exited unexpectedly at its second start. The end of its log:\n"
+            f"{process.read_log_tail()}"
         )
     for line in process.log.read_bytes().splitlines():
-        said = msgspec.json.decode(line)
-        if said.get("msg") == "serving metrics":
-            return int(said["port"])
+        record = msgspec.json.decode(line)
+        if record.get("msg") == "serving metrics":
+            return int(record["port"])
     return 0
 
 
 async def read_counters(
     session: aiohttp.ClientSession, port: int, names: Iterable[str]
 ) -> list[int]:
-    """The sum over all series of each of these counters, from one scrape."""
+    """The sum of all series of each counter, from one scrape."""
     async with session.get(f"http://127.0.0.1:{port}/metrics") as response:
         text = await response.text()
     samples = [
@@ -65,10 +64,8 @@ async def read_counters(
 async def measure_restart(
     arena: BenchCluster, ground: SampleSet, rest_seconds: float
 ) -> RestartResult:
-    """Start the runtime on objects that have their status, let it go through all of them, and let it rest.
-
-    Objects and counters are compared after the rest, so that a write that comes late counts too.
-    """
+    """Starts the runtime with objects that have their status, and waits until it is idle."""
+    # Objects and counters are compared after the idle time, so that a late write counts too.
     before = await arena.list_resource_versions(ground.namespace)
     process = contender_process(RUNTIME, arena, ground)
     async with run_process(process), aiohttp.ClientSession() as session:
@@ -88,7 +85,7 @@ async def measure_restart(
 
 
 async def measure_idle_cpu(process: Process, seconds: float) -> float:
-    """How much of a core the process uses while nothing happens, in percent."""
+    """CPU of the idle process in percent of one core."""
     used, since = cpu_seconds(process.pid), time.monotonic()
     await asyncio.sleep(seconds)
     return 100 * (cpu_seconds(process.pid) - used) / (time.monotonic() - since)

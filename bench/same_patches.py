@@ -1,4 +1,7 @@
-"""Proof, at the start of every run, that the bare loop sends what the runtime sends: both work through a proxy that writes it down."""
+"""Checks at the start of every run that the bare loop sends the same patches as the runtime.
+
+Both run through a proxy that records their requests.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ VOLATILE_FIELDS = ("resourceVersion", "lastTransitionTime")
 
 @dataclass(frozen=True)
 class Patch:
-    """One PATCH as it was on the wire, but for the namespace and the values that differ from moment to moment."""
+    """A PATCH request without its namespace and without values that differ each time."""
 
     path: str
     content_type: str
@@ -30,53 +33,55 @@ class Patch:
 
 
 class PatchRecorder(HttpProxy):
-    """A proxy that remembers every patch."""
+    """A proxy that records every patch."""
 
     patches: list[Patch]
 
     def forward(
         self, request: web.BaseRequest, body: bytes, without: Set[str] = frozenset()
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        """Write it down, then let it pass."""
         if request.method == "PATCH":
-            where = request.raw_path.partition("/namespaces/")[2].partition("/")[2]
+            path = request.raw_path.partition("/namespaces/")[2].partition("/")[2]
             headers = request.headers
-            told = mask_volatile(msgspec.json.decode(body))
+            content = mask_volatile(msgspec.json.decode(body))
             self.patches.append(
-                Patch(where, headers.get("Content-Type", ""), headers.get("Accept", ""), told)
+                Patch(path, headers.get("Content-Type", ""), headers.get("Accept", ""), content)
             )
         return super().forward(request, body, without)
 
 
 def mask_volatile(value: Any) -> Any:
-    """The same JSON with the values of the moment replaced by the names of their types."""
+    """Replaces values that differ each time by the names of their types."""
     if isinstance(value, dict):
         return {
-            key: type(each).__name__ if key in VOLATILE_FIELDS else mask_volatile(each)
-            for key, each in value.items()
+            key: type(item).__name__ if key in VOLATILE_FIELDS else mask_volatile(item)
+            for key, item in value.items()
         }
-    return [mask_volatile(each) for each in value] if isinstance(value, list) else value
+    return [mask_volatile(item) for item in value] if isinstance(value, list) else value
 
 
-async def record_patches(arena: BenchCluster, contender: Contender) -> list[Patch]:
-    """What the contender sends for a few objects, in the order of their names."""
-    ground = await arena.create_samples(f"wire-{contender.slug}", SAMPLE_COUNT)
-    async with PatchRecorder.in_front_of(arena.control_plane) as ear:
-        ear.patches = []
+async def record_patches(cluster: BenchCluster, contender: Contender) -> list[Patch]:
+    """The patches of a contender for a few objects, sorted by name."""
+    samples = await cluster.create_samples(f"wire-{contender.slug}", SAMPLE_COUNT)
+    async with PatchRecorder.in_front_of(cluster.control_plane) as recorder:
+        recorder.patches = []
         await measure_contender(
-            arena,
+            cluster,
             contender,
-            ground,
-            ear.write_kubeconfig(arena.control_plane.folder / f"{ground.namespace}.kubeconfig"),
+            samples,
+            recorder.write_kubeconfig(
+                cluster.control_plane.folder / f"{samples.namespace}.kubeconfig"
+            ),
         )
-    await arena.delete_samples(ground)
-    return sorted(ear.patches, key=lambda patch: patch.path)
+    await cluster.delete_samples(samples)
+    return sorted(recorder.patches, key=lambda patch: patch.path)
 
 
-async def check_same_patches(arena: BenchCluster) -> None:
-    """Raise unless both send the same patches; the bare loop is the limit only as long as it does the same work."""
-    bare, ours = await record_patches(arena, BARE), await record_patches(arena, RUNTIME)
+async def check_same_patches(cluster: BenchCluster) -> None:
+    """Raises if the patches differ: only with the same work is the bare loop the limit."""
+    bare, ours = await record_patches(cluster, BARE), await record_patches(cluster, RUNTIME)
     if bare != ours:
         raise BenchError(
-            f"the bare loop no longer sends what the runtime sends; change bench/contenders/bare.py\nbare: {bare}\nruntime: {ours}"
+            "the bare loop does not send the patches of the runtime; change "
+            f"bench/contenders/bare.py\nbare: {bare}\nruntime: {ours}"
         )

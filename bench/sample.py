@@ -1,4 +1,4 @@
-"""The kind that every contender works on: its status says twice the size in its spec."""
+"""The kind that every contender reconciles: its status has twice the size of its spec."""
 
 from __future__ import annotations
 
@@ -8,19 +8,13 @@ from kubewright import Doc, Resource, Spec, Status, kind
 
 
 class SampleSpec(Spec):
-    """What to double."""
-
     size: Annotated[int, Doc("The number to double.")] = 0
 
 
 class SampleStatus(Status):
-    """The answer."""
-
-    doubled: Annotated[
-        int | None, Doc("Twice the size; absent until somebody has computed it.")
-    ] = None
+    doubled: Annotated[int | None, Doc("Twice the size; absent until it is computed.")] = None
 
 
 @kind("bench.kubewright.example/v1")
 class Sample(Resource[SampleSpec, SampleStatus]):
-    """A number that wants to be doubled."""
+    """A number, and twice that number."""

@@ -1,10 +1,11 @@
-"""The manager in front of a large simulated vCenter: how soon a change shows, what churn costs, what it holds in memory.
+"""The manager with a large simulated vCenter: latency of changes, cost of churn, and memory.
 
-    python -m bench.vcenter_scale                      # 1,000 hosts, 2,000 VMs, 10,000 objects; about ten minutes
+    python -m bench.vcenter_scale       # 1,000 hosts, 2,000 VMs, 10,000 objects; about ten minutes
     python -m bench.vcenter_scale --churn-minutes 1 --crs 1000
 
-Everything is seen from outside: the statuses through a watch, calls through the simulator's counters, memory from the kernel. Only the
-event loop's stalls are told by the process itself: a service of ours in it looks at the clock every 5 ms.
+Everything is measured from outside: statuses by a watch, calls by the counters of the simulator,
+memory by the kernel. Only stalls of the event loop are measured inside the process: a service in it
+reads the clock every 5 ms.
 """
 
 from __future__ import annotations
@@ -52,15 +53,13 @@ CREATE_CONCURRENCY = 16
 
 @dataclass
 class StatusWrite:
-    """One status as it was written."""
-
     time: float
     status: dict[str, Any]
 
 
 @dataclass
 class StatusWatcher:
-    """Every status of the hosts' objects that the API server shows, as it comes."""
+    """Watches the statuses of the hosts' objects."""
 
     transport: Transport
     resource_version: str
@@ -68,7 +67,10 @@ class StatusWatcher:
 
     async def run(self) -> None:
         while True:
-            query = f"watch=1&resourceVersion={self.resource_version}&timeoutSeconds=3600&allowWatchBookmarks=true"
+            query = (
+                f"watch=1&resourceVersion={self.resource_version}"
+                "&timeoutSeconds=3600&allowWatchBookmarks=true"
+            )
             request = Request(
                 "GET",
                 HostInfo.definition.path(NAMESPACE),
@@ -88,18 +90,16 @@ class StatusWatcher:
     async def wait_for_maintenance_mode(self, name: str, after: float, wanted: bool) -> float:
         """Seconds from `after` until the object shows this maintenance mode."""
 
-        def found() -> float | None:
+        def first_time() -> float | None:
             for write in reversed(self.writes[name]):
                 if write.time >= after and write.status.get("maintenanceMode") is wanted:
                     return write.time - after
             return None
 
-        return await eventually(found, within=30, every=0.005) or 0.0
+        return await eventually(first_time, within=30, every=0.005) or 0.0
 
 
 class VCenterBenchmark:
-    """One run."""
-
     def __init__(
         self,
         options: argparse.Namespace,
@@ -126,7 +126,7 @@ class VCenterBenchmark:
         )
 
     async def create_objects(self, names: list[str], machines: list[str]) -> None:
-        """One object for each host, and then as many more as are asked for, of VMs and hosts in turn."""
+        """One object for each host, then more for VMs and hosts by turns."""
         wanted = [
             HostInfo(
                 metadata=ObjectMeta(namespace=NAMESPACE, name=f"host-{i}"),
@@ -160,22 +160,22 @@ class VCenterBenchmark:
 
     async def wait_until_ready(self, count: int) -> None:
         async def ready() -> bool:
-            found = 0
+            ready = 0
             for kind in (HostInfo, VMInfo):
                 async for page in self.client.list_pages(kind):
-                    found += sum(
+                    ready += sum(
                         1
                         for obj in page.items
                         if any(
                             c.type == "Ready" and c.status == "True" for c in obj.status.conditions
                         )
                     )
-            return found >= count
+            return ready >= count
 
         await eventually(ready, within=600, every=2)
 
     async def measure_latencies(self, watcher: StatusWatcher, names: list[str]) -> None:
-        """One change at a time, then 100 at once."""
+        """Measures single changes, then 100 at once."""
         seconds = []
         for number in range(self.options.changes):
             index = (number * 37) % len(names)
@@ -202,13 +202,14 @@ class VCenterBenchmark:
             for index, _ in crowd
         ]
         print(
-            f"    {len(crowd)} changes at once: the last after {max(together):.3f} s, the simulator's own work included",
+            f"    {len(crowd)} changes at once: the last after {max(together):.3f} s, "
+            "including the work of the simulator",
             flush=True,
         )
         await asyncio.gather(*(self.vcenter.set_maintenance(name, on=False) for _, name in crowd))
 
     async def measure_edits(self) -> None:
-        """1,000 edits of objects cause no call but the wait and what goes by interval."""
+        """1,000 edits of objects cause no calls except WaitForUpdatesEx and periodic ones."""
         await self.vcenter.reset_call_counts()
         numbers = iter(range(1000))
 
@@ -235,26 +236,30 @@ class VCenterBenchmark:
             print(f"    {calls}", flush=True)
 
     async def measure_churn(self, watcher: StatusWatcher) -> None:
-        """All quickStats move every 20 s; small moves are written once an interval, large ones at once."""
+        """Changes all quickStats every 20 s; small changes are written once an interval."""
         watcher.writes.clear()
         began, rounds = time.monotonic(), int(self.options.churn_minutes * 3)
         for number in range(rounds):
-            # Every third time some move far.
+            # Every third time some changes are large.
             await self.vcenter.churn_stats(drift=0.02 if number % 3 else 0.08)
             await asyncio.sleep(max(0.0, began + 20.0 * (number + 1) - time.monotonic()))
         seconds = time.monotonic() - began
         over = sum(count_excess_writes(writes, seconds) for writes in watcher.writes.values())
         total = sum(map(len, watcher.writes.values()))
         self.check_limit("small moves written beyond one an interval", over, 0, "writes")
-        each = total / max(1, len(watcher.writes))
+        per_object = total / max(1, len(watcher.writes))
         print(
-            f"    {total} statuses written in {seconds:.0f} s: {total / seconds:.1f}/s, {each:.1f} an object",
+            f"    {total} statuses written in {seconds:.0f} s: {total / seconds:.1f}/s, "
+            f"{per_object:.1f} an object",
             flush=True,
         )
 
 
 def count_excess_writes(writes: list[StatusWrite], seconds: float) -> int:
-    """How many small moves were written beyond one an interval. Not their distance: a write waits its turn behind a burst of others."""
+    """Small changes that were written more often than once an interval.
+
+    Their distance is not checked: a write waits behind a burst of others.
+    """
     small = sum(not is_large_change(before.status, now.status) for before, now in pairwise(writes))
     return max(0, small - int(seconds // STATS_INTERVAL_SECONDS) - 1)
 
@@ -344,15 +349,16 @@ async def measure(trial: VCenterBenchmark, manager: Process, folder: Path) -> in
     for namespace in (NAMESPACE, "more"):
         plane.create_namespace(namespace)
     entities = await vcenter.entities()
-    names = [each["name"] for each in entities if each["type"] == "HostSystem"]
-    machines = [each["name"] for each in entities if each["type"] == "VirtualMachine"]
+    names = [entity["name"] for entity in entities if entity["type"] == "HostSystem"]
+    machines = [entity["name"] for entity in entities if entity["type"] == "VirtualMachine"]
     await trial.create_objects(names, machines)
     print(f"{trial.options.crs} objects; starting the manager", flush=True)
     began = time.monotonic()
     manager.start()
     await trial.wait_until_ready(trial.options.crs)
     print(
-        f"all ready after {time.monotonic() - began:.1f} s, {cpu_seconds(manager.pid):.1f} s of CPU",
+        f"all ready after {time.monotonic() - began:.1f} s, "
+        f"{cpu_seconds(manager.pid):.1f} s of CPU",
         flush=True,
     )
     revision = await anext(
@@ -366,8 +372,9 @@ async def measure(trial: VCenterBenchmark, manager: Process, folder: Path) -> in
         await trial.measure_edits()
         used, since = cpu_seconds(manager.pid), time.monotonic()
         await trial.measure_churn(watcher)
+        churn_share = (cpu_seconds(manager.pid) - used) / (time.monotonic() - since)
         print(
-            f"    CPU during churn: {100 * (cpu_seconds(manager.pid) - used) / (time.monotonic() - since):.1f} % of a core",
+            f"    CPU during churn: {100 * churn_share:.1f} % of a core",
             flush=True,
         )
     finally:

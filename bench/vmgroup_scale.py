@@ -1,10 +1,11 @@
-"""A VmGroup of 50: how near it comes to the ideal, and whether others suffer meanwhile.
+"""A VmGroup of 50 replicas: its time to completion, and its effect on other objects.
 
-    python -m bench.vmgroup_scale                      # 3 and then 10 operations at once; about a minute
+    python -m bench.vmgroup_scale       # 3 and then 10 operations at once; about a minute
     python -m bench.vmgroup_scale --replicas 20 --at-once 3
 
-A clone takes 500 ms in the simulator. While the group grows, a HostInfo is edited and a group of one VM is made. All of it is seen from
-outside: VMs in the simulator, statuses in the API server.
+A clone takes 500 ms in the simulator. While the group grows, a HostInfo is edited and a group of
+one VM is created. Everything is measured from outside: VMs in the simulator, statuses in the API
+server.
 """
 
 from __future__ import annotations
@@ -51,8 +52,6 @@ EDITS = 5
 
 @dataclass
 class VmGroupBenchmark:
-    """One size of the limit."""
-
     groups: VmGroupClient
     infos: InfoClient
     vcenter: SimulatedVCenter
@@ -69,7 +68,9 @@ class VmGroupBenchmark:
 
     async def measure(self) -> None:
         hosts = [
-            each["name"] for each in await self.vcenter.entities() if each["type"] == "HostSystem"
+            entity["name"]
+            for entity in await self.vcenter.entities()
+            if entity["type"] == "HostSystem"
         ]
         await self.infos.create("HostInfo", "host", hosts[0])
         await self.infos.wait_for_status("HostInfo", "host")
@@ -85,14 +86,14 @@ class VmGroupBenchmark:
         ]
         ideal = self.replicas / self.max_operations * CLONE_SECONDS
         self.check_limit(
-            f"a HostInfo edit meanwhile, the slowest of {EDITS}", max(edits), EDIT_LIMIT_SECONDS
+            f"a HostInfo edit in that time, the slowest of {EDITS}", max(edits), EDIT_LIMIT_SECONDS
         )
         self.check_limit(
             "a group of one meanwhile, until it is RUNNING", await small, SMALL_GROUP_LIMIT_SECONDS
         )
         limit = DURATION_FACTOR * ideal + DURATION_MARGIN_SECONDS
         self.check_limit(
-            f"0 -> {self.replicas} replicas, {self.max_operations} operations at once, until RUNNING",
+            f"0 -> {self.replicas} replicas, {self.max_operations} operations at once, to RUNNING",
             await large,
             limit,
         )
@@ -109,9 +110,9 @@ class VmGroupBenchmark:
         return await self.measure_until(began, self.is_edit_reconciled)
 
     async def is_edit_reconciled(self) -> bool:
-        found = await self.infos.get("HostInfo", "host")
+        info = await self.infos.get("HostInfo", "host")
         return bool(
-            ready_condition(found).get("observedGeneration") == found["metadata"]["generation"]
+            ready_condition(info).get("observedGeneration") == info["metadata"]["generation"]
         )
 
     async def is_group_running(self, name: str) -> bool:
@@ -126,7 +127,7 @@ class VmGroupBenchmark:
 
 
 async def run_benchmark(plane: ControlPlane, folder: Path, replicas: int, at_once: int) -> bool:
-    """Whether every promise held with this many operations at once."""
+    """Whether every target is met with this many operations at once."""
     namespace = f"scale-{at_once}"
     plane.create_namespace(namespace)
     kubeconfig = plane.write_service_account_kubeconfig(

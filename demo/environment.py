@@ -205,12 +205,13 @@ class DemoEnvironment:
             "METRICS_ADDR": find_metrics_address(self._log_file),
         }
         lines = [f"export {name}={shlex.quote(str(value))}" for name, value in variables.items()]
+        path = shlex.quote(f"{_BINARIES}:{Path(sys.executable).parent}")
         file = self._folder.path / "env"
         file.write_text(
             "\n".join(
                 [
                     *lines,
-                    f"export PATH={shlex.quote(f'{_BINARIES}:{Path(sys.executable).parent}')}:$PATH",
+                    f"export PATH={path}:$PATH",
                     "",
                 ]
             )

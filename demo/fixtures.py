@@ -1,4 +1,4 @@
-"""What is in the demo's vCenter and cluster, so that every sample of config/samples gets a status."""
+"""What is in the demo's vCenter and cluster, so that every sample gets a status."""
 
 from __future__ import annotations
 

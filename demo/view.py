@@ -95,7 +95,7 @@ class Screen:
 
 
 def _arrange_tables(tables: Mapping[str, Table], width: int, height: int) -> list[list[Table]]:
-    """Rows of one table each; VmGroup and MyCustomResource share a row if the height requires it."""
+    """One table per row; VmGroup and MyCustomResource share a row if the height requires it."""
     rows = {kind: [table] for kind, table in tables.items()}
     if "VmGroup" in tables:
         # A message that does not fit its column stands below the tables anyway.

@@ -244,7 +244,8 @@ def test_make_builds_and_pushes_with_the_selected_tool() -> None:
         "docker-build", "docker-push", "IMG=example.com/a:v1", "CONTAINER_TOOL=podman"
     )
     assert re.fullmatch(
-        r"podman build --build-arg VERSION=\d+\.\d+\.\d+ --build-arg REVISION=\S+ -t example.com/a:v1 \.",
+        r"podman build --build-arg VERSION=\d+\.\d+\.\d+ --build-arg REVISION=\S+ "
+        r"-t example.com/a:v1 \.",
         build,
     )
     assert push == "podman push example.com/a:v1"
@@ -346,8 +347,8 @@ def test_make_creates_loads_and_deletes_the_local_cluster() -> None:
     name = read_kind_config()["name"]
     *_, up = dry_run_make("kind-up")
     assert (
-        up
-        == f"kind get clusters | grep -qx {name} || kind create cluster --name {name} --config local-dev-cluster/kind-config.yml"
+        up == f"kind get clusters | grep -qx {name} || kind create cluster --name {name} "
+        "--config local-dev-cluster/kind-config.yml"
     )
     *_, folder, save, load = dry_run_make(
         "kind-load", "IMG=ours:dev", "KIND=/opt/kind", "CONTAINER_TOOL=podman"

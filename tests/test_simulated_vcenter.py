@@ -21,7 +21,10 @@ LOGIN_BODY = (
     '<Login xmlns="urn:vim25"><_this type="SessionManager">SessionManager</_this>'
     "<userName>user</userName><password>canary</password></Login>"
 )
-CURRENT_TIME_BODY = '<CurrentTime xmlns="urn:vim25"><_this type="ServiceInstance">ServiceInstance</_this></CurrentTime>'
+CURRENT_TIME_BODY = (
+    '<CurrentTime xmlns="urn:vim25">'
+    '<_this type="ServiceInstance">ServiceInstance</_this></CurrentTime>'
+)
 
 
 @pytest.fixture

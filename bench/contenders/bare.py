@@ -1,7 +1,8 @@
-"""The limit: a plain aiohttp loop that sends the runtime's own status patches and does nothing else.
+"""The limit: a plain aiohttp loop that sends the status patches of the runtime and nothing else.
 
-No watch, no cache, no queue, no metrics, no decoding of answers. It reads names, revisions and sizes in one list, then sends one PATCH an
-object over one session, with as many workers as the runtime has by default. It knows nothing of kubewright, not even by import.
+It has no watch, cache, queue or metrics, and decodes no responses. It reads names, revisions and
+sizes in one list, then sends one PATCH for each object over one session, with as many workers as
+the runtime has by default. It does not import kubewright.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class ItemList(msgspec.Struct):
 
 
 class ApiAccess(msgspec.Struct):
-    """Where the API server is, and who we are there: with a token as in a Pod, or with a certificate."""
+    """The API server and the credentials: a token as in a Pod, or a certificate."""
 
     server: str
     context: ssl.SSLContext
@@ -51,7 +52,7 @@ class ApiAccess(msgspec.Struct):
 
 
 def read_kubeconfig(kubeconfig: Path) -> ApiAccess:
-    """What a kubeconfig with one cluster and one user says."""
+    """Reads a kubeconfig with one cluster and one user."""
     config = yaml.safe_load(kubeconfig.read_text())
     cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
     context = ssl.create_default_context(
@@ -70,7 +71,7 @@ def read_kubeconfig(kubeconfig: Path) -> ApiAccess:
 
 
 def status_patch(item: Item) -> bytes:
-    """What the runtime sends for the same object; `bench/sameness.py` proves it in every run."""
+    """The patch of the runtime for the same object; bench/same_patches.py checks it."""
     condition = {
         "type": "Ready",
         "status": "True",
@@ -92,14 +93,14 @@ def status_patch(item: Item) -> bytes:
 async def patch_items(
     session: aiohttp.ClientSession, collection: str, items: Iterator[Item]
 ) -> None:
-    """Patch one object after the other until none is left; all workers take from the same iterator."""
+    """Patches the objects of an iterator that all workers share."""
     for item in items:
         url = f"{collection}/{item.metadata.name}/status?fieldManager=bench"
         async with session.patch(url, data=status_patch(item), headers=MERGE_PATCH) as response:
             body = await response.read()
             if response.status != 200:
                 raise SystemExit(
-                    f"the patch of {item.metadata.name} was refused: {response.status} {body[:300]!r}"
+                    f"patch of {item.metadata.name} rejected: {response.status} {body[:300]!r}"
                 )
 
 

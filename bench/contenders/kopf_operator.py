@@ -1,8 +1,10 @@
-"""kopf, as its documentation has it: one handler for create, resume and update that sets a field of `patch.status`.
+"""kopf as in its documentation: one handler for create, resume and update sets a status field.
 
-As it comes: a plain function, as in its tutorial, which it runs in threads; it logs each step, and posts its log lines about an object
-as Kubernetes Events. With the argument `tuned`: an async function, no Events, logs from WARNING on, and a session of few connections, which
-spares it TLS handshakes. In its favour in both: no deletion handler (so no finalizer), one namespace, no peering.
+By default it is a plain function, as in its tutorial, which kopf runs in threads; kopf logs each
+step, and posts its log lines about an object as Events. With the argument `tuned` it is an async
+function without Events, logs start at WARNING, and a session with few connections saves TLS
+handshakes. In favour of kopf, both have no deletion handler (so no finalizer), one namespace and no
+peering.
 """
 
 from __future__ import annotations
@@ -22,17 +24,17 @@ SAMPLES_RESOURCE = ("bench.kubewright.example", "v1", "samples")
 
 
 def limit_connections(connections: int) -> None:
-    """Give kopf a session with no more connections than this, as its documentation has it under "custom HTTP sessions"."""
+    """Limits the connections of kopf as in its documentation, "custom HTTP sessions"."""
 
     @kopf.on.login()
     async def login(**given: Any) -> kopf.AiohttpSession:
-        found = kopf.login_with_kubeconfig(**given)
-        assert found is not None, "KUBECONFIG is set"
-        connector = aiohttp.TCPConnector(limit=connections, ssl=found.as_ssl_context())
+        login = kopf.login_with_kubeconfig(**given)
+        assert login is not None, "KUBECONFIG is set"
+        connector = aiohttp.TCPConnector(limit=connections, ssl=login.as_ssl_context())
         session = aiohttp.ClientSession(
-            connector=connector, headers={"Authorization": f"Bearer {found.token}"}
+            connector=connector, headers={"Authorization": f"Bearer {login.token}"}
         )
-        return kopf.AiohttpSession(server=found.server, aiohttp_session=session)
+        return kopf.AiohttpSession(server=login.server, aiohttp_session=session)
 
 
 def use_default_login() -> None:
@@ -46,7 +48,7 @@ def disable_events() -> None:
 
 
 def desired_status(spec: kopf.Spec, meta: kopf.Meta) -> dict[str, Any]:
-    """The same status as the runtime writes."""
+    """The status that the runtime writes."""
     condition = {
         "type": "Ready",
         "status": "True",
@@ -63,7 +65,6 @@ def desired_status(spec: kopf.Spec, meta: kopf.Meta) -> dict[str, Any]:
 
 
 def register_handler(handler: Callable[..., Any]) -> None:
-    """Register it for create, resume and update."""
     for register in (kopf.on.create, kopf.on.resume, kopf.on.update):
         register(*SAMPLES_RESOURCE, id="double")(handler)
 

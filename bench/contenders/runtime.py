@@ -1,4 +1,4 @@
-"""This runtime, run as every operator made with it is: one controller, the ordinary manager command, all defaults."""
+"""The runtime with one controller, the usual manager command and all defaults."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kubewright.command import ManagerFlags, run
 
 
 class SampleController(Controller[Sample]):
-    """Doubles; everything else is the runtime's."""
+    """Doubles the size."""
 
     async def reconcile(self, sample: Sample) -> None:
         sample.status = SampleStatus(doubled=2 * sample.spec.size)

@@ -1,4 +1,4 @@
-"""The manager as it is, with one service more: it notes how long the event loop has stalled, at the start and after it."""
+"""The manager with one more service, which records how long the event loop stalls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WRITE_SECONDS = 1.0
 
 
 class StallRecorder:
-    """Looks at the clock often, and writes the longest gaps into the file that STALLS names."""
+    """Reads the clock often, and writes the longest gaps into the file of STALLS."""
 
     async def run(self) -> None:
         path, began, noted = Path(os.environ["STALLS"]), time.monotonic(), 0.0

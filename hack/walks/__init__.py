@@ -10,7 +10,7 @@ It starts etcd, kube-apiserver and vcsim (the simulated vCenter) from .testenv/b
     host-edit     spec.hostname of a HostInfo is patched -> its status patch is answered
     host-change   an ESXi host enters or leaves maintenance mode -> the status patch of its HostInfo
                   is answered
-    scale-up      spec.replicas of a VmGroup is patched from 1 to 2 -> the status patch that has phase
+    scale-up      spec.replicas of a VmGroup is patched from 1 to 2 -> the status patch with phase
                   RUNNING and two ready replicas is answered
     gpu           a GPUInfo is created -> its status patch is answered
     clone         no walk: how deep in the code the CloneVM_Task call of scale-up is sent

@@ -1,6 +1,7 @@
-"""The image without a container engine: the Dockerfile's own steps fill an empty root, and the manager runs in it as it would in a Pod.
+"""The image without a container engine: the steps of the Dockerfile fill a root, and the manager runs
+in it as in a Pod.
 
-What no test here can show is that an engine builds the Dockerfile; `tests/test_image_files.py` reads it.
+That an engine builds the Dockerfile is not tested; tests/test_image_files.py checks its text.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""The manager with a vCenter that fails, checked by the simulator's counters, the API server and the
-log.
-"""
+"""The manager with a failing vCenter: counters of the simulator, statuses and log."""
 
 from __future__ import annotations
 
@@ -179,7 +177,7 @@ async def test_hanging_wait_for_updates_is_detected(
     ):
         await info_client.wait_for_status("HostInfo", "host")
         await vcenter.set_outage("hang")
-        # The open WaitForUpdatesEx ends within 15 s. The next one hangs, is abandoned after 35 s, and
+        # The open WaitForUpdatesEx ends within 15 s. The next one hangs and is abandoned after 35 s;
         # its logout takes 3 s more.
         await info_client.wait_for_status("HostInfo", "host", "VCenterUnreachable", within=60)
         await vcenter.set_outage("")
@@ -310,7 +308,7 @@ async def test_password_is_never_logged_or_stored(
     logs = [log_file.with_name(f"manager-{number}.log") for number in range(3)]
     await info_client.create("HostInfo", "host", HOST_NAME)
     await info_client.create("HostInfo", "none", "nowhere")
-    # TLS fails; the password is rejected; a fault of the login contains it; then the login succeeds.
+    # TLS fails; the password is rejected; a fault of the login contains it; the login succeeds.
     async with run_manager(logs[0], *flags):
         await info_client.wait_for_status("HostInfo", "host", "VCenterCertificateRefused")
     await vcenter.set_password(vcenter.user, "another")

@@ -102,7 +102,7 @@ async def open_vcenters(
 async def rows_from_vcenters(
     vcenters: Sequence[VCenter], nodes: Sequence[Node], from_objects: Rows
 ) -> Rows:
-    """The rows of all vCenters; VmGroups and claims come from the objects, which alone have them."""
+    """The rows of all vCenters; only the objects have the VmGroup of a VM and the claim of a disk."""
     parts = []
     for vcenter in vcenters:
         await vcenter.disks.poll()

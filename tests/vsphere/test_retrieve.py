@@ -51,13 +51,13 @@ class PagedVCenter:
 
 
 async def read_scheduled_tasks(paged: Any) -> list[str]:
-    return [each.host for each in await ScheduledTasks(paged, paged, Log("test")).read_planned()]
+    return [each.host for each in await ScheduledTasks(paged, paged, Log("test"))._read_planned()]
 
 
 async def read_assignable_hardware(paged: Any) -> list[str]:
     updates = await AssignableHardwareCache(
         paged, paged, Inventory("lab"), Log("test")
-    ).read_managers(["host-1"])
+    )._read_managers(["host-1"])
     return [update.ref.replace("schedule", "host") for update in updates]
 
 

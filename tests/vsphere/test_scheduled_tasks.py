@@ -116,7 +116,7 @@ async def test_only_an_answer_ends_the_first_look() -> None:
     async def call(read: object) -> None:
         raise errors[-1]
 
-    scheduled.session.call = call  # type: ignore[method-assign, assignment]
+    scheduled._session.call = call  # type: ignore[method-assign, assignment]
     for error in (Unreachable("cut off"), Busy("later"), NotAuthenticated("gone")):
         errors.append(error)
         await scheduled.poll()
@@ -135,7 +135,7 @@ async def test_a_vcenter_that_is_busy_for_ever_keeps_nobody_waiting_for_ever() -
     async def call(read: object) -> None:
         raise Busy("later")
 
-    scheduled.session.call = call  # type: ignore[method-assign, assignment]
+    scheduled._session.call = call  # type: ignore[method-assign, assignment]
     looked = list[bool]()
     for _ in range(5):
         await scheduled.poll()
@@ -189,7 +189,7 @@ async def test_what_a_person_plans_is_found(
     simulator: Simulator, soap: SoapClient, session: Session, log: Log
 ) -> None:
     scheduled = ScheduledTasks(soap, session, log)
-    assert await scheduled.read_planned() == []
+    assert await scheduled._read_planned() == []
     at = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=3)
     refs = [
         await simulator.schedule_maintenance("DC0_H0", at, name="patch day"),
@@ -205,7 +205,7 @@ async def test_what_a_person_plans_is_found(
         for each in await simulator.entities()
         if each["type"] == "HostSystem" and each["name"] == "DC0_H0"
     )
-    assert await scheduled.read_planned() == [PlannedMaintenance(host, at, "patch day")]
+    assert await scheduled._read_planned() == [PlannedMaintenance(host, at, "patch day")]
     for ref in refs:
         await simulator.remove_scheduled_task(ref)
-    assert await scheduled.read_planned() == []
+    assert await scheduled._read_planned() == []

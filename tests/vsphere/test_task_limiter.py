@@ -128,12 +128,12 @@ async def test_who_does_not_come_again_is_not_waited_for(vcenter: VCenter, log: 
     operations = TaskLimiter(vcenter.inventory, log, max_running_tasks=1, clock=lambda: now)
     operations.starting_count = 1
     with pytest.raises(Busy):
-        operations.admit("gone")
+        operations._take_slot("gone")
     operations.starting_count = 0
     with pytest.raises(Busy):
-        operations.admit("here")
+        operations._take_slot("here")
     now = WAITING_OWNER_SECONDS
-    operations.admit("here")
+    operations._take_slot("here")
 
 
 async def test_a_task_that_vcenter_forgets_has_an_unknown_end(

@@ -1,4 +1,4 @@
-"""Many calls of one sort, a few at a time."""
+"""Runs many calls of one kind, a few at a time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-# Enough to hide the way to the server and back; vCenter shares its threads with everybody else.
+# Enough to hide the round trip to the server. vCenter shares its threads among all clients.
 MAX_CONCURRENT_CALLS = 8
 
 T = TypeVar("T")
@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 async def gather_limited(items: Sequence[T], work: Callable[[T], Awaitable[R]]) -> list[R]:
-    """The results of some work on each item, in order; the first failure ends all, and nothing of it runs on."""
+    """The results in the order of the items. The first failure cancels all other calls."""
     results: dict[int, R] = {}
     queue = iter(enumerate(items))
 
@@ -22,8 +22,9 @@ async def gather_limited(items: Sequence[T], work: Callable[[T], Awaitable[R]]) 
         for number, item in queue:
             results[number] = await work(item)
 
-    # Not a TaskGroup: one that fails while it waits leaves its own cancellation on the task until Python 3.13, and before 3.11.3
-    # asyncio.timeout takes such a one for somebody else's and ends whoever goes on.
+    # Not a TaskGroup: until Python 3.13, one that fails while it waits leaves its own cancellation
+    # on the parent task, and before 3.11.3 asyncio.timeout takes that for a cancellation from
+    # outside and ends its caller.
     workers = [asyncio.ensure_future(worker()) for _ in items[:MAX_CONCURRENT_CALLS]]
     try:
         await asyncio.gather(*workers)

@@ -1,8 +1,13 @@
-"""The vGPUs and passed-through PCI devices of VMs, of those that somebody asks about; `reading.py` says how.
+"""GPUs and PCI devices: what VMs have (passthrough devices), and what hosts can assign to VMs.
 
-Why not in the inventory?  A VM has a dozen devices, and vCenter tells all of them or none: for 2,500 VMs that is 0.4 s more of CPU at the
-    load, half as much again, and for a cluster's 100 Nodes nearly all of it would be thrown away.
-And where vCenter shows none of them?  Such a VM is in `hidden`: whether it has a GPU, nobody can tell.
+Why are they not in the inventory?  A VM has a dozen devices, and vCenter returns all or none: for
+    2,500 VMs that is 0.4 s more CPU at the load, half as much again, of which a cluster's 100 Nodes
+    need almost nothing. Assignable hardware is not a property: only two methods of each host's
+    HostAssignableHardwareManager return it.
+When is assignable hardware read?  From the first request for a host on, every 5 minutes, and soon
+    after its graphics devices have changed.
+What if that fails?  The last known hardware remains. It is shown in addition to the selection and
+    decides nothing, so no reconcile waits for it.
 """
 
 from __future__ import annotations
@@ -10,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NoReturn
 
-from pyVmomi import vim, vmodl
+from pyVmomi import vim
 
 from .concurrency import gather_limited
 from .faults import RETRYABLE_ERRORS, VCenterError
@@ -18,19 +23,24 @@ from .inventory import Inventory
 from .model import AssignableDevice, AssignableHardware, GraphicsDevice, PassthroughDevice
 from .polling import PollSchedule
 from .properties import find_pci_id, parse_int, to_ref, to_text, to_tuple
-from .retrieve import build_object_spec, build_property_spec, managed_object, retrieve_selected
+from .retrieve import retrieve_properties
 from .session import Session
 from .signal import Signal
 from .transport import Log, SoapClient, SoapStub
 from .updates import DISK_TYPE, TYPE_KEY, ObjectUpdate, Value
 from .vm_details import VmPropertyCache
 
-PropertyCollector = vmodl.query.PropertyCollector
 DEVICES_PROPERTY = "config.hardware.device"
+INTERVAL_SECONDS = 300.0
+_MANAGER_PROPERTY = "configManager.assignableHardwareManager"
+# The first version with RetrieveVendorDeviceGroupInfo. An older vCenter rejects the call, and then
+# there are no groups.
+_DEVICE_GROUPS_API_VERSION = "vim.version.v8_0_0_1"
+_NO_HARDWARE = AssignableHardware()
 
 
 class PassthroughDevices(VmPropertyCache[tuple[PassthroughDevice, ...]]):
-    """Who has which; `of` answers from memory."""
+    """The vGPUs and passthrough PCI devices of the requested VMs."""
 
     def __init__(
         self,
@@ -43,7 +53,7 @@ class PassthroughDevices(VmPropertyCache[tuple[PassthroughDevice, ...]]):
     ) -> None:
         super().__init__(
             [DEVICES_PROPERTY],
-            lambda found: decode_passthrough_devices(found.get(DEVICES_PROPERTY)),
+            lambda properties: decode_passthrough_devices(properties.get(DEVICES_PROPERTY)),
             soap,
             session,
             inventory,
@@ -53,11 +63,11 @@ class PassthroughDevices(VmPropertyCache[tuple[PassthroughDevice, ...]]):
 
 
 def decode_passthrough_devices(value: Value) -> tuple[PassthroughDevice, ...]:
-    """Of config.hardware.device, the vGPUs and passed-through PCI devices; the decoder has left out all others."""
+    """The vGPUs and PCI devices in config.hardware.device, after updates.py dropped most others."""
     backings = [
-        each.get("backing")
-        for each in to_tuple(value)
-        if isinstance(each, dict) and each.get(TYPE_KEY) != DISK_TYPE
+        device.get("backing")
+        for device in to_tuple(value)
+        if isinstance(device, dict) and device.get(TYPE_KEY) != DISK_TYPE
     ]
     return tuple(
         _decode_passthrough_device(backing) for backing in backings if isinstance(backing, dict)
@@ -65,13 +75,13 @@ def decode_passthrough_devices(value: Value) -> tuple[PassthroughDevice, ...]:
 
 
 def _decode_passthrough_device(backing: Mapping[str, Value]) -> PassthroughDevice:
-    """One of them, by its backing: Vmiop is a vGPU, Device a certain device, Dynamic any of a list."""
-    allowed = [each for each in to_tuple(backing.get("allowedDevice")) if isinstance(each, dict)]
-    # vendorId of a certain device is xsd:short, so that 8086 arrives as a negative number.
+    # The backing's type: Vmiop is a vGPU, Device one certain device, Dynamic any of allowedDevice.
+    allowed = [item for item in to_tuple(backing.get("allowedDevice")) if isinstance(item, dict)]
+    # vendorId of a certain device is an xsd:short, so that 0x8086 arrives as a negative number.
     vendors = tuple(
-        parse_int(each.get("vendorId")) & 0xFFFF
-        for each in (backing, *allowed)
-        if each.get("vendorId")
+        parse_int(item.get("vendorId")) & 0xFFFF
+        for item in (backing, *allowed)
+        if item.get("vendorId")
     )
     return PassthroughDevice(
         to_text(backing.get("vgpu")),
@@ -81,21 +91,8 @@ def _decode_passthrough_device(backing: Mapping[str, Value]) -> PassthroughDevic
     )
 
 
-_MANAGER_PROPERTY = "configManager.assignableHardwareManager"
-
-
-_DEVICE_GROUPS_API_VERSION = "vim.version.v8_0_0_1"
-"""The first that has RetrieveVendorDeviceGroupInfo; an older vCenter refuses the call, and then there are no groups."""
-
-
-INTERVAL_SECONDS = 300.0
-
-
-_NO_HARDWARE = AssignableHardware()
-
-
 class AssignableHardwareCache:
-    """What each host has; `of` answers from memory."""
+    """The assignable hardware of the requested hosts."""
 
     def __init__(
         self,
@@ -106,105 +103,86 @@ class AssignableHardwareCache:
         *,
         poll_schedule: PollSchedule | None = None,
     ) -> None:
-        self.soap, self.session, self.inventory, self.log = soap, session, inventory, log
+        self._soap, self._session, self._inventory, self._log = soap, session, inventory, log
         self.poll_schedule = poll_schedule or PollSchedule(INTERVAL_SECONDS)
         self.by_host: dict[str, AssignableHardware] = {}
         self._graphics_by_host: dict[str, tuple[GraphicsDevice, ...]] = {}
-        """The graphics devices of each requested host when it was last requested."""
+        """The graphics devices of each requested host at its last request."""
         self.due_hosts: set[str] = set()
-        """Those to read with the next look; a look without any reads all."""
+        """Hosts to read with the next poll. A poll without any reads all requested hosts."""
         self.changed: Signal[str] = Signal(log)
-        """A host has other assignable hardware: its reference."""
+        """The reference of a host that has other assignable hardware."""
         self._last_warning = ""
 
-    def get(self, host: str) -> AssignableHardware:
-        """What is known of the host of this reference; the first who asks has it read."""
-        found = self.inventory.hosts.get(host)
-        graphics = found.graphics if found else ()
-        # Read again when the graphics devices of the host change. The tracker of Nodes asks after
-        # each change of a host, so that this needs no listener of its own.
-        if self._graphics_by_host.get(host) != graphics:
-            self._graphics_by_host[host] = graphics
-            self.request_refresh(host)
-        return self.by_host.get(host, _NO_HARDWARE)
-
-    def request_refresh(self, host: str) -> None:
-        """Read it soon."""
-        self.due_hosts.add(host)
-        self.poll_schedule.trigger()
+    def get(self, ref: str) -> AssignableHardware:
+        """What is known of the host with this reference. A host is read after its first request."""
+        host = self._inventory.hosts.get(ref)
+        graphics = host.graphics if host else ()
+        # The tracker of Nodes calls this after each change of a host, so no listener is needed.
+        if self._graphics_by_host.get(ref) != graphics:
+            self._graphics_by_host[ref] = graphics
+            self.due_hosts.add(ref)
+            self.poll_schedule.trigger()
+        return self.by_host.get(ref, _NO_HARDWARE)
 
     async def run(self) -> NoReturn:
-        """Look again and again, until cancelled."""
         await self.poll_schedule.run(self.poll)
 
     async def poll(self) -> None:
-        """Read what is due; a failure is told once, and never raised."""
-        for gone in self._graphics_by_host.keys() - self.inventory.hosts.keys():
-            del self._graphics_by_host[gone]
-            self.by_host.pop(gone, None)
-        hosts, self.due_hosts = (
-            sorted((self.due_hosts or self._graphics_by_host.keys()) & self.inventory.hosts.keys()),
-            set(),
-        )
+        """Read the hosts that are due. A failure is logged once, not raised."""
+        hosts_now = self._inventory.hosts.keys()
+        for ref in self._graphics_by_host.keys() - hosts_now:
+            del self._graphics_by_host[ref]
+            self.by_host.pop(ref, None)
+        refs = sorted((self.due_hosts or self._graphics_by_host.keys()) & hosts_now)
+        self.due_hosts = set()
         try:
             with self.poll_schedule.track_poll():
-                updates = (
-                    await self.session.call(lambda: self.read_managers(hosts)) if hosts else []
-                )
+                updates = await self._read_managers(refs) if refs else []
                 for update, hardware in zip(
                     updates, await gather_limited(updates, self._read_hardware), strict=True
                 ):
                     self.apply(update.ref, hardware)
             self._last_warning = ""
         except VCenterError as error:
-            self.due_hosts |= set(hosts)
+            self.due_hosts |= set(refs)
             if str(error) != self._last_warning:
-                self.log.warning(
-                    "the assignable hardware of hosts cannot be read, what was known last stays",
+                self._log.warning(
+                    "assignable hardware of hosts cannot be read, keeping what was last known",
                     error=error,
                 )
             self._last_warning = str(error)
 
-    async def read_managers(self, hosts: list[str]) -> list[ObjectUpdate]:
-        """Who knows the devices of each host; what is gone meanwhile is left out."""
-        objects = [build_object_spec(managed_object("HostSystem", host)) for host in hosts]
-        wanted = [build_property_spec("HostSystem", [_MANAGER_PROPERTY])]
-        spec = PropertyCollector.FilterSpec(
-            objectSet=objects, propSet=wanted, reportMissingObjectsInResults=True
+    async def _read_managers(self, hosts: list[str]) -> list[ObjectUpdate]:
+        return await retrieve_properties(
+            self._soap, self._session, "HostSystem", hosts, [_MANAGER_PROPERTY]
         )
-        return await retrieve_selected(self.soap, spec)
 
     async def _read_hardware(self, update: ObjectUpdate) -> AssignableHardware:
-        """One host's lists of devices; none where it has nobody who knows them."""
-        if not (manager := to_ref(update.changes.get(_MANAGER_PROPERTY))):
+        if not (ref := to_ref(update.changes.get(_MANAGER_PROPERTY))):
             return _NO_HARDWARE
-        devices = await self._call_or_empty(
-            vim.host.AssignableHardwareManager(
-                manager, self.soap.stub
-            ).RetrieveDynamicPassthroughInfo
-        )
-        newer = vim.host.AssignableHardwareManager(
-            manager, SoapStub(self.soap, _DEVICE_GROUPS_API_VERSION)
-        )
-        groups = await self._call_or_empty(newer.RetrieveVendorDeviceGroupInfo)
+        manager = vim.host.AssignableHardwareManager(ref, self._soap.stub)
+        devices = await self._call_or_empty(manager.RetrieveDynamicPassthroughInfo)
+        newer_stub = SoapStub(self._soap, _DEVICE_GROUPS_API_VERSION)
+        newer_manager = vim.host.AssignableHardwareManager(ref, newer_stub)
+        groups = await self._call_or_empty(newer_manager.RetrieveVendorDeviceGroupInfo)
         return AssignableHardware(
             tuple(sorted(map(convert_device_info, devices))),
-            tuple(sorted(str(each.deviceGroupName) for each in groups)),
+            tuple(sorted(str(group.deviceGroupName) for group in groups)),
         )
 
     async def _call_or_empty(self, method: Callable[[], Awaitable[Any]]) -> list[Any]:
-        """The answer of a method; none from a host or vCenter that is too old for it, or will not tell."""
+        """The result of a method; empty if the host or vCenter is too old or rejects the call."""
         try:
-            return list(await self.session.call(method) or ())
+            return list(await self._session.call(method) or ())
         except RETRYABLE_ERRORS:
             raise
         except VCenterError as error:
-            self.log.debug("a host does not tell its assignable hardware", error=error)
+            self._log.debug("a host does not return its assignable hardware", error=error)
             return []
 
     def apply(self, host: str, hardware: AssignableHardware) -> None:
-        """Take what was read, and tell if it differs."""
-        if host in self.inventory.hosts and self.by_host.get(host, _NO_HARDWARE) != hardware:
+        if host in self._inventory.hosts and self.by_host.get(host, _NO_HARDWARE) != hardware:
             self.by_host[host] = hardware
             self.changed.emit(host)
 
@@ -212,7 +190,7 @@ class AssignableHardwareCache:
 def convert_device_info(info: Any) -> AssignableDevice:
     """One VirtualMachineDynamicPassthroughInfo."""
     name, vendor, label = (
-        str(each or "")
-        for each in (info.deviceName or info.name, info.vendorName, info.customLabel)
+        str(text or "")
+        for text in (info.deviceName or info.name, info.vendorName, info.customLabel)
     )
     return AssignableDevice(name, vendor, label, find_pci_id(str(info.name or "")))

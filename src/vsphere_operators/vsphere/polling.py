@@ -1,12 +1,14 @@
-"""When to look again at what vCenter does not push: by interval, and soon after somebody says that something has changed.
+"""When to poll what vCenter does not push: by interval, and soon after a change was noticed.
 
-    rhythm = Rhythm(60)
-    await rhythm.keep(look)                # every 60 s, or about a second after rhythm.soon(); look() works within rhythm.looking()
+    schedule = PollSchedule(60)
+    await schedule.run(poll)          # every 60 s, or about a second after schedule.trigger()
 
-How soon is soon?  A second after the first word, since changes come in crowds and one look sees them all.
-How often at most?  Every 5 s, and never more than a fifth of the time: a look that takes 3 s is followed by 12 s of rest. So a vCenter in
-    which something changes all the time, or one that has become slow, is not asked without a pause.
-What after a failed look?  It is tried again after 5, 10, 20... seconds, at most the interval; a word does not hurry it.
+How soon?  One second after the first trigger: changes come in bursts, and one poll covers them all.
+How often at most?  Every 5 s, and for at most a fifth of the time: a poll that takes 3 s is followed
+    by a pause of 12 s. So a slow vCenter, or one that changes all the time, is not polled without
+    pause.
+What after a failure?  Another poll after 5, 10, 20... seconds, at most the interval. A trigger does
+    not shorten this.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ _IDLE_PER_POLL_RATIO = 4.0
 
 
 class PollSchedule:
-    """The times of one repeated look."""
+    """The timing of one repeated poll."""
 
     def __init__(
         self,
@@ -33,24 +35,19 @@ class PollSchedule:
         min_interval_seconds: float = MIN_INTERVAL_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.interval_seconds, self.debounce_seconds, self.min_interval_seconds, self.clock = (
-            interval_seconds,
-            debounce_seconds,
-            min_interval_seconds,
-            clock,
-        )
+        self.interval_seconds, self._debounce_seconds = interval_seconds, debounce_seconds
+        self._min_interval_seconds, self.clock = min_interval_seconds, clock
         self.triggered = asyncio.Event()
         self.started_at = self.ended_at = clock() - min_interval_seconds
         self.failures = 0
 
     def trigger(self) -> None:
-        """Something has changed."""
         self.triggered.set()
 
     @contextmanager
     def track_poll(self) -> Iterator[None]:
-        """Around each look; one that raises has failed."""
-        # What is asked for from now on, this look may have missed.
+        """Record the start, the end and the success of a poll."""
+        # A trigger from now on may be for a change that this poll misses.
         self.triggered.clear()
         self.started_at = self.clock()
         self.failures += 1
@@ -60,16 +57,15 @@ class PollSchedule:
         finally:
             self.ended_at = self.clock()
 
-    async def run(self, look: Callable[[], Awaitable[None]]) -> NoReturn:
-        """Look again and again, until cancelled."""
+    async def run(self, poll: Callable[[], Awaitable[None]]) -> NoReturn:
         while True:
-            await look()
+            await poll()
             await self.wait_for_next()
 
     async def wait_for_next(self) -> None:
-        """Return when it is time for the next look."""
         if self.failures:
-            await self._sleep_until(self.ended_at + self._backoff_seconds())
+            backoff = self._min_interval_seconds * 2.0 ** min(self.failures - 1, 10)
+            await self._sleep_until(self.ended_at + min(self.interval_seconds, backoff))
             return
         try:
             await asyncio.wait_for(
@@ -78,18 +74,11 @@ class PollSchedule:
             )
         except TimeoutError:
             return
-        rested_at = max(
-            self.started_at + self.min_interval_seconds,
+        earliest = max(
+            self.started_at + self._min_interval_seconds,
             self.ended_at + _IDLE_PER_POLL_RATIO * (self.ended_at - self.started_at),
         )
-        await self._sleep_until(max(self.clock() + self.debounce_seconds, rested_at))
-
-    def _backoff_seconds(self) -> float:
-        """How long to wait after so many failures."""
-        return min(
-            self.interval_seconds, self.min_interval_seconds * 2.0 ** min(self.failures - 1, 10)
-        )
+        await self._sleep_until(max(self.clock() + self._debounce_seconds, earliest))
 
     async def _sleep_until(self, moment: float) -> None:
-        """Sleep until the clock shows that moment."""
         await asyncio.sleep(max(0.0, moment - self.clock()))

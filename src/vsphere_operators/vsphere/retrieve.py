@@ -1,4 +1,7 @@
-"""All that RetrievePropertiesEx has to say: a vCenter gives it in pages, of a size that it may choose itself."""
+"""RetrievePropertiesEx: builds property specs, and reads all pages of a result.
+
+vCenter returns a result in pages, whose size it may choose itself.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +16,23 @@ from .updates import ObjectUpdate, decode_object_page
 
 PropertyCollector = vmodl.query.PropertyCollector
 CollectorCall = Callable[..., Awaitable[bytes]]
-"""One call of a property collector, answered in bytes: its method, and the arguments of that."""
+"""Calls a method of a property collector with arguments, and returns the response's bytes."""
 
 
 async def retrieve_all_pages(
     call: CollectorCall, specs: Sequence[Any], options: Any
 ) -> list[ObjectUpdate]:
-    """What the specs select, to the last page; all pages of one answer are asked of the same collector."""
-    answer = decode_object_page(await call("RetrievePropertiesEx", specs, options))
-    found = list(answer.updates)
-    while answer.token:
-        answer = decode_object_page(await call("ContinueRetrievePropertiesEx", answer.token))
-        found += answer.updates
-    return found
+    """What the specs select. A token is valid only with the collector that returned it."""
+    page = decode_object_page(await call("RetrievePropertiesEx", specs, options))
+    updates = list(page.updates)
+    while page.token:
+        page = decode_object_page(await call("ContinueRetrievePropertiesEx", page.token))
+        updates += page.updates
+    return updates
 
 
 async def retrieve_selected(soap: SoapClient, spec: Any) -> list[ObjectUpdate]:
-    """The same, of the session's own collector: for what is read now and then, and followed by nobody's filter."""
+    """What the spec selects, by the session's default collector: for reads without a filter."""
     collector = (await soap.get_service_content()).propertyCollector
 
     async def call(method: str, *arguments: Any) -> bytes:
@@ -38,38 +41,34 @@ async def retrieve_selected(soap: SoapClient, spec: Any) -> list[ObjectUpdate]:
     return await retrieve_all_pages(call, [spec], PropertyCollector.RetrieveOptions())
 
 
-def build_object_spec(obj: Any) -> Any:
-    """An object itself."""
-    return PropertyCollector.ObjectSpec(obj=obj, skip=False)
-
-
-def build_traversal_spec(obj: Any, kind: Any, path: str) -> Any:
-    """What a property of an object refers to, without the object itself."""
-    return PropertyCollector.ObjectSpec(
-        obj=obj,
-        skip=True,
-        selectSet=[PropertyCollector.TraversalSpec(name=path, type=kind, path=path, skip=False)],
-    )
-
-
-def build_property_spec(kind: str, paths: Iterable[str]) -> Any:
-    """Which properties of a type."""
-    return PropertyCollector.PropertySpec(type=getattr(vim, kind), all=False, pathSet=sorted(paths))
-
-
-def managed_object(kind: str, ref: str) -> Any:
-    """A managed object by its reference."""
-    return getattr(vim, kind)(ref)
-
-
 async def retrieve_properties(
-    soap: SoapClient, session: Session, kind: str, refs: Sequence[str], paths: Sequence[str]
+    soap: SoapClient, session: Session, type_name: str, refs: Sequence[str], paths: Sequence[str]
 ) -> list[ObjectUpdate]:
-    """Properties of objects of one type as vCenter has them now; what is gone is left out."""
-    objects = [build_object_spec(managed_object(kind, ref)) for ref in refs]
+    """Properties of objects of one type as vCenter has them now; deleted objects are left out."""
     spec = PropertyCollector.FilterSpec(
-        objectSet=objects,
-        propSet=[build_property_spec(kind, paths)],
+        objectSet=[build_object_spec(managed_object(type_name, ref)) for ref in refs],
+        propSet=[build_property_spec(type_name, paths)],
+        # Without it, one deleted object fails the whole call.
         reportMissingObjectsInResults=True,
     )
     return await session.call(lambda: retrieve_selected(soap, spec))
+
+
+def build_object_spec(obj: Any) -> Any:
+    return PropertyCollector.ObjectSpec(obj=obj, skip=False)
+
+
+def build_traversal_spec(obj: Any, managed_type: Any, path: str) -> Any:
+    """The objects that a property refers to, without the object that has the property."""
+    traversal = PropertyCollector.TraversalSpec(name=path, type=managed_type, path=path, skip=False)
+    return PropertyCollector.ObjectSpec(obj=obj, skip=True, selectSet=[traversal])
+
+
+def build_property_spec(type_name: str, paths: Iterable[str]) -> Any:
+    return PropertyCollector.PropertySpec(
+        type=getattr(vim, type_name), all=False, pathSet=sorted(paths)
+    )
+
+
+def managed_object(type_name: str, ref: str) -> Any:
+    return getattr(vim, type_name)(ref)

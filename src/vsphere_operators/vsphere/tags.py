@@ -1,12 +1,16 @@
 """The vSphere tags of hosts, in memory.
 
-Why not read through the inventory?  Tags are no properties: no collector tells of them, only the REST endpoint does, and it does not push.
-How many calls?  A login, one for 500 hosts, one for each tag and category in use, a logout. Names are read anew at each look, since both
-    can be renamed.
-When?  At the start, every 5 minutes, and soon after a host has entered.
-What if it fails?  The last known tags stay, and one warning says why. A host never becomes an error for its tags.
-Who logs in?  The same user, by password. A token or a certificate opens no REST session here; then one line says that tags are left out.
-    A refused password counts as a login of the session, and the same is tried again after half an hour: the account may have been locked.
+Why not through the inventory?  Tags are not properties: only the REST endpoint has them, and it does
+    not push changes.
+How many calls?  A login, one per 500 hosts, one per tag and category in use, and a logout. Names are
+    read again each time, since tags and categories can be renamed.
+When?  At the start, every 5 minutes, and soon after a host enters.
+What if it fails?  The last known tags remain, and one warning gives the cause. Tags never make a
+    host's status an error.
+Which account?  The same user, by password. A SAML token or a certificate does not open a REST
+    session here; one log line then says that tags are left out. A rejected password counts against
+    the login budget of the session, and is tried again after half an hour, since the account may
+    have been locked.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ REJECTED_RETRY_SECONDS = 1800.0
 
 
 class Tags:
-    """What is tagged how; `of` answers from memory."""
+    """The tags of all hosts of one vCenter."""
 
     def __init__(
         self,
@@ -45,17 +49,11 @@ class Tags:
         poll_schedule: PollSchedule | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.soap, self.session, self.credentials, self.inventory, self.log = (
-            soap,
-            session,
-            credentials,
-            inventory,
-            log,
-        )
-        self.clock = clock
+        self.soap, self._session, self._credentials = soap, session, credentials
+        self.inventory, self._log, self._clock = inventory, log, clock
         self.poll_schedule = poll_schedule or PollSchedule(interval_seconds)
         self.changed: Signal[str] = Signal(log)
-        """A host has other tags: its reference."""
+        """The reference of a host that has other tags."""
         self.by_ref: dict[str, tuple[str, ...]] = {}
         self._rejected_credentials: Credentials | None = None
         self.rejected_at = 0.0
@@ -67,92 +65,85 @@ class Tags:
         return self.by_ref.get(ref, ())
 
     async def run(self) -> NoReturn:
-        """Look again and again, until cancelled."""
         if not self.inventory.hosts:
             await self.poll_schedule.wait_for_next()
         await self.poll_schedule.run(self.poll)
 
     def on_host_change(self, change: Change) -> None:
-        """A host that enters may have tags; one that leaves has none."""
         if isinstance(change.new, Host) and change.old is None:
             self.poll_schedule.trigger()
         if isinstance(change.old, Host) and change.new is None:
             self.by_ref.pop(change.old.ref, None)
 
     async def poll(self) -> None:
-        """Read all tags; a failure is told and remembered, never raised."""
+        """Read all tags. A failure is logged and kept in `problem`, not raised."""
         try:
             with self.poll_schedule.track_poll():
                 await self.read()
         except VCenterError as error:
             self.problem = error
             self._log_once(
-                f"tags cannot be read, the last known ones stay: {error}", self.log.warning
+                f"tags cannot be read, keeping the last known ones: {error}", self._log.warning
             )
 
     async def read(self) -> None:
-        """Log in, read, log out."""
-        credentials = await asyncio.to_thread(self.credentials.read)
+        credentials = await asyncio.to_thread(self._credentials.read)
         if not credentials.password:
             self._log_once(
-                "tags are left out: they need a login with a password, and there is none",
-                self.log.info,
+                "tags are left out: they need a login with a password, and none is configured",
+                self._log.info,
             )
             return
-        # Both ways to log in count for the same lock of the account, so both obey the same budget.
-        await self.session.login()
-        self.session.check_login_budget(credentials)
-        if self._was_rejected(credentials) or not self.inventory.hosts:
+        # SOAP and REST logins count towards the same lockout of the account, so both obey the same
+        # budget.
+        await self._session.login()
+        self._session.check_login_budget(credentials)
+        was_rejected = (
+            credentials == self._rejected_credentials
+            and self._clock() - self.rejected_at < REJECTED_RETRY_SECONDS
+        )
+        if was_rejected or not self.inventory.hosts:
             return
         try:
-            self.apply(await self.read_tags(credentials, list(self.inventory.hosts)))
+            self._apply(await self._read_tags(credentials, list(self.inventory.hosts)))
         except WrongLogin:
-            self._rejected_credentials, self.rejected_at = credentials, self.clock()
-            self.session.count_failed_login(credentials)
+            self._rejected_credentials, self.rejected_at = credentials, self._clock()
+            self._session.count_failed_login(credentials)
             raise
         self.problem, self._last_message = None, ""
 
-    def _was_rejected(self, credentials: Credentials) -> bool:
-        """Whether these were refused not long ago."""
-        return (
-            credentials == self._rejected_credentials
-            and self.clock() - self.rejected_at < REJECTED_RETRY_SECONDS
-        )
-
-    async def read_tags(
+    async def _read_tags(
         self, credentials: Credentials, refs: list[str]
     ) -> dict[str, tuple[str, ...]]:
-        """`category:tag` for each host that has tags."""
         async with RestSession(
-            self.soap, credentials.username, credentials.password, self.log
+            self.soap, credentials.username, credentials.password, self._log
         ) as rest:
             attached = await rest.list_attached_tags("HostSystem", refs)
             tags = await rest.read_tags(sorted({id for ids in attached.values() for id in ids}))
             categories = await rest.read_categories(
                 sorted({category for _, category in tags.values()})
             )
-        words = {
+        labels = {
             id: f"{categories[category]}:{name}"
             for id, (name, category) in tags.items()
             if category in categories
         }
         return {
-            ref: tuple(sorted({words[id] for id in ids if id in words}))
+            ref: tuple(sorted({labels[id] for id in ids if id in labels}))
             for ref, ids in attached.items()
         }
 
-    def apply(self, found: dict[str, tuple[str, ...]]) -> None:
-        """Take what was read, but for hosts that left meanwhile, and tell whose tags differ."""
+    def _apply(self, tags: dict[str, tuple[str, ...]]) -> None:
+        # A host may have left while its tags were read.
         old, self.by_ref = (
             self.by_ref,
-            {ref: words for ref, words in found.items() if words and ref in self.inventory.hosts},
+            {ref: labels for ref, labels in tags.items() if labels and ref in self.inventory.hosts},
         )
         for ref in {**old, **self.by_ref}:
             if old.get(ref) != self.by_ref.get(ref):
                 self.changed.emit(ref)
 
-    def _log_once(self, words: str, how: Callable[..., Any]) -> None:
-        """Tell people once, not at every look."""
-        if words != self._last_message:
-            how(words)
-        self._last_message = words
+    def _log_once(self, message: str, log: Callable[..., Any]) -> None:
+        if message != self._last_message:
+            log(message)
+        self._last_message = message

@@ -141,7 +141,7 @@ async def test_before_the_first_look_nothing_is_claimed(harness: DiskHarness) ->
 async def test_no_such_disk(harness: DiskHarness) -> None:
     await harness.disks.poll()
     with pytest.raises(
-        NotFound, match=r'vCenter "lab" has no First Class Disk named "pvc-none"; check the name'
+        NotFound, match=r'vCenter "lab" has no First Class Disk named "pvc-none"\. Check the name'
     ):
         harness.disks.find_by_name("pvc-none")
     with pytest.raises(NotFound, match='with the id "7d"'):
@@ -268,7 +268,7 @@ async def test_the_second_road_when_the_first_is_closed(harness: DiskHarness) ->
     assert (calls["VslmListVStorageObjectForSpec"], calls["ListVStorageObject"]) == (1, 12)
     harness.clock.seconds += FULL_REFRESH_SECONDS
     await harness.disks.poll()
-    assert len(harness.log.find_messages("each datastore is asked instead", "info")) == 1
+    assert len(harness.log.find_messages("listing each datastore", "info")) == 1
     await harness.simulator.clear_rules()
     harness.clock.seconds += FULL_REFRESH_SECONDS
     await harness.disks.poll()
@@ -318,10 +318,10 @@ async def test_a_datastore_that_no_host_reaches(harness: DiskHarness, catalog_so
     )
     for _ in range(2):
         await harness.disks.poll()
-    with pytest.raises(NotFound, match=r"LocalDS_0 \(no host can reach it"):
+    with pytest.raises(NotFound, match=r"LocalDS_0 \(no host can access it"):
         harness.disks.find_by_name(DISK_NAME)
     assert harness.disks.disks
-    assert len(harness.log.find_messages("count as gone", "warning")) == 1
+    assert len(harness.log.find_messages("count as deleted", "warning")) == 1
     harness.inventory.apply(
         [ObjectUpdate("modify", "Datastore", ref, {"summary.accessible": True})]
     )
@@ -351,7 +351,7 @@ async def test_a_failed_look_keeps_what_is_known(harness: DiskHarness) -> None:
     await harness.disks.poll()
     assert isinstance(harness.problem(), Unreachable)
     assert harness.disks.disks is before
-    assert len(harness.log.find_messages("the last known ones stay", "warning")) == 1
+    assert len(harness.log.find_messages("keeping the last known ones", "warning")) == 1
     await harness.simulator.set_outage("")
     await harness.disks.poll()
     assert harness.problem() is None

@@ -15,7 +15,7 @@ from kubewright.testing import eventually
 from simulator import SimulatedVCenter
 from support.pyvmomi_session import PyVmomiSession
 from vsphere_operators.vsphere.faults import Denied, NotAuthenticated, NotFound, Unreachable
-from vsphere_operators.vsphere.inventory import Inventory
+from vsphere_operators.vsphere.inventory import Change, Inventory
 from vsphere_operators.vsphere.model import (
     AssignedDevice,
     Entity,
@@ -271,8 +271,8 @@ async def test_who_follows_again_reads_all_and_hears_what_differs(harness: Watch
     await harness.stop()
     await harness.simulator.rename("DC0_C0_H0", "renamed")
     await harness.simulator.delete("DC0_C0_RP0_VM0")
-    changes = harness.changes
-    changes.clear()
+    changes: list[Change] = []
+    harness.inventory.connect(changes.append)
     harness.task = asyncio.create_task(harness.watcher.run())
     await harness.wait_for_load(2)
     ends = {

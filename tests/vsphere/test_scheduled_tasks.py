@@ -25,7 +25,7 @@ from vsphere_operators.vsphere.scheduled_tasks import (
     PlannedMaintenance,
     ScheduledTasks,
     decode_planned_maintenance,
-    parse_time,
+    parse_run_time,
 )
 from vsphere_operators.vsphere.session import Session
 from vsphere_operators.vsphere.transport import SoapClient
@@ -81,7 +81,7 @@ def test_one_that_is_off_over_or_does_something_else_is_none() -> None:
     ],
 )
 def test_a_year_that_nobody_can_mean_is_no_time(text: str, year: int) -> None:
-    found = parse_time(text)
+    found = parse_run_time(text)
     assert (found.year if found else 0) == year
 
 

@@ -1,18 +1,20 @@
 """All First Class Disks of one vCenter, in memory.
 
-How do we hear of a change?  No collector tells of disks. So they are looked at by interval (60 s), and soon after something that concerns
-    them was seen in the inventory: the end of a task, a datastore that came, went, was renamed or can be reached again, a VM that left.
-    `refresh_soon` asks for a look too; crowds of such words become one look (rhythm.py).
-How much does a look read?  As little as its reason allows (Depth in diskcatalog.py); all of it every 10 minutes, whatever was heard.
-Which road?  The global catalog. When it is missing or refuses, the one by datastores, until the next look at all.
-What if a look fails?  The last known disks stay, `problem` says why, and one warning does. The next look that works clears it.
+How is a change noticed?  No property collector covers disks. They are listed by interval (60 s), and
+    soon after the inventory shows something that may affect them: a task that ended, a datastore
+    that entered, left, was renamed or is accessible again, or a VM that left.
+How much does a poll read?  As little as its cause allows (RefreshScope); every 10 minutes, all.
+From where?  From the global catalog. If it is missing or rejects the call, from each datastore,
+    until the next poll of everything.
+What if a poll fails?  The last known disks remain, `problem` has the cause, and one warning is
+    logged. The next successful poll clears it.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NoReturn
 
 from .disk_catalog import DatastoreCatalog, DiskCatalog, DiskListing, GlobalCatalog, RefreshScope
@@ -28,8 +30,9 @@ INTERVAL_SECONDS = 60.0
 FULL_REFRESH_SECONDS = 600.0
 _STALE_INTERVALS = 3
 
-# Words in the descriptionId of tasks, lower-case. Disks by themselves: vslm.vcenter.VStorageObjectManager.createDisk,
-# com.vmware.cns.tasks.createvolume, VirtualMachine.attachDisk; by their VM: VirtualMachine.reconfigure and the like.
+# Parts of the descriptionId of tasks, in lower case. On disks themselves:
+# vslm.vcenter.VStorageObjectManager.createDisk, com.vmware.cns.tasks.createvolume,
+# VirtualMachine.attachDisk. Through their VM: VirtualMachine.reconfigure and similar ones.
 _CREATE_OR_DELETE_TASKS = (
     "createdisk",
     "registerdisk",
@@ -40,7 +43,7 @@ _CREATE_OR_DELETE_TASKS = (
 )
 _DISK_TASKS = ("disk", "vstorageobject", "vslm", ".cns.", "volume")
 _ATTACH_TASKS = ("attachdisk", "detachdisk", "attachvolume", "detachvolume")
-_VIRTUAL_MACHINE_TASKS = tuple(
+_VM_TASKS = tuple(
     f"virtualmachine.{verb}"
     for verb in (
         "reconfigure",
@@ -55,7 +58,7 @@ _VIRTUAL_MACHINE_TASKS = tuple(
 
 
 class Disks:
-    """What disks there are; answers come from memory. The first look comes when the inventory knows datastores."""
+    """All First Class Disks. The first poll waits until the inventory has datastores."""
 
     def __init__(
         self,
@@ -68,11 +71,9 @@ class Disks:
         poll_schedule: PollSchedule | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.inventory, self.log, self.clock = inventory, log, clock
-        self.global_catalog, self.datastore_catalog = (
-            GlobalCatalog(soap, session, inventory),
-            DatastoreCatalog(soap, session, inventory),
-        )
+        self.inventory, self._log, self.clock = inventory, log, clock
+        self.global_catalog = GlobalCatalog(soap, session, inventory)
+        self.datastore_catalog = DatastoreCatalog(soap, session, inventory)
         self.catalog: DiskCatalog = self.global_catalog
         self.poll_schedule = poll_schedule or PollSchedule(interval_seconds)
         self.changed: Signal[Disk | None, Disk | None] = Signal(log)
@@ -93,19 +94,21 @@ class Disks:
         self._fallback_reason = ""
 
     def find_by_name(self, name: str) -> Disk:
-        """The disk of that name."""
-        found = self.disks_by_name.get(name, [])
-        if len(found) > 1:
-            raise self.ambiguous_error(name, found)
-        return found[0] if found else self._raise_not_found(f'named "{name}"')
+        disks = self.disks_by_name.get(name, [])
+        if not disks:
+            raise self._not_found_error(f'named "{name}"')
+        if len(disks) > 1:
+            raise self._ambiguous_error(name, disks)
+        return disks[0]
 
     def find_by_id(self, id: str) -> Disk:
-        """The disk of that id."""
-        return self.disks.get(id) or self._raise_not_found(f'with the id "{id}"')
+        if id not in self.disks:
+            raise self._not_found_error(f'with the id "{id}"')
+        return self.disks[id]
 
     @property
     def is_stale(self) -> bool:
-        """Whether several looks in a row have failed: then what is known may be wrong, and `problem` says why."""
+        """Whether several polls in a row have failed, so that the known disks may be wrong."""
         return (
             self.problem is not None
             and self.clock() - self._last_success_at
@@ -113,175 +116,150 @@ class Disks:
         )
 
     def request_refresh(self) -> None:
-        """Ask for a fresh list: a disk may be so new that no look has seen it. Cheap enough for every reconcile that misses one."""
+        """List the disks again soon. Cheap enough for every reconcile that misses a disk."""
         self.request_scope(RefreshScope.NEW)
 
     async def run(self) -> NoReturn:
-        """Look again and again, until cancelled."""
         if not self.inventory.datastores:
             await self.poll_schedule.wait_for_next()
         await self.poll_schedule.run(self.poll)
 
     def on_inventory_change(self, change: Change) -> None:
-        """Ask for a look when something in the inventory concerns disks."""
-        if depth := select_scope(change):
-            self.request_scope(depth)
+        if scope := select_scope(change):
+            self.request_scope(scope)
 
-    def request_scope(self, depth: RefreshScope) -> None:
-        """The next look comes soon, and is at least that deep."""
-        self._requested_scope = max(self._requested_scope, depth)
+    def request_scope(self, scope: RefreshScope) -> None:
+        """Poll soon, and read at least this scope."""
+        self._requested_scope = max(self._requested_scope, scope)
         self.poll_schedule.trigger()
 
     async def poll(self) -> None:
-        """Look once; a failure is told and remembered, never raised."""
-        depth, self._requested_scope = self._next_scope(), RefreshScope.NEW
+        """Read once. A failure is logged and kept in `problem`, not raised."""
+        scope, self._requested_scope = self._next_scope(), RefreshScope.NEW
         started_at = self.clock()
         try:
             with self.poll_schedule.track_poll():
-                found = await self.list_disks(depth)
+                listing = await self.list_disks(scope)
         except VCenterError as error:
-            self._requested_scope = max(self._requested_scope, depth)
+            self._requested_scope = max(self._requested_scope, scope)
             self.on_poll_failure(error)
             return
-        self._read_at |= {reached: started_at for reached in self._read_at if reached <= depth}
-        self.apply(found)
+        self._read_at |= {reached: started_at for reached in self._read_at if reached <= scope}
+        self.apply(listing)
 
     def _next_scope(self) -> RefreshScope:
-        """What was asked for, or more where the last look of that depth is long ago."""
-        ages = {depth: self.clock() - read_at for depth, read_at in self._read_at.items()}
+        ages = {scope: self.clock() - read_at for scope, read_at in self._read_at.items()}
         if ages[RefreshScope.ALL] >= FULL_REFRESH_SECONDS:
             return RefreshScope.ALL
-        # A look by interval comes a moment early when the clock is coarse.
-        return (
-            max(self._requested_scope, RefreshScope.ASSOCIATIONS)
-            if ages[RefreshScope.ASSOCIATIONS] >= 0.9 * self.poll_schedule.interval_seconds
-            else self._requested_scope
-        )
+        # With a coarse clock a poll by interval may come slightly early.
+        if ages[RefreshScope.ASSOCIATIONS] >= 0.9 * self.poll_schedule.interval_seconds:
+            return max(self._requested_scope, RefreshScope.ASSOCIATIONS)
+        return self._requested_scope
 
-    async def list_disks(self, depth: RefreshScope) -> DiskListing:
-        """Look along the road that works; the first one is tried again with each look at all."""
-        if self.catalog is self.datastore_catalog and depth is not RefreshScope.ALL:
-            return await self.datastore_catalog.list_disks(self.disks, depth)
+    async def list_disks(self, scope: RefreshScope) -> DiskListing:
+        """Use the catalog that works. Each poll of everything tries the global one again."""
+        if self.catalog is self.datastore_catalog and scope is not RefreshScope.ALL:
+            return await self.datastore_catalog.list_disks(self.disks, scope)
         try:
-            found = await self.global_catalog.list_disks(self.disks, depth)
+            listing = await self.global_catalog.list_disks(self.disks, scope)
         except (WrongLogin, CertificateRefused):
             raise
         except VCenterError as error:
-            return await self._list_by_datastore(error)
+            listing = await self.datastore_catalog.list_disks(self.disks, RefreshScope.ALL)
+            if self._fallback_reason != str(error):
+                self._log.info(
+                    f"the global disk catalog is unavailable, listing each datastore: {error}"
+                )
+            self.catalog, self._fallback_reason = self.datastore_catalog, str(error)
+            return listing
         self.catalog, self._fallback_reason = self.global_catalog, ""
-        return found
-
-    async def _list_by_datastore(self, error: VCenterError) -> DiskListing:
-        """The first road is closed: if the second is open, keep to it."""
-        found = await self.datastore_catalog.list_disks(self.disks, RefreshScope.ALL)
-        if self._fallback_reason != str(error):
-            self.log.info(
-                f"the global catalog of disks is not available, each datastore is asked instead: {error}"
-            )
-        self.catalog, self._fallback_reason = self.datastore_catalog, str(error)
-        return found
+        return listing
 
     def on_poll_failure(self, error: VCenterError) -> None:
-        """Keep what is known, and say once why it may be old."""
         if str(error) != str(self.problem):
-            self.log.warning(f"First Class Disks cannot be read, the last known ones stay: {error}")
+            self._log.warning(
+                f"First Class Disks cannot be read, keeping the last known ones: {error}"
+            )
         self.problem = error
 
-    def apply(self, found: DiskListing) -> None:
-        """Take what was found, and tell what differs."""
-        old, self.disks = self.disks, found.disks
-        self.disks_by_name = _group_by_name(found.disks.values())
-        self._log_unreadable(found.unreadable_datastores)
+    def apply(self, listing: DiskListing) -> None:
+        old, self.disks = self.disks, listing.disks
+        self.disks_by_name, self.disks_by_consumer = {}, {}
+        for disk in listing.disks.values():
+            self.disks_by_name.setdefault(disk.name, []).append(disk)
+            for consumer in disk.consumers:
+                self.disks_by_consumer.setdefault(consumer.lower(), []).append(disk)
+        self._log_unreadable(listing.unreadable_datastores)
         self.problem, self.loaded, self._last_success_at = None, True, self.clock()
-        self.disks_by_consumer = _group_by_consumer(found.disks.values())
-        for id in {**old, **found.disks}:
-            if old.get(id) != found.disks.get(id):
-                self.changed.emit(old.get(id), found.disks.get(id))
+        for id in {**old, **listing.disks}:
+            if old.get(id) != listing.disks.get(id):
+                self.changed.emit(old.get(id), listing.disks.get(id))
 
-    def _log_unreadable(self, unread: dict[str, str]) -> None:
-        """One warning for each datastore that has become unreadable, one line when it is back."""
-        for ref in unread.keys() - self.unreadable_datastores.keys():
-            self.log.warning(
-                f"the First Class Disks of datastore {self._datastore_path(ref)} cannot be read and count as gone: {unread[ref]}"
+    def _log_unreadable(self, unreadable: dict[str, str]) -> None:
+        """Log each datastore once when it becomes unreadable, and once when it recovers."""
+        for ref in unreadable.keys() - self.unreadable_datastores.keys():
+            self._log.warning(
+                f"the First Class Disks of datastore {self._datastore_path(ref)} cannot be read "
+                f"and count as deleted: {unreadable[ref]}"
             )
-        for ref in self.unreadable_datastores.keys() - unread.keys():
-            self.log.info(
+        for ref in self.unreadable_datastores.keys() - unreadable.keys():
+            self._log.info(
                 f"the First Class Disks of datastore {self._datastore_path(ref)} can be read again"
             )
-        self.unreadable_datastores = unread
+        self.unreadable_datastores = unreadable
 
     def _datastore_path(self, ref: str) -> str:
-        """A datastore's path for people."""
         return self.inventory.path(ref) if ref in self.inventory.datastores else ref or "(unknown)"
 
-    def _raise_not_found(self, which: str) -> NoReturn:
-        """Say that there is no such disk, and where nobody could look."""
-        where = f'vCenter "{self.inventory.name}"'
+    def _not_found_error(self, key_phrase: str) -> VCenterError:
+        vcenter = f'vCenter "{self.inventory.name}"'
         if not self.loaded:
-            raise Busy(
-                f"the First Class Disks of {where} have not been read yet{f': {self.problem}' if self.problem else ''}"
-            )
-        words = f"{where} has no First Class Disk {which}; check the name or id, or wait until the disk is made: it is then found by itself"
+            cause = f": {self.problem}" if self.problem else ""
+            return Busy(f"the First Class Disks of {vcenter} have not been read yet{cause}")
+        message = (
+            f"{vcenter} has no First Class Disk {key_phrase}. Check the name or id, or wait until "
+            "the disk is created; the object is retried automatically."
+        )
         if self.unreadable_datastores:
-            words += ". These datastores could not be read: " + "; ".join(
-                f"{self._datastore_path(ref)} ({why})"
-                for ref, why in self.unreadable_datastores.items()
+            datastores = "; ".join(
+                f"{self._datastore_path(ref)} ({cause})"
+                for ref, cause in self.unreadable_datastores.items()
             )
-        raise NotFound(words)
+            message += f" These datastores could not be read: {datastores}"
+        return NotFound(message)
 
-    def ambiguous_error(self, name: str, found: list[Disk]) -> Ambiguous:
-        """Say which disks share a name."""
+    def _ambiguous_error(self, name: str, disks: list[Disk]) -> Ambiguous:
         paths = [
             f"{self._datastore_path(disk.datastore)} (id {disk.id})"
-            for disk in sorted(found, key=lambda disk: (disk.datastore, disk.id))
+            for disk in sorted(disks, key=lambda disk: (disk.datastore, disk.id))
         ]
         return Ambiguous(
-            f'vCenter "{self.inventory.name}" has {len(found)} First Class Disks named "{name}": {", ".join(paths)}; '
-            "rename one, or name the PersistentVolume that it backs",
+            f'vCenter "{self.inventory.name}" has {len(disks)} First Class Disks named "{name}": '
+            f"{', '.join(paths)}. Rename one, or use the name of the PersistentVolume that it backs",
             paths,
         )
 
 
-def _group_by_consumer(disks: Iterable[Disk]) -> dict[str, list[Disk]]:
-    """Disks by who uses them."""
-    users: dict[str, list[Disk]] = {}
-    for disk in disks:
-        for user in disk.consumers:
-            users.setdefault(user.lower(), []).append(disk)
-    return users
-
-
-def _group_by_name(disks: Iterable[Disk]) -> dict[str, list[Disk]]:
-    """Disks by their name."""
-    names: dict[str, list[Disk]] = {}
-    for disk in disks:
-        names.setdefault(disk.name, []).append(disk)
-    return names
-
-
 def select_scope(change: Change) -> RefreshScope | None:
-    """How deep to look for a change in the inventory; None when it does not concern disks."""
+    """How much to read after a change in the inventory; None if it does not affect disks."""
     old, new = change.old, change.new
     if isinstance(new, Task):
-        ended = new.state in ("success", "error") and not (
+        has_ended = new.state in ("success", "error") and not (
             isinstance(old, Task) and old.state == new.state
         )
-        return _select_task_scope(new.description.lower()) if ended else None
+        return _select_task_scope(new.description.lower()) if has_ended else None
     if isinstance(old, Datastore) and isinstance(new, Datastore):
-        return (
-            RefreshScope.ALL if (old.name, old.accessible) != (new.name, new.accessible) else None
-        )
+        if (old.name, old.accessible) != (new.name, new.accessible):
+            return RefreshScope.ALL
+        return None
     if isinstance(old or new, Datastore):
         return RefreshScope.NEW
     return RefreshScope.ASSOCIATIONS if isinstance(old, VirtualMachine) and new is None else None
 
 
 def _select_task_scope(description: str) -> RefreshScope | None:
-    """The same for a task that has ended, by its descriptionId in lower case."""
-    if any(word in description for word in _CREATE_OR_DELETE_TASKS):
+    if any(part in description for part in _CREATE_OR_DELETE_TASKS):
         return RefreshScope.NEW
-    if description.startswith(_VIRTUAL_MACHINE_TASKS) or any(
-        word in description for word in _ATTACH_TASKS
-    ):
+    if description.startswith(_VM_TASKS) or any(part in description for part in _ATTACH_TASKS):
         return RefreshScope.ASSOCIATIONS
-    return RefreshScope.ALL if any(word in description for word in _DISK_TASKS) else None
+    return RefreshScope.ALL if any(part in description for part in _DISK_TASKS) else None

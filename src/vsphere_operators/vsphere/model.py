@@ -1,8 +1,7 @@
-"""What is known of vCenter's inventory: frozen values, with the units in their names.
+"""The objects of vCenter's inventory as frozen values, with units in the field names.
 
-A value is replaced, never changed: whoever holds one holds a moment. What vCenter has not told (a disconnected host's load, the
-address of a VM without Tools) is None, never 0. References (`ref`, `parent`, `host`) are MoRefs such as `host-12`, unique within
-one vCenter.
+A number that vCenter did not report (quickStats of a disconnected host) is None, never 0.
+References (`ref`, `parent`, `host`) are MoRefs such as `host-12`, unique within one vCenter.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ TaskState = Literal["queued", "running", "success", "error"]
 
 
 class Entity(Struct, frozen=True, kw_only=True):
-    """Anything with a place in the inventory tree."""
+    """An object in the inventory tree."""
 
     ref: str
     name: str = ""
@@ -27,15 +26,15 @@ class Entity(Struct, frozen=True, kw_only=True):
 
 
 class Folder(Entity, frozen=True, kw_only=True):
-    """A folder of any sort, the root folder and datastore clusters (StoragePod) too."""
+    """A folder of any type, including the root folder and datastore clusters (StoragePod)."""
 
 
 class Datacenter(Entity, frozen=True, kw_only=True):
-    """A datacenter."""
+    """In vSphere names are unique only below one parent, so two datacenters may share a name."""
 
 
 class ComputeResource(Entity, frozen=True, kw_only=True):
-    """A cluster, or the ComputeResource that holds one host outside any cluster."""
+    """A cluster, or the ComputeResource of one standalone host."""
 
     is_cluster: bool = False
 
@@ -47,60 +46,56 @@ class ResourcePool(Entity, frozen=True, kw_only=True):
 
 
 class Datastore(Entity, frozen=True, kw_only=True):
-    """A datastore."""
-
     url: str = ""
     accessible: bool = False
 
 
 class HostStats(Struct, frozen=True, kw_only=True):
-    """What moves every 20 s."""
+    """quickStats, which vCenter updates every 20 s."""
 
     cpu_usage_mhz: int | None = None
     memory_usage_mb: int | None = None
 
 
 class GraphicsDevice(Struct, frozen=True, gc=False):
-    """A graphics device of a host."""
-
     name: str = ""
     pci_id: str = ""
     type: str = ""
-    """sharedDirect carries vGPUs, direct is passed through as a whole; there are also basic and shared."""
+    """sharedDirect for vGPUs, direct for passthrough of the whole device; also basic, shared."""
     memory_kb: int = 0
     vms: tuple[str, ...] = ()
     """References of the VMs that use it."""
 
 
 class AssignableDevice(Struct, frozen=True, order=True):
-    """A device that a host can give to a VM when that starts: Dynamic DirectPath I/O."""
+    """A device that a host can assign to a VM at power-on: Dynamic DirectPath I/O."""
 
     name: str = ""
     vendor: str = ""
     label: str = ""
     """What an administrator calls it, "" for nothing."""
     pci_id: str = ""
-    """"" where vCenter does not tell."""
+    """"" if vCenter does not report it."""
 
 
 class AssignedDevice(Struct, frozen=True, order=True):
-    """A device that a VM has got from its host."""
+    """A device that a host has assigned to a VM."""
 
     vm: str = ""
     pci_id: str = ""
-    """"" where vCenter does not tell."""
+    """"" if vCenter does not report it."""
 
 
 class AssignableHardware(Struct, frozen=True):
-    """What a host can give to VMs, taken or not."""
+    """The devices that a host can assign to VMs, whether in use or not."""
 
     devices: tuple[AssignableDevice, ...] = ()
     groups: tuple[str, ...] = ()
-    """Vendor device groups, such as several GPUs with the network between them."""
+    """Vendor device groups, such as several GPUs with their interconnect."""
 
 
 class Host(Entity, frozen=True, kw_only=True):
-    """An ESXi host; `parent` is its Compute."""
+    """An ESXi host; `parent` is its ComputeResource."""
 
     connection: ConnectionState = ""
     power: PowerState = ""
@@ -117,14 +112,14 @@ class Host(Entity, frozen=True, kw_only=True):
     """Custom attributes by name."""
     graphics: tuple[GraphicsDevice, ...] = ()
     vgpu_profiles: tuple[str, ...] = ()
-    """Profiles that it offers, such as grid_a100-10c."""
+    """vGPU profiles that it supports, such as grid_a100-10c."""
     assigned_devices: tuple[AssignedDevice, ...] = ()
-    """Devices that VMs have got when they started."""
+    """Devices assigned to running VMs."""
     stats: HostStats = HostStats()
 
 
 class VirtualMachineStats(Struct, frozen=True, kw_only=True):
-    """What moves every 20 s."""
+    """quickStats, which vCenter updates every 20 s."""
 
     cpu_usage_mhz: int | None = None
     cpu_demand_mhz: int | None = None
@@ -132,19 +127,19 @@ class VirtualMachineStats(Struct, frozen=True, kw_only=True):
 
 
 class PassthroughDevice(Struct, frozen=True, gc=False):
-    """A vGPU, or a PCI device of the host, that was given to a VM."""
+    """A vGPU or a PCI device of the host that is configured for a VM."""
 
     vgpu_profile: str = ""
     """The profile of a vGPU, "" for a whole device."""
     name: str = ""
     pci_id: str = ""
-    """"" where the host chooses the device when the VM starts."""
+    """"" if the host selects the device at power-on."""
     vendor_ids: tuple[int, ...] = ()
-    """PCI vendor ids that it has, or may have."""
+    """Its PCI vendor id, or all that the configuration allows."""
 
 
 class VirtualMachine(Entity, frozen=True, kw_only=True):
-    """A virtual machine or a template."""
+    """A VM or a template."""
 
     host: str = ""
     connection: str = ""
@@ -153,7 +148,7 @@ class VirtualMachine(Entity, frozen=True, kw_only=True):
     bios_uuid: str = ""
     instance_uuid: str = ""
     configured_guest_id: str = ""
-    """config.guestId: what the VM was made for."""
+    """config.guestId: the operating system that the VM is configured for."""
     hardware_version: str = ""
     """config.version, such as vmx-19."""
     cpus: int | None = None
@@ -165,23 +160,23 @@ class VirtualMachine(Entity, frozen=True, kw_only=True):
     datastores: tuple[str, ...] = ()
     resource_pool: str = ""
     tools_running: str = ""
-    """guestToolsRunning, guestToolsNotRunning, guestToolsExecutingScripts, or "" when never seen."""
+    """guestToolsRunning, guestToolsNotRunning, guestToolsExecutingScripts, or ""."""
     tools_version: str = ""
     """toolsVersionStatus2, such as guestToolsCurrent."""
     guest_id: str = ""
-    """summary.guest.guestId: what Tools report."""
+    """summary.guest.guestId: what VMware Tools report."""
     guest_hardware_version: str = ""
     ip_address: str = ""
     ip_addresses: tuple[str, ...] = ()
-    """All of guest.net, in the order that Tools report."""
+    """All of guest.net, in the order that VMware Tools report."""
     attributes: dict[str, str] = {}
     config_version: str = ""
-    """config.changeVersion: moves with every change of its configuration."""
+    """config.changeVersion: differs after every change of the configuration."""
     stats: VirtualMachineStats = VirtualMachineStats()
 
 
 class Task(Struct, frozen=True, kw_only=True):
-    """A task that runs, or ran recently."""
+    """A running or recent task."""
 
     ref: str
     state: TaskState = "queued"
@@ -191,15 +186,13 @@ class Task(Struct, frozen=True, kw_only=True):
     entity: str = ""
     user: str = ""
     result: str = ""
-    """The MoRef that the task made, if it made one."""
+    """The MoRef of the object that the task created, if any."""
     fault: str = ""
     """The name of the fault's type, such as InsufficientResourcesFault."""
     message: str = ""
 
 
 class Disk(Struct, frozen=True, kw_only=True):
-    """A First Class Disk."""
-
     id: str
     name: str
     datastore: str
@@ -210,4 +203,4 @@ class Disk(Struct, frozen=True, kw_only=True):
     """thin, eagerZeroedThick or lazyZeroedThick."""
     created_at: datetime | None = None
     consumers: tuple[str, ...] = ()
-    """Who uses it: uuids of VMs."""
+    """Uuids of the VMs that use it."""

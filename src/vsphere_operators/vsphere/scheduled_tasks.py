@@ -143,7 +143,7 @@ def decode_planned_maintenance(info: Value) -> PlannedMaintenance | None:
         return None
     # Inside a data object a boolean is text.
     is_enabled = to_bool(info.get("enabled")) or to_text(info.get("enabled")) in ("true", "1")
-    host, starts_at = to_ref(info.get("entity")), parse_time(info.get("nextRunTime"))
+    host, starts_at = to_ref(info.get("entity")), parse_run_time(info.get("nextRunTime"))
     if (
         not is_enabled
         or to_text(action.get("name")) != _ENTER_MAINTENANCE
@@ -154,7 +154,7 @@ def decode_planned_maintenance(info: Value) -> PlannedMaintenance | None:
     return PlannedMaintenance(host, starts_at, to_name(info.get("name")))
 
 
-def parse_time(value: Value) -> datetime | None:
+def parse_run_time(value: Value) -> datetime | None:
     """A time, also as text; without an offset it is UTC. None for an implausible year."""
     try:
         time = value if isinstance(value, datetime) else datetime.fromisoformat(to_text(value))

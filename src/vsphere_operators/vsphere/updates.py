@@ -1,34 +1,32 @@
-"""Answers of the property collector: bytes in, plain values out, without one object of pyVmomi in between.
+"""Responses of the property collector: bytes in, plain values out, without pyVmomi objects.
 
-Why not pyVmomi's own decoder? It makes an object with all fields for each element: 10 times the CPU for what is thrown away a moment later.
-What does the decoder know of the schema? Nothing: a value says its own type (`xsi:type`), and what stands inside a data object is text
-until `properties.py`, which knows what it asked for, makes something of it.
+Why not pyVmomi's decoder?  It creates an object with all fields for each element, which takes ten
+    times the CPU for objects that are discarded a moment later.
+What does this decoder know of the schema?  Nothing. A value states its own type (`xsi:type`), and
+    what is inside a data object stays text until properties.py converts it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Literal, TypeAlias, TypeVar
 
 from lxml import etree
 from msgspec import Struct
 
-from .faults import Unreachable
+from .faults import XSI_TYPE, Unreachable
 
-XSI_TYPE = "{http://www.w3.org/2001/XMLSchema-instance}type"
 _SOAP_NAMESPACE = "{http://schemas.xmlsoap.org/soap/envelope/}"
 _VIM_NAMESPACE = "{urn:vim25}"
-CHANGE_TAG, PROPERTY_TAG, MISSING_TAG = (
-    f"{_VIM_NAMESPACE}changeSet",
-    f"{_VIM_NAMESPACE}propSet",
-    f"{_VIM_NAMESPACE}missingSet",
-)
+_CHANGE_TAG = f"{_VIM_NAMESPACE}changeSet"
+_PROPERTY_TAG = f"{_VIM_NAMESPACE}propSet"
+_MISSING_TAG = f"{_VIM_NAMESPACE}missingSet"
 TYPE_KEY = "@type"
 """The key under which a data object keeps the name of its type."""
+# Only these of a VM's devices are used. A VM has a dozen others, which would be most of the work of
+# decoding it.
 PCI_PASSTHROUGH_TYPE, DISK_TYPE = "VirtualPCIPassthrough", "VirtualDisk"
-"""Of a VM's devices, the only ones that anybody here asks for; a VM has a dozen others, which would be most of the work of decoding it."""
-
 
 ResultT = TypeVar("ResultT")
 
@@ -40,7 +38,6 @@ class Ref(Struct, frozen=True, gc=False):
     value: str
 
 
-# Union, not |: the name stands in quotes, since the type holds itself.
 Value: TypeAlias = (
     str | int | float | bool | datetime | Ref | tuple["Value", ...] | dict[str, "Value"] | None
 )
@@ -49,62 +46,64 @@ _UPDATE_KINDS: dict[str, UpdateKind] = {"enter": "enter", "modify": "modify", "l
 
 
 class ObjectUpdate(Struct, frozen=True, gc=False):
-    """What became of one object."""
+    """The changes of one object."""
 
     kind: UpdateKind
     type: str
     ref: str
     changes: dict[str, Value] = {}
-    """By property; None is a property that is no longer set."""
+    """By property; None for a property that is no longer set."""
     missing: tuple[str, ...] = ()
-    """Properties that vCenter cannot or may not tell."""
+    """Properties that vCenter cannot return, or not to this account."""
     partial: tuple[str, ...] = ()
-    """Properties of which only a part was told, such as `customValue[101]`: they must be read again."""
+    """Properties of which only a part arrived, such as `customValue[101]`; to be read again."""
 
 
 class UpdateSet(Struct, frozen=True):
-    """One answer of WaitForUpdatesEx."""
+    """One response of WaitForUpdatesEx."""
 
     version: str
     truncated: bool
-    """There is more, to be had at once."""
+    """There are more updates, available at once."""
     updates: list[ObjectUpdate]
 
 
 class ObjectPage(Struct, frozen=True):
-    """One answer of RetrievePropertiesEx."""
+    """One response of RetrievePropertiesEx."""
 
     token: str
-    """There is more, to be had with this; "" at the end."""
+    """Reads the next page; "" on the last one."""
     updates: list[ObjectUpdate]
 
 
 def decode_updates(body: bytes) -> UpdateSet | None:
-    """The answer of WaitForUpdatesEx; None when nothing changed in the time that it waits."""
+    """The response of WaitForUpdatesEx; None if nothing changed while it waited."""
     return _decode_response(body, _decode_update_set)
 
 
 def decode_object_page(body: bytes) -> ObjectPage:
-    """The answer of RetrievePropertiesEx: what was read, as modifications."""
+    """The response of RetrievePropertiesEx, as modifications."""
     return _decode_response(body, _decode_page_element) or ObjectPage("", [])
 
 
 def _decode_response(
     body: bytes, decode_result: Callable[[etree._Element], ResultT]
 ) -> ResultT | None:
-    """The `returnval` of an answer; what is not an answer of the vSphere API is said in plain words."""
     try:
-        result = _find_return_value(parse_xml(body))
+        content = parse_xml(body).find(f"{_SOAP_NAMESPACE}Body")
+        if content is None or len(content) != 1:
+            raise ValueError("it is not a SOAP envelope")
+        result = content[0].find(f"{_VIM_NAMESPACE}returnval")
         return None if result is None else decode_result(result)
     except (etree.XMLSyntaxError, ValueError, TypeError, LookupError, RecursionError) as error:
         raise Unreachable(
-            f"vCenter answered with something that cannot be read ({error}). Either the answer was cut or changed on its way, or this is "
-            "not a vCenter; look at what is between here and there, such as a proxy. It is tried again."
+            f"vCenter's response cannot be parsed ({error}). It was truncated or changed on the "
+            "way, or this is not a vCenter; check for a proxy in between. The call is retried."
         ) from error
 
 
 def parse_xml(body: bytes) -> etree._Element:
-    """The document, read as one from a stranger: no entities, nothing fetched, no limits lifted, and no DTD, which SOAP forbids."""
+    """Parse an untrusted document: no entities, no network, no DTD (which SOAP forbids)."""
     parser = etree.XMLParser(
         resolve_entities=False,
         no_network=True,
@@ -120,45 +119,39 @@ def parse_xml(body: bytes) -> etree._Element:
     return root
 
 
-def _find_return_value(envelope: etree._Element) -> etree._Element | None:
-    """The result inside Envelope, Body and Response; None for an answer without one."""
-    content = envelope.find(f"{_SOAP_NAMESPACE}Body")
-    if content is None or len(content) != 1:
-        raise ValueError("it is no SOAP envelope")
-    return content[0].find(f"{_VIM_NAMESPACE}returnval")
+def parse_time(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC) if text else None
+    except ValueError:
+        return None
 
 
 def _decode_update_set(result: etree._Element) -> UpdateSet:
-    """Version, all objects of all filters, and whether there is more."""
     version = result.findtext(f"{_VIM_NAMESPACE}version")
     if not version:
         raise ValueError("it has no version")
-    found = [
+    updates = [
         _decode_object_update(item)
         for item in result.iterfind(f"{_VIM_NAMESPACE}filterSet/{_VIM_NAMESPACE}objectSet")
     ]
-    return UpdateSet(version, result.findtext(f"{_VIM_NAMESPACE}truncated") in _TRUE_TEXTS, found)
+    is_truncated = result.findtext(f"{_VIM_NAMESPACE}truncated") in _TRUE_TEXTS
+    return UpdateSet(version, is_truncated, updates)
 
 
 def _decode_object_update(element: etree._Element) -> ObjectUpdate:
-    """One objectSet: kind, obj, then changes and what is missing."""
-    kind, obj, changes, missing, partial = (
-        element[0],
-        element[1],
-        dict[str, Value](),
-        list[str](),
-        list[str](),
-    )
-    # Most of the decoder's time is spent here. So by position where the schema has an order: to ask an element for its name takes longer.
+    kind, obj = element[0], element[1]
+    changes, missing, partial = dict[str, Value](), list[str](), list[str]()
+    # Most of the decoder's time is spent here. So children are read by position where the schema
+    # fixes an order: reading the name of an element takes longer.
     for detail in element[2:]:
         name, size = detail[0].text or "", len(detail)
         if "[" in name:
             partial.append(name.partition("[")[0])
         elif size == 3:  # name, op, val
             changes[name] = _decode_value(detail[2])
-        elif detail.tag == CHANGE_TAG:  # name and op: no longer set
+        elif detail.tag == _CHANGE_TAG:  # name and op: no longer set
             changes[name] = None
-        elif detail.tag == MISSING_TAG:
+        elif detail.tag == _MISSING_TAG:
             missing.append(name)
     return ObjectUpdate(
         _UPDATE_KINDS[kind.text or ""],
@@ -171,7 +164,6 @@ def _decode_object_update(element: etree._Element) -> ObjectUpdate:
 
 
 def _decode_page_element(result: etree._Element) -> ObjectPage:
-    """All objects, and the token for more."""
     return ObjectPage(
         result.findtext(f"{_VIM_NAMESPACE}token") or "",
         [_decode_object_content(item) for item in result.iterfind(f"{_VIM_NAMESPACE}objects")],
@@ -179,33 +171,32 @@ def _decode_page_element(result: etree._Element) -> ObjectPage:
 
 
 def _decode_object_content(element: etree._Element) -> ObjectUpdate:
-    """One object: obj, then properties and what is missing."""
-    obj, changes = (
-        element[0],
-        {item[0].text or "": _decode_value(item[1]) for item in element.iterchildren(PROPERTY_TAG)},
-    )
-    missing = tuple([item[0].text or "" for item in element.iterchildren(MISSING_TAG)])
+    obj = element[0]
+    changes = {
+        item[0].text or "": _decode_value(item[1]) for item in element.iterchildren(_PROPERTY_TAG)
+    }
+    missing = tuple([item[0].text or "" for item in element.iterchildren(_MISSING_TAG)])
     return ObjectUpdate("modify", obj.get("type", ""), obj.text or "", changes, missing)
 
 
 def _decode_value(element: etree._Element) -> Value:
-    """A value of any type."""
-    # Mostly `xsi:type` is the only attribute, and to ask for it by its long name takes longer than to take what there is.
+    # Mostly `xsi:type` is the only attribute, and taking the first one is faster than looking it up
+    # by its qualified name.
     attributes = element.values()
     if not attributes:
         return _decode_untyped_value(element)
-    simple = _SIMPLE_TYPES.get(attributes[0])
-    return simple(element.text or "") if simple else _decode_complex_value(element)
+    convert = _SIMPLE_TYPES.get(attributes[0])
+    return convert(element.text or "") if convert else _decode_complex_value(element)
 
 
 def _decode_complex_value(element: etree._Element) -> Value:
-    """A reference, a list, a data object, or a word of an enumeration."""
-    kind = element.get(XSI_TYPE, "")
-    if not kind:
+    """A reference, a list, a data object, or a value of an enumeration."""
+    type_name = element.get(XSI_TYPE, "")
+    if not type_name:
         return _decode_untyped_value(element)
-    if kind == "ManagedObjectReference":
+    if type_name == "ManagedObjectReference":
         return Ref(element.get("type", ""), element.text or "")
-    if kind == "ArrayOfVirtualDevice":
+    if type_name == "ArrayOfVirtualDevice":
         return tuple(
             [
                 _decode_value(child)
@@ -213,35 +204,36 @@ def _decode_complex_value(element: etree._Element) -> Value:
                 if child.get(XSI_TYPE) in (PCI_PASSTHROUGH_TYPE, DISK_TYPE)
             ]
         )
-    if kind.startswith("ArrayOf"):
+    if type_name.startswith("ArrayOf"):
         return tuple([_decode_value(child) for child in element])
     if (text := element.text) and not len(element):
         return text
-    return {TYPE_KEY: kind, **_decode_fields(element)}
+    return {TYPE_KEY: type_name, **_decode_fields(element)}
 
 
 def _decode_untyped_value(element: etree._Element) -> Value:
-    """A field of a data object that has the type which the schema gives it."""
+    """A field of a data object whose type is the one that the schema declares."""
     if len(element):
         return _decode_fields(element)
-    text, kind = element.text or "", element.get("type")
-    return text if kind is None else Ref(kind, text)
+    text, type_name = element.text or "", element.get("type")
+    return text if type_name is None else Ref(type_name, text)
 
 
 def _decode_fields(element: etree._Element) -> dict[str, Value]:
-    """The fields of a data object; one that occurs several times is a tuple."""
-    found = dict[str, Value]()
+    fields = dict[str, Value]()
     for child in element:
-        name, held = str(child.tag).rpartition("}")[2], _decode_value(child)
-        if name in found:
-            before = found[name]
-            found[name] = (*before, held) if isinstance(before, tuple) else (before, held)
+        name, value = str(child.tag).rpartition("}")[2], _decode_value(child)
+        if name in fields:
+            # The wire repeats a field for each item of a list.
+            previous = fields[name]
+            fields[name] = (*previous, value) if isinstance(previous, tuple) else (previous, value)
         else:
-            found[name] = held
-    return found
+            fields[name] = value
+    return fields
 
 
 _TRUE_TEXTS = ("true", "1")
+# By `xsi:type`. vCenter's prefix for XML Schema has been `xsd` in every version.
 _SIMPLE_TYPES: Mapping[str, Callable[[str], Value]] = {
     "xsd:string": str,
     "xsd:anyURI": str,
@@ -255,4 +247,3 @@ _SIMPLE_TYPES: Mapping[str, Callable[[str], Value]] = {
     "xsd:double": float,
     "xsd:dateTime": datetime.fromisoformat,
 }
-"""By `xsi:type`; vCenter's prefix for XML Schema has been `xsd` in every version."""

@@ -10,12 +10,12 @@ from pyVmomi import vim, vmodl
 from pyVmomi.VmomiSupport import GetVmodlType, _dataDefMap
 
 from vsphere_operators.vsphere.faults import (
+    _ERROR_TYPES,
     MAX_MESSAGE_LENGTH,
     Ambiguous,
     Busy,
     CertificateRefused,
     Denied,
-    FaultMapping,
     NotAuthenticated,
     NotFound,
     Rejected,
@@ -57,7 +57,7 @@ def list_cases(table: dict[type[VCenterError], str]) -> list[tuple[str, type[VCe
 
 
 def test_the_table_is_all_here() -> None:
-    assert dict(list_cases(FAULTS_BY_ERROR)) == FaultMapping.ERROR_TYPES
+    assert dict(list_cases(FAULTS_BY_ERROR)) == _ERROR_TYPES
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ async def rename_in_catalog(room: TagHarness, what: str, id: str, name: str) -> 
     async with RestSession(
         room.soap, room.simulator.user, room.simulator.password, room.log
     ) as rest:
-        await rest.call("PATCH", f"{TAGGING_PATH}/{what}/id:{id}", {"update_spec": {"name": name}})
+        await rest._call("PATCH", f"{TAGGING_PATH}/{what}/id:{id}", {"update_spec": {"name": name}})
 
 
 async def test_tags_and_categories_are_renamed(harness: TagHarness) -> None:

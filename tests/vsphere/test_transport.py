@@ -242,29 +242,29 @@ class CannedConnection:
     [
         (
             http_response(200, "<html><body>Welcome<br></body>"),
-            "the answer is none of the vSphere API; is it a vCenter, or a proxy?",
+            "the response is not of the vSphere API. Is it a vCenter, or a proxy?",
         ),
-        (http_response(200, ""), "the answer is none of the vSphere API"),
-        (http_response(200, '{"json": true}'), "the answer is none of the vSphere API"),
+        (http_response(200, ""), "the response is not of the vSphere API"),
+        (http_response(200, '{"json": true}'), "the response is not of the vSphere API"),
         (
             http_response(200, CURRENT_TIME_RESPONSE[: CURRENT_TIME_RESPONSE.index("2026")]),
-            "the answer is none of the vSphere API",
+            "the response is not of the vSphere API",
         ),
         (
             http_response(500, soap_envelope("<soapenv:Fault><faultcode>x")),
             "a fault that cannot be read",
         ),
-        (http_response(500, "<html>oops</html>"), "it answered HTTP 500; a vCenter that starts"),
+        (http_response(500, "<html>oops</html>"), "HTTP 500; a vCenter that is starting"),
         (
             http_response(503, "busy"),
-            "it answered HTTP 503; a vCenter that starts, or has too many sessions, does this. It is tried again.",
+            "HTTP 503; a vCenter that is starting, or has too many sessions, responds like this.",
         ),
         (
             http_response(404, "nothing"),
-            "it answered HTTP 404: nothing at this address speaks the vSphere API; is it a vCenter?",
+            "HTTP 404; this address does not serve the vSphere API. Is it a vCenter?",
         ),
-        (http_response(301, "", "Location: https://127.0.0.1:1/"), "it answered HTTP 301"),
-        (b"SSH-2.0-OpenSSH_9\r\n", "broke the connection during CurrentTime"),
+        (http_response(301, "", "Location: https://127.0.0.1:1/"), "HTTP 301"),
+        (b"SSH-2.0-OpenSSH_9\r\n", "closed the connection during CurrentTime"),
     ],
 )
 async def test_what_is_no_answer_is_told(
@@ -283,7 +283,7 @@ async def test_an_answer_that_stops_half_way_is_given_up_in_time(
         tmp_path, metrics, http_response(200, CURRENT_TIME_RESPONSE)[:-30]
     ) as soap:
         body = soap.build_envelope(vim.ServiceInstance("ServiceInstance", soap.stub), "CurrentTime")
-        with pytest.raises(Unreachable, match="did not answer CurrentTime in time"):
+        with pytest.raises(Unreachable, match="did not respond to CurrentTime in time"):
             await soap.post(body, method="CurrentTime", timeout_seconds=0.3)
         assert count_used_connections(soap) == 0
 
@@ -326,7 +326,7 @@ async def test_a_server_that_is_down_for_a_while(
     with pytest.raises(Unreachable, match="HTTP 503"):
         await call_current_time(soap)
     await simulator.set_outage("reset")
-    with pytest.raises(Unreachable, match="broke the connection during CurrentTime"):
+    with pytest.raises(Unreachable, match="closed the connection during CurrentTime"):
         await call_current_time(soap)
     await simulator.set_outage("")
     await call_current_time(soap)
@@ -344,7 +344,7 @@ async def test_a_server_that_hangs_is_given_up_in_time(
     started = time.monotonic()
     body = soap.build_envelope(vim.ServiceInstance("ServiceInstance", soap.stub), "CurrentTime")
     with pytest.raises(
-        Unreachable, match=r"vCenter 127\.0\.0\.1 did not answer CurrentTime in time"
+        Unreachable, match=r"vCenter 127\.0\.0\.1 did not respond to CurrentTime in time"
     ):
         await soap.post(body, method="CurrentTime", timeout_seconds=0.3)
     assert time.monotonic() - started < 1.5
@@ -361,7 +361,7 @@ async def test_a_port_where_nobody_listens(metrics: RecordingMetrics) -> None:
 
 async def test_a_name_that_nobody_knows(metrics: RecordingMetrics) -> None:
     soap = SoapClient(Address("no-such-vcenter.invalid"), metrics)
-    with pytest.raises(Unreachable, match="no such host name; is the address right"):
+    with pytest.raises(Unreachable, match=r"no such host name\. Check the address"):
         await call_current_time(soap)
     await soap.close()
 
@@ -424,7 +424,7 @@ async def test_rest_that_hangs_is_given_up_in_time(
     simulator: SimulatedVCenter, soap: SoapClient, metrics: RecordingMetrics
 ) -> None:
     await simulator.set_outage("hang")
-    with pytest.raises(Unreachable, match="did not answer GET /rest/x in time"):
+    with pytest.raises(Unreachable, match="did not respond to GET /rest/x in time"):
         await soap.request_json("GET", "/rest/x", timeout_seconds=0.3)
     assert metrics.calls == [("GET /rest/x", "TimedOut")]
 

@@ -1,1 +1,1 @@
-"""Which vCenter serves a namespace."""
+"""The Kubernetes side of vCenters: their configuration, and which one serves a namespace."""

@@ -1,4 +1,4 @@
-"""Several vCenters in one YAML file: read, checked, and every fault told with the line that is wrong.
+"""The configuration of vCenters, and the YAML file that lists several of them.
 
     vcenters:
       - name: west
@@ -8,11 +8,12 @@
         insecure: false
         defaults: {datacenter: DC0, cluster: C0, resourcePool: small, folder: vms, datastore: fast}
         namespaces: {names: ["team-a-*"], labels: {vcenter: west}}
-      - name: rest                            # without namespaces: it serves all the rest
+      - name: main                            # without namespaces: it serves all others
         server: 192.0.2.7
-        credentials: /etc/vcenters/rest
+        credentials: /etc/vcenters/main
 
-Relative paths are relative to the file. No message quotes a server, since people write passwords into addresses.
+Relative paths are relative to the file. An error names the line. No message quotes a server, since
+an address may contain a password.
 """
 
 from __future__ import annotations
@@ -41,93 +42,101 @@ _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 
 
 class PlacementDefaults(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where things go when an object does not say; names as vCenter shows them, "" for no default."""
+    """The placement of objects that do not set it; names as vCenter displays them."""
 
     datacenter: Annotated[
-        str, Meta(description="The datacenter for new VMs; without it the only one there is.")
+        str, Meta(description="Datacenter for new VMs; by default the only one.")
     ] = ""
     cluster: Annotated[
-        str, Meta(description="The cluster for new VMs; without it the template's own.")
+        str, Meta(description="Cluster for new VMs; by default that of the template.")
     ] = ""
     resourcePool: Annotated[
-        str, Meta(description="The resource pool for new VMs; without it the cluster's own.")
+        str, Meta(description="Resource pool for new VMs; by default the cluster's root pool.")
     ] = ""
     folder: Annotated[
         str,
         Meta(
-            description="The folder that holds the groups' folders, by name or path; without it `vm-operator`."
+            description=(
+                "Name or path of the folder that contains the folders of VmGroups; "
+                "by default `vm-operator`."
+            )
         ),
     ] = ""
     datastore: Annotated[
-        str, Meta(description="The datastore for new VMs; without it the template's own.")
+        str, Meta(description="Datastore for new VMs; by default that of the template.")
     ] = ""
 
 
 class NamespaceSelector(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which namespaces a vCenter serves: those that one of the globs names, and those that carry all of the labels."""
+    """The namespaces of a vCenter: those that match a name, and those that have all labels."""
 
     names: Annotated[tuple[str, ...], Meta(description="Names or globs of namespaces.")] = ()
     labels: Annotated[
-        dict[str, str], Meta(description="All of these labels, on the Namespace.")
+        dict[str, str], Meta(description="Labels that the Namespace must have, all of them.")
     ] = {}
 
 
 class VCenterEntry(Struct, frozen=True, forbid_unknown_fields=True):
-    """One vCenter as it stands in the file. UNSET, where None would let a key without a value pass for one that is absent."""
+    """One vCenter in the file."""
 
-    name: Annotated[str, Meta(description="A DNS label; messages and metrics call the vCenter so.")]
-    server: Annotated[str, Meta(description="A host, host:port, an IP address or an https URL.")]
-    credentials: Annotated[
-        str, Meta(description="A directory with what to log in with, see below.")
+    # UNSET and not None as a default: a key without a value is an error, not an absent key.
+
+    name: Annotated[
+        str, Meta(description="A DNS label; the name of the vCenter in messages and metrics.")
     ]
+    server: Annotated[str, Meta(description="A host, host:port, an IP address or an https URL.")]
+    credentials: Annotated[str, Meta(description="Directory with the credentials, see below.")]
     ca: Annotated[
-        str, Meta(description="CA bundle to verify it with; without it that of `-vcenter-ca-file`.")
+        str, Meta(description="CA bundle to verify its certificate; by default `-vcenter-ca-file`.")
     ] = ""
     insecure: Annotated[
         bool | UnsetType,
-        Meta(description="Do not verify its certificate; without it `-insecure` counts."),
+        Meta(description="Do not verify its certificate; by default `-insecure`."),
     ] = UNSET
     defaults: Annotated[
         PlacementDefaults,
-        Meta(description="Where VMs go when an object does not say: names as vCenter shows them."),
+        Meta(description="Placement of VMs of objects that do not set it."),
     ] = PlacementDefaults()
     namespaces: Annotated[
         NamespaceSelector | UnsetType,
         Meta(
-            description="Whom it serves: those that one of the names fits, and those with all of the labels. Without it: all the rest."
+            description=(
+                "Namespaces that it serves: those that match a name, and those with all labels. "
+                "By default all others."
+            )
         ),
     ] = UNSET
 
 
 class VCenterFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole file."""
+    """The file of -vcenters."""
 
     vcenters: Annotated[tuple[VCenterEntry, ...], Meta(description="The vCenters.")]
 
 
 def parse_server_address(server: str, *, insecure: bool, ca_file: str) -> Address:
-    """The address in what people write; ValueError says what is allowed, and never what was written."""
+    """The address of a server. The ValueError never quotes it."""
     try:
-        found = parse_address(server, insecure=insecure, ca_file="" if insecure else ca_file)
-        if not _DNS_NAME.fullmatch(found.host):
-            ip_address(found.host)
-        return found
+        address = parse_address(server, insecure=insecure, ca_file="" if insecure else ca_file)
+        if not _DNS_NAME.fullmatch(address.host):
+            ip_address(address.host)
+        return address
     except ValueError:
         raise ValueError(
-            "it has to be a host, host:port, an IP address or an https URL, without a user or password in it"
+            "it must be a host, host:port, an IP address or an https URL, without a user or "
+            "password"
         ) from None
 
 
 def read_vcenters(file: str) -> tuple[VCenterEntry, ...]:
-    """The entries of the file; ConfigError has the line that is wrong."""
     return FILE_FORMAT.read(file).vcenters
 
 
 def _validate_file(file: VCenterFile) -> Iterator[tuple[str, str]]:
-    """What is wrong beyond types: the path, and what to do."""
+    """Pairs of the path of an invalid value and the error."""
     entries = file.vcenters
     if not entries:
-        yield "$.vcenters", "the list is empty; name a vCenter, or leave -vcenters out"
+        yield "$.vcenters", "the list is empty; add a vCenter, or omit -vcenters"
     for index, entry in enumerate(entries):
         path = f"$.vcenters[{index}]"
         yield from _validate_entry(entry, path)
@@ -135,11 +144,11 @@ def _validate_file(file: VCenterFile) -> Iterator[tuple[str, str]]:
 
 
 def _validate_entry(entry: VCenterEntry, path: str) -> Iterator[tuple[str, str]]:
-    """What is wrong with one entry by itself."""
     if not DNS_LABEL.fullmatch(entry.name):
         yield (
             f"{path}.name",
-            f'"{entry.name}" is no name for a vCenter: use lower-case letters, digits and -, 63 at most, no - at either end',
+            f'"{entry.name}" is not a valid name: use at most 63 lower-case letters, digits and '
+            "-, and begin and end with a letter or digit",
         )
     try:
         parse_server_address(entry.server, insecure=False, ca_file="")
@@ -148,60 +157,61 @@ def _validate_entry(entry: VCenterEntry, path: str) -> Iterator[tuple[str, str]]
     if not entry.credentials:
         yield (
             f"{path}.credentials",
-            "it is empty; name the directory that has the user and the password in files",
+            "it is empty; set the directory with the files of user and password",
         )
     if entry.namespaces is not UNSET:
         yield from _validate_namespaces(entry.namespaces, f"{path}.namespaces")
 
 
 def _validate_namespaces(namespaces: NamespaceSelector, path: str) -> Iterator[tuple[str, str]]:
-    """What can fit no namespace."""
     if not namespaces.names and not namespaces.labels:
         yield (
             path,
-            "it serves no namespace; add `names` or `labels`, or leave `namespaces` out, to serve all the rest",
+            "it matches no namespace; add `names` or `labels`, or omit `namespaces` to serve all "
+            "other namespaces",
         )
     for index, glob in enumerate(namespaces.names):
         if not GLOB.fullmatch(glob):
-            words = f'"{glob}" fits no namespace' if glob else "it is empty and fits no namespace"
+            problem = f'"{glob}" matches no namespace' if glob else "it is empty"
             yield (
                 f"{path}.names[{index}]",
-                f"{words}: use lower-case letters, digits and -, and the globs * ? [..]",
+                f"{problem}: use lower-case letters, digits, - and the wildcards * ? [..]",
             )
     for key, value in namespaces.labels.items():
         if not key or not _LABEL_VALUE.fullmatch(value):
             yield (
                 f"{path}.labels.{key}",
-                "no namespace can have this label; globs work in `names` only",
+                "it is not a valid label; globs are allowed only in `names`",
             )
 
 
 def _find_conflicts(
-    entry: VCenterEntry, path: str, before: Sequence[VCenterEntry]
+    entry: VCenterEntry, path: str, earlier: Sequence[VCenterEntry]
 ) -> Iterator[tuple[str, str]]:
-    """What an earlier entry has already."""
-    mine = entry.namespaces
-    for other in before:
-        theirs = other.namespaces
+    """Conflicts with an earlier entry."""
+    own = entry.namespaces
+    for other in earlier:
+        others = other.namespaces
         if entry.name == other.name:
             yield (
                 f"{path}.name",
-                f'"{entry.name}" is the name of an earlier vCenter; give each its own',
+                f'"{entry.name}" is already the name of another vCenter; names must be unique',
             )
-        if mine is UNSET and theirs is UNSET:
+        if own is UNSET and others is UNSET:
             yield (
                 path,
-                f'it has no `namespaces`, and so would serve all the rest, as "{other.name}" does; give one of them `namespaces`',
+                f'it has no `namespaces` and so serves all other namespaces, as "{other.name}" '
+                "does; set `namespaces` of one of them",
             )
-        if mine is UNSET or theirs is UNSET:
+        if own is UNSET or others is UNSET:
             continue
-        for index, glob in enumerate(mine.names):
-            if glob in theirs.names:
+        for index, glob in enumerate(own.names):
+            if glob in others.names:
                 yield (
                     f"{path}.namespaces.names[{index}]",
-                    f'"{glob}" belongs to "{other.name}" already; remove one of them',
+                    f'"{glob}" is already in "{other.name}"; remove one of them',
                 )
-        if mine.labels and mine.labels == theirs.labels:
+        if own.labels and own.labels == others.labels:
             yield (
                 f"{path}.namespaces.labels",
                 f'"{other.name}" has the same labels; change one of them',
@@ -224,12 +234,12 @@ FILE_FORMAT = FileFormat(
 
 @dataclass(frozen=True)
 class VCenterConfig:
-    """One vCenter to use: where it is, where its credentials are, and whom it serves."""
+    """One vCenter: its address, its credentials, and the namespaces that it serves."""
 
     name: str
     address: Address
     credentials_directory: str = ""
-    """Files that are read again when they change; "" when username and password are fixed."""
+    """Its files are read again when they change; "" if username and password are fixed."""
     username: str = ""
     password: str = field(default="", repr=False)
     defaults: PlacementDefaults = PlacementDefaults()
@@ -237,7 +247,6 @@ class VCenterConfig:
     """None: every namespace that no other vCenter serves."""
 
     def build_credential_source(self) -> CredentialSource:
-        """What to log in with."""
         if self.credentials_directory:
             return DirectoryCredentials(self.credentials_directory)
         return FixedCredentials(Credentials(self.username, self.password))

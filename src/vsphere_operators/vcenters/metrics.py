@@ -1,4 +1,4 @@
-"""What Prometheus sees of the vCenter side."""
+"""The Prometheus metrics of vCenters."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _ID_IN_PATH = re.compile(r"/id:[^/]+")
 
 
 class VCenterMetrics:
-    """The instruments, on the manager's registry; `of` gives the meter of one vCenter."""
+    """The metrics of all vCenters, on the manager's registry."""
 
     def __init__(self, metrics: Metrics) -> None:
-        self.calls = metrics.new_counter(
+        self._calls = metrics.new_counter(
             "vsphere_vcenter_calls_total",
             "Number of calls to vCenter, by method and how they ended",
             ["vcenter", "method", "outcome"],
@@ -27,17 +27,17 @@ class VCenterMetrics:
             ["vcenter", "method"],
             _CALL_BUCKETS,
         )
-        self.sessions = metrics.new_gauge(
+        self._sessions = metrics.new_gauge(
             "vsphere_vcenter_sessions",
             "Number of sessions that are open at the vCenter",
             ["vcenter"],
         )
-        self.logins = metrics.new_gauge(
+        self._logins = metrics.new_gauge(
             "vsphere_vcenter_logins",
             "Number of times that a session was opened since the start",
             ["vcenter"],
         )
-        self.objects = metrics.new_gauge(
+        self._objects = metrics.new_gauge(
             "vsphere_inventory_objects", "Number of objects in the inventory", ["vcenter", "type"]
         )
         self._inventory_age = metrics.new_gauge(
@@ -45,20 +45,19 @@ class VCenterMetrics:
             "Seconds since vCenter last answered for the inventory",
             ["vcenter"],
         )
-        self.updates = metrics.new_counter(
+        self._updates = metrics.new_counter(
             "vsphere_inventory_updates_total",
             "Number of updates from vCenter",
             ["vcenter", "type", "kind"],
         )
 
     def for_vcenter(self, vcenter: str) -> SingleVCenterMetrics:
-        """The meter of one vCenter."""
         return SingleVCenterMetrics(self, vcenter)
 
     def register_gauges(self, vcenter: VCenter) -> None:
-        """Read these from the vCenter at each scrape."""
-        self.sessions.labels(vcenter.name).set_function(lambda: float(vcenter.session.logged_in))
-        self.logins.labels(vcenter.name).set_function(lambda: float(vcenter.session.generation))
+        """Read these values from the vCenter at each scrape."""
+        self._sessions.labels(vcenter.name).set_function(lambda: float(vcenter.session.logged_in))
+        self._logins.labels(vcenter.name).set_function(lambda: float(vcenter.session.generation))
         self._inventory_age.labels(vcenter.name).set_function(lambda: vcenter.seconds_since_answer)
         inventory = vcenter.inventory
         sizes = {
@@ -73,22 +72,20 @@ class VCenterMetrics:
             "FirstClassDisk": lambda: len(vcenter.disks.disks),
         }
         for type_name, size in sizes.items():
-            self.objects.labels(vcenter.name, type_name).set_function(size)
+            self._objects.labels(vcenter.name, type_name).set_function(size)
 
 
 class SingleVCenterMetrics:
-    """What the vCenter side tells as it works."""
+    """The metrics that one vCenter counts itself."""
 
     def __init__(self, metrics: VCenterMetrics, vcenter: str) -> None:
-        self.metrics, self.vcenter = metrics, vcenter
+        self._metrics, self._vcenter = metrics, vcenter
 
     def observe_call(self, method: str, outcome: str, seconds: float) -> None:
-        """A call ended."""
-        # The path of a tag has its id inside: a series for each would never end.
+        # The path of a tag contains its id, and a series per tag would grow without bound.
         method = _ID_IN_PATH.sub("/id", method)
-        self.metrics.calls.labels(self.vcenter, method, outcome).inc()
-        self.metrics._call_seconds.labels(self.vcenter, method).observe(seconds)
+        self._metrics._calls.labels(self._vcenter, method, outcome).inc()
+        self._metrics._call_seconds.labels(self._vcenter, method).observe(seconds)
 
     def count_updates(self, type_name: str, kind: str, count: int = 1) -> None:
-        """Updates of objects of a type came."""
-        self.metrics.updates.labels(self.vcenter, type_name, kind).inc(count)
+        self._metrics._updates.labels(self._vcenter, type_name, kind).inc(count)

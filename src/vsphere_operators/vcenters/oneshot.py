@@ -1,4 +1,4 @@
-"""One look at a vCenter: log in, read the inventory once, log out. For commands that ask and end."""
+"""Logs in to a vCenter, reads its inventory once, and logs out: for command-line tools."""
 
 from __future__ import annotations
 
@@ -16,18 +16,16 @@ _LOAD_TIMEOUT_SECONDS = 60.0
 
 
 class NoMetrics:
-    """A meter that nobody reads."""
+    """Metrics that are not recorded."""
 
-    def observe_call(self, method: str, outcome: str, seconds: float) -> None:
-        """A call ended."""
+    def observe_call(self, method: str, outcome: str, seconds: float) -> None: ...
 
-    def count_updates(self, type_name: str, kind: str, count: int) -> None:
-        """Updates came."""
+    def count_updates(self, type_name: str, kind: str, count: int) -> None: ...
 
 
 @asynccontextmanager
 async def temporary_vcenter(config: VCenterConfig) -> AsyncIterator[VCenter]:
-    """A vCenter to which nothing has been said yet; what was opened is closed at the end."""
+    """A vCenter without a session yet. At the end it is logged out and closed."""
     vcenter = VCenter(
         config.name,
         config.address,
@@ -44,22 +42,22 @@ async def temporary_vcenter(config: VCenterConfig) -> AsyncIterator[VCenter]:
 
 
 async def load_inventory(vcenter: VCenter) -> None:
-    """Read the inventory once."""
     loaded = asyncio.Event()
     vcenter.state_changed.connect(loaded.set)
-    follower = asyncio.create_task(vcenter.inventory_watcher.run())
+    watcher = asyncio.create_task(vcenter.inventory_watcher.run())
     waiter = asyncio.create_task(loaded.wait())
     try:
         done, _ = await asyncio.wait(
-            (follower, waiter), timeout=_LOAD_TIMEOUT_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            (watcher, waiter), timeout=_LOAD_TIMEOUT_SECONDS, return_when=asyncio.FIRST_COMPLETED
         )
         if not done:
             raise Unreachable(
-                f"the inventory of vCenter {vcenter.name} could not be read within {_LOAD_TIMEOUT_SECONDS:.0f} s"
+                f"the inventory of vCenter {vcenter.name} could not be read within "
+                f"{_LOAD_TIMEOUT_SECONDS:.0f} s"
             )
-        if follower in done:
-            await follower
+        if watcher in done:
+            await watcher
     finally:
-        for task in (follower, waiter):
+        for task in (watcher, waiter):
             task.cancel()
-        await asyncio.gather(follower, waiter, return_exceptions=True)
+        await asyncio.gather(watcher, waiter, return_exceptions=True)

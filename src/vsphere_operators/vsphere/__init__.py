@@ -1,1 +1,1 @@
-"""One vCenter: a session, a live inventory, and what can be asked of them. It knows nothing of Kubernetes."""
+"""The vSphere API side: one session and the live inventory of a vCenter. No Kubernetes here."""

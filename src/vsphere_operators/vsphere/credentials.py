@@ -1,16 +1,18 @@
-"""What to log in with: fixed, or read from a directory such as a mounted Secret, and noticed when it changes.
+"""Credentials of a vCenter: fixed, or read from a directory such as a mounted Secret.
 
     saml-token                                       a bearer token, the XML of a SAML assertion
     tls.crt, tls.key, extension-key                  the certificate of a registered extension
     GOVMOMI_USERNAME, GOVMOMI_PASSWORD               or VC_USER, VC_PASS, or username, password
 
-The first that is complete counts. Nothing here ever shows a password: not in a repr, not in an error.
+The first complete set is used. A change of the directory is noticed. No repr and no error contains
+a password.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -25,9 +27,11 @@ USER_PASSWORD_FILES = (
 TOKEN_FILE = "saml-token"
 CERTIFICATE_FILE, KEY_FILE, EXTENSION_KEY_FILE = "tls.crt", "tls.key", "extension-key"
 POLL_SECONDS = 2.0
-MAX_FILE_BYTES = 1024 * 1024  # a Secret cannot be larger
+# A Secret cannot be larger.
+MAX_FILE_BYTES = 1024 * 1024
 
-# What XML cannot carry, and what is left of bytes that are not UTF-8: it would end in an error that quotes the whole request.
+# Characters that are invalid in XML, and surrogates of bytes that are not UTF-8. The serializer's
+# error for them would quote the whole request, with the password.
 _INVALID_XML_CHARACTERS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
@@ -42,15 +46,15 @@ class Credentials:
     certificate_file: str = ""
     key_file: str = ""
     pem: bytes = field(default=b"", repr=False)
-    """What both files hold, so that a renewed certificate compares as changed."""
+    """The content of both files, so that a renewed certificate compares as changed."""
     source: str = field(default="the environment", compare=False)
-    """Where a person finds them, for messages."""
+    """Where the user can change them, for messages."""
     is_watched: bool = field(default=False, compare=False)
     """Whether a change of the source is noticed."""
 
     @property
     def description(self) -> str:
-        """Whom they name, for people."""
+        """The account, for messages."""
         if self.saml_token:
             return "the SAML token"
         return (
@@ -61,104 +65,99 @@ class Credentials:
 
     @property
     def advice(self) -> str:
-        """What to do when they are refused."""
+        """What to do when they are rejected."""
         if self.is_watched:
-            return f"Correct them in {self.source}: what is changed there is tried at once"
-        return f"Correct them in {self.source} and start the manager again"
+            return f"Correct them in {self.source}; a change there takes effect at once"
+        return f"Correct them in {self.source} and restart the manager"
 
     def redact(self, text: str) -> str:
-        """The text without these secrets, also as XML spells them: a server may answer with what it was sent."""
-        for secret in (self.password, self.saml_token):
-            for form in (
-                {secret, _escape_xml(secret), _escape_xml(secret).replace('"', "&quot;")}
-                if secret
-                else ()
-            ):
+        """The text without these secrets, plain or escaped: a server may echo the request."""
+        for secret in filter(None, (self.password, self.saml_token)):
+            # As pyVmomi writes it into a request.
+            escaped = secret.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+            for form in {secret, escaped, escaped.replace('"', "&quot;")}:
                 text = text.replace(form, "***")
         return text
 
 
 class CredentialSource(Protocol):
-    """Where credentials come from."""
+    """Provides the current credentials."""
 
     def read(self) -> Credentials:
-        """What they are now; Denied says in plain words what is missing. It may block."""
+        """The current credentials; Denied if they are incomplete. It may block."""
         ...
 
     async def wait_for_change(self, since: Credentials) -> Credentials:
-        """Wait until they can be read and are others than those."""
+        """Wait until they can be read and differ from those."""
         ...
 
 
 class FixedCredentials:
-    """Credentials that stay, such as those of the environment."""
+    """Credentials that never change, such as those of the environment."""
 
     def __init__(self, credentials: Credentials) -> None:
         self.credentials = credentials
 
     def read(self) -> Credentials:
-        """The same as ever."""
         return _require_usable(self.credentials)
 
     async def wait_for_change(self, since: Credentials) -> Credentials:
-        """Wait for ever, unless those were others; what cannot be used does not become usable."""
+        # Unusable credentials never become usable.
         if self.credentials == since or _explain_unusable(self.credentials):
             await asyncio.Event().wait()
         return self.credentials
 
 
 class DirectoryCredentials:
-    """Credentials in a directory, one file for each key."""
+    """Credentials in a directory, one file per key."""
 
     def __init__(self, path: Path | str, poll_seconds: float = POLL_SECONDS) -> None:
         self.path, self.poll_seconds = Path(path), poll_seconds
 
     def read(self) -> Credentials:
-        """What the files say now; it blocks."""
+        """Read the files. It blocks."""
         files = CredentialFiles(self.path)
-        found = _read_token(files) or _read_certificate(files) or _read_user_password(files)
-        if found is None and CredentialFiles(self.path)._data_path != files._data_path:
-            return self.read()  # swapped, and the old files deleted, while we read them
-        if found is None:
+        credentials = _read_token(files) or _read_certificate(files) or _read_user_password(files)
+        if credentials is None:
+            if CredentialFiles(self.path)._data_path != files._data_path:
+                # The kubelet swapped the directory and deleted the old files during the read.
+                return self.read()
             raise Denied(
                 f"The credentials in {self.path} cannot be used: {files._describe_missing()}"
             )
-        return _require_usable(found)
+        return _require_usable(credentials)
 
     async def wait_for_change(self, since: Credentials) -> Credentials:
-        """Look every 2 s; what cannot be read, or is not complete yet, has not changed."""
+        """Poll the files. Unreadable or incomplete credentials count as unchanged."""
         while True:
-            found = await asyncio.to_thread(self.read_or_none)
-            if found is not None and found != since:
-                return found
+            with suppress(Denied):
+                credentials = await asyncio.to_thread(self.read)
+                if credentials != since:
+                    return credentials
             await asyncio.sleep(self.poll_seconds)
-
-    def read_or_none(self) -> Credentials | None:
-        """What the files say now, None if that cannot be used."""
-        try:
-            return self.read()
-        except Denied:
-            return None
 
 
 class CredentialFiles:
-    """The directory at one moment: the kubelet swaps the link `..data` in one step, so all files are read behind the same target of it."""
+    """A consistent view of the directory.
+
+    The kubelet updates a mounted Secret by swapping the link `..data`. All files are read through
+    the same target of that link.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._data_path = (path / "..data").resolve() if (path / "..data").is_dir() else path
 
     def read_text(self, key: str) -> str:
-        """A file's content without the newline that editors and `echo` leave; "" if there is none."""
+        """The text of a file without the newline that editors and `echo` add; "" if missing."""
         try:
             return self.read_bytes(key).decode().rstrip("\r\n")
         except UnicodeDecodeError:
             pass
-        # Outside the handler: that error holds the content, and would hang on ours.
+        # Outside the handler: a chained UnicodeDecodeError would contain the secret.
         raise Denied(f"The credentials in {self.path} cannot be used: {key} is not UTF-8 text.")
 
     def read_bytes(self, key: str) -> bytes:
-        """A file's bytes, none where there is no such file."""
         try:
             with (self._data_path / key).open("rb") as file:
                 return file.read(MAX_FILE_BYTES)
@@ -170,30 +169,33 @@ class CredentialFiles:
             ) from error
 
     def _describe_missing(self) -> str:
-        """What is wrong with the directory, and what may be in it."""
-        fix = f"Put {', or '.join(' and '.join(pair) for pair in USER_PASSWORD_FILES)} there; or {TOKEN_FILE}; or {CERTIFICATE_FILE}, {KEY_FILE} and {EXTENSION_KEY_FILE}."
+        pairs = ", or ".join(" and ".join(pair) for pair in USER_PASSWORD_FILES)
+        fix = (
+            f"Add {pairs}; or {TOKEN_FILE}; or {CERTIFICATE_FILE}, {KEY_FILE} and "
+            f"{EXTENSION_KEY_FILE}."
+        )
         if not self.path.is_dir():
-            return f"there is no such directory. {fix}"
+            return f"the directory does not exist. {fix}"
         for pair in USER_PASSWORD_FILES:
-            here = [key for key in pair if self.read_text(key)]
-            if len(here) == 1:
-                other = next(key for key in pair if key not in here)
-                return f"{here[0]} is there, but {other} is missing or empty. {fix}"
-        return f"no key that they could come from is there, or all are empty. {fix}"
+            present = [key for key in pair if self.read_text(key)]
+            if len(present) == 1:
+                missing = next(key for key in pair if key not in present)
+                return f"{present[0]} is set, but {missing} is missing or empty. {fix}"
+        return f"none of the expected keys exists, or all are empty. {fix}"
 
 
 def _read_token(files: CredentialFiles) -> Credentials | None:
-    """The token, without the XML declaration, which cannot stand inside another document."""
+    # An XML declaration is not allowed inside another document, the SOAP envelope.
     token = re.sub(r"\A\s*<\?xml[^>]{0,200}\?>", "", files.read_text(TOKEN_FILE)).strip()
     if token and not token.startswith("<"):
         raise Denied(
-            f"The credentials in {files.path} cannot be used: {TOKEN_FILE} is not the XML of a SAML assertion."
+            f"The credentials in {files.path} cannot be used: {TOKEN_FILE} is not the XML of a "
+            "SAML assertion."
         )
     return Credentials(saml_token=token, source=str(files.path), is_watched=True) if token else None
 
 
 def _read_certificate(files: CredentialFiles) -> Credentials | None:
-    """The certificate of an extension, where all three files are there."""
     certificate, key, extension = (
         files.read_bytes(CERTIFICATE_FILE),
         files.read_bytes(KEY_FILE),
@@ -215,7 +217,6 @@ def _read_certificate(files: CredentialFiles) -> Credentials | None:
 
 
 def _read_user_password(files: CredentialFiles) -> Credentials | None:
-    """The first complete pair of user and password."""
     for user_key, password_key in USER_PASSWORD_FILES:
         user, password = files.read_text(user_key), files.read_text(password_key)
         if user and password:
@@ -226,14 +227,13 @@ def _read_user_password(files: CredentialFiles) -> Credentials | None:
 
 
 def _require_usable(credentials: Credentials) -> Credentials:
-    """The same credentials, if they can be sent at all."""
-    if why := _explain_unusable(credentials):
-        raise Denied(f"The credentials in {credentials.source} cannot be used: {why}.")
+    if cause := _explain_unusable(credentials):
+        raise Denied(f"The credentials in {credentials.source} cannot be used: {cause}.")
     return credentials
 
 
 def _explain_unusable(credentials: Credentials) -> str:
-    """What keeps them from being sent, "" for nothing."""
+    """Why they cannot be sent; "" if they can."""
     if not (
         (credentials.username and credentials.password)
         or credentials.saml_token
@@ -245,10 +245,7 @@ def _explain_unusable(credentials: Credentials) -> str:
         "password": credentials.password,
         "token": credentials.saml_token,
     }
-    bad = [name for name, value in values.items() if _INVALID_XML_CHARACTERS.search(value)]
-    return f"the {bad[0]} has a character that XML cannot carry" if bad else ""
-
-
-def _escape_xml(text: str) -> str:
-    """As pyVmomi writes it into a request."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    for name, value in values.items():
+        if _INVALID_XML_CHARACTERS.search(value):
+            return f"the {name} contains a character that is not allowed in XML"
+    return ""

@@ -1,8 +1,8 @@
 """All First Class Disks of one vCenter, in memory.
 
-How is a change noticed?  No property collector covers disks. They are listed by interval (60 s), and
-    soon after the inventory shows something that may affect them: a task that ended, a datastore
-    that entered, left, was renamed or is accessible again, or a VM that left.
+How is a change noticed?  No property collector covers disks. They are listed by interval (60 s),
+    and soon after the inventory shows something that may affect them: a task that ended, a
+    datastore that entered, left, was renamed or is accessible again, or a VM that left.
 How much does a poll read?  As little as its cause allows (RefreshScope); every 10 minutes, all.
 From where?  From the global catalog. If it is missing or rejects the call, from each datastore,
     until the next poll of everything.
@@ -235,7 +235,8 @@ class Disks:
         ]
         return Ambiguous(
             f'vCenter "{self.inventory.name}" has {len(disks)} First Class Disks named "{name}": '
-            f"{', '.join(paths)}. Rename one, or use the name of the PersistentVolume that it backs",
+            f"{', '.join(paths)}. Rename one, or use the name of the PersistentVolume that it "
+            "backs",
             paths,
         )
 

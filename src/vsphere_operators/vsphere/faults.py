@@ -1,18 +1,18 @@
-"""Everything that vCenter can answer but a result, as one tree by meaning. Catch the widest name that you can act on.
+"""All errors of vCenter calls as one tree. Catch the widest class that you can act on.
 
     VCenterError
-    ├── NotFound                no such thing: the name is wrong, or it was deleted
-    ├── Ambiguous               several things of that name; `paths` has all of them
-    ├── Unreachable             no answer: down, no route, no such name, our deadline passed
-    │   ├── TimedOut            our deadline for the call has passed
-    │   └── CertificateRefused  TLS failed: the reason and the fix
-    ├── Denied                  vCenter knows who we are and says no; a privilege is named where the fault names it
-    │   ├── NotAuthenticated    the session is gone: log in again
-    │   └── WrongLogin          user or password is wrong, or the account is locked; `again_in_seconds` until the next try
-    ├── Busy                    will pass by itself: another operation, a limit, a host that is being changed
-    └── Rejected                what was asked cannot be done: a name, a state, a resource; `fault` says which
+    ├── NotFound                the name is wrong, or the object was deleted
+    ├── Ambiguous               several objects have the name; `paths` has all of them
+    ├── Unreachable             no response: down, no route, no such host name, or a timeout
+    │   ├── TimedOut            our own deadline for the call has passed
+    │   └── CertificateRefused  TLS failed; the message has the reason and the fix
+    ├── Denied                  the account lacks a privilege, which the message names if known
+    │   ├── NotAuthenticated    the session ended: log in again
+    │   └── WrongLogin          wrong user or password, or a locked account
+    ├── Busy                    temporary: another operation, a limit, a host in transition
+    └── Rejected                invalid: a name, a state, a resource; `fault` has the type
 
-Each keeps vCenter's own words. None ever holds what was sent, since that may be a password.
+Each keeps vCenter's own message. None contains the request, which may hold a password.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ XSI_TYPE = "{http://www.w3.org/2001/XMLSchema-instance}type"
 
 
 class VCenterError(Exception):
-    """The root; its text is for people: what happened, what it means, what to do."""
+    """The root. Its text is shown to users: what happened, why, and what to do."""
 
     expected: ClassVar[bool] = True
-    """A log needs no stack trace of it."""
+    """The log omits the stack trace."""
 
     def __init__(self, message: str, *, fault: str = "") -> None:
         super().__init__(
@@ -40,15 +40,15 @@ class VCenterError(Exception):
             else f"{message[:MAX_MESSAGE_LENGTH]}... (cut)"
         )
         self.fault = fault
-        """The name of vCenter's fault, such as InvalidPowerState; "" where it was none."""
+        """The type of vCenter's fault, such as InvalidPowerState; "" if there was none."""
 
 
 class NotFound(VCenterError):
-    """No such thing, or no longer."""
+    """The object does not exist, or no longer."""
 
 
 class Ambiguous(VCenterError):
-    """Several things of one name."""
+    """Several objects have the same name."""
 
     def __init__(self, message: str, paths: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -56,7 +56,7 @@ class Ambiguous(VCenterError):
 
 
 class Unreachable(VCenterError):
-    """No answer: whether the call took effect is not known."""
+    """No response: whether the call took effect is unknown."""
 
 
 class TimedOut(Unreachable):
@@ -64,19 +64,19 @@ class TimedOut(Unreachable):
 
 
 class CertificateRefused(Unreachable):
-    """The TLS handshake failed; the message says which certificate, why, and how to mend it."""
+    """The TLS handshake failed; the message has the certificate, the reason and the fix."""
 
 
 class Denied(VCenterError):
-    """vCenter says no to who we are."""
+    """vCenter does not allow the call to this account."""
 
 
 class NotAuthenticated(Denied):
-    """The session is gone."""
+    """The session has ended on the server."""
 
 
 class WrongLogin(Denied):
-    """User or password is wrong, or the account is locked."""
+    """The user or password is wrong, or the account is locked; vCenter does not report which."""
 
     def __init__(self, message: str, *, fault: str = "", retry_after_seconds: float = 0.0) -> None:
         super().__init__(message, fault=fault)
@@ -84,101 +84,97 @@ class WrongLogin(Denied):
 
 
 class Busy(VCenterError):
-    """What was asked may work later."""
+    """The same call may succeed later."""
 
 
 class Rejected(VCenterError):
-    """What was asked cannot be done as it is."""
+    """The same call would fail again."""
 
 
 UNAVAILABLE_ERRORS = (Unreachable, NotAuthenticated, WrongLogin)
-"""No word about what was asked: the vCenter or our session with it is away."""
+"""vCenter or our session is unavailable; the call itself may be valid."""
 RETRYABLE_ERRORS = (*UNAVAILABLE_ERRORS, Busy)
-"""What the same question may get past later."""
+"""The same call may succeed later."""
 
 
-class FaultMapping:
-    """Which faults mean what, by the name on the wire; a fault that is not listed is judged by its base types."""
+# By the fault's type on the wire. A fault that is not listed counts as its nearest listed base
+# type.
+_ERROR_TYPES: dict[str, type[VCenterError]] = {
+    "ManagedObjectNotFound": NotFound,
+    "NotFound": NotFound,
+    "FileNotFound": NotFound,
+    "NotAuthenticated": NotAuthenticated,
+    "InvalidLogin": WrongLogin,
+    "NoPermission": Denied,
+    "SecurityError": Denied,
+    "AuthMinimumAdminPermission": Denied,
+    "NoClientCertificate": Denied,
+    "HostNotConnected": Busy,
+    "HostNotReachable": Busy,
+    "HostCommunication": Busy,
+    "HostConnectFault": Busy,
+    "InvalidHostState": Busy,
+    "TooManyConcurrentNativeClones": Busy,
+    "VAppOperationInProgress": Busy,
+    "ConcurrentAccess": Busy,
+    "TaskInProgress": Busy,
+    "ResourceInUse": Busy,
+    "FileLocked": Busy,
+    "Timedout": Busy,
+    "RequestCanceled": Busy,
+    "SystemError": Busy,
+    "HostConfigFailed": Busy,
+    "VmWwnConflict": Rejected,
+    "ActiveDirectoryFault": Denied,
+}
 
-    ERROR_TYPES: ClassVar[dict[str, type[VCenterError]]] = {
-        "ManagedObjectNotFound": NotFound,
-        "NotFound": NotFound,
-        "FileNotFound": NotFound,
-        "NotAuthenticated": NotAuthenticated,
-        "InvalidLogin": WrongLogin,
-        "NoPermission": Denied,
-        "SecurityError": Denied,
-        "AuthMinimumAdminPermission": Denied,
-        "NoClientCertificate": Denied,
-        "HostNotConnected": Busy,
-        "HostNotReachable": Busy,
-        "HostCommunication": Busy,
-        "HostConnectFault": Busy,
-        "InvalidHostState": Busy,
-        "TooManyConcurrentNativeClones": Busy,
-        "VAppOperationInProgress": Busy,
-        "ConcurrentAccess": Busy,
-        "TaskInProgress": Busy,
-        "ResourceInUse": Busy,
-        "FileLocked": Busy,
-        "Timedout": Busy,
-        "RequestCanceled": Busy,
-        "SystemError": Busy,
-        "HostConfigFailed": Busy,
-        "VmWwnConflict": Rejected,
-        "ActiveDirectoryFault": Denied,
-    }
 
-
-def error_from_fault(fault: Any, doing: str) -> VCenterError:
-    """The error for any fault object of pyVmomi, with vCenter's own words and the privilege or object that it names."""
+def error_from_fault(fault: Any, call: str) -> VCenterError:
+    """The error for a fault object of pyVmomi, with vCenter's message."""
     name = _fault_name(type(fault))
-    said = _find_message(fault) or _split_camel_case(name)
-    return _error_type_for(type(fault))(f"{doing}: {said}{_describe_detail(fault)}", fault=name)
+    message = _find_message(fault) or _split_camel_case(name)
+    return _error_type_for(type(fault))(f"{call}: {message}{_describe_detail(fault)}", fault=name)
 
 
-def error_from_xml(answer: bytes, doing: str) -> VCenterError:
-    """The error for a fault that pyVmomi cannot read, such as one that is newer than it: by its name and words alone."""
+def error_from_xml(body: bytes, call: str) -> VCenterError:
+    """The error for a fault that pyVmomi cannot decode, such as one that is newer than it."""
     try:
-        body = etree.fromstring(answer, etree.XMLParser(resolve_entities=False, no_network=True))
+        root = etree.fromstring(body, etree.XMLParser(resolve_entities=False, no_network=True))
     except etree.XMLSyntaxError:
-        return Rejected(f"{doing}: it answered with a fault that cannot be read")
-    name = next((_fault_name_in(each) for detail in body.iter("{*}detail") for each in detail), "")
-    said = (body.findtext(".//{*}faultstring") or "").strip().rstrip(".") or _split_camel_case(name)
-    return error_type_for_name(name)(
-        f"{doing}: {said or 'it answered with a fault without words'}", fault=name
-    )
+        return Rejected(f"{call}: the response is a fault that cannot be parsed")
+    name = next((_fault_name_in(item) for detail in root.iter("{*}detail") for item in detail), "")
+    message = (root.findtext(".//{*}faultstring") or "").strip().rstrip(".")
+    message = message or _split_camel_case(name) or "the response is a fault without a message"
+    return error_type_for_name(name)(f"{call}: {message}", fault=name)
 
 
 def error_type_for_name(name: str) -> type[VCenterError]:
-    """What a fault means of which only the name is known, as in the end of a task."""
+    """The error class for a fault of which only the type name is known, as at a task's end."""
     return _error_type_for(
         getattr(vim.fault, name, None) or getattr(vmodl.fault, name, None) or object
     )
 
 
 def _fault_name_in(fault: Any) -> str:
-    """The fault's name in its element."""
     return str(fault.get(XSI_TYPE, "")).rpartition(":")[2] or str(
         etree.QName(fault).localname
     ).removesuffix("Fault")
 
 
-def _fault_name(kind: type) -> str:
-    """vim.fault.InvalidPowerState -> InvalidPowerState."""
-    return kind.__name__.rpartition(".")[2]
+def _fault_name(fault_type: type) -> str:
+    # pyVmomi's class names contain dots: vim.fault.InvalidPowerState.
+    return fault_type.__name__.rpartition(".")[2]
 
 
-def _error_type_for(kind: type) -> type[VCenterError]:
-    """The nearest listed type, from the fault itself up its bases."""
-    for base in kind.__mro__:
-        if found := FaultMapping.ERROR_TYPES.get(_fault_name(base)):
-            return found
+def _error_type_for(fault_type: type) -> type[VCenterError]:
+    for base in fault_type.__mro__:
+        if error_type := _ERROR_TYPES.get(_fault_name(base)):
+            return error_type
     return Rejected
 
 
 def _find_message(fault: Any) -> str:
-    """The words of vCenter itself: of the fault, else of the first message behind it that has any."""
+    """The message of vCenter: of the fault, else the first of its causes that has one."""
     if text := getattr(fault, "msg", None):
         return str(text).strip().rstrip(".")
     for message in getattr(fault, "faultMessage", None) or ():
@@ -189,19 +185,18 @@ def _find_message(fault: Any) -> str:
 
 
 def _split_camel_case(name: str) -> str:
-    """`InvalidPowerState` as words, for a fault that came without any."""
     return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name).strip()
 
 
 def _describe_detail(fault: Any) -> str:
-    """What the fault names beside its words: the privilege that is missing, the property that is wrong, the state that is in the way."""
+    """What the fault names in addition to its message."""
     parts = []
     if isinstance(fault, vmodl.fault.SecurityError) and (
         privilege := getattr(fault, "privilegeId", None)
     ):
-        parts.append(f'the privilege "{privilege}" is missing; give it to the role of this user')
+        parts.append(f'the privilege "{privilege}" is missing; add it to the role of this user')
     if argument := getattr(fault, "invalidProperty", None):
-        parts.append(f"the property {argument} is wrong")
+        parts.append(f"the property {argument} is invalid")
     if name := getattr(fault, "name", None):
         parts.append(f'the name is "{name}"')
     return f" ({'; '.join(parts)})" if parts else ""

@@ -4,9 +4,9 @@
     await schedule.run(poll)          # every 60 s, or about a second after schedule.trigger()
 
 How soon?  One second after the first trigger: changes come in bursts, and one poll covers them all.
-How often at most?  Every 5 s, and for at most a fifth of the time: a poll that takes 3 s is followed
-    by a pause of 12 s. So a slow vCenter, or one that changes all the time, is not polled without
-    pause.
+How often at most?  Every 5 s, and for at most a fifth of the time: a poll that takes 3 s is
+    followed by a pause of 12 s. So a slow vCenter, or one that changes all the time, is not polled
+    without pause.
 What after a failure?  Another poll after 5, 10, 20... seconds, at most the interval. A trigger does
     not shorten this.
 """

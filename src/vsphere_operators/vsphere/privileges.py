@@ -1,7 +1,9 @@
-"""What an account may do, asked of vCenter itself; and what each sort of work needs.
+"""Which privileges each operation needs, and which of them the account lacks.
 
-Why is there a list?  pyVmomi knows the privilege of a method only where one does for all its arguments. Of CloneVM_Task, ReconfigVM_Task
-and Destroy_Task it knows none; theirs are from the vSphere API reference, by what `hands.py` sends.
+Why a fixed list?  pyVmomi has the privilege of a method only if it does not depend on the
+    arguments.
+It has none for CloneVM_Task, ReconfigVM_Task and Destroy_Task; those are from the vSphere API
+reference, for the arguments that vm_calls.py sends.
 """
 
 from __future__ import annotations
@@ -34,51 +36,50 @@ DATASTORE_PRIVILEGES = ("Datastore.AllocateSpace",)
 
 
 class EntityRef(Struct, frozen=True):
-    """Something in the inventory that privileges are held on."""
+    """An entity on which privileges are checked."""
 
     type: str
-    """As on the wire: Folder, Datastore..."""
+    """The type on the wire: Folder, Datastore..."""
     ref: str
     path: str = ""
 
 
 class Account(Struct, frozen=True):
-    """Who is logged in."""
+    """The account of the current session."""
 
     session_key: str
     name: str
 
 
-async def read_account(hands: VmCalls) -> Account:
-    """Who we are to vCenter."""
-    content = await hands.soap.get_service_content()
-    found = (
-        await hands.read_properties(
-            "SessionManager", content.sessionManager._moId, ["currentSession"]
-        )
-    ).get("currentSession")
-    if not isinstance(found, Mapping):
-        raise Rejected("vCenter does not tell who is logged in")
-    return Account(to_text(found.get("key")), to_text(found.get("userName")))
+async def read_account(vm_calls: VmCalls) -> Account:
+    manager = (await vm_calls.soap.get_service_content()).sessionManager
+    properties = await vm_calls.read_properties("SessionManager", manager._moId, ["currentSession"])
+    session = properties.get("currentSession")
+    if not isinstance(session, Mapping):
+        raise Rejected("vCenter does not return the current session")
+    return Account(to_text(session.get("key")), to_text(session.get("userName")))
 
 
 async def find_missing_privileges(
-    hands: VmCalls, who: Account, places: Sequence[EntityRef], privileges: Sequence[str]
+    vm_calls: VmCalls,
+    account: Account,
+    entities: Sequence[EntityRef],
+    privileges: Sequence[str],
 ) -> dict[str, tuple[str, ...]]:
-    """By reference, which of these privileges this account has not on each of the places."""
-    stub = hands.soap.stub
-    entities = [_MANAGED_TYPES[place.type](place.ref, stub) for place in places]
+    """The privileges that the account lacks on each entity, by reference."""
+    stub = vm_calls.soap.stub
+    managed = [_MANAGED_TYPES[entity.type](entity.ref, stub) for entity in entities]
 
-    async def ask() -> Any:
-        manager = (await hands.soap.get_service_content()).authorizationManager
-        return await manager.HasPrivilegeOnEntities(entities, who.session_key, list(privileges))
+    async def check() -> Any:
+        manager = (await vm_calls.soap.get_service_content()).authorizationManager
+        return await manager.HasPrivilegeOnEntities(managed, account.session_key, list(privileges))
 
-    answer = await hands.session.call(ask)
+    results = await vm_calls.session.call(check)
     return {
-        str(each.entity._moId): tuple(
-            sorted(found.privId for found in each.privAvailability or () if not found.isGranted)
+        str(result.entity._moId): tuple(
+            sorted(item.privId for item in result.privAvailability or () if not item.isGranted)
         )
-        for each in answer or ()
+        for result in results or ()
     }
 
 

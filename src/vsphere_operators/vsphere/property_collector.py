@@ -4,12 +4,12 @@
      ^          vCenter lost the collector, or our version of it is invalid             |
      +----------------------------------------------------------------------------------+
 
-What ends it?  Cancellation, or an error for the caller to handle: the session ended, or vCenter does
-    not respond. The next `run` reads everything again and announces only what differs.
+What ends it?  Cancellation, or an error for the caller to handle: the session ended, or vCenter
+    does not respond. The next `run` reads everything again and announces only what differs.
 How is a call that hangs noticed?  The server promises a response within 15 s, with or without
     changes. After 35 s the call is Unreachable.
-Why a property collector of our own?  The default one is shared within the session: any other call of
-    WaitForUpdatesEx on it would take our updates.
+Why a property collector of our own?  The default one is shared within the session: any other call
+    of WaitForUpdatesEx on it would take our updates.
 Why two filters?  Tasks come and go all the time, and must not make the server evaluate the whole
     view.
 """

@@ -1,12 +1,13 @@
-"""One login to one vCenter, shared by all who call.
+"""One login to one vCenter, shared by all calls.
 
     await session.call(lambda: vim.VirtualMachine("vm-12", soap.stub).PowerOn())
 
-How can 500 calls that find the session dead lead to one login? Each remembers the generation in which it began, and says that this
-generation is dead. The first starts the login, all others wait for the same one, and latecomers see that the generation has grown.
-
-Why is a refused password not simply tried again? vCenter locks an account after 5 failures in 180 s, and a locked account is told the
-same as a wrong password. A leader and a standby may both be trying. `Budget` has the rules.
+How do 500 calls that find the session ended lead to one login?  Each remembers the generation in
+    which it began and reports that this generation ended. The first starts the login, the others
+    wait for it, and late ones see that the generation has grown.
+Why is a rejected password not simply tried again?  vCenter locks an account after 5 failures in 180
+    s, and rejects a locked account with the same message as a wrong password. A leader and a
+    standby may both be trying. `LoginBudget` has the rules.
 """
 
 from __future__ import annotations
@@ -26,53 +27,48 @@ from .transport import Log, SoapClient, SoapStub
 
 T = TypeVar("T")
 
-LOCKOUT_WINDOW_SECONDS = 180.0  # vCenter's default: 5 failures in 180 s lock an account
-# Longer than the window: of the same wrong password each manager has one failure in it, which leaves three for mistakes in mending it.
+# The default of vCenter: 5 failures in 180 s lock an account.
+LOCKOUT_WINDOW_SECONDS = 180.0
+# Longer than the window: the same wrong password causes one failure per manager in it, which leaves
+# three for mistakes while it is being fixed.
 SAME_CREDENTIALS_RETRY_SECONDS = 185.0
 MAX_LOGIN_FAILURES = 3
 _UNREADABLE_RETRY_SECONDS = 10.0
 _OLD_SESSION_LOGOUT_SECONDS = 2.0
-KEEP_ALIVE_SECONDS = 300.0  # an idle session ends after 30 minutes
+# vCenter ends an idle session after 30 minutes.
+KEEP_ALIVE_SECONDS = 300.0
 
 
 class LoginBudget:
-    """How often a login may fail: what was refused not again for 185 s, and whatever it was, 3 times in 180 s at the most."""
+    """Limits failed logins: the same credentials once in 185 s, all together 3 times in 180 s."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.clock = clock
+        self._clock = clock
         self.rejected_at: dict[Credentials, float] = {}
         self.failure_times: deque[float] = deque(maxlen=MAX_LOGIN_FAILURES)
 
     def add_failure(self, credentials: Credentials) -> None:
-        """They were refused."""
+        now = self._clock()
         recent = {
-            each: at
-            for each, at in self.rejected_at.items()
-            if self.clock() - at < SAME_CREDENTIALS_RETRY_SECONDS
+            rejected: at
+            for rejected, at in self.rejected_at.items()
+            if now - at < SAME_CREDENTIALS_RETRY_SECONDS
         }
-        self.rejected_at = {**recent, credentials: self.clock()}
-        self.failure_times.append(self.clock())
+        self.rejected_at = {**recent, credentials: now}
+        self.failure_times.append(now)
 
     def wait_seconds(self, credentials: Credentials) -> float:
-        """How long to wait before trying these; 0 is now."""
-        refused_at = self.rejected_at.get(credentials)
-        same = (
-            0.0
-            if refused_at is None
-            else refused_at + SAME_CREDENTIALS_RETRY_SECONDS - self.clock()
-        )
-        return max(same, self._lockout_wait_seconds())
-
-    def _lockout_wait_seconds(self) -> float:
-        """How long to wait before trying anything at all."""
-        full = len(self.failure_times) == MAX_LOGIN_FAILURES
-        return (
-            max(self.failure_times[0] + LOCKOUT_WINDOW_SECONDS - self.clock(), 0.0) if full else 0.0
-        )
+        """How long to wait before trying these credentials; 0 if they may be tried now."""
+        allowed_at = [self._clock()]
+        if credentials in self.rejected_at:
+            allowed_at.append(self.rejected_at[credentials] + SAME_CREDENTIALS_RETRY_SECONDS)
+        if len(self.failure_times) == MAX_LOGIN_FAILURES:
+            allowed_at.append(self.failure_times[0] + LOCKOUT_WINDOW_SECONDS)
+        return max(allowed_at) - allowed_at[0]
 
 
 class Session:
-    """Who we are to one vCenter. `logout` is its end: a call that comes later must not leave a session behind."""
+    """The session with one vCenter. After `logout`, calls fail: they would leave a session open."""
 
     def __init__(
         self,
@@ -88,31 +84,33 @@ class Session:
         self.closed = False
         self.budget = LoginBudget(clock)
         self.attempted_credentials: Credentials | None = None
-        self._last_rejection = "a login was refused"
+        self._last_rejection = "a login was rejected"
         self.login_task: asyncio.Task[VCenterError | None] | None = None
 
     async def call(self, make: Callable[[], Awaitable[T]]) -> T:
-        """Run a call; one that finds the session dead is run again in a new one."""
+        """Run a call. If the session has ended, log in and run it again."""
         await self.login()
         generation = self.generation
         try:
             return await make()
         except NotAuthenticated:
             self.log.debug(
-                "the session is gone", vCenter=self.soap.address.display_name, generation=generation
+                "the session has ended",
+                vCenter=self.soap.address.display_name,
+                generation=generation,
             )
-        # Outside the handler, so that a failure of the second run is not shown as one while handling the first.
+        # Outside the handler, so that a failure of the second run does not chain the first one.
         await self.renew(generation)
         return await make()
 
     async def renew(self, generation: int) -> None:
-        """The session of that generation is dead: log in again, unless somebody has already."""
+        """Log in again, unless the session of that generation was replaced already."""
         if generation == self.generation:
             self.logged_in = False
         await self.login()
 
     async def login(self) -> None:
-        """Be logged in: at once if we are; else join the login under way, or start one. WrongLogin says when the next try is allowed."""
+        """Return when logged in: join a running login, or start one."""
         if self.closed:
             raise self._closed_error()
         if self.logged_in:
@@ -122,28 +120,28 @@ class Session:
                 self._attempt_login(), name=f"vcenter login: {self.soap.address.display_name}"
             )
             self.login_task.add_done_callback(self._on_login_done)
-        flight = self.login_task
-        # Not `await flight`: it outlives a caller that is cancelled, because others wait for it.
-        await asyncio.wait([flight])
-        if flight.cancelled():
+        login = self.login_task
+        # Not `await login`: that would cancel it together with this caller, and others wait for it.
+        await asyncio.wait([login])
+        if login.cancelled():
             raise self._closed_error()
-        if error := flight.result():
+        if error := login.result():
             raise _copy_error(error)
 
     def _closed_error(self) -> NotAuthenticated:
-        """The error for who calls after the end."""
         return NotAuthenticated(
-            f"The session with vCenter {self.soap.address.display_name} has been ended: this program is stopping."
+            f"The session with vCenter {self.soap.address.display_name} is closed: this program is "
+            "stopping."
         )
 
-    def _on_login_done(self, flight: asyncio.Task[VCenterError | None]) -> None:
-        """Make room for the next login; an error is taken note of, since every caller may be gone."""
+    def _on_login_done(self, login: asyncio.Task[VCenterError | None]) -> None:
         self.login_task = None
-        if not flight.cancelled():
-            flight.exception()
+        if not login.cancelled():
+            # All callers may have been cancelled, and asyncio complains about an unread exception.
+            login.exception()
 
     async def _attempt_login(self) -> VCenterError | None:
-        """One login with the credentials as they read now; a failure is returned, so that each who waits raises an error of its own."""
+        """Log in once. A failure is returned, so that each caller raises an error of its own."""
         try:
             self.attempted_credentials = credentials = await self._read_credentials()
             self.check_login_budget(credentials)
@@ -162,7 +160,7 @@ class Session:
         return None
 
     async def _read_credentials(self) -> Credentials:
-        """The credentials as they are now; what cannot be read is as good as refused, and has changed as soon as it can be read."""
+        # Unreadable credentials count as rejected, and as changed as soon as they can be read.
         self.attempted_credentials = None
         try:
             return await asyncio.to_thread(self.credentials.read)
@@ -170,7 +168,7 @@ class Session:
             raise WrongLogin(str(error), retry_after_seconds=_UNREADABLE_RETRY_SECONDS) from error
 
     def check_login_budget(self, credentials: Credentials) -> None:
-        """Raise WrongLogin instead of asking vCenter, while a further failure could lock the account; also for logins over REST."""
+        """Raise WrongLogin while another failure could lock the account; also for REST logins."""
         if wait := self.budget.wait_seconds(credentials):
             raise WrongLogin(
                 self._rejection_message(credentials, self._last_rejection),
@@ -179,18 +177,18 @@ class Session:
             )
 
     def count_failed_login(self, credentials: Credentials | None = None) -> None:
-        """Count a login that vCenter refused elsewhere, such as over REST, since it counts for the same lock.
+        """Count a login that was rejected elsewhere, such as over REST: it may lock the account.
 
-        Credentials that were accepted here stay acceptable here: an endpoint that refuses them by itself must not keep us out.
+        Credentials that work here remain allowed here, whatever another endpoint does.
         """
-        refused = credentials or self.attempted_credentials or Credentials()
-        if self.logged_in and refused == self.attempted_credentials:
+        rejected = credentials or self.attempted_credentials or Credentials()
+        if self.logged_in and rejected == self.attempted_credentials:
             self.budget.failure_times.append(self.clock())
         else:
-            self.budget.add_failure(refused)
+            self.budget.add_failure(rejected)
 
     async def _login_with(self, credentials: Credentials) -> VCenterError | None:
-        """Log in; what went wrong, without a secret in it, and without the chain of errors behind it, which may have one."""
+        """Log in, and return an error without secrets and without a chain, which may hold some."""
         try:
             await self._send_login(credentials)
         except WrongLogin as error:
@@ -207,13 +205,13 @@ class Session:
         return None
 
     async def _send_login(self, credentials: Credentials) -> None:
-        """The call that suits the credentials, without the old cookie: on a session that still lives, vCenter answers InvalidLogin."""
         await self._end_previous_session()
+        # With the cookie of a session that is still alive, vCenter rejects a login (InvalidLogin).
         self.soap.clear_session()
         await self.soap.use_client_certificate(
             credentials.certificate_file, credentials.key_file, credentials.pem
         )
-        # A stub of its own, for the token would go along with every call that others make meanwhile.
+        # A separate stub: on the shared one, the token would be sent with concurrent calls too.
         stub = SoapStub(self.soap)
         stub.samlToken = credentials.saml_token or None
         manager: Any = vim.SessionManager(
@@ -227,7 +225,7 @@ class Session:
             await manager.Login(credentials.username, credentials.password)
 
     async def _end_previous_session(self) -> None:
-        """End what may be left of the last session: if it was refused in one place only, nobody would ever end it later."""
+        # If only one endpoint rejected the last session, it is still open on the server.
         if not self.generation or not self.soap.cookie:
             return
         with suppress(VCenterError, TimeoutError):
@@ -235,55 +233,59 @@ class Session:
                 await (await self.soap.get_service_content()).sessionManager.Logout()
 
     async def ensure_alive(self) -> None:
-        """Ask, where everybody may ask, whether the session lives; a dead one is renewed."""
+        """Renew the session if it has ended."""
+        # CurrentTime is the cheapest call, and needs no privilege.
         await self.call(lambda: self.service_instance.CurrentTime())
 
-    def _rejection_message(self, credentials: Credentials, said: str) -> str:
-        """What a person has to know about a wrong login; without the seconds until the next, since it is shown in every status."""
+    @property
+    def service_instance(self) -> Any:
+        return vim.ServiceInstance("ServiceInstance", self.soap.stub)
+
+    def _rejection_message(self, credentials: Credentials, cause: str) -> str:
+        # Without the seconds until the next attempt: every status shows the message, and would
+        # change with it.
         return (
-            f"vCenter {self.soap.address.display_name} refuses {credentials.description}: {said}. User or password is wrong, or the account is "
-            f"locked; vCenter does not say which. {credentials.advice}. So that the account is not locked, the same password is tried "
-            f"again only after {SAME_CREDENTIALS_RETRY_SECONDS:.0f} s, and no more than {MAX_LOGIN_FAILURES} logins may fail in {LOCKOUT_WINDOW_SECONDS:.0f} s."
+            f"vCenter {self.soap.address.display_name} rejects {credentials.description}: {cause}. "
+            "The user or password is wrong, or the account is locked; vCenter does not report "
+            f"which. {credentials.advice}. To avoid locking the account, the same password is "
+            f"tried again only after {SAME_CREDENTIALS_RETRY_SECONDS:.0f} s, and at most "
+            f"{MAX_LOGIN_FAILURES} logins may fail in {LOCKOUT_WINDOW_SECONDS:.0f} s."
         )
 
     async def wait_for_credentials_change(self) -> None:
-        """Wait until the credentials can be read and are others than those of the last login."""
+        """Wait until the credentials can be read and differ from those of the last login."""
         await self.credentials.wait_for_change(self.attempted_credentials or Credentials())
 
     async def keep_alive(self, every_seconds: float = KEEP_ALIVE_SECONDS) -> NoReturn:
-        """Ask for the time whenever nobody has asked for anything; an open WaitForUpdatesEx, repeated every 15 s, makes this idle."""
+        """Use the session when nothing else does. WaitForUpdatesEx, every 15 s, makes this idle."""
         while True:
             await asyncio.sleep(every_seconds)
             if self.logged_in and time.monotonic() - self.soap.last_answer_at >= every_seconds:
-                await self.ping()
+                await self._ping()
 
-    async def ping(self) -> None:
-        """The cheapest call that counts as use; who has real work finds out what is wrong, and says so."""
+    async def _ping(self) -> None:
         try:
-            await self.call(lambda: self.service_instance.CurrentTime())
+            await self.ensure_alive()
         except VCenterError as error:
+            # The next real call reports what is wrong.
             self.log.debug(
                 "the session could not be kept alive",
                 vCenter=self.soap.address.display_name,
                 error=error,
             )
 
-    @property
-    def service_instance(self) -> Any:
-        """The ServiceInstance, which every vCenter has under this name."""
-        return vim.ServiceInstance("ServiceInstance", self.soap.stub)
-
     async def logout(self, timeout_seconds: float = 5) -> None:
-        """End the session on the server, with its filters and views; a vCenter that does not answer in time ends it by itself later."""
+        """End the session on the server, with its filters and views."""
         self.closed = True
         try:
-            # Not asyncio.timeout: whoever leaves has mostly been cancelled, and before Python 3.11.3 that would hide the TimeoutError.
+            # Not asyncio.timeout: the caller has mostly been cancelled, and before Python 3.11.3
+            # that would hide the TimeoutError.
             await asyncio.wait_for(self._end_session(), timeout_seconds)
         except NotAuthenticated:
             pass
         except (VCenterError, TimeoutError) as error:
             self.log.warning(
-                "could not log out; vCenter ends the session when it has been idle",
+                "could not log out; vCenter ends the session when it is idle",
                 vCenter=self.soap.address.display_name,
                 error=error,
             )
@@ -292,19 +294,19 @@ class Session:
             self.soap.clear_session()
 
     async def _end_session(self) -> None:
-        """Wait for a login that is under way, since a session that nobody knows cannot be ended; then end it."""
         if self.login_task is not None:
-            flight = self.login_task
+            # Without the response to the login, the session key is unknown.
+            login = self.login_task
             try:
-                await asyncio.wait([flight])
+                await asyncio.wait([login])
             finally:
-                flight.cancel()
+                login.cancel()
         if self.logged_in:
             await (await self.soap.get_service_content()).sessionManager.Logout()
 
 
 def _copy_error(error: VCenterError) -> VCenterError:
-    """The same error once more: one that is raised in many tasks would gather the tracebacks of all."""
+    # One error object raised in many tasks would collect the tracebacks of all.
     if isinstance(error, WrongLogin):
         return WrongLogin(
             str(error), fault=error.fault, retry_after_seconds=error.retry_after_seconds

@@ -1,15 +1,15 @@
 """Limits how often quickStats, which always change, are published: at once for a large change,
 otherwise once per interval.
 
-What is published at once?  Every change other than of quickStats, and a change of quickStats by more
-    than `change_threshold` of the total since they were last published. Each publication takes the
-    newest numbers along.
+What is published at once?  Every change other than of quickStats, and a change of quickStats by
+    more than `change_threshold` of the total since they were last published. Each publication takes
+    the newest numbers along.
 And all other changes?  Each entity has a fixed slot in the interval, by a digest of its reference.
-    When its slot comes, an entity whose numbers changed is published. So no change waits longer than
-    an interval, and small changes are published at most once per interval.
+    When its slot comes, an entity whose numbers changed is published. So no change waits longer
+    than an interval, and small changes are published at most once per interval.
 Why a slot, and not "one interval after the last time"?  vCenter sends the numbers of all hosts at
-    the same moment every 20 s, and a restart reads them all at once: all hosts would be due together
-    for ever. With slots, 1,000 hosts are 17 per second.
+    the same moment every 20 s, and a restart reads them all at once: all hosts would be due
+    together for ever. With slots, 1,000 hosts are 17 per second.
 What does it cost?  One dictionary lookup per change, and one of 60 slots per second.
 """
 

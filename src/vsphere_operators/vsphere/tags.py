@@ -1,9 +1,9 @@
 """The vSphere tags of hosts, in memory.
 
-Why not through the inventory?  Tags are not properties: only the REST endpoint has them, and it does
-    not push changes.
-How many calls?  A login, one per 500 hosts, one per tag and category in use, and a logout. Names are
-    read again each time, since tags and categories can be renamed.
+Why not through the inventory?  Tags are not properties: only the REST endpoint has them, and it
+    does not push changes.
+How many calls?  A login, one per 500 hosts, one per tag and category in use, and a logout. Names
+    are read again each time, since tags and categories can be renamed.
 When?  At the start, every 5 minutes, and soon after a host enters.
 What if it fails?  The last known tags remain, and one warning gives the cause. Tags never make a
     host's status an error.

@@ -7,14 +7,14 @@
 Nothing waits for the end of a task. It arrives through the inventory, and the signal `task_ended`
 reports it.
 
-How is it fair?  An owner that finds no free slot is queued and gets Busy. A free slot belongs to the
-    owner that has waited longest, and `slot_freed` wakes that owner. So an owner that wants 50 tasks
-    does not block one that wants a single task.
+How is it fair?  An owner that finds no free slot is queued and gets Busy. A free slot belongs to
+    the owner that has waited longest, and `slot_freed` wakes that owner. So an owner that wants 50
+    tasks does not block one that wants a single task.
 What if the end arrives before the response that names the task?  The inventory can be faster than
     the call. `track` looks the task up in the inventory.
 What if vCenter forgets a task before its end was seen?  That takes an outage, since vCenter lists
-    ended tasks for minutes. The end is then reported as unknown (None), and the owner must read what
-    exists.
+    ended tasks for minutes. The end is then reported as unknown (None), and the owner must read
+    what exists.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from .transport import Log
 MAX_RUNNING_TASKS = 3
 # An owner that did not ask again within this time no longer wants a slot, or no longer exists.
 WAITING_OWNER_SECONDS = 60.0
-# A task appears in the inventory a moment after the call. One that does not was lost in a restart of
-# vCenter.
+# A task appears in the inventory a moment after the call. One that does not was lost in a restart
+# of vCenter.
 _LOST_TASK_SECONDS = 60.0
 FINAL_STATES = ("success", "error")
 
@@ -97,7 +97,7 @@ class TaskLimiter:
         return operation
 
     def _take_slot(self, owner: str) -> None:
-        """Queue the owner and raise Busy, unless a slot is free that is not due to another owner."""
+        """Queue the owner and raise Busy, unless a slot is free and no other owner is ahead."""
         now = self._clock()
         lost = [
             operation

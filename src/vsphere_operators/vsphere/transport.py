@@ -1,9 +1,9 @@
-"""The one place that speaks HTTP to a vCenter: pyVmomi's types and serialiser, our own connections.
+"""HTTP to a vCenter: pyVmomi's types and serializer over our own aiohttp connections.
 
-    vim.SessionManager("SessionManager", soap.stub).Login(user, password)          # returns an awaitable
+    await vim.SessionManager("SessionManager", soap.stub).Login(user, password)
 
-Why not pyVmomi's own connection? It blocks a thread for each call, cannot be cancelled, and knows no deadline. What it does well, every
-type and method of the API, works over any stub that has `InvokeMethod`.
+Why not pyVmomi's own connection?  It blocks a thread per call, cannot be cancelled and has no
+deadline. Its types and methods work over any stub that has `InvokeMethod`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .faults import (
     error_from_xml,
 )
 
-# vSphere 7.0: older servers are out of support, and newer ones answer in this version's words.
+# vSphere 7.0: older servers are out of support, and newer ones accept this version.
 _API_VERSION = "vim.version.v7_0"
 _SESSION_COOKIE = "vmware_soap_session"
 CALL_TIMEOUT_SECONDS = 30.0
@@ -45,12 +45,12 @@ _CONNECT_TIMEOUT_SECONDS = 10.0
 MAX_CONNECTIONS = 32
 _MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 _CONNECTION_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
-# What pyVmomi's reader raises for what is no answer of the vSphere API, or one with types that it does not know.
+# What pyVmomi's decoder raises for a response that is not of the vSphere API, or has unknown types.
 _DECODE_ERRORS = (ExpatError, LookupError, TypeError, AttributeError, ValueError, RuntimeError)
 
 
 class Log(Protocol):
-    """Where lines for people go; `kubewright.log.Log` is one."""
+    """The interface of `kubewright.log.Log`."""
 
     def debug(
         self, message: str, /, error: BaseException | None = None, **fields: object
@@ -67,15 +67,15 @@ class Log(Protocol):
 
 
 class CallMetrics(Protocol):
-    """Who counts calls."""
+    """Measures calls."""
 
     def observe_call(self, method: str, outcome: str, seconds: float) -> None:
-        """A call ended: with `ok`, or with the name of our error for it."""
+        """`outcome` is `ok` or the name of the VCenterError."""
         ...
 
 
 class Response(NamedTuple):
-    """What came back for one request."""
+    """An HTTP response."""
 
     status: int
     cookies: list[str]
@@ -83,13 +83,13 @@ class Response(NamedTuple):
 
 
 class SoapClient:
-    """Calls to one vCenter over a pool of connections that share one session cookie."""
+    """Calls to one vCenter over a connection pool with one session cookie."""
 
-    def __init__(self, address: Address, meter: CallMetrics) -> None:
-        self.address, self.metrics = address, meter
+    def __init__(self, address: Address, metrics: CallMetrics) -> None:
+        self.address, self.metrics, self._base_url = address, metrics, address.base_url
         self.cookie = ""
         self.last_answer_at = 0.0
-        """When the last SOAP call was answered, by time.monotonic: a session that is used stays alive."""
+        """When the last SOAP call succeeded (time.monotonic): a session in use does not expire."""
         self.closed = False
         self.client_certificate: tuple[str, str, bytes] = ("", "", b"")
         self.stub = SoapStub(self)
@@ -97,7 +97,7 @@ class SoapClient:
         self._service_content: Any = None
 
     async def get_service_content(self) -> Any:
-        """The ServiceInstance's content: which managers there are. It does not change while a vCenter runs."""
+        """The managers of this vCenter. They do not change while it runs."""
         if self._service_content is None:
             self._service_content = await vim.ServiceInstance(
                 "ServiceInstance", self.stub
@@ -105,19 +105,18 @@ class SoapClient:
         return self._service_content
 
     def clear_session(self) -> None:
-        """Drop what belongs to a session that is gone."""
         self.cookie, self._service_content = "", None
 
     async def use_client_certificate(
         self, certificate_file: str, key_file: str, pem: bytes = b""
     ) -> None:
-        """Show this client certificate from now on; connections made with another, or with what the files held before, are ended."""
+        """Use this client certificate; connections with an older one are closed."""
         if (certificate_file, key_file, pem) != self.client_certificate:
             self.client_certificate = (certificate_file, key_file, pem)
             await self._disconnect()
 
     def build_envelope(self, target: Any, method: str, *arguments: Any) -> bytes:
-        """A call as it goes over the wire; `method` is its name there, such as WaitForUpdatesEx."""
+        """A serialized call; `method` is its name on the wire, such as WaitForUpdatesEx."""
         return bytes(self.stub.SerializeRequest(target, target._GetMethodInfo(method), arguments))
 
     async def post(
@@ -129,10 +128,10 @@ class SoapClient:
         path: str = "",
         action: str = "",
     ) -> bytes:
-        """Send an envelope; the answer's bytes, or what the fault in it means."""
+        """Send an envelope and return the response. A fault is raised as a VCenterError."""
         started, outcome = time.monotonic(), "cancelled"
         try:
-            status, answer = await self.send(
+            status, response_body = await self._send(
                 body,
                 method,
                 timeout_seconds,
@@ -140,28 +139,30 @@ class SoapClient:
                 action or self.stub.versionId,
             )
             if status != 200:
-                raise self._error_from_response(status, answer, method)
+                raise self._error_from_response(status, response_body, method)
             outcome, self.last_answer_at = "ok", time.monotonic()
-            return answer
+            return response_body
         except VCenterError as error:
             outcome = type(error).__name__
             raise
         finally:
             self.metrics.observe_call(method, outcome, time.monotonic() - started)
 
-    async def send(
+    async def _send(
         self, body: bytes, method: str, timeout_seconds: float, path: str, action: str
     ) -> tuple[int, bytes]:
-        """One request and its whole answer; the cookie that comes with a login is kept."""
-        sent = self.cookie
+        sent_cookie = self.cookie
         headers = {"Content-Type": "text/xml; charset=utf-8", "SOAPAction": action}
-        if sent:
-            headers["Cookie"] = f"{_SESSION_COOKIE}={sent}"
-        answer = await self.request("POST", path, body, headers, timeout_seconds, method)
-        # To whoever comes without a live session vCenter gives a new key: an answer that was late must not replace that of a login.
-        if path == self.address.path and (method.startswith("Login") or self.cookie == sent):
-            self._store_cookie(answer.cookies)
-        return answer.status, answer.body
+        if sent_cookie:
+            headers["Cookie"] = f"{_SESSION_COOKIE}={sent_cookie}"
+        response = await self.request("POST", path, body, headers, timeout_seconds, method)
+        # vCenter assigns a new key to every call without a live session: a late response must not
+        # replace the key of a login.
+        if path == self.address.path and (method.startswith("Login") or self.cookie == sent_cookie):
+            for header in response.cookies:
+                if match := re.match(rf'{_SESSION_COOKIE}="?([^";]+)', header):
+                    self.cookie = match[1]
+        return response.status, response.body
 
     async def request(
         self,
@@ -172,71 +173,68 @@ class SoapClient:
         timeout_seconds: float,
         method: str,
     ) -> Response:
-        """What the vCenter answers to one request, whatever its status; a failure is told as what it means."""
+        """The response to one request, whatever its status. Raises Unreachable without one."""
         try:
             async with (await self._get_http_session()).request(
                 verb,
-                URL(self.address.base_url + path, encoded=True),
+                URL(self._base_url + path, encoded=True),
                 data=body,
                 headers=headers,
-                timeout=_create_timeout(timeout_seconds),
+                timeout=aiohttp.ClientTimeout(
+                    total=timeout_seconds, sock_connect=_CONNECT_TIMEOUT_SECONDS
+                ),
                 allow_redirects=False,
             ) as response:
                 return Response(
                     response.status,
                     response.headers.getall("Set-Cookie", []),
-                    await self.read_body(response, method),
+                    await self._read_body(response, method),
                 )
         except _CONNECTION_ERRORS as error:
-            raise await self._handle_connection_error(error, method) from error
+            meaning = self._error_from_exception(error, method)
+            if isinstance(meaning, CertificateRefused):
+                # The next call reads the CA bundle again, since that is where it gets fixed.
+                await self._disconnect()
+            raise meaning from error
 
-    async def read_body(self, response: aiohttp.ClientResponse, method: str) -> bytes:
-        """The body, unless it is larger than we are willing to hold."""
+    async def _read_body(self, response: aiohttp.ClientResponse, method: str) -> bytes:
         chunks, size = [], 0
         async for chunk in response.content.iter_any():
             size += len(chunk)
             if size > _MAX_RESPONSE_BYTES:
                 response.close()
                 raise Rejected(
-                    f"{method}: the answer of {self.address.display_name} is larger than {_MAX_RESPONSE_BYTES} bytes; it was not read"
+                    f"{method}: the response of {self.address.display_name} is larger than "
+                    f"{_MAX_RESPONSE_BYTES} bytes; it was not read"
                 )
             chunks.append(chunk)
         return b"".join(chunks)
 
-    def _store_cookie(self, headers: list[str]) -> None:
-        """Keep the session's key, which vCenter gives with the first answer, and again with the login."""
-        for header in headers:
-            if found := re.match(rf'{_SESSION_COOKIE}="?([^";]+)', header):
-                self.cookie = found[1]
-
-    def _error_from_response(self, status: int, answer: bytes, method: str) -> VCenterError:
-        """What an answer other than 200 means: a SOAP fault, or the page of a proxy or of a vCenter that is starting."""
-        doing = f"{method} at {self.address.display_name}"
-        if status == 500 and b"Envelope" in answer[:500]:
-            return self._error_from_fault_body(answer, doing)
+    def _error_from_response(self, status: int, body: bytes, method: str) -> VCenterError:
+        """A SOAP fault, or the page of a proxy or of a vCenter that is starting."""
+        call = f"{method} at {self.address.display_name}"
+        if status == 500 and b"Envelope" in body[:500]:
+            return self._error_from_fault_body(body, call)
         if status == 401:
-            return NotAuthenticated(f"{doing}: HTTP 401")
+            return NotAuthenticated(f"{call}: HTTP 401")
         if status == 403:
-            return Denied(
-                f"{doing}: HTTP 403; something between here and the vCenter, or the vCenter itself, does not let this call pass"
-            )
-        said = f"it answered HTTP {status}"
+            return Denied(f"{call}: HTTP 403; a proxy, or the vCenter itself, blocks this call")
         if status == 404:
             return Unreachable(
-                f"{doing}: {said}: nothing at this address speaks the vSphere API; is it a vCenter?"
+                f"{call}: HTTP 404; this address does not serve the vSphere API. Is it a vCenter?"
             )
         return Unreachable(
-            f"{doing}: {said}; a vCenter that starts, or has too many sessions, does this. It is tried again."
+            f"{call}: HTTP {status}; a vCenter that is starting, or has too many sessions, "
+            "responds like this. The call is retried."
         )
 
-    def _error_from_fault_body(self, answer: bytes, doing: str) -> VCenterError:
-        """What a SOAP fault means."""
+    def _error_from_fault_body(self, body: bytes, call: str) -> VCenterError:
         try:
             return error_from_fault(
-                SoapAdapter.SoapResponseDeserializer(self.stub).Deserialize(answer, object), doing
+                SoapAdapter.SoapResponseDeserializer(self.stub).Deserialize(body, object), call
             )
         except _DECODE_ERRORS:
-            return error_from_xml(answer, doing)
+            return error_from_xml(body, call)
 
     async def request_json(
         self,
@@ -246,36 +244,29 @@ class SoapClient:
         headers: Mapping[str, str] | None = None,
         timeout_seconds: float = CALL_TIMEOUT_SECONDS,
     ) -> tuple[int, Any]:
-        """A call of the REST endpoint at the same address: its status and its JSON; other bodies are None."""
+        """Status and JSON of a call to the REST endpoint; a body that is not JSON is None."""
         data = None if body is None else msgspec.json.encode(body)
-        given = {
+        all_headers = {
             "Accept": "application/json",
             **({"Content-Type": "application/json"} if data is not None else {}),
             **(headers or {}),
         }
         method, started, outcome = f"{verb} {path.partition('?')[0]}", time.monotonic(), "cancelled"
         try:
-            answer = await self.request(verb, path, data, given, timeout_seconds, method)
-            outcome = "ok" if answer.status < 400 else f"HTTP {answer.status}"
-            return answer.status, _decode_json(answer.body)
+            response = await self.request(verb, path, data, all_headers, timeout_seconds, method)
+            outcome = "ok" if response.status < 400 else f"HTTP {response.status}"
+            return response.status, _decode_json(response.body)
         except VCenterError as error:
             outcome = type(error).__name__
             raise
         finally:
             self.metrics.observe_call(method, outcome, time.monotonic() - started)
 
-    async def _handle_connection_error(self, error: Exception, method: str) -> VCenterError:
-        """What a failure means; after a refused certificate the CA bundle is read again, since that is where people mend it."""
-        meant = self._error_from_exception(error, method)
-        if isinstance(meant, CertificateRefused):
-            await self._disconnect()
-        return meant
-
     def _error_from_exception(self, error: Exception, method: str) -> VCenterError:
-        """A failure of aiohttp, the socket or TLS as what it means and what to do."""
-        where = f"vCenter {self.address.display_name}"
+        """The meaning of a failure of aiohttp, the socket or TLS, and what to do."""
+        vcenter = f"vCenter {self.address.display_name}"
         if isinstance(error, TimeoutError):
-            return TimedOut(f"{where} did not answer {method} in time")
+            return TimedOut(f"{vcenter} did not respond to {method} in time")
         if isinstance(
             error,
             aiohttp.ClientConnectorCertificateError
@@ -283,32 +274,38 @@ class SoapClient:
             | ssl.SSLError,
         ):
             return CertificateRefused(
-                f"{where}: its certificate is not accepted: {explain_certificate_error(error, self.address)}"
+                f"{vcenter}: its certificate is not accepted: "
+                f"{explain_certificate_error(error, self.address)}"
             )
         if isinstance(error, aiohttp.ClientConnectorDNSError):
             return Unreachable(
-                f"{where}: no such host name; is the address right, and can this machine resolve it?"
+                f"{vcenter}: no such host name. Check the address, and that this machine can "
+                "resolve it."
             )
         if isinstance(error, aiohttp.ClientConnectorError | ConnectionRefusedError):
-            why = getattr(error, "os_error", None) or error
-            number = getattr(why, "errno", None)
-            words = os.strerror(number).lower() if number else str(why)
+            cause = getattr(error, "os_error", None) or error
+            number = getattr(cause, "errno", None)
+            message = os.strerror(number).lower() if number else str(cause)
             return Unreachable(
-                f"{where} cannot be reached at port {self.address.port}: {words}. Is it up, and is the address right?"
+                f"{vcenter} cannot be reached at port {self.address.port}: {message}. Check that "
+                "it is running, and the address."
             )
         return Unreachable(
-            f"{where} broke the connection during {method}; it may be restarting, or something on the way lets nothing pass"
+            f"{vcenter} closed the connection during {method}; it may be restarting, or a firewall "
+            "or proxy blocks the connection"
         )
 
     async def _get_http_session(self) -> aiohttp.ClientSession:
-        """The pool of connections, made at the first call; reading certificates is file work, so it is done in a thread."""
+        """The connection pool, created at the first call."""
         if self.http is None:
+            # Reading certificates blocks, so it runs in a thread.
             context = await asyncio.to_thread(create_ssl_context, self._address_with_certificate())
             if self.closed:
                 raise Unreachable(
-                    f"the connections to vCenter {self.address.display_name} have been closed: this program is stopping"
+                    f"the connections to vCenter {self.address.display_name} are closed: "
+                    "this program is stopping"
                 )
-            # Two first calls at once: the first to come back from the thread wins.
+            # Of two concurrent first calls, the first to return from the thread wins.
             if self.http is None:
                 self.http = aiohttp.ClientSession(
                     connector=aiohttp.TCPConnector(
@@ -321,7 +318,6 @@ class SoapClient:
         return self.http
 
     def _address_with_certificate(self) -> Address:
-        """The address with the client certificate that is to be shown there."""
         certificate_file, key_file, _ = self.client_certificate
         return (
             replace(self.address, certificate_file=certificate_file, key_file=key_file)
@@ -330,19 +326,19 @@ class SoapClient:
         )
 
     async def close(self) -> None:
-        """End all connections, for good."""
+        """Close all connections; later calls fail."""
         self.closed = True
         await self._disconnect()
 
     async def _disconnect(self) -> None:
-        """End all connections; the next call makes new ones."""
+        """Close all connections; the next call opens new ones."""
         if self.http is not None:
             http, self.http = self.http, None
             await http.close()
 
 
 class SoapStub(SoapAdapter.SoapStubAdapterBase):  # type: ignore[misc]
-    """What pyVmomi's managed objects call: every method of theirs returns an awaitable."""
+    """The stub of pyVmomi's managed objects. Over it, their methods return awaitables."""
 
     def __init__(self, soap: SoapClient, version: str = _API_VERSION, path: str = "") -> None:
         super().__init__(version)
@@ -353,42 +349,36 @@ class SoapStub(SoapAdapter.SoapStubAdapterBase):  # type: ignore[misc]
     def InvokeMethod(  # noqa: N802  # pyVmomi's name
         self, target: Any, info: Any, arguments: Any, outer: Any = None
     ) -> Awaitable[Any]:
-        """Start the call; what it returns is decoded by pyVmomi."""
+        # The name and the arguments are those that pyVmomi calls.
         return self._invoke(target, info, arguments)
 
     async def _invoke(self, target: Any, info: Any, arguments: Any) -> Any:
-        """One call."""
         body = self.SerializeRequest(target, info, arguments)
-        return self.decode_result(
-            await self.soap.post(body, method=info.wsdlName, path=self.path, action=self.versionId),
-            info,
+        response = await self.soap.post(
+            body, method=info.wsdlName, path=self.path, action=self.versionId
         )
-
-    def decode_result(self, answer: bytes, info: Any) -> Any:
-        """What the method returned."""
-        words = f"{info.wsdlName} at {self.soap.address.display_name}: the answer is none of the vSphere API; is it a vCenter, or a proxy?"
         try:
-            result = SoapAdapter.SoapResponseDeserializer(self).Deserialize(answer, info.result)
+            result = SoapAdapter.SoapResponseDeserializer(self).Deserialize(response, info.result)
         except _DECODE_ERRORS as error:
-            raise Unreachable(words) from error
-        # pyVmomi finds nothing in a document that is another one, or only its beginning, and does not complain.
+            raise self._not_vsphere_error(info.wsdlName) from error
+        # pyVmomi returns None for any other document, or a truncated one, without an error.
         if result is None and not (
             info.result is NoneType
             or issubclass(info.result, list)
             or info.resultFlags & VmomiSupport.F_OPTIONAL
         ):
-            raise Unreachable(words)
+            raise self._not_vsphere_error(info.wsdlName)
         return result
 
+    def _not_vsphere_error(self, method: str) -> Unreachable:
+        return Unreachable(
+            f"{method} at {self.soap.address.display_name}: the response is not of the vSphere "
+            "API. Is it a vCenter, or a proxy?"
+        )
 
-def _create_timeout(seconds: float) -> aiohttp.ClientTimeout:
-    """Our deadline in aiohttp's form."""
-    return aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_TIMEOUT_SECONDS)
 
-
-def _decode_json(answer: bytes) -> Any:
-    """JSON, or None for what is not."""
+def _decode_json(body: bytes) -> Any:
     try:
-        return msgspec.json.decode(answer) if answer else None
+        return msgspec.json.decode(body) if body else None
     except msgspec.DecodeError:
         return None

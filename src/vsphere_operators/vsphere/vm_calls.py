@@ -1,6 +1,6 @@
-"""Calls that change VMs and folders: what goes over the wire for each, and what is looked at just before something is destroyed.
+"""Calls that change VMs and folders, and the reads that precede a destructive one.
 
-Nothing here decides or waits: a call starts a task and returns its reference; its end comes through the inventory.
+A call starts a task and returns its reference. The end of the task arrives through the inventory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ VM_CONFIG_PROPERTIES = ("config.extraConfig", "config.hardware.device")
 
 
 class CloneSpec(Struct, frozen=True, kw_only=True):
-    """All of one clone. References are MoRefs, "" for what vCenter should choose."""
+    """One clone. References are MoRefs; "" lets vCenter choose."""
 
     template: str
     folder: str
@@ -35,34 +35,33 @@ class CloneSpec(Struct, frozen=True, kw_only=True):
     memory_mb: int
     instance_uuid: str
     extra_config: Mapping[str, str] = {}
-    """extraConfig."""
     power_on: bool = True
     linked: bool = False
-    """On the template's present snapshot, sharing its disks."""
+    """Shares the disks of the template's current snapshot."""
     storage_policy: str = ""
-    """The id of a storage policy."""
 
 
 class VmConfig(Struct, frozen=True):
-    """Whose a VM is, and whose disks it has."""
+    """The parts of a VM's configuration that show its owner and its disks."""
 
     extra_config: dict[str, str] = {}
-    """extraConfig."""
     first_class_disks: tuple[str, ...] = ()
-    """Ids of the First Class Disks that are attached."""
+    """Ids of attached First Class Disks."""
     disk_files: tuple[str, ...] = ()
-    """Files of all other disks: `[datastore] folder/name.vmdk`."""
+    """Files of all other disks, `[datastore] folder/name.vmdk`."""
 
-    def foreign_disk_files(self, vmx: str) -> tuple[str, ...]:
-        """Those that do not lie with the VM's own files, whatever datastore: somebody attached them."""
-        own = _parse_folder(vmx)
+    def foreign_disk_files(self, vmx_path: str) -> tuple[str, ...]:
+        """Disk files outside the VM's own folder, on any datastore: they were attached later."""
+        own_folder = _parse_folder(vmx_path)
         return tuple(
-            each for each in self.disk_files if own and not _parse_folder(each).startswith(own)
+            file
+            for file in self.disk_files
+            if own_folder and not _parse_folder(file).startswith(own_folder)
         )
 
 
 class FreshVm(Struct, frozen=True):
-    """A VM as vCenter has it at this very moment."""
+    """A VM as vCenter has it now, read without the inventory."""
 
     instance_uuid: str
     vmx_path: str
@@ -70,132 +69,132 @@ class FreshVm(Struct, frozen=True):
 
     @property
     def has_foreign_disks(self) -> bool:
-        """Whether it carries somebody's data."""
+        # Such a disk may hold data of a user, and Destroy_Task would delete it.
         return bool(self.config.first_class_disks or self.config.foreign_disk_files(self.vmx_path))
 
 
 class VmCalls:
-    """What can be done in one vCenter."""
+    """Calls to one vCenter."""
 
     def __init__(self, soap: SoapClient, session: Session) -> None:
         self.soap, self.session = soap, session
 
-    async def clone(self, order: CloneSpec, snapshot: Any = None) -> Any:
-        """Start a clone; its VM has mark, size and identity from its first moment. A linked one stands on the snapshot."""
-        location = vim.vm.RelocateSpec(pool=vim.ResourcePool(order.resource_pool, self.soap.stub))
-        if order.datastore:
-            location.datastore = vim.Datastore(order.datastore, self.soap.stub)
-        if order.storage_policy:
-            location.profile = [vim.vm.DefinedProfileSpec(profileId=order.storage_policy)]
+    async def clone(self, clone: CloneSpec, snapshot: Any = None) -> Any:
+        """Start a clone. Its VM has the ownership mark, size and uuid from the beginning."""
+        location = vim.vm.RelocateSpec(pool=vim.ResourcePool(clone.resource_pool, self.soap.stub))
+        if clone.datastore:
+            location.datastore = vim.Datastore(clone.datastore, self.soap.stub)
+        if clone.storage_policy:
+            location.profile = [vim.vm.DefinedProfileSpec(profileId=clone.storage_policy)]
         config = vim.vm.ConfigSpec(
-            numCPUs=order.cpus,
-            memoryMB=order.memory_mb,
-            instanceUuid=order.instance_uuid,
+            numCPUs=clone.cpus,
+            memoryMB=clone.memory_mb,
+            instanceUuid=clone.instance_uuid,
             extraConfig=[
                 vim.option.OptionValue(key=key, value=value)
-                for key, value in order.extra_config.items()
+                for key, value in clone.extra_config.items()
             ],
         )
         spec = vim.vm.CloneSpec(
-            location=location, template=False, config=config, powerOn=order.power_on
+            location=location, template=False, config=config, powerOn=clone.power_on
         )
         if snapshot is not None:
             location.diskMoveType, spec.snapshot = _LINKED_CLONE_DISK_MOVE_TYPE, snapshot
-        return await self._managed_vm(order.template).CloneVM_Task(
-            vim.Folder(order.folder, self.soap.stub), escape_name(order.name), spec
+        return await self._managed_vm(clone.template).CloneVM_Task(
+            vim.Folder(clone.folder, self.soap.stub), escape_name(clone.name), spec
         )
 
     async def power_on(self, ref: str) -> Any:
-        """Start powering a VM on, or resuming it."""
+        """Power on a VM, or resume a suspended one."""
         return await self._managed_vm(ref).PowerOnVM_Task(None)
 
     async def power_off(self, ref: str) -> Any:
-        """Start powering a VM off."""
         return await self._managed_vm(ref).PowerOffVM_Task()
 
     async def resize(self, ref: str, cpus: int, memory_mb: int) -> Any:
-        """Start giving a VM another size."""
         return await self._managed_vm(ref).ReconfigVM_Task(
             vim.vm.ConfigSpec(numCPUs=cpus, memoryMB=memory_mb)
         )
 
     async def destroy(self, ref: str) -> Any:
-        """Start destroying a VM with its disks."""
+        """Destroy a VM with its disks."""
         return await self._managed_vm(ref).Destroy_Task()
 
     async def destroy_folder(self, ref: str) -> Any:
-        """Start destroying a folder, with all that is in it: look into it first."""
+        """Destroy a folder with everything in it. Check `is_folder_empty` first."""
         return await vim.Folder(ref, self.soap.stub).Destroy_Task()
 
     async def create_folder(self, parent: str, name: str) -> str:
-        """Make a folder; its reference."""
-        made = await vim.Folder(parent, self.soap.stub).CreateFolder(escape_name(name))
-        return str(made._moId)
+        """Create a folder, and return its reference."""
+        folder = await vim.Folder(parent, self.soap.stub).CreateFolder(escape_name(name))
+        return str(folder._moId)
 
     async def read_vm(self, ref: str) -> FreshVm:
-        """The VM as it is now; raises NotFound for one that is gone."""
-        found = await self.read_properties(
+        """The VM as it is now. Raises NotFound if it was deleted."""
+        properties = await self.read_properties(
             "VirtualMachine",
             ref,
             ["config.instanceUuid", "config.files.vmPathName", *VM_CONFIG_PROPERTIES],
         )
         return FreshVm(
-            to_text(found.get("config.instanceUuid")),
-            to_text(found.get("config.files.vmPathName")),
-            decode_vm_config(found),
+            to_text(properties.get("config.instanceUuid")),
+            to_text(properties.get("config.files.vmPathName")),
+            decode_vm_config(properties),
         )
 
     async def is_folder_empty(self, folder: str) -> bool:
-        """Whether nothing is in the folder at this moment."""
-        return not to_tuple(
-            (await self.read_properties("Folder", folder, ["childEntity"])).get("childEntity")
-        )
+        properties = await self.read_properties("Folder", folder, ["childEntity"])
+        return not to_tuple(properties.get("childEntity"))
 
     async def read_current_snapshot(self, template: str) -> Any:
-        """The present snapshot, which a linked clone stands on."""
-        found = (
-            await self.read_properties("VirtualMachine", template, ["snapshot.currentSnapshot"])
-        ).get("snapshot.currentSnapshot")
-        if not isinstance(found, Ref):
+        """The snapshot that a linked clone is based on."""
+        path = "snapshot.currentSnapshot"
+        snapshot = (await self.read_properties("VirtualMachine", template, [path])).get(path)
+        if not isinstance(snapshot, Ref):
             raise Rejected(
-                "a linked clone needs a snapshot of the template, and it has none; take one in vCenter, or unset spec.linkedClone",
+                "a linked clone needs a snapshot of the template, and it has none; take one in "
+                "vCenter, or unset spec.linkedClone",
                 fault="NoSnapshot",
             )
-        return vim.vm.Snapshot(found.value, self.soap.stub)
+        return vim.vm.Snapshot(snapshot.value, self.soap.stub)
 
-    async def read_properties(self, kind: str, ref: str, paths: list[str]) -> dict[str, Value]:
-        """Some properties of one object, from vCenter itself and not from memory."""
-        updates = await retrieve_properties(self.soap, self.session, kind, [ref], paths)
+    async def read_properties(self, type_name: str, ref: str, paths: list[str]) -> dict[str, Value]:
+        """Properties of one object from vCenter itself, not from the inventory."""
+        updates = await retrieve_properties(self.soap, self.session, type_name, [ref], paths)
         if not updates:
-            raise NotFound(f"{kind} {ref} is gone", fault="ManagedObjectNotFound")
+            raise NotFound(f"{type_name} {ref} no longer exists", fault="ManagedObjectNotFound")
         if missing := updates[0].missing:
             raise Rejected(
-                f"vCenter does not show {', '.join(missing)} of {kind} {ref} to this account, so nothing is done to it"
+                f"vCenter does not return {', '.join(missing)} of {type_name} {ref} to this "
+                "account, so it is left unchanged"
             )
         return dict(updates[0].changes)
 
     def _managed_vm(self, ref: str) -> Any:
-        """The VM to call."""
         return vim.VirtualMachine(ref, self.soap.stub)
 
 
-def decode_vm_config(found: Mapping[str, Value]) -> VmConfig:
-    """What the properties of BELONGINGS say."""
-    options, devices = (to_tuple(found.get(path)) for path in VM_CONFIG_PROPERTIES)
-    disks = [each for each in devices if isinstance(each, dict) and each.get(TYPE_KEY) == DISK_TYPE]
-    ids = [each.get("vDiskId") for each in disks]
-    backings = [each.get("backing") for each in disks if not each.get("vDiskId")]
+def decode_vm_config(properties: Mapping[str, Value]) -> VmConfig:
+    """The value of VM_CONFIG_PROPERTIES."""
+    options, devices = (to_tuple(properties.get(path)) for path in VM_CONFIG_PROPERTIES)
+    disks = [
+        device
+        for device in devices
+        if isinstance(device, dict) and device.get(TYPE_KEY) == DISK_TYPE
+    ]
+    ids = [disk.get("vDiskId") for disk in disks]
+    backings = [disk.get("backing") for disk in disks if not disk.get("vDiskId")]
     return VmConfig(
         {
-            to_text(each.get("key")): to_text(each.get("value"))
-            for each in options
-            if isinstance(each, dict)
+            to_text(option.get("key")): to_text(option.get("value"))
+            for option in options
+            if isinstance(option, dict)
         },
-        tuple(disk for each in ids if isinstance(each, dict) and (disk := to_text(each.get("id")))),
+        tuple(text for id in ids if isinstance(id, dict) and (text := to_text(id.get("id")))),
         tuple(
             file
-            for each in backings
-            if isinstance(each, dict) and (file := to_text(each.get("fileName")))
+            for backing in backings
+            if isinstance(backing, dict) and (file := to_text(backing.get("fileName")))
         ),
     )
 
@@ -206,16 +205,16 @@ def _parse_folder(path: str) -> str:
 
 
 def escape_name(name: str) -> str:
-    """A name as it goes over the wire: vCenter takes %, / and backslash only so."""
+    """A name as vCenter requires it on the wire."""
     return name.replace("%", "%25").replace("/", "%2f").replace("\\", "%5c")
 
 
 def build_guestinfo(user_data: bytes, meta_data: bytes) -> dict[str, str]:
-    """cloud-init's datasource VMware, as extraConfig."""
-    given = {"userdata": user_data, "metadata": meta_data}
+    """The extraConfig of cloud-init's datasource VMware."""
+    documents = {"userdata": user_data, "metadata": meta_data}
     encoded = {
-        f"guestinfo.{key}": base64.b64encode(value).decode()
-        for key, value in given.items()
-        if value
+        f"guestinfo.{key}": base64.b64encode(document).decode()
+        for key, document in documents.items()
+        if document
     }
     return encoded | {f"{key}.encoding": "base64" for key in encoded}

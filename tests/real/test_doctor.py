@@ -185,7 +185,7 @@ async def test_untrusted_certificate_is_a_problem_and_insecure_a_warning(
     environ = vcenter_environ(vcenter, VC_CA_FILE="")
     finding = (await read_doctor_report(METRICS_OFF, environ=environ)).finding_about("TLS")
     assert finding.level == "problem"
-    assert "this machine does not know the CA that signed it" in finding.message
+    assert "this machine does not trust the CA that signed it" in finding.message
     assert "/certs/download.zip" in finding.fix
     assert "-vcenter-ca-file=" in finding.fix
     insecure = await read_doctor_report(METRICS_OFF, "-insecure", environ=environ)
@@ -220,7 +220,7 @@ async def test_wrong_password_is_tried_once(vcenter: SimulatedVCenter) -> None:
     )
     finding = report.finding_about("login")
     assert finding.level == "problem"
-    assert 'refuses the user "other"' in finding.message
+    assert 'rejects the user "other"' in finding.message
     assert "wrong-and-secret" not in str(report)
     assert "read -rsp" in finding.fix
     assert (await vcenter.call_counts())["Login"] == 1

@@ -113,7 +113,7 @@ TYPE_ERRORS = [
     ("vcenters: {name: x}\n", "vcenters.yaml line 1: vcenters: expected a list, got a mapping"),
     (
         "vcenters: []\n",
-        "vcenters.yaml line 1: vcenters: the list is empty; name a vCenter, or leave -vcenters out",
+        "vcenters.yaml line 1: vcenters: the list is empty; add a vCenter, or omit -vcenters",
     ),
     ("vcenters:\n  - \n", "vcenters.yaml line 2: vcenters[0]: expected a mapping, got nothing"),
     (
@@ -229,81 +229,84 @@ KEY_ERRORS = [
 VALUE_ERRORS = [
     (
         make_yaml("name: West\nserver: vc\ncredentials: c"),
-        'line 2: vcenters[0].name: "West" is no name for a vCenter: use lower-case letters',
+        'line 2: vcenters[0].name: "West" is not a valid name: use at most 63 lower-case letters',
     ),
-    (make_yaml('name: ""\nserver: vc\ncredentials: c'), 'line 2: vcenters[0].name: "" is no name'),
-    (make_yaml(f"name: {'x' * 64}\nserver: vc\ncredentials: c"), "is no name for a vCenter"),
+    (
+        make_yaml('name: ""\nserver: vc\ncredentials: c'),
+        'line 2: vcenters[0].name: "" is not a valid name',
+    ),
+    (make_yaml(f"name: {'x' * 64}\nserver: vc\ncredentials: c"), "is not a valid name"),
     (
         make_yaml("name: a.b\nserver: vc\ncredentials: c"),
-        'line 2: vcenters[0].name: "a.b" is no name',
+        'line 2: vcenters[0].name: "a.b" is not a valid name',
     ),
     (
         make_yaml('name: w\nserver: ""\ncredentials: c'),
-        "line 3: vcenters[0].server: it has to be a host, host:port, an IP address or an https URL",
+        "line 3: vcenters[0].server: it must be a host, host:port, an IP address or an https URL",
     ),
     (
         make_yaml("name: w\nserver: http://vc\ncredentials: c"),
-        "line 3: vcenters[0].server: it has to be",
+        "line 3: vcenters[0].server: it must be",
     ),
     (
         make_yaml("name: w\nserver: a host\ncredentials: c"),
-        "line 3: vcenters[0].server: it has to be",
+        "line 3: vcenters[0].server: it must be",
     ),
     (
         make_yaml(f"name: w\nserver: https://root:{CANARY}@vc\ncredentials: c"),
-        "line 3: vcenters[0].server: it has to be",
+        "line 3: vcenters[0].server: it must be",
     ),
     (
         make_yaml(f"name: w\nserver: root:{CANARY}@vc\ncredentials: c"),
-        "without a user or password in it",
+        "without a user or password",
     ),
     (
         make_yaml(f"name: w\nserver: root:{CANARY}\ncredentials: c"),
-        "line 3: vcenters[0].server: it has to be",
+        "line 3: vcenters[0].server: it must be",
     ),
     (
         make_yaml('name: w\nserver: vc\ncredentials: ""'),
-        "line 4: vcenters[0].credentials: it is empty; name the directory",
+        "line 4: vcenters[0].credentials: it is empty; set the directory",
     ),
     (
         make_yaml(f"{WEST_ENTRY}\nnamespaces: {{}}"),
-        "line 5: vcenters[0].namespaces: it serves no namespace; add `names` or `labels`",
+        "line 5: vcenters[0].namespaces: it matches no namespace; add `names` or `labels`",
     ),
     (
         make_yaml(f"{WEST_ENTRY}\nnamespaces: {{names: [], labels: {{}}}}"),
-        "line 5: vcenters[0].namespaces: it serves no namespace",
+        "line 5: vcenters[0].namespaces: it matches no namespace",
     ),
     (
         make_yaml(f'{WEST_ENTRY}\nnamespaces:\n  names:\n  - a\n  - ""'),
-        "line 8: vcenters[0].namespaces.names[1]: it is empty and fits no namespace",
+        "line 8: vcenters[0].namespaces.names[1]: it is empty: use lower-case letters",
     ),
     (
         make_yaml(f"{WEST_ENTRY}\nnamespaces: {{names: [Team_A]}}"),
-        'line 5: vcenters[0].namespaces.names[0]: "Team_A" fits no namespace',
+        'line 5: vcenters[0].namespaces.names[0]: "Team_A" matches no namespace',
     ),
     (
         make_yaml(f"{WEST_ENTRY}\nnamespaces:\n  labels: {{site: west-*}}"),
-        "line 6: vcenters[0].namespaces.labels.site: no namespace can have this label",
+        "line 6: vcenters[0].namespaces.labels.site: it is not a valid label",
     ),
     (
         make_yaml(f'{WEST_ENTRY}\nnamespaces: {{labels: {{"": x}}}}'),
-        "line 5: vcenters[0].namespaces.labels.: no namespace can have this label",
+        "line 5: vcenters[0].namespaces.labels.: it is not a valid label",
     ),
     (
         make_yaml(f"{WEST_ENTRY}\nnamespaces: {{names: [a]}}", WEST_ENTRY),
-        'vcenters.yaml line 6: vcenters[1].name: "west" is the name of an earlier vCenter; give each its own',
+        'vcenters.yaml line 6: vcenters[1].name: "west" is already the name of another vCenter; names must be unique',
     ),
     (
         make_yaml(WEST_ENTRY, "name: east\nserver: vc\ncredentials: c"),
-        "vcenters.yaml line 5: vcenters[1]: it has no `namespaces`, and so would serve all the rest, "
-        'as "west" does; give one of them `namespaces`',
+        "vcenters.yaml line 5: vcenters[1]: it has no `namespaces` and so serves all other namespaces, "
+        'as "west" does; set `namespaces` of one of them',
     ),
     (
         make_yaml(
             f"{WEST_ENTRY}\nnamespaces: {{names: [a, b-*]}}",
             "name: east\nserver: vc\ncredentials: c\nnamespaces:\n  names:\n  - x\n  - b-*",
         ),
-        'vcenters.yaml line 12: vcenters[1].namespaces.names[1]: "b-*" belongs to "west" already; remove one of them',
+        'vcenters.yaml line 12: vcenters[1].namespaces.names[1]: "b-*" is already in "west"; remove one of them',
     ),
     (
         make_yaml(
@@ -432,7 +435,7 @@ def test_who_verifies_nothing_needs_no_bundle() -> None:
     ],
 )
 def test_what_is_no_address(server: str) -> None:
-    with pytest.raises(ValueError, match="it has to be a host"):
+    with pytest.raises(ValueError, match="it must be a host"):
         parse_server_address(server, insecure=False, ca_file="")
 
 

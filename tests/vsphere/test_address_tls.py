@@ -40,7 +40,8 @@ async def test_a_self_signed_certificate_is_refused_unless_it_is_trusted(
     simulator: SimulatedVCenter,
 ) -> None:
     with pytest.raises(
-        CertificateRefused, match=f"this machine does not know the CA that signed it.*{FIX_PATTERN}"
+        CertificateRefused,
+        match=f"this machine does not trust the CA that signed it.*{FIX_PATTERN}",
     ):
         await read_api_type(make_address(simulator))
     assert await read_api_type(make_address(simulator, simulator.certificate)) == "VirtualCenter"
@@ -61,7 +62,7 @@ async def test_a_ca_bundle_makes_it_work_and_another_does_not(
     )
     with pytest.raises(
         CertificateRefused,
-        match=f"{re.escape(str(tmp_path / 'stranger.pem'))} does not hold the CA that signed it.*{FIX_PATTERN}",
+        match=f"{re.escape(str(tmp_path / 'stranger.pem'))} does not contain the CA that signed it.*{FIX_PATTERN}",
     ):
         await read_api_type(make_address(vcenter, tmp_path / "stranger.pem"))
 
@@ -80,10 +81,10 @@ async def test_a_certificate_made_out_to_another_name_is_refused(
     start_simulator: SimulatorFactory,
 ) -> None:
     vcenter = await start_simulator("--tls-name=vc.example.com")
-    words = r"Use the name that the certificate is made out to instead of 127\.0\.0\.1"
+    words = r"Use the name in the certificate instead of 127\.0\.0\.1"
     with pytest.raises(CertificateRefused, match=words):
         await read_api_type(make_address(vcenter, vcenter.certificate))
-    with pytest.raises(CertificateRefused, match=r"made out to instead of localhost"):
+    with pytest.raises(CertificateRefused, match=r"in the certificate instead of localhost"):
         await read_api_type(replace(make_address(vcenter, vcenter.certificate), host="localhost"))
     assert await read_api_type(make_address(vcenter, insecure=True)) == "VirtualCenter"
 

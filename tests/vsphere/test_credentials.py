@@ -79,18 +79,18 @@ def test_a_certificate_without_its_extension_is_left_alone(tmp_path: Path) -> No
     assert DirectoryCredentials(tmp_path).read().username == "me"
 
 
-ALL_KEYS_PATTERN = r"GOVMOMI_USERNAME and GOVMOMI_PASSWORD, or VC_USER and VC_PASS, or username and password there; or saml-token; or tls\.crt"
+ALL_KEYS_PATTERN = r"GOVMOMI_USERNAME and GOVMOMI_PASSWORD, or VC_USER and VC_PASS, or username and password; or saml-token; or tls\.crt"
 
 
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        ({}, "no key that they could come from is there"),
+        ({}, "none of the expected keys exists"),
         ({"username": "", "password": "\n"}, "or all are empty"),
-        ({"VC_USER": "me"}, "VC_USER is there, but VC_PASS is missing or empty"),
+        ({"VC_USER": "me"}, "VC_USER is set, but VC_PASS is missing or empty"),
         (
             {"GOVMOMI_PASSWORD": CANARY},
-            "GOVMOMI_PASSWORD is there, but GOVMOMI_USERNAME is missing or empty",
+            "GOVMOMI_PASSWORD is set, but GOVMOMI_USERNAME is missing or empty",
         ),
     ],
 )
@@ -104,9 +104,9 @@ def test_what_is_missing_is_said(tmp_path: Path, files: dict[str, str], words: s
 
 
 def test_a_directory_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(Denied, match="there is no such directory"):
+    with pytest.raises(Denied, match="the directory does not exist"):
         DirectoryCredentials(tmp_path / "nowhere").read()
-    with pytest.raises(Denied, match="there is no such directory"):
+    with pytest.raises(Denied, match="the directory does not exist"):
         DirectoryCredentials(write_files(tmp_path, file="") / "file").read()
 
 

@@ -11,7 +11,7 @@ import pytest
 from kubewright.log import Log
 from kubewright.testing import eventually
 from simulator import SimulatedVCenter as Simulator
-from vsphere_operators.vsphere.devices import decode_passthrough_devices
+from vsphere_operators.vsphere.devices import _decode_passthrough_devices
 from vsphere_operators.vsphere.model import PassthroughDevice
 from vsphere_operators.vsphere.updates import Value
 from vsphere_operators.vsphere.vcenter import VCenter
@@ -26,13 +26,13 @@ def test_what_a_backing_means() -> None:
     dynamic: Value = {
         "backing": {"deviceName": "", "allowedDevice": ({"vendorId": "4318"}, {"vendorId": "4098"})}
     }
-    assert decode_passthrough_devices((vgpu, whole, intel, dynamic, {"key": "1"})) == (
+    assert _decode_passthrough_devices((vgpu, whole, intel, dynamic, {"key": "1"})) == (
         PassthroughDevice(vgpu_profile="grid_a100-4c"),
         PassthroughDevice(name="A100", pci_id="0000:3b:00.0", vendor_ids=(0x10DE,)),
         PassthroughDevice(name="X710", pci_id="0000:5e:00.0", vendor_ids=(0x8086,)),
         PassthroughDevice(vendor_ids=(0x10DE, 0x1002)),
     )
-    assert decode_passthrough_devices(None) == ()
+    assert _decode_passthrough_devices(None) == ()
 
 
 async def test_only_those_that_are_asked_about_are_read_and_again_when_they_change(

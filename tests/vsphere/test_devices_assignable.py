@@ -12,7 +12,7 @@ import pytest
 
 from kubewright.testing import eventually
 from simulator import SimulatedVCenter as Simulator
-from vsphere_operators.vsphere.devices import AssignableHardwareCache, convert_device_info
+from vsphere_operators.vsphere.devices import AssignableHardwareCache, _convert_device_info
 from vsphere_operators.vsphere.inventory import Inventory
 from vsphere_operators.vsphere.model import (
     AssignableDevice,
@@ -22,7 +22,7 @@ from vsphere_operators.vsphere.model import (
     Host,
 )
 from vsphere_operators.vsphere.polling import PollSchedule
-from vsphere_operators.vsphere.properties import to_assigned_devices
+from vsphere_operators.vsphere.properties import _to_assigned_devices
 from vsphere_operators.vsphere.updates import Ref, Value
 from vsphere_operators.vsphere.vcenter import VCenter
 
@@ -36,19 +36,19 @@ def test_who_has_which_device() -> None:
     vm = Ref("VirtualMachine", "vm-7")
     known: Value = {"instanceId": "pcie:0000:3B:00.0", "vm": vm}
     silent: Value = {"instanceId": "group-1", "vm": vm}
-    assert to_assigned_devices((known, silent)) == (
+    assert _to_assigned_devices((known, silent)) == (
         AssignedDevice("vm-7", ""),
         AssignedDevice("vm-7", "0000:3b:00.0"),
     )
-    assert to_assigned_devices(known) == (AssignedDevice("vm-7", "0000:3b:00.0"),)
+    assert _to_assigned_devices(known) == (AssignedDevice("vm-7", "0000:3b:00.0"),)
 
 
 def test_a_device_of_the_list() -> None:
     info = SimpleNamespace(
         name="0000:3B:00.0", deviceName="A100", vendorName="NVIDIA", customLabel=None
     )
-    assert convert_device_info(info) == AssignableDevice("A100", "NVIDIA", "", "0000:3b:00.0")
-    assert convert_device_info(
+    assert _convert_device_info(info) == AssignableDevice("A100", "NVIDIA", "", "0000:3b:00.0")
+    assert _convert_device_info(
         SimpleNamespace(name="a", deviceName="", vendorName="", customLabel="fast")
     ) == AssignableDevice("a", "", "fast", "")
 

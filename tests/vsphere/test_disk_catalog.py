@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 import pytest
 
 from vsphere_operators.vsphere.disk_catalog import (
-    decode_associations,
-    decode_disk,
-    decode_ids,
-    decode_page,
+    _decode_associations,
+    _decode_disk,
+    _decode_ids,
+    _decode_page,
 )
 from vsphere_operators.vsphere.faults import Rejected, Unreachable
 from vsphere_operators.vsphere.model import Disk
@@ -33,7 +33,7 @@ DISK_XML = (
 
 
 def test_a_disk() -> None:
-    assert decode_disk(soap_response("VslmRetrieveVStorageObject", DISK_XML)) == Disk(
+    assert _decode_disk(soap_response("VslmRetrieveVStorageObject", DISK_XML)) == Disk(
         id="7d0a",
         name="pvc-a",
         datastore="datastore-12",
@@ -47,20 +47,20 @@ def test_a_disk() -> None:
 
 def test_a_disk_of_which_little_is_known() -> None:
     bare = "<returnval><config><id><id>7d0a</id></id><name>raw</name><createTime>never</createTime><capacityInMB/></config></returnval>"
-    assert decode_disk(soap_response("RetrieveVStorageObject", bare, "urn:vim25")) == Disk(
+    assert _decode_disk(soap_response("RetrieveVStorageObject", bare, "urn:vim25")) == Disk(
         id="7d0a", name="raw", datastore=""
     )
 
 
 def test_an_answer_without_a_disk() -> None:
     with pytest.raises(Rejected, match="no disk"):
-        decode_disk(soap_response("RetrieveVStorageObject", ""))
+        _decode_disk(soap_response("RetrieveVStorageObject", ""))
 
 
 def test_a_page_and_what_makes_a_row_differ() -> None:
     row = "<queryResults><id><id>{}</id></id><name>{}</name><capacityInMB>1</capacityInMB><datastoreUrl>ds:///a/</datastoreUrl>{}</queryResults>"
     end = "<usedCapacityInMB>{}</usedCapacityInMB>"
-    one = decode_page(
+    one = _decode_page(
         soap_response(
             "L",
             f"<returnval><allRecordsReturned>false</allRecordsReturned>{row.format('1', 'a', end.format(7))}</returnval>",
@@ -68,7 +68,7 @@ def test_a_page_and_what_makes_a_row_differ() -> None:
     )
     assert not one.is_last
     assert (one.rows[0].id, one.rows[0].datastore_url) == ("1", "ds:///a/")
-    other = decode_page(
+    other = _decode_page(
         soap_response(
             "L",
             f"<returnval><allRecordsReturned>true</allRecordsReturned>{row.format('1', 'a', end.format(9))}</returnval>",
@@ -76,32 +76,32 @@ def test_a_page_and_what_makes_a_row_differ() -> None:
     )
     assert other.is_last
     assert other.rows == one.rows
-    renamed = decode_page(soap_response("L", f"<returnval>{row.format('1', 'b', '')}</returnval>"))
+    renamed = _decode_page(soap_response("L", f"<returnval>{row.format('1', 'b', '')}</returnval>"))
     assert renamed.rows[0].fingerprint != one.rows[0].fingerprint
 
 
 def test_a_page_without_rows_is_the_last() -> None:
-    assert decode_page(
+    assert _decode_page(
         soap_response("L", "<returnval><allRecordsReturned>false</allRecordsReturned></returnval>")
     ).is_last
-    assert decode_page(soap_response("L", "")).is_last
+    assert _decode_page(soap_response("L", "")).is_last
 
 
 def test_ids() -> None:
-    assert decode_ids(
+    assert _decode_ids(
         soap_response(
             "ListVStorageObject",
             "<returnval><id>1</id></returnval><returnval><id>2</id></returnval>",
         )
     ) == ["1", "2"]
-    assert decode_ids(soap_response("ListVStorageObject", "")) == []
+    assert _decode_ids(soap_response("ListVStorageObject", "")) == []
 
 
 def test_who_uses_what() -> None:
     use = "<vmDiskAssociation><vmId>{}</vmId><diskKey>{}</diskKey></vmDiskAssociation>"
     unused = "<returnval><id><id>2</id></id></returnval>"
     body = f"<returnval><id><id>1</id></id>{use.format('b', 2001)}{use.format('a', 2000)}</returnval>{unused}"
-    assert decode_associations(soap_response("VslmRetrieveVStorageObjectAssociations", body)) == {
+    assert _decode_associations(soap_response("VslmRetrieveVStorageObjectAssociations", body)) == {
         "1": ("a/2000", "b/2001"),
         "2": (),
     }
@@ -110,4 +110,4 @@ def test_who_uses_what() -> None:
 @pytest.mark.parametrize("body", [b"", b"<html>", b"<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>"])
 def test_what_is_no_answer_is_told_in_words(body: bytes) -> None:
     with pytest.raises(Unreachable, match="cannot be parsed"):
-        decode_ids(body)
+        _decode_ids(body)

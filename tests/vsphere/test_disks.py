@@ -181,7 +181,7 @@ async def test_a_look_reads_no_more_than_it_must(harness: DiskHarness, catalog_s
     await harness.disks.poll()
     assert await harness.count_retrieves() == 1
     # Who uses a disk: this server tells only when asked for each one.
-    harness.disks.request_scope(RefreshScope.ASSOCIATIONS)
+    harness.disks._request_scope(RefreshScope.ASSOCIATIONS)
     await harness.disks.poll()
     assert await harness.count_retrieves() == 11
     harness.clock.seconds += FULL_REFRESH_SECONDS
@@ -215,19 +215,19 @@ async def test_where_the_server_tells_users_only_those_that_changed_are_read(
     harness.soap.hook = answer
     await harness.disks.poll()
     assert await harness.count_retrieves() == 10
-    harness.disks.request_scope(RefreshScope.ASSOCIATIONS)
+    harness.disks._request_scope(RefreshScope.ASSOCIATIONS)
     await harness.disks.poll()
     assert await harness.count_retrieves() == 0
     await harness.simulator.attach_disk(DISK_NAME, "DC0_H0_VM0")
     told[DISK_ID] = "vm-77"
-    harness.disks.request_scope(RefreshScope.ASSOCIATIONS)
+    harness.disks._request_scope(RefreshScope.ASSOCIATIONS)
     await harness.disks.poll()
     assert await harness.count_retrieves() == 1
     assert len(harness.disks.find_by_id(DISK_ID).consumers) == 1
     # A look that does not ask for users remembers what was said of them.
-    harness.disks.request_scope(RefreshScope.NEW)
+    harness.disks._request_scope(RefreshScope.NEW)
     await harness.disks.poll()
-    harness.disks.request_scope(RefreshScope.ASSOCIATIONS)
+    harness.disks._request_scope(RefreshScope.ASSOCIATIONS)
     await harness.disks.poll()
     assert await harness.count_retrieves() == 0
 
@@ -260,7 +260,7 @@ async def test_a_disk_deleted_between_list_and_turn_is_not_there(
 async def test_the_second_road_when_the_first_is_closed(harness: DiskHarness) -> None:
     await harness.simulator.fail_calls("VslmListVStorageObjectForSpec", "NoPermission", count=0)
     await harness.disks.poll()
-    harness.disks.request_scope(RefreshScope.NEW)
+    harness.disks._request_scope(RefreshScope.NEW)
     await harness.disks.poll()
     assert len(harness.disks.disks) == 10
     assert not harness.uses_global_catalog()
@@ -335,7 +335,7 @@ async def test_a_disk_that_cannot_be_read_names_its_datastore(
     await harness.disks.poll()
     for method in ("VslmRetrieveVStorageObject", "RetrieveVStorageObject"):
         await harness.simulator.fail_calls(method, "InvalidDatastore", count=1)
-    harness.disks.request_scope(RefreshScope.ASSOCIATIONS)
+    harness.disks._request_scope(RefreshScope.ASSOCIATIONS)
     await harness.disks.poll()
     assert len(harness.disks.disks) == 9
     assert len(harness.disks.unreadable_datastores) == 1
@@ -374,7 +374,7 @@ async def test_listeners_hear_of_what_differs(harness: DiskHarness) -> None:
     harness.changes.clear()
     before = harness.disks.find_by_name(DISK_NAME)
     await harness.simulator.attach_disk(DISK_NAME, "DC0_H0_VM0")
-    harness.disks.request_scope(RefreshScope.ASSOCIATIONS)
+    harness.disks._request_scope(RefreshScope.ASSOCIATIONS)
     await harness.disks.poll()
     assert harness.changes == [(before, harness.disks.find_by_name(DISK_NAME))]
     await harness.simulator.delete_disk(DISK_NAME)

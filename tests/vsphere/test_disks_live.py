@@ -115,7 +115,7 @@ async def test_a_vm_that_is_destroyed_uses_no_disk(
     simulator: SimulatedVCenter, disks: Disks
 ) -> None:
     await simulator.attach_disk("pvc-a", VM_NAME)
-    disks.request_scope(RefreshScope.ASSOCIATIONS)
+    disks._request_scope(RefreshScope.ASSOCIATIONS)
     await eventually(lambda: disks.find_by_name("pvc-a").consumers, within=20)
     await simulator.attach_disk("pvc-a", "")
     await simulator.delete(VM_NAME)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vsphere_operators.vsphere.disk_catalog import RefreshScope
-from vsphere_operators.vsphere.disks import select_scope
+from vsphere_operators.vsphere.disks import _select_scope
 from vsphere_operators.vsphere.inventory import Change
 from vsphere_operators.vsphere.model import Datastore, Host, Task, VirtualMachine
 
@@ -68,4 +68,4 @@ def finished_task(description: str, state: str = "success") -> Change:
     ],
 )
 def test_what_concerns_disks(change: Change, depth: RefreshScope | None) -> None:
-    assert select_scope(change) == depth
+    assert _select_scope(change) == depth

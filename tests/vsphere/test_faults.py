@@ -88,7 +88,7 @@ def test_a_missing_privilege_is_named() -> None:
         "PowerOn",
     )
     assert str(error) == (
-        'PowerOn: Permission was denied (the privilege "VirtualMachine.Interact.PowerOn" is missing; give it to the role of this user)'
+        'PowerOn: Permission was denied (the privilege "VirtualMachine.Interact.PowerOn" is missing; add it to the role of this user)'
     )
 
 
@@ -103,7 +103,7 @@ def test_what_a_fault_names_is_told() -> None:
                 vmodl.fault.InvalidArgument(msg="Bad.", invalidProperty="spec.cpu"), "Clone"
             )
         )
-        == "Clone: Bad (the property spec.cpu is wrong)"
+        == "Clone: Bad (the property spec.cpu is invalid)"
     )
 
 

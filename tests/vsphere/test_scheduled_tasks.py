@@ -24,8 +24,8 @@ from vsphere_operators.vsphere.polling import PollSchedule
 from vsphere_operators.vsphere.scheduled_tasks import (
     PlannedMaintenance,
     ScheduledTasks,
-    decode_planned_maintenance,
-    parse_run_time,
+    _decode_planned_maintenance,
+    _parse_run_time,
 )
 from vsphere_operators.vsphere.session import Session
 from vsphere_operators.vsphere.transport import SoapClient
@@ -55,7 +55,7 @@ def task_info() -> dict[str, Any]:
 
 
 def test_a_task_that_enters_maintenance_mode_is_a_plan() -> None:
-    assert decode_planned_maintenance(task_info()) == PLANNED
+    assert _decode_planned_maintenance(task_info()) == PLANNED
 
 
 def test_one_that_is_off_over_or_does_something_else_is_none() -> None:
@@ -67,8 +67,8 @@ def test_one_that_is_off_over_or_does_something_else_is_none() -> None:
         {"action": {"name": "PowerOffVM_Task"}},
     ]
     for change in changes:
-        assert decode_planned_maintenance({**task_info(), **change}) is None
-    assert decode_planned_maintenance(None) is None
+        assert _decode_planned_maintenance({**task_info(), **change}) is None
+    assert _decode_planned_maintenance(None) is None
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_one_that_is_off_over_or_does_something_else_is_none() -> None:
     ],
 )
 def test_a_year_that_nobody_can_mean_is_no_time(text: str, year: int) -> None:
-    found = parse_run_time(text)
+    found = _parse_run_time(text)
     assert (found.year if found else 0) == year
 
 

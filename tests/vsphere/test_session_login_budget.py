@@ -100,7 +100,7 @@ async def test_a_refused_password_is_said_and_not_tried_again(
     session = Session(soap, FixedCredentials(Credentials("user", CANARY)), log, clock=clock)
     with pytest.raises(
         WrongLogin,
-        match=r'refuses the user "user".*incorrect user name or password.*the environment and start the manager again',
+        match=r'rejects the user "user".*incorrect user name or password.*the environment and restart the manager',
     ) as first:
         await session.login()
     assert (first.value.fault, first.value.retry_after_seconds) == ("InvalidLogin", 185.0)
@@ -135,7 +135,7 @@ async def test_a_corrected_file_is_tried_at_once(
 ) -> None:
     session = Session(soap, write_credentials(tmp_path, "user", "wrong"), log)
     with pytest.raises(
-        WrongLogin, match=rf"Correct them in {tmp_path}: what is changed there is tried at once"
+        WrongLogin, match=rf"Correct them in {tmp_path}; a change there takes effect at once"
     ):
         await session.login()
     waiting = asyncio.create_task(session.wait_for_credentials_change())

@@ -13,9 +13,9 @@ from vsphere_operators.vsphere.vm_calls import (
     CloneSpec,
     VmCalls,
     VmConfig,
+    _escape_name,
     build_guestinfo,
     decode_vm_config,
-    escape_name,
 )
 
 CLONE_REQUEST = CloneSpec(
@@ -124,7 +124,7 @@ def test_whose_a_vm_is_and_whose_disks_it_has() -> None:
 
 
 def test_names_and_user_data_on_the_wire() -> None:
-    assert escape_name("a/b\\c%d") == "a%2fb%5cc%25d"
+    assert _escape_name("a/b\\c%d") == "a%2fb%5cc%25d"
     assert build_guestinfo(b"#cloud-config", b"") == {
         "guestinfo.userdata": "I2Nsb3VkLWNvbmZpZw==",
         "guestinfo.userdata.encoding": "base64",

@@ -109,6 +109,7 @@ def explain_certificate_error(error: Exception, address: Address) -> str:
     """OpenSSL's reason, and how to fix it."""
     cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
     reason = getattr(cause, "verify_message", "") or str(cause)
+    reason = reason.rstrip(".")
     text = reason.lower()
     if "expired" in text:
         return f"{reason}. Renew the vCenter's certificate, or check this machine's clock."

@@ -53,7 +53,7 @@ class PassthroughDevices(VmPropertyCache[tuple[PassthroughDevice, ...]]):
     ) -> None:
         super().__init__(
             [DEVICES_PROPERTY],
-            lambda properties: decode_passthrough_devices(properties.get(DEVICES_PROPERTY)),
+            lambda properties: _decode_passthrough_devices(properties.get(DEVICES_PROPERTY)),
             soap,
             session,
             inventory,
@@ -62,7 +62,7 @@ class PassthroughDevices(VmPropertyCache[tuple[PassthroughDevice, ...]]):
         )
 
 
-def decode_passthrough_devices(value: Value) -> tuple[PassthroughDevice, ...]:
+def _decode_passthrough_devices(value: Value) -> tuple[PassthroughDevice, ...]:
     """The vGPUs and PCI devices in config.hardware.device, after updates.py dropped most others."""
     backings = [
         device.get("backing")
@@ -167,7 +167,7 @@ class AssignableHardwareCache:
         newer_manager = vim.host.AssignableHardwareManager(ref, newer_stub)
         groups = await self._call_or_empty(newer_manager.RetrieveVendorDeviceGroupInfo)
         return AssignableHardware(
-            tuple(sorted(map(convert_device_info, devices))),
+            tuple(sorted(map(_convert_device_info, devices))),
             tuple(sorted(str(group.deviceGroupName) for group in groups)),
         )
 
@@ -187,7 +187,7 @@ class AssignableHardwareCache:
             self.changed.emit(host)
 
 
-def convert_device_info(info: Any) -> AssignableDevice:
+def _convert_device_info(info: Any) -> AssignableDevice:
     """One VirtualMachineDynamicPassthroughInfo."""
     name, vendor, label = (
         str(text or "")

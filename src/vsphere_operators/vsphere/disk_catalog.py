@@ -134,7 +134,7 @@ class GlobalCatalog:
                 if rows
                 else []
             )
-            page = decode_page(
+            page = _decode_page(
                 await self._call("ListVStorageObjectsForSpec", query, self.page_size)
             )
             rows += page.rows
@@ -163,7 +163,7 @@ class GlobalCatalog:
             self._supports_associations = False
             return {}
         return {
-            id: vms for response in responses for id, vms in decode_associations(response).items()
+            id: vms for response in responses for id, vms in _decode_associations(response).items()
         }
 
     async def _retrieve(self, id: str) -> bytes:
@@ -245,7 +245,7 @@ class DatastoreCatalog:
     async def _list_ids_on(self, datastore: Datastore) -> Sequence[str] | VCenterError:
         """The disks of one datastore, or why they cannot be read."""
         try:
-            return decode_ids(await self._call("ListVStorageObject", vim.Datastore(datastore.ref)))
+            return _decode_ids(await self._call("ListVStorageObject", vim.Datastore(datastore.ref)))
         except TimedOut as error:
             return error
         except _FATAL_ERRORS:
@@ -288,7 +288,7 @@ async def _read_disks_into(
         datastore = datastore_by_id[id]
         try:
             if datastore not in hanging_datastores:
-                listing.disks[id] = decode_disk(await retrieve(id))
+                listing.disks[id] = _decode_disk(await retrieve(id))
         except TimedOut as error:
             hanging_datastores.add(datastore)
             listing.unreadable_datastores.setdefault(datastore, str(error))
@@ -340,7 +340,7 @@ def _find_return_values(body: bytes) -> list[Any]:
     return root.findall("{*}Body/{*}*/{*}returnval")
 
 
-def decode_page(body: bytes) -> DiskPage:
+def _decode_page(body: bytes) -> DiskPage:
     """The response of VslmListVStorageObjectForSpec."""
     results = _find_return_values(body)
     rows = [
@@ -358,7 +358,7 @@ def _decode_row(element: Any) -> DiskRow:
     return DiskRow(_find_text(element, "id/{*}id"), url, (url, *fields))
 
 
-def decode_associations(body: bytes) -> dict[str, tuple[str, ...]]:
+def _decode_associations(body: bytes) -> dict[str, tuple[str, ...]]:
     """The response of VslmRetrieveVStorageObjectAssociations: the VMs of each disk, comparable."""
     return {
         _find_text(element, "id/{*}id"): tuple(
@@ -371,12 +371,12 @@ def decode_associations(body: bytes) -> dict[str, tuple[str, ...]]:
     }
 
 
-def decode_ids(body: bytes) -> list[str]:
+def _decode_ids(body: bytes) -> list[str]:
     """The response of ListVStorageObject."""
     return [_find_text(element, "id") for element in _find_return_values(body)]
 
 
-def decode_disk(body: bytes) -> Disk:
+def _decode_disk(body: bytes) -> Disk:
     """The response of RetrieveVStorageObject of either API."""
     for element in _find_return_values(body):
         if (config := element.find("{*}config")) is None:

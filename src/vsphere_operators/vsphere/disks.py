@@ -117,7 +117,7 @@ class Disks:
 
     def request_refresh(self) -> None:
         """List the disks again soon. Cheap enough for every reconcile that misses a disk."""
-        self.request_scope(RefreshScope.NEW)
+        self._request_scope(RefreshScope.NEW)
 
     async def run(self) -> NoReturn:
         if not self.inventory.datastores:
@@ -125,10 +125,10 @@ class Disks:
         await self.poll_schedule.run(self.poll)
 
     def on_inventory_change(self, change: Change) -> None:
-        if scope := select_scope(change):
-            self.request_scope(scope)
+        if scope := _select_scope(change):
+            self._request_scope(scope)
 
-    def request_scope(self, scope: RefreshScope) -> None:
+    def _request_scope(self, scope: RefreshScope) -> None:
         """Poll soon, and read at least this scope."""
         self._requested_scope = max(self._requested_scope, scope)
         self.poll_schedule.trigger()
@@ -139,7 +139,7 @@ class Disks:
         started_at = self.clock()
         try:
             with self.poll_schedule.track_poll():
-                listing = await self.list_disks(scope)
+                listing = await self._list_disks(scope)
         except VCenterError as error:
             self._requested_scope = max(self._requested_scope, scope)
             self.on_poll_failure(error)
@@ -156,7 +156,7 @@ class Disks:
             return max(self._requested_scope, RefreshScope.ASSOCIATIONS)
         return self._requested_scope
 
-    async def list_disks(self, scope: RefreshScope) -> DiskListing:
+    async def _list_disks(self, scope: RefreshScope) -> DiskListing:
         """Use the catalog that works. Each poll of everything tries the global one again."""
         if self.catalog is self.datastore_catalog and scope is not RefreshScope.ALL:
             return await self.datastore_catalog.list_disks(self.disks, scope)
@@ -241,7 +241,7 @@ class Disks:
         )
 
 
-def select_scope(change: Change) -> RefreshScope | None:
+def _select_scope(change: Change) -> RefreshScope | None:
     """How much to read after a change in the inventory; None if it does not affect disks."""
     old, new = change.old, change.new
     if isinstance(new, Task):

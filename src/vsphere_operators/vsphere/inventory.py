@@ -131,7 +131,7 @@ class Inventory:
             if update.type == CUSTOM_FIELDS_MANAGER:
                 self._set_attribute_names(to_attribute_names(update.changes.get("field")), changes)
             elif update.type in TYPE_MAPPINGS:
-                self._put(update.ref, apply_update(self.raw_objects, update), changes)
+                self._put(update.ref, _apply_update(self.raw_objects, update), changes)
         self._announce(changes)
 
     def replace_all(self, updates: Iterable[ObjectUpdate]) -> None:
@@ -333,7 +333,7 @@ class InventoryReload:
             if update.type == CUSTOM_FIELDS_MANAGER:
                 self._attribute_names = to_attribute_names(update.changes.get("field"))
             elif update.type in TYPE_MAPPINGS:
-                if (item := apply_update(self._raw_objects, update)) is None:
+                if (item := _apply_update(self._raw_objects, update)) is None:
                     self._raw_objects.pop(update.ref, None)
                 else:
                     self._raw_objects[update.ref] = item
@@ -349,7 +349,7 @@ class InventoryReload:
         inventory._announce(changes)
 
 
-def apply_update(
+def _apply_update(
     raw_objects: Mapping[str, InventoryObject], update: ObjectUpdate
 ) -> InventoryObject | None:
     """The object after an update; None if it left, or was never there to be modified."""

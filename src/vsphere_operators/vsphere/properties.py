@@ -151,7 +151,7 @@ def _to_graphics_devices(value: Value) -> tuple[GraphicsDevice, ...]:
     )
 
 
-def to_assigned_devices(value: Value) -> tuple[AssignedDevice, ...]:
+def _to_assigned_devices(value: Value) -> tuple[AssignedDevice, ...]:
     """config.assignableHardwareBinding of a host; `instanceId` contains the PCI id."""
     bindings = [item for item in to_tuple(value) if isinstance(item, dict)]
     return tuple(
@@ -263,7 +263,7 @@ HOST_MAPPING = _map_type(
         ("customValue", "attributes", _to_attributes),
         ("config.graphicsInfo", "graphics", _to_graphics_devices),
         ("config.sharedPassthruGpuTypes", "vgpu_profiles", _to_texts),
-        ("config.assignableHardwareBinding", "assigned_devices", to_assigned_devices),
+        ("config.assignableHardwareBinding", "assigned_devices", _to_assigned_devices),
     ),
     {
         "summary.quickStats.overallCpuUsage": "cpu_usage_mhz",

@@ -144,7 +144,7 @@ class RestSession:
             return response.get("value") if isinstance(response, dict) else response
         error_type = _ERROR_TYPES.get(status) or (Unreachable if status >= 500 else Rejected)
         raise error_type(
-            f"{call} at {self._soap.address.display_name}: HTTP {status}{find_messages(response)}"
+            f"{call} at {self._soap.address.display_name}: HTTP {status}{_find_messages(response)}"
         )
 
 
@@ -172,7 +172,7 @@ _ERROR_TYPES: dict[int, type[VCenterError]] = {
 }
 
 
-def find_messages(response: Any) -> str:
+def _find_messages(response: Any) -> str:
     """The messages of vCenter in the body of an error."""
     value = response.get("value") if isinstance(response, dict) else None
     messages = value.get("messages") if isinstance(value, dict) else None

@@ -125,7 +125,7 @@ class ScheduledTasks:
         return [
             planned
             for update in updates
-            if (planned := decode_planned_maintenance(update.changes.get(_INFO_PROPERTY)))
+            if (planned := _decode_planned_maintenance(update.changes.get(_INFO_PROPERTY)))
         ]
 
     def apply(self, planned: list[PlannedMaintenance]) -> None:
@@ -137,13 +137,13 @@ class ScheduledTasks:
                 self.changed.emit(host)
 
 
-def decode_planned_maintenance(info: Value) -> PlannedMaintenance | None:
+def _decode_planned_maintenance(info: Value) -> PlannedMaintenance | None:
     """None for a ScheduledTaskInfo that is disabled, is over, or does something else."""
     if not isinstance(info, dict) or not isinstance(action := info.get("action"), dict):
         return None
     # Inside a data object a boolean is text.
     is_enabled = to_bool(info.get("enabled")) or to_text(info.get("enabled")) in ("true", "1")
-    host, starts_at = to_ref(info.get("entity")), parse_run_time(info.get("nextRunTime"))
+    host, starts_at = to_ref(info.get("entity")), _parse_run_time(info.get("nextRunTime"))
     if (
         not is_enabled
         or to_text(action.get("name")) != _ENTER_MAINTENANCE
@@ -154,7 +154,7 @@ def decode_planned_maintenance(info: Value) -> PlannedMaintenance | None:
     return PlannedMaintenance(host, starts_at, to_name(info.get("name")))
 
 
-def parse_run_time(value: Value) -> datetime | None:
+def _parse_run_time(value: Value) -> datetime | None:
     """A time, also as text; without an offset it is UTC. None for an implausible year."""
     try:
         time = value if isinstance(value, datetime) else datetime.fromisoformat(to_text(value))

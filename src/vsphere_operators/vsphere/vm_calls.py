@@ -101,7 +101,7 @@ class VmCalls:
         if snapshot is not None:
             location.diskMoveType, spec.snapshot = _LINKED_CLONE_DISK_MOVE_TYPE, snapshot
         return await self._managed_vm(clone.template).CloneVM_Task(
-            vim.Folder(clone.folder, self.soap.stub), escape_name(clone.name), spec
+            vim.Folder(clone.folder, self.soap.stub), _escape_name(clone.name), spec
         )
 
     async def power_on(self, ref: str) -> Any:
@@ -126,7 +126,7 @@ class VmCalls:
 
     async def create_folder(self, parent: str, name: str) -> str:
         """Create a folder, and return its reference."""
-        folder = await vim.Folder(parent, self.soap.stub).CreateFolder(escape_name(name))
+        folder = await vim.Folder(parent, self.soap.stub).CreateFolder(_escape_name(name))
         return str(folder._moId)
 
     async def read_vm(self, ref: str) -> FreshVm:
@@ -204,7 +204,7 @@ def _parse_folder(path: str) -> str:
     return path.partition("] ")[2].rpartition("/")[0]
 
 
-def escape_name(name: str) -> str:
+def _escape_name(name: str) -> str:
     """A name as vCenter requires it on the wire."""
     return name.replace("%", "%25").replace("/", "%2f").replace("\\", "%5c")
 

@@ -160,7 +160,7 @@ async def test_three_wrong_passwords_are_all_that_is_tried(
     assert (await simulator.call_counts())["Login"] == MAX_LOGIN_FAILURES
     assert not await simulator.is_locked("user")
     write_credentials(tmp_path, "user", simulator.password)
-    with pytest.raises(WrongLogin, match=r"no more than 3 logins may fail in 180 s") as caught:
+    with pytest.raises(WrongLogin, match=r"at most 3 logins may fail in 180 s") as caught:
         await session.login()
     assert caught.value.retry_after_seconds == LOCKOUT_WINDOW_SECONDS
     clock.seconds += LOCKOUT_WINDOW_SECONDS
@@ -230,7 +230,7 @@ async def test_credentials_that_cannot_be_read_are_waited_for(
     (tmp_path / "password").rename(tmp_path / "elsewhere")
     await simulator.expire_sessions()
     with pytest.raises(
-        WrongLogin, match="username is there, but password is missing or empty"
+        WrongLogin, match="username is set, but password is missing or empty"
     ) as caught:
         await session.call(lambda: call_current_time(soap))
     assert caught.value.retry_after_seconds == 10.0

@@ -173,7 +173,7 @@ class VCenterRegistry:
         return VCenterView(vcenter, self.publishers[vcenter.name].throttle)
 
     def find_config(self, namespace: str) -> VCenterConfig | None:
-        """The vCenter of a namespace; None if there is none, or it cannot be determined yet."""
+        """The vCenter of a namespace; None if no vCenter serves it, or it is not known yet."""
         try:
             return choose_vcenter(self.configs, namespace, self._read_labels(namespace))
         except (ConfigError, NotSynced):

@@ -24,7 +24,7 @@ class Address:
     key_file: str = ""
     """The client certificate, for a login with one."""
     name: str = ""
-    """The configured name, "" if there is none."""
+    """The name in the configuration; may be empty."""
 
     @property
     def display_name(self) -> str:

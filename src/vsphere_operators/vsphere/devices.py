@@ -188,7 +188,7 @@ class AssignableHardwareCache:
 
 
 def _convert_device_info(info: Any) -> AssignableDevice:
-    """One VirtualMachineDynamicPassthroughInfo."""
+    """The value of a VirtualMachineDynamicPassthroughInfo of pyVmomi."""
     name, vendor, label = (
         str(text or "")
         for text in (info.deviceName or info.name, info.vendorName, info.customLabel)

@@ -4,13 +4,12 @@
     DatastoreCatalog   the vim API: one list per datastore; slower, but in every vCenter from 6.5 on
 
 Both lists omit how a disk is provisioned and which VM uses it. Only RetrieveVStorageObject returns
-that, one disk per call. So a listing has a scope: it reads the new disks (NEW), also those whose
-associations changed (ASSOCIATIONS), or all (ALL).
+that, one disk per call. So a listing has a scope: it reads the new disks (NEW), also those with
+changed associations (ASSOCIATIONS), or all (ALL).
 
 How does GlobalCatalog notice a changed association?  VslmRetrieveVStorageObjectAssociations covers
     many disks per call. Its result is only compared with the previous one; the disk itself is then
     read again. If the server lacks that method, all disks are read.
-What if a disk is deleted between the list and its read?  It is left out.
 What if one datastore cannot be read?  Its disks are left out, and `unreadable_datastores` has the
     cause. Other datastores are not affected.
 What if the server or the session is gone?  The listing fails as a whole.

@@ -144,7 +144,7 @@ class Relations:
                 self._vms_by_datastore.add(datastore, ref)
 
     def find_dependants(self, changes: ChangeSet) -> set[str]:
-        """All objects whose status depends on a change of another object."""
+        """All objects with a status that depends on another object that changed."""
         dependants, queue = set[str](), list(changes._moved_refs)
         while queue:
             ref = queue.pop()

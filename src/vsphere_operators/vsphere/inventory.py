@@ -117,7 +117,7 @@ class Inventory:
         self._suggestions: dict[Index, Suggestions] = {}
         self._attribute_names: dict[str, str] = {}
         self.unnamed_attribute_keys: set[str] = set()
-        """Keys of custom attributes whose names are unknown."""
+        """Keys of custom attributes without a known name."""
 
     def connect(self, listener: Callable[[Change], object], *types: type[InventoryObject]) -> None:
         """Call the listener for each change of an object of these types, or of any type."""

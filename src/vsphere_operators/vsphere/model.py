@@ -109,7 +109,6 @@ class Host(Entity, frozen=True, kw_only=True):
     build: str = ""
     boot_time: datetime | None = None
     attributes: dict[str, str] = {}
-    """Custom attributes by name."""
     graphics: tuple[GraphicsDevice, ...] = ()
     vgpu_profiles: tuple[str, ...] = ()
     """vGPU profiles that it supports, such as grid_a100-10c."""
@@ -196,7 +195,7 @@ class Disk(Struct, frozen=True, kw_only=True):
     id: str
     name: str
     datastore: str
-    """MoRef of its datastore."""
+    """The MoRef of the datastore that contains it."""
     size_mb: int | None = None
     file_path: str = ""
     provisioning: str = ""

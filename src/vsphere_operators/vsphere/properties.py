@@ -163,7 +163,7 @@ def _to_assigned_devices(value: Value) -> tuple[AssignedDevice, ...]:
 
 
 def find_pci_id(text: str) -> str:
-    """The PCI id inside a text, "" if there is none."""
+    """The PCI id inside a text, or ""."""
     match = _PCI_ID.search(text)
     return match[0].lower() if match else ""
 
@@ -181,7 +181,7 @@ class TypeMapping(Struct, frozen=True):
     stats_fields: Mapping[str, str]
     """The field of `stats` that each property of quickStats fills."""
     defaults: Mapping[str, object]
-    """The value of each field whose property is not set."""
+    """The value of each field if its property is not set."""
 
     @property
     def paths(self) -> list[str]:

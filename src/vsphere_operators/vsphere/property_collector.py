@@ -60,8 +60,6 @@ class LoginState(Protocol):
 
 
 class UpdateMetrics(Protocol):
-    """Counts updates."""
-
     def count_updates(self, type_name: str, kind: str, count: int) -> None:
         """Count updates of objects of a type that entered, were modified, or left."""
         ...
@@ -69,8 +67,6 @@ class UpdateMetrics(Protocol):
 
 @dataclass(frozen=True)
 class CollectorOptions:
-    """Timeouts and sizes."""
-
     max_wait_seconds: int = 15
     """How long the server waits for a change before it responds that there was none."""
     call_timeout_seconds: float = 35.0
@@ -90,7 +86,7 @@ class ServerCollector:
         self._created_objects: list[Any] = []
         self._collector: Any = None
         self.custom_fields_manager = ""
-        """The reference of the object with the names of custom attributes, "" if there is none."""
+        """The reference of the object with the names of custom attributes, or ""."""
 
     async def open(self) -> None:
         """Create everything on the server, without reading anything yet."""
@@ -218,7 +214,7 @@ class InventoryWatcher:
         """The number of responses since everything was read."""
         self._collector_lost_at = -math.inf
         self._requested_attribute_keys: set[str] = set()
-        """Keys of custom attributes whose names were requested. Some have none."""
+        """Keys of custom attributes, of which the name was requested. Some have no name."""
 
     async def run(self) -> NoReturn:
         """Load, then follow. Starts again if vCenter lost the collector."""

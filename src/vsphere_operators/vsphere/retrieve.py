@@ -1,6 +1,6 @@
 """RetrievePropertiesEx: builds property specs, and reads all pages of a result.
 
-vCenter returns a result in pages, whose size it may choose itself.
+vCenter returns a result in pages, and may choose their size itself.
 """
 
 from __future__ import annotations

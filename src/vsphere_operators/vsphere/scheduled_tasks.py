@@ -60,7 +60,7 @@ class ScheduledTasks:
         self.requested = asyncio.Event()
         self.by_host: dict[str, tuple[PlannedMaintenance, ...]] = {}
         self.changed: Signal[str] = Signal(log)
-        """The reference of a host whose planned maintenance changed."""
+        """The planned maintenance of the host with this reference changed."""
         self.has_polled = False
         """Whether a poll has ended with an answer. Until then it is unknown what is planned."""
         self.problem = ""

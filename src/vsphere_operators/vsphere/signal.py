@@ -33,7 +33,7 @@ class Signal(Generic[*Args]):
             try:
                 listener(*args)
             except Exception as error:
-                # An error in our own code must not look like a fault of vCenter: the session would
+                # An error in our own code must not count as a fault of vCenter: the session would
                 # log in again and reload everything. Nor may it hide the change from the others.
                 if self._log is None:
                     raise

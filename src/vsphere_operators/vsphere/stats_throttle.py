@@ -5,7 +5,7 @@ What is published at once?  Every change other than of quickStats, and a change 
     more than `change_threshold` of the total since they were last published. Each publication takes
     the newest numbers along.
 And all other changes?  Each entity has a fixed slot in the interval, by a digest of its reference.
-    When its slot comes, an entity whose numbers changed is published. So no change waits longer
+    When its slot comes, an entity with changed numbers is published. So no change waits longer
     than an interval, and small changes are published at most once per interval.
 Why a slot, and not "one interval after the last time"?  vCenter sends the numbers of all hosts at
     the same moment every 20 s, and a restart reads them all at once: all hosts would be due
@@ -53,7 +53,7 @@ class StatsThrottle:
         self._last_slot = self._current_slot()
 
     def _current_slot(self) -> int:
-        """Counted without end, not modulo SLOT_COUNT."""
+        # Counted without end, not modulo SLOT_COUNT.
         return int(self._clock() // self._slot_seconds)
 
     def should_publish(
@@ -99,7 +99,7 @@ class StatsThrottle:
         return entity if stats == entity.stats else replace(entity, stats=stats)
 
     def take_due(self) -> list[str]:
-        """The references of pending changes whose slot has come; they count as published."""
+        """The references of the pending changes that are due; they count as published."""
         now = self._current_slot()
         # After a long pause each slot is taken once, not once per missed round.
         slots = range(max(self._last_slot, now - SLOT_COUNT) + 1, now + 1)

@@ -8,7 +8,7 @@ When?  At the start, every 5 minutes, and soon after a host enters.
 What if it fails?  The last known tags remain, and one warning gives the cause. Tags never make a
     host's status an error.
 Which account?  The same user, by password. A SAML token or a certificate does not open a REST
-    session here; one log line then says that tags are left out. A rejected password counts against
+    session here; tags are then left out, with one log line. A rejected password counts against
     the login budget of the session, and is tried again after half an hour, since the account may
     have been locked.
 """

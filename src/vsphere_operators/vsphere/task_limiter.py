@@ -11,7 +11,7 @@ How is it fair?  An owner that finds no free slot is queued and gets Busy. A fre
     the owner that has waited longest, and `slot_freed` wakes that owner. So an owner that wants 50
     tasks does not block one that wants a single task.
 What if the end arrives before the response that names the task?  The inventory can be faster than
-    the call. `track` looks the task up in the inventory.
+    the call. So `track` also checks the inventory.
 What if vCenter forgets a task before its end was seen?  That takes an outage, since vCenter lists
     ended tasks for minutes. The end is then reported as unknown (None), and the owner must read
     what exists.
@@ -42,7 +42,7 @@ FINAL_STATES = ("success", "error")
 
 
 class Operation(Struct, frozen=True):
-    """One running task."""
+    """One running task of this process."""
 
     owner: str
     description: str
@@ -127,7 +127,6 @@ class TaskLimiter:
         )
 
     def stop_waiting(self, owner: str) -> None:
-        """Remove the owner from the queue."""
         if self._waiting_owners.pop(owner, None) is not None:
             self._offer_free_slots()
 

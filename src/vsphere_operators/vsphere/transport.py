@@ -67,16 +67,12 @@ class Log(Protocol):
 
 
 class CallMetrics(Protocol):
-    """Measures calls."""
-
     def observe_call(self, method: str, outcome: str, seconds: float) -> None:
         """`outcome` is `ok` or the name of the VCenterError."""
         ...
 
 
 class Response(NamedTuple):
-    """An HTTP response."""
-
     status: int
     cookies: list[str]
     body: bytes
@@ -326,7 +322,6 @@ class SoapClient:
         )
 
     async def close(self) -> None:
-        """Close all connections; later calls fail."""
         self.closed = True
         await self._disconnect()
 

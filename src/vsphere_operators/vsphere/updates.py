@@ -212,7 +212,7 @@ def _decode_complex_value(element: etree._Element) -> Value:
 
 
 def _decode_untyped_value(element: etree._Element) -> Value:
-    """A field of a data object whose type is the one that the schema declares."""
+    """A field of a data object, of the type that the schema declares."""
     if len(element):
         return _decode_fields(element)
     text, type_name = element.text or "", element.get("type")

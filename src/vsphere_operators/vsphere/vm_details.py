@@ -58,7 +58,7 @@ class VmPropertyCache(Generic[CachedT]):
         self.requested: set[str] = set()
         """VMs to read with the next poll."""
         self.changed: Signal[str] = Signal(log)
-        """The reference of a VM whose properties were read or changed."""
+        """The properties of the VM with this reference were read or changed."""
 
     def get(self, ref: str) -> CachedT | None:
         """The value of a VM; None if it is not known yet, and then it is requested."""

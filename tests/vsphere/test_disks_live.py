@@ -49,7 +49,7 @@ async def disks(simulator: SimulatedVCenter) -> AsyncIterator[Disks]:
     session = Session(soap, simulator_credentials(simulator), log)
     await session.login()
     collector = InventoryWatcher(soap, session, inventory, log, Counting())
-    # The interval is so long that only what is heard of can lead to a look.
+    # The interval is so long that only a change in the inventory can cause a poll.
     disks = Disks(
         soap,
         session,
@@ -57,6 +57,7 @@ async def disks(simulator: SimulatedVCenter) -> AsyncIterator[Disks]:
         log,
         poll_schedule=PollSchedule(600, debounce_seconds=0.1, min_interval_seconds=0.1),
     )
+    inventory.connect(disks.on_inventory_change)
     tasks = [asyncio.create_task(collector.run()), asyncio.create_task(disks.run())]
     await eventually(lambda: disks.loaded)
     yield disks

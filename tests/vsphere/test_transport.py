@@ -87,15 +87,15 @@ def test_what_people_write_is_an_address(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("http://vc", '"http" is not https'),
-        ("ftp://vc", '"ftp" is not https'),
+        ("http://vc", 'must be https, not "http"'),
+        ("ftp://vc", 'must be https, not "ftp"'),
         ("", "no host name"),
         ("https://", "no host name"),
         ("https:///sdk", "no host name"),
-        ("vc enter", "characters that no host name has"),
-        ("vc:port", "it is no address"),
-        ("vc:99999", "it is no address"),
-        ("[fd00::7", "it is no address"),
+        ("vc enter", "no host name, or an invalid one"),
+        ("vc:port", "it is not an address"),
+        ("vc:99999", "it is not an address"),
+        ("[fd00::7", "it is not an address"),
     ],
 )
 def test_what_is_no_address_is_said(text: str, words: str) -> None:
@@ -115,7 +115,7 @@ def test_what_is_no_address_is_said(text: str, words: str) -> None:
     ],
 )
 def test_a_password_in_an_address_is_refused_and_not_quoted(text: str) -> None:
-    with pytest.raises(ValueError, match="it has a user or password inside") as caught:
+    with pytest.raises(ValueError, match="it contains a user or password") as caught:
         parse_address(text)
     assert "canary" not in str(caught.value)
     assert caught.value.__context__ is None
@@ -252,7 +252,7 @@ class CannedConnection:
         ),
         (
             http_response(500, soap_envelope("<soapenv:Fault><faultcode>x")),
-            "a fault that cannot be read",
+            "a fault that cannot be parsed",
         ),
         (http_response(500, "<html>oops</html>"), "HTTP 500; a vCenter that is starting"),
         (

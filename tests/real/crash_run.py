@@ -78,9 +78,10 @@ async def run_observed_manager(
         api = await stack.enter_async_context(api_proxy(plane, injector))
         sdk = await stack.enter_async_context(vcenter_proxy(vcenter, injector))
         (folder / "ca.crt").write_bytes(sdk.ca.certificate)
+        credentials = write_credentials(folder / "vc-creds", vcenter, GOVMOMI_URL=f"{sdk.url}/sdk")
         manager_flags = (
             f"--kubeconfig={api.write_kubeconfig(folder / 'kubeconfig', token)}",
-            f"--vcenter-credentials={write_credentials(folder / 'vc-creds', vcenter, GOVMOMI_URL=f'{sdk.url}/sdk')}",
+            f"--vcenter-credentials={credentials}",
             f"--vcenter-ca-file={folder / 'ca.crt'}",
             "--zap-log-level=debug",
             *([f"--watch-namespaces={namespaces}"] if namespaces else []),

@@ -69,7 +69,8 @@ class CrashSweep:
             uncrashed = await self.run_point(vcenters[0], "uncrashed", None)
             points = list_crash_points(uncrashed.calls, only, modes)
             print(
-                f"{len(uncrashed.calls)} calls, {len(points)} points: {', '.join(map(str, uncrashed.calls))}",
+                f"{len(uncrashed.calls)} calls, {len(points)} points: "
+                f"{', '.join(map(str, uncrashed.calls))}",
                 flush=True,
             )
             if not uncrashed.failure:
@@ -109,7 +110,8 @@ class CrashSweep:
             else "not reached"
         )
         print(
-            f"{outcome:11} {result.seconds:5.1f} s  {name:8} {point or 'without a crash'}  {result.failure}",
+            f"{outcome:11} {result.seconds:5.1f} s  {name:8} {point or 'without a crash'}  "
+            f"{result.failure}",
             flush=True,
         )
         return result
@@ -120,8 +122,8 @@ class CrashSweep:
         reached = {result.crash_point for result in self.results if result.reached}
         unreached = {result.crash_point for result in self.results} - reached - {None}
         print(
-            f"{len(self.results)} runs, {len(reached)} points reached, {len(unreached)} not reached, "
-            f"{len(failed)} runs failed"
+            f"{len(self.results)} runs, {len(reached)} points reached, "
+            f"{len(unreached)} not reached, {len(failed)} runs failed"
         )
         for point in sorted(map(str, unreached)):
             print(f"not reached: {point}")

@@ -199,7 +199,7 @@ class GroupLifecycle:
         return True
 
     async def wait_until(self, check: Callable[[], Awaitable[bool]]) -> None:
-        """Wait until the check holds, within CONVERGENCE_SECONDS of the step or of a restart in it."""
+        """Wait until the check holds, within CONVERGENCE_SECONDS of the step or of a restart."""
         loop = asyncio.get_running_loop()
         started_at = loop.time()
         try:

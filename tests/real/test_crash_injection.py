@@ -68,7 +68,10 @@ async def test_a_manager_is_killed_at_its_second_write_and_the_next_one_continue
 
 def test_mutating_calls_are_recognized_by_their_method() -> None:
     call = '<{0} xmlns="urn:vim25"><_this type="T">{1}</_this></{0}>'
-    envelope = f'<soapenv:Envelope xmlns:soapenv="x"><soapenv:Body>{call}</soapenv:Body></soapenv:Envelope>'
+    envelope = (
+        f'<soapenv:Envelope xmlns:soapenv="x"><soapenv:Body>{call}</soapenv:Body>'
+        "</soapenv:Envelope>"
+    )
     sent = recognize_vcenter_request(None, envelope.format("CloneVM_Task", "vm-7").encode())  # type: ignore[arg-type]
     assert sent is not None
     assert (sent.operation, sent.target) == ("CloneVM_Task", "vm-7")

@@ -179,6 +179,7 @@ async def test_the_log_lines_of_the_contract(
     await group_client.wait_until_deleted("web")
     messages = [line["msg"] for line in manager.log_records]
     folder = f"{group_client.namespace}-web"
+    folder_path = group_folder_path(group_client.namespace, "web")
     for pattern in (
         rf'received reconcile request for "web" \(namespace: "{group_client.namespace}"\)',
         r"VmGroup folder does not exist, creating folder",
@@ -189,7 +190,7 @@ async def test_the_log_lines_of_the_contract(
         r"replica count in sync, checking power state",
         rf'vm "{kept.name}" powered off, attempting to power on\.\.\.',
         r"VmGroup marked for deletion",
-        rf'deleting group folder "{folder}" \(path: "{group_folder_path(group_client.namespace, "web")}"\)',
+        rf'deleting group folder "{folder}" \(path: "{folder_path}"\)',
     ):
         assert any(re.fullmatch(pattern, message) for message in messages), (
             f"no log line matches {pattern}"

@@ -90,8 +90,8 @@ async def test_a_vm_with_the_name_of_the_folder_is_reported_until_renamed(
         await groups.create("web", replicas=1)
         status = await groups.wait_for_phase("web", "ERROR")
         assert (
-            f"{group_folder_path(namespace, 'web')} has the name of the group's folder, but is not a folder"
-            in status["lastMessage"]
+            f"{group_folder_path(namespace, 'web')} has the name of the group's folder, but is not "
+            "a folder" in status["lastMessage"]
         )
         assert list_mutations(injector).count("CreateFolder") == 1
         (vm,) = [

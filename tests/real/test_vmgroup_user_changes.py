@@ -63,9 +63,8 @@ class GroupHarness:
         try:
             return await eventually(there, within=40, every=0.1)
         except AssertionError as error:
-            raise AssertionError(
-                f"{error}; {await self.list_vms()}; {(await self.client.get(GROUP_NAME)).get('status')}"
-            ) from None
+            status = (await self.client.get(GROUP_NAME)).get("status")
+            raise AssertionError(f"{error}; {await self.list_vms()}; {status}") from None
 
     def list_vcenter_calls(self) -> list[str]:
         return [

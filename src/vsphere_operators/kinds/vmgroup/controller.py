@@ -208,7 +208,7 @@ class VmGroupController(Controller[VmGroup]):
         )
 
     def _parent_folder_key_of(self, group: VmGroup) -> str:
-        """VCenter and reference of the parent folder, which specs can name in several ways."""
+        """Identifies the parent folder by vCenter and MoRef: specs can name it in several ways."""
         config = self._vcenters.find_config(group.metadata.namespace)
         if config is None:
             return ""

@@ -176,8 +176,11 @@ class Executor:
             case PowerOff():
                 verb, effect, call = "Powering off", "poweredOff", lambda _: vm_calls.power_off(ref)
             case Reconfigure(cpus=cpus, memory_mb=memory_mb):
-                verb, effect = "Resizing", "resized"
-                call = lambda _: vm_calls.resize(ref, cpus, memory_mb)  # noqa: E731
+                verb, effect, call = (
+                    "Resizing",
+                    "resized",
+                    lambda _: vm_calls.resize(ref, cpus, memory_mb),
+                )
             case Destroy():
                 verb, effect, call = "Destroying", "destroyed", lambda _: vm_calls.destroy(ref)
         inventory_vm = self._vcenter.inventory.vms.get(ref)
@@ -276,7 +279,7 @@ class Executor:
         call: Call,
         precheck: Precheck | None,
     ) -> bool:
-        """Start a task on a VM or folder, which is busy until its end; returns if it started."""
+        """Start a task on a VM or folder, which is busy until its end; returns whether it started."""
         busy_refs = self._expectations_of(group).busy_refs
         busy_refs.add(pending.target_ref)
         try:
@@ -319,7 +322,7 @@ class Executor:
     async def _send(
         self, group: GroupInput, action: Action, call: Call, precheck: Precheck | None = None
     ) -> Any:
-        """Check everything, then call vCenter; again in a new session if the first one has ended."""
+        """Check, then call vCenter. If the session has ended, do both again in a new one."""
         session, is_renewed = self._vcenter.session, False
         while True:
             # A login can take seconds, so it comes before the checks.
@@ -345,7 +348,7 @@ class Executor:
         return self._expectations.for_group(group.group_id.uid)
 
     def _record_error(self, pending: PendingTask, error: VCenterError) -> None:
-        """VCenter rejected a request, or did not respond."""
+        """Record that vCenter rejected a request or did not respond."""
         failure = describe_failure(
             pending.description,
             error.fault,

@@ -1,4 +1,4 @@
-"""Observes one group: inventory, marks, clone tasks and expectations become an Observation. No I/O."""
+"""Observes one group: inventory, marks and expectations become an Observation. It does no I/O."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ class Reason(StrEnum):
     """The namespace may not use what spec.placement names, or what it resolves to; the message
     lists what is allowed."""
     TEMPLATE_NOT_FOUND = "TemplateNotFound"
-    """The namespace can use no template of that name; the message states where the manager searched,
-    and suggests similar names."""
+    """The namespace can use no template of that name; the message states where the manager
+    searched, and suggests similar names."""
     TEMPLATE_AMBIGUOUS = "TemplateAmbiguous"
     """Several templates have that name; the message lists their paths."""
     FOLDER_NOT_FOUND = "FolderNotFound"

@@ -1,4 +1,4 @@
-"""A replica is a record with its VM: predicates on it, the deletion order, and the counting rules."""
+"""A replica is a record with its VM: predicates, the deletion order and the counting rules."""
 
 from __future__ import annotations
 

@@ -309,6 +309,7 @@ def test_names_that_generated_code_imports_are_reserved() -> None:
         "Greeting",
         "House",
         "Hub",
+        "Spoke",
         "Installed",
         "Client",
         "Namespace",

@@ -27,9 +27,9 @@ class GreetingV2Conversion(Conversion[GreetingV2, Greeting]):
     Metadata is copied automatically.
     """
 
-    def to_hub(self, old: GreetingV2) -> Greeting:
-        spec = convert(old.spec, GreetingSpec, from_attributes=True)
-        status = convert(old.status, GreetingStatus, from_attributes=True)
+    def to_hub(self, spoke: GreetingV2) -> Greeting:
+        spec = convert(spoke.spec, GreetingSpec, from_attributes=True)
+        status = convert(spoke.status, GreetingStatus, from_attributes=True)
         return Greeting(spec=spec, status=status)
 
     def from_hub(self, hub: Greeting) -> GreetingV2:

@@ -17,13 +17,13 @@ from kubewright.kubeconfig import Connection, Identity
 from vsphere_operators.build import build
 from vsphere_operators.doctor.cluster import (
     MANAGER_NAME,
+    _check_lease_holder,
+    _manager_grants,
+    _webhook_ca_grants,
     check_clock_skew,
-    check_lease_holder,
-    manager_grants,
-    webhook_ca_grants,
 )
 from vsphere_operators.doctor.finding import ok
-from vsphere_operators.doctor.rbac import access_reviews_for, binding_command
+from vsphere_operators.doctor.rbac import _access_reviews_for, _binding_command
 from vsphere_operators.kinds.hostinfo import HostInfo
 from vsphere_operators.settings.flags import Settings
 
@@ -60,19 +60,19 @@ def test_lease_holder() -> None:
         "leaseDurationSeconds": 15,
         "renewTime": "2026-11-16T11:59:50.000000Z",
     }
-    assert check_lease_holder(make_lease(), NOW) == ok(
+    assert _check_lease_holder(make_lease(), NOW) == ok(
         "leader", "No leader: the last one released lease a/b"
     )
-    assert check_lease_holder(make_lease(**renewed), NOW) == ok(
+    assert _check_lease_holder(make_lease(**renewed), NOW) == ok(
         "leader", '"pod-1" is the leader (lease a/b)'
     )
-    expired = check_lease_holder(make_lease(**renewed), NOW + timedelta(minutes=3))
+    expired = _check_lease_holder(make_lease(**renewed), NOW + timedelta(minutes=3))
     assert (expired.level, expired.message) == (
         "problem",
         'No active leader: lease a/b expired (last renewed 3m ago by "pod-1")',
     )
     assert (
-        check_lease_holder(make_lease(**{**renewed, "renewTime": "soon"}), NOW).level == "warning"
+        _check_lease_holder(make_lease(**{**renewed, "renewTime": "soon"}), NOW).level == "warning"
     )
 
 
@@ -84,23 +84,23 @@ class NodeWatchingController(Controller[HostInfo]):
 
 
 def test_manager_of_some_namespaces_needs_permissions_only_there() -> None:
-    (cluster_wide,) = manager_grants((), [NodeWatchingController()])
-    assert {review.namespace for review in access_reviews_for(cluster_wide)} == {""}
-    *namespaced, without_namespace, events = manager_grants(("a", "b"), [NodeWatchingController()])
+    (cluster_wide,) = _manager_grants((), [NodeWatchingController()])
+    assert {review.namespace for review in _access_reviews_for(cluster_wide)} == {""}
+    *namespaced, without_namespace, events = _manager_grants(("a", "b"), [NodeWatchingController()])
     assert [grant.namespace for grant in namespaced] == ["a", "b"]
-    assert {review.resource for review in access_reviews_for(namespaced[0])} == {
+    assert {review.resource for review in _access_reviews_for(namespaced[0])} == {
         "events",
         "hostinfoes",
         "hostinfoes/status",
     }
     assert {
-        (review.resource, review.namespace) for review in access_reviews_for(without_namespace)
+        (review.resource, review.namespace) for review in _access_reviews_for(without_namespace)
     } == {("nodes", "")}
     assert sum(
-        len(access_reviews_for(grant)) for grant in (namespaced[0], without_namespace)
-    ) == len(access_reviews_for(cluster_wide))
+        len(_access_reviews_for(grant)) for grant in (namespaced[0], without_namespace)
+    ) == len(_access_reviews_for(cluster_wide))
     assert {
-        (review.verb, review.resource, review.namespace) for review in access_reviews_for(events)
+        (review.verb, review.resource, review.namespace) for review in _access_reviews_for(events)
     } == {
         ("create", "events", "default"),
         ("patch", "events", "default"),
@@ -108,17 +108,17 @@ def test_manager_of_some_namespaces_needs_permissions_only_there() -> None:
 
 
 def test_fix_for_some_namespaces_does_not_bind_the_cluster_wide_role() -> None:
-    namespaced, without_namespace, events = manager_grants(("a",), [NodeWatchingController()])
+    namespaced, without_namespace, events = _manager_grants(("a",), [NodeWatchingController()])
     for user in USERS:
-        assert " create rolebinding " in binding_command(user, namespaced)
-        assert " -n a " in binding_command(user, namespaced)
-        assert "config/components/namespaced/cluster_role.yaml" in binding_command(
+        assert " create rolebinding " in _binding_command(user, namespaced)
+        assert " -n a " in _binding_command(user, namespaced)
+        assert "config/components/namespaced/cluster_role.yaml" in _binding_command(
             user, without_namespace
         )
-        assert " -n default create rolebinding " in binding_command(user, events)
-        assert "config/components/namespaced/cluster_events.yaml" in binding_command(user, events)
+        assert " -n default create rolebinding " in _binding_command(user, events)
+        assert "config/components/namespaced/cluster_events.yaml" in _binding_command(user, events)
         for grant in (namespaced, without_namespace, events):
-            assert "apply -k config/rbac" not in binding_command(user, grant)
+            assert "apply -k config/rbac" not in _binding_command(user, grant)
 
 
 @pytest.mark.parametrize(
@@ -142,9 +142,9 @@ def test_webhooks_need_the_roles_of_their_component(flags: Sequence[str], roles:
         for manifest in yaml.safe_load_all(file.read_text())
         if "rules" in manifest
     }
-    grants = webhook_ca_grants(manager, "here")
+    grants = _webhook_ca_grants(manager, "here")
     assert [grant.rules for grant in grants] == [rules_by_kind[kind] for kind in roles]
     assert [grant.namespace for grant in grants] == ["", "here"][: len(roles)]
-    assert {binding_command(MANAGER_ACCOUNT, grant) for grant in grants} <= {
+    assert {_binding_command(MANAGER_ACCOUNT, grant) for grant in grants} <= {
         f"kubectl apply -f {file.relative_to(ROOT)}"
     }

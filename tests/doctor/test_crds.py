@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubewright.crd import build_crds
-from vsphere_operators.doctor.crds import diff_specs
+from vsphere_operators.doctor.crds import _diff_specs
 from vsphere_operators.kinds.hostinfo import HostInfo
 
 
@@ -19,7 +19,7 @@ def installed_crd_spec() -> dict[str, Any]:
 
 def test_fields_that_the_server_adds_are_no_difference() -> None:
     (crd,) = build_crds([HostInfo])
-    assert diff_specs(crd["spec"], installed_crd_spec()) == []
+    assert _diff_specs(crd["spec"], installed_crd_spec()) == []
 
 
 def test_missing_and_additional_fields_are_both_named() -> None:
@@ -29,7 +29,7 @@ def test_missing_and_additional_fields_are_both_named() -> None:
     fields = schema["properties"]["spec"]["properties"]
     fields["host"] = fields.pop("hostname")
     path = "versions.v1.schema.openAPIV3Schema.properties.spec.properties"
-    assert diff_specs(crd["spec"], installed) == [
+    assert _diff_specs(crd["spec"], installed) == [
         f"{path}.hostname (missing in the cluster)",
         f"{path}.host (only in the cluster)",
     ]
@@ -51,4 +51,4 @@ def test_values_have_differences_exactly_if_they_are_not_equal(
         for key, value in installed.items()
         if key not in ("conversion", "preserveUnknownFields")
     }
-    assert bool(diff_specs(generated, installed)) == (generated != installed)
+    assert bool(_diff_specs(generated, installed)) == (generated != installed)

@@ -10,9 +10,9 @@ from kubewright.rbac import build_rule
 from vsphere_operators.doctor.rbac import (
     AccessReview,
     Grant,
-    access_reviews_for,
-    binding_command,
-    denied_findings,
+    _access_reviews_for,
+    _binding_command,
+    _denied_findings,
 )
 
 from .users import USERS
@@ -22,7 +22,7 @@ ROLE = Grant(role="vsphere-operators-manager-role", rules=[])
 
 @pytest.mark.parametrize(("user", "fix"), USERS.items())
 def test_fix_binds_the_generated_role_and_never_a_wider_one(user: str, fix: str) -> None:
-    command = binding_command(user, ROLE)
+    command = _binding_command(user, ROLE)
     assert command.endswith(fix)
     assert "cluster-admin" not in command
     binding = re.search(r"create clusterrolebinding (\S+) ", command)
@@ -34,14 +34,14 @@ def test_every_verb_of_every_rule_is_reviewed_for_each_name() -> None:
         build_rule([""], ["nodes"], ["list", "watch"]),
         build_rule(["g.io"], ["things"], ["get"], ("a", "b")),
     ]
-    reviews = access_reviews_for(Grant(role="r", rules=rules, namespace="ns"))
+    reviews = _access_reviews_for(Grant(role="r", rules=rules, namespace="ns"))
     assert reviews == [
         AccessReview("list", "", "nodes", "ns"),
         AccessReview("watch", "", "nodes", "ns"),
         AccessReview("get", "g.io", "things", "ns", "a"),
         AccessReview("get", "g.io", "things", "ns", "b"),
     ]
-    assert reviews[2].resource_title == 'things.g.io "a"'
+    assert reviews[2]._resource_title == 'things.g.io "a"'
 
 
 def test_denied_verbs_of_a_resource_are_one_finding() -> None:
@@ -50,7 +50,7 @@ def test_denied_verbs_of_a_resource_are_one_finding() -> None:
         AccessReview("watch", "", "nodes", ""),
         AccessReview("patch", "g.io", "things/status", ""),
     ]
-    assert [finding.message for finding in denied_findings(denied, "me", ROLE)] == [
+    assert [finding.message for finding in _denied_findings(denied, "me", ROLE)] == [
         'nodes is forbidden: user "me" cannot list or watch at the cluster scope',
         'things/status.g.io is forbidden: user "me" cannot patch at the cluster scope',
     ]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from vsphere_operators.doctor.finding import ok
-from vsphere_operators.doctor.metrics_endpoint import address_in_use
-from vsphere_operators.doctor.privileges import RequiredPrivileges, check_missing_privileges
-from vsphere_operators.doctor.vcenter import renew_credentials_command
+from vsphere_operators.doctor.metrics_endpoint import _address_in_use
+from vsphere_operators.doctor.privileges import RequiredPrivileges, _check_missing_privileges
+from vsphere_operators.doctor.vcenter import _renew_credentials_command
 from vsphere_operators.vcenters.config import VCenterConfig
 from vsphere_operators.vsphere.address import Address
 from vsphere_operators.vsphere.privileges import Account, EntityRef
@@ -29,7 +29,7 @@ from vsphere_operators.vsphere.privileges import Account, EntityRef
     ],
 )
 def test_fix_sets_the_password_where_it_is_read(directory: str, part: str) -> None:
-    assert part in renew_credentials_command(
+    assert part in _renew_credentials_command(
         VCenterConfig("west", Address("vc.example.com", 8443), credentials_directory=directory)
     )
 
@@ -46,16 +46,16 @@ def test_privilege_missing_everywhere_is_a_problem_and_somewhere_a_warning() -> 
         objects=datastores,
     )
     account = Account("key", "EXAMPLE\\ann")
-    (complete,) = check_missing_privileges("VmGroup", [(need, {"ds-1": (), "ds-2": ()})], account)
+    (complete,) = _check_missing_privileges("VmGroup", [(need, {"ds-1": (), "ds-2": ()})], account)
     assert complete == ok(
         "privileges", 'VmGroup: user "EXAMPLE\\ann" has all required privileges on datastores'
     )
-    (partial,) = check_missing_privileges(
+    (partial,) = _check_missing_privileges(
         "VmGroup", [(need, {"ds-1": (), "ds-2": need.privileges})], account
     )
     assert partial.level == "warning"
     assert "on /DC0/datastore/b c, required by VmGroup" in partial.message
-    (absent,) = check_missing_privileges(
+    (absent,) = _check_missing_privileges(
         "VmGroup", [(need, dict.fromkeys(("ds-1", "ds-2"), need.privileges))], account
     )
     assert absent.level == "problem"
@@ -76,7 +76,7 @@ def test_privilege_missing_everywhere_is_a_problem_and_somewhere_a_warning() -> 
     ],
 )
 def test_metrics_address_in_use_can_be_replaced_by_a_free_one(reason: object, message: str) -> None:
-    finding = address_in_use("http://127.0.0.1:8080/metrics", reason)
+    finding = _address_in_use("http://127.0.0.1:8080/metrics", reason)
     assert finding.level == "problem"
     assert message in finding.message
     assert finding.fix.startswith("manager -metrics-addr=:0 ")

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from vsphere_operators.kubectl import command
-from vsphere_operators.kubectl.command import FLAG_DEFAULTS, main, parse_arguments
+from vsphere_operators.kubectl.command import FLAG_DEFAULTS, _parse_arguments, main
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from vsphere_operators.kubectl.command import FLAG_DEFAULTS, main, parse_argumen
     ],
 )
 def test_flags_may_stand_before_and_after_the_command(before: list[str], after: list[str]) -> None:
-    options = vars(parse_arguments([*before, "top", "vms", *after]))
+    options = vars(_parse_arguments([*before, "top", "vms", *after]))
     assert options == {
         **FLAG_DEFAULTS,
         "namespace": "other",
@@ -43,15 +43,15 @@ def test_every_flag_has_a_default() -> None:
         "--vcenter-ca-file=g",
         "--insecure",
     ]
-    parsed = vars(parse_arguments(["tree", *flags]))
+    parsed = vars(_parse_arguments(["tree", *flags]))
     assert set(parsed) == {*FLAG_DEFAULTS, "command"}
     assert all(parsed[name] != default for name, default in FLAG_DEFAULTS.items())
-    assert vars(parse_arguments(["tree"])) == {**FLAG_DEFAULTS, "command": "tree"}
+    assert vars(_parse_arguments(["tree"])) == {**FLAG_DEFAULTS, "command": "tree"}
 
 
 def test_all_namespaces_is_rejected_for_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
-        parse_arguments(["-A", "why", "gpu", "gpu1"])
+        _parse_arguments(["-A", "why", "gpu", "gpu1"])
     assert (
         "-A is for top and tree; why shows one object. Specify its namespace: -n NAMESPACE"
         in capsys.readouterr().err
@@ -68,7 +68,7 @@ def test_terminal_without_utf_8_gets_question_marks(
         return "└─ näme"
 
     output_bytes = io.BytesIO()
-    monkeypatch.setattr(command, "run_command", run)
+    monkeypatch.setattr(command, "_run_command", run)
     monkeypatch.setattr(command, "configure_logging", lambda _: None)
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output_bytes, encoding="latin-1"))
     assert main(["tree", *flags], {}) == 0

@@ -22,8 +22,8 @@ from vsphere_operators.kubectl.table import render_table
 from vsphere_operators.kubectl.vmgroup import render_group
 from vsphere_operators.kubectl.why import (
     REJECTION_EXPLANATIONS,
+    _explanation_suffix,
     explain_selection,
-    explanation_suffix,
     render_explanation,
 )
 
@@ -341,5 +341,5 @@ def test_why_with_facts_names_every_node() -> None:
 
 def test_every_rejection_has_an_explanation_and_unknown_ones_are_tolerated() -> None:
     assert set(REJECTION_EXPLANATIONS) == set(Rejection)
-    assert explanation_suffix("PoweredOff") == " (its VM is not running)"
-    assert explanation_suffix("OnFire") == ""
+    assert _explanation_suffix("PoweredOff") == " (its VM is not running)"
+    assert _explanation_suffix("OnFire") == ""

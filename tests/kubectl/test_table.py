@@ -9,8 +9,8 @@ from vsphere_operators.kubectl.table import (
     MIN_COLUMN_WIDTH,
     Cell,
     Table,
+    _fit_widths,
     fit_text,
-    fit_widths,
     render_field,
     render_table,
     short_host,
@@ -45,7 +45,7 @@ def test_without_a_width_nothing_is_cut(rows: list[tuple[str, ...]]) -> None:
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=6), st.integers(0, 200))
 def test_widest_column_is_cut_first(widths: list[int], width: int) -> None:
-    fitted = fit_widths(widths, width)
+    fitted = _fit_widths(widths, width)
     assert all(0 <= new <= old for new, old in zip(fitted, widths, strict=True))
     cut_widths = [new for new, old in zip(fitted, widths, strict=True) if new < old]
     if cut_widths:

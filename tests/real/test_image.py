@@ -1,5 +1,5 @@
-"""The image without a container engine: the steps of the Dockerfile fill a root, and the manager runs
-in it as in a Pod.
+"""The image without a container engine: the steps of the Dockerfile fill a root folder, and the
+manager runs in it as in a Pod.
 
 That an engine builds the Dockerfile is not tested; tests/test_image_files.py checks its text.
 """

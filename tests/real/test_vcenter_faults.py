@@ -177,7 +177,7 @@ async def test_hanging_wait_for_updates_is_detected(
     ):
         await info_client.wait_for_status("HostInfo", "host")
         await vcenter.set_outage("hang")
-        # The open WaitForUpdatesEx ends within 15 s. The next one hangs and is abandoned after 35 s;
+        # The open WaitForUpdatesEx ends within 15 s. The next one hangs and is dropped after 35 s;
         # its logout takes 3 s more.
         await info_client.wait_for_status("HostInfo", "host", "VCenterUnreachable", within=60)
         await vcenter.set_outage("")

@@ -164,7 +164,7 @@ async def _check_leases(
     forbidden: list[Key] = []
     for key in keys:
         try:
-            yield check_lease_holder(await client.get(Lease, key), datetime.now(UTC))
+            yield _check_lease_holder(await client.get(Lease, key), datetime.now(UTC))
             return
         except Forbidden:
             forbidden.append(key)
@@ -189,7 +189,7 @@ async def _check_leases(
         yield ok("leader", "No lease; leader election is off, so run only one manager")
 
 
-def check_lease_holder(lease: Lease, now: datetime) -> Finding:
+def _check_lease_holder(lease: Lease, now: datetime) -> Finding:
     spec, name = lease.spec, str(lease.key)
     if not spec.holderIdentity:
         return ok("leader", f"No leader: the last one released lease {name}")
@@ -209,8 +209,8 @@ def check_lease_holder(lease: Lease, now: datetime) -> Finding:
 
 def _required_grants(settings: Settings, manager: Manager, lease_namespace: str) -> list[Grant]:
     """The generated roles that a manager with these settings needs."""
-    grants = manager_grants(_watched_namespaces(settings), manager.controllers)
-    grants += webhook_ca_grants(manager, lease_namespace)
+    grants = _manager_grants(_watched_namespaces(settings), manager.controllers)
+    grants += _webhook_ca_grants(manager, lease_namespace)
     if settings.leader_election:
         role = f"{MANAGER_NAME}-leader-election-role"
         grants.append(
@@ -221,7 +221,7 @@ def _required_grants(settings: Settings, manager: Manager, lease_namespace: str)
     return grants
 
 
-def webhook_ca_grants(manager: Manager, namespace: str) -> list[Grant]:
+def _webhook_ca_grants(manager: Manager, namespace: str) -> list[Grant]:
     """The roles of the webhooks' own CA; none without webhooks or with a certificate directory."""
     webhooks = (manager.webhooks, manager.conversions, manager.options.webhooks)
     role = f"{MANAGER_NAME}-webhook-ca-role"
@@ -243,7 +243,7 @@ def webhook_ca_grants(manager: Manager, namespace: str) -> list[Grant]:
     return [grant for grant in grants if grant.rules]
 
 
-def manager_grants(
+def _manager_grants(
     namespaces: Sequence[str], controllers: Sequence[Controller[Any]]
 ) -> list[Grant]:
     """The manager's role; -watch-namespaces splits it into one part for each namespace and one

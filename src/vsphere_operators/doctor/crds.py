@@ -74,7 +74,7 @@ def _compare_crd(kind: type[Object], crd: CustomResourceDefinition | None) -> It
         )
         return
     (generated,) = build_crds([kind])
-    if paths := diff_specs(generated["spec"], crd.spec):
+    if paths := _diff_specs(generated["spec"], crd.spec):
         shown = ", ".join(paths[:_MAX_PATHS_SHOWN])
         if len(paths) > _MAX_PATHS_SHOWN:
             shown += f" and {len(paths) - _MAX_PATHS_SHOWN} more"
@@ -85,7 +85,7 @@ def _compare_crd(kind: type[Object], crd: CustomResourceDefinition | None) -> It
         )
 
 
-def diff_specs(generated: Mapping[str, Any], installed: Mapping[str, Any]) -> list[str]:
+def _diff_specs(generated: Mapping[str, Any], installed: Mapping[str, Any]) -> list[str]:
     """The paths below spec at which two CRDs differ; fields that the server adds are ignored."""
     stored = {key: value for key, value in installed.items() if key not in _SERVER_DEFAULTED_FIELDS}
     return list(_diff_values(generated, stored, ""))

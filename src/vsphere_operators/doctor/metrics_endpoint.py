@@ -43,12 +43,12 @@ def _probe_endpoint(address: ListenAddress, secure: bool) -> Finding:
         reason = error.reason if isinstance(error, URLError) else error
         if isinstance(reason, ConnectionRefusedError):
             return ok("metrics", f"No process listens at {url} on this machine; the manager can")
-        return address_in_use(url, reason)
+        return _address_in_use(url, reason)
     if status == 200 and _MANAGER_METRIC_PREFIX in body:
         return ok("metrics", f"A manager serves metrics at {url}")
     if secure and status in (401, 403):
         return ok("metrics", f"{url} requires authentication, as expected")
-    return address_in_use(url, f"status {status} without a manager's metrics")
+    return _address_in_use(url, f"status {status} without a manager's metrics")
 
 
 def _fetch(url: str) -> tuple[int, str]:
@@ -67,7 +67,7 @@ def _fetch(url: str) -> tuple[int, str]:
             return error.code, ""
 
 
-def address_in_use(url: str, reason: object) -> Finding:
+def _address_in_use(url: str, reason: object) -> Finding:
     if isinstance(reason, TimeoutError):
         return problem(
             "metrics",

@@ -50,7 +50,7 @@ async def check(vm_calls: VmCalls, inventory: Inventory, parent: str) -> AsyncIt
         return
     for kinds in dict.fromkeys(need.kinds for need in required):
         own = [pair for pair in zip(required, missing, strict=True) if pair[0].kinds == kinds]
-        for finding in check_missing_privileges(kinds, own, account):
+        for finding in _check_missing_privileges(kinds, own, account):
             yield finding
 
 
@@ -90,7 +90,7 @@ def _entity_refs(inventory: Inventory, entity_type: str, refs: Sequence[str]) ->
     return [EntityRef(entity_type, ref, inventory.path(ref) or "/") for ref in refs]
 
 
-def check_missing_privileges(
+def _check_missing_privileges(
     kinds: str,
     missing: Sequence[tuple[RequiredPrivileges, Mapping[str, tuple[str, ...]]]],
     account: Account,

@@ -42,7 +42,7 @@ class AccessReview(Struct, frozen=True):
     name: str = ""
 
     @property
-    def resource_title(self) -> str:
+    def _resource_title(self) -> str:
         """The resource as kubectl prints it."""
         resource = f"{self.resource}.{self.group}" if self.group else self.resource
         return f'{resource} "{self.name}"' if self.name else resource
@@ -61,18 +61,18 @@ async def check(client: Client, user: str, grants: Sequence[Grant]) -> AsyncIter
     """One finding if everything is allowed, else one for each forbidden resource."""
     count, forbidden = 0, False
     for grant in grants:
-        reviews = access_reviews_for(grant)
+        reviews = _access_reviews_for(grant)
         count += len(reviews)
         allowed = await _review_access(client, reviews)
         denied = [review for review, allow in zip(reviews, allowed, strict=True) if not allow]
-        for finding in denied_findings(denied, user, grant):
+        for finding in _denied_findings(denied, user, grant):
             forbidden = True
             yield finding
     if not forbidden:
         yield ok("rights", f'User "{user}" has all {count} permissions that the manager needs')
 
 
-def access_reviews_for(grant: Grant) -> list[AccessReview]:
+def _access_reviews_for(grant: Grant) -> list[AccessReview]:
     return [
         AccessReview(verb, group, resource, grant.namespace, name)
         for rule in grant.rules
@@ -110,23 +110,23 @@ async def _review_access(client: Client, reviews: Sequence[AccessReview]) -> lis
     return list(await asyncio.gather(*map(is_allowed, reviews)))
 
 
-def denied_findings(denied: Iterable[AccessReview], user: str, grant: Grant) -> list[Finding]:
+def _denied_findings(denied: Iterable[AccessReview], user: str, grant: Grant) -> list[Finding]:
     """One finding for each resource, with the command that binds the generated role."""
     verbs: dict[str, list[str]] = {}
     for review in denied:
-        verbs.setdefault(review.resource_title, []).append(review.verb)
+        verbs.setdefault(review._resource_title, []).append(review.verb)
     scope = f"in namespace {grant.namespace}" if grant.namespace else "at the cluster scope"
     return [
         problem(
             "rights",
             f'{resource} is forbidden: user "{user}" cannot {" or ".join(names)} {scope}',
-            binding_command(user, grant),
+            _binding_command(user, grant),
         )
         for resource, names in verbs.items()
     ]
 
 
-def binding_command(user: str, grant: Grant) -> str:
+def _binding_command(user: str, grant: Grant) -> str:
     """The command that binds the generated role to this user. Never a wider role."""
     if user == _MANAGER_ACCOUNT and grant.binds_service_account:
         return grant.install_command

@@ -97,7 +97,7 @@ async def _check_login(vcenter: VCenter, config: VCenterConfig) -> Finding:
         # One attempt: a second one with the same password could lock the account.
         await vcenter.session.login()
     except WrongLogin as error:
-        return problem("login", str(error), renew_credentials_command(config))
+        return problem("login", str(error), _renew_credentials_command(config))
     credentials = vcenter.session.attempted_credentials
     return ok("login", f"Logged in as {credentials.description if credentials else 'the account'}")
 
@@ -113,7 +113,7 @@ def _trust_ca_command(address: Address) -> str:
     )
 
 
-def renew_credentials_command(config: VCenterConfig) -> str:
+def _renew_credentials_command(config: VCenterConfig) -> str:
     """Sets the password where this configuration reads it from."""
     if not config.credentials_directory:
         return "read -rsp 'password: ' GOVMOMI_PASSWORD && export GOVMOMI_PASSWORD"

@@ -56,10 +56,11 @@ class Printer:
     def width(self) -> int:
         return 0 if self.wide else self.terminal_columns
 
-    def format_output(self, value: Any, render: Callable[[], str]) -> str:
+    def _format_output(self, value: Any, render: Callable[[], str]) -> str:
         """JSON or YAML of the value, or the rendered text."""
         if self.output not in ("json", "yaml"):
             return render()
+        # Times and enums become text.
         plain = msgspec.to_builtins(value, enc_hook=str)
         if self.output == "json":
             return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode()
@@ -89,18 +90,19 @@ class Commands:
 
     async def _top(self) -> str:
         rows, printer = await self._read_rows(), self._printer
+        # JSON and YAML have the rows with full names; only a terminal needs short ones.
         if self._options.what == "hosts":
             table = top.host_table(
                 rows.hosts, wide=printer.wide, short_names=printer.terminal_columns > 0
             )
-            return printer.format_output(rows.hosts, lambda: self._render_table(table))
+            return printer._format_output(rows.hosts, lambda: self._render_table(table))
         table = top.vm_table(rows.vms, wide=printer.wide)
-        return printer.format_output(rows.vms, lambda: self._render_table(table))
+        return printer._format_output(rows.vms, lambda: self._render_table(table))
 
     async def _tree(self) -> str:
         branches, printer = tree.build_tree(await self._read_rows()), self._printer
         lines = tree.render_tree(branches, width=printer.width, color=printer.color)
-        return printer.format_output(branches, lambda: "\n".join(lines) or self._no_resources())
+        return printer._format_output(branches, lambda: "\n".join(lines) or self._no_resources())
 
     async def _describe(self) -> str:
         key, printer, client = self._object_key(), self._printer, self._cluster.client
@@ -113,7 +115,7 @@ class Commands:
         lines = vmgroup.render_group(
             group, events, wide=printer.wide, width=printer.width, color=printer.color
         )
-        return printer.format_output(group, lambda: "\n".join(lines))
+        return printer._format_output(group, lambda: "\n".join(lines))
 
     async def _why(self) -> str:
         info = await self._cluster.client.get(GPUInfo, self._object_key())
@@ -128,7 +130,7 @@ class Commands:
         lines = why.render_explanation(
             explanation, width=self._printer.width, color=self._printer.color
         )
-        return self._printer.format_output(explanation, lambda: "\n".join(lines))
+        return self._printer._format_output(explanation, lambda: "\n".join(lines))
 
     async def _read_rows(self) -> Rows:
         """From the objects, or with --vcenter from the vCenters."""
@@ -229,7 +231,7 @@ def _build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = _build_parser()
     options = parser.parse_args(argv, argparse.Namespace(**FLAG_DEFAULTS))
     if options.all_namespaces and hasattr(options, "name"):
@@ -240,7 +242,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-async def run_command(
+async def _run_command(
     options: argparse.Namespace, environ: Mapping[str, str], printer: Printer
 ) -> str:
     connection = await asyncio.to_thread(
@@ -257,14 +259,15 @@ async def run_command(
 def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
     """Exit codes: 0 success, 1 error, 2 wrong command line, 130 Ctrl-C, 141 closed pipe."""
     environ = os.environ if environ is None else environ
-    options = parse_arguments(argv)
+    options = _parse_arguments(argv)
     replace_unencodable(sys.stdout, machine_readable=options.output in ("json", "yaml"))
+    # Errors are printed below; log lines of the client would only repeat them.
     configure_logging(LogOptions(level="panic"))
     printer = Printer(
         options.output, terminal_width(sys.stdout), supports_color(sys.stdout, environ)
     )
     try:
-        print(asyncio.run(run_command(options, environ, printer)), flush=True)
+        print(asyncio.run(_run_command(options, environ, printer)), flush=True)
     except NotFound as error:
         print(f"{PROGRAM}: {error}. Check the namespace, or set it with -n.", file=sys.stderr)
         return 1

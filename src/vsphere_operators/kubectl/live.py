@@ -28,6 +28,7 @@ def _host_row(inventory: Inventory, host: Host) -> HostRow:
     return HostRow(
         name=host.name,
         state="maintenance" if host.in_maintenance else host.connection,
+        # As HostInfo computes totalCPU.
         cpuTotalMHz=host.cpu_mhz * host.cpu_cores if host.cpu_mhz and host.cpu_cores else None,
         cpuUsedMHz=host.stats.cpu_usage_mhz,
         memoryTotalMB=host.memory_bytes // 2**20 if host.memory_bytes else None,
@@ -42,6 +43,7 @@ def _host_row(inventory: Inventory, host: Host) -> HostRow:
 
 
 def _vm_row(inventory: Inventory, vm: VirtualMachine) -> VmRow:
+    # The path of a VM goes through folders; its cluster is that of its host.
     location = inventory.location(vm.host or vm.ref)
     return VmRow(
         name=vm.name,

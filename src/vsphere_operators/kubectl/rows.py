@@ -99,8 +99,15 @@ def rows_from_objects(objects: ClusterObjects) -> Rows:
     hosts = {
         (row.vcenter, row.name): row for row in map(_host_row, objects.hosts) if row is not None
     }
-    located = [_with_location_of_host(row, hosts.get((row.vcenter, row.host))) for row in vms]
-    matched, unmatched = match_nodes(located, objects.nodes)
+    for index, row in enumerate(vms):
+        # The status of a VmGroup or a candidate has no cluster; that of its host has.
+        if host := hosts.get((row.vcenter, row.host)):
+            vms[index] = replace(
+                row,
+                cluster=row.cluster or host.cluster,
+                datacenter=row.datacenter or host.datacenter,
+            )
+    matched, unmatched = match_nodes(vms, objects.nodes)
     disks = {row.name: row for row in map(_disk_row, objects.disks)}
     return Rows(
         hosts=list(hosts.values()), vms=matched, disks=list(disks.values()), unmatched=unmatched
@@ -221,14 +228,6 @@ def _fill_missing_fields(first: VmRow, other: VmRow) -> VmRow:
     return replace(first, **missing)
 
 
-def _with_location_of_host(row: VmRow, host: HostRow | None) -> VmRow:
-    if host is None:
-        return row
-    return replace(
-        row, cluster=row.cluster or host.cluster, datacenter=row.datacenter or host.datacenter
-    )
-
-
 def match_nodes(vms: Sequence[VmRow], nodes: Iterable[Node]) -> tuple[list[VmRow], list[str]]:
     """The VMs with the Nodes that run in them, and the names of Nodes without a VM here.
 
@@ -236,6 +235,7 @@ def match_nodes(vms: Sequence[VmRow], nodes: Iterable[Node]) -> tuple[list[VmRow
     """
     matched, unmatched = list(vms), list[str]()
     by_uuid = {row.uuid: index for index, row in enumerate(vms) if row.uuid}
+    # A candidate of a GPUInfo has the name of its Node.
     by_node = {row.node: index for index, row in enumerate(vms) if row.node}
     names = Counter(row.name for row in vms)
     by_name = {row.name: index for index, row in enumerate(vms) if names[row.name] == 1}

@@ -35,6 +35,7 @@ from .live import rows_from_inventory
 from .rows import ClusterObjects, Rows
 
 T = TypeVar("T", bound=Object)
+# A busy vCenter takes some seconds to read the devices of a few hundred VMs.
 _DETAILS_TIMEOUT_SECONDS = 20.0
 
 
@@ -93,6 +94,7 @@ async def open_vcenters(
         vcenters = [
             await stack.enter_async_context(oneshot.temporary_vcenter(config)) for config in configs
         ]
+        # One after the other: a wrong password is reported for the first vCenter that rejects it.
         for vcenter in vcenters:
             await vcenter.session.login()
             await oneshot.load_inventory(vcenter)
@@ -102,7 +104,7 @@ async def open_vcenters(
 async def rows_from_vcenters(
     vcenters: Sequence[VCenter], nodes: Sequence[Node], from_objects: Rows
 ) -> Rows:
-    """The rows of all vCenters; only the objects have the VmGroup of a VM and the claim of a disk."""
+    """The rows of all vCenters; the VmGroup of a VM and the claim of a disk come from objects."""
     parts = []
     for vcenter in vcenters:
         await vcenter.disks.poll()
@@ -140,10 +142,11 @@ async def read_node_facts(
             if match.vcenter is vcenter and match.vm is not None:
                 vcenter.passthrough_devices.request_refresh(match.vm.ref)
         await _read_details(vcenter)
+    # The flags of the running manager are unknown here; these are its defaults.
     resources = GPUFlags().gpu_resource_globs
     return {
         node.metadata.name: build_facts(
-            node, build_node_context(matches[node.metadata.name]), resources, None, now
+            node, _build_node_context(matches[node.metadata.name]), resources, None, now
         )
         for node in nodes
     }
@@ -163,7 +166,7 @@ async def _read_details(vcenter: VCenter) -> None:
         ) from None
 
 
-def build_node_context(match: Match) -> NodeContext:
+def _build_node_context(match: Match) -> NodeContext:
     vcenter, vm = match.vcenter, match.vm
     if vcenter is None or vm is None:
         return NodeContext(blocker=match.blocker)

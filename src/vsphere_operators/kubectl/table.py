@@ -14,8 +14,11 @@ from msgspec import Struct
 from ..terminal import Style, apply_color, wrap_text
 
 COLUMN_GAP = 2
+# Three characters and an ellipsis still show what a column is about.
 MIN_COLUMN_WIDTH = 4
+# Narrower than this a sentence has about one word per line.
 _MIN_WRAPPED_WIDTH = 24
+# The longest label is "Placement:".
 _LABEL_WIDTH = 12
 
 
@@ -41,7 +44,7 @@ class Table(Struct, frozen=True, kw_only=True):
         return [_fit_row(row, widths) for row in rows]
 
 
-def fit_widths(widths: Sequence[int], width: int) -> list[int]:
+def _fit_widths(widths: Sequence[int], width: int) -> list[int]:
     """Cuts the widest column until all fit, but none below MIN_COLUMN_WIDTH."""
     fitted = list(widths)
     excess = sum(fitted) + COLUMN_GAP * (len(fitted) - 1) - width if width else 0
@@ -52,13 +55,13 @@ def fit_widths(widths: Sequence[int], width: int) -> list[int]:
 
 
 def _fit_with_distinct_names(names: Sequence[str], widths: Sequence[int], width: int) -> list[int]:
-    """Like fit_widths, but keeps the first column wide enough to distinguish the names."""
-    fitted = fit_widths(widths, width)
+    """Like _fit_widths, but keeps the first column wide enough to distinguish the names."""
+    fitted = _fit_widths(widths, width)
     distinct = set(names)
     for first in range(fitted[0], widths[0] + 1):
         if len({fit_text(name, first) for name in distinct}) == len(distinct):
             wider = (
-                [first, *fit_widths(widths[1:], max(width - first - COLUMN_GAP, 1))]
+                [first, *_fit_widths(widths[1:], max(width - first - COLUMN_GAP, 1))]
                 if first > fitted[0]
                 else fitted
             )
@@ -138,11 +141,10 @@ def render_field(
 
 
 def render_table(table: Table, *, width: int = 0, color: bool = False) -> str:
-    return "\n".join(_join_cells(line, color=color) for line in table.lines(width))
-
-
-def _join_cells(cells: Sequence[Cell], *, color: bool) -> str:
-    *front, last = cells
-    stripped = [*front, Cell(last.text.rstrip(), last.style)]
-    texts = (apply_color(cell.text, cell.style, color=color) for cell in stripped)
-    return (" " * COLUMN_GAP).join(texts).rstrip()
+    lines = []
+    for *front, last in table.lines(width):
+        # Padding inside a colour code would survive the rstrip() of the line.
+        cells = [*front, Cell(last.text.rstrip(), last.style)]
+        texts = (apply_color(cell.text, cell.style, color=color) for cell in cells)
+        lines.append((" " * COLUMN_GAP).join(texts).rstrip())
+    return "\n".join(lines)

@@ -8,6 +8,7 @@ from ..terminal import Style
 from .rows import HostRow, VmRow
 from .table import Cell, Table, format_number, short_host, short_hosts
 
+# Above these shares the percentage is red or yellow.
 _HIGH_USAGE, _MEDIUM_USAGE = 0.9, 0.7
 
 

@@ -114,6 +114,7 @@ def _vm_branch(row: VmRow, disks: Sequence[DiskRow]) -> Branch:
     ready = "" if row.nodeReady is None else "Ready" if row.nodeReady else "NotReady"
     not_running = row.power if row.power not in ("", "poweredOn") else ""
     group = f"group {row.group}" if row.group else ""
+    # A Node usually has the name of its VM; then "node" alone is enough.
     note = ", ".join(filter(None, (not_running, f"{node} {ready}".strip(), group, row.address)))
     bad = bool(not_running) or row.nodeReady is False
     return Branch(
@@ -145,6 +146,7 @@ def render_tree(
 def _render_branch(
     branch: Branch, prefix: str, child_prefix: str, width: int, color: bool
 ) -> Iterator[str]:
+    # Deep in the tree a few characters of each name stay, even on a narrow terminal.
     room = max(width - len(prefix), 10) if width else 0
     text = f"{branch.kind} {branch.name}" + (f"  ({branch.note})" if branch.note else "")
     if room and len(text) > room:

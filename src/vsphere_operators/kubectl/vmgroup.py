@@ -46,6 +46,7 @@ def _overview_fields(group: VmGroup) -> Iterator[tuple[str, str, Style]]:
     yield "Group", f"{group.metadata.namespace}/{group.metadata.name}", "head"
     yield "Phase", status.phase or "not reconciled yet", PHASE_STYLES.get(status.phase, "")
     yield "Message", status.lastMessage, ""
+    # currentReplicas is optional in the contract: absent before the first reconcile.
     total = status.currentReplicas if status.currentReplicas is not None else "?"
     replicas = (
         f"{spec.replicas} desired | {status.updatedReplicas} updated | {total} total | "
@@ -93,6 +94,7 @@ def _replica_table(replicas: Sequence[ReplicaStatus], *, wide: bool) -> Table:
 
 def _event_table(events: Sequence[Event]) -> Table:
     """The newest Events, the last one at the end."""
+    # Kubernetes keeps Events for an hour; a group in trouble may have hundreds.
     newest = sorted(events, key=_event_time)[-_MAX_EVENTS:]
     rows = tuple(
         (

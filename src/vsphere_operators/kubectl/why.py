@@ -116,11 +116,14 @@ def _explain_node(
             result="chosen",
             why=f"lowest CPU demand (within the {margin} switching margin)",
         )
-    rejection = (
-        _kubernetes_rejection(node)
-        if facts is None
-        else rules.find_rejection(facts[name], parse_requirement(info.spec), now)
-    )
+    rejection: Rejection | None = None
+    if facts is not None:
+        rejection = rules.find_rejection(facts[name], parse_requirement(info.spec), now)
+    elif not is_ready(node):
+        # The same order as in SelectionRules: a node has the first reason that applies.
+        rejection = Rejection.NOT_READY
+    elif not is_schedulable(node):
+        rejection = Rejection.UNSCHEDULABLE
     if rejection is not None:
         return NodeResult(
             node=name,
@@ -133,12 +136,6 @@ def _explain_node(
     if name in candidates or facts is not None:
         return NodeResult(node=name, result="suits", why="higher CPU demand")
     return None
-
-
-def _kubernetes_rejection(node: Node) -> Rejection | None:
-    if not is_ready(node):
-        return Rejection.NOT_READY
-    return None if is_schedulable(node) else Rejection.UNSCHEDULABLE
 
 
 def _explain_rejection(
@@ -167,7 +164,7 @@ def _explain_rejection(
     )
 
 
-def explanation_suffix(reason: str) -> str:
+def _explanation_suffix(reason: str) -> str:
     # A newer manager may write reasons that this version does not have.
     return f" ({REJECTION_EXPLANATIONS[reason]})" if reason in REJECTION_EXPLANATIONS else ""
 
@@ -191,7 +188,7 @@ def render_explanation(explanation: Explanation, *, width: int, color: bool) -> 
     for reason, count in explanation.unnamed.items():
         nodes = "node" if count == 1 else "nodes"
         yield (
-            f"{count} more {nodes} rejected: {reason}{explanation_suffix(reason)}. "
+            f"{count} more {nodes} rejected: {reason}{_explanation_suffix(reason)}. "
             "Run with --vcenter to list them."
         )
     if explanation.candidates:

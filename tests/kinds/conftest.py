@@ -1,4 +1,4 @@
-"""Fixtures for tests that `kubewright create api` scaffolds: an API server and a running manager."""
+"""Fixtures for tests that `kubewright create api` scaffolds: API server and manager."""
 
 from __future__ import annotations
 

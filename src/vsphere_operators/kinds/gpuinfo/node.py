@@ -193,7 +193,7 @@ def _describe_host_devices(host: Host, hardware: AssignableHardware) -> Iterator
         ids_by_type.setdefault((assignable.name, assignable.label), []).append(assignable.pci_id)
     for (name, label), ids in ids_by_type.items():
         usage = ""
-        # Only newer versions of vCenter report the PCI id of an assignable device.
+        # vCenter does not report the PCI id of every assignable device.
         if all(ids):
             used, free = len(assigned_ids.intersection(ids)), len(set(ids) - assigned_ids)
             usage = f", {used} in use, {free} free"

@@ -16,7 +16,7 @@ _RESOURCE_PATTERN = re.compile(r"[A-Za-z0-9*.?-]+/[A-Za-z0-9*._?-]+")
 _DEFAULT_GPU_RESOURCES = (
     "nvidia.com/gpu,nvidia.com/gpu.shared,nvidia.com/mig-*,amd.com/gpu,gpu.intel.com/*"
 )
-# 100 years: the end of any window stays within the range of datetime.
+# 100 years: now plus the horizon stays within the range of datetime.
 _MAX_HORIZON_HOURS = 876_000
 VSPHERE, SIMULATED = "vsphere", "simulated"
 

@@ -7,9 +7,9 @@ What does time change?  When a maintenance window ends, another one becomes the 
     fires at the earliest end. Hours that merely decrease are computed when they are shown.
 What if the facts of a Node cannot be built?  The error is logged, that Node is rejected with
     FactsUnreadable, and all others stay current.
-What is `devices_pending_since`?  Nodes with a VM that has unread devices. Whether they have a GPU is
-    unknown, so they are rejected. A GPUInfo without a selection waits for them, but only for
-    a while: a VM that is never read must not hold it up for ever.
+What is `devices_pending_since`?  Nodes with a VM that has unread devices. Whether they have a GPU
+    is unknown, so they are rejected. A GPUInfo without a selection waits for them, but only for a
+    while: a VM that is never read must not hold it up for ever.
 """
 
 from __future__ import annotations

@@ -80,6 +80,7 @@ async def test_the_samples_work_unchanged(
         await run_kubectl(namespace_kubectl, "apply", "-f", sample_path(config, name))
     await group_client.wait_for_phase("vg-1", "RUNNING")
     await group_client.wait_for_phase("vg-3", "RUNNING")
+    # vg-2 has a missing template on purpose.
     wrong = await group_client.wait_for_phase("vg-2", "ERROR")
     assert "doesNotExist" in wrong["lastMessage"]
     rows = [
@@ -166,6 +167,7 @@ async def test_the_log_lines_of_the_contract(
     uid = (await group_client.create("web", replicas=2))["metadata"]["uid"]
     await group_client.wait_for_phase("web", "RUNNING")
     kept = (await list_group_vms(vcenter, uid))[0]
+    # Outside of the manager, so that it has to power the VM on.
     await vcenter.set_power(kept.ref, False)
     await manager.wait_for_log("attempting to power on")
     await group_client.wait_for_phase(

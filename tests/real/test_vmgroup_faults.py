@@ -101,6 +101,7 @@ def has_message(message: str, status: dict[str, Any]) -> bool:
 
 async def test_a_lost_response_creates_no_second_vm(harness: GroupHarness) -> None:
     await harness.vcenter.delay_calls("CloneVM_Task", CLONE_SECONDS)
+    # vCenter starts the clones, but the manager never receives their tasks.
     await harness.vcenter.drop_responses("CloneVM_Task", count=2)
     uid = await harness.create_group("web", REPLICAS)
     await harness.check_converges("web", uid, REPLICAS)
@@ -116,6 +117,7 @@ async def test_a_session_that_ends_during_clones_creates_no_second_vm(
     await harness.vcenter.delay_calls("CloneVM_Task", CLONE_SECONDS)
     uid = await harness.create_group("web", REPLICAS + 2)
     await eventually(lambda: harness.has_clones(REPLICAS), within=20)
+    # The next call fails with NotAuthenticated and is sent again in a new session.
     assert await harness.vcenter.expire_sessions() == 1
     await harness.check_converges("web", uid, REPLICAS + 2)
 

@@ -58,6 +58,7 @@ async def test_a_group_without_its_folder_does_not_destroy_it(
     two_namespaces: tuple[str, str],
     tmp_path: Path,
 ) -> None:
+    # The folder is empty while the clone runs, so nothing in it proves its owner.
     await vcenter.delay_calls("CloneVM_Task", 5)
     async with run_observed_manager(
         installed, vcenter, ",".join(two_namespaces), tmp_path / "m"
@@ -169,6 +170,7 @@ async def test_a_vm_without_configuration_is_not_replaced(
         before, (vm,) = list_mutations(injector), await list_group_vms(vcenter, uid)
         await vcenter.rename(vm.ref, "%2fvmfs%2fvolumes%2fx%2fweb.vmx")
         await vcenter.set_property(vm.ref, "runtime.connectionState", "inaccessible")
+        # vCenter reports this for a VM with inaccessible files.
         await vcenter.set_property(vm.ref, "config.instanceUuid", "")
         # Before the manager observes this, it would resize the VM.
         await groups.wait_for_phase("web", "PENDING")
@@ -198,6 +200,7 @@ async def test_unreadable_marks_lead_to_no_second_vm(
         await groups.wait_for_phase("web", "RUNNING")
         await manager.kill()
         before = list_mutations(injector)
+        # The configurations of VMs, and with them the marks, cannot be read.
         await vcenter.fail_calls("RetrievePropertiesEx", "NoPermission", count=0)
         manager.start()
         await groups.patch_spec("web", memory=2)

@@ -65,6 +65,7 @@ class GroupSimulation:
         self.is_finished = False
         self.versions = [StoredGroup(1, desired)]
         self.manager = ManagerState(self.versions[-1], self.now)
+        # The most VMs and clones that may exist now; it follows edits of the spec.
         self.max_vms = desired.replicas + desired.rollout.max_surge
         self.mutation_count = 0
         # Conditional writes and mutating calls of all managers.
@@ -95,9 +96,11 @@ class GroupSimulation:
     def advance_clone(self, call: CloneCall) -> None:
         if call.state == "wire" and call.begins_at <= self.now:
             call.state = "running"
+            # A clone takes as long when it starts late.
             call.ends_at += self.now - call.begins_at
         if call.state == "running" and call.ends_at <= self.now:
             call.ended_at = self.now
+            # CloneVM_Task checks the name only at the end: A1 of docs/designs/vmgroup.md.
             taken = any(
                 vm.inventory_name == call.record.name and vm.folder == self.folder_ref
                 for vm in self.vms.values()
@@ -123,12 +126,14 @@ class GroupSimulation:
         )
         vm.power, vm.cpus, vm.memory_mb = desired.power, desired.cpus, desired.memory_mb
         vm.visible_at = self.now + call.visibility_delay_seconds
+        # A clone by a user has no mark, and an instanceUuid of its own.
         if call.is_from_user:
             vm.extra_config, vm.instance_uuid = {}, str(uuid4())
         self.vms[vm.ref] = vm
 
     def finish_vm_task(self, task: VmTask) -> None:
         vm = task.vm
+        # A user may have deleted the VM while the task ran.
         if task.fails or vm.ref not in self.vms:
             if vm.is_owned and vm.mark:
                 self.manager.failures[vm.mark.replica_name] = (
@@ -148,6 +153,7 @@ class GroupSimulation:
 
     def store_records(self, desired: DesiredState, records: tuple[ReplicaRecord, ...]) -> None:
         self.versions.append(StoredGroup(self.stored.version + 1, desired, records))
+        # After a scale-down, VMs that still exist are not an error.
         bound = desired.replicas + desired.rollout.max_surge
         self.max_vms = max(
             bound,
@@ -264,6 +270,7 @@ class GroupSimulation:
 
     def make_plan(self) -> Plan:
         observed = self.observe()
+        # More names than any plan needs.
         names = iter([self.new_name() for _ in range(20)])
         return plan(self.manager.cached_group.desired, observed, lambda: next(names))
 
@@ -279,6 +286,7 @@ class GroupSimulation:
             if crash_after is not None and steps >= crash_after:
                 return self.crash(new_plan)
             steps, self.step_count = steps + 1, self.step_count + 1
+            # A conflict: read the object again, and plan again.
             if not self.save_records(new_plan.records):
                 self.manager.cached_group = self.stored
         for action in new_plan.actions:
@@ -288,6 +296,7 @@ class GroupSimulation:
             self.execute(action, next_outcome(), crashes=crash_after == steps)
             if crash_after == steps:
                 return self.crash(new_plan)
+        # Observed states are stored with the next write; a crash may lose them.
         if crash_after is None and new_plan.records != self.manager.cached_group.records:
             self.save_records(new_plan.records)
         self.check_vm_count()
@@ -334,6 +343,7 @@ class GroupSimulation:
 
     def send_clone(self, action: Clone, call_outcome: CallOutcome, crashes: bool) -> None:
         record, manager = action.record, self.manager
+        # Only a stored record may be cloned.
         assert record in manager.cached_group.records
         call = CloneCall(
             record,
@@ -346,6 +356,7 @@ class GroupSimulation:
         )
         self.clone_calls.append(call)
         unanswered = call_outcome.answer_is_lost or crashes
+        # vCenter may start a request after its sender gave up: A2 of the design.
         if unanswered:
             call.begins_at += call_outcome.start_delay_seconds
         self.advance_clone(call)
@@ -363,6 +374,7 @@ class GroupSimulation:
         vm = self.vms[action.vm.ref]
         assert vm.is_owned, "an action on a VM of another owner"
         assert not any(task.vm is vm for task in self.vm_tasks), "one operation at a time on a VM"
+        # vCenter rejects both on a VM that is powered on.
         if isinstance(action, Destroy | Reconfigure):
             assert vm.power == "poweredOff"
         if isinstance(action, Destroy):

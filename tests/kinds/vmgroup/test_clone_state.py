@@ -32,11 +32,13 @@ def make_task(**changes: Any) -> CloneTask:
 
 def test_a_stored_record_is_unsent_for_its_attempt_only() -> None:
     assert infer_state(request=UNSENT_REQUEST) is CloneState.UNSENT
+    # A running clone of the template belongs to another record or client.
     assert infer_state(request=UNSENT_REQUEST, tasks=[make_task()]) is CloneState.UNSENT
     assert infer_state(replace(RECORD, attempt=2), UNSENT_REQUEST) is CloneState.UNKNOWN
 
 
 def test_without_any_request_or_task_some_seconds_must_pass() -> None:
+    # A manager that died may have sent the request just before this one started.
     assert infer_state(now=109.9) is CloneState.UNKNOWN
     assert infer_state(now=110.0) is CloneState.ENDED
 

@@ -77,6 +77,7 @@ def test_a_changed_spec_ends_the_back_off() -> None:
     expectations.record_failure("r", OperationFailure("it failed"))
     expectations.observe_generation(3)
     assert expectations.active_failures()
+    # The edit may be the fix that the failure asked for.
     expectations.observe_generation(4)
     assert not expectations.active_failures()
 

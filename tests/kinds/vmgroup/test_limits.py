@@ -31,6 +31,7 @@ def test_the_quota_counts_all_groups_of_the_namespace() -> None:
     others = [QuotaUsage(vms=2, cpus=2, memory_mb=2048)]
     assert find_quota_violation(requested, others, Quota()) is None
     assert find_quota_violation(requested, others, Quota(vms=5, cpus=8, memory_mb=5120)) is None
+    # The format of the message is that of a Kubernetes ResourceQuota.
     message = find_quota_violation(requested, others, Quota(vms=4, cpus=7))
     assert message is not None
     assert message.startswith(

@@ -135,6 +135,7 @@ def test_the_older_of_two_groups_owns_the_folder() -> None:
 
 
 def test_one_of_two_groups_of_the_same_age_owns_the_folder() -> None:
+    # creationTimestamp has whole seconds, so a tie is possible; the uid decides.
     twin = replace(SECOND_CLAIM, created_at=FIRST_CLAIM.created_at)
     assert [
         find_conflicting_owner(claim, (), (FIRST_CLAIM, twin)) for claim in (FIRST_CLAIM, twin)
@@ -153,6 +154,7 @@ def test_one_of_two_groups_of_the_same_age_owns_the_folder() -> None:
 
 
 def test_vms_in_the_folder_have_precedence_over_age() -> None:
+    # Two clusters can use the same vCenter and the same folder name.
     foreign = GroupId(cluster_id="c2", namespace="a", name="b-c", uid="uid-9")
     assert (
         find_conflicting_owner(FIRST_CLAIM, (OTHER_GROUP_ID,), (FIRST_CLAIM, SECOND_CLAIM))

@@ -76,6 +76,7 @@ class OwnershipHarness:
 def test_only_possible_replicas_are_read_before_the_index_is_complete() -> None:
     harness = OwnershipHarness()
     index = harness.make_index()
+    # A random UUID has version 4, so this VM cannot be a replica.
     harness.add_vm("vm-7", str(uuid4()))
     harness.add_vm("vm-8", OWN_INSTANCE_UUID)
     assert harness.vm_configs.requested_refs == ["vm-8"]

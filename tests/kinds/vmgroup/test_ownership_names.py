@@ -26,6 +26,7 @@ def escaped_length(name: str) -> int:
 def test_ordinary_names_are_those_of_the_contract() -> None:
     assert folder_name("default", "vg-1") == "default-vg-1"
     assert replica_name("vg-1", "lbzgbaic") == "vg-1-replica-lbzgbaic"
+    # Two groups with the same folder name: see find_conflicting_owner.
     assert folder_name("a", "b-c") == folder_name("a-b", "c") == "a-b-c"
 
 

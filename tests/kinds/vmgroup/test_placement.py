@@ -86,6 +86,7 @@ def test_of_several_clusters_the_named_one_or_that_of_the_template_is_used() -> 
     inventory = make_inventory(*SECOND_CLUSTER)
     assert resolve_placement(inventory).resource_pool == "resgroup-1"
     assert resolve_placement(inventory, cluster="C1").resource_pool == "resgroup-9"
+    # Without a host, the cluster of the template is unknown.
     inventory.apply([ObjectUpdate("modify", "VirtualMachine", "vm-1", {"runtime.host": None})])
     with pytest.raises(CloneBlocked, match="has several resource pools") as raised:
         resolve_placement(inventory)

@@ -68,6 +68,7 @@ def test_records_are_stored_before_anything_is_sent() -> None:
     assert [
         (record.slot, record.name, record.state, record.template) for record in new_plan.records
     ] == [(slot, f"r{100 + slot}", "Planned", "vm-t1") for slot in range(3)]
+    # The identity is derived, so that a VM can be recognized without its record.
     assert new_plan.records[0].instance_uuid == instance_uuid_of("uid-1", "r100")
     assert new_plan.log_lines == ("too few replicas, creating 3 replica(s)",)
     assert (new_plan.phase, new_plan.message) == ("PENDING", "0/3 replicas ready")
@@ -85,6 +86,7 @@ def test_the_folder_is_created_before_clones_and_only_unsent_records_are_cloned(
 
 
 def test_a_failed_clone_is_stored_again_under_the_same_name() -> None:
+    # It takes the current template, but keeps its name: the first request may have been sent.
     failed = make_record(0, state="Cloning", task="task-1", template="vm-old", fingerprint="f0")
     new_plan = make_plan(
         replace(DESIRED, replicas=1),
@@ -118,6 +120,7 @@ def test_a_doubtful_clone_is_awaited_under_its_name() -> None:
 
 
 def test_a_doubtful_record_that_terminates_is_kept() -> None:
+    # Its clone may still appear, and would then have no record.
     doubtful = make_record(3, state="Planned", terminating=True)
     observed = make_observed(
         [make_vm(0), make_vm(1)],
@@ -160,6 +163,7 @@ def test_a_terminating_vm_is_powered_off_then_destroyed_and_never_kept() -> None
         replace(DESIRED, replicas=1), make_observed([make_vm(0), make_vm(1)], records)
     ).actions == (PowerOff(make_vm(1)),)
     off = make_vm(1, power="poweredOff")
+    # Also after the spec asks for two again: Destroy_Task may have been sent.
     for replicas in (1, 2):
         assert make_plan(
             replace(DESIRED, replicas=replicas), make_observed([make_vm(0), off], records)
@@ -172,6 +176,7 @@ def test_a_terminating_vm_is_powered_off_then_destroyed_and_never_kept() -> None
 
 
 def test_a_vm_with_a_foreign_disk_is_not_destroyed() -> None:
+    # Destroy_Task would delete the volume with the VM.
     held_vm = make_vm(1, power="poweredOff", foreign_disks=("pvc-7",))
     new_plan = make_plan(
         replace(DESIRED, replicas=1),
@@ -220,6 +225,7 @@ def test_a_resize_respects_max_unavailable() -> None:
     assert make_plan(desired, make_observed([off, make_vm(1), make_vm(2)])).actions == (
         Reconfigure(off, 2, 1024),
     )
+    # The first VM has to run again before the next one is powered off.
     resized = make_vm(0, power="poweredOff", cpus=2)
     assert make_plan(desired, make_observed([resized, make_vm(1), make_vm(2)])).actions == (
         PowerOn(resized),
@@ -244,6 +250,7 @@ def test_a_new_template_replaces_one_vm_at_a_time() -> None:
     assert terminating_names(
         make_plan(desired, make_observed([make_vm(0), make_vm(1), make_vm(2)]))
     ) == {"r0"}
+    # While the successor is cloned, no other VM is replaced.
     part = make_observed(
         [make_vm(1), make_vm(2)],
         [make_record(1), make_record(2), make_record(3, state="Planned", fingerprint="f2")],
@@ -291,12 +298,14 @@ def test_on_delete_keeps_outdated_vms() -> None:
 
 
 def test_a_vm_without_record_is_adopted_or_deleted() -> None:
+    # A wiped status is rebuilt from the marks.
     wiped = make_plan(DESIRED, make_observed([make_vm(0), make_vm(1)], []))
     assert [(record.name, record.state) for record in wiped.records] == [
         ("r0", "Present"),
         ("r1", "Present"),
         ("r100", "Planned"),
     ]
+    # A clone that ended after its record was dropped is one VM too many.
     late = make_plan(
         replace(DESIRED, replicas=2),
         make_observed([make_vm(0), make_vm(1), make_vm(9)], [make_record(0), make_record(1)]),
@@ -359,6 +368,7 @@ def test_deletion_destroys_vms_then_the_folder_then_removes_the_finalizer() -> N
     first = make_plan(desired, observed)
     assert terminating_names(first) == {"r0", "r2"}
     assert first.log_lines == ("VmGroup marked for deletion",)
+    # A doubtful clone could otherwise create a VM after the group is gone.
     waits = make_plan(
         desired,
         make_observed(

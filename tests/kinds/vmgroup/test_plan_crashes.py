@@ -81,6 +81,7 @@ class LifecycleRun:
 
     def run(self) -> None:
         for event in LIFECYCLE:
+            # A crash may leave too few VMs for this step.
             if event is not delete_and_power_off or len(self.simulation.list_owned_vms()) >= 2:
                 event(self.simulation)
             self.settle()
@@ -140,6 +141,7 @@ def count_steps(outcome: CallOutcome) -> int:
 )
 def test_a_crash_at_any_step_does_no_harm(outcome: CallOutcome, skips_settling: bool) -> None:
     steps = count_steps(outcome)
+    # Otherwise the lifecycle got shorter, and the test proves less.
     assert steps > 30
     for crash_after in range(steps):
         run = LifecycleRun(crash_after, outcome, skips_settling)

@@ -19,6 +19,7 @@ SUCCESSFUL_OUTCOME = CallOutcome()
 CALL_OUTCOMES = st.builds(
     CallOutcome,
     duration_seconds=st.sampled_from([0.5, 2.0, 8.0, 30.0]),
+    # Rare enough that most histories make progress.
     fails=st.sampled_from([False, False, False, True]),
     start_delay_seconds=st.floats(0.0, MAX_START_DELAY_SECONDS),
     visibility_delay_seconds=st.floats(0.0, MAX_VISIBILITY_DELAY_SECONDS),
@@ -99,6 +100,7 @@ class CrashStateMachine(RuleBasedStateMachine):
             self.simulation.edit_spec(replace(self.simulation.stored.desired, replicas=replicas))
             self.simulation.manager.cached_group = self.simulation.stored
 
+    # Not at once: a deleted group has few events left.
     @precondition(lambda self: len(self.simulation.versions) > 8)
     @rule(policy=st.sampled_from(["Destroy", "Orphan"]), enabled=st.sampled_from([False, True]))
     def delete_group(self, policy: Any, enabled: bool) -> None:
@@ -128,6 +130,7 @@ class CrashStateMachine(RuleBasedStateMachine):
             vm.foreign_disks, vm.broken = (), False
         if not simulation.is_finished:
             simulation.edit_spec(replace(simulation.stored.desired, paused=False, blocker=""))
+        # The invariants hold all the time; convergence needs an end of the disturbances.
         self.settle()
 
     def settle(self) -> None:
@@ -163,6 +166,7 @@ class CrashStateMachine(RuleBasedStateMachine):
 
     def check_stable(self) -> None:
         simulation = self.simulation
+        # Longer than all back-offs of the simulation.
         for _ in range(3):
             simulation.advance_time(20.0)
             simulation.manager.cached_group = simulation.stored

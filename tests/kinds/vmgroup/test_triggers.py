@@ -100,6 +100,7 @@ def test_a_change_of_pools_and_datastores_wakes_all_groups(
     harness: TriggerHarness,
 ) -> None:
     assert harness.modify("ResourcePool", "resgroup-2", name="large") == {ALL_GROUPS}
+    # Only a datastore that becomes accessible can fix the placement of a group.
     assert harness.modify("Datastore", "datastore-1", summary__accessible=False) == set()
     assert harness.modify("Datastore", "datastore-1", summary__accessible=True) == {ALL_GROUPS}
 

@@ -279,7 +279,7 @@ class Executor:
         call: Call,
         precheck: Precheck | None,
     ) -> bool:
-        """Start a task on a VM or folder, which is busy until its end; returns whether it started."""
+        """Start a task on a VM or folder, which is busy until then; returns whether it started."""
         busy_refs = self._expectations_of(group).busy_refs
         busy_refs.add(pending.target_ref)
         try:

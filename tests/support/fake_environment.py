@@ -1,4 +1,4 @@
-"""A manager with one controller on the API server in memory, and a vCenter whose inventory the test fills by hand."""
+"""A manager with one controller on a fake API server, and a vCenter that the test fills."""
 
 from __future__ import annotations
 
@@ -30,17 +30,15 @@ ControllerFactory = Callable[[VCenterRegistry, Cache], Controller[Any]]
 
 
 class NullMetrics:
-    """A meter that forgets."""
-
     def observe_call(self, method: str, outcome: str, seconds: float) -> None:
-        """Nothing is called here."""
+        pass
 
     def count_updates(self, type_name: str, kind: str, count: int) -> None:
-        """The test knows what it sent."""
+        pass
 
 
 class FakeEnvironment:
-    """What a test changes and looks at: the API server and the vCenter."""
+    """The fake API server and the vCenter of a test."""
 
     def __init__(self) -> None:
         self.api = FakeApi()
@@ -54,28 +52,24 @@ class FakeEnvironment:
         )
 
     def enter(self, type: str, ref: str, **properties: Value) -> None:
-        """Something comes; `a__b` in a name stands for `a.b`."""
+        """Add an object; `a__b` in the name of a property stands for `a.b`."""
         self.vcenter.inventory.apply([make_update("enter", type, ref, properties)])
 
     def modify(self, type: str, ref: str, **properties: Value) -> None:
-        """Something changes."""
         self.vcenter.inventory.apply([make_update("modify", type, ref, properties)])
 
     def leave(self, type: str, ref: str) -> None:
-        """Something goes."""
         self.vcenter.inventory.apply([ObjectUpdate("leave", type, ref)])
 
     def mark_loaded(self) -> None:
-        """The inventory is whole from now on, and has no disks."""
+        """The inventory is loaded, and has no disks."""
         self.set_disks()
         self.vcenter.on_answer()
 
     def set_disks(self, *disks: Disk) -> None:
-        """These are all disks from now on."""
         self.vcenter.disks.apply(DiskListing({disk.id: disk for disk in disks}, {}))
 
     def create(self, kind: type[ResourceT], name: str, **spec: object) -> None:
-        """A person applies a manifest."""
         self.api.create(
             kind.definition.path("default"),
             {"metadata": {"name": name, "namespace": "default"}, "spec": spec},
@@ -93,53 +87,53 @@ class FakeEnvironment:
         *,
         within: float = 10,
     ) -> tuple[ResourceT, Condition]:
-        """The object and its Ready condition, once that has this reason and the status passes the check."""
+        """Wait until Ready has this reason and the status passes the check."""
 
-        async def there() -> tuple[ResourceT, Condition] | None:
-            found = await self.get(kind, name)
-            condition = found.status.condition("Ready")
+        async def find_object() -> tuple[ResourceT, Condition] | None:
+            obj = await self.get(kind, name)
+            condition = obj.status.condition("Ready")
             return (
-                (found, condition)
-                if condition is not None and condition.reason == reason and check(found.status)
+                (obj, condition)
+                if condition is not None and condition.reason == reason and check(obj.status)
                 else None
             )
 
-        found: tuple[ResourceT, Condition] | None = await eventually(there, within=within)
-        assert found is not None
-        return found
+        result: tuple[ResourceT, Condition] | None = await eventually(find_object, within=within)
+        assert result is not None
+        return result
 
     def count_status_writes(self) -> int:
-        """How many statuses were written so far."""
         return sum("/status" in request.path for request in self.api.writes())
 
 
 def make_update(kind: Any, type: str, ref: str, properties: dict[str, Value]) -> ObjectUpdate:
-    """An update as vCenter sends it."""
     return ObjectUpdate(
         kind, type, ref, {name.replace("__", "."): value for name, value in properties.items()}
     )
 
 
 def make_refs(type: str, values: Iterable[str]) -> tuple[Ref, ...]:
-    """References as vCenter sends them."""
     return tuple(Ref(type, value) for value in values)
 
 
 @asynccontextmanager
 async def run_manager(
-    stage: FakeEnvironment, make: ControllerFactory, *, interval_seconds: float = 60.0
+    environment: FakeEnvironment,
+    make_controller: ControllerFactory,
+    *,
+    interval_seconds: float = 60.0,
 ) -> AsyncIterator[VCenterRegistry]:
-    """A manager with the controller, until the block ends."""
-    manager = Manager(FAKE_CONNECTION, Options(metrics_bind_address="0"), transport=stage.api)
+    """Run a manager with the controller until the block ends."""
+    manager = Manager(FAKE_CONNECTION, Options(metrics_bind_address="0"), transport=environment.api)
     configs = [VCenterConfig("vc-1", ADDRESS)]
     vcenters = VCenterRegistry(
-        {"vc-1": stage.vcenter},
+        {"vc-1": environment.vcenter},
         configs,
         manager.cache,
         lambda: StatsThrottle(interval_seconds, 0.05),
     )
     connect_vcenters(vcenters)
-    manager.add(make(vcenters, manager.cache))
+    manager.add(make_controller(vcenters, manager.cache))
     stop = asyncio.Event()
     task = asyncio.create_task(manager.run(stop))
     try:

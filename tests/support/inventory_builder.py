@@ -1,12 +1,12 @@
-"""A small vCenter in memory: a datacenter with a cluster, a folder and a template; tests add what they need."""
+"""A small inventory: a datacenter with a cluster, a folder and a template."""
 
 from __future__ import annotations
 
 from vsphere_operators.vsphere.inventory import Inventory
 from vsphere_operators.vsphere.updates import ObjectUpdate, Ref, Value
 
+# Type, reference, name, reference of the parent.
 InventoryRow = tuple[str, str, str, str]
-"""Type, reference, name, reference of the parent."""
 DEFAULT_ROWS: tuple[InventoryRow, ...] = (
     ("Folder", "group-d1", "Datacenters", ""),
     ("Datacenter", "datacenter-1", "DC0", "group-d1"),
@@ -24,33 +24,36 @@ DEFAULT_ROWS: tuple[InventoryRow, ...] = (
 
 
 def enter_update(type: str, ref: str, name: str, parent: str, **more: Value) -> ObjectUpdate:
-    """Something comes; `a__b` in a name stands for `a.b`."""
-    above: dict[str, Value] = {"parent": Ref("ManagedEntity", parent)} if parent else {}
+    """`a__b` in the name of a property stands for `a.b`."""
+    location: dict[str, Value] = {"parent": Ref("ManagedEntity", parent)} if parent else {}
     return ObjectUpdate(
         "enter",
         type,
         ref,
-        {"name": name, **above, **{key.replace("__", "."): value for key, value in more.items()}},
+        {
+            "name": name,
+            **location,
+            **{key.replace("__", "."): value for key, value in more.items()},
+        },
     )
 
 
 def make_inventory(*rows: InventoryRow) -> Inventory:
-    """The small vCenter and what is beside it."""
+    """The default rows and these."""
     return fill_inventory(Inventory("vc"), *rows)
 
 
-def fill_inventory(made: Inventory, *rows: InventoryRow) -> Inventory:
-    """The same in an inventory that is there."""
-    made.apply([enter_update(*row) for row in (*DEFAULT_ROWS, *rows)])
+def fill_inventory(inventory: Inventory, *rows: InventoryRow) -> Inventory:
+    inventory.apply([enter_update(*row) for row in (*DEFAULT_ROWS, *rows)])
     for ref in ("resgroup-1", "resgroup-2"):
-        made.apply(
+        inventory.apply(
             [
                 ObjectUpdate(
                     "modify", "ResourcePool", ref, {"owner": Ref("ComputeResource", "domain-c1")}
                 )
             ]
         )
-    made.apply(
+    inventory.apply(
         [
             ObjectUpdate(
                 "modify",
@@ -60,5 +63,7 @@ def fill_inventory(made: Inventory, *rows: InventoryRow) -> Inventory:
             )
         ]
     )
-    made.apply([ObjectUpdate("modify", "Datastore", "datastore-1", {"summary.accessible": True})])
-    return made
+    inventory.apply(
+        [ObjectUpdate("modify", "Datastore", "datastore-1", {"summary.accessible": True})]
+    )
+    return inventory

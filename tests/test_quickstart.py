@@ -34,20 +34,12 @@ def count_kubewright(name: str, folder: Path) -> TutorialCounts:
         for command in block.commands
         if command.startswith("kubewright")
     ):
-        words = shlex.split(command)[1:]
-        place = ["--project", str(find_project(folder))] if words[0] == "create" else []
-        assert (
-            main(
-                [
-                    *(
-                        str(folder / word) if before == "init" else word
-                        for before, word in zip(["", *words], words, strict=False)
-                    ),
-                    *place,
-                ]
-            )
-            == 0
-        )
+        arguments = shlex.split(command)[1:]
+        if arguments[0] == "init":
+            arguments[1] = str(folder / arguments[1])
+        else:
+            arguments += ["--project", str(find_project(folder))]
+        assert main(arguments) == 0
     return count_tutorial(page, read_project_files(find_project(folder)))
 
 

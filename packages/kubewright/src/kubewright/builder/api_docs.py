@@ -67,7 +67,12 @@ def _render_version(crd: Schema, version: Schema) -> str:
         f"- {rule.get('message') or rule['rule']}\n"
         for rule in schema.get("x-kubernetes-validations", [])
     ]
-    return "\n".join([*parts, _render_columns(version), "".join(rules)]).rstrip("\n") + "\n"
+    columns = ", ".join(
+        f"{column['name']}{' (wide)' if column.get('priority') else ''}"
+        for column in version.get("additionalPrinterColumns", [])
+    )
+    parts.append(f"`kubectl get` shows: {columns}.\n" if columns else "")
+    return "\n".join([*parts, "".join(rules)]).rstrip("\n") + "\n"
 
 
 def render_rows(schema: Schema, prefix: str) -> Iterator[str]:
@@ -114,12 +119,5 @@ def _describe_field(field: Schema) -> str:
         for rule in field.get("x-kubernetes-validations", [])
     ]
     text = field.get("description", "") + (f" ({'; '.join(constraints)})" if constraints else "")
+    # A line break or a bar would end the cell.
     return str(text.replace("\n", " ").replace("|", "\\|").strip())
-
-
-def _render_columns(version: Schema) -> str:
-    columns = version.get("additionalPrinterColumns", [])
-    names = ", ".join(
-        f"{column['name']}{' (wide)' if column.get('priority') else ''}" for column in columns
-    )
-    return f"`kubectl get` shows: {names}.\n" if names else ""

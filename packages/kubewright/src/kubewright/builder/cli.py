@@ -39,6 +39,7 @@ _INTERRUPTED_EXIT_CODE = 130
 def main(argv: list[str] | None = None) -> int:
     """Run one command: 0 if it succeeded, 1 if it failed, 2 for a wrong command line."""
     try:
+        # Not in standalone mode, in which click exits the process: tests of projects call main().
         exit_code = kubewright.main(argv, prog_name="kubewright", standalone_mode=False)
         return exit_code if isinstance(exit_code, int) else 0
     except click.Abort:
@@ -56,6 +57,7 @@ def main(argv: list[str] | None = None) -> int:
         return 1
 
 
+# Wider than click's 80 columns: the example commands do not fit into those.
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(package_name=program)
 def kubewright() -> None:
@@ -185,6 +187,7 @@ def _report_breaking_changes(change: ChangeSet, against: str, *, fall_back_to_di
     )
     old, source = read_committed_crds(change.root, against), against
     if old is None:
+        # Without --check the files on disk are about to be overwritten: the user has seen them.
         old = read_crds_on_disk(change.root) if fall_back_to_disk else []
         source = "the files on disk"
     breaking = [crd_change for crd_change in compare_crds(old, new) if crd_change.is_breaking]
@@ -266,7 +269,7 @@ def helm(root: Path, output: str) -> None:
     Examples:
       kubewright helm
       kubewright helm --output charts/greeter
-      helm install greeter dist/chart -n greeter-system --create-namespace --set image=example.com/greeter:v1
+      helm install greeter dist/chart -n greeter-system --create-namespace --set image=greeter:v1
     """
     project = Project.read(root)
     files = build_chart(project, project.load_declarations())

@@ -90,7 +90,7 @@ def api(root: Path, dry_run: bool, force: bool, **options: Any) -> None:
     \b
     Examples:
       kubewright create api --group topology --version v1 --kind HostInfo --short-name hi
-      kubewright create api --group vm --version v1alpha1 --kind VmGroup --spec replicas:int! --status phase:str
+      kubewright create api --group vm --version v1 --kind VmGroup --spec replicas:int!
       kubewright create api --group demo --version v1 --kind Greeting --dry-run
       kubewright create api --group demo --version v2 --kind Greeting
     """

@@ -22,6 +22,7 @@ from .changeset import ChangeSet, read_text_if_exists
 from .scaffold.format import format_files
 
 _COPIED_FOLDERS = ("src", "tests", "config")
+# Importing a project takes seconds; one that waits for a server at import would never end.
 _GENERATE_TIMEOUT_SECONDS = 120
 _ERROR_TAIL_LINES = 8
 
@@ -49,6 +50,8 @@ def _copy_project(change: ChangeSet) -> Iterator[Path]:
         for entry in change.root.iterdir() if change.root.exists() else ():
             if entry.name in _COPIED_FOLDERS and entry.is_dir():
                 _copy_folder(entry, copy / entry.name)
+            # Links for everything else: ruff and the project's code may read it. Not .git, because
+            # the state of the repository must not matter for the copy.
             elif entry.name not in ("pyproject.toml", ".git"):
                 (copy / entry.name).symlink_to(entry)
         if (change.root / "pyproject.toml").is_file():

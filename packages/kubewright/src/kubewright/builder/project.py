@@ -128,6 +128,7 @@ class Project:
     @classmethod
     def read(cls, root: Path, overlay: Mapping[str, str] | None = None) -> Project:
         """The project of the pyproject.toml in this folder."""
+        # Not with read_text(): a missing file here means that this is not a project.
         file, overlay = root / "pyproject.toml", overlay or {}
         try:
             text = overlay.get("pyproject.toml") or file.read_text(encoding="utf-8")
@@ -221,6 +222,7 @@ class Project:
     def load_object(self, reference: str) -> Any:
         """The object that `package.module:name` refers to."""
         module, _, name = reference.partition(":")
+        # First on the path: an installed version of the project must not be loaded instead.
         sys.path.insert(0, str(self.root / "src"))
         try:
             return getattr(importlib.import_module(module), name)

@@ -40,6 +40,7 @@ class FakeApi:
     def __init__(self) -> None:
         self.objects: dict[str, Json] = {}
         """Stored objects by their path."""
+        # Not 0: a resourceVersion of "0" means "any" in a request.
         self.revision = 1000
         self.oldest_revision = 0
         self._watchers: list[tuple[str, asyncio.Queue[Json | None]]] = []

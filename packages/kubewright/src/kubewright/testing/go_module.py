@@ -1,7 +1,7 @@
 """Builds a test program from a Go module in the repository if its sources have changed.
 
-`python -m kubewright.testing.go_module testenv/vcsim --into .testenv/bin` builds the main package of
-the folder, with the name of the folder. Go is found or installed as for the other binaries.
+`python -m kubewright.testing.go_module testenv/vcsim --into .testenv/bin` builds the main package
+of the folder, with the name of the folder. Go is found or installed as for the other binaries.
 """
 
 from __future__ import annotations

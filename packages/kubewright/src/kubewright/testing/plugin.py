@@ -6,11 +6,11 @@
     kubectl             `kubectl("get", "pods")` as administrator
     no_blocking_calls   fails the test if a module of `blockbuster_modules` blocks the event loop
 
-Binaries are searched in $KUBEWRIGHT_TESTENV (by default `.testenv/bin` below pytest's rootdir), then
-as `kubewright.testing.binaries` does; missing ones are built.
-Setting `blockbuster_modules` in pytest's configuration applies `no_blocking_calls` to every test. To
-test timeouts without waiting, install `looptime` and mark the test with `@pytest.mark.looptime`:
-`asyncio.sleep(3600)` then takes no time.
+Binaries are searched in $KUBEWRIGHT_TESTENV (by default `.testenv/bin` below pytest's rootdir),
+then as `kubewright.testing.binaries` does; missing ones are built.
+Setting `blockbuster_modules` in pytest's configuration applies `no_blocking_calls` to every test.
+To test timeouts without waiting, install `looptime` and mark the test with
+`@pytest.mark.looptime`: `asyncio.sleep(3600)` then takes no time.
 """
 
 from __future__ import annotations

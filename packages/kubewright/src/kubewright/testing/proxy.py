@@ -83,7 +83,7 @@ class OpenWatch:
 
 
 class HttpProxy:
-    """A reverse proxy with its own CA; of several rules that match a request, the oldest applies."""
+    """A reverse proxy with its own CA; if several rules match a request, the oldest applies."""
 
     def __init__(self, url: str, admin_tls: ssl.SSLContext, bearer_tls: ssl.SSLContext) -> None:
         self._upstream_url, self.admin_tls, self.bearer_tls = url.rstrip("/"), admin_tls, bearer_tls
@@ -99,6 +99,7 @@ class HttpProxy:
         return cls(plane.url, plane.admin_tls, plane.bearer_tls)
 
     async def __aenter__(self) -> Self:
+        # A watch runs for minutes, so only connecting has a timeout.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
         session = aiohttp.ClientSession(
             timeout=timeout, connector=aiohttp.TCPConnector(limit=0), auto_decompress=False

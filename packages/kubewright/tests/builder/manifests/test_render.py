@@ -257,7 +257,8 @@ def test_components_are_applied_in_an_order_that_works(
     repository_copy: Path, binaries: dict[str, Path]
 ) -> None:
     pyproject = repository_copy / "pyproject.toml"
-    line = 'name = "vsphere-operators"\ncomponents = ["cert-manager", "webhooks", "network-policy"]\nbuild'
+    components = '["cert-manager", "webhooks", "network-policy"]'
+    line = f'name = "vsphere-operators"\ncomponents = {components}\nbuild'
     pyproject.write_text(pyproject.read_text().replace('name = "vsphere-operators"\nbuild', line))
     assert main(["manifests", "--project", str(repository_copy)]) == 0
     documents = list(
@@ -394,7 +395,8 @@ def test_api_reference_lists_fields_inside_lists_and_maps() -> None:
 
 
 def test_image_that_no_container_has_is_an_error() -> None:
-    text = "kind: Deployment\nspec: {template: {spec: {containers: [{name: manager, image: other:v1}]}}}\n"
+    containers = "[{name: manager, image: other:v1}]"
+    text = f"kind: Deployment\nspec: {{template: {{spec: {{containers: {containers}}}}}}}\n"
     with pytest.raises(
         ConfigError,
         match="no container has the image controller:latest, so it cannot be replaced with mine:v2",

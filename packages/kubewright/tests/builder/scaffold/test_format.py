@@ -1,4 +1,4 @@
-"""Generated code is formatted as the project's own ruff does; the formatting of the user is kept."""
+"""Generated code is formatted as the project's own ruff does; files of the user keep theirs."""
 
 from __future__ import annotations
 

@@ -115,6 +115,7 @@ def _column_changes(old: Sequence[Crd], new: Sequence[Crd]) -> Iterator[SchemaCh
         elif (had := before[name]["jsonPath"]) != (has := after[name]["jsonPath"]):
             yield place, f"shows {has} instead of {had}", True
         elif bool(before[name].get("priority")) != bool(after[name].get("priority")):
+            # kubectl shows columns with a priority above 0 only with `-o wide`.
             hidden = bool(after[name].get("priority"))
             message = "now shown only with `-o wide`" if hidden else "now always shown"
             yield place, message, hidden

@@ -8,6 +8,7 @@ from ..project import Declarations, Project
 from .rbac import SERVICE_ACCOUNT
 
 Document = dict[str, Any]
+# The ports of kubebuilder's projects, so that existing dashboards and policies match.
 _METRICS_PORT = 8443
 _HEALTH_PORT = 8081
 _WEBHOOK_PORT = 9443

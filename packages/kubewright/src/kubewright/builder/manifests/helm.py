@@ -108,7 +108,7 @@ def _render_chart_yaml(project: Project) -> str:
 
 
 def to_semantic_version(version: str) -> str:
-    """A Python version as Helm accepts it, with three numbers: 1.2rc1 becomes 1.2.0-rc1."""
+    """A Python version (PEP 440) as SemVer 2, which Helm requires: 1.2rc1 becomes 1.2.0-rc1."""
     match = re.match(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?[.-]?(.*)", version)
     if match is None:
         raise ConfigError(
@@ -154,6 +154,10 @@ def _render_templates(project: Project, declared: Declarations) -> dict[str, str
         roles.pop(name, None)
     cluster_wide = roles.pop("role_binding.yaml")
     namespaced = _flatten(build_namespaced_roles(project, declared))
+    network_policy = build_network_policy(project, declared)
+    if declared.optional_webhooks:
+        ingress = _encode_optional_item(_WEBHOOKS_ENABLED, build_webhook_ingress())
+        network_policy["spec"]["ingress"].append(ingress)
     return {
         "namespace": _render_if(".Values.createNamespace", build_namespace(project)),
         "rbac": _render_documents(*_flatten(roles)),
@@ -166,9 +170,7 @@ def _render_templates(project: Project, declared: Declarations) -> dict[str, str
             "and .Values.metrics.enabled .Values.metrics.serviceMonitor",
             build_service_monitor(project),
         ),
-        "network-policy": _render_if(
-            ".Values.networkPolicy.enabled", _build_network_policy_template(project, declared)
-        ),
+        "network-policy": _render_if(".Values.networkPolicy.enabled", network_policy),
         "crds": _render_if(".Values.crds.install", *_build_crd_templates(project, declared)),
         **_render_webhook_templates(project, declared),
     }
@@ -233,6 +235,7 @@ def _build_deployment_template(project: Project, declared: Declarations) -> Docu
         "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}},
     }
     container["env"].append(_encode_optional_item(".Values.namespaced", watch_namespace))
+    # JSON is also YAML, and needs no indentation.
     container["resources"] = _encode_inline("toJson .Values.resources")
     for volume in pod["volumes"]:
         if "secret" in volume:
@@ -280,14 +283,6 @@ def _add_certificate(project: Project, pod: Document, *, optional: bool) -> None
         items += [_encode_optional_item(condition, addition) for addition in additions]
 
 
-def _build_network_policy_template(project: Project, declared: Declarations) -> Document:
-    policy = build_network_policy(project, declared)
-    if declared.optional_webhooks:
-        ingress = _encode_optional_item(_WEBHOOKS_ENABLED, build_webhook_ingress())
-        policy["spec"]["ingress"].append(ingress)
-    return policy
-
-
 # Placeholders
 
 
@@ -323,7 +318,7 @@ def _wrap_if(condition: str, text: str) -> str:
 
 
 def fill_placeholders(text: str) -> str:
-    # First: braces in a description of a CRD are not Helm's, and must reach the cluster as they are.
+    # First: braces in the description of a CRD are not an expression of Helm.
     text = text.replace("{{", "{{ `{{` }}")
     text = _BLOCK_PATTERN.sub(
         lambda match: "\n".join(

@@ -11,6 +11,7 @@ from .deployment import build_deployment_patch, build_metadata, manager_labels
 from .rbac import WEBHOOK_OPTIONS
 
 Document = dict[str, Any]
+# Where the Secret of cert-manager is mounted.
 CERTIFICATE_DIR = "/etc/webhook-certificates"
 
 

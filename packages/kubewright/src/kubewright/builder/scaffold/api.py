@@ -71,12 +71,14 @@ def check_resource_is_new(project: Project, resource: ResourceNames) -> None:
             entry.kind != resource.kind
         ):
             raise ConfigError(
-                f'{entry.kind} already has the plural "{entry.plural}"; choose another with --plural'
+                f'{entry.kind} already has the plural "{entry.plural}"; '
+                "choose another with --plural"
             )
 
 
 def _build_template_values(project: Project, parameters: ApiParameters) -> dict[str, str]:
     resource = parameters.resource
+    # Without fields on the command line, the kind gets examples that a user can rename.
     is_example = not parameters.spec and not parameters.status
     spec, status = parameters.spec, parameters.status
     if is_example:
@@ -189,6 +191,7 @@ def read_build_module(project: Project) -> tuple[str, str]:
 
 def _without_controller(files: dict[str, str], path: str) -> dict[str, str]:
     """The same files for a kind that another operator serves: only its types and its sample."""
+    # Cut out of the same template, so that the types of both cannot differ.
     types = files[path].partition("\n\ndef status_of")[0].rstrip("\n") + "\n"
     types = types.replace("Controller, ", "").replace("Done, ", "")
     samples = {name: text for name, text in files.items() if name.startswith("config/")}

@@ -16,8 +16,8 @@ from typing import Any
 
 from ..changeset import ChangeSet, read_text_if_exists
 
+# As in the templates, and in the pyproject.toml that `init` writes.
 LINE_LENGTH = 100
-_SOURCE_FOLDERS = ["src"]
 _RUFF_TIMEOUT_SECONDS = 60
 # The steps of `make format`: what the linter fixes may have to be formatted again.
 _RUFF_COMMANDS = (("check", "--fix-only", "--exit-zero"), ("format",))
@@ -37,7 +37,9 @@ def format_files(root: Path, change: ChangeSet) -> dict[str, str] | None:
     if ruff is None:
         lines = (line for text in sources.values() for line in text.splitlines())
         unformatted = any(len(line) > LINE_LENGTH for line in lines)
-        return None if unformatted or _has_custom_config(change.root) else {}
+        config = _read_config(change.root)
+        is_default = (config.get("line-length"), config.get("src")) == (LINE_LENGTH, ["src"])
+        return {} if is_default and not unformatted else None
     try:
         return {
             path: format_text(ruff, root, path, text)
@@ -89,11 +91,6 @@ def find_ruff(root: Path) -> str | None:
         if ruff := shutil.which("ruff", path=str(folder)):
             return ruff
     return shutil.which("ruff")
-
-
-def _has_custom_config(root: Path) -> bool:
-    table = _read_config(root)
-    return (table.get("line-length"), table.get("src")) != (LINE_LENGTH, _SOURCE_FOLDERS)
 
 
 def _read_config(root: Path) -> dict[str, Any]:

@@ -217,7 +217,7 @@ def main() -> int:
         return 2
     return (
         0
-        if all(promise.is_met for promise in targets_for(medians_of(run.results), run.restarts))
+        if all(target.is_met for target in targets_for(medians_of(run.results), run.restarts))
         else 1
     )
 

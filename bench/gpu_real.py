@@ -240,7 +240,7 @@ async def measure(nodes: int, objects: int, folder: Path) -> int:
     async with open_environment(nodes, folder) as (vcenter, client, manager):
         await create_objects(client, nodes, objects)
         for number in range(nodes):
-            await vcenter.stats(
+            await vcenter.set_stats(
                 f"node-{number}",
                 overallCpuDemand=random.Random(number).randint(50, 8000),
                 guestMemoryUsage=1024,

@@ -164,7 +164,7 @@ def restart_targets(settled: Sequence[RestartResult]) -> Iterator[Target]:
             0,
         )
         yield Target(
-            f"at rest, N = {restart.objects:,}: of a core in {restart.idle_seconds:g} s",
+            f"idle, N = {restart.objects:,}: of a core in {restart.idle_seconds:g} s",
             restart.idle_cpu_percent,
             "<=",
             1.0,
@@ -177,7 +177,7 @@ def restart_targets(settled: Sequence[RestartResult]) -> Iterator[Target]:
 
 def format_text(results: Sequence[Result], settled: Sequence[RestartResult]) -> str:
     medians = medians_of(results)
-    promises = targets_for(medians, settled)
+    targets = targets_for(medians, settled)
     parts = [
         format_table(count, medians) for count in sorted({result.objects for result in results})
     ]
@@ -185,7 +185,7 @@ def format_text(results: Sequence[Result], settled: Sequence[RestartResult]) -> 
         growth_lines(medians),
         spread_lines(results),
         noise_lines(results),
-        target_lines(promises),
+        target_lines(targets),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -294,9 +294,9 @@ def noise_lines(results: Sequence[Result]) -> str:
     )
 
 
-def target_lines(promises: Sequence[Target]) -> str:
+def target_lines(targets: Sequence[Target]) -> str:
     """Each target with its value and its limit."""
-    if not promises:
+    if not targets:
         return f"No target is checked: the targets are for N = {SMALL:,} and {LARGE:,}."
     rows = [
         (
@@ -305,9 +305,9 @@ def target_lines(promises: Sequence[Target]) -> str:
             f"{p.comparison} {p.limit:g}{p.unit}",
             "ok" if p.is_met else "FAILED",
         )
-        for p in promises
+        for p in targets
     ]
-    return "\n".join(["Promises", *align_columns(rows)])
+    return "\n".join(["Targets", *align_columns(rows)])
 
 
 # JSON

@@ -108,13 +108,8 @@ class VCenterBenchmark:
         client: Client,
         transport: Transport,
     ) -> None:
-        self.options, self.control_plane, self.vcenter, self.client, self.transport = (
-            options,
-            control_plane,
-            vcenter,
-            client,
-            transport,
-        )
+        self.options, self.control_plane, self.vcenter = options, control_plane, vcenter
+        self.client, self.transport = client, transport
         self.outcomes: list[bool] = []
 
     def check_limit(self, what: str, value: float, limit: float, unit: str) -> None:
@@ -127,50 +122,35 @@ class VCenterBenchmark:
 
     async def create_objects(self, names: list[str], machines: list[str]) -> None:
         """One object for each host, then more for VMs and hosts by turns."""
-        wanted = [
-            HostInfo(
-                metadata=ObjectMeta(namespace=NAMESPACE, name=f"host-{i}"),
-                spec=HostInfo.spec_type(hostname=n),
-            )
-            for i, n in enumerate(names)
-        ]
-        extra: list[Any] = []
-        for i in range(self.options.crs - len(wanted)):
+        objects: list[Any] = [_host_info(NAMESPACE, i, name) for i, name in enumerate(names)]
+        for i in range(self.options.crs - len(objects)):
             if i % 2:
-                extra.append(
-                    HostInfo(
-                        metadata=ObjectMeta(namespace="more", name=f"host-{i}"),
-                        spec=HostInfo.spec_type(hostname=names[i % len(names)]),
-                    )
-                )
+                objects.append(_host_info("more", i, names[i % len(names)]))
             else:
-                extra.append(
-                    VMInfo(
-                        metadata=ObjectMeta(namespace="more", name=f"vm-{i}"),
-                        spec=VMInfo.spec_type(nodename=machines[i % len(machines)]),
-                    )
-                )
-        todo = iter([*wanted, *extra])
+                metadata = ObjectMeta(namespace="more", name=f"vm-{i}")
+                spec = VMInfo.spec_type(nodename=machines[i % len(machines)])
+                objects.append(VMInfo(metadata=metadata, spec=spec))
+        remaining = iter(objects)
 
         async def work() -> None:
-            for obj in todo:
+            for obj in remaining:
                 await self.client.create(obj)
 
         await asyncio.gather(*(work() for _ in range(CREATE_CONCURRENCY)))
 
     async def wait_until_ready(self, count: int) -> None:
         async def ready() -> bool:
-            ready = 0
+            count_ready = 0
             for kind in (HostInfo, VMInfo):
                 async for page in self.client.list_pages(kind):
-                    ready += sum(
+                    count_ready += sum(
                         1
                         for obj in page.items
                         if any(
                             c.type == "Ready" and c.status == "True" for c in obj.status.conditions
                         )
                     )
-            return ready >= count
+            return count_ready >= count
 
         await eventually(ready, within=600, every=2)
 
@@ -253,6 +233,11 @@ class VCenterBenchmark:
             f"{per_object:.1f} an object",
             flush=True,
         )
+
+
+def _host_info(namespace: str, number: int, hostname: str) -> HostInfo:
+    metadata = ObjectMeta(namespace=namespace, name=f"host-{number}")
+    return HostInfo(metadata=metadata, spec=HostInfo.spec_type(hostname=hostname))
 
 
 def count_excess_writes(writes: list[StatusWrite], seconds: float) -> int:

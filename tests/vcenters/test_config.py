@@ -62,7 +62,7 @@ def make_yaml(*items: str) -> str:
 WEST_ENTRY = "name: west\nserver: vc\ncredentials: c"
 
 
-def test_the_whole_of_it() -> None:
+def test_all_fields_are_read() -> None:
     west, rest = parse_entries(FULL_YAML)
     assert west == VCenterEntry(
         "west",
@@ -76,7 +76,7 @@ def test_the_whole_of_it() -> None:
     assert rest == VCenterEntry("rest", "192.0.2.7", "rest", "", UNSET, PlacementDefaults(), UNSET)
 
 
-def test_the_example_of_the_documentation_is_one() -> None:
+def test_documentation_example_is_valid() -> None:
     page = (Path(__file__).parents[2] / "docs/howto/several-vcenters.md").read_text()
     example = page.split("```yaml vcenters.yaml\nvcenters:", 1)[1].split("```", 1)[0]
     west, east, central = parse_entries(f"vcenters:{example}")
@@ -347,11 +347,11 @@ SYNTAX_ERRORS = [
 
 
 @pytest.mark.parametrize(("text", "words"), TYPE_ERRORS + KEY_ERRORS + VALUE_ERRORS + SYNTAX_ERRORS)
-def test_what_is_wrong_is_told_with_its_line(text: str, words: str) -> None:
+def test_invalid_file_is_reported_with_its_line(text: str, words: str) -> None:
     assert words in find_config_error(text)
 
 
-def test_a_bomb_of_aliases_costs_nothing() -> None:
+def test_alias_bomb_is_rejected() -> None:
     levels = "".join(
         f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n"
         for before, name in zip("abcdefgh", "bcdefghi", strict=True)
@@ -359,7 +359,7 @@ def test_a_bomb_of_aliases_costs_nothing() -> None:
     assert "aliases" in find_config_error(f"a: &a [x]\n{levels}")
 
 
-def test_bytes_that_are_no_text() -> None:
+def test_binary_file_is_rejected() -> None:
     with pytest.raises(ConfigError, match="it is not YAML"):
         YamlReader("f", FILE_FORMAT).decode(b"vcenters: \xff\xfa")
 
@@ -370,7 +370,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     assert [entry.name for entry in read_vcenters(str(file))] == ["west", "rest"]
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError,
         match=r"nowhere\.yaml: it cannot be read: No such file or directory\. Check the path after -vcenters",
@@ -382,7 +382,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         read_vcenters("a\0b")
 
 
-def test_a_file_that_is_too_large_is_not_parsed(tmp_path: Path) -> None:
+def test_large_file_is_not_parsed(tmp_path: Path) -> None:
     file = tmp_path / "vcenters.yaml"
     file.write_bytes(b"#" * (MAX_FILE_BYTES + 1))
     with pytest.raises(ConfigError, match="larger than 256 KiB"):
@@ -402,7 +402,7 @@ def test_a_file_that_is_too_large_is_not_parsed(tmp_path: Path) -> None:
         ("https://[2001:db8::7]:444/sdk", "2001:db8::7", 444, "/sdk"),
     ],
 )
-def test_an_address_as_people_write_it(server: str, host: str, port: int, path: str) -> None:
+def test_accepted_server_addresses(server: str, host: str, port: int, path: str) -> None:
     found = parse_server_address(server, insecure=False, ca_file="ca.crt")
     assert (found.host, found.port, found.path, found.ca_file, found.insecure) == (
         host,
@@ -413,7 +413,7 @@ def test_an_address_as_people_write_it(server: str, host: str, port: int, path: 
     )
 
 
-def test_who_verifies_nothing_needs_no_bundle() -> None:
+def test_insecure_address_has_no_ca_bundle() -> None:
     assert parse_server_address("vc", insecure=True, ca_file="ca.crt").ca_file == ""
 
 
@@ -434,13 +434,13 @@ def test_who_verifies_nothing_needs_no_bundle() -> None:
         "v\u00e9",
     ],
 )
-def test_what_is_no_address(server: str) -> None:
+def test_invalid_server_address(server: str) -> None:
     with pytest.raises(ValueError, match="it must be a host"):
         parse_server_address(server, insecure=False, ca_file="")
 
 
 @given(st.text(alphabet=string.ascii_letters + string.punctuation + " \n\t0", max_size=60))
-def test_any_text_is_read_or_refused_in_plain_words(text: str) -> None:
+def test_any_text_is_read_or_rejected_with_a_message(text: str) -> None:
     try:
         parse_entries("vcenters:\n  - " + text)
     except ConfigError as error:

@@ -30,7 +30,7 @@ def environment_with_hosts() -> FakeEnvironment:
     return stage
 
 
-async def test_an_outage_is_written_once_and_keeps_the_answer_to_the_same_question() -> None:
+async def test_outage_is_written_once_and_keeps_the_current_status() -> None:
     stage = environment_with_hosts()
     async with run_manager(stage, lambda vcenters, cache: HostInfoController(vcenters)) as vcenters:
         stage.create(HostInfo, "h", hostname="esxi-a")
@@ -65,7 +65,7 @@ async def test_an_outage_is_written_once_and_keeps_the_answer_to_the_same_questi
         )
 
 
-async def test_a_certificate_has_a_reason_of_its_own() -> None:
+async def test_refused_certificate_has_its_own_reason() -> None:
     stage = FakeEnvironment()
     async with run_manager(stage, lambda vcenters, cache: HostInfoController(vcenters)):
         stage.create(HostInfo, "h", hostname="esxi-a")
@@ -73,7 +73,7 @@ async def test_a_certificate_has_a_reason_of_its_own() -> None:
         await stage.wait_for_ready(HostInfo, "h", "VCenterCertificateRefused")
 
 
-async def test_disks_that_cannot_be_read_say_so() -> None:
+async def test_unreadable_disks_are_reported() -> None:
     stage = FakeEnvironment()
     stage.vcenter.on_answer()
     async with run_manager(stage, FCDInfoController):
@@ -86,7 +86,7 @@ async def test_disks_that_cannot_be_read_say_so() -> None:
         await stage.wait_for_ready(FCDInfo, "d", "Reconciled")
 
 
-async def test_a_vm_that_comes_back_uses_its_disk_again() -> None:
+async def test_vm_that_returns_uses_its_disk_again() -> None:
     stage = FakeEnvironment()
     stage.enter("VirtualMachine", "vm-1", name="db", config__uuid="abc-1")
     stage.set_disks(DISK)
@@ -106,7 +106,7 @@ async def test_a_vm_that_comes_back_uses_its_disk_again() -> None:
         )
 
 
-async def test_a_namespace_whose_labels_are_not_known_yet_is_served_by_nobody() -> None:
+async def test_namespace_without_known_labels_is_not_served_yet() -> None:
     stage = environment_with_hosts()
     async with run_manager(stage, lambda vcenters, cache: HostInfoController(vcenters)) as vcenters:
         configs = [

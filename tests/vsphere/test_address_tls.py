@@ -36,7 +36,7 @@ def make_address(
     return Address(host, port, ca_file=str(ca_file), insecure=insecure)
 
 
-async def test_a_self_signed_certificate_is_refused_unless_it_is_trusted(
+async def test_self_signed_certificate_is_refused_unless_trusted(
     simulator: SimulatedVCenter,
 ) -> None:
     with pytest.raises(
@@ -48,7 +48,7 @@ async def test_a_self_signed_certificate_is_refused_unless_it_is_trusted(
     assert await read_api_type(make_address(simulator, insecure=True)) == "VirtualCenter"
 
 
-async def test_a_ca_bundle_makes_it_work_and_another_does_not(
+async def test_connects_with_the_right_ca_bundle_only(
     start_simulator: SimulatorFactory, tmp_path: Path
 ) -> None:
     authority, stranger = CertificateAuthority("VMCA"), CertificateAuthority("stranger")
@@ -67,7 +67,7 @@ async def test_a_ca_bundle_makes_it_work_and_another_does_not(
         await read_api_type(make_address(vcenter, tmp_path / "stranger.pem"))
 
 
-async def test_an_expired_certificate_is_refused(start_simulator: SimulatorFactory) -> None:
+async def test_expired_certificate_is_refused(start_simulator: SimulatorFactory) -> None:
     vcenter = await start_simulator("--tls-expired")
     with pytest.raises(
         CertificateRefused,
@@ -77,7 +77,7 @@ async def test_an_expired_certificate_is_refused(start_simulator: SimulatorFacto
     assert await read_api_type(make_address(vcenter, insecure=True)) == "VirtualCenter"
 
 
-async def test_a_certificate_made_out_to_another_name_is_refused(
+async def test_certificate_for_another_name_is_refused(
     start_simulator: SimulatorFactory,
 ) -> None:
     vcenter = await start_simulator("--tls-name=vc.example.com")
@@ -89,7 +89,7 @@ async def test_a_certificate_made_out_to_another_name_is_refused(
     assert await read_api_type(make_address(vcenter, insecure=True)) == "VirtualCenter"
 
 
-async def test_a_bundle_that_is_none_is_said(simulator: SimulatedVCenter, tmp_path: Path) -> None:
+async def test_invalid_ca_bundle_is_reported(simulator: SimulatedVCenter, tmp_path: Path) -> None:
     (tmp_path / "empty.pem").write_text("no certificate\n")
     with pytest.raises(
         CertificateRefused, match=r"the certificate file .*empty\.pem cannot be used"
@@ -101,7 +101,7 @@ async def test_a_bundle_that_is_none_is_said(simulator: SimulatedVCenter, tmp_pa
         await read_api_type(make_address(simulator, tmp_path / "missing.pem"))
 
 
-async def test_a_client_certificate_that_is_none_is_said(
+async def test_invalid_client_certificate_is_reported(
     simulator: SimulatedVCenter, tmp_path: Path
 ) -> None:
     (tmp_path / "tls.crt").write_text("none\n")

@@ -9,7 +9,7 @@ import pytest
 from vsphere_operators.vsphere.concurrency import MAX_CONCURRENT_CALLS, gather_limited
 
 
-async def test_results_come_in_the_order_of_the_items_and_no_more_than_a_few_run_at_once() -> None:
+async def test_results_are_in_order_and_concurrency_is_limited() -> None:
     running = most = 0
 
     async def work(item: int) -> int:
@@ -26,7 +26,7 @@ async def test_results_come_in_the_order_of_the_items_and_no_more_than_a_few_run
     assert await gather_limited([], work) == []
 
 
-async def test_the_first_failure_ends_all_and_leaves_nothing_behind() -> None:
+async def test_first_failure_cancels_all_other_calls() -> None:
     """A cancellation that stays on the task would end, before Python 3.11.3, the next loop that waits with a timeout."""
     ended: list[int] = []
 
@@ -50,7 +50,7 @@ async def test_the_first_failure_ends_all_and_leaves_nothing_behind() -> None:
             await asyncio.Event().wait()
 
 
-async def test_who_is_cancelled_while_it_waits_leaves_nothing_running() -> None:
+async def test_cancelled_caller_leaves_nothing_running() -> None:
     ended: list[int] = []
     begun = asyncio.Event()
 

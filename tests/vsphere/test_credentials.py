@@ -44,12 +44,12 @@ def swap_secret(mount: Path, generation: str, **files: str) -> None:
     ("user", "password"),
     [("GOVMOMI_USERNAME", "GOVMOMI_PASSWORD"), ("VC_USER", "VC_PASS"), ("username", "password")],
 )
-def test_each_pair_of_keys_will_do(tmp_path: Path, user: str, password: str) -> None:
+def test_every_pair_of_keys_is_accepted(tmp_path: Path, user: str, password: str) -> None:
     write_files(tmp_path, **{user: "me\n", password: " p w \r\n", "GOVMOMI_URL": "https://vc"})
     assert DirectoryCredentials(tmp_path).read() == Credentials(username="me", password=" p w ")
 
 
-def test_the_first_complete_pair_counts(tmp_path: Path) -> None:
+def test_first_complete_pair_is_used(tmp_path: Path) -> None:
     write_files(
         tmp_path,
         GOVMOMI_USERNAME="half",
@@ -62,7 +62,7 @@ def test_the_first_complete_pair_counts(tmp_path: Path) -> None:
     assert DirectoryCredentials(tmp_path).read() == Credentials(username="me", password="mine")
 
 
-def test_a_token_comes_before_a_certificate_and_that_before_a_password(tmp_path: Path) -> None:
+def test_token_precedes_certificate_precedes_password(tmp_path: Path) -> None:
     write_files(tmp_path, username="me", password="mine")
     write_files(tmp_path, **{"tls.crt": "C", "tls.key": "K", "extension-key": "com.example"})
     by_certificate = DirectoryCredentials(tmp_path).read()
@@ -74,7 +74,7 @@ def test_a_token_comes_before_a_certificate_and_that_before_a_password(tmp_path:
     assert DirectoryCredentials(tmp_path).read() == Credentials(saml_token="<Assertion/>")
 
 
-def test_a_certificate_without_its_extension_is_left_alone(tmp_path: Path) -> None:
+def test_certificate_without_extension_key_is_ignored(tmp_path: Path) -> None:
     write_files(tmp_path, **{"tls.crt": "C", "tls.key": "K", "username": "me", "password": "mine"})
     assert DirectoryCredentials(tmp_path).read().username == "me"
 
@@ -94,7 +94,7 @@ ALL_KEYS_PATTERN = r"GOVMOMI_USERNAME and GOVMOMI_PASSWORD, or VC_USER and VC_PA
         ),
     ],
 )
-def test_what_is_missing_is_said(tmp_path: Path, files: dict[str, str], words: str) -> None:
+def test_missing_keys_are_reported(tmp_path: Path, files: dict[str, str], words: str) -> None:
     write_files(tmp_path, **files)
     with pytest.raises(Denied, match=ALL_KEYS_PATTERN) as caught:
         DirectoryCredentials(tmp_path).read()
@@ -103,20 +103,20 @@ def test_what_is_missing_is_said(tmp_path: Path, files: dict[str, str], words: s
     assert CANARY not in str(caught.value)
 
 
-def test_a_directory_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_missing_directory_is_reported(tmp_path: Path) -> None:
     with pytest.raises(Denied, match="the directory does not exist"):
         DirectoryCredentials(tmp_path / "nowhere").read()
     with pytest.raises(Denied, match="the directory does not exist"):
         DirectoryCredentials(write_files(tmp_path, file="") / "file").read()
 
 
-def test_a_key_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+def test_unreadable_key_is_reported(tmp_path: Path) -> None:
     (tmp_path / "username").mkdir()
     with pytest.raises(Denied, match="username: Is a directory"):
         DirectoryCredentials(tmp_path).read()
 
 
-def test_a_token_that_is_none_is_said_and_not_shown(tmp_path: Path) -> None:
+def test_invalid_token_is_reported_and_not_quoted(tmp_path: Path) -> None:
     write_files(tmp_path, **{"saml-token": CANARY})
     with pytest.raises(Denied, match="saml-token is not the XML of a SAML assertion") as caught:
         DirectoryCredentials(tmp_path).read()
@@ -124,7 +124,7 @@ def test_a_token_that_is_none_is_said_and_not_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", [b"\xff", b"\x00", b"\x1b", "\uffff".encode()])
-def test_a_password_that_cannot_be_sent_is_said_and_not_shown(tmp_path: Path, bad: bytes) -> None:
+def test_password_that_cannot_be_sent_is_reported_and_not_quoted(tmp_path: Path, bad: bytes) -> None:
     write_files(tmp_path, username="me")
     (tmp_path / "password").write_bytes(CANARY.encode() + bad)
     with pytest.raises(Denied, match=f"credentials in {tmp_path} cannot be used") as caught:
@@ -141,7 +141,7 @@ def test_a_password_that_cannot_be_sent_is_said_and_not_shown(tmp_path: Path, ba
         Credentials("me", CANARY + "\udcff"),
     ],
 )
-def test_what_the_environment_has_is_checked_too(credentials: Credentials) -> None:
+def test_fixed_credentials_are_checked_too(credentials: Credentials) -> None:
     with pytest.raises(Denied, match="The credentials in the environment cannot be used") as caught:
         FixedCredentials(credentials).read()
     assert CANARY not in render_error(caught.value)
@@ -153,7 +153,7 @@ def test_no_repr_shows_a_secret() -> None:
     assert CANARY in pickle.dumps(credentials).decode("latin-1")  # it is in there
 
 
-def test_secrets_are_cut_from_what_a_server_says() -> None:
+def test_secrets_are_redacted_from_server_messages() -> None:
     credentials = Credentials("me", 'p<&>"w')
     assert (
         credentials.redact('sent p<&>"w or p&lt;&amp;&gt;"w or p&lt;&amp;&gt;&quot;w')
@@ -162,7 +162,7 @@ def test_secrets_are_cut_from_what_a_server_says() -> None:
     assert Credentials(extension_key="x").redact("as it was") == "as it was"
 
 
-def test_whom_they_name() -> None:
+def test_description_of_credentials() -> None:
     assert Credentials("me", "p").description == 'the user "me"'
     assert Credentials(saml_token="<a/>").description == "the SAML token"
     assert Credentials(extension_key="com.example").description == 'the extension "com.example"'
@@ -171,7 +171,7 @@ def test_whom_they_name() -> None:
 # Changes
 
 
-async def test_a_secret_that_the_kubelet_swaps_is_noticed(tmp_path: Path) -> None:
+async def test_swapped_secret_is_noticed(tmp_path: Path) -> None:
     assert DirectoryCredentials(tmp_path).poll_seconds == 2.0
     swap_secret(tmp_path, "one", username="me", password="old")
     source = DirectoryCredentials(tmp_path, poll_seconds=0.02)
@@ -182,7 +182,7 @@ async def test_a_secret_that_the_kubelet_swaps_is_noticed(tmp_path: Path) -> Non
     assert await asyncio.wait_for(waiting, 2) == Credentials("me", "new")
 
 
-async def test_no_half_of_a_swap_is_ever_read(tmp_path: Path) -> None:
+async def test_half_swapped_secret_is_never_read(tmp_path: Path) -> None:
     swap_secret(tmp_path, "0", username="user-0", password="0")
     reading = asyncio.ensure_future(asyncio.to_thread(read_pairs, DirectoryCredentials(tmp_path)))
     turn = 0
@@ -201,7 +201,7 @@ def read_pairs(source: DirectoryCredentials) -> set[tuple[str, str]]:
     return {(found.username, found.password) for _ in range(2000) for found in [source.read()]}
 
 
-async def test_files_that_go_and_come_back_changed_are_noticed_when_complete(
+async def test_changed_files_are_noticed_when_complete(
     tmp_path: Path,
 ) -> None:
     source = DirectoryCredentials(
@@ -215,7 +215,7 @@ async def test_files_that_go_and_come_back_changed_are_noticed_when_complete(
     assert (await asyncio.wait_for(waiting, 2)).password == "new"
 
 
-async def test_a_renewed_certificate_is_a_change(tmp_path: Path) -> None:
+async def test_renewed_certificate_is_a_change(tmp_path: Path) -> None:
     write_files(tmp_path, **{"tls.crt": "C", "tls.key": "K", "extension-key": "com.example"})
     source = DirectoryCredentials(tmp_path, poll_seconds=0.02)
     waiting = asyncio.create_task(source.wait_for_change(await asyncio.to_thread(source.read)))

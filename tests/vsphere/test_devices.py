@@ -19,7 +19,7 @@ from vsphere_operators.vsphere.vcenter import VCenter
 from .canned_server import RecordingMetrics, simulator_address, simulator_credentials
 
 
-def test_what_a_backing_means() -> None:
+def test_passthrough_device_of_each_backing() -> None:
     vgpu: Value = {"@type": "VirtualPCIPassthrough", "backing": {"vgpu": "grid_a100-4c"}}
     whole: Value = {"backing": {"deviceName": "A100", "id": "0000:3b:00.0", "vendorId": "4318"}}
     intel: Value = {"backing": {"deviceName": "X710", "id": "0000:5e:00.0", "vendorId": "-32634"}}
@@ -35,7 +35,7 @@ def test_what_a_backing_means() -> None:
     assert _decode_passthrough_devices(None) == ()
 
 
-async def test_only_those_that_are_asked_about_are_read_and_again_when_they_change(
+async def test_only_requested_vms_are_read_and_again_after_a_change(
     pytestconfig: pytest.Config, tmp_path: Path
 ) -> None:
     flags = (
@@ -88,7 +88,7 @@ async def test_only_those_that_are_asked_about_are_read_and_again_when_they_chan
         await simulator.stop()
 
 
-async def test_what_vcenter_does_not_show_is_hidden_until_it_does(
+async def test_unreadable_devices_are_hidden_until_readable(
     simulator: Simulator, log: Log, metrics: RecordingMetrics
 ) -> None:
     vcenter = VCenter(

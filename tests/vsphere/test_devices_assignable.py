@@ -32,7 +32,7 @@ A100 = "NVIDIA A100-PCIE-40GB"
 HARDWARE = AssignableHardware((AssignableDevice("A100"),))
 
 
-def test_who_has_which_device() -> None:
+def test_assigned_devices_of_a_host() -> None:
     vm = Ref("VirtualMachine", "vm-7")
     known: Value = {"instanceId": "pcie:0000:3B:00.0", "vm": vm}
     silent: Value = {"instanceId": "group-1", "vm": vm}
@@ -43,7 +43,7 @@ def test_who_has_which_device() -> None:
     assert _to_assigned_devices(known) == (AssignedDevice("vm-7", "0000:3b:00.0"),)
 
 
-def test_a_device_of_the_list() -> None:
+def test_assignable_device_of_a_host() -> None:
     info = SimpleNamespace(
         name="0000:3B:00.0", deviceName="A100", vendorName="NVIDIA", customLabel=None
     )
@@ -53,7 +53,7 @@ def test_a_device_of_the_list() -> None:
     ) == AssignableDevice("a", "", "fast", "")
 
 
-async def test_the_real_calls_follow_vms_that_are_switched_on_and_off(
+async def test_real_calls_follow_vms_that_power_on_and_off(
     pytestconfig: pytest.Config, tmp_path: Path
 ) -> None:
     flags = ("--clusters=1", "--hosts=1", "--vms=1", "--gpu-vm=DC0_C0_RP0_VM0=dynamic")
@@ -108,7 +108,7 @@ async def cancel_task(life: asyncio.Task[None]) -> None:
         await life
 
 
-async def test_a_host_is_read_when_it_is_asked_about_and_when_its_graphics_change() -> None:
+async def test_host_is_read_on_request_and_when_its_graphics_change() -> None:
     inventory, host = Inventory("vc"), Host(ref="host-1")
     inventory.hosts["host-1"] = host
     assignable, heard = AssignableHardwareCache(Mock(), Mock(), inventory, Mock()), list[str]()

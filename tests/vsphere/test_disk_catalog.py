@@ -32,7 +32,7 @@ DISK_XML = (
 )
 
 
-def test_a_disk() -> None:
+def test_decode_disk() -> None:
     assert _decode_disk(soap_response("VslmRetrieveVStorageObject", DISK_XML)) == Disk(
         id="7d0a",
         name="pvc-a",
@@ -45,19 +45,19 @@ def test_a_disk() -> None:
     )
 
 
-def test_a_disk_of_which_little_is_known() -> None:
+def test_decode_disk_with_few_fields() -> None:
     bare = "<returnval><config><id><id>7d0a</id></id><name>raw</name><createTime>never</createTime><capacityInMB/></config></returnval>"
     assert _decode_disk(soap_response("RetrieveVStorageObject", bare, "urn:vim25")) == Disk(
         id="7d0a", name="raw", datastore=""
     )
 
 
-def test_an_answer_without_a_disk() -> None:
+def test_response_without_a_disk_is_rejected() -> None:
     with pytest.raises(Rejected, match="no disk"):
         _decode_disk(soap_response("RetrieveVStorageObject", ""))
 
 
-def test_a_page_and_what_makes_a_row_differ() -> None:
+def test_decode_page_and_row_fingerprints() -> None:
     row = "<queryResults><id><id>{}</id></id><name>{}</name><capacityInMB>1</capacityInMB><datastoreUrl>ds:///a/</datastoreUrl>{}</queryResults>"
     end = "<usedCapacityInMB>{}</usedCapacityInMB>"
     one = _decode_page(
@@ -80,14 +80,14 @@ def test_a_page_and_what_makes_a_row_differ() -> None:
     assert renamed.rows[0].fingerprint != one.rows[0].fingerprint
 
 
-def test_a_page_without_rows_is_the_last() -> None:
+def test_page_without_rows_is_the_last() -> None:
     assert _decode_page(
         soap_response("L", "<returnval><allRecordsReturned>false</allRecordsReturned></returnval>")
     ).is_last
     assert _decode_page(soap_response("L", "")).is_last
 
 
-def test_ids() -> None:
+def test_decode_ids() -> None:
     assert _decode_ids(
         soap_response(
             "ListVStorageObject",
@@ -97,7 +97,7 @@ def test_ids() -> None:
     assert _decode_ids(soap_response("ListVStorageObject", "")) == []
 
 
-def test_who_uses_what() -> None:
+def test_decode_associations() -> None:
     use = "<vmDiskAssociation><vmId>{}</vmId><diskKey>{}</diskKey></vmDiskAssociation>"
     unused = "<returnval><id><id>2</id></id></returnval>"
     body = f"<returnval><id><id>1</id></id>{use.format('b', 2001)}{use.format('a', 2000)}</returnval>{unused}"
@@ -108,6 +108,6 @@ def test_who_uses_what() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>"])
-def test_what_is_no_answer_is_told_in_words(body: bytes) -> None:
+def test_invalid_response_is_unreachable(body: bytes) -> None:
     with pytest.raises(Unreachable, match="cannot be parsed"):
         _decode_ids(body)

@@ -103,7 +103,7 @@ def catalog_source(request: pytest.FixtureRequest, harness: DiskHarness) -> str:
     return str(request.param)
 
 
-async def test_all_disks_of_all_datastores_as_others_see_them(
+async def test_all_disks_of_all_datastores_are_listed(
     harness: DiskHarness, catalog_source: str
 ) -> None:
     await harness.simulator.create_disk(
@@ -132,13 +132,13 @@ async def test_all_disks_of_all_datastores_as_others_see_them(
     assert len(harness.changes) == 11
 
 
-async def test_before_the_first_look_nothing_is_claimed(harness: DiskHarness) -> None:
+async def test_disks_are_unknown_before_the_first_poll(harness: DiskHarness) -> None:
     with pytest.raises(Busy, match="not been read yet"):
         harness.disks.find_by_name(DISK_NAME)
     assert not harness.disks.loaded
 
 
-async def test_no_such_disk(harness: DiskHarness) -> None:
+async def test_missing_disk_is_not_found(harness: DiskHarness) -> None:
     await harness.disks.poll()
     with pytest.raises(
         NotFound, match=r'vCenter "lab" has no First Class Disk named "pvc-none"\. Check the name'
@@ -148,7 +148,7 @@ async def test_no_such_disk(harness: DiskHarness) -> None:
         harness.disks.find_by_id("7d")
 
 
-async def test_two_of_one_name(harness: DiskHarness) -> None:
+async def test_two_disks_of_one_name_are_ambiguous(harness: DiskHarness) -> None:
     # Both with their place said: where the simulator puts a disk without one differs from start to start.
     one = await harness.simulator.create_disk("twin", datastore="/DC0/datastore/LocalDS_0")
     other = await harness.simulator.create_disk("twin", datastore="/DC1/datastore/LocalDS_1")
@@ -166,13 +166,13 @@ async def test_two_of_one_name(harness: DiskHarness) -> None:
     await harness.simulator.delete_disk(one)
 
 
-async def test_the_list_has_pages(harness: DiskHarness) -> None:
+async def test_disks_are_listed_in_pages(harness: DiskHarness) -> None:
     catalog = GlobalCatalog(harness.soap, harness.session, harness.inventory, page_size=3)
     assert len((await catalog.list_disks({}, RefreshScope.ALL)).disks) == 10
     assert (await harness.simulator.call_counts())["VslmListVStorageObjectForSpec"] == 4
 
 
-async def test_a_look_reads_no_more_than_it_must(harness: DiskHarness, catalog_source: str) -> None:
+async def test_poll_reads_only_what_its_scope_needs(harness: DiskHarness, catalog_source: str) -> None:
     await harness.disks.poll()
     assert await harness.count_retrieves() == 10
     await harness.disks.poll()
@@ -200,7 +200,7 @@ def associations_response(told: dict[str, str]) -> bytes:
     return soap_envelope(f'<{method} xmlns="urn:vslm">{rows}</{method}>').encode()
 
 
-async def test_where_the_server_tells_users_only_those_that_changed_are_read(
+async def test_with_associations_only_changed_disks_are_read(
     harness: DiskHarness,
 ) -> None:
     told = {disk["id"]: "" for disk in await harness.simulator.disks()}
@@ -232,7 +232,7 @@ async def test_where_the_server_tells_users_only_those_that_changed_are_read(
     assert await harness.count_retrieves() == 0
 
 
-async def test_a_disk_deleted_between_list_and_turn_is_not_there(
+async def test_disk_deleted_during_the_poll_is_left_out(
     harness: DiskHarness, catalog_source: str
 ) -> None:
     doomed: list[str] = []
@@ -257,7 +257,7 @@ async def test_a_disk_deleted_between_list_and_turn_is_not_there(
     assert harness.log.find_messages("", "warning") == []
 
 
-async def test_the_second_road_when_the_first_is_closed(harness: DiskHarness) -> None:
+async def test_datastores_are_listed_if_the_global_catalog_fails(harness: DiskHarness) -> None:
     await harness.simulator.fail_calls("VslmListVStorageObjectForSpec", "NoPermission", count=0)
     await harness.disks.poll()
     harness.disks._request_scope(RefreshScope.NEW)
@@ -275,7 +275,7 @@ async def test_the_second_road_when_the_first_is_closed(harness: DiskHarness) ->
     assert harness.uses_global_catalog()
 
 
-async def test_the_second_road_when_there_is_no_first(harness: DiskHarness) -> None:
+async def test_datastores_are_listed_without_a_global_catalog(harness: DiskHarness) -> None:
     async def no_such_page(call: str) -> None:
         if call.startswith("Vslm"):
             raise Unreachable("VslmListVStorageObjectForSpec: it answered HTTP 404")
@@ -286,7 +286,7 @@ async def test_the_second_road_when_there_is_no_first(harness: DiskHarness) -> N
     assert harness.problem() is None
 
 
-async def test_a_datastore_that_refuses_takes_only_its_own_disks_down(harness: DiskHarness) -> None:
+async def test_unreadable_datastore_affects_only_its_own_disks(harness: DiskHarness) -> None:
     harness.disks.global_catalog = harness.disks.datastore_catalog  # type: ignore[assignment]
     await harness.disks.poll()
     harness.changes.clear()
@@ -309,7 +309,7 @@ async def test_a_datastore_that_refuses_takes_only_its_own_disks_down(harness: D
     assert len(harness.log.find_messages("can be read again", "info")) == 1
 
 
-async def test_a_datastore_that_no_host_reaches(harness: DiskHarness, catalog_source: str) -> None:
+async def test_inaccessible_datastore_drops_its_disks(harness: DiskHarness, catalog_source: str) -> None:
     await harness.disks.poll()
     ref = harness.disks.find_by_id(DISK_ID).datastore
     harness.inventory.connect(harness.disks.on_inventory_change)
@@ -329,7 +329,7 @@ async def test_a_datastore_that_no_host_reaches(harness: DiskHarness, catalog_so
     assert harness.disks.find_by_name(DISK_NAME).id == DISK_ID
 
 
-async def test_a_disk_that_cannot_be_read_names_its_datastore(
+async def test_unreadable_disk_reports_its_datastore(
     harness: DiskHarness, catalog_source: str
 ) -> None:
     await harness.disks.poll()
@@ -342,7 +342,7 @@ async def test_a_disk_that_cannot_be_read_names_its_datastore(
     assert set(harness.disks.unreadable_datastores) <= set(harness.inventory.datastores)
 
 
-async def test_a_failed_look_keeps_what_is_known(harness: DiskHarness) -> None:
+async def test_failed_poll_keeps_the_known_disks(harness: DiskHarness) -> None:
     await harness.disks.poll()
     before = harness.disks.disks
     harness.changes.clear()
@@ -358,7 +358,7 @@ async def test_a_failed_look_keeps_what_is_known(harness: DiskHarness) -> None:
     assert harness.changes == []
 
 
-async def test_a_session_that_ends_is_renewed(harness: DiskHarness, catalog_source: str) -> None:
+async def test_ended_session_is_renewed(harness: DiskHarness, catalog_source: str) -> None:
     await harness.disks.poll()
     assert await harness.simulator.expire_sessions() == 1
     await harness.simulator.create_disk("pvc-late")
@@ -369,7 +369,7 @@ async def test_a_session_that_ends_is_renewed(harness: DiskHarness, catalog_sour
     assert harness.problem() is None
 
 
-async def test_listeners_hear_of_what_differs(harness: DiskHarness) -> None:
+async def test_only_differing_disks_are_announced(harness: DiskHarness) -> None:
     await harness.disks.poll()
     harness.changes.clear()
     before = harness.disks.find_by_name(DISK_NAME)
@@ -394,7 +394,7 @@ async def cancel_task(task: asyncio.Task[None]) -> None:
         await task
 
 
-async def test_by_interval_what_nobody_told_is_seen(harness: DiskHarness) -> None:
+async def test_changes_without_an_event_are_found_by_interval(harness: DiskHarness) -> None:
     disks = Disks(
         harness.soap,
         harness.session,
@@ -410,7 +410,7 @@ async def test_by_interval_what_nobody_told_is_seen(harness: DiskHarness) -> Non
     await cancel_task(task)
 
 
-async def test_refresh_soon(harness: DiskHarness) -> None:
+async def test_requested_refresh_finds_a_new_disk(harness: DiskHarness) -> None:
     task = await start_disks(harness.disks, harness)
     await harness.simulator.create_disk("pvc-late")
     await harness.count_retrieves()
@@ -420,7 +420,7 @@ async def test_refresh_soon(harness: DiskHarness) -> None:
     await cancel_task(task)
 
 
-async def test_the_first_look_waits_for_datastores(harness: DiskHarness) -> None:
+async def test_first_poll_waits_for_datastores(harness: DiskHarness) -> None:
     inventory = Inventory("lab")
     disks = Disks(
         harness.soap,

@@ -88,7 +88,7 @@ def make_disk_id(disks: Disks) -> Any:
     return vim.vslm.ID(id=disks.find_by_name("pvc-a").id)
 
 
-async def test_a_new_disk_and_its_end(simulator: SimulatedVCenter, disks: Disks) -> None:
+async def test_created_and_deleted_disk(simulator: SimulatedVCenter, disks: Disks) -> None:
     await simulator.create_disk("pvc-b", sizeMB=7)
     made = await eventually(lambda: disks.find_by_name("pvc-b"), within=20)
     assert made.size_mb == 7
@@ -103,7 +103,7 @@ async def test_a_new_disk_and_its_end(simulator: SimulatedVCenter, disks: Disks)
     assert disks.find_by_name("pvc-a")
 
 
-async def test_attached_and_detached(simulator: SimulatedVCenter, disks: Disks) -> None:
+async def test_attached_and_detached_disk(simulator: SimulatedVCenter, disks: Disks) -> None:
     id, store = make_disk_id(disks), vim.Datastore(disks.find_by_name("pvc-a").datastore)
     await start_task(simulator, lambda content: find_vm(content).AttachDisk(id, store))
     user = (await eventually(lambda: disks.find_by_name("pvc-a").consumers, within=20))[0]
@@ -112,7 +112,7 @@ async def test_attached_and_detached(simulator: SimulatedVCenter, disks: Disks) 
     await eventually(lambda: not disks.find_by_name("pvc-a").consumers, within=20)
 
 
-async def test_a_vm_that_is_destroyed_uses_no_disk(
+async def test_destroyed_vm_uses_no_disk(
     simulator: SimulatedVCenter, disks: Disks
 ) -> None:
     await simulator.attach_disk("pvc-a", VM_NAME)
@@ -123,7 +123,7 @@ async def test_a_vm_that_is_destroyed_uses_no_disk(
     await eventually(lambda: not disks.find_by_name("pvc-a").consumers, within=20)
 
 
-async def test_a_renamed_datastore(simulator: SimulatedVCenter, disks: Disks) -> None:
+async def test_renamed_datastore_refreshes_its_disks(simulator: SimulatedVCenter, disks: Disks) -> None:
     await simulator.reset_call_counts()
     await simulator.set_property("LocalDS_0", "name", "vsan")
     await eventually(
@@ -137,7 +137,7 @@ async def test_a_renamed_datastore(simulator: SimulatedVCenter, disks: Disks) ->
     await eventually(looked, within=20)
 
 
-async def test_at_rest_there_are_no_calls(simulator: SimulatedVCenter, disks: Disks) -> None:
+async def test_idle_vcenter_causes_no_calls(simulator: SimulatedVCenter, disks: Disks) -> None:
     await simulator.reset_call_counts()
     await simulator.set_stats(VM_NAME, overallCpuUsage=5)
     await eventually(

@@ -67,5 +67,5 @@ def finished_task(description: str, state: str = "success") -> Change:
         (Change(Host(ref="host-1"), None), None),
     ],
 )
-def test_what_concerns_disks(change: Change, depth: RefreshScope | None) -> None:
+def test_refresh_scope_of_a_change(change: Change, depth: RefreshScope | None) -> None:
     assert _select_scope(change) == depth

@@ -56,20 +56,20 @@ def list_cases(table: dict[type[VCenterError], str]) -> list[tuple[str, type[VCe
     return [(name, meaning) for meaning, names in table.items() for name in names.split()]
 
 
-def test_the_table_is_all_here() -> None:
+def test_all_listed_faults_are_tested() -> None:
     assert dict(list_cases(FAULTS_BY_ERROR)) == _ERROR_TYPES
 
 
 @pytest.mark.parametrize(
     ("name", "meaning"), list_cases(FAULTS_BY_ERROR) + list_cases(SUBTYPE_FAULTS_BY_ERROR)
 )
-def test_a_fault_means(name: str, meaning: type[VCenterError]) -> None:
+def test_error_of_each_fault(name: str, meaning: type[VCenterError]) -> None:
     error = error_from_fault(make_fault(name, msg="vCenter's own words."), "PowerOnVM_Task at vc")
     assert type(error) is meaning
     assert (str(error), error.fault) == ("PowerOnVM_Task at vc: vCenter's own words", name)
 
 
-def test_every_fault_that_there_is_has_a_meaning() -> None:
+def test_every_fault_of_pyvmomi_has_an_error() -> None:
     kinds = [
         GetVmodlType(name) for name in _dataDefMap if re.fullmatch(r"(vim|vmodl)\.fault\.\w+", name)
     ]
@@ -80,7 +80,7 @@ def test_every_fault_that_there_is_has_a_meaning() -> None:
         assert len(str(error)) > len("doing: ")
 
 
-def test_a_missing_privilege_is_named() -> None:
+def test_missing_privilege_is_named() -> None:
     error = error_from_fault(
         vim.fault.NoPermission(
             msg="Permission was denied.", privilegeId="VirtualMachine.Interact.PowerOn"
@@ -92,7 +92,7 @@ def test_a_missing_privilege_is_named() -> None:
     )
 
 
-def test_what_a_fault_names_is_told() -> None:
+def test_details_of_a_fault_are_in_the_message() -> None:
     assert (
         str(error_from_fault(vim.fault.InvalidName(msg="Bad.", name="a/b"), "Rename"))
         == 'Rename: Bad (the name is "a/b")'
@@ -107,7 +107,7 @@ def test_what_a_fault_names_is_told() -> None:
     )
 
 
-def test_a_fault_without_words_takes_them_from_its_messages_its_cause_or_its_name() -> None:
+def test_message_comes_from_fault_messages_cause_or_name() -> None:
     message = vmodl.LocalizableMessage(key="k", message="From a message.")
     assert (
         str(error_from_fault(vim.fault.InvalidState(faultMessage=[message]), "Do"))
@@ -121,7 +121,7 @@ def test_a_fault_without_words_takes_them_from_its_messages_its_cause_or_its_nam
     assert str(error_from_fault(vim.fault.InvalidPowerState(), "Do")) == "Do: invalid power state"
 
 
-def test_the_tree() -> None:
+def test_error_tree() -> None:
     assert [
         kind.__mro__[1] for kind in (NotFound, Ambiguous, Unreachable, Denied, Busy, Rejected)
     ] == [VCenterError] * 6
@@ -132,7 +132,7 @@ def test_the_tree() -> None:
     assert WrongLogin("no", retry_after_seconds=7).retry_after_seconds == 7
 
 
-def test_words_without_end_are_cut() -> None:
+def test_long_message_is_truncated() -> None:
     assert len(
         str(error_from_fault(make_method_fault(msg="x" * 1_000_000), "Do"))
     ) == MAX_MESSAGE_LENGTH + len("... (cut)")

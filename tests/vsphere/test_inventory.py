@@ -102,7 +102,7 @@ def changed_refs(changes: list[Change]) -> list[str]:
     return sorted(item.ref for change in changes if (item := change.new or change.old))
 
 
-def test_everything_has_a_place(inventory: Inventory) -> None:
+def test_paths_and_locations(inventory: Inventory) -> None:
     assert inventory.location("h1") == Location("/east/host/blue/esxi-1", "east", "blue")
     assert inventory.location("h2") == Location("/east/host/esxi-2/esxi-2", "east", "")
     assert inventory.location("vm1") == Location("/east/vm/db", "east", "blue")
@@ -112,7 +112,7 @@ def test_everything_has_a_place(inventory: Inventory) -> None:
     assert inventory.location("h9") == Location("", "", "")
 
 
-def test_things_are_found(inventory: Inventory) -> None:
+def test_objects_are_found_by_name_and_uuid(inventory: Inventory) -> None:
     assert inventory.find_host("esxi-1").ref == "h1"
     assert inventory.find_vm("db").ref == "vm1"
     assert inventory.find_vm_by_bios_uuid("aBc-1").ref == "vm1"
@@ -131,7 +131,7 @@ def test_things_are_found(inventory: Inventory) -> None:
     assert east.ref == "dc1"
 
 
-def test_what_is_not_there_is_told_with_what_is_near(inventory: Inventory) -> None:
+def test_missing_name_comes_with_suggestions(inventory: Inventory) -> None:
     with pytest.raises(
         NotFound,
         match=r'vCenter "lab" has no host named "ESXI-1"\. Did you mean "esxi-1", "esxi-2"\? Check the',
@@ -147,13 +147,13 @@ def test_what_is_not_there_is_told_with_what_is_near(inventory: Inventory) -> No
         inventory.find_host("")
 
 
-def test_names_are_compared_not_globbed(inventory: Inventory) -> None:
+def test_names_are_compared_exactly(inventory: Inventory) -> None:
     for name in ("esxi-*", "esxi-?", "/east/host/blue/esxi-1", "blue/esxi-1", "%2f"):
         with pytest.raises(NotFound):
             inventory.find_host(name)
 
 
-def test_near_names_are_cheap_and_good_among_many() -> None:
+def test_suggestions_are_fast_among_many_names() -> None:
     inventory = Inventory("lab")
     inventory.apply([enter(f"h{i}", f"esxi-{i:04}.rainpole.com") for i in range(1000)])
     with pytest.raises(NotFound, match=r'Did you mean "esxi-0500\.rainpole\.com"\? '):
@@ -166,7 +166,7 @@ def test_near_names_are_cheap_and_good_among_many() -> None:
     assert "0500.rainpole" not in str(error.value)
 
 
-def test_two_of_one_name_are_ambiguous_with_both_paths(inventory: Inventory) -> None:
+def test_ambiguous_name_lists_both_paths(inventory: Inventory) -> None:
     inventory.apply([enter("h3", "esxi-1", "s1")])
     with pytest.raises(
         Ambiguous,
@@ -178,13 +178,13 @@ def test_two_of_one_name_are_ambiguous_with_both_paths(inventory: Inventory) -> 
     assert inventory.find_host("esxi-1").ref == "h1"
 
 
-def test_names_are_shown_as_vcenter_shows_them(inventory: Inventory) -> None:
+def test_escaped_names_are_decoded(inventory: Inventory) -> None:
     inventory.apply([modify("vm1", {"name": "a%2fb%5Cc%25d%2F%41"})])
     assert inventory.find_vm("a/b\\c%d/%41").ref == "vm1"
     assert inventory.path("vm1") == "/east/vm/a/b\\c%d/%41"
 
 
-def test_listeners_hear_old_and_new_once_for_each_object(inventory: Inventory) -> None:
+def test_each_changed_object_is_announced_once(inventory: Inventory) -> None:
     changes = record_changes(inventory)
     before = inventory.hosts["h1"]
     inventory.apply(
@@ -195,7 +195,7 @@ def test_listeners_hear_old_and_new_once_for_each_object(inventory: Inventory) -
     assert inventory.hosts["h1"].stats.cpu_usage_mhz == 702
 
 
-def test_what_comes_and_goes_in_one_batch_was_never_there(inventory: Inventory) -> None:
+def test_object_that_enters_and_leaves_in_one_batch_is_not_announced(inventory: Inventory) -> None:
     changes = record_changes(inventory)
     inventory.apply(
         [enter("vm9", "brief"), leave("vm9"), leave("vm8"), modify("vm7", {"name": "ghost"})]
@@ -204,7 +204,7 @@ def test_what_comes_and_goes_in_one_batch_was_never_there(inventory: Inventory) 
     assert set(inventory.vms) == {"vm1", "vm2"}
 
 
-def test_what_left_is_gone_from_everywhere(inventory: Inventory) -> None:
+def test_object_that_left_is_removed_from_all_indexes(inventory: Inventory) -> None:
     changes = record_changes(inventory)
     before = inventory.vms["vm1"]
     inventory.apply([leave("vm1")])
@@ -241,7 +241,7 @@ def test_what_left_is_gone_from_everywhere(inventory: Inventory) -> None:
         (leave("c1"), {"h1", "vm1"}),
     ],
 )
-def test_who_depends_on_a_change_hears_of_it(
+def test_dependants_of_a_change_are_announced(
     inventory: Inventory, update: ObjectUpdate, concerned: set[str]
 ) -> None:
     changes = record_changes(inventory)
@@ -253,7 +253,7 @@ def test_who_depends_on_a_change_hears_of_it(
 
 
 @pytest.mark.parametrize("state", ["disconnected", "notResponding"])
-def test_a_host_that_does_not_report_has_no_load_and_gets_it_back(
+def test_disconnected_host_loses_and_regains_its_stats(
     inventory: Inventory, state: str
 ) -> None:
     inventory.apply([modify("h1", {"runtime.connectionState": state})])
@@ -264,7 +264,7 @@ def test_a_host_that_does_not_report_has_no_load_and_gets_it_back(
     assert inventory.hosts["h1"].stats == HostStats(cpu_usage_mhz=700, memory_usage_mb=12)
 
 
-def test_a_vm_that_does_not_report_has_no_load(inventory: Inventory) -> None:
+def test_disconnected_vm_has_no_stats(inventory: Inventory) -> None:
     inventory.apply([modify("vm1", {"summary.quickStats.guestMemoryUsage": 5})])
     inventory.apply([modify("vm1", {"runtime.connectionState": "disconnected"})])
     assert inventory.vms["vm1"].stats == VirtualMachineStats()
@@ -285,7 +285,7 @@ def custom_fields_update(**names: str) -> ObjectUpdate:
     )
 
 
-def test_attributes_have_names_as_soon_as_they_are_known(inventory: Inventory) -> None:
+def test_attributes_get_names_when_these_arrive(inventory: Inventory) -> None:
     inventory.apply([modify("h1", attribute_property("101", "me"))])
     assert (inventory.hosts["h1"].attributes, inventory.unnamed_attribute_keys) == ({}, {"101"})
     changes = record_changes(inventory)
@@ -301,7 +301,7 @@ def test_attributes_have_names_as_soon_as_they_are_known(inventory: Inventory) -
     assert inventory.hosts["h1"].attributes == {}
 
 
-def test_a_reload_tells_only_what_differs(inventory: Inventory) -> None:
+def test_reload_announces_only_differences(inventory: Inventory) -> None:
     inventory.apply(
         [custom_fields_update(k101="owner"), modify("h2", attribute_property("101", "me"))]
     )
@@ -326,13 +326,13 @@ def test_a_reload_tells_only_what_differs(inventory: Inventory) -> None:
     assert inventory.hosts["h2"].attributes == {"owner": "me"}
 
 
-def test_a_reload_of_the_same_is_silent(inventory: Inventory) -> None:
+def test_reload_without_differences_announces_nothing(inventory: Inventory) -> None:
     changes = record_changes(inventory)
     inventory.replace_all(SMALL_INVENTORY)
     assert changes == []
 
 
-def test_a_reload_is_seen_at_once_or_not_at_all(inventory: Inventory) -> None:
+def test_reload_replaces_everything_at_once(inventory: Inventory) -> None:
     reload = InventoryReload(inventory)
     reload.add(SMALL_INVENTORY[:5])
     reload.add([enter("h7", "esxi-1", "c1"), leave("f3")])
@@ -342,12 +342,12 @@ def test_a_reload_is_seen_at_once_or_not_at_all(inventory: Inventory) -> None:
     assert set(inventory.objects) == {"f0", "dc1", "f1", "f2", "h7"}
 
 
-def test_a_vm_inside_a_vapp_is_below_its_pool(inventory: Inventory) -> None:
+def test_vm_inside_a_vapp_is_below_its_pool(inventory: Inventory) -> None:
     inventory.apply([enter("vm5", "inner", "", **{"resourcePool": Ref("VirtualApp", "rp1")})])
     assert inventory.path("vm5") == "/east/host/blue/Resources/inner"
 
 
-def test_tasks_are_followed() -> None:
+def test_tasks_are_announced() -> None:
     inventory = Inventory("lab")
     changes = record_changes(inventory)
     inventory.apply(
@@ -393,13 +393,13 @@ def test_tasks_are_followed() -> None:
     assert [change.only_dependency_changed for change in changes] == [False] * 5
 
 
-def test_unknown_types_count_for_nothing(inventory: Inventory) -> None:
+def test_unknown_types_are_ignored(inventory: Inventory) -> None:
     changes = record_changes(inventory)
     inventory.apply([ObjectUpdate("enter", "Network", "network-1", {"name": "VM Network"})])
     assert changes == []
 
 
-def test_only_what_changed_is_looked_at(inventory: Inventory) -> None:
+def test_unchanged_values_stay_the_same_objects(inventory: Inventory) -> None:
     """A change of load does not walk over others: the values of those stay the very same objects."""
     held: dict[str, Entity] = dict(inventory.vms)
     inventory.apply([modify("h1", cpu_usage(5))])

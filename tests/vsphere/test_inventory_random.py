@@ -223,7 +223,7 @@ def check_same(inventory: Inventory, naive: NaiveInventory) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(UPDATES)
-def test_any_sequence_of_updates_leads_where_looking_at_all_leads(
+def test_any_updates_match_the_naive_inventory(
     batches: list[list[ObjectUpdate]],
 ) -> None:
     inventory, naive = Inventory("lab"), NaiveInventory()
@@ -257,7 +257,7 @@ def visible_part(answer: Any) -> object:
 
 @settings(max_examples=60, deadline=None)
 @given(UPDATES, UPDATES)
-def test_a_reload_leads_to_the_same_as_a_new_inventory(
+def test_reload_equals_a_new_inventory(
     first: list[list[ObjectUpdate]], second: list[list[ObjectUpdate]]
 ) -> None:
     inventory, fresh, naive = Inventory("lab"), Inventory("lab"), NaiveInventory()

@@ -42,24 +42,24 @@ def make_schedule(interval_seconds: float) -> PollSchedule:
 
 
 @pytest.mark.looptime
-async def test_by_interval() -> None:
+async def test_polls_by_interval() -> None:
     assert await PollRecorder(make_schedule(60)).run(3) == [0, 60, 120]
 
 
 @pytest.mark.looptime
-async def test_the_time_a_look_takes_is_part_of_the_interval() -> None:
+async def test_duration_of_a_poll_is_part_of_the_interval() -> None:
     assert await PollRecorder(make_schedule(60), poll_seconds=2).run(3) == [0, 60, 120]
 
 
 @pytest.mark.looptime
-async def test_a_word_hastens_the_next_look() -> None:
+async def test_trigger_brings_the_next_poll_forward() -> None:
     rhythm = make_schedule(60)
     asyncio.get_running_loop().call_later(20, rhythm.trigger)
     assert await PollRecorder(rhythm).run(3) == [0, 21, 81]
 
 
 @pytest.mark.looptime
-async def test_many_words_are_one_look() -> None:
+async def test_many_triggers_cause_one_poll() -> None:
     rhythm = make_schedule(60)
     for tenth in range(10):
         asyncio.get_running_loop().call_later(20 + tenth / 10, rhythm.trigger)
@@ -67,7 +67,7 @@ async def test_many_words_are_one_look() -> None:
 
 
 @pytest.mark.looptime
-async def test_words_without_end_are_a_look_every_five_seconds() -> None:
+async def test_constant_triggers_cause_a_poll_every_five_seconds() -> None:
     rhythm = make_schedule(60)
     for second in range(100):
         asyncio.get_running_loop().call_later(second / 2, rhythm.trigger)
@@ -75,7 +75,7 @@ async def test_words_without_end_are_a_look_every_five_seconds() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_slow_look_is_followed_by_a_long_rest() -> None:
+async def test_slow_poll_is_followed_by_a_long_pause() -> None:
     rhythm = make_schedule(60)
     for second in range(100):
         asyncio.get_running_loop().call_later(second / 2, rhythm.trigger)
@@ -83,14 +83,14 @@ async def test_a_slow_look_is_followed_by_a_long_rest() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_word_during_a_look_counts_for_the_next_one() -> None:
+async def test_trigger_during_a_poll_causes_another() -> None:
     rhythm = make_schedule(60)
     asyncio.get_running_loop().call_later(0.5, rhythm.trigger)
     assert await PollRecorder(rhythm, poll_seconds=1).run(2) == [0, 5]
 
 
 @pytest.mark.looptime
-async def test_failures_are_tried_again_ever_later_and_success_ends_that() -> None:
+async def test_backoff_grows_until_a_success() -> None:
     assert await PollRecorder(make_schedule(60), failure_count=5).run(8) == [
         0,
         5,
@@ -104,7 +104,7 @@ async def test_failures_are_tried_again_ever_later_and_success_ends_that() -> No
 
 
 @pytest.mark.looptime
-async def test_before_the_first_look_a_word_is_enough() -> None:
+async def test_trigger_before_the_first_poll_is_enough() -> None:
     rhythm = make_schedule(60)
     asyncio.get_running_loop().call_later(3, rhythm.trigger)
     began = asyncio.get_running_loop().time()

@@ -39,7 +39,7 @@ AUTHORIZATION_MANAGER = (
 )
 
 
-async def test_the_simulator_knows_us_and_grants_everything(
+async def test_simulator_grants_all_privileges(
     simulator: SimulatedVCenter, soap: SoapClient, session: Session
 ) -> None:
     hands = VmCalls(soap, session)
@@ -52,7 +52,7 @@ async def test_the_simulator_knows_us_and_grants_everything(
     }
 
 
-async def test_the_session_is_shown_and_what_is_not_granted_comes_back(
+async def test_missing_privileges_are_returned(
     tmp_path: Path, metrics: RecordingMetrics, log: Log
 ) -> None:
     asked: list[str] = []
@@ -80,7 +80,7 @@ async def test_the_session_is_shown_and_what_is_not_granted_comes_back(
     assert "<privId>Folder.Create</privId>" in asked[0]
 
 
-async def test_who_may_not_ask_hears_so(
+async def test_denied_privilege_check_is_raised(
     simulator: SimulatedVCenter, soap: SoapClient, session: Session
 ) -> None:
     await simulator.fail_calls("HasPrivilegeOnEntities", "NoPermission")

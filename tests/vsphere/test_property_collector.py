@@ -125,7 +125,7 @@ def expected_fields(
     return fields
 
 
-async def test_everything_is_loaded_as_pyvmomi_itself_reads_it(harness: WatcherHarness) -> None:
+async def test_loaded_values_equal_those_of_pyvmomi(harness: WatcherHarness) -> None:
     simulator, inventory = harness.simulator, harness.inventory
     await simulator.set_attribute("DC0_C0_H0", "owner", "me")
     await simulator.set_attribute("DC0_H0_VM0", "purpose", "tests & <more>")
@@ -167,7 +167,7 @@ async def test_everything_is_loaded_as_pyvmomi_itself_reads_it(harness: WatcherH
     assert inventory.find_host("DC0_C0_H0").attributes == {"owner": "me"}
 
 
-async def test_the_tree_is_the_simulators(harness: WatcherHarness) -> None:
+async def test_tree_equals_that_of_the_simulator(harness: WatcherHarness) -> None:
     told = {each["ref"]: each["path"] for each in await harness.simulator.entities()}
     ours = {
         ref: harness.inventory.path(ref)
@@ -180,7 +180,7 @@ async def test_the_tree_is_the_simulators(harness: WatcherHarness) -> None:
     }  # fmt: skip
 
 
-async def test_changes_in_vcenter_arrive_by_push(harness: WatcherHarness) -> None:
+async def test_changes_arrive_by_push(harness: WatcherHarness) -> None:
     simulator, inventory = harness.simulator, harness.inventory
     await simulator.reset_call_counts()
     await simulator.rename("DC0_C0_H0", "esxi/1")
@@ -203,7 +203,7 @@ async def test_changes_in_vcenter_arrive_by_push(harness: WatcherHarness) -> Non
     assert set(await simulator.call_counts()) == {"WaitForUpdatesEx"}
 
 
-async def test_vms_come_move_and_go_by_push_and_hosts_count_them(harness: WatcherHarness) -> None:
+async def test_vms_enter_move_and_leave_by_push(harness: WatcherHarness) -> None:
     simulator, inventory = harness.simulator, harness.inventory
     first, second = inventory.find_host("DC0_C0_H0"), inventory.find_host("DC0_C0_H1")
     before = len(inventory.vms_on(first.ref))
@@ -233,7 +233,7 @@ async def test_vms_come_move_and_go_by_push_and_hosts_count_them(harness: Watche
     assert harness.metrics.update_counts["VirtualMachine", "leave"] == 1
 
 
-async def test_custom_attributes_get_their_names_without_a_reload(harness: WatcherHarness) -> None:
+async def test_custom_attributes_get_names_without_a_reload(harness: WatcherHarness) -> None:
     await harness.simulator.set_attribute("DC0_C0_H0", "owner", "me")
     await eventually(lambda: harness.inventory.find_host("DC0_C0_H0").attributes == {"owner": "me"})
     await harness.simulator.set_attribute("DC0_C0_H0", "owner", "you")
@@ -247,7 +247,7 @@ def has_task_state(state: str, inventory: Inventory, ref: str) -> bool:
     return inventory.tasks[ref].state == state
 
 
-async def test_a_task_is_followed_to_its_end(harness: WatcherHarness) -> None:
+async def test_task_is_followed_to_its_end(harness: WatcherHarness) -> None:
     machine = harness.inventory.find_vm("DC0_H0_VM0")
     await harness.simulator.fail_calls("PowerOffVM_Task", "InvalidPowerState", where="task")
     for state, fault in (("error", "InvalidPowerState"), ("success", "")):
@@ -259,7 +259,7 @@ async def test_a_task_is_followed_to_its_end(harness: WatcherHarness) -> None:
         assert bool(told.message) == bool(fault)
 
 
-async def test_a_dead_session_is_raised(harness: WatcherHarness) -> None:
+async def test_ended_session_is_raised(harness: WatcherHarness) -> None:
     calls = len(harness.metrics.calls)
     await harness.simulator.expire_sessions()
     assert isinstance(await harness.wait_for_end(), NotAuthenticated)
@@ -267,7 +267,7 @@ async def test_a_dead_session_is_raised(harness: WatcherHarness) -> None:
     assert harness.inventory.hosts
 
 
-async def test_who_follows_again_reads_all_and_hears_what_differs(harness: WatcherHarness) -> None:
+async def test_second_run_announces_only_differences(harness: WatcherHarness) -> None:
     await harness.stop()
     await harness.simulator.rename("DC0_C0_H0", "renamed")
     await harness.simulator.delete("DC0_C0_RP0_VM0")
@@ -302,7 +302,7 @@ async def wait_for_update(follower: WatcherHarness) -> None:
     await eventually(lambda: follower.watcher.answer_count)
 
 
-async def test_a_collector_that_is_destroyed_is_made_again(harness: WatcherHarness) -> None:
+async def test_destroyed_collector_is_created_again(harness: WatcherHarness) -> None:
     await wait_for_update(harness)
     [session] = await harness.simulator.sessions()
     destroyed = session["collectors"][0]
@@ -316,7 +316,7 @@ async def test_a_collector_that_is_destroyed_is_made_again(harness: WatcherHarne
 
 
 @pytest.mark.parametrize("fault", ["InvalidCollectorVersion", "ManagedObjectNotFound"])
-async def test_a_lost_version_leads_to_a_reload(harness: WatcherHarness, fault: str) -> None:
+async def test_invalid_version_causes_a_reload(harness: WatcherHarness, fault: str) -> None:
     await wait_for_update(harness)
     await harness.simulator.fail_calls(
         "WaitForUpdatesEx",
@@ -329,7 +329,7 @@ async def test_a_lost_version_leads_to_a_reload(harness: WatcherHarness, fault: 
     assert await has_server_objects(harness.simulator, 2, 1, 1)
 
 
-async def test_what_is_lost_again_and_again_is_raised(harness: WatcherHarness) -> None:
+async def test_repeatedly_lost_collector_is_raised(harness: WatcherHarness) -> None:
     await wait_for_update(harness)
     await harness.simulator.fail_calls("WaitForUpdatesEx", "InvalidCollectorVersion", count=0)
     await harness.simulator.churn_stats()
@@ -337,7 +337,7 @@ async def test_what_is_lost_again_and_again_is_raised(harness: WatcherHarness) -
     assert getattr(error, "fault", "") == "InvalidCollectorVersion"
 
 
-async def test_a_call_that_hangs_is_noticed(harness: WatcherHarness) -> None:
+async def test_hanging_call_is_noticed(harness: WatcherHarness) -> None:
     await harness.simulator.set_outage("hang")
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -354,13 +354,13 @@ async def test_a_call_that_hangs_is_noticed(harness: WatcherHarness) -> None:
     await harness.simulator.set_outage("")
 
 
-async def test_silence_is_an_answer(harness: WatcherHarness) -> None:
+async def test_response_without_changes_is_an_answer(harness: WatcherHarness) -> None:
     heard_at, answers = harness.watcher.last_answer_at, harness.watcher.answer_count
     await eventually(lambda: harness.watcher.answer_count >= answers + 2)
     assert harness.watcher.last_answer_at > heard_at
 
 
-async def test_nothing_is_left_on_the_server(harness: WatcherHarness) -> None:
+async def test_nothing_remains_on_the_server(harness: WatcherHarness) -> None:
     assert await has_server_objects(harness.simulator, 2, 1, 1)
     await harness.stop()
     assert await has_server_objects(harness.simulator, 0, 0, 0)
@@ -383,7 +383,7 @@ async def has_waiting_calls(simulator: SimulatedVCenter, calls: int) -> bool:
     return bool(session["waiting"] == calls)
 
 
-async def test_a_failed_start_leaves_nothing_either(harness: WatcherHarness) -> None:
+async def test_failed_start_leaves_nothing_on_the_server(harness: WatcherHarness) -> None:
     await harness.stop()
     await harness.simulator.fail_calls("CreateFilter", "NoPermission")
     harness.task = asyncio.create_task(harness.watcher.run())
@@ -391,7 +391,7 @@ async def test_a_failed_start_leaves_nothing_either(harness: WatcherHarness) -> 
     assert await has_server_objects(harness.simulator, 0, 0, 0)
 
 
-async def test_stopping_does_not_wait_for_a_server_that_is_gone(harness: WatcherHarness) -> None:
+async def test_stop_does_not_wait_for_an_unreachable_server(harness: WatcherHarness) -> None:
     await harness.simulator.set_outage("hang")
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -420,7 +420,7 @@ class PartialUpdateView(ServerCollector):
         )
 
 
-async def test_what_comes_in_parts_is_read_again(
+async def test_partial_property_is_read_again(
     harness: WatcherHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await harness.stop()
@@ -441,7 +441,7 @@ async def test_what_comes_in_parts_is_read_again(
     assert ("RetrievePropertiesEx", "ok") in harness.metrics.calls
 
 
-async def test_a_read_is_continued_to_its_end(harness: WatcherHarness) -> None:
+async def test_all_pages_of_a_read_are_returned(harness: WatcherHarness) -> None:
     watch = ServerCollector(harness.soap, CollectorOptions(max_object_updates=3), Log("vcenter"))
     await watch.open()
     try:
@@ -459,7 +459,7 @@ async def test_a_read_is_continued_to_its_end(harness: WatcherHarness) -> None:
         await watch.close()
 
 
-async def test_pages_are_small_and_all_are_read(start_simulator: SimulatorFactory) -> None:
+async def test_load_reads_all_small_pages(start_simulator: SimulatorFactory) -> None:
     simulator = await start_simulator("--vms=30", "--hosts=3")
     async with run_watcher(
         simulator,

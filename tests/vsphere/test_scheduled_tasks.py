@@ -54,11 +54,11 @@ def task_info() -> dict[str, Any]:
     return dict(found)
 
 
-def test_a_task_that_enters_maintenance_mode_is_a_plan() -> None:
+def test_task_that_enters_maintenance_mode_is_planned() -> None:
     assert _decode_planned_maintenance(task_info()) == PLANNED
 
 
-def test_one_that_is_off_over_or_does_something_else_is_none() -> None:
+def test_other_scheduled_tasks_are_ignored() -> None:
     changes: list[dict[str, Any]] = [
         {"enabled": "false"},
         {"nextRunTime": ""},
@@ -80,12 +80,12 @@ def test_one_that_is_off_over_or_does_something_else_is_none() -> None:
         ("", 0),
     ],
 )
-def test_a_year_that_nobody_can_mean_is_no_time(text: str, year: int) -> None:
+def test_implausible_year_is_not_a_time(text: str, year: int) -> None:
     found = _parse_run_time(text)
     assert (found.year if found else 0) == year
 
 
-async def test_hosts_hear_of_what_differs() -> None:
+async def test_only_differing_hosts_are_announced() -> None:
     heard: list[str] = []
     scheduled = ScheduledTasks(Mock(), Mock(), Mock())
     scheduled.changed.connect(heard.append)
@@ -99,7 +99,7 @@ async def test_hosts_hear_of_what_differs() -> None:
     assert (scheduled.get("host-12"), heard) == ((), ["host-12", "host-12"])
 
 
-async def test_the_end_of_a_look_is_told_once() -> None:
+async def test_end_of_a_poll_is_announced_once() -> None:
     turned: list[tuple[bool, str]] = []
     scheduled = ScheduledTasks(Mock(), Mock(), Mock())
     scheduled.state_changed.connect(
@@ -110,7 +110,7 @@ async def test_the_end_of_a_look_is_told_once() -> None:
     assert turned == [(True, ""), (True, "no"), (True, "")]
 
 
-async def test_only_an_answer_ends_the_first_look() -> None:
+async def test_only_an_answer_ends_the_first_poll() -> None:
     scheduled, errors = ScheduledTasks(Mock(), Mock(), Mock()), list[VCenterError]()
 
     async def call(read: object) -> None:
@@ -129,7 +129,7 @@ async def test_only_an_answer_ends_the_first_look() -> None:
     assert (scheduled.has_polled, scheduled.problem) == (True, "cut off")
 
 
-async def test_a_vcenter_that_is_busy_for_ever_keeps_nobody_waiting_for_ever() -> None:
+async def test_busy_vcenter_counts_as_an_answer_after_a_while() -> None:
     scheduled = ScheduledTasks(Mock(), Mock(), Mock())
 
     async def call(read: object) -> None:
@@ -143,7 +143,7 @@ async def test_a_vcenter_that_is_busy_for_ever_keeps_nobody_waiting_for_ever() -
     assert looked == [False, False, False, False, True]
 
 
-async def test_the_real_calls(simulator: Simulator, log: Log, metrics: RecordingMetrics) -> None:
+async def test_real_calls_succeed(simulator: Simulator, log: Log, metrics: RecordingMetrics) -> None:
     at = datetime.now(UTC).replace(microsecond=0) + timedelta(days=30)
     host = next(each for each in await simulator.entities() if each["type"] == "HostSystem")
     vcenter = VCenter(
@@ -185,7 +185,7 @@ async def test_the_real_calls(simulator: Simulator, log: Log, metrics: Recording
             await simulator.remove_scheduled_task(ref)
 
 
-async def test_what_a_person_plans_is_found(
+async def test_planned_maintenance_is_found(
     simulator: Simulator, soap: SoapClient, session: Session, log: Log
 ) -> None:
     scheduled = ScheduledTasks(soap, session, log)

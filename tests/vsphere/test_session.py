@@ -49,7 +49,7 @@ def call_session_is_active(soap: SoapClient) -> Any:
 # One login for all
 
 
-async def test_500_calls_on_a_dead_session_are_one_login(
+async def test_500_calls_on_an_ended_session_cause_one_login(
     simulator: SimulatedVCenter, session: Session, soap: SoapClient
 ) -> None:
     await simulator.reset_call_counts()
@@ -63,7 +63,7 @@ async def test_500_calls_on_a_dead_session_are_one_login(
     assert len(await simulator.sessions()) == 1
 
 
-async def test_100_first_calls_are_one_login(
+async def test_100_first_calls_cause_one_login(
     simulator: SimulatedVCenter, soap: SoapClient, log: Log
 ) -> None:
     session = Session(soap, simulator_credentials(simulator), log)
@@ -72,7 +72,7 @@ async def test_100_first_calls_are_one_login(
     await session.logout()
 
 
-async def test_a_caller_that_gives_up_takes_nobody_along(
+async def test_cancelled_caller_does_not_cancel_the_login(
     simulator: SimulatedVCenter, soap: SoapClient, log: Log
 ) -> None:
     session = Session(soap, simulator_credentials(simulator), log)
@@ -86,7 +86,7 @@ async def test_a_caller_that_gives_up_takes_nobody_along(
     await session.logout()
 
 
-async def test_renewing_what_somebody_has_renewed_already_asks_nobody(
+async def test_renewing_a_replaced_session_makes_no_call(
     simulator: SimulatedVCenter, session: Session
 ) -> None:
     await simulator.expire_sessions()
@@ -97,7 +97,7 @@ async def test_renewing_what_somebody_has_renewed_already_asks_nobody(
     assert (await simulator.call_counts())["Login"] == 2
 
 
-async def test_a_vcenter_that_refuses_logins_on_a_live_session_takes_ours(
+async def test_login_works_if_live_sessions_reject_logins(
     start_simulator: SimulatorFactory, log: Log, metrics: RecordingMetrics
 ) -> None:
     simulator = await start_simulator("--relogin=false")
@@ -110,7 +110,7 @@ async def test_a_vcenter_that_refuses_logins_on_a_live_session_takes_ours(
     await soap.close()
 
 
-async def test_a_call_that_is_refused_in_the_new_session_too_fails(
+async def test_call_rejected_in_the_new_session_fails(
     simulator: SimulatedVCenter, session: Session, soap: SoapClient
 ) -> None:
     await simulator.fail_calls("CurrentTime", "NotAuthenticated", count=2)
@@ -120,7 +120,7 @@ async def test_a_call_that_is_refused_in_the_new_session_too_fails(
     assert (await simulator.call_counts())["Login"] == 2
 
 
-async def test_a_late_answer_does_not_replace_the_cookie_of_a_login(
+async def test_late_response_does_not_replace_the_login_cookie(
     tmp_path: Path, log: Log, metrics: RecordingMetrics
 ) -> None:
     relogged, logins = asyncio.Event(), 0
@@ -164,7 +164,7 @@ SAML_TOKEN = (
 )
 
 
-async def test_a_saml_token_logs_in_and_goes_with_no_other_call(
+async def test_saml_token_is_sent_only_with_the_login(
     simulator: SimulatedVCenter, soap: SoapClient, log: Log, tmp_path: Path
 ) -> None:
     (tmp_path / "saml-token").write_text(SAML_TOKEN)
@@ -180,7 +180,7 @@ async def test_a_saml_token_logs_in_and_goes_with_no_other_call(
     await session.logout()
 
 
-async def test_an_extension_logs_in_by_its_certificate(
+async def test_extension_logs_in_by_certificate(
     simulator: SimulatedVCenter, soap: SoapClient, log: Log, tmp_path: Path
 ) -> None:
     CertificateAuthority("extensions").issue_client_certificate("com.example.operators").write(
@@ -193,7 +193,7 @@ async def test_an_extension_logs_in_by_its_certificate(
     await session.logout()
 
 
-async def test_an_extension_without_its_certificate_is_told(
+async def test_extension_without_certificate_is_reported(
     simulator: SimulatedVCenter, soap: SoapClient, log: Log
 ) -> None:
     session = Session(
@@ -207,7 +207,7 @@ async def test_an_extension_without_its_certificate_is_told(
 # Alive, and gone
 
 
-async def test_keep_alive_keeps_a_session_that_nobody_uses(
+async def test_keep_alive_keeps_an_unused_session(
     start_simulator: SimulatorFactory, log: Log, metrics: RecordingMetrics
 ) -> None:
     simulator = await start_simulator("--session-timeout=1s")
@@ -227,7 +227,7 @@ async def has_no_sessions(simulator: SimulatedVCenter) -> bool:
     return await simulator.sessions() == []
 
 
-async def test_keep_alive_says_nothing_while_others_call(
+async def test_keep_alive_is_idle_while_the_session_is_used(
     session: Session, soap: SoapClient, metrics: RecordingMetrics
 ) -> None:
     keeping = asyncio.create_task(session.keep_alive(0.2))
@@ -251,7 +251,7 @@ async def test_keep_alive_outlives_an_outage(
     keeping.cancel()
 
 
-async def test_logout_leaves_no_session_no_filter_no_view(
+async def test_logout_leaves_no_session_filter_or_view(
     simulator: SimulatedVCenter, session: Session, soap: SoapClient
 ) -> None:
     content = await soap.get_service_content()
@@ -268,7 +268,7 @@ async def test_logout_leaves_no_session_no_filter_no_view(
     assert (session.logged_in, soap.cookie) == (False, "")
 
 
-async def test_after_logout_nobody_logs_in_again(
+async def test_no_login_after_logout(
     simulator: SimulatedVCenter, session: Session, soap: SoapClient
 ) -> None:
     await session.logout()
@@ -278,7 +278,7 @@ async def test_after_logout_nobody_logs_in_again(
     assert (await simulator.call_counts())["Login"] == 1
 
 
-async def test_logout_waits_for_a_login_under_way(
+async def test_logout_waits_for_a_running_login(
     simulator: SimulatedVCenter, soap: SoapClient, log: Log
 ) -> None:
     session = Session(soap, simulator_credentials(simulator), log)
@@ -295,7 +295,7 @@ async def has_call(simulator: SimulatedVCenter, method: str) -> bool:
 
 
 @pytest.mark.parametrize("how", ["503", "reset", "hang"])
-async def test_logout_is_bounded(
+async def test_logout_has_a_timeout(
     simulator: SimulatedVCenter, session: Session, how: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     await simulator.set_outage(how)
@@ -305,7 +305,7 @@ async def test_logout_is_bounded(
     assert "could not log out" in caplog.text
 
 
-async def test_logout_during_a_login_that_hangs_is_bounded(
+async def test_logout_during_a_hanging_login_has_a_timeout(
     simulator: SimulatedVCenter, soap: SoapClient, log: Log
 ) -> None:
     session = Session(soap, simulator_credentials(simulator), log)
@@ -317,7 +317,7 @@ async def test_logout_during_a_login_that_hangs_is_bounded(
         await login
 
 
-async def test_logout_of_a_dead_session_is_no_news(
+async def test_logout_of_an_ended_session_logs_nothing(
     simulator: SimulatedVCenter, session: Session, caplog: pytest.LogCaptureFixture
 ) -> None:
     await simulator.expire_sessions()

@@ -43,7 +43,7 @@ def write_credentials(path: Path, user: str, password: str) -> DirectoryCredenti
     return DirectoryCredentials(path, poll_seconds=0.05)
 
 
-def test_the_budget_keeps_both_rules_whatever_is_tried() -> None:
+def test_budget_keeps_both_rules_on_any_history() -> None:
     chance, clock = random.Random(4), FakeClock()
     budget, failures = LoginBudget(clock), list[tuple[float, Credentials]]()
     for _ in range(20_000):
@@ -65,7 +65,7 @@ def test_the_budget_keeps_both_rules_whatever_is_tried() -> None:
         )
 
 
-def test_the_budget_says_when() -> None:
+def test_budget_wait_seconds() -> None:
     clock = FakeClock()
     budget, one, other = LoginBudget(clock), Credentials("user", "1"), Credentials("user", "2")
     budget.add_failure(one)
@@ -80,7 +80,7 @@ def test_the_budget_says_when() -> None:
     assert (budget.wait_seconds(one), budget.wait_seconds(other)) == (0.0, 10.0)
 
 
-def test_a_leader_and_a_standby_do_not_lock_the_account_together() -> None:
+def test_leader_and_standby_do_not_lock_the_account() -> None:
     clock, failures = FakeClock(), list[float]()
     managers, password = [LoginBudget(clock), LoginBudget(clock)], "old"
     for second in range(3600):
@@ -93,7 +93,7 @@ def test_a_leader_and_a_standby_do_not_lock_the_account_together() -> None:
     assert max(sum(at <= each < at + 180 for each in failures) for at in failures) == 4
 
 
-async def test_a_refused_password_is_said_and_not_tried_again(
+async def test_rejected_password_is_reported_and_not_tried_again(
     simulator: SimulatedVCenter, soap: SoapClient, log: Log
 ) -> None:
     clock = FakeClock()
@@ -118,7 +118,7 @@ async def test_a_refused_password_is_said_and_not_tried_again(
     assert (await simulator.call_counts())["Login"] == 2
 
 
-async def test_500_calls_with_a_wrong_password_are_one_try(
+async def test_500_calls_with_a_wrong_password_cause_one_login(
     simulator: SimulatedVCenter, soap: SoapClient, log: Log
 ) -> None:
     session = Session(soap, FixedCredentials(Credentials("user", "wrong")), log)
@@ -130,7 +130,7 @@ async def test_500_calls_with_a_wrong_password_are_one_try(
     assert (await simulator.call_counts())["Login"] == 1
 
 
-async def test_a_corrected_file_is_tried_at_once(
+async def test_corrected_file_is_tried_at_once(
     simulator: SimulatedVCenter, soap: SoapClient, log: Log, tmp_path: Path
 ) -> None:
     session = Session(soap, write_credentials(tmp_path, "user", "wrong"), log)
@@ -148,7 +148,7 @@ async def test_a_corrected_file_is_tried_at_once(
     await session.logout()
 
 
-async def test_three_wrong_passwords_are_all_that_is_tried(
+async def test_at_most_three_wrong_passwords_are_tried(
     simulator: SimulatedVCenter, soap: SoapClient, log: Log, tmp_path: Path
 ) -> None:
     clock = FakeClock()
@@ -168,7 +168,7 @@ async def test_three_wrong_passwords_are_all_that_is_tried(
     await session.logout()
 
 
-async def test_a_login_that_failed_elsewhere_counts(
+async def test_login_that_failed_elsewhere_counts(
     simulator: SimulatedVCenter, soap: SoapClient, log: Log
 ) -> None:
     session = Session(soap, simulator_credentials(simulator), log, clock=FakeClock())
@@ -182,7 +182,7 @@ async def test_a_login_that_failed_elsewhere_counts(
     assert (await simulator.call_counts())["Login"] == 1
 
 
-async def test_one_endpoint_that_refuses_does_not_keep_us_out(
+async def test_rejection_by_one_endpoint_does_not_block_the_session(
     simulator: SimulatedVCenter, soap: SoapClient, log: Log
 ) -> None:
     session = Session(soap, simulator_credentials(simulator), log, clock=FakeClock())
@@ -194,7 +194,7 @@ async def test_one_endpoint_that_refuses_does_not_keep_us_out(
     await session.logout()
 
 
-async def test_a_vcenter_that_is_down_is_no_wrong_password(
+async def test_unreachable_vcenter_is_not_a_wrong_password(
     simulator: SimulatedVCenter, soap: SoapClient, log: Log
 ) -> None:
     session = Session(soap, simulator_credentials(simulator), log)
@@ -209,7 +209,7 @@ async def test_a_vcenter_that_is_down_is_no_wrong_password(
     await session.logout()
 
 
-async def test_a_user_without_rights_is_no_wrong_password(
+async def test_missing_privilege_is_not_a_wrong_password(
     simulator: SimulatedVCenter, soap: SoapClient, log: Log
 ) -> None:
     session = Session(soap, simulator_credentials(simulator), log)
@@ -221,7 +221,7 @@ async def test_a_user_without_rights_is_no_wrong_password(
     await session.logout()
 
 
-async def test_credentials_that_cannot_be_read_are_waited_for(
+async def test_unreadable_credentials_are_waited_for(
     simulator: SimulatedVCenter, soap: SoapClient, log: Log, tmp_path: Path
 ) -> None:
     source = write_credentials(tmp_path, "user", simulator.password)

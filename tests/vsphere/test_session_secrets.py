@@ -67,17 +67,17 @@ async def find_login_error(
         await soap.close()
 
 
-async def test_a_wrong_password(simulator: SimulatedVCenter, log: Log) -> None:
+async def test_no_secret_after_a_wrong_password(simulator: SimulatedVCenter, log: Log) -> None:
     assert isinstance(await find_login_error(simulator_address(simulator), log), WrongLogin)
 
 
-async def test_a_certificate_that_is_refused(simulator: SimulatedVCenter, log: Log) -> None:
+async def test_no_secret_after_a_refused_certificate(simulator: SimulatedVCenter, log: Log) -> None:
     host, port = simulator.address
     await find_login_error(Address(host, port), log)
 
 
 @pytest.mark.parametrize("how", ["503", "reset"])
-async def test_an_outage(simulator: SimulatedVCenter, log: Log, how: Any) -> None:
+async def test_no_secret_after_an_outage(simulator: SimulatedVCenter, log: Log, how: Any) -> None:
     await simulator.set_outage(how)
     await find_login_error(simulator_address(simulator), log)
 
@@ -115,12 +115,12 @@ ECHO_RESPONSES: dict[str, Callable[[str], bytes]] = {
 
 
 @pytest.mark.parametrize("how", ECHO_RESPONSES)
-async def test_a_server_that_quotes_what_it_was_sent(tmp_path: Path, log: Log, how: str) -> None:
+async def test_no_secret_if_the_server_echoes_the_request(tmp_path: Path, log: Log, how: str) -> None:
     async with run_echo_server(tmp_path, ECHO_RESPONSES[how]) as address:
         await find_login_error(address, log)
 
 
-async def test_a_token_that_is_quoted(tmp_path: Path, log: Log) -> None:
+async def test_no_token_if_the_server_echoes_the_request(tmp_path: Path, log: Log) -> None:
     token = "<Assertion><Subject>canary-5d41</Subject></Assertion>"
     async with run_echo_server(
         tmp_path, lambda body: http_response(500, soap_fault("InvalidLogin", escape(body)))
@@ -128,13 +128,13 @@ async def test_a_token_that_is_quoted(tmp_path: Path, log: Log) -> None:
         await find_login_error(address, log, Credentials(saml_token=token))
 
 
-async def test_a_password_that_cannot_be_sent(simulator: SimulatedVCenter, log: Log) -> None:
+async def test_no_secret_if_the_password_cannot_be_sent(simulator: SimulatedVCenter, log: Log) -> None:
     await find_login_error(
         simulator_address(simulator), log, Credentials("user", CANARY + "\udcff")
     )
 
 
-async def test_the_key_of_a_session_is_not_told_either(
+async def test_session_key_is_not_logged(
     simulator: SimulatedVCenter, log: Log, caplog: pytest.LogCaptureFixture
 ) -> None:
     soap = SoapClient(simulator_address(simulator), RecordingMetrics())
@@ -148,7 +148,7 @@ async def test_the_key_of_a_session_is_not_told_either(
     assert logging.getLogger("vcenter").isEnabledFor(1)
 
 
-async def test_a_password_with_all_that_xml_spells_otherwise_works(
+async def test_password_with_xml_special_characters_works(
     simulator: SimulatedVCenter, log: Log
 ) -> None:
     await simulator.set_password("odd", CANARY + "ß漢")

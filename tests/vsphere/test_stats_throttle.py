@@ -66,7 +66,7 @@ def collect_due(pace: StatsThrottle, clock: FakeClock, seconds: float) -> list[t
     return told
 
 
-def test_a_small_move_waits_for_its_slot_and_is_told_once() -> None:
+def test_small_change_is_published_once_in_its_slot() -> None:
     clock = FakeClock()
     pace = make_throttle(HOST, clock)
     assert not pace.should_publish(HOST, with_load(HOST, 5999))
@@ -86,7 +86,7 @@ def test_a_small_move_waits_for_its_slot_and_is_told_once() -> None:
         (None, 40_000, True),
     ],
 )
-def test_more_than_the_share_of_the_total_is_told_now(
+def test_large_change_is_published_at_once(
     cpu_mhz: int | None, memory_mb: int, now: bool
 ) -> None:
     assert (
@@ -95,14 +95,14 @@ def test_more_than_the_share_of_the_total_is_told_now(
     )
 
 
-def test_many_small_moves_add_up_to_a_large_one() -> None:
+def test_small_changes_add_up_to_a_large_one() -> None:
     pace = make_throttle(HOST, FakeClock())
     assert not pace.should_publish(HOST, with_load(HOST, 5600))
     assert pace.should_publish(with_load(HOST, 5600), with_load(HOST, 6200))
     assert not pace.should_publish(with_load(HOST, 6200), with_load(HOST, 5600))
 
 
-def test_a_number_that_moved_back_is_no_news() -> None:
+def test_number_that_changed_back_is_not_published() -> None:
     clock = FakeClock()
     pace = make_throttle(HOST, clock)
     pace.should_publish(HOST, with_load(HOST, 5500))
@@ -110,7 +110,7 @@ def test_a_number_that_moved_back_is_no_news() -> None:
     assert collect_due(pace, clock, 2 * INTERVAL_SECONDS) == []
 
 
-def test_everything_else_is_told_now_and_takes_the_numbers_along() -> None:
+def test_other_changes_are_published_with_the_newest_numbers() -> None:
     clock = FakeClock()
     pace = make_throttle(HOST, clock)
     assert not pace.should_publish(HOST, with_load(HOST, 5500))
@@ -120,7 +120,7 @@ def test_everything_else_is_told_now_and_takes_the_numbers_along() -> None:
     assert not pace.should_publish(renamed, with_load(renamed, 6600))
 
 
-def test_a_change_of_the_surroundings_is_told_now() -> None:
+def test_dependency_change_is_published_at_once() -> None:
     clock = FakeClock()
     pace = make_throttle(HOST, clock)
     assert pace.should_publish(HOST, HOST)
@@ -128,7 +128,7 @@ def test_a_change_of_the_surroundings_is_told_now() -> None:
     assert collect_due(pace, clock, 2 * INTERVAL_SECONDS) == []
 
 
-def test_what_left_is_forgotten() -> None:
+def test_host_that_left_is_forgotten() -> None:
     clock = FakeClock()
     pace = make_throttle(HOST, clock)
     pace.should_publish(HOST, with_load(HOST, 5500))
@@ -138,7 +138,7 @@ def test_what_left_is_forgotten() -> None:
     assert not any(pace.pending_by_slot)
 
 
-def test_vms_have_numbers_too() -> None:
+def test_stats_of_vms_are_throttled_too() -> None:
     clock = FakeClock()
     pace = make_throttle(VM, clock)
     assert not pace.should_publish(
@@ -165,21 +165,21 @@ def test_vms_have_numbers_too() -> None:
     assert not any(pace.pending_by_slot)
 
 
-def test_without_a_total_only_the_slot_counts() -> None:
+def test_without_a_total_changes_wait_for_the_slot() -> None:
     bare = Host(ref="host-1", stats=HostStats(cpu_usage_mhz=1, memory_usage_mb=1))
     assert not make_throttle(bare, FakeClock()).should_publish(
         bare, replace(bare, stats=HostStats(cpu_usage_mhz=99_999, memory_usage_mb=99_999))
     )
 
 
-def test_an_interval_of_0_tells_every_move() -> None:
+def test_interval_0_publishes_every_change() -> None:
     pace = StatsThrottle(0, CHANGE_THRESHOLD, FakeClock())
     assert pace.should_publish(None, HOST)
     assert pace.should_publish(HOST, with_load(HOST, 5001))
     assert pace.take_due() == []
 
 
-def test_a_clock_that_jumps_tells_all_that_waits_once() -> None:
+def test_clock_jump_publishes_everything_pending_once() -> None:
     clock = FakeClock()
     pace = make_throttle(HOST, clock)
     pace.should_publish(HOST, with_load(HOST, 5500))
@@ -196,7 +196,7 @@ def test_slots_are_spread_evenly(pattern: str, step: int) -> None:
     assert max(filled.values()) <= 2 * 1200 / SLOT_COUNT
 
 
-def test_1000_hosts_that_move_at_once_are_told_over_the_whole_interval() -> None:
+def test_1000_simultaneous_changes_are_spread_over_the_interval() -> None:
     clock = FakeClock()
     pace = StatsThrottle(INTERVAL_SECONDS, CHANGE_THRESHOLD, clock)
     hosts = [replace(HOST, ref=f"host-{n}") for n in range(1000)]
@@ -207,7 +207,7 @@ def test_1000_hosts_that_move_at_once_are_told_over_the_whole_interval() -> None
     assert max(Counter(second for second, _ in told).values()) <= 2 * 1000 / SLOT_COUNT
 
 
-def test_thousands_cost_little() -> None:
+def test_thousands_of_changes_are_cheap() -> None:
     clock = FakeClock()
     pace = StatsThrottle(INTERVAL_SECONDS, CHANGE_THRESHOLD, clock)
     pairs = [
@@ -235,7 +235,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_the_promises_hold_on_any_history(steps: list[tuple[float, int, int, str]]) -> None:
+def test_guarantees_hold_on_any_history(steps: list[tuple[float, int, int, str]]) -> None:
     """At most one telling an interval for small moves alone; nothing waits longer than an interval and a tick; told is what was newest."""
     clock = FakeClock()
     pace = StatsThrottle(INTERVAL_SECONDS, CHANGE_THRESHOLD, clock)
@@ -307,7 +307,7 @@ class ThrottleHistory:
             )
 
 
-async def test_run_tells_in_its_time() -> None:
+async def test_run_publishes_due_changes() -> None:
     pace = StatsThrottle(0.3, CHANGE_THRESHOLD)
     told: list[str] = []
     pace.should_publish(None, HOST)
@@ -318,7 +318,7 @@ async def test_run_tells_in_its_time() -> None:
     assert told == ["host-12"]
 
 
-def test_what_is_shown_is_what_was_told() -> None:
+def test_shown_stats_are_the_published_ones() -> None:
     clock = FakeClock()
     pace = make_throttle(HOST, clock)
     near = with_load(HOST, 5100)

@@ -126,7 +126,7 @@ async def test_tags_of_hosts(harness: TagHarness) -> None:
     assert await harness.count_rest_calls() == 8
 
 
-async def test_attached_and_taken_off(harness: TagHarness) -> None:
+async def test_attached_and_detached_tags(harness: TagHarness) -> None:
     await harness.tags.poll()
     assert harness.tags_of(HOST) == ()
     await harness.simulator.set_tag(HOST, "zone", "a")
@@ -146,7 +146,7 @@ async def rename_in_catalog(room: TagHarness, what: str, id: str, name: str) -> 
         await rest._call("PATCH", f"{TAGGING_PATH}/{what}/id:{id}", {"update_spec": {"name": name}})
 
 
-async def test_tags_and_categories_are_renamed(harness: TagHarness) -> None:
+async def test_renamed_tags_and_categories(harness: TagHarness) -> None:
     await harness.simulator.set_tag(HOST, "zone", "a")
     async with RestSession(
         harness.soap, harness.simulator.user, harness.simulator.password, harness.log
@@ -163,7 +163,7 @@ async def test_tags_and_categories_are_renamed(harness: TagHarness) -> None:
     assert harness.changed_refs == [harness.host_ref(HOST)] * 3
 
 
-async def test_a_tag_deleted_between_two_calls_is_left_out(harness: TagHarness) -> None:
+async def test_tag_deleted_during_the_read_is_left_out(harness: TagHarness) -> None:
     await harness.simulator.set_tag(HOST, "zone", "a")
     await harness.simulator.set_tag(HOST, "zone", "b")
     async with RestSession(
@@ -188,7 +188,7 @@ async def test_a_thousand_hosts_need_few_calls(harness: TagHarness) -> None:
     assert await harness.count_rest_calls() == 7
 
 
-async def test_a_host_that_enters_and_one_that_leaves(harness: TagHarness) -> None:
+async def test_tags_of_hosts_that_enter_and_leave(harness: TagHarness) -> None:
     await harness.simulator.set_tag(HOST, "zone", "a")
     [host] = [
         entity
@@ -212,7 +212,7 @@ async def test_a_host_that_enters_and_one_that_leaves(harness: TagHarness) -> No
 
 
 @pytest.mark.parametrize("path", [SESSION_PATH, f"{TAGGING_PATH}/tag-association"])
-async def test_the_session_is_ended_also_when_the_look_is_cut_short(
+async def test_rest_session_is_ended_after_a_cancelled_poll(
     harness: TagHarness, path: str
 ) -> None:
     await harness.simulator.set_tag(HOST, "zone", "a")
@@ -238,7 +238,7 @@ async def test_without_a_password_tags_are_left_out(harness: TagHarness) -> None
     assert harness.problem() is None
 
 
-async def test_a_failure_keeps_what_is_known(harness: TagHarness) -> None:
+async def test_failed_poll_keeps_the_known_tags(harness: TagHarness) -> None:
     await harness.simulator.set_tag(HOST, "zone", "a")
     await harness.tags.poll()
     await harness.simulator.set_outage("503")
@@ -253,7 +253,7 @@ async def test_a_failure_keeps_what_is_known(harness: TagHarness) -> None:
     assert harness.changed_refs == [harness.host_ref(HOST)]
 
 
-async def test_a_refused_password_is_tried_once_and_counts_for_the_session(
+async def test_rejected_password_counts_for_the_session(
     harness: TagHarness,
 ) -> None:
     await harness.session.login()
@@ -275,7 +275,7 @@ async def test_a_refused_password_is_tried_once_and_counts_for_the_session(
     assert harness.problem() is None
 
 
-async def test_a_refused_password_is_tried_again_after_a_while(harness: TagHarness) -> None:
+async def test_rejected_password_is_tried_again_later(harness: TagHarness) -> None:
     await harness.session.login()
     await harness.simulator.set_password(harness.simulator.user, "changed")
     await harness.tags.poll()
@@ -286,7 +286,7 @@ async def test_a_refused_password_is_tried_again_after_a_while(harness: TagHarne
     assert (await harness.simulator.call_counts())[LOGIN_CALL] == 2
 
 
-async def test_a_session_that_may_not_log_in_stops_tags_too(harness: TagHarness) -> None:
+async def test_exhausted_login_budget_stops_tags_too(harness: TagHarness) -> None:
     credentials = harness.credentials.read()
     await harness.session.login()
     for _ in range(MAX_LOGIN_FAILURES):

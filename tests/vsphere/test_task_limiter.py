@@ -63,7 +63,7 @@ async def start_task(vcenter: VCenter, limiter: TaskLimiter, owner: str) -> Oper
     return limiter.track(owner, "annotate a VM", task)
 
 
-async def test_the_end_of_a_task_comes_by_itself(
+async def test_end_of_a_task_is_reported(
     vcenter: VCenter, limiter: TaskLimiter, ended_tasks: EndedTasks
 ) -> None:
     operation = await start_task(vcenter, limiter, "a")
@@ -79,7 +79,7 @@ async def test_the_end_of_a_task_comes_by_itself(
     assert limiter.free_slots == 2
 
 
-async def test_a_task_that_fails_says_why(
+async def test_failed_task_has_the_fault(
     simulator: Simulator, vcenter: VCenter, limiter: TaskLimiter, ended_tasks: EndedTasks
 ) -> None:
     await simulator.fail_calls("ReconfigVM_Task", "InsufficientResourcesFault", where="task")
@@ -90,7 +90,7 @@ async def test_a_task_that_fails_says_why(
     assert (task.state, task.fault) == ("error", "InsufficientResourcesFault")
 
 
-async def test_a_call_that_is_refused_takes_no_room(
+async def test_rejected_call_takes_no_slot(
     simulator: Simulator, vcenter: VCenter, limiter: TaskLimiter
 ) -> None:
     await simulator.fail_calls("ReconfigVM_Task", "InvalidState")
@@ -99,7 +99,7 @@ async def test_a_call_that_is_refused_takes_no_room(
     assert limiter.free_slots == 2
 
 
-async def test_room_is_bounded_and_goes_to_who_has_waited(
+async def test_slots_are_limited_and_given_to_the_longest_waiting(
     simulator: Simulator, vcenter: VCenter, limiter: TaskLimiter, ended_tasks: EndedTasks
 ) -> None:
     offered: list[str] = []
@@ -123,7 +123,7 @@ async def test_room_is_bounded_and_goes_to_who_has_waited(
     await start_task(vcenter, limiter, "another")
 
 
-async def test_who_does_not_come_again_is_not_waited_for(vcenter: VCenter, log: Log) -> None:
+async def test_owner_that_stops_asking_loses_its_place(vcenter: VCenter, log: Log) -> None:
     now = 0.0
     operations = TaskLimiter(vcenter.inventory, log, max_running_tasks=1, clock=lambda: now)
     operations.starting_count = 1
@@ -136,7 +136,7 @@ async def test_who_does_not_come_again_is_not_waited_for(vcenter: VCenter, log: 
     operations._take_slot("here")
 
 
-async def test_a_task_that_vcenter_forgets_has_an_unknown_end(
+async def test_forgotten_task_has_an_unknown_end(
     vcenter: VCenter, limiter: TaskLimiter, ended_tasks: EndedTasks
 ) -> None:
     operation = Operation("a", "clone", "task-lost")

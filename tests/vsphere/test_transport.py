@@ -76,7 +76,7 @@ def call_current_time(soap: SoapClient) -> Any:
         ("https://[fd00::7]:444/sdk", "fd00::7", 444, "/sdk", "https://[fd00::7]:444"),
     ],
 )
-def test_what_people_write_is_an_address(
+def test_accepted_addresses(
     text: str, host: str, port: int, path: str, root: str
 ) -> None:
     address = parse_address(text, insecure=True)
@@ -98,7 +98,7 @@ def test_what_people_write_is_an_address(
         ("[fd00::7", "it is not an address"),
     ],
 )
-def test_what_is_no_address_is_said(text: str, words: str) -> None:
+def test_invalid_address_is_reported(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         parse_address(text)
 
@@ -114,7 +114,7 @@ def test_what_is_no_address_is_said(text: str, words: str) -> None:
         "https://:canary@vc:x",
     ],
 )
-def test_a_password_in_an_address_is_refused_and_not_quoted(text: str) -> None:
+def test_password_in_an_address_is_rejected_and_not_quoted(text: str) -> None:
     with pytest.raises(ValueError, match="it contains a user or password") as caught:
         parse_address(text)
     assert "canary" not in str(caught.value)
@@ -124,7 +124,7 @@ def test_a_password_in_an_address_is_refused_and_not_quoted(text: str) -> None:
 # Calls
 
 
-async def test_a_call_of_pyvmomi_is_an_awaitable(
+async def test_pyvmomi_call_is_awaitable(
     session: Session, soap: SoapClient, metrics: RecordingMetrics
 ) -> None:
     assert isinstance(await call_current_time(soap), datetime)
@@ -139,7 +139,7 @@ async def test_a_call_of_pyvmomi_is_an_awaitable(
     assert metrics.calls.count(("RetrieveServiceContent", "ok")) == 1
 
 
-async def test_an_envelope_is_what_pyvmomi_would_send(session: Session, soap: SoapClient) -> None:
+async def test_envelope_equals_that_of_pyvmomi(session: Session, soap: SoapClient) -> None:
     manager = vim.SessionManager("SessionManager", soap.stub)
     body = soap.build_envelope(manager, "SessionIsActive", "a<b", "user")
     assert b">a&lt;b</sessionID>" in body
@@ -147,7 +147,7 @@ async def test_an_envelope_is_what_pyvmomi_would_send(session: Session, soap: So
     assert b"<returnval>false</returnval>" in answer
 
 
-async def test_the_cookie_of_the_login_goes_with_each_call(
+async def test_login_cookie_is_sent_with_each_call(
     simulator: SimulatedVCenter, session: Session, soap: SoapClient
 ) -> None:
     [seen] = await simulator.sessions()
@@ -185,7 +185,7 @@ def count_used_connections(soap: SoapClient) -> int:
         ("InvalidPowerState", Rejected),
     ],
 )
-async def test_a_fault_is_an_error_of_ours(
+async def test_fault_becomes_a_vcenter_error(
     simulator: SimulatedVCenter,
     session: Session,
     soap: SoapClient,
@@ -200,7 +200,7 @@ async def test_a_fault_is_an_error_of_ours(
     assert metrics.calls[-1] == ("CurrentTime", meaning.__name__)
 
 
-async def test_a_fault_with_a_type_of_tomorrow_is_still_an_error_of_ours(
+async def test_unknown_fault_type_becomes_a_vcenter_error(
     tmp_path: Path, metrics: RecordingMetrics
 ) -> None:
     async with CannedConnection(
@@ -267,7 +267,7 @@ class CannedConnection:
         (b"SSH-2.0-OpenSSH_9\r\n", "closed the connection during CurrentTime"),
     ],
 )
-async def test_what_is_no_answer_is_told(
+async def test_invalid_response_is_reported(
     tmp_path: Path, metrics: RecordingMetrics, answer: bytes, words: str
 ) -> None:
     async with CannedConnection(tmp_path, metrics, answer) as soap:
@@ -276,7 +276,7 @@ async def test_what_is_no_answer_is_told(
         assert words in str(caught.value)
 
 
-async def test_an_answer_that_stops_half_way_is_given_up_in_time(
+async def test_truncated_response_times_out(
     tmp_path: Path, metrics: RecordingMetrics
 ) -> None:
     async with CannedConnection(
@@ -288,7 +288,7 @@ async def test_an_answer_that_stops_half_way_is_given_up_in_time(
         assert count_used_connections(soap) == 0
 
 
-async def test_http_unauthorised_is_a_session_that_is_gone(
+async def test_http_401_is_an_ended_session(
     tmp_path: Path, metrics: RecordingMetrics
 ) -> None:
     async with CannedConnection(tmp_path, metrics, http_response(401, "")) as soap:
@@ -296,7 +296,7 @@ async def test_http_unauthorised_is_a_session_that_is_gone(
             await call_current_time(soap)
 
 
-async def test_http_forbidden_is_no_session_that_is_gone(
+async def test_http_403_is_not_an_ended_session(
     tmp_path: Path, metrics: RecordingMetrics
 ) -> None:
     async with CannedConnection(tmp_path, metrics, http_response(403, "")) as soap:
@@ -305,7 +305,7 @@ async def test_http_forbidden_is_no_session_that_is_gone(
         assert not isinstance(caught.value, NotAuthenticated)
 
 
-async def test_a_huge_answer_is_not_held(
+async def test_huge_response_is_not_read(
     tmp_path: Path, metrics: RecordingMetrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transport, "_MAX_RESPONSE_BYTES", 1_000_000)
@@ -319,7 +319,7 @@ async def test_a_huge_answer_is_not_held(
         assert list_open_connections(soap) == []
 
 
-async def test_a_server_that_is_down_for_a_while(
+async def test_unreachable_server_is_reached_again(
     simulator: SimulatedVCenter, session: Session, soap: SoapClient, metrics: RecordingMetrics
 ) -> None:
     await simulator.set_outage("503")
@@ -337,7 +337,7 @@ async def test_a_server_that_is_down_for_a_while(
     ]
 
 
-async def test_a_server_that_hangs_is_given_up_in_time(
+async def test_hanging_server_times_out(
     simulator: SimulatedVCenter, session: Session, soap: SoapClient
 ) -> None:
     await simulator.set_outage("hang")
@@ -352,21 +352,21 @@ async def test_a_server_that_hangs_is_given_up_in_time(
     await simulator.set_outage("")
 
 
-async def test_a_port_where_nobody_listens(metrics: RecordingMetrics) -> None:
+async def test_refused_connection_is_reported(metrics: RecordingMetrics) -> None:
     soap = SoapClient(Address("127.0.0.1", 1), metrics)
     with pytest.raises(Unreachable, match=r"vCenter 127\.0\.0\.1 cannot be reached at port 1: "):
         await call_current_time(soap)
     await soap.close()
 
 
-async def test_a_name_that_nobody_knows(metrics: RecordingMetrics) -> None:
+async def test_unknown_host_name_is_reported(metrics: RecordingMetrics) -> None:
     soap = SoapClient(Address("no-such-vcenter.invalid"), metrics)
     with pytest.raises(Unreachable, match=r"no such host name\. Check the address"):
         await call_current_time(soap)
     await soap.close()
 
 
-async def test_a_cancelled_call_leaves_no_connection(
+async def test_cancelled_call_leaves_no_connection(
     simulator: SimulatedVCenter, session: Session, soap: SoapClient, metrics: RecordingMetrics
 ) -> None:
     await simulator.set_outage("hang")
@@ -382,7 +382,7 @@ async def test_a_cancelled_call_leaves_no_connection(
     await call_current_time(soap)
 
 
-async def test_what_is_closed_stays_closed(soap: SoapClient) -> None:
+async def test_closed_client_stays_closed(soap: SoapClient) -> None:
     await soap.close()
     with pytest.raises(Unreachable, match="this program is stopping"):
         await call_current_time(soap)
@@ -391,7 +391,7 @@ async def test_what_is_closed_stays_closed(soap: SoapClient) -> None:
 # REST
 
 
-async def test_rest_goes_to_the_same_address(
+async def test_rest_uses_the_same_address(
     simulator: SimulatedVCenter, soap: SoapClient, metrics: RecordingMetrics
 ) -> None:
     assert (await soap.request_json("GET", "/rest/com/vmware/cis/tagging/tag?x=1"))[0] == 401
@@ -407,7 +407,7 @@ async def test_rest_goes_to_the_same_address(
         (http_response(503, "busy"), (503, None)),
     ],
 )
-async def test_rest_answers_are_status_and_json(
+async def test_rest_returns_status_and_json(
     tmp_path: Path, metrics: RecordingMetrics, answer: bytes, expected: tuple[int, Any]
 ) -> None:
     server = CannedConnection(tmp_path, metrics, answer)
@@ -420,7 +420,7 @@ async def test_rest_answers_are_status_and_json(
     assert "vmware-api-session-id: k" in server.requests[0].head
 
 
-async def test_rest_that_hangs_is_given_up_in_time(
+async def test_hanging_rest_call_times_out(
     simulator: SimulatedVCenter, soap: SoapClient, metrics: RecordingMetrics
 ) -> None:
     await simulator.set_outage("hang")
@@ -429,5 +429,5 @@ async def test_rest_that_hangs_is_given_up_in_time(
     assert metrics.calls == [("GET /rest/x", "TimedOut")]
 
 
-def test_the_simulator_is_trusted_by_its_certificate(simulator: SimulatedVCenter) -> None:
+def test_simulator_certificate_is_trusted(simulator: SimulatedVCenter) -> None:
     assert simulator_address(simulator).insecure is False

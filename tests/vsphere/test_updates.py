@@ -69,11 +69,11 @@ def decode_value(xml: str) -> object:
     return decode_update(change_xml("p", xml)).changes["p"]
 
 
-def test_no_update_is_none() -> None:
+def test_response_without_updates_is_none() -> None:
     assert decode_updates(soap_response("")) is None
 
 
-def test_version_kinds_and_whether_there_is_more() -> None:
+def test_version_kinds_and_truncation() -> None:
     objects = "".join(
         f'<objectSet><kind>{kind}</kind><obj type="Folder">{kind}-1</obj></objectSet>'
         for kind in ("enter", "modify", "leave")
@@ -135,19 +135,19 @@ def test_version_kinds_and_whether_there_is_more() -> None:
         ('<val xsi:type="NotAuthenticated"/>', {"@type": "NotAuthenticated"}),
     ],
 )
-def test_values(xml: str, value: object) -> None:
+def test_values_of_each_type(xml: str, value: object) -> None:
     found = decode_value(xml)
     assert found == value
     assert type(found) is type(value)
 
 
 @given(st.text(st.characters(categories=["L", "N", "P", "S", "Zs"])))
-def test_any_text_arrives(text: str) -> None:
+def test_any_text_is_decoded(text: str) -> None:
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     assert decode_value(f'<val xsi:type="xsd:string">{escaped}</val>') == text
 
 
-def test_a_property_that_is_no_longer_set_is_none() -> None:
+def test_unset_property_is_none() -> None:
     update = decode_update(
         change_xml("a", ""),
         change_xml("b", "", "remove"),
@@ -157,7 +157,7 @@ def test_a_property_that_is_no_longer_set_is_none() -> None:
     assert update.changes == {"a": None, "b": None, "c": None, "d": 1}
 
 
-def test_what_vcenter_cannot_tell_is_missing() -> None:
+def test_unavailable_property_is_missing() -> None:
     fault = '<fault><fault xsi:type="NoPermission"><object type="HostSystem">x-1</object></fault></fault>'
     update = decode_update(
         type_name="HostSystem",
@@ -174,7 +174,7 @@ def test_what_vcenter_cannot_tell_is_missing() -> None:
     assert HOST_MAPPING.apply_update(known, update) == HOST_MAPPING.create_empty(update)
 
 
-def test_a_part_of_a_property_is_told_apart_and_read_again_whole() -> None:
+def test_part_of_a_list_property_is_read_again() -> None:
     update = decode_update(
         change_xml(
             'guest.net["4000"].ipAddress',
@@ -189,7 +189,7 @@ def test_a_part_of_a_property_is_told_apart_and_read_again_whole() -> None:
     }
 
 
-def test_a_field_inside_a_property_is_read_again_whole() -> None:
+def test_field_inside_a_property_is_read_again() -> None:
     update = decode_update(
         change_xml("info.error.localizedMessage", '<val xsi:type="xsd:string">no</val>'),
         type_name="Task",
@@ -200,7 +200,7 @@ def test_a_field_inside_a_property_is_read_again_whole() -> None:
     ) == TASK_MAPPING.create_empty(update)
 
 
-def test_what_is_whole_or_not_asked_for_is_not_read_again() -> None:
+def test_complete_or_unrequested_properties_are_not_read_again() -> None:
     number = '<val xsi:type="xsd:int">1</val>'
     quick = decode_update(
         change_xml("summary.quickStats.overallCpuUsage", number),
@@ -214,7 +214,7 @@ def test_what_is_whole_or_not_asked_for_is_not_read_again() -> None:
     )
 
 
-def test_a_property_that_goes_is_as_if_it_had_never_been() -> None:
+def test_unset_property_restores_the_default() -> None:
     blank = VIRTUAL_MACHINE_MAPPING.create_empty(decode_update())
     values = [
         change_xml(path, '<val xsi:type="xsd:string">1</val>')
@@ -230,7 +230,7 @@ def test_a_property_that_goes_is_as_if_it_had_never_been() -> None:
     )
 
 
-def test_objects_that_were_read() -> None:
+def test_decode_object_page() -> None:
     objects = (
         '<returnval><token>t</token><objects><obj type="VirtualMachine">vm-1</obj><propSet><name>name</name>'
         '<val xsi:type="xsd:string">a</val></propSet><missingSet><path>config.uuid</path><fault/></missingSet></objects></returnval>'
@@ -270,7 +270,7 @@ ENTITY_BOMB = '<!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;
         soap_response("").replace(b"?>", b'?><!DOCTYPE x SYSTEM "file:///etc/passwd">'),
     ],
 )
-def test_what_is_no_answer_is_said_in_plain_words(body: bytes) -> None:
+def test_invalid_response_is_unreachable(body: bytes) -> None:
     with pytest.raises(Unreachable, match="cannot be parsed"):
         decode_updates(body)
 
@@ -286,7 +286,7 @@ def test_entities_are_not_resolved() -> None:
 
 
 @given(st.binary(max_size=200), st.integers(0, 400), st.integers(0, 60))
-def test_nonsense_never_breaks_the_decoder(noise: bytes, at: int, length: int) -> None:
+def test_random_bytes_never_break_the_decoder(noise: bytes, at: int, length: int) -> None:
     whole = enter_response("xsd:int", "1")
     with suppress(Unreachable):
         decode_updates(whole[:at] + noise + whole[at + length :])

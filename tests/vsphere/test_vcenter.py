@@ -49,7 +49,7 @@ async def start_vcenter(
     assert await simulator.rest_sessions() == []
 
 
-async def test_one_cut_connection_is_nobodys_problem(
+async def test_one_reset_connection_is_not_a_problem(
     simulator: Simulator, start_vcenter: Callable[..., Any]
 ) -> None:
     vcenter = await start_vcenter()
@@ -65,7 +65,7 @@ async def test_one_cut_connection_is_nobodys_problem(
     assert told == []
 
 
-async def test_a_lasting_outage_is_told_with_a_time_that_stays(
+async def test_lasting_outage_keeps_its_accurate_until(
     simulator: Simulator, start_vcenter: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "GRACE_SECONDS", 0.5)
@@ -81,7 +81,7 @@ async def test_a_lasting_outage_is_told_with_a_time_that_stays(
     await eventually(lambda: vcenter.problem is None, within=30)
 
 
-async def test_an_odd_answer_about_tags_is_no_problem_of_hosts(
+async def test_malformed_response_about_tags_does_not_affect_hosts(
     simulator: Simulator, start_vcenter: Callable[..., Any]
 ) -> None:
     vcenter = await start_vcenter(tag_interval_seconds=1.0)
@@ -98,7 +98,7 @@ async def test_an_odd_answer_about_tags_is_no_problem_of_hosts(
     assert vcenter.problem is None
 
 
-async def test_a_session_that_is_refused_again_and_again_is_told_and_leaves_none_behind(
+async def test_repeatedly_ended_session_is_reported_and_leaves_none(
     simulator: Simulator, start_vcenter: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "GRACE_SECONDS", 0.5)
@@ -112,7 +112,7 @@ async def test_a_session_that_is_refused_again_and_again_is_told_and_leaves_none
     await eventually(lambda: vcenter.problem is None, within=40)
 
 
-async def test_an_endpoint_that_refuses_does_not_cost_the_session(
+async def test_endpoint_that_rejects_does_not_end_the_session(
     simulator: Simulator, start_vcenter: Callable[..., Any]
 ) -> None:
     await simulator.fail_calls("VslmListVStorageObjectForSpec", "NotAuthenticated", count=0)
@@ -122,7 +122,7 @@ async def test_an_endpoint_that_refuses_does_not_cost_the_session(
     assert len(await simulator.sessions()) == 1
 
 
-async def test_other_credentials_mean_another_session(
+async def test_changed_credentials_open_another_session(
     simulator: Simulator, start_vcenter: Callable[..., Any], tmp_path: Path
 ) -> None:
     await simulator.set_password("other", "word")
@@ -140,7 +140,7 @@ async def test_other_credentials_mean_another_session(
     await eventually(lambda: vcenter.problem is None and vcenter.failures == 0, within=20)
 
 
-async def test_a_ca_bundle_that_is_mended_is_read_again(
+async def test_corrected_ca_bundle_is_read_again(
     simulator: Simulator, start_vcenter: Callable[..., Any], tmp_path: Path
 ) -> None:
     bundle = tmp_path / "ca.crt"

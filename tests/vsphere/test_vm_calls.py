@@ -52,7 +52,7 @@ def make_vm_calls() -> tuple[VmCalls, RecordingStub]:
     return VmCalls(Mock(stub=wire), Mock()), wire
 
 
-async def test_a_clone_has_mark_size_and_identity_from_its_first_moment() -> None:
+async def test_clone_has_mark_size_and_uuid_from_the_beginning() -> None:
     made, wire = make_vm_calls()
     assert await made.clone(CLONE_REQUEST) == "task-1"
     ((template, method, (folder, name, spec)),) = wire.calls
@@ -79,7 +79,7 @@ async def test_a_clone_has_mark_size_and_identity_from_its_first_moment() -> Non
     )
 
 
-async def test_a_linked_clone_on_a_datastore_with_a_policy() -> None:
+async def test_linked_clone_on_a_datastore_with_a_policy() -> None:
     made, wire = make_vm_calls()
     order = CloneSpec(
         **{
@@ -100,7 +100,7 @@ async def test_a_linked_clone_on_a_datastore_with_a_policy() -> None:
     )
 
 
-def test_whose_a_vm_is_and_whose_disks_it_has() -> None:
+def test_decode_owner_and_disks_of_a_vm() -> None:
     disk = "VirtualDisk"
     found = decode_vm_config(
         {
@@ -123,7 +123,7 @@ def test_whose_a_vm_is_and_whose_disks_it_has() -> None:
     assert decode_vm_config({}) == VmConfig()
 
 
-def test_names_and_user_data_on_the_wire() -> None:
+def test_escaped_names_and_encoded_user_data() -> None:
     assert _escape_name("a/b\\c%d") == "a%2fb%5cc%25d"
     assert build_guestinfo(b"#cloud-config", b"") == {
         "guestinfo.userdata": "I2Nsb3VkLWNvbmZpZw==",

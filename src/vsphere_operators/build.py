@@ -25,7 +25,7 @@ from .kinds.hostinfo import HostInfoController
 from .kinds.mycustomresource import MyCustomResourceController
 from .kinds.vmgroup.controller import VmGroupController
 from .kinds.vmgroup.executor import Executor
-from .kinds.vmgroup.expectations import CloneTaskTracker, ExpectationStore
+from .kinds.vmgroup.expectations import CLONE_DESCRIPTION_ID, CloneTaskTracker, ExpectationStore
 from .kinds.vmgroup.limits import read_limits
 from .kinds.vmgroup.observation import GroupObserver
 from .kinds.vmgroup.ownership import OwnershipIndex
@@ -46,7 +46,6 @@ from .vsphere.model import (
     Folder,
     Host,
     ResourcePool,
-    Task,
     VirtualMachine,
 )
 from .vsphere.stats_throttle import StatsThrottle
@@ -170,7 +169,7 @@ def _build_group_reconciler(
     # The triggers read the index and the clones, so they are connected after these.
     vcenter.inventory.connect(index.on_vm_change, VirtualMachine)
     vcenter.vm_configs.changed.connect(index.on_vm_config_change)
-    vcenter.inventory.connect(clones.on_task_change, Task)
+    vcenter.inventory.connect_tasks(clones.on_task_change, CLONE_DESCRIPTION_ID)
     connect_triggers(triggers, vcenter.inventory)
     vcenter.task_limiter.task_ended.connect(executor.on_task_end)
     vcenter.task_limiter.slot_freed.connect(triggers.on_slot_freed)
@@ -182,7 +181,7 @@ def _build_group_reconciler(
 def connect_triggers(triggers: VmGroupTriggers, inventory: Inventory) -> None:
     inventory.connect(triggers.on_vm_change, VirtualMachine)
     inventory.connect(triggers.on_folder_change, Folder)
-    inventory.connect(triggers.on_task_change, Task)
+    inventory.connect_tasks(triggers.on_task_change, CLONE_DESCRIPTION_ID)
     inventory.connect(
         triggers.on_placement_change, Datacenter, ComputeResource, ResourcePool, Datastore
     )

@@ -1,4 +1,4 @@
-"""The file of several vCenters: what it means, and every refusal with the line that is wrong."""
+"""The file of vCenters: its fields, and every error with its line."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def find_config_error(text: str) -> str:
 
 
 def make_yaml(*items: str) -> str:
-    """A file with these entries; line 1 is `vcenters:`, and the keys of the first entry begin in line 2."""
+    """A file with these entries; line 1 is `vcenters:`, the first entry begins in line 2."""
     return "vcenters:\n" + "".join(
         "  - " + dedent(item).strip("\n").replace("\n", "\n    ") + "\n" for item in items
     )

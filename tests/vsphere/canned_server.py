@@ -1,4 +1,4 @@
-"""What the tests of the vCenter side share: a trusted address, a meter that remembers, a clock, and a server with canned answers."""
+"""Shared by the tests of vsphere: addresses, recording metrics, a clock, and a canned server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vsphere_operators.vsphere.credentials import Credentials, FixedCredentials
 
 
 class RecordingMetrics:
-    """A meter that remembers each call as (method, outcome)."""
+    """Records each call as (method, outcome)."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
@@ -33,18 +33,18 @@ class RecordingMetrics:
 
 
 def simulator_address(simulator: SimulatedVCenter) -> Address:
-    """Where it is, with its certificate trusted."""
+    """The address of the simulator, with its certificate trusted."""
     host, port = simulator.address
     return Address(host, port, ca_file=str(simulator.certificate))
 
 
 def simulator_credentials(simulator: SimulatedVCenter) -> FixedCredentials:
-    """The account that it was started with."""
+    """The account that the simulator was started with."""
     return FixedCredentials(Credentials(username=simulator.user, password=simulator.password))
 
 
 class FakeClock:
-    """Time that moves when told to."""
+    """A clock that only the test advances."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0
@@ -55,7 +55,7 @@ class FakeClock:
 
 @dataclass(frozen=True)
 class ReceivedRequest:
-    """What a canned server was asked."""
+    """A request that a canned server received."""
 
     head: str
     body: str
@@ -67,7 +67,7 @@ class ReceivedRequest:
 
 
 def http_response(status: int, body: str, *headers: str) -> bytes:
-    """An answer as it goes over the wire."""
+    """A complete HTTP response."""
     lines = [
         f"HTTP/1.1 {status} Because",
         f"Content-Length: {len(body.encode())}",
@@ -94,7 +94,7 @@ def soap_envelope(body: str) -> str:
 async def run_canned_server(
     folder: Path, reply: Callable[[ReceivedRequest], Awaitable[bytes]]
 ) -> AsyncIterator[Address]:
-    """A server that answers each request with what `reply` says, and nothing but that."""
+    """A server that sends the bytes of `reply` for each request."""
     authority = CertificateAuthority("canned")
     ca, certificate, key = folder / "ca.pem", folder / "canned.pem", folder / "canned.key"
     ca.write_bytes(authority.certificate)
@@ -120,7 +120,7 @@ async def run_canned_server(
 
 
 def render_error(error: BaseException) -> str:
-    """Whatever of an error, and of those behind it, could be printed."""
+    """All printable parts of an error and of its causes."""
     chain, link = list[str](), cast(BaseException | None, error)
     while link is not None:
         chain += [str(link), repr(link), repr(vars(link)), repr(link.args)]

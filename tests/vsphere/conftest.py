@@ -101,7 +101,7 @@ def vcsim_path(pytestconfig: pytest.Config) -> Path:
 
 
 def run_in_new_loop(work: Coroutine[Any, Any, object]) -> None:
-    """Run in a loop of its own: a fixture of a module has none, and `asyncio.run` would take the current one away."""
+    """Run in an event loop of its own: a module fixture has none, and `asyncio.run` would replace it."""
     loop = asyncio.new_event_loop()
     try:
         loop.run_until_complete(work)

@@ -1,4 +1,4 @@
-"""What the tests of disks and tags share: the simulator's inventory, a log that remembers, a connection that can be meddled with."""
+"""Shared by the tests of disks and tags: the inventory, a recording log, intercepted calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vsphere_operators.vsphere.updates import ObjectUpdate, Ref
 
 
 class RecordingLog:
-    """A log that remembers its lines."""
+    """Records its lines."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[str, str]] = []
@@ -46,7 +46,7 @@ CallHook = Callable[[str], Awaitable[bytes | None]]
 
 
 class InterceptingSoap(SoapClient):
-    """A connection at which a test may look at each call before it leaves, and answer in the server's place."""
+    """A client that lets a test see each call before it is sent, and respond to it."""
 
     hook: CallHook | None = None
 
@@ -70,7 +70,7 @@ class InterceptingSoap(SoapClient):
 
 
 async def load_inventory(simulator: SimulatedVCenter, name: str = "lab") -> Inventory:
-    """The simulator's entities as updates; parents are found by path."""
+    """The simulator's entities as updates; parents are found by their path."""
     entities = await simulator.entities()
     refs = {entity["path"]: entity for entity in entities}
     inventory = Inventory(name)
@@ -87,7 +87,6 @@ async def load_inventory(simulator: SimulatedVCenter, name: str = "lab") -> Inve
 
 
 def parent_property(entity: dict[str, str], refs: dict[str, dict[str, str]]) -> dict[str, Any]:
-    """The parent of an entity."""
     parent = refs.get(entity["path"].rpartition("/")[0] or "/")
     return {"parent": Ref(parent["type"], parent["ref"])} if parent and parent is not entity else {}
 
@@ -109,7 +108,7 @@ def pyvmomi_content(simulator: SimulatedVCenter) -> Iterator[Any]:
 
 
 def read_disks_with_pyvmomi(simulator: SimulatedVCenter) -> set[Disk]:
-    """All disks, by another client and one by one."""
+    """All disks, read one by one by pyVmomi's own client."""
     with pyvmomi_content(simulator) as content:
         manager = content.vStorageObjectManager
         view = content.viewManager.CreateContainerView(content.rootFolder, [vim.Datastore], True)
@@ -136,5 +135,4 @@ def read_disks_with_pyvmomi(simulator: SimulatedVCenter) -> set[Disk]:
 
 
 async def apart(work: Callable[[], Any]) -> Any:
-    """Blocking work in a thread."""
     return await asyncio.to_thread(work)

@@ -1,4 +1,4 @@
-"""Whom we believe to be the vCenter, and what is said when we do not."""
+"""Verification of the vCenter's certificate, and the messages when it fails."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIX_PATTERN = r"Download the CA certificates from https://127\.0\.0\.1:\d+/certs
 
 
 async def read_api_type(address: Address) -> str:
-    """The kind of server at the address."""
+    """The API type of the server, by a real call."""
     soap = SoapClient(address, RecordingMetrics())
     try:
         return str((await soap.get_service_content()).about.apiType)

@@ -1,4 +1,4 @@
-"""Many calls, a few at a time."""
+"""Concurrent calls with a limit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def test_results_are_in_order_and_concurrency_is_limited() -> None:
 
 
 async def test_first_failure_cancels_all_other_calls() -> None:
-    """A cancellation that stays on the task would end, before Python 3.11.3, the next loop that waits with a timeout."""
+    """Before Python 3.11.3, a leftover cancellation would end the next wait with a timeout."""
     ended: list[int] = []
 
     async def work(item: int) -> None:

@@ -1,4 +1,4 @@
-"""Credentials from a directory as Kubernetes mounts it, and secrets that never show."""
+"""Credentials from a mounted Secret, and secrets that are never shown."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def write_files(path: Path, **files: str) -> Path:
 
 
 def swap_secret(mount: Path, generation: str, **files: str) -> None:
-    """As the kubelet does it: a new folder, and one rename of the link to it."""
+    """Update the files as the kubelet does: a new directory, and one rename of the link to it."""
     write_files(mount / f"..{generation}", **files)
     (mount / "..data_tmp").symlink_to(f"..{generation}")
     os.replace(mount / "..data_tmp", mount / "..data")
@@ -124,7 +124,9 @@ def test_invalid_token_is_reported_and_not_quoted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", [b"\xff", b"\x00", b"\x1b", "\uffff".encode()])
-def test_password_that_cannot_be_sent_is_reported_and_not_quoted(tmp_path: Path, bad: bytes) -> None:
+def test_password_that_cannot_be_sent_is_reported_and_not_quoted(
+    tmp_path: Path, bad: bytes
+) -> None:
     write_files(tmp_path, username="me")
     (tmp_path / "password").write_bytes(CANARY.encode() + bad)
     with pytest.raises(Denied, match=f"credentials in {tmp_path} cannot be used") as caught:

@@ -1,4 +1,4 @@
-"""Devices of VMs on the simulator, read when somebody asks and again when the VM was changed; and what their backings mean."""
+"""Passthrough devices of VMs: decoding, and when the simulator's VMs are read."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_only_requested_vms_are_read_and_again_after_a_change(
     vcenter = VCenter(
         "vc", simulator_address(simulator), simulator_credentials(simulator), Log("test"), tally
     )
-    life = asyncio.create_task(vcenter.run())
+    task = asyncio.create_task(vcenter.run())
     try:
         await eventually(lambda: vcenter.loaded)
         host = vcenter.inventory.find_host("DC0_C0_H0")
@@ -82,9 +82,9 @@ async def test_only_requested_vms_are_read_and_again_after_a_change(
         )
         assert set(vcenter.passthrough_devices.values) == {first, second}
     finally:
-        life.cancel()
+        task.cancel()
         with suppress(asyncio.CancelledError):
-            await life
+            await task
         await simulator.stop()
 
 
@@ -94,20 +94,20 @@ async def test_unreadable_devices_are_hidden_until_readable(
     vcenter = VCenter(
         "vc", simulator_address(simulator), simulator_credentials(simulator), log, metrics
     )
-    life = asyncio.create_task(vcenter.run())
+    task = asyncio.create_task(vcenter.run())
     try:
         await eventually(lambda: vcenter.loaded)
         await simulator.fail_calls("RetrievePropertiesEx", "NoPermission")
-        ref, heard = min(vcenter.inventory.vms), list[str]()
-        vcenter.passthrough_devices.changed.connect(heard.append)
+        ref, changed_refs = min(vcenter.inventory.vms), list[str]()
+        vcenter.passthrough_devices.changed.connect(changed_refs.append)
         assert vcenter.passthrough_devices.get(ref) is None
         await eventually(lambda: vcenter.passthrough_devices.hidden == {ref})
-        assert (vcenter.passthrough_devices.get(ref), heard) == ((), [ref])
+        assert (vcenter.passthrough_devices.get(ref), changed_refs) == ((), [ref])
         vcenter.passthrough_devices.hidden_retried_at -= 60
         vcenter.passthrough_devices.poll_schedule.trigger()
         await eventually(lambda: not vcenter.passthrough_devices.hidden)
-        assert heard == [ref, ref]
+        assert changed_refs == [ref, ref]
     finally:
-        life.cancel()
+        task.cancel()
         with suppress(asyncio.CancelledError):
-            await life
+            await task

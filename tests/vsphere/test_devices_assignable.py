@@ -1,4 +1,4 @@
-"""Assignable hardware: what bindings and lists mean, and which hosts are read when."""
+"""Assignable hardware: decoding, and when hosts are read."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ async def test_real_calls_follow_vms_that_power_on_and_off(
         Mock(),
         RecordingMetrics(),
     )
-    # In place of 5 s between two looks.
+    # Instead of 5 s between two polls.
     vcenter.assignable_hardware.poll_schedule = PollSchedule(
         300.0, debounce_seconds=0.05, min_interval_seconds=0.1
     )
-    life = asyncio.create_task(vcenter.run())
+    task = asyncio.create_task(vcenter.run())
     try:
         await simulator.set_host_gpus("DC0_C0_H0", 2, "direct")
         await eventually(lambda: vcenter.loaded)
@@ -98,21 +98,24 @@ async def test_real_calls_follow_vms_that_power_on_and_off(
             lambda: vcenter.assignable_hardware.get(host) == AssignableHardware(devices[:1])
         )
     finally:
-        await cancel_task(life)
+        await cancel_task(task)
         await simulator.stop()
 
 
-async def cancel_task(life: asyncio.Task[None]) -> None:
-    life.cancel()
+async def cancel_task(task: asyncio.Task[None]) -> None:
+    task.cancel()
     with suppress(asyncio.CancelledError):
-        await life
+        await task
 
 
 async def test_host_is_read_on_request_and_when_its_graphics_change() -> None:
     inventory, host = Inventory("vc"), Host(ref="host-1")
     inventory.hosts["host-1"] = host
-    assignable, heard = AssignableHardwareCache(Mock(), Mock(), inventory, Mock()), list[str]()
-    assignable.changed.connect(heard.append)
+    assignable, changed_refs = (
+        AssignableHardwareCache(Mock(), Mock(), inventory, Mock()),
+        list[str](),
+    )
+    assignable.changed.connect(changed_refs.append)
     other = Host(ref="host-1", graphics=(GraphicsDevice("A100"),))
     assert assignable.due_hosts == set()
     assert assignable.get("host-1") == AssignableHardware()
@@ -121,7 +124,7 @@ async def test_host_is_read_on_request_and_when_its_graphics_change() -> None:
     for hardware in (AssignableHardware(), HARDWARE, HARDWARE):
         assignable.apply("host-1", hardware)
     assignable.apply("host-2", HARDWARE)
-    assert (assignable.get("host-1"), heard) == (HARDWARE, ["host-1"])
+    assert (assignable.get("host-1"), changed_refs) == (HARDWARE, ["host-1"])
     assert assignable.due_hosts == set()
     inventory.hosts["host-1"] = other
     assert assignable.get("host-1") == HARDWARE

@@ -22,7 +22,7 @@ def soap_response(method: str, inside: str, namespace: str = "urn:vslm") -> byte
     ).encode()
 
 
-# As vCenter writes it: the types inside the global catalog's answer are those of vim25.
+# As vCenter sends it: the types in the response of the global catalog are those of vim25.
 DISK_XML = (
     '<returnval><config xmlns="urn:vim25"><id><id>7d0a</id></id><name>pvc-a</name><createTime>2026-11-16T02:33:06.483045+02:00</createTime>'
     '<backing xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="BaseConfigInfoDiskFileBackingInfo">'

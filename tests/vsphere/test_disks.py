@@ -1,4 +1,4 @@
-"""First Class Disks as they are kept in memory, beside what the simulator has."""
+"""First Class Disks in memory, compared with those of the simulator."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SimulatorFactory = Callable[..., Awaitable[SimulatedVCenter]]
 
 @dataclass
 class DiskHarness:
-    """A simulator, and our disks of it."""
+    """A simulator, and the Disks that read it."""
 
     simulator: SimulatedVCenter
     soap: InterceptingSoap
@@ -62,7 +62,7 @@ class DiskHarness:
         return self.disks.catalog is self.disks.global_catalog
 
     async def count_retrieves(self) -> int:
-        """How many disks were read one by one since the last time."""
+        """How many disks were read one by one since the last call."""
         calls = await self.simulator.call_counts()
         await self.simulator.reset_call_counts()
         return calls.get("VslmRetrieveVStorageObject", 0) + calls.get("RetrieveVStorageObject", 0)
@@ -88,16 +88,16 @@ async def harness(start_simulator: SimulatorFactory) -> AsyncIterator[DiskHarnes
         poll_schedule=PollSchedule(600, debounce_seconds=0.05, min_interval_seconds=0.05),
         clock=clock,
     )
-    room = DiskHarness(simulator, soap, session, inventory, disks, log, clock, [])
-    disks.changed.connect(lambda old, new: room.changes.append((old, new)))
-    yield room
+    harness = DiskHarness(simulator, soap, session, inventory, disks, log, clock, [])
+    disks.changed.connect(lambda old, new: harness.changes.append((old, new)))
+    yield harness
     await session.logout()
     await soap.close()
 
 
 @pytest.fixture(params=["global catalog", "by datastores"])
 def catalog_source(request: pytest.FixtureRequest, harness: DiskHarness) -> str:
-    """Both roads, each by itself."""
+    """Each of the two catalogs."""
     if request.param == "by datastores":
         harness.disks.global_catalog = harness.disks.datastore_catalog  # type: ignore[assignment]
     return str(request.param)
@@ -149,7 +149,7 @@ async def test_missing_disk_is_not_found(harness: DiskHarness) -> None:
 
 
 async def test_two_disks_of_one_name_are_ambiguous(harness: DiskHarness) -> None:
-    # Both with their place said: where the simulator puts a disk without one differs from start to start.
+    # With a datastore: without one, the simulator chooses another at each start.
     one = await harness.simulator.create_disk("twin", datastore="/DC0/datastore/LocalDS_0")
     other = await harness.simulator.create_disk("twin", datastore="/DC1/datastore/LocalDS_1")
     await harness.disks.poll()
@@ -172,7 +172,9 @@ async def test_disks_are_listed_in_pages(harness: DiskHarness) -> None:
     assert (await harness.simulator.call_counts())["VslmListVStorageObjectForSpec"] == 4
 
 
-async def test_poll_reads_only_what_its_scope_needs(harness: DiskHarness, catalog_source: str) -> None:
+async def test_poll_reads_only_what_its_scope_needs(
+    harness: DiskHarness, catalog_source: str
+) -> None:
     await harness.disks.poll()
     assert await harness.count_retrieves() == 10
     await harness.disks.poll()
@@ -180,7 +182,7 @@ async def test_poll_reads_only_what_its_scope_needs(harness: DiskHarness, catalo
     await harness.simulator.create_disk("pvc-late")
     await harness.disks.poll()
     assert await harness.count_retrieves() == 1
-    # Who uses a disk: this server tells only when asked for each one.
+    # This server reports the VM of a disk only in the disk itself.
     harness.disks._request_scope(RefreshScope.ASSOCIATIONS)
     await harness.disks.poll()
     assert await harness.count_retrieves() == 11
@@ -190,7 +192,7 @@ async def test_poll_reads_only_what_its_scope_needs(harness: DiskHarness, catalo
 
 
 def associations_response(told: dict[str, str]) -> bytes:
-    """An answer of VslmRetrieveVStorageObjectAssociations."""
+    """A response of VslmRetrieveVStorageObjectAssociations."""
     use = "<vmDiskAssociation><vmId>{}</vmId><diskKey>2001</diskKey></vmDiskAssociation>"
     rows = "".join(
         f"<returnval><id><id>{id}</id></id>{use.format(vm) if vm else ''}</returnval>"
@@ -224,7 +226,7 @@ async def test_with_associations_only_changed_disks_are_read(
     await harness.disks.poll()
     assert await harness.count_retrieves() == 1
     assert len(harness.disks.find_by_id(DISK_ID).consumers) == 1
-    # A look that does not ask for users remembers what was said of them.
+    # A poll without associations keeps the known ones.
     harness.disks._request_scope(RefreshScope.NEW)
     await harness.disks.poll()
     harness.disks._request_scope(RefreshScope.ASSOCIATIONS)
@@ -309,7 +311,9 @@ async def test_unreadable_datastore_affects_only_its_own_disks(harness: DiskHarn
     assert len(harness.log.find_messages("can be read again", "info")) == 1
 
 
-async def test_inaccessible_datastore_drops_its_disks(harness: DiskHarness, catalog_source: str) -> None:
+async def test_inaccessible_datastore_drops_its_disks(
+    harness: DiskHarness, catalog_source: str
+) -> None:
     await harness.disks.poll()
     ref = harness.disks.find_by_id(DISK_ID).datastore
     harness.inventory.connect(harness.disks.on_inventory_change)
@@ -382,7 +386,7 @@ async def test_only_differing_disks_are_announced(harness: DiskHarness) -> None:
     assert harness.changes[1:] == [(harness.changes[0][1], None)]
 
 
-async def start_disks(disks: Disks, room: DiskHarness) -> asyncio.Task[None]:
+async def start_disks(disks: Disks, harness: DiskHarness) -> asyncio.Task[None]:
     task = asyncio.create_task(disks.run())
     await eventually(lambda: disks.loaded)
     return task

@@ -1,4 +1,4 @@
-"""Disks beside the real collector: what is done in vCenter by tasks is seen soon, long before the interval."""
+"""Disks with the real inventory watcher: tasks in vCenter cause a poll long before the interval."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ VM_NAME = "DC0_H0_VM0"
 
 
 class Counting(RecordingMetrics):
-    """A meter of calls and updates."""
+    """Counts nothing."""
 
     def count_updates(self, type_name: str, kind: str, count: int) -> None:
         assert count > 0
@@ -70,7 +70,10 @@ async def disks(simulator: SimulatedVCenter) -> AsyncIterator[Disks]:
 
 
 def start_task(simulator: SimulatedVCenter, start: Callable[[Any], Any]) -> Awaitable[Any]:
-    """Start a task by another client. Its end is not waited for: pyVmomi cannot read the info of one whose entity is a manager."""
+    """Start a task by another client.
+
+    Its end is not awaited: pyVmomi cannot decode the info of a task on a manager.
+    """
 
     def work() -> None:
         with pyvmomi_content(simulator) as content:
@@ -112,9 +115,7 @@ async def test_attached_and_detached_disk(simulator: SimulatedVCenter, disks: Di
     await eventually(lambda: not disks.find_by_name("pvc-a").consumers, within=20)
 
 
-async def test_destroyed_vm_uses_no_disk(
-    simulator: SimulatedVCenter, disks: Disks
-) -> None:
+async def test_destroyed_vm_uses_no_disk(simulator: SimulatedVCenter, disks: Disks) -> None:
     await simulator.attach_disk("pvc-a", VM_NAME)
     disks._request_scope(RefreshScope.ASSOCIATIONS)
     await eventually(lambda: disks.find_by_name("pvc-a").consumers, within=20)
@@ -123,7 +124,9 @@ async def test_destroyed_vm_uses_no_disk(
     await eventually(lambda: not disks.find_by_name("pvc-a").consumers, within=20)
 
 
-async def test_renamed_datastore_refreshes_its_disks(simulator: SimulatedVCenter, disks: Disks) -> None:
+async def test_renamed_datastore_refreshes_its_disks(
+    simulator: SimulatedVCenter, disks: Disks
+) -> None:
     await simulator.reset_call_counts()
     await simulator.set_property("LocalDS_0", "name", "vsan")
     await eventually(

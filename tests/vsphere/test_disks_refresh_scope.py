@@ -1,4 +1,4 @@
-"""Which change in the inventory asks for which look at disks: plain values in, a depth out."""
+"""Which change in the inventory causes which RefreshScope."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each fault of vCenter as what it means, in words for people."""
+"""The error class and the message of each fault."""
 
 from __future__ import annotations
 

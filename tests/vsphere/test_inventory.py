@@ -1,4 +1,4 @@
-"""The inventory by itself, fed by hand."""
+"""The inventory, filled by updates of the test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from vsphere_operators.vsphere.faults import Ambiguous, NotFound
 from vsphere_operators.vsphere.inventory import Change, Inventory, InventoryReload, Location
 from vsphere_operators.vsphere.model import Entity, HostStats, Task, VirtualMachineStats
-from vsphere_operators.vsphere.updates import ObjectUpdate, Ref
+from vsphere_operators.vsphere.updates import ObjectUpdate, Ref, Value
 
 TYPES = {
     "dc": "Datacenter",
@@ -253,9 +253,7 @@ def test_dependants_of_a_change_are_announced(
 
 
 @pytest.mark.parametrize("state", ["disconnected", "notResponding"])
-def test_disconnected_host_loses_and_regains_its_stats(
-    inventory: Inventory, state: str
-) -> None:
+def test_disconnected_host_loses_and_regains_its_stats(inventory: Inventory, state: str) -> None:
     inventory.apply([modify("h1", {"runtime.connectionState": state})])
     assert inventory.hosts["h1"].stats == HostStats()
     inventory.apply([modify("h1", {"summary.quickStats.overallMemoryUsage": 12})])
@@ -400,10 +398,20 @@ def test_unknown_types_are_ignored(inventory: Inventory) -> None:
 
 
 def test_unchanged_values_stay_the_same_objects(inventory: Inventory) -> None:
-    """A change of load does not walk over others: the values of those stay the very same objects."""
     held: dict[str, Entity] = dict(inventory.vms)
     inventory.apply([modify("h1", cpu_usage(5))])
     assert all(inventory.vms[ref] is value for ref, value in held.items())
+
+
+def test_listener_for_tasks_gets_only_the_described_ones(inventory: Inventory) -> None:
+    changes = list[Change]()
+    inventory.connect_tasks(changes.append, "VirtualMachine.Clone", "disk")
+    descriptions = ("VirtualMachine.clone", "HostSystem.enterMaintenanceMode", "vslm.createDisk")
+    for number, description in enumerate(descriptions):
+        properties: dict[str, Value] = {"info.descriptionId": description}
+        inventory.apply([ObjectUpdate("enter", "Task", f"task-{number}", properties)])
+    inventory.apply([ObjectUpdate("leave", "Task", f"task-{n}") for n in range(3)])
+    assert changed_refs(changes) == ["task-0", "task-0", "task-2", "task-2"]
 
 
 def raise_error(change: Change) -> None:

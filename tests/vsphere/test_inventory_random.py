@@ -1,4 +1,4 @@
-"""The inventory compared with one that is so simple that it cannot be wrong: it keeps all properties and looks at all of them."""
+"""The inventory compared with a naive one that scans all properties for each question."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ UPDATES = st.lists(st.lists(st.one_of([updates_of(ref) for ref in REFS]), max_si
 
 
 class NaiveInventory:
-    """All properties by reference, and every question answered by looking at all of them."""
+    """All properties by reference; every question scans all of them."""
 
     def __init__(self) -> None:
         self.properties: dict[str, dict[str, Any]] = {}
@@ -92,7 +92,7 @@ class NaiveInventory:
         elif update.kind == "enter":
             self.properties[update.ref] = dict(update.changes)
         elif update.ref in self.properties:
-            # A new one: answers that were given before keep theirs.
+            # A copy: earlier answers keep the old values.
             self.properties[update.ref] = self.properties[update.ref] | update.changes
 
     def property_text(self, ref: str, path: str) -> str:
@@ -158,7 +158,7 @@ class NaiveInventory:
         }
 
     def describe(self, ref: str) -> object:
-        """All that a status could hold of a host or VM."""
+        """Everything that the status of a host or VM could contain."""
         if ref not in self.properties:
             return None
         twins = (
@@ -246,7 +246,7 @@ def test_any_updates_match_the_naive_inventory(
 
 
 def visible_part(answer: Any) -> object:
-    """An answer without the load of a host that does not report, and without properties that are not set."""
+    """Without the stats of a disconnected host, and without properties that are not set."""
     if answer is None:
         return None
     held = {path: value for path, value in answer[0].items() if value not in (None, "", ())}

@@ -8,7 +8,7 @@ from vsphere_operators.vsphere.polling import PollSchedule
 
 
 class PollRecorder:
-    """Looks at a rhythm, and remembers when; the loop's clock is moved by looptime."""
+    """Records the times of polls; looptime advances the clock of the event loop."""
 
     def __init__(
         self, rhythm: PollSchedule, poll_seconds: float = 0.0, failure_count: int = 0

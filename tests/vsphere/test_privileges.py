@@ -1,4 +1,4 @@
-"""Which privileges an account has: asked of the simulator, which grants all; and a refusal as vCenter writes it."""
+"""Privileges of an account: on the simulator, which grants all, and as vCenter denies them."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ AUTHORIZATION_MANAGER = (
 async def test_simulator_grants_all_privileges(
     simulator: SimulatedVCenter, soap: SoapClient, session: Session
 ) -> None:
-    hands = VmCalls(soap, session)
-    who = await privileges.read_account(hands)
+    vm_calls = VmCalls(soap, session)
+    who = await privileges.read_account(vm_calls)
     assert who.name == simulator.user
     assert who.session_key in {each["key"] for each in await simulator.sessions()}
     wanted = (*privileges.READ_PRIVILEGES, *privileges.FOLDER_PRIVILEGES)
-    assert await privileges.find_missing_privileges(hands, who, [ROOT_FOLDER], wanted) == {
+    assert await privileges.find_missing_privileges(vm_calls, who, [ROOT_FOLDER], wanted) == {
         "group-d1": ()
     }
 
@@ -84,9 +84,9 @@ async def test_denied_privilege_check_is_raised(
     simulator: SimulatedVCenter, soap: SoapClient, session: Session
 ) -> None:
     await simulator.fail_calls("HasPrivilegeOnEntities", "NoPermission")
-    hands = VmCalls(soap, session)
-    who = await privileges.read_account(hands)
+    vm_calls = VmCalls(soap, session)
+    who = await privileges.read_account(vm_calls)
     with pytest.raises(Denied):
         await privileges.find_missing_privileges(
-            hands, who, [ROOT_FOLDER], privileges.READ_PRIVILEGES
+            vm_calls, who, [ROOT_FOLDER], privileges.READ_PRIVILEGES
         )

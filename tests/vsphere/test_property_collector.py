@@ -1,4 +1,4 @@
-"""The collector on the simulator: what it loads, what reaches it by push, and what it does when something breaks."""
+"""The inventory watcher on the simulator: load, push, and failures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .watcher_harness import SHORT_TIMEOUTS, WatcherHarness, run_watcher
 
 @pytest.fixture
 async def harness(start_simulator: SimulatorFactory) -> AsyncIterator[WatcherHarness]:
-    """One that may change the inventory, so on a simulator of its own."""
+    """On a simulator of its own, since the tests change its inventory."""
     async with run_watcher(
         await start_simulator(
             "--datacenters=2",
@@ -401,7 +401,7 @@ async def test_stop_does_not_wait_for_an_unreachable_server(harness: WatcherHarn
 
 
 class PartialUpdateView(ServerCollector):
-    """A watch whose first answer after the load tells a part of a property only."""
+    """Its first response after the load has only a part of a property."""
 
     async def wait_for_updates(self, version: str) -> UpdateSet | None:
         answer = await super().wait_for_updates(version)

@@ -1,4 +1,4 @@
-"""No page of an answer is dropped, whoever asks."""
+"""Every caller of RetrievePropertiesEx reads all pages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAGE_COUNT = 3
 
 
 class PagedVCenter:
-    """A vCenter that gives one object a page, and a session on it."""
+    """A vCenter that returns one object per page, and its session."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, object]] = []

@@ -1,4 +1,4 @@
-"""Scheduled tasks that enter maintenance mode: as vCenter writes them on the wire, and by the real calls."""
+"""Scheduled tasks that enter maintenance mode: decoding, and the real calls."""
 
 from __future__ import annotations
 
@@ -86,17 +86,17 @@ def test_implausible_year_is_not_a_time(text: str, year: int) -> None:
 
 
 async def test_only_differing_hosts_are_announced() -> None:
-    heard: list[str] = []
+    changed_hosts: list[str] = []
     scheduled = ScheduledTasks(Mock(), Mock(), Mock())
-    scheduled.changed.connect(heard.append)
+    scheduled.changed.connect(changed_hosts.append)
     assert not scheduled.requested.is_set()
     assert scheduled.get("host-12") == ()
     assert scheduled.requested.is_set()
     scheduled.apply([PLANNED])
     scheduled.apply([PLANNED])
-    assert (scheduled.get("host-12"), heard) == ((PLANNED,), ["host-12"])
+    assert (scheduled.get("host-12"), changed_hosts) == ((PLANNED,), ["host-12"])
     scheduled.apply([])
-    assert (scheduled.get("host-12"), heard) == ((), ["host-12", "host-12"])
+    assert (scheduled.get("host-12"), changed_hosts) == ((), ["host-12", "host-12"])
 
 
 async def test_end_of_a_poll_is_announced_once() -> None:
@@ -143,7 +143,9 @@ async def test_busy_vcenter_counts_as_an_answer_after_a_while() -> None:
     assert looked == [False, False, False, False, True]
 
 
-async def test_real_calls_succeed(simulator: Simulator, log: Log, metrics: RecordingMetrics) -> None:
+async def test_real_calls_succeed(
+    simulator: Simulator, log: Log, metrics: RecordingMetrics
+) -> None:
     at = datetime.now(UTC).replace(microsecond=0) + timedelta(days=30)
     host = next(each for each in await simulator.entities() if each["type"] == "HostSystem")
     vcenter = VCenter(
@@ -163,7 +165,7 @@ async def test_real_calls_succeed(simulator: Simulator, log: Log, metrics: Recor
     }
     for name, other in others.items():
         refs.append(await simulator.schedule_maintenance(host["ref"], at, name=name, **other))
-    life = asyncio.create_task(vcenter.run())
+    task = asyncio.create_task(vcenter.run())
     try:
         await eventually(lambda: vcenter.loaded)
         assert (scheduled.has_polled, scheduled.get(host["ref"])) == (False, ())
@@ -178,9 +180,9 @@ async def test_real_calls_succeed(simulator: Simulator, log: Log, metrics: Recor
         await simulator.remove_scheduled_task(refs[0])
         await eventually(lambda: not scheduled.problem and scheduled.get(host["ref"]) == ())
     finally:
-        life.cancel()
+        task.cancel()
         with suppress(asyncio.CancelledError):
-            await life
+            await task
         for ref in refs[1:]:
             await simulator.remove_scheduled_task(ref)
 

@@ -1,4 +1,4 @@
-"""One login for all, and never one too many."""
+"""The session: one login for all calls, keep-alive and logout."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def call_session_is_active(soap: SoapClient) -> Any:
     return vim.SessionManager("SessionManager", soap.stub).SessionIsActive("x", "y")
 
 
-# One login for all
+# One login for all calls
 
 
 async def test_500_calls_on_an_ended_session_cause_one_login(
@@ -204,7 +204,7 @@ async def test_extension_without_certificate_is_reported(
     assert caught.value.fault == "NoClientCertificate"
 
 
-# Alive, and gone
+# Keep-alive and logout
 
 
 async def test_keep_alive_keeps_an_unused_session(

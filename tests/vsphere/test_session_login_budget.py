@@ -1,4 +1,4 @@
-"""What is refused is not tried too often, what is changed is tried at once."""
+"""A rejected login is not tried too often; changed credentials are tried at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A password is nowhere to be seen: at the highest log level, in no error and in nothing behind one, whatever goes wrong."""
+"""No secret appears in the log, in an error or in its causes, whatever fails."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def assert_no_secret(error: BaseException) -> None:
 async def find_login_error(
     address: Address, log: Log, credentials: Credentials | None = None
 ) -> VCenterError:
-    """What a login says there; the session is ended in any case."""
+    """The error of a login, if any; the session is always closed."""
     soap = SoapClient(address, RecordingMetrics())
     session = Session(soap, FixedCredentials(credentials or Credentials("user", CANARY)), log)
     try:
@@ -84,7 +84,7 @@ async def test_no_secret_after_an_outage(simulator: SimulatedVCenter, log: Log, 
 
 @asynccontextmanager
 async def run_echo_server(folder: Path, answer: Callable[[str], bytes]) -> AsyncIterator[Address]:
-    """A server that answers each login with what it was sent."""
+    """A server that echoes each login in its response."""
 
     async def reply(request: ReceivedRequest) -> bytes:
         return (
@@ -115,7 +115,9 @@ ECHO_RESPONSES: dict[str, Callable[[str], bytes]] = {
 
 
 @pytest.mark.parametrize("how", ECHO_RESPONSES)
-async def test_no_secret_if_the_server_echoes_the_request(tmp_path: Path, log: Log, how: str) -> None:
+async def test_no_secret_if_the_server_echoes_the_request(
+    tmp_path: Path, log: Log, how: str
+) -> None:
     async with run_echo_server(tmp_path, ECHO_RESPONSES[how]) as address:
         await find_login_error(address, log)
 
@@ -128,7 +130,9 @@ async def test_no_token_if_the_server_echoes_the_request(tmp_path: Path, log: Lo
         await find_login_error(address, log, Credentials(saml_token=token))
 
 
-async def test_no_secret_if_the_password_cannot_be_sent(simulator: SimulatedVCenter, log: Log) -> None:
+async def test_no_secret_if_the_password_cannot_be_sent(
+    simulator: SimulatedVCenter, log: Log
+) -> None:
     await find_login_error(
         simulator_address(simulator), log, Credentials("user", CANARY + "\udcff")
     )

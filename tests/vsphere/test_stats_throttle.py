@@ -1,4 +1,4 @@
-"""The write policy of quickStats as plain calls on a clock of our own, and its promises on generated histories."""
+"""When quickStats are published: single cases, and guarantees on generated histories."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ VM = VirtualMachine(
 
 
 class FakeClock:
-    """A clock that stands still until it is moved."""
+    """A clock that only the test advances."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0
@@ -48,31 +48,33 @@ class FakeClock:
 def make_throttle(
     host: Host | VirtualMachine, clock: FakeClock, change_threshold: float = CHANGE_THRESHOLD
 ) -> StatsThrottle:
-    pace = StatsThrottle(INTERVAL_SECONDS, change_threshold, clock)
-    assert pace.should_publish(None, host)
-    return pace
+    throttle = StatsThrottle(INTERVAL_SECONDS, change_threshold, clock)
+    assert throttle.should_publish(None, host)
+    return throttle
 
 
 def with_load(host: Host, cpu_mhz: int | None, memory_mb: int | None = 40_000) -> Host:
     return replace(host, stats=HostStats(cpu_usage_mhz=cpu_mhz, memory_usage_mb=memory_mb))
 
 
-def collect_due(pace: StatsThrottle, clock: FakeClock, seconds: float) -> list[tuple[float, str]]:
-    """What is told while so many seconds pass, a second at a time."""
-    told = []
+def collect_due(
+    throttle: StatsThrottle, clock: FakeClock, seconds: float
+) -> list[tuple[float, str]]:
+    """What is published in this many seconds, one second at a time."""
+    published = []
     for _ in range(round(seconds)):
         clock.seconds += 1
-        told += [(clock.seconds, ref) for ref in pace.take_due()]
-    return told
+        published += [(clock.seconds, ref) for ref in throttle.take_due()]
+    return published
 
 
 def test_small_change_is_published_once_in_its_slot() -> None:
     clock = FakeClock()
-    pace = make_throttle(HOST, clock)
-    assert not pace.should_publish(HOST, with_load(HOST, 5999))
-    told = collect_due(pace, clock, 3 * INTERVAL_SECONDS)
-    assert [ref for _, ref in told] == ["host-12"]
-    assert told[0][0] <= 1000 + INTERVAL_SECONDS + 1
+    throttle = make_throttle(HOST, clock)
+    assert not throttle.should_publish(HOST, with_load(HOST, 5999))
+    published = collect_due(throttle, clock, 3 * INTERVAL_SECONDS)
+    assert [ref for _, ref in published] == ["host-12"]
+    assert published[0][0] <= 1000 + INTERVAL_SECONDS + 1
 
 
 @pytest.mark.parametrize(
@@ -86,9 +88,7 @@ def test_small_change_is_published_once_in_its_slot() -> None:
         (None, 40_000, True),
     ],
 )
-def test_large_change_is_published_at_once(
-    cpu_mhz: int | None, memory_mb: int, now: bool
-) -> None:
+def test_large_change_is_published_at_once(cpu_mhz: int | None, memory_mb: int, now: bool) -> None:
     assert (
         make_throttle(HOST, FakeClock()).should_publish(HOST, with_load(HOST, cpu_mhz, memory_mb))
         is now
@@ -96,73 +96,73 @@ def test_large_change_is_published_at_once(
 
 
 def test_small_changes_add_up_to_a_large_one() -> None:
-    pace = make_throttle(HOST, FakeClock())
-    assert not pace.should_publish(HOST, with_load(HOST, 5600))
-    assert pace.should_publish(with_load(HOST, 5600), with_load(HOST, 6200))
-    assert not pace.should_publish(with_load(HOST, 6200), with_load(HOST, 5600))
+    throttle = make_throttle(HOST, FakeClock())
+    assert not throttle.should_publish(HOST, with_load(HOST, 5600))
+    assert throttle.should_publish(with_load(HOST, 5600), with_load(HOST, 6200))
+    assert not throttle.should_publish(with_load(HOST, 6200), with_load(HOST, 5600))
 
 
 def test_number_that_changed_back_is_not_published() -> None:
     clock = FakeClock()
-    pace = make_throttle(HOST, clock)
-    pace.should_publish(HOST, with_load(HOST, 5500))
-    pace.should_publish(with_load(HOST, 5500), HOST)
-    assert collect_due(pace, clock, 2 * INTERVAL_SECONDS) == []
+    throttle = make_throttle(HOST, clock)
+    throttle.should_publish(HOST, with_load(HOST, 5500))
+    throttle.should_publish(with_load(HOST, 5500), HOST)
+    assert collect_due(throttle, clock, 2 * INTERVAL_SECONDS) == []
 
 
 def test_other_changes_are_published_with_the_newest_numbers() -> None:
     clock = FakeClock()
-    pace = make_throttle(HOST, clock)
-    assert not pace.should_publish(HOST, with_load(HOST, 5500))
+    throttle = make_throttle(HOST, clock)
+    assert not throttle.should_publish(HOST, with_load(HOST, 5500))
     renamed = replace(with_load(HOST, 5600), name="esxi-2")
-    assert pace.should_publish(with_load(HOST, 5500), renamed)
-    assert collect_due(pace, clock, 2 * INTERVAL_SECONDS) == []
-    assert not pace.should_publish(renamed, with_load(renamed, 6600))
+    assert throttle.should_publish(with_load(HOST, 5500), renamed)
+    assert collect_due(throttle, clock, 2 * INTERVAL_SECONDS) == []
+    assert not throttle.should_publish(renamed, with_load(renamed, 6600))
 
 
 def test_dependency_change_is_published_at_once() -> None:
     clock = FakeClock()
-    pace = make_throttle(HOST, clock)
-    assert pace.should_publish(HOST, HOST)
-    assert pace.should_publish(HOST, with_load(HOST, 5001), dependency_changed=True)
-    assert collect_due(pace, clock, 2 * INTERVAL_SECONDS) == []
+    throttle = make_throttle(HOST, clock)
+    assert throttle.should_publish(HOST, HOST)
+    assert throttle.should_publish(HOST, with_load(HOST, 5001), dependency_changed=True)
+    assert collect_due(throttle, clock, 2 * INTERVAL_SECONDS) == []
 
 
 def test_host_that_left_is_forgotten() -> None:
     clock = FakeClock()
-    pace = make_throttle(HOST, clock)
-    pace.should_publish(HOST, with_load(HOST, 5500))
-    assert pace.should_publish(with_load(HOST, 5500), None)
-    assert collect_due(pace, clock, 2 * INTERVAL_SECONDS) == []
-    assert not pace.published_stats
-    assert not any(pace.pending_by_slot)
+    throttle = make_throttle(HOST, clock)
+    throttle.should_publish(HOST, with_load(HOST, 5500))
+    assert throttle.should_publish(with_load(HOST, 5500), None)
+    assert collect_due(throttle, clock, 2 * INTERVAL_SECONDS) == []
+    assert not throttle.published_stats
+    assert not any(throttle.pending_by_slot)
 
 
 def test_stats_of_vms_are_throttled_too() -> None:
     clock = FakeClock()
-    pace = make_throttle(VM, clock)
-    assert not pace.should_publish(
+    throttle = make_throttle(VM, clock)
+    assert not throttle.should_publish(
         VM,
         replace(
             VM,
             stats=VirtualMachineStats(cpu_usage_mhz=400, cpu_demand_mhz=500, guest_memory_mb=1400),
         ),
     )
-    assert pace.should_publish(
+    assert throttle.should_publish(
         VM,
         replace(
             VM,
             stats=VirtualMachineStats(cpu_usage_mhz=100, cpu_demand_mhz=501, guest_memory_mb=1000),
         ),
     )
-    assert pace.should_publish(
+    assert throttle.should_publish(
         VM,
         replace(
             VM,
             stats=VirtualMachineStats(cpu_usage_mhz=100, cpu_demand_mhz=501, guest_memory_mb=1410),
         ),
     )
-    assert not any(pace.pending_by_slot)
+    assert not any(throttle.pending_by_slot)
 
 
 def test_without_a_total_changes_wait_for_the_slot() -> None:
@@ -173,19 +173,19 @@ def test_without_a_total_changes_wait_for_the_slot() -> None:
 
 
 def test_interval_0_publishes_every_change() -> None:
-    pace = StatsThrottle(0, CHANGE_THRESHOLD, FakeClock())
-    assert pace.should_publish(None, HOST)
-    assert pace.should_publish(HOST, with_load(HOST, 5001))
-    assert pace.take_due() == []
+    throttle = StatsThrottle(0, CHANGE_THRESHOLD, FakeClock())
+    assert throttle.should_publish(None, HOST)
+    assert throttle.should_publish(HOST, with_load(HOST, 5001))
+    assert throttle.take_due() == []
 
 
 def test_clock_jump_publishes_everything_pending_once() -> None:
     clock = FakeClock()
-    pace = make_throttle(HOST, clock)
-    pace.should_publish(HOST, with_load(HOST, 5500))
+    throttle = make_throttle(HOST, clock)
+    throttle.should_publish(HOST, with_load(HOST, 5500))
     clock.seconds += 86_400
-    assert pace.take_due() == ["host-12"]
-    assert pace.take_due() == []
+    assert throttle.take_due() == ["host-12"]
+    assert throttle.take_due() == []
 
 
 @pytest.mark.parametrize("pattern", ["host-{}", "vm-{}", "host-1{:05}"])
@@ -198,28 +198,28 @@ def test_slots_are_spread_evenly(pattern: str, step: int) -> None:
 
 def test_1000_simultaneous_changes_are_spread_over_the_interval() -> None:
     clock = FakeClock()
-    pace = StatsThrottle(INTERVAL_SECONDS, CHANGE_THRESHOLD, clock)
+    throttle = StatsThrottle(INTERVAL_SECONDS, CHANGE_THRESHOLD, clock)
     hosts = [replace(HOST, ref=f"host-{n}") for n in range(1000)]
-    assert all(pace.should_publish(None, host) for host in hosts)
-    assert not any(pace.should_publish(host, with_load(host, 5100)) for host in hosts)
-    told = collect_due(pace, clock, INTERVAL_SECONDS)
-    assert sorted(ref for _, ref in told) == sorted(host.ref for host in hosts)
-    assert max(Counter(second for second, _ in told).values()) <= 2 * 1000 / SLOT_COUNT
+    assert all(throttle.should_publish(None, host) for host in hosts)
+    assert not any(throttle.should_publish(host, with_load(host, 5100)) for host in hosts)
+    published = collect_due(throttle, clock, INTERVAL_SECONDS)
+    assert sorted(ref for _, ref in published) == sorted(host.ref for host in hosts)
+    assert max(Counter(second for second, _ in published).values()) <= 2 * 1000 / SLOT_COUNT
 
 
 def test_thousands_of_changes_are_cheap() -> None:
     clock = FakeClock()
-    pace = StatsThrottle(INTERVAL_SECONDS, CHANGE_THRESHOLD, clock)
+    throttle = StatsThrottle(INTERVAL_SECONDS, CHANGE_THRESHOLD, clock)
     pairs = [
         (replace(HOST, ref=f"host-{n}"), with_load(replace(HOST, ref=f"host-{n}"), 5100))
         for n in range(10_000)
     ]
     for host, _ in pairs:
-        pace.should_publish(None, host)
+        throttle.should_publish(None, host)
     started = time.process_time()
     for host, later in pairs:
-        pace.should_publish(host, later)
-    collect_due(pace, clock, INTERVAL_SECONDS)
+        throttle.should_publish(host, later)
+    collect_due(throttle, clock, INTERVAL_SECONDS)
     assert time.process_time() - started < 1.0
 
 
@@ -236,10 +236,10 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_guarantees_hold_on_any_history(steps: list[tuple[float, int, int, str]]) -> None:
-    """At most one telling an interval for small moves alone; nothing waits longer than an interval and a tick; told is what was newest."""
+    """Small changes are published at most once per interval, none waits longer, with the newest numbers."""
     clock = FakeClock()
-    pace = StatsThrottle(INTERVAL_SECONDS, CHANGE_THRESHOLD, clock)
-    history = ThrottleHistory(pace, clock)
+    throttle = StatsThrottle(INTERVAL_SECONDS, CHANGE_THRESHOLD, clock)
+    history = ThrottleHistory(throttle, clock)
     for seconds, which, usage, what in steps:
         history.advance_clock(seconds)
         history.apply_change(f"host-{which}", usage, what)
@@ -248,10 +248,10 @@ def test_guarantees_hold_on_any_history(steps: list[tuple[float, int, int, str]]
 
 
 class ThrottleHistory:
-    """Plays changes to a Pace and judges what it tells, by rules written down a second time and otherwise."""
+    """Feeds changes to a StatsThrottle, and checks it against an independent set of rules."""
 
-    def __init__(self, pace: StatsThrottle, clock: FakeClock) -> None:
-        self.throttle, self.clock = pace, clock
+    def __init__(self, throttle: StatsThrottle, clock: FakeClock) -> None:
+        self.throttle, self.clock = throttle, clock
         self.hosts: dict[str, Host] = {}
         self.published_stats: dict[str, HostStats] = {}
         self.unpublished_since: dict[str, float] = {}
@@ -294,7 +294,7 @@ class ThrottleHistory:
             self.clock.seconds = min(end, self.clock.seconds + 1)
             for ref in self.throttle.take_due():
                 assert ref in self.unpublished_since
-                # A tick may come up to a second late, so two slots of one entity may be seen that much closer.
+                # A tick may come up to a second late, so two publications may be that much closer.
                 assert (
                     self.clock.seconds - self.slot_published_at.get(ref, -1e9)
                     > INTERVAL_SECONDS - 1
@@ -308,26 +308,26 @@ class ThrottleHistory:
 
 
 async def test_run_publishes_due_changes() -> None:
-    pace = StatsThrottle(0.3, CHANGE_THRESHOLD)
-    told: list[str] = []
-    pace.should_publish(None, HOST)
-    pace.should_publish(HOST, with_load(HOST, 5500))
-    task = asyncio.create_task(pace.run(told.append))
-    await eventually(lambda: told)
+    throttle = StatsThrottle(0.3, CHANGE_THRESHOLD)
+    published: list[str] = []
+    throttle.should_publish(None, HOST)
+    throttle.should_publish(HOST, with_load(HOST, 5500))
+    task = asyncio.create_task(throttle.run(published.append))
+    await eventually(lambda: published)
     task.cancel()
-    assert told == ["host-12"]
+    assert published == ["host-12"]
 
 
 def test_shown_stats_are_the_published_ones() -> None:
     clock = FakeClock()
-    pace = make_throttle(HOST, clock)
-    near = with_load(HOST, 5100)
-    assert not pace.should_publish(HOST, near)
-    assert pace.with_published_stats(near) == HOST
+    throttle = make_throttle(HOST, clock)
+    small_change = with_load(HOST, 5100)
+    assert not throttle.should_publish(HOST, small_change)
+    assert throttle.with_published_stats(small_change) == HOST
     clock.seconds += INTERVAL_SECONDS
-    assert pace.take_due() == [HOST.ref]
-    assert pace.with_published_stats(near) is near
+    assert throttle.take_due() == [HOST.ref]
+    assert throttle.with_published_stats(small_change) is small_change
     far = with_load(HOST, 15_000)
-    assert pace.should_publish(near, far)
-    assert pace.with_published_stats(far) is far
-    assert pace.with_published_stats(replace(HOST, ref="host-unknown")).ref == "host-unknown"
+    assert throttle.should_publish(small_change, far)
+    assert throttle.with_published_stats(far) is far
+    assert throttle.with_published_stats(replace(HOST, ref="host-unknown")).ref == "host-unknown"

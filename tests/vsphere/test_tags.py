@@ -30,7 +30,7 @@ LOGIN_CALL = "POST /rest/com/vmware/cis/session"
 
 
 class IncompleteSoap(SoapClient):
-    """A connection on which what a path ends with is not there."""
+    """A client for which paths with a certain end do not exist."""
 
     missing_path_suffix = ""
     before_call: Callable[[str], object] | None = None
@@ -52,7 +52,7 @@ class IncompleteSoap(SoapClient):
 
 @dataclass
 class TagHarness:
-    """A simulator, and our tags of it."""
+    """A simulator, and the Tags that read it."""
 
     simulator: SimulatedVCenter
     soap: IncompleteSoap
@@ -103,9 +103,9 @@ async def harness(start_simulator: SimulatorFactory) -> AsyncIterator[TagHarness
         poll_schedule=PollSchedule(600, debounce_seconds=0.05, min_interval_seconds=0.05),
         clock=clock,
     )
-    room = TagHarness(simulator, soap, session, credentials, inventory, tags, log, clock, [])
-    tags.changed.connect(room.changed_refs.append)
-    yield room
+    harness = TagHarness(simulator, soap, session, credentials, inventory, tags, log, clock, [])
+    tags.changed.connect(harness.changed_refs.append)
+    yield harness
     assert "canary" not in str(log.entries)
     assert await simulator.rest_sessions() == []
     await session.logout()
@@ -139,9 +139,9 @@ async def test_attached_and_detached_tags(harness: TagHarness) -> None:
     assert harness.changed_refs == [harness.host_ref(HOST)] * 2
 
 
-async def rename_in_catalog(room: TagHarness, what: str, id: str, name: str) -> None:
+async def rename_in_catalog(harness: TagHarness, what: str, id: str, name: str) -> None:
     async with RestSession(
-        room.soap, room.simulator.user, room.simulator.password, room.log
+        harness.soap, harness.simulator.user, harness.simulator.password, harness.log
     ) as rest:
         await rest._call("PATCH", f"{TAGGING_PATH}/{what}/id:{id}", {"update_spec": {"name": name}})
 
@@ -212,13 +212,11 @@ async def test_tags_of_hosts_that_enter_and_leave(harness: TagHarness) -> None:
 
 
 @pytest.mark.parametrize("path", [SESSION_PATH, f"{TAGGING_PATH}/tag-association"])
-async def test_rest_session_is_ended_after_a_cancelled_poll(
-    harness: TagHarness, path: str
-) -> None:
+async def test_rest_session_is_ended_after_a_cancelled_poll(harness: TagHarness, path: str) -> None:
     await harness.simulator.set_tag(HOST, "zone", "a")
     await harness.session.login()
     look = asyncio.create_task(harness.tags.poll())
-    # Once: a second one would cut short the very call that ends the session.
+    # Once: a second cancellation would interrupt the call that ends the session.
     harness.soap.before_call = lambda asked: (
         look.cancel() if asked.startswith(path) and not look.cancelling() else None
     )

@@ -1,4 +1,4 @@
-"""Operations on the simulator: tasks are started, their ends come through the inventory, and room is shared fairly."""
+"""Tasks on the simulator: their ends arrive through the inventory, and slots are shared fairly."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def limiter(vcenter: VCenter, log: Log) -> TaskLimiter:
 
 @pytest.fixture
 def ended_tasks(limiter: TaskLimiter) -> EndedTasks:
-    heard: EndedTasks = []
-    limiter.task_ended.connect(lambda operation, task: heard.append((operation, task)))
-    return heard
+    ended: EndedTasks = []
+    limiter.task_ended.connect(lambda operation, task: ended.append((operation, task)))
+    return ended
 
 
 async def start_task(vcenter: VCenter, limiter: TaskLimiter, owner: str) -> Operation:
@@ -112,7 +112,7 @@ async def test_slots_are_limited_and_given_to_the_longest_waiting(
             await start_task(vcenter, limiter, owner)
     await eventually(lambda: len(ended_tasks) == 2, within=10)
     assert offered[0] == "one"
-    # Room for two, and "one" is first in the line: "another" is third, and has to let the first two go before.
+    # Two slots, and "one" is first in the queue: "another" is third, and must wait for both.
     with pytest.raises(Busy):
         await start_task(vcenter, limiter, "another")
     await start_task(vcenter, limiter, "one")
@@ -125,15 +125,15 @@ async def test_slots_are_limited_and_given_to_the_longest_waiting(
 
 async def test_owner_that_stops_asking_loses_its_place(vcenter: VCenter, log: Log) -> None:
     now = 0.0
-    operations = TaskLimiter(vcenter.inventory, log, max_running_tasks=1, clock=lambda: now)
-    operations.starting_count = 1
+    limiter = TaskLimiter(vcenter.inventory, log, max_running_tasks=1, clock=lambda: now)
+    limiter.starting_count = 1
     with pytest.raises(Busy):
-        operations._take_slot("gone")
-    operations.starting_count = 0
+        limiter._take_slot("gone")
+    limiter.starting_count = 0
     with pytest.raises(Busy):
-        operations._take_slot("here")
+        limiter._take_slot("here")
     now = WAITING_OWNER_SECONDS
-    operations._take_slot("here")
+    limiter._take_slot("here")
 
 
 async def test_forgotten_task_has_an_unknown_end(

@@ -1,4 +1,4 @@
-"""Calls over the wire: what is sent, what comes back, and all that can go wrong in between."""
+"""Addresses, SOAP and REST calls, and the errors of the connection."""
 
 from __future__ import annotations
 
@@ -76,9 +76,7 @@ def call_current_time(soap: SoapClient) -> Any:
         ("https://[fd00::7]:444/sdk", "fd00::7", 444, "/sdk", "https://[fd00::7]:444"),
     ],
 )
-def test_accepted_addresses(
-    text: str, host: str, port: int, path: str, root: str
-) -> None:
+def test_accepted_addresses(text: str, host: str, port: int, path: str, root: str) -> None:
     address = parse_address(text, insecure=True)
     assert address == Address(host, port, path, insecure=True)
     assert address.base_url == root
@@ -164,7 +162,7 @@ async def test_many_calls_share_few_connections(session: Session, soap: SoapClie
 
 
 def list_open_connections(soap: SoapClient) -> list[Any]:
-    """The connections that are open, in use or not."""
+    """All open connections, in use or idle."""
     assert soap.http is not None
     connector: Any = soap.http.connector
     return [*connector._acquired, *(each for group in connector._conns.values() for each in group)]
@@ -214,7 +212,7 @@ async def test_unknown_fault_type_becomes_a_vcenter_error(
 
 
 class CannedConnection:
-    """A connection to a server that always says the same."""
+    """A client of a server that always sends the same response."""
 
     def __init__(self, folder: Path, meter: RecordingMetrics, answer: bytes) -> None:
         self.server, self.metrics, self.answer, self.requests = (
@@ -276,9 +274,7 @@ async def test_invalid_response_is_reported(
         assert words in str(caught.value)
 
 
-async def test_truncated_response_times_out(
-    tmp_path: Path, metrics: RecordingMetrics
-) -> None:
+async def test_truncated_response_times_out(tmp_path: Path, metrics: RecordingMetrics) -> None:
     async with CannedConnection(
         tmp_path, metrics, http_response(200, CURRENT_TIME_RESPONSE)[:-30]
     ) as soap:
@@ -288,17 +284,13 @@ async def test_truncated_response_times_out(
         assert count_used_connections(soap) == 0
 
 
-async def test_http_401_is_an_ended_session(
-    tmp_path: Path, metrics: RecordingMetrics
-) -> None:
+async def test_http_401_is_an_ended_session(tmp_path: Path, metrics: RecordingMetrics) -> None:
     async with CannedConnection(tmp_path, metrics, http_response(401, "")) as soap:
         with pytest.raises(NotAuthenticated, match="HTTP 401"):
             await call_current_time(soap)
 
 
-async def test_http_403_is_not_an_ended_session(
-    tmp_path: Path, metrics: RecordingMetrics
-) -> None:
+async def test_http_403_is_not_an_ended_session(tmp_path: Path, metrics: RecordingMetrics) -> None:
     async with CannedConnection(tmp_path, metrics, http_response(403, "")) as soap:
         with pytest.raises(Denied, match="HTTP 403") as caught:
             await call_current_time(soap)

@@ -1,4 +1,4 @@
-"""The property collector's answers, made by hand."""
+"""Decoding of property collector responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One vCenter as a whole: what becomes everybody's problem, what does not, and that nothing is left on the server."""
+"""A whole vCenter: which failures become its `problem`, and that nothing remains on the server."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ async def test_one_reset_connection_is_not_a_problem(
 ) -> None:
     vcenter = await start_vcenter()
     await eventually(lambda: vcenter.loaded, within=20)
-    told: list[object] = []
-    vcenter.state_changed.connect(lambda: told.append(vcenter.problem))
+    problems: list[object] = []
+    vcenter.state_changed.connect(lambda: problems.append(vcenter.problem))
     before = vcenter.inventory_watcher.last_answer_at
     await simulator.set_outage("reset", 0.3)
     await eventually(
         lambda: vcenter.inventory_watcher.last_answer_at > before and vcenter.failures == 0,
         within=20,
     )
-    assert told == []
+    assert problems == []
 
 
 async def test_lasting_outage_keeps_its_accurate_until(
@@ -87,10 +87,10 @@ async def test_malformed_response_about_tags_does_not_affect_hosts(
     vcenter = await start_vcenter(tag_interval_seconds=1.0)
     await eventually(lambda: vcenter.loaded, within=20)
 
-    async def odd() -> None:
+    async def raise_key_error() -> None:
         raise KeyError("object_id")
 
-    vcenter.tags.read = odd
+    vcenter.tags.read = raise_key_error
     vcenter.tags.poll_schedule.trigger()
     await asyncio.wait_for(simulator.churn_stats(), 10)
     before = vcenter.inventory_watcher.answer_count
@@ -133,10 +133,10 @@ async def test_changed_credentials_open_another_session(
     (tmp_path / "password").write_text("word")
     (tmp_path / "username").write_text("other")
 
-    async def others() -> bool:
+    async def has_new_session() -> bool:
         return [session["user"] for session in await simulator.sessions()] == ["other"]
 
-    await eventually(others, within=20)
+    await eventually(has_new_session, within=20)
     await eventually(lambda: vcenter.problem is None and vcenter.failures == 0, within=20)
 
 

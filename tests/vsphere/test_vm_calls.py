@@ -1,4 +1,4 @@
-"""What goes over the wire for a clone, and what is read of a VM's belongings."""
+"""The request of a clone, and the configuration that is read of a VM."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CLONE_REQUEST = CloneSpec(
 
 
 class RecordingStub(SoapStub):
-    """Keeps what is called."""
+    """Records calls."""
 
     def __init__(self) -> None:
         super().__init__(Mock())

@@ -1,4 +1,4 @@
-"""A collector at work, for tests."""
+"""A running InventoryWatcher, for tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHORT_TIMEOUTS = CollectorOptions(
 
 
 class UpdateRecordingMetrics(RecordingMetrics):
-    """A tally that also remembers updates."""
+    """Records updates too."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,17 +33,17 @@ class UpdateRecordingMetrics(RecordingMetrics):
 
 
 class WatcherHarness:
-    """A collector at work, and what its inventory told."""
+    """A running InventoryWatcher, and the changes that its inventory announced."""
 
     def __init__(
         self,
         simulator: SimulatedVCenter,
         soap: SoapClient,
         session: Session,
-        meter: UpdateRecordingMetrics,
-        limits: CollectorOptions,
+        metrics: UpdateRecordingMetrics,
+        options: CollectorOptions,
     ) -> None:
-        self.simulator, self.soap, self.session, self.metrics = simulator, soap, session, meter
+        self.simulator, self.soap, self.session, self.metrics = simulator, soap, session, metrics
         self.inventory, self.changes, self.load_count = Inventory("lab"), list[Change](), 0
         self.inventory.connect(self.changes.append)
         self.watcher = InventoryWatcher(
@@ -51,9 +51,9 @@ class WatcherHarness:
             session,
             self.inventory,
             Log("vcenter"),
-            meter,
+            metrics,
             on_loaded=self.on_loaded,
-            options=limits,
+            options=options,
         )
         self.task: asyncio.Task[None] = asyncio.create_task(self.watcher.run())
 
@@ -78,17 +78,17 @@ class WatcherHarness:
 
 @asynccontextmanager
 async def run_watcher(
-    simulator: SimulatedVCenter, limits: CollectorOptions = SHORT_TIMEOUTS
+    simulator: SimulatedVCenter, options: CollectorOptions = SHORT_TIMEOUTS
 ) -> AsyncIterator[WatcherHarness]:
-    meter = UpdateRecordingMetrics()
-    soap = SoapClient(simulator_address(simulator), meter)
+    metrics = UpdateRecordingMetrics()
+    soap = SoapClient(simulator_address(simulator), metrics)
     session = Session(soap, simulator_credentials(simulator), Log("vcenter"))
     await session.login()
-    follower = WatcherHarness(simulator, soap, session, meter, limits)
+    harness = WatcherHarness(simulator, soap, session, metrics, options)
     try:
-        await follower.wait_for_load()
-        yield follower
+        await harness.wait_for_load()
+        yield harness
     finally:
-        await follower.stop()
+        await harness.stop()
         await session.logout()
         await soap.close()

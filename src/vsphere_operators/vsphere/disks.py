@@ -55,6 +55,8 @@ _VM_TASKS = tuple(
         "removesnapshot",
     )
 )
+# _DISK_TASKS has a part of each description in _CREATE_OR_DELETE_TASKS and _ATTACH_TASKS.
+RELEVANT_TASKS = (*_DISK_TASKS, *_VM_TASKS)
 
 
 class Disks:

@@ -124,6 +124,22 @@ class Inventory:
         for object_type in types or self._signals:
             self._signals[object_type].connect(listener)
 
+    def connect_tasks(self, listener: Callable[[Change], object], *descriptions: str) -> None:
+        """Call the listener for each change of a task with one of these parts in its description.
+
+        Most tasks of a vCenter concern no listener. The case of letters is ignored.
+        """
+        parts = [description.lower() for description in descriptions]
+
+        def on_task_change(change: Change) -> None:
+            task = change.new or change.old
+            if isinstance(task, Task):
+                description = task.description.lower()
+                if any(part in description for part in parts):
+                    listener(change)
+
+        self._signals[Task].connect(on_task_change)
+
     def apply(self, updates: Iterable[ObjectUpdate]) -> None:
         """Apply the updates, then announce the changes."""
         changes = ChangeSet()

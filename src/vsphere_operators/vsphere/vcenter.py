@@ -24,7 +24,7 @@ from typing import NoReturn, Protocol
 from .address import Address
 from .credentials import CredentialSource
 from .devices import AssignableHardwareCache, PassthroughDevices
-from .disks import Disks
+from .disks import RELEVANT_TASKS, Disks
 from .faults import Denied, NotAuthenticated, Unreachable, VCenterError, WrongLogin
 from .inventory import Inventory
 from .model import Datastore, Host, Task, VirtualMachine
@@ -94,7 +94,8 @@ class VCenter:
             inventory, log, max_running_tasks=max_running_tasks, clock=clock
         )
         inventory.connect(self.task_limiter.on_task_change, Task)
-        inventory.connect(self.disks.on_inventory_change, Task, Datastore, VirtualMachine)
+        inventory.connect(self.disks.on_inventory_change, Datastore, VirtualMachine)
+        inventory.connect_tasks(self.disks.on_inventory_change, *RELEVANT_TASKS)
         inventory.connect(self.tags.on_host_change, Host)
         inventory.connect(self.passthrough_devices.on_vm_change, VirtualMachine)
         inventory.connect(self.vm_configs.on_vm_change, VirtualMachine)

@@ -263,7 +263,7 @@ def docs(root: Path, output: str, check: bool) -> int:
 @click.option("--output", default="dist/chart", show_default=True, help="Folder of the chart.")
 @PROJECT_OPTION
 def helm(root: Path, output: str) -> None:
-    """Write a Helm chart: the objects of config/, with values for what installations vary.
+    """Write a Helm chart: the objects of config/, with values for the options of an installation.
 
     \b
     Examples:

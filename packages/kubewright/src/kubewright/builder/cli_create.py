@@ -113,7 +113,7 @@ def api(root: Path, dry_run: bool, force: bool, **options: Any) -> None:
 
 
 @create.command()
-@click.option("--group", help="API group of the kind, if several kinds have the same name.")
+@click.option("--group", help="API group of the kind; can be omitted.")
 @click.option("--kind", "kind_", help="Kind of this project.")
 @click.option("--version", "version_", help="Version of the kind's controller; can be omitted.")
 @click.option("--defaulting", is_flag=True, help="Set fields that the request leaves out.")

@@ -48,7 +48,7 @@ _RESERVED_PACKAGES = (
     | sys.stdlib_module_names
 )
 _MAX_DOMAIN_LENGTH = 253
-# The name of a Service has at most 63 characters; this is the longest suffix of ours.
+# The name of a Service has at most 63 characters; this is the longest suffix that is generated.
 _MAX_PROJECT_NAME_LENGTH = 63 - len("-controller-manager-metrics-service")
 
 

@@ -159,9 +159,9 @@ def test_breaking_change_is_reported_after_the_files_were_written(
 
 
 UNREADABLE_FILES = [
-    ("config/samples/mine.yaml", "a: [", "mine.yaml is not valid YAML"),
-    ("config/samples/mine.yaml", "a: \udce9", "mine.yaml is not UTF-8 text"),
-    ("config/overlays/mine.yaml", "a: \udce9", "mine.yaml is not UTF-8 text"),
+    ("config/samples/custom.yaml", "a: [", "custom.yaml is not valid YAML"),
+    ("config/samples/custom.yaml", "a: \udce9", "custom.yaml is not UTF-8 text"),
+    ("config/overlays/custom.yaml", "a: \udce9", "custom.yaml is not UTF-8 text"),
     ("pyproject.toml", "a = '\udce9'", "pyproject.toml: 'utf-8' codec can't decode"),
     ("src/greeter/kinds/house.py", "x = (", "house.py line 1: '(' was never closed"),
     ("src/greeter/kinds/house.py", "x = 1 / 0", "ZeroDivisionError: division by zero"),
@@ -399,9 +399,9 @@ def test_image_that_no_container_has_is_an_error() -> None:
     text = f"kind: Deployment\nspec: {{template: {{spec: {{containers: {containers}}}}}}}\n"
     with pytest.raises(
         ConfigError,
-        match="no container has the image controller:latest, so it cannot be replaced with mine:v2",
+        match="no container has the image controller:latest, so it cannot be replaced with custom:v2",
     ):
-        replace_image(text, "controller:latest", "mine:v2")
+        replace_image(text, "controller:latest", "custom:v2")
 
 
 def test_installer_has_the_requested_image(greeter: Path, binaries: dict[str, Path]) -> None:

@@ -1,4 +1,4 @@
-"""`kubewright helm`: a chart with the documents of config/, and values for what installations vary.
+"""`kubewright helm`: a chart with the documents of config/, and values for its installation.
 
 The documents are built with placeholders for the namespace and the image, and dumped as YAML; then
 each placeholder is replaced with an expression of Helm. A placeholder is one word that

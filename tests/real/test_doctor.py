@@ -277,7 +277,7 @@ async def test_several_datacenters_and_missing_folder_are_warnings(
         for finding in report.findings_about("VmGroup")
         if f"{namespace}/vg-1" in finding.message
     )
-    assert "name one in spec.placement.datacenter" in ambiguous.message
+    assert "Select one in spec.placement.datacenter" in ambiguous.message
     assert ambiguous.fix == (
         f"kubectl -n {namespace} patch vg vg-1 --type merge -p '"
         + '{"spec":{"placement":{"datacenter":"DC0"}}}'

@@ -42,6 +42,7 @@ class GreetingController(Controller[Greeting]):
     """
 
     async def reconcile(self, greeting: Greeting) -> Done:
-        # Raise Retry for a temporary error, Terminal for one that only a change of the spec fixes.
+        # Return Waiting while work is in progress. Raise Retry for a temporary failure, Terminal
+        # for one that stays until the spec changes.
         greeting.status = status_of(greeting.spec)
         return Done()

@@ -7,7 +7,7 @@ from kubewright import Admission, Rejected, Webhook
 from .greeting import Greeting
 
 
-# Prefer a CEL rule (`Rule`) if it can express the check: it needs no running webhook.
+# Prefer a CEL rule (`ValidationRule`) if it can express the check: it needs no webhook.
 class GreetingWebhook(Webhook[Greeting]):
     """The API server calls it for every create and update, on any replica of the manager."""
 

@@ -43,6 +43,7 @@ class HouseController(Controller[House]):
     """
 
     async def reconcile(self, house: House) -> Done:
-        # Raise Retry for a temporary error, Terminal for one that only a change of the spec fixes.
+        # Return Waiting while work is in progress. Raise Retry for a temporary failure, Terminal
+        # for one that stays until the spec changes.
         house.status = status_of(house.spec)
         return Done()

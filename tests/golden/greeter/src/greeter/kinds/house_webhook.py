@@ -7,7 +7,7 @@ from kubewright import Admission, Rejected, Webhook
 from .house import House
 
 
-# Prefer a CEL rule (`Rule`) if it can express the check: it needs no running webhook.
+# Prefer a CEL rule (`ValidationRule`) if it can express the check: it needs no webhook.
 class HouseWebhook(Webhook[House]):
     """The API server calls it for every create and update, on any replica of the manager."""
 

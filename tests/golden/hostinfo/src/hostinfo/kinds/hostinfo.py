@@ -47,6 +47,7 @@ class HostInfoController(Controller[HostInfo]):
     """
 
     async def reconcile(self, hostinfo: HostInfo) -> Done:
-        # Raise Retry for a temporary error, Terminal for one that only a change of the spec fixes.
+        # Return Waiting while work is in progress. Raise Retry for a temporary failure, Terminal
+        # for one that stays until the spec changes.
         hostinfo.status = status_of(hostinfo.spec)
         return Done()

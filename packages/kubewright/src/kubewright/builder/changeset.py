@@ -90,8 +90,12 @@ class ChangeSet:
     def write(self) -> list[str]:
         """Write and remove the files; returns the paths that changed."""
         changed = self._changed_files()
+        # For all files before the first one is written.
         for path in changed:
-            _check_writable(self.root / path)
+            places = (self.root / path, *(self.root / path).parents)
+            existing = next(place for place in places if place.exists())
+            if not os.access(existing, os.W_OK):
+                raise ConfigError(f"{existing} is not writable; nothing was written")
         for path, text in changed.items():
             (self.root / path).parent.mkdir(parents=True, exist_ok=True)
             (self.root / path).write_text(text, encoding="utf-8")
@@ -102,13 +106,6 @@ class ChangeSet:
 
 def _format_list(paths: list[str]) -> str:
     return "\n".join(f"  {path}" for path in paths)
-
-
-def _check_writable(path: Path) -> None:
-    """Raise if writing would fail: checked for all files before the first one is written."""
-    existing = next(place for place in (path, *path.parents) if place.exists())
-    if not os.access(existing, os.W_OK):
-        raise ConfigError(f"{existing} is not writable; nothing was written")
 
 
 def read_text_if_exists(path: Path) -> str | None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 
 from ...errors import ConfigError
 from ...yaml_text import parse_documents, to_yaml
@@ -104,20 +103,14 @@ def _build_default_kustomization(
 
 def _build_samples_index(project: Project) -> dict[str, str]:
     # A page, not a kustomization: `kubectl apply -f config/samples` would apply that as an object.
-    rows = [
-        f"| `{file}` | {kind} | `{name}` |\n"
-        for path in sorted((project.root / _SAMPLES_FOLDER).glob("*.yaml"))
-        for file, kind, name in _list_sample_objects(path)
-    ]
+    rows = []
+    for path in sorted((project.root / _SAMPLES_FOLDER).glob("*.yaml")):
+        for document in parse_documents(read_text(path), f"{_SAMPLES_FOLDER}/{path.name}"):
+            if isinstance(document, dict) and "kind" in document:
+                kind = f"{document['kind']} {document.get('apiVersion', '')}".rstrip()
+                name = (document.get("metadata") or {}).get("name", "")
+                rows.append(f"| `{path.name}` | {kind} | `{name}` |\n")
     return {f"{_SAMPLES_FOLDER}/README.md": _SAMPLES_HEADER + "".join(rows)} if rows else {}
-
-
-def _list_sample_objects(path: Path) -> Iterator[tuple[str, str, str]]:
-    """File, kind and name of each object in a sample."""
-    for document in parse_documents(read_text(path), f"{_SAMPLES_FOLDER}/{path.name}"):
-        if isinstance(document, dict) and "kind" in document:
-            kind = f"{document['kind']} {document.get('apiVersion', '')}".rstrip()
-            yield path.name, kind, (document.get("metadata") or {}).get("name", "")
 
 
 def _find_stale_files(project: Project, files: Iterable[str]) -> tuple[str, ...]:

@@ -28,11 +28,11 @@ from bench.restart import RestartResult, measure_restart
 from bench.same_patches import check_same_patches
 from kubewright import KubewrightError
 
-RESULTS = Path(__file__).parent / "results"
-WARM_UP_OBJECTS = 100
-LARGE_RUN_OBJECTS = 2_000
-CONTENDERS_WITH_TARGET = (BARE, RUNTIME, KOPF)
-OTHERS_EVERY_TURNS = 3
+_RESULTS = Path(__file__).parent / "results"
+_WARM_UP_OBJECTS = 100
+_LARGE_RUN_OBJECTS = 2_000
+_CONTENDERS_WITH_TARGET = (BARE, RUNTIME, KOPF)
+_OTHERS_EVERY_TURNS = 3
 
 
 @dataclass(frozen=True)
@@ -43,18 +43,18 @@ class Plan:
     contenders: Sequence[Contender]
     idle_seconds: float
 
-    def turns_at(self, size: int) -> int:
-        return self.turns if size <= LARGE_RUN_OBJECTS else self.large_turns
+    def _turns_at(self, size: int) -> int:
+        return self.turns if size <= _LARGE_RUN_OBJECTS else self.large_turns
 
-    def contenders_for_turn(self, turn: int, size: int) -> list[Contender]:
+    def _contenders_for_turn(self, turn: int, size: int) -> list[Contender]:
         """The contenders in their order; the first one changes each turn."""
-        # Above LARGE_RUN_OBJECTS only contenders with a target run: kopf takes minutes there, and
+        # Above _LARGE_RUN_OBJECTS only contenders with a target run: kopf takes minutes there, and
         # controller-runtime wrote nothing for two minutes in the only attempt.
-        others = size <= LARGE_RUN_OBJECTS and turn % OTHERS_EVERY_TURNS == 0
+        others = size <= _LARGE_RUN_OBJECTS and turn % _OTHERS_EVERY_TURNS == 0
         contenders = [
             contender
             for contender in self.contenders
-            if others or contender.checkout or contender in CONTENDERS_WITH_TARGET
+            if others or contender.checkout or contender in _CONTENDERS_WITH_TARGET
         ]
         first = turn % len(contenders)
         return [*contenders[first:], *contenders[:first]]
@@ -69,34 +69,34 @@ class Run:
     results: list[Result] = field(default_factory=list)
     restarts: list[RestartResult] = field(default_factory=list)
 
-    async def measure_all(self) -> None:
+    async def _measure_all(self) -> None:
         """Checks that the bare loop does the same work, warms up, then runs all turns at each N."""
         await check_same_patches(self.cluster)
         for contender in self.plan.contenders:
-            await self.measure_turn(contender, WARM_UP_OBJECTS, "warm-up")
+            await self._measure_turn(contender, _WARM_UP_OBJECTS, "warm-up")
         for size in self.plan.sizes:
-            turns = self.plan.turns_at(size)
+            turns = self.plan._turns_at(size)
             for turn in range(turns):
-                for contender in self.plan.contenders_for_turn(turn, size):
+                for contender in self.plan._contenders_for_turn(turn, size):
                     self.results.append(
-                        await self.measure_turn(
+                        await self._measure_turn(
                             contender, size, f"turn-{size}-{turn + 1}", last=turn == turns - 1
                         )
                     )
 
-    async def measure_turn(
+    async def _measure_turn(
         self, contender: Contender, size: int, name: str, *, last: bool = False
     ) -> Result:
         """Runs a contender on new objects, and after its last turn the runtime again on them."""
         ground = await self.cluster.create_samples(f"{name}-{contender.slug}", size)
         await self.cluster.collect_garbage()
         result = await measure_contender(self.cluster, contender, ground)
-        log_progress(
+        _log_progress(
             f"{name:<16} {contender.name:<24} {result.statuses_per_second:6.0f} statuses/s  "
             f"{result.cpu_working_ms:.3f} CPU ms/object"
         )
         if last and contender is RUNTIME:
-            log_progress(
+            _log_progress(
                 f"{'':<16} {contender.name:<24} second start, then "
                 f"{self.plan.idle_seconds:g} s idle"
             )
@@ -107,12 +107,12 @@ class Run:
         return result
 
 
-def log_progress(line: str) -> None:
+def _log_progress(line: str) -> None:
     # On stderr, so that stdout has only the report.
     print(line, file=sys.stderr, flush=True)
 
 
-def parse_arguments() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Compare the runtime with a bare aiohttp loop, controller-runtime and kopf.",
@@ -125,7 +125,7 @@ def parse_arguments() -> argparse.Namespace:
         help="how many objects; more than one is fine (1000 and 10000)",
     )
     parser.add_argument(
-        "--turns", type=int, default=15, help=f"turns at N up to {LARGE_RUN_OBJECTS:,} (15)"
+        "--turns", type=int, default=15, help=f"turns at N up to {_LARGE_RUN_OBJECTS:,} (15)"
     )
     parser.add_argument("--large-turns", type=int, default=1, help="turns at larger N (1)")
     parser.add_argument(
@@ -164,7 +164,7 @@ async def run_benchmark(run: Run) -> None:
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     async with open_cluster() as run.cluster:
-        await run.measure_all()
+        await run._measure_all()
 
 
 def main() -> int:
@@ -175,7 +175,7 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
-    options = parse_arguments()
+    options = _parse_arguments()
     skipped = {*options.skip} if options.baseline else {*options.skip, BASELINE.slug}
     contenders = [contender for contender in CONTENDERS if contender.slug not in skipped]
     if options.baseline:
@@ -193,10 +193,10 @@ def main() -> int:
         asyncio.run(run_benchmark(run))
     except Exception as failed:
         expected = isinstance(failed, BenchError | KubewrightError)
-        log_progress(str(failed) if expected else "".join(traceback.format_exception(failed)))
+        _log_progress(str(failed) if expected else "".join(traceback.format_exception(failed)))
         if not run.results:
             return 2
-        log_progress("the run ends here; what it had measured by then:")
+        _log_progress("the run ends here; what it had measured by then:")
         whole = False
     except (KeyboardInterrupt, asyncio.CancelledError):
         print(
@@ -204,7 +204,7 @@ def main() -> int:
             file=sys.stderr,
         )
         return 130
-    file = options.json or RESULTS / f"{started:%Y-%m-%dT%H-%M-%SZ}.json"
+    file = options.json or _RESULTS / f"{started:%Y-%m-%dT%H-%M-%SZ}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(
         format_json(
@@ -212,7 +212,7 @@ def main() -> int:
         )
     )
     print(format_text(run.results, run.restarts))
-    log_progress(f"\nevery turn is in {file}")
+    _log_progress(f"\nevery turn is in {file}")
     if not whole:
         return 2
     return (

@@ -23,14 +23,14 @@ from kubewright.yaml_text import to_yaml
 
 BINARIES = Path(__file__).parents[1] / ".testenv" / "bin"
 CREATE_CONCURRENCY = 16
-DELETE_BATCH_SIZE = 2000
-IDLE_CPU_SHARE = 0.15
-IDLE_SAMPLE_SECONDS = 0.5
+_DELETE_BATCH_SIZE = 2000
+_IDLE_CPU_SHARE = 0.15
+_IDLE_SAMPLE_SECONDS = 0.5
 IDLE_TIMEOUT_SECONDS = 20.0
 # A garbage collection of the API server takes more than a second, a third of a turn. It runs before
 # each turn, so that no contender pays for the garbage of another, and automatically only above this
 # limit.
-MANUAL_GC_ENVIRONMENT = {"GOGC": "off", "GOMEMLIMIT": "3GiB"}
+_MANUAL_GC_ENVIRONMENT = {"GOGC": "off", "GOMEMLIMIT": "3GiB"}
 
 
 CONTENDER_MANIFESTS = """
@@ -78,26 +78,26 @@ class BenchCluster:
             "contender",
             self.contender_kubeconfig,
         )
-        await eventually(lambda: self.get_resource_version("default"), within=30)
+        await eventually(lambda: self._get_resource_version("default"), within=30)
 
     async def create_samples(self, namespace: str, count: int) -> SampleSet:
         await asyncio.to_thread(self.control_plane.create_namespace, namespace)
         numbers = iter(range(1, count + 1))
         async with asyncio.TaskGroup() as group:
             for _ in range(CREATE_CONCURRENCY):
-                group.create_task(self.create_remaining(namespace, numbers))
-        return SampleSet(namespace, count, await self.get_resource_version(namespace))
+                group.create_task(self._create_remaining(namespace, numbers))
+        return SampleSet(namespace, count, await self._get_resource_version(namespace))
 
-    async def create_remaining(self, namespace: str, numbers: Iterator[int]) -> None:
+    async def _create_remaining(self, namespace: str, numbers: Iterator[int]) -> None:
         for number in numbers:
             await self.client.create(
                 Sample(
-                    metadata=ObjectMeta(namespace=namespace, name=sample_name(number)),
+                    metadata=ObjectMeta(namespace=namespace, name=_sample_name(number)),
                     spec=SampleSpec(size=number),
                 )
             )
 
-    async def get_resource_version(self, namespace: str) -> str:
+    async def _get_resource_version(self, namespace: str) -> str:
         """The current resourceVersion of the API server."""
         return await anext(
             page.resource_version
@@ -118,7 +118,7 @@ class BenchCluster:
                 Request(
                     "DELETE",
                     path,
-                    query=f"limit={DELETE_BATCH_SIZE}",
+                    query=f"limit={_DELETE_BATCH_SIZE}",
                     operation="clear the namespace",
                     timeout_seconds=120,
                 )
@@ -143,8 +143,8 @@ class BenchCluster:
         deadline = time.monotonic() + IDLE_TIMEOUT_SECONDS
         while time.monotonic() < deadline:
             before, since = self.cpu_seconds(), time.monotonic()
-            await asyncio.sleep(IDLE_SAMPLE_SECONDS)
-            if self.cpu_seconds() - before < IDLE_CPU_SHARE * (time.monotonic() - since):
+            await asyncio.sleep(_IDLE_SAMPLE_SECONDS)
+            if self.cpu_seconds() - before < _IDLE_CPU_SHARE * (time.monotonic() - since):
                 return
 
     def cpu_seconds(self) -> float:
@@ -154,7 +154,7 @@ class BenchCluster:
         )
 
 
-def sample_name(number: int) -> str:
+def _sample_name(number: int) -> str:
     # The number is also the size.
     return f"sample-{number:06}"
 
@@ -162,7 +162,9 @@ def sample_name(number: int) -> str:
 @asynccontextmanager
 async def open_cluster() -> AsyncIterator[BenchCluster]:
     async with ControlPlane(
-        find_binaries(folders=[BINARIES]), extra_args=["--profiling"], environ=MANUAL_GC_ENVIRONMENT
+        find_binaries(folders=[BINARIES]),
+        extra_args=["--profiling"],
+        environ=_MANUAL_GC_ENVIRONMENT,
     ) as plane:
         connection = load_config(str(plane.admin_kubeconfig), environ=os.environ, home=Path.home())
         transport = Transport(connection, user_agent="bench")

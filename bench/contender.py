@@ -30,8 +30,8 @@ from kubewright.testing import eventually
 from kubewright.testing.process import Process
 from kubewright.transport import Request
 
-WATCH_SILENCE_SECONDS = 120.0
-WATCH_TIMEOUT_SECONDS = 3600
+_WATCH_SILENCE_SECONDS = 120.0
+_WATCH_TIMEOUT_SECONDS = 3600
 STOP_TIMEOUT_SECONDS = 20.0
 
 
@@ -51,14 +51,14 @@ class Contender:
 BARE = Contender("bare loop", "bare", "bench.contenders.bare", (str(Controller.concurrency),))
 RUNTIME = Contender("kubewright", "runtime", "bench.contenders.runtime")
 KOPF = Contender("kopf", "kopf", "bench.contenders.kopf_operator")
-KOPF_TUNED = Contender("kopf tuned", "kopf-tuned", "bench.contenders.kopf_operator", ("tuned",))
-GO = Contender("controller-runtime", "go", "", program="controllerruntime")
-GO_TUNED = Contender(
+_KOPF_TUNED = Contender("kopf tuned", "kopf-tuned", "bench.contenders.kopf_operator", ("tuned",))
+_GO = Contender("controller-runtime", "go", "", program="controllerruntime")
+_GO_TUNED = Contender(
     "controller-runtime tuned", "go-tuned", "", ("tuned",), program="controllerruntime"
 )
 BASELINE = Contender("kubewright, baseline", "baseline", "bench.contenders.runtime")
 """The runtime of another commit; --baseline fills in its checkout."""
-CONTENDERS = (BARE, RUNTIME, BASELINE, GO, GO_TUNED, KOPF, KOPF_TUNED)
+CONTENDERS = (BARE, RUNTIME, BASELINE, _GO, _GO_TUNED, KOPF, _KOPF_TUNED)
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class WatchEvent(msgspec.Struct, gc=False):
     object: WatchedObject
 
 
-WATCH_EVENT_DECODER = msgspec.json.Decoder(WatchEvent)
+_WATCH_EVENT_DECODER = msgspec.json.Decoder(WatchEvent)
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Observer:
         self.resource_version = samples.resource_version
         self.watches = 0
 
-    def sample_cpu(self) -> CpuSample:
+    def _sample_cpu(self) -> CpuSample:
         pid = self.process.pid
         return CpuSample(
             time.monotonic(),
@@ -160,7 +160,7 @@ class Observer:
             machine_cpu_seconds(),
         )
 
-    async def wait_until_complete(self) -> CpuSample:
+    async def _wait_until_complete(self) -> CpuSample:
         """The time when every object has the right status."""
         # After a burst of writes on a busy machine the API server drops a watch that is too slow.
         # It continues at its last resourceVersion, and the result counts it.
@@ -168,7 +168,7 @@ class Observer:
             self.watches += 1
             query = (
                 f"watch=1&resourceVersion={self.resource_version}"
-                f"&timeoutSeconds={WATCH_TIMEOUT_SECONDS}&allowWatchBookmarks=true"
+                f"&timeoutSeconds={_WATCH_TIMEOUT_SECONDS}&allowWatchBookmarks=true"
             )
             path = Sample.definition.path(self.samples.namespace)
             request = Request(
@@ -176,16 +176,16 @@ class Observer:
                 path,
                 query=query,
                 operation="watch the contender's work",
-                timeout_seconds=WATCH_TIMEOUT_SECONDS + 60,
+                timeout_seconds=_WATCH_TIMEOUT_SECONDS + 60,
             )
             async for line in self.cluster.transport.stream_lines(
-                request, idle_timeout_seconds=WATCH_SILENCE_SECONDS
+                request, idle_timeout_seconds=_WATCH_SILENCE_SECONDS
             ):
-                self.count_event(WATCH_EVENT_DECODER.decode(line))
+                self._count_event(_WATCH_EVENT_DECODER.decode(line))
                 if len(self.completed) == self.samples.count:
-                    return self.sample_cpu()
+                    return self._sample_cpu()
 
-    def count_event(self, line: WatchEvent) -> None:
+    def _count_event(self, line: WatchEvent) -> None:
         if line.type not in ("MODIFIED", "BOOKMARK"):
             raise BenchError(
                 f"a contender is to write statuses, but the watch shows {line.type} {line.object}"
@@ -193,7 +193,7 @@ class Observer:
         self.resource_version = line.object.metadata.resourceVersion
         if line.type == "BOOKMARK":
             return
-        self.first_write = self.first_write or self.sample_cpu()
+        self.first_write = self.first_write or self._sample_cpu()
         self.writes += 1
         spec, status = line.object.spec, line.object.status
         if spec and status and status.doubled == 2 * spec.size:
@@ -247,17 +247,17 @@ async def measure_contender(
     observer = Observer(arena, ground, process)
     started = time.monotonic()
     async with run_process(process):
-        last = await wait_for_completion(
+        last = await _wait_for_completion(
             observer, process, timeout_seconds=120 + 0.1 * ground.count
         )
-        return build_result(contender, observer, last, started, peak_rss_bytes(process.pid))
+        return _build_result(contender, observer, last, started, peak_rss_bytes(process.pid))
 
 
-async def wait_for_completion(
+async def _wait_for_completion(
     observer: Observer, process: Process, timeout_seconds: float
 ) -> CpuSample:
     """The time when all statuses are right; fails if the contender exits or is too slow."""
-    watching = asyncio.ensure_future(observer.wait_until_complete())
+    watching = asyncio.ensure_future(observer._wait_until_complete())
     dying = asyncio.ensure_future(wait_for_exit(process))
     try:
         await asyncio.wait(
@@ -278,7 +278,7 @@ async def wait_for_completion(
         await asyncio.gather(watching, dying, return_exceptions=True)
 
 
-def build_result(
+def _build_result(
     contender: Contender, observer: Observer, last: CpuSample, started: float, peak: int
 ) -> Result:
     first = observer.first_write

@@ -41,8 +41,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "testenv"))
 from simulator import SimulatedVCenter
 
 NAMESPACE = "gpus"
-IDLE_SECONDS, SAMPLE_SECONDS, IDLE_TIMEOUT_SECONDS = 10.0, 0.5, 60.0
-SMALL_CHANGES, LARGE_CHANGES = 30, 4
+IDLE_SECONDS, _SAMPLE_SECONDS, IDLE_TIMEOUT_SECONDS = 10.0, 0.5, 60.0
+_SMALL_CHANGES, _LARGE_CHANGES = 30, 4
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class GpuBenchmark:
         self.idle_share = 0.0
         self.rng = random.Random(7)
 
-    async def read_answers(self) -> dict[str, tuple[str, str]]:
+    async def _read_answers(self) -> dict[str, tuple[str, str]]:
         """Generation and selected node of every object."""
         answers = {}
         async for page in self.client.list_pages(GPUInfo, NAMESPACE):
@@ -71,7 +71,7 @@ class GpuBenchmark:
                     )
         return answers
 
-    async def measure_idle(self) -> None:
+    async def _measure_idle(self) -> None:
         """Measures the CPU of the idle process."""
         used = cpu_seconds(self.pid)
         await asyncio.sleep(IDLE_SECONDS)
@@ -82,31 +82,31 @@ class GpuBenchmark:
         deadline = time.monotonic() + IDLE_TIMEOUT_SECONDS
         while time.monotonic() < deadline:
             used = cpu_seconds(self.pid)
-            await asyncio.sleep(SAMPLE_SECONDS)
-            if (cpu_seconds(self.pid) - used) / SAMPLE_SECONDS <= self.idle_share + 0.02:
+            await asyncio.sleep(_SAMPLE_SECONDS)
+            if (cpu_seconds(self.pid) - used) / _SAMPLE_SECONDS <= self.idle_share + 0.02:
                 return
         raise TimeoutError(
             f"the manager was still busy after {IDLE_TIMEOUT_SECONDS:g} s; there is no result"
         )
 
-    async def measure_cost(self, change: Callable[[], Awaitable[Any]]) -> ChangeCost:
+    async def _measure_cost(self, change: Callable[[], Awaitable[Any]]) -> ChangeCost:
         """The total cost of a change."""
-        before = await self.read_answers()
+        before = await self._read_answers()
         used, began = cpu_seconds(self.pid), time.monotonic()
         await change()
         await self.wait_until_idle()
         spent = cpu_seconds(self.pid) - used - self.idle_share * (time.monotonic() - began)
-        after = await self.read_answers()
+        after = await self._read_answers()
         return ChangeCost(
             max(spent, 0.0) * 1000,
             sum(after[name][0] != revision for name, (revision, _) in before.items()),
         )
 
-    async def measure_small_changes(self, nodes: int) -> list[ChangeCost]:
+    async def _measure_small_changes(self, nodes: int) -> list[ChangeCost]:
         """Changes annotations, cordons and loads of nodes that no object has selected."""
-        answers, costs = {answer for _, answer in (await self.read_answers()).values()}, []
+        answers, costs = {answer for _, answer in (await self._read_answers()).values()}, []
         others = [name for number in range(nodes) if (name := f"node-{number}") not in answers]
-        for number in range(SMALL_CHANGES):
+        for number in range(_SMALL_CHANGES):
             key, name = Key("", self.rng.choice(others)), self.rng.choice(others)
             changes: list[Callable[[], Awaitable[Any]]] = [
                 lambda key=key: self.client.patch(
@@ -119,21 +119,21 @@ class GpuBenchmark:
                     name, overallCpuDemand=self.rng.randint(4000, 8000)
                 ),
             ]
-            costs.append(await self.measure_cost(changes[number % 3]))
+            costs.append(await self._measure_cost(changes[number % 3]))
         return costs
 
-    async def measure_large_changes(self) -> list[ChangeCost]:
+    async def _measure_large_changes(self) -> list[ChangeCost]:
         """Cordons the node that most objects have selected."""
         costs = []
-        for _ in range(LARGE_CHANGES):
+        for _ in range(_LARGE_CHANGES):
             answers = [
                 answer
-                for _, answer in (await self.read_answers()).values()
+                for _, answer in (await self._read_answers()).values()
                 if answer.startswith("node-")
             ]
             most = statistics.mode(answers)
             costs.append(
-                await self.measure_cost(
+                await self._measure_cost(
                     lambda most=most: self.client.patch(
                         Node, Key("", most), {"spec": {"unschedulable": True}}
                     )
@@ -154,14 +154,14 @@ async def create_objects(client: Client, nodes: int, objects: int) -> None:
 
     async def work() -> None:
         for number in numbers:
-            await create_node(client, number)
+            await _create_node(client, number)
         for info in todo:
             await client.create(info)
 
     await asyncio.gather(*(work() for _ in range(CREATE_CONCURRENCY)))
 
 
-async def create_node(client: Client, number: int) -> None:
+async def _create_node(client: Client, number: int) -> None:
     """A ready Node; half of them have a GPU."""
     raw = {
         "metadata": {"name": f"node-{number}"},
@@ -183,7 +183,7 @@ def bios_uuid(number: int) -> str:
 
 
 @asynccontextmanager
-async def open_environment(nodes: int, folder: Path) -> Any:
+async def _open_environment(nodes: int, folder: Path) -> Any:
     """A control plane, a vCenter, and a manager that is not started."""
     flags = [f"--node=node-{number}={bios_uuid(number)}" for number in range(nodes)]
     vcenter = SimulatedVCenter(
@@ -237,7 +237,7 @@ def manager_process(kubeconfig: Path, vcenter: SimulatedVCenter, folder: Path) -
 
 
 async def measure(nodes: int, objects: int, folder: Path) -> int:
-    async with open_environment(nodes, folder) as (vcenter, client, manager):
+    async with _open_environment(nodes, folder) as (vcenter, client, manager):
         await create_objects(client, nodes, objects)
         for number in range(nodes):
             await vcenter.set_stats(
@@ -249,7 +249,7 @@ async def measure(nodes: int, objects: int, folder: Path) -> int:
         manager.start()
         trial = GpuBenchmark(client, vcenter, manager.pid)
         try:
-            await eventually(lambda: has_all_answers(trial), within=120, every=0.5)
+            await eventually(lambda: _has_all_answers(trial), within=120, every=0.5)
             print(
                 f"{nodes} Nodes, {objects} GPUInfos, real components: all reconciled after "
                 f"{time.monotonic() - began:.1f} s",
@@ -257,18 +257,18 @@ async def measure(nodes: int, objects: int, folder: Path) -> int:
             )
             # The file of stalls lists those of the first minute separately.
             await asyncio.sleep(max(0.0, began + 62 - time.monotonic()))
-            await trial.measure_idle()
+            await trial._measure_idle()
             small, large = (
-                await trial.measure_small_changes(nodes),
-                await trial.measure_large_changes(),
+                await trial._measure_small_changes(nodes),
+                await trial._measure_large_changes(),
             )
         finally:
             await manager.stop(10)
         return report(trial, small, large, float((folder / "stalls").read_text().split()[1]) * 1000)
 
 
-async def has_all_answers(trial: GpuBenchmark) -> bool:
-    return all(answer for _, answer in (await trial.read_answers()).values())
+async def _has_all_answers(trial: GpuBenchmark) -> bool:
+    return all(answer for _, answer in (await trial._read_answers()).values())
 
 
 def report(

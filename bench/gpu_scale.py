@@ -35,7 +35,7 @@ from vsphere_operators.kinds.gpuinfo.types import GPUInfo
 from vsphere_operators.vsphere.property_collector import CollectorOptions
 from vsphere_operators.vsphere.updates import ObjectUpdate
 
-BUSY_MHZ = 4000
+_BUSY_MHZ = 4000
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class StallMonitor:
             if stood_ms > self.longest_ms:
                 self.longest_ms, self.cpu_ms = stood_ms, (time.process_time() - cpu) * 1000
 
-    def pop_longest(self) -> LongestStall:
+    def _pop_longest(self) -> LongestStall:
         """The longest stall since the last call."""
         stall = LongestStall(self.longest_ms, self.cpu_ms)
         self.longest_ms = self.cpu_ms = 0.0
@@ -101,7 +101,7 @@ async def wait_until_idle(stage: FakeNodeCluster) -> None:
         await asyncio.sleep(0.1)
 
 
-async def measure_changes(
+async def _measure_changes(
     stage: FakeNodeCluster,
     controller: GPUInfoController,
     count: int,
@@ -134,7 +134,7 @@ async def measure_changes(
     return costs
 
 
-async def measure_shared_node(nodes: int, objects: int) -> list[ChangeCost]:
+async def _measure_shared_node(nodes: int, objects: int) -> list[ChangeCost]:
     """Small changes of the one node that all objects have selected.
 
     All other nodes are idle, but have maintenance in 72 hours.
@@ -142,7 +142,7 @@ async def measure_shared_node(nodes: int, objects: int) -> list[ChangeCost]:
     stage = FakeNodeCluster()
     stage.add_host(0)
     for number in range(nodes):
-        stage.add_vm(number, 0, 100 + number if number else BUSY_MHZ)
+        stage.add_vm(number, 0, 100 + number if number else _BUSY_MHZ)
         stage.add_node(number)
     for number in range(objects):
         stage.create(GPUInfo, f"gpu-{number}", desAccTime=100 + number, gpuRequired=False)
@@ -161,10 +161,12 @@ async def measure_shared_node(nodes: int, objects: int) -> list[ChangeCost]:
         all_selected = lambda: len(controller.subscriptions.by_node.get("node-0", ())) == objects  # noqa: E731
         await eventually(all_selected, within=120)
         await wait_until_idle(stage)
-        return [await measure_shared_node_change(stage, BUSY_MHZ + extra) for extra in (50, 0, 60)]
+        return [
+            await _measure_shared_node_change(stage, _BUSY_MHZ + extra) for extra in (50, 0, 60)
+        ]
 
 
-async def measure_shared_node_change(stage: FakeNodeCluster, demand_mhz: int) -> ChangeCost:
+async def _measure_shared_node_change(stage: FakeNodeCluster, demand_mhz: int) -> ChangeCost:
     writes, cpu = stage.count_status_writes(), time.process_time()
     stage.set_cpu_demand(0, demand_mhz)
     taken_in = (time.process_time() - cpu) * 1000
@@ -174,7 +176,7 @@ async def measure_shared_node_change(stage: FakeNodeCluster, demand_mhz: int) ->
     )
 
 
-async def measure_change_of_each_node(
+async def _measure_change_of_each_node(
     stage: FakeNodeCluster, nodes: int, chance: random.Random
 ) -> ChangeCost:
     """The average cost of a change of each node: few of them are selected, by many objects."""
@@ -191,7 +193,9 @@ async def measure_change_of_each_node(
     return ChangeCost(spent, spent, stage.count_status_writes() - writes)
 
 
-async def measure_stats_refresh(stage: FakeNodeCluster, nodes: int, chance: random.Random) -> float:
+async def _measure_stats_refresh(
+    stage: FakeNodeCluster, nodes: int, chance: random.Random
+) -> float:
     """CPU in ms to apply new loads of all VMs, in pages as vCenter sends them every 20 s."""
     updates = [
         ObjectUpdate(
@@ -228,16 +232,16 @@ async def run(nodes: int, objects: int) -> int:
         await wait_until_idle(stage)
         print(
             f"{nodes} Nodes, {objects} GPUInfos: all reconciled after "
-            f"{time.monotonic() - began:.1f} s, stall {stall.pop_longest()}"
+            f"{time.monotonic() - began:.1f} s, stall {stall._pop_longest()}"
         )
-        small = await measure_changes(stage, controller, 100, chance, big=False)
-        large = await measure_changes(stage, controller, 5, chance, big=True)
-        average = await measure_change_of_each_node(stage, nodes, chance)
-        single = stall.pop_longest()
-        taken = await measure_stats_refresh(stage, nodes, chance)
+        small = await _measure_changes(stage, controller, 100, chance, big=False)
+        large = await _measure_changes(stage, controller, 5, chance, big=True)
+        average = await _measure_change_of_each_node(stage, nodes, chance)
+        single = stall._pop_longest()
+        taken = await _measure_stats_refresh(stage, nodes, chance)
         await wait_until_idle(stage)
         watch.cancel()
-    crowd, shared = stall.pop_longest(), await measure_shared_node(nodes, objects)
+    crowd, shared = stall._pop_longest(), await _measure_shared_node(nodes, objects)
     return report(small, large, average, shared, taken, single, crowd)
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import psutil
 
-CPUCLOCK_SCHED = 2
+_CPUCLOCK_SCHED = 2
 
 
 def cpu_seconds(pid: int) -> float:
     """User and system time of all threads."""
     # The id of clock_getcpuclockid(3): the inverted pid and the type of the clock. It counts
     # nanoseconds; /proc/PID/stat counts hundredths of a second.
-    return time.clock_gettime(~pid << 3 | CPUCLOCK_SCHED)
+    return time.clock_gettime(~pid << 3 | _CPUCLOCK_SCHED)
 
 
 def peak_rss_bytes(pid: int) -> int:

@@ -16,9 +16,9 @@ import psutil
 from bench.contender import BARE, BASELINE, CONTENDERS, KOPF, RUNTIME, Result
 from bench.restart import RestartResult
 
-SMALL, LARGE = 1_000, 10_000
-NOISY_SHARE = 0.10
-MEDIAN_FIELDS = (
+_SMALL, _LARGE = 1_000, 10_000
+_NOISY_SHARE = 0.10
+_MEDIAN_FIELDS = (
     "statuses_per_second",
     "start_to_done_seconds",
     "cpu_working_ms",
@@ -26,7 +26,7 @@ MEDIAN_FIELDS = (
     "peak_rss_mib",
     "writes_per_object",
 )
-COLUMN_TITLES = (
+_COLUMN_TITLES = (
     "contender",
     "turns",
     "statuses/s",
@@ -80,7 +80,7 @@ def medians_of(results: Sequence[Result]) -> dict[tuple[str, int], MedianResult]
         key: MedianResult(
             *key,
             len(group),
-            *(median(getattr(result, figure) for result in group) for figure in MEDIAN_FIELDS),
+            *(median(getattr(result, figure) for result in group) for figure in _MEDIAN_FIELDS),
         )
         for key, group in grouped.items()
     }
@@ -91,18 +91,20 @@ def targets_for(
 ) -> list[Target]:
     """The targets for which this run has results."""
     return [
-        *relative_targets(medians),
-        *baseline_targets(medians),
-        *absolute_targets(medians),
-        *restart_targets(settled),
+        *_relative_targets(medians),
+        *_baseline_targets(medians),
+        *_absolute_targets(medians),
+        *_restart_targets(settled),
     ]
 
 
-def relative_targets(medians: dict[tuple[str, int], MedianResult]) -> Iterator[Target]:
-    bare, ours, kopf = (medians.get((contender.name, SMALL)) for contender in (BARE, RUNTIME, KOPF))
+def _relative_targets(medians: dict[tuple[str, int], MedianResult]) -> Iterator[Target]:
+    bare, ours, kopf = (
+        medians.get((contender.name, _SMALL)) for contender in (BARE, RUNTIME, KOPF)
+    )
     if ours and bare:
         yield Target(
-            f"statuses/s, of the bare loop, N = {SMALL:,}",
+            f"statuses/s, of the bare loop, N = {_SMALL:,}",
             ours.statuses_per_second / bare.statuses_per_second,
             ">=",
             0.85,
@@ -110,7 +112,7 @@ def relative_targets(medians: dict[tuple[str, int], MedianResult]) -> Iterator[T
         )
     if ours and kopf:
         yield Target(
-            f"statuses/s, of kopf, N = {SMALL:,}",
+            f"statuses/s, of kopf, N = {_SMALL:,}",
             ours.statuses_per_second / kopf.statuses_per_second,
             ">=",
             3.0,
@@ -118,7 +120,7 @@ def relative_targets(medians: dict[tuple[str, int], MedianResult]) -> Iterator[T
         )
     if ours and bare:
         yield Target(
-            f"CPU per object, of the bare loop, N = {SMALL:,}",
+            f"CPU per object, of the bare loop, N = {_SMALL:,}",
             ours.cpu_working_ms / bare.cpu_working_ms,
             "<=",
             1.8,
@@ -126,30 +128,30 @@ def relative_targets(medians: dict[tuple[str, int], MedianResult]) -> Iterator[T
         )
 
 
-def baseline_targets(medians: dict[tuple[str, int], MedianResult]) -> Iterator[Target]:
+def _baseline_targets(medians: dict[tuple[str, int], MedianResult]) -> Iterator[Target]:
     """A change of the runtime may cost at most 5 % more CPU and memory."""
-    ours, before = (medians.get((c.name, SMALL)) for c in (RUNTIME, BASELINE))
+    ours, before = (medians.get((c.name, _SMALL)) for c in (RUNTIME, BASELINE))
     if ours and before:
         cpu = ours.cpu_working_ms / before.cpu_working_ms
-        yield Target(f"CPU per object, of the baseline, N = {SMALL:,}", cpu, "<=", 1.05, "x")
+        yield Target(f"CPU per object, of the baseline, N = {_SMALL:,}", cpu, "<=", 1.05, "x")
         rss = ours.peak_rss_mib / before.peak_rss_mib
-        yield Target(f"peak RSS, of the baseline, N = {SMALL:,}", rss, "<=", 1.05, "x")
+        yield Target(f"peak RSS, of the baseline, N = {_SMALL:,}", rss, "<=", 1.05, "x")
 
 
-def absolute_targets(medians: dict[tuple[str, int], MedianResult]) -> Iterator[Target]:
-    small, large = (medians.get((RUNTIME.name, count)) for count in (SMALL, LARGE))
+def _absolute_targets(medians: dict[tuple[str, int], MedianResult]) -> Iterator[Target]:
+    small, large = (medians.get((RUNTIME.name, count)) for count in (_SMALL, _LARGE))
     if small:
-        yield Target(f"peak RSS, N = {SMALL:,}", small.peak_rss_mib, "<=", 80.0, " MiB")
+        yield Target(f"peak RSS, N = {_SMALL:,}", small.peak_rss_mib, "<=", 80.0, " MiB")
     if large:
-        yield Target(f"peak RSS, N = {LARGE:,}", large.peak_rss_mib, "<=", 130.0, " MiB")
+        yield Target(f"peak RSS, N = {_LARGE:,}", large.peak_rss_mib, "<=", 130.0, " MiB")
     if small and large:
         growth = large.cpu_working_ms / small.cpu_working_ms
         yield Target(
-            f"CPU per object at N = {LARGE:,}, of that at {SMALL:,}", growth, "<=", 1.15, "x"
+            f"CPU per object at N = {_LARGE:,}, of that at {_SMALL:,}", growth, "<=", 1.15, "x"
         )
 
 
-def restart_targets(settled: Sequence[RestartResult]) -> Iterator[Target]:
+def _restart_targets(settled: Sequence[RestartResult]) -> Iterator[Target]:
     for restart in settled:
         yield Target(
             f"second start, N = {restart.objects:,}: statuses written",
@@ -179,53 +181,53 @@ def format_text(results: Sequence[Result], settled: Sequence[RestartResult]) -> 
     medians = medians_of(results)
     targets = targets_for(medians, settled)
     parts = [
-        format_table(count, medians) for count in sorted({result.objects for result in results})
+        _format_table(count, medians) for count in sorted({result.objects for result in results})
     ]
     parts += [
-        growth_lines(medians),
-        spread_lines(results),
-        noise_lines(results),
-        target_lines(targets),
+        _growth_lines(medians),
+        _spread_lines(results),
+        _noise_lines(results),
+        _target_lines(targets),
     ]
     return "\n\n".join(part for part in parts if part)
 
 
-def format_table(count: int, medians: dict[tuple[str, int], MedianResult]) -> str:
+def _format_table(count: int, medians: dict[tuple[str, int], MedianResult]) -> str:
     """One table for each number of objects."""
     at_count = {name: median for (name, objects), median in medians.items() if objects == count}
     order = [median for contender in CONTENDERS if (median := at_count.get(contender.name))]
     rows = [
-        COLUMN_TITLES,
-        *(format_row(row, at_count.get(BARE.name), at_count.get(KOPF.name)) for row in order),
+        _COLUMN_TITLES,
+        *(_format_row(row, at_count.get(BARE.name), at_count.get(KOPF.name)) for row in order),
     ]
-    return "\n".join([f"N = {count:,}, medians of the turns", *align_columns(rows)])
+    return "\n".join([f"N = {count:,}, medians of the turns", *_align_columns(rows)])
 
 
-def format_row(
+def _format_row(
     median: MedianResult, bare: MedianResult | None, kopf: MedianResult | None
 ) -> tuple[str, ...]:
     return (
         median.contender,
         str(median.turns),
         f"{median.statuses_per_second:.0f}",
-        format_ratio(median, bare, lambda m: m.statuses_per_second),
-        format_ratio(median, kopf, lambda m: m.statuses_per_second),
+        _format_ratio(median, bare, lambda m: m.statuses_per_second),
+        _format_ratio(median, kopf, lambda m: m.statuses_per_second),
         f"{median.start_to_done_seconds:.2f}",
         f"{median.cpu_working_ms:.3f}",
-        format_ratio(median, bare, lambda m: m.cpu_working_ms),
+        _format_ratio(median, bare, lambda m: m.cpu_working_ms),
         f"{median.cpu_whole_ms:.3f}",
         f"{median.peak_rss_mib:.1f}",
         f"{median.writes_per_object:.2f}",
     )
 
 
-def format_ratio(
+def _format_ratio(
     median: MedianResult, other: MedianResult | None, figure: Callable[[MedianResult], float]
 ) -> str:
     return f"{figure(median) / figure(other):.2f}x" if other else "-"
 
 
-def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+def _align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """Aligns names to the left and numbers to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
@@ -239,10 +241,10 @@ def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def growth_lines(medians: dict[tuple[str, int], MedianResult]) -> str:
+def _growth_lines(medians: dict[tuple[str, int], MedianResult]) -> str:
     """How the time per object grows with N; not a target, since most of it is the API server's."""
     pairs = [
-        (c.name, medians.get((c.name, SMALL)), medians.get((c.name, LARGE)))
+        (c.name, medians.get((c.name, _SMALL)), medians.get((c.name, _LARGE)))
         for c in (BARE, RUNTIME, KOPF)
     ]
     growth = [
@@ -251,42 +253,42 @@ def growth_lines(medians: dict[tuple[str, int], MedianResult]) -> str:
         if small and large
     ]
     return (
-        f"time per object at N = {LARGE:,}, of that at {SMALL:,}: {', '.join(growth)}"
+        f"time per object at N = {_LARGE:,}, of that at {_SMALL:,}: {', '.join(growth)}"
         if growth
         else ""
     )
 
 
-def spread_lines(results: Sequence[Result]) -> str:
+def _spread_lines(results: Sequence[Result]) -> str:
     """The results of three turns each show how reliable such a short run would be."""
-    ours = medians_of_three(results, RUNTIME.name)
+    ours = _medians_of_three(results, RUNTIME.name)
     lines = []
     for name in (BARE.name, BASELINE.name, KOPF.name):
         ratios = [
             f"{mine / other:.2f}x"
-            for mine, other in zip(ours, medians_of_three(results, name), strict=False)
+            for mine, other in zip(ours, _medians_of_three(results, name), strict=False)
         ]
         if len(ratios) > 1:
             lines.append(
-                f"statuses/s of {name}, by each three turns at N = {SMALL:,}: {', '.join(ratios)}"
+                f"statuses/s of {name}, by each three turns at N = {_SMALL:,}: {', '.join(ratios)}"
             )
     return "\n".join(lines)
 
 
-def medians_of_three(results: Sequence[Result], contender: str) -> list[float]:
+def _medians_of_three(results: Sequence[Result], contender: str) -> list[float]:
     """The median statuses/s of the first three turns, of the next three, and so on."""
     paces = [
         result.statuses_per_second
         for result in results
-        if result.objects == SMALL and result.contender == contender
+        if result.objects == _SMALL and result.contender == contender
     ]
     return [median(paces[at : at + 3]) for at in range(0, len(paces) - 2, 3)]
 
 
-def noise_lines(results: Sequence[Result]) -> str:
+def _noise_lines(results: Sequence[Result]) -> str:
     """A warning if other processes used much of the machine."""
     share = max(result.other_processes_cpu_share for result in results)
-    if share <= NOISY_SHARE:
+    if share <= _NOISY_SHARE:
         return ""
     return (
         f"Other processes used up to {100 * share:.0f} % of this machine's CPU during a turn: "
@@ -294,10 +296,10 @@ def noise_lines(results: Sequence[Result]) -> str:
     )
 
 
-def target_lines(targets: Sequence[Target]) -> str:
+def _target_lines(targets: Sequence[Target]) -> str:
     """Each target with its value and its limit."""
     if not targets:
-        return f"No target is checked: the targets are for N = {SMALL:,} and {LARGE:,}."
+        return f"No target is checked: the targets are for N = {_SMALL:,} and {_LARGE:,}."
     rows = [
         (
             p.text,
@@ -307,7 +309,7 @@ def target_lines(targets: Sequence[Target]) -> str:
         )
         for p in targets
     ]
-    return "\n".join(["Targets", *align_columns(rows)])
+    return "\n".join(["Targets", *_align_columns(rows)])
 
 
 # JSON
@@ -321,8 +323,8 @@ def format_json(
     document = {
         "started": started,
         "whole": complete,
-        "machine": machine_info(),
-        "versions": installed_versions("kubewright", "aiohttp", "msgspec", "kopf"),
+        "machine": _machine_info(),
+        "versions": _installed_versions("kubewright", "aiohttp", "msgspec", "kopf"),
         "turns": list(results),
         "medians": list(medians.values()),
         "settled": list(settled),
@@ -333,7 +335,7 @@ def format_json(
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
 
-def machine_info() -> dict[str, Any]:
+def _machine_info() -> dict[str, Any]:
     return {
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
@@ -342,7 +344,7 @@ def machine_info() -> dict[str, Any]:
     }
 
 
-def installed_versions(*names: str) -> dict[str, str]:
+def _installed_versions(*names: str) -> dict[str, str]:
     """The installed versions of the compared packages."""
     versions = {}
     for name in names:

@@ -18,8 +18,8 @@ from bench.cluster import BenchCluster, BenchError
 from bench.contender import BARE, RUNTIME, Contender, measure_contender
 from kubewright.testing.proxy import HttpProxy
 
-SAMPLE_COUNT = 3
-VOLATILE_FIELDS = ("resourceVersion", "lastTransitionTime")
+_SAMPLE_COUNT = 3
+_VOLATILE_FIELDS = ("resourceVersion", "lastTransitionTime")
 
 
 @dataclass(frozen=True)
@@ -43,26 +43,26 @@ class PatchRecorder(HttpProxy):
         if request.method == "PATCH":
             path = request.raw_path.partition("/namespaces/")[2].partition("/")[2]
             headers = request.headers
-            content = mask_volatile(msgspec.json.decode(body))
+            content = _mask_volatile(msgspec.json.decode(body))
             self.patches.append(
                 Patch(path, headers.get("Content-Type", ""), headers.get("Accept", ""), content)
             )
         return super().forward(request, body, without)
 
 
-def mask_volatile(value: Any) -> Any:
+def _mask_volatile(value: Any) -> Any:
     """Replaces values that differ each time by the names of their types."""
     if isinstance(value, dict):
         return {
-            key: type(item).__name__ if key in VOLATILE_FIELDS else mask_volatile(item)
+            key: type(item).__name__ if key in _VOLATILE_FIELDS else _mask_volatile(item)
             for key, item in value.items()
         }
-    return [mask_volatile(item) for item in value] if isinstance(value, list) else value
+    return [_mask_volatile(item) for item in value] if isinstance(value, list) else value
 
 
-async def record_patches(cluster: BenchCluster, contender: Contender) -> list[Patch]:
+async def _record_patches(cluster: BenchCluster, contender: Contender) -> list[Patch]:
     """The patches of a contender for a few objects, sorted by name."""
-    samples = await cluster.create_samples(f"wire-{contender.slug}", SAMPLE_COUNT)
+    samples = await cluster.create_samples(f"wire-{contender.slug}", _SAMPLE_COUNT)
     async with PatchRecorder.in_front_of(cluster.control_plane) as recorder:
         recorder.patches = []
         await measure_contender(
@@ -79,7 +79,7 @@ async def record_patches(cluster: BenchCluster, contender: Contender) -> list[Pa
 
 async def check_same_patches(cluster: BenchCluster) -> None:
     """Raises if the patches differ: only with the same work is the bare loop the limit."""
-    bare, ours = await record_patches(cluster, BARE), await record_patches(cluster, RUNTIME)
+    bare, ours = await _record_patches(cluster, BARE), await _record_patches(cluster, RUNTIME)
     if bare != ours:
         raise BenchError(
             "the bare loop does not send the patches of the runtime; change "

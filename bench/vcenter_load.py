@@ -31,10 +31,10 @@ sys.path.append(str(ROOT / "testenv"))  # for the simulator
 from kubewright.testing import eventually  # noqa: E402
 from simulator import SimulatedVCenter  # noqa: E402
 
-MAX_CPU_SHARE = 1 / 5
-MAX_STALL_SECONDS = 0.25
-CHURN_ROUNDS = 5
-TURNS = 7
+_MAX_CPU_SHARE = 1 / 5
+_MAX_STALL_SECONDS = 0.25
+_CHURN_ROUNDS = 5
+_TURNS = 7
 TICK_SECONDS = 0.05
 
 
@@ -53,12 +53,12 @@ class NullMeter:
     def count_updates(self, type_name: str, kind: str, count: int) -> None: ...
 
 
-def rss_bytes() -> int:
+def _rss_bytes() -> int:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def read_with_pyvmomi(server: SimulatorLogin) -> dict[str, Any]:
+def _read_with_pyvmomi(server: SimulatorLogin) -> dict[str, Any]:
     """All pages of RetrievePropertiesEx as pyVmomi's values, by object and property."""
     from pyVim.connect import Disconnect, SmartConnect
 
@@ -66,19 +66,19 @@ def read_with_pyvmomi(server: SimulatorLogin) -> dict[str, Any]:
     instance = SmartConnect(
         host=server.host, port=server.port, user=server.user, pwd=server.password, sslContext=trust
     )
-    before_bytes, began_cpu, began = rss_bytes(), time.process_time(), time.perf_counter()
+    before_bytes, began_cpu, began = _rss_bytes(), time.process_time(), time.perf_counter()
     content = instance.RetrieveContent()
     held = {
         item.obj._moId: {value.name: value.val for value in item.propSet}
-        for item in retrieve_objects(content)
+        for item in _retrieve_objects(content)
     }
     spent, took = time.process_time() - began_cpu, time.perf_counter() - began
-    rss = rss_bytes() - before_bytes
+    rss = _rss_bytes() - before_bytes
     Disconnect(instance)
     return {"cpu": spent, "wall": took, "objects": len(held), "rss": rss}
 
 
-def retrieve_objects(content: Any) -> Iterator[Any]:
+def _retrieve_objects(content: Any) -> Iterator[Any]:
     """The objects and properties that our property collector reads, tasks included."""
     from pyVmomi import vim, vmodl
 
@@ -121,7 +121,7 @@ def retrieve_objects(content: Any) -> Iterator[Any]:
         yield from answer.objects
 
 
-async def read_with_inventory(server: SimulatorLogin, control: str) -> dict[str, Any]:
+async def _read_with_inventory(server: SimulatorLogin, control: str) -> dict[str, Any]:
     """Loads the inventory, then applies some rounds of new quickStats."""
     from kubewright.log import Log
     from vsphere_operators.vsphere.address import Address
@@ -143,9 +143,9 @@ async def read_with_inventory(server: SimulatorLogin, control: str) -> dict[str,
         soap, session, inventory, Log("bench"), NullMeter(), on_loaded=loaded.set
     )
     stalls = list[float]()
-    watching = asyncio.create_task(watch_stalls(stalls))
+    watching = asyncio.create_task(_watch_stalls(stalls))
     await asyncio.sleep(0)
-    before_bytes, began_cpu, began = rss_bytes(), time.process_time(), time.perf_counter()
+    before_bytes, began_cpu, began = _rss_bytes(), time.process_time(), time.perf_counter()
     following = asyncio.create_task(collector.run())
     await asyncio.wait(
         [following, asyncio.create_task(loaded.wait())], return_when=asyncio.FIRST_COMPLETED
@@ -155,7 +155,7 @@ async def read_with_inventory(server: SimulatorLogin, control: str) -> dict[str,
         "wall": time.perf_counter() - began,
         "objects": len(inventory.objects),
     }
-    result["rss"] = rss_bytes() - before_bytes
+    result["rss"] = _rss_bytes() - before_bytes
     inventory.connect(published.append)
     result |= await measure_churn(control, published)
     result["stall"] = max(stalls)
@@ -167,7 +167,7 @@ async def read_with_inventory(server: SimulatorLogin, control: str) -> dict[str,
     return result
 
 
-async def watch_stalls(stalls: list[float]) -> None:
+async def _watch_stalls(stalls: list[float]) -> None:
     # The event loop stalls for as long as a short sleep ends late.
     while True:
         began = time.perf_counter()
@@ -178,23 +178,23 @@ async def watch_stalls(stalls: list[float]) -> None:
 async def measure_churn(control: str, published: list[object]) -> dict[str, Any]:
     """CPU of each round of new quickStats until all changes are published."""
     spent, objects = list[float](), list[int]()
-    for _ in range(CHURN_ROUNDS):
+    for _ in range(_CHURN_ROUNDS):
         published.clear()
         began = time.process_time()
-        objects.append(await asyncio.to_thread(churn_once, control))
+        objects.append(await asyncio.to_thread(_churn_once, control))
         await eventually(lambda: len(published) >= objects[-1], within=60)
         spent.append(time.process_time() - began)
     return {"churn_cpu": statistics.median(spent), "churn_objects": statistics.median(objects)}
 
 
-def churn_once(control: str) -> int:
+def _churn_once(control: str) -> int:
     with urllib.request.urlopen(
         urllib.request.Request(f"{control}/churn", b"{}", method="POST"), timeout=60
     ) as answer:
         return int(json.load(answer)["changed"])
 
 
-async def measure_in_subprocess(side: str, vcenter: SimulatedVCenter) -> dict[str, Any]:
+async def _measure_in_subprocess(side: str, vcenter: SimulatedVCenter) -> dict[str, Any]:
     """Reads in a process of its own; the password is passed on stdin."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -222,14 +222,14 @@ async def measure_in_subprocess(side: str, vcenter: SimulatedVCenter) -> dict[st
     return dict(json.loads(output))
 
 
-def run_side(side: str) -> None:
+def _run_side(side: str) -> None:
     given = json.load(sys.stdin)
     server = SimulatorLogin(**given["server"])
     print(
         json.dumps(
-            read_with_pyvmomi(server)
+            _read_with_pyvmomi(server)
             if side == "pyvmomi"
-            else asyncio.run(read_with_inventory(server, given["control"]))
+            else asyncio.run(_read_with_inventory(server, given["control"]))
         )
     )
 
@@ -246,17 +246,17 @@ async def compare(hosts: int, vms: int, folder: Path) -> int:
         await vcenter.start(within=300)
         turns = [
             (
-                await measure_in_subprocess("pyvmomi", vcenter),
-                await measure_in_subprocess("ours", vcenter),
+                await _measure_in_subprocess("pyvmomi", vcenter),
+                await _measure_in_subprocess("ours", vcenter),
             )
-            for _ in range(TURNS)
+            for _ in range(_TURNS)
         ]
     finally:
         await vcenter.stop()
-    return print_report(turns)
+    return _print_report(turns)
 
 
-def print_report(turns: list[tuple[dict[str, Any], dict[str, Any]]]) -> int:
+def _print_report(turns: list[tuple[dict[str, Any], dict[str, Any]]]) -> int:
     """Prints the medians; returns 0 if the targets are met."""
     theirs, ours = (
         {key: statistics.median(turn[side][key] for turn in turns) for key in turns[0][side]}
@@ -274,7 +274,7 @@ def print_report(turns: list[tuple[dict[str, Any], dict[str, Any]]]) -> int:
         )
     print(
         f"ours uses {share:.3f} of pyVmomi's CPU: 1/{1 / share:.1f}; "
-        f"target at most 1/{1 / MAX_CPU_SHARE:.0f}"
+        f"target at most 1/{1 / _MAX_CPU_SHARE:.0f}"
     )
     per_object = ours["churn_cpu"] / ours["churn_objects"]
     print(
@@ -283,9 +283,9 @@ def print_report(turns: list[tuple[dict[str, Any], dict[str, Any]]]) -> int:
     )
     print(
         f"longest stall of the loop: {stall * 1000:.0f} ms; "
-        f"target at most {MAX_STALL_SECONDS * 1000:.0f} ms"
+        f"target at most {_MAX_STALL_SECONDS * 1000:.0f} ms"
     )
-    return 0 if share <= MAX_CPU_SHARE and stall <= MAX_STALL_SECONDS else 1
+    return 0 if share <= _MAX_CPU_SHARE and stall <= _MAX_STALL_SECONDS else 1
 
 
 def main() -> int:
@@ -295,7 +295,7 @@ def main() -> int:
     parser.add_argument("--side", choices=("pyvmomi", "ours"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.side:
-        run_side(options.side)
+        _run_side(options.side)
         return 0
     with tempfile.TemporaryDirectory() as folder:
         return asyncio.run(compare(options.hosts, options.vms, Path(folder)))

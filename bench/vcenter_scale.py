@@ -43,11 +43,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "testenv"))
 from simulator import SimulatedVCenter
 
 NAMESPACE = "scale"
-STALL_LIMIT_SECONDS = 0.25
-LATENCY_LIMIT_SECONDS = 1.0
-RSS_LIMIT_MIB = 200.0
-STATS_INTERVAL_SECONDS = 60.0
-LARGE_CHANGE_SHARE = 0.05
+_STALL_LIMIT_SECONDS = 0.25
+_LATENCY_LIMIT_SECONDS = 1.0
+_RSS_LIMIT_MIB = 200.0
+_STATS_INTERVAL_SECONDS = 60.0
+_LARGE_CHANGE_SHARE = 0.05
 CREATE_CONCURRENCY = 16
 
 
@@ -87,7 +87,7 @@ class StatusWatcher:
                         StatusWrite(time.monotonic(), event["object"].get("status", {}))
                     )
 
-    async def wait_for_maintenance_mode(self, name: str, after: float, wanted: bool) -> float:
+    async def _wait_for_maintenance_mode(self, name: str, after: float, wanted: bool) -> float:
         """Seconds from `after` until the object shows this maintenance mode."""
 
         def first_time() -> float | None:
@@ -154,23 +154,23 @@ class VCenterBenchmark:
 
         await eventually(ready, within=600, every=2)
 
-    async def measure_latencies(self, watcher: StatusWatcher, names: list[str]) -> None:
+    async def _measure_latencies(self, watcher: StatusWatcher, names: list[str]) -> None:
         """Measures single changes, then 100 at once."""
         seconds = []
         for number in range(self.options.changes):
             index = (number * 37) % len(names)
             began = time.monotonic()
             await self.vcenter.set_maintenance(names[index])
-            seconds.append(await watcher.wait_for_maintenance_mode(f"host-{index}", began, True))
+            seconds.append(await watcher._wait_for_maintenance_mode(f"host-{index}", began, True))
         for number in range(self.options.changes):
             index = (number * 37) % len(names)
             began = time.monotonic()
             await self.vcenter.set_maintenance(names[index], on=False)
-            seconds.append(await watcher.wait_for_maintenance_mode(f"host-{index}", began, False))
+            seconds.append(await watcher._wait_for_maintenance_mode(f"host-{index}", began, False))
         self.check_limit(
             "a change in vCenter until its status, p99 of single changes",
-            quantile(seconds, 0.99),
-            LATENCY_LIMIT_SECONDS,
+            _quantile(seconds, 0.99),
+            _LATENCY_LIMIT_SECONDS,
             "s",
         )
         print(f"    median {statistics.median(seconds):.3f} s, {len(seconds)} changes", flush=True)
@@ -178,7 +178,7 @@ class VCenterBenchmark:
         began = time.monotonic()
         await asyncio.gather(*(self.vcenter.set_maintenance(name) for _, name in crowd))
         together = [
-            await watcher.wait_for_maintenance_mode(f"host-{index}", began, True)
+            await watcher._wait_for_maintenance_mode(f"host-{index}", began, True)
             for index, _ in crowd
         ]
         print(
@@ -188,7 +188,7 @@ class VCenterBenchmark:
         )
         await asyncio.gather(*(self.vcenter.set_maintenance(name, on=False) for _, name in crowd))
 
-    async def measure_edits(self) -> None:
+    async def _measure_edits(self) -> None:
         """1,000 edits of objects cause no calls except WaitForUpdatesEx and periodic ones."""
         await self.vcenter.reset_call_counts()
         numbers = iter(range(1000))
@@ -224,7 +224,7 @@ class VCenterBenchmark:
             await self.vcenter.churn_stats(drift=0.02 if number % 3 else 0.08)
             await asyncio.sleep(max(0.0, began + 20.0 * (number + 1) - time.monotonic()))
         seconds = time.monotonic() - began
-        over = sum(count_excess_writes(writes, seconds) for writes in watcher.writes.values())
+        over = sum(_count_excess_writes(writes, seconds) for writes in watcher.writes.values())
         total = sum(map(len, watcher.writes.values()))
         self.check_limit("small moves written beyond one an interval", over, 0, "writes")
         per_object = total / max(1, len(watcher.writes))
@@ -240,24 +240,24 @@ def _host_info(namespace: str, number: int, hostname: str) -> HostInfo:
     return HostInfo(metadata=metadata, spec=HostInfo.spec_type(hostname=hostname))
 
 
-def count_excess_writes(writes: list[StatusWrite], seconds: float) -> int:
+def _count_excess_writes(writes: list[StatusWrite], seconds: float) -> int:
     """Small changes that were written more often than once an interval.
 
     Their distance is not checked: a write waits behind a burst of others.
     """
-    small = sum(not is_large_change(before.status, now.status) for before, now in pairwise(writes))
-    return max(0, small - int(seconds // STATS_INTERVAL_SECONDS) - 1)
+    small = sum(not _is_large_change(before.status, now.status) for before, now in pairwise(writes))
+    return max(0, small - int(seconds // _STATS_INTERVAL_SECONDS) - 1)
 
 
-def is_large_change(before: dict[str, Any], now: dict[str, Any]) -> bool:
+def _is_large_change(before: dict[str, Any], now: dict[str, Any]) -> bool:
     parts = (("freeCPU", "totalCPU"), ("freeMemoryMB", "totalMemoryMB"))
     return any(
-        abs(now.get(free, 0) - before.get(free, 0)) > LARGE_CHANGE_SHARE * now.get(total, 1)
+        abs(now.get(free, 0) - before.get(free, 0)) > _LARGE_CHANGE_SHARE * now.get(total, 1)
         for free, total in parts
     )
 
 
-def quantile(values: list[float], share: float) -> float:
+def _quantile(values: list[float], share: float) -> float:
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
@@ -353,8 +353,8 @@ async def measure(trial: VCenterBenchmark, manager: Process, folder: Path) -> in
     watcher = StatusWatcher(trial.transport, revision)
     watching = asyncio.create_task(watcher.run())
     try:
-        await trial.measure_latencies(watcher, names)
-        await trial.measure_edits()
+        await trial._measure_latencies(watcher, names)
+        await trial._measure_edits()
         used, since = cpu_seconds(manager.pid), time.monotonic()
         await trial.measure_churn(watcher)
         churn_share = (cpu_seconds(manager.pid) - used) / (time.monotonic() - since)
@@ -367,11 +367,11 @@ async def measure(trial: VCenterBenchmark, manager: Process, folder: Path) -> in
     trial.check_limit(
         "longest stall of the event loop after the start",
         float((folder / "stalls").read_text().split()[1]),
-        STALL_LIMIT_SECONDS,
+        _STALL_LIMIT_SECONDS,
         "s",
     )
     print(f"    at the start {(folder / 'stalls').read_text().split()[0]} s", flush=True)
-    trial.check_limit("peak memory", peak_rss_bytes(manager.pid) / 2**20, RSS_LIMIT_MIB, "MiB")
+    trial.check_limit("peak memory", peak_rss_bytes(manager.pid) / 2**20, _RSS_LIMIT_MIB, "MiB")
     return 0 if all(trial.outcomes) else 1
 
 

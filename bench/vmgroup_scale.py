@@ -42,12 +42,12 @@ from support.simulator_state import read_simulator_state
 from support.vmgroup_client import VmGroupClient, is_running
 
 CLONE_SECONDS = 0.5
-DURATION_FACTOR = 1.15
-DURATION_MARGIN_SECONDS = 2.0
-EDIT_LIMIT_SECONDS = 1.0
-SMALL_GROUP_LIMIT_SECONDS = 3.0
+_DURATION_FACTOR = 1.15
+_DURATION_MARGIN_SECONDS = 2.0
+_EDIT_LIMIT_SECONDS = 1.0
+_SMALL_GROUP_LIMIT_SECONDS = 3.0
 POLL_SECONDS = 0.02
-EDITS = 5
+_EDITS = 5
 
 
 @dataclass
@@ -77,21 +77,23 @@ class VmGroupBenchmark:
         began = time.monotonic()
         await self.groups.create("large", replicas=self.replicas)
         large = asyncio.create_task(
-            self.measure_until(began, lambda: self.is_group_running("large"))
+            self._measure_until(began, lambda: self._is_group_running("large"))
         )
-        await eventually(self.has_clone_started, within=10)
-        small = asyncio.create_task(self.measure_small_group())
+        await eventually(self._has_clone_started, within=10)
+        small = asyncio.create_task(self._measure_small_group())
         edits = [
-            await self.measure_edit(hosts[number % len(hosts)]) for number in range(1, EDITS + 1)
+            await self._measure_edit(hosts[number % len(hosts)]) for number in range(1, _EDITS + 1)
         ]
         ideal = self.replicas / self.max_operations * CLONE_SECONDS
         self.check_limit(
-            f"a HostInfo edit in that time, the slowest of {EDITS}", max(edits), EDIT_LIMIT_SECONDS
+            f"a HostInfo edit in that time, the slowest of {_EDITS}",
+            max(edits),
+            _EDIT_LIMIT_SECONDS,
         )
         self.check_limit(
-            "a group of one meanwhile, until it is RUNNING", await small, SMALL_GROUP_LIMIT_SECONDS
+            "a group of one meanwhile, until it is RUNNING", await small, _SMALL_GROUP_LIMIT_SECONDS
         )
-        limit = DURATION_FACTOR * ideal + DURATION_MARGIN_SECONDS
+        limit = _DURATION_FACTOR * ideal + _DURATION_MARGIN_SECONDS
         self.check_limit(
             f"0 -> {self.replicas} replicas, {self.max_operations} operations at once, to RUNNING",
             await large,
@@ -99,29 +101,29 @@ class VmGroupBenchmark:
         )
         print(f"    the ideal is {ideal:.2f} s", flush=True)
 
-    async def measure_small_group(self) -> float:
+    async def _measure_small_group(self) -> float:
         began = time.monotonic()
         await self.groups.create("small", replicas=1)
-        return await self.measure_until(began, lambda: self.is_group_running("small"))
+        return await self._measure_until(began, lambda: self._is_group_running("small"))
 
-    async def measure_edit(self, host: str) -> float:
+    async def _measure_edit(self, host: str) -> float:
         began = time.monotonic()
         await self.infos.patch("HostInfo", "host", {"spec": {"hostname": host}})
-        return await self.measure_until(began, self.is_edit_reconciled)
+        return await self._measure_until(began, self._is_edit_reconciled)
 
-    async def is_edit_reconciled(self) -> bool:
+    async def _is_edit_reconciled(self) -> bool:
         info = await self.infos.get("HostInfo", "host")
         return bool(
             ready_condition(info).get("observedGeneration") == info["metadata"]["generation"]
         )
 
-    async def is_group_running(self, name: str) -> bool:
+    async def _is_group_running(self, name: str) -> bool:
         return is_running(await self.groups.get(name))
 
-    async def has_clone_started(self) -> bool:
+    async def _has_clone_started(self) -> bool:
         return bool((await read_simulator_state(self.vcenter)).clones)
 
-    async def measure_until(self, began: float, check: Callable[[], Any]) -> float:
+    async def _measure_until(self, began: float, check: Callable[[], Any]) -> float:
         await eventually(check, within=120, every=POLL_SECONDS)
         return time.monotonic() - began
 
@@ -156,7 +158,7 @@ async def run_benchmark(plane: ControlPlane, folder: Path, replicas: int, at_onc
             return all(one.outcomes)
 
 
-async def run_benchmarks(options: argparse.Namespace, folder: Path) -> int:
+async def _run_benchmarks(options: argparse.Namespace, folder: Path) -> int:
     async with ControlPlane(find_binaries(folders=[BINARIES])) as plane:
         install_manifests(plane)
         good = [
@@ -174,7 +176,7 @@ def main() -> int:
     parser.add_argument("--at-once", type=int, nargs="+", default=[3, 10])
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        return asyncio.run(run_benchmarks(options, Path(folder)))
+        return asyncio.run(_run_benchmarks(options, Path(folder)))
 
 
 if __name__ == "__main__":

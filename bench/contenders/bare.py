@@ -21,7 +21,7 @@ import aiohttp
 import msgspec
 import yaml
 
-MERGE_PATCH = {"Content-Type": "application/merge-patch+json", "Accept": "application/json"}
+_MERGE_PATCH = {"Content-Type": "application/merge-patch+json", "Accept": "application/json"}
 
 
 class Metadata(msgspec.Struct):
@@ -51,7 +51,7 @@ class ApiAccess(msgspec.Struct):
     headers: dict[str, str]
 
 
-def read_kubeconfig(kubeconfig: Path) -> ApiAccess:
+def _read_kubeconfig(kubeconfig: Path) -> ApiAccess:
     """Reads a kubeconfig with one cluster and one user."""
     config = yaml.safe_load(kubeconfig.read_text())
     cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
@@ -70,7 +70,7 @@ def read_kubeconfig(kubeconfig: Path) -> ApiAccess:
     return ApiAccess(cluster["server"], context, {})
 
 
-def status_patch(item: Item) -> bytes:
+def _status_patch(item: Item) -> bytes:
     """The patch of the runtime for the same object; bench/same_patches.py checks it."""
     condition = {
         "type": "Ready",
@@ -90,13 +90,13 @@ def status_patch(item: Item) -> bytes:
     )
 
 
-async def patch_items(
+async def _patch_items(
     session: aiohttp.ClientSession, collection: str, items: Iterator[Item]
 ) -> None:
     """Patches the objects of an iterator that all workers share."""
     for item in items:
         url = f"{collection}/{item.metadata.name}/status?fieldManager=bench"
-        async with session.patch(url, data=status_patch(item), headers=MERGE_PATCH) as response:
+        async with session.patch(url, data=_status_patch(item), headers=_MERGE_PATCH) as response:
             body = await response.read()
             if response.status != 200:
                 raise SystemExit(
@@ -107,16 +107,16 @@ async def patch_items(
 async def main(kubeconfig: str, namespace: str, concurrency: str) -> None:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    way = read_kubeconfig(Path(kubeconfig))
+    access = _read_kubeconfig(Path(kubeconfig))
     collection = f"/apis/bench.kubewright.example/v1/namespaces/{namespace}/samples"
     async with aiohttp.ClientSession(
-        way.server, connector=aiohttp.TCPConnector(ssl=way.context), headers=way.headers
+        access.server, connector=aiohttp.TCPConnector(ssl=access.context), headers=access.headers
     ) as session:
         async with session.get(collection) as response:
             items = iter(msgspec.json.decode(await response.read(), type=ItemList).items)
         async with asyncio.TaskGroup() as group:
             for _ in range(int(concurrency)):
-                group.create_task(patch_items(session, collection, items))
+                group.create_task(_patch_items(session, collection, items))
         await stopped.wait()
 
 

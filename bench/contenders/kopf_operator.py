@@ -20,10 +20,10 @@ import aiohttp
 import kopf
 
 MAX_CONNECTIONS = 16
-SAMPLES_RESOURCE = ("bench.kubewright.example", "v1", "samples")
+_SAMPLES_RESOURCE = ("bench.kubewright.example", "v1", "samples")
 
 
-def limit_connections(connections: int) -> None:
+def _limit_connections(connections: int) -> None:
     """Limits the connections of kopf as in its documentation, "custom HTTP sessions"."""
 
     @kopf.on.login()
@@ -37,17 +37,17 @@ def limit_connections(connections: int) -> None:
         return kopf.AiohttpSession(server=login.server, aiohttp_session=session)
 
 
-def use_default_login() -> None:
+def _use_default_login() -> None:
     kopf.on.login()(kopf.login_with_kubeconfig)
 
 
-def disable_events() -> None:
+def _disable_events() -> None:
     @kopf.on.startup()
     async def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
         settings.posting.enabled = False
 
 
-def desired_status(spec: kopf.Spec, meta: kopf.Meta) -> dict[str, Any]:
+def _desired_status(spec: kopf.Spec, meta: kopf.Meta) -> dict[str, Any]:
     """The status that the runtime writes."""
     condition = {
         "type": "Ready",
@@ -64,29 +64,29 @@ def desired_status(spec: kopf.Spec, meta: kopf.Meta) -> dict[str, Any]:
     }
 
 
-def register_handler(handler: Callable[..., Any]) -> None:
+def _register_handler(handler: Callable[..., Any]) -> None:
     for register in (kopf.on.create, kopf.on.resume, kopf.on.update):
-        register(*SAMPLES_RESOURCE, id="double")(handler)
+        register(*_SAMPLES_RESOURCE, id="double")(handler)
 
 
-def reconcile_in_thread(spec: kopf.Spec, meta: kopf.Meta, patch: kopf.Patch, **_: Any) -> None:
-    patch.status.update(desired_status(spec, meta))
+def _reconcile_in_thread(spec: kopf.Spec, meta: kopf.Meta, patch: kopf.Patch, **_: Any) -> None:
+    patch.status.update(_desired_status(spec, meta))
 
 
-async def reconcile_async(spec: kopf.Spec, meta: kopf.Meta, patch: kopf.Patch, **_: Any) -> None:
-    patch.status.update(desired_status(spec, meta))
+async def _reconcile_async(spec: kopf.Spec, meta: kopf.Meta, patch: kopf.Patch, **_: Any) -> None:
+    patch.status.update(_desired_status(spec, meta))
 
 
 def main(kubeconfig: str, namespace: str, how: str = "as it comes") -> None:
     os.environ["KUBECONFIG"] = kubeconfig
     if how == "tuned":
-        register_handler(reconcile_async)
-        limit_connections(MAX_CONNECTIONS)
-        disable_events()
+        _register_handler(_reconcile_async)
+        _limit_connections(MAX_CONNECTIONS)
+        _disable_events()
         logging.basicConfig(level=logging.WARNING)
     else:
-        register_handler(reconcile_in_thread)
-        use_default_login()
+        _register_handler(_reconcile_in_thread)
+        _use_default_login()
         kopf.configure()
     kopf.run(namespaces=[namespace], standalone=True)
 

@@ -12,8 +12,8 @@ from vsphere_operators.build import build
 from vsphere_operators.settings.flags import Settings
 
 TICK_SECONDS = 0.005
-STARTUP_SECONDS = 60.0
-WRITE_SECONDS = 1.0
+_STARTUP_SECONDS = 60.0
+_WRITE_SECONDS = 1.0
 
 
 class StallRecorder:
@@ -26,18 +26,18 @@ class StallRecorder:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             now = time.monotonic()
-            late = now - began > STARTUP_SECONDS
+            late = now - began > _STARTUP_SECONDS
             longest[late] = max(longest[late], now - last - TICK_SECONDS)
             last = now
-            if now - noted > WRITE_SECONDS:
+            if now - noted > _WRITE_SECONDS:
                 noted = now
                 await asyncio.to_thread(path.write_text, f"{longest[0]:.4f} {longest[1]:.4f}")
 
 
-def build_with_stall_recorder(manager: Manager, settings: Settings) -> None:
+def _build_with_stall_recorder(manager: Manager, settings: Settings) -> None:
     build(manager, settings)
     manager.add_runnable(StallRecorder())
 
 
 if __name__ == "__main__":
-    raise SystemExit(command.run(Settings, build_with_stall_recorder, name="vsphere-operators"))
+    raise SystemExit(command.run(Settings, _build_with_stall_recorder, name="vsphere-operators"))

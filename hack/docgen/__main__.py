@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from . import ROOT, conditions, errors, flags, makefile, metrics, settings
 
 
-def generate_files() -> dict[str, str]:
+def _generate_files() -> dict[str, str]:
     """Every generated page, by its path in the repository."""
     return {
         "docs/reference/flags.md": flags.render(),
@@ -23,7 +23,7 @@ def generate_files() -> dict[str, str]:
 def main(argv: Sequence[str]) -> int:
     stale = {
         path: text
-        for path, text in generate_files().items()
+        for path, text in _generate_files().items()
         if not (ROOT / path).is_file() or (ROOT / path).read_text() != text
     }
     if "--check" in argv:

@@ -21,7 +21,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+_REPOSITORY = Path(__file__).resolve().parents[2]
 _PACKAGES_FOLDER = "app"
 # The manifests of the original operators have `command: [/manager]`.
 _COMMAND = "manager"
@@ -74,7 +74,7 @@ _SYSTEM_FILES = {
 }
 
 
-def install_dependencies(root: Path) -> None:
+def _install_dependencies(root: Path) -> None:
     """Copies the interpreter, the packages of requirements/runtime.txt and their libraries."""
     root.mkdir(parents=True, exist_ok=True)
     if any(root.iterdir()):
@@ -97,7 +97,7 @@ def install_dependencies(root: Path) -> None:
     _compile_bytecode(root, root)
 
 
-def install_application(root: Path) -> None:
+def _install_application(root: Path) -> None:
     """Builds and installs our two packages with the pinned build backend, and the command."""
     with tempfile.TemporaryDirectory() as folder:
         backend, wheels = Path(folder, "backend"), Path(folder, "wheels")
@@ -257,7 +257,7 @@ def _run_pip(command: str, *arguments: str | Path, **environ: str) -> None:
 def _run_command(*command: str | Path, **environ: str) -> None:
     """Exits if the command fails."""
     done = subprocess.run(
-        [str(argument) for argument in command], cwd=REPOSITORY, env={**os.environ, **environ}
+        [str(argument) for argument in command], cwd=_REPOSITORY, env={**os.environ, **environ}
     )
     if done.returncode:
         raise SystemExit(f"This command failed: {' '.join(map(str, command))}")
@@ -280,8 +280,8 @@ def _write_file(path: Path, text: str) -> None:
 
 
 _STEPS: dict[str, Callable[[Path], None]] = {
-    "dependencies": install_dependencies,
-    "application": install_application,
+    "dependencies": _install_dependencies,
+    "application": _install_application,
 }
 
 

@@ -22,7 +22,7 @@ from vsphere_operators.kubectl.table import render_table
 from vsphere_operators.kubectl.vmgroup import render_group
 from vsphere_operators.kubectl.why import (
     REJECTION_EXPLANATIONS,
-    _explanation_suffix,
+    Explanation,
     explain_selection,
     render_explanation,
 )
@@ -341,5 +341,11 @@ def test_why_with_facts_names_every_node() -> None:
 
 def test_every_rejection_has_an_explanation_and_unknown_ones_are_tolerated() -> None:
     assert set(REJECTION_EXPLANATIONS) == set(Rejection)
-    assert _explanation_suffix("PoweredOff") == " (its VM is not running)"
-    assert _explanation_suffix("OnFire") == ""
+    explanation = Explanation(
+        requirement="a node", selected="", unnamed={"PoweredOff": 1, "OnFire": 2}
+    )
+    assert list(render_explanation(explanation, width=0, color=False))[-2:] == [
+        "1 more node rejected: PoweredOff (its VM is not running). "
+        "Run with --vcenter to list them.",
+        "2 more nodes rejected: OnFire. Run with --vcenter to list them.",
+    ]

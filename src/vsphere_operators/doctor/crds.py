@@ -40,11 +40,14 @@ async def check(client: Client, kinds: Sequence[type[Object]]) -> AsyncIterator[
         return
     count = f"{len(present)} CRD{'s' if len(present) > 1 else ''}"
     try:
-        findings = [
-            finding
-            for kind in present
-            for finding in _compare_crd(kind, await _get_crd(client, kind))
-        ]
+        findings: list[Finding] = []
+        for kind in present:
+            try:
+                key = Key("", kind.definition.group_resource)
+                crd = await client.get(CustomResourceDefinition, key)
+            except NotFound:
+                crd = None
+            findings += _compare_crd(kind, crd)
     except Forbidden:
         # The manager's own role does not include CRDs, so this is normal inside its Pod.
         yield ok(
@@ -57,13 +60,6 @@ async def check(client: Client, kinds: Sequence[type[Object]]) -> AsyncIterator[
         yield finding
     if not findings:
         yield ok("CRDs", f"{count} installed; schemas match this version of the manager")
-
-
-async def _get_crd(client: Client, kind: type[Object]) -> CustomResourceDefinition | None:
-    try:
-        return await client.get(CustomResourceDefinition, Key("", kind.definition.group_resource))
-    except NotFound:
-        return None
 
 
 def _compare_crd(kind: type[Object], crd: CustomResourceDefinition | None) -> Iterator[Finding]:

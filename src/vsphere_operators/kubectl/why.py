@@ -164,11 +164,6 @@ def _explain_rejection(
     )
 
 
-def _explanation_suffix(reason: str) -> str:
-    # A newer manager may write reasons that this version does not have.
-    return f" ({REJECTION_EXPLANATIONS[reason]})" if reason in REJECTION_EXPLANATIONS else ""
-
-
 def render_explanation(explanation: Explanation, *, width: int, color: bool) -> Iterator[str]:
     yield render_field("Requested", explanation.requirement, width=width)
     yield render_field("Selected", explanation.selected, width=width)
@@ -187,10 +182,10 @@ def render_explanation(explanation: Explanation, *, width: int, color: bool) -> 
     yield render_table(table, width=width, color=color)
     for reason, count in explanation.unnamed.items():
         nodes = "node" if count == 1 else "nodes"
-        yield (
-            f"{count} more {nodes} rejected: {reason}{_explanation_suffix(reason)}. "
-            "Run with --vcenter to list them."
-        )
+        # A newer manager may write reasons that this version does not have.
+        text = REJECTION_EXPLANATIONS.get(reason)
+        cause = f"{reason} ({text})" if text else reason
+        yield f"{count} more {nodes} rejected: {cause}. Run with --vcenter to list them."
     if explanation.candidates:
         yield ""
         yield render_table(_candidate_table(explanation.candidates), width=width, color=color)

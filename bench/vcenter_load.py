@@ -87,7 +87,7 @@ def _retrieve_objects(content: Any) -> Iterator[Any]:
         ENTITY_MAPPINGS,
         TASK_MAPPING,
     )
-    from vsphere_operators.vsphere.retrieve import (
+    from vsphere_operators.vsphere.property_collector import (
         build_object_spec,
         build_property_spec,
         build_traversal_spec,

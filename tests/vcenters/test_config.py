@@ -100,7 +100,8 @@ def test_json_is_yaml() -> None:
 TYPE_ERRORS = [
     (
         "",
-        "vcenters.yaml line 1: the file is empty; it must begin with `vcenters:` and a list below it",
+        "vcenters.yaml line 1: the file is empty; it must begin with `vcenters:` and a list below "
+        "it",
     ),
     ("# nothing\n", "vcenters.yaml line 1: the file is empty"),
     ("- name: x\n", "vcenters.yaml line 1: expected a mapping, got a list"),
@@ -108,7 +109,8 @@ TYPE_ERRORS = [
     ("{}\n", "vcenters.yaml line 1: `vcenters` is missing"),
     (
         "# one\nvcenters:\n",
-        "vcenters.yaml line 2: vcenters: expected a list, got nothing; write a value, or leave the key out",
+        "vcenters.yaml line 2: vcenters: expected a list, got nothing; write a value, or leave "
+        "the key out",
     ),
     ("vcenters: {name: x}\n", "vcenters.yaml line 1: vcenters: expected a list, got a mapping"),
     (
@@ -130,7 +132,8 @@ TYPE_ERRORS = [
     ),
     (
         make_yaml(WEST_ENTRY, "name: a\nserver: 7\ncredentials: c"),
-        "vcenters.yaml line 6: vcenters[1].server: expected a string, got a number; put it in quotes",
+        "vcenters.yaml line 6: vcenters[1].server: expected a string, got a number; put it in "
+        "quotes",
     ),
     (
         make_yaml("name: 2026-01-01\nserver: vc\ncredentials: c"),
@@ -186,7 +189,8 @@ TYPE_ERRORS = [
     ),
     (
         make_yaml(f"{WEST_ENTRY}\nnamespaces:\n  labels:\n    ok: fine\n    example.com/zone: 1"),
-        "vcenters.yaml line 8: vcenters[0].namespaces.labels.example.com/zone: expected a string, got a number; put it in quotes",
+        "vcenters.yaml line 8: vcenters[0].namespaces.labels.example.com/zone: expected a string, "
+        "got a number; put it in quotes",
     ),
     (
         make_yaml(f"{WEST_ENTRY}\nnamespaces:\n  labels:\n    a:"),
@@ -294,11 +298,13 @@ VALUE_ERRORS = [
     ),
     (
         make_yaml(f"{WEST_ENTRY}\nnamespaces: {{names: [a]}}", WEST_ENTRY),
-        'vcenters.yaml line 6: vcenters[1].name: "west" is already the name of another vCenter; names must be unique',
+        'vcenters.yaml line 6: vcenters[1].name: "west" is already the name of another vCenter; '
+        "names must be unique",
     ),
     (
         make_yaml(WEST_ENTRY, "name: east\nserver: vc\ncredentials: c"),
-        "vcenters.yaml line 5: vcenters[1]: it has no `namespaces` and so serves all other namespaces, "
+        "vcenters.yaml line 5: vcenters[1]: it has no `namespaces` and so serves all other "
+        "namespaces, "
         'as "west" does; set `namespaces` of one of them',
     ),
     (
@@ -306,14 +312,16 @@ VALUE_ERRORS = [
             f"{WEST_ENTRY}\nnamespaces: {{names: [a, b-*]}}",
             "name: east\nserver: vc\ncredentials: c\nnamespaces:\n  names:\n  - x\n  - b-*",
         ),
-        'vcenters.yaml line 12: vcenters[1].namespaces.names[1]: "b-*" is already in "west"; remove one of them',
+        'vcenters.yaml line 12: vcenters[1].namespaces.names[1]: "b-*" is already in "west"; '
+        "remove one of them",
     ),
     (
         make_yaml(
             f"{WEST_ENTRY}\nnamespaces: {{labels: {{a: b}}}}",
             "name: east\nserver: vc\ncredentials: c\nnamespaces: {labels: {a: b}}",
         ),
-        'vcenters.yaml line 9: vcenters[1].namespaces.labels: "west" has the same labels; change one of them',
+        'vcenters.yaml line 9: vcenters[1].namespaces.labels: "west" has the same labels; change '
+        "one of them",
     ),
 ]
 
@@ -330,7 +338,8 @@ SYNTAX_ERRORS = [
     (f"vcenters: [{CANARY}\n", "it is not valid YAML"),
     (
         "vcenters: []\n---\nvcenters: []\n",
-        "vcenters.yaml line 2: a second document begins here; put everything into one list, without ---",
+        "vcenters.yaml line 2: a second document begins here; put everything into one list, "
+        "without ---",
     ),
     (
         "vcenters:\n  - &w {name: w}\n  - *w\n",
@@ -373,7 +382,8 @@ def test_a_file_is_read(tmp_path: Path) -> None:
 def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError,
-        match=r"nowhere\.yaml: it cannot be read: No such file or directory\. Check the path after -vcenters",
+        match=r"nowhere\.yaml: it cannot be read: No such file or directory\. Check the path "
+        r"after -vcenters",
     ):
         read_vcenters(str(tmp_path / "nowhere.yaml"))
     with pytest.raises(ConfigError, match="it cannot be read: Is a directory"):

@@ -81,13 +81,20 @@ def soap_fault(name: str, words: str = "", inside: str = "") -> str:
     """A SOAP fault as vCenter writes it."""
     detail = f'<{name}Fault xmlns="urn:vim25" xsi:type="{name}">{inside}</{name}Fault>'
     return soap_envelope(
-        f"<soapenv:Fault><faultcode>ServerFaultCode</faultcode><faultstring>{words}</faultstring><detail>{detail}</detail></soapenv:Fault>"
+        f"<soapenv:Fault><faultcode>ServerFaultCode</faultcode><faultstring>{words}</faultstring>"
+        f"<detail>{detail}</detail></soapenv:Fault>"
     )
 
 
 def soap_envelope(body: str) -> str:
-    names = 'xmlns:soapenv="http://schemas.xmlsoap.org/soap/envelope/" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"'
-    return f'<?xml version="1.0" encoding="UTF-8"?><soapenv:Envelope {names}><soapenv:Body>{body}</soapenv:Body></soapenv:Envelope>'
+    names = (
+        'xmlns:soapenv="http://schemas.xmlsoap.org/soap/envelope/" '
+        'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"'
+    )
+    return (
+        f'<?xml version="1.0" encoding="UTF-8"?><soapenv:Envelope {names}>'
+        f"<soapenv:Body>{body}</soapenv:Body></soapenv:Envelope>"
+    )
 
 
 @asynccontextmanager
@@ -129,16 +136,23 @@ def render_error(error: BaseException) -> str:
 
 
 SERVICE_CONTENT_RESPONSE = soap_envelope(
-    '<RetrieveServiceContentResponse xmlns="urn:vim25"><returnval><rootFolder type="Folder">group-d1</rootFolder>'
-    '<propertyCollector type="PropertyCollector">propertyCollector</propertyCollector><about><name>v</name><fullName>v</fullName>'
-    "<vendor>v</vendor><version>8</version><build>1</build><osType>l</osType><productLineId>vpx</productLineId><apiType>VirtualCenter</apiType>"
-    '<apiVersion>8</apiVersion></about><sessionManager type="SessionManager">SessionManager</sessionManager></returnval>'
+    '<RetrieveServiceContentResponse xmlns="urn:vim25"><returnval>'
+    '<rootFolder type="Folder">group-d1</rootFolder>'
+    '<propertyCollector type="PropertyCollector">propertyCollector</propertyCollector><about>'
+    "<name>v</name><fullName>v</fullName>"
+    "<vendor>v</vendor><version>8</version><build>1</build><osType>l</osType>"
+    "<productLineId>vpx</productLineId><apiType>VirtualCenter</apiType>"
+    "<apiVersion>8</apiVersion></about><sessionManager "
+    'type="SessionManager">SessionManager</sessionManager></returnval>'
     "</RetrieveServiceContentResponse>"
 )
 LOGIN_RESPONSE = soap_envelope(
-    '<LoginResponse xmlns="urn:vim25"><returnval><key>k</key><userName>u</userName><fullName>u</fullName><loginTime>2026-01-01T00:00:00Z'
-    "</loginTime><lastActiveTime>2026-01-01T00:00:00Z</lastActiveTime><locale>en</locale><messageLocale>en</messageLocale></returnval></LoginResponse>"
+    '<LoginResponse xmlns="urn:vim25"><returnval><key>k</key><userName>u</userName>'
+    "<fullName>u</fullName><loginTime>2026-01-01T00:00:00Z"
+    "</loginTime><lastActiveTime>2026-01-01T00:00:00Z</lastActiveTime><locale>en</locale>"
+    "<messageLocale>en</messageLocale></returnval></LoginResponse>"
 )
 CURRENT_TIME_RESPONSE = soap_envelope(
-    '<CurrentTimeResponse xmlns="urn:vim25"><returnval>2026-01-01T00:00:00Z</returnval></CurrentTimeResponse>'
+    '<CurrentTimeResponse xmlns="urn:vim25"><returnval>2026-01-01T00:00:00Z</returnval>'
+    "</CurrentTimeResponse>"
 )

@@ -1,7 +1,9 @@
 """A small simulated vCenter for each module, and a connection to it for each test.
 
-simulator    shared by the module's tests: rules, outages, sessions and counters are put back after each test, the inventory is not
-simulators   `await simulators("--hosts=1")`: one of one's own, for a test that changes the inventory or wants other flags
+simulator    shared by the tests of a module: rules, outages, sessions and counters are reset after
+             each test, the inventory is not
+simulators   `await simulators("--hosts=1")`: another one, for a test that changes the inventory or
+             needs other flags
 soap         a connection to `simulator` that trusts its certificate
 session      that connection, logged in
 log, meter   what both report to
@@ -101,7 +103,7 @@ def vcsim_path(pytestconfig: pytest.Config) -> Path:
 
 
 def run_in_new_loop(work: Coroutine[Any, Any, object]) -> None:
-    """Run in an event loop of its own: a module fixture has none, and `asyncio.run` would replace it."""
+    """Run in an event loop of its own: `asyncio.run` would remove the current one."""
     loop = asyncio.new_event_loop()
     try:
         loop.run_until_complete(work)

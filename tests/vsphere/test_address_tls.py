@@ -17,7 +17,10 @@ from vsphere_operators.vsphere.transport import SoapClient
 from .canned_server import RecordingMetrics
 from .conftest import SimulatorFactory
 
-FIX_PATTERN = r"Download the CA certificates from https://127\.0\.0\.1:\d+/certs/download\.zip .*-vcenter-ca-file.*-insecure"
+FIX_PATTERN = (
+    r"Download the CA certificates from https://127\.0\.0\.1:\d+/certs/download\.zip "
+    r".*-vcenter-ca-file.*-insecure"
+)
 
 
 async def read_api_type(address: Address) -> str:
@@ -62,7 +65,8 @@ async def test_connects_with_the_right_ca_bundle_only(
     )
     with pytest.raises(
         CertificateRefused,
-        match=f"{re.escape(str(tmp_path / 'stranger.pem'))} does not contain the CA that signed it.*{FIX_PATTERN}",
+        match=f"{re.escape(str(tmp_path / 'stranger.pem'))} does not contain the CA that signed "
+        f"it.*{FIX_PATTERN}",
     ):
         await read_api_type(make_address(vcenter, tmp_path / "stranger.pem"))
 
@@ -71,7 +75,8 @@ async def test_expired_certificate_is_refused(start_simulator: SimulatorFactory)
     vcenter = await start_simulator("--tls-expired")
     with pytest.raises(
         CertificateRefused,
-        match=r"certificate has expired\. Renew the vCenter's certificate, or check this machine's clock",
+        match=r"certificate has expired\. Renew the vCenter's certificate, or check this "
+        r"machine's clock",
     ):
         await read_api_type(make_address(vcenter, vcenter.certificate))
     assert await read_api_type(make_address(vcenter, insecure=True)) == "VirtualCenter"

@@ -79,7 +79,10 @@ def test_certificate_without_extension_key_is_ignored(tmp_path: Path) -> None:
     assert DirectoryCredentials(tmp_path).read().username == "me"
 
 
-ALL_KEYS_PATTERN = r"GOVMOMI_USERNAME and GOVMOMI_PASSWORD, or VC_USER and VC_PASS, or username and password; or saml-token; or tls\.crt"
+ALL_KEYS_PATTERN = (
+    r"GOVMOMI_USERNAME and GOVMOMI_PASSWORD, or VC_USER and VC_PASS, or username and password; or "
+    r"saml-token; or tls\.crt"
+)
 
 
 @pytest.mark.parametrize(

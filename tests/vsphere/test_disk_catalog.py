@@ -17,18 +17,25 @@ from vsphere_operators.vsphere.model import Disk
 def soap_response(method: str, inside: str, namespace: str = "urn:vslm") -> bytes:
     soap = "http://schemas.xmlsoap.org/soap/envelope/"
     return (
-        f'<?xml version="1.0" encoding="UTF-8"?><soapenv:Envelope xmlns:soapenv="{soap}"><soapenv:Body>'
-        f'<{method}Response xmlns="{namespace}">{inside}</{method}Response></soapenv:Body></soapenv:Envelope>'
+        f'<?xml version="1.0" encoding="UTF-8"?><soapenv:Envelope xmlns:soapenv="{soap}">'
+        f"<soapenv:Body>"
+        f'<{method}Response xmlns="{namespace}">{inside}</{method}Response></soapenv:Body>'
+        f"</soapenv:Envelope>"
     ).encode()
 
 
 # As vCenter sends it: the types in the response of the global catalog are those of vim25.
 DISK_XML = (
-    '<returnval><config xmlns="urn:vim25"><id><id>7d0a</id></id><name>pvc-a</name><createTime>2026-11-16T02:33:06.483045+02:00</createTime>'
-    '<backing xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="BaseConfigInfoDiskFileBackingInfo">'
-    '<datastore type="Datastore">datastore-12</datastore><filePath>[vsan] fcd/a.vmdk</filePath><backingObjectId>x</backingObjectId>'
-    "<provisioningType>eagerZeroedThick</provisioningType></backing><capacityInMB>2048</capacityInMB><consumptionType>disk</consumptionType>"
-    "<consumerId><id>4229-1</id></consumerId><consumerId><id>4229-2</id></consumerId></config></returnval>"
+    '<returnval><config xmlns="urn:vim25"><id><id>7d0a</id></id><name>pvc-a</name>'
+    "<createTime>2026-11-16T02:33:06.483045+02:00</createTime>"
+    '<backing xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" '
+    'xsi:type="BaseConfigInfoDiskFileBackingInfo">'
+    '<datastore type="Datastore">datastore-12</datastore><filePath>[vsan] fcd/a.vmdk</filePath>'
+    "<backingObjectId>x</backingObjectId>"
+    "<provisioningType>eagerZeroedThick</provisioningType></backing>"
+    "<capacityInMB>2048</capacityInMB><consumptionType>disk</consumptionType>"
+    "<consumerId><id>4229-1</id></consumerId><consumerId><id>4229-2</id></consumerId></config>"
+    "</returnval>"
 )
 
 
@@ -46,7 +53,10 @@ def test_decode_disk() -> None:
 
 
 def test_decode_disk_with_few_fields() -> None:
-    bare = "<returnval><config><id><id>7d0a</id></id><name>raw</name><createTime>never</createTime><capacityInMB/></config></returnval>"
+    bare = (
+        "<returnval><config><id><id>7d0a</id></id><name>raw</name><createTime>never</createTime>"
+        "<capacityInMB/></config></returnval>"
+    )
     assert _decode_disk(soap_response("RetrieveVStorageObject", bare, "urn:vim25")) == Disk(
         id="7d0a", name="raw", datastore=""
     )
@@ -58,12 +68,17 @@ def test_response_without_a_disk_is_rejected() -> None:
 
 
 def test_decode_page_and_row_fingerprints() -> None:
-    row = "<queryResults><id><id>{}</id></id><name>{}</name><capacityInMB>1</capacityInMB><datastoreUrl>ds:///a/</datastoreUrl>{}</queryResults>"
+    row = (
+        "<queryResults><id><id>{}</id></id><name>{}</name><capacityInMB>1</capacityInMB>"
+        "<datastoreUrl>ds:///a/</datastoreUrl>{}</queryResults>"
+    )
     end = "<usedCapacityInMB>{}</usedCapacityInMB>"
     one = _decode_page(
         soap_response(
             "L",
-            f"<returnval><allRecordsReturned>false</allRecordsReturned>{row.format('1', 'a', end.format(7))}</returnval>",
+            f"<returnval>"
+            "<allRecordsReturned>false</allRecordsReturned>"
+            f"{row.format('1', 'a', end.format(7))}</returnval>",
         )
     )
     assert not one.is_last
@@ -71,7 +86,9 @@ def test_decode_page_and_row_fingerprints() -> None:
     other = _decode_page(
         soap_response(
             "L",
-            f"<returnval><allRecordsReturned>true</allRecordsReturned>{row.format('1', 'a', end.format(9))}</returnval>",
+            f"<returnval>"
+            "<allRecordsReturned>true</allRecordsReturned>"
+            f"{row.format('1', 'a', end.format(9))}</returnval>",
         )
     )
     assert other.is_last
@@ -100,7 +117,10 @@ def test_decode_ids() -> None:
 def test_decode_associations() -> None:
     use = "<vmDiskAssociation><vmId>{}</vmId><diskKey>{}</diskKey></vmDiskAssociation>"
     unused = "<returnval><id><id>2</id></id></returnval>"
-    body = f"<returnval><id><id>1</id></id>{use.format('b', 2001)}{use.format('a', 2000)}</returnval>{unused}"
+    body = (
+        f"<returnval><id><id>1</id>"
+        f"</id>{use.format('b', 2001)}{use.format('a', 2000)}</returnval>{unused}"
+    )
     assert _decode_associations(soap_response("VslmRetrieveVStorageObjectAssociations", body)) == {
         "1": ("a/2000", "b/2001"),
         "2": (),

@@ -29,9 +29,12 @@ FAULTS_BY_ERROR = {
     NotFound: "ManagedObjectNotFound NotFound FileNotFound",
     NotAuthenticated: "NotAuthenticated",
     WrongLogin: "InvalidLogin",
-    Denied: "NoPermission SecurityError AuthMinimumAdminPermission NoClientCertificate ActiveDirectoryFault",
-    Busy: "HostNotConnected HostNotReachable HostCommunication HostConnectFault InvalidHostState TooManyConcurrentNativeClones "
-    "VAppOperationInProgress ConcurrentAccess TaskInProgress ResourceInUse FileLocked Timedout RequestCanceled SystemError "
+    Denied: "NoPermission SecurityError AuthMinimumAdminPermission NoClientCertificate "
+    "ActiveDirectoryFault",
+    Busy: "HostNotConnected HostNotReachable HostCommunication HostConnectFault InvalidHostState "
+    "TooManyConcurrentNativeClones "
+    "VAppOperationInProgress ConcurrentAccess TaskInProgress ResourceInUse FileLocked Timedout "
+    "RequestCanceled SystemError "
     "HostConfigFailed",
     Rejected: "VmWwnConflict",
 }
@@ -39,7 +42,8 @@ SUBTYPE_FAULTS_BY_ERROR = {
     WrongLogin: "PasswordExpired InvalidClientCertificate",
     Denied: "RestrictedVersion NoPermissionOnAD",
     Busy: "PowerOnFtSecondaryTimedout VAppTaskInProgress FilterInUse InvalidHostConnectionState",
-    Rejected: "InvalidPowerState InvalidName DuplicateName InsufficientCpuResourcesFault NoDiskSpace InvalidArgument NotSupported",
+    Rejected: "InvalidPowerState InvalidName DuplicateName InsufficientCpuResourcesFault "
+    "NoDiskSpace InvalidArgument NotSupported",
 }
 
 
@@ -88,7 +92,8 @@ def test_missing_privilege_is_named() -> None:
         "PowerOn",
     )
     assert str(error) == (
-        'PowerOn: Permission was denied (the privilege "VirtualMachine.Interact.PowerOn" is missing; add it to the role of this user)'
+        'PowerOn: Permission was denied (the privilege "VirtualMachine.Interact.PowerOn" is '
+        "missing; add it to the role of this user)"
     )
 
 

@@ -134,7 +134,8 @@ def test_objects_are_found_by_name_and_uuid(inventory: Inventory) -> None:
 def test_missing_name_comes_with_suggestions(inventory: Inventory) -> None:
     with pytest.raises(
         NotFound,
-        match=r'vCenter "lab" has no host named "ESXI-1"\. Did you mean "esxi-1", "esxi-2"\? Check the',
+        match=r'vCenter "lab" has no host named "ESXI-1"\. Did you mean "esxi-1", "esxi-2"\? '
+        r"Check the",
     ):
         inventory.find_host("ESXI-1")
     with pytest.raises(NotFound, match=r'no VM named "zzz"\. Check the spelling'):
@@ -170,7 +171,8 @@ def test_ambiguous_name_lists_both_paths(inventory: Inventory) -> None:
     inventory.apply([enter("h3", "esxi-1", "s1")])
     with pytest.raises(
         Ambiguous,
-        match=r'2 hosts named "esxi-1": /east/host/blue/esxi-1, /east/host/esxi-2/esxi-1\. It must be unique',
+        match=r'2 hosts named "esxi-1": /east/host/blue/esxi-1, /east/host/esxi-2/esxi-1\. It '
+        r"must be unique",
     ) as error:
         inventory.find_host("esxi-1")
     assert error.value.paths == ("/east/host/blue/esxi-1", "/east/host/esxi-2/esxi-1")

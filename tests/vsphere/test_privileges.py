@@ -28,10 +28,13 @@ from .canned_server import (
 
 ROOT_FOLDER = EntityRef("Folder", "group-d1", "/")
 PRIVILEGES_RESPONSE = soap_envelope(
-    '<HasPrivilegeOnEntitiesResponse xmlns="urn:vim25"><returnval><entity type="Folder">group-d1</entity>'
+    '<HasPrivilegeOnEntitiesResponse xmlns="urn:vim25"><returnval>'
+    '<entity type="Folder">group-d1</entity>'
     "<privAvailability><privId>System.Read</privId><isGranted>true</isGranted></privAvailability>"
-    "<privAvailability><privId>Folder.Delete</privId><isGranted>false</isGranted></privAvailability>"
-    "<privAvailability><privId>Folder.Create</privId><isGranted>false</isGranted></privAvailability>"
+    "<privAvailability><privId>Folder.Delete</privId><isGranted>false</isGranted>"
+    "</privAvailability>"
+    "<privAvailability><privId>Folder.Create</privId><isGranted>false</isGranted>"
+    "</privAvailability>"
     "</returnval></HasPrivilegeOnEntitiesResponse>"
 )
 AUTHORIZATION_MANAGER = (

@@ -58,25 +58,51 @@ def plain_or_default(value: Any, default: Any) -> Any:
 
 
 HOST_FIELDS = {
-    "name": "name", "parent": "parent", "connection": "runtime.connectionState", "power": "runtime.powerState",
-    "in_maintenance": "runtime.inMaintenanceMode", "boot_time": "runtime.bootTime", "cpu_mhz": "summary.hardware.cpuMhz",
-    "cpu_cores": "summary.hardware.numCpuCores", "memory_bytes": "summary.hardware.memorySize", "vendor": "summary.hardware.vendor",
-    "model": "summary.hardware.model", "version": "summary.config.product.version", "build": "summary.config.product.build",
-    "stats.cpu_usage_mhz": "summary.quickStats.overallCpuUsage", "stats.memory_usage_mb": "summary.quickStats.overallMemoryUsage",
+    "name": "name",
+    "parent": "parent",
+    "connection": "runtime.connectionState",
+    "power": "runtime.powerState",
+    "in_maintenance": "runtime.inMaintenanceMode",
+    "boot_time": "runtime.bootTime",
+    "cpu_mhz": "summary.hardware.cpuMhz",
+    "cpu_cores": "summary.hardware.numCpuCores",
+    "memory_bytes": "summary.hardware.memorySize",
+    "vendor": "summary.hardware.vendor",
+    "model": "summary.hardware.model",
+    "version": "summary.config.product.version",
+    "build": "summary.config.product.build",
+    "stats.cpu_usage_mhz": "summary.quickStats.overallCpuUsage",
+    "stats.memory_usage_mb": "summary.quickStats.overallMemoryUsage",
     "vgpu_profiles": "config.sharedPassthruGpuTypes",
-}  # fmt: skip
+}
 VIRTUAL_MACHINE_FIELDS = {
-    "name": "name", "parent": "parent", "host": "runtime.host", "connection": "runtime.connectionState", "power": "runtime.powerState",
-    "is_template": "config.template", "bios_uuid": "config.uuid", "config_version": "config.changeVersion",
-    "instance_uuid": "config.instanceUuid", "configured_guest_id": "config.guestId",
-    "hardware_version": "config.version", "cpus": "summary.config.numCpu", "memory_mb": "summary.config.memorySizeMB",
-    "cpu_reservation_mhz": "summary.config.cpuReservation", "memory_reservation_mb": "summary.config.memoryReservation",
-    "vmx_path": "summary.config.vmPathName", "datastores": "datastore", "resource_pool": "resourcePool",
-    "tools_running": "summary.guest.toolsRunningStatus", "tools_version": "summary.guest.toolsVersionStatus2",
-    "guest_id": "summary.guest.guestId", "guest_hardware_version": "summary.guest.hwVersion",
-    "ip_address": "summary.guest.ipAddress", "stats.cpu_usage_mhz": "summary.quickStats.overallCpuUsage",
-    "stats.cpu_demand_mhz": "summary.quickStats.overallCpuDemand", "stats.guest_memory_mb": "summary.quickStats.guestMemoryUsage",
-}  # fmt: skip
+    "name": "name",
+    "parent": "parent",
+    "host": "runtime.host",
+    "connection": "runtime.connectionState",
+    "power": "runtime.powerState",
+    "is_template": "config.template",
+    "bios_uuid": "config.uuid",
+    "config_version": "config.changeVersion",
+    "instance_uuid": "config.instanceUuid",
+    "configured_guest_id": "config.guestId",
+    "hardware_version": "config.version",
+    "cpus": "summary.config.numCpu",
+    "memory_mb": "summary.config.memorySizeMB",
+    "cpu_reservation_mhz": "summary.config.cpuReservation",
+    "memory_reservation_mb": "summary.config.memoryReservation",
+    "vmx_path": "summary.config.vmPathName",
+    "datastores": "datastore",
+    "resource_pool": "resourcePool",
+    "tools_running": "summary.guest.toolsRunningStatus",
+    "tools_version": "summary.guest.toolsVersionStatus2",
+    "guest_id": "summary.guest.guestId",
+    "guest_hardware_version": "summary.guest.hwVersion",
+    "ip_address": "summary.guest.ipAddress",
+    "stats.cpu_usage_mhz": "summary.quickStats.overallCpuUsage",
+    "stats.cpu_demand_mhz": "summary.quickStats.overallCpuDemand",
+    "stats.guest_memory_mb": "summary.quickStats.guestMemoryUsage",
+}
 
 
 HOST_LIST_PROPERTIES = ("customValue", "config.graphicsInfo", "config.assignableHardwareBinding")
@@ -175,9 +201,18 @@ async def test_tree_equals_that_of_the_simulator(harness: WatcherHarness) -> Non
         if isinstance(item, Entity) and item.parent
     }
     assert {ref: told[ref] for ref in ours} == ours
-    assert {each["type"] for each in await harness.simulator.entities() if each["ref"] not in ours and each["path"]} <= {
-        "Network", "DistributedVirtualPortgroup", "VmwareDistributedVirtualSwitch", "DistributedVirtualSwitch", "OpaqueNetwork",
-    }  # fmt: skip
+    unread_types = {
+        entity["type"]
+        for entity in await harness.simulator.entities()
+        if entity["ref"] not in ours and entity["path"]
+    }
+    assert unread_types <= {
+        "Network",
+        "DistributedVirtualPortgroup",
+        "VmwareDistributedVirtualSwitch",
+        "DistributedVirtualSwitch",
+        "OpaqueNetwork",
+    }
 
 
 async def test_changes_arrive_by_push(harness: WatcherHarness) -> None:

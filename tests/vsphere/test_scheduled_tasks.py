@@ -35,14 +35,19 @@ from vsphere_operators.vsphere.vcenter import VCenter
 from .canned_server import RecordingMetrics, simulator_address, simulator_credentials
 
 TASKS_RESPONSE = b"""<?xml version="1.0"?>
-<Envelope xmlns="http://schemas.xmlsoap.org/soap/envelope/" xmlns:xsd="http://www.w3.org/2001/XMLSchema"
-  xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"><Body><RetrievePropertiesExResponse xmlns="urn:vim25"><returnval>
-  <objects><obj type="ScheduledTask">schedule-7</obj><propSet><name>info</name><val xsi:type="ScheduledTaskInfo">
+<Envelope xmlns="http://schemas.xmlsoap.org/soap/envelope/"
+xmlns:xsd="http://www.w3.org/2001/XMLSchema"
+  xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"><Body>
+<RetrievePropertiesExResponse xmlns="urn:vim25"><returnval>
+  <objects><obj type="ScheduledTask">schedule-7</obj><propSet><name>info</name>
+<val xsi:type="ScheduledTaskInfo">
   <name>patch day</name><description/><enabled>true</enabled>
   <scheduler xsi:type="OnceTaskScheduler"><runAt>2026-11-20T22:00:00Z</runAt></scheduler>
   <action xsi:type="MethodAction"><name>EnterMaintenanceMode_Task</name></action>
-  <scheduledTask type="ScheduledTask">schedule-7</scheduledTask><entity type="HostSystem">host-12</entity>
-  <lastModifiedTime>2026-11-01T08:00:00Z</lastModifiedTime><nextRunTime>2026-11-20T22:00:00Z</nextRunTime></val></propSet></objects>
+  <scheduledTask type="ScheduledTask">schedule-7</scheduledTask>
+<entity type="HostSystem">host-12</entity>
+  <lastModifiedTime>2026-11-01T08:00:00Z</lastModifiedTime>
+<nextRunTime>2026-11-20T22:00:00Z</nextRunTime></val></propSet></objects>
 </returnval></RetrievePropertiesExResponse></Body></Envelope>"""
 PLANNED = PlannedMaintenance("host-12", datetime(2026, 11, 20, 22, tzinfo=UTC), "patch day")
 

@@ -159,7 +159,8 @@ async def test_late_response_does_not_replace_the_login_cookie(
 # Other ways to log in
 
 SAML_TOKEN = (
-    '<?xml version="1.0"?>\n<saml2:Assertion xmlns:saml2="urn:oasis:names:tc:SAML:2.0:assertion" ID="_1"><saml2:Subject>'
+    '<?xml version="1.0"?>\n<saml2:Assertion xmlns:saml2="urn:oasis:names:tc:SAML:2.0:assertion" '
+    'ID="_1"><saml2:Subject>'
     "<saml2:NameID>robot@vsphere.local</saml2:NameID></saml2:Subject></saml2:Assertion>\n"
 )
 

@@ -100,7 +100,8 @@ async def test_rejected_password_is_reported_and_not_tried_again(
     session = Session(soap, FixedCredentials(Credentials("user", CANARY)), log, clock=clock)
     with pytest.raises(
         WrongLogin,
-        match=r'rejects the user "user".*incorrect user name or password.*the environment and restart the manager',
+        match=r'rejects the user "user".*incorrect user name or password.*the environment and '
+        r"restart the manager",
     ) as first:
         await session.login()
     assert (first.value.fault, first.value.retry_after_seconds) == ("InvalidLogin", 185.0)

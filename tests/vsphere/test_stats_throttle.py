@@ -236,7 +236,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_guarantees_hold_on_any_history(steps: list[tuple[float, int, int, str]]) -> None:
-    """Small changes are published at most once per interval, none waits longer, with the newest numbers."""
+    """Small changes are published once per interval at most, with the newest numbers."""
     clock = FakeClock()
     throttle = StatsThrottle(INTERVAL_SECONDS, CHANGE_THRESHOLD, clock)
     history = ThrottleHistory(throttle, clock)

@@ -26,8 +26,10 @@ from vsphere_operators.vsphere.updates import (
 
 ENVELOPE = (
     '<?xml version="1.0" encoding="UTF-8"?>'
-    '<soapenv:Envelope xmlns:soapenv="http://schemas.xmlsoap.org/soap/envelope/" xmlns:xsd="http://www.w3.org/2001/XMLSchema" '
-    'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"><soapenv:Body>{}</soapenv:Body></soapenv:Envelope>'
+    '<soapenv:Envelope xmlns:soapenv="http://schemas.xmlsoap.org/soap/envelope/" '
+    'xmlns:xsd="http://www.w3.org/2001/XMLSchema" '
+    'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"><soapenv:Body>{}</soapenv:Body>'
+    "</soapenv:Envelope>"
 )
 
 
@@ -57,7 +59,8 @@ def decode_update(
     *changes: str, type_name: str = "VirtualMachine", kind: str = "modify", more: str = ""
 ) -> ObjectUpdate:
     body = update_response(
-        f'<objectSet><kind>{kind}</kind><obj type="{type_name}">x-1</obj>{"".join(changes)}{more}</objectSet>'
+        f"<objectSet><kind>{kind}</kind>"
+        f'<obj type="{type_name}">x-1</obj>{"".join(changes)}{more}</objectSet>'
     )
     found = decode_updates(body)
     assert found is not None
@@ -118,13 +121,16 @@ def test_version_kinds_and_truncation() -> None:
         ),
         ('<val xsi:type="ArrayOfManagedObjectReference"/>', ()),
         (
-            '<val xsi:type="ArrayOfManagedObjectReference"><ManagedObjectReference type="Datastore" xsi:type="ManagedObjectReference">d-1'
-            '</ManagedObjectReference><ManagedObjectReference type="Datastore">d-2</ManagedObjectReference></val>',
+            '<val xsi:type="ArrayOfManagedObjectReference">'
+            '<ManagedObjectReference type="Datastore" xsi:type="ManagedObjectReference">d-1'
+            "</ManagedObjectReference><ManagedObjectReference "
+            'type="Datastore">d-2</ManagedObjectReference></val>',
             (Ref("Datastore", "d-1"), Ref("Datastore", "d-2")),
         ),
         ('<val xsi:type="ArrayOfString"><string>a</string><string/></val>', ("a", "")),
         (
-            '<val xsi:type="ArrayOfCustomFieldValue"><CustomFieldValue xsi:type="CustomFieldStringValue"><key>101</key><value>me</value>'
+            '<val xsi:type="ArrayOfCustomFieldValue">'
+            '<CustomFieldValue xsi:type="CustomFieldStringValue"><key>101</key><value>me</value>'
             "</CustomFieldValue></val>",
             ({"@type": "CustomFieldStringValue", "key": "101", "value": "me"},),
         ),
@@ -158,7 +164,10 @@ def test_unset_property_is_none() -> None:
 
 
 def test_unavailable_property_is_missing() -> None:
-    fault = '<fault><fault xsi:type="NoPermission"><object type="HostSystem">x-1</object></fault></fault>'
+    fault = (
+        '<fault><fault xsi:type="NoPermission"><object type="HostSystem">x-1</object></fault>'
+        "</fault>"
+    )
     update = decode_update(
         type_name="HostSystem",
         more=f"<missingSet><path>summary.hardware.vendor</path>{fault}</missingSet>",
@@ -232,8 +241,10 @@ def test_unset_property_restores_the_default() -> None:
 
 def test_decode_object_page() -> None:
     objects = (
-        '<returnval><token>t</token><objects><obj type="VirtualMachine">vm-1</obj><propSet><name>name</name>'
-        '<val xsi:type="xsd:string">a</val></propSet><missingSet><path>config.uuid</path><fault/></missingSet></objects></returnval>'
+        '<returnval><token>t</token><objects><obj type="VirtualMachine">vm-1</obj><propSet>'
+        "<name>name</name>"
+        '<val xsi:type="xsd:string">a</val></propSet><missingSet><path>config.uuid</path><fault/>'
+        "</missingSet></objects></returnval>"
     )
     found = decode_object_page(soap_response(objects, "RetrievePropertiesEx"))
     assert found.token == "t"

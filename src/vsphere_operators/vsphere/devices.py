@@ -23,7 +23,7 @@ from .inventory import Inventory
 from .model import AssignableDevice, AssignableHardware, GraphicsDevice, PassthroughDevice
 from .polling import PollSchedule
 from .properties import find_pci_id, parse_int, to_ref, to_text, to_tuple
-from .retrieve import retrieve_properties
+from .property_collector import retrieve_properties
 from .session import Session
 from .signal import Signal
 from .transport import Log, SoapClient, SoapStub

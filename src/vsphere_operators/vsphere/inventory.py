@@ -119,10 +119,23 @@ class Inventory:
         self.unnamed_attribute_keys: set[str] = set()
         """Keys of custom attributes without a known name."""
 
-    def connect(self, listener: Callable[[Change], object], *types: type[InventoryObject]) -> None:
-        """Call the listener for each change of an object of these types, or of any type."""
+    def connect(
+        self,
+        listener: Callable[[Change], object],
+        *types: type[InventoryObject],
+        dependencies: bool = True,
+    ) -> None:
+        """Call the listener for each change of an object of these types, or of any type.
+
+        Without `dependencies` the object itself must have changed.
+        """
+
+        def on_own_change(change: Change) -> None:
+            if not change.only_dependency_changed:
+                listener(change)
+
         for object_type in types or self._signals:
-            self._signals[object_type].connect(listener)
+            self._signals[object_type].connect(listener if dependencies else on_own_change)
 
     def connect_tasks(self, listener: Callable[[Change], object], *descriptions: str) -> None:
         """Call the listener for each change of a task with one of these parts in its description.

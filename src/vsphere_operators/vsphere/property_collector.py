@@ -1,4 +1,6 @@
-"""Keeps the inventory current: loads it, then waits for updates, on one call that is always open.
+"""Reads properties by PropertyCollector: once, or continuously to keep the inventory current.
+
+InventoryWatcher loads the inventory, then waits for updates on one call that is always open:
 
     open -> read everything, page by page -> replace the inventory -> wait -> apply -> wait ...
      ^          vCenter lost the collector, or our version of it is invalid             |
@@ -20,7 +22,7 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
@@ -36,15 +38,9 @@ from .properties import (
     TASK_MAPPING,
     find_properties_to_reread,
 )
-from .retrieve import (
-    build_object_spec,
-    build_property_spec,
-    build_traversal_spec,
-    managed_object,
-    retrieve_all_pages,
-)
+from .session import Session
 from .transport import Log, SoapClient
-from .updates import ObjectUpdate, UpdateSet, decode_updates
+from .updates import ObjectUpdate, UpdateSet, decode_object_page, decode_updates
 
 PropertyCollector = vmodl.query.PropertyCollector
 # Faults of WaitForUpdatesEx after which everything must be read again. RequestCanceled is the
@@ -134,14 +130,14 @@ class ServerCollector:
         """Current properties of objects, by type and reference; deleted objects are left out."""
         specs = [
             PropertyCollector.FilterSpec(
-                objectSet=[build_object_spec(managed_object(type_name, ref))],
+                objectSet=[build_object_spec(_managed_object(type_name, ref))],
                 propSet=[build_property_spec(type_name, paths)],
                 # Without it, one deleted object fails the whole call.
                 reportMissingObjectsInResults=True,
             )
             for (type_name, ref), paths in paths_by_object.items()
         ]
-        updates = await retrieve_all_pages(
+        updates = await _retrieve_all_pages(
             self._call,
             specs,
             PropertyCollector.RetrieveOptions(maxObjects=self._options.max_object_updates),
@@ -304,3 +300,62 @@ class InventoryWatcher:
         counts = Counter((update.type, update.kind) for update in updates)
         for (type_name, kind), count in counts.items():
             self._metrics.count_updates(type_name, kind, count)
+
+
+_CollectorCall = Callable[..., Awaitable[bytes]]
+"""Calls a method of a property collector with arguments, and returns the response's bytes."""
+
+
+async def _retrieve_all_pages(
+    call: _CollectorCall, specs: Sequence[Any], options: Any
+) -> list[ObjectUpdate]:
+    """What the specs select. A token is valid only with the collector that returned it."""
+    page = decode_object_page(await call("RetrievePropertiesEx", specs, options))
+    updates = list(page.updates)
+    while page.token:
+        page = decode_object_page(await call("ContinueRetrievePropertiesEx", page.token))
+        updates += page.updates
+    return updates
+
+
+async def retrieve_selected(soap: SoapClient, spec: Any) -> list[ObjectUpdate]:
+    """What the spec selects, by the session's default collector: for reads without a filter."""
+    collector = (await soap.get_service_content()).propertyCollector
+
+    async def call(method: str, *arguments: Any) -> bytes:
+        return await soap.post(soap.build_envelope(collector, method, *arguments), method=method)
+
+    return await _retrieve_all_pages(call, [spec], PropertyCollector.RetrieveOptions())
+
+
+async def retrieve_properties(
+    soap: SoapClient, session: Session, type_name: str, refs: Sequence[str], paths: Sequence[str]
+) -> list[ObjectUpdate]:
+    """Properties of objects of one type as vCenter has them now; deleted objects are left out."""
+    spec = PropertyCollector.FilterSpec(
+        objectSet=[build_object_spec(_managed_object(type_name, ref)) for ref in refs],
+        propSet=[build_property_spec(type_name, paths)],
+        # Without it, one deleted object fails the whole call.
+        reportMissingObjectsInResults=True,
+    )
+    return await session.call(lambda: retrieve_selected(soap, spec))
+
+
+def build_object_spec(obj: Any) -> Any:
+    return PropertyCollector.ObjectSpec(obj=obj, skip=False)
+
+
+def build_traversal_spec(obj: Any, managed_type: Any, path: str) -> Any:
+    """The objects that a property refers to, without the object that has the property."""
+    traversal = PropertyCollector.TraversalSpec(name=path, type=managed_type, path=path, skip=False)
+    return PropertyCollector.ObjectSpec(obj=obj, skip=True, selectSet=[traversal])
+
+
+def build_property_spec(type_name: str, paths: Iterable[str]) -> Any:
+    return PropertyCollector.PropertySpec(
+        type=getattr(vim, type_name), all=False, pathSet=sorted(paths)
+    )
+
+
+def _managed_object(type_name: str, ref: str) -> Any:
+    return getattr(vim, type_name)(ref)

@@ -19,7 +19,7 @@ from pyVmomi import vmodl
 from .faults import UNAVAILABLE_ERRORS, Busy, VCenterError
 from .polling import PollSchedule
 from .properties import to_bool, to_name, to_ref, to_text
-from .retrieve import build_object_spec, retrieve_selected
+from .property_collector import build_object_spec, retrieve_selected
 from .session import Session
 from .signal import Signal
 from .transport import Log, SoapClient

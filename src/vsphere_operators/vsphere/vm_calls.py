@@ -14,7 +14,7 @@ from pyVmomi import vim
 
 from .faults import NotFound, Rejected
 from .properties import to_text, to_tuple
-from .retrieve import retrieve_properties
+from .property_collector import retrieve_properties
 from .session import Session
 from .transport import SoapClient
 from .updates import DISK_TYPE, TYPE_KEY, Ref, Value

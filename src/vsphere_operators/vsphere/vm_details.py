@@ -17,7 +17,7 @@ from .faults import RETRYABLE_ERRORS, VCenterError
 from .inventory import Change, Inventory
 from .model import VirtualMachine
 from .polling import PollSchedule
-from .retrieve import retrieve_properties
+from .property_collector import retrieve_properties
 from .session import Session
 from .signal import Signal
 from .transport import Log, SoapClient

@@ -11,14 +11,19 @@ from pyVmomi import vim
 from kubewright.log import Log
 from vsphere_operators.vsphere.devices import AssignableHardwareCache
 from vsphere_operators.vsphere.inventory import Inventory
-from vsphere_operators.vsphere.retrieve import retrieve_properties
+from vsphere_operators.vsphere.property_collector import retrieve_properties
 from vsphere_operators.vsphere.scheduled_tasks import ScheduledTasks
 
-PAGE_XML = """<?xml version="1.0"?><Envelope xmlns="http://schemas.xmlsoap.org/soap/envelope/" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance">
-<Body><{method}Response xmlns="urn:vim25"><returnval>{token}<objects><obj type="ScheduledTask">schedule-{number}</obj>
-<propSet><name>info</name><val xsi:type="ScheduledTaskInfo"><name>task {number}</name><enabled>true</enabled>
-<action xsi:type="MethodAction"><name>EnterMaintenanceMode_Task</name></action><entity type="HostSystem">host-{number}</entity>
-<nextRunTime>2026-11-20T22:00:00Z</nextRunTime></val></propSet></objects></returnval></{method}Response></Body></Envelope>"""
+PAGE_XML = """<?xml version="1.0"?><Envelope xmlns="http://schemas.xmlsoap.org/soap/envelope/"
+xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance">
+<Body><{method}Response xmlns="urn:vim25"><returnval>{token}<objects>
+<obj type="ScheduledTask">schedule-{number}</obj>
+<propSet><name>info</name><val xsi:type="ScheduledTaskInfo"><name>task {number}</name>
+<enabled>true</enabled>
+<action xsi:type="MethodAction"><name>EnterMaintenanceMode_Task</name></action>
+<entity type="HostSystem">host-{number}</entity>
+<nextRunTime>2026-11-20T22:00:00Z</nextRunTime></val></propSet></objects></returnval>
+</{method}Response></Body></Envelope>"""
 PAGE_COUNT = 3
 
 

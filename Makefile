@@ -67,11 +67,13 @@ rotation: testenv ## Rotate a webhook CA three times at 60 s each, under a strea
 test-vcsim: ## Vet and test the simulated vCenter; needs Go
 	cd testenv/vcsim && test -z "$$(gofmt -l .)" && go vet ./... && go test ./...
 
-check: setup ## Check format, lint, import contracts and types
+check: setup ## Check format, lint, import contracts, types, words and private names
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+	$(BIN)/python -m hack.check_words
+	$(BIN)/python -m hack.check_private_names
 
 format: setup ## Format the code and apply automatic lint fixes
 	$(BIN)/ruff format .

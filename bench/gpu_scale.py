@@ -158,7 +158,10 @@ async def _measure_shared_node(nodes: int, objects: int) -> list[ChangeCost]:
                 }
             )[0]
         )
-        all_selected = lambda: len(controller.subscriptions.by_node.get("node-0", ())) == objects  # noqa: E731
+
+        def all_selected() -> bool:
+            return len(controller.subscriptions.by_node.get("node-0", ())) == objects
+
         await eventually(all_selected, within=120)
         await wait_until_idle(stage)
         return [

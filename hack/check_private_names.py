@@ -34,7 +34,10 @@ OFFERED: frozenset[str] = frozenset(
         "resume_writing",
         "connection_lost",
         # yaml.SafeLoader
+        "compose_node",
         "construct_mapping",
+        # a method of a class that is private as a whole
+        "set_parent",
     }
 )
 

@@ -72,8 +72,10 @@ def test_mutating_calls_are_recognized_by_their_method() -> None:
         f'<soapenv:Envelope xmlns:soapenv="x"><soapenv:Body>{call}</soapenv:Body>'
         "</soapenv:Envelope>"
     )
-    sent = recognize_vcenter_request(None, envelope.format("CloneVM_Task", "vm-7").encode())  # type: ignore[arg-type]
+    body = envelope.format("CloneVM_Task", "vm-7").encode()
+    sent = recognize_vcenter_request(None, body)  # type: ignore[arg-type]
     assert sent is not None
     assert (sent.operation, sent.target) == ("CloneVM_Task", "vm-7")
     for method in ("WaitForUpdatesEx", "Login", "CreateFilter", "RetrievePropertiesEx"):
-        assert recognize_vcenter_request(None, envelope.format(method, "x").encode()) is None  # type: ignore[arg-type]
+        body = envelope.format(method, "x").encode()
+        assert recognize_vcenter_request(None, body) is None  # type: ignore[arg-type]

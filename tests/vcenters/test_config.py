@@ -346,7 +346,7 @@ SYNTAX_ERRORS = [
         "vcenters.yaml line 3: aliases (*name) are not allowed; write the value out",
     ),
     ("&a [*a]\n", "line 1: aliases"),
-    ("vcenters:\n  - *nobody\n", "line 2: aliases"),
+    ("vcenters:\n  - *missing\n", "line 2: aliases"),
     (
         "vcenters: " + "[" * 20_000,
         "vcenters.yaml: it is not YAML: perhaps a binary file, not UTF-8, or nested too deeply",

@@ -68,9 +68,9 @@ def test_all_listed_faults_are_tested() -> None:
     ("name", "meaning"), list_cases(FAULTS_BY_ERROR) + list_cases(SUBTYPE_FAULTS_BY_ERROR)
 )
 def test_error_of_each_fault(name: str, meaning: type[VCenterError]) -> None:
-    error = error_from_fault(make_fault(name, msg="vCenter's own words."), "PowerOnVM_Task at vc")
+    error = error_from_fault(make_fault(name, msg="vCenter's own message."), "PowerOnVM_Task at vc")
     assert type(error) is meaning
-    assert (str(error), error.fault) == ("PowerOnVM_Task at vc: vCenter's own words", name)
+    assert (str(error), error.fault) == ("PowerOnVM_Task at vc: vCenter's own message", name)
 
 
 def test_every_fault_of_pyvmomi_has_an_error() -> None:

@@ -141,7 +141,7 @@ async def test_late_response_does_not_replace_the_login_cookie(
             return http_response(200, CURRENT_TIME_RESPONSE)
         await (relogged.wait() if "late" in request.body else asyncio.sleep(0))
         return http_response(
-            500, soap_fault("NotAuthenticated"), "Set-Cookie: vmware_soap_session=nobody; Path=/"
+            500, soap_fault("NotAuthenticated"), "Set-Cookie: vmware_soap_session=anonymous; Path=/"
         )
 
     async with run_canned_server(tmp_path, reply) as address:

@@ -85,7 +85,7 @@ def test_leader_and_standby_do_not_lock_the_account() -> None:
     managers, password = [LoginBudget(clock), LoginBudget(clock)], "old"
     for second in range(3600):
         clock.seconds += 1
-        password = "mended, and wrong again" if second >= 1800 else password
+        password = "fixed, and wrong again" if second >= 1800 else password
         for budget in managers:
             if not budget.wait_seconds(Credentials("user", password)):
                 budget.add_failure(Credentials("user", password))

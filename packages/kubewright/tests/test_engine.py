@@ -364,7 +364,8 @@ async def has_no_widgets(api: ApiHarness) -> bool:
 
 
 async def test_two_controllers_for_one_kind_are_rejected() -> None:
-    manager = Manager(ApiHarness(FakeApi(), None, "n").connection, transport=FakeApi())  # type: ignore[arg-type]
+    harness = ApiHarness(FakeApi(), None, "n")  # type: ignore[arg-type]
+    manager = Manager(harness.connection, transport=FakeApi())
     manager.add(controller(Widget, double))
     with pytest.raises(ConfigError, match="a kind can have one"):
         manager.add(controller(Widget, double))

@@ -363,7 +363,8 @@ def test_plurals_follow_kubebuilder(name: str, plural: str) -> None:
 
 def test_decoding_checks_known_fields_and_ignores_unknown_ones() -> None:
     thing = Thing.decode(
-        b'{"apiVersion":"x","metadata":{"name":"a","managedFields":[{}]},"spec":{"name":"n","future":{"x":1}},"extra":1}'
+        b'{"apiVersion":"x","metadata":{"name":"a","managedFields":[{}]},'
+        b'"spec":{"name":"n","future":{"x":1}},"extra":1}'
     )
     assert thing.spec.name == "n"
     assert thing.status.conditions == []

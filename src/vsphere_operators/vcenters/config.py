@@ -35,7 +35,7 @@ from ..vsphere.credentials import (
 )
 from ..yamlfile import FileFormat
 
-DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _DNS_NAME = re.compile(r"(?=.{1,254}$)\w([\w-]*\w)?(\.\w([\w-]*\w)?)*\.?", re.ASCII)
 GLOB = re.compile(r"[-a-z0-9*?\[\]!]+", re.ASCII)
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
@@ -144,7 +144,7 @@ def _validate_file(file: VCenterFile) -> Iterator[tuple[str, str]]:
 
 
 def _validate_entry(entry: VCenterEntry, path: str) -> Iterator[tuple[str, str]]:
-    if not DNS_LABEL.fullmatch(entry.name):
+    if not _DNS_LABEL.fullmatch(entry.name):
         yield (
             f"{path}.name",
             f'"{entry.name}" is not a valid name: use at most 63 lower-case letters, digits and '

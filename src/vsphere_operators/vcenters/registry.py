@@ -73,7 +73,7 @@ class Reason(StrEnum):
     """Several disks have this name; the message lists them."""
 
 
-UNAVAILABLE_REASONS = {
+_UNAVAILABLE_REASONS = {
     WrongLogin: Reason.VCENTER_LOGIN_FAILED,
     CertificateRefused: Reason.VCENTER_CERTIFICATE_REFUSED,
     Denied: Reason.VCENTER_DENIED,
@@ -329,7 +329,7 @@ def unavailable_error(vcenter: VCenter, problem: VCenterError, obj: Object) -> R
     A status that belongs to the present spec is kept, with the time until which it was accurate.
     """
     reason = next(
-        (reason for kind, reason in UNAVAILABLE_REASONS.items() if isinstance(problem, kind)),
+        (reason for kind, reason in _UNAVAILABLE_REASONS.items() if isinstance(problem, kind)),
         Reason.VCENTER_UNREACHABLE,
     )
     if not is_status_current(obj, vcenter.name):

@@ -23,7 +23,7 @@ _SortedNames = Sequence[tuple[str, str]]
 def not_found_error(
     vcenter: str, label: str, key_phrase: str, key: str, suggestions: Suggestions
 ) -> NotFound:
-    similar = ", ".join(f'"{name}"' for name in suggestions.suggest(key))
+    similar = ", ".join(f'"{name}"' for name in suggestions._suggest(key))
     return NotFound(
         f'vCenter "{vcenter}" has no {label} {key_phrase} "{key[:_MAX_QUOTED_LENGTH]}". '
         f"{f'Did you mean {similar}? ' if similar else ''}"
@@ -55,7 +55,7 @@ class Suggestions:
         self._by_prefix: _SortedNames = []
         self._by_suffix: _SortedNames = []
 
-    def suggest(self, name: str) -> list[str]:
+    def _suggest(self, name: str) -> list[str]:
         """Up to three names, the most similar first."""
         # Sorted again only after names were added or removed.
         if self._seen_generation != self._index.generation:

@@ -36,7 +36,7 @@ MAX_LOGIN_FAILURES = 3
 _UNREADABLE_RETRY_SECONDS = 10.0
 _OLD_SESSION_LOGOUT_SECONDS = 2.0
 # vCenter ends an idle session after 30 minutes.
-KEEP_ALIVE_SECONDS = 300.0
+_KEEP_ALIVE_SECONDS = 300.0
 
 
 class LoginBudget:
@@ -256,7 +256,7 @@ class Session:
         """Wait until the credentials can be read and differ from those of the last login."""
         await self.credentials.wait_for_change(self.attempted_credentials or Credentials())
 
-    async def keep_alive(self, every_seconds: float = KEEP_ALIVE_SECONDS) -> NoReturn:
+    async def keep_alive(self, every_seconds: float = _KEEP_ALIVE_SECONDS) -> NoReturn:
         """Use the session when nothing else does. WaitForUpdatesEx, every 15 s, makes this idle."""
         while True:
             await asyncio.sleep(every_seconds)

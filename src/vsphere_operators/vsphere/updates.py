@@ -180,8 +180,8 @@ def _decode_object_content(element: etree._Element) -> ObjectUpdate:
 
 
 def _decode_value(element: etree._Element) -> Value:
-    # Mostly `xsi:type` is the only attribute, and taking the first one is faster than looking it up
-    # by its qualified name.
+    # Mostly `xsi:type` is the only attribute: taking the first one is faster than a lookup by
+    # its qualified name.
     attributes = element.values()
     if not attributes:
         return _decode_untyped_value(element)

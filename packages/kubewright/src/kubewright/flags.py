@@ -119,7 +119,8 @@ def parse_command_line(
     # argv first, so that an invalid variable does not hide -help.
     given, rest = _scan_arguments(options, argv, program)
     values = _read_environment(options, environ) | given
-    arguments_field = next((f.name for f in fields(declaration) if "arguments" in f.metadata), None)  # type: ignore[arg-type]
+    declared = fields(declaration)  # type: ignore[arg-type]
+    arguments_field = next((f.name for f in declared if "arguments" in f.metadata), None)
     if arguments_field is not None:
         values[(arguments_field,)] = tuple(rest)
     elif rest:

@@ -14,13 +14,13 @@ class _ManifestDumper(yaml.SafeDumper):
         # Anchors are legal YAML, but they confuse readers and some tools.
         return True
 
-    def represent_text(self, data: str) -> yaml.ScalarNode:
+    def _represent_text(self, data: str) -> yaml.ScalarNode:
         # Text of several lines reads best as a block.
         style = "|" if "\n" in data else None
         return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
 
 
-_ManifestDumper.add_representer(str, _ManifestDumper.represent_text)
+_ManifestDumper.add_representer(str, _ManifestDumper._represent_text)
 
 
 def dump_yaml(value: dict[str, Any] | list[object]) -> str:

@@ -62,7 +62,8 @@ def remove_webhooks(plane: ControlPlane, name: str) -> None:
         for verb in ("mutating", "validating"):
             https.call(
                 "DELETE",
-                f"/apis/admissionregistration.k8s.io/v1/{verb}webhookconfigurations/{name}-{verb}-webhook-configuration",
+                f"/apis/admissionregistration.k8s.io/v1/{verb}webhookconfigurations/"
+                f"{name}-{verb}-webhook-configuration",
             )
         no_conversion = {"spec": {"conversion": {"strategy": "None", "webhook": None}}}
         merge = {"Content-Type": "application/merge-patch+json"}

@@ -399,7 +399,8 @@ def test_image_that_no_container_has_is_an_error() -> None:
     text = f"kind: Deployment\nspec: {{template: {{spec: {{containers: {containers}}}}}}}\n"
     with pytest.raises(
         ConfigError,
-        match="no container has the image controller:latest, so it cannot be replaced with custom:v2",
+        match="no container has the image controller:latest, so it cannot be replaced "
+        "with custom:v2",
     ):
         replace_image(text, "controller:latest", "custom:v2")
 

@@ -90,8 +90,8 @@ def test_documentation_example_is_valid() -> None:
 
 def test_json_is_yaml() -> None:
     assert [
-        each.name
-        for each in parse_entries(
+        entry.name
+        for entry in parse_entries(
             '{"vcenters": [{"name": "w", "server": "vc", "credentials": "c"}]}'
         )
     ] == ["w"]
@@ -355,9 +355,11 @@ SYNTAX_ERRORS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "words"), TYPE_ERRORS + KEY_ERRORS + VALUE_ERRORS + SYNTAX_ERRORS)
-def test_invalid_file_is_reported_with_its_line(text: str, words: str) -> None:
-    assert words in find_config_error(text)
+@pytest.mark.parametrize(
+    ("text", "message"), TYPE_ERRORS + KEY_ERRORS + VALUE_ERRORS + SYNTAX_ERRORS
+)
+def test_invalid_file_is_reported_with_its_line(text: str, message: str) -> None:
+    assert message in find_config_error(text)
 
 
 def test_alias_bomb_is_rejected() -> None:
@@ -413,8 +415,8 @@ def test_large_file_is_not_parsed(tmp_path: Path) -> None:
     ],
 )
 def test_accepted_server_addresses(server: str, host: str, port: int, path: str) -> None:
-    found = parse_server_address(server, insecure=False, ca_file="ca.crt")
-    assert (found.host, found.port, found.path, found.ca_file, found.insecure) == (
+    address = parse_server_address(server, insecure=False, ca_file="ca.crt")
+    assert (address.host, address.port, address.path, address.ca_file, address.insecure) == (
         host,
         port,
         path,

@@ -42,8 +42,8 @@ async def test_outage_is_written_once_and_keeps_the_current_status() -> None:
                 environment.vcenter.inventory_watcher.last_answer_at + 1e6
             )
             environment.vcenter.on_failure(Unreachable("no answer."))
-        found, condition = await environment.wait_for_ready(HostInfo, "h", "VCenterUnreachable")
-        assert found.status.totalCPU == 2000
+        info, condition = await environment.wait_for_ready(HostInfo, "h", "VCenterUnreachable")
+        assert info.status.totalCPU == 2000
         assert (
             f"The status was accurate until {environment.vcenter.accurate_until:%Y-%m-%dT%H:%M:%SZ}"
             in condition.message

@@ -62,8 +62,8 @@ class ReceivedRequest:
 
     @property
     def cookie(self) -> str:
-        found = re.search(r"(?im)^cookie: vmware_soap_session=(\S*)", self.head)
-        return found[1] if found else ""
+        match = re.search(r"(?im)^cookie: vmware_soap_session=(\S*)", self.head)
+        return match[1] if match else ""
 
 
 def http_response(status: int, body: str, *headers: str) -> bytes:
@@ -77,11 +77,11 @@ def http_response(status: int, body: str, *headers: str) -> bytes:
     return ("\r\n".join(lines) + "\r\n\r\n" + body).encode()
 
 
-def soap_fault(name: str, words: str = "", inside: str = "") -> str:
+def soap_fault(name: str, message: str = "", inside: str = "") -> str:
     """A SOAP fault as vCenter writes it."""
     detail = f'<{name}Fault xmlns="urn:vim25" xsi:type="{name}">{inside}</{name}Fault>'
     return soap_envelope(
-        f"<soapenv:Fault><faultcode>ServerFaultCode</faultcode><faultstring>{words}</faultstring>"
+        f"<soapenv:Fault><faultcode>ServerFaultCode</faultcode><faultstring>{message}</faultstring>"
         f"<detail>{detail}</detail></soapenv:Fault>"
     )
 

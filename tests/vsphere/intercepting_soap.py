@@ -113,7 +113,7 @@ def read_disks_with_pyvmomi(simulator: SimulatedVCenter) -> set[Disk]:
         manager = content.vStorageObjectManager
         view = content.viewManager.CreateContainerView(content.rootFolder, [vim.Datastore], True)
         stores = list(view.view)
-        found = [
+        configs = [
             manager.RetrieveVStorageObject(id, store).config
             for store in stores
             for id in manager.ListVStorageObject(store)
@@ -130,7 +130,7 @@ def read_disks_with_pyvmomi(simulator: SimulatedVCenter) -> set[Disk]:
             created_at=config.createTime,
             consumers=tuple(consumer.id for consumer in config.consumerId),
         )
-        for config in found
+        for config in configs
     }
 
 

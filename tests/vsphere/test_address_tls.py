@@ -86,8 +86,8 @@ async def test_certificate_for_another_name_is_refused(
     start_simulator: SimulatorFactory,
 ) -> None:
     vcenter = await start_simulator("--tls-name=vc.example.com")
-    words = r"Use the name in the certificate instead of 127\.0\.0\.1"
-    with pytest.raises(CertificateRefused, match=words):
+    message = r"Use the name in the certificate instead of 127\.0\.0\.1"
+    with pytest.raises(CertificateRefused, match=message):
         await read_api_type(make_address(vcenter, vcenter.certificate))
     with pytest.raises(CertificateRefused, match=r"in the certificate instead of localhost"):
         await read_api_type(replace(make_address(vcenter, vcenter.certificate), host="localhost"))

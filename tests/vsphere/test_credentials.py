@@ -86,7 +86,7 @@ ALL_KEYS_PATTERN = (
 
 
 @pytest.mark.parametrize(
-    ("files", "words"),
+    ("files", "message"),
     [
         ({}, "none of the expected keys exists"),
         ({"username": "", "password": "\n"}, "or all are empty"),
@@ -97,11 +97,11 @@ ALL_KEYS_PATTERN = (
         ),
     ],
 )
-def test_missing_keys_are_reported(tmp_path: Path, files: dict[str, str], words: str) -> None:
+def test_missing_keys_are_reported(tmp_path: Path, files: dict[str, str], message: str) -> None:
     write_files(tmp_path, **files)
     with pytest.raises(Denied, match=ALL_KEYS_PATTERN) as caught:
         DirectoryCredentials(tmp_path).read()
-    assert words in str(caught.value)
+    assert message in str(caught.value)
     assert str(tmp_path) in str(caught.value)
     assert CANARY not in str(caught.value)
 
@@ -203,7 +203,11 @@ async def test_half_swapped_secret_is_never_read(tmp_path: Path) -> None:
 
 
 def read_pairs(source: DirectoryCredentials) -> set[tuple[str, str]]:
-    return {(found.username, found.password) for _ in range(2000) for found in [source.read()]}
+    return {
+        (credentials.username, credentials.password)
+        for _ in range(2000)
+        for credentials in [source.read()]
+    }
 
 
 async def test_changed_files_are_noticed_when_complete(
@@ -237,6 +241,6 @@ async def test_fixed_credentials_never_change(tmp_path: Path) -> None:
     ]
     done, _ = await asyncio.wait(waiting, timeout=0.2)
     assert done == set()
-    for each in waiting:
-        each.cancel()
-    await eventually(lambda: all(each.cancelled() for each in waiting))
+    for waiter in waiting:
+        waiter.cancel()
+    await eventually(lambda: all(waiter.cancelled() for waiter in waiting))

@@ -56,7 +56,7 @@ async def test_only_requested_vms_are_read_and_again_after_a_change(
     try:
         await eventually(lambda: vcenter.loaded)
         host = vcenter.inventory.find_host("DC0_C0_H0")
-        assert {(each.name, each.type, each.memory_kb) for each in host.graphics} == {
+        assert {(device.name, device.type, device.memory_kb) for device in host.graphics} == {
             ("NVIDIA A100-PCIE-40GB", "sharedDirect", 40 << 20)
         }
         assert "grid_a100-10c" in host.vgpu_profiles
@@ -76,7 +76,7 @@ async def test_only_requested_vms_are_read_and_again_after_a_change(
         await simulator.add_gpu("DC0_C0_RP0_VM1", "passthrough")
         await eventually(
             lambda: (
-                [each.vendor_ids for each in vcenter.passthrough_devices.get(second) or ()]
+                [device.vendor_ids for device in vcenter.passthrough_devices.get(second) or ()]
                 == [(0x10DE,)]
             )
         )

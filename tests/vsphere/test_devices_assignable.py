@@ -34,13 +34,13 @@ HARDWARE = AssignableHardware((AssignableDevice("A100"),))
 
 def test_assigned_devices_of_a_host() -> None:
     vm = Ref("VirtualMachine", "vm-7")
-    known: Value = {"instanceId": "pcie:0000:3B:00.0", "vm": vm}
+    binding: Value = {"instanceId": "pcie:0000:3B:00.0", "vm": vm}
     silent: Value = {"instanceId": "group-1", "vm": vm}
-    assert _to_assigned_devices((known, silent)) == (
+    assert _to_assigned_devices((binding, silent)) == (
         AssignedDevice("vm-7", ""),
         AssignedDevice("vm-7", "0000:3b:00.0"),
     )
-    assert _to_assigned_devices(known) == (AssignedDevice("vm-7", "0000:3b:00.0"),)
+    assert _to_assigned_devices(binding) == (AssignedDevice("vm-7", "0000:3b:00.0"),)
 
 
 def test_assignable_device_of_a_host() -> None:

@@ -117,14 +117,14 @@ async def test_all_disks_of_all_datastores_are_listed(
     assert set(harness.disks.disks.values()) == await apart(
         lambda: read_disks_with_pyvmomi(harness.simulator)
     )
-    told = {
+    expected = {
         (disk["name"], disk["id"], disk["sizeMB"], disk["path"], tuple(disk["consumers"]))
         for disk in await harness.simulator.disks()
     }
     assert {
         (d.name, d.id, d.size_mb, d.file_path, d.consumers) for d in harness.disks.disks.values()
-    } == told
-    assert len(told) == 11
+    } == expected
+    assert len(expected) == 11
     thick = harness.disks.find_by_name("pvc-thick")
     assert (thick.size_mb, thick.provisioning, len(thick.consumers)) == (77, "eagerZeroedThick", 1)
     assert harness.inventory.path(thick.datastore) == "/DC1/datastore/LocalDS_2"
@@ -191,12 +191,12 @@ async def test_poll_reads_only_what_its_scope_needs(
     assert await harness.count_retrieves() == 11
 
 
-def associations_response(told: dict[str, str]) -> bytes:
+def associations_response(expected: dict[str, str]) -> bytes:
     """A response of VslmRetrieveVStorageObjectAssociations."""
     use = "<vmDiskAssociation><vmId>{}</vmId><diskKey>2001</diskKey></vmDiskAssociation>"
     rows = "".join(
         f"<returnval><id><id>{id}</id></id>{use.format(vm) if vm else ''}</returnval>"
-        for id, vm in told.items()
+        for id, vm in expected.items()
     )
     method = "VslmRetrieveVStorageObjectAssociationsResponse"
     return soap_envelope(f'<{method} xmlns="urn:vslm">{rows}</{method}>').encode()
@@ -205,11 +205,11 @@ def associations_response(told: dict[str, str]) -> bytes:
 async def test_with_associations_only_changed_disks_are_read(
     harness: DiskHarness,
 ) -> None:
-    told = {disk["id"]: "" for disk in await harness.simulator.disks()}
+    expected = {disk["id"]: "" for disk in await harness.simulator.disks()}
 
     async def answer(call: str) -> bytes | None:
         return (
-            associations_response(told)
+            associations_response(expected)
             if call.startswith("VslmRetrieveVStorageObjectAssociations")
             else None
         )
@@ -221,7 +221,7 @@ async def test_with_associations_only_changed_disks_are_read(
     await harness.disks.poll()
     assert await harness.count_retrieves() == 0
     await harness.simulator.attach_disk(DISK_NAME, "DC0_H0_VM0")
-    told[DISK_ID] = "vm-77"
+    expected[DISK_ID] = "vm-77"
     harness.disks._request_scope(RefreshScope.ASSOCIATIONS)
     await harness.disks.poll()
     assert await harness.count_retrieves() == 1

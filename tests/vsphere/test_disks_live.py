@@ -93,13 +93,13 @@ def make_disk_id(disks: Disks) -> Any:
 
 async def test_created_and_deleted_disk(simulator: SimulatedVCenter, disks: Disks) -> None:
     await simulator.create_disk("pvc-b", sizeMB=7)
-    made = await eventually(lambda: disks.find_by_name("pvc-b"), within=20)
-    assert made.size_mb == 7
-    store = vim.Datastore(made.datastore)
+    disk = await eventually(lambda: disks.find_by_name("pvc-b"), within=20)
+    assert disk.size_mb == 7
+    store = vim.Datastore(disk.datastore)
     await start_task(
         simulator,
         lambda content: content.vStorageObjectManager.DeleteVStorageObject(
-            vim.vslm.ID(id=made.id), store
+            vim.vslm.ID(id=disk.id), store
         ),
     )
     await eventually(lambda: "pvc-b" not in disks.disks_by_name, within=20)

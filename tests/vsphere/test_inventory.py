@@ -45,7 +45,7 @@ def leave(ref: str) -> ObjectUpdate:
 def placed_on(host: str, *stores: str) -> dict[str, Any]:
     return {
         "runtime.host": Ref("HostSystem", host),
-        "datastore": tuple(Ref("Datastore", each) for each in stores),
+        "datastore": tuple(Ref("Datastore", item) for item in stores),
     }
 
 
@@ -122,8 +122,8 @@ def test_objects_are_found_by_name_and_uuid(inventory: Inventory) -> None:
     assert inventory.find_resource_pool("Resources").ref == "rp1"
     assert inventory.find_folder("vm").ref == "f2"
     assert inventory.find_datastore("fast").ref == "ds1"
-    assert [each.ref for each in inventory.vms_on("h1")] == ["vm1"]
-    assert {each.ref for each in inventory.children("f1")} == {"c1", "s1"}
+    assert [item.ref for item in inventory.vms_on("h1")] == ["vm1"]
+    assert {item.ref for item in inventory.children("f1")} == {"c1", "s1"}
     assert inventory.compute_resources[inventory.find_host("esxi-2").parent].ref == "s1"
     assert inventory.name_of("ds1") == "fast"
     assert inventory.name_of("ds9") == ""
@@ -248,8 +248,10 @@ def test_dependants_of_a_change_are_announced(
 ) -> None:
     changes = record_changes(inventory)
     inventory.apply([update])
-    told = {change.new.ref for change in changes if change.only_dependency_changed and change.new}
-    assert {ref for ref in told if ref[0] in "hv" or ref.startswith("ds")} == concerned
+    announced = {
+        change.new.ref for change in changes if change.only_dependency_changed and change.new
+    }
+    assert {ref for ref in announced if ref[0] in "hv" or ref.startswith("ds")} == concerned
     assert [ref for ref in changed_refs(changes) if ref == update.ref] == [update.ref]
     assert len(changed_refs(changes)) == len(set(changed_refs(changes)))
 

@@ -44,7 +44,7 @@ def changes_of(ref: str) -> st.SearchStrategy[dict[str, Any]]:
     }.get(ref.rstrip("0123"), ["f1", "f2"])
     keys: dict[str, st.SearchStrategy[Any]] = {
         "name": st.sampled_from(NAMES),
-        "parent": st.sampled_from([Ref(type_of(each), each) for each in above if each != ref]),
+        "parent": st.sampled_from([Ref(type_of(item), item) for item in above if item != ref]),
     }
     if ref.startswith("vm"):
         keys |= {
@@ -105,29 +105,29 @@ class NaiveInventory:
         )
 
     def ancestors_of(self, ref: str) -> list[str]:
-        found = list[str]()
-        while ref and ref not in found:
-            found.append(ref)
+        ancestors = list[str]()
+        while ref and ref not in ancestors:
+            ancestors.append(ref)
             ref = self.parent_of(ref) if ref in self.properties else ""
-        return found
+        return ancestors
 
     def path(self, ref: str) -> str:
         steps = [
-            each
-            for each in self.ancestors_of(ref)
-            if each in self.properties and not (each.startswith("f") and not self.parent_of(each))
+            item
+            for item in self.ancestors_of(ref)
+            if item in self.properties and not (item.startswith("f") and not self.parent_of(item))
         ]
-        known = any(each in self.properties for each in self.ancestors_of(ref))
-        return "".join(f"/{self.property_text(each, 'name')}" for each in reversed(steps)) or (
-            "/" if known else ""
+        is_known = any(item in self.properties for item in self.ancestors_of(ref))
+        return "".join(f"/{self.property_text(item, 'name')}" for item in reversed(steps)) or (
+            "/" if is_known else ""
         )
 
     def location(self, ref: str) -> Location:
         datacenter = next(
             (
-                each
-                for each in self.ancestors_of(ref)
-                if each.startswith("dc") and each in self.properties
+                item
+                for item in self.ancestors_of(ref)
+                if item.startswith("dc") and item in self.properties
             ),
             "",
         )
@@ -138,9 +138,9 @@ class NaiveInventory:
         )
         cluster = next(
             (
-                each
-                for each in self.ancestors_of(start)
-                if each.startswith("c") and each in self.properties
+                item
+                for item in self.ancestors_of(start)
+                if item.startswith("c") and item in self.properties
             ),
             "",
         )
@@ -202,10 +202,10 @@ def check_same(inventory: Inventory, naive: NaiveInventory) -> None:
     }
     for ref in REFS:
         assert inventory.location(ref) == naive.location(ref)
-        assert {each.ref for each in inventory.children(ref)} == {
-            each for each in naive.properties if naive.parent_of(each) == ref
+        assert {item.ref for item in inventory.children(ref)} == {
+            item for item in naive.properties if naive.parent_of(item) == ref
         }
-        assert {each.ref for each in inventory.vms_on(ref)} == naive.refs_with(
+        assert {item.ref for item in inventory.vms_on(ref)} == naive.refs_with(
             "vm", "runtime.host", ref
         )
     for name in NAMES:
@@ -235,13 +235,13 @@ def test_any_updates_match_the_naive_inventory(
         for update in batch:
             naive.apply(update)
         check_same(inventory, naive)
-        told = changed_refs(changes)
-        assert len(told) == len(set(told))
+        announced = changed_refs(changes)
+        assert len(announced) == len(set(announced))
         assert {
             ref
             for ref in HOST_AND_VM_REFS
             if visible_part(before[ref]) != visible_part(naive.describe(ref))
-        } <= set(told)
+        } <= set(announced)
         assert all(change.only_dependency_changed or change.old != change.new for change in changes)
 
 

@@ -48,7 +48,7 @@ async def test_simulator_grants_all_privileges(
     vm_calls = VmCalls(soap, session)
     who = await privileges.read_account(vm_calls)
     assert who.name == simulator.user
-    assert who.session_key in {each["key"] for each in await simulator.sessions()}
+    assert who.session_key in {session["key"] for session in await simulator.sessions()}
     wanted = (*privileges.READ_PRIVILEGES, *privileges.FOLDER_PRIVILEGES)
     assert await privileges.find_missing_privileges(vm_calls, who, [ROOT_FOLDER], wanted) == {
         "group-d1": ()
@@ -74,11 +74,11 @@ async def test_missing_privileges_are_returned(
     async with run_canned_server(tmp_path, reply) as address:
         soap = SoapClient(address, metrics)
         session = Session(soap, FixedCredentials(Credentials("u", "p")), log)
-        found = await privileges.find_missing_privileges(
+        missing = await privileges.find_missing_privileges(
             VmCalls(soap, session), Account("the-key", "u"), [ROOT_FOLDER], ("Folder.Create",)
         )
         await soap.close()
-    assert found == {"group-d1": ("Folder.Create", "Folder.Delete")}
+    assert missing == {"group-d1": ("Folder.Create", "Folder.Delete")}
     assert ">the-key</sessionId>" in asked[0]
     assert "<privId>Folder.Create</privId>" in asked[0]
 

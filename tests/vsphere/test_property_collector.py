@@ -50,7 +50,7 @@ def to_plain(value: Any) -> Any:
     """pyVmomi's value as the model has it."""
     if isinstance(value, vim.ManagedEntity):
         return value._moId
-    return tuple(to_plain(each) for each in value) if isinstance(value, list) else value
+    return tuple(to_plain(item) for item in value) if isinstance(value, list) else value
 
 
 def plain_or_default(value: Any, default: Any) -> Any:
@@ -120,33 +120,37 @@ def flatten_fields(item: Host | VirtualMachine) -> dict[str, Any]:
 def expected_fields(
     item: Host | VirtualMachine,
     properties: dict[str, str],
-    told: dict[str, Any],
+    received: dict[str, Any],
     attributes: dict[int, str],
 ) -> dict[str, Any]:
     blank = flatten_fields(type(item)(ref=""))
-    fields = {name: plain_or_default(told[path], blank[name]) for name, path in properties.items()}
-    fields["attributes"] = {attributes[each.key]: each.value for each in told["customValue"] or ()}
-    if "config.graphicsInfo" in told:
+    fields = {
+        name: plain_or_default(received[path], blank[name]) for name, path in properties.items()
+    }
+    fields["attributes"] = {
+        attributes[item.key]: item.value for item in received["customValue"] or ()
+    }
+    if "config.graphicsInfo" in received:
         fields["graphics"] = tuple(
             GraphicsDevice(
-                each.deviceName,
-                each.pciId,
-                each.graphicsType,
-                each.memorySizeInKB,
-                to_plain(each.vm),
+                item.deviceName,
+                item.pciId,
+                item.graphicsType,
+                item.memorySizeInKB,
+                to_plain(item.vm),
             )
-            for each in told["config.graphicsInfo"] or ()
+            for item in received["config.graphicsInfo"] or ()
         )
-        bound = told["config.assignableHardwareBinding"] or ()
+        bound = received["config.assignableHardwareBinding"] or ()
         fields["assigned_devices"] = tuple(
             sorted(
-                AssignedDevice(each.vm._moId, each.instanceId.removeprefix("pci:"))
-                for each in bound
+                AssignedDevice(item.vm._moId, item.instanceId.removeprefix("pci:"))
+                for item in bound
             )
         )
-    if "guest.net" in told:
+    if "guest.net" in received:
         fields["ip_addresses"] = tuple(
-            address for card in told["guest.net"] or () for address in card.ipAddress
+            address for card in received["guest.net"] or () for address in card.ipAddress
         )
     return fields
 
@@ -158,53 +162,53 @@ async def test_loaded_values_equal_those_of_pyvmomi(harness: WatcherHarness) -> 
     await eventually(lambda: inventory.find_vm("DC0_H0_VM0").attributes)
     async with PyVmomiSession(simulator) as truth:
         names = {
-            each.key: each.name
-            for each in await asyncio.to_thread(lambda: truth.content.customFieldsManager.field)
+            item.key: item.name
+            for item in await asyncio.to_thread(lambda: truth.content.customFieldsManager.field)
         }
         hosts = await truth.read_all(vim.HostSystem, [*HOST_FIELDS.values(), *HOST_LIST_PROPERTIES])
-        machines = await truth.read_all(
+        vms = await truth.read_all(
             vim.VirtualMachine, [*VIRTUAL_MACHINE_FIELDS.values(), "customValue", "guest.net"]
         )
         assert {ref: flatten_fields(host) for ref, host in inventory.hosts.items()} == {
-            each["obj"]._moId: expected_fields(Host(ref=""), HOST_FIELDS, each, names)
-            for each in hosts
+            item["obj"]._moId: expected_fields(Host(ref=""), HOST_FIELDS, item, names)
+            for item in hosts
         }
-        assert {ref: flatten_fields(machine) for ref, machine in inventory.vms.items()} == {
-            each["obj"]._moId: expected_fields(
-                VirtualMachine(ref=""), VIRTUAL_MACHINE_FIELDS, each, names
+        assert {ref: flatten_fields(vm) for ref, vm in inventory.vms.items()} == {
+            item["obj"]._moId: expected_fields(
+                VirtualMachine(ref=""), VIRTUAL_MACHINE_FIELDS, item, names
             )
-            for each in machines
+            for item in vms
         }
-        for each in (*hosts, *machines):
-            assert inventory.path(each["obj"]._moId) == await truth.inventory_path(each["obj"])
-            assert inventory.location(each["obj"]._moId).datacenter == await truth.ancestor_name(
-                each["obj"], vim.Datacenter
+        for item in (*hosts, *vms):
+            assert inventory.path(item["obj"]._moId) == await truth.inventory_path(item["obj"])
+            assert inventory.location(item["obj"]._moId).datacenter == await truth.ancestor_name(
+                item["obj"], vim.Datacenter
             )
-        for each in hosts:
-            assert inventory.location(each["obj"]._moId).cluster == await truth.ancestor_name(
-                each["obj"], vim.ClusterComputeResource
+        for item in hosts:
+            assert inventory.location(item["obj"]._moId).cluster == await truth.ancestor_name(
+                item["obj"], vim.ClusterComputeResource
             )
         stores = await truth.read_all(vim.Datastore, ["name", "summary.url", "summary.accessible"])
         assert {(d.name, d.url, d.accessible) for d in inventory.datastores.values()} == {
-            tuple(value for path, value in each.items() if path != "obj") for each in stores
+            tuple(value for path, value in item.items() if path != "obj") for item in stores
         }
     assert len(hosts) == len(inventory.hosts) == 6
-    assert len(machines) == 10
+    assert len(vms) == 10
     assert inventory.find_host("DC0_C0_H0").attributes == {"owner": "me"}
 
 
 async def test_tree_equals_that_of_the_simulator(harness: WatcherHarness) -> None:
-    told = {each["ref"]: each["path"] for each in await harness.simulator.entities()}
-    ours = {
+    received = {item["ref"]: item["path"] for item in await harness.simulator.entities()}
+    paths = {
         ref: harness.inventory.path(ref)
         for ref, item in harness.inventory.objects.items()
         if isinstance(item, Entity) and item.parent
     }
-    assert {ref: told[ref] for ref in ours} == ours
+    assert {ref: received[ref] for ref in paths} == paths
     unread_types = {
         entity["type"]
         for entity in await harness.simulator.entities()
-        if entity["ref"] not in ours and entity["path"]
+        if entity["ref"] not in paths and entity["path"]
     }
     assert unread_types <= {
         "Network",
@@ -283,15 +287,19 @@ def has_task_state(state: str, inventory: Inventory, ref: str) -> bool:
 
 
 async def test_task_is_followed_to_its_end(harness: WatcherHarness) -> None:
-    machine = harness.inventory.find_vm("DC0_H0_VM0")
+    vm = harness.inventory.find_vm("DC0_H0_VM0")
     await harness.simulator.fail_calls("PowerOffVM_Task", "InvalidPowerState", where="task")
     for state, fault in (("error", "InvalidPowerState"), ("success", "")):
-        task = await vim.VirtualMachine(machine.ref, harness.soap.stub).PowerOffVM_Task()
+        task = await vim.VirtualMachine(vm.ref, harness.soap.stub).PowerOffVM_Task()
         await eventually(partial(has_task_state, state, harness.inventory, task._moId))
-        told = harness.inventory.tasks[task._moId]
-        assert (told.fault, told.entity, told.user) == (fault, machine.ref, harness.simulator.user)
-        assert told.description == "VirtualMachine.powerOff"
-        assert bool(told.message) == bool(fault)
+        received = harness.inventory.tasks[task._moId]
+        assert (received.fault, received.entity, received.user) == (
+            fault,
+            vm.ref,
+            harness.simulator.user,
+        )
+        assert received.description == "VirtualMachine.powerOff"
+        assert bool(received.message) == bool(fault)
 
 
 async def test_ended_session_is_raised(harness: WatcherHarness) -> None:
@@ -444,14 +452,14 @@ class PartialUpdateView(ServerCollector):
             return answer
         parts = [
             ObjectUpdate(
-                each.kind, each.type, each.ref, {}, (), ("name", "guest.net", "customValue")
+                item.kind, item.type, item.ref, {}, (), ("name", "guest.net", "customValue")
             )
-            for each in answer.updates
+            for item in answer.updates
         ]
         return UpdateSet(
             answer.version,
             answer.truncated,
-            [each for each in parts if each.type == "VirtualMachine"],
+            [item for item in parts if item.type == "VirtualMachine"],
         )
 
 
@@ -464,13 +472,11 @@ async def test_partial_property_is_read_again(
     )
     harness.task = asyncio.create_task(harness.watcher.run())
     await harness.wait_for_load(2)
-    machine = harness.inventory.find_vm("DC0_H0_VM0")
-    assert machine.ip_addresses
-    await harness.simulator.rename(machine.ref, "renamed")
-    await eventually(
-        lambda: harness.inventory.find_vm("renamed").ip_addresses == machine.ip_addresses
-    )
-    await harness.simulator.set_power(machine.ref, on=False)
+    vm = harness.inventory.find_vm("DC0_H0_VM0")
+    assert vm.ip_addresses
+    await harness.simulator.rename(vm.ref, "renamed")
+    await eventually(lambda: harness.inventory.find_vm("renamed").ip_addresses == vm.ip_addresses)
+    await harness.simulator.set_power(vm.ref, on=False)
     await eventually(lambda: harness.inventory.find_vm("renamed").ip_addresses == ())
     assert harness.inventory.find_vm("renamed").power == "poweredOn"
     assert ("RetrievePropertiesEx", "ok") in harness.metrics.calls
@@ -480,14 +486,14 @@ async def test_all_pages_of_a_read_are_returned(harness: WatcherHarness) -> None
     watch = ServerCollector(harness.soap, CollectorOptions(max_object_updates=3), Log("vcenter"))
     await watch.open()
     try:
-        wanted = {
+        requested = {
             ("VirtualMachine", ref): {"name", "config.uuid"}
             for ref in [*harness.inventory.vms, "vm-99999"]
         }
-        found = await watch.read_properties(wanted)
-        assert {each.ref: each.changes for each in found} == {
-            each.ref: {"name": each.name, "config.uuid": each.bios_uuid}
-            for each in harness.inventory.vms.values()
+        updates = await watch.read_properties(requested)
+        assert {item.ref: item.changes for item in updates} == {
+            item.ref: {"name": item.name, "config.uuid": item.bios_uuid}
+            for item in harness.inventory.vms.values()
         }
         assert harness.metrics.calls.count(("ContinueRetrievePropertiesEx", "ok")) >= 3
     finally:

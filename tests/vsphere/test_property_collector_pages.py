@@ -56,7 +56,9 @@ class PagedVCenter:
 
 
 async def read_scheduled_tasks(paged: Any) -> list[str]:
-    return [each.host for each in await ScheduledTasks(paged, paged, Log("test"))._read_planned()]
+    return [
+        planned.host for planned in await ScheduledTasks(paged, paged, Log("test"))._read_planned()
+    ]
 
 
 async def read_assignable_hardware(paged: Any) -> list[str]:

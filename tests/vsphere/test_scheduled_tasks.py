@@ -54,9 +54,9 @@ PLANNED = PlannedMaintenance("host-12", datetime(2026, 11, 20, 22, tzinfo=UTC), 
 
 def task_info() -> dict[str, Any]:
     (update,) = decode_object_page(TASKS_RESPONSE).updates
-    found = update.changes["info"]
-    assert isinstance(found, dict)
-    return dict(found)
+    info = update.changes["info"]
+    assert isinstance(info, dict)
+    return dict(info)
 
 
 def test_task_that_enters_maintenance_mode_is_planned() -> None:
@@ -86,8 +86,8 @@ def test_other_scheduled_tasks_are_ignored() -> None:
     ],
 )
 def test_implausible_year_is_not_a_time(text: str, year: int) -> None:
-    found = _parse_run_time(text)
-    assert (found.year if found else 0) == year
+    info = _parse_run_time(text)
+    assert (info.year if info else 0) == year
 
 
 async def test_only_differing_hosts_are_announced() -> None:
@@ -152,7 +152,7 @@ async def test_real_calls_succeed(
     simulator: Simulator, log: Log, metrics: RecordingMetrics
 ) -> None:
     at = datetime.now(UTC).replace(microsecond=0) + timedelta(days=30)
-    host = next(each for each in await simulator.entities() if each["type"] == "HostSystem")
+    host = next(entity for entity in await simulator.entities() if entity["type"] == "HostSystem")
     vcenter = VCenter(
         "vc", simulator_address(simulator), simulator_credentials(simulator), log, metrics
     )
@@ -208,9 +208,9 @@ async def test_planned_maintenance_is_found(
         )
     )
     host = next(
-        each["ref"]
-        for each in await simulator.entities()
-        if each["type"] == "HostSystem" and each["name"] == "DC0_H0"
+        entity["ref"]
+        for entity in await simulator.entities()
+        if entity["type"] == "HostSystem" and entity["name"] == "DC0_H0"
     )
     assert await scheduled._read_planned() == [PlannedMaintenance(host, at, "patch day")]
     for ref in refs:

@@ -171,7 +171,9 @@ async def test_saml_token_is_sent_only_with_the_login(
     (tmp_path / "saml-token").write_text(SAML_TOKEN)
     session = Session(soap, DirectoryCredentials(tmp_path), log)
     await session.login()
-    assert [each["user"] for each in await simulator.sessions()] == ["robot@vsphere.local"]
+    assert [session_info["user"] for session_info in await simulator.sessions()] == [
+        "robot@vsphere.local"
+    ]
     assert (
         "Assertion"
         not in soap.build_envelope(
@@ -190,7 +192,9 @@ async def test_extension_logs_in_by_certificate(
     (tmp_path / "extension-key").write_text("com.example.operators\n")
     session = Session(soap, DirectoryCredentials(tmp_path), log)
     await session.login()
-    assert [each["user"] for each in await simulator.sessions()] == ["com.example.operators"]
+    assert [session_info["user"] for session_info in await simulator.sessions()] == [
+        "com.example.operators"
+    ]
     await session.logout()
 
 

@@ -90,7 +90,7 @@ def test_leader_and_standby_do_not_lock_the_account() -> None:
             if not budget.wait_seconds(Credentials("user", password)):
                 budget.add_failure(Credentials("user", password))
                 failures.append(clock.seconds)
-    assert max(sum(at <= each < at + 180 for each in failures) for at in failures) == 4
+    assert max(sum(at <= other < at + 180 for other in failures) for at in failures) == 4
 
 
 async def test_rejected_password_is_reported_and_not_tried_again(

@@ -159,6 +159,6 @@ async def test_password_with_xml_special_characters_works(
     soap = SoapClient(simulator_address(simulator), RecordingMetrics())
     session = Session(soap, FixedCredentials(Credentials("odd", CANARY + "ß漢")), log)
     await session.login()
-    assert [each["user"] for each in await simulator.sessions()] == ["odd"]
+    assert [session_info["user"] for session_info in await simulator.sessions()] == ["odd"]
     await session.logout()
     await soap.close()

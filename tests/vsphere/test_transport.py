@@ -83,7 +83,7 @@ def test_accepted_addresses(text: str, host: str, port: int, path: str, root: st
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("http://vc", 'must be https, not "http"'),
         ("ftp://vc", 'must be https, not "ftp"'),
@@ -96,8 +96,8 @@ def test_accepted_addresses(text: str, host: str, port: int, path: str, root: st
         ("[fd00::7", "it is not an address"),
     ],
 )
-def test_invalid_address_is_reported(text: str, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_invalid_address_is_reported(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         parse_address(text)
 
 
@@ -165,7 +165,10 @@ def list_open_connections(soap: SoapClient) -> list[Any]:
     """All open connections, in use or idle."""
     assert soap.http is not None
     connector: Any = soap.http.connector
-    return [*connector._acquired, *(each for group in connector._conns.values() for each in group)]
+    return [
+        *connector._acquired,
+        *(connection for group in connector._conns.values() for connection in group),
+    ]
 
 
 def count_used_connections(soap: SoapClient) -> int:
@@ -236,7 +239,7 @@ class CannedConnection:
 
 
 @pytest.mark.parametrize(
-    ("answer", "words"),
+    ("answer", "message"),
     [
         (
             http_response(200, "<html><body>Welcome<br></body>"),
@@ -266,12 +269,12 @@ class CannedConnection:
     ],
 )
 async def test_invalid_response_is_reported(
-    tmp_path: Path, metrics: RecordingMetrics, answer: bytes, words: str
+    tmp_path: Path, metrics: RecordingMetrics, answer: bytes, message: str
 ) -> None:
     async with CannedConnection(tmp_path, metrics, answer) as soap:
         with pytest.raises(VCenterError) as caught:
             await call_current_time(soap)
-        assert words in str(caught.value)
+        assert message in str(caught.value)
 
 
 async def test_truncated_response_times_out(tmp_path: Path, metrics: RecordingMetrics) -> None:

@@ -62,10 +62,10 @@ def decode_update(
         f"<objectSet><kind>{kind}</kind>"
         f'<obj type="{type_name}">x-1</obj>{"".join(changes)}{more}</objectSet>'
     )
-    found = decode_updates(body)
-    assert found is not None
-    assert len(found.updates) == 1
-    return found.updates[0]
+    decoded = decode_updates(body)
+    assert decoded is not None
+    assert len(decoded.updates) == 1
+    return decoded.updates[0]
 
 
 def decode_value(xml: str) -> object:
@@ -142,9 +142,9 @@ def test_version_kinds_and_truncation() -> None:
     ],
 )
 def test_values_of_each_type(xml: str, value: object) -> None:
-    found = decode_value(xml)
-    assert found == value
-    assert type(found) is type(value)
+    decoded = decode_value(xml)
+    assert decoded == value
+    assert type(decoded) is type(value)
 
 
 @given(st.text(st.characters(categories=["L", "N", "P", "S", "Zs"])))
@@ -173,14 +173,14 @@ def test_unavailable_property_is_missing() -> None:
         more=f"<missingSet><path>summary.hardware.vendor</path>{fault}</missingSet>",
     )
     assert update.missing == ("summary.hardware.vendor",)
-    known = HOST_MAPPING.apply_update(
+    updated = HOST_MAPPING.apply_update(
         HOST_MAPPING.create_empty(update),
         decode_update(
             change_xml("summary.hardware.vendor", '<val xsi:type="xsd:string">Dell</val>'),
             type_name="HostSystem",
         ),
     )
-    assert HOST_MAPPING.apply_update(known, update) == HOST_MAPPING.create_empty(update)
+    assert HOST_MAPPING.apply_update(updated, update) == HOST_MAPPING.create_empty(update)
 
 
 def test_part_of_a_list_property_is_read_again() -> None:
@@ -229,11 +229,12 @@ def test_unset_property_restores_the_default() -> None:
         change_xml(path, '<val xsi:type="xsd:string">1</val>')
         for path in VIRTUAL_MACHINE_MAPPING.paths
     ]
-    known = VIRTUAL_MACHINE_MAPPING.apply_update(blank, decode_update(*values))
-    assert known != blank
+    updated = VIRTUAL_MACHINE_MAPPING.apply_update(blank, decode_update(*values))
+    assert updated != blank
     assert (
         VIRTUAL_MACHINE_MAPPING.apply_update(
-            known, decode_update(*[change_xml(path, "") for path in VIRTUAL_MACHINE_MAPPING.paths])
+            updated,
+            decode_update(*[change_xml(path, "") for path in VIRTUAL_MACHINE_MAPPING.paths]),
         )
         == blank
     )
@@ -246,9 +247,9 @@ def test_decode_object_page() -> None:
         '<val xsi:type="xsd:string">a</val></propSet><missingSet><path>config.uuid</path><fault/>'
         "</missingSet></objects></returnval>"
     )
-    found = decode_object_page(soap_response(objects, "RetrievePropertiesEx"))
-    assert found.token == "t"
-    assert found.updates == [
+    decoded = decode_object_page(soap_response(objects, "RetrievePropertiesEx"))
+    assert decoded.token == "t"
+    assert decoded.updates == [
         ObjectUpdate("modify", "VirtualMachine", "vm-1", {"name": "a"}, ("config.uuid",))
     ]
     assert decode_object_page(soap_response("", "RetrievePropertiesEx")).updates == []

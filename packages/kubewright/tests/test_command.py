@@ -18,7 +18,7 @@ def add_nothing(manager: Manager, flags: ManagerFlags) -> None:
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_why_it_cannot_start_is_plain_is_terminal_and_a_line_of_the_log_elsewhere(
+def test_a_failed_start_is_plain_text_on_a_terminal_and_a_log_line_elsewhere(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

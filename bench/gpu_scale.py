@@ -26,7 +26,7 @@ from bench.gpu_limits import MAX_CPU_MS, MAX_STALL_MS, print_verdict
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from kubewright.command import tune_garbage_collector
+from kubewright.command import _tune_garbage_collector
 from kubewright.testing import eventually
 from support.fake_node_cluster import VGPU, FakeNodeCluster, run_gpuinfo_manager
 from vsphere_operators.kinds.gpuinfo.controller import GPUInfoController
@@ -222,7 +222,7 @@ async def run(nodes: int, objects: int) -> int:
     chance, stage, stall = random.Random(5), FakeNodeCluster(), StallMonitor()
     create_objects(stage, nodes, objects, chance)
     stage.mark_loaded()
-    tune_garbage_collector()
+    _tune_garbage_collector()
     began = time.monotonic()
     async with run_gpuinfo_manager(stage) as controller:
         watch = asyncio.create_task(stall.run())

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kubewright.builder.manifests.installer import run_kustomize
+from kubewright.builder.manifests.installer import _run_kustomize
 from kubewright.flags import parse_command_line
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane, KubectlFailed
@@ -59,7 +59,7 @@ def overlay(config: Path) -> Iterator[Path]:
 
 
 def render(folder: Path, binary: str) -> dict[tuple[str, str], Json]:
-    documents = list(yaml.safe_load_all(run_kustomize(folder, folder, binary)))
+    documents = list(yaml.safe_load_all(_run_kustomize(folder, folder, binary)))
     objects = {(obj["kind"], obj["metadata"]["name"]): obj for obj in documents}
     assert len(objects) == len(documents)
     return objects
@@ -113,7 +113,7 @@ def test_default_has_the_objects_of_the_contract(config: Path, kubectl_path: str
 def test_default_is_admitted_with_a_restricted_pod(
     installed: ControlPlane, config: Path, kubectl_path: str
 ) -> None:
-    text = run_kustomize(config / "default", config / "default", kubectl_path)
+    text = _run_kustomize(config / "default", config / "default", kubectl_path)
     applied = installed.kubectl(
         "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text
     )

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kubewright.builder.manifests.installer import run_kustomize
+from kubewright.builder.manifests.installer import _run_kustomize
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 from simulator import SimulatedVCenter
@@ -76,7 +76,7 @@ def render_overlay(
     (overlay / "kustomization.yaml").write_text(
         yaml.safe_dump({"resources": ["../../default"], "components": paths})
     )
-    return list(yaml.safe_load_all(run_kustomize(folder, overlay, str(binaries["kubectl"]))))
+    return list(yaml.safe_load_all(_run_kustomize(folder, overlay, str(binaries["kubectl"]))))
 
 
 def object_id(document: Json) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from kubewright.errors import ConfigError
 from kubewright.flags import FlagError, HelpRequested, parse_command_line
 from vsphere_operators.settings.flags import Settings
 from vsphere_operators.vcenters.config import NamespaceSelector, PlacementDefaults, VCenterConfig
-from vsphere_operators.vcenters.registry import choose_vcenter, match_namespace
+from vsphere_operators.vcenters.registry import _match_namespace, choose_vcenter
 from vsphere_operators.vsphere.address import Address
 from vsphere_operators.vsphere.credentials import Credentials, DirectoryCredentials
 from vsphere_operators.vsphere.faults import Denied
@@ -234,7 +234,7 @@ def test_either_set_of_variables_configures_the_default(environ: dict[str, str])
     assert resolved.vcenter_configs[0].build_credential_source().read() == Credentials(
         "ann", CANARY
     )
-    assert match_namespace(resolved.vcenter_configs[0], "anything", {}) is not None
+    assert _match_namespace(resolved.vcenter_configs[0], "anything", {}) is not None
     assert resolved.warnings == []
 
 
@@ -539,9 +539,9 @@ def test_two_rules_of_one_rank_are_an_error() -> None:
 
 def test_all_labels_must_match() -> None:
     both = make_config("w", labels={"a": "1", "b": "2"})
-    assert match_namespace(both, "x", {"a": "1", "b": "2", "c": "3"}) is not None
-    assert match_namespace(both, "x", {"a": "1"}) is None
-    assert match_namespace(both, "x", {"a": "1", "b": "3"}) is None
+    assert _match_namespace(both, "x", {"a": "1", "b": "2", "c": "3"}) is not None
+    assert _match_namespace(both, "x", {"a": "1"}) is None
+    assert _match_namespace(both, "x", {"a": "1", "b": "3"}) is None
 
 
 NAMES = st.sampled_from(["a", "a-b", "a-c", "b", "b-c"])
@@ -594,5 +594,5 @@ def test_choose_vcenter_agrees_with_the_rules(
     else:
         assert choose_vcenter(configs, namespace, labels) is (first[0] if first else None)
     assert {config.name for tier in tiers for config in tier} == {
-        config.name for config in configs if match_namespace(config, namespace, labels) is not None
+        config.name for config in configs if _match_namespace(config, namespace, labels) is not None
     }

@@ -330,7 +330,7 @@ class LoadedCluster:
                     for host in scheduled
                 ]
             )
-            vcenter.scheduled_tasks.finish_poll("")
+            vcenter.scheduled_tasks._finish_poll("")
         entries, invalid_lines = parse_calendar(
             {"w": "\n".join(line.text for line in self.cluster.calendar)}
         )

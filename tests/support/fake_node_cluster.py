@@ -65,7 +65,7 @@ class FakeNodeCluster(FakeEnvironment):
 
     def mark_loaded(self) -> None:
         """The inventory is loaded, and no tasks are scheduled."""
-        self.vcenter.scheduled_tasks.finish_poll("")
+        self.vcenter.scheduled_tasks._finish_poll("")
         super().mark_loaded()
 
     def add_host(self, number: int, **other: Value) -> None:

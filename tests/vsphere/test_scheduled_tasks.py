@@ -111,7 +111,7 @@ async def test_end_of_a_poll_is_announced_once() -> None:
         lambda: turned.append((scheduled.has_polled, scheduled.problem))
     )
     for problem in ("", "", "no", "no", ""):
-        scheduled.finish_poll(problem)
+        scheduled._finish_poll(problem)
     assert turned == [(True, ""), (True, "no"), (True, "")]
 
 

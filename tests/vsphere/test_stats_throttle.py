@@ -64,7 +64,7 @@ def collect_due(
     published = []
     for _ in range(round(seconds)):
         clock.seconds += 1
-        published += [(clock.seconds, ref) for ref in throttle.take_due()]
+        published += [(clock.seconds, ref) for ref in throttle._take_due()]
     return published
 
 
@@ -176,7 +176,7 @@ def test_interval_0_publishes_every_change() -> None:
     throttle = StatsThrottle(0, CHANGE_THRESHOLD, FakeClock())
     assert throttle.should_publish(None, HOST)
     assert throttle.should_publish(HOST, with_load(HOST, 5001))
-    assert throttle.take_due() == []
+    assert throttle._take_due() == []
 
 
 def test_clock_jump_publishes_everything_pending_once() -> None:
@@ -184,8 +184,8 @@ def test_clock_jump_publishes_everything_pending_once() -> None:
     throttle = make_throttle(HOST, clock)
     throttle.should_publish(HOST, with_load(HOST, 5500))
     clock.seconds += 86_400
-    assert throttle.take_due() == ["host-12"]
-    assert throttle.take_due() == []
+    assert throttle._take_due() == ["host-12"]
+    assert throttle._take_due() == []
 
 
 @pytest.mark.parametrize("pattern", ["host-{}", "vm-{}", "host-1{:05}"])
@@ -292,7 +292,7 @@ class ThrottleHistory:
         end = self.clock.seconds + seconds
         while self.clock.seconds < end:
             self.clock.seconds = min(end, self.clock.seconds + 1)
-            for ref in self.throttle.take_due():
+            for ref in self.throttle._take_due():
                 assert ref in self.unpublished_since
                 # A tick may come up to a second late, so two publications may be that much closer.
                 assert (
@@ -325,7 +325,7 @@ def test_shown_stats_are_the_published_ones() -> None:
     assert not throttle.should_publish(HOST, small_change)
     assert throttle.with_published_stats(small_change) == HOST
     clock.seconds += INTERVAL_SECONDS
-    assert throttle.take_due() == [HOST.ref]
+    assert throttle._take_due() == [HOST.ref]
     assert throttle.with_published_stats(small_change) is small_change
     far = with_load(HOST, 15_000)
     assert throttle.should_publish(small_change, far)

@@ -55,7 +55,9 @@ class MyCustomResource(Resource[MyCustomResourceSpec, MyCustomResourceStatus]):
     """A resource that is healthy while its friend, a Pod, exists."""
 
 
-def check_friends(name: str, friends: Sequence[PodMetadata]) -> tuple[MyCustomResourceStatus, Done]:
+def _check_friends(
+    name: str, friends: Sequence[PodMetadata]
+) -> tuple[MyCustomResourceStatus, Done]:
     """The status and the Ready condition for the Pods of this name."""
     if not friends:
         return MyCustomResourceStatus(Healthy=False), Done(
@@ -82,7 +84,7 @@ class MyCustomResourceController(Controller[MyCustomResource]):
             raise Terminal(
                 Reason.NAME_MISSING, "spec.name is empty. Set it to the name of the Pod to find."
             )
-        resource.status, done = check_friends(
+        resource.status, done = _check_friends(
             name, self.cache.by_index(PodMetadata, _POD_NAME_INDEX, name)
         )
         return done

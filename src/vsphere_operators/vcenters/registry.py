@@ -215,7 +215,7 @@ def choose_vcenter(
     matches = [
         (match, config)
         for config in configs
-        if (match := match_namespace(config, namespace, labels)) is not None
+        if (match := _match_namespace(config, namespace, labels)) is not None
     ]
     best = min((match for match, _ in matches), default=NamespaceMatch.DEFAULT)
     winners = [config for match, config in matches if match is best]
@@ -229,7 +229,7 @@ def choose_vcenter(
     return winners[0] if winners else None
 
 
-def match_namespace(
+def _match_namespace(
     config: VCenterConfig, namespace: str, labels: Mapping[str, str]
 ) -> NamespaceMatch | None:
     """How closely the rule of one vCenter matches; another's may match more closely."""

@@ -144,7 +144,7 @@ class Disks:
                 listing = await self._list_disks(scope)
         except VCenterError as error:
             self._requested_scope = max(self._requested_scope, scope)
-            self.on_poll_failure(error)
+            self._on_poll_failure(error)
             return
         self._read_at |= {reached: started_at for reached in self._read_at if reached <= scope}
         self.apply(listing)
@@ -177,7 +177,7 @@ class Disks:
         self.catalog, self._fallback_reason = self.global_catalog, ""
         return listing
 
-    def on_poll_failure(self, error: VCenterError) -> None:
+    def _on_poll_failure(self, error: VCenterError) -> None:
         if str(error) != str(self.problem):
             self._log.warning(
                 f"First Class Disks cannot be read, keeping the last known ones: {error}"

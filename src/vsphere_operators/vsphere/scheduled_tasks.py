@@ -82,7 +82,7 @@ class ScheduledTasks:
         try:
             with self.poll_schedule.track_poll():
                 self.apply(await self._session.call(self._read_planned))
-            self.finish_poll("")
+            self._finish_poll("")
         except VCenterError as error:
             message = str(error)
             if message != self.problem:
@@ -93,12 +93,12 @@ class ScheduledTasks:
             may_recover = isinstance(error, UNAVAILABLE_ERRORS) or (
                 isinstance(error, Busy) and self.poll_schedule.failures <= _MAX_BUSY_POLLS
             )
-            self.finish_poll(message, has_polled=not may_recover)
+            self._finish_poll(message, has_polled=not may_recover)
         except Exception:
-            self.finish_poll("a response of vCenter could not be processed; see the manager's log")
+            self._finish_poll("a response of vCenter could not be processed; see the manager's log")
             raise
 
-    def finish_poll(self, problem: str, *, has_polled: bool = True) -> None:
+    def _finish_poll(self, problem: str, *, has_polled: bool = True) -> None:
         """Record the end of a poll. One without an answer leaves `has_polled` as it was."""
         before = (self.has_polled, self.problem)
         self.has_polled, self.problem = self.has_polled or has_polled, problem

@@ -98,7 +98,7 @@ class StatsThrottle:
         stats = self.published_stats.get(entity.ref, entity.stats)
         return entity if stats == entity.stats else replace(entity, stats=stats)
 
-    def take_due(self) -> list[str]:
+    def _take_due(self) -> list[str]:
         """The references of the pending changes that are due; they count as published."""
         now = self._current_slot()
         # After a long pause each slot is taken once, not once per missed round.
@@ -116,7 +116,7 @@ class StatsThrottle:
         """Publish each reference when it is due, until cancelled."""
         while True:
             await asyncio.sleep(self._slot_seconds)
-            for ref in self.take_due():
+            for ref in self._take_due():
                 publish(ref)
 
 

@@ -222,10 +222,13 @@ async def test_simulated_numbers_depend_on_the_seed_and_are_marked_in_the_status
     add_three_nodes(cluster)
     cluster.create(GPUInfo, "plain", desAccTime=100, gpuRequired=False)
     hours, gpu = zip(
-        *(Simulation("7").simulate_node(f"node-{number}") for number in (1, 2, 3)), strict=True
+        *(Simulation("7")._simulate_node(f"node-{number}") for number in (1, 2, 3)), strict=True
     )
     assert all(300 <= count <= 400 for count in hours)
-    assert {Simulation("7").simulate_node(f"n{number}")[1] for number in range(20)} == {True, False}
+    assert {Simulation("7")._simulate_node(f"n{number}")[1] for number in range(20)} == {
+        True,
+        False,
+    }
     async with run_gpuinfo_manager(cluster, simulation=Simulation("7")):
         info, ready = await cluster.wait_for_ready(
             GPUInfo, "plain", "NoneAvailable" if all(gpu) else "NodeChosen"

@@ -141,9 +141,9 @@ async def test_stale_calendar_is_reported_at_once() -> None:
             condition = (await cluster.get(GPUInfo, "plain")).status.condition("PlansKnown")
             return condition.reason if condition else None
 
-        reflector.set_problem("configmaps is forbidden")
+        reflector._set_problem("configmaps is forbidden")
         await eventually(lambda: has_reason(plans, "CalendarStale"), within=20)
-        reflector.mark_alive()
+        reflector._mark_alive()
         await eventually(lambda: has_reason(plans, "AllRead"), within=20)
 
 

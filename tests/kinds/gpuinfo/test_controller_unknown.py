@@ -39,7 +39,7 @@ async def test_no_node_is_selected_before_all_facts_are_loaded() -> None:
         cluster.vcenter.passthrough_devices.changed.emit("vm-1")
         await asyncio.sleep(60)
         assert (await cluster.get(GPUInfo, "plain")).status == GPUInfoStatus()
-        cluster.vcenter.scheduled_tasks.finish_poll("")
+        cluster.vcenter.scheduled_tasks._finish_poll("")
         await wait_for_node(cluster, "plain", "node-1")
 
 
@@ -49,13 +49,13 @@ async def test_unreadable_scheduled_tasks_are_reported_in_a_condition() -> None:
     cluster.create(GPUInfo, "plain", desAccTime=1, gpuRequired=False)
     async with run_gpuinfo_manager(cluster):
         assert (await wait_for_plans_known(cluster, "True")).reason == "AllRead"
-        cluster.vcenter.scheduled_tasks.finish_poll("no permission")
+        cluster.vcenter.scheduled_tasks._finish_poll("no permission")
         condition = await wait_for_plans_known(cluster, "False")
         assert condition.reason == "ScheduledTasksUnreadable"
         assert 'scheduled tasks of vCenter "vc-1" cannot be read' in condition.message
         assert "no permission" in condition.message
         await wait_for_node(cluster, "plain", "node-1")
-        cluster.vcenter.scheduled_tasks.finish_poll("")
+        cluster.vcenter.scheduled_tasks._finish_poll("")
         assert (await wait_for_plans_known(cluster, "True")).message == ""
 
 

@@ -234,7 +234,7 @@ async def _serve(
     for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, on_signal, number)
     manager.stopped_leading.connect(start_exit_timer)
-    tune_garbage_collector()
+    _tune_garbage_collector()
     try:
         await manager.run(stop)
     finally:
@@ -242,7 +242,7 @@ async def _serve(
         start_exit_timer()
 
 
-def tune_garbage_collector() -> None:
+def _tune_garbage_collector() -> None:
     """Reduce the cost of Python's cycle collector."""
     # Modules, classes and schemas live as long as the process, so it need not visit them again.
     gc.collect()

@@ -113,7 +113,7 @@ class Reflector(Generic[T]):
                 )
         self.store.finish_list(listed, int(revision), self.namespace, force=backwards)
         self.resource_version = revision
-        self.mark_alive()
+        self._mark_alive()
         if not self.synced.is_set():
             self._log.debug("the cache is in sync", objects=len(listed))
         self.synced.set()
@@ -126,10 +126,10 @@ class Reflector(Generic[T]):
             self.resource_version,
             self.namespace,
             timeout_seconds=timeout,
-            on_open=self.mark_alive,
+            on_open=self._mark_alive,
         ):
             revision = self._validate_event(event)
-            self.mark_alive()
+            self._mark_alive()
             self._backoff_seconds = INITIAL_BACKOFF_SECONDS
             if event.object is not None:
                 if event.type == "DELETED":
@@ -165,13 +165,13 @@ class Reflector(Generic[T]):
             )
         self.store.put(item, origin=origin, force=force)
 
-    def mark_alive(self) -> None:
+    def _mark_alive(self) -> None:
         self._last_activity_at = self._clock()
         if self.problem:
             self._log.info("the watch works again")
-            self.set_problem("")
+            self._set_problem("")
 
-    def set_problem(self, problem: str) -> None:
+    def _set_problem(self, problem: str) -> None:
         self.problem = problem
         self.problem_changed.emit()
 
@@ -199,7 +199,7 @@ class Reflector(Generic[T]):
         problem = self.describe_error(error)
         if problem != self.problem:
             self._log.error(problem, error=None if isinstance(error, ApiError) else error)
-            self.set_problem(problem)
+            self._set_problem(problem)
         retry_after = error.retry_after if isinstance(error, ApiError) else None
         await self._backoff(retry_after or 0.0)
 

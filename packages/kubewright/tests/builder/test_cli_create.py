@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from kubewright.__main__ import main as run_entry_point
 from kubewright.builder.cli import kubewright, main
 from kubewright.builder.names import build_resource_names, check_kind, check_version, qualify_group
-from kubewright.builder.scaffold.fields import parse_field
+from kubewright.builder.scaffold.fields import _parse_field
 from kubewright.builder.scaffold.python_edit import add_import, add_statement, set_kind_argument
 from kubewright.errors import ConfigError
 from support.golden_projects import GOLDEN, read_project_files
@@ -343,8 +343,8 @@ def test_valid_names() -> None:
 
 
 def test_alias_of_a_type() -> None:
-    assert parse_field("freeCPU:int64").type == "int"
-    assert parse_field("name").format_spec_line().endswith('] = ""')
+    assert _parse_field("freeCPU:int64").type == "int"
+    assert _parse_field("name").format_spec_line().endswith('] = ""')
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=12))

@@ -19,9 +19,9 @@ from kubewright.testing.go_build import (
     GoBuilder,
     Pins,
     Progress,
+    _format_progress,
+    _go_environment,
     format_duration,
-    format_progress,
-    go_environment,
     load_pins,
     parse_version,
 )
@@ -114,10 +114,10 @@ def read_go_calls(environ: dict[str, str]) -> list[str]:
 
 def test_shipped_pins_have_all_versions() -> None:
     pins = load_pins()
-    assert parse_version(pins.go_version) >= (1, 26)
+    assert parse_version(pins._go_version) >= (1, 26)
     assert pins.binary_version("etcd").startswith("3.")
     assert pins.binary_version("kubectl") == pins.binary_version("kube-apiserver")
-    assert f"version.gitVersion=v{pins.binary_version('kubectl')} " in pins.linker_flags
+    assert f"version.gitVersion=v{pins.binary_version('kubectl')} " in pins._linker_flags
 
 
 def test_cache_folder_depends_on_the_pins() -> None:
@@ -225,14 +225,14 @@ def test_next_build_removes_the_files_of_a_killed_build(
 
 def test_go_writes_to_the_home_folder_only_if_it_did_before(tmp_path: Path) -> None:
     cache, home = tmp_path / "cache", tmp_path / "home"
-    assert go_environment(cache, {"HOME": str(home)}) == {
+    assert _go_environment(cache, {"HOME": str(home)}) == {
         "GOPATH": str(cache / "go"),
         "XDG_CONFIG_HOME": str(cache / "config"),
     }
-    assert go_environment(cache, {"HOME": str(home), "GOMODCACHE": "/m", "GOENV": "off"}) == {}
+    assert _go_environment(cache, {"HOME": str(home), "GOMODCACHE": "/m", "GOENV": "off"}) == {}
     (home / "go").mkdir(parents=True)
     (home / ".config/go").mkdir(parents=True)
-    assert go_environment(cache, {"HOME": str(home)}) == {}
+    assert _go_environment(cache, {"HOME": str(home)}) == {}
 
 
 @pytest.mark.parametrize(
@@ -247,8 +247,8 @@ def test_go_writes_to_the_home_folder_only_if_it_did_before(tmp_path: Path) -> N
     ],
 )
 def test_progress_bar_estimates_the_remaining_time(done: int, seconds: float, bar: str) -> None:
-    assert format_progress(done, 1000, seconds) == bar
-    assert format_progress(done, 0, seconds) == ""
+    assert _format_progress(done, 1000, seconds) == bar
+    assert _format_progress(done, 0, seconds) == ""
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_old_go_is_used_only_if_it_downloads_a_newer_one(
 ) -> None:
     environ |= {"FAKE_GO_VERSION": version, "FAKE_GO_TOOLCHAIN": toolchain}
     builder = GoBuilder(tmp_path, TEST_PINS, environ, Progress(progress_output))
-    assert builder.can_build(tmp_path / "path" / "go") is usable
+    assert builder._can_build(tmp_path / "path" / "go") is usable
     assert ("ignoring" in progress_output.getvalue()) is not usable
 
 
@@ -318,8 +318,8 @@ class FakeTerminal(io.StringIO):
 def test_progress_rewrites_its_line_on_a_terminal() -> None:
     terminal = FakeTerminal()
     progress = Progress(terminal)
-    progress.update_line("1 of 3")
-    progress.update_line("2 of 3")
+    progress._update_line("1 of 3")
+    progress._update_line("2 of 3")
     progress.print_line("done")
     assert terminal.getvalue() == "\r\033[K1 of 3\r\033[K2 of 3\r\033[Kdone\n"
 
@@ -330,7 +330,7 @@ def test_progress_without_a_terminal_is_a_line_every_15_seconds(
     seconds = iter([0.0, 0.0, 0.0, 14.0, 15.0, 15.0])
     progress = Progress(progress_output, clock=lambda: next(seconds))
     for text in ("at 0", "at 14", "at 15"):
-        progress.update_line(text)
+        progress._update_line(text)
     assert progress_output.getvalue() == "at 0\nat 15\n"
 
 

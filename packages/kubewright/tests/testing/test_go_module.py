@@ -10,7 +10,7 @@ import pytest
 
 from kubewright.errors import ConfigError
 from kubewright.testing.go_build import BuildFailed, Progress
-from kubewright.testing.go_module import build_module, main
+from kubewright.testing.go_module import _build_module, main
 
 FAKE_GO = """
 import os, sys
@@ -52,7 +52,7 @@ def go_module(tmp_path: Path) -> Path:
 
 def build_and_read_calls(module: Path, environ: dict[str, str]) -> list[str]:
     """Build, and return the calls of go so far."""
-    program = build_module(module, "tool", module.parent / "bin", environ, Progress(io.StringIO()))
+    program = _build_module(module, "tool", module.parent / "bin", environ, Progress(io.StringIO()))
     assert program.read_text() == "program"
     return Path(environ["CALLS"]).read_text().splitlines()
 
@@ -86,6 +86,6 @@ def test_folder_without_go_mod_is_rejected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(ConfigError, match=r"no go\.mod"):
-        build_module(tmp_path, "tool", tmp_path / "bin", {}, Progress(io.StringIO()))
+        _build_module(tmp_path, "tool", tmp_path / "bin", {}, Progress(io.StringIO()))
     assert main([str(tmp_path), "--into", str(tmp_path / "bin")]) == 1
     assert "no go.mod" in capsys.readouterr().err

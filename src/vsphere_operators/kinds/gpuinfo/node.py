@@ -39,7 +39,7 @@ class Simulation(Struct, frozen=True):
 
     seed: str
 
-    def simulate_node(self, node: str) -> tuple[int, bool]:
+    def _simulate_node(self, node: str) -> tuple[int, bool]:
         """Hours until maintenance, and whether the node has a GPU."""
         numbers = random.Random(f"{self.seed}/{node}")
         return numbers.randint(MIN_SIMULATED_HOURS, MAX_SIMULATED_HOURS), numbers.random() < 0.5
@@ -75,7 +75,7 @@ def build_facts(
     gpus: tuple[str, ...] = ()
     hours, has_simulated_gpu, maintenance = None, None, None
     if simulation:
-        hours, has_simulated_gpu = simulation.simulate_node(name)
+        hours, has_simulated_gpu = simulation._simulate_node(name)
     else:
         gpus = (
             *_describe_vm_gpus(context.devices, host),

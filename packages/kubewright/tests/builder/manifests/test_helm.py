@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from kubewright.builder.cli import main
-from kubewright.builder.manifests.helm import fill_placeholders, to_semantic_version
-from kubewright.builder.manifests.installer import run_kustomize
+from kubewright.builder.manifests.helm import _fill_placeholders, _to_semantic_version
+from kubewright.builder.manifests.installer import _run_kustomize
 from kubewright.testing.controlplane import ControlPlane
-from kubewright.testing.go_module import build_module
+from kubewright.testing.go_module import _build_module
 from support.golden_projects import GOLDEN
 
 ROOT = Path(__file__).parents[5]
@@ -25,7 +25,7 @@ LISTS_KEYED_BY_NAME = ("volumes", "volumeMounts", "env")
 
 @pytest.fixture(scope="module")
 def helm() -> Path:
-    return build_module(ROOT / "testenv/helmtemplate", "helmtemplate", ROOT / ".testenv/bin")
+    return _build_module(ROOT / "testenv/helmtemplate", "helmtemplate", ROOT / ".testenv/bin")
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def render_with_kustomize(project: Path, binaries: dict[str, Path], *components:
         "components": [f"../../components/{name}" for name in components],
     }
     (overlay / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
-    return parse_objects(run_kustomize(project, overlay, str(binaries["kubectl"])))
+    return parse_objects(_run_kustomize(project, overlay, str(binaries["kubectl"])))
 
 
 COMMON_VALUES = {"createNamespace": True, "crds": {"keep": False}}
@@ -192,7 +192,7 @@ def test_components_of_pyproject_are_the_default_values(
         helm, greeter / "dist/chart", "greeter-system", tmp_path, **COMMON_VALUES
     )
     assert rendered == parse_objects(
-        run_kustomize(greeter, greeter / "config/default", str(binaries["kubectl"]))
+        _run_kustomize(greeter, greeter / "config/default", str(binaries["kubectl"]))
     )
 
 
@@ -203,7 +203,7 @@ def test_chart_of_this_repository_renders_the_same_as_kustomize(
     assert main(["helm", "--project", str(ROOT), "--output", str(chart)]) == 0
     rendered = render_chart(helm, chart, "vsphere-operators-system", tmp_path, **COMMON_VALUES)
     assert rendered == parse_objects(
-        run_kustomize(ROOT, ROOT / "config/default", str(binaries["kubectl"]))
+        _run_kustomize(ROOT, ROOT / "config/default", str(binaries["kubectl"]))
     )
     shutil.copytree(ROOT / "config", tmp_path / "config")
     for components, values in OPTIONAL_WEBHOOK_VARIANTS:
@@ -286,8 +286,8 @@ def test_stale_template_is_removed(project: Path, tmp_path: Path) -> None:
     ],
 )
 def test_python_version_becomes_a_semantic_version(python: str, helm: str) -> None:
-    assert to_semantic_version(python) == helm
+    assert _to_semantic_version(python) == helm
 
 
 def test_braces_in_a_description_are_escaped() -> None:
-    assert fill_placeholders("description: as {{ x }}\n") == "description: as {{ `{{` }} x }}\n"
+    assert _fill_placeholders("description: as {{ x }}\n") == "description: as {{ `{{` }} x }}\n"

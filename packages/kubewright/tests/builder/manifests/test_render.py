@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from kubewright.builder.api_docs import render_rows
+from kubewright.builder.api_docs import _render_rows
 from kubewright.builder.cli import main
-from kubewright.builder.manifests.installer import replace_image, run_kustomize
+from kubewright.builder.manifests.installer import _replace_image, _run_kustomize
 from kubewright.builder.project import Project
 from kubewright.builtin import ConfigMap, Node
 from kubewright.controller import Controller
@@ -263,7 +263,7 @@ def test_components_are_applied_in_an_order_that_works(
     assert main(["manifests", "--project", str(repository_copy)]) == 0
     documents = list(
         yaml.safe_load_all(
-            run_kustomize(
+            _run_kustomize(
                 repository_copy, repository_copy / "config/default", str(binaries["kubectl"])
             )
         )
@@ -388,7 +388,7 @@ def test_api_reference_lists_every_field(greeter: Path, capsys: pytest.CaptureFi
 def test_api_reference_lists_fields_inside_lists_and_maps() -> None:
     port = {"type": "object", "properties": {"port": {"type": "integer", "description": "Which."}}}
     field = {"type": "object", "additionalProperties": {"type": "array", "items": port}}
-    assert list(render_rows({"properties": {"open": field}}, "")) == [
+    assert list(_render_rows({"properties": {"open": field}}, "")) == [
         "| `open` | map of list of object |  |\n",
         "| `open{}[].port` | integer | Which. |\n",
     ]
@@ -402,7 +402,7 @@ def test_image_that_no_container_has_is_an_error() -> None:
         match="no container has the image controller:latest, so it cannot be replaced "
         "with custom:v2",
     ):
-        replace_image(text, "controller:latest", "custom:v2")
+        _replace_image(text, "controller:latest", "custom:v2")
 
 
 def test_installer_has_the_requested_image(greeter: Path, binaries: dict[str, Path]) -> None:

@@ -38,7 +38,7 @@ def run_ruff_checks(root: Path, *paths: str) -> str:
 
 @pytest.fixture
 def without_ruff(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ruff_format, "find_ruff", lambda root: None)
+    monkeypatch.setattr(ruff_format, "_find_ruff", lambda root: None)
 
 
 @pytest.mark.usefixtures("without_ruff")
@@ -131,9 +131,9 @@ def test_project_without_ruff_configuration_is_not_formatted(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "pyproject.toml").write_text("[project]\n")
-    assert ruff_format.find_ruff(tmp_path) is None
+    assert ruff_format._find_ruff(tmp_path) is None
     (tmp_path / "ruff.toml").write_text("")
-    assert ruff_format.find_ruff(tmp_path) == str(RUFF)
+    assert ruff_format._find_ruff(tmp_path) == str(RUFF)
 
 
 def write_broken_ruff(project: Path, script: str) -> None:
@@ -185,4 +185,4 @@ def test_configuration_outside_of_the_project_is_left_to_make_format(
 
 def test_invalid_python_cannot_be_formatted(project: Path) -> None:
     with pytest.raises(ruff_format.RuffFailed):
-        ruff_format.format_text(str(RUFF), project, "src/greeter/x.py", "def (:\n")
+        ruff_format._format_text(str(RUFF), project, "src/greeter/x.py", "def (:\n")

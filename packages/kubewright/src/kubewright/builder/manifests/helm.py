@@ -95,7 +95,7 @@ def find_stale_templates(chart: Path, files: Iterable[str]) -> tuple[str, ...]:
 
 def _render_chart_yaml(project: Project) -> str:
     pyproject = tomllib.loads(project.read_text("pyproject.toml")).get("project", {})
-    version = to_semantic_version(str(pyproject.get("version", "0.1.0")))
+    version = _to_semantic_version(str(pyproject.get("version", "0.1.0")))
     return dump_yaml(
         {
             "apiVersion": "v2",
@@ -107,7 +107,7 @@ def _render_chart_yaml(project: Project) -> str:
     )
 
 
-def to_semantic_version(version: str) -> str:
+def _to_semantic_version(version: str) -> str:
     """A Python version (PEP 440) as SemVer 2, which Helm requires: 1.2rc1 becomes 1.2.0-rc1."""
     match = re.match(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?[.-]?(.*)", version)
     if match is None:
@@ -306,7 +306,7 @@ def _encode_optional_item(condition: str, item: object) -> str:
 
 
 def _render_documents(*documents: Document) -> str:
-    return "".join(f"---\n{fill_placeholders(dump_yaml(document))}" for document in documents)
+    return "".join(f"---\n{_fill_placeholders(dump_yaml(document))}" for document in documents)
 
 
 def _render_if(condition: str, *documents: Document) -> str:
@@ -317,7 +317,7 @@ def _wrap_if(condition: str, text: str) -> str:
     return f"{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n" if text else ""
 
 
-def fill_placeholders(text: str) -> str:
+def _fill_placeholders(text: str) -> str:
     # First: braces in the description of a CRD are not an expression of Helm.
     text = text.replace("{{", "{{ `{{` }}")
     text = _BLOCK_PATTERN.sub(

@@ -21,11 +21,11 @@ def render_installer(
     project: Project, image: str = "", overlay: str = "config/default", kubectl: str = ""
 ) -> str:
     """The text of dist/install.yaml, with this image if one is given."""
-    text = run_kustomize(project.root, project.root / overlay, kubectl)
-    return replace_image(text, project.config.image, image) if image else text
+    text = _run_kustomize(project.root, project.root / overlay, kubectl)
+    return _replace_image(text, project.config.image, image) if image else text
 
 
-def run_kustomize(root: Path, folder: Path, kubectl: str = "") -> str:
+def _run_kustomize(root: Path, folder: Path, kubectl: str = "") -> str:
     if not (folder / "kustomization.yaml").is_file():
         raise ConfigError(
             f"{folder} has no kustomization.yaml; run `make manifests`, "
@@ -61,7 +61,7 @@ def _find_kubectl(root: Path, kubectl: str) -> str:
     return chosen
 
 
-def replace_image(text: str, old: str, new: str) -> str:
+def _replace_image(text: str, old: str, new: str) -> str:
     """The documents with the new image in every container of a Deployment that has the old one."""
     documents = [document for document in parse_documents(text, "the installer") if document]
     containers = [

@@ -53,7 +53,7 @@ SPEC_EXAMPLE = (Field("foo", "str", doc="An example: rename it, or remove it."),
 STATUS_EXAMPLE = (Field("echo", "str", doc="An example: a copy of spec.foo."),)
 
 
-def parse_field(text: str, *, status: bool = False) -> Field:
+def _parse_field(text: str, *, status: bool = False) -> Field:
     """The field of `name:type` or `name:type!`; "!" makes it required."""
     name, _, type_text = text.partition(":")
     type_, required = type_text.rstrip("!") or "str", type_text.endswith("!")
@@ -84,7 +84,7 @@ def parse_field(text: str, *, status: bool = False) -> Field:
 
 
 def parse_fields(texts: tuple[str, ...], *, status: bool = False) -> tuple[Field, ...]:
-    fields = tuple(parse_field(text, status=status) for text in texts)
+    fields = tuple(_parse_field(text, status=status) for text in texts)
     names = [field.name for field in fields]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:

@@ -33,7 +33,7 @@ def format_files(root: Path, change: ChangeSet) -> dict[str, str] | None:
     `root` is a copy of the project that has the change already.
     """
     sources = {path: text for path, text in change.files.items() if path.endswith(".py")}
-    ruff = find_ruff(change.root)
+    ruff = _find_ruff(change.root)
     if ruff is None:
         lines = (line for text in sources.values() for line in text.splitlines())
         unformatted = any(len(line) > LINE_LENGTH for line in lines)
@@ -42,7 +42,7 @@ def format_files(root: Path, change: ChangeSet) -> dict[str, str] | None:
         return {} if is_default and not unformatted else None
     try:
         return {
-            path: format_text(ruff, root, path, text)
+            path: _format_text(ruff, root, path, text)
             for path, text in sources.items()
             if path not in change.edits or _was_formatted(ruff, change.root, path)
         }
@@ -53,10 +53,10 @@ def format_files(root: Path, change: ChangeSet) -> dict[str, str] | None:
 def _was_formatted(ruff: str, root: Path, path: str) -> bool:
     """Whether the user formats this file: otherwise only our lines are added to it."""
     text = read_text_if_exists(root / path) or ""
-    return format_text(ruff, root, path, text) == text
+    return _format_text(ruff, root, path, text) == text
 
 
-def format_text(ruff: str, root: Path, path: str, text: str) -> str:
+def _format_text(ruff: str, root: Path, path: str, text: str) -> str:
     for arguments in _RUFF_COMMANDS:
         command = [ruff, *arguments, "--quiet", "--no-cache", "--stdin-filename", str(root / path)]
         try:
@@ -77,7 +77,7 @@ def format_text(ruff: str, root: Path, path: str, text: str) -> str:
     return text
 
 
-def find_ruff(root: Path) -> str | None:
+def _find_ruff(root: Path) -> str | None:
     """The project's own ruff, then that of this Python, then that on PATH.
 
     None also if the project has no configuration for ruff: then it does not use it.

@@ -9,6 +9,7 @@ import pytest
 from kubewright.client import Client
 from kubewright.controller import Controller, Done, Waiting, controller
 from kubewright.errors import (
+    ApiError,
     ConfigError,
     KindMissing,
     NotFound,
@@ -336,8 +337,13 @@ async def test_finalizer_is_set_before_and_removed_after(api: ApiHarness) -> Non
     assert calls[-1] == "finalize"
 
 
-@pytest.mark.parametrize("error", [NotFound("it is gone"), KindMissing("so is its kind")])
-async def test_object_deleted_before_its_finalizer_is_set_is_not_a_failure(error: NotFound) -> None:
+@pytest.mark.parametrize(
+    ("error", "expected_errors", "expected_names"),
+    [(NotFound("it is gone"), 0, []), (KindMissing("so is its kind"), 1, ["a"])],
+)
+async def test_missing_kind_is_retried_but_not_a_deleted_object_when_its_finalizer_is_set(
+    error: ApiError, expected_errors: int, expected_names: list[str]
+) -> None:
     fake = FakeApi()
     api = ApiHarness(fake, Client(fake), "here")
     fake.fail_next("PATCH", "widgets/a", error)
@@ -351,12 +357,19 @@ async def test_object_deleted_before_its_finalizer_is_set_is_not_a_failure(error
     ) as manager:
         await api.create_widget()
         results = manager.metrics.for_controller("widget").results
-        if isinstance(error, KindMissing):
-            await eventually(lambda: names)
-            assert (results["error"].value, results["success"].value) == (1, 1)
-        else:
-            await eventually(lambda: results["success"].value)
-            assert (results["error"].value, names) == (0, [])
+        await eventually(lambda: results["success"].value)
+        assert (results["error"].value, names) == (expected_errors, expected_names)
+
+
+async def test_status_write_without_the_crd_is_a_failure_and_is_retried() -> None:
+    fake = FakeApi()
+    api = ApiHarness(fake, Client(fake), "here")
+    fake.fail_next("PATCH", "widgets/a/status", KindMissing("its CRD is gone"))
+    async with run_manager(api, controller(Widget, double)) as manager:
+        await api.create_widget(size=4)
+        await api.wait_for_ready()
+        results = manager.metrics.for_controller("widget").results
+        assert (results["error"].value, results["success"].value) == (1, 1)
 
 
 async def has_no_widgets(api: ApiHarness) -> bool:

@@ -286,8 +286,6 @@ class Client:
         request = request_for("DELETE", kind.definition, key, body=drop_nulls(options))
         try:
             await self.transport.send(request)
-        except KindMissing:
-            raise
         except NotFound:
             return
 
@@ -318,7 +316,7 @@ class Client:
         )
         try:
             body = msgspec.json.decode(await self.transport.send(request))
-        except NotFound:
+        except (KindMissing, NotFound):
             return False
         return any(resource["name"] == definition.plural for resource in body.get("resources", ()))
 

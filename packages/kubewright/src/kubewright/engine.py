@@ -1,4 +1,4 @@
-"""Runs one controller: key -> object -> reconcile -> status if changed -> outcome.
+"""Runs one controller: key -> object -> reconcile -> outcome -> status patch -> queue.
 
 `_outcome_from_result` and `_outcome_from_error` are the one switch: they decide what each way to
 end a reconcile means for queue, condition, Event, metric and log line.
@@ -22,7 +22,6 @@ from .client import Client
 from .controller import Controller, Done, Waiting
 from .errors import (
     Conflict,
-    KindMissing,
     KubewrightError,
     NotFound,
     NotLeader,
@@ -44,6 +43,7 @@ T = TypeVar("T", bound=Resource[Any, Any])
 
 GRACE_SECONDS = 5.0
 """How long a cancelled reconcile may take to end before another worker takes its place."""
+_VALID_DELAY = "it must be a finite number of seconds, 0 or more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +74,12 @@ def _outcome_from_result(returned: object, generation: int) -> Outcome:
             # The next run acts on the record in this status: there is nothing else to wait for.
             after = 0.0 if write_status_first else after
         case _:
-            error = f"the reconcile returned {type(returned).__name__}; "
-            error += "return None, Done(...) or Waiting(...)"
-            return _outcome_from_error(TypeError(error), generation)
+            message = f"the reconcile returned {type(returned).__name__}; "
+            message += "return None, Done(...) or Waiting(...)"
+            return _outcome_from_error(TypeError(message), generation)
     if after is not None and not _is_valid_delay(after):
-        error = f"{field} is {after!r}; it must be a number of seconds"
-        return _outcome_from_error(TypeError(error), generation)
+        message = f"{field} is {after!r}; {_VALID_DELAY}"
+        return _outcome_from_error(TypeError(message), generation)
     condition = ready_condition(status, reason, message, generation)
     result: ReconcileResult = "success" if after is None else "requeue_after"
     return Outcome(result, condition, after, warning_event=False)
@@ -93,8 +93,8 @@ def _is_valid_delay(value: object) -> bool:
 def _outcome_from_error(error: BaseException, generation: int) -> Outcome:
     match error:
         case Retry() | NotSynced() if not _is_valid_delay(error.after):
-            wrong = f"{type(error).__name__}(after={error.after!r}): it must be a number of seconds"
-            return _outcome_from_error(TypeError(wrong), generation)
+            message = f"{type(error).__name__}(after={error.after!r}): {_VALID_DELAY}"
+            return _outcome_from_error(TypeError(message), generation)
         case NotSynced():
             return Outcome("requeue_after", None, error.after, error=error)
         case Retry():
@@ -372,8 +372,6 @@ class Engine(Generic[T]):
         with self._primary_source.own_write(obj.key) as own_revisions:
             try:
                 written = await self.client.patch(self._kind, obj.key, {"metadata": metadata})
-            except KindMissing:
-                raise
             except NotFound:
                 return None
             own_revisions.append(written.metadata.revision)

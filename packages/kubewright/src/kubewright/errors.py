@@ -9,7 +9,7 @@
     │   ├── Unauthorized        401
     │   ├── Forbidden           403
     │   ├── NotFound            404
-    │   │   └── KindMissing     404 for the kind itself: its CRD is not installed
+    │   ├── KindMissing         404 for the kind itself: its CRD is not installed
     │   ├── Conflict            409, another client wrote first, or a precondition failed
     │   │   └── AlreadyExists   409 on create
     │   ├── Gone                410, the resourceVersion is too old: list again
@@ -18,7 +18,7 @@
     │   ├── TooManyRequests     429, with `retry_after`
     │   ├── Timeout             504 or a server-side timeout
     │   └── ServerError         any other 5xx
-    ├── TransportError          no response at all
+    ├── TransportError          no usable response
     │   ├── Unreachable         connection refused or reset, no route, no such host
     │   ├── CertificateRefused  TLS failed: the reason and the fix
     │   ├── TimedOut            the client's own deadline expired
@@ -140,8 +140,10 @@ class NotFound(ApiError):
     code = 404
 
 
-class KindMissing(NotFound):
+class KindMissing(ApiError):
     """The server does not serve this kind: its CRD is not installed, or is being deleted."""
+
+    code = 404
 
 
 class Conflict(ApiError):
@@ -191,7 +193,7 @@ class ServerError(ApiError):
 
 
 class TransportError(KubewrightError):
-    """No response: the request may or may not have taken effect."""
+    """No usable response: the request may or may not have taken effect."""
 
 
 class Unreachable(TransportError):

@@ -172,7 +172,7 @@ class FriendReadingController(Controller[Widget]):
     def __init__(self, manager: Manager) -> None:
         self.cache = manager.cache
         self.friend_counts: list[int] = []
-        self.watches(Friend)
+        self.reads(Friend)
 
     async def reconcile(self, widget: Widget) -> None:
         self.friend_counts.append(len(self.cache.all(Friend)))
@@ -198,6 +198,6 @@ async def test_watched_kind_is_in_the_cache_but_wakes_no_object(api: ApiHarness)
 
 def test_role_of_a_controller_may_list_and_watch_the_kinds_that_it_watches() -> None:
     reading = controller(Widget, double)
-    reading.watches(Friend)
+    reading.reads(Friend)
     rules = {rule["resources"][0]: rule["verbs"] for rule in manager_rules([reading])}
     assert rules["friends"] == ["list", "watch"]

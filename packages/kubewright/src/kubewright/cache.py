@@ -257,6 +257,6 @@ class Cache:
             name = kind.__name__
             raise ConfigError(
                 f"{name} is not watched, so the cache has no {name}; declare it with "
-                f"wake_on({name}, ...) or watches({name}), or use the client"
+                f"wake_on({name}, ...) or reads({name}), or use the client"
             )
         return cast("Store[T]", self.stores[kind])

@@ -157,8 +157,8 @@ class Controller(Generic[T]):
         """Reconcile all objects periodically."""
         self.sources.append(TimerSource(seconds))
 
-    def watches(self, kind: type[Object]) -> None:
-        """Declare that the reconcile reads this kind from the cache but is not woken by it.
+    def reads(self, kind: type[Object]) -> None:
+        """Declare that the reconcile reads this kind from the cache; changes do not wake it.
 
         The manager keeps the kind in the cache, waits for its first list before it starts the
         controller, and the generated role may list and watch it.

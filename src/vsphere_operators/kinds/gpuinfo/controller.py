@@ -62,7 +62,7 @@ class GPUInfoController(Controller[GPUInfo]):
             change_fraction=change_fraction,
         )
         self.wake_on(self.stream, by=lambda info: str(info.key))
-        self.watches(Node)
+        self.reads(Node)
 
     def on_gpuinfo_change(self, key: Key, old: object, new: object, origin: Origin) -> None:
         if new is None:

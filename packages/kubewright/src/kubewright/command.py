@@ -1,10 +1,10 @@
 """The `manager` command of an operator: flags, logging, the connection, signals, exit codes.
 
     def main() -> int:
-        return command.run(Settings, add_controllers, name="my-operator")
+        return command.run(Settings, build, name="my-operator")
 
-`Settings` extends `ManagerFlags` with the flags of the operator, and `add_controllers` adds its
-controllers to the manager.
+`Settings` extends `ManagerFlags` with the flags of the operator, and `build` adds its controllers
+to the manager.
 """
 
 from __future__ import annotations

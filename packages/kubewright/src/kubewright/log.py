@@ -1,7 +1,7 @@
 """Structured logging on the standard library, with the flags, keys and encodings of zap.
 
     log = Log("controller", controller="hostinfo")
-    log = log.bind(HostInfo=key, reconcileID=number)
+    log = log.bind(HostInfo=key)
     log.info("status written", revision=17)
     log.error("reconcile failed", error=error)
 

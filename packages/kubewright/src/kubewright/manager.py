@@ -4,7 +4,7 @@ order, stopped in reverse.
     reach the API server -> endpoints -> watches -> the lease -> each controller when its caches
     are in sync
 
-    a signal -> not ready, no new keys -> running reconciles end -> Events are written
+    a signal -> no new keys, webhooks not ready -> running reconciles end -> Events are written
              -> services end -> the lease is released -> webhooks end -> connections are closed
 
 A standby does all of the first part but the last step, so its caches are current when it gets the

@@ -5,6 +5,7 @@
         ended by the server                         -> watch again from the last revision
         silent for longer than a bookmark interval  -> watch again from the last revision
         410 Gone                                    -> list again
+        kind missing, malformed or too large        -> list again, with back-off
         any other failure                           -> watch again, with back-off
 
 Deletions that a watch missed are found by the next list.
@@ -159,7 +160,7 @@ class Reflector(Generic[T]):
         if isinstance(item, UndecodableObject):
             self._metrics.undecodable.labels(self.name).inc()
             self._log.error(
-                "an object does not decode and is skipped",
+                "an object cannot be decoded; its controller reports it in the status",
                 object=str(item.metadata.key),
                 why=item.message,
             )

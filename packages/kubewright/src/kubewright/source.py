@@ -56,7 +56,8 @@ def generation_changed(old: Any, new: Any) -> bool:
     )
 
 
-def _is_status_only_change(old: Any, new: Any) -> bool:
+def _has_same_desired_state(old: Any, new: Any) -> bool:
+    # Not the finalizers: the engine writes them too, and its own writes must not wake the object.
     if old is None or new is None:
         return False
     a, b = old.metadata, new.metadata
@@ -184,10 +185,10 @@ class PrimaryKindSource:
         self._queue = queue
 
         def on_change(key: Key, old: Any, new: Any, origin: Origin) -> None:
-            if key in self._held_revisions and _is_status_only_change(old, new):
+            if key in self._held_revisions and _has_same_desired_state(old, new):
                 self._held_revisions[key].append(new.metadata.revision)
             elif (
-                origin is not Origin.OWN_WRITE or not _is_status_only_change(old, new)
+                origin is not Origin.OWN_WRITE or not _has_same_desired_state(old, new)
             ) and self._predicate(old, new):
                 # Low priority for the first list, so that an edit by a user overtakes it.
                 queue.add(key, LOW_PRIORITY if origin is Origin.INITIAL_LIST else NORMAL_PRIORITY)

@@ -19,8 +19,9 @@ from kubewright.kubeconfig import Connection, load_config
 from kubewright.transport import Transport
 
 from ..kinds.fcdinfo import FCDInfo
-from ..kinds.gpuinfo.matching import Match, match_node
-from ..kinds.gpuinfo.node import NodeContext, build_facts
+from ..kinds.gpuinfo.maintenance import Schedule
+from ..kinds.gpuinfo.matching import match_node
+from ..kinds.gpuinfo.node import build_facts, build_node_context
 from ..kinds.gpuinfo.options import GPUFlags
 from ..kinds.gpuinfo.rules import NodeFacts
 from ..kinds.gpuinfo.types import GPUInfo
@@ -144,12 +145,12 @@ async def read_node_facts(
         await _read_details(vcenter)
     # The flags of the running manager are unknown here; these are its defaults.
     resources = GPUFlags().gpu_resource_globs
-    return {
-        node.metadata.name: build_facts(
-            node, _build_node_context(matches[node.metadata.name]), resources, None, now
-        )
-        for node in nodes
-    }
+    facts = {}
+    for node in nodes:
+        name = node.metadata.name
+        context = build_node_context(name, matches[name], Schedule(), needs_devices=True)
+        facts[name] = build_facts(node, context, resources, None, now)
+    return facts
 
 
 async def _read_details(vcenter: VCenter) -> None:
@@ -164,16 +165,3 @@ async def _read_details(vcenter: VCenter) -> None:
             f"vCenter {vcenter.name} did not return the devices of its VMs within "
             f"{_DETAILS_TIMEOUT_SECONDS:.0f} s; try again when it is less busy"
         ) from None
-
-
-def _build_node_context(match: Match) -> NodeContext:
-    vcenter, vm = match.vcenter, match.vm
-    if vcenter is None or vm is None:
-        return NodeContext(blocker=match.blocker)
-    return NodeContext(
-        vcenter_name=vcenter.name,
-        vm=vm,
-        host=vcenter.inventory.hosts.get(vm.host),
-        devices=vcenter.passthrough_devices.get(vm.ref) or (),
-        scheduled_maintenance=vcenter.scheduled_tasks.get(vm.host) if vm.host else (),
-    )

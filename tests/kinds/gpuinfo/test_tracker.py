@@ -298,7 +298,7 @@ async def test_deleted_node_leaves_nothing_behind() -> None:
             *tracker._nodes_by_host,
             *tracker._nodes_by_vm,
             *tracker._nodes_by_uuid,
-            *tracker._locations,
+            *tracker._vm_and_host_by_node,
             *tracker._reported_warnings,
             *tracker.ranking.facts,
         }

@@ -13,7 +13,15 @@ from kubewright.builtin import Node
 
 from ...vsphere.model import AssignableHardware, Host, PassthroughDevice, VirtualMachine
 from ...vsphere.scheduled_tasks import PlannedMaintenance
-from .maintenance import CalendarEntry, Window, find_next_window, parse_time, window_from_start
+from .maintenance import (
+    CalendarEntry,
+    Schedule,
+    Window,
+    find_next_window,
+    parse_time,
+    window_from_start,
+)
+from .matching import Match
 from .rules import Load, MatchFailure, NodeFacts, Rejection
 from .types import Reason
 
@@ -27,8 +35,7 @@ _BLOCKING_TAINTS = {
 # Kubernetes adds this taint to a cordoned Node; the cordon is already reported.
 _UNSCHEDULABLE_TAINT = "node.kubernetes.io/unschedulable"
 _KUBERNETES_TAINT_PREFIXES = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
-# PCI vendor ids of NVIDIA and AMD. Intel's is no sign of a GPU: its network cards are passed
-# through too.
+# PCI vendor ids of NVIDIA and AMD. Intel's is not listed: its network cards are passed through too.
 _GPU_VENDOR_IDS = (0x10DE, 0x1002)
 # As in the original operator.
 MIN_SIMULATED_HOURS, MAX_SIMULATED_HOURS = 300, 400
@@ -61,6 +68,40 @@ class NodeContext(Struct, frozen=True):
     assignable_hardware: AssignableHardware = AssignableHardware()
     scheduled_maintenance: Sequence[PlannedMaintenance] = ()
     calendar_entries: Sequence[CalendarEntry] = ()
+
+
+def build_node_context(
+    name: str, match: Match, schedule: Schedule, *, needs_devices: bool
+) -> NodeContext:
+    """The context of the Node of this name, as far as the vCenter of its VM has read it."""
+    vcenter, vm = match.vcenter, match.vm
+    if vcenter is None or vm is None:
+        return NodeContext(
+            blocker=match.blocker,
+            match_failure=match.match_failure,
+            calendar_entries=schedule.find_entries(host="", node=name),
+        )
+    host, devices = vcenter.inventory.hosts.get(vm.host), vcenter.passthrough_devices.get(vm.ref)
+    blocker = None
+    if not vcenter.loaded or vcenter.problem is not None:
+        # Before DEVICES_UNREAD, for which a selection waits: another node may be selected.
+        blocker = Rejection.VCENTER_UNREACHABLE
+    elif devices is None and needs_devices:
+        blocker = Rejection.DEVICES_UNREAD
+    return NodeContext(
+        vcenter_name=vcenter.name,
+        vm=vm,
+        blocker=blocker,
+        matched_by=match.matched_by,
+        host=host,
+        devices=devices or (),
+        devices_hidden=vm.ref in vcenter.passthrough_devices.hidden,
+        assignable_hardware=vcenter.assignable_hardware.get(vm.host)
+        if vm.host
+        else AssignableHardware(),
+        scheduled_maintenance=vcenter.scheduled_tasks.get(vm.host) if vm.host else (),
+        calendar_entries=schedule.find_entries(host=host.name if host else "", node=name),
+    )
 
 
 def build_facts(
@@ -118,13 +159,13 @@ def _find_blocker(node: Node, context: NodeContext) -> Rejection | None:
     vm, host = context.vm, context.host
     if context.blocker is not None or vm is None:
         return context.blocker or Rejection.VM_NOT_FOUND
-    host_lost = host is None or host.connection != "connected"
+    is_host_connected = host is not None and host.connection == "connected"
     if vm.connection not in ("connected", ""):
         # A disconnected host takes its VMs with it; then the host is the cause.
-        return Rejection.HOST_DISCONNECTED if host_lost else Rejection.VM_UNAVAILABLE
+        return Rejection.VM_UNAVAILABLE if is_host_connected else Rejection.HOST_DISCONNECTED
     if vm.power != "poweredOn":
         return Rejection.POWERED_OFF
-    if host is None or host_lost:
+    if host is None or not is_host_connected:
         return Rejection.HOST_DISCONNECTED
     return Rejection.HOST_IN_MAINTENANCE if host.in_maintenance else None
 

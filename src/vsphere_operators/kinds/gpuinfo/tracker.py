@@ -27,12 +27,12 @@ from kubewright.responses import UndecodableObject
 
 from ...vsphere.index import Index
 from ...vsphere.inventory import Change
-from ...vsphere.model import AssignableHardware, Host, VirtualMachine
+from ...vsphere.model import Host, VirtualMachine
 from ...vsphere.signal import Signal
 from ...vsphere.vcenter import VCenter
 from .maintenance import CalendarEntry, Schedule
 from .matching import match_node, parse_provider_id
-from .node import NodeContext, Simulation, build_facts, find_warnings
+from .node import NodeContext, Simulation, build_facts, build_node_context, find_warnings
 from .ranking import Ranking
 from .rules import NodeFacts, Rejection
 
@@ -69,7 +69,8 @@ class NodeTracker:
         self.facts_changed: Signal[NodeFacts | None, NodeFacts | None] = Signal(log)
         # Names of Nodes; VMs and hosts as vcenter/ref.
         self._nodes_by_uuid, self._nodes_by_vm, self._nodes_by_host = Index(), Index(), Index()
-        self._locations: dict[str, tuple[str, str]] = {}
+        # The same, to remove a Node from the two indexes.
+        self._vm_and_host_by_node: dict[str, tuple[str, str]] = {}
         self.devices_pending_since: dict[str, datetime] = {}
         self._reported_warnings: dict[str, tuple[tuple[str, str], ...]] = {}
         self._window_ends: list[tuple[datetime, str]] = []
@@ -139,7 +140,8 @@ class NodeTracker:
                 # Logged once, not with every change of load.
                 if old is None or old.blocker is not Rejection.FACTS_UNREADABLE:
                     self._log.error(
-                        "unexpected error; this node is not selected until it is fixed",
+                        "the facts of a node could not be built; the node is rejected "
+                        "(FactsUnreadable) until they can",
                         node=name,
                         error=error,
                     )
@@ -170,7 +172,7 @@ class NodeTracker:
             self._reported_warnings.pop(name, None)
             self._schedule.forget_node(name)
             return None
-        context = self._build_node_context(node)
+        context = self._build_node_context(node, now)
         self._report_warnings(
             node, tuple(find_warnings(node, context.host, self._gpu_resource_globs))
         )
@@ -184,49 +186,28 @@ class NodeTracker:
                 self._record_warning(node, reason, message)
         self._reported_warnings[name] = warnings
 
-    def _build_node_context(self, node: Node) -> NodeContext:
+    def _build_node_context(self, node: Node, now: datetime) -> NodeContext:
         name, match = node.metadata.name, match_node(node, self._vcenters.values())
         vcenter, vm = match.vcenter, match.vm
-        since = self.devices_pending_since.pop(name, None) or self.clock()
         if vcenter is None or vm is None:
             self._set_location(name, "", "")
-            return NodeContext(
-                blocker=match.blocker,
-                match_failure=match.match_failure,
-                calendar_entries=self._schedule.find_entries(host="", node=name),
-            )
-        self._set_location(name, _qualify_ref(vcenter, vm.ref), _qualify_ref(vcenter, vm.host))
-        devices = vcenter.passthrough_devices.get(vm.ref)
-        blocker = None
-        if not vcenter.loaded or vcenter.problem is not None:
-            # Not pending: while a vCenter is unreachable, another node may be selected.
-            blocker = Rejection.VCENTER_UNREACHABLE
-        elif devices is None and self.simulation is None:
-            blocker = Rejection.DEVICES_UNREAD
-            self.devices_pending_since[name] = since
-        host = vcenter.inventory.hosts.get(vm.host)
-        return NodeContext(
-            vcenter_name=vcenter.name,
-            vm=vm,
-            blocker=blocker,
-            matched_by=match.matched_by,
-            host=host,
-            devices=devices or (),
-            devices_hidden=vm.ref in vcenter.passthrough_devices.hidden,
-            assignable_hardware=vcenter.assignable_hardware.get(vm.host)
-            if vm.host
-            else AssignableHardware(),
-            scheduled_maintenance=vcenter.scheduled_tasks.get(vm.host) if vm.host else (),
-            calendar_entries=self._schedule.find_entries(host=host.name if host else "", node=name),
+        else:
+            self._set_location(name, _qualify_ref(vcenter, vm.ref), _qualify_ref(vcenter, vm.host))
+        context = build_node_context(
+            name, match, self._schedule, needs_devices=self.simulation is None
         )
+        since = self.devices_pending_since.pop(name, now)
+        if context.blocker is Rejection.DEVICES_UNREAD:
+            self.devices_pending_since[name] = since
+        return context
 
     def _set_location(self, name: str, vm: str, host: str) -> None:
-        old_vm, old_host = self._locations.pop(name, ("", ""))
+        old_vm, old_host = self._vm_and_host_by_node.pop(name, ("", ""))
         if (old_vm, old_host) != (vm, host):
             self._nodes_by_vm.move(name, old_vm, vm)
             self._nodes_by_host.move(name, old_host, host)
         if vm:
-            self._locations[name] = (vm, host)
+            self._vm_and_host_by_node[name] = (vm, host)
 
     def _set_timer(self, now: datetime) -> None:
         if self._timer is not None:

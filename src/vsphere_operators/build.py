@@ -17,7 +17,7 @@ from kubewright.manager import Runnable
 
 from .kinds.fcdinfo import FCDInfoController
 from .kinds.gpuinfo import GPUInfo
-from .kinds.gpuinfo.calendar import CalendarWatcher
+from .kinds.gpuinfo.calendar_watcher import CalendarWatcher
 from .kinds.gpuinfo.controller import GPUInfoController
 from .kinds.gpuinfo.labels import LabelCleanup, LabellingGPUInfoController
 from .kinds.gpuinfo.tracker import NodeTracker
@@ -81,7 +81,7 @@ def _build_vcenters(manager: Manager, settings: Settings) -> VCenterRegistry:
         manager.cache,
         lambda: StatsThrottle(settings.stats_interval_seconds, settings.stats_change_percent / 100),
     )
-    connect_vcenters(vcenters)
+    subscribe_registry(vcenters)
     for config in files.vcenter_configs:
         if config.address.insecure:
             log.warning(
@@ -97,7 +97,7 @@ def _build_vcenters(manager: Manager, settings: Settings) -> VCenterRegistry:
     return vcenters
 
 
-def connect_vcenters(vcenters: VCenterRegistry) -> None:
+def subscribe_registry(vcenters: VCenterRegistry) -> None:
     """A change in a vCenter enqueues the objects that name the changed host, VM or disk."""
     for name, vcenter in vcenters.vcenters_by_name.items():
         publisher = vcenters.publishers[name]
@@ -170,7 +170,7 @@ def _build_group_reconciler(
     vcenter.inventory.connect(index.on_vm_change, VirtualMachine)
     vcenter.vm_configs.changed.connect(index.on_vm_config_change)
     vcenter.inventory.connect_tasks(clones.on_task_change, CLONE_DESCRIPTION_ID)
-    connect_triggers(triggers, vcenter.inventory)
+    subscribe_triggers(triggers, vcenter.inventory)
     vcenter.task_limiter.task_ended.connect(executor.on_task_end)
     vcenter.task_limiter.slot_freed.connect(triggers.on_slot_freed)
     vcenter.state_changed.connect(changes.publish_all)
@@ -178,7 +178,7 @@ def _build_group_reconciler(
     return GroupReconciler(vcenter, observer, executor, preconditions, expectations, index)
 
 
-def connect_triggers(triggers: VmGroupTriggers, inventory: Inventory) -> None:
+def subscribe_triggers(triggers: VmGroupTriggers, inventory: Inventory) -> None:
     inventory.connect(triggers.on_vm_change, VirtualMachine)
     inventory.connect(triggers.on_folder_change, Folder)
     inventory.connect_tasks(triggers.on_task_change, CLONE_DESCRIPTION_ID)
@@ -228,14 +228,14 @@ def _build_gpuinfo_controller(
             LabelCleanup(manager.cache, manager.client, manager.recorder, Log("labels"))
         )
     manager.add_runnable(controller.subscriptions)
-    connect_gpuinfo(controller, manager.cache)
+    subscribe_gpuinfo(controller, manager.cache)
     return controller
 
 
-def connect_gpuinfo(controller: GPUInfoController, cache: Cache) -> None:
+def subscribe_gpuinfo(controller: GPUInfoController, cache: Cache) -> None:
     """A change updates the facts of its Nodes, and these enqueue the GPUInfos that they affect."""
     tracker, enqueue_all = controller.tracker, controller.stream.publish_all
-    connect_node_tracker(tracker, cache, controller.vcenters)
+    subscribe_node_tracker(tracker, cache, controller.vcenters)
     tracker.facts_changed.connect(controller.subscriptions.on_facts_change)
     cache.store(GPUInfo).changed.connect(controller.on_gpuinfo_change)
     if isinstance(controller, LabellingGPUInfoController):
@@ -248,7 +248,7 @@ def connect_gpuinfo(controller: GPUInfoController, cache: Cache) -> None:
         controller.calendar.state_changed.connect(enqueue_all)
 
 
-def connect_node_tracker(
+def subscribe_node_tracker(
     tracker: NodeTracker, cache: Cache, vcenters: Mapping[str, VCenter]
 ) -> None:
     cache.store(Node).changed.connect(tracker.on_node_change)

@@ -19,7 +19,7 @@ from vsphere_operators.kinds.hostinfo import (
     HostInfo,
     HostInfoController,
     HostInfoStatus,
-    ready_reason,
+    ready_outcome,
     status_of,
 )
 from vsphere_operators.vcenters.registry import VCenterRegistry
@@ -76,7 +76,7 @@ def test_status_of_a_host() -> None:
         connectionState="connected",
         bootTime=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
     )
-    assert ready_reason(HOST, "vc-1").reason == "Reconciled"
+    assert ready_outcome(HOST, "vc-1").reason == "Reconciled"
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_disconnected_host_keeps_its_hardware_and_has_no_load(state: Any, descri
     host = replace(HOST, connection=state)
     assert make_status(host) == replace(STATUS_WITHOUT_LOAD, connectionState=state)
     with pytest.raises(Terminal, match="reconnect it in vCenter") as caught:
-        ready_reason(host, "vc-1")
+        ready_outcome(host, "vc-1")
     assert caught.value.reason == "HostDisconnected"
     assert f'Host "esxi-1" {description}' in str(caught.value)
 
@@ -100,14 +100,14 @@ def test_host_in_standby_has_no_load() -> None:
     assert make_status(standby_host) == replace(
         STATUS_WITHOUT_LOAD, connectionState="notResponding"
     )
-    assert ready_reason(standby_host, "vc-1").reason == "HostInStandby"
+    assert ready_outcome(standby_host, "vc-1").reason == "HostInStandby"
 
 
 def test_maintenance_mode_is_ready_with_a_reason() -> None:
     host = replace(HOST, in_maintenance=True)
     assert make_status(host).maintenanceMode is True
     assert make_status(host).freeCPU == 41_559
-    assert ready_reason(host, "vc-1").reason == "MaintenanceMode"
+    assert ready_outcome(host, "vc-1").reason == "MaintenanceMode"
 
 
 def test_unknown_values_are_absent() -> None:

@@ -19,7 +19,7 @@ from vsphere_operators.build import build
 from vsphere_operators.kinds.mycustomresource import (
     MyCustomResource,
     MyCustomResourceSpec,
-    _check_friends,
+    status_of,
 )
 from vsphere_operators.settings.flags import Settings
 
@@ -31,15 +31,13 @@ def make_pod(name: str, namespace: str = "default") -> PodMetadata:
 
 
 def test_missing_friend_is_not_healthy() -> None:
-    status, done = _check_friends("funny-joe", [])
+    status, done = status_of("funny-joe", [])
     assert status.Healthy is False
     assert (done.reason, done.message) == ("NoFriend", 'No Pod named "funny-joe" exists.')
 
 
 def test_friend_in_any_namespace_is_healthy() -> None:
-    status, done = _check_friends(
-        "funny-joe", [make_pod("funny-joe", "b"), make_pod("funny-joe", "a")]
-    )
+    status, done = status_of("funny-joe", [make_pod("funny-joe", "b"), make_pod("funny-joe", "a")])
     assert status.Healthy is True
     assert done.message == 'Pod "funny-joe" exists in namespace a and 1 more.'
 

@@ -15,7 +15,7 @@ from vsphere_operators.kinds.vminfo import (
     VMInfo,
     VMInfoController,
     VMInfoStatus,
-    ready_reason,
+    ready_outcome,
     status_of,
 )
 from vsphere_operators.vcenters.registry import VCenterRegistry
@@ -91,7 +91,7 @@ def make_status(vm: VirtualMachine) -> VMInfoStatus:
 
 def test_status_of_a_vm() -> None:
     assert make_status(VM) == FULL_STATUS
-    assert ready_reason(VM).reason == "Reconciled"
+    assert ready_outcome(VM).reason == "Reconciled"
 
 
 def test_without_tools_the_configured_guest_is_shown() -> None:
@@ -104,14 +104,15 @@ def test_without_tools_the_configured_guest_is_shown() -> None:
         toolsRunningStatus="guestToolsNotRunning",
         toolsVersionStatus=None,
     )
-    done = ready_reason(VM_WITHOUT_TOOLS)
+    done = ready_outcome(VM_WITHOUT_TOOLS)
     assert done.reason == "ToolsNotRunning"
     assert "Install or start open-vm-tools" in done.message
 
 
 def test_tools_that_execute_scripts_are_running() -> None:
     assert (
-        ready_reason(replace(VM, tools_running="guestToolsExecutingScripts")).reason == "Reconciled"
+        ready_outcome(replace(VM, tools_running="guestToolsExecutingScripts")).reason
+        == "Reconciled"
     )
 
 
@@ -119,14 +120,14 @@ def test_powered_off_or_suspended_vm_is_ready_with_a_reason() -> None:
     off = replace(VM_WITHOUT_TOOLS, power="poweredOff")
     assert make_status(off).powerState == "poweredOff"
     assert make_status(off).totalCPU == 4
-    assert ready_reason(off).reason == "PoweredOff"
-    assert ready_reason(replace(VM_WITHOUT_TOOLS, power="suspended")).reason == "Suspended"
+    assert ready_outcome(off).reason == "PoweredOff"
+    assert ready_outcome(replace(VM_WITHOUT_TOOLS, power="suspended")).reason == "Suspended"
 
 
 def test_template_is_not_reported_as_powered_off() -> None:
     template = replace(VM_WITHOUT_TOOLS, power="poweredOff", is_template=True)
     assert make_status(template).template is True
-    assert ready_reason(template).reason == "Template"
+    assert ready_outcome(template).reason == "Template"
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,7 @@ def test_unavailable_vm_keeps_its_configuration_and_has_no_state(
         toolsVersionStatus=None,
     )
     with pytest.raises(Terminal, match=next_step) as caught:
-        ready_reason(vm)
+        ready_outcome(vm)
     assert caught.value.reason == reason
 
 

@@ -15,7 +15,7 @@ from kubewright import Cache
 from kubewright.builtin import Node
 from kubewright.log import Log
 from support.fake_environment import ADDRESS, NullMetrics
-from vsphere_operators.build import connect_node_tracker
+from vsphere_operators.build import subscribe_node_tracker
 from vsphere_operators.kinds.gpuinfo.maintenance import parse_calendar
 from vsphere_operators.kinds.gpuinfo.node import NEXT_MAINTENANCE_KEY
 from vsphere_operators.kinds.gpuinfo.tracker import NodeTracker
@@ -262,7 +262,7 @@ class LoadedCluster:
             log=Log("nodes"),
             gpu_resource_globs=resources,
         )
-        connect_node_tracker(self.tracker, self.cache, self.vcenters)
+        subscribe_node_tracker(self.tracker, self.cache, self.vcenters)
         # Half of the Nodes arrive before their VMs, and everything is first in another state.
         self.apply_nodes(cluster.nodes[::2], ready="False")
         self.apply_vms(cluster.vms, kind="enter", power="poweredOff", host="")

@@ -12,8 +12,8 @@ from typing import Any
 from kubewright import Key, Manager, Object, Options
 from kubewright.builtin import Node
 from kubewright.log import Log
-from vsphere_operators.build import connect_gpuinfo
-from vsphere_operators.kinds.gpuinfo.calendar import CalendarWatcher
+from vsphere_operators.build import subscribe_gpuinfo
+from vsphere_operators.kinds.gpuinfo.calendar_watcher import CalendarWatcher
 from vsphere_operators.kinds.gpuinfo.controller import GPUInfoController
 from vsphere_operators.kinds.gpuinfo.labels import LabelCleanup, LabellingGPUInfoController
 from vsphere_operators.kinds.gpuinfo.node import Simulation
@@ -200,7 +200,7 @@ async def run_gpuinfo_manager(
         manager.add_runnable(
             LabelCleanup(manager.cache, manager.client, manager.recorder, Log("labels"))
         )
-    connect_gpuinfo(controller, manager.cache)
+    subscribe_gpuinfo(controller, manager.cache)
     manager.add_runnable(controller.subscriptions)
     manager.add(controller)
     stop = asyncio.Event()

@@ -150,7 +150,7 @@ def _subtract(total: int | None, used: int | None) -> int | None:
     return None if total is None or used is None else total - used
 
 
-def ready_reason(host: Host, vcenter: str) -> Done:
+def ready_outcome(host: Host, vcenter: str) -> Done:
     """The Ready condition; raises Terminal for a host with unknown load."""
     if host.power in _POWERED_DOWN_STATES:
         return Done(
@@ -195,4 +195,4 @@ class HostInfoController(Controller[HostInfo]):
             view.tags(host.ref),
             view.name,
         )
-        return ready_reason(host, view.name)
+        return ready_outcome(host, view.name)

@@ -55,15 +55,13 @@ class MyCustomResource(Resource[MyCustomResourceSpec, MyCustomResourceStatus]):
     """A resource that is healthy while its friend, a Pod, exists."""
 
 
-def _check_friends(
-    name: str, friends: Sequence[PodMetadata]
-) -> tuple[MyCustomResourceStatus, Done]:
+def status_of(name: str, pods: Sequence[PodMetadata]) -> tuple[MyCustomResourceStatus, Done]:
     """The status and the Ready condition for the Pods of this name."""
-    if not friends:
+    if not pods:
         return MyCustomResourceStatus(Healthy=False), Done(
             Reason.NO_FRIEND, f'No Pod named "{name}" exists.'
         )
-    first, *others = sorted(pod.metadata.namespace for pod in friends)
+    first, *others = sorted(pod.metadata.namespace for pod in pods)
     where = f"{first} and {len(others)} more" if others else first
     return MyCustomResourceStatus(Healthy=True), Done(
         Reason.FRIEND_FOUND, f'Pod "{name}" exists in namespace {where}.'
@@ -84,7 +82,7 @@ class MyCustomResourceController(Controller[MyCustomResource]):
             raise Terminal(
                 Reason.NAME_MISSING, "spec.name is empty. Set it to the name of the Pod to find."
             )
-        resource.status, done = _check_friends(
+        resource.status, done = status_of(
             name, self.cache.by_index(PodMetadata, _POD_NAME_INDEX, name)
         )
         return done

@@ -191,7 +191,7 @@ def status_of(
     )
 
 
-def ready_reason(vm: VirtualMachine) -> Done:
+def ready_outcome(vm: VirtualMachine) -> Done:
     """The Ready condition; raises Terminal for a VM with unknown state."""
     if vm.connection in _UNAVAILABLE_STATES:
         reason, explanation = _UNAVAILABLE_STATES[vm.connection]
@@ -236,4 +236,4 @@ class VMInfoController(Controller[VMInfo]):
         info.status = status_of(
             vm, view.location(vm.ref), view.name_of(vm.host), datastores, view.name
         )
-        return ready_reason(vm)
+        return ready_outcome(vm)

@@ -19,10 +19,10 @@ from kubewright.kubeconfig import Connection, load_config
 from kubewright.transport import Transport
 
 from ..kinds.fcdinfo import FCDInfo
-from ..kinds.gpuinfo.maintenance import Schedule
+from ..kinds.gpuinfo.flags import GPUFlags
+from ..kinds.gpuinfo.maintenance import Calendar
 from ..kinds.gpuinfo.matching import match_node
 from ..kinds.gpuinfo.node import build_facts, build_node_context
-from ..kinds.gpuinfo.options import GPUFlags
 from ..kinds.gpuinfo.rules import NodeFacts
 from ..kinds.gpuinfo.types import GPUInfo
 from ..kinds.hostinfo import HostInfo
@@ -148,7 +148,7 @@ async def read_node_facts(
     facts = {}
     for node in nodes:
         name = node.metadata.name
-        context = build_node_context(name, matches[name], Schedule(), needs_devices=True)
+        context = build_node_context(name, matches[name], Calendar(), needs_devices=True)
         facts[name] = build_facts(node, context, resources, None, now)
     return facts
 

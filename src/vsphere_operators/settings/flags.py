@@ -17,7 +17,7 @@ from kubewright.command import ManagerFlags
 from kubewright.errors import ConfigError
 from kubewright.flags import Duration, FlagError, flag, format_duration
 
-from ..kinds.gpuinfo.options import GPUFlags
+from ..kinds.gpuinfo.flags import GPUFlags
 from ..vcenters.config import VCenterConfig, VCenterEntry, parse_server_address, read_vcenters
 from ..vsphere.address import Address
 from .environment import SERVER_KEYS, Environment, Warn, read_server

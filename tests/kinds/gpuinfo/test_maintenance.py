@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vsphere_operators.kinds.gpuinfo.maintenance import (
+    Calendar,
     CalendarEntry,
     Repeats,
-    Schedule,
     Window,
     find_next_window,
     parse_calendar,
@@ -105,7 +105,7 @@ def test_entries_of_a_node_and_its_host() -> None:
     (host, node, exact, other), _ = parse_calendar(
         {"w": f"host=esxi-* {when}\nnode=n? {when}\nnode=n1 {when}\nhost=n12 {when}"}
     )
-    calendar = Schedule([host, node, exact, other])
+    calendar = Calendar([host, node, exact, other])
     assert calendar.find_entries(host="esxi-1", node="n1") == (exact, host, node)
     assert calendar.find_entries(host="", node="n1") == (exact, node)
     assert calendar.find_entries(host="", node="esxi-1") == ()

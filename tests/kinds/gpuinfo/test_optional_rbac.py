@@ -11,8 +11,8 @@ import yaml
 
 from kubewright.rbac import manager_rules
 from support.fake_node_cluster import FakeNodeCluster, run_gpuinfo_manager
-from vsphere_operators.kinds.gpuinfo.calendar import CALENDAR_PERMISSION
-from vsphere_operators.kinds.gpuinfo.calendar import ROLE_MANIFEST as CALENDAR_ROLE
+from vsphere_operators.kinds.gpuinfo.calendar_watcher import CALENDAR_PERMISSION
+from vsphere_operators.kinds.gpuinfo.calendar_watcher import ROLE_MANIFEST as CALENDAR_ROLE
 from vsphere_operators.kinds.gpuinfo.labels import ROLE_MANIFEST as LABEL_ROLE
 
 ROOT = Path(__file__).parents[3]

@@ -50,8 +50,8 @@ def make_ranking(*nodes: NodeFacts) -> Ranking:
 def choose_name(
     ranking: Ranking, hours: int = 0, gpu: bool = False, current_node: str = ""
 ) -> str | None:
-    chosen = ranking.choose(Requirement(hours, gpu), current_node, RULES, NOW)
-    return chosen.name if chosen else None
+    selected = ranking.select_node(Requirement(hours, gpu), current_node, RULES, NOW)
+    return selected.name if selected else None
 
 
 def test_least_demand_then_free_memory_then_name() -> None:
@@ -243,7 +243,7 @@ def check_against_brute_force(case: RankingCase) -> None:
     ranking = make_ranking(*case.nodes)
     expected, rejected = brute_force(case)
     selection = ranking.select(case.requirement, case.current_node, RULES, NOW)
-    assert (selection.chosen and selection.chosen.name) == expected
+    assert (selection.selected and selection.selected.name) == expected
     assert selection.rejection_counts == dict(rejected)
     one_by_one = Counter(
         rejection.value
@@ -252,7 +252,7 @@ def check_against_brute_force(case: RankingCase) -> None:
     )
     assert one_by_one == rejected
     assert selection.suitable_count + rejected.total() == len(case.nodes)
-    assert len(selection.best_nodes) == min(selection.suitable_count, MAX_CANDIDATES)
+    assert len(selection.best_suitable) == min(selection.suitable_count, MAX_CANDIDATES)
     SEEN_REJECTIONS.update(rejected.keys())
 
 

@@ -24,7 +24,7 @@ from vsphere_operators.kinds.gpuinfo.rules import (
     SelectionRules,
     parse_requirement,
 )
-from vsphere_operators.kinds.gpuinfo.status import ready_reason, seconds_until_change, status_of
+from vsphere_operators.kinds.gpuinfo.status import ready_outcome, seconds_until_change, status_of
 from vsphere_operators.kinds.gpuinfo.types import (
     NONE_AVAILABLE,
     Candidate,
@@ -69,8 +69,8 @@ def test_status_has_the_fields_of_the_contract_and_the_candidates() -> None:
     ]
     selection = Selection(
         requirement=Requirement(100, True),
-        chosen=best,
-        best_nodes=[best],
+        selected=best,
+        best_suitable=[best],
         suitable_count=1,
         rejection_counts={"GPUMissing": 3},
         unmatched_nodes=unmatched,
@@ -124,7 +124,7 @@ def test_none_available_has_zeros_and_the_counts_of_rejections() -> None:
         refused={"NotReady": 1, "GPUMissing": 2},
     )
     spec = GPUInfoSpec(desAccTime=1, gpuRequired=True)
-    assert ready_reason(spec, selection, simulated=False) == Done(
+    assert ready_outcome(spec, selection, simulated=False) == Done(
         "NoneAvailable", "None of 3 nodes matches: 1 NotReady, 2 GPUMissing."
     )
 
@@ -132,7 +132,7 @@ def test_none_available_has_zeros_and_the_counts_of_rejections() -> None:
 def test_candidates_are_the_chosen_node_and_the_best_four_others() -> None:
     nodes = [make_facts(f"n{number}") for number in range(9)]
     candidates = Selection(
-        requirement=Requirement(0, False), chosen=nodes[6], best_nodes=nodes
+        requirement=Requirement(0, False), selected=nodes[6], best_suitable=nodes
     ).candidates
     assert [facts.name for facts in candidates] == ["n6", "n0", "n1", "n2", "n3"]
 
@@ -142,7 +142,7 @@ def test_ready_message_names_invalid_and_missing_spec_fields() -> None:
         parse_requirement(GPUInfoSpec(desAccTime=-5))
     assert parse_requirement(GPUInfoSpec()) == Requirement(0, False)
     selection = Selection(requirement=Requirement(0, False))
-    message = ready_reason(GPUInfoSpec(), selection, simulated=True).message
+    message = ready_outcome(GPUInfoSpec(), selection, simulated=True).message
     assert message.startswith(
         "The cluster has no nodes. spec.desAccTime and spec.gpuRequired are not set; "
         "defaulting to 0 hours and no GPU. Hours and GPUs are simulated"
@@ -151,7 +151,7 @@ def test_ready_message_names_invalid_and_missing_spec_fields() -> None:
         (GPUInfoSpec(desAccTime=1), " spec.gpuRequired is not set; defaulting to no GPU."),
         (GPUInfoSpec(gpuRequired=True), " spec.desAccTime is not set; defaulting to 0 hours."),
     ):
-        assert ready_reason(spec, selection, simulated=False).message.endswith(f"nodes.{note}")
+        assert ready_outcome(spec, selection, simulated=False).message.endswith(f"nodes.{note}")
 
 
 @pytest.mark.parametrize(
@@ -164,18 +164,18 @@ def test_ready_message_names_invalid_and_missing_spec_fields() -> None:
 def test_ready_message_names_the_selected_node(suitable: int, message: str) -> None:
     selection = Selection(
         requirement=Requirement(0, True),
-        chosen=make_facts("n1"),
+        selected=make_facts("n1"),
         suitable_count=suitable,
         rejection_counts={"NotReady": 4 - suitable},
     )
     spec = GPUInfoSpec(desAccTime=0, gpuRequired=True)
-    assert ready_reason(spec, selection, simulated=False) == Done("NodeChosen", message)
+    assert ready_outcome(spec, selection, simulated=False) == Done("NodeChosen", message)
 
 
 def test_ready_message_of_a_cluster_with_one_node() -> None:
     selection = Selection(requirement=Requirement(0, True), rejection_counts={"NotReady": 1})
     spec = GPUInfoSpec(desAccTime=0, gpuRequired=True)
-    message = ready_reason(spec, selection, simulated=False).message
+    message = ready_outcome(spec, selection, simulated=False).message
     assert message == "The only node does not match: 1 NotReady."
 
 
@@ -216,8 +216,8 @@ def requeue_after_seconds(
 ) -> float | None:
     selection = Selection(
         requirement=requirement,
-        chosen=nodes[0],
-        best_nodes=nodes,
+        selected=nodes[0],
+        best_suitable=nodes,
         suitable_count=len(nodes),
         seconds_until_fewer_suitable=seconds_until_fewer_suitable,
     )

@@ -254,7 +254,7 @@ async def test_random_changes_enqueue_every_object_whose_selection_differs() -> 
         for step in range(300):
             for key, (requirement, current_node) in selected.items():
                 if key in enqueued or not step:
-                    chosen = tracker.ranking.choose(requirement, current_node, rules, NOW)
+                    chosen = tracker.ranking.select_node(requirement, current_node, rules, NOW)
                     selected[key] = (requirement, chosen.name if chosen else "")
                     subscriptions.subscribe(key, requirement, chosen)
             enqueued.clear()
@@ -266,7 +266,7 @@ async def test_random_changes_enqueue_every_object_whose_selection_differs() -> 
             for name, facts in tracker.ranking.facts.items():
                 fresh.set_facts(name, facts)
             for key, (requirement, current_node) in selected.items():
-                chosen = fresh.choose(requirement, current_node, rules, NOW)
+                chosen = fresh.select_node(requirement, current_node, rules, NOW)
                 assert key in enqueued or (chosen.name if chosen else "") == current_node
 
 
@@ -319,13 +319,13 @@ async def test_calendar_is_matched_once_per_node_and_host_and_timers_are_at_most
             parse_calendar({"w": f"host=esxi-? start={next_year} length=4h"})[0]
         )
         matched = list[tuple[str, str]]()
-        match = tracker._schedule._match_entries
+        match = tracker._calendar._match_entries
 
         def match_entries(host: str, node: str) -> Any:
             matched.append((host, node))
             return match(host, node)
 
-        tracker._schedule._match_entries = match_entries  # type: ignore[method-assign]
+        tracker._calendar._match_entries = match_entries  # type: ignore[method-assign]
         cluster.set_cpu_demand(1, 5000)
         assert matched == []
         cluster.modify("VirtualMachine", "vm-1", runtime__host=Ref("HostSystem", "host-2"))
@@ -335,7 +335,7 @@ async def test_calendar_is_matched_once_per_node_and_host_and_timers_are_at_most
         tracker._on_timer()
         assert tracker.ranking.facts["node-1"].maintenance is not None
         await cluster.client.delete(Node, Key("", "node-1"))
-        await eventually(lambda: not tracker._schedule.entries_by_node)
+        await eventually(lambda: not tracker._calendar.entries_by_node)
 
 
 async def test_expired_calendar_lines_are_dropped() -> None:
@@ -351,7 +351,7 @@ async def test_expired_calendar_lines_are_dropped() -> None:
                 }
             )[0]
         )
-        assert [entry.repeats for entry, _ in controller.tracker._schedule.glob_entries] == [
+        assert [entry.repeats for entry, _ in controller.tracker._calendar.glob_entries] == [
             "weekly"
         ]
-        assert controller.tracker._schedule.entries_by_name == {}
+        assert controller.tracker._calendar.entries_by_name == {}

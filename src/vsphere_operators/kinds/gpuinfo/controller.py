@@ -18,9 +18,9 @@ from ...vcenters.registry import (
 )
 from ...vsphere.stats_throttle import SLOT_COUNT, slot_of
 from ...vsphere.vcenter import VCenter
-from .calendar import CALENDAR_RETRY_SECONDS, CalendarWatcher
+from .calendar_watcher import CALENDAR_RETRY_SECONDS, CalendarWatcher
 from .rules import SelectionRules, parse_requirement
-from .status import ready_reason, seconds_until_change, status_of
+from .status import ready_outcome, seconds_until_change, status_of
 from .subscriptions import Subscriptions
 from .tracker import NodeTracker
 from .types import PLANS_KNOWN, GPUInfo, GPUInfoStatus, Reason
@@ -82,13 +82,13 @@ class GPUInfoController(Controller[GPUInfo]):
         selection = self.tracker.ranking.select(requirement, previous, self._rules, now)
         info.status = status_of(selection, self._rules, now, simulated=self._simulated)
         info.status.conditions = [self._build_plans_known_condition(info.metadata.generation)]
-        self.subscriptions.subscribe(info.key, requirement, selection.chosen)
+        self.subscriptions.subscribe(info.key, requirement, selection.selected)
         self._selected_keys.add(info.key)
-        done = ready_reason(info.spec, selection, simulated=self._simulated)
+        done = ready_outcome(info.spec, selection, simulated=self._simulated)
         if info.status.suitableNodeName != previous:
             message = f"{done.message} Previously: {previous or 'none'}."
             self._recorder.event(info, GPUInfo.definition, "Normal", done.reason, message)
-        await self.update_label(info.key, selection.chosen.name if selection.chosen else "")
+        await self.update_label(info.key, selection.selected.name if selection.selected else "")
         requeue_after_seconds = seconds_until_change(
             selection,
             self._rules,

@@ -56,7 +56,7 @@ class CalendarEntry(Struct, frozen=True):
         return None if start is None else Window(start, start + self.length, self.source)
 
 
-class Schedule:
+class Calendar:
     """All calendar entries, by the Nodes that they apply to."""
 
     def __init__(self, entries: Iterable[CalendarEntry] = ()) -> None:
@@ -206,6 +206,6 @@ def find_next_window(windows: Iterable[Window | None], now: datetime) -> Window 
     )
 
 
-def to_utc(moment: datetime) -> datetime:
+def to_status_time(moment: datetime) -> datetime:
     """As status fields show times: in UTC, without a fraction of a second."""
     return moment.astimezone(UTC).replace(microsecond=0)

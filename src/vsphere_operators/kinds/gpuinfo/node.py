@@ -14,8 +14,8 @@ from kubewright.builtin import Node
 from ...vsphere.model import AssignableHardware, Host, PassthroughDevice, VirtualMachine
 from ...vsphere.scheduled_tasks import PlannedMaintenance
 from .maintenance import (
+    Calendar,
     CalendarEntry,
-    Schedule,
     Window,
     find_next_window,
     parse_time,
@@ -71,7 +71,7 @@ class NodeContext(Struct, frozen=True):
 
 
 def build_node_context(
-    name: str, match: Match, schedule: Schedule, *, needs_devices: bool
+    name: str, match: Match, calendar: Calendar, *, needs_devices: bool
 ) -> NodeContext:
     """The context of the Node of this name, as far as the vCenter of its VM has read it."""
     vcenter, vm = match.vcenter, match.vm
@@ -79,7 +79,7 @@ def build_node_context(
         return NodeContext(
             blocker=match.blocker,
             match_failure=match.match_failure,
-            calendar_entries=schedule.find_entries(host="", node=name),
+            calendar_entries=calendar.find_entries(host="", node=name),
         )
     host, devices = vcenter.inventory.hosts.get(vm.host), vcenter.passthrough_devices.get(vm.ref)
     blocker = None
@@ -100,7 +100,7 @@ def build_node_context(
         if vm.host
         else AssignableHardware(),
         scheduled_maintenance=vcenter.scheduled_tasks.get(vm.host) if vm.host else (),
-        calendar_entries=schedule.find_entries(host=host.name if host else "", node=name),
+        calendar_entries=calendar.find_entries(host=host.name if host else "", node=name),
     )
 
 

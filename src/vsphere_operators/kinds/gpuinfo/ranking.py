@@ -23,7 +23,7 @@ from .maintenance import HOUR
 from .rules import TIMER_SLACK_SECONDS, NodeFacts, Rejection, Requirement, SelectionRules
 
 Rank = tuple[float, int, str]
-Time = TypeVar("Time", datetime, int)
+Deadline = TypeVar("Deadline", datetime, int)
 _NO_MAINTENANCE = datetime.max.replace(tzinfo=UTC)
 # Keep the status small: it is written for every GPUInfo, and a cluster may have 1,000 nodes.
 MAX_CANDIDATES = 5
@@ -34,9 +34,9 @@ class Selection(Struct, frozen=True, kw_only=True):
     """The node selected for a requirement, and what the status shows about the others."""
 
     requirement: Requirement
-    chosen: NodeFacts | None = None
-    # The first matching nodes, best first; the chosen one may be among them.
-    best_nodes: Sequence[NodeFacts] = ()
+    selected: NodeFacts | None = None
+    # The first suitable nodes, best first; the selected one may be among them.
+    best_suitable: Sequence[NodeFacts] = ()
     suitable_count: int = 0
     seconds_until_fewer_suitable: float | None = None
     rejection_counts: Mapping[str, int] = {}
@@ -45,18 +45,18 @@ class Selection(Struct, frozen=True, kw_only=True):
 
     @property
     def candidates(self) -> list[NodeFacts]:
-        """The chosen node, followed by the best others."""
-        if self.chosen is None:
+        """The selected node, followed by the best others."""
+        if self.selected is None:
             return []
-        others = (facts for facts in self.best_nodes if facts.name != self.chosen.name)
-        return [self.chosen, *islice(others, MAX_CANDIDATES - 1)]
+        others = (facts for facts in self.best_suitable if facts.name != self.selected.name)
+        return [self.selected, *islice(others, MAX_CANDIDATES - 1)]
 
 
-class _ParetoFront(Generic[Time]):
+class _ParetoFront(Generic[Deadline]):
     """The nodes that have more time than every better node, best first."""
 
-    def __init__(self, ranks: Iterable[Rank], times: Mapping[str, Time]) -> None:
-        self._times: list[Time] = []
+    def __init__(self, ranks: Iterable[Rank], times: Mapping[str, Deadline]) -> None:
+        self._times: list[Deadline] = []
         self._ranks: list[Rank] = []
         for rank in ranks:
             time = times.get(rank[2])
@@ -64,7 +64,7 @@ class _ParetoFront(Generic[Time]):
                 self._times.append(time)
                 self._ranks.append(rank)
 
-    def _find_best(self, required: Time) -> list[Rank]:
+    def _find_best(self, required: Deadline) -> list[Rank]:
         """The best node that has this much time, as a list of one or none."""
         index = bisect_left(self._times, required)
         return self._ranks[index : index + 1]
@@ -181,8 +181,10 @@ class Ranking:
         unmatched = self._unmatched_names
         return Selection(
             requirement=requirement,
-            chosen=self.choose(requirement, current_node, rules, now),
-            best_nodes=list(islice(self._iter_suitable(requirement, rules, now), MAX_CANDIDATES)),
+            selected=self.select_node(requirement, current_node, rules, now),
+            best_suitable=list(
+                islice(self._iter_suitable(requirement, rules, now), MAX_CANDIDATES)
+            ),
             suitable_count=self._count_suitable(requirement, rules, now),
             seconds_until_fewer_suitable=pool.seconds_until_fewer_suitable(requirement, rules, now),
             rejection_counts=self._count_rejections(requirement, rules, now),
@@ -190,7 +192,7 @@ class Ranking:
             omitted_unmatched_count=max(len(unmatched) - MAX_UNMATCHED, 0),
         )
 
-    def choose(
+    def select_node(
         self, requirement: Requirement, current_node: str, rules: SelectionRules, now: datetime
     ) -> NodeFacts | None:
         """The best node, or the current one while no other is better by the margin."""

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from kubewright import Done
 
-from .maintenance import to_utc
+from .maintenance import to_status_time
 from .ranking import Selection
 from .rules import NodeFacts, SelectionRules
 from .types import (
@@ -28,18 +28,18 @@ _MAX_REQUEUE_SECONDS = 86400.0
 def status_of(
     selection: Selection, rules: SelectionRules, now: datetime, *, simulated: bool
 ) -> GPUInfoStatus:
-    chosen = selection.chosen
+    selected = selection.selected
     unmatched = [
         UnmatchedNode(node=facts.name, reason=failure.reason.value, message=failure.message)
         for facts in selection.unmatched_nodes
         if (failure := facts.match_failure) is not None
     ]
     return GPUInfoStatus(
-        suitableNodeName=chosen.name if chosen else NONE_AVAILABLE,
-        suitableHostName=chosen.host_name if chosen else NONE_AVAILABLE,
-        nodeMemoryUsage=chosen.load.guest_memory_mb if chosen else 0,
-        nodeCPUUsage=chosen.load.cpu_demand_mhz if chosen else 0,
-        availableAcceleratorTime=rules.available_hours(chosen, now) if chosen else 0,
+        suitableNodeName=selected.name if selected else NONE_AVAILABLE,
+        suitableHostName=selected.host_name if selected else NONE_AVAILABLE,
+        nodeMemoryUsage=selected.load.guest_memory_mb if selected else 0,
+        nodeCPUUsage=selected.load.cpu_demand_mhz if selected else 0,
+        availableAcceleratorTime=rules.available_hours(selected, now) if selected else 0,
         candidates=[_build_candidate(facts, rules, now) for facts in selection.candidates] or None,
         refused=dict(selection.rejection_counts) or None,
         unmatched=UnmatchedNodes(nodes=unmatched, more=selection.omitted_unmatched_count)
@@ -58,7 +58,7 @@ def _build_candidate(facts: NodeFacts, rules: SelectionRules, now: datetime) -> 
         matchedBy=facts.matched_by or None,
         vcenter=facts.vcenter_name or None,
         availableHours=rules.available_hours(facts, now),
-        nextMaintenance=to_utc(window.start) if window else None,
+        nextMaintenance=to_status_time(window.start) if window else None,
         maintenanceSource=window.source if window else None,
         cpuDemandMHz=facts.load.cpu_demand_mhz,
         guestMemoryMB=facts.load.guest_memory_mb,
@@ -68,13 +68,13 @@ def _build_candidate(facts: NodeFacts, rules: SelectionRules, now: datetime) -> 
     )
 
 
-def ready_reason(spec: GPUInfoSpec, selection: Selection, *, simulated: bool) -> Done:
+def ready_outcome(spec: GPUInfoSpec, selection: Selection, *, simulated: bool) -> Done:
     """The reason and message of the Ready condition."""
     total = selection.suitable_count + sum(selection.rejection_counts.values())
-    if selection.chosen is not None:
+    if selection.selected is not None:
         reason, count = Reason.NODE_CHOSEN, selection.suitable_count
         matching = f"{count} of {total} nodes {'matches' if count == 1 else 'match'}"
-        message = f'Selected node "{selection.chosen.name}": {matching}.'
+        message = f'Selected node "{selection.selected.name}": {matching}.'
     else:
         reason = Reason.NONE_AVAILABLE
         counts = ", ".join(f"{n} {why}" for why, n in selection.rejection_counts.items())
@@ -108,15 +108,15 @@ def seconds_until_change(
 ) -> float | None:
     """When time alone changes the status; None for never.
 
-    The chosen node and its hours are shown on time. The hours of other candidates and the counts
+    The selected node and its hours are shown on time. The hours of other candidates and the counts
     change the status at most once per interval. `spread`, from 0 to 1, is where this object stands
     in the time over which simultaneous reconciles are spread.
     """
-    chosen = selection.chosen
-    if chosen is None:
+    selected = selection.selected
+    if selected is None:
         return None
     others = [rules.seconds_until_hours_change(facts, now) for facts in selection.candidates[1:]]
-    refreshes = [rules.seconds_until_hours_change(chosen, now)] + [
+    refreshes = [rules.seconds_until_hours_change(selected, now)] + [
         max(seconds, interval_seconds)
         for seconds in (*others, selection.seconds_until_fewer_suitable)
         if seconds is not None
@@ -124,7 +124,7 @@ def seconds_until_change(
     due = [
         seconds + spread * REFRESH_SPREAD_SECONDS for seconds in refreshes if seconds is not None
     ]
-    reselect = rules.seconds_until_too_little_time(chosen, selection.requirement, now)
+    reselect = rules.seconds_until_too_little_time(selected, selection.requirement, now)
     if reselect is not None:
         due.append(reselect + spread * RESELECT_SPREAD_SECONDS)
     # A timer follows a clock that may stop while the machine sleeps, so none is longer than a day.

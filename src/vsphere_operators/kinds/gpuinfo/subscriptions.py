@@ -90,7 +90,7 @@ class Subscriptions:
             if self._is_outdated(subscription, new, now)
         ]
         if new is not None and new.blocker is None:
-            affected.extend(self._find_improvable(new, now))
+            affected.extend(self._find_keys_with_worse_node(new, now))
         return affected
 
     def _is_outdated(
@@ -107,10 +107,12 @@ class Subscriptions:
         )
         if max(cpu_change, memory_change) > self._change_fraction:
             return True
-        chosen = self._tracker.ranking.choose(subscription.requirement, new.name, self._rules, now)
-        return chosen is None or chosen.name != new.name
+        selected = self._tracker.ranking.select_node(
+            subscription.requirement, new.name, self._rules, now
+        )
+        return selected is None or selected.name != new.name
 
-    def _find_improvable(self, new: NodeFacts, now: datetime) -> Iterator[Key]:
+    def _find_keys_with_worse_node(self, new: NodeFacts, now: datetime) -> Iterator[Key]:
         """The objects that were given another node, or none, and for which this one is better."""
         hours = self._rules.available_hours(new, now)
         for name, subscriptions in self.by_node.items():

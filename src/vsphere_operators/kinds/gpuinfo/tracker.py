@@ -30,7 +30,7 @@ from ...vsphere.inventory import Change
 from ...vsphere.model import Host, VirtualMachine
 from ...vsphere.signal import Signal
 from ...vsphere.vcenter import VCenter
-from .maintenance import CalendarEntry, Schedule
+from .maintenance import Calendar, CalendarEntry
 from .matching import match_node, parse_provider_id
 from .node import NodeContext, Simulation, build_facts, build_node_context, find_warnings
 from .ranking import Ranking
@@ -61,7 +61,7 @@ class NodeTracker:
         self._cache, self._vcenters, self.clock = cache, vcenters, clock
         self._record_warning, self._log = record_warning, log
         self._gpu_resource_globs, self.simulation = gpu_resource_globs, simulation
-        self._schedule = Schedule()
+        self._calendar = Calendar()
         self.ranking = Ranking()
         # Incremented by every change of any facts.
         self.version = 0
@@ -112,7 +112,7 @@ class NodeTracker:
     def on_calendar_change(self, entries: Iterable[CalendarEntry]) -> None:
         now = self.clock()
         # Expired lines often stay in a calendar; dropped here, they cost nothing per Node.
-        self._schedule = Schedule(entry for entry in entries if entry.next_window(now) is not None)
+        self._calendar = Calendar(entry for entry in entries if entry.next_window(now) is not None)
         self.rebuild_all()
 
     def rebuild_all(self) -> None:
@@ -170,7 +170,7 @@ class NodeTracker:
             self._set_location(name, "", "")
             self.devices_pending_since.pop(name, None)
             self._reported_warnings.pop(name, None)
-            self._schedule.forget_node(name)
+            self._calendar.forget_node(name)
             return None
         context = self._build_node_context(node, now)
         self._report_warnings(
@@ -194,7 +194,7 @@ class NodeTracker:
         else:
             self._set_location(name, _qualify_ref(vcenter, vm.ref), _qualify_ref(vcenter, vm.host))
         context = build_node_context(
-            name, match, self._schedule, needs_devices=self.simulation is None
+            name, match, self._calendar, needs_devices=self.simulation is None
         )
         since = self.devices_pending_since.pop(name, now)
         if context.blocker is Rejection.DEVICES_UNREAD:

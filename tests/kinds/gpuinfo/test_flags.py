@@ -6,7 +6,7 @@ import pytest
 
 from kubewright import Key
 from kubewright.flags import FlagError, parse_command_line
-from vsphere_operators.kinds.gpuinfo.options import GPUFlags
+from vsphere_operators.kinds.gpuinfo.flags import GPUFlags
 from vsphere_operators.kinds.gpuinfo.rules import SelectionRules
 
 

@@ -19,7 +19,7 @@ from .kinds.fcdinfo import FCDInfoController
 from .kinds.gpuinfo import GPUInfo
 from .kinds.gpuinfo.calendar_watcher import CalendarWatcher
 from .kinds.gpuinfo.controller import GPUInfoController
-from .kinds.gpuinfo.labels import LabelCleanup, LabellingGPUInfoController
+from .kinds.gpuinfo.labels import LabelCleanup, NodeLabeller
 from .kinds.gpuinfo.tracker import NodeTracker
 from .kinds.hostinfo import HostInfoController
 from .kinds.mycustomresource import MyCustomResourceController
@@ -211,22 +211,21 @@ def _build_gpuinfo_controller(
         )
         manager.add_runnable(calendar)
         manager.started_leading.connect(calendar.repeat_warnings)
-    controller = (LabellingGPUInfoController if flags.label_nodes else GPUInfoController)(
+    labeller = NodeLabeller(manager.client, manager.cache) if flags.label_nodes else None
+    if labeller is None:
+        manager.add_runnable(
+            LabelCleanup(manager.cache, manager.client, manager.recorder, Log("labels"))
+        )
+    controller = GPUInfoController(
         tracker,
         vcenters.vcenters_by_name,
-        manager.cache,
         flags.selection_rules,
         manager.recorder,
         interval_seconds=settings.stats_interval_seconds,
         change_fraction=settings.stats_change_percent / 100,
         calendar=calendar,
+        labeller=labeller,
     )
-    if isinstance(controller, LabellingGPUInfoController):
-        controller.with_client(manager.client)
-    else:
-        manager.add_runnable(
-            LabelCleanup(manager.cache, manager.client, manager.recorder, Log("labels"))
-        )
     manager.add_runnable(controller.subscriptions)
     subscribe_gpuinfo(controller, manager.cache)
     return controller
@@ -238,8 +237,8 @@ def subscribe_gpuinfo(controller: GPUInfoController, cache: Cache) -> None:
     subscribe_node_tracker(tracker, cache, controller.vcenters)
     tracker.facts_changed.connect(controller.subscriptions.on_facts_change)
     cache.store(GPUInfo).changed.connect(controller.on_gpuinfo_change)
-    if isinstance(controller, LabellingGPUInfoController):
-        cache.store(Node).changed.connect(controller.on_node_change)
+    if controller.labeller is not None:
+        cache.store(Node).changed.connect(controller.labeller.on_node_change)
     for vcenter in controller.vcenters.values():
         vcenter.scheduled_tasks.state_changed.connect(enqueue_all)
         vcenter.state_changed.connect(enqueue_all)

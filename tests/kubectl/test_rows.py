@@ -254,7 +254,7 @@ def test_messages_of_a_group_are_complete_at_80_columns() -> None:
 
 
 TOO_SOON = (
-    "its next maintenance starts too soon: in 5 h (from Node annotation), requested are 100 h"
+    "its next maintenance starts too soon: in 5 h (from Node annotation), but 100 h are requested"
 )
 NODES = [make_node("vm-2"), make_node("vm-3", cordoned=True), make_node("vm-4")]
 

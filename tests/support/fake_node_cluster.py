@@ -15,7 +15,7 @@ from kubewright.log import Log
 from vsphere_operators.build import subscribe_gpuinfo
 from vsphere_operators.kinds.gpuinfo.calendar_watcher import CalendarWatcher
 from vsphere_operators.kinds.gpuinfo.controller import GPUInfoController
-from vsphere_operators.kinds.gpuinfo.labels import LabelCleanup, LabellingGPUInfoController
+from vsphere_operators.kinds.gpuinfo.labels import LabelCleanup, NodeLabeller
 from vsphere_operators.kinds.gpuinfo.node import Simulation
 from vsphere_operators.kinds.gpuinfo.rules import SelectionRules
 from vsphere_operators.kinds.gpuinfo.tracker import NodeTracker
@@ -184,22 +184,21 @@ async def run_gpuinfo_manager(
             clock=cluster.monotonic_clock,
         )
         manager.add_runnable(calendar_watcher)
-    controller = (LabellingGPUInfoController if labels else GPUInfoController)(
+    labeller = NodeLabeller(manager.client, manager.cache) if labels else None
+    if labeller is None:
+        manager.add_runnable(
+            LabelCleanup(manager.cache, manager.client, manager.recorder, Log("labels"))
+        )
+    controller = GPUInfoController(
         tracker,
         vcenters,
-        manager.cache,
         rules or SelectionRules(),
         manager.recorder,
         interval_seconds=interval_seconds,
         change_fraction=0.05,
         calendar=calendar_watcher,
+        labeller=labeller,
     )
-    if isinstance(controller, LabellingGPUInfoController):
-        controller.with_client(manager.client)
-    else:
-        manager.add_runnable(
-            LabelCleanup(manager.cache, manager.client, manager.recorder, Log("labels"))
-        )
     subscribe_gpuinfo(controller, manager.cache)
     manager.add_runnable(controller.subscriptions)
     manager.add(controller)

@@ -14,7 +14,7 @@ from msgspec import Struct
 from kubewright.builtin import Node
 
 from ..kinds.gpuinfo.node import is_ready, is_schedulable, list_unschedulable_reasons
-from ..kinds.gpuinfo.rules import NodeFacts, Rejection, SelectionRules, parse_requirement
+from ..kinds.gpuinfo.rules import NodeFacts, Query, Rejection, Requirement, SelectionRules
 from ..kinds.gpuinfo.types import Candidate, GPUInfo
 from .table import Cell, Table, format_number, render_field, render_table, short_host
 
@@ -76,10 +76,13 @@ def explain_selection(
     now: datetime,
 ) -> Explanation:
     """With the `facts` of the Nodes the explanation names every Node."""
+    # The controller rejects negative hours; here no node has too little time for them.
+    requirement = Requirement(info.spec.desAccTime or 0, bool(info.spec.gpuRequired))
+    query = Query(requirement, rules, now)
     results = [
         result
         for node in sorted(nodes, key=lambda node: node.metadata.name)
-        if (result := _explain_node(node, info, facts, rules, now)) is not None
+        if (result := _explain_node(node, info, facts, query)) is not None
     ]
     unnamed: dict[str, int] = {}
     if facts is None:
@@ -89,9 +92,9 @@ def explain_selection(
                 unnamed[reason] = count - named.count(reason)
     conditions = info.status.conditions or ()
     messages = (condition.message for condition in conditions if condition.type == "Ready")
-    gpu = "with a GPU" if info.spec.gpuRequired else "without a GPU"
+    gpu = "with a GPU" if requirement.gpu_required else "without a GPU"
     return Explanation(
-        requirement=f"a node {gpu} for {info.spec.desAccTime or 0} h",
+        requirement=f"a node {gpu} for {requirement.hours} h",
         selected=info.status.suitableNodeName or "not reconciled yet",
         message=next(messages, ""),
         nodes=results,
@@ -101,16 +104,12 @@ def explain_selection(
 
 
 def _explain_node(
-    node: Node,
-    info: GPUInfo,
-    facts: Mapping[str, NodeFacts] | None,
-    rules: SelectionRules,
-    now: datetime,
+    node: Node, info: GPUInfo, facts: Mapping[str, NodeFacts] | None, query: Query
 ) -> NodeResult | None:
     """None if the result cannot be known without vCenter."""
     name = node.metadata.name
     if name == info.status.suitableNodeName:
-        margin = f"{rules.margin_fraction:.0%} / {rules.margin_mhz:.0f} MHz"
+        margin = f"{query.rules.margin_fraction:.0%} / {query.rules.margin_mhz:.0f} MHz"
         return NodeResult(
             node=name,
             result="chosen",
@@ -118,20 +117,15 @@ def _explain_node(
         )
     rejection: Rejection | None = None
     if facts is not None:
-        rejection = rules.find_rejection(facts[name], parse_requirement(info.spec), now)
+        rejection = query.find_rejection(facts[name])
     elif not is_ready(node):
-        # The same order as in SelectionRules: a node has the first reason that applies.
+        # The same order as in Rejection: a node has the first reason that applies.
         rejection = Rejection.NOT_READY
     elif not is_schedulable(node):
         rejection = Rejection.UNSCHEDULABLE
     if rejection is not None:
-        return NodeResult(
-            node=name,
-            result=rejection.value,
-            why=_explain_rejection(
-                rejection, node, facts.get(name) if facts else None, info, rules, now
-            ),
-        )
+        why = _explain_rejection(rejection, node, facts[name] if facts else None, query)
+        return NodeResult(node=name, result=rejection.value, why=why)
     candidates = {candidate.node for candidate in info.status.candidates or ()}
     if name in candidates or facts is not None:
         return NodeResult(node=name, result="suits", why="higher CPU demand")
@@ -139,12 +133,7 @@ def _explain_node(
 
 
 def _explain_rejection(
-    rejection: Rejection,
-    node: Node,
-    facts: NodeFacts | None,
-    info: GPUInfo,
-    rules: SelectionRules,
-    now: datetime,
+    rejection: Rejection, node: Node, facts: NodeFacts | None, query: Query
 ) -> str:
     explanation = REJECTION_EXPLANATIONS[rejection]
     if rejection is Rejection.UNSCHEDULABLE:
@@ -155,13 +144,11 @@ def _explain_rejection(
         return explanation
     if rejection is Rejection.TOO_LITTLE_TIME:
         source = f" (from {facts.maintenance.source})" if facts.maintenance else ""
-        hours = rules.available_hours(facts, now)
-        return f"{explanation}: in {hours} h{source}, requested are {info.spec.desAccTime} h"
-    return (
-        f"{explanation} ({facts.host_name})"
-        if "host" in explanation and facts.host_name
-        else (explanation)
-    )
+        hours = query.rules.available_hours(facts, query.now)
+        return f"{explanation}: in {hours} h{source}, but {query.requirement.hours} h are requested"
+    if rejection in (Rejection.HOST_DISCONNECTED, Rejection.HOST_IN_MAINTENANCE):
+        return f"{explanation} ({facts.host_name})" if facts.host_name else explanation
+    return explanation
 
 
 def render_explanation(explanation: Explanation, *, width: int, color: bool) -> Iterator[str]:

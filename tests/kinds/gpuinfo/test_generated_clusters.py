@@ -11,7 +11,7 @@ from support.cluster_cases import NOW, ClusterCase, LoadedCluster, cluster_cases
 from support.fake_node_cluster import GPU_RESOURCES
 from support.gpuinfo_brute_force import HORIZON_HOURS, compute_expected
 from vsphere_operators.kinds.gpuinfo.ranking import MAX_CANDIDATES, MAX_UNMATCHED
-from vsphere_operators.kinds.gpuinfo.rules import Rejection, Requirement, SelectionRules
+from vsphere_operators.kinds.gpuinfo.rules import Query, Rejection, Requirement, SelectionRules
 from vsphere_operators.kinds.gpuinfo.status import status_of
 from vsphere_operators.kinds.gpuinfo.types import NONE_AVAILABLE
 
@@ -22,8 +22,8 @@ SEEN_REJECTIONS: Counter[str] = Counter()
 async def check_selection(cluster: ClusterCase) -> None:
     requirement = Requirement(cluster.required_hours, cluster.gpu_required)
     ranking = LoadedCluster(cluster, GPU_RESOURCES).tracker.ranking
-    selection = ranking.select(requirement, cluster.current_node, RULES, NOW)
-    status, expected = status_of(selection, RULES, NOW, simulated=False), compute_expected(cluster)
+    selection = ranking.select(Query(requirement, RULES, NOW), cluster.current_node)
+    status, expected = status_of(selection, simulated=False), compute_expected(cluster)
     assert status.suitableNodeName == (expected.node or NONE_AVAILABLE)
     assert status.suitableHostName == (expected.host or NONE_AVAILABLE)
     assert (status.availableAcceleratorTime, status.nodeCPUUsage, status.nodeMemoryUsage) == (

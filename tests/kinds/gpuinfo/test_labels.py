@@ -12,7 +12,7 @@ from kubewright.errors import Conflict, Forbidden
 from kubewright.rbac import manager_rules
 from kubewright.testing import eventually
 from support.fake_node_cluster import FakeNodeCluster, add_three_nodes, run_gpuinfo_manager
-from vsphere_operators.kinds.gpuinfo.labels import FINALIZER, _build_label_key, _find_gpuinfo_labels
+from vsphere_operators.kinds.gpuinfo.labels import FINALIZER, _find_gpuinfo_labels, build_label_key
 from vsphere_operators.kinds.gpuinfo.types import GPUInfo
 
 
@@ -20,7 +20,7 @@ async def test_selected_node_has_the_label() -> None:
     cluster = FakeNodeCluster()
     add_three_nodes(cluster)
     cluster.create(GPUInfo, "plain", desAccTime=1, gpuRequired=False)
-    label = _build_label_key(Key("default", "plain"))
+    label = build_label_key(Key("default", "plain"))
 
     async def list_labelled() -> list[str]:
         return [
@@ -47,7 +47,7 @@ async def test_selected_node_has_the_label() -> None:
 
 
 async def list_labelled_nodes(cluster: FakeNodeCluster) -> list[str]:
-    label = _build_label_key(Key("default", "plain"))
+    label = build_label_key(Key("default", "plain"))
     return [
         node.metadata.name
         for node in await cluster.client.list(Node)
@@ -94,7 +94,7 @@ async def test_label_that_another_client_moves_is_moved_back() -> None:
     cluster = FakeNodeCluster()
     add_three_nodes(cluster)
     cluster.create(GPUInfo, "plain", desAccTime=100, gpuRequired=False)
-    label = _build_label_key(Key("default", "plain"))
+    label = build_label_key(Key("default", "plain"))
     async with run_gpuinfo_manager(cluster, labels=True):
         await eventually(lambda: is_label_only_on(cluster, "node-1"), within=20)
         await cluster.patch_node(1, {"metadata": {"labels": {label: None}}})

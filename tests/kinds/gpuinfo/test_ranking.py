@@ -16,6 +16,7 @@ from vsphere_operators.kinds.gpuinfo.ranking import MAX_CANDIDATES, Ranking
 from vsphere_operators.kinds.gpuinfo.rules import (
     Load,
     NodeFacts,
+    Query,
     Rejection,
     Requirement,
     SelectionRules,
@@ -50,7 +51,7 @@ def make_ranking(*nodes: NodeFacts) -> Ranking:
 def choose_name(
     ranking: Ranking, hours: int = 0, gpu: bool = False, current_node: str = ""
 ) -> str | None:
-    selected = ranking.select_node(Requirement(hours, gpu), current_node, RULES, NOW)
+    selected = ranking.select_node(Query(Requirement(hours, gpu), RULES, NOW), current_node)
     return selected.name if selected else None
 
 
@@ -242,13 +243,12 @@ SEEN_REJECTIONS: Counter[str] = Counter()
 def check_against_brute_force(case: RankingCase) -> None:
     ranking = make_ranking(*case.nodes)
     expected, rejected = brute_force(case)
-    selection = ranking.select(case.requirement, case.current_node, RULES, NOW)
+    query = Query(case.requirement, RULES, NOW)
+    selection = ranking.select(query, case.current_node)
     assert (selection.selected and selection.selected.name) == expected
     assert selection.rejection_counts == dict(rejected)
     one_by_one = Counter(
-        rejection.value
-        for facts in case.nodes
-        if (rejection := RULES.find_rejection(facts, case.requirement, NOW))
+        rejection.value for facts in case.nodes if (rejection := query.find_rejection(facts))
     )
     assert one_by_one == rejected
     assert selection.suitable_count + rejected.total() == len(case.nodes)
@@ -295,15 +295,13 @@ def test_best_node_with_enough_time_is_found_without_visiting_the_others(
         for number in range(300)
     ]
     ranking, visited = make_ranking(*idle, make_facts("busy", 4000)), list[str]()
-    has_enough_time = SelectionRules.has_enough_time
+    has_enough_time = Query.has_enough_time
 
-    def count_visit(
-        rules: SelectionRules, facts: NodeFacts, requirement: Requirement, now: datetime
-    ) -> bool:
+    def count_visit(query: Query, facts: NodeFacts) -> bool:
         visited.append(facts.name)
-        return has_enough_time(rules, facts, requirement, now)
+        return has_enough_time(query, facts)
 
-    monkeypatch.setattr(SelectionRules, "has_enough_time", count_visit)
+    monkeypatch.setattr(Query, "has_enough_time", count_visit)
     assert [choose_name(ranking, hours, current_node="busy") for hours in (73, 200, 1000)] == [
         "busy"
     ] * 3

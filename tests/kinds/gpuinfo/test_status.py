@@ -12,13 +12,14 @@ import yaml
 from kubewright import Done, Key, Terminal
 from kubewright.crd import build_crds
 from support.fake_node_cluster import NOW
-from vsphere_operators.kinds.gpuinfo.labels import _build_label_key
+from vsphere_operators.kinds.gpuinfo.labels import build_label_key
 from vsphere_operators.kinds.gpuinfo.maintenance import Window
 from vsphere_operators.kinds.gpuinfo.ranking import Selection
 from vsphere_operators.kinds.gpuinfo.rules import (
     Load,
     MatchFailure,
     NodeFacts,
+    Query,
     Rejection,
     Requirement,
     SelectionRules,
@@ -68,7 +69,7 @@ def test_status_has_the_fields_of_the_contract_and_the_candidates() -> None:
         for number in (2, 3)
     ]
     selection = Selection(
-        requirement=Requirement(100, True),
+        query=Query(Requirement(100, True), RULES, NOW),
         selected=best,
         best_suitable=[best],
         suitable_count=1,
@@ -76,7 +77,7 @@ def test_status_has_the_fields_of_the_contract_and_the_candidates() -> None:
         unmatched_nodes=unmatched,
         omitted_unmatched_count=1,
     )
-    status = status_of(selection, RULES, NOW, simulated=False)
+    status = status_of(selection, simulated=False)
     assert status == GPUInfoStatus(
         suitableNodeName="n1",
         suitableHostName="esxi-1",
@@ -113,9 +114,10 @@ def test_status_has_the_fields_of_the_contract_and_the_candidates() -> None:
 
 def test_none_available_has_zeros_and_the_counts_of_rejections() -> None:
     selection = Selection(
-        requirement=Requirement(100, True), rejection_counts={"NotReady": 1, "GPUMissing": 2}
+        query=Query(Requirement(100, True), RULES, NOW),
+        rejection_counts={"NotReady": 1, "GPUMissing": 2},
     )
-    assert status_of(selection, RULES, NOW, simulated=False) == GPUInfoStatus(
+    assert status_of(selection, simulated=False) == GPUInfoStatus(
         suitableNodeName=NONE_AVAILABLE,
         suitableHostName=NONE_AVAILABLE,
         nodeMemoryUsage=0,
@@ -132,7 +134,7 @@ def test_none_available_has_zeros_and_the_counts_of_rejections() -> None:
 def test_candidates_are_the_chosen_node_and_the_best_four_others() -> None:
     nodes = [make_facts(f"n{number}") for number in range(9)]
     candidates = Selection(
-        requirement=Requirement(0, False), selected=nodes[6], best_suitable=nodes
+        query=Query(Requirement(0, False), RULES, NOW), selected=nodes[6], best_suitable=nodes
     ).candidates
     assert [facts.name for facts in candidates] == ["n6", "n0", "n1", "n2", "n3"]
 
@@ -141,7 +143,7 @@ def test_ready_message_names_invalid_and_missing_spec_fields() -> None:
     with pytest.raises(Terminal, match=r"spec\.desAccTime: Invalid value: -5: must be"):
         parse_requirement(GPUInfoSpec(desAccTime=-5))
     assert parse_requirement(GPUInfoSpec()) == Requirement(0, False)
-    selection = Selection(requirement=Requirement(0, False))
+    selection = Selection(query=Query(Requirement(0, False), RULES, NOW))
     message = ready_outcome(GPUInfoSpec(), selection, simulated=True).message
     assert message.startswith(
         "The cluster has no nodes. spec.desAccTime and spec.gpuRequired are not set; "
@@ -163,7 +165,7 @@ def test_ready_message_names_invalid_and_missing_spec_fields() -> None:
 )
 def test_ready_message_names_the_selected_node(suitable: int, message: str) -> None:
     selection = Selection(
-        requirement=Requirement(0, True),
+        query=Query(Requirement(0, True), RULES, NOW),
         selected=make_facts("n1"),
         suitable_count=suitable,
         rejection_counts={"NotReady": 4 - suitable},
@@ -173,7 +175,9 @@ def test_ready_message_names_the_selected_node(suitable: int, message: str) -> N
 
 
 def test_ready_message_of_a_cluster_with_one_node() -> None:
-    selection = Selection(requirement=Requirement(0, True), rejection_counts={"NotReady": 1})
+    selection = Selection(
+        query=Query(Requirement(0, True), RULES, NOW), rejection_counts={"NotReady": 1}
+    )
     spec = GPUInfoSpec(desAccTime=0, gpuRequired=True)
     message = ready_outcome(spec, selection, simulated=False).message
     assert message == "The only node does not match: 1 NotReady."
@@ -215,22 +219,22 @@ def requeue_after_seconds(
     spread: float = 0.0,
 ) -> float | None:
     selection = Selection(
-        requirement=requirement,
+        query=Query(requirement, RULES, NOW),
         selected=nodes[0],
         best_suitable=nodes,
         suitable_count=len(nodes),
         seconds_until_fewer_suitable=seconds_until_fewer_suitable,
     )
-    return seconds_until_change(selection, RULES, NOW, interval_seconds=60.0, spread=spread)
+    return seconds_until_change(selection, interval_seconds=60.0, spread=spread)
 
 
 def test_label_keys_are_valid_and_unique() -> None:
     assert (
-        _build_label_key(Key("team-a", "big.job"))
+        build_label_key(Key("team-a", "big.job"))
         == "gpuinfo.topology.corinternal.com/team-a.big.job"
     )
     names = [
-        _build_label_key(Key("n" * 63, "x" * length)).partition("/")[2] for length in (100, 101)
+        build_label_key(Key("n" * 63, "x" * length)).partition("/")[2] for length in (100, 101)
     ]
     assert all(len(name) == 63 for name in names)
     assert names[0] != names[1]

@@ -27,7 +27,13 @@ from vsphere_operators.kinds.gpuinfo.maintenance import parse_calendar
 from vsphere_operators.kinds.gpuinfo.matching import match_node, parse_provider_id
 from vsphere_operators.kinds.gpuinfo.node import NEXT_MAINTENANCE_KEY, NodeContext, build_facts
 from vsphere_operators.kinds.gpuinfo.ranking import Ranking
-from vsphere_operators.kinds.gpuinfo.rules import NodeFacts, Rejection, Requirement, SelectionRules
+from vsphere_operators.kinds.gpuinfo.rules import (
+    NodeFacts,
+    Query,
+    Rejection,
+    Requirement,
+    SelectionRules,
+)
 from vsphere_operators.kinds.gpuinfo.types import GPUInfo
 from vsphere_operators.vsphere.model import (
     AssignableDevice,
@@ -254,7 +260,8 @@ async def test_random_changes_enqueue_every_object_whose_selection_differs() -> 
         for step in range(300):
             for key, (requirement, current_node) in selected.items():
                 if key in enqueued or not step:
-                    chosen = tracker.ranking.select_node(requirement, current_node, rules, NOW)
+                    query = Query(requirement, rules, NOW)
+                    chosen = tracker.ranking.select_node(query, current_node)
                     selected[key] = (requirement, chosen.name if chosen else "")
                     subscriptions.subscribe(key, requirement, chosen)
             enqueued.clear()
@@ -266,7 +273,7 @@ async def test_random_changes_enqueue_every_object_whose_selection_differs() -> 
             for name, facts in tracker.ranking.facts.items():
                 fresh.set_facts(name, facts)
             for key, (requirement, current_node) in selected.items():
-                chosen = fresh.select_node(requirement, current_node, rules, NOW)
+                chosen = fresh.select_node(Query(requirement, rules, NOW), current_node)
                 assert key in enqueued or (chosen.name if chosen else "") == current_node
 
 

@@ -96,7 +96,7 @@ class Controller(Generic[T]):
     timeout_seconds: ClassVar[float] = 120.0
     resync_seconds: ClassVar[float] = 10 * 3600.0
     """How often every object is reconciled although nothing changed; 0 for never."""
-    finalizer: ClassVar[str] = ""
+    finalizer: str = ""
     """With a finalizer, `finalize` runs before the API server removes the object."""
     predicate: ClassVar[Predicate] = staticmethod(any_change)
 

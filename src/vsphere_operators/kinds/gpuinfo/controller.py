@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from kubewright import Cache, Condition, Controller, Done, Key, NotSynced, Retry, Stream, Terminal
+from kubewright import Condition, Controller, Done, Key, NotSynced, Retry, Stream, Terminal
 from kubewright.builtin import Node
 from kubewright.cache import Origin
 from kubewright.recorder import EventRecorder
@@ -19,7 +19,8 @@ from ...vcenters.registry import (
 from ...vsphere.stats_throttle import SLOT_COUNT, slot_of
 from ...vsphere.vcenter import VCenter
 from .calendar_watcher import CALENDAR_RETRY_SECONDS, CalendarWatcher
-from .rules import SelectionRules, parse_requirement
+from .labels import FINALIZER, NodeLabeller, build_label_key
+from .rules import Query, SelectionRules, parse_requirement
 from .status import ready_outcome, seconds_until_change, status_of
 from .subscriptions import Subscriptions
 from .tracker import NodeTracker
@@ -31,23 +32,23 @@ _DEVICES_PENDING_RETRY_SECONDS = 0.5
 class GPUInfoController(Controller[GPUInfo]):
     """Selects nodes; a changed node enqueues the GPUInfos that it may affect."""
 
-    # Selecting is CPU work on the one event loop: more at once would only stall it for longer.
+    # Below the default of 64: a selection is CPU work, and all of them together delay other events.
     concurrency = 16
 
     def __init__(
         self,
         tracker: NodeTracker,
         vcenters: Mapping[str, VCenter],
-        cache: Cache,
         rules: SelectionRules,
         recorder: EventRecorder,
         *,
         interval_seconds: float,
         change_fraction: float,
         calendar: CalendarWatcher | None = None,
+        labeller: NodeLabeller | None = None,
     ) -> None:
-        self.tracker, self.vcenters, self.cache = tracker, vcenters, cache
-        self.calendar = calendar
+        self.tracker, self.vcenters = tracker, vcenters
+        self.calendar, self.labeller = calendar, labeller
         self._rules, self._recorder = rules, recorder
         self._interval_seconds = interval_seconds
         self._simulated = tracker.simulation is not None
@@ -63,6 +64,10 @@ class GPUInfoController(Controller[GPUInfo]):
         )
         self.wake_on(self.stream, by=lambda info: str(info.key))
         self.reads(Node)
+        if labeller is not None:
+            self.finalizer = FINALIZER
+            self.needs(Node, "patch")
+            self.wake_on(labeller.changed_labels, by=lambda info: build_label_key(info.key))
 
     def on_gpuinfo_change(self, key: Key, old: object, new: object, origin: Origin) -> None:
         if new is None:
@@ -74,13 +79,18 @@ class GPUInfoController(Controller[GPUInfo]):
         try:
             requirement = parse_requirement(info.spec)
             self._require_facts(info)
-        except Terminal as error:
-            info.status = GPUInfoStatus(simulated=self._simulated or None)
-            error.keep_status = True
+        except (Terminal, Retry) as error:
+            if isinstance(error, Terminal):
+                info.status = GPUInfoStatus(simulated=self._simulated or None)
+                error.keep_status = True
+            # Without a selected node there must be no label either.
+            if self.labeller is not None and not info.status.suitableNodeName:
+                await self.labeller.move_label(info.key, "")
             raise
-        now, previous = self.tracker.clock(), info.status.suitableNodeName or ""
-        selection = self.tracker.ranking.select(requirement, previous, self._rules, now)
-        info.status = status_of(selection, self._rules, now, simulated=self._simulated)
+        query = Query(requirement, self._rules, self.tracker.clock())
+        previous = info.status.suitableNodeName or ""
+        selection = self.tracker.ranking.select(query, previous)
+        info.status = status_of(selection, simulated=self._simulated)
         info.status.conditions = [self._build_plans_known_condition(info.metadata.generation)]
         self.subscriptions.subscribe(info.key, requirement, selection.selected)
         self._selected_keys.add(info.key)
@@ -88,18 +98,19 @@ class GPUInfoController(Controller[GPUInfo]):
         if info.status.suitableNodeName != previous:
             message = f"{done.message} Previously: {previous or 'none'}."
             self._recorder.event(info, GPUInfo.definition, "Normal", done.reason, message)
-        await self.update_label(info.key, selection.selected.name if selection.selected else "")
+        if self.labeller is not None:
+            selected_name = selection.selected.name if selection.selected else ""
+            await self.labeller.move_label(info.key, selected_name)
         requeue_after_seconds = seconds_until_change(
             selection,
-            self._rules,
-            now,
             interval_seconds=self._interval_seconds,
             spread=slot_of(str(info.key)) / SLOT_COUNT,
         )
         return dataclasses.replace(done, requeue_after_seconds=requeue_after_seconds)
 
-    async def update_label(self, key: Key, node: str) -> None:
-        """Does nothing here; the controller with -label-suitable-nodes overrides it."""
+    async def finalize(self, info: GPUInfo) -> None:
+        if self.labeller is not None:
+            await self.labeller.remove_label(info.key)
 
     def _build_plans_known_condition(self, generation: int) -> Condition:
         if self._simulated:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from itertools import chain, repeat
 from typing import Any, NoReturn
 
-from kubewright import Cache, Client, Done, Key, Retry, Stream, Terminal
+from kubewright import Cache, Client, Key, Stream
 from kubewright.builtin import Node
 from kubewright.cache import Origin
 from kubewright.errors import Forbidden, KubewrightError, NotFound
@@ -21,7 +21,6 @@ from kubewright.log import Log
 from kubewright.recorder import EventRecorder
 from kubewright.responses import UndecodableObject
 
-from .controller import GPUInfoController
 from .types import GPUInfo, Reason
 
 _LABEL_PREFIX = "gpuinfo.topology.corinternal.com/"
@@ -31,47 +30,34 @@ _LABEL_INDEX = "gpuinfo-label"
 ROLE_MANIFEST = "config/optional/label-suitable-nodes.yaml"
 
 
-class LabellingGPUInfoController(GPUInfoController):
-    """A GPUInfoController that also labels the selected Node."""
+class NodeLabeller:
+    """Labels the selected Node of each GPUInfo."""
 
-    finalizer = FINALIZER
-
-    def with_client(self, client: Client) -> LabellingGPUInfoController:
-        """Use this client to write the labels."""
-        self._client = client
-        self.needs(Node, "patch")
-        self.cache.store(Node).add_index(_LABEL_INDEX, _find_gpuinfo_labels)
+    def __init__(self, client: Client, cache: Cache) -> None:
+        self._client, self._cache = client, cache
+        cache.store(Node).add_index(_LABEL_INDEX, _find_gpuinfo_labels)
         # The Node that should have each label; "" for none.
         self._desired_node_by_label: dict[str, str] = {}
-        self._changed_labels = Stream()
-        self.wake_on(self._changed_labels, by=lambda info: _build_label_key(info.key))
-        return self
+        # The label keys that another client has added or removed.
+        self.changed_labels = Stream()
 
-    async def reconcile(self, info: GPUInfo) -> Done:
-        try:
-            return await super().reconcile(info)
-        except (Terminal, Retry):
-            # Without a selected node there must be no label either.
-            if not info.status.suitableNodeName:
-                await self.update_label(info.key, "")
-            raise
-
-    async def update_label(self, key: Key, node: str) -> None:
+    async def move_label(self, key: Key, node: str) -> None:
         """Put the label on this Node and remove it from all others; "" removes it everywhere."""
-        label = _build_label_key(key)
+        label = build_label_key(key)
         self._desired_node_by_label[label] = node
         labelled = {
             labelled_node.metadata.name
-            for labelled_node in self.cache.by_index(Node, _LABEL_INDEX, label)
+            for labelled_node in self._cache.by_index(Node, _LABEL_INDEX, label)
         }
         for other in sorted(labelled - {node}):
             await self._client.patch(Node, Key("", other), {"metadata": {"labels": {label: None}}})
         if node and node not in labelled:
             await self._client.patch(Node, Key("", node), {"metadata": {"labels": {label: "true"}}})
 
-    async def finalize(self, info: GPUInfo) -> None:
-        await self.update_label(info.key, "")
-        self._desired_node_by_label.pop(_build_label_key(info.key), None)
+    async def remove_label(self, key: Key) -> None:
+        """The object is being deleted."""
+        await self.move_label(key, "")
+        self._desired_node_by_label.pop(build_label_key(key), None)
 
     def on_node_change(
         self,
@@ -87,14 +73,14 @@ class LabellingGPUInfoController(GPUInfoController):
         )
         for label in before ^ after:
             if (label in after) != (self._desired_node_by_label.get(label) == key.name):
-                self._changed_labels.publish(label)
+                self.changed_labels.publish(label)
 
 
 def _find_gpuinfo_labels(node: Node) -> Iterable[str]:
     return [label for label in node.metadata.labels if label.startswith(_LABEL_PREFIX)]
 
 
-def _build_label_key(key: Key) -> str:
+def build_label_key(key: Key) -> str:
     # A namespace has no dot, so two objects never share a name.
     name = f"{key.namespace}.{key.name}"
     if len(name) > _MAX_LABEL_NAME_LENGTH:

@@ -12,15 +12,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from .maintenance import HOUR
-from .rules import TIMER_SLACK_SECONDS, NodeFacts, Rejection, Requirement, SelectionRules
+from .rules import TIMER_SLACK_SECONDS, NodeFacts, Query, Rejection
 
 Rank = tuple[float, int, str]
 Deadline = TypeVar("Deadline", datetime, int)
@@ -31,9 +30,9 @@ MAX_UNMATCHED = 5
 
 
 class Selection(Struct, frozen=True, kw_only=True):
-    """The node selected for a requirement, and what the status shows about the others."""
+    """The node selected for a query, and what the status shows about the others."""
 
-    requirement: Requirement
+    query: Query
     selected: NodeFacts | None = None
     # The first suitable nodes, best first; the selected one may be among them.
     best_suitable: Sequence[NodeFacts] = ()
@@ -106,9 +105,10 @@ class _CandidatePool:
         elif facts.maintenance is not None:
             _remove_sorted(self._sorted_starts, facts.maintenance.start)
 
-    def _find_best(self, requirement: Requirement, rules: SelectionRules, now: datetime) -> str:
+    def _find_best(self, query: Query) -> str:
         """The name of the best node that has enough time; "" for none."""
-        if requirement.hours <= 0:
+        hours = query.requirement.hours
+        if hours <= 0:
             return self.ranks[0][2] if self.ranks else ""
         if self._pareto_fronts is None:
             self._pareto_fronts = (
@@ -116,37 +116,33 @@ class _CandidatePool:
                 _ParetoFront(self.ranks, self._simulated_hours_by_node),
             )
         by_start, by_simulated_hours = self._pareto_fronts
-        best = by_simulated_hours._find_best(requirement.hours)
-        if requirement.hours <= rules.horizon_hours:
-            best = [*best, *by_start._find_best(now + requirement.hours * HOUR)]
+        best = by_simulated_hours._find_best(hours)
+        if hours <= query.rules.horizon_hours:
+            best = [*best, *by_start._find_best(query.deadline)]
         return min(best)[2] if best else ""
 
-    def _count_too_little_time(
-        self, requirement: Requirement, rules: SelectionRules, now: datetime
-    ) -> int:
-        if requirement.hours <= 0:
+    def _count_too_little_time(self, query: Query) -> int:
+        hours = query.requirement.hours
+        if hours <= 0:
             return 0
-        simulated = bisect_left(self._sorted_simulated_hours, requirement.hours)
-        if requirement.hours > rules.horizon_hours:
+        simulated = bisect_left(self._sorted_simulated_hours, hours)
+        if hours > query.rules.horizon_hours:
             return simulated + len(self.ranks) - len(self._sorted_simulated_hours)
-        return simulated + bisect_left(self._sorted_starts, now + requirement.hours * HOUR)
+        return simulated + bisect_left(self._sorted_starts, query.deadline)
 
-    def seconds_until_fewer_suitable(
-        self, requirement: Requirement, rules: SelectionRules, now: datetime
-    ) -> float | None:
+    def seconds_until_fewer_suitable(self, query: Query) -> float | None:
         """When the next of the nodes with enough time will have too little; None for never."""
-        if not 0 < requirement.hours <= rules.horizon_hours:
+        if not 0 < query.requirement.hours <= query.rules.horizon_hours:
             return None
-        earliest_start = now + requirement.hours * HOUR
-        index = bisect_left(self._sorted_starts, earliest_start)
+        index = bisect_left(self._sorted_starts, query.deadline)
         if index == len(self._sorted_starts):
             return None
-        left = self._sorted_starts[index] - earliest_start
-        return left.total_seconds() + TIMER_SLACK_SECONDS
+        remaining = self._sorted_starts[index] - query.deadline
+        return remaining.total_seconds() + TIMER_SLACK_SECONDS
 
 
 class Ranking:
-    """All nodes in order of preference, those with and those without a GPU apart."""
+    """All nodes in order of preference, with separate orders for nodes with and without a GPU."""
 
     def __init__(self) -> None:
         self.facts: dict[str, NodeFacts] = {}
@@ -173,65 +169,42 @@ class Ranking:
         else:
             self._pools[new.has_gpu].add(new)
 
-    def select(
-        self, requirement: Requirement, current_node: str, rules: SelectionRules, now: datetime
-    ) -> Selection:
-        """Choose a node, and collect what the status shows. `current_node` is "" for none."""
-        pool = self._pools[requirement.gpu_required]
+    def select(self, query: Query, current_node: str) -> Selection:
+        """Select a node, and collect what the status shows. `current_node` is "" for none."""
+        pool = self._pools[query.requirement.gpu_required]
+        suitable_count = len(pool.ranks) - pool._count_too_little_time(query)
+        ranked = (self.facts[name] for _, _, name in pool.ranks)
+        suitable = (facts for facts in ranked if query.has_enough_time(facts))
         unmatched = self._unmatched_names
         return Selection(
-            requirement=requirement,
-            selected=self.select_node(requirement, current_node, rules, now),
-            best_suitable=list(
-                islice(self._iter_suitable(requirement, rules, now), MAX_CANDIDATES)
-            ),
-            suitable_count=self._count_suitable(requirement, rules, now),
-            seconds_until_fewer_suitable=pool.seconds_until_fewer_suitable(requirement, rules, now),
-            rejection_counts=self._count_rejections(requirement, rules, now),
+            query=query,
+            selected=self.select_node(query, current_node),
+            # Stop after the last of them: hundreds of nodes with too little time may follow it.
+            best_suitable=list(islice(suitable, min(suitable_count, MAX_CANDIDATES))),
+            suitable_count=suitable_count,
+            seconds_until_fewer_suitable=pool.seconds_until_fewer_suitable(query),
+            rejection_counts=self._count_rejections(query),
             unmatched_nodes=[self.facts[name] for name in unmatched[:MAX_UNMATCHED]],
             omitted_unmatched_count=max(len(unmatched) - MAX_UNMATCHED, 0),
         )
 
-    def select_node(
-        self, requirement: Requirement, current_node: str, rules: SelectionRules, now: datetime
-    ) -> NodeFacts | None:
+    def select_node(self, query: Query, current_node: str) -> NodeFacts | None:
         """The best node, or the current one while no other is better by the margin."""
-        pool = self._pools[requirement.gpu_required]
-        best = self.facts.get(pool._find_best(requirement, rules, now))
+        best = self.facts.get(self._pools[query.requirement.gpu_required]._find_best(query))
         current = self.facts.get(current_node)
-        if (
-            best is None
-            or current is None
-            or rules.find_rejection(current, requirement, now) is not None
-        ):
+        if best is None or current is None or query.find_rejection(current) is not None:
             return best
-        return best if rules.is_better_by_margin(best, current) else current
+        return best if query.rules.is_better_by_margin(best, current) else current
 
-    def _iter_suitable(
-        self, requirement: Requirement, rules: SelectionRules, now: datetime
-    ) -> Iterator[NodeFacts]:
-        """All matching nodes, best first."""
-        ranked = (self.facts[name] for _, _, name in self._pools[requirement.gpu_required].ranks)
-        suitable = (facts for facts in ranked if rules.has_enough_time(facts, requirement, now))
-        # Stop after the last match: hundreds of nodes with too little time may follow it.
-        return islice(suitable, self._count_suitable(requirement, rules, now))
-
-    def _count_suitable(
-        self, requirement: Requirement, rules: SelectionRules, now: datetime
-    ) -> int:
-        pool = self._pools[requirement.gpu_required]
-        return len(pool.ranks) - pool._count_too_little_time(requirement, rules, now)
-
-    def _count_rejections(
-        self, requirement: Requirement, rules: SelectionRules, now: datetime
-    ) -> dict[str, int]:
+    def _count_rejections(self, query: Query) -> dict[str, int]:
         """Number of rejected nodes by reason, in the order of `Rejection`."""
         counts = Counter(self._blocker_counts)
-        wrong_gpu = Rejection.GPU_MISSING if requirement.gpu_required else Rejection.GPU_PRESENT
+        gpu_required = query.requirement.gpu_required
         for has_gpu, pool in self._pools.items():
-            too_little_time = pool._count_too_little_time(requirement, rules, now)
+            too_little_time = pool._count_too_little_time(query)
             counts[Rejection.TOO_LITTLE_TIME] += too_little_time
-            if has_gpu != requirement.gpu_required:
+            if has_gpu != gpu_required:
+                wrong_gpu = Rejection.GPU_PRESENT if has_gpu else Rejection.GPU_MISSING
                 counts[wrong_gpu] += len(pool.ranks) - too_little_time
         return {reason.value: counts[reason] for reason in Rejection if counts[reason]}
 

@@ -1,9 +1,9 @@
 """Which node is best for a long job: facts, rejections, and when one node beats another.
 
-A node matches if it is ready and schedulable, its VM runs on a connected host, it has enough time
-before its next maintenance, and it has a GPU exactly if one is required. Of those, the node with
-the least CPU demand wins; ties go to more free memory, then to the first name. The previously
-selected node is kept while it matches and no other node is better by more than the margin.
+A node is suitable if it is ready and schedulable, its VM runs on a connected host, it has enough
+time before its next maintenance, and it has a GPU exactly if one is required. Of those, the node
+with the least CPU demand wins; ties go to more free memory, then to the first name. The previously
+selected node is kept while it is suitable and no other node is better by more than the margin.
 
 Everything here is pure: the current time is an argument.
 """
@@ -25,7 +25,7 @@ TIMER_SLACK_SECONDS = 0.001
 
 
 class Rejection(StrEnum):
-    """Why a node does not match; a node is counted under the first that applies, in this order."""
+    """Why a node is not suitable; it is counted under the first that applies, in this order."""
 
     NOT_READY = "NotReady"
     UNSCHEDULABLE = "Unschedulable"
@@ -134,49 +134,12 @@ class SelectionRules(Struct, frozen=True, gc=False):
         if (
             facts.simulated_hours is not None
             or facts.maintenance is None
-            or (left := facts.maintenance.start - now) < HOUR
+            or (remaining := facts.maintenance.start - now) < HOUR
         ):
             return None
-        beyond = left - self.horizon_hours * HOUR
-        due = beyond if beyond >= timedelta() else left % HOUR
-        return due.total_seconds() + TIMER_SLACK_SECONDS
-
-    def seconds_until_too_little_time(
-        self, facts: NodeFacts, requirement: Requirement, now: datetime
-    ) -> float | None:
-        """When a matching node will have too little time; None for never."""
-        if (
-            facts.simulated_hours is not None
-            or facts.maintenance is None
-            or not 0 < requirement.hours <= self.horizon_hours
-        ):
-            return None
-        left = facts.maintenance.start - now - requirement.hours * HOUR
-        return left.total_seconds() + TIMER_SLACK_SECONDS
-
-    def has_enough_time(self, facts: NodeFacts, requirement: Requirement, now: datetime) -> bool:
-        if facts.simulated_hours is not None:
-            return facts.simulated_hours >= requirement.hours
-        if requirement.hours > self.horizon_hours:
-            return False
-        # A job of 0 hours also fits into a maintenance window.
-        return (
-            requirement.hours <= 0
-            or facts.maintenance is None
-            or facts.maintenance.start - now >= requirement.hours * HOUR
-        )
-
-    def find_rejection(
-        self, facts: NodeFacts, requirement: Requirement, now: datetime
-    ) -> Rejection | None:
-        """The first reason why this node does not match; None if it does."""
-        if facts.blocker is not None:
-            return facts.blocker
-        if not self.has_enough_time(facts, requirement, now):
-            return Rejection.TOO_LITTLE_TIME
-        if facts.has_gpu != requirement.gpu_required:
-            return Rejection.GPU_MISSING if requirement.gpu_required else Rejection.GPU_PRESENT
-        return None
+        until_horizon = remaining - self.horizon_hours * HOUR
+        until_change = until_horizon if until_horizon >= timedelta() else remaining % HOUR
+        return until_change.total_seconds() + TIMER_SLACK_SECONDS
 
     def is_better_by_margin(self, other: NodeFacts, current: NodeFacts) -> bool:
         """Whether to switch from the current node to another one."""
@@ -184,3 +147,46 @@ class SelectionRules(Struct, frozen=True, gc=False):
         if other_mhz is None or current_mhz is None:
             return other_mhz is not None
         return current_mhz - other_mhz > self.margin_mhz + self.margin_fraction * current_mhz
+
+
+class Query(Struct, frozen=True, gc=False):
+    """Everything that a selection depends on, except the nodes."""
+
+    requirement: Requirement
+    rules: SelectionRules
+    now: datetime
+
+    @property
+    def deadline(self) -> datetime:
+        """Maintenance may start from this time on. OverflowError far beyond the horizon."""
+        return self.now + self.requirement.hours * HOUR
+
+    def seconds_until_too_little_time(self, facts: NodeFacts) -> float | None:
+        """When a suitable node will have too little time; None for never."""
+        if (
+            facts.simulated_hours is not None
+            or facts.maintenance is None
+            or not 0 < self.requirement.hours <= self.rules.horizon_hours
+        ):
+            return None
+        remaining = facts.maintenance.start - self.deadline
+        return remaining.total_seconds() + TIMER_SLACK_SECONDS
+
+    def has_enough_time(self, facts: NodeFacts) -> bool:
+        hours = self.requirement.hours
+        if facts.simulated_hours is not None:
+            return facts.simulated_hours >= hours
+        if hours > self.rules.horizon_hours:
+            return False
+        # A job of 0 hours also fits into a maintenance window.
+        return hours <= 0 or facts.maintenance is None or facts.maintenance.start >= self.deadline
+
+    def find_rejection(self, facts: NodeFacts) -> Rejection | None:
+        """The first reason why this node is not suitable; None if it is."""
+        if facts.blocker is not None:
+            return facts.blocker
+        if not self.has_enough_time(facts):
+            return Rejection.TOO_LITTLE_TIME
+        if facts.has_gpu != self.requirement.gpu_required:
+            return Rejection.GPU_PRESENT if facts.has_gpu else Rejection.GPU_MISSING
+        return None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from functools import partial
 
 from kubewright import Done
 
 from .maintenance import to_status_time
 from .ranking import Selection
-from .rules import NodeFacts, SelectionRules
+from .rules import NodeFacts, Query
 from .types import (
     NONE_AVAILABLE,
     Candidate,
@@ -25,10 +25,9 @@ RESELECT_SPREAD_SECONDS, REFRESH_SPREAD_SECONDS = 0.5, 30.0
 _MAX_REQUEUE_SECONDS = 86400.0
 
 
-def status_of(
-    selection: Selection, rules: SelectionRules, now: datetime, *, simulated: bool
-) -> GPUInfoStatus:
-    selected = selection.selected
+def status_of(selection: Selection, *, simulated: bool) -> GPUInfoStatus:
+    selected, query = selection.selected, selection.query
+    hours = query.rules.available_hours(selected, query.now) if selected else 0
     unmatched = [
         UnmatchedNode(node=facts.name, reason=failure.reason.value, message=failure.message)
         for facts in selection.unmatched_nodes
@@ -39,8 +38,8 @@ def status_of(
         suitableHostName=selected.host_name if selected else NONE_AVAILABLE,
         nodeMemoryUsage=selected.load.guest_memory_mb if selected else 0,
         nodeCPUUsage=selected.load.cpu_demand_mhz if selected else 0,
-        availableAcceleratorTime=rules.available_hours(selected, now) if selected else 0,
-        candidates=[_build_candidate(facts, rules, now) for facts in selection.candidates] or None,
+        availableAcceleratorTime=hours,
+        candidates=[_build_candidate(facts, query) for facts in selection.candidates] or None,
         refused=dict(selection.rejection_counts) or None,
         unmatched=UnmatchedNodes(nodes=unmatched, more=selection.omitted_unmatched_count)
         if unmatched
@@ -49,7 +48,7 @@ def status_of(
     )
 
 
-def _build_candidate(facts: NodeFacts, rules: SelectionRules, now: datetime) -> Candidate:
+def _build_candidate(facts: NodeFacts, query: Query) -> Candidate:
     window = facts.maintenance
     return Candidate(
         node=facts.name,
@@ -57,7 +56,7 @@ def _build_candidate(facts: NodeFacts, rules: SelectionRules, now: datetime) -> 
         vm=facts.vm_name or None,
         matchedBy=facts.matched_by or None,
         vcenter=facts.vcenter_name or None,
-        availableHours=rules.available_hours(facts, now),
+        availableHours=query.rules.available_hours(facts, query.now),
         nextMaintenance=to_status_time(window.start) if window else None,
         maintenanceSource=window.source if window else None,
         cpuDemandMHz=facts.load.cpu_demand_mhz,
@@ -69,7 +68,6 @@ def _build_candidate(facts: NodeFacts, rules: SelectionRules, now: datetime) -> 
 
 
 def ready_outcome(spec: GPUInfoSpec, selection: Selection, *, simulated: bool) -> Done:
-    """The reason and message of the Ready condition."""
     total = selection.suitable_count + sum(selection.rejection_counts.values())
     if selection.selected is not None:
         reason, count = Reason.NODE_CHOSEN, selection.suitable_count
@@ -94,38 +92,36 @@ def ready_outcome(spec: GPUInfoSpec, selection: Selection, *, simulated: bool) -
             message += " spec.gpuRequired is not set; defaulting to no GPU."
     if simulated:
         message += " Hours and GPUs are simulated (-accelerator-source=simulated);"
-        message += " do not place real jobs by them."
+        message += " do not schedule real jobs by them."
     return Done(reason, message)
 
 
 def seconds_until_change(
-    selection: Selection,
-    rules: SelectionRules,
-    now: datetime,
-    *,
-    interval_seconds: float,
-    spread: float,
+    selection: Selection, *, interval_seconds: float, spread: float
 ) -> float | None:
     """When time alone changes the status; None for never.
 
     The selected node and its hours are shown on time. The hours of other candidates and the counts
-    change the status at most once per interval. `spread`, from 0 to 1, is where this object stands
-    in the time over which simultaneous reconciles are spread.
+    change the status at most once per interval. `spread` (0 to 1) delays this object by a fraction
+    of the spread time, so that objects do not reconcile at once.
     """
-    selected = selection.selected
+    selected, query = selection.selected, selection.query
     if selected is None:
         return None
-    others = [rules.seconds_until_hours_change(facts, now) for facts in selection.candidates[1:]]
-    refreshes = [rules.seconds_until_hours_change(selected, now)] + [
+    seconds_until_hours_change = partial(query.rules.seconds_until_hours_change, now=query.now)
+    candidate_delays = map(seconds_until_hours_change, selection.candidates[1:])
+    refresh_delays = [seconds_until_hours_change(selected)] + [
         max(seconds, interval_seconds)
-        for seconds in (*others, selection.seconds_until_fewer_suitable)
+        for seconds in (*candidate_delays, selection.seconds_until_fewer_suitable)
         if seconds is not None
     ]
-    due = [
-        seconds + spread * REFRESH_SPREAD_SECONDS for seconds in refreshes if seconds is not None
+    delays = [
+        seconds + spread * REFRESH_SPREAD_SECONDS
+        for seconds in refresh_delays
+        if seconds is not None
     ]
-    reselect = rules.seconds_until_too_little_time(selected, selection.requirement, now)
-    if reselect is not None:
-        due.append(reselect + spread * RESELECT_SPREAD_SECONDS)
+    if (reselect_delay := query.seconds_until_too_little_time(selected)) is not None:
+        delays.append(reselect_delay + spread * RESELECT_SPREAD_SECONDS)
     # A timer follows a clock that may stop while the machine sleeps, so none is longer than a day.
-    return min(*due, _MAX_REQUEUE_SECONDS + spread * REFRESH_SPREAD_SECONDS) if due else None
+    max_delay = _MAX_REQUEUE_SECONDS + spread * REFRESH_SPREAD_SECONDS
+    return min(*delays, max_delay) if delays else None

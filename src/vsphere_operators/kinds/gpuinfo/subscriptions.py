@@ -1,8 +1,8 @@
-"""Which GPUInfo was given which node, so that a changed node enqueues only the objects it affects.
+"""Which node is selected for which GPUInfo: a changed node enqueues only the objects it affects.
 
-How are the affected objects found?  Those that were given the changed node are checked one by one.
-    For all others the selection changes only if the changed node beats the node that they were
-    given: one comparison per node that is in use, however many objects there are.
+How are the affected objects found?  Those with the changed node are checked one by one. For all
+    others the selection changes only if the changed node beats their selected node: one comparison
+    per selected node, however many objects there are.
 And everything else that a status shows (load, other candidates, counts)?  It is refreshed once per
     interval, each object in a slot of its own, and only if any facts changed. The load of the
     selected node is refreshed at once when it changes by more than `change_fraction`.
@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from kubewright import Key
 
 from ...vsphere.stats_throttle import ASSUMED_VCPU_MHZ, SLOT_COUNT, relative_change, slot_of
-from .rules import NodeFacts, Requirement, SelectionRules
+from .rules import NodeFacts, Query, Requirement, SelectionRules
 from .tracker import NodeTracker
 
 
@@ -107,13 +107,12 @@ class Subscriptions:
         )
         if max(cpu_change, memory_change) > self._change_fraction:
             return True
-        selected = self._tracker.ranking.select_node(
-            subscription.requirement, new.name, self._rules, now
-        )
+        query = Query(subscription.requirement, self._rules, now)
+        selected = self._tracker.ranking.select_node(query, new.name)
         return selected is None or selected.name != new.name
 
     def _find_keys_with_worse_node(self, new: NodeFacts, now: datetime) -> Iterator[Key]:
-        """The objects that were given another node, or none, and for which this one is better."""
+        """The objects with another node, or none, for which this one is better."""
         hours = self._rules.available_hours(new, now)
         for name, subscriptions in self.by_node.items():
             current = self._tracker.ranking.facts.get(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -295,6 +296,19 @@ def test_entities_are_not_resolved() -> None:
     )
     with pytest.raises(Unreachable):
         decode_updates(hostile)
+
+
+@pytest.mark.parametrize(
+    "doctype",
+    ['<!DOCTYPE x SYSTEM "{}">', '<!DOCTYPE x [<!ENTITY % e SYSTEM "{}"> %e;]>'],
+)
+def test_document_type_opens_no_file(tmp_path: Path, doctype: str) -> None:
+    file = tmp_path / "x.dtd"
+    # If the parser opened it, the error would be about its content.
+    file.write_text("<!INVALID")
+    body = update_response("").replace(b"?>", b"?>" + doctype.format(file.as_uri()).encode())
+    with pytest.raises(Unreachable, match="it has a document type"):
+        decode_updates(body)
 
 
 @given(st.binary(max_size=200), st.integers(0, 400), st.integers(0, 60))

@@ -104,6 +104,7 @@ def _decode_response(
 
 def parse_xml(body: bytes) -> etree._Element:
     """Parse an untrusted document: no entities, no network, no DTD (which SOAP forbids)."""
+    # Without collect_ids=False: it sets a flag of libxml2 that loads external DTDs.
     parser = etree.XMLParser(
         resolve_entities=False,
         no_network=True,
@@ -111,7 +112,6 @@ def parse_xml(body: bytes) -> etree._Element:
         load_dtd=False,
         remove_comments=True,
         remove_pis=True,
-        collect_ids=False,
     )
     root = etree.fromstring(body, parser)
     if root.getroottree().docinfo.doctype:

@@ -32,10 +32,9 @@ _TAG_DESCRIPTIONS = {
     "seq": "a list",
     "map": "a mapping",
 }
-_TYPE_DESCRIPTIONS = {
-    "str": "a string",
-    "int": "a number",
-    "bool": "true or false",
+# By the type in an error of msgspec.
+_TYPE_DESCRIPTIONS = _TAG_DESCRIPTIONS | {
+    "int": "a whole number (digits only)",
     "array": "a list",
     "object": "a mapping",
 }
@@ -61,11 +60,11 @@ class FileFormat(Generic[T]):
         except (OSError, ValueError) as error:
             cause = getattr(error, "strerror", None) or "this is not a file name"
             raise ConfigError(
-                f"{file}: it cannot be read: {cause}. Check the path after {self.flag}."
+                f"{file}: cannot be read: {cause}. Check the path after {self.flag}."
             ) from None
         if len(data) > MAX_FILE_BYTES:
             raise ConfigError(
-                f"{file}: it is larger than {MAX_FILE_BYTES // 1024} KiB, which no "
+                f"{file}: is larger than {MAX_FILE_BYTES // 1024} KiB, which no "
                 f"{self.description} needs. Check the path after {self.flag}."
             )
         return YamlReader(file, self).decode(data)
@@ -120,8 +119,7 @@ class YamlReader(Generic[T]):
             raise ConfigError(f"{self._file}{line}: {_describe_yaml_error(error)}") from None
         except (yaml.YAMLError, ValueError, RecursionError):
             raise ConfigError(
-                f"{self._file}: it is not YAML: perhaps a binary file, not UTF-8, "
-                "or nested too deeply"
+                f"{self._file}: is not YAML: it may be binary, not UTF-8, or nested too deeply"
             ) from None
 
     def _convert_value(self, node: yaml.Node, path: str, line: int = 0) -> Any:
@@ -143,20 +141,20 @@ class YamlReader(Generic[T]):
     def _convert_mapping(self, node: yaml.MappingNode, path: str) -> dict[str, Any]:
         mapping: dict[str, Any] = {}
         for key, value in node.value:
-            here, line = f"{path}.{key.value}", key.start_mark.line + 1
+            value_path, line = f"{path}.{key.value}", key.start_mark.line + 1
             if _describe_type(key) != "a string":
                 raise self._build_error(path, "a key must be a string; put it in quotes", line)
             if "`" in key.value:
                 # msgspec quotes keys with it, so its messages could not be parsed.
                 raise self._build_error(path, "a key must not contain `", line)
             if key.value in mapping:
-                first_line = self._positions[here].line
+                first_line = self._positions[value_path].line
                 raise self._build_error(
                     path,
                     f"the key `{key.value}` occurs twice, first in line {first_line}; remove one",
                     line,
                 )
-            mapping[key.value] = self._convert_value(value, here, line)
+            mapping[key.value] = self._convert_value(value, value_path, line)
         return mapping
 
     def _explain_validation_error(self, error: str) -> ConfigError:
@@ -215,21 +213,15 @@ def _describe_yaml_error(error: yaml.MarkedYAMLError) -> str:
     if error.context == "expected a single document in the stream":
         return "a second document begins here; put everything into one list, without ---"
     if "'\\t'" in problem:
-        return "it is not valid YAML: indent with spaces, not with tabs"
+        return "is not valid YAML: indent with spaces, not with tabs"
     return (
-        "it is not valid YAML; check the indentation, and put quotes around values that begin "
+        "is not valid YAML; check the indentation, and put quotes around values that begin "
         "with one of * & ! % @ [ { or contain a colon"
     )
 
 
 def _describe_type(node: yaml.Node) -> str:
-    match node:
-        case yaml.MappingNode():
-            return _TAG_DESCRIPTIONS["map"]
-        case yaml.SequenceNode():
-            return _TAG_DESCRIPTIONS["seq"]
-        case _:
-            return _TAG_DESCRIPTIONS.get(node.tag.removeprefix(_YAML_TAG), "a value with a tag")
+    return _TAG_DESCRIPTIONS.get(node.tag.removeprefix(_YAML_TAG), "a value with a tag")
 
 
 def _convert_scalar(text: str, type_description: str) -> Any:
@@ -243,5 +235,5 @@ def _convert_scalar(text: str, type_description: str) -> Any:
         case "nothing":
             return None
         case _:
-            # A fraction, a date or a tagged value; no key has such a type, so 0 is rejected too.
-            return 0
+            # A fraction, a sign, a date or a tag. No field accepts them; msgspec rejects object().
+            return object()

@@ -328,14 +328,14 @@ VALUE_ERRORS = [
 SYNTAX_ERRORS = [
     (
         f"vcenters:\n  - name: {CANARY}: x\n",
-        "vcenters.yaml line 2: it is not valid YAML; check the indentation",
+        "vcenters.yaml line 2: is not valid YAML; check the indentation",
     ),
     (
         f"vcenters:\n\t- name: {CANARY}\n",
-        "vcenters.yaml line 2: it is not valid YAML: indent with spaces, not with tabs",
+        "vcenters.yaml line 2: is not valid YAML: indent with spaces, not with tabs",
     ),
-    (f"vcenters:\n  - name: '{CANARY}\n", "it is not valid YAML"),
-    (f"vcenters: [{CANARY}\n", "it is not valid YAML"),
+    (f"vcenters:\n  - name: '{CANARY}\n", "is not valid YAML"),
+    (f"vcenters: [{CANARY}\n", "is not valid YAML"),
     (
         "vcenters: []\n---\nvcenters: []\n",
         "vcenters.yaml line 2: a second document begins here; put everything into one list, "
@@ -349,9 +349,9 @@ SYNTAX_ERRORS = [
     ("vcenters:\n  - *missing\n", "line 2: aliases"),
     (
         "vcenters: " + "[" * 20_000,
-        "vcenters.yaml: it is not YAML: perhaps a binary file, not UTF-8, or nested too deeply",
+        "vcenters.yaml: is not YAML: it may be binary, not UTF-8, or nested too deeply",
     ),
-    ("vcenters: \x00", "it is not YAML"),
+    ("vcenters: \x00", "is not YAML"),
 ]
 
 
@@ -371,7 +371,7 @@ def test_alias_bomb_is_rejected() -> None:
 
 
 def test_binary_file_is_rejected() -> None:
-    with pytest.raises(ConfigError, match="it is not YAML"):
+    with pytest.raises(ConfigError, match="is not YAML"):
         YamlReader("f", FILE_FORMAT).decode(b"vcenters: \xff\xfa")
 
 
@@ -384,11 +384,11 @@ def test_a_file_is_read(tmp_path: Path) -> None:
 def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError,
-        match=r"nowhere\.yaml: it cannot be read: No such file or directory\. Check the path "
+        match=r"nowhere\.yaml: cannot be read: No such file or directory\. Check the path "
         r"after -vcenters",
     ):
         read_vcenters(str(tmp_path / "nowhere.yaml"))
-    with pytest.raises(ConfigError, match="it cannot be read: Is a directory"):
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
         read_vcenters(str(tmp_path))
     with pytest.raises(ConfigError, match="this is not a file name"):
         read_vcenters("a\0b")

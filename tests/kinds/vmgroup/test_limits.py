@@ -71,8 +71,15 @@ def test_the_first_matching_entry_applies(tmp_path: Path) -> None:
         ),
         (
             "limits:\n- namespaces: [a]\n  quota: {vms: many}",
-            "line 3: limits[0].quota.vms: expected a number, got a string",
+            "line 3: limits[0].quota.vms: expected a whole number (digits only), got a string",
         ),
+        *[
+            (
+                f"limits:\n- namespaces: [a]\n  quota: {{vms: {number}}}",
+                "line 3: limits[0].quota.vms: expected a whole number (digits only), got a number",
+            )
+            for number in ("1.5", "-1", "1_000", "0x10", "1:30", ".inf")
+        ],
         (
             "limits:\n- namespaces: [a]\n  quota: {ram: 3}",
             "line 3: limits[0].quota: there is no key `ram`; the keys here are vms, cpus, memoryGB",

@@ -123,7 +123,7 @@ async def test_missing_name_is_reported_with_a_suggestion() -> None:
         'vCenter "vc-1" has no host named "esxi-del-e.rainpole.com". '
         'Did you mean "esxi-dell-e.rainpole.com"? '
         "Check the spelling (names are case-sensitive), or grant the vCenter account System.Read "
-        "on the host. The object is retried automatically."
+        "on the host. The status is updated as soon as vCenter has the host."
     ]
     (warning,) = await harness.collect_warnings(VMInfo, {"nodename": "Worker-1"})
     assert warning.startswith(

@@ -102,7 +102,8 @@ def subscribe_registry(vcenters: VCenterRegistry) -> None:
     for name, vcenter in vcenters.vcenters_by_name.items():
         publisher = vcenters.publishers[name]
         vcenter.inventory.connect(partial(vcenters.on_vm_change, vcenter), VirtualMachine)
-        vcenter.inventory.connect(publisher.on_inventory_change, Host, VirtualMachine)
+        vcenter.inventory.connect(publisher.on_inventory_change, Host)
+        vcenter.inventory.connect(publisher.on_inventory_change, VirtualMachine)
         vcenter.tags.changed.connect(publisher.publish_ref)
         vcenter.disks.changed.connect(vcenters.on_disk_change)
         vcenter.state_changed.connect(vcenters.publish_all)

@@ -13,8 +13,9 @@ from pyVmomi import vim
 from kubewright.testing import eventually
 from simulator import SimulatedVCenter
 from vsphere_operators.vsphere.disk_catalog import RefreshScope
-from vsphere_operators.vsphere.disks import Disks
+from vsphere_operators.vsphere.disks import RELEVANT_TASKS, Disks
 from vsphere_operators.vsphere.inventory import Inventory
+from vsphere_operators.vsphere.model import Datastore, VirtualMachine
 from vsphere_operators.vsphere.polling import PollSchedule
 from vsphere_operators.vsphere.property_collector import InventoryWatcher
 from vsphere_operators.vsphere.session import Session
@@ -57,7 +58,9 @@ async def disks(simulator: SimulatedVCenter) -> AsyncIterator[Disks]:
         log,
         poll_schedule=PollSchedule(600, debounce_seconds=0.1, min_interval_seconds=0.1),
     )
-    inventory.connect(disks.on_inventory_change)
+    inventory.connect_tasks(disks.on_task_change, *RELEVANT_TASKS)
+    inventory.connect(disks.on_datastore_change, Datastore)
+    inventory.connect(disks.on_vm_change, VirtualMachine)
     tasks = [asyncio.create_task(collector.run()), asyncio.create_task(disks.run())]
     await eventually(lambda: disks.loaded)
     yield disks

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import Mock
+
 import pytest
 
 from vsphere_operators.vsphere.disk_catalog import RefreshScope
-from vsphere_operators.vsphere.disks import _select_scope
-from vsphere_operators.vsphere.inventory import Change
-from vsphere_operators.vsphere.model import Datastore, Host, Task, VirtualMachine
+from vsphere_operators.vsphere.disks import Disks
+from vsphere_operators.vsphere.inventory import Change, Inventory
+from vsphere_operators.vsphere.model import Datastore, Task, TaskState, VirtualMachine
 
 DATASTORE = Datastore(ref="datastore-1", name="a", accessible=True, url="ds:///a/")
 
 
-def finished_task(description: str, state: str = "success") -> Change:
+def finished_task(description: str, state: TaskState = "success") -> Change[Task]:
     return Change(
-        Task(ref="task-1", state="running", description=description),
-        Task(ref="task-1", state=state, description=description),  # type: ignore[arg-type]
+        Task(ref="task-1", state="running", description_id=description),
+        Task(ref="task-1", state=state, description_id=description),
     )
+
+
+def destroy_task(state: TaskState) -> Task:
+    return Task(ref="task-1", state=state, description_id="VirtualMachine.destroy")
 
 
 @pytest.mark.parametrize(
@@ -38,15 +46,15 @@ def finished_task(description: str, state: str = "success") -> Change:
         ),
         (finished_task("VirtualMachine.powerOn"), None),
         (
-            Change(None, Task(ref="task-1", state="success", description="VirtualMachine.destroy")),
+            Change(None, destroy_task("success")),
             RefreshScope.ASSOCIATIONS,
         ),
         (
-            Change(None, Task(ref="task-1", state="running", description="VirtualMachine.destroy")),
+            Change(None, destroy_task("running")),
             None,
         ),
         (
-            Change(Task(ref="task-1", state="success", description="VirtualMachine.destroy"), None),
+            Change(destroy_task("success"), None),
             None,
         ),
         (Change(None, DATASTORE), RefreshScope.NEW),
@@ -64,8 +72,15 @@ def finished_task(description: str, state: str = "success") -> Change:
         ),
         (Change(VirtualMachine(ref="vm-1"), None), RefreshScope.ASSOCIATIONS),
         (Change(VirtualMachine(ref="vm-1"), VirtualMachine(ref="vm-1", name="x")), None),
-        (Change(Host(ref="host-1"), None), None),
     ],
 )
-def test_refresh_scope_of_a_change(change: Change, depth: RefreshScope | None) -> None:
-    assert _select_scope(change) == depth
+async def test_refresh_scope_of_a_change(change: Change[Any], depth: RefreshScope | None) -> None:
+    disks = Disks(Mock(), Mock(), Inventory("lab"), Mock())
+    handlers: dict[type, Callable[[Change[Any]], None]] = {
+        Task: disks.on_task_change,
+        Datastore: disks.on_datastore_change,
+        VirtualMachine: disks.on_vm_change,
+    }
+    handlers[type(change.new or change.old)](change)
+    assert disks.poll_schedule.triggered.is_set() == (depth is not None)
+    assert disks._requested_scope == (depth or RefreshScope.NEW)

@@ -133,7 +133,6 @@ def test_error_tree() -> None:
     assert issubclass(CertificateRefused, Unreachable)
     assert issubclass(NotAuthenticated, Denied)
     assert issubclass(WrongLogin, Denied)
-    assert Ambiguous("two", ["/a/x", "/b/x"]).paths == ("/a/x", "/b/x")
     assert WrongLogin("no", retry_after_seconds=7).retry_after_seconds == 7
 
 

@@ -24,6 +24,7 @@ from vsphere_operators.vsphere.model import (
     HostStats,
     VirtualMachine,
 )
+from vsphere_operators.vsphere.properties import InventoryObject
 from vsphere_operators.vsphere.property_collector import CollectorOptions, ServerCollector
 from vsphere_operators.vsphere.updates import ObjectUpdate, UpdateSet
 
@@ -251,7 +252,7 @@ async def test_vms_enter_move_and_leave_by_push(harness: WatcherHarness) -> None
     assert len(inventory.vms_on(first.ref)) == before + 1
     await eventually(
         lambda: any(
-            change.only_dependency_changed and change.new == inventory.hosts[first.ref]
+            change.old is change.new and change.new == inventory.hosts[first.ref]
             for change in harness.changes
         )
     )
@@ -293,12 +294,8 @@ async def test_task_is_followed_to_its_end(harness: WatcherHarness) -> None:
         task = await vim.VirtualMachine(vm.ref, harness.soap.stub).PowerOffVM_Task()
         await eventually(partial(has_task_state, state, harness.inventory, task._moId))
         received = harness.inventory.tasks[task._moId]
-        assert (received.fault, received.entity, received.user) == (
-            fault,
-            vm.ref,
-            harness.simulator.user,
-        )
-        assert received.description == "VirtualMachine.powerOff"
+        assert (received.fault, received.entity) == (fault, vm.ref)
+        assert received.description_id == "VirtualMachine.powerOff"
         assert bool(received.message) == bool(fault)
 
 
@@ -314,7 +311,7 @@ async def test_second_run_announces_only_differences(harness: WatcherHarness) ->
     await harness.stop()
     await harness.simulator.rename("DC0_C0_H0", "renamed")
     await harness.simulator.delete("DC0_C0_RP0_VM0")
-    changes: list[Change] = []
+    changes: list[Change[InventoryObject]] = []
     harness.inventory.connect(changes.append)
     harness.task = asyncio.create_task(harness.watcher.run())
     await harness.wait_for_load(2)
@@ -330,7 +327,7 @@ async def test_second_run_announces_only_differences(harness: WatcherHarness) ->
     assert not [
         change
         for change in changes
-        if not change.only_dependency_changed
+        if change.old is not change.new
         and name_of(change.old) == name_of(change.new)
         and isinstance(change.new, Host)
     ]

@@ -10,6 +10,7 @@ from kubewright.log import Log
 from kubewright.testing import eventually
 from simulator import SimulatedVCenter
 from vsphere_operators.vsphere.inventory import Change, Inventory
+from vsphere_operators.vsphere.properties import InventoryObject
 from vsphere_operators.vsphere.property_collector import CollectorOptions, InventoryWatcher
 from vsphere_operators.vsphere.session import Session
 from vsphere_operators.vsphere.transport import SoapClient
@@ -44,7 +45,8 @@ class WatcherHarness:
         options: CollectorOptions,
     ) -> None:
         self.simulator, self.soap, self.session, self.metrics = simulator, soap, session, metrics
-        self.inventory, self.changes, self.load_count = Inventory("lab"), list[Change](), 0
+        self.inventory, self.load_count = Inventory("lab"), 0
+        self.changes = list[Change[InventoryObject]]()
         self.inventory.connect(self.changes.append)
         self.watcher = InventoryWatcher(
             soap,

@@ -123,8 +123,8 @@ class VCenterRegistry:
         for key in {key for disk in disks for key in (disk.name, disk.id)}:
             self.disk_changes.publish(key)
 
-    def on_vm_change(self, vcenter: VCenter, change: Change) -> None:
-        """Wake the objects of all disks of a VM that entered, left, or has another uuid."""
+    def on_vm_change(self, vcenter: VCenter, change: Change[VirtualMachine]) -> None:
+        """Wake the objects of all disks of a VM that was added, removed, or has another uuid."""
         for uuid in _read_uuids(change.old) ^ _read_uuids(change.new):
             for disk in vcenter.disks.disks_by_consumer.get(uuid, ()):
                 self.on_disk_change(None, disk)
@@ -353,10 +353,8 @@ def is_status_current(obj: Any, vcenter: str = "") -> bool:
     )
 
 
-def _read_uuids(item: object) -> set[str]:
-    if not isinstance(item, VirtualMachine):
-        return set()
-    return {item.bios_uuid.lower(), item.instance_uuid.lower()} - {""}
+def _read_uuids(vm: VirtualMachine | None) -> set[str]:
+    return {vm.bios_uuid.lower(), vm.instance_uuid.lower()} - {""} if vm else set()
 
 
 def _have_labels_changed(old: Namespace | None, new: Namespace | None) -> bool:

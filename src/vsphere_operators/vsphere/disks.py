@@ -2,7 +2,7 @@
 
 How is a change noticed?  No property collector covers disks. They are listed by interval (60 s),
     and soon after the inventory shows something that may affect them: a task that ended, a
-    datastore that entered, left, was renamed or is accessible again, or a VM that left.
+    datastore that was added, removed, renamed or is accessible again, or a VM that was removed.
 How much does a poll read?  As little as its cause allows (RefreshScope); every 10 minutes, all.
 From where?  From the global catalog. If it is missing or rejects the call, from each datastore,
     until the next poll of everything.
@@ -126,9 +126,23 @@ class Disks:
             await self.poll_schedule.wait_for_next()
         await self.poll_schedule.run(self.poll)
 
-    def on_inventory_change(self, change: Change) -> None:
-        if scope := _select_scope(change):
+    def on_task_change(self, change: Change[Task]) -> None:
+        old, new = change.old, change.new
+        if new is None or not new.has_ended or (old and old.has_ended):
+            return
+        if scope := _select_task_scope(new.description_id.lower()):
             self._request_scope(scope)
+
+    def on_datastore_change(self, change: Change[Datastore]) -> None:
+        old, new = change.old, change.new
+        if old is None or new is None:
+            self._request_scope(RefreshScope.NEW)
+        elif (old.name, old.accessible) != (new.name, new.accessible):
+            self._request_scope(RefreshScope.ALL)
+
+    def on_vm_change(self, change: Change[VirtualMachine]) -> None:
+        if change.new is None:
+            self._request_scope(RefreshScope.ASSOCIATIONS)
 
     def _request_scope(self, scope: RefreshScope) -> None:
         """Poll soon, and read at least this scope."""
@@ -219,8 +233,8 @@ class Disks:
             cause = f": {self.problem}" if self.problem else ""
             return Busy(f"the First Class Disks of {vcenter} have not been read yet{cause}")
         message = (
-            f"{vcenter} has no First Class Disk {key_phrase}. Check the name or id, or wait until "
-            "the disk is created; the object is retried automatically."
+            f"{vcenter} has no First Class Disk {key_phrase}. Check the name or id. The status is "
+            "updated as soon as vCenter has the disk."
         )
         if self.unreadable_datastores:
             datastores = "; ".join(
@@ -238,31 +252,15 @@ class Disks:
         return Ambiguous(
             f'vCenter "{self.inventory.name}" has {len(disks)} First Class Disks named "{name}": '
             f"{', '.join(paths)}. Rename one, or use the name of the PersistentVolume that it "
-            "backs",
-            paths,
+            "backs"
         )
 
 
-def _select_scope(change: Change) -> RefreshScope | None:
-    """How much to read after a change in the inventory; None if it does not affect disks."""
-    old, new = change.old, change.new
-    if isinstance(new, Task):
-        has_ended = new.state in ("success", "error") and not (
-            isinstance(old, Task) and old.state == new.state
-        )
-        return _select_task_scope(new.description.lower()) if has_ended else None
-    if isinstance(old, Datastore) and isinstance(new, Datastore):
-        if (old.name, old.accessible) != (new.name, new.accessible):
-            return RefreshScope.ALL
-        return None
-    if isinstance(old or new, Datastore):
+def _select_task_scope(description_id: str) -> RefreshScope | None:
+    if any(part in description_id for part in _CREATE_OR_DELETE_TASKS):
         return RefreshScope.NEW
-    return RefreshScope.ASSOCIATIONS if isinstance(old, VirtualMachine) and new is None else None
-
-
-def _select_task_scope(description: str) -> RefreshScope | None:
-    if any(part in description for part in _CREATE_OR_DELETE_TASKS):
-        return RefreshScope.NEW
-    if description.startswith(_VM_TASKS) or any(part in description for part in _ATTACH_TASKS):
+    if description_id.startswith(_VM_TASKS) or any(
+        part in description_id for part in _ATTACH_TASKS
+    ):
         return RefreshScope.ASSOCIATIONS
-    return RefreshScope.ALL if any(part in description for part in _DISK_TASKS) else None
+    return RefreshScope.ALL if any(part in description_id for part in _DISK_TASKS) else None

@@ -2,7 +2,7 @@
 
     VCenterError
     ├── NotFound                the name is wrong, or the object was deleted
-    ├── Ambiguous               several objects have the name; `paths` has all of them
+    ├── Ambiguous               several objects have the name; the message lists them
     ├── Unreachable             no response: down, no route, no such host name, or a timeout
     │   ├── TimedOut            our own deadline for the call has passed
     │   └── CertificateRefused  TLS failed; the message has the reason and the fix
@@ -17,7 +17,6 @@ Each keeps vCenter's own message. None contains the request, which may hold a pa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from lxml import etree
@@ -49,10 +48,6 @@ class NotFound(VCenterError):
 
 class Ambiguous(VCenterError):
     """Several objects have the same name."""
-
-    def __init__(self, message: str, paths: Sequence[str] = ()) -> None:
-        super().__init__(message)
-        self.paths = tuple(paths)
 
 
 class Unreachable(VCenterError):

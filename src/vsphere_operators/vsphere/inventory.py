@@ -1,11 +1,11 @@
 """The inventory of one vCenter in memory, indexed. It does no I/O: property_collector.py fills it.
 
 What does it hold?  Frozen values of model.py by reference. An update replaces a value.
-What is announced?  Each object that an `apply` changed, once, with its old and its new value, to
-    the listeners that are connected to its type.
-What about an object that did not change itself?  It is announced too if its status depends on what
-    did: a host's status holds the number of its VMs and the names above it, a VM's the names of its
-    host, its datastores and the folders above. Then `old` and `new` are the same value.
+What are listeners notified of?  Each object of their type that an `apply` changed, once, with its
+    old and its new value.
+And of an object that did not change itself?  Yes, if its status depends on one that did: a host's
+    status holds the number of its VMs and the names above it, a VM's the names of its host, its
+    datastores and the folders above. Then `old` and `new` are the same value.
 What does that cost?  Work for what changed and what depends on it, never a scan of everything. New
     quickStats of 1,000 hosts replace 1,000 values and touch no index.
 What if vCenter forgets our session, and everything is read again?  `InventoryReload` collects the
@@ -20,11 +20,10 @@ Why are quickStats sometimes None although vCenter sends numbers?  vCenter keeps
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct, structs
 
-from .faults import VCenterError
 from .index import ChangeSet, Index, Relations
 from .lookup import Suggestions, ambiguous_error, not_found_error
 from .model import (
@@ -50,29 +49,19 @@ from .transport import Log
 from .updates import ObjectUpdate
 
 EntityT = TypeVar("EntityT", bound=Entity)
+ObjectT = TypeVar("ObjectT", bound=Entity | Task)
+ObjectT_co = TypeVar("ObjectT_co", bound=Entity | Task, covariant=True)
 
-_TYPE_LABELS: Mapping[type[Entity], str] = {
-    Host: "host",
-    VirtualMachine: "VM",
-    Datastore: "datastore",
-    ComputeResource: "cluster",
-    ResourcePool: "resource pool",
-    Folder: "folder",
-    Datacenter: "datacenter",
-}
+_TYPE_LABELS: Mapping[type[Entity], str] = {Host: "host", VirtualMachine: "VM"}
 
 
-class Change(Struct, frozen=True):
+class Change(Struct, Generic[ObjectT_co], frozen=True):
     """One object before and after a change. None means that it did not or does not exist."""
 
-    old: InventoryObject | None
-    new: InventoryObject | None
+    old: ObjectT_co | None
+    new: ObjectT_co | None
     dependency_changed: bool = False
     """An object that its status depends on changed, whether or not it changed itself."""
-
-    @property
-    def only_dependency_changed(self) -> bool:
-        return self.old is self.new
 
 
 class Location(Struct, frozen=True):
@@ -107,7 +96,7 @@ class Inventory:
             Datacenter: self.datacenters,
             Task: self.tasks,
         }
-        self._signals: Mapping[type[object], Signal[Change]] = {
+        self._signals: Mapping[type[object], Signal[Change[Any]]] = {
             object_type: Signal(log) for object_type in self._tables
         }
         self.objects: dict[str, InventoryObject] = {}
@@ -121,8 +110,8 @@ class Inventory:
 
     def connect(
         self,
-        listener: Callable[[Change], object],
-        *types: type[InventoryObject],
+        listener: Callable[[Change[ObjectT]], object],
+        *types: type[ObjectT],
         dependencies: bool = True,
     ) -> None:
         """Call the listener for each change of an object of these types, or of any type.
@@ -130,44 +119,38 @@ class Inventory:
         Without `dependencies` the object itself must have changed.
         """
 
-        def on_own_change(change: Change) -> None:
-            if not change.only_dependency_changed:
+        def on_own_change(change: Change[ObjectT]) -> None:
+            if change.old is not change.new:
                 listener(change)
 
         for object_type in types or self._signals:
             self._signals[object_type].connect(listener if dependencies else on_own_change)
 
-    def connect_tasks(self, listener: Callable[[Change], object], *descriptions: str) -> None:
-        """Call the listener for each change of a task with one of these parts in its description.
+    def connect_tasks(
+        self, listener: Callable[[Change[Task]], object], *description_ids: str
+    ) -> None:
+        """Call the listener for each change of a task with one of these parts in description_id.
 
         Most tasks of a vCenter concern no listener. The case of letters is ignored.
         """
-        parts = [description.lower() for description in descriptions]
+        parts = [part.lower() for part in description_ids]
 
-        def on_task_change(change: Change) -> None:
+        def on_task_change(change: Change[Task]) -> None:
             task = change.new or change.old
-            if isinstance(task, Task):
-                description = task.description.lower()
-                if any(part in description for part in parts):
-                    listener(change)
+            if task and any(part in task.description_id.lower() for part in parts):
+                listener(change)
 
         self._signals[Task].connect(on_task_change)
 
     def apply(self, updates: Iterable[ObjectUpdate]) -> None:
-        """Apply the updates, then announce the changes."""
+        """Apply the updates, then notify the listeners."""
         changes = ChangeSet()
         for update in updates:
             if update.type == CUSTOM_FIELDS_MANAGER:
                 self._set_attribute_names(to_attribute_names(update.changes.get("field")), changes)
             elif update.type in TYPE_MAPPINGS:
                 self._put(update.ref, _apply_update(self.raw_objects, update), changes)
-        self._announce(changes)
-
-    def replace_all(self, updates: Iterable[ObjectUpdate]) -> None:
-        """Replace everything: what is not in the updates no longer exists."""
-        reload = InventoryReload(self)
-        reload.add(updates)
-        reload.commit()
+        self._notify(changes)
 
     def _put(self, ref: str, raw: InventoryObject | None, changes: ChangeSet) -> None:
         old, new = self.objects.get(ref), None
@@ -206,7 +189,7 @@ class Inventory:
             if isinstance(raw, Host | VirtualMachine) and raw.attributes:
                 self._put(ref, raw, changes)
 
-    def _announce(self, changes: ChangeSet) -> None:
+    def _notify(self, changes: ChangeSet) -> None:
         dependants = self._relations.find_dependants(changes)
         # A value may have changed and changed back within one batch.
         own_changes = {
@@ -223,53 +206,22 @@ class Inventory:
             self._signals[type(change.new or change.old)].emit(change)
 
     def find_host(self, name: str) -> Host:
-        return self._find_by_name(Host, name)
+        return self._find(Host, name)
 
     def find_vm(self, name: str) -> VirtualMachine:
         """The VM or template of this name."""
-        return self._find_by_name(VirtualMachine, name)
+        return self._find(VirtualMachine, name)
 
-    def find_vm_by_bios_uuid(self, uuid: str) -> VirtualMachine:
-        index = self._relations.by_bios_uuid
-        return self._find(VirtualMachine, index, "with the bios uuid", uuid.lower())
-
-    def find_vm_by_instance_uuid(self, uuid: str) -> VirtualMachine:
-        index = self._relations.by_instance_uuid
-        return self._find(VirtualMachine, index, "with the instance uuid", uuid.lower())
-
-    def find_datacenter(self, name: str) -> Datacenter:
-        return self._find_by_name(Datacenter, name)
-
-    def find_cluster(self, name: str) -> ComputeResource:
-        return self._find_by_name(ComputeResource, name)
-
-    def find_resource_pool(self, name: str) -> ResourcePool:
-        return self._find_by_name(ResourcePool, name)
-
-    def find_folder(self, name: str) -> Folder:
-        return self._find_by_name(Folder, name)
-
-    def find_datastore(self, name: str) -> Datastore:
-        return self._find_by_name(Datastore, name)
-
-    def _find_by_name(self, entity_type: type[EntityT], name: str) -> EntityT:
-        return self._find(entity_type, self._relations.by_name[entity_type], "named", name)
-
-    def _find(self, entity_type: type[EntityT], index: Index, key_phrase: str, key: str) -> EntityT:
-        refs = index.get(key)
-        if len(refs) != 1:
-            raise self._lookup_error(entity_type, index, key_phrase, key)
+    def _find(self, entity_type: type[EntityT], name: str) -> EntityT:
+        index = self._relations.by_name[entity_type]
+        refs, label = index.get(name), _TYPE_LABELS[entity_type]
+        if not refs:
+            suggestions = self._suggestions.setdefault(index, Suggestions(index))
+            raise not_found_error(self.name, label, name, suggestions)
+        if len(refs) > 1:
+            raise ambiguous_error(self.name, label, name, sorted(map(self.path, refs)))
         table: dict[str, EntityT] = self._tables[entity_type]
         return table[next(iter(refs))]
-
-    def _lookup_error(
-        self, entity_type: type[Entity], index: Index, key_phrase: str, key: str
-    ) -> VCenterError:
-        label = _TYPE_LABELS[entity_type]
-        if refs := index.get(key):
-            return ambiguous_error(self.name, label, key_phrase, key, sorted(map(self.path, refs)))
-        suggestions = self._suggestions.setdefault(index, Suggestions(index))
-        return not_found_error(self.name, label, key_phrase, key, suggestions)
 
     def all_of(self, entity_type: type[EntityT]) -> Mapping[str, EntityT]:
         """All objects of a type by reference."""
@@ -350,7 +302,7 @@ class Inventory:
 
 
 class InventoryReload:
-    """Reads everything again, page by page; `commit` replaces the inventory at once."""
+    """Collects the pages of a reload; `commit` replaces the inventory with them at once."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
@@ -368,20 +320,20 @@ class InventoryReload:
                     self._raw_objects[update.ref] = item
 
     def commit(self) -> None:
-        """Replace the inventory, and announce only what differs."""
+        """Replace the inventory, and notify listeners only of differences."""
         inventory, changes = self._inventory, ChangeSet()
         for ref in [ref for ref in inventory.raw_objects if ref not in self._raw_objects]:
             inventory._put(ref, None, changes)
         inventory._set_attribute_names(self._attribute_names, changes)
         for ref, raw in self._raw_objects.items():
             inventory._put(ref, raw, changes)
-        inventory._announce(changes)
+        inventory._notify(changes)
 
 
 def _apply_update(
     raw_objects: Mapping[str, InventoryObject], update: ObjectUpdate
 ) -> InventoryObject | None:
-    """The object after an update; None if it left, or was never there to be modified."""
+    """The object after an update; None if it was removed, or if there is nothing to modify."""
     mapping = TYPE_MAPPINGS[update.type]
     if update.kind == "enter":
         return mapping.apply_update(mapping.create_empty(update), update)

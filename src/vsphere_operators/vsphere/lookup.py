@@ -1,4 +1,4 @@
-"""Error messages for a name or uuid that finds nothing or several objects, with suggestions.
+"""Error messages for a name that no object has, with suggestions, or that several have.
 
 Names are compared exactly; there are no wildcards.
 """
@@ -20,26 +20,20 @@ _SortedNames = Sequence[tuple[str, str]]
 """Pairs of sort key and name."""
 
 
-def not_found_error(
-    vcenter: str, label: str, key_phrase: str, key: str, suggestions: Suggestions
-) -> NotFound:
-    similar = ", ".join(f'"{name}"' for name in suggestions._suggest(key))
+def not_found_error(vcenter: str, label: str, name: str, suggestions: Suggestions) -> NotFound:
+    similar = ", ".join(f'"{candidate}"' for candidate in suggestions._suggest(name))
     return NotFound(
-        f'vCenter "{vcenter}" has no {label} {key_phrase} "{key[:_MAX_QUOTED_LENGTH]}". '
+        f'vCenter "{vcenter}" has no {label} named "{name[:_MAX_QUOTED_LENGTH]}". '
         f"{f'Did you mean {similar}? ' if similar else ''}"
         "Check the spelling (names are case-sensitive), or grant the vCenter account System.Read "
-        f"on the {label}. The object is retried automatically."
+        f"on the {label}. The status is updated as soon as vCenter has the {label}."
     )
 
 
-def ambiguous_error(
-    vcenter: str, label: str, key_phrase: str, key: str, paths: Sequence[str]
-) -> Ambiguous:
+def ambiguous_error(vcenter: str, label: str, name: str, paths: Sequence[str]) -> Ambiguous:
     return Ambiguous(
-        f'vCenter "{vcenter}" has {len(paths)} {label}s {key_phrase} '
-        f'"{key[:_MAX_QUOTED_LENGTH]}": {", ".join(paths)}. '
-        "It must be unique; rename all but one in vCenter.",
-        paths,
+        f'vCenter "{vcenter}" has {len(paths)} {label}s named "{name[:_MAX_QUOTED_LENGTH]}": '
+        f"{', '.join(paths)}. It must be unique; rename all but one in vCenter."
     )
 
 
@@ -75,17 +69,17 @@ def _sort_by_prefix_and_suffix(names: Iterable[str]) -> tuple[_SortedNames, _Sor
 
 
 def _closest_names(name: str, by_prefix: _SortedNames, by_suffix: _SortedNames) -> list[str]:
-    wanted = name.casefold()
-    candidates = dict(_find_neighbours(by_prefix, wanted))
+    requested = name.casefold()
+    candidates = dict(_find_neighbours(by_prefix, requested))
     candidates |= {
-        key[::-1]: candidate for key, candidate in _find_neighbours(by_suffix, wanted[::-1])
+        key[::-1]: candidate for key, candidate in _find_neighbours(by_suffix, requested[::-1])
     }
     # Names that differ only by a longer end, such as a domain, come first.
-    extended = [key for key in candidates if key.startswith(wanted) or wanted.startswith(key)]
+    extended = [key for key in candidates if key.startswith(requested) or requested.startswith(key)]
     ranked = dict.fromkeys(
-        [*sorted(extended, key=len), *get_close_matches(wanted, candidates, _MAX_SUGGESTIONS)]
+        [*sorted(extended, key=len), *get_close_matches(requested, candidates, _MAX_SUGGESTIONS)]
     )
-    return [candidates[key] for key in ranked][:_MAX_SUGGESTIONS] if wanted else []
+    return [candidates[key] for key in ranked][:_MAX_SUGGESTIONS] if requested else []
 
 
 def _find_neighbours(ordered: _SortedNames, key: str) -> _SortedNames:

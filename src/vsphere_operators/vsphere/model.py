@@ -180,15 +180,16 @@ class Task(Struct, frozen=True, kw_only=True):
     ref: str
     state: TaskState = "queued"
     progress_percent: int | None = None
-    description: str = ""
-    """descriptionId, such as VirtualMachine.clone."""
+    description_id: str = ""
+    """Such as VirtualMachine.clone."""
     entity: str = ""
-    user: str = ""
-    result: str = ""
-    """The MoRef of the object that the task created, if any."""
     fault: str = ""
     """The name of the fault's type, such as InsufficientResourcesFault."""
     message: str = ""
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ("success", "error")
 
 
 class Disk(Struct, frozen=True, kw_only=True):

@@ -122,11 +122,6 @@ def _to_fault_message(value: Value) -> str:
     return f'{message} (the privilege "{privilege}" is missing)' if privilege else message
 
 
-def _to_user(value: Value) -> str:
-    """The user that started a task, if info.reason is a TaskReasonUser."""
-    return to_text(value.get("userName")) if isinstance(value, dict) else ""
-
-
 def _to_texts(value: Value) -> tuple[str, ...]:
     return tuple(to_text(item) for item in to_tuple(value))
 
@@ -317,10 +312,8 @@ TASK_MAPPING = _map_type(
     (
         ("info.state", "state", _to_interned_text),
         ("info.progress", "progress_percent", _to_int),
-        ("info.descriptionId", "description", _to_interned_text),
+        ("info.descriptionId", "description_id", _to_interned_text),
         ("info.entity", "entity", to_ref),
-        ("info.reason", "user", _to_user),
-        ("info.result", "result", to_ref),
         ("info.error", "fault", _to_fault_type),
         ("info.error", "message", _to_fault_message),
     ),

@@ -135,11 +135,8 @@ class ChangePublisher:
     async def run(self) -> None:
         await self.throttle.run(self.publish_ref)
 
-    def on_inventory_change(self, change: Change) -> None:
-        old, new = (
-            item if isinstance(item, Host | VirtualMachine) else None
-            for item in (change.old, change.new)
-        )
+    def on_inventory_change(self, change: Change[Host | VirtualMachine]) -> None:
+        old, new = change.old, change.new
         if self.throttle.should_publish(old, new, dependency_changed=change.dependency_changed):
             # A renamed entity is published under both names.
             entities = {entity.name: entity for entity in (old, new) if entity is not None}

@@ -69,10 +69,10 @@ class Tags:
             await self.poll_schedule.wait_for_next()
         await self.poll_schedule.run(self.poll)
 
-    def on_host_change(self, change: Change) -> None:
-        if isinstance(change.new, Host) and change.old is None:
+    def on_host_change(self, change: Change[Host]) -> None:
+        if change.old is None:
             self.poll_schedule.trigger()
-        if isinstance(change.old, Host) and change.new is None:
+        elif change.new is None:
             self.by_ref.pop(change.old.ref, None)
 
     async def poll(self) -> None:

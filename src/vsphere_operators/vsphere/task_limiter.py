@@ -38,7 +38,6 @@ WAITING_OWNER_SECONDS = 60.0
 # A task appears in the inventory a moment after the call. One that does not was lost in a restart
 # of vCenter.
 _LOST_TASK_SECONDS = 60.0
-FINAL_STATES = ("success", "error")
 
 
 class Operation(Struct, frozen=True):
@@ -134,15 +133,15 @@ class TaskLimiter:
     def free_slots(self) -> int:
         return self.max_running_tasks - len(self.running) - self.starting_count
 
-    def on_task_change(self, change: Change) -> None:
-        if isinstance(change.new, Task):
+    def on_task_change(self, change: Change[Task]) -> None:
+        if change.new is not None:
             self._end_if_final(change.new)
-        elif isinstance(change.old, Task) and change.old.ref in self.running:
+        elif change.old is not None and change.old.ref in self.running:
             # It left the list of recent tasks, and its end was never seen.
             self._end(self.running[change.old.ref], None)
 
     def _end_if_final(self, task: Task | None) -> None:
-        if task is not None and task.state in FINAL_STATES and task.ref in self.running:
+        if task is not None and task.has_ended and task.ref in self.running:
             self._end(self.running[task.ref], task)
 
     def _end(self, operation: Operation, task: Task | None) -> None:

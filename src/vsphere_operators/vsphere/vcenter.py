@@ -94,10 +94,9 @@ class VCenter:
             inventory, log, max_running_tasks=max_running_tasks, clock=clock
         )
         inventory.connect(self.task_limiter.on_task_change, Task)
-        inventory.connect(
-            self.disks.on_inventory_change, Datastore, VirtualMachine, dependencies=False
-        )
-        inventory.connect_tasks(self.disks.on_inventory_change, *RELEVANT_TASKS)
+        inventory.connect_tasks(self.disks.on_task_change, *RELEVANT_TASKS)
+        inventory.connect(self.disks.on_datastore_change, Datastore, dependencies=False)
+        inventory.connect(self.disks.on_vm_change, VirtualMachine, dependencies=False)
         inventory.connect(self.tags.on_host_change, Host, dependencies=False)
         inventory.connect(self.passthrough_devices.on_vm_change, VirtualMachine, dependencies=False)
         inventory.connect(self.vm_configs.on_vm_change, VirtualMachine, dependencies=False)

@@ -75,10 +75,10 @@ class VmPropertyCache(Generic[CachedT]):
     async def run(self) -> NoReturn:
         await self.poll_schedule.run(self.poll)
 
-    def on_vm_change(self, change: Change) -> None:
+    def on_vm_change(self, change: Change[VirtualMachine]) -> None:
         old, new = change.old, change.new
-        if isinstance(old, VirtualMachine) and old.ref in self.values:
-            if not isinstance(new, VirtualMachine):
+        if old is not None and old.ref in self.values:
+            if new is None:
                 self.values.pop(old.ref)
                 self.hidden.discard(old.ref)
             elif old.config_version != new.config_version:

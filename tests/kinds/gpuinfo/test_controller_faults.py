@@ -23,13 +23,14 @@ from vsphere_operators.vsphere.devices import DEVICES_PROPERTY
 from vsphere_operators.vsphere.faults import Denied
 from vsphere_operators.vsphere.inventory import Change
 from vsphere_operators.vsphere.model import VirtualMachine
+from vsphere_operators.vsphere.properties import InventoryObject
 from vsphere_operators.vsphere.scheduled_tasks import PlannedMaintenance
 from vsphere_operators.vsphere.updates import ObjectUpdate
 
 CALENDAR_KEY = Key("ops", "maintenance")
 
 
-def raise_error(change: Change) -> None:
+def raise_error(change: Change[InventoryObject]) -> None:
     raise ArithmeticError(str(change))
 
 

@@ -88,7 +88,7 @@ class NodeTracker:
                 update(uuid, key.name)
         self._rebuild([key.name])
 
-    def on_inventory_change(self, vcenter: VCenter, change: Change) -> None:
+    def on_inventory_change(self, vcenter: VCenter, change: Change[Host | VirtualMachine]) -> None:
         names = set[str]()
         for entity in (change.old, change.new):
             if isinstance(entity, VirtualMachine):

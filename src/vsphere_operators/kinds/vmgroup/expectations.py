@@ -218,12 +218,12 @@ class CloneTaskTracker:
         # The tasks that this process started.
         self.own_tasks: set[str] = set()
 
-    def on_task_change(self, change: Change) -> None:
+    def on_task_change(self, change: Change[Task]) -> None:
         old, task = change.old, change.new
-        if isinstance(task, Task):
-            if task.description == CLONE_DESCRIPTION_ID:
+        if task is not None:
+            if task.description_id == CLONE_DESCRIPTION_ID:
                 self._update(task)
-        elif isinstance(old, Task):
+        elif old is not None:
             self.tasks.pop(old.ref, None)
             self.own_tasks.discard(old.ref)
 

@@ -206,13 +206,11 @@ class GroupObserver:
     ) -> Iterator[ReplicaVm]:
         """The VMs that the group owns by their marks."""
         index, inventory, group_id = self._ownership_index, self._inventory, group.group_id
-        tasks_in_progress = (
-            task for task in inventory.tasks.values() if task.state in ("queued", "running")
-        )
+        tasks_in_progress = (task for task in inventory.tasks.values() if not task.has_ended)
         busy_refs = {
             task.entity
             for task in tasks_in_progress
-            if task.description.rpartition(".")[2] in _DISRUPTIVE_TASKS
+            if task.description_id.rpartition(".")[2] in _DISRUPTIVE_TASKS
         }
         cloning_names = {
             record.name

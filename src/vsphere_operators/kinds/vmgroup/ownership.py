@@ -153,23 +153,20 @@ class OwnershipIndex:
         self._synced = self._synced or self.unread_refs <= self._vm_configs.hidden
         return self._synced
 
-    def on_vm_change(self, change: Change) -> None:
+    def on_vm_change(self, change: Change[VirtualMachine]) -> None:
         old, new = change.old, change.new
-        if isinstance(new, VirtualMachine):
+        if new is not None:
             # vCenter reports no configuration of a VM with inaccessible files. Its owner stays
             # the same.
-            if not new.instance_uuid or (
-                isinstance(old, VirtualMachine) and old.instance_uuid == new.instance_uuid
-            ):
+            if not new.instance_uuid or (old and old.instance_uuid == new.instance_uuid):
                 return
             if _UUID5_PATTERN.fullmatch(new.instance_uuid):
                 # get() also requests the configuration when it is not cached.
                 if self._vm_configs.get(new.ref) is None:
                     self.unread_refs.add(new.ref)
                 self.on_vm_config_change(new.ref)
-            elif isinstance(old, VirtualMachine):
-                self._remove(new.ref)
-        elif isinstance(old, VirtualMachine):
+                return
+        if old is not None:
             self._remove(old.ref)
 
     def on_vm_config_change(self, ref: str) -> None:

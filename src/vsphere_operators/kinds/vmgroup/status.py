@@ -68,7 +68,7 @@ def _replica_status_of(
     record: ReplicaRecord, vm: VirtualMachine | None, last_known_ref: str, inventory: Inventory
 ) -> ReplicaStatus:
     task = inventory.tasks.get(record.task)
-    is_running = task is not None and task.state in ("queued", "running")
+    is_running = task is not None and not task.has_ended
     # vCenter reports no configuration of a VM with inaccessible files. The reference is kept, so
     # that a new manager still recognizes the VM.
     kept_ref = last_known_ref if record.state == "Present" else ""

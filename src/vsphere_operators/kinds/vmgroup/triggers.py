@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from kubewright import Stream
 
 from ...vsphere.inventory import Change
-from ...vsphere.model import Datastore, Folder, Task, VirtualMachine, VirtualMachineStats
-from ...vsphere.task_limiter import FINAL_STATES
+from ...vsphere.model import Datastore, Entity, Folder, Task, VirtualMachine, VirtualMachineStats
 from ...vsphere.vcenter import VCenter
 from .executor import Executor
 from .expectations import CLONE_DESCRIPTION_ID, CloneTaskTracker
@@ -75,9 +74,8 @@ class VmGroupTriggers:
     def on_slot_freed(self, owner: str) -> None:
         self._stream.publish(f"owner:{owner}")
 
-    def on_vm_change(self, change: Change) -> None:
-        old = change.old if isinstance(change.old, VirtualMachine) else None
-        new = change.new if isinstance(change.new, VirtualMachine) else None
+    def on_vm_change(self, change: Change[VirtualMachine]) -> None:
+        old, new = change.old, change.new
         vms = [vm for vm in (old, new) if vm is not None]
         differs_only_in_stats = (
             old is not None
@@ -100,16 +98,16 @@ class VmGroupTriggers:
                 self._stream.publish(f"folder:{vm.parent}")
                 self._stream.publish(f"folder:{self._vcenter.inventory.name_of(vm.parent)}")
 
-    def on_folder_change(self, change: Change) -> None:
+    def on_folder_change(self, change: Change[Folder]) -> None:
         if not _is_structural(change):
             return
         for folder in (change.old, change.new):
-            if isinstance(folder, Folder):
+            if folder is not None:
                 self._stream.publish(f"folder:{folder.name}")
                 self._stream.publish(f"folder:{folder.ref}")
                 self._stream.publish(f"folder:{folder.parent}")
 
-    def on_placement_change(self, change: Change) -> None:
+    def on_placement_change(self, change: Change[Entity]) -> None:
         """A datacenter, compute resource, resource pool or datastore has changed.
 
         A new one can fix the placement of any group, and they change rarely.
@@ -124,15 +122,14 @@ class VmGroupTriggers:
         if is_accessible_again or _is_structural(change):
             self._stream.publish_all()
 
-    def on_task_change(self, change: Change) -> None:
+    def on_task_change(self, change: Change[Task]) -> None:
         """A clone task: of a group that reports its progress, or of another client."""
-        old = change.old if isinstance(change.old, Task) else None
-        new = change.new if isinstance(change.new, Task) else None
+        old, new = change.old, change.new
         task = new or old
-        if task is None or task.description != CLONE_DESCRIPTION_ID:
+        if task is None or task.description_id != CLONE_DESCRIPTION_ID:
             return
-        has_ended = new is None or new.state in FINAL_STATES
-        had_ended = old is not None and old.state in FINAL_STATES
+        has_ended = new is None or new.has_ended
+        had_ended = old is not None and old.has_ended
         # A task of this process wakes its own group when the executor handles its end. Otherwise
         # the end of each clone would wake all groups of the same template.
         if has_ended and not had_ended and task.ref not in self._clone_tracker.own_tasks:
@@ -150,13 +147,12 @@ class VmGroupTriggers:
             self.progress_published_at.pop(task.ref, None)
 
 
-def _is_structural(change: Change) -> bool:
+def _is_structural(change: Change[Entity]) -> bool:
     """Whether the object was added, removed, renamed or moved."""
     old, new = change.old, change.new
     return (
         change.dependency_changed
         or old is None
         or new is None
-        or (getattr(old, "name", ""), getattr(old, "parent", ""))
-        != (getattr(new, "name", ""), getattr(new, "parent", ""))
+        or (old.name, old.parent) != (new.name, new.parent)
     )

@@ -83,14 +83,14 @@ class TestTokenFile:
         monkeypatch.setattr(asyncio, "to_thread", fail)
         monkeypatch.setattr(asyncio, "create_task", fail)
         assert await read_token(live) == "one"
-        assert await live.ssl_context() is not None
+        assert live.context is not None
 
-    async def test_cached_headers_are_valid_until_the_reload_is_due(self, tmp_path: Path) -> None:
+    async def test_headers_are_valid_until_the_reload_is_due(self, tmp_path: Path) -> None:
         clock, file = FakeClock(), tmp_path / "token"
         live = make_credentials(clock, token_file=str(file))
         assert live.valid_until < clock()
         file.write_text("one")
-        assert await live.headers() == live.cached_headers == {"Authorization": "Bearer one"}
+        assert await live.headers() == {"Authorization": "Bearer one"}
         assert live.valid_until == clock() + 60
 
     async def test_refresh_reads_the_file_at_once(self, tmp_path: Path) -> None:

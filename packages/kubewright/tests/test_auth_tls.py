@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 import stat
 import tempfile
@@ -13,7 +14,6 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from kubewright import auth
 from kubewright.errors import ConfigError, KubeconfigError
 from kubewright.kubeconfig import ExecPlugin
 from kubewright.testing.ca import CertificateAuthority, KeyPair
@@ -27,6 +27,7 @@ from .support.credentials import (
     make_credentials,
     make_plugin_credentials,
     read_token,
+    tls_context,
     write_plugin,
 )
 
@@ -67,26 +68,26 @@ def client_certificate_files(pair: KeyPair, folder: Path) -> dict[str, Any]:
 
 class TestTls:
     async def test_http_has_no_context(self) -> None:
-        assert await make_credentials(server="http://host").ssl_context() is None
+        assert await tls_context(make_credentials(server="http://host")) is None
 
     async def test_server_is_always_verified(self) -> None:
         for ca_pem in (TEST_CA.certificate, None):
-            context = await make_credentials(ca_pem=ca_pem).ssl_context()
+            context = await tls_context(make_credentials(ca_pem=ca_pem))
             assert context is not None
             assert (context.check_hostname, context.verify_mode) == (True, ssl.CERT_REQUIRED)
             assert context.minimum_version == ssl.TLSVersion.TLSv1_2
 
     async def test_only_the_given_ca_is_trusted(self, tmp_path: Path) -> None:
-        context = await make_credentials(
-            ca_pem=CertificateAuthority("test").certificate
-        ).ssl_context()
+        context = await tls_context(
+            make_credentials(ca_pem=CertificateAuthority("test").certificate)
+        )
         with pytest.raises(ssl.SSLCertVerificationError):
             await read_presented_name(context, TEST_CA.issue_serving_certificate("host"), tmp_path)
 
     async def test_server_with_another_name_is_rejected(self, tmp_path: Path) -> None:
         with pytest.raises(ssl.SSLCertVerificationError):
             await read_presented_name(
-                await make_credentials().ssl_context(),
+                await tls_context(make_credentials()),
                 TEST_CA.issue_serving_certificate("other"),
                 tmp_path,
             )
@@ -95,7 +96,7 @@ class TestTls:
         serving = TEST_CA.issue_serving_certificate("host")
         assert (
             await read_presented_name(
-                await make_credentials(ca_pem=serving.certificate).ssl_context(), serving, tmp_path
+                await tls_context(make_credentials(ca_pem=serving.certificate)), serving, tmp_path
             )
             == ""
         )
@@ -115,7 +116,7 @@ class TestTls:
         ):
             assert (
                 await read_presented_name(
-                    await live.ssl_context(), TEST_CA.issue_serving_certificate("host"), tmp_path
+                    await tls_context(live), TEST_CA.issue_serving_certificate("host"), tmp_path
                 )
                 == "me"
             )
@@ -131,49 +132,52 @@ class TestTls:
         assert await read_token(live) == "x"
         assert (
             await read_presented_name(
-                await live.ssl_context(), TEST_CA.issue_serving_certificate("host"), tmp_path
+                await tls_context(live), TEST_CA.issue_serving_certificate("host"), tmp_path
             )
             == "me"
         )
 
-    @pytest.mark.parametrize("memory", [auth.TMPFS_DIRECTORY, "/nonexistent"])
-    async def test_key_file_is_private_and_deleted_at_once(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: str
+    @pytest.mark.parametrize("in_memory", [True, False])
+    async def test_key_is_in_memory_or_in_a_private_file_that_is_deleted_at_once(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: bool
     ) -> None:
         key_files: list[Path] = []
         original = ssl.SSLContext.load_cert_chain
 
-        def spy(context: ssl.SSLContext, certificate: Path, key: Path, password: bytes) -> None:
-            assert stat.S_IMODE(key.stat().st_mode) == 0o600
-            assert stat.S_IMODE(key.parent.stat().st_mode) == 0o700
-            key_files.append(key)
+        def spy(context: ssl.SSLContext, certificate: str, key: str, password: bytes) -> None:
+            assert key.startswith("/proc/self/fd/" if in_memory else str(tmp_path))
+            if not in_memory:
+                assert stat.S_IMODE(Path(key).stat().st_mode) == 0o600
+                assert stat.S_IMODE(Path(key).parent.stat().st_mode) == 0o700
+            key_files.append(Path(key))
             original(context, certificate, key, password)
 
         monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", spy)
-        monkeypatch.setattr(auth, "TMPFS_DIRECTORY", memory)
+        if not in_memory:
+            monkeypatch.delattr(os, "memfd_create")
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-        assert await make_credentials(
-            **inline_client_certificate(TEST_CA.issue_client_certificate("me"))
-        ).ssl_context()
+        assert await tls_context(
+            make_credentials(**inline_client_certificate(TEST_CA.issue_client_certificate("me")))
+        )
         with pytest.raises(KubeconfigError):
-            await make_credentials(
-                client_cert_pem=TEST_CA.certificate, client_key_pem=b""
-            ).ssl_context()
+            await tls_context(
+                make_credentials(client_cert_pem=TEST_CA.certificate, client_key_pem=b"")
+            )
         assert len(key_files) == 2
-        assert not any(path.parent.exists() for path in key_files)
+        assert in_memory or not any(path.parent.exists() for path in key_files)
 
     async def test_same_context_until_files_rotate(self, tmp_path: Path) -> None:
         clock = FakeClock()
         live = make_credentials(
             clock, **client_certificate_files(TEST_CA.issue_client_certificate("old"), tmp_path)
         )
-        first = await live.ssl_context()
+        first = await tls_context(live)
         clock.seconds += 60
-        assert await live.ssl_context() is first
+        assert await tls_context(live) is first
         client_certificate_files(TEST_CA.issue_client_certificate("new"), tmp_path)
-        assert await live.ssl_context() is first
+        assert await tls_context(live) is first
         clock.seconds += 60
-        second = await live.ssl_context()
+        second = await tls_context(live)
         assert second is not first
         assert (
             await read_presented_name(second, TEST_CA.issue_serving_certificate("host"), tmp_path)
@@ -184,13 +188,13 @@ class TestTls:
         live = make_credentials(
             **client_certificate_files(TEST_CA.issue_client_certificate("old"), tmp_path)
         )
-        await live.ssl_context()
+        await tls_context(live)
         assert not await live.refresh()
         client_certificate_files(TEST_CA.issue_client_certificate("new"), tmp_path)
         assert await live.refresh()
         assert (
             await read_presented_name(
-                await live.ssl_context(), TEST_CA.issue_serving_certificate("host"), tmp_path
+                await tls_context(live), TEST_CA.issue_serving_certificate("host"), tmp_path
             )
             == "new"
         )
@@ -202,23 +206,23 @@ class TestTls:
         live = make_credentials(
             clock, **client_certificate_files(TEST_CA.issue_client_certificate("old"), tmp_path)
         )
-        first = await live.ssl_context()
+        first = await tls_context(live)
         new = TEST_CA.issue_client_certificate("new")
         (tmp_path / "my.crt").write_bytes(new.certificate)
         clock.seconds += 60
-        assert await live.ssl_context() is first
+        assert await tls_context(live) is first
         assert "does not belong to the certificate" in caplog.text
         (tmp_path / "my.key").write_bytes(new.key)
         clock.seconds += 60
-        assert await live.ssl_context() is not first
+        assert await tls_context(live) is not first
 
     async def test_new_token_keeps_the_context(self, tmp_path: Path) -> None:
         live = make_plugin_credentials(
             tmp_path, exec_credential_script("{'token': f'token-{run}'}")
         )
-        context = await live.ssl_context()
+        context = await tls_context(live)
         assert await live.refresh()
-        assert await live.ssl_context() is context
+        assert await tls_context(live) is context
 
     async def test_malformed_pem_names_file_and_key(self, tmp_path: Path) -> None:
         good = TEST_CA.issue_client_certificate("me")
@@ -244,7 +248,7 @@ class TestTls:
             ),
         ):
             with pytest.raises(KubeconfigError) as caught:
-                await make_credentials(**identity).ssl_context()
+                await tls_context(make_credentials(**identity))
             assert (caught.value.file, caught.value.key) == (
                 USER_LOCATION.file,
                 f"{USER_LOCATION.key}.{key}",
@@ -260,4 +264,4 @@ class TestTls:
 
     async def test_malformed_ca_is_an_error(self) -> None:
         with pytest.raises(ConfigError, match="is not a PEM certificate"):
-            await make_credentials(ca_pem=b"junk").ssl_context()
+            await tls_context(make_credentials(ca_pem=b"junk"))

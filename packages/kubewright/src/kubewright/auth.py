@@ -15,18 +15,16 @@ import math
 import os
 import re
 import ssl
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 
 from .errors import ConfigError
 from .exec_plugin import run_plugin
 from .kubeconfig import Connection, Identity, is_certificate, is_encrypted
 from .kubeconfig_file import KubeconfigLocation, read_file
+from .tls import memory_file
 
 # The interval of client-go. kubelet replaces a token when a fifth of its lifetime is left.
 _FILE_RELOAD_SECONDS = 60.0
@@ -34,8 +32,6 @@ _FILE_RELOAD_SECONDS = 60.0
 _EXPIRY_LEEWAY_SECONDS = 10.0
 # Between two runs of a plugin that prints expired credentials, for example if the clock is wrong.
 _MIN_PLUGIN_INTERVAL_SECONDS = 1.0
-# In memory, and writable in a Pod that has a read-only root file system.
-TMPFS_DIRECTORY = "/dev/shm"
 
 log = logging.getLogger("kubewright.auth")
 
@@ -51,11 +47,7 @@ class Credential:
 
 
 class Credentials:
-    """The live credentials of one connection; several transports may share them.
-
-    In a hot path read `cached_headers` while `clock() < valid_until`, and await `headers()` only
-    when that is no longer true.
-    """
+    """The live credentials of one connection; several transports may share them."""
 
     def __init__(
         self,
@@ -64,27 +56,24 @@ class Credentials:
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         self.connection = connection
-        self.clock = clock
+        self._clock = clock
         self.credential: Credential | None = None
-        self.cached_headers: dict[str, str] = {}
-        """The Authorization header, or nothing. Valid until `valid_until`; do not change it."""
+        self._headers: dict[str, str] = {}
         self.context: ssl.SSLContext | None = None
+        """The TLS context, None for http://. The same object until the certificate changes."""
         self.valid_until = -math.inf
         """The time of `clock` at which the next reload is due."""
         self._environ = environ  # an exec plugin inherits it
         self._reload_task: asyncio.Task[bool] | None = None
 
     async def headers(self) -> dict[str, str]:
-        """The Authorization header, or {}. Waits only if a reload is due."""
-        if self.credential is None or self.clock() >= self.valid_until:
-            await self._join_reload()
-        return dict(self.cached_headers)
+        """The Authorization header, or {}. Waits only if a reload is due.
 
-    async def ssl_context(self) -> ssl.SSLContext | None:
-        """The TLS context, None for http://. The same object until the certificate changes."""
-        if self.credential is None or self.clock() >= self.valid_until:
+        `context` is current afterwards: both come from the same reload.
+        """
+        if self._clock() >= self.valid_until:
             await self._join_reload()
-        return self.context
+        return dict(self._headers)
 
     async def refresh(self, rejected: Mapping[str, str] | None = None) -> bool:
         """Reload after a 401. True if the credential changed, so that a retry makes sense.
@@ -124,14 +113,14 @@ class Credentials:
         except ConfigError as error:
             if self.credential is None:
                 raise
-            self.valid_until = self.clock() + _FILE_RELOAD_SECONDS
+            self.valid_until = self._clock() + _FILE_RELOAD_SECONDS
             log.warning("Could not reload the credentials, the old ones stay in use: %s", error)
             return False
         changed = credential != self.credential
         self.credential, self.context = credential, context
         authorization = credential.authorization
-        self.cached_headers = {"Authorization": authorization} if authorization else {}
-        self.valid_until = self.clock() + credential.reload_after_seconds
+        self._headers = {"Authorization": authorization} if authorization else {}
+        self.valid_until = self._clock() + credential.reload_after_seconds
         return changed
 
     async def _fetch_credential(self) -> Credential:
@@ -247,7 +236,10 @@ def _load_client_certificate(
             certificate_key, "the value is not a PEM certificate (-----BEGIN CERTIFICATE-----)"
         )
     try:
-        with _temporary_certificate_files(credential) as (certificate, key):
+        with (
+            memory_file(credential.certificate_pem) as certificate,
+            memory_file(credential.key_pem) as key,
+        ):
             # Without a password, OpenSSL would prompt on the terminal.
             context.load_cert_chain(certificate, key, password=b"")
     except ssl.SSLError:
@@ -256,20 +248,3 @@ def _load_client_certificate(
             "the value is not a PEM private key without a passphrase, "
             "or the key does not belong to the certificate",
         ) from None
-    except OSError as error:
-        raise ConfigError(
-            "Python loads client certificates from files only, "
-            f"and no directory for them is writable: {error}. Set TMPDIR."
-        ) from error
-
-
-@contextmanager
-def _temporary_certificate_files(credential: Credential) -> Iterator[tuple[Path, Path]]:
-    """Certificate and key as files that only this user can read, until the context is left."""
-    parent = TMPFS_DIRECTORY if os.access(TMPFS_DIRECTORY, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="kubewright-", dir=parent) as directory:
-        certificate, key = Path(directory, "certificate.pem"), Path(directory, "key.pem")
-        for path, content in (certificate, credential.certificate_pem), (key, credential.key_pem):
-            path.touch(mode=0o600)
-            path.write_bytes(content)
-        yield certificate, key

@@ -43,7 +43,7 @@ class ServingCertificate:
         Reads and writes files: call it in a thread.
         """
         context = _new_server_context()
-        with _memory_file(pem) as file:
+        with memory_file(pem) as file:
             # Without a password callback, OpenSSL would prompt on the terminal.
             context.load_cert_chain(file, password=lambda: "")
         self.current_context, self.loaded_pem = context, pem
@@ -108,7 +108,7 @@ def _new_server_context() -> ssl.SSLContext:
 
 
 @contextmanager
-def _memory_file(content: bytes) -> Iterator[str]:
+def memory_file(content: bytes) -> Iterator[str]:
     """A path with this content, without a file on disk where the system allows it.
 
     The root file system of a Pod is often read-only, and a private key should not be written to it.
@@ -123,6 +123,7 @@ def _memory_file(content: bytes) -> Iterator[str]:
         return
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "tls.pem"
+        file.touch(mode=0o600)
         file.write_bytes(content)
         yield str(file)
 

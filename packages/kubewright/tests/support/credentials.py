@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import sys
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,11 @@ def make_credentials(
 
 async def read_token(live: Credentials) -> str:
     return (await live.headers())["Authorization"].removeprefix("Bearer ")
+
+
+async def tls_context(live: Credentials) -> ssl.SSLContext | None:
+    await live.headers()
+    return live.context
 
 
 def write_plugin(folder: Path, body: str) -> str:

@@ -20,6 +20,7 @@ from kubewright.errors import (
 )
 from kubewright.kind import Condition, Key
 from kubewright.manager import Manager
+from kubewright.metrics import ControllerMetrics
 from kubewright.testing import eventually
 from kubewright.testing.fake import FakeApi
 from kubewright.transport import Request
@@ -42,7 +43,7 @@ async def test_status_is_written_once_with_condition_and_generation(api: ApiHarn
         await api.client.patch(Widget, widget.key, {"spec": {"size": 5}})
         await eventually(lambda: is_doubled(api, 10))
         assert (await api.get_widget()).status.observedGeneration == 2
-        assert manager.metrics.for_controller("widget").status_writes.value == 2
+        assert ControllerMetrics(manager.metrics, "widget").status_writes.value == 2
 
 
 async def is_doubled(api: ApiHarness, value: int, name: str = "a") -> bool:
@@ -165,7 +166,7 @@ async def test_waiting_is_not_ready_without_an_event_and_runs_again_after_its_de
         await api.create_widget()
         await eventually(lambda: runs == 2)
         await api.wait_for_ready(reason="Reconciled")
-        metrics = manager.metrics.for_controller("widget")
+        metrics = ControllerMetrics(manager.metrics, "widget")
         assert metrics.results["requeue_after"].value == 1
         assert metrics.errors.value == 0
     assert not [event for event in await api.list_events() if event[0] == "Warning"]
@@ -258,7 +259,7 @@ async def test_write_without_the_lease_is_repeated_when_the_lease_is_back() -> N
 async def test_slow_status_writes_do_not_start_more_workers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kubewright.engine.GRACE_SECONDS", 0.05)
+    monkeypatch.setattr("kubewright.engine._CANCEL_GRACE_SECONDS", 0.05)
     busy = most = 0
 
     class SlowApi(FakeApi):
@@ -356,7 +357,7 @@ async def test_missing_kind_is_retried_but_not_a_deleted_object_when_its_finaliz
         api, controller(Widget, record, finalize=record, finalizer="kubewright.test/hold")
     ) as manager:
         await api.create_widget()
-        results = manager.metrics.for_controller("widget").results
+        results = ControllerMetrics(manager.metrics, "widget").results
         await eventually(lambda: results["success"].value)
         assert (results["error"].value, names) == (expected_errors, expected_names)
 
@@ -368,7 +369,7 @@ async def test_status_write_without_the_crd_is_a_failure_and_is_retried() -> Non
     async with run_manager(api, controller(Widget, double)) as manager:
         await api.create_widget(size=4)
         await api.wait_for_ready()
-        results = manager.metrics.for_controller("widget").results
+        results = ControllerMetrics(manager.metrics, "widget").results
         assert (results["error"].value, results["success"].value) == (1, 1)
 
 

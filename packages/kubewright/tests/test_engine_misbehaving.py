@@ -62,7 +62,7 @@ async def test_hanging_cancelled_or_exiting_reconcile_does_not_affect_other_obje
 async def test_reconcile_that_ignores_its_cancellation_is_replaced_by_another_worker(
     api: ApiHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kubewright.engine.GRACE_SECONDS", 0.1)
+    monkeypatch.setattr("kubewright.engine._CANCEL_GRACE_SECONDS", 0.1)
     release = asyncio.Event()
     started_names: list[str] = []
 

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import Counter
 from prometheus_client.parser import text_string_to_metric_families
 
-from kubewright.metrics import RECONCILE_BUCKETS, Metrics
+from kubewright.metrics import RECONCILE_BUCKETS, ControllerMetrics, Metrics, QueueMetrics
 
 # Facts of controller-runtime v0.25: name -> (type, labels).
 CONTROLLER_RUNTIME_METRICS = {
@@ -47,8 +47,8 @@ def metrics() -> Metrics:
 
 
 def record_everything(metrics: Metrics) -> None:
-    metrics.for_controller("hostinfo", 4)
-    metrics.for_queue("hostinfo").depth(0).inc()
+    ControllerMetrics(metrics, "hostinfo", 4)
+    QueueMetrics(metrics, "hostinfo").depth(0).inc()
     metrics.requests.labels("200", "GET", "api:6443").inc()
     metrics.leader_status.labels("ns/lease").set(1)
     metrics.watch_age.labels("hostinfoes").set_function(lambda: 1.5)
@@ -107,7 +107,7 @@ def bucket_bounds(metrics: Metrics, name: str) -> list[float]:
 
 
 def test_buckets_of_reconciles(metrics: Metrics) -> None:
-    metrics.for_controller("x", 1)
+    ControllerMetrics(metrics, "x", 1)
     bounds = bucket_bounds(metrics, "controller_runtime_reconcile_time_seconds")
     assert bounds == [*RECONCILE_BUCKETS, math.inf]
     assert len(bounds) == 41
@@ -118,7 +118,7 @@ def test_buckets_of_reconciles(metrics: Metrics) -> None:
     "name", ["workqueue_queue_duration_seconds", "workqueue_work_duration_seconds"]
 )
 def test_buckets_of_queues_are_gos_to_the_last_digit(metrics: Metrics, name: str) -> None:
-    metrics.for_queue("x")
+    QueueMetrics(metrics, "x")
     assert bucket_bounds(metrics, name) == [
         1e-08, 1e-07, 1e-06, 9.999999999999999e-06, 9.999999999999999e-05, 0.001, 0.01, 0.1, 1.0,
         10.0, 100.0, 1000.0, math.inf,
@@ -126,7 +126,7 @@ def test_buckets_of_queues_are_gos_to_the_last_digit(metrics: Metrics, name: str
 
 
 def test_histogram_counts_like_prometheus(metrics: Metrics) -> None:
-    controller = metrics.for_controller("x", 1)
+    controller = ControllerMetrics(metrics, "x", 1)
     for seconds in (0.001, 0.005, 0.0051, 61.0):
         controller.reconcile_seconds.observe(seconds)
     name = "controller_runtime_reconcile_time_seconds"
@@ -140,7 +140,7 @@ def test_histogram_counts_like_prometheus(metrics: Metrics) -> None:
 
 
 def test_every_result_starts_at_zero(metrics: Metrics) -> None:
-    metrics.for_controller("x", 4)
+    ControllerMetrics(metrics, "x", 4)
     for result in ("success", "error", "requeue", "requeue_after"):
         assert (
             sample_value(
@@ -154,7 +154,7 @@ def test_every_result_starts_at_zero(metrics: Metrics) -> None:
 
 
 def test_series_of_a_controller(metrics: Metrics) -> None:
-    controller = metrics.for_controller("x", 1)
+    controller = ControllerMetrics(metrics, "x", 1)
     controller.results["success"].inc()
     controller.results["error"].inc(2)
     controller.errors.inc(2)
@@ -183,7 +183,7 @@ def test_series_of_a_controller(metrics: Metrics) -> None:
 
 
 def test_series_of_a_queue(metrics: Metrics) -> None:
-    queue = metrics.for_queue("x")
+    queue = QueueMetrics(metrics, "x")
     queue.read_unfinished_seconds = lambda: [1.0, 2.5]
     queue.adds.inc(2)
     queue.depth(-100).inc()
@@ -204,7 +204,7 @@ def test_series_of_a_queue(metrics: Metrics) -> None:
 
 
 def test_priorities_are_bounded(metrics: Metrics) -> None:
-    queue = metrics.for_queue("x")
+    queue = QueueMetrics(metrics, "x")
     for priority in range(40):
         queue.depth(priority).inc()
     assert (

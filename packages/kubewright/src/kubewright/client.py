@@ -1,5 +1,5 @@
-"""Verbs with the type first: `await client.get(HostInfo, key)`. A client always asks the API
-server; the cache answers from memory.
+"""The Kubernetes verbs, with the kind as first argument: `await client.get(HostInfo, key)`. A
+client always asks the API server; the cache answers from memory.
 
 `request_for` builds each request without a network. The methods send it and decode the response.
 """
@@ -13,7 +13,6 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
 import msgspec
-from msgspec import Struct
 
 from .errors import KindMissing, NotFound, TooMuch, Undecodable
 from .kind import Key, KindDefinition, Object, drop_nulls
@@ -25,7 +24,7 @@ T = TypeVar("T", bound=Object)
 PatchType = Literal["merge", "json", "apply"]
 
 _PAGE_SIZE = 500
-_NEEDS_NO_QUOTING = re.compile("[A-Za-z0-9._-]*").fullmatch
+_UNRESERVED = re.compile("[A-Za-z0-9._-]*")
 _PATCH_CONTENT_TYPES: dict[str, str] = {
     "merge": "application/merge-patch+json",
     "json": "application/json-patch+json",
@@ -37,14 +36,6 @@ _METADATA_ONLY_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.
 # for longer is dead.
 _WATCH_IDLE_TIMEOUT_SECONDS = 70.0
 _ENCODER = msgspec.json.Encoder()
-
-
-class _ScaleSpec(Struct):
-    replicas: int = 0
-
-
-class _ScaleSubresource(Struct):
-    spec: _ScaleSpec = msgspec.field(default_factory=_ScaleSpec)
 
 
 def request_for(
@@ -78,8 +69,8 @@ def request_for(
 
 
 def _percent_encode(text: str) -> str:
-    # Names of objects need no quoting in practice; the check is ten times as fast as quote().
-    return text if _NEEDS_NO_QUOTING(text) else quote(text, safe="")
+    # Names of objects need no encoding in practice; the check is ten times as fast as quote().
+    return text if _UNRESERVED.fullmatch(text) else quote(text, safe="")
 
 
 class Client:
@@ -108,7 +99,7 @@ class Client:
         label_selector: str = "",
         field_selector: str = "",
     ) -> list[T]:
-        """All objects of the kind (in the namespace). Raises if one of them does not decode."""
+        """All objects of the kind (in the namespace). Raises if one of them cannot be decoded."""
         objects: list[T] = []
         async for page in self.list_pages(
             kind, namespace, label_selector=label_selector, field_selector=field_selector
@@ -128,7 +119,7 @@ class Client:
         field_selector: str = "",
         limit: int = _PAGE_SIZE,
     ) -> AsyncIterator[Page[T]]:
-        """The list in pages. All pages are of one moment, read with a quorum."""
+        """The list in pages. All pages have the same resourceVersion (a consistent read)."""
         continue_token = ""
         while True:
             query = {
@@ -268,8 +259,6 @@ class Client:
         *,
         uid: str = "",
         resource_version: str = "",
-        propagation_policy: str = "",
-        grace_period_seconds: int | None = None,
     ) -> None:
         """Delete the object; with `uid` or `resource_version` only if it is still that one.
 
@@ -280,30 +269,12 @@ class Client:
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "preconditions": drop_nulls(preconditions) or None,
-            "propagationPolicy": propagation_policy or None,
-            "gracePeriodSeconds": grace_period_seconds,
         }
         request = request_for("DELETE", kind.definition, key, body=drop_nulls(options))
         try:
             await self.transport.send(request)
         except NotFound:
             return
-
-    async def scale(self, kind: type[T], key: Key, replicas: int | None = None) -> int:
-        """The desired number of replicas from the scale subresource; sets it if one is given."""
-        if replicas is None:
-            request = request_for("GET", kind.definition, key, subresource="scale")
-        else:
-            request = request_for(
-                "PATCH",
-                kind.definition,
-                key,
-                subresource="scale",
-                body={"spec": {"replicas": replicas}},
-                content_type=_PATCH_CONTENT_TYPES["merge"],
-            )
-        body = await self.transport.send(request)
-        return msgspec.json.decode(body, type=_ScaleSubresource).spec.replicas
 
     async def is_served(self, kind: type[T]) -> bool:
         """Whether the server serves the kind in this version, by discovery."""

@@ -33,7 +33,8 @@ from .errors import (
 )
 from .kind import Condition, Key, Resource
 from .log import Log
-from .metrics import Metrics, ReconcileResult
+from .metrics import ControllerMetrics, Metrics, QueueMetrics, ReconcileResult
+from .recorder import EventRecorder
 from .responses import UndecodableObject
 from .source import PrimaryKindSource, TimerSource
 from .status import StatusWriter, ready_condition
@@ -41,14 +42,14 @@ from .workqueue import LOW_PRIORITY, WorkQueue
 
 T = TypeVar("T", bound=Resource[Any, Any])
 
-GRACE_SECONDS = 5.0
+_CANCEL_GRACE_SECONDS = 5.0
 """How long a cancelled reconcile may take to end before another worker takes its place."""
 _VALID_DELAY = "it must be a finite number of seconds, 0 or more"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What follows from a reconcile."""
+    """The consequences of a reconcile for the queue, the status, the metrics and the log."""
 
     result: ReconcileResult
     condition: Condition | None
@@ -64,9 +65,7 @@ class Outcome:
 
 def _outcome_from_result(returned: object, generation: int) -> Outcome:
     status: Literal["True", "False"]
-    match returned:
-        case None:
-            return Outcome("success", ready_condition("True", "Reconciled", "", generation))
+    match Done() if returned is None else returned:
         case Done(reason, message, after):
             status, field = "True", "requeue_after_seconds"
         case Waiting(reason, message, after, write_status_first):
@@ -110,7 +109,7 @@ def _outcome_from_error(error: BaseException, generation: int) -> Outcome:
             # is renewed late and we do.
             return Outcome("requeue", None, rate_limited=True, error=error)
         case Conflict():
-            # Another writer was first. Its change is on its way to the cache; the object is fine.
+            # Another client wrote first. Its change will arrive through the watch.
             return Outcome("requeue", None, rate_limited=True, error=error)
         case TooManyRequests(retry_after=float() | int() as after):
             return Outcome("requeue_after", None, float(after), error=error)
@@ -134,15 +133,15 @@ class Engine(Generic[T]):
         *,
         cache: Cache,
         client: Client,
-        status_writer: StatusWriter,
+        recorder: EventRecorder,
         metrics: Metrics,
         log: Log,
     ) -> None:
         self.controller, self.client = controller, client
-        self._status_writer = status_writer
         # A class attribute cannot be generic, so mypy does not know that this is T.
         self._kind: type[T] = controller.kind  # type: ignore[assignment]
-        self._metrics = metrics.for_controller(controller.name, controller.concurrency)
+        self._metrics = ControllerMetrics(metrics, controller.name, controller.concurrency)
+        self._status_writer = StatusWriter(client, recorder, self._metrics)
         definition = controller.kind.definition
         self._log = log.bind(
             controller=controller.name,
@@ -150,7 +149,8 @@ class Engine(Generic[T]):
             controllerKind=definition.name,
         )
         controller.log = self._log
-        self.queue: WorkQueue[Key] = WorkQueue(metrics.for_queue(controller.name), accepting=False)
+        queue_metrics = QueueMetrics(metrics, controller.name)
+        self.queue: WorkQueue[Key] = WorkQueue(queue_metrics, accepting=False)
         self._store = cache.store(self._kind)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stuck_keys: set[Key | None] = set()
@@ -182,16 +182,16 @@ class Engine(Generic[T]):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def stop(self, grace_seconds: float) -> None:
+    async def stop(self, timeout_seconds: float) -> None:
         """Take no new key, wait for the running reconciles, and cancel those that take longer."""
         self.queue.close()
         with suppress(TimeoutError):
-            async with asyncio.timeout(grace_seconds):
+            async with asyncio.timeout(timeout_seconds):
                 await self.queue.idle.wait()
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=GRACE_SECONDS)
+            await asyncio.wait(self._tasks, timeout=_CANCEL_GRACE_SECONDS)
 
     async def _run_worker(self) -> None:
         loop = asyncio.get_running_loop()
@@ -217,16 +217,16 @@ class Engine(Generic[T]):
                 return await self.queue.get()
             except asyncio.CancelledError as error:
                 # A reconcile may have cancelled its own task; that arrives at the next await.
-                self._raise_if_stopping(error)
+                self._absorb_cancellation(error)
 
     async def _replace_stuck_workers(self) -> None:
         """Start a new worker for each reconcile that does not end after it was cancelled.
 
-        The key of the old one stays locked, so that an object is never reconciled twice at once.
+        The key of the old one stays locked: an object is never reconciled by two workers.
         """
         while True:
-            await asyncio.sleep(GRACE_SECONDS)
-            limit = self.controller.timeout_seconds + GRACE_SECONDS
+            await asyncio.sleep(_CANCEL_GRACE_SECONDS)
+            limit = self.controller.timeout_seconds + _CANCEL_GRACE_SECONDS
             started_before = asyncio.get_running_loop().time() - limit
             for key, started in self._started_at.items():
                 if started < started_before and key not in self._stuck_keys:
@@ -250,11 +250,11 @@ class Engine(Generic[T]):
             else:
                 outcome = await self._reconcile_object(obj)
         except (Exception, asyncio.CancelledError) as error:
-            self._raise_if_stopping(error)
+            self._absorb_cancellation(error)
             outcome = _outcome_from_error(error, obj.metadata.generation)
         self._apply_outcome(key, priority, outcome)
 
-    def _raise_if_stopping(self, error: BaseException) -> None:
+    def _absorb_cancellation(self, error: BaseException) -> None:
         """Only `stop` ends a worker. Any other cancellation came from inside a reconcile, and is a
         failure of that key alone.
         """
@@ -275,24 +275,19 @@ class Engine(Generic[T]):
         if outcome.result == "error" and error is not None:
             self.controller.log_for(key).error("Reconciler error", error=error)
         elif self._log.logger.isEnabledFor(logging.DEBUG):
-            self._log_progress(key, outcome)
+            reason = outcome.condition.reason if outcome.condition is not None else ""
+            if error is None:
+                self._log.debug("reconciled", object=str(key), reason=reason)
+            else:
+                self.controller.log_for(key).debug(
+                    "not reconciled, retrying", error=error, seconds=outcome.requeue_after_seconds
+                )
         if outcome.rate_limited:
             self.queue.add_rate_limited(key, priority)
             return
         self.queue.forget(key)
         if outcome.requeue_after_seconds is not None:
             self.queue.add_after(key, outcome.requeue_after_seconds, priority)
-
-    def _log_progress(self, key: Key, outcome: Outcome) -> None:
-        if outcome.error is not None:
-            self.controller.log_for(key).debug(
-                "not reconciled, retrying",
-                error=outcome.error,
-                seconds=outcome.requeue_after_seconds,
-            )
-        else:
-            reason = outcome.condition.reason if outcome.condition else ""
-            self._log.debug("reconciled", object=str(key), reason=reason)
 
     async def _reconcile_object(self, obj: T) -> Outcome:
         finalizer, finalizers = self.controller.finalizer, obj.metadata.finalizers
@@ -307,39 +302,38 @@ class Engine(Generic[T]):
         # The reconcile gets a copy of the status, since the object in the cache is shared. The
         # encoded form is compared later, to find out whether anything changed.
         encoded_before = msgspec.json.encode(obj.status)
-        copy: T = replace(
+        mutable: T = replace(
             obj, status=msgspec.json.decode(encoded_before, type=self._kind.status_type)
         )
         if deleting:
-            outcome = await self._run_user_code(self.controller.finalize, copy)
+            outcome = await self._run_user_code(self.controller.finalize, mutable)
             if outcome.condition is not None and outcome.condition.status == "True":
                 await self._set_finalizers(obj, [name for name in finalizers if name != finalizer])
                 return outcome
         else:
-            outcome = await self._run_user_code(self.controller.reconcile, copy)
+            outcome = await self._run_user_code(self.controller.reconcile, mutable)
             if outcome.clear_status:
-                copy.status = self._kind.status_type()
+                mutable.status = self._kind.status_type()
         if outcome.condition is not None:
             with self._primary_source.own_write(obj.key) as own_revisions:
                 written = await self._status_writer.write(
                     obj,
                     encoded_before,
-                    copy.status,
+                    mutable.status,
                     outcome.condition,
-                    self._metrics,
                     warning_event=outcome.warning_event,
                 )
                 if written is not None:
                     own_revisions.append(written.metadata.revision)
         return outcome
 
-    async def _run_user_code(self, step: Callable[[T], Awaitable[object]], obj: T) -> Outcome:
+    async def _run_user_code(self, method: Callable[[T], Awaitable[object]], obj: T) -> Outcome:
         """Run `reconcile` or `finalize`. Whatever it raises or returns becomes an outcome."""
         seconds, generation = self.controller.timeout_seconds, obj.metadata.generation
         self._started_at[obj.key] = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(seconds) as deadline:
-                returned = await step(obj)
+                returned = await method(obj)
         except TimeoutError as error:
             if not deadline.expired():
                 return _outcome_from_error(error, generation)
@@ -347,18 +341,17 @@ class Engine(Generic[T]):
             message = f"The reconcile took longer than {seconds:g} s and was stopped; it is retried"
             return _outcome_from_error(TimeoutError(message), generation)
         except (Exception, SystemExit, asyncio.CancelledError) as error:
-            self._raise_if_stopping(error)
+            self._absorb_cancellation(error)
             return _outcome_from_error(error, generation)
         finally:
             del self._started_at[obj.key]
             _clear_cancellations()
         status_type = self._kind.status_type
         if not isinstance(obj.status, status_type):
-            wrong = f"the reconcile set status to a {type(obj.status).__name__}, "
+            message = f"the reconcile set status to a {type(obj.status).__name__}, "
+            message += f"not a {status_type.__name__}"
             obj.status = status_type()
-            return _outcome_from_error(
-                TypeError(f"{wrong}not a {status_type.__name__}"), generation
-            )
+            return _outcome_from_error(TypeError(message), generation)
         return _outcome_from_result(returned, generation)
 
     async def _set_finalizers(self, obj: T, finalizers: list[str]) -> T | None:

@@ -28,7 +28,7 @@
     ├── LeaseLost               another process holds the lease: this one has to exit
     ├── RestartRequired         raised by a service: build and run the manager again
     ├── NotSynced               raised by a reconcile: no data yet, keep the status, retry later
-    ├── Retry                   raised by a reconcile: a passing failure, retry in `after` seconds
+    ├── Retry                   raised by a reconcile: a temporary failure, retry in `after` seconds
     ├── Terminal                raised by a reconcile: a retry is useless until something changes
     └── Rejected                raised by a webhook: do not store this object
 
@@ -244,7 +244,7 @@ class NotSynced(KubewrightError):
 
 
 class Retry(KubewrightError):
-    """Raise it in a reconcile for a passing failure: Ready is False, retried in `after` seconds.
+    """Raise it in a reconcile for a temporary failure: Ready is False, retried in `after` seconds.
 
     Normal progress is not a failure: return `Waiting` for it.
     """
@@ -279,19 +279,7 @@ class Rejected(KubewrightError):
 
 
 _ERRORS_BY_CODE: dict[int, type[ApiError]] = {
-    error.code: error
-    for error in (
-        BadRequest,
-        Unauthorized,
-        Forbidden,
-        NotFound,
-        Conflict,
-        Gone,
-        TooLarge,
-        Invalid,
-        TooManyRequests,
-        Timeout,
-    )
+    error.code: error for error in ApiError.__subclasses__() if error is not KindMissing
 }
 _ERRORS_BY_REASON: dict[str, type[ApiError]] = {
     "AlreadyExists": AlreadyExists,

@@ -51,9 +51,7 @@ class FlagError(ConfigError):
 
 
 class HelpRequested(Exception):
-    """-h or -help was given: the program prints `usage` and exits with `exit_code`."""
-
-    exit_code: ClassVar[int] = 0
+    """-h or -help was given: the program prints `usage` and exits with 0."""
 
     def __init__(self, usage: str) -> None:
         super().__init__(usage)
@@ -219,7 +217,7 @@ def _parse_value(option: Option, text: str, source: str) -> Any:
             if text.lower() not in choices:
                 raise ValueError("must be one of " + ", ".join(map(str, choices)))
             return text.lower()
-        return _PARSERS[option.type](text)
+        return _TYPES[option.type][0](text)
     except ValueError as error:
         raise FlagError(f'invalid value "{text}" for {source}: {error}') from None
     except KeyError:
@@ -264,13 +262,14 @@ def parse_duration(text: str) -> float:
     return -seconds if text.startswith("-") else seconds
 
 
-_PARSERS: dict[Any, Callable[[str], Any]] = {
-    str: str,
-    bool: _parse_bool,
-    int: parse_int,
-    float: _parse_float,
-    Duration: parse_duration,
-    tuple[str, ...]: str,
+# The parser of each type, and its name in the help text: a bool needs no value.
+_TYPES: dict[Any, tuple[Callable[[str], Any], str]] = {
+    str: (str, "string"),
+    bool: (_parse_bool, ""),
+    int: (parse_int, "int"),
+    float: (_parse_float, "float"),
+    Duration: (parse_duration, "duration"),
+    tuple[str, ...]: (str, "string, repeatable"),
 }
 
 
@@ -310,15 +309,7 @@ def format_type(option: Option) -> str:
     """The type after the flag's name, with a leading space; "" for a bool, which needs no value."""
     if get_origin(option.type) is Literal:
         return " " + "|".join(map(str, get_args(option.type)))
-    names = {
-        str: "string",
-        bool: "",
-        int: "int",
-        float: "float",
-        Duration: "duration",
-        tuple[str, ...]: "string, repeatable",
-    }
-    return f" {names[option.type]}".rstrip()
+    return f" {_TYPES[option.type][1]}".rstrip()
 
 
 def _format_help(option: Option) -> str:

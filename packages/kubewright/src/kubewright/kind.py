@@ -118,22 +118,19 @@ def now() -> datetime:
     return datetime.now(UTC).replace(microsecond=0)
 
 
+def find_condition(conditions: Sequence[Condition], type: str) -> Condition | None:
+    return next((condition for condition in conditions if condition.type == type), None)
+
+
 def with_condition(conditions: list[Condition], new: Condition) -> list[Condition]:
     """The list with `new` in place of the condition of its type.
 
     lastTransitionTime moves only when the status does. Conditions of other types, which may have
     other writers, stay as they are.
     """
-    old = next((c for c in conditions if c.type == new.type), None)
+    old = find_condition(conditions, new.type)
     since = old.lastTransitionTime if old is not None and old.status == new.status else None
-    stamped = Condition(
-        type=new.type,
-        status=new.status,
-        reason=new.reason,
-        message=new.message,
-        lastTransitionTime=since or now(),
-        observedGeneration=new.observedGeneration,
-    )
+    stamped = msgspec.structs.replace(new, lastTransitionTime=since or now())
     if old is None:
         return [*conditions, stamped]
     return [stamped if c is old else c for c in conditions]
@@ -256,7 +253,7 @@ class Status(Struct, gc=False, kw_only=True):
     ] = None
 
     def condition(self, type: str) -> Condition | None:
-        return next((c for c in self.conditions if c.type == type), None)
+        return find_condition(self.conditions, type)
 
 
 SpecT = TypeVar("SpecT", bound=Struct)

@@ -43,7 +43,6 @@ class ExecPlugin:
     args: tuple[str, ...] = field(default=(), repr=False)
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     api_version: str = _EXEC_API_VERSIONS[0]
-    interactive_mode: str = "IfAvailable"
     provide_cluster_info: bool = False
     install_hint: str = ""
     cluster_config: Any = field(default=None, repr=False)
@@ -352,7 +351,6 @@ def _build_exec_plugin(
         args=config.args,
         env={entry.name: entry.value for entry in config.env},
         api_version=config.api_version,
-        interactive_mode=config.interactive_mode or "IfAvailable",
         provide_cluster_info=config.provide_cluster_info,
         install_hint=config.install_hint,
         cluster_config=next(

@@ -6,10 +6,9 @@ Which manager is the leader?  The one that the Lease names, as long as it renews
     over when they have seen no renewal for the lease's duration (15 s). They measure with their own
     clock and never compare with the times in the Lease, because clocks of machines differ.
 How does a leader know that it still leads, after it was stopped, starved or cut off?  By
-    `is_leader_now()`: its last successful renewal, counted from when that request was SENT, is
-    younger than the renew deadline (10 s). That is 5 s before another manager may take over. The
-    `WriteGuard` of the transport asks this immediately before each write is sent, not when the
-    work begins.
+    `WriteGuard.can_write()`: its last successful renewal, counted from when that request was
+    SENT, is younger than the renew deadline (10 s). That is 5 s before another manager may take
+    over. The transport checks this immediately before it sends a write, not when the work begins.
 Which clock?  One that does not stop while the machine sleeps (CLOCK_BOOTTIME on Linux). A suspended
     laptop or a stunned VM must not wake up with the impression that no time has passed.
 What happens when the lease is lost?  `renew_until_lost` raises LeaseLost and the process ends.
@@ -67,10 +66,6 @@ class LeaderElector:
         self._observed_at = 0.0
         self._logged_problem = ""
 
-    def is_leader_now(self) -> bool:
-        """Whether this process holds the lease for certain at this moment."""
-        return self.guard.allows_writes()
-
     async def acquire(self) -> None:
         """Wait until this process holds the lease."""
         self._log.info("waiting for the leader lease", identity=self._identity)
@@ -92,7 +87,7 @@ class LeaderElector:
         while True:
             await asyncio.sleep(_RETRY_PERIOD_SECONDS)
             while not await self.try_acquire_or_renew():
-                if not self.is_leader_now():
+                if not self.guard.can_write():
                     self._metrics.leader_status.labels(str(self.key)).set(0)
                     lease = self._observed_lease
                     raise LeaseLost(
@@ -124,7 +119,7 @@ class LeaderElector:
         try:
             # The holder renews without a read; a Conflict shows that the lease has changed.
             if (
-                self.is_leader_now()
+                self.guard.can_write()
                 and self._is_holder()
                 and await self._write_lease(renewing=True)
             ):
@@ -167,16 +162,10 @@ class LeaderElector:
             self._observed_lease, self._observed_at = lease, self._clock()
 
     async def _create_lease(self) -> bool:
-        at = _micro_time_now()
-        spec = LeaseSpec(
-            holderIdentity=self._identity,
-            leaseDurationSeconds=int(LEASE_DURATION_SECONDS),
-            acquireTime=at,
-            renewTime=at,
-        )
         metadata = ObjectMeta(name=self.key.name, namespace=self.key.namespace)
+        lease = Lease(metadata=metadata, spec=LeaseSpec(**self._build_spec(renewing=False)))
         try:
-            self.observe(await self._client.create(Lease(metadata=metadata, spec=spec)))
+            self.observe(await self._client.create(lease))
         except AlreadyExists:
             return False
         return True
@@ -184,21 +173,23 @@ class LeaderElector:
     async def _write_lease(self, *, renewing: bool) -> bool:
         """Write our identity into the lease as last observed; False on a Conflict."""
         assert self._observed_lease is not None
-        spec: dict[str, Any] = {
-            "holderIdentity": self._identity,
-            "leaseDurationSeconds": int(LEASE_DURATION_SECONDS),
-            "renewTime": _micro_time_now(),
-        }
+        spec = self._build_spec(renewing=renewing)
         if not renewing:
-            spec |= {
-                "acquireTime": spec["renewTime"],
-                "leaseTransitions": self._observed_lease.spec.leaseTransitions + 1,
-            }
+            spec["leaseTransitions"] = self._observed_lease.spec.leaseTransitions + 1
         try:
             self.observe(await self._patch_lease(spec))
         except Conflict:
             return False
         return True
+
+    def _build_spec(self, *, renewing: bool) -> dict[str, Any]:
+        now = _micro_time_now()
+        spec = {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": int(LEASE_DURATION_SECONDS),
+            "renewTime": now,
+        }
+        return spec if renewing else spec | {"acquireTime": now}
 
     async def _patch_lease(self, spec: dict[str, Any]) -> Lease:
         assert self._observed_lease is not None
@@ -229,7 +220,7 @@ class LeaderElector:
 
     async def release(self) -> None:
         """Give the lease back, so that a standby need not wait until it expires."""
-        if not self.is_leader_now() or not self._is_holder():
+        if not self.guard.can_write() or not self._is_holder():
             return
         self.guard.expires_at = 0.0
         try:

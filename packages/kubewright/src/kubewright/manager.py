@@ -39,7 +39,6 @@ from .metrics import Metrics
 from .recorder import EventRecorder
 from .reflector import Reflector
 from .server import Server
-from .status import StatusWriter
 from .transport import ApiTransport, Request, Transport, WriteGuard
 from .webhook.options import WebhookOptions
 from .webhook.runner import WebhookRunner
@@ -112,7 +111,7 @@ class Manager:
         self.log = Log("manager")
         self.metrics = Metrics()
         guard = WriteGuard(expires_at=0.0 if options.leader_election else math.inf)
-        self.can_write = guard.allows_writes
+        self.can_write = guard.can_write
         """Whether a write may be sent now: while this process holds the lease for certain, or
         always without leader election."""
         self.transport: ManagerTransport = transport or Transport(
@@ -235,7 +234,7 @@ class Manager:
             controller,
             cache=self.cache,
             client=self.client,
-            status_writer=StatusWriter(self.client, self.recorder),
+            recorder=self.recorder,
             metrics=self.metrics,
             log=Log("controller"),
         )

@@ -152,7 +152,7 @@ class MetricFamily(Collector, Generic[SeriesT]):
 class ControllerMetrics:
     """The series of one controller. They exist from the start with 0, so that rates are right."""
 
-    def __init__(self, metrics: Metrics, name: str, concurrency: int) -> None:
+    def __init__(self, metrics: Metrics, name: str, concurrency: int = 1) -> None:
         self.results: dict[ReconcileResult, ScalarSeries] = {
             result: metrics._reconcile_total.labels(name, result) for result in _RECONCILE_RESULTS
         }
@@ -378,12 +378,6 @@ class Metrics:
         """Make the family part of every scrape, and return it."""
         self.registry.register(family)
         return family
-
-    def for_controller(self, name: str, concurrency: int = 1) -> ControllerMetrics:
-        return ControllerMetrics(self, name, concurrency)
-
-    def for_queue(self, name: str) -> QueueMetrics:
-        return QueueMetrics(self, name)
 
     def exposition(self) -> tuple[bytes, str]:
         """All series but process_* as text, and the content type."""

@@ -72,12 +72,8 @@ class _PartialObject(Struct):
     status: _PartialStatus = msgspec.field(default_factory=_PartialStatus)
 
 
-class _PartialObjectMetadata(Struct):
-    metadata: ObjectMeta
-
-
 class _MinimalMetadata(Struct):
-    """Identifies an object although other metadata does not decode."""
+    """Identifies an object although other metadata cannot be decoded."""
 
     name: str
     resourceVersion: str
@@ -98,7 +94,7 @@ def decode_page(kind: type[T], body: bytes) -> Page[T]:
         raw = _decode_json(_LIST_DECODER, body)
     except (msgspec.DecodeError, RecursionError) as error:
         resource = kind.definition.group_resource
-        raise Undecodable(f"the list of {resource} does not decode: {error}") from error
+        raise Undecodable(f"the list of {resource} cannot be decoded: {error}") from error
     items = [_decode_item(kind, item) for item in raw.items or ()]
     return Page(items, raw.metadata.resourceVersion, raw.metadata.continue_token)
 
@@ -127,7 +123,7 @@ def decode_watch_event(kind: type[T], raw: bytes, operation: str) -> WatchEvent[
     try:
         line = _decode_json(_WATCH_EVENT_DECODER, raw)
         if line.type == "BOOKMARK":
-            bookmark = msgspec.json.decode(line.object, type=_PartialObjectMetadata)
+            bookmark = msgspec.json.decode(line.object, type=_PartialObject)
             return WatchEvent(line.type, None, bookmark.metadata.resourceVersion)
         if line.type in ("ADDED", "MODIFIED", "DELETED"):
             item = _decode_item(kind, line.object)
@@ -152,7 +148,7 @@ def _decode_json(decoder: msgspec.json.Decoder[StructT], body: bytes) -> StructT
     try:
         return decoder.decode(body)
     except RecursionError:
-        # Without its deepest values, the object that has them does not hide all others.
+        # Drop the values that are nested too deeply, so that only the object with them fails.
         return decoder.decode(_drop_deep_nesting(body))
 
 

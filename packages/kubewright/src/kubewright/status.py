@@ -12,7 +12,7 @@ import msgspec
 
 from .client import Client
 from .errors import Invalid, NotFound, Undecodable
-from .kind import Condition, Resource, Status, drop_nulls, with_condition
+from .kind import Condition, Resource, Status, drop_nulls, find_condition, with_condition
 from .metrics import ControllerMetrics
 from .recorder import EventRecorder
 from .responses import UndecodableObject
@@ -37,8 +37,8 @@ def ready_condition(
 class StatusWriter:
     """Writes statuses through the client, which puts the response into the cache."""
 
-    def __init__(self, client: Client, recorder: EventRecorder) -> None:
-        self.client, self.recorder = client, recorder
+    def __init__(self, client: Client, recorder: EventRecorder, metrics: ControllerMetrics) -> None:
+        self._client, self._recorder, self._metrics = client, recorder, metrics
 
     async def write(
         self,
@@ -46,50 +46,46 @@ class StatusWriter:
         encoded_before: bytes,
         status: Any,
         condition: Condition,
-        metrics: ControllerMetrics,
         *,
         warning_event: bool = True,
     ) -> T | None:
         """Send what changed in the status, and return the stored object; None if nothing changed.
 
-        `obj` is the object that the reconcile read, `encoded_before` its status, and `status` what
-        the reconcile made of it. The patch names the resourceVersion of `obj`, so it never lands on
-        an object that was deleted and created again in the meantime. It also never overwrites the
-        conditions of another writer: a merge patch replaces the whole list.
+        `obj` is the object that the reconcile read, `encoded_before` its status, and `status` the
+        one that the reconcile set. The patch names the resourceVersion of `obj`, so it never lands
+        on an object that was deleted and created again in the meantime. It also never overwrites
+        the conditions of another writer: a merge patch replaces the whole list.
         """
         if isinstance(status, Status):
             _complete_status(status, obj, condition)
         encoded = msgspec.json.encode(status)
         if encoded == encoded_before:
-            metrics.status_unchanged.inc()
+            self._metrics.status_unchanged.inc()
             return None
         # A status that was never written has no fields on the wire, so the defaults that it
-        # decodes to have to be sent as well. A status class without observedGeneration cannot
-        # show whether it was written; such a class has no defaults of ours.
+        # decodes to have to be sent as well. A status class that does not extend Status has no
+        # observedGeneration; it is treated as written.
         was_written = getattr(obj.status, "observedGeneration", 0) is not None
-        old = (
-            _drop_status_nulls(msgspec.json.decode(encoded_before), encoded_before)
-            if was_written
-            else {}
-        )
-        patch = build_merge_patch(old, _drop_status_nulls(msgspec.to_builtins(status), encoded))
+        old = drop_nulls(msgspec.json.decode(encoded_before)) if was_written else {}
+        patch = build_merge_patch(old, drop_nulls(msgspec.to_builtins(status)))
         if not patch:
-            metrics.status_unchanged.inc()
+            self._metrics.status_unchanged.inc()
             return None
         try:
-            written = await self.client.patch_status(
+            written = await self._client.patch_status(
                 type(obj), obj.key, patch, resource_version=obj.metadata.resourceVersion
             )
         except NotFound:
+            # Deleted in the meantime: there is nothing left to report.
             return None
-        metrics.status_writes.inc()
+        self._metrics.status_writes.inc()
         if warning_event or condition.status != "False":
             conditions = obj.status.conditions if isinstance(status, Status) else ()
             self._record_ready_event(obj, type(obj), conditions, condition)
         return written
 
     async def write_undecodable(self, obj: UndecodableObject, kind: type[T]) -> Condition:
-        """Report in the object's own status that it does not decode, and return that condition."""
+        """Report in the object's own status that it cannot be decoded; return that condition."""
         message = (
             f"{obj.message}. Change the object so that it matches the schema; see it with: "
             f"kubectl explain {kind.definition.name.lower()}"
@@ -98,8 +94,9 @@ class StatusWriter:
         conditions = with_condition(obj.conditions, condition)
         if conditions != obj.conditions:
             patch = {"conditions": drop_nulls(msgspec.to_builtins(conditions))}
+            # The response is the same object, which cannot be decoded and may violate its schema.
             with suppress(NotFound, Undecodable, Invalid):
-                await self.client.patch_status(
+                await self._client.patch_status(
                     kind, obj.metadata.key, patch, resource_version=obj.metadata.resourceVersion
                 )
             self._record_ready_event(obj, kind, obj.conditions, condition)
@@ -112,14 +109,14 @@ class StatusWriter:
         conditions: Sequence[Condition],
         new: Condition,
     ) -> None:
-        old = next((c for c in conditions if c.type == READY_CONDITION), None)
-        before = (old.status, old.reason, old.message) if old is not None else ("", "", "")
-        if new.status == "False" and before != (new.status, new.reason, new.message):
-            self.recorder.event(obj, kind.definition, "Warning", new.reason, new.message)
-        elif new.status == "True" and before[0] == "False":
-            # A first success is not reported: only a recovery is news.
+        old = find_condition(conditions, READY_CONDITION)
+        old_state = (old.status, old.reason, old.message) if old is not None else ("", "", "")
+        if new.status == "False" and old_state != (new.status, new.reason, new.message):
+            self._recorder.event(obj, kind.definition, "Warning", new.reason, new.message)
+        elif new.status == "True" and old_state[0] == "False":
+            # A first success is not reported: only a recovery is recorded.
             message = new.message or "Reconciled successfully after a previous failure."
-            self.recorder.event(obj, kind.definition, "Normal", new.reason, message)
+            self._recorder.event(obj, kind.definition, "Normal", new.reason, message)
 
 
 def build_merge_patch(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
@@ -139,23 +136,11 @@ def build_merge_patch(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any
     return patch
 
 
-def _drop_status_nulls(value: dict[str, Any], encoded: bytes) -> dict[str, Any]:
-    """The status without nulls. `encoded` is the same status as JSON.
-
-    Most statuses have nulls only at the top level. Counting them in the bytes shows it, and saves
-    the walk through all nested values.
-    """
-    flat = {name: field for name, field in value.items() if field is not None}
-    is_flat = encoded.count(b":null") == len(value) - len(flat)
-    result: dict[str, Any] = flat if is_flat else drop_nulls(flat)
-    return result
-
-
 def _complete_status(status: Status, obj: Resource[Any, Any], condition: Condition) -> None:
     # The conditions of the stored status come first: other writers may own some of them.
     conditions: list[Condition] = list(obj.status.conditions)
-    for own in status.conditions:
-        if own not in conditions:
-            conditions = with_condition(conditions, own)
+    for reported in status.conditions:
+        if reported not in conditions:
+            conditions = with_condition(conditions, reported)
     status.conditions = with_condition(conditions, condition)
     status.observedGeneration = obj.metadata.generation

@@ -101,7 +101,7 @@ class WriteGuard:
         self.clock = clock
         self.expires_at = expires_at
 
-    def allows_writes(self) -> bool:
+    def can_write(self) -> bool:
         return self.clock() < self.expires_at
 
 
@@ -115,7 +115,7 @@ class GuardedRequest(aiohttp.ClientRequest):
     guard: WriteGuard
 
     async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
-        if self.method not in _READ_METHODS and not self.guard.allows_writes():
+        if self.method not in _READ_METHODS and not self.guard.can_write():
             raise NotLeader(
                 f"{self.method} {self.url.path} was not sent: "
                 "this process no longer holds the leader lease for certain"

@@ -1,4 +1,4 @@
-"""The facts of Nodes for `why --vcenter`: those that the manager would have."""
+"""What --vcenter reads: the facts of Nodes, and rows of the inventory."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import json
 import pytest
 
 from kubewright.builtin import Node
-from support.fake_node_cluster import NOW, FakeNodeCluster, node_manifest
+from support.fake_node_cluster import NOW, FakeNodeCluster, bios_uuid_of, node_manifest
 from vsphere_operators.kinds.gpuinfo.rules import Rejection
 from vsphere_operators.kubectl import sources
+from vsphere_operators.kubectl.live import rows_from_inventory
+from vsphere_operators.kubectl.rows import DiskRow
+from vsphere_operators.vsphere.model import Disk
 
 
 async def test_node_facts_have_match_and_hidden_devices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,3 +37,22 @@ async def test_node_facts_have_match_and_hidden_devices(monkeypatch: pytest.Monk
     failure = facts["node-3"].match_failure
     assert failure is not None
     assert failure.reason is Rejection.VM_NOT_FOUND
+
+
+def test_rows_of_an_inventory_have_no_stale_load_and_the_vm_of_a_disk() -> None:
+    cluster = FakeNodeCluster()
+    cluster.add_host(
+        1,
+        runtime__connectionState="disconnected",
+        summary__hardware__cpuMhz=2000,
+        summary__hardware__numCpuCores=8,
+        summary__quickStats__overallCpuUsage=4000,
+    )
+    cluster.add_vm(1, 1, 500)
+    disk = Disk(id="1", name="pvc-1", datastore="", consumers=(bios_uuid_of(1),))
+    rows = rows_from_inventory(cluster.vcenter.inventory, [disk], [])
+    assert rows.disks == [DiskRow(name="pvc-1", attachedTo="node-1")]
+    # vCenter keeps reporting the last load of a disconnected host.
+    (host,) = rows.hosts
+    assert (host.name, host.state, host.vms) == ("esxi-1", "disconnected", 1)
+    assert (host.cpuTotalMHz, host.cpuUsedMHz) == (16_000, None)

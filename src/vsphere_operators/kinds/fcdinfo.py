@@ -137,10 +137,10 @@ def find_volume(name: str, cache: Cache) -> PersistentVolume | None:
 
 
 def find_disk(name: str, volume: PersistentVolume | None, view: VCenterView) -> Disk:
-    """The disk of the volume if there is one, else the disk of that name."""
-    return (
-        view.find_disk_by_id(_get_volume_handle(volume) or "") if volume else view.find_disk(name)
-    )
+    """The disk that backs the volume; without a volume, the disk of that name."""
+    if volume is None:
+        return view.find_disk(name)
+    return view.find_disk_by_id(_get_volume_handle(volume) or "")
 
 
 def _get_disk_keys(info: FCDInfo) -> tuple[str, ...]:
@@ -190,18 +190,19 @@ class FCDInfoController(Controller[FCDInfo]):
         try:
             disk = find_disk(name, volume, view)
         except Terminal as error:
-            view.request_disk_refresh()
+            # It may be newer than the last listing.
+            view.vcenter.disks.request_refresh()
             info.status, error.keep_status = _status_without_disk(volume), True
             raise
         if volume is None:
             # Two volumes may share a disk; take the first by name, so that the status is stable.
             volumes = self.cache.by_index(PersistentVolume, _VOLUME_HANDLE_INDEX, disk.id)
             volume = min(volumes, key=lambda volume: volume.metadata.name, default=None)
-        vm = view.find_vm_using(disk)
+        vm = view.inventory.find_vm_of_disk(disk)
         info.status = status_of(
             disk,
             volume,
-            datastore=view.name_of(disk.datastore),
+            datastore=view.inventory.name_of(disk.datastore),
             attached_to=vm.name if vm else "",
             vcenter=view.name,
         )

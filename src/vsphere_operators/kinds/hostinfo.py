@@ -118,31 +118,30 @@ class HostInfo(Resource[HostInfoSpec, HostInfoStatus]):
 def status_of(
     host: Host, location: Location, vms: int, tags: Sequence[str], vcenter: str
 ) -> HostInfoStatus:
-    now = host
     if host.connection in _DISCONNECTED_STATES or host.power in _POWERED_DOWN_STATES:
         # For a disconnected or sleeping host vCenter keeps reporting the last values it received.
-        now = replace(host, stats=HostStats(), boot_time=None)
-    total_cpu = now.cpu_mhz * now.cpu_cores if now.cpu_mhz and now.cpu_cores else None
-    total_memory = now.memory_bytes // 2**20 if now.memory_bytes else None
+        host = replace(host, stats=HostStats(), boot_time=None)
+    total_cpu = host.cpu_mhz * host.cpu_cores if host.cpu_mhz and host.cpu_cores else None
+    total_memory = host.memory_bytes // 2**20 if host.memory_bytes else None
     return HostInfoStatus(
         totalCPU=total_cpu,
-        freeCPU=_subtract(total_cpu, now.stats.cpu_usage_mhz),
+        freeCPU=_subtract(total_cpu, host.stats.cpu_usage_mhz),
         totalMemoryMB=total_memory,
-        freeMemoryMB=_subtract(total_memory, now.stats.memory_usage_mb),
-        vendor=now.vendor or None,
-        model=now.model or None,
-        esxiVersion=now.version or None,
-        esxiBuild=now.build or None,
-        connectionState=now.connection or None,
-        maintenanceMode=now.in_maintenance,
-        bootTime=now.boot_time and now.boot_time.replace(microsecond=0),
+        freeMemoryMB=_subtract(total_memory, host.stats.memory_usage_mb),
+        vendor=host.vendor or None,
+        model=host.model or None,
+        esxiVersion=host.version or None,
+        esxiBuild=host.build or None,
+        connectionState=host.connection or None,
+        maintenanceMode=host.in_maintenance,
+        bootTime=host.boot_time and host.boot_time.replace(microsecond=0),
         vms=vms,
         cluster=location.cluster or None,
         datacenter=location.datacenter or None,
         inventoryPath=location.path or None,
         vcenter=vcenter,
         tags=list(tags) or None,
-        customAttributes=dict(now.attributes) or None,
+        customAttributes=dict(host.attributes) or None,
     )
 
 
@@ -151,11 +150,11 @@ def _subtract(total: int | None, used: int | None) -> int | None:
 
 
 def ready_outcome(host: Host, vcenter: str) -> Done:
-    """The Ready condition; raises Terminal for a host with unknown load."""
+    """Raises Terminal if vCenter has no connection to the host."""
     if host.power in _POWERED_DOWN_STATES:
         return Done(
             Reason.HOST_IN_STANDBY,
-            f'Host "{host.name}" is powered off or in standby, so its load is unknown.',
+            f'Host "{host.name}" is powered off or in standby, so it has no load.',
         )
     if state := _DISCONNECTED_STATES.get(host.connection):
         raise Terminal(
@@ -190,9 +189,9 @@ class HostInfoController(Controller[HostInfo]):
         host = view.find_host(info.spec.hostname)
         info.status = status_of(
             host,
-            view.location(host.ref),
-            view.count_vms_on(host),
-            view.tags(host.ref),
+            view.inventory.location(host.ref),
+            len(view.inventory.vms_on(host.ref)),
+            view.vcenter.tags.get(host.ref),
             view.name,
         )
         return ready_outcome(host, view.name)

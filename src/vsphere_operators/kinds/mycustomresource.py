@@ -56,7 +56,7 @@ class MyCustomResource(Resource[MyCustomResourceSpec, MyCustomResourceStatus]):
 
 
 def status_of(name: str, pods: Sequence[PodMetadata]) -> tuple[MyCustomResourceStatus, Done]:
-    """The status and the Ready condition for the Pods of this name."""
+    """The status and the outcome for the Pods of this name."""
     if not pods:
         return MyCustomResourceStatus(Healthy=False), Done(
             Reason.NO_FRIEND, f'No Pod named "{name}" exists.'

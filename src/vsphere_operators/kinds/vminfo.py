@@ -49,7 +49,7 @@ class Reason(StrEnum):
     SUSPENDED = "Suspended"
     """The VM is suspended."""
     TOOLS_NOT_RUNNING = "ToolsNotRunning"
-    """VMware Tools are not running, so the guest reports no addresses."""
+    """VMware Tools is not running, so the guest reports no addresses."""
 
 
 # By connectionState: what it means, and what to do. vCenter has no current state of these VMs.
@@ -84,7 +84,7 @@ class VMInfoStatus(Status):
 
     guestId: Annotated[
         str | None,
-        Doc("Guest operating system that VMware Tools report, else the configured one."),
+        Doc("Guest operating system that VMware Tools reports, else the configured one."),
     ] = None
     totalCPU: Annotated[Int64 | None, Doc("Number of virtual CPUs.")] = None
     resvdCPU: Annotated[Int64 | None, Doc("Reserved CPU, in MHz; 0 means no reservation.")] = None
@@ -92,7 +92,7 @@ class VMInfoStatus(Status):
     resvdMem: Annotated[Int64 | None, Doc("Reserved memory, in MB; 0 means no reservation.")] = None
     powerState: Annotated[str | None, Doc("poweredOn, poweredOff or suspended.")] = None
     hwVersion: Annotated[str | None, Doc("Version of the virtual hardware, such as vmx-19.")] = None
-    ipAddress: Annotated[str | None, Doc("Primary IP address that VMware Tools report.")] = None
+    ipAddress: Annotated[str | None, Doc("Primary IP address that VMware Tools reports.")] = None
     pathToVM: Annotated[
         str | None, Doc("Path of the VM's configuration file: [datastore] folder/name.vmx.")
     ] = None
@@ -101,16 +101,16 @@ class VMInfoStatus(Status):
         str | None, Doc("connected, disconnected, inaccessible, invalid or orphaned.")
     ] = None
     toolsRunningStatus: Annotated[
-        str | None, Doc("Whether VMware Tools run: guestToolsRunning, guestToolsNotRunning...")
+        str | None, Doc("Whether VMware Tools runs: guestToolsRunning, guestToolsNotRunning...")
     ] = None
     toolsVersionStatus: Annotated[
         str | None,
-        Doc("Whether VMware Tools are current: guestToolsCurrent, guestToolsUnmanaged..."),
+        Doc("Whether VMware Tools is current: guestToolsCurrent, guestToolsUnmanaged..."),
     ] = None
     ipAddresses: Annotated[
         list[str] | None,
         ListType("atomic"),
-        Doc("All IP addresses, in the order that VMware Tools report them."),
+        Doc("All IP addresses, in the order that VMware Tools reports them."),
     ] = None
     datastores: Annotated[
         list[str] | None,
@@ -159,31 +159,30 @@ class VMInfo(Resource[VMInfoSpec, VMInfoStatus]):
 def status_of(
     vm: VirtualMachine, location: Location, host: str, datastores: Sequence[str], vcenter: str
 ) -> VMInfoStatus:
-    now = vm
     if vm.connection in _UNAVAILABLE_STATES:
         # For these VMs vCenter keeps reporting the last values that it received.
-        now = replace(
+        vm = replace(
             vm, power="", ip_address="", ip_addresses=(), tools_running="", tools_version=""
         )
     return VMInfoStatus(
-        guestId=now.guest_id or now.configured_guest_id or None,
-        totalCPU=now.cpus,
-        resvdCPU=now.cpu_reservation_mhz,
-        totalMem=now.memory_mb,
-        resvdMem=now.memory_reservation_mb,
-        powerState=now.power or None,
-        hwVersion=now.guest_hardware_version or now.hardware_version or None,
-        ipAddress=now.ip_address or None,
-        pathToVM=now.vmx_path or None,
+        guestId=vm.guest_id or vm.configured_guest_id or None,
+        totalCPU=vm.cpus,
+        resvdCPU=vm.cpu_reservation_mhz,
+        totalMem=vm.memory_mb,
+        resvdMem=vm.memory_reservation_mb,
+        powerState=vm.power or None,
+        hwVersion=vm.guest_hardware_version or vm.hardware_version or None,
+        ipAddress=vm.ip_address or None,
+        pathToVM=vm.vmx_path or None,
         host=host or None,
-        connectionState=now.connection or None,
-        toolsRunningStatus=now.tools_running or None,
-        toolsVersionStatus=now.tools_version or None,
-        ipAddresses=list(now.ip_addresses) or None,
+        connectionState=vm.connection or None,
+        toolsRunningStatus=vm.tools_running or None,
+        toolsVersionStatus=vm.tools_version or None,
+        ipAddresses=list(vm.ip_addresses) or None,
         datastores=sorted(filter(None, datastores)) or None,
-        biosUUID=now.bios_uuid or None,
-        instanceUUID=now.instance_uuid or None,
-        template=now.is_template,
+        biosUUID=vm.bios_uuid or None,
+        instanceUUID=vm.instance_uuid or None,
+        template=vm.is_template,
         cluster=location.cluster or None,
         datacenter=location.datacenter or None,
         inventoryPath=location.path or None,
@@ -192,7 +191,7 @@ def status_of(
 
 
 def ready_outcome(vm: VirtualMachine) -> Done:
-    """The Ready condition; raises Terminal for a VM with unknown state."""
+    """Raises Terminal if vCenter does not know the state of the VM."""
     if vm.connection in _UNAVAILABLE_STATES:
         reason, explanation = _UNAVAILABLE_STATES[vm.connection]
         raise Terminal(
@@ -209,7 +208,7 @@ def ready_outcome(vm: VirtualMachine) -> Done:
     if vm.tools_running in _TOOLS_NOT_RUNNING_STATES:
         return Done(
             Reason.TOOLS_NOT_RUNNING,
-            f'VMware Tools are not running in VM "{vm.name}", so its addresses are unknown and '
+            f'VMware Tools is not running in VM "{vm.name}", so its addresses are unknown and '
             "guestId is the configured one. Install or start open-vm-tools in the guest.",
         )
     return Done()
@@ -231,9 +230,9 @@ class VMInfoController(Controller[VMInfo]):
                 "Set it to the name of a virtual machine, as shown in vCenter.",
             )
         view = self.vcenters.get_view(info)
-        vm = view.find_vm(info.spec.nodename)
-        datastores = [view.name_of(ref) for ref in vm.datastores]
+        vm, inventory = view.find_vm(info.spec.nodename), view.inventory
+        datastores = [inventory.name_of(ref) for ref in vm.datastores]
         info.status = status_of(
-            vm, view.location(vm.ref), view.name_of(vm.host), datastores, view.name
+            vm, inventory.location(vm.ref), inventory.name_of(vm.host), datastores, view.name
         )
         return ready_outcome(vm)

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 from kubewright.builtin import Node
 
+from ..kinds import hostinfo
+from ..kinds.hostinfo import HostInfo, HostInfoSpec
 from ..vsphere.inventory import Inventory
 from ..vsphere.model import Disk, Host, VirtualMachine
-from .rows import DiskRow, HostRow, Rows, VmRow, match_nodes
+from .rows import DiskRow, HostRow, Rows, VmRow, host_row, match_nodes
 
 
 def rows_from_inventory(inventory: Inventory, disks: Sequence[Disk], nodes: Sequence[Node]) -> Rows:
@@ -24,22 +26,9 @@ def rows_from_inventory(inventory: Inventory, disks: Sequence[Disk], nodes: Sequ
 
 
 def _host_row(inventory: Inventory, host: Host) -> HostRow:
-    location = inventory.location(host.ref)
-    return HostRow(
-        name=host.name,
-        state="maintenance" if host.in_maintenance else host.connection,
-        # As HostInfo computes totalCPU.
-        cpuTotalMHz=host.cpu_mhz * host.cpu_cores if host.cpu_mhz and host.cpu_cores else None,
-        cpuUsedMHz=host.stats.cpu_usage_mhz,
-        memoryTotalMB=host.memory_bytes // 2**20 if host.memory_bytes else None,
-        memoryUsedMB=host.stats.memory_usage_mb,
-        vms=len(inventory.vms_on(host.ref)),
-        cluster=location.cluster,
-        datacenter=location.datacenter,
-        vcenter=inventory.name,
-        model=host.model,
-        version=host.version,
-    )
+    vms = len(inventory.vms_on(host.ref))
+    status = hostinfo.status_of(host, inventory.location(host.ref), vms, (), inventory.name)
+    return host_row(HostInfo(spec=HostInfoSpec(hostname=host.name), status=status))
 
 
 def _vm_row(inventory: Inventory, vm: VirtualMachine) -> VmRow:
@@ -62,12 +51,10 @@ def _vm_row(inventory: Inventory, vm: VirtualMachine) -> VmRow:
 
 
 def _disk_row(inventory: Inventory, disk: Disk) -> DiskRow:
-    # A consumer is an instance UUID or a BIOS UUID, depending on the client that attached it.
-    consumers = set(disk.consumers)
-    vms = (vm.name for vm in inventory.vms.values() if {vm.instance_uuid, vm.bios_uuid} & consumers)
+    vm = inventory.find_vm_of_disk(disk)
     return DiskRow(
         name=disk.name,
         sizeMB=disk.size_mb,
         datastore=inventory.name_of(disk.datastore),
-        attachedTo=next(vms, ""),
+        attachedTo=vm.name if vm else "",
     )

@@ -97,7 +97,10 @@ def rows_from_objects(objects: ClusterObjects) -> Rows:
         )
     )
     hosts = {
-        (row.vcenter, row.name): row for row in map(_host_row, objects.hosts) if row is not None
+        (row.vcenter, row.name): row
+        for row in map(host_row, objects.hosts)
+        # A HostInfo without a status has none.
+        if row.state
     }
     for index, row in enumerate(vms):
         # The status of a VmGroup or a candidate has no cluster; that of its host has.
@@ -114,14 +117,11 @@ def rows_from_objects(objects: ClusterObjects) -> Rows:
     )
 
 
-def _host_row(info: HostInfo) -> HostRow | None:
-    """None for a HostInfo without a status."""
+def host_row(info: HostInfo) -> HostRow:
     status = info.status
-    if status.connectionState is None:
-        return None
     return HostRow(
         name=info.spec.hostname,
-        state="maintenance" if status.maintenanceMode else status.connectionState,
+        state="maintenance" if status.maintenanceMode else status.connectionState or "",
         cpuTotalMHz=status.totalCPU,
         cpuUsedMHz=_used_amount(status.totalCPU, status.freeCPU),
         memoryTotalMB=status.totalMemoryMB,
@@ -199,14 +199,14 @@ def _merge_vm_rows(rows: Iterable[VmRow]) -> list[VmRow]:
     """
     by_name: dict[str, list[VmRow]] = {}
     for row in rows:
-        namesakes = by_name.setdefault(row.name, [])
-        for index, other in enumerate(namesakes):
+        same_name_rows = by_name.setdefault(row.name, [])
+        for index, other in enumerate(same_name_rows):
             if _can_be_same_vm(other, row):
-                namesakes[index] = _fill_missing_fields(other, row)
+                same_name_rows[index] = _fill_missing_fields(other, row)
                 break
         else:
-            namesakes.append(row)
-    return [row for namesakes in by_name.values() for row in namesakes]
+            same_name_rows.append(row)
+    return [row for same_name_rows in by_name.values() for row in same_name_rows]
 
 
 def _can_be_same_vm(one: VmRow, other: VmRow) -> bool:

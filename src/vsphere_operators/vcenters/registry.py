@@ -23,7 +23,7 @@ from ..vsphere.faults import (
     VCenterError,
     WrongLogin,
 )
-from ..vsphere.inventory import Change, Location
+from ..vsphere.inventory import Change
 from ..vsphere.model import Disk, Host, VirtualMachine
 from ..vsphere.stats_throttle import ChangePublisher, StatsThrottle
 from ..vsphere.vcenter import VCenter
@@ -282,34 +282,6 @@ class VCenterView:
             )
         with _lookup_errors_as_terminal(Reason.DISK_NOT_FOUND, Reason.DISK_AMBIGUOUS):
             return find(key)
-
-    def request_disk_refresh(self) -> None:
-        """List the disks again soon: a missing disk may be newer than the last listing."""
-        self.vcenter.disks.request_refresh()
-
-    def location(self, ref: str) -> Location:
-        return self.inventory.location(ref)
-
-    def count_vms_on(self, host: Host) -> int:
-        """The number of VMs on a host, including templates."""
-        return len(self.inventory.vms_on(host.ref))
-
-    def find_vm_using(self, disk: Disk) -> VirtualMachine | None:
-        """The VM that a disk is attached to, if vCenter reports it."""
-        # The id of a consumer may be either uuid of the VM.
-        for consumer in disk.consumers:
-            for find in (self.inventory.by_instance_uuid, self.inventory.by_bios_uuid):
-                if len(vms := find(consumer)) == 1:
-                    return vms[0]
-        return None
-
-    def name_of(self, ref: str) -> str:
-        """The name of any entity, "" if it is unknown."""
-        return self.inventory.name_of(ref)
-
-    def tags(self, ref: str) -> tuple[str, ...]:
-        """The tags as `category:tag`."""
-        return self.vcenter.tags.get(ref)
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from .model import (
     ComputeResource,
     Datacenter,
     Datastore,
+    Disk,
     Entity,
     Folder,
     Host,
@@ -237,6 +238,15 @@ class Inventory:
 
     def by_instance_uuid(self, uuid: str) -> list[VirtualMachine]:
         return [self.vms[ref] for ref in sorted(self._relations.by_instance_uuid.get(uuid.lower()))]
+
+    def find_vm_of_disk(self, disk: Disk) -> VirtualMachine | None:
+        """The VM that a disk is attached to, if vCenter reports it."""
+        # The id of a consumer may be either uuid of the VM.
+        for consumer in disk.consumers:
+            for find in (self.by_instance_uuid, self.by_bios_uuid):
+                if len(vms := find(consumer)) == 1:
+                    return vms[0]
+        return None
 
     def entity(self, ref: str) -> Entity | None:
         item = self.objects.get(ref)

@@ -80,7 +80,23 @@ class Permission:
     """Only objects with these names; empty for all objects of the kind."""
 
 
-class Controller(Generic[T]):
+class HasPermissions:
+    """A part of the manager that declares what it does through the client."""
+
+    permissions: list[Permission]
+
+    def needs(
+        self,
+        kind: type[Object],
+        *verbs: str,
+        subresource: str = "",
+        resource_names: tuple[str, ...] = (),
+    ) -> None:
+        """Declare a permission for the generated role. RBAC cannot limit `create` to names."""
+        self.permissions.append(Permission(kind, verbs, subresource, resource_names))
+
+
+class Controller(HasPermissions, Generic[T]):
     """Subclass it with your kind and write `reconcile`. Declare what else wakes your objects in
     `__init__`.
     """
@@ -102,7 +118,6 @@ class Controller(Generic[T]):
 
     sources: list[KindSource | OwnedKindSource | StreamSource | TimerSource]
     read_kinds: list[type[Object]]
-    permissions: list[Permission]
     log: Log
 
     def __init_subclass__(cls) -> None:
@@ -111,7 +126,7 @@ class Controller(Generic[T]):
                 case (type() as kind,) if issubclass(kind, Resource):
                     cls.kind = kind
 
-    def __new__(cls, *args: Any, **named: Any) -> Controller[T]:
+    def __new__(cls, *args: Any, **kwargs: Any) -> Controller[T]:
         # The lists are created here so that a subclass's __init__ need not call ours.
         self = super().__new__(cls)
         if not hasattr(cls, "kind"):
@@ -164,19 +179,6 @@ class Controller(Generic[T]):
         controller, and the generated role may list and watch it.
         """
         self.read_kinds.append(kind)
-
-    def needs(
-        self,
-        kind: type[Object],
-        *verbs: str,
-        subresource: str = "",
-        resource_names: tuple[str, ...] = (),
-    ) -> None:
-        """Declare what the reconcile does through the client, for the generated role.
-
-        RBAC cannot limit `create` to names.
-        """
-        self.permissions.append(Permission(kind, verbs, subresource, resource_names))
 
     def cached_kinds(self) -> list[type[Object]]:
         """The kinds that the manager has to keep in the cache for this controller."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from .builtin import Event
-from .controller import Controller, Permission
+from .controller import Controller, HasPermissions, Permission
 from .kind import KindDefinition
 
 PolicyRule = dict[str, Any]
@@ -14,21 +14,15 @@ _READ_VERBS = ("list", "watch")
 EVENT_PERMISSION = Permission(Event, ("create", "patch"))
 
 
-class DeclaresPermissions(Protocol):
-    """A part of the manager, such as a webhook, that declares its permissions."""
-
-    permissions: list[Permission]
-
-
 def manager_rules(
-    controllers: Iterable[Controller[Any]], others: Iterable[DeclaresPermissions] = ()
+    controllers: Iterable[Controller[Any]], others: Iterable[HasPermissions] = ()
 ) -> list[PolicyRule]:
     """The rules of the manager's ClusterRole."""
     return build_rules(manager_permissions(controllers, others))
 
 
 def manager_permissions(
-    controllers: Iterable[Controller[Any]], others: Iterable[DeclaresPermissions] = ()
+    controllers: Iterable[Controller[Any]], others: Iterable[HasPermissions] = ()
 ) -> list[Permission]:
     """All permissions of a manager, including those for Events."""
     permissions = [EVENT_PERMISSION]

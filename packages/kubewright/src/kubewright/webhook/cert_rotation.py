@@ -22,12 +22,12 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from ..builtin import Secret
 from ..client import Client
 from ..errors import AlreadyExists, Conflict, Forbidden, KubewrightError, NotFound, redact
-from ..kind import Key, ObjectMeta
+from ..kind import Key, ObjectMeta, now
 from ..log import Log
 from ..tls import ServingCertificate
 from ..x509 import KeyPair, issue_serving_certificate
@@ -53,11 +53,6 @@ class ConcurrentWrite(Exception):
     """Another replica wrote in the meantime: check again."""
 
 
-def _wall_clock() -> datetime:
-    # X.509 times have whole seconds.
-    return datetime.now(UTC).replace(microsecond=0)
-
-
 class CertRotator:
     """One replica's part of the rotation; all replicas run the same."""
 
@@ -71,7 +66,7 @@ class CertRotator:
         hosts: Sequence[str],
         targets: Sequence[CaBundleTarget],
         timings: CertificateTimings | None = None,
-        clock: Callable[[], datetime] = _wall_clock,
+        clock: Callable[[], datetime] = now,
     ) -> None:
         """The writes of `client` must not need the leader lease, because every replica serves."""
         self.targets = tuple(targets)

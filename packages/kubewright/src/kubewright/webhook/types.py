@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
-from ..controller import Permission
+from ..controller import HasPermissions
 from ..errors import ConfigError, Rejected
 from ..kind import Object
 from ..log import Log
@@ -56,7 +56,7 @@ class Admission:
         self.rejections.append(Rejected(message, field=field))
 
 
-class Webhook(Generic[T]):
+class Webhook(HasPermissions, Generic[T]):
     """Extend it with your kind, and define `default`, `validate`, or both."""
 
     # Otherwise pytest would collect the webhook of a kind named TestRun as tests.
@@ -83,7 +83,6 @@ class Webhook(Generic[T]):
     """A label selector for namespaces. For a built-in kind it excludes kube-system by default."""
     object_selector: ClassVar[dict[str, Any] | None] = None
 
-    permissions: list[Permission]
     log: Log
 
     def __init_subclass__(cls) -> None:
@@ -125,16 +124,6 @@ class Webhook(Generic[T]):
 
         If it is defined, no object can be deleted while the webhook is not available.
         """
-
-    def needs(
-        self,
-        kind: type[Object],
-        *verbs: str,
-        subresource: str = "",
-        resource_names: tuple[str, ...] = (),
-    ) -> None:
-        """Declare a permission that the methods of the webhook use, for the generated role."""
-        self.permissions.append(Permission(kind, verbs, subresource, resource_names))
 
     @property
     def has_default(self) -> bool:

@@ -113,9 +113,9 @@ def test_index_follows_changes_and_a_failing_index_function_affects_only_its_obj
     store.put(make_widget("a", 1, friend="joe"))
     store.put(make_widget("b", 2, friend="joe"))
     store.put(make_widget("a", 3, friend="bob"))
-    assert store.index_keys("friend", "joe") == [Key("n", "b")]
-    assert store.index_keys("friend", "bob") == [Key("n", "a")]
-    assert store.index_keys("failing", "bob") == []
+    assert store.keys_by_index("friend", "joe") == [Key("n", "b")]
+    assert store.keys_by_index("friend", "bob") == [Key("n", "a")]
+    assert store.keys_by_index("failing", "bob") == []
     store.remove(Key("n", "b"), 9)
     assert store.indexes["friend"].keys_by_value.keys() == {"bob"}
 

@@ -121,7 +121,7 @@ class Store(Generic[T]):
             )
         self.indexes[name] = Index(index_function)
 
-    def index_keys(self, index: str, value: str) -> list[Key]:
+    def keys_by_index(self, index: str, value: str) -> list[Key]:
         return list(self.indexes[index].keys_by_value.get(value, ()))
 
     def put(
@@ -243,7 +243,7 @@ class Cache:
     def by_index(self, kind: type[T], index: str, value: str) -> list[T]:
         """The objects of the kind that have this value in the index."""
         store = self._watched_store(kind)
-        objects = (store.objects[key] for key in store.index_keys(index, value))
+        objects = (store.objects[key] for key in store.keys_by_index(index, value))
         return [obj for obj in objects if not isinstance(obj, UndecodableObject)]
 
     def apply_own_write(self, obj: Object) -> None:

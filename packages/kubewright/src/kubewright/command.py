@@ -183,7 +183,7 @@ def run(
             except RestartRequired as change:
                 Log("setup").info(f"restarting: {change}")
     except KubewrightError as error:
-        message = f"{program} failed: {describe_error(error)}"
+        message = f"{program} failed: {_add_advice(error)}"
         # A line of the log for a log collector, plain text for a user at a terminal.
         if sys.stderr.isatty():
             print(message, file=sys.stderr)
@@ -252,7 +252,7 @@ def _tune_garbage_collector() -> None:
     gc.set_threshold(10_000, 20, 20)
 
 
-def describe_error(error: KubewrightError) -> str:
+def _add_advice(error: KubewrightError) -> str:
     """The message of the error, with the fix if the server's message lacks it."""
     match error:
         case Unauthorized():

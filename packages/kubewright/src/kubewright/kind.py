@@ -113,7 +113,7 @@ class Condition(Struct, frozen=True, gc=False, kw_only=True):
     ] = 0
 
 
-def now() -> datetime:
+def utc_now() -> datetime:
     """The wall clock in whole seconds, the resolution of metav1.Time."""
     return datetime.now(UTC).replace(microsecond=0)
 
@@ -130,7 +130,7 @@ def with_condition(conditions: list[Condition], new: Condition) -> list[Conditio
     """
     old = find_condition(conditions, new.type)
     since = old.lastTransitionTime if old is not None and old.status == new.status else None
-    stamped = msgspec.structs.replace(new, lastTransitionTime=since or now())
+    stamped = msgspec.structs.replace(new, lastTransitionTime=since or utc_now())
     if old is None:
         return [*conditions, stamped]
     return [stamped if c is old else c for c in conditions]
@@ -362,7 +362,7 @@ def _with_default_columns(cls: type[Object], columns: Sequence[Column]) -> tuple
 
 
 def version_of(
-    main: type[Object],
+    kind_class: type[Object],
     version: str,
     *,
     columns: Sequence[Column] | None = None,
@@ -373,9 +373,9 @@ def version_of(
     """Make the class another version of a kind, with the kind's names, scope, scale and columns."""
 
     def declare(cls: type[ObjectT]) -> type[ObjectT]:
-        kind_columns = main.definition.columns
+        kind_columns = kind_class.definition.columns
         cls.definition = replace(
-            main.definition,
+            kind_class.definition,
             type=cls,
             version=version,
             columns=kind_columns if columns is None else _with_default_columns(cls, columns),

@@ -147,25 +147,24 @@ class Manager:
         self._runnables: list[Runnable] = []
         self._reflectors: dict[type[Object], list[Reflector[Any]]] = {}
 
-    def add(self, part: Controller[Any] | Webhook[Any] | Conversion[Any, Any]) -> None:
+    def add(self, component: Controller[Any] | Webhook[Any] | Conversion[Any, Any]) -> None:
         """Add a controller, a webhook or a conversion. A kind has at most one controller, because
         two writers of one status would overwrite each other.
         """
-        match part:
+        match component:
             case Webhook():
-                self.webhooks.append(part)
+                self.webhooks.append(component)
             case Conversion():
-                self.conversions.append(part)
+                self.conversions.append(component)
             case _:
-                if any(other.kind is part.kind for other in self.controllers):
-                    raise ConfigError(
-                        f"there are two controllers for {part.kind.__name__}; a kind can have one"
-                    )
-                self.controllers.append(part)
+                if any(other.kind is component.kind for other in self.controllers):
+                    name = component.kind.__name__
+                    raise ConfigError(f"there are two controllers for {name}; a kind can have one")
+                self.controllers.append(component)
 
-    def add_runnable(self, service: Runnable) -> None:
+    def add_runnable(self, runnable: Runnable) -> None:
         """Run this from before the controllers start until after they have ended."""
-        self._runnables.append(service)
+        self._runnables.append(runnable)
 
     async def run(self, stop: asyncio.Event | None = None) -> None:
         """Run until `stop` is set or an essential part fails. The failure is raised after an

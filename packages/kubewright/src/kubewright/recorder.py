@@ -19,7 +19,7 @@ from typing import Literal, TypeVar
 from .builtin import Event, EventSource, ObjectReference
 from .client import Client
 from .errors import NotFound
-from .kind import Key, KindDefinition, Object, ObjectMeta, now
+from .kind import Key, KindDefinition, Object, ObjectMeta, utc_now
 from .log import Log
 from .metrics import Metrics
 from .responses import UndecodableObject
@@ -134,7 +134,7 @@ class EventRecorder:
             # Events about cluster-scoped objects are stored in `default`, as client-go does.
             namespace=obj.namespace or "default",
         )
-        event.count, event.firstTimestamp, event.lastTimestamp = 1, now(), now()
+        event.count, event.firstTimestamp, event.lastTimestamp = 1, utc_now(), utc_now()
         created = await self._client.create(event)
         recorded = _RecordedEvent(created.key, 1, self._clock())
         _put_in_lru(self._recorded_events, identity, recorded)
@@ -142,7 +142,7 @@ class EventRecorder:
     async def _increment_count(self, recorded: _RecordedEvent) -> bool:
         try:
             await self._client.patch(
-                Event, recorded.key, {"count": recorded.count + 1, "lastTimestamp": now()}
+                Event, recorded.key, {"count": recorded.count + 1, "lastTimestamp": utc_now()}
             )
         except NotFound:
             # The API server removes Events after an hour (--event-ttl): record a new one.

@@ -38,11 +38,11 @@ from .responses import UndecodableObject, WatchEvent
 
 T = TypeVar("T", bound=Object)
 
-INITIAL_BACKOFF_SECONDS = 0.5
+_INITIAL_BACKOFF_SECONDS = 0.5
 MAX_BACKOFF_SECONDS = 8.0
-_MIN_NORMAL_WATCH_SECONDS = 1.0
+_MIN_WATCH_SECONDS = 1.0
 # The server ends a watch after this time. Random, so that many watches do not return together.
-MIN_WATCH_TIMEOUT_SECONDS, MAX_WATCH_TIMEOUT_SECONDS = 300, 600
+_MIN_WATCH_TIMEOUT_SECONDS, _MAX_WATCH_TIMEOUT_SECONDS = 300, 600
 
 
 class Reflector(Generic[T]):
@@ -69,7 +69,7 @@ class Reflector(Generic[T]):
         self.problem = ""
         self.problem_changed: Signal[()] = Signal(f"problem of {self.name} changed")
         self.resource_version = ""
-        self._backoff_seconds = INITIAL_BACKOFF_SECONDS
+        self._backoff_seconds = _INITIAL_BACKOFF_SECONDS
 
     async def run(self) -> None:
         """List and watch until cancelled."""
@@ -121,7 +121,7 @@ class Reflector(Generic[T]):
 
     async def _watch(self) -> None:
         self._watch_started_at = self._clock()
-        timeout = random.randint(MIN_WATCH_TIMEOUT_SECONDS, MAX_WATCH_TIMEOUT_SECONDS)
+        timeout = random.randint(_MIN_WATCH_TIMEOUT_SECONDS, _MAX_WATCH_TIMEOUT_SECONDS)
         async for event in self._client.watch(
             self.kind,
             self.resource_version,
@@ -131,7 +131,7 @@ class Reflector(Generic[T]):
         ):
             revision = self._validate_event(event)
             self._mark_alive()
-            self._backoff_seconds = INITIAL_BACKOFF_SECONDS
+            self._backoff_seconds = _INITIAL_BACKOFF_SECONDS
             if event.object is not None:
                 if event.type == "DELETED":
                     self.store.remove(event.object.metadata.key, revision)
@@ -183,7 +183,7 @@ class Reflector(Generic[T]):
 
     async def _on_watch_ended(self, reason: str) -> None:
         self._metrics.watch_restarts.labels(self.name, reason).inc()
-        if self._clock() - self._watch_started_at < _MIN_NORMAL_WATCH_SECONDS:
+        if self._clock() - self._watch_started_at < _MIN_WATCH_SECONDS:
             # Something keeps ending the watch; without a pause this would be a busy loop.
             await self._backoff()
 
@@ -197,14 +197,14 @@ class Reflector(Generic[T]):
             # The same watch would fail in the same way: list again. A kind that was missing may
             # have other objects when its CRD is back.
             self.resource_version = ""
-        problem = self.describe_error(error)
+        problem = self.describe_problem(error)
         if problem != self.problem:
             self._log.error(problem, error=None if isinstance(error, ApiError) else error)
             self._set_problem(problem)
         retry_after = error.retry_after if isinstance(error, ApiError) else None
         await self._backoff(retry_after or 0.0)
 
-    def describe_error(self, error: Exception) -> str:
+    def describe_problem(self, error: Exception) -> str:
         """What failed and what to do; a subclass may know another fix."""
         match error:
             case KindMissing():

@@ -98,7 +98,7 @@ class KindSource:
             if origin is Origin.INITIAL_LIST or not self.predicate(old, new):
                 return
             for value in {*lookup.read_values(old), *lookup.read_values(new)}:
-                for own_key in own.index_keys(index, value):
+                for own_key in own.keys_by_index(index, value):
                     queue.add(own_key)
 
         cache.store(self.kind).changed.connect(on_change)
@@ -141,7 +141,7 @@ class StreamSource:
         own.add_index(index, self.index_by)
 
         def on_name(name: str) -> None:
-            for key in own.index_keys(index, name):
+            for key in own.keys_by_index(index, name):
                 queue.add(key)
 
         def on_all() -> None:

@@ -34,7 +34,7 @@ from .errors import (
     Unreachable,
     error_from_status,
 )
-from .kind import now
+from .kind import utc_now
 from .kubeconfig import Connection
 from .metrics import Metrics
 
@@ -390,6 +390,6 @@ def _parse_retry_after(header: str) -> float | None:
     if header.isascii() and header.isdigit():
         return float(header)
     try:
-        return max(0.0, (parsedate_to_datetime(header) - now()).total_seconds())
+        return max(0.0, (parsedate_to_datetime(header) - utc_now()).total_seconds())
     except (TypeError, ValueError):
         return None

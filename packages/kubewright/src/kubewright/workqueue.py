@@ -25,7 +25,7 @@ NORMAL_PRIORITY, LOW_PRIORITY = 0, -100
 NORMAL and overtakes them."""
 
 # client-go's DefaultTypedControllerRateLimiter.
-INITIAL_BACKOFF_SECONDS = 0.005
+_INITIAL_BACKOFF_SECONDS = 0.005
 MAX_BACKOFF_SECONDS = 1000.0
 
 
@@ -114,7 +114,7 @@ class WorkQueue(Generic[K]):
         failures = self.failures.get(key, 0)
         self.failures[key] = failures + 1
         # The exponent is limited because 2.0 ** 1024 overflows.
-        seconds = min(INITIAL_BACKOFF_SECONDS * 2.0 ** min(failures, 30), MAX_BACKOFF_SECONDS)
+        seconds = min(_INITIAL_BACKOFF_SECONDS * 2.0 ** min(failures, 30), MAX_BACKOFF_SECONDS)
         self.add_after(key, seconds, priority)
         return seconds
 

@@ -35,9 +35,9 @@ CALENDAR_PERMISSION = Permission(ConfigMap, ("list", "watch"))
 
 
 class CalendarReflector(Reflector[ConfigMap]):
-    def describe_error(self, error: Exception) -> str:
+    def describe_problem(self, error: Exception) -> str:
         if not isinstance(error, Forbidden):
-            return super().describe_error(error)
+            return super().describe_problem(error)
         # Not the generated role, which every other reflector names.
         return (
             f"{error}. If {self.namespace} is the right namespace, allow the manager to list and "

@@ -17,7 +17,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from ..errors import AlreadyExists, Conflict, Gone, NotFound
-from ..kind import Object, now
+from ..kind import Object, utc_now
 from ..overlay import apply_merge_patch
 from ..transport import Request, do_nothing
 
@@ -114,7 +114,7 @@ class FakeApi:
         metadata = body["metadata"] | {
             "uid": str(uuid.uuid4()),
             "generation": 1,
-            "creationTimestamp": now().isoformat(),
+            "creationTimestamp": utc_now().isoformat(),
         }
         return self.store(
             "ADDED", key, {k: v for k, v in body.items() if k != "status"} | {"metadata": metadata}
@@ -155,7 +155,7 @@ class FakeApi:
         if old["metadata"].get("deletionTimestamp"):
             return old
         marked = old["metadata"] | {
-            "deletionTimestamp": now().isoformat(),
+            "deletionTimestamp": utc_now().isoformat(),
             "generation": old["metadata"]["generation"] + 1,
         }
         return self.store("MODIFIED", key, old | {"metadata": marked})

@@ -27,7 +27,7 @@ from datetime import datetime, timedelta
 from ..builtin import Secret
 from ..client import Client
 from ..errors import AlreadyExists, Conflict, Forbidden, KubewrightError, NotFound, redact
-from ..kind import Key, ObjectMeta, now
+from ..kind import Key, ObjectMeta, utc_now
 from ..log import Log
 from ..tls import ServingCertificate
 from ..x509 import KeyPair, issue_serving_certificate
@@ -66,7 +66,7 @@ class CertRotator:
         hosts: Sequence[str],
         targets: Sequence[CaBundleTarget],
         timings: CertificateTimings | None = None,
-        clock: Callable[[], datetime] = now,
+        clock: Callable[[], datetime] = utc_now,
     ) -> None:
         """The writes of `client` must not need the leader lease, because every replica serves."""
         self.targets = tuple(targets)

@@ -118,7 +118,7 @@ def _build_vcenter(config: VCenterConfig, settings: Settings, metrics: VCenterMe
         metrics.for_vcenter(config.name),
         disk_interval_seconds=settings.disk_refresh_seconds,
         tag_interval_seconds=settings.tag_refresh_seconds,
-        max_running_tasks=settings.operations_at_once,
+        max_running_tasks=settings.max_running_tasks,
     )
     metrics.register_gauges(vcenter)
     return vcenter

@@ -310,9 +310,9 @@ class LoadedCluster:
     def apply_vcenter_states(self) -> None:
         for name, state in self.cluster.vcenter_states.items():
             if state != "loading":
-                self.vcenters[name].on_answer()
+                self.vcenters[name].on_response()
             if state == "lost":
-                self.vcenters[name].inventory_watcher.last_answer_at -= 60
+                self.vcenters[name].inventory_watcher.last_response_at -= 60
                 self.vcenters[name].on_failure(Unreachable("lost"))
 
     def apply_maintenance_plans(self) -> None:

@@ -64,7 +64,7 @@ class FakeEnvironment:
     def mark_loaded(self) -> None:
         """The inventory is loaded, and has no disks."""
         self.set_disks()
-        self.vcenter.on_answer()
+        self.vcenter.on_response()
 
     def set_disks(self, *disks: Disk) -> None:
         self.vcenter.disks.apply(DiskListing({disk.id: disk for disk in disks}, {}))

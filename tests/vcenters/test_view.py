@@ -39,7 +39,7 @@ async def test_outage_is_written_once_and_keeps_the_current_status() -> None:
         await environment.wait_for_ready(HostInfo, "h", "Reconciled")
         for _ in range(2):
             environment.vcenter.clock = lambda: (
-                environment.vcenter.inventory_watcher.last_answer_at + 1e6
+                environment.vcenter.inventory_watcher.last_response_at + 1e6
             )
             environment.vcenter.on_failure(Unreachable("no answer."))
         info, condition = await environment.wait_for_ready(HostInfo, "h", "VCenterUnreachable")
@@ -65,7 +65,7 @@ async def test_outage_is_written_once_and_keeps_the_current_status() -> None:
             lambda status: status.observedGeneration == 2 and status.totalCPU is None,
         )
         assert environment.count_status_writes() == writes + 1
-        environment.vcenter.on_answer()
+        environment.vcenter.on_response()
         await environment.wait_for_ready(
             HostInfo, "h", "Reconciled", lambda status: status.inventoryPath == "/esxi-b"
         )
@@ -81,7 +81,7 @@ async def test_refused_certificate_has_its_own_reason() -> None:
 
 async def test_unreadable_disks_are_reported() -> None:
     environment = FakeEnvironment()
-    environment.vcenter.on_answer()
+    environment.vcenter.on_response()
     async with run_manager(environment, FCDInfoController):
         environment.vcenter.disks._on_poll_failure(TimedOut("a datastore hangs"))
         environment.create(FCDInfo, "d", pvId="pvc-1")
@@ -96,7 +96,7 @@ async def test_vm_that_returns_uses_its_disk_again() -> None:
     environment = FakeEnvironment()
     environment.enter("VirtualMachine", "vm-1", name="db", config__uuid="abc-1")
     environment.set_disks(DISK)
-    environment.vcenter.on_answer()
+    environment.vcenter.on_response()
     async with run_manager(environment, FCDInfoController):
         environment.create(FCDInfo, "d", pvId="pvc-1")
         await environment.wait_for_ready(

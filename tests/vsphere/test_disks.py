@@ -13,7 +13,13 @@ from kubewright.testing import eventually
 from simulator import SimulatedVCenter
 from vsphere_operators.vsphere.disk_catalog import GlobalCatalog, RefreshScope
 from vsphere_operators.vsphere.disks import FULL_REFRESH_SECONDS, Disks
-from vsphere_operators.vsphere.faults import Ambiguous, Busy, NotFound, Unreachable, VCenterError
+from vsphere_operators.vsphere.faults import (
+    Ambiguous,
+    Busy,
+    NotFound,
+    Unreachable,
+    VCenterError,
+)
 from vsphere_operators.vsphere.inventory import Inventory
 from vsphere_operators.vsphere.model import Datastore, Disk
 from vsphere_operators.vsphere.polling import PollSchedule
@@ -141,7 +147,8 @@ async def test_disks_are_unknown_before_the_first_poll(harness: DiskHarness) -> 
 async def test_missing_disk_is_not_found(harness: DiskHarness) -> None:
     await harness.disks.poll()
     with pytest.raises(
-        NotFound, match=r'vCenter "lab" has no First Class Disk named "pvc-none"\. Check the name'
+        NotFound,
+        match=r'vCenter "lab" has no First Class Disk named "pvc-none"\. Check the name',
     ):
         harness.disks.find_by_name("pvc-none")
     with pytest.raises(NotFound, match='with the id "7d"'):

@@ -14,7 +14,12 @@ from kubewright.log import Log
 from kubewright.testing import eventually
 from simulator import SimulatedVCenter
 from support.pyvmomi_session import PyVmomiSession
-from vsphere_operators.vsphere.faults import Denied, NotAuthenticated, NotFound, Unreachable
+from vsphere_operators.vsphere.faults import (
+    Denied,
+    NotAuthenticated,
+    NotFound,
+    Unreachable,
+)
 from vsphere_operators.vsphere.inventory import Change, Inventory
 from vsphere_operators.vsphere.model import (
     AssignedDevice,
@@ -339,7 +344,7 @@ def name_of(item: object) -> str:
 
 async def wait_for_update(follower: WatcherHarness) -> None:
     await follower.simulator.churn_stats()
-    await eventually(lambda: follower.watcher.answer_count)
+    await eventually(lambda: follower.watcher.response_count)
 
 
 async def test_destroyed_collector_is_created_again(harness: WatcherHarness) -> None:
@@ -395,9 +400,9 @@ async def test_hanging_call_is_noticed(harness: WatcherHarness) -> None:
 
 
 async def test_response_without_changes_is_an_answer(harness: WatcherHarness) -> None:
-    heard_at, answers = harness.watcher.last_answer_at, harness.watcher.answer_count
-    await eventually(lambda: harness.watcher.answer_count >= answers + 2)
-    assert harness.watcher.last_answer_at > heard_at
+    heard_at, answers = harness.watcher.last_response_at, harness.watcher.response_count
+    await eventually(lambda: harness.watcher.response_count >= answers + 2)
+    assert harness.watcher.last_response_at > heard_at
 
 
 async def test_nothing_remains_on_the_server(harness: WatcherHarness) -> None:

@@ -108,7 +108,7 @@ async def test_end_of_a_poll_is_announced_once() -> None:
     turned: list[tuple[bool, str]] = []
     scheduled = ScheduledTasks(Mock(), Mock(), Mock())
     scheduled.state_changed.connect(
-        lambda: turned.append((scheduled.has_polled, scheduled.problem))
+        lambda: turned.append((scheduled.has_result, scheduled.problem))
     )
     for problem in ("", "", "no", "no", ""):
         scheduled._finish_poll(problem)
@@ -125,13 +125,13 @@ async def test_only_an_answer_ends_the_first_poll() -> None:
     for error in (Unreachable("cut off"), Busy("later"), NotAuthenticated("gone")):
         errors.append(error)
         await scheduled.poll()
-        assert (scheduled.has_polled, scheduled.problem) == (False, str(error))
+        assert (scheduled.has_result, scheduled.problem) == (False, str(error))
     errors.append(Denied("no right"))
     await scheduled.poll()
-    assert (scheduled.has_polled, scheduled.problem) == (True, "no right")
+    assert (scheduled.has_result, scheduled.problem) == (True, "no right")
     errors.append(Unreachable("cut off"))
     await scheduled.poll()
-    assert (scheduled.has_polled, scheduled.problem) == (True, "cut off")
+    assert (scheduled.has_result, scheduled.problem) == (True, "cut off")
 
 
 async def test_busy_vcenter_counts_as_an_answer_after_a_while() -> None:
@@ -144,7 +144,7 @@ async def test_busy_vcenter_counts_as_an_answer_after_a_while() -> None:
     looked = list[bool]()
     for _ in range(5):
         await scheduled.poll()
-        looked.append(scheduled.has_polled)
+        looked.append(scheduled.has_result)
     assert looked == [False, False, False, False, True]
 
 
@@ -173,8 +173,8 @@ async def test_real_calls_succeed(
     task = asyncio.create_task(vcenter.run())
     try:
         await eventually(lambda: vcenter.loaded)
-        assert (scheduled.has_polled, scheduled.get(host["ref"])) == (False, ())
-        await eventually(lambda: scheduled.has_polled)
+        assert (scheduled.has_result, scheduled.get(host["ref"])) == (False, ())
+        await eventually(lambda: scheduled.has_result)
         assert scheduled.get(host["ref"]) == (PlannedMaintenance(host["ref"], at, "patch day"),)
         await simulator.fail_calls("RetrieveEntityScheduledTask", "NoPermission", count=0)
         await eventually(

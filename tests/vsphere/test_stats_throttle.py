@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from kubewright.testing import eventually
 from vsphere_operators.vsphere.model import Host, HostStats, VirtualMachine, VirtualMachineStats
-from vsphere_operators.vsphere.stats_throttle import SLOT_COUNT, StatsThrottle, slot_of
+from vsphere_operators.vsphere.stats_throttle import BUCKET_COUNT, StatsThrottle, bucket_of
 
 INTERVAL_SECONDS = 60.0
-CHANGE_THRESHOLD = 0.05
+CHANGE_FRACTION = 0.05
 HOST = Host(
     ref="host-12",
     name="esxi-1",
@@ -46,10 +46,10 @@ class FakeClock:
 
 
 def make_throttle(
-    host: Host | VirtualMachine, clock: FakeClock, change_threshold: float = CHANGE_THRESHOLD
+    host: Host | VirtualMachine, clock: FakeClock, change_fraction: float = CHANGE_FRACTION
 ) -> StatsThrottle:
-    throttle = StatsThrottle(INTERVAL_SECONDS, change_threshold, clock)
-    assert throttle.should_publish(None, host)
+    throttle = StatsThrottle(INTERVAL_SECONDS, change_fraction, clock)
+    assert throttle.record_change(None, host)
     return throttle
 
 
@@ -71,7 +71,7 @@ def collect_due(
 def test_small_change_is_published_once_in_its_slot() -> None:
     clock = FakeClock()
     throttle = make_throttle(HOST, clock)
-    assert not throttle.should_publish(HOST, with_load(HOST, 5999))
+    assert not throttle.record_change(HOST, with_load(HOST, 5999))
     published = collect_due(throttle, clock, 3 * INTERVAL_SECONDS)
     assert [ref for _, ref in published] == ["host-12"]
     assert published[0][0] <= 1000 + INTERVAL_SECONDS + 1
@@ -90,99 +90,99 @@ def test_small_change_is_published_once_in_its_slot() -> None:
 )
 def test_large_change_is_published_at_once(cpu_mhz: int | None, memory_mb: int, now: bool) -> None:
     assert (
-        make_throttle(HOST, FakeClock()).should_publish(HOST, with_load(HOST, cpu_mhz, memory_mb))
+        make_throttle(HOST, FakeClock()).record_change(HOST, with_load(HOST, cpu_mhz, memory_mb))
         is now
     )
 
 
 def test_small_changes_add_up_to_a_large_one() -> None:
     throttle = make_throttle(HOST, FakeClock())
-    assert not throttle.should_publish(HOST, with_load(HOST, 5600))
-    assert throttle.should_publish(with_load(HOST, 5600), with_load(HOST, 6200))
-    assert not throttle.should_publish(with_load(HOST, 6200), with_load(HOST, 5600))
+    assert not throttle.record_change(HOST, with_load(HOST, 5600))
+    assert throttle.record_change(with_load(HOST, 5600), with_load(HOST, 6200))
+    assert not throttle.record_change(with_load(HOST, 6200), with_load(HOST, 5600))
 
 
 def test_number_that_changed_back_is_not_published() -> None:
     clock = FakeClock()
     throttle = make_throttle(HOST, clock)
-    throttle.should_publish(HOST, with_load(HOST, 5500))
-    throttle.should_publish(with_load(HOST, 5500), HOST)
+    throttle.record_change(HOST, with_load(HOST, 5500))
+    throttle.record_change(with_load(HOST, 5500), HOST)
     assert collect_due(throttle, clock, 2 * INTERVAL_SECONDS) == []
 
 
 def test_other_changes_are_published_with_the_newest_numbers() -> None:
     clock = FakeClock()
     throttle = make_throttle(HOST, clock)
-    assert not throttle.should_publish(HOST, with_load(HOST, 5500))
+    assert not throttle.record_change(HOST, with_load(HOST, 5500))
     renamed = replace(with_load(HOST, 5600), name="esxi-2")
-    assert throttle.should_publish(with_load(HOST, 5500), renamed)
+    assert throttle.record_change(with_load(HOST, 5500), renamed)
     assert collect_due(throttle, clock, 2 * INTERVAL_SECONDS) == []
-    assert not throttle.should_publish(renamed, with_load(renamed, 6600))
+    assert not throttle.record_change(renamed, with_load(renamed, 6600))
 
 
 def test_dependency_change_is_published_at_once() -> None:
     clock = FakeClock()
     throttle = make_throttle(HOST, clock)
-    assert throttle.should_publish(HOST, HOST)
-    assert throttle.should_publish(HOST, with_load(HOST, 5001), dependency_changed=True)
+    assert throttle.record_change(HOST, HOST)
+    assert throttle.record_change(HOST, with_load(HOST, 5001), dependency_changed=True)
     assert collect_due(throttle, clock, 2 * INTERVAL_SECONDS) == []
 
 
 def test_host_that_left_is_forgotten() -> None:
     clock = FakeClock()
     throttle = make_throttle(HOST, clock)
-    throttle.should_publish(HOST, with_load(HOST, 5500))
-    assert throttle.should_publish(with_load(HOST, 5500), None)
+    throttle.record_change(HOST, with_load(HOST, 5500))
+    assert throttle.record_change(with_load(HOST, 5500), None)
     assert collect_due(throttle, clock, 2 * INTERVAL_SECONDS) == []
     assert not throttle.published_stats
-    assert not any(throttle.pending_by_slot)
+    assert not any(throttle.pending_by_bucket)
 
 
 def test_stats_of_vms_are_throttled_too() -> None:
     clock = FakeClock()
     throttle = make_throttle(VM, clock)
-    assert not throttle.should_publish(
+    assert not throttle.record_change(
         VM,
         replace(
             VM,
             stats=VirtualMachineStats(cpu_usage_mhz=400, cpu_demand_mhz=500, guest_memory_mb=1400),
         ),
     )
-    assert throttle.should_publish(
+    assert throttle.record_change(
         VM,
         replace(
             VM,
             stats=VirtualMachineStats(cpu_usage_mhz=100, cpu_demand_mhz=501, guest_memory_mb=1000),
         ),
     )
-    assert throttle.should_publish(
+    assert throttle.record_change(
         VM,
         replace(
             VM,
             stats=VirtualMachineStats(cpu_usage_mhz=100, cpu_demand_mhz=501, guest_memory_mb=1410),
         ),
     )
-    assert not any(throttle.pending_by_slot)
+    assert not any(throttle.pending_by_bucket)
 
 
 def test_without_a_total_changes_wait_for_the_slot() -> None:
     bare = Host(ref="host-1", stats=HostStats(cpu_usage_mhz=1, memory_usage_mb=1))
-    assert not make_throttle(bare, FakeClock()).should_publish(
+    assert not make_throttle(bare, FakeClock()).record_change(
         bare, replace(bare, stats=HostStats(cpu_usage_mhz=99_999, memory_usage_mb=99_999))
     )
 
 
 def test_interval_0_publishes_every_change() -> None:
-    throttle = StatsThrottle(0, CHANGE_THRESHOLD, FakeClock())
-    assert throttle.should_publish(None, HOST)
-    assert throttle.should_publish(HOST, with_load(HOST, 5001))
+    throttle = StatsThrottle(0, CHANGE_FRACTION, FakeClock())
+    assert throttle.record_change(None, HOST)
+    assert throttle.record_change(HOST, with_load(HOST, 5001))
     assert throttle._take_due() == []
 
 
 def test_clock_jump_publishes_everything_pending_once() -> None:
     clock = FakeClock()
     throttle = make_throttle(HOST, clock)
-    throttle.should_publish(HOST, with_load(HOST, 5500))
+    throttle.record_change(HOST, with_load(HOST, 5500))
     clock.seconds += 86_400
     assert throttle._take_due() == ["host-12"]
     assert throttle._take_due() == []
@@ -191,34 +191,34 @@ def test_clock_jump_publishes_everything_pending_once() -> None:
 @pytest.mark.parametrize("pattern", ["host-{}", "vm-{}", "host-1{:05}"])
 @pytest.mark.parametrize("step", [1, 3, 7])
 def test_slots_are_spread_evenly(pattern: str, step: int) -> None:
-    filled = Counter(slot_of(pattern.format(n)) for n in range(10, 10 + 1200 * step, step))
-    assert len(filled) == SLOT_COUNT
-    assert max(filled.values()) <= 2 * 1200 / SLOT_COUNT
+    filled = Counter(bucket_of(pattern.format(n)) for n in range(10, 10 + 1200 * step, step))
+    assert len(filled) == BUCKET_COUNT
+    assert max(filled.values()) <= 2 * 1200 / BUCKET_COUNT
 
 
 def test_1000_simultaneous_changes_are_spread_over_the_interval() -> None:
     clock = FakeClock()
-    throttle = StatsThrottle(INTERVAL_SECONDS, CHANGE_THRESHOLD, clock)
+    throttle = StatsThrottle(INTERVAL_SECONDS, CHANGE_FRACTION, clock)
     hosts = [replace(HOST, ref=f"host-{n}") for n in range(1000)]
-    assert all(throttle.should_publish(None, host) for host in hosts)
-    assert not any(throttle.should_publish(host, with_load(host, 5100)) for host in hosts)
+    assert all(throttle.record_change(None, host) for host in hosts)
+    assert not any(throttle.record_change(host, with_load(host, 5100)) for host in hosts)
     published = collect_due(throttle, clock, INTERVAL_SECONDS)
     assert sorted(ref for _, ref in published) == sorted(host.ref for host in hosts)
-    assert max(Counter(second for second, _ in published).values()) <= 2 * 1000 / SLOT_COUNT
+    assert max(Counter(second for second, _ in published).values()) <= 2 * 1000 / BUCKET_COUNT
 
 
 def test_thousands_of_changes_are_cheap() -> None:
     clock = FakeClock()
-    throttle = StatsThrottle(INTERVAL_SECONDS, CHANGE_THRESHOLD, clock)
+    throttle = StatsThrottle(INTERVAL_SECONDS, CHANGE_FRACTION, clock)
     pairs = [
         (replace(HOST, ref=f"host-{n}"), with_load(replace(HOST, ref=f"host-{n}"), 5100))
         for n in range(10_000)
     ]
     for host, _ in pairs:
-        throttle.should_publish(None, host)
+        throttle.record_change(None, host)
     started = time.process_time()
     for host, later in pairs:
-        throttle.should_publish(host, later)
+        throttle.record_change(host, later)
     collect_due(throttle, clock, INTERVAL_SECONDS)
     assert time.process_time() - started < 1.0
 
@@ -238,7 +238,7 @@ STEPS = st.lists(
 def test_guarantees_hold_on_any_history(steps: list[tuple[float, int, int, str]]) -> None:
     """Small changes are published once per interval at most, with the newest numbers."""
     clock = FakeClock()
-    throttle = StatsThrottle(INTERVAL_SECONDS, CHANGE_THRESHOLD, clock)
+    throttle = StatsThrottle(INTERVAL_SECONDS, CHANGE_FRACTION, clock)
     history = ThrottleHistory(throttle, clock)
     for seconds, which, usage, what in steps:
         history.advance_clock(seconds)
@@ -264,7 +264,7 @@ class ThrottleHistory:
             new = with_load(replace(HOST, ref=ref), usage)
         elif what != "leave":
             new = with_load(replace(old, name=old.name + "x") if what == "rename" else old, usage)
-        at_once = self.throttle.should_publish(old, new)
+        at_once = self.throttle.record_change(old, new)
         if new is None:
             self.hosts.pop(ref, None)
             self.slot_published_at.pop(ref, None)
@@ -275,7 +275,7 @@ class ThrottleHistory:
         assert at_once is not (
             only_load
             and abs(usage - (self.published_stats[ref].cpu_usage_mhz or 0))
-            <= 20_000 * CHANGE_THRESHOLD
+            <= 20_000 * CHANGE_FRACTION
         )
         if at_once:
             self.mark_published(ref)
@@ -308,10 +308,10 @@ class ThrottleHistory:
 
 
 async def test_run_publishes_due_changes() -> None:
-    throttle = StatsThrottle(0.3, CHANGE_THRESHOLD)
+    throttle = StatsThrottle(0.3, CHANGE_FRACTION)
     published: list[str] = []
-    throttle.should_publish(None, HOST)
-    throttle.should_publish(HOST, with_load(HOST, 5500))
+    throttle.record_change(None, HOST)
+    throttle.record_change(HOST, with_load(HOST, 5500))
     task = asyncio.create_task(throttle.run(published.append))
     await eventually(lambda: published)
     task.cancel()
@@ -322,12 +322,12 @@ def test_shown_stats_are_the_published_ones() -> None:
     clock = FakeClock()
     throttle = make_throttle(HOST, clock)
     small_change = with_load(HOST, 5100)
-    assert not throttle.should_publish(HOST, small_change)
+    assert not throttle.record_change(HOST, small_change)
     assert throttle.with_published_stats(small_change) == HOST
     clock.seconds += INTERVAL_SECONDS
     assert throttle._take_due() == [HOST.ref]
     assert throttle.with_published_stats(small_change) is small_change
     far = with_load(HOST, 15_000)
-    assert throttle.should_publish(small_change, far)
+    assert throttle.record_change(small_change, far)
     assert throttle.with_published_stats(far) is far
     assert throttle.with_published_stats(replace(HOST, ref="host-unknown")).ref == "host-unknown"

@@ -56,10 +56,10 @@ async def test_one_reset_connection_is_not_a_problem(
     await eventually(lambda: vcenter.loaded, within=20)
     problems: list[object] = []
     vcenter.state_changed.connect(lambda: problems.append(vcenter.problem))
-    before = vcenter.inventory_watcher.last_answer_at
+    before = vcenter.inventory_watcher.last_response_at
     await simulator.set_outage("reset", 0.3)
     await eventually(
-        lambda: vcenter.inventory_watcher.last_answer_at > before and vcenter.failures == 0,
+        lambda: vcenter.inventory_watcher.last_response_at > before and vcenter.failures == 0,
         within=20,
     )
     assert problems == []
@@ -93,8 +93,8 @@ async def test_malformed_response_about_tags_does_not_affect_hosts(
     vcenter.tags.read = raise_key_error
     vcenter.tags.poll_schedule.trigger()
     await asyncio.wait_for(simulator.churn_stats(), 10)
-    before = vcenter.inventory_watcher.answer_count
-    await eventually(lambda: vcenter.inventory_watcher.answer_count > before, within=20)
+    before = vcenter.inventory_watcher.response_count
+    await eventually(lambda: vcenter.inventory_watcher.response_count > before, within=20)
     assert vcenter.problem is None
 
 

@@ -66,7 +66,7 @@ class Settings(ManagerFlags):
     tag_refresh_seconds: Duration = flag(
         "tag-refresh-interval", 300.0, "Interval at which the tags of hosts are read."
     )
-    operations_at_once: int = flag(
+    max_running_tasks: int = flag(
         "vcenter-operations",
         3,
         "Maximum number of VMs that are cloned, changed or destroyed at once in each vCenter.",
@@ -101,9 +101,9 @@ class Settings(ManagerFlags):
                     f'invalid value "{format_duration(seconds)}" for flag -{name}: '
                     "must be at least 1s"
                 )
-        if not 1 <= self.operations_at_once <= 100:
+        if not 1 <= self.max_running_tasks <= 100:
             raise FlagError(
-                f'invalid value "{self.operations_at_once}" for flag -vcenter-operations: '
+                f'invalid value "{self.max_running_tasks}" for flag -vcenter-operations: '
                 "must be from 1 to 100"
             )
         if not 0 <= self.stats_change_percent <= 100:

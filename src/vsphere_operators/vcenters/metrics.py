@@ -58,7 +58,9 @@ class VCenterMetrics:
         """Read these values from the vCenter at each scrape."""
         self._sessions.labels(vcenter.name).set_function(lambda: float(vcenter.session.logged_in))
         self._logins.labels(vcenter.name).set_function(lambda: float(vcenter.session.generation))
-        self._inventory_age.labels(vcenter.name).set_function(lambda: vcenter.seconds_since_answer)
+        self._inventory_age.labels(vcenter.name).set_function(
+            lambda: vcenter.seconds_since_response
+        )
         inventory = vcenter.inventory
         sizes = {
             "HostSystem": lambda: len(inventory.hosts),

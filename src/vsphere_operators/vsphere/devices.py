@@ -28,7 +28,7 @@ from .session import Session
 from .signal import Signal
 from .transport import Log, SoapClient, SoapStub
 from .updates import DISK_TYPE, TYPE_KEY, ObjectUpdate, Value
-from .vm_details import VmPropertyCache
+from .vm_property_cache import VmPropertyCache
 
 DEVICES_PROPERTY = "config.hardware.device"
 INTERVAL_SECONDS = 300.0

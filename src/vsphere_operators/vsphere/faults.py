@@ -8,7 +8,8 @@
     │   └── CertificateRefused  TLS failed; the message has the reason and the fix
     ├── Denied                  the account lacks a privilege, which the message names if known
     │   ├── NotAuthenticated    the session ended: log in again
-    │   └── WrongLogin          wrong user or password, or a locked account
+    │   ├── WrongLogin          wrong user or password, or a locked account
+    │   └── ObjectForbidden     for one object; others may be readable
     ├── Busy                    temporary: another operation, a limit, a host in transition
     └── Rejected                invalid: a name, a state, a resource; `fault` has the type
 
@@ -76,6 +77,10 @@ class WrongLogin(Denied):
     def __init__(self, message: str, *, fault: str = "", retry_after_seconds: float = 0.0) -> None:
         super().__init__(message, fault=fault)
         self.retry_after_seconds = retry_after_seconds
+
+
+class ObjectForbidden(Denied):
+    """The account may not read one object; others may be readable."""
 
 
 class Busy(VCenterError):

@@ -184,7 +184,7 @@ class ServerCollector:
 class InventoryWatcher:
     """Fills one inventory from one vCenter.
 
-    `on_loaded` is called whenever everything has been read, `on_answer` for each later response.
+    `on_loaded` is called whenever everything has been read, `on_response` for each later response.
     """
 
     def __init__(
@@ -196,17 +196,17 @@ class InventoryWatcher:
         metrics: UpdateMetrics,
         *,
         on_loaded: Callable[[], None] = lambda: None,
-        on_answer: Callable[[], None] = lambda: None,
+        on_response: Callable[[], None] = lambda: None,
         options: CollectorOptions | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._soap, self._session, self._inventory = soap, session, inventory
         self._log, self._metrics, self._clock = log, metrics, clock
-        self._on_loaded, self._on_answer = on_loaded, on_answer
+        self._on_loaded, self._on_response = on_loaded, on_response
         self._options = options or CollectorOptions()
-        self.last_answer_at = clock()
+        self.last_response_at = clock()
         """When the last response arrived; before the first one, when this object was created."""
-        self.answer_count = 0
+        self.response_count = 0
         """The number of responses since everything was read."""
         self._collector_lost_at = -math.inf
         self._requested_attribute_keys: set[str] = set()
@@ -226,7 +226,7 @@ class InventoryWatcher:
                 self._collector_lost_at = self._clock()
                 if (
                     error.fault not in _LOST_COLLECTOR_FAULTS
-                    or not self.answer_count
+                    or not self.response_count
                     or is_repeated
                 ):
                     raise
@@ -236,7 +236,7 @@ class InventoryWatcher:
 
     async def _watch_once(self) -> NoReturn:
         collector = ServerCollector(self._soap, self._options, self._log)
-        has_session, self.answer_count = True, 0
+        has_session, self.response_count = True, 0
         try:
             await collector.open()
             version = await self._load(collector)
@@ -256,7 +256,7 @@ class InventoryWatcher:
         version, truncated = "", True
         while truncated:
             page = await collector.wait_for_updates(version)
-            self.last_answer_at = self._clock()
+            self.last_response_at = self._clock()
             if page is None:
                 raise Denied(
                     f"vCenter {self._soap.address.display_name} returns nothing of its inventory, "
@@ -274,9 +274,9 @@ class InventoryWatcher:
 
     async def _wait_and_apply(self, collector: ServerCollector, version: str) -> str:
         update_set = await collector.wait_for_updates(version)
-        self.last_answer_at = self._clock()
-        self.answer_count += 1
-        self._on_answer()
+        self.last_response_at = self._clock()
+        self.response_count += 1
+        self._on_response()
         if update_set is None:
             return version
         self._inventory.apply(update_set.updates)

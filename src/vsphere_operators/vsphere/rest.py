@@ -20,9 +20,9 @@ from urllib.parse import quote
 from .concurrency import gather_limited
 from .faults import (
     Busy,
-    Denied,
     NotAuthenticated,
     NotFound,
+    ObjectForbidden,
     Rejected,
     Unreachable,
     VCenterError,
@@ -128,7 +128,7 @@ class RestSession:
         """A tag or a category; None if it was deleted, or this user may not read it."""
         try:
             return await self._call("GET", f"{TAGGING_PATH}/{resource}/id:{quote(id, safe=':')}")
-        except (NotFound, Forbidden):
+        except (NotFound, ObjectForbidden):
             return None
 
     async def _call(self, verb: str, path: str, body: object = None) -> Any:
@@ -159,13 +159,9 @@ def _reject_malformed(subject: str) -> Iterator[None]:
         ) from error
 
 
-class Forbidden(Denied):
-    """The user may not read one object; unlike Denied, others may be readable."""
-
-
 _ERROR_TYPES: dict[int, type[VCenterError]] = {
     401: NotAuthenticated,
-    403: Forbidden,
+    403: ObjectForbidden,
     404: NotFound,
     429: Busy,
     503: Unreachable,

@@ -61,12 +61,13 @@ class ScheduledTasks:
         self.by_host: dict[str, tuple[PlannedMaintenance, ...]] = {}
         self.changed: Signal[str] = Signal(log)
         """The planned maintenance of the host with this reference changed."""
-        self.has_polled = False
-        """Whether a poll has ended with an answer. Until then it is unknown what is planned."""
+        self.has_result = False
+        """Whether a poll succeeded or failed for good. Until then, planned maintenance is
+        unknown."""
         self.problem = ""
         """Why the last poll failed; "" if it succeeded."""
         self.state_changed: Signal[()] = Signal(log)
-        """`has_polled` or `problem` changed."""
+        """`has_result` or `problem` changed."""
 
     def get(self, host: str) -> tuple[PlannedMaintenance, ...]:
         """What is planned for the host with this reference. The first call starts the polling."""
@@ -89,20 +90,19 @@ class ScheduledTasks:
                 self._log.warning(
                     "scheduled tasks cannot be read, keeping the last known ones", error=error
                 )
-            # A vCenter that has been busy for several polls in a row counts as a definite answer.
+            # After several Busy responses in a row, stop waiting and report the problem.
             may_recover = isinstance(error, UNAVAILABLE_ERRORS) or (
                 isinstance(error, Busy) and self.poll_schedule.failures <= _MAX_BUSY_POLLS
             )
-            self._finish_poll(message, has_polled=not may_recover)
+            self._finish_poll(message, has_result=not may_recover)
         except Exception:
             self._finish_poll("a response of vCenter could not be processed; see the manager's log")
             raise
 
-    def _finish_poll(self, problem: str, *, has_polled: bool = True) -> None:
-        """Record the end of a poll. One without an answer leaves `has_polled` as it was."""
-        before = (self.has_polled, self.problem)
-        self.has_polled, self.problem = self.has_polled or has_polled, problem
-        if before != (self.has_polled, problem):
+    def _finish_poll(self, problem: str, *, has_result: bool = True) -> None:
+        before = (self.has_result, self.problem)
+        self.has_result, self.problem = self.has_result or has_result, problem
+        if before != (self.has_result, problem):
             self.state_changed.emit()
 
     async def _read_planned(self) -> list[PlannedMaintenance]:

@@ -2,7 +2,7 @@
 otherwise once per interval.
 
 What is published at once?  Every change other than of quickStats, and a change of quickStats by
-    more than `change_threshold` of the total since they were last published. Each publication takes
+    more than `change_fraction` of the total since they were last published. Each publication takes
     the newest numbers along.
 And all other changes?  Each entity has a fixed slot in the interval, by a digest of its reference.
     When its slot comes, an entity with changed numbers is published. So no change waits longer
@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from .inventory import Change, Inventory
 from .model import Host, HostStats, VirtualMachine, VirtualMachineStats
 
-SLOT_COUNT = 60
+BUCKET_COUNT = 60
 # The clock rate of a vCPU is that of its host, which a VirtualMachine does not know. The value only
 # decides what counts as a large change.
 ASSUMED_VCPU_MHZ = 2000
@@ -41,22 +41,22 @@ class StatsThrottle:
     def __init__(
         self,
         interval_seconds: float,
-        change_threshold: float,
+        change_fraction: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._is_disabled = interval_seconds <= 0
-        self._slot_seconds = (interval_seconds if interval_seconds > 0 else 60.0) / SLOT_COUNT
-        self._change_threshold, self._clock = change_threshold, clock
+        self._slot_seconds = (interval_seconds if interval_seconds > 0 else 60.0) / BUCKET_COUNT
+        self._change_fraction, self._clock = change_fraction, clock
         self.published_stats: dict[str, Stats] = {}
-        self.pending_by_slot: list[dict[str, Stats]] = [{} for _ in range(SLOT_COUNT)]
+        self.pending_by_bucket: list[dict[str, Stats]] = [{} for _ in range(BUCKET_COUNT)]
         """By slot, the newest numbers of each entity that changed since it was published."""
         self._last_slot = self._current_slot()
 
     def _current_slot(self) -> int:
-        # Counted without end, not modulo SLOT_COUNT.
+        # Counted without end, not modulo BUCKET_COUNT.
         return int(self._clock() // self._slot_seconds)
 
-    def should_publish(
+    def record_change(
         self,
         old: Host | VirtualMachine | None,
         new: Host | VirtualMachine | None,
@@ -67,18 +67,18 @@ class StatsThrottle:
         if new is None:
             if old is not None:
                 self.published_stats.pop(old.ref, None)
-                self.pending_by_slot[slot_of(old.ref)].pop(old.ref, None)
+                self.pending_by_bucket[bucket_of(old.ref)].pop(old.ref, None)
             return True
         published, pending = (
             self.published_stats.get(new.ref),
-            self.pending_by_slot[slot_of(new.ref)],
+            self.pending_by_bucket[bucket_of(new.ref)],
         )
         if (
             published is None
             or self._is_disabled
             or dependency_changed
             or not _only_stats_changed(old, new)
-            or _largest_relative_change(published, new) > self._change_threshold
+            or _largest_relative_change(published, new) > self._change_fraction
         ):
             self.published_stats[new.ref] = new.stats
             pending.pop(new.ref, None)
@@ -102,11 +102,11 @@ class StatsThrottle:
         """The references of the pending changes that are due; they count as published."""
         now = self._current_slot()
         # After a long pause each slot is taken once, not once per missed round.
-        slots = range(max(self._last_slot, now - SLOT_COUNT) + 1, now + 1)
+        slots = range(max(self._last_slot, now - BUCKET_COUNT) + 1, now + 1)
         self._last_slot = now
         due: list[str] = []
         for slot in slots:
-            pending = self.pending_by_slot[slot % SLOT_COUNT]
+            pending = self.pending_by_bucket[slot % BUCKET_COUNT]
             self.published_stats.update(pending)
             due.extend(pending)
             pending.clear()
@@ -137,7 +137,7 @@ class ChangePublisher:
 
     def on_inventory_change(self, change: Change[Host | VirtualMachine]) -> None:
         old, new = change.old, change.new
-        if self.throttle.should_publish(old, new, dependency_changed=change.dependency_changed):
+        if self.throttle.record_change(old, new, dependency_changed=change.dependency_changed):
             # A renamed entity is published under both names.
             entities = {entity.name: entity for entity in (old, new) if entity is not None}
             for entity in entities.values():
@@ -150,9 +150,9 @@ class ChangePublisher:
             self._publish(entity)
 
 
-def slot_of(ref: str) -> int:
+def bucket_of(ref: str) -> int:
     """The slot of a reference, the same in every process."""
-    return crc32(ref.encode()) % SLOT_COUNT
+    return crc32(ref.encode()) % BUCKET_COUNT
 
 
 def _only_stats_changed(old: Host | VirtualMachine | None, new: Host | VirtualMachine) -> bool:

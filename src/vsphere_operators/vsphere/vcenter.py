@@ -36,7 +36,7 @@ from .tags import Tags
 from .task_limiter import MAX_RUNNING_TASKS, TaskLimiter
 from .transport import CallMetrics, Log, SoapClient
 from .vm_calls import VM_CONFIG_PROPERTIES, VmCalls, decode_vm_config
-from .vm_details import VmPropertyCache
+from .vm_property_cache import VmPropertyCache
 
 GRACE_SECONDS = 10.0
 # WaitForUpdatesEx returns every 15 s: after two missed responses the inventory is out of date.
@@ -77,7 +77,7 @@ class VCenter:
             log,
             metrics,
             on_loaded=self._on_inventory_loaded,
-            on_answer=self.on_answer,
+            on_response=self.on_response,
         )
         self.disks = Disks(soap, session, inventory, log, interval_seconds=disk_interval_seconds)
         self.tags = Tags(
@@ -205,9 +205,9 @@ class VCenter:
 
     def _on_inventory_loaded(self) -> None:
         self.watching_since = self.clock()
-        self.on_answer()
+        self.on_response()
 
-    def on_answer(self) -> None:
+    def on_response(self) -> None:
         """The inventory is loaded and current."""
         self.failures, self._renewals, self._failing_since = 0, 0, None
         if self.loaded and self.problem is None:
@@ -224,7 +224,7 @@ class VCenter:
             self._failing_since = self.clock()
         is_lasting = (
             self.clock() - self._failing_since > GRACE_SECONDS
-            or self.seconds_since_answer > _STALE_SECONDS
+            or self.seconds_since_response > _STALE_SECONDS
         )
         if self.loaded and not is_lasting and not isinstance(error, WrongLogin):
             self.log.debug("vCenter did not respond, retrying", vCenter=self.name, error=error)
@@ -238,12 +238,12 @@ class VCenter:
             )
             if self.problem is None:
                 self.accurate_until = datetime.now(UTC) - timedelta(
-                    seconds=self.seconds_since_answer
+                    seconds=self.seconds_since_response
                 )
             self.problem = error
             self.state_changed.emit()
 
     @property
-    def seconds_since_answer(self) -> float:
+    def seconds_since_response(self) -> float:
         """Seconds since the last response about the inventory."""
-        return self.clock() - self.inventory_watcher.last_answer_at
+        return self.clock() - self.inventory_watcher.last_response_at

@@ -183,12 +183,12 @@ async def test_outage_keeps_the_last_selection_and_sets_ready_false() -> None:
     cluster.create(GPUInfo, "plain", desAccTime=1, gpuRequired=False)
     async with run_gpuinfo_manager(cluster):
         await wait_for_node(cluster, "plain", "node-1")
-        cluster.vcenter.inventory_watcher.last_answer_at -= 60
+        cluster.vcenter.inventory_watcher.last_response_at -= 60
         cluster.vcenter.on_failure(Unreachable("vCenter does not answer"))
         info, ready = await cluster.wait_for_ready(GPUInfo, "plain", "VCenterUnreachable")
         assert ready.status == "False"
         assert info.status.suitableNodeName == "node-1"
-        cluster.vcenter.on_answer()
+        cluster.vcenter.on_response()
         await wait_for_node(cluster, "plain", "node-1")
 
 

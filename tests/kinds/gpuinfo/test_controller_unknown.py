@@ -31,7 +31,7 @@ async def test_no_node_is_selected_before_all_facts_are_loaded() -> None:
     async with run_gpuinfo_manager(cluster) as controller:
         await eventually(lambda: controller.tracker.ranking.facts)
         assert (await cluster.get(GPUInfo, "plain")).status == GPUInfoStatus()
-        cluster.vcenter.on_answer()
+        cluster.vcenter.on_response()
         await eventually(lambda: set(controller.tracker.devices_pending_since) == {"node-1"})
         await asyncio.sleep(60)
         assert (await cluster.get(GPUInfo, "plain")).status == GPUInfoStatus()

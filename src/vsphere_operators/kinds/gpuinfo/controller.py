@@ -16,7 +16,7 @@ from ...vcenters.registry import (
     is_status_current,
     unavailable_error,
 )
-from ...vsphere.stats_throttle import SLOT_COUNT, slot_of
+from ...vsphere.stats_throttle import BUCKET_COUNT, bucket_of
 from ...vsphere.vcenter import VCenter
 from .calendar_watcher import CALENDAR_RETRY_SECONDS, CalendarWatcher
 from .labels import FINALIZER, NodeLabeller, build_label_key
@@ -104,7 +104,7 @@ class GPUInfoController(Controller[GPUInfo]):
         requeue_after_seconds = seconds_until_change(
             selection,
             interval_seconds=self._interval_seconds,
-            spread=slot_of(str(info.key)) / SLOT_COUNT,
+            spread=bucket_of(str(info.key)) / BUCKET_COUNT,
         )
         return dataclasses.replace(done, requeue_after_seconds=requeue_after_seconds)
 
@@ -196,7 +196,7 @@ class GPUInfoController(Controller[GPUInfo]):
                 )
         for vcenter in self.vcenters.values():
             tasks = vcenter.scheduled_tasks
-            if tasks.requested.is_set() and not tasks.has_polled and vcenter.problem is None:
+            if tasks.requested.is_set() and not tasks.has_result and vcenter.problem is None:
                 cause = f": {tasks.problem}" if tasks.problem else ""
                 raise NotSynced(
                     f"the scheduled tasks of vCenter {vcenter.name} are being read{cause}",

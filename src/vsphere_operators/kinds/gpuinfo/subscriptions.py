@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from kubewright import Key
 
-from ...vsphere.stats_throttle import ASSUMED_VCPU_MHZ, SLOT_COUNT, relative_change, slot_of
+from ...vsphere.stats_throttle import ASSUMED_VCPU_MHZ, BUCKET_COUNT, bucket_of, relative_change
 from .rules import NodeFacts, Query, Requirement, SelectionRules
 from .tracker import NodeTracker
 
@@ -46,19 +46,19 @@ class Subscriptions:
         change_fraction: float,
     ) -> None:
         self._tracker, self._rules, self._enqueue = tracker, rules, enqueue
-        self._slot_seconds = interval_seconds / SLOT_COUNT
+        self._slot_seconds = interval_seconds / BUCKET_COUNT
         self._change_fraction = change_fraction
         self.by_key: dict[Key, Subscription] = {}
         # By the name of the selected node; "" for none.
         self.by_node: dict[str, dict[Key, Subscription]] = {}
-        self._slots: list[dict[Key, None]] = [{} for _ in range(SLOT_COUNT)]
+        self._slots: list[dict[Key, None]] = [{} for _ in range(BUCKET_COUNT)]
 
     def subscribe(self, key: Key, requirement: Requirement, facts: NodeFacts | None) -> None:
         self.unsubscribe(key)
         subscription = Subscription(requirement, facts, self._tracker.version)
         self.by_key[key] = subscription
         self.by_node.setdefault(facts.name if facts else "", {})[key] = subscription
-        self._slots[slot_of(str(key))][key] = None
+        self._slots[bucket_of(str(key))][key] = None
 
     def unsubscribe(self, key: Key) -> None:
         subscription = self.by_key.pop(key, None)
@@ -70,7 +70,7 @@ class Subscriptions:
         del subscriptions[key]
         if not subscriptions:
             del self.by_node[name]
-        self._slots[slot_of(str(key))].pop(key, None)
+        self._slots[bucket_of(str(key))].pop(key, None)
 
     def on_facts_change(self, old: NodeFacts | None, new: NodeFacts | None) -> None:
         for key in self._find_affected(old, new, self._tracker.clock()):
@@ -130,7 +130,7 @@ class Subscriptions:
         slot = 0
         while True:
             await asyncio.sleep(self._slot_seconds)
-            slot = (slot + 1) % SLOT_COUNT
+            slot = (slot + 1) % BUCKET_COUNT
             for key in list(self._slots[slot]):
                 if self.by_key[key].facts_version != self._tracker.version:
                     self._enqueue(key)

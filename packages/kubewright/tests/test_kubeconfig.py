@@ -11,8 +11,10 @@ import yaml
 
 from kubewright.kubeconfig import Connection, ExecPlugin, Identity, load_config
 from kubewright.testing.ca import CertificateAuthority
+from kubewright.testing.http import encode_base64
 
-from .support.kubeconfigs import CA_PEM, SECRET, encode_base64, make_kubeconfig
+from .support.credentials import SECRET
+from .support.kubeconfigs import CA_PEM, make_kubeconfig
 
 CLIENT_CERTIFICATE = CertificateAuthority("test").issue_client_certificate("ann")
 

@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 
 from kubewright.errors import ConfigError, KubeconfigError
 from kubewright.kubeconfig import Connection, load_config
+from kubewright.testing.http import encode_base64
 
-from .support.kubeconfigs import CA_PEM, SECRET, encode_base64, make_kubeconfig
+from .support.credentials import SECRET
+from .support.kubeconfigs import CA_PEM, make_kubeconfig
 
 EXEC: dict[str, Any] = {"apiVersion": "client.authentication.k8s.io/v1", "command": "login"}
 OLD_EXEC = EXEC | {"apiVersion": "client.authentication.k8s.io/v1alpha1"}

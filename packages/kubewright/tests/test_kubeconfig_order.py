@@ -12,7 +12,8 @@ import yaml
 from kubewright.errors import ConfigError, KubeconfigError
 from kubewright.kubeconfig import Connection, Identity, load_config
 
-from .support.kubeconfigs import CA_PEM, SECRET, make_kubeconfig
+from .support.credentials import SECRET
+from .support.kubeconfigs import CA_PEM, make_kubeconfig
 
 POD_ENVIRON = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 

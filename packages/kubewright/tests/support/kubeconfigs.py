@@ -1,18 +1,12 @@
-"""Kubeconfigs as a test wants them; the fixture `loaded` loads one."""
+"""Kubeconfigs for tests; the fixture `load_kubeconfig` loads one."""
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 from kubewright.testing.ca import CertificateAuthority
 
-SECRET = "s3cr3t-never-shown"
 CA_PEM = CertificateAuthority("test").certificate
-
-
-def encode_base64(content: bytes) -> str:
-    return base64.b64encode(content).decode()
 
 
 def make_kubeconfig(

@@ -9,12 +9,7 @@ from kubewright.builtin import ConfigMap, Pod
 from kubewright.controller import Controller
 from kubewright.crd import build_crds
 from kubewright.errors import ConfigError
-from kubewright.webhook import (
-    WebhookClientConfig,
-    build_configurations,
-    build_service,
-    with_conversions,
-)
+from kubewright.webhook import WebhookClientConfig, build_configurations, with_conversions
 from kubewright.webhook.ca_bundle import cluster_permissions, namespace_permissions
 from kubewright.webhook.options import WebhookOptions
 
@@ -122,18 +117,6 @@ def test_conversion_is_added_to_its_crds_only() -> None:
             },
         },
         "widgets.kubewright.test": None,
-    }
-
-
-def test_service_of_the_webhooks() -> None:
-    assert build_service(SERVICE_CLIENT_CONFIG, target_port=9443, selector={"app": "op"}) == {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": "op-webhook-service", "namespace": "sys"},
-        "spec": {
-            "ports": [{"name": "webhook", "port": 443, "protocol": "TCP", "targetPort": 9443}],
-            "selector": {"app": "op"},
-        },
     }
 
 

@@ -12,9 +12,7 @@ from kubewright.testing.controlplane import ControlPlane
 from greeter.main import Settings, build
 
 ROOT = Path(__file__).parents[1]
-SAMPLES = sorted(
-    path for path in (ROOT / "config/samples").glob("*.yaml") if path.name != "kustomization.yaml"
-)
+SAMPLES = sorted((ROOT / "config/samples").glob("*.yaml"))
 
 
 def test_generated_files_are_up_to_date() -> None:

@@ -16,12 +16,7 @@ options         port, certificate, names and timings
 
 from __future__ import annotations
 
-from .configuration import (
-    WebhookClientConfig,
-    build_configurations,
-    build_service,
-    with_conversions,
-)
+from .configuration import WebhookClientConfig, build_configurations, with_conversions
 from .types import Admission, Conversion, Webhook
 
 __all__ = [
@@ -30,6 +25,5 @@ __all__ = [
     "Webhook",
     "WebhookClientConfig",
     "build_configurations",
-    "build_service",
     "with_conversions",
 ]

@@ -258,6 +258,7 @@ def create_handlers(webhook: Webhook[Any]) -> list[AdmissionHandler]:
 
 
 def _build_admission(request: AdmissionRequest) -> Admission:
+    # A CONNECT is allowed without a call of the webhook, so its operation is never read.
     operation: Operation = request.operation if request.operation != "CONNECT" else "UPDATE"
     return Admission(
         operation=operation,

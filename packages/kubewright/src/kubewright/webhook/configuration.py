@@ -15,9 +15,9 @@ from .conversion import CONVERSION_PATH
 from .types import Conversion, Webhook
 
 MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
-# The stored object decides whether it is being deleted. A new one may lie: server-side apply passes
-# on the deletionTimestamp of the client. Only an update has an old object, and has() on null would
-# be an error, to which the API server applies the failurePolicy.
+# The stored object decides whether it is being deleted. The deletionTimestamp of the new object is
+# not reliable: server-side apply passes on that of the client. Only an update has an old object,
+# and has() on null would be an error, to which the API server applies the failurePolicy.
 _NOT_TERMINATING = {
     "name": "not-while-deleting",
     "expression": "request.operation != 'UPDATE' || !has(oldObject.metadata.deletionTimestamp)",
@@ -50,25 +50,6 @@ class WebhookClientConfig:
         if self.ca_bundle:
             config["caBundle"] = base64.b64encode(self.ca_bundle).decode()
         return config
-
-
-def build_service(
-    client_config: WebhookClientConfig, *, target_port: int = 9443, selector: dict[str, str]
-) -> Json:
-    """The Service in front of the manager's Pods."""
-    port = {
-        "name": "webhook",
-        "port": client_config.port,
-        "protocol": "TCP",
-        "targetPort": target_port,
-    }
-    metadata = {"name": client_config.service, "namespace": client_config.namespace}
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": metadata,
-        "spec": {"ports": [port], "selector": selector},
-    }
 
 
 def configuration_name(name: str, kind: str) -> str:

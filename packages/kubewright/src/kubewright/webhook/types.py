@@ -11,8 +11,8 @@
             if greeting.spec.name == "admin":
                 raise Rejected("must not be admin", field="spec.name")
 
-The API server calls only the methods that are defined. A rule that CEL can express needs no
-webhook: use a `ValidationRule` of the type.
+Only the methods that you define are registered with the API server. A rule that CEL can express
+needs no webhook: use a `ValidationRule` of the type.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Operation = Literal["CREATE", "UPDATE", "DELETE"]
 
 @dataclass(frozen=True)
 class Admission:
-    """The request that a webhook handles, and its warnings and rejections."""
+    """What a webhook gets as `request`: the user's request, and its warnings and rejections."""
 
     operation: Operation = "CREATE"
     namespace: str = ""
@@ -52,12 +52,12 @@ class Admission:
         self.warnings.append(message)
 
     def reject(self, message: str, *, field: str = "") -> None:
-        """Reject the object, but continue, so that the client gets all problems at once."""
+        """Reject the object, but continue, so that the client gets all problems together."""
         self.rejections.append(Rejected(message, field=field))
 
 
 class Webhook(HasPermissions, Generic[T]):
-    """Extend it with your kind, and define `default`, `validate`, or both."""
+    """Extend it with your kind; define `default`, `validate` and `validate_deletion` as needed."""
 
     # Otherwise pytest would collect the webhook of a kind named TestRun as tests.
     __test__: ClassVar[bool] = False
@@ -91,7 +91,7 @@ class Webhook(HasPermissions, Generic[T]):
                 case (type() as kind,) if issubclass(kind, Object):
                     cls.kind = kind
 
-    def __new__(cls, *args: Any, **named: Any) -> Webhook[T]:
+    def __new__(cls, *args: Any, **kwargs: Any) -> Webhook[T]:
         # Checked here, so that the __init__ of a subclass need not call super().
         self = super().__new__(cls)
         if not hasattr(cls, "kind"):
@@ -120,7 +120,7 @@ class Webhook(HasPermissions, Generic[T]):
         """
 
     async def validate_deletion(self, obj: T, request: Admission) -> None:
-        """The same for a deletion.
+        """Raise `Rejected` or call `request.reject` if the object must not be deleted.
 
         If it is defined, no object can be deleted while the webhook is not available.
         """
@@ -163,7 +163,7 @@ class Conversion(Generic[SpokeT, HubT]):
                 ):
                     cls.spoke, cls.hub = spoke, hub
 
-    def __new__(cls, *args: Any, **named: Any) -> Conversion[SpokeT, HubT]:
+    def __new__(cls, *args: Any, **kwargs: Any) -> Conversion[SpokeT, HubT]:
         # Checked here, so that the __init__ of a subclass need not call super().
         if not hasattr(cls, "spoke"):
             raise ConfigError(
@@ -177,9 +177,7 @@ class Conversion(Generic[SpokeT, HubT]):
         return super().__new__(cls)
 
     def to_hub(self, spoke: SpokeT) -> HubT:
-        """Convert an object to the version of the hub."""
         raise TypeError(f"{type(self).__name__} has no to_hub")
 
     def from_hub(self, hub: HubT) -> SpokeT:
-        """Convert an object from the version of the hub."""
         raise TypeError(f"{type(self).__name__} has no from_hub")

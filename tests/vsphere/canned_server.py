@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from kubewright.testing.ca import CertificateAuthority
+from kubewright.testing.ca import CertificateAuthority, write_key_pair
 from simulator import SimulatedVCenter
 from vsphere_operators.vsphere.address import Address
 from vsphere_operators.vsphere.credentials import Credentials, FixedCredentials
@@ -105,7 +105,7 @@ async def run_canned_server(
     authority = CertificateAuthority("canned")
     ca, certificate, key = folder / "ca.pem", folder / "canned.pem", folder / "canned.key"
     ca.write_bytes(authority.certificate)
-    authority.issue_serving_certificate("127.0.0.1").write(certificate, key)
+    write_key_pair(authority.issue_serving_certificate("127.0.0.1"), certificate, key)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate, key)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kubewright.testing.ca import CertificateAuthority
+from kubewright.testing.ca import CertificateAuthority, write_key_pair
 from simulator import SimulatedVCenter
 from vsphere_operators.vsphere.address import Address
 from vsphere_operators.vsphere.faults import CertificateRefused
@@ -55,7 +55,8 @@ async def test_connects_with_the_right_ca_bundle_only(
     start_simulator: SimulatorFactory, tmp_path: Path
 ) -> None:
     authority, stranger = CertificateAuthority("VMCA"), CertificateAuthority("stranger")
-    authority.issue_serving_certificate("127.0.0.1").write(tmp_path / "vc.pem", tmp_path / "vc.key")
+    pair = authority.issue_serving_certificate("127.0.0.1")
+    write_key_pair(pair, tmp_path / "vc.pem", tmp_path / "vc.key")
     (tmp_path / "ca.pem").write_bytes(stranger.certificate + authority.certificate)
     (tmp_path / "stranger.pem").write_bytes(stranger.certificate)
     vcenter = await start_simulator(f"--cert={tmp_path / 'vc.pem'}", f"--key={tmp_path / 'vc.key'}")

@@ -12,7 +12,7 @@ from pyVmomi import vim, vmodl
 
 from kubewright.log import Log
 from kubewright.testing import eventually
-from kubewright.testing.ca import CertificateAuthority
+from kubewright.testing.ca import CertificateAuthority, write_key_pair
 from simulator import SimulatedVCenter
 from vsphere_operators.vsphere.credentials import (
     Credentials,
@@ -186,9 +186,8 @@ async def test_saml_token_is_sent_only_with_the_login(
 async def test_extension_logs_in_by_certificate(
     simulator: SimulatedVCenter, soap: SoapClient, log: Log, tmp_path: Path
 ) -> None:
-    CertificateAuthority("extensions").issue_client_certificate("com.example.operators").write(
-        tmp_path / "tls.crt", tmp_path / "tls.key"
-    )
+    pair = CertificateAuthority("extensions").issue_client_certificate("com.example.operators")
+    write_key_pair(pair, tmp_path / "tls.crt", tmp_path / "tls.key")
     (tmp_path / "extension-key").write_text("com.example.operators\n")
     session = Session(soap, DirectoryCredentials(tmp_path), log)
     await session.login()

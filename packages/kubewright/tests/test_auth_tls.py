@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives import serialization
 
 from kubewright.errors import ConfigError, KubeconfigError
 from kubewright.kubeconfig import ExecPlugin
-from kubewright.testing.ca import CertificateAuthority, KeyPair
+from kubewright.testing.ca import CertificateAuthority, write_key_pair
+from kubewright.x509 import KeyPair
 
 from .support.credentials import (
     SECRET,
@@ -37,7 +38,7 @@ async def read_presented_name(
 ) -> str:
     """The common name that a server sees when a client with this context connects."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    serving.write(folder / "serving.crt", folder / "serving.key")
+    write_key_pair(serving, folder / "serving.crt", folder / "serving.key")
     server.load_cert_chain(folder / "serving.crt", folder / "serving.key")
     server.load_verify_locations(cadata=TEST_CA.certificate.decode())
     server.verify_mode = ssl.CERT_OPTIONAL
@@ -62,7 +63,7 @@ def inline_client_certificate(pair: KeyPair) -> dict[str, Any]:
 
 
 def client_certificate_files(pair: KeyPair, folder: Path) -> dict[str, Any]:
-    pair.write(folder / "my.crt", folder / "my.key")
+    write_key_pair(pair, folder / "my.crt", folder / "my.key")
     return {"client_cert_file": str(folder / "my.crt"), "client_key_file": str(folder / "my.key")}
 
 

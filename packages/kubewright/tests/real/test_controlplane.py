@@ -171,10 +171,10 @@ async def test_killed_api_server_comes_back_with_its_data(
     control_plane: ControlPlane, kubectl: Kubectl, namespace: str
 ) -> None:
     control_plane.apply(configmap_manifest(namespace, kept="yes"))
-    await control_plane.kill_apiserver()
+    await control_plane.apiserver.kill()
     with pytest.raises(KubectlFailed, match="refused"):
         kubectl("get", "namespaces")
-    await control_plane.start_apiserver()
+    await control_plane.apiserver.start()
     assert (
         kubectl("-n", namespace, "get", "configmap", "thing", "-o", "jsonpath={.data.kept}")
         == "yes"
@@ -190,7 +190,7 @@ async def test_compaction_and_a_restart_always_give_410(
         old = https.call("GET", path)["metadata"]["resourceVersion"]
     for number in range(5):
         control_plane.apply(configmap_manifest(namespace, n=str(number)))
-    assert await control_plane.compact_etcd() >= int(old)
+    assert await control_plane.etcd.compact() >= int(old)
     await control_plane.restart_apiserver()
     with control_plane.apiserver.admin_client() as https:
         event = https.call("GET", f"{path}?watch=true&resourceVersion={old}&timeoutSeconds=5")

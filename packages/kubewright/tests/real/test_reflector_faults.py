@@ -122,7 +122,7 @@ async def test_watch_older_than_a_compaction_misses_nothing(
             *(api.create_widget(f"w{number:03}", size=number) for number in range(200))
         )
         await change_widgets(api)
-        oldest = await control_plane.compact_etcd()
+        oldest = await control_plane.etcd.compact()
         await control_plane.restart_apiserver()
         # The held-back data is dropped too: the manager has to resume the watch, not the stream.
         tcp_proxy.abort_connections()
@@ -153,11 +153,11 @@ async def test_compaction_alone_has_no_effect(
     await create_widgets(api)
     async with run_manager(api, controller(Widget, double)) as manager:
         await wait_until_reconciled(api, manager)
-        await control_plane.compact_etcd()
+        await control_plane.etcd.compact()
         await change_widgets(api)
         await wait_until_reconciled(api, manager)
         assert http_proxy.abort_watches(WIDGETS_PATH) == 1
-        await control_plane.compact_etcd()
+        await control_plane.etcd.compact()
         await api.create_widget("after", size=5)
         await wait_until_reconciled(api, manager)
 
@@ -180,7 +180,7 @@ async def test_api_server_that_is_down_for_a_minute_is_retried_with_back_off(
             len(http_proxy.find_requests("GET", WIDGETS_PATH)),
             len(http_proxy.find_requests("PATCH", WIDGET_STATUS_PATH)),
         )
-        await control_plane.kill_apiserver()
+        await control_plane.apiserver.kill()
         try:
             factor = 3
             outside.publish("changed")
@@ -189,7 +189,7 @@ async def test_api_server_that_is_down_for_a_minute_is_retried_with_back_off(
             writes = len(http_proxy.find_requests("PATCH", WIDGET_STATUS_PATH)) - writes_before
         finally:
             factor = 2
-            await control_plane.start_apiserver()
+            await control_plane.apiserver.start()
         # The back-off of a watch grows to 8 s; aiohttp sends twice when a connection breaks.
         assert 5 <= reads <= 26
         # The back-off of a key doubles with each failed status write.

@@ -22,6 +22,7 @@ from .proxied_manager import (
 )
 
 RETRY_AFTER_SECONDS = 2
+RETRY_AFTER = {"Retry-After": str(RETRY_AFTER_SECONDS)}
 
 
 def foreign_condition_patch(status: str) -> dict[str, object]:
@@ -98,7 +99,7 @@ async def test_throttled_status_write_waits_for_retry_after_and_delays_no_other_
     real_api: ApiHarness, http_proxy: HttpProxy, tmp_path: Path
 ) -> None:
     api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
-    rule = http_proxy.throttle_next("PATCH", "*/widgets/slow/status", RETRY_AFTER_SECONDS, times=2)
+    rule = http_proxy.fail_next("PATCH", "*/widgets/slow/status", 429, headers=RETRY_AFTER, times=2)
     async with run_manager(api, controller(Widget, double)) as manager:
         await api.create_widget("slow", size=1)
         await eventually(lambda: rule.matched_requests)
@@ -118,7 +119,7 @@ async def test_throttled_read_waits_for_retry_after(
     real_api: ApiHarness, http_proxy: HttpProxy, tmp_path: Path, watch: bool
 ) -> None:
     api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
-    rule = http_proxy.throttle_next("GET", WIDGETS_PATH, RETRY_AFTER_SECONDS, watch=watch)
+    rule = http_proxy.fail_next("GET", WIDGETS_PATH, 429, headers=RETRY_AFTER, watch=watch)
     async with run_manager(api, controller(Widget, double)) as manager:
         await eventually(lambda: rule.matched_requests)
         await api.create_widget(size=1)

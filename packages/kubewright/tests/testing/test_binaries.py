@@ -87,7 +87,7 @@ def find_binaries(
             environ,
             folders=folders,
             progress=Progress(progress_output),
-            version_pins=TEST_PINS,
+            pins=TEST_PINS,
         )
 
     return find

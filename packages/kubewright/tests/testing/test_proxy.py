@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 
 from kubewright.testing import eventually
-from kubewright.testing.ca import CertificateAuthority
+from kubewright.testing.ca import CertificateAuthority, write_key_pair
 from kubewright.testing.http import create_tls_context
 from kubewright.testing.proxy import HttpProxy, TcpProxy
 
@@ -148,7 +148,7 @@ async def harness(tmp_path: Path) -> AsyncIterator[ProxyHarness]:
         ("server", upstream.ca.issue_serving_certificate("127.0.0.1")),
         ("admin", upstream.ca.issue_client_certificate("admin")),
     ):
-        pair.write(tmp_path / f"{name}.crt", tmp_path / f"{name}.key")
+        write_key_pair(pair, tmp_path / f"{name}.crt", tmp_path / f"{name}.key")
     server_tls.load_cert_chain(tmp_path / "server.crt", tmp_path / "server.key")
     runner = web.ServerRunner(
         web.Server(upstream.handle_request, handler_cancellation=True), shutdown_timeout=0.0
@@ -213,8 +213,8 @@ async def test_failure_applies_to_the_path_and_as_often_as_requested(harness: Pr
     assert (len(rule.matched_requests), rule.upstream_statuses) == (2, [])
 
 
-async def test_throttling_sends_retry_after(harness: ProxyHarness) -> None:
-    harness.proxy.throttle_next("*", "*", retry_after_seconds=7)
+async def test_failure_has_its_headers(harness: ProxyHarness) -> None:
+    harness.proxy.fail_next("*", "*", 429, headers={"Retry-After": "7"})
     async with harness.client.get("/api") as response:
         assert (response.status, response.headers["Retry-After"]) == (429, "7")
 

@@ -21,7 +21,7 @@ from kubewright.command import ManagerFlags
 from kubewright.errors import ConfigError
 from kubewright.flags import parse_command_line
 from kubewright.testing import eventually
-from kubewright.testing.ca import CertificateAuthority
+from kubewright.testing.ca import CertificateAuthority, write_key_pair
 from kubewright.testing.fake import FakeApi
 from kubewright.webhook.options import CertificateTimings, WebhookOptions
 from kubewright.webhook.runner import _create_certificate
@@ -99,7 +99,8 @@ def create_tls_context(*authorities: CertificateAuthority) -> ssl.SSLContext:
 
 
 def write_serving_certificate(authority: CertificateAuthority, folder: Path) -> None:
-    authority.issue_serving_certificate(LOCALHOST).write(folder / "tls.crt", folder / "tls.key")
+    pair = authority.issue_serving_certificate(LOCALHOST)
+    write_key_pair(pair, folder / "tls.crt", folder / "tls.key")
 
 
 async def test_certificate_files_may_appear_late_and_change(tmp_path: Path) -> None:

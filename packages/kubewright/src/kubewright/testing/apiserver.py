@@ -66,15 +66,13 @@ class ApiServer:
         self.process.start()
         try:
             await eventually(self._check_ready_or_exited, within=_START_TIMEOUT_SECONDS, every=0.05)
+            problem = "" if self.process.is_running else "the process exited"
         except AssertionError as not_ready:
             await self.process.kill()
+            problem = str(not_ready)
+        if problem:
             raise StartFailed(
-                f"kube-apiserver did not start: {not_ready}. "
-                f"The end of its log:\n{self.process.read_log_tail()}"
-            ) from None
-        if not self.process.is_running:
-            raise StartFailed(
-                "kube-apiserver did not start: the process exited. "
+                f"kube-apiserver did not start: {problem}. "
                 f"The end of its log:\n{self.process.read_log_tail()}"
             )
 

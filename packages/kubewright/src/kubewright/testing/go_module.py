@@ -18,7 +18,14 @@ from pathlib import Path
 from kubewright.errors import ConfigError
 
 from .binaries import cache_folder
-from .go_build import GoBuilder, Pins, Progress, format_duration, hold_file_lock
+from .go_build import (
+    GoBuilder,
+    Pins,
+    Progress,
+    format_duration,
+    go_build_command,
+    hold_file_lock,
+)
 
 _ADVICE = "Go needs its module proxy (see `go env GOPROXY`) for the modules in go.mod."
 
@@ -52,19 +59,9 @@ def _compile_module(
     builder = GoBuilder(cache, pins, environ, progress, advice=_ADVICE)
     # Built under another name: a test may be running the old program.
     started, temporary = time.monotonic(), program.with_name(f".{program.name}.{os.getpid()}")
-    flags = [
-        "-mod=readonly",
-        "-trimpath",
-        "-buildvcs=false",
-        "-v",
-        "-ldflags",
-        "-s -w",
-        "-o",
-        str(temporary.absolute()),
-    ]
     try:
         builder.run_step(
-            [builder.find_go(), "build", *flags, "."],
+            go_build_command(builder.find_go(), ["."], str(temporary.absolute())),
             folder,
             lambda done: f"building {program.name}: {done} packages",
         )

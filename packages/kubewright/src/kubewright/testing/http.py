@@ -14,7 +14,8 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from .ca import KeyPair, write_private_file
+from ..x509 import KeyPair
+from .ca import write_private_file
 
 _TOO_MANY_REQUESTS = 429
 _RETRY_TIMEOUT_SECONDS, _RETRY_INTERVAL_SECONDS = 20.0, 0.1
@@ -57,10 +58,12 @@ class HttpClient:
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> Any:
         """Send a JSON body; return the decoded response, or its text if it is not JSON."""
-        sent = {"Content-Type": "application/json", "Accept": "application/json", **(headers or {})}
+        json_headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        all_headers = {**json_headers, **(headers or {})}
+        content = None if body is None else json.dumps(body)
         deadline = time.monotonic() + _RETRY_TIMEOUT_SECONDS
         while True:
-            self.connection.request(method, path, None if body is None else json.dumps(body), sent)
+            self.connection.request(method, path, content, all_headers)
             response = self.connection.getresponse()
             text = response.read().decode()
             if response.status != _TOO_MANY_REQUESTS or time.monotonic() > deadline:
@@ -74,17 +77,17 @@ class HttpClient:
 
 
 def create_tls_context(
-    authority: bytes, certificate: Path | None = None, key: Path | None = None
+    ca_pem: bytes, certificate: Path | None = None, key: Path | None = None
 ) -> ssl.SSLContext:
     """TLS settings of a client that trusts only this CA."""
-    context = ssl.create_default_context(cadata=authority.decode())
+    context = ssl.create_default_context(cadata=ca_pem.decode())
     if certificate:
         context.load_cert_chain(certificate, key)
     return context
 
 
 def write_kubeconfig(
-    path: Path, server: str, authority: bytes, user: str, credential: KeyPair | str
+    path: Path, server: str, ca_pem: bytes, user: str, credential: KeyPair | str
 ) -> Path:
     """Write a kubeconfig with one cluster and one user; the credential is a key pair or a token."""
     user_entry = (
@@ -103,7 +106,7 @@ def write_kubeconfig(
                 "name": "test",
                 "cluster": {
                     "server": server,
-                    "certificate-authority-data": encode_base64(authority),
+                    "certificate-authority-data": encode_base64(ca_pem),
                 },
             }
         ],

@@ -77,27 +77,29 @@ async def run_operator(
     )
     build(manager, settings)
     stop = asyncio.Event()
-    work = asyncio.create_task(manager.run(stop))
+    manager_task = asyncio.create_task(manager.run(stop))
     try:
         async with (
-            _register_webhooks(plane, manager, work),
+            _register_webhooks(plane, manager, manager_task),
             _connect_client(plane.admin_kubeconfig) as client,
         ):
             yield client
     finally:
         stop.set()
-        await work
+        await manager_task
 
 
-async def _load_service_account_connection(plane: ControlPlane, system: str) -> Connection:
+async def _load_service_account_connection(
+    plane: ControlPlane, system_namespace: str
+) -> Connection:
     with tempfile.TemporaryDirectory() as folder:
         file = plane.write_service_account_kubeconfig(
-            system, SERVICE_ACCOUNT, Path(folder) / "kubeconfig"
+            system_namespace, SERVICE_ACCOUNT, Path(folder) / "kubeconfig"
         )
         return await asyncio.to_thread(load_config, str(file), environ={}, home=Path("/"))
 
 
-def _build_options(name: str, system: str, namespaces: tuple[str, ...]) -> Options:
+def _build_options(name: str, system_namespace: str, namespaces: tuple[str, ...]) -> Options:
     """The options of a deployed manager, but with free ports and short intervals."""
     webhooks = WebhookOptions(
         host=_LOCALHOST,
@@ -109,7 +111,7 @@ def _build_options(name: str, system: str, namespaces: tuple[str, ...]) -> Optio
     return Options(
         name=name,
         metrics_bind_address="0",
-        leader_election_namespace=system,
+        leader_election_namespace=system_namespace,
         watch_namespaces=namespaces,
         graceful_shutdown_seconds=STOP_SECONDS,
         webhooks=webhooks,
@@ -118,13 +120,17 @@ def _build_options(name: str, system: str, namespaces: tuple[str, ...]) -> Optio
 
 @asynccontextmanager
 async def _register_webhooks(
-    plane: ControlPlane, manager: Manager, work: asyncio.Task[None]
+    plane: ControlPlane, manager: Manager, manager_task: asyncio.Task[None]
 ) -> AsyncIterator[None]:
     """Let the API server call the webhooks of this manager until the end of the context."""
     await eventually(
-        lambda: work.done() or manager.webhook_runner is None or manager.webhook_runner.server.port
+        lambda: (
+            manager_task.done()
+            or manager.webhook_runner is None
+            or manager.webhook_runner.server.port
+        )
     )
-    if manager.webhook_runner is None or work.done():
+    if manager.webhook_runner is None or manager_task.done():
         yield
         return
     client_config = WebhookClientConfig(
@@ -137,13 +143,13 @@ async def _register_webhooks(
         await asyncio.to_thread(plane.apply, json.dumps(document))
     for crd in converted:
         await asyncio.to_thread(_set_conversion, plane, crd, build_conversion(client_config))
-    rotation = manager.webhook_runner.cert_rotator
+    rotator = manager.webhook_runner.cert_rotator
     await eventually(
         lambda: (
-            rotation is None
+            rotator is None
             or (
-                rotation.propagated_since is not None
-                and len(rotation.verified_versions) == len(rotation.targets)
+                rotator.propagated_since is not None
+                and len(rotator.verified_versions) == len(rotator.targets)
             )
         )
     )

@@ -25,7 +25,8 @@ import ctypes, os, sys
 parent, program = int(sys.argv[1]), sys.argv[2]
 prctl = getattr(ctypes.CDLL(None), "prctl", None)
 if prctl:
-    prctl(1, 9, 0, 0, 0)
+    PR_SET_PDEATHSIG, SIGKILL = 1, 9
+    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
 if os.getppid() != parent:
     sys.exit("the parent ended before the start")
 os.execv(program, sys.argv[2:])

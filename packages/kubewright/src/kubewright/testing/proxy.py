@@ -32,7 +32,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from ..listen import stop_accepting
-from .ca import CertificateAuthority
+from .ca import CertificateAuthority, write_key_pair
 from .http import write_kubeconfig
 from .proxy_rules import (
     UNANSWERED,
@@ -133,7 +133,8 @@ class HttpProxy:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         with tempfile.TemporaryDirectory() as folder:
             certificate, key = Path(folder) / "crt", Path(folder) / "key"
-            self.ca.issue_serving_certificate("127.0.0.1", "localhost").write(certificate, key)
+            pair = self.ca.issue_serving_certificate("127.0.0.1", "localhost")
+            write_key_pair(pair, certificate, key)
             context.load_cert_chain(certificate, key)
         return context
 
@@ -192,25 +193,6 @@ class HttpProxy:
     def expire_next_watch(self, path: str = "*", times: int = 1) -> ProxyRule:
         """Respond to a watch with 410: its resourceVersion is too old."""
         return self.fail_next("GET", path, 410, times=times, watch=True)
-
-    def throttle_next(
-        self,
-        method: str,
-        path: str,
-        retry_after_seconds: int,
-        times: int = 1,
-        *,
-        watch: bool | None = None,
-    ) -> ProxyRule:
-        """Respond with 429 and Retry-After."""
-        return self.fail_next(
-            method,
-            path,
-            429,
-            headers={"Retry-After": str(retry_after_seconds)},
-            times=times,
-            watch=watch,
-        )
 
     def delay_next(
         self, method: str, path: str, seconds: float, times: int = 1, *, watch: bool | None = None

@@ -27,8 +27,6 @@ UNANSWERED = 0
 
 @dataclass
 class RecordedRequest:
-    """One recorded request."""
-
     received_at: float
     method: str
     path: str

@@ -86,28 +86,27 @@ class TcpProxy:
                 upstream_reader, upstream_writer = await asyncio.open_connection(*self.target)
                 writers.append(upstream_writer)
                 await asyncio.gather(
-                    self._forward_upstream(reader, upstream_writer, gate),
-                    self._forward_downstream(upstream_reader, writer, gate),
+                    self._forward(reader, upstream_writer, gate, upstream=True),
+                    self._forward(upstream_reader, writer, gate, upstream=False),
                 )
         finally:
             del self._open_connections[task]
             for connected in writers:
                 connected.transport.abort()
 
-    async def _forward_upstream(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: asyncio.Event
+    async def _forward(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        gate: asyncio.Event,
+        *,
+        upstream: bool,
     ) -> None:
         while data := await _read_through_gate(reader, gate):
-            self.bytes_up += len(data)
-            writer.write(data)
-            await writer.drain()
-        writer.write_eof()
-
-    async def _forward_downstream(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: asyncio.Event
-    ) -> None:
-        while data := await _read_through_gate(reader, gate):
-            self.bytes_down += len(data)
+            if upstream:
+                self.bytes_up += len(data)
+            else:
+                self.bytes_down += len(data)
             writer.write(data)
             await writer.drain()
         writer.write_eof()

@@ -19,6 +19,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -108,16 +109,13 @@ class GpuBenchmark:
         others = [name for number in range(nodes) if (name := f"node-{number}") not in answers]
         for number in range(_SMALL_CHANGES):
             key, name = Key("", self.rng.choice(others)), self.rng.choice(others)
+            cordon = {"spec": {"unschedulable": self.rng.random() < 0.5}}
+            annotation = {"metadata": {"annotations": {"bench": str(number)}}}
+            demand = self.rng.randint(4000, 8000)
             changes: list[Callable[[], Awaitable[Any]]] = [
-                lambda key=key: self.client.patch(
-                    Node, key, {"spec": {"unschedulable": self.rng.random() < 0.5}}
-                ),
-                lambda key=key, number=number: self.client.patch(
-                    Node, key, {"metadata": {"annotations": {"bench": str(number)}}}
-                ),
-                lambda name=name: self.vcenter.set_stats(
-                    name, overallCpuDemand=self.rng.randint(4000, 8000)
-                ),
+                partial(self.client.patch, Node, key, cordon),
+                partial(self.client.patch, Node, key, annotation),
+                partial(self.vcenter.set_stats, name, overallCpuDemand=demand),
             ]
             costs.append(await self._measure_cost(changes[number % 3]))
         return costs
@@ -131,14 +129,8 @@ class GpuBenchmark:
                 for _, answer in (await self._read_answers()).values()
                 if answer.startswith("node-")
             ]
-            most = statistics.mode(answers)
-            costs.append(
-                await self._measure_cost(
-                    lambda most=most: self.client.patch(
-                        Node, Key("", most), {"spec": {"unschedulable": True}}
-                    )
-                )
-            )
+            key, cordon = Key("", statistics.mode(answers)), {"spec": {"unschedulable": True}}
+            costs.append(await self._measure_cost(partial(self.client.patch, Node, key, cordon)))
         return costs
 
 

@@ -36,8 +36,8 @@ from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.process import Process
 from kubewright.transport import Request, Transport
 from kubewright.yaml_text import to_yaml
-from vsphere_operators.kinds.hostinfo import HostInfo
-from vsphere_operators.kinds.vminfo import VMInfo
+from vsphere_operators.kinds.hostinfo import HostInfo, HostInfoSpec
+from vsphere_operators.kinds.vminfo import VMInfo, VMInfoSpec
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "testenv"))
 from simulator import SimulatedVCenter
@@ -128,7 +128,7 @@ class VCenterBenchmark:
                 objects.append(_host_info("more", i, names[i % len(names)]))
             else:
                 metadata = ObjectMeta(namespace="more", name=f"vm-{i}")
-                spec = VMInfo.spec_type(nodename=machines[i % len(machines)])
+                spec = VMInfoSpec(nodename=machines[i % len(machines)])
                 objects.append(VMInfo(metadata=metadata, spec=spec))
         remaining = iter(objects)
 
@@ -143,13 +143,11 @@ class VCenterBenchmark:
             count_ready = 0
             for kind in (HostInfo, VMInfo):
                 async for page in self.client.list_pages(kind):
-                    count_ready += sum(
-                        1
-                        for obj in page.items
-                        if any(
+                    for obj in page.items:
+                        assert isinstance(obj, (HostInfo, VMInfo))
+                        count_ready += any(
                             c.type == "Ready" and c.status == "True" for c in obj.status.conditions
                         )
-                    )
             return count_ready >= count
 
         await eventually(ready, within=600, every=2)
@@ -237,7 +235,7 @@ class VCenterBenchmark:
 
 def _host_info(namespace: str, number: int, hostname: str) -> HostInfo:
     metadata = ObjectMeta(namespace=namespace, name=f"host-{number}")
-    return HostInfo(metadata=metadata, spec=HostInfo.spec_type(hostname=hostname))
+    return HostInfo(metadata=metadata, spec=HostInfoSpec(hostname=hostname))
 
 
 def _count_excess_writes(writes: list[StatusWrite], seconds: float) -> int:

@@ -53,7 +53,7 @@ def _build_pod_spec(project: Project, declared: Declarations) -> Document:
         {"name": secret.name, "secret": {"secretName": secret.name, "optional": True}}
         for secret in project.config.manager.secrets
     ]
-    # Python's ssl module loads certificates only from files; /tmp is used if /dev/shm is read-only.
+    # The root file system is read-only, but libraries of an operator may need a writable /tmp.
     tmp = {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}}
     return {
         "serviceAccountName": SERVICE_ACCOUNT,

@@ -1,7 +1,7 @@
 """Builds the manager from its settings: vCenters, controllers, services and webhooks.
 
-All wiring is here, so this one page shows which change notifies which part. Building connects to
-nothing; the vCenters log in when the manager runs.
+All wiring is here, so this one page shows which change notifies which part. Building opens no
+connection; the vCenters log in when the manager runs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from functools import partial
 from kubewright import Cache, Manager, Object, Stream
 from kubewright.builtin import Node
 from kubewright.log import Log
-from kubewright.manager import Runnable
 
 from .kinds.fcdinfo import FCDInfoController
 from .kinds.gpuinfo import GPUInfo
@@ -89,9 +88,11 @@ def _build_vcenters(manager: Manager, settings: Settings) -> VCenterRegistry:
                 "network can read the password",
                 vCenter=config.name,
             )
-    services: list[Runnable] = [*vcenters_by_name.values(), *vcenters.publishers.values()]
-    for service in services or [NoVCenterWarning()]:
-        manager.add_runnable(service)
+    for name, vcenter in vcenters_by_name.items():
+        manager.add_runnable(vcenter)
+        manager.add_runnable(vcenters.publishers[name])
+    if not vcenters_by_name:
+        manager.add_runnable(NoVCenterWarning())
     if settings.credentials_directory or settings.vcenters_file or settings.limits_file:
         manager.add_runnable(ConfigFileWatcher(settings, files))
     return vcenters
@@ -125,7 +126,7 @@ def _build_vcenter(config: VCenterConfig, settings: Settings, metrics: VCenterMe
 
 
 class NoVCenterWarning:
-    """Logs when the manager runs, not when it is built: the doctor builds one that never runs."""
+    """Logs when the manager runs, not when it is built: `manager doctor` only builds it."""
 
     async def run(self) -> None:
         Log("setup").warning(

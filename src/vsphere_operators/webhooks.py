@@ -79,7 +79,8 @@ class FCDInfoWebhook(NameWarningWebhook[FCDInfo]):
         self._cache = cache
 
     def _check_names(self, obj: FCDInfo, view: VCenterView) -> None:
-        # The volume of that name decides which disk is meant, so wait until all are listed.
+        # A PersistentVolume of that name decides which disk is meant. Skip the check until all are
+        # listed.
         if obj.spec.pvId and self._cache.store(PersistentVolume).watched_revision(""):
             find_disk(obj.spec.pvId, find_volume(obj.spec.pvId, self._cache), view)
 

@@ -173,7 +173,7 @@ async def test_metrics_endpoint(
             in (await read_doctor_report(f"-metrics-addr=:{port}")).finding_about("metrics").message
         )
     assert (
-        "No process listens at"
+        "is free on this machine"
         in (await read_doctor_report(f"-metrics-addr=:{port}")).finding_about("metrics").message
     )
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -38,7 +38,7 @@ ManagerBuilder = Callable[[Manager, Settings], None]
 
 @dataclass(frozen=True)
 class DoctorSettings(Settings):
-    """The manager's own flags, so that the checks meet what the manager would meet."""
+    """The manager's own flags, so that the doctor checks what the manager would use."""
 
     json: bool = flag("json", False, "Print the findings as JSON.")
 
@@ -95,7 +95,9 @@ class DoctorRun:
         self, settings: Settings, environ: Mapping[str, str], build: ManagerBuilder
     ) -> None:
         self._settings, self._environ, self._build = settings, environ, build
+        # What the checks have read so far.
         self._vmgroups: list[VmGroupRequest] = []
+        self._vcenter_configs: Sequence[VCenterConfig] = ()
 
     async def findings(self) -> AsyncIterator[SectionFinding]:
         """Every finding with its section, as soon as it exists."""
@@ -103,11 +105,10 @@ class DoctorRun:
             yield "Kubernetes", finding
         async for finding in run_check("settings", self._check_manager()):
             yield "This manager", finding
-        configs: list[VCenterConfig] = []
-        async for finding in run_check("vCenter", self._check_vcenter_settings(configs)):
+        async for finding in run_check("vCenter", self._check_vcenter_settings()):
             yield "vCenter", finding
-        for config in configs:
-            async for finding in vcenter.check(config, self._vmgroups_served_by(config, configs)):
+        for config in self._vcenter_configs:
+            async for finding in vcenter.check(config, self._vmgroups_served_by(config)):
                 yield f"vCenter {config.name}", finding
 
     async def _check_kubernetes(self) -> AsyncIterator[Finding]:
@@ -126,13 +127,13 @@ class DoctorRun:
             await transport.close()
 
     async def _check_connected_cluster(self, connected: Cluster) -> AsyncIterator[Finding]:
-        reached = True
+        is_reachable = True
         async for finding in run_check("API server", cluster.check_api_server(connected)):
-            # Wrong time does not keep the API server from answering the other checks.
+            # A wrong clock does not prevent the other checks.
             if finding.level == "problem" and finding.subject != "clock":
-                reached = False
+                is_reachable = False
             yield finding
-        if not reached:
+        if not is_reachable:
             yield cluster.skipped_cluster_finding()
             return
         manager = await asyncio.to_thread(self._build_manager, connected.connection)
@@ -166,14 +167,14 @@ class DoctorRun:
             await asyncio.to_thread(read_limits, settings.limits_file)
             yield ok("limits", f"{settings.limits_file} is valid")
 
-    async def _check_vcenter_settings(self, configs: list[VCenterConfig]) -> AsyncIterator[Finding]:
-        """Adds the vCenters that the settings name to `configs`."""
+    async def _check_vcenter_settings(self) -> AsyncIterator[Finding]:
         warnings: list[str] = []
         try:
-            configs += await asyncio.to_thread(self._settings.read_vcenter_configs, warnings.append)
+            configs = await asyncio.to_thread(self._settings.read_vcenter_configs, warnings.append)
         except ConfigError as error:
             yield problem("settings", str(error), _SET_VCENTER_COMMAND)
             return
+        self._vcenter_configs = configs
         for message in warnings:
             yield warning("settings", message)
         if configs:
@@ -187,10 +188,9 @@ class DoctorRun:
                 _SET_VCENTER_COMMAND,
             )
 
-    def _vmgroups_served_by(
-        self, config: VCenterConfig, configs: Sequence[VCenterConfig]
-    ) -> list[VmGroupRequest]:
+    def _vmgroups_served_by(self, config: VCenterConfig) -> list[VmGroupRequest]:
         """The VmGroups in namespaces that this vCenter serves by name."""
+        configs = self._vcenter_configs
         # The labels of the namespaces are not read, so a selection by labels is not checked.
         if any(other.namespaces is not None and other.namespaces.labels for other in configs):
             return []

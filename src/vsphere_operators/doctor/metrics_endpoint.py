@@ -13,7 +13,7 @@ from kubewright.listen import ListenAddress, parse_address
 from .finding import Finding, ok, problem
 
 _TIMEOUT_SECONDS = 3.0
-# The manager's own metrics stand at the beginning of the body.
+# The manager's own metrics are at the beginning of the body.
 _MAX_BODY_BYTES = 256 * 1024
 _MANAGER_METRIC_PREFIX = "controller_runtime_"
 _WILDCARD_HOSTS = ("", "0.0.0.0", "::")
@@ -42,7 +42,7 @@ def _probe_endpoint(address: ListenAddress, secure: bool) -> Finding:
     except (OSError, ValueError) as error:
         reason = error.reason if isinstance(error, URLError) else error
         if isinstance(reason, ConnectionRefusedError):
-            return ok("metrics", f"No process listens at {url} on this machine; the manager can")
+            return ok("metrics", f"Port {address.port} is free on this machine")
         return _address_in_use(url, reason)
     if status == 200 and _MANAGER_METRIC_PREFIX in body:
         return ok("metrics", f"A manager serves metrics at {url}")

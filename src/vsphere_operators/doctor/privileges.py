@@ -49,8 +49,10 @@ async def check(vm_calls: VmCalls, inventory: Inventory, parent: str) -> AsyncIt
         )
         return
     for kinds in dict.fromkeys(need.kinds for need in required):
-        own = [pair for pair in zip(required, missing, strict=True) if pair[0].kinds == kinds]
-        for finding in _check_missing_privileges(kinds, own, account):
+        of_these_kinds = [
+            pair for pair in zip(required, missing, strict=True) if pair[0].kinds == kinds
+        ]
+        for finding in _check_missing_privileges(kinds, of_these_kinds, account):
             yield finding
 
 

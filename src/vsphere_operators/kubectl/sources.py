@@ -106,30 +106,32 @@ async def rows_from_vcenters(
     vcenters: Sequence[VCenter], nodes: Sequence[Node], from_objects: Rows
 ) -> Rows:
     """The rows of all vCenters; the VmGroup of a VM and the claim of a disk come from objects."""
-    parts = []
+    rows_by_vcenter = []
     for vcenter in vcenters:
         await vcenter.disks.poll()
-        parts.append(
+        rows_by_vcenter.append(
             rows_from_inventory(vcenter.inventory, list(vcenter.disks.disks.values()), nodes)
         )
     groups = {(row.vcenter, row.name): row.group for row in from_objects.vms if row.group}
     claims = {row.name: row.claim for row in from_objects.disks}
     return Rows(
-        hosts=[row for part in parts for row in part.hosts],
+        hosts=[row for rows in rows_by_vcenter for row in rows.hosts],
         vms=[
             replace(row, group=groups.get((row.vcenter, row.name), ""))
-            for part in parts
-            for row in part.vms
+            for rows in rows_by_vcenter
+            for row in rows.vms
         ],
         disks=[
-            replace(row, claim=claims.get(row.name, "")) for part in parts for row in part.disks
+            replace(row, claim=claims.get(row.name, ""))
+            for rows in rows_by_vcenter
+            for row in rows.disks
         ],
         # A Node runs in one vCenter, so it is unmatched only if no vCenter has its VM.
         unmatched=[
-            name for name in parts[0].unmatched if all(name in part.unmatched for part in parts)
-        ]
-        if parts
-        else [],
+            node.metadata.name
+            for node in nodes
+            if all(node.metadata.name in rows.unmatched for rows in rows_by_vcenter)
+        ],
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from ..terminal import Style
 from .rows import HostRow, VmRow
@@ -11,35 +12,33 @@ from .table import Cell, Table, format_number, short_host, short_hosts
 # Above these shares the percentage is red or yellow.
 _HIGH_USAGE, _MEDIUM_USAGE = 0.9, 0.7
 
+RowT = TypeVar("RowT")
+Columns = dict[str, Callable[[RowT], Cell]]
+
 
 def host_table(rows: Iterable[HostRow], *, wide: bool, short_names: bool = False) -> Table:
     """Sorted by share of CPU in use; short names save columns on a terminal."""
     ordered = sorted(
         rows, key=lambda row: (-(_usage_share(row.cpuUsedMHz, row.cpuTotalMHz) or 0.0), row.name)
     )
-    columns = ("HOST", "CPU", "MHZ", "MEMORY", "MB", "VMS", "STATE", "CLUSTER")
-    more = ("DATACENTER", "VCENTER", "MODEL", "VERSION")
-    shortened = short_hosts(row.name for row in ordered)
-    cells = (
-        _host_cells(row, shortened[row.name] if short_names and not wide else row.name, wide=wide)
-        for row in ordered
-    )
-    return Table(columns=columns + more if wide else columns, rows=tuple(cells))
-
-
-def _host_cells(row: HostRow, name: str, *, wide: bool) -> tuple[Cell, ...]:
-    cells = (
-        Cell(name),
-        _percent_cell(row.cpuUsedMHz, row.cpuTotalMHz),
-        _ratio_cell(row.cpuUsedMHz, row.cpuTotalMHz),
-        _percent_cell(row.memoryUsedMB, row.memoryTotalMB),
-        _ratio_cell(row.memoryUsedMB, row.memoryTotalMB),
-        Cell(format_number(row.vms)),
-        Cell(row.state, "good" if row.state == "connected" else "bad"),
-        Cell(row.cluster),
-    )
-    more = (Cell(row.datacenter), Cell(row.vcenter), Cell(row.model), Cell(row.version))
-    return cells + more if wide else cells
+    shortened = short_hosts(row.name for row in ordered) if short_names and not wide else {}
+    columns: Columns[HostRow] = {
+        "HOST": lambda row: Cell(shortened.get(row.name, row.name)),
+        "CPU": lambda row: _percent_cell(row.cpuUsedMHz, row.cpuTotalMHz),
+        "MHZ": lambda row: _ratio_cell(row.cpuUsedMHz, row.cpuTotalMHz),
+        "MEMORY": lambda row: _percent_cell(row.memoryUsedMB, row.memoryTotalMB),
+        "MB": lambda row: _ratio_cell(row.memoryUsedMB, row.memoryTotalMB),
+        "VMS": lambda row: Cell(format_number(row.vms)),
+        "STATE": lambda row: Cell(row.state, "good" if row.state == "connected" else "bad"),
+        "CLUSTER": lambda row: Cell(row.cluster),
+    }
+    wide_columns: Columns[HostRow] = {
+        "DATACENTER": lambda row: Cell(row.datacenter),
+        "VCENTER": lambda row: Cell(row.vcenter),
+        "MODEL": lambda row: Cell(row.model),
+        "VERSION": lambda row: Cell(row.version),
+    }
+    return _build_table(ordered, columns | wide_columns if wide else columns)
 
 
 def vm_table(rows: Iterable[VmRow], *, wide: bool) -> Table:
@@ -47,27 +46,29 @@ def vm_table(rows: Iterable[VmRow], *, wide: bool) -> Table:
     ordered = sorted(
         rows, key=lambda row: (row.cpuDemandMHz is None, -(row.cpuDemandMHz or 0), row.name)
     )
-    columns = ("VM", "CPU MHZ", "CPUS", "GUEST MB", "MB", "POWER", "ADDRESS", "HOST")
-    more = ("NODE", "GROUP", "CLUSTER", "DATACENTER", "VCENTER")
-    return Table(
-        columns=columns + more if wide else columns,
-        rows=tuple(_vm_cells(row, wide=wide) for row in ordered),
-    )
+    columns: Columns[VmRow] = {
+        "VM": lambda row: Cell(row.name),
+        "CPU MHZ": lambda row: Cell(format_number(row.cpuDemandMHz)),
+        "CPUS": lambda row: Cell(format_number(row.cpus)),
+        "GUEST MB": lambda row: Cell(format_number(row.guestMemoryMB)),
+        "MB": lambda row: Cell(format_number(row.memoryMB)),
+        "POWER": lambda row: Cell(row.power, "good" if row.power == "poweredOn" else "bad"),
+        "ADDRESS": lambda row: Cell(row.address),
+        "HOST": lambda row: Cell(row.host if wide else short_host(row.host)),
+    }
+    wide_columns: Columns[VmRow] = {
+        "NODE": lambda row: Cell(row.node),
+        "GROUP": lambda row: Cell(row.group),
+        "CLUSTER": lambda row: Cell(row.cluster),
+        "DATACENTER": lambda row: Cell(row.datacenter),
+        "VCENTER": lambda row: Cell(row.vcenter),
+    }
+    return _build_table(ordered, columns | wide_columns if wide else columns)
 
 
-def _vm_cells(row: VmRow, *, wide: bool) -> tuple[Cell, ...]:
-    cells = (
-        Cell(row.name),
-        Cell(format_number(row.cpuDemandMHz)),
-        Cell(format_number(row.cpus)),
-        Cell(format_number(row.guestMemoryMB)),
-        Cell(format_number(row.memoryMB)),
-        Cell(row.power, "good" if row.power == "poweredOn" else "bad"),
-        Cell(row.address),
-        Cell(row.host if wide else short_host(row.host)),
-    )
-    more = tuple(map(Cell, (row.node, row.group, row.cluster, row.datacenter, row.vcenter)))
-    return cells + more if wide else cells
+def _build_table(rows: Iterable[RowT], columns: Columns[RowT]) -> Table:
+    cells = (tuple(build_cell(row) for build_cell in columns.values()) for row in rows)
+    return Table(columns=tuple(columns), rows=tuple(cells))
 
 
 def _usage_share(used: int | None, total: int | None) -> float | None:

@@ -26,7 +26,7 @@ from .maintenance import CalendarEntry, parse_calendar
 from .tracker import RecordWarning
 from .types import Reason
 
-# A first list takes less, even on an API server that has just started.
+# A first list takes less time than this, even on an API server that has just started.
 _FIRST_LIST_TIMEOUT_SECONDS = 10.0
 CALENDAR_RETRY_SECONDS = 30.0
 ROLE_MANIFEST = "config/optional/maintenance-calendar.yaml"
@@ -38,7 +38,7 @@ class CalendarReflector(Reflector[ConfigMap]):
     def describe_problem(self, error: Exception) -> str:
         if not isinstance(error, Forbidden):
             return super().describe_problem(error)
-        # Not the generated role, which every other reflector names.
+        # The generated role does not grant this, so name the optional one.
         return (
             f"{error}. If {self.namespace} is the right namespace, allow the manager to list and "
             f"watch ConfigMaps there: write that namespace into {ROLE_MANIFEST} and apply it with "
@@ -85,7 +85,7 @@ class CalendarWatcher:
         if self._started_at is not None:
             remaining_seconds += self._started_at - self._clock()
         if remaining_seconds > 0:
-            # A calendar that arrives enqueues every GPUInfo; the timer is for one that does not.
+            # Creating the calendar enqueues every GPUInfo; the delay is for one that never exists.
             raise NotSynced(
                 f"the maintenance calendar, ConfigMap {self._key}, is being read",
                 after=remaining_seconds + 0.001,
@@ -98,8 +98,8 @@ class CalendarWatcher:
             return ""
         if self.reflector.synced.is_set():
             return (
-                f"The maintenance calendar, ConfigMap {self._key}, does not exist. Create it, "
-                f"if need be without entries (kubectl create configmap -n {self._key.namespace} "
+                f"The maintenance calendar, ConfigMap {self._key}, does not exist. Create it "
+                f"(it may be empty: kubectl create configmap -n {self._key.namespace} "
                 f"{self._key.name}), or correct -maintenance-calendar"
             )
         cause = self.reflector.problem or "the API server has not answered yet"

@@ -127,7 +127,8 @@ def window_from_start(start: datetime, source: str) -> Window:
 
 def parse_calendar(data: Mapping[str, str]) -> tuple[list[CalendarEntry], list[InvalidLine]]:
     """The entries of all keys of a calendar ConfigMap, and the lines that cannot be parsed."""
-    entries, invalid_lines = list[CalendarEntry](), list[InvalidLine]()
+    entries: list[CalendarEntry] = []
+    invalid_lines: list[InvalidLine] = []
     for key, text in sorted(data.items()):
         for number, line in enumerate(text.splitlines(), 1):
             source = f"calendar {key} line {number}"

@@ -125,9 +125,9 @@ def status_of(
     total_memory = host.memory_bytes // 2**20 if host.memory_bytes else None
     return HostInfoStatus(
         totalCPU=total_cpu,
-        freeCPU=_subtract(total_cpu, host.stats.cpu_usage_mhz),
+        freeCPU=subtract(total_cpu, host.stats.cpu_usage_mhz),
         totalMemoryMB=total_memory,
-        freeMemoryMB=_subtract(total_memory, host.stats.memory_usage_mb),
+        freeMemoryMB=subtract(total_memory, host.stats.memory_usage_mb),
         vendor=host.vendor or None,
         model=host.model or None,
         esxiVersion=host.version or None,
@@ -145,7 +145,7 @@ def status_of(
     )
 
 
-def _subtract(total: int | None, used: int | None) -> int | None:
+def subtract(total: int | None, used: int | None) -> int | None:
     return None if total is None or used is None else total - used
 
 

@@ -18,7 +18,7 @@ from ..kinds.fcdinfo import FCDInfo
 from ..kinds.gpuinfo.matching import parse_provider_id
 from ..kinds.gpuinfo.node import is_ready
 from ..kinds.gpuinfo.types import Candidate, GPUInfo
-from ..kinds.hostinfo import HostInfo
+from ..kinds.hostinfo import HostInfo, subtract
 from ..kinds.vmgroup.types import VmGroup
 from ..kinds.vminfo import VMInfo
 
@@ -123,9 +123,9 @@ def host_row(info: HostInfo) -> HostRow:
         name=info.spec.hostname,
         state="maintenance" if status.maintenanceMode else status.connectionState or "",
         cpuTotalMHz=status.totalCPU,
-        cpuUsedMHz=_used_amount(status.totalCPU, status.freeCPU),
+        cpuUsedMHz=subtract(status.totalCPU, status.freeCPU),
         memoryTotalMB=status.totalMemoryMB,
-        memoryUsedMB=_used_amount(status.totalMemoryMB, status.freeMemoryMB),
+        memoryUsedMB=subtract(status.totalMemoryMB, status.freeMemoryMB),
         vms=status.vms,
         cluster=status.cluster or "",
         datacenter=status.datacenter or "",
@@ -252,7 +252,3 @@ def match_nodes(vms: Sequence[VmRow], nodes: Iterable[Node]) -> tuple[list[VmRow
         else:
             matched[index] = replace(matched[index], node=name, nodeReady=is_ready(node))
     return matched, unmatched
-
-
-def _used_amount(total: int | None, free: int | None) -> int | None:
-    return None if total is None or free is None else total - free

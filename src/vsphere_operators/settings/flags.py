@@ -15,7 +15,7 @@ from msgspec import UNSET
 
 from kubewright.command import ManagerFlags
 from kubewright.errors import ConfigError
-from kubewright.flags import Duration, FlagError, flag, format_duration
+from kubewright.flags import Duration, flag, format_duration, invalid_value
 
 from ..kinds.gpuinfo.flags import GPUFlags
 from ..vcenters.config import VCenterConfig, VCenterEntry, parse_server_address, read_vcenters
@@ -97,19 +97,14 @@ class Settings(ManagerFlags):
         }
         for name, seconds in intervals.items():
             if seconds < MIN_INTERVAL_SECONDS:
-                raise FlagError(
-                    f'invalid value "{format_duration(seconds)}" for flag -{name}: '
-                    "must be at least 1s"
-                )
+                raise invalid_value(name, format_duration(seconds), "must be at least 1s")
         if not 1 <= self.max_running_tasks <= 100:
-            raise FlagError(
-                f'invalid value "{self.max_running_tasks}" for flag -vcenter-operations: '
-                "must be from 1 to 100"
+            raise invalid_value(
+                "vcenter-operations", str(self.max_running_tasks), "must be from 1 to 100"
             )
         if not 0 <= self.stats_change_percent <= 100:
-            raise FlagError(
-                f'invalid value "{self.stats_change_percent:g}" for flag -stats-change-percent: '
-                "must be from 0 to 100"
+            raise invalid_value(
+                "stats-change-percent", f"{self.stats_change_percent:g}", "must be from 0 to 100"
             )
 
     @property

@@ -50,6 +50,11 @@ class FlagError(ConfigError):
     exit_code: ClassVar[int] = 2
 
 
+def invalid_value(name: str, value: str, rule: str) -> FlagError:
+    """For checks of a parsed flag: `rule` is such as "must be from 1 to 100"."""
+    return FlagError(f'invalid value "{value}" for flag -{name}: {rule}')
+
+
 class HelpRequested(Exception):
     """-h or -help was given: the program prints `usage` and exits with 0."""
 

@@ -7,7 +7,7 @@ import secrets
 from dataclasses import dataclass
 
 from kubewright import Key
-from kubewright.flags import Duration, FlagError, flag, format_duration
+from kubewright.flags import Duration, flag, format_duration, invalid_value
 
 from .node import Simulation
 from .rules import SelectionRules
@@ -68,30 +68,30 @@ class GPUFlags:
 
     def __post_init__(self) -> None:
         if self.source not in (VSPHERE, SIMULATED):
-            raise _invalid_flag(
+            raise invalid_value(
                 "accelerator-source", self.source, f"must be {VSPHERE} or {SIMULATED}"
             )
         for name in self.gpu_resource_globs:
             if not _RESOURCE_PATTERN.fullmatch(name):
-                raise _invalid_flag(
+                raise invalid_value(
                     "gpu-resources", name, "must be the name of a resource, such as nvidia.com/gpu"
                 )
         if self.calendar and not re.fullmatch("[a-z0-9-]+/[a-z0-9.-]+", self.calendar):
-            raise _invalid_flag(
+            raise invalid_value(
                 "maintenance-calendar", self.calendar, "must be the namespace/name of a ConfigMap"
             )
         if not 3600 <= self.horizon_seconds <= _MAX_HORIZON_HOURS * 3600:
-            raise _invalid_flag(
+            raise invalid_value(
                 "maintenance-horizon",
                 format_duration(self.horizon_seconds),
                 f"must be at least 1h and at most {_MAX_HORIZON_HOURS}h",
             )
         if not 0 <= self.margin_percent <= 100:
-            raise _invalid_flag(
+            raise invalid_value(
                 "suitable-node-margin-percent", f"{self.margin_percent:g}", "must be from 0 to 100"
             )
         if not 0 <= self.margin_mhz < 1e6:
-            raise _invalid_flag(
+            raise invalid_value(
                 "suitable-node-margin-mhz", f"{self.margin_mhz:g}", "must be 0 or more"
             )
 
@@ -112,7 +112,3 @@ class GPUFlags:
 
     def build_simulation(self) -> Simulation | None:
         return Simulation(self.seed or secrets.token_hex(8)) if self.source == SIMULATED else None
-
-
-def _invalid_flag(name: str, value: str, rule: str) -> FlagError:
-    return FlagError(f'invalid value "{value}" for flag -{name}: {rule}')

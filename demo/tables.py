@@ -95,15 +95,11 @@ def _disk_cells(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
 
 
 def _gpu_cells(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
-    hours, host_name = (
-        _field_cell(status, "availableAcceleratorTime"),
-        str(status.get("suitableHostName", "")),
-    )
     return (
         _field_cell(_spec_of(obj), "desAccTime"),
-        hours,
+        _field_cell(status, "availableAcceleratorTime"),
         _field_cell(status, "nodeCPUUsage"),
-        Cell(host_name.partition(".")[0]),
+        Cell(str(status.get("suitableHostName", "")).partition(".")[0]),
         _field_cell(status, "suitableNodeName"),
     )
 

@@ -84,7 +84,7 @@ def _access_reviews_for(grant: Grant) -> list[AccessReview]:
 
 
 async def _review_access(client: Client, reviews: Sequence[AccessReview]) -> list[bool]:
-    slots = asyncio.Semaphore(_MAX_CONCURRENT_REVIEWS)
+    limit = asyncio.Semaphore(_MAX_CONCURRENT_REVIEWS)
 
     async def is_allowed(review: AccessReview) -> bool:
         resource, _, subresource = review.resource.partition("/")
@@ -101,11 +101,11 @@ async def _review_access(client: Client, reviews: Sequence[AccessReview]) -> lis
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": {key: text for key, text in attributes.items() if text}},
         }
-        async with slots:
-            answer = await client.create_review(
+        async with limit:
+            response = await client.create_review(
                 "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body
             )
-        return bool(answer.get("status", {}).get("allowed"))
+        return bool(response.get("status", {}).get("allowed"))
 
     return list(await asyncio.gather(*map(is_allowed, reviews)))
 

@@ -7,6 +7,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -24,6 +25,7 @@ from ..kinds.gpuinfo.types import GPUInfo
 from ..kinds.vmgroup.types import VmGroup
 from ..terminal import discard_stdout, replace_unencodable, supports_color, terminal_width
 from ..vsphere.faults import VCenterError
+from ..vsphere.vcenter import VCenter
 from . import top, tree, vmgroup, why
 from .rows import Rows, rows_from_objects
 from .sources import (
@@ -85,7 +87,7 @@ class Commands:
         }
 
     async def run(self) -> str:
-        """The output of the chosen command."""
+        """The output of the command."""
         return await self._by_name[self._options.command]()
 
     async def _top(self) -> str:
@@ -122,9 +124,7 @@ class Commands:
         nodes, now = await self._cluster.list_readable(Node), datetime.now(UTC)
         facts = None
         if self._options.vcenter:
-            async with open_vcenters(
-                self._vcenter_flags(), self._environ, self._cluster.warn
-            ) as vcenters:
+            async with self._open_vcenters() as vcenters:
                 facts = await read_node_facts(vcenters, nodes, now)
         explanation = why.explain_selection(info, nodes, facts, SelectionRules(), now)
         lines = why.render_explanation(
@@ -138,17 +138,17 @@ class Commands:
         rows = rows_from_objects(objects)
         if not self._options.vcenter:
             return rows
-        async with open_vcenters(
-            self._vcenter_flags(), self._environ, self._cluster.warn
-        ) as vcenters:
+        async with self._open_vcenters() as vcenters:
             return await rows_from_vcenters(vcenters, objects.nodes, rows)
 
-    def _vcenter_flags(self) -> list[str]:
-        """The flags of the manager that connect to a vCenter."""
+    def _open_vcenters(self) -> AbstractAsyncContextManager[list[VCenter]]:
         options = self._options
         values = {"vcenter-ca-file": options.vcenter_ca_file, "vcenters": options.vcenters}
+        # The manager has flags of the same names.
         flags = [f"-{name}={value}" for name, value in values.items() if value]
-        return [*flags, "-insecure"] if options.insecure else flags
+        if options.insecure:
+            flags.append("-insecure")
+        return open_vcenters(flags, self._environ, self._cluster.warn)
 
     def _object_key(self) -> Key:
         return Key(self._cluster.namespace, self._options.name)

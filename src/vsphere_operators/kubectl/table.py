@@ -7,7 +7,8 @@ column are not cut but wrapped. Pure functions.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -25,6 +26,11 @@ _LABEL_WIDTH = 12
 class Cell(Struct, frozen=True):
     text: str
     style: Style = ""
+
+
+RowT = TypeVar("RowT")
+# How the cells of a row are built, by the title of their column.
+Columns = Mapping[str, Callable[[RowT], str | Cell]]
 
 
 class Table(Struct, frozen=True, kw_only=True):
@@ -128,6 +134,15 @@ def short_hosts(names: Iterable[str]) -> dict[str, str]:
     short_names = {name: short_host(name) for name in names}
     count = Counter(short_names.values())
     return {name: short if count[short] == 1 else name for name, short in short_names.items()}
+
+
+def build_table(
+    rows: Iterable[RowT], columns: Columns[RowT], *, wrap_last_column: bool = False
+) -> Table:
+    """A cell without a style may be given as its text."""
+    cells = (tuple(build(row) for build in columns.values()) for row in rows)
+    styled = (tuple(Cell(cell) if isinstance(cell, str) else cell for cell in row) for row in cells)
+    return Table(columns=tuple(columns), rows=tuple(styled), wrap_last_column=wrap_last_column)
 
 
 def render_field(

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Iterable
 
 from ..terminal import Style
 from .rows import HostRow, VmRow
-from .table import Cell, Table, format_number, short_host, short_hosts
+from .table import Cell, Columns, Table, build_table, format_number, short_host, short_hosts
 
 # Above these shares the percentage is red or yellow.
 _HIGH_USAGE, _MEDIUM_USAGE = 0.9, 0.7
-
-RowT = TypeVar("RowT")
-Columns = dict[str, Callable[[RowT], Cell]]
 
 
 def host_table(rows: Iterable[HostRow], *, wide: bool, short_names: bool = False) -> Table:
@@ -23,22 +19,22 @@ def host_table(rows: Iterable[HostRow], *, wide: bool, short_names: bool = False
     )
     shortened = short_hosts(row.name for row in ordered) if short_names and not wide else {}
     columns: Columns[HostRow] = {
-        "HOST": lambda row: Cell(shortened.get(row.name, row.name)),
+        "HOST": lambda row: shortened.get(row.name, row.name),
         "CPU": lambda row: _percent_cell(row.cpuUsedMHz, row.cpuTotalMHz),
         "MHZ": lambda row: _ratio_cell(row.cpuUsedMHz, row.cpuTotalMHz),
         "MEMORY": lambda row: _percent_cell(row.memoryUsedMB, row.memoryTotalMB),
         "MB": lambda row: _ratio_cell(row.memoryUsedMB, row.memoryTotalMB),
-        "VMS": lambda row: Cell(format_number(row.vms)),
+        "VMS": lambda row: format_number(row.vms),
         "STATE": lambda row: Cell(row.state, "good" if row.state == "connected" else "bad"),
-        "CLUSTER": lambda row: Cell(row.cluster),
+        "CLUSTER": lambda row: row.cluster,
     }
     wide_columns: Columns[HostRow] = {
-        "DATACENTER": lambda row: Cell(row.datacenter),
-        "VCENTER": lambda row: Cell(row.vcenter),
-        "MODEL": lambda row: Cell(row.model),
-        "VERSION": lambda row: Cell(row.version),
+        "DATACENTER": lambda row: row.datacenter,
+        "VCENTER": lambda row: row.vcenter,
+        "MODEL": lambda row: row.model,
+        "VERSION": lambda row: row.version,
     }
-    return _build_table(ordered, columns | wide_columns if wide else columns)
+    return build_table(ordered, {**columns, **wide_columns} if wide else columns)
 
 
 def vm_table(rows: Iterable[VmRow], *, wide: bool) -> Table:
@@ -47,28 +43,23 @@ def vm_table(rows: Iterable[VmRow], *, wide: bool) -> Table:
         rows, key=lambda row: (row.cpuDemandMHz is None, -(row.cpuDemandMHz or 0), row.name)
     )
     columns: Columns[VmRow] = {
-        "VM": lambda row: Cell(row.name),
-        "CPU MHZ": lambda row: Cell(format_number(row.cpuDemandMHz)),
-        "CPUS": lambda row: Cell(format_number(row.cpus)),
-        "GUEST MB": lambda row: Cell(format_number(row.guestMemoryMB)),
-        "MB": lambda row: Cell(format_number(row.memoryMB)),
+        "VM": lambda row: row.name,
+        "CPU MHZ": lambda row: format_number(row.cpuDemandMHz),
+        "CPUS": lambda row: format_number(row.cpus),
+        "GUEST MB": lambda row: format_number(row.guestMemoryMB),
+        "MB": lambda row: format_number(row.memoryMB),
         "POWER": lambda row: Cell(row.power, "good" if row.power == "poweredOn" else "bad"),
-        "ADDRESS": lambda row: Cell(row.address),
-        "HOST": lambda row: Cell(row.host if wide else short_host(row.host)),
+        "ADDRESS": lambda row: row.address,
+        "HOST": lambda row: row.host if wide else short_host(row.host),
     }
     wide_columns: Columns[VmRow] = {
-        "NODE": lambda row: Cell(row.node),
-        "GROUP": lambda row: Cell(row.group),
-        "CLUSTER": lambda row: Cell(row.cluster),
-        "DATACENTER": lambda row: Cell(row.datacenter),
-        "VCENTER": lambda row: Cell(row.vcenter),
+        "NODE": lambda row: row.node,
+        "GROUP": lambda row: row.group,
+        "CLUSTER": lambda row: row.cluster,
+        "DATACENTER": lambda row: row.datacenter,
+        "VCENTER": lambda row: row.vcenter,
     }
-    return _build_table(ordered, columns | wide_columns if wide else columns)
-
-
-def _build_table(rows: Iterable[RowT], columns: Columns[RowT]) -> Table:
-    cells = (tuple(build_cell(row) for build_cell in columns.values()) for row in rows)
-    return Table(columns=tuple(columns), rows=tuple(cells))
+    return build_table(ordered, {**columns, **wide_columns} if wide else columns)
 
 
 def _usage_share(used: int | None, total: int | None) -> float | None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
+from kubewright import Condition
 from kubewright.builtin import Event
 
 from ..kinds.vmgroup.placement import placement_names
 from ..kinds.vmgroup.types import ReplicaStatus, VmGroup
 from ..terminal import Style
-from .table import Cell, Table, render_field, render_table
+from .table import Cell, Columns, Table, build_table, render_field, render_table
 
 PHASE_STYLES: dict[str, Style] = {"RUNNING": "good", "PENDING": "busy", "ERROR": "bad"}
+_POWER_STYLES: dict[str, Style] = {"poweredOn": "good", "": ""}
 _MAX_EVENTS = 10
 
 
@@ -28,12 +30,13 @@ def render_group(
     else:
         yield "No VMs."
     if conditions := group.status.conditions:
-        rows = tuple(
-            tuple(map(Cell, (item.type, item.status, item.reason, item.message)))
-            for item in conditions
-        )
-        columns = ("CONDITION", "STATUS", "REASON", "MESSAGE")
-        table = Table(columns=columns, rows=rows, wrap_last_column=True)
+        columns: Columns[Condition] = {
+            "CONDITION": lambda condition: condition.type,
+            "STATUS": lambda condition: condition.status,
+            "REASON": lambda condition: condition.reason,
+            "MESSAGE": lambda condition: condition.message,
+        }
+        table = build_table(conditions, columns, wrap_last_column=True)
         yield ""
         yield render_table(table, width=width, color=color)
     if events:
@@ -67,47 +70,39 @@ def _overview_fields(group: VmGroup) -> Iterator[tuple[str, str, Style]]:
 
 
 def _replica_table(replicas: Sequence[ReplicaStatus], *, wide: bool) -> Table:
-    columns = ("VM", "STATE", "POWER", "ADDRESS", "HOST")
-    more = ("SLOT", "ATTEMPT", "MOREF", "INSTANCE UUID")
-    rows = []
-    for replica in sorted(replicas, key=lambda replica: replica.slot):
-        progress = "" if replica.progress is None else f" {replica.progress} %"
-        state = "terminating" if replica.leaving else f"{replica.state}{progress}"
-        power: Style = "good" if replica.power == "poweredOn" else "bad" if replica.power else ""
-        cells: tuple[Cell, ...] = (
-            Cell(replica.name),
-            Cell(state),
-            Cell(replica.power, power),
-            Cell(replica.ipAddress),
-            Cell(replica.host),
-        )
-        if wide:
-            cells += (
-                Cell(str(replica.slot)),
-                Cell(str(replica.attempt)),
-                Cell(replica.moRef),
-                Cell(replica.instanceUUID),
-            )
-        rows.append(cells)
-    return Table(columns=columns + more if wide else columns, rows=tuple(rows))
+    columns: Columns[ReplicaStatus] = {
+        "VM": lambda replica: replica.name,
+        "STATE": _describe_state,
+        "POWER": lambda replica: Cell(replica.power, _POWER_STYLES.get(replica.power, "bad")),
+        "ADDRESS": lambda replica: replica.ipAddress,
+        "HOST": lambda replica: replica.host,
+    }
+    wide_columns: Columns[ReplicaStatus] = {
+        "SLOT": lambda replica: str(replica.slot),
+        "ATTEMPT": lambda replica: str(replica.attempt),
+        "MOREF": lambda replica: replica.moRef,
+        "INSTANCE UUID": lambda replica: replica.instanceUUID,
+    }
+    ordered = sorted(replicas, key=lambda replica: replica.slot)
+    return build_table(ordered, {**columns, **wide_columns} if wide else columns)
+
+
+def _describe_state(replica: ReplicaStatus) -> str:
+    progress = "" if replica.progress is None else f" {replica.progress} %"
+    return "terminating" if replica.leaving else f"{replica.state}{progress}"
 
 
 def _event_table(events: Sequence[Event]) -> Table:
     """The newest Events, the last one at the end."""
+    columns: Columns[Event] = {
+        "LAST SEEN": lambda event: f"{_event_time(event):%H:%M:%S}",
+        "TYPE": lambda event: Cell(event.type, "bad" if event.type == "Warning" else ""),
+        "REASON": lambda event: event.reason,
+        "MESSAGE": lambda event: event.message,
+    }
     # Kubernetes keeps Events for an hour; a group in trouble may have hundreds.
     newest = sorted(events, key=_event_time)[-_MAX_EVENTS:]
-    rows = tuple(
-        (
-            Cell(f"{_event_time(event):%H:%M:%S}"),
-            Cell(event.type, "bad" if event.type == "Warning" else ""),
-            Cell(event.reason),
-            Cell(event.message),
-        )
-        for event in newest
-    )
-    return Table(
-        columns=("LAST SEEN", "TYPE", "REASON", "MESSAGE"), rows=rows, wrap_last_column=True
-    )
+    return build_table(newest, columns, wrap_last_column=True)
 
 
 def _event_time(event: Event) -> datetime:

@@ -16,7 +16,16 @@ from kubewright.builtin import Node
 from ..kinds.gpuinfo.node import is_ready, is_schedulable, list_unschedulable_reasons
 from ..kinds.gpuinfo.rules import NodeFacts, Query, Rejection, Requirement, SelectionRules
 from ..kinds.gpuinfo.types import Candidate, GPUInfo
-from .table import Cell, Table, format_number, render_field, render_table, short_host
+from .table import (
+    Cell,
+    Columns,
+    Table,
+    build_table,
+    format_number,
+    render_field,
+    render_table,
+    short_host,
+)
 
 REJECTION_EXPLANATIONS: Mapping[str, str] = {
     Rejection.NOT_READY: "the kubelet does not report Ready",
@@ -157,15 +166,14 @@ def render_explanation(explanation: Explanation, *, width: int, color: bool) -> 
     if explanation.message:
         yield render_field("Message", explanation.message, width=width)
     yield ""
-    rows = tuple(
-        (
-            Cell(result.node),
-            Cell(result.result, "good" if result.result in ("chosen", "suits") else "bad"),
-            Cell(result.why),
-        )
-        for result in explanation.nodes
-    )
-    table = Table(columns=("NODE", "RESULT", "WHY"), rows=rows, wrap_last_column=True)
+    columns: Columns[NodeResult] = {
+        "NODE": lambda result: result.node,
+        "RESULT": lambda result: Cell(
+            result.result, "good" if result.result in ("chosen", "suits") else "bad"
+        ),
+        "WHY": lambda result: result.why,
+    }
+    table = build_table(explanation.nodes, columns, wrap_last_column=True)
     yield render_table(table, width=width, color=color)
     for reason, count in explanation.unnamed.items():
         nodes = "node" if count == 1 else "nodes"
@@ -179,19 +187,12 @@ def render_explanation(explanation: Explanation, *, width: int, color: bool) -> 
 
 
 def _candidate_table(candidates: Sequence[Candidate]) -> Table:
-    rows = tuple(
-        (
-            Cell(candidate.node),
-            Cell(format_number(candidate.availableHours)),
-            Cell(format_number(candidate.cpuDemandMHz)),
-            Cell(format_number(candidate.freeMemoryMB)),
-            Cell(short_host(candidate.host or "")),
-            Cell("; ".join(candidate.gpus or ())),
-        )
-        for candidate in candidates
-    )
-    return Table(
-        columns=("CANDIDATE", "HOURS", "CPU MHZ", "FREE MB", "HOST", "GPU"),
-        rows=rows,
-        wrap_last_column=True,
-    )
+    columns: Columns[Candidate] = {
+        "CANDIDATE": lambda candidate: candidate.node,
+        "HOURS": lambda candidate: format_number(candidate.availableHours),
+        "CPU MHZ": lambda candidate: format_number(candidate.cpuDemandMHz),
+        "FREE MB": lambda candidate: format_number(candidate.freeMemoryMB),
+        "HOST": lambda candidate: short_host(candidate.host or ""),
+        "GPU": lambda candidate: "; ".join(candidate.gpus or ()),
+    }
+    return build_table(candidates, columns, wrap_last_column=True)

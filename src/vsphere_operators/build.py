@@ -22,13 +22,13 @@ from .kinds.gpuinfo.labels import LabelCleanup, NodeLabeller
 from .kinds.gpuinfo.tracker import NodeTracker
 from .kinds.hostinfo import HostInfoController
 from .kinds.mycustomresource import MyCustomResourceController
+from .kinds.vmgroup.api_reader import ApiReader
 from .kinds.vmgroup.controller import VmGroupController
 from .kinds.vmgroup.executor import Executor
 from .kinds.vmgroup.expectations import CLONE_DESCRIPTION_ID, CloneTaskTracker, ExpectationStore
 from .kinds.vmgroup.limits import read_limits
 from .kinds.vmgroup.observation import GroupObserver
 from .kinds.vmgroup.ownership import OwnershipIndex
-from .kinds.vmgroup.preconditions import Preconditions
 from .kinds.vmgroup.reconciler import GroupReconciler
 from .kinds.vmgroup.triggers import VmGroupTriggers, wake_group
 from .kinds.vminfo import VMInfoController
@@ -138,17 +138,17 @@ class NoVCenterWarning:
 def _build_vmgroup_controller(
     manager: Manager, vcenters: VCenterRegistry, settings: Settings
 ) -> VmGroupController:
-    preconditions = Preconditions(manager.client)
+    api_reader = ApiReader(manager.client)
     changes = Stream()
     return VmGroupController(
         vcenters,
         {
-            name: _build_group_reconciler(vcenter, preconditions, changes, manager.can_write)
+            name: _build_group_reconciler(vcenter, api_reader, changes, manager.can_write)
             for name, vcenter in vcenters.vcenters_by_name.items()
         },
         changes,
         manager.cache,
-        preconditions,
+        api_reader,
         read_limits(settings.limits_file),
         manager.recorder,
         settings.cluster_id,
@@ -157,27 +157,27 @@ def _build_vmgroup_controller(
 
 def _build_group_reconciler(
     vcenter: VCenter,
-    preconditions: Preconditions,
+    api_reader: ApiReader,
     changes: Stream,
     can_write: Callable[[], bool],
 ) -> GroupReconciler:
     """A change in the vCenter enqueues the VmGroups that it affects."""
-    notify_group = partial(wake_group, changes)
-    index = OwnershipIndex(vcenter, notify_group)
-    clones = CloneTaskTracker(vcenter.clock)
+    wake = partial(wake_group, changes)
+    ownership_index = OwnershipIndex(vcenter, wake)
+    clone_tracker = CloneTaskTracker(vcenter.clock)
     expectations = ExpectationStore(vcenter.clock)
-    executor = Executor(vcenter, preconditions, expectations, clones, can_write, notify_group)
-    triggers = VmGroupTriggers(changes, vcenter, index, clones, executor)
+    executor = Executor(vcenter, api_reader, expectations, clone_tracker, can_write, wake)
+    triggers = VmGroupTriggers(changes, vcenter, ownership_index, clone_tracker, executor)
     # The triggers read the index and the clones, so they are connected after these.
-    vcenter.inventory.connect(index.on_vm_change, VirtualMachine)
-    vcenter.vm_configs.changed.connect(index.on_vm_config_change)
-    vcenter.inventory.connect_tasks(clones.on_task_change, CLONE_DESCRIPTION_ID)
+    vcenter.inventory.connect(ownership_index.on_vm_change, VirtualMachine)
+    vcenter.vm_configs.changed.connect(ownership_index.on_vm_config_change)
+    vcenter.inventory.connect_tasks(clone_tracker.on_task_change, CLONE_DESCRIPTION_ID)
     subscribe_triggers(triggers, vcenter.inventory)
     vcenter.task_limiter.task_ended.connect(executor.on_task_end)
-    vcenter.task_limiter.slot_freed.connect(triggers.on_slot_freed)
+    vcenter.task_limiter.slot_freed.connect(wake)
     vcenter.state_changed.connect(changes.publish_all)
-    observer = GroupObserver(vcenter, index, clones, expectations)
-    return GroupReconciler(vcenter, observer, executor, preconditions, expectations, index)
+    observer = GroupObserver(vcenter, ownership_index, clone_tracker, expectations)
+    return GroupReconciler(vcenter, observer, executor, api_reader, expectations, ownership_index)
 
 
 def subscribe_triggers(triggers: VmGroupTriggers, inventory: Inventory) -> None:

@@ -15,13 +15,13 @@ from kubewright.testing import eventually
 from simulator import SimulatedVCenter as Simulator
 from vsphere_operators.vsphere.faults import Busy, Rejected
 from vsphere_operators.vsphere.model import Task
-from vsphere_operators.vsphere.task_limiter import WAITING_OWNER_SECONDS, Operation, TaskLimiter
+from vsphere_operators.vsphere.task_limiter import WAITING_OWNER_SECONDS, TaskLimiter
 from vsphere_operators.vsphere.updates import ObjectUpdate
 from vsphere_operators.vsphere.vcenter import VCenter
 
 from .canned_server import RecordingMetrics, simulator_address, simulator_credentials
 
-EndedTasks = list[tuple[Operation, Task | None]]
+EndedTasks = list[tuple[str, Task | None]]
 
 
 @pytest.fixture
@@ -49,30 +49,32 @@ def limiter(vcenter: VCenter, log: Log) -> TaskLimiter:
 @pytest.fixture
 def ended_tasks(limiter: TaskLimiter) -> EndedTasks:
     ended: EndedTasks = []
-    limiter.task_ended.connect(lambda operation, task: ended.append((operation, task)))
+    limiter.task_ended.connect(lambda task_ref, task: ended.append((task_ref, task)))
     return ended
 
 
-async def start_task(vcenter: VCenter, limiter: TaskLimiter, owner: str) -> Operation:
+async def start_task(vcenter: VCenter, limiter: TaskLimiter, owner: str) -> str:
     """Annotate a VM in a slot of the limiter."""
     vm: Any = vim.VirtualMachine(min(vcenter.inventory.vms), vcenter.soap.stub)
     with limiter.reserve_slot(owner):
         task = await vcenter.session.call(
             lambda: vm.ReconfigVM_Task(vim.vm.ConfigSpec(annotation=""))
         )
-    return limiter.track(owner, "annotate a VM", task)
+    task_ref = str(task._moId)
+    limiter.track(owner, task_ref)
+    return task_ref
 
 
 async def test_end_of_a_task_is_reported(
     vcenter: VCenter, limiter: TaskLimiter, ended_tasks: EndedTasks
 ) -> None:
-    operation = await start_task(vcenter, limiter, "a")
+    task_ref = await start_task(vcenter, limiter, "a")
     await eventually(lambda: ended_tasks)
     ((ended, task),) = ended_tasks
-    assert ended == operation
+    assert ended == task_ref
     assert task is not None
     assert (task.ref, task.state, task.entity) == (
-        operation.task,
+        task_ref,
         "success",
         min(vcenter.inventory.vms),
     )
@@ -139,7 +141,6 @@ async def test_owner_that_stops_asking_loses_its_place(vcenter: VCenter, log: Lo
 async def test_forgotten_task_has_an_unknown_end(
     vcenter: VCenter, limiter: TaskLimiter, ended_tasks: EndedTasks
 ) -> None:
-    operation = Operation("a", "clone", "task-lost")
     vcenter.inventory.apply(
         [
             ObjectUpdate(
@@ -151,8 +152,8 @@ async def test_forgotten_task_has_an_unknown_end(
             )
         ]
     )
-    limiter.running[operation.task] = operation
+    limiter.running["task-lost"] = 0.0
     vcenter.inventory.apply(
         [ObjectUpdate(kind="leave", type="Task", ref="task-lost", changes={}, missing=())]
     )
-    assert ended_tasks == [(operation, None)]
+    assert ended_tasks == [("task-lost", None)]

@@ -14,7 +14,6 @@ from vsphere_operators.vsphere.vm_calls import (
     VmCalls,
     VmConfig,
     _escape_name,
-    build_guestinfo,
     decode_vm_config,
 )
 
@@ -43,8 +42,8 @@ class RecordingStub(SoapStub):
         self.calls.append((target._moId, info.wsdlName, tuple(arguments)))
         return self.return_task()
 
-    async def return_task(self) -> str:
-        return "task-1"
+    async def return_task(self) -> Any:
+        return vim.Task("task-1", self)
 
 
 def make_vm_calls() -> tuple[VmCalls, RecordingStub]:
@@ -102,7 +101,7 @@ async def test_linked_clone_on_a_datastore_with_a_policy() -> None:
 
 def test_decode_owner_and_disks_of_a_vm() -> None:
     disk = "VirtualDisk"
-    found = decode_vm_config(
+    config = decode_vm_config(
         {
             "config.extraConfig": ({"key": "a", "value": "1"}, {"key": "b", "value": ""}),
             "config.hardware.device": (
@@ -113,19 +112,22 @@ def test_decode_owner_and_disks_of_a_vm() -> None:
                 },
                 {"@type": disk, "backing": {"fileName": "[ds] web-1/web-1.vmdk"}},
                 {"@type": disk, "backing": {"fileName": "[other] web-1_1/web-1.vmdk"}},
-                {"@type": disk, "backing": {"fileName": "[ds] theirs/data.vmdk"}},
-                {"@type": "VirtualPCIPassthrough", "backing": {"fileName": "[ds] theirs/no-disk"}},
+                {"@type": disk, "backing": {"fileName": "[ds] other/data.vmdk"}},
+                {"@type": disk, "backing": {"fileName": "[ds] web-10/data.vmdk"}},
+                {"@type": disk, "backing": {"fileName": "[ds] web-1_1x/data.vmdk"}},
+                {"@type": "VirtualPCIPassthrough", "backing": {"fileName": "[ds] other/no-disk"}},
             ),
         }
     )
-    assert (found.extra_config, found.first_class_disks) == ({"a": "1", "b": ""}, ("fcd-1",))
-    assert found.foreign_disk_files("[ds] web-1/web-1.vmx") == ("[ds] theirs/data.vmdk",)
+    assert (config.extra_config, config.first_class_disks) == ({"a": "1", "b": ""}, ("fcd-1",))
+    # vCenter names a second folder of the VM web-1_1; web-10 is another VM.
+    assert config.foreign_disk_files("[ds] web-1/web-1.vmx") == (
+        "[ds] other/data.vmdk",
+        "[ds] web-10/data.vmdk",
+        "[ds] web-1_1x/data.vmdk",
+    )
     assert decode_vm_config({}) == VmConfig()
 
 
-def test_escaped_names_and_encoded_user_data() -> None:
+def test_escaped_names() -> None:
     assert _escape_name("a/b\\c%d") == "a%2fb%5cc%25d"
-    assert build_guestinfo(b"#cloud-config", b"") == {
-        "guestinfo.userdata": "I2Nsb3VkLWNvbmZpZw==",
-        "guestinfo.userdata.encoding": "base64",
-    }

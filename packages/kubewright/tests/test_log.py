@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubewright.controller import Controller
 from kubewright.errors import ConfigError, Terminal
 from kubewright.flags import parse_command_line
 from kubewright.kind import Key
@@ -23,8 +22,6 @@ from kubewright.log import (
     _log_level,
     configure_logging,
 )
-
-from .support.widget_kind import Widget
 
 TIMESTAMP = 1767366245.123456  # 2026-01-02T15:04:05.123456Z
 
@@ -157,11 +154,8 @@ def test_bind_adds_fields_and_keeps_the_original() -> None:
 
 
 def test_log_of_an_object_has_the_fields_of_controller_runtime() -> None:
-    class Quiet(Controller[Widget]):
-        pass
-
     stream = configure_stream(LogOptions())
-    Quiet().log_for(Key("ns", "a")).info("hello")
+    Log("controller").for_object("Widget", Key("ns", "a")).info("hello")
     line = read_single_line(stream)
     assert (line["Widget"], line["namespace"], line["name"]) == (
         {"name": "a", "namespace": "ns"},

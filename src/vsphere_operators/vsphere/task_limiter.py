@@ -1,15 +1,15 @@
 """Limits running vCenter tasks to N, fairly among their owners, and reports their end.
 
-    with limiter.reserve_slot("team-a/web"):
-        task = await session.call(lambda: template.CloneVM_Task(folder, name, spec))
-    limiter.track("team-a/web", "clone the VM web-1", task)
+    with limiter.reserve_slot(group_uid):
+        task_ref = await vm_calls.clone(spec)
+    limiter.track(group_uid, task_ref)
 
 Nothing waits for the end of a task. It arrives through the inventory, and the signal `task_ended`
 reports it.
 
-How is it fair?  An owner that finds no free slot is queued and gets Busy. A free slot belongs to
-    the owner that has waited longest, and `slot_freed` wakes that owner. So an owner that wants 50
-    tasks does not block one that wants a single task.
+How is it fair?  An owner that finds no free slot is queued and gets NoFreeSlot. A free slot belongs
+    to the owner that has waited longest, and `slot_freed` wakes that owner. So an owner that wants
+    50 tasks does not block one that wants a single task.
 What if the end arrives before the response that names the task?  The inventory can be faster than
     the call. So `track` also checks the inventory.
 What if vCenter forgets a task before its end was seen?  That takes an outage, since vCenter lists
@@ -22,9 +22,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
-
-from msgspec import Struct
 
 from .faults import Busy
 from .inventory import Change, Inventory
@@ -33,20 +30,15 @@ from .signal import Signal
 from .transport import Log
 
 MAX_RUNNING_TASKS = 3
-# An owner that did not ask again within this time no longer wants a slot, or no longer exists.
+# An owner that did not try again within this time no longer wants a slot, or no longer exists.
 WAITING_OWNER_SECONDS = 60.0
 # A task appears in the inventory a moment after the call. One that does not was lost in a restart
 # of vCenter.
 _LOST_TASK_SECONDS = 60.0
 
 
-class Operation(Struct, frozen=True):
-    """One running task of this process."""
-
-    owner: str
-    description: str
-    task: str
-    started_at: float = 0.0
+class NoFreeSlot(Busy):
+    """The owner has to wait. Nothing was sent to vCenter."""
 
 
 class TaskLimiter:
@@ -62,18 +54,19 @@ class TaskLimiter:
     ) -> None:
         self._inventory, self._log, self._clock = inventory, log, clock
         self.max_running_tasks = max_running_tasks
-        self.running: dict[str, Operation] = {}
+        self.running: dict[str, float] = {}
+        """When each running task was started, by its reference."""
         self.starting_count = 0
         self._waiting_owners: dict[str, float] = {}
-        """When each owner without a slot last asked, in the order in which they came."""
-        self.task_ended: Signal[Operation, Task | None] = Signal(log)
-        """The operation and its task at the end; None if the end is unknown."""
+        """When each owner without a slot last tried to get one, in the order in which they came."""
+        self.task_ended: Signal[str, Task | None] = Signal(log)
+        """The reference of a task, and the task at its end; None if the end is unknown."""
         self.slot_freed: Signal[str] = Signal(log)
         """The owner that may start now."""
 
     @contextmanager
     def reserve_slot(self, owner: str) -> Iterator[None]:
-        """Hold a slot while the owner starts a task. Raises Busy if none is free for it now.
+        """Hold a slot while the owner starts a task. Raises NoFreeSlot if none is.
 
         `track` takes the slot over for the started task. Nothing may be awaited between the two.
         """
@@ -87,29 +80,26 @@ class TaskLimiter:
             raise
         self.starting_count -= 1
 
-    def track(self, owner: str, description: str, task: Any) -> Operation:
+    def track(self, owner: str, task_ref: str) -> None:
         """Follow a task that was started in a reserved slot until its end."""
-        operation = Operation(owner, description, str(task._moId), self._clock())
-        self.running[operation.task] = operation
-        self._log.debug("task started", operation=description, owner=owner, task=operation.task)
-        self._end_if_final(self._inventory.tasks.get(operation.task))
-        return operation
+        self.running[task_ref] = self._clock()
+        self._log.debug("task started", owner=owner, task=task_ref)
+        self._end_if_final(self._inventory.tasks.get(task_ref))
 
     def _take_slot(self, owner: str) -> None:
-        """Queue the owner and raise Busy, unless a slot is free and no other owner is ahead."""
+        """Queue the owner and raise NoFreeSlot, unless a slot is free and no owner is ahead."""
         now = self._clock()
-        lost = [
-            operation
-            for operation in self.running.values()
-            if now - operation.started_at >= _LOST_TASK_SECONDS
-            and operation.task not in self._inventory.tasks
+        lost_tasks = [
+            task_ref
+            for task_ref, started_at in self.running.items()
+            if now - started_at >= _LOST_TASK_SECONDS and task_ref not in self._inventory.tasks
         ]
-        for operation in lost:
-            self._end(operation, None)
+        for task_ref in lost_tasks:
+            self._end(task_ref, None)
         self._waiting_owners = {
-            waiting: asked_at
-            for waiting, asked_at in self._waiting_owners.items()
-            if now - asked_at < WAITING_OWNER_SECONDS
+            waiting: tried_at
+            for waiting, tried_at in self._waiting_owners.items()
+            if now - tried_at < WAITING_OWNER_SECONDS
         }
         owners_ahead = 0
         for waiting in self._waiting_owners:
@@ -120,7 +110,7 @@ class TaskLimiter:
             self._waiting_owners.pop(owner, None)
             return
         self._waiting_owners[owner] = now
-        raise Busy(
+        raise NoFreeSlot(
             f"{self.max_running_tasks} operations are running in this vCenter, which is the limit; "
             "waiting for a free slot"
         )
@@ -138,15 +128,15 @@ class TaskLimiter:
             self._end_if_final(change.new)
         elif change.old is not None and change.old.ref in self.running:
             # It left the list of recent tasks, and its end was never seen.
-            self._end(self.running[change.old.ref], None)
+            self._end(change.old.ref, None)
 
     def _end_if_final(self, task: Task | None) -> None:
         if task is not None and task.has_ended and task.ref in self.running:
-            self._end(self.running[task.ref], task)
+            self._end(task.ref, task)
 
-    def _end(self, operation: Operation, task: Task | None) -> None:
-        del self.running[operation.task]
-        self.task_ended.emit(operation, task)
+    def _end(self, task_ref: str, task: Task | None) -> None:
+        del self.running[task_ref]
+        self.task_ended.emit(task_ref, task)
         self._offer_free_slots()
 
     def _offer_free_slots(self) -> None:

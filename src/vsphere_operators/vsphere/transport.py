@@ -125,40 +125,33 @@ class SoapClient:
         action: str = "",
     ) -> bytes:
         """Send an envelope and return the response. A fault is raised as a VCenterError."""
+        path, sent_cookie = path or self.address.path, self.cookie
+        headers = {
+            "Content-Type": "text/xml; charset=utf-8",
+            "SOAPAction": action or self.stub.versionId,
+        }
+        if sent_cookie:
+            headers["Cookie"] = f"{_SESSION_COOKIE}={sent_cookie}"
         started, outcome = time.monotonic(), "cancelled"
         try:
-            status, response_body = await self._send(
-                body,
-                method,
-                timeout_seconds,
-                path or self.address.path,
-                action or self.stub.versionId,
-            )
-            if status != 200:
-                raise self._error_from_response(status, response_body, method)
+            response = await self.request("POST", path, body, headers, timeout_seconds, method)
+            # vCenter assigns a new key to every call without a live session: a late response must
+            # not replace the key of a login.
+            if path == self.address.path and (
+                method.startswith("Login") or self.cookie == sent_cookie
+            ):
+                for header in response.cookies:
+                    if match := re.match(rf'{_SESSION_COOKIE}="?([^";]+)', header):
+                        self.cookie = match[1]
+            if response.status != 200:
+                raise self._error_from_response(response, method)
             outcome, self.last_answer_at = "ok", time.monotonic()
-            return response_body
+            return response.body
         except VCenterError as error:
             outcome = type(error).__name__
             raise
         finally:
             self.metrics.observe_call(method, outcome, time.monotonic() - started)
-
-    async def _send(
-        self, body: bytes, method: str, timeout_seconds: float, path: str, action: str
-    ) -> tuple[int, bytes]:
-        sent_cookie = self.cookie
-        headers = {"Content-Type": "text/xml; charset=utf-8", "SOAPAction": action}
-        if sent_cookie:
-            headers["Cookie"] = f"{_SESSION_COOKIE}={sent_cookie}"
-        response = await self.request("POST", path, body, headers, timeout_seconds, method)
-        # vCenter assigns a new key to every call without a live session: a late response must not
-        # replace the key of a login.
-        if path == self.address.path and (method.startswith("Login") or self.cookie == sent_cookie):
-            for header in response.cookies:
-                if match := re.match(rf'{_SESSION_COOKIE}="?([^";]+)', header):
-                    self.cookie = match[1]
-        return response.status, response.body
 
     async def request(
         self,
@@ -187,11 +180,11 @@ class SoapClient:
                     await self._read_body(response, method),
                 )
         except _CONNECTION_ERRORS as error:
-            meaning = self._error_from_exception(error, method)
-            if isinstance(meaning, CertificateRefused):
+            vcenter_error = self._error_from_exception(error, method)
+            if isinstance(vcenter_error, CertificateRefused):
                 # The next call reads the CA bundle again, since that is where it gets fixed.
                 await self._disconnect()
-            raise meaning from error
+            raise vcenter_error from error
 
     async def _read_body(self, response: aiohttp.ClientResponse, method: str) -> bytes:
         chunks, size = [], 0
@@ -206,11 +199,15 @@ class SoapClient:
             chunks.append(chunk)
         return b"".join(chunks)
 
-    def _error_from_response(self, status: int, body: bytes, method: str) -> VCenterError:
+    def _error_from_response(self, response: Response, method: str) -> VCenterError:
         """A SOAP fault, or the page of a proxy or of a vCenter that is starting."""
-        call = f"{method} at {self.address.display_name}"
+        call, (status, _, body) = f"{method} at {self.address.display_name}", response
         if status == 500 and b"Envelope" in body[:500]:
-            return self._error_from_fault_body(body, call)
+            try:
+                fault = SoapAdapter.SoapResponseDeserializer(self.stub).Deserialize(body, object)
+                return error_from_fault(fault, call)
+            except _DECODE_ERRORS:
+                return error_from_xml(body, call)
         if status == 401:
             return NotAuthenticated(f"{call}: HTTP 401")
         if status == 403:
@@ -223,14 +220,6 @@ class SoapClient:
             f"{call}: HTTP {status}; a vCenter that is starting, or has too many sessions, "
             "responds like this. The call is retried."
         )
-
-    def _error_from_fault_body(self, body: bytes, call: str) -> VCenterError:
-        try:
-            return error_from_fault(
-                SoapAdapter.SoapResponseDeserializer(self.stub).Deserialize(body, object), call
-            )
-        except _DECODE_ERRORS:
-            return error_from_xml(body, call)
 
     async def request_json(
         self,
@@ -280,8 +269,8 @@ class SoapClient:
             )
         if isinstance(error, aiohttp.ClientConnectorError | ConnectionRefusedError):
             cause = getattr(error, "os_error", None) or error
-            number = getattr(cause, "errno", None)
-            message = os.strerror(number).lower() if number else str(cause)
+            errno = getattr(cause, "errno", None)
+            message = os.strerror(errno).lower() if errno else str(cause)
             return Unreachable(
                 f"{vcenter} cannot be reached at port {self.address.port}: {message}. Check that "
                 "it is running, and the address."
@@ -295,7 +284,11 @@ class SoapClient:
         """The connection pool, created at the first call."""
         if self.http is None:
             # Reading certificates blocks, so it runs in a thread.
-            context = await asyncio.to_thread(create_ssl_context, self._address_with_certificate())
+            certificate_file, key_file, _ = self.client_certificate
+            address = self.address
+            if certificate_file:
+                address = replace(address, certificate_file=certificate_file, key_file=key_file)
+            context = await asyncio.to_thread(create_ssl_context, address)
             if self.closed:
                 raise Unreachable(
                     f"the connections to vCenter {self.address.display_name} are closed: "
@@ -312,14 +305,6 @@ class SoapClient:
                     read_bufsize=256 * 1024,
                 )
         return self.http
-
-    def _address_with_certificate(self) -> Address:
-        certificate_file, key_file, _ = self.client_certificate
-        return (
-            replace(self.address, certificate_file=certificate_file, key_file=key_file)
-            if certificate_file
-            else self.address
-        )
 
     async def close(self) -> None:
         self.closed = True

@@ -5,7 +5,7 @@ A call starts a task and returns its reference. The end of the task arrives thro
 
 from __future__ import annotations
 
-import base64
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,8 +36,8 @@ class CloneSpec(Struct, frozen=True, kw_only=True):
     instance_uuid: str
     extra_config: Mapping[str, str] = {}
     power_on: bool = True
+    # Shares the disks of the template's current snapshot.
     linked: bool = False
-    """Shares the disks of the template's current snapshot."""
     storage_policy: str = ""
 
 
@@ -45,23 +45,25 @@ class VmConfig(Struct, frozen=True):
     """The parts of a VM's configuration that show its owner and its disks."""
 
     extra_config: dict[str, str] = {}
+    # Ids of attached First Class Disks.
     first_class_disks: tuple[str, ...] = ()
-    """Ids of attached First Class Disks."""
+    # Files of all other disks, `[datastore] folder/name.vmdk`.
     disk_files: tuple[str, ...] = ()
-    """Files of all other disks, `[datastore] folder/name.vmdk`."""
 
     def foreign_disk_files(self, vmx_path: str) -> tuple[str, ...]:
         """Disk files outside the VM's own folder, on any datastore: they were attached later."""
         own_folder = _parse_folder(vmx_path)
+        # vCenter appends _1, _2... if the datastore already has a folder of that name.
+        pattern = re.compile(re.escape(own_folder) + r"(_\d+)?(/|$)")
         return tuple(
             file
             for file in self.disk_files
-            if own_folder and not _parse_folder(file).startswith(own_folder)
+            if own_folder and not pattern.match(_parse_folder(file))
         )
 
 
-class FreshVm(Struct, frozen=True):
-    """A VM as vCenter has it now, read without the inventory."""
+class CurrentVm(Struct, frozen=True):
+    """A VM as vCenter has it now; read past the inventory."""
 
     instance_uuid: str
     vmx_path: str
@@ -74,69 +76,67 @@ class FreshVm(Struct, frozen=True):
 
 
 class VmCalls:
-    """Calls to one vCenter."""
-
     def __init__(self, soap: SoapClient, session: Session) -> None:
         self.soap, self.session = soap, session
 
-    async def clone(self, clone: CloneSpec, snapshot: Any = None) -> Any:
+    async def clone(self, spec: CloneSpec, snapshot: Any = None) -> str:
         """Start a clone. Its VM has the ownership mark, size and uuid from the beginning."""
-        location = vim.vm.RelocateSpec(pool=vim.ResourcePool(clone.resource_pool, self.soap.stub))
-        if clone.datastore:
-            location.datastore = vim.Datastore(clone.datastore, self.soap.stub)
-        if clone.storage_policy:
-            location.profile = [vim.vm.DefinedProfileSpec(profileId=clone.storage_policy)]
+        location = vim.vm.RelocateSpec(pool=vim.ResourcePool(spec.resource_pool, self.soap.stub))
+        if spec.datastore:
+            location.datastore = vim.Datastore(spec.datastore, self.soap.stub)
+        if spec.storage_policy:
+            location.profile = [vim.vm.DefinedProfileSpec(profileId=spec.storage_policy)]
         config = vim.vm.ConfigSpec(
-            numCPUs=clone.cpus,
-            memoryMB=clone.memory_mb,
-            instanceUuid=clone.instance_uuid,
+            numCPUs=spec.cpus,
+            memoryMB=spec.memory_mb,
+            instanceUuid=spec.instance_uuid,
             extraConfig=[
                 vim.option.OptionValue(key=key, value=value)
-                for key, value in clone.extra_config.items()
+                for key, value in spec.extra_config.items()
             ],
         )
-        spec = vim.vm.CloneSpec(
-            location=location, template=False, config=config, powerOn=clone.power_on
+        vim_spec = vim.vm.CloneSpec(
+            location=location, template=False, config=config, powerOn=spec.power_on
         )
         if snapshot is not None:
-            location.diskMoveType, spec.snapshot = _LINKED_CLONE_DISK_MOVE_TYPE, snapshot
-        return await self._managed_vm(clone.template).CloneVM_Task(
-            vim.Folder(clone.folder, self.soap.stub), _escape_name(clone.name), spec
+            location.diskMoveType, vim_spec.snapshot = _LINKED_CLONE_DISK_MOVE_TYPE, snapshot
+        task = await self._managed_vm(spec.template).CloneVM_Task(
+            vim.Folder(spec.folder, self.soap.stub), _escape_name(spec.name), vim_spec
         )
+        return _ref_of(task)
 
-    async def power_on(self, ref: str) -> Any:
+    async def power_on(self, ref: str) -> str:
         """Power on a VM, or resume a suspended one."""
-        return await self._managed_vm(ref).PowerOnVM_Task(None)
+        return _ref_of(await self._managed_vm(ref).PowerOnVM_Task(None))
 
-    async def power_off(self, ref: str) -> Any:
-        return await self._managed_vm(ref).PowerOffVM_Task()
+    async def power_off(self, ref: str) -> str:
+        return _ref_of(await self._managed_vm(ref).PowerOffVM_Task())
 
-    async def resize(self, ref: str, cpus: int, memory_mb: int) -> Any:
-        return await self._managed_vm(ref).ReconfigVM_Task(
-            vim.vm.ConfigSpec(numCPUs=cpus, memoryMB=memory_mb)
-        )
+    async def resize(self, ref: str, cpus: int, memory_mb: int) -> str:
+        size = vim.vm.ConfigSpec(numCPUs=cpus, memoryMB=memory_mb)
+        return _ref_of(await self._managed_vm(ref).ReconfigVM_Task(size))
 
-    async def destroy(self, ref: str) -> Any:
+    async def destroy(self, ref: str) -> str:
         """Destroy a VM with its disks."""
-        return await self._managed_vm(ref).Destroy_Task()
+        return _ref_of(await self._managed_vm(ref).Destroy_Task())
 
-    async def destroy_folder(self, ref: str) -> Any:
+    async def destroy_folder(self, ref: str) -> str:
         """Destroy a folder with everything in it. Check `is_folder_empty` first."""
-        return await vim.Folder(ref, self.soap.stub).Destroy_Task()
+        return _ref_of(await vim.Folder(ref, self.soap.stub).Destroy_Task())
 
     async def create_folder(self, parent: str, name: str) -> str:
         """Create a folder, and return its reference."""
-        folder = await vim.Folder(parent, self.soap.stub).CreateFolder(_escape_name(name))
-        return str(folder._moId)
+        folder = vim.Folder(parent, self.soap.stub)
+        return _ref_of(await folder.CreateFolder(_escape_name(name)))
 
-    async def read_vm(self, ref: str) -> FreshVm:
+    async def read_vm(self, ref: str) -> CurrentVm:
         """The VM as it is now. Raises NotFound if it was deleted."""
         properties = await self.read_properties(
             "VirtualMachine",
             ref,
             ["config.instanceUuid", "config.files.vmPathName", *VM_CONFIG_PROPERTIES],
         )
-        return FreshVm(
+        return CurrentVm(
             to_text(properties.get("config.instanceUuid")),
             to_text(properties.get("config.files.vmPathName")),
             decode_vm_config(properties),
@@ -190,13 +190,21 @@ def decode_vm_config(properties: Mapping[str, Value]) -> VmConfig:
             for option in options
             if isinstance(option, dict)
         },
-        tuple(text for id in ids if isinstance(id, dict) and (text := to_text(id.get("id")))),
+        tuple(
+            text
+            for disk_id in ids
+            if isinstance(disk_id, dict) and (text := to_text(disk_id.get("id")))
+        ),
         tuple(
             file
             for backing in backings
             if isinstance(backing, dict) and (file := to_text(backing.get("fileName")))
         ),
     )
+
+
+def _ref_of(managed_object: Any) -> str:
+    return str(managed_object._moId)
 
 
 def _parse_folder(path: str) -> str:
@@ -207,14 +215,3 @@ def _parse_folder(path: str) -> str:
 def _escape_name(name: str) -> str:
     """A name as vCenter requires it on the wire."""
     return name.replace("%", "%25").replace("/", "%2f").replace("\\", "%5c")
-
-
-def build_guestinfo(user_data: bytes, meta_data: bytes) -> dict[str, str]:
-    """The extraConfig of cloud-init's datasource VMware."""
-    documents = {"userdata": user_data, "metadata": meta_data}
-    encoded = {
-        f"guestinfo.{key}": base64.b64encode(document).decode()
-        for key, document in documents.items()
-        if document
-    }
-    return encoded | {f"{key}.encoding": "base64" for key in encoded}

@@ -360,7 +360,7 @@ class GroupSimulation:
         if unanswered:
             call.begins_at += call_outcome.start_delay_seconds
         self.advance_clone(call)
-        outcome: Literal["answered", "unanswered"] = "unanswered" if unanswered else "answered"
+        outcome: Literal["accepted", "no_response"] = "no_response" if unanswered else "accepted"
         manager.clone_requests[record.name] = CloneRequest(
             attempt=record.attempt,
             outcome=outcome,

@@ -16,7 +16,7 @@ from vsphere_operators.kinds.vmgroup.model import Clone, Destroy
 from vsphere_operators.kinds.vmgroup.ownership import OwnershipMark, mark_to_extra_config
 from vsphere_operators.vsphere.faults import NotAuthenticated, Rejected, Unreachable
 from vsphere_operators.vsphere.task_limiter import TaskLimiter
-from vsphere_operators.vsphere.vm_calls import FreshVm, VmConfig
+from vsphere_operators.vsphere.vm_calls import CurrentVm, VmConfig
 
 from .replica_builder import DESIRED, make_record, make_vm
 from .simulation_model import GROUP_ID
@@ -92,22 +92,22 @@ class ExecutorHarness:
 
     # vCenter
 
-    async def clone(self, spec: Any, snapshot: Any) -> Any:
+    async def clone(self, spec: Any, snapshot: Any) -> str:
         self.log(f"clone {self.clone_outcome}")
         if self.clone_errors:
             raise self.clone_errors.pop(0)
-        return SimpleNamespace(_moId="task-1")
+        return "task-1"
 
     async def read_current_snapshot(self, template: str) -> Any:
         self.log("snapshot")
 
-    async def read_vm(self, ref: str) -> FreshVm:
+    async def read_vm(self, ref: str) -> CurrentVm:
         self.log("read")
-        return FreshVm(RECORD.instance_uuid, "", VmConfig(self.extra_config))
+        return CurrentVm(RECORD.instance_uuid, "", VmConfig(self.extra_config))
 
-    async def destroy(self, ref: str) -> Any:
+    async def destroy(self, ref: str) -> str:
         self.log("destroy")
-        return SimpleNamespace(_moId="task-2")
+        return "task-2"
 
     async def send_clone(self, *, linked: bool = False) -> None:
         spec = SimpleNamespace(template="vm-t1", linked=linked)
@@ -124,9 +124,9 @@ def harness() -> ExecutorHarness:
 
 async def test_the_lease_is_checked_last_before_a_clone(harness: ExecutorHarness) -> None:
     await harness.send_clone()
-    # The request is marked as unanswered before it is sent: the response may be lost.
-    assert harness.events == ["login", "lease", "log", "clone unanswered"]
-    assert harness.clone_outcome == "answered"
+    # The request is recorded as sent without response before it is sent: the response may be lost.
+    assert harness.events == ["login", "lease", "log", "clone no_response"]
+    assert harness.clone_outcome == "accepted"
     assert set(harness.limiter.running) == set(harness.executor.pending_tasks) == {"task-1"}
 
 
@@ -134,7 +134,7 @@ async def test_the_snapshot_of_a_linked_clone_is_read_before_the_lease(
     harness: ExecutorHarness,
 ) -> None:
     await harness.send_clone(linked=True)
-    assert harness.events == ["login", "snapshot", "lease", "log", "clone unanswered"]
+    assert harness.events == ["login", "snapshot", "lease", "log", "clone no_response"]
 
 
 async def test_without_the_lease_no_clone_is_sent(harness: ExecutorHarness) -> None:
@@ -148,14 +148,14 @@ async def test_without_the_lease_no_clone_is_sent(harness: ExecutorHarness) -> N
 async def test_all_checks_are_repeated_in_a_new_session(harness: ExecutorHarness) -> None:
     harness.clone_errors = [NotAuthenticated("the session has ended")]
     await harness.send_clone()
-    once = ["login", "lease", "log", "clone unanswered"]
+    once = ["login", "lease", "log", "clone no_response"]
     assert harness.events == [*once, "renew 1", *once]
-    assert harness.clone_outcome == "answered"
+    assert harness.clone_outcome == "accepted"
 
 
 @pytest.mark.parametrize(
     ("error", "outcome"),
-    [(Rejected("no", fault="NoPermission"), "refused"), (Unreachable("timeout"), "unanswered")],
+    [(Rejected("no", fault="NoPermission"), "rejected"), (Unreachable("timeout"), "no_response")],
 )
 async def test_a_clone_without_response_may_be_in_progress(
     harness: ExecutorHarness, error: Exception, outcome: str

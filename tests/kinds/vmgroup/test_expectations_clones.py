@@ -44,7 +44,7 @@ def test_without_any_request_or_task_some_seconds_must_pass() -> None:
 
 
 def test_without_a_response_the_seconds_count_from_the_request() -> None:
-    request = replace(UNSENT_REQUEST, outcome="unanswered", updated_at_seconds=200.0)
+    request = replace(UNSENT_REQUEST, outcome="no_response", updated_at_seconds=200.0)
     assert infer_state(request=request, now=209.0) is CloneState.UNKNOWN
     assert infer_state(request=request, now=210.0) is CloneState.ENDED
 
@@ -95,14 +95,14 @@ def test_the_state_of_a_known_task_decides(
     )
     assert (
         infer_state(
-            request=replace(UNSENT_REQUEST, outcome="answered", task="task-1"), tasks=tasks, now=now
+            request=replace(UNSENT_REQUEST, outcome="accepted", task="task-1"), tasks=tasks, now=now
         )
         is expected
     )
 
 
 def test_a_rejected_request_and_a_vm_that_existed_mean_ended() -> None:
-    assert infer_state(request=replace(UNSENT_REQUEST, outcome="refused")) is CloneState.ENDED
+    assert infer_state(request=replace(UNSENT_REQUEST, outcome="rejected")) is CloneState.ENDED
     assert (
         infer_state(replace(RECORD, state="Present", task="task-1"), tasks=[make_task()])
         is CloneState.ENDED

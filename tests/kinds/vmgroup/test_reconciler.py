@@ -48,7 +48,6 @@ class FakeVCenter:
         return Observation(
             desired=DESIRED,
             observed=make_observed(vms),
-            folder=None,
             placement=None,
             parent_folder="",
             blocker_reason="",

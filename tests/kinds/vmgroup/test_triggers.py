@@ -30,7 +30,7 @@ class TriggerHarness:
             publish=self.woken_keys.append, publish_all=lambda: self.woken_keys.append(ALL_GROUPS)
         )
         mark = SimpleNamespace(group_id=SimpleNamespace(uid="uid-1"))
-        self.pending_tasks: dict[str, Any] = {"task-1": mark}
+        self.pending_tasks: dict[str, Any] = {"task-1": SimpleNamespace(group_uid="uid-1")}
         self.triggers = VmGroupTriggers(
             cast("Any", stream),
             cast("Any", SimpleNamespace(inventory=self.inventory, clock=lambda: self.now)),

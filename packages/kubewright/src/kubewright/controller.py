@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Generic, TypeVar, get_args
 
 from .cache import IndexFunction
 from .errors import ConfigError
-from .kind import Key, Object, Resource
+from .kind import Object, Resource
 from .log import Log
 from .source import (
     KindSource,
@@ -188,12 +188,6 @@ class Controller(HasPermissions, Generic[T]):
             if isinstance(source, KindSource | OwnedKindSource)
         )
         return [self.kind, *woken_by, *self.read_kinds]
-
-    def log_for(self, key: Key) -> Log:
-        """A log for lines about one object, with the fields that controller-runtime adds."""
-        return self.log.bind(
-            **{self.kind.definition.name: key}, namespace=key.namespace, name=key.name
-        )
 
     @property
     def name(self) -> str:

@@ -273,13 +273,15 @@ class Engine(Generic[T]):
         if outcome.result == "error":
             metrics.errors.inc()
         if outcome.result == "error" and error is not None:
-            self.controller.log_for(key).error("Reconciler error", error=error)
+            self._log.for_object(self._kind.definition.name, key).error(
+                "Reconciler error", error=error
+            )
         elif self._log.logger.isEnabledFor(logging.DEBUG):
             reason = outcome.condition.reason if outcome.condition is not None else ""
             if error is None:
                 self._log.debug("reconciled", object=str(key), reason=reason)
             else:
-                self.controller.log_for(key).debug(
+                self._log.for_object(self._kind.definition.name, key).debug(
                     "not reconciled, retrying", error=error, seconds=outcome.requeue_after_seconds
                 )
         if outcome.rate_limited:

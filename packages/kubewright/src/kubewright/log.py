@@ -119,6 +119,10 @@ class Log:
         bound.fields = self.fields | fields
         return bound
 
+    def for_object(self, kind: str, key: Key) -> Log:
+        """A log for lines about one object, with the fields that controller-runtime adds."""
+        return self.bind(**{kind: key}, namespace=key.namespace, name=key.name)
+
     def debug(self, message: str, /, error: BaseException | None = None, **fields: object) -> None:
         if self.logger.isEnabledFor(logging.DEBUG):
             self._write(logging.DEBUG, message, error, fields)

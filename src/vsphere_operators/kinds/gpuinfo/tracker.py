@@ -92,11 +92,11 @@ class NodeTracker:
         names = set[str]()
         for entity in (change.old, change.new):
             if isinstance(entity, VirtualMachine):
-                names |= {
-                    entity.name,
-                    *self._nodes_by_uuid.get(entity.bios_uuid.lower()),
-                    *self._nodes_by_vm.get(_qualify_ref(vcenter, entity.ref)),
-                }
+                names |= self._nodes_by_uuid.get(entity.bios_uuid.lower())
+                names |= self._nodes_by_vm.get(_qualify_ref(vcenter, entity.ref))
+                # Every Node has facts. Most VMs are not Nodes, and are done here.
+                if entity.name in self.ranking.facts:
+                    names.add(entity.name)
             elif isinstance(entity, Host):
                 names |= self._nodes_by_host.get(_qualify_ref(vcenter, entity.ref))
         if names:

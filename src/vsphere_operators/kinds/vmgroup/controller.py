@@ -25,15 +25,20 @@ from kubewright.builtin import Namespace
 from kubewright.recorder import EventRecorder
 
 from ...vcenters.registry import UNAVAILABLE_RETRY_SECONDS, VCenterRegistry
+from .api_reader import CLUSTER_ID_NAMESPACE, ApiReader
 from .limits import MB_PER_GB, NamespaceLimits, QuotaUsage
-from .messages import SUCCESS_MESSAGE, describe_request
 from .model import CloneBlocked, DesiredState, Rollout
 from .ownership import FolderClaim, GroupId, compute_fingerprint, folder_name
 from .placement import PlacementResolver, placement_names
-from .preconditions import CLUSTER_ID_NAMESPACE, Preconditions
 from .reasons import Reason
 from .reconciler import GroupReconciler
-from .status import last_known_refs_of, records_of, status_of
+from .status import (
+    SUCCESS_MESSAGE,
+    describe_request,
+    last_known_refs_of,
+    records_of,
+    status_of,
+)
 from .step import GroupInput, StepResult
 from .triggers import trigger_keys_of
 from .types import RolloutSpec, VmGroup
@@ -43,10 +48,9 @@ _MARKS_UNREAD_RETRY_SECONDS = 0.5
 
 
 class VmGroupController(Controller[VmGroup]):
-    """Takes one step of a group at a time: observe, plan, then store records or act."""
-
     finalizer = "vm-operator"
-    # All kinds share vCenter's threads and our connections to it, and only this kind calls vCenter.
+    # Below the default of 64: a reconcile of this kind calls vCenter, and all calls share 32
+    # connections (transport.MAX_CONNECTIONS).
     concurrency = 16
     resync_seconds = 300.0
 
@@ -56,13 +60,13 @@ class VmGroupController(Controller[VmGroup]):
         reconcilers: Mapping[str, GroupReconciler],
         changes: Stream,
         cache: Cache,
-        preconditions: Preconditions,
+        api_reader: ApiReader,
         limits_for: Callable[[str], NamespaceLimits],
         recorder: EventRecorder,
         cluster_id: str = "",
     ) -> None:
         self._vcenters, self._reconcilers, self._cache = vcenters, reconcilers, cache
-        self._preconditions, self._recorder = preconditions, recorder
+        self._api_reader, self._recorder = api_reader, recorder
         self._cluster_id = cluster_id
         self.limits_for = limits_for
         cache.store(VmGroup).add_index(_FOLDER_NAME_INDEX, _folder_name_of)
@@ -73,10 +77,11 @@ class VmGroupController(Controller[VmGroup]):
         self.needs(Namespace, "get", resource_names=(CLUSTER_ID_NAMESPACE,))
 
     async def reconcile(self, group: VmGroup) -> Done | Waiting:
-        """Take one step towards the desired state."""
-        result = await self._run_step(group)
+        reconciler, group_input = await self._prepare_step(group)
+        result = await reconciler.run_step(group_input)
+        group.status = status_of(group, result, reconciler.inventory)
         if result.plan.phase != "RUNNING":
-            return _wait_for(result)
+            return _unfinished_outcome(result)
         message = result.plan.message
         if message == SUCCESS_MESSAGE:
             # The contract fixes this text for status.lastMessage only.
@@ -85,15 +90,16 @@ class VmGroupController(Controller[VmGroup]):
         return Done(message=message)
 
     async def finalize(self, group: VmGroup) -> Waiting | None:
-        """Take one step of the cleanup."""
         if _is_untouched(group) and not any(
             reconciler.ownership_index.refs_by_group_uid.get(group.metadata.uid)
             for reconciler in self._reconcilers.values()
         ):
             return None
-        result = await self._run_step(group)
+        reconciler, group_input = await self._prepare_step(group)
+        result = await reconciler.run_step(group_input)
+        group.status = status_of(group, result, reconciler.inventory)
         if not result.cleanup_finished:
-            return _wait_for(result)
+            return _unfinished_outcome(result)
         if result.folder is not None and group.spec.deletionPolicy == "Destroy":
             self._recorder.event(
                 group,
@@ -103,67 +109,58 @@ class VmGroupController(Controller[VmGroup]):
                 f"Folder {result.folder.path} is kept: it contains objects that do not belong to "
                 "this group.",
             )
-        self._reconcilers[group.status.vcenter].forget_group(await self._group_id_of(group))
+        reconciler.forget_group(group.metadata.uid)
         return None
 
-    async def _run_step(self, group: VmGroup) -> StepResult:
-        log = self.log_for(group.key)
+    async def _prepare_step(self, group: VmGroup) -> tuple[GroupReconciler, GroupInput]:
+        """The reconciler of the group's vCenter, and its input; raises Retry or NotSynced."""
+        log = self.log.for_object("VmGroup", group.key)
         log.info(describe_request(group.metadata.namespace, group.metadata.name))
-        name = self._require_vcenter(group)
-        reconciler, group_id = self._reconcilers[name], await self._group_id_of(group)
-        try:
-            result = await reconciler.run_step(self._build_input(group, group_id, name, log.info))
-        except CloneBlocked as error:
-            group.status.phase, group.status.lastMessage = "ERROR", str(error)
-            raise Retry(str(error), after=UNAVAILABLE_RETRY_SECONDS, reason=error.reason) from error
-        group.status = status_of(group, result, reconciler.inventory)
-        return result
-
-    async def _group_id_of(self, group: VmGroup) -> GroupId:
+        reconciler = self._require_reconciler(group)
         if not self._cluster_id:
-            self._cluster_id = await self._preconditions.read_cluster_id()
-        return GroupId(
-            cluster_id=self._cluster_id,
-            namespace=group.metadata.namespace,
-            name=group.metadata.name,
-            uid=group.metadata.uid,
-        )
+            self._cluster_id = await self._api_reader.read_cluster_id()
+        return reconciler, self._build_input(group, reconciler.inventory.name, log.info)
 
-    def _require_vcenter(self, group: VmGroup) -> str:
-        """The name of the group's vCenter, which can be used now; raises Retry or NotSynced.
+    def _require_reconciler(self, group: VmGroup) -> GroupReconciler:
+        """The reconciler of the group's vCenter, which can be used now.
 
-        Never Terminal: that would clear the status, and the records with it.
+        Never raises Terminal: that would clear the status, and the records with it.
         """
         status = group.status
         try:
-            name = self._vcenters.get_view(group).name
-        except (Terminal, Retry) as error:
-            status.phase = "ERROR" if isinstance(error, Terminal) else "PENDING"
+            reconciler = self._reconcilers[self._vcenters.get_view(group).name]
+            name = reconciler.inventory.name
+            if status.replicas and status.vcenter not in ("", name):
+                raise CloneBlocked(
+                    Reason.VCENTER_CHANGED,
+                    f'The VMs of this group are in vCenter "{status.vcenter}", but vCenter '
+                    f'"{name}" serves this namespace now. No changes are made while they differ. '
+                    "Restore the previous vCenter, or set spec.deletionPolicy to Orphan, delete "
+                    "this group and create a new one.",
+                )
+            if not reconciler.ownership_index.has_synced:
+                raise NotSynced(
+                    "the ownership keys (extraConfig) of the VMs are being read",
+                    after=_MARKS_UNREAD_RETRY_SECONDS,
+                )
+            reconciler.expectations.for_group(group.metadata.uid).check_writes_kept(
+                replica.name for replica in status.replicas
+            )
+        except (Terminal, Retry, CloneBlocked) as error:
+            status.phase = "PENDING" if isinstance(error, Retry) else "ERROR"
             status.lastMessage = str(error)
             raise Retry(str(error), after=UNAVAILABLE_RETRY_SECONDS, reason=error.reason) from error
-        if status.replicas and status.vcenter not in ("", name):
-            status.phase = "ERROR"
-            status.lastMessage = (
-                f'The VMs of this group are in vCenter "{status.vcenter}", but vCenter "{name}" '
-                "serves this namespace now. No changes are made while they differ. Restore the "
-                "previous vCenter, or set spec.deletionPolicy to Orphan, delete this group and "
-                "create a new one."
-            )
-            raise Retry(
-                status.lastMessage, after=UNAVAILABLE_RETRY_SECONDS, reason=Reason.VCENTER_CHANGED
-            )
-        if not self._reconcilers[name].ownership_index.has_synced:
-            raise NotSynced("the marks of VMs are being read", after=_MARKS_UNREAD_RETRY_SECONDS)
-        return name
+        return reconciler
 
-    def _build_input(
-        self, group: VmGroup, group_id: GroupId, vcenter: str, log: Callable[[str], None]
-    ) -> GroupInput:
-        spec, namespace = group.spec, group.metadata.namespace
-        folder_name = group_id.folder_name
+    def _build_input(self, group: VmGroup, vcenter: str, log: Callable[[str], None]) -> GroupInput:
+        spec, namespace, folder_claim = (
+            group.spec,
+            group.metadata.namespace,
+            self._build_folder_claim(group),
+        )
         return GroupInput(
-            group_id=group_id,
-            desired=_desired_state_of(group),
+            group_id=folder_claim.group_id,
+            desired=_build_desired_state(group),
             generation=group.metadata.generation,
             records=records_of(group),
             log=log,
@@ -171,10 +168,12 @@ class VmGroupController(Controller[VmGroup]):
             requested_placement=placement_names(spec.placement),
             defaults=to_builtins(self._vcenters.get_config(vcenter).defaults),
             limits=self.limits_for(namespace),
-            folder_claim=self._folder_claim_of(group, group_id.cluster_id),
+            folder_claim=folder_claim,
             folder_claims=[
-                self._folder_claim_of(other, group_id.cluster_id)
-                for other in self._cache.by_index(VmGroup, _FOLDER_NAME_INDEX, folder_name)
+                self._build_folder_claim(other)
+                for other in self._cache.by_index(
+                    VmGroup, _FOLDER_NAME_INDEX, _folder_name_of(group)
+                )
             ],
             list_other_usage=lambda: [
                 _quota_usage_of(other, group)
@@ -193,21 +192,21 @@ class VmGroupController(Controller[VmGroup]):
             cloud_init=spec.bootstrap.cloudInit if spec.bootstrap else None,
         )
 
-    def _folder_claim_of(self, group: VmGroup, cluster_id: str) -> FolderClaim:
+    def _build_folder_claim(self, group: VmGroup) -> FolderClaim:
         metadata = group.metadata
         return FolderClaim(
             group_id=GroupId(
-                cluster_id=cluster_id,
+                cluster_id=self._cluster_id,
                 namespace=metadata.namespace,
                 name=metadata.name,
                 uid=metadata.uid,
             ),
-            folder_key=f"{self._parent_folder_key_of(group)}/{_folder_name_of(group)}",
-            created_at=_created_at(group),
+            folder_key=f"{self._build_parent_folder_key(group)}/{_folder_name_of(group)}",
+            created_at=_format_creation_time(group),
             in_use=bool(group.status.replicas),
         )
 
-    def _parent_folder_key_of(self, group: VmGroup) -> str:
+    def _build_parent_folder_key(self, group: VmGroup) -> str:
         """Identifies the parent folder by vCenter and MoRef: specs can name it in several ways."""
         config = self._vcenters.find_config(group.metadata.namespace)
         if config is None:
@@ -225,7 +224,7 @@ class VmGroupController(Controller[VmGroup]):
         return f"{config.name}/{folder.ref}"
 
 
-def _desired_state_of(group: VmGroup) -> DesiredState:
+def _build_desired_state(group: VmGroup) -> DesiredState:
     spec, rollout = group.spec, group.spec.rollout or RolloutSpec()
     return DesiredState(
         cpus=spec.cpu,
@@ -259,17 +258,18 @@ def _shared_keys_of(group: VmGroup) -> Iterable[str]:
     return f"folder:{_folder_name_of(group)}", f"namespace:{group.metadata.namespace}"
 
 
-def _created_at(group: VmGroup) -> str:
+def _format_creation_time(group: VmGroup) -> str:
     moment = group.metadata.creationTimestamp
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}" if moment else ""
 
 
 def _quota_usage_of(other: VmGroup, group: VmGroup) -> QuotaUsage:
-    """What another group uses of the quota: all that it asks for if it is older, else what it has.
+    """What another group uses of the quota: all that it requests if it is older, else what it has.
 
     So the oldest groups come first, and a new group cannot block an existing one.
     """
-    is_older = (_created_at(other), other.metadata.uid) < (_created_at(group), group.metadata.uid)
+    created_at, other_created_at = _format_creation_time(group), _format_creation_time(other)
+    is_older = (other_created_at, other.metadata.uid) < (created_at, group.metadata.uid)
     vms = other.spec.replicas if is_older else len(other.status.replicas)
     return QuotaUsage(
         vms=vms, cpus=vms * other.spec.cpu, memory_mb=vms * other.spec.memory * MB_PER_GB
@@ -285,7 +285,7 @@ def _is_untouched(group: VmGroup) -> bool:
     return not status.replicas and status.folder is None and status.observedGeneration is not None
 
 
-def _wait_for(result: StepResult) -> Waiting:
+def _unfinished_outcome(result: StepResult) -> Waiting:
     """The outcome of a step that is not the last one; raises Retry in phase ERROR."""
     plan, after = result.plan, result.requeue_after_seconds
     if after is None:

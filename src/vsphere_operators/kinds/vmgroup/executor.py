@@ -4,10 +4,12 @@ Does it wait for tasks?  No. It waits only for the response that a task has star
     task comes through the inventory and wakes the group.
 What if the process is stopped between the check of the lease and the request?  The request arrives
     late and does no harm: docs/designs/vmgroup.md, A4.
-What if no response is received?  The clone may be in progress: its CloneRequest is "unanswered"
+What is checked before a clone is sent?  That a slot is free, for a linked clone the snapshot, and
+    last the lease. `clone` -> `_start_task` -> `_check_and_call` -> `VmCalls.clone`.
+What if no response is received?  The clone may be in progress: its CloneRequest is "no_response"
     from before the request is sent.
 What is checked before a VM is destroyed?  vCenter and the API server are read: the VM must have the
-    group's mark and uuid and no foreign disks, the object must still ask for the deletion. Then the
+    group's mark and uuid and no foreign disks, the object must still request the deletion. Then the
     lease. Before a folder is destroyed: it must be empty, the object, the lease.
 """
 
@@ -18,7 +20,6 @@ from functools import partial
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from kubewright.errors import NotLeader
 
@@ -31,13 +32,13 @@ from ...vsphere.faults import (
     error_type_for_name,
 )
 from ...vsphere.model import Folder, Task
-from ...vsphere.task_limiter import Operation
+from ...vsphere.task_limiter import NoFreeSlot
 from ...vsphere.vcenter import VCenter
 from ...vsphere.vm_calls import CloneSpec
+from .api_reader import ApiReader
 from .expectations import (
     EFFECT_TIMEOUT_SECONDS,
     FOLDER_KEY,
-    CloneRequest,
     CloneTaskTracker,
     CreatedFolder,
     Effect,
@@ -45,7 +46,6 @@ from .expectations import (
     ExpectationStore,
     PendingEffect,
 )
-from .messages import describe_action, describe_failure
 from .model import (
     Action,
     Clone,
@@ -56,11 +56,10 @@ from .model import (
     PowerOff,
     PowerOn,
     Reconfigure,
-    ReplicaRecord,
 )
 from .ownership import GroupId, is_owned_by, mark_from_extra_config
-from .preconditions import Preconditions
 from .reasons import Reason
+from .status import describe_action, describe_failure
 from .step import GroupInput
 
 VmAction = PowerOn | PowerOff | Reconfigure | Destroy
@@ -76,9 +75,9 @@ class PreconditionFailed(Exception):
 class PendingTask(Struct, frozen=True):
     """A task that this process started, and what it is for."""
 
-    group_id: GroupId
-    # The replica, or FOLDER_KEY.
-    name: str
+    group_uid: str
+    # The name of the replica, or FOLDER_KEY.
+    key: str
     description: str
     target_ref: str = ""
     effect: Effect | None = None
@@ -95,75 +94,43 @@ class Executor:
     def __init__(
         self,
         vcenter: VCenter,
-        preconditions: Preconditions,
+        api_reader: ApiReader,
         expectations: ExpectationStore,
         clone_tracker: CloneTaskTracker,
         can_write: Callable[[], bool],
         notify_group: Callable[[str], None],
     ) -> None:
-        self._vcenter, self._preconditions, self._can_write = vcenter, preconditions, can_write
+        self._vcenter, self._api_reader, self._can_write = vcenter, api_reader, can_write
         self._expectations, self._clone_tracker = expectations, clone_tracker
         self._notify_group, self._clock = notify_group, vcenter.clock
         self.pending_tasks: dict[str, PendingTask] = {}
 
-    def forget_group(self, group_id: GroupId) -> None:
-        self._expectations.forget(group_id.uid)
-        self._vcenter.task_limiter.stop_waiting(group_id.task_owner)
-
     async def clone(self, group: GroupInput, action: Clone, spec: CloneSpec) -> None:
         """Clone the template for a stored record."""
-        record, requests = action.record, self._expectations_of(group).clone_requests
+        record, expectations = action.record, self._expectations_of(group)
         pending = PendingTask(
-            group.group_id,
+            group.group_id.uid,
             record.name,
             f'Cloning "{record.name}" from template "{action.template_name}"',
         )
-        read_snapshot = partial(self._vcenter.vm_calls.read_current_snapshot, spec.template)
+        vm_calls = self._vcenter.vm_calls
+        read_snapshot = partial(vm_calls.read_current_snapshot, spec.template)
         try:
-            task_ref = await self._run(
+            task_ref = await self._start_task(
                 group,
                 action,
                 pending,
-                call=partial(self._send_clone, requests, record, spec),
+                call=partial(vm_calls.clone, spec),
                 precheck=read_snapshot if spec.linked else None,
             )
-        except VCenterError as error:
-            request = requests[record.name]
-            if request.outcome == "unanswered":
-                requests[record.name] = replace(
-                    request,
-                    outcome="unanswered" if isinstance(error, Unreachable) else "refused",
-                    updated_at_seconds=self._clock(),
-                )
+        except BaseException as error:
+            if expectations.clone_requests[record.name].outcome == "no_response":
+                # Without a response, or if cancelled, _CLONE_SETTLE_SECONDS counts from now.
+                is_rejected = isinstance(error, VCenterError) and not isinstance(error, Unreachable)
+                expectations.record_clone(record, "rejected" if is_rejected else "no_response")
             raise
-        except BaseException:
-            # Cancelled while the response was awaited: the time to settle begins now.
-            if requests[record.name].outcome == "unanswered":
-                requests[record.name] = self._unanswered_request(record)
-            raise
-        requests[record.name] = CloneRequest(
-            attempt=record.attempt,
-            outcome="answered",
-            task=task_ref,
-            updated_at_seconds=self._clock(),
-        )
+        expectations.record_clone(record, "accepted", task_ref)
         self._clone_tracker.own_tasks.add(task_ref)
-
-    async def _send_clone(
-        self,
-        requests: dict[str, CloneRequest],
-        record: ReplicaRecord,
-        spec: CloneSpec,
-        snapshot: Any,
-    ) -> Any:
-        # From here on the clone may be in progress, whatever happens to the response.
-        requests[record.name] = self._unanswered_request(record)
-        return await self._vcenter.vm_calls.clone(spec, snapshot)
-
-    def _unanswered_request(self, record: ReplicaRecord) -> CloneRequest:
-        return CloneRequest(
-            attempt=record.attempt, outcome="unanswered", updated_at_seconds=self._clock()
-        )
 
     async def change_vm(self, group: GroupInput, action: VmAction) -> None:
         """Power a VM on or off, resize it or destroy it."""
@@ -185,7 +152,7 @@ class Executor:
                 verb, effect, call = "Destroying", "destroyed", lambda _: vm_calls.destroy(ref)
         inventory_vm = self._vcenter.inventory.vms.get(ref)
         pending = PendingTask(
-            group.group_id,
+            group.group_id.uid,
             vm.name,
             f'{verb} "{vm.name}"',
             ref,
@@ -193,10 +160,10 @@ class Executor:
             inventory_vm.config_version if inventory_vm else "",
         )
         check = partial(self._check_before_destroy, group.group_id, ref, vm.name)
-        is_started = await self._run_on_target(
+        started = await self._start_task_on_target(
             group, action, pending, call, check if isinstance(action, Destroy) else None
         )
-        if not is_started:
+        if not started:
             # The VM is gone, or is not what the plan was made from: read it again.
             self._vcenter.vm_configs.request_refresh(ref)
 
@@ -205,14 +172,14 @@ class Executor:
         mark = mark_from_extra_config(vm.config.extra_config)
         if not is_owned_by(mark, vm.instance_uuid, group_id) or vm.has_foreign_disks:
             raise PreconditionFailed
-        if not await self._preconditions.confirm_deletion(group_id, replica):
+        if not await self._api_reader.confirm_deletion(group_id, replica):
             raise PreconditionFailed
 
     async def create_folder(self, group: GroupInput, parent_ref: str) -> None:
         """Create the group's folder. CreateFolder is not a task and needs no slot."""
         name = group.group_id.folder_name
         try:
-            folder_ref = await self._send(
+            folder_ref = await self._check_and_call(
                 group,
                 CreateFolder(),
                 call=lambda _: self._vcenter.vm_calls.create_folder(parent_ref, name),
@@ -243,7 +210,7 @@ class Executor:
                 FOLDER_KEY, OperationFailure(message, True, Reason.FOLDER_NAME_TAKEN)
             )
             return
-        pending = PendingTask(group.group_id, FOLDER_KEY, f'Creating the folder "{name}"')
+        pending = PendingTask(group.group_id.uid, FOLDER_KEY, f'Creating the folder "{name}"')
         self._record_error(pending, error)
 
     async def destroy_folder(self, group: GroupInput, action: DestroyFolder) -> None:
@@ -251,11 +218,11 @@ class Executor:
         folder = action.folder
         if folder.ref in self._expectations_of(group).busy_refs:
             return
-        await self._run_on_target(
+        await self._start_task_on_target(
             group,
             action,
             PendingTask(
-                group.group_id,
+                group.group_id.uid,
                 FOLDER_KEY,
                 f'Destroying the folder "{folder.name}"',
                 folder.ref,
@@ -268,10 +235,10 @@ class Executor:
     async def _check_folder_before_destroy(self, group_id: GroupId, ref: str) -> None:
         if not await self._vcenter.vm_calls.is_folder_empty(ref):
             raise PreconditionFailed
-        if not await self._preconditions.confirm_deletion(group_id):
+        if not await self._api_reader.confirm_deletion(group_id):
             raise PreconditionFailed
 
-    async def _run_on_target(
+    async def _start_task_on_target(
         self,
         group: GroupInput,
         action: Action,
@@ -283,7 +250,7 @@ class Executor:
         busy_refs = self._expectations_of(group).busy_refs
         busy_refs.add(pending.target_ref)
         try:
-            await self._run(group, action, pending, call, precheck)
+            await self._start_task(group, action, pending, call, precheck)
         except (NotFound, PreconditionFailed):
             return False
         finally:
@@ -293,7 +260,7 @@ class Executor:
                 busy_refs.discard(pending.target_ref)
         return True
 
-    async def _run(
+    async def _start_task(
         self,
         group: GroupInput,
         action: Action,
@@ -302,24 +269,21 @@ class Executor:
         precheck: Precheck | None = None,
     ) -> str:
         """Reserve a slot, start the task and remember it; returns its MoRef."""
-        limiter, owner = self._vcenter.task_limiter, group.group_id.task_owner
+        limiter = self._vcenter.task_limiter
         try:
-            with limiter.reserve_slot(owner):
-                task = await self._send(group, action, call, precheck)
+            with limiter.reserve_slot(pending.group_uid):
+                task_ref: str = await self._check_and_call(group, action, call, precheck)
         except VCenterError as error:
-            has_no_slot = isinstance(error, Busy) and not error.fault
             is_gone = isinstance(error, NotFound) and pending.effect is not None
-            if not has_no_slot and not is_gone:
+            if not isinstance(error, NoFreeSlot) and not is_gone:
                 self._record_error(pending, error)
             raise
-        operation = limiter.track(owner, pending.description, task)
-        self.pending_tasks[operation.task] = pending
-        if operation.task not in limiter.running:
-            # The inventory showed the end of the task before the response was received.
-            self.on_task_end(operation, self._vcenter.inventory.tasks.get(operation.task))
-        return operation.task
+        # First, because `track` reports the end of a task that the inventory showed already.
+        self.pending_tasks[task_ref] = pending
+        limiter.track(pending.group_uid, task_ref)
+        return task_ref
 
-    async def _send(
+    async def _check_and_call(
         self, group: GroupInput, action: Action, call: Call, precheck: Precheck | None = None
     ) -> Any:
         """Check, then call vCenter. If the session has ended, do both again in a new one."""
@@ -336,6 +300,9 @@ class Executor:
                         "no request is sent to vCenter: this manager may have lost the lease"
                     )
                 group.log(describe_action(action))
+                if isinstance(action, Clone):
+                    # From here on the clone may be in progress, whatever happens to the response.
+                    self._expectations_of(group).record_clone(action.record, "no_response")
                 return await call(checked)
             except NotAuthenticated:
                 if is_renewed:
@@ -355,17 +322,15 @@ class Executor:
             str(error),
             transient=isinstance(error, Busy | Unreachable),
         )
-        self._expectations.for_group(pending.group_id.uid).record_failure(pending.name, failure)
+        self._expectations.for_group(pending.group_uid).record_failure(pending.key, failure)
 
-    def on_task_end(self, operation: Operation, task: Task | None) -> None:
+    def on_task_end(self, task_ref: str, task: Task | None) -> None:
         """A task of this process has ended; None means that its result is unknown."""
-        pending = self.pending_tasks.pop(operation.task, None)
-        if pending is None:
-            return
-        expectations = self._expectations.for_group(pending.group_id.uid)
+        pending = self.pending_tasks.pop(task_ref)
+        expectations = self._expectations.for_group(pending.group_uid)
         expectations.busy_refs.discard(pending.target_ref)
         if task is not None and task.state == "success":
-            expectations.record_success(pending.name)
+            expectations.record_success(pending.key)
             if pending.effect is not None:
                 expectations.pending_effects[pending.target_ref] = PendingEffect(
                     pending.effect,
@@ -379,5 +344,5 @@ class Executor:
                 task.message or task.fault,
                 transient=issubclass(error_type_for_name(task.fault), Busy | Unreachable),
             )
-            expectations.record_failure(pending.name, failure)
-        self._notify_group(pending.group_id.uid)
+            expectations.record_failure(pending.key, failure)
+        self._notify_group(pending.group_uid)

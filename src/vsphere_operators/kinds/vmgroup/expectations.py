@@ -1,10 +1,10 @@
 """What this process has sent to vCenter and awaits: clones, effects of tasks, retries.
 
 Is it stored?  No. A new process has only records, marks and the clone tasks in the inventory.
-Is a clone in progress for a record that has no VM?  A process that dies after sending CloneVM_Task
-    leaves only a task on the template, and the task does not name the clone. So a clone task of the
-    same template that no record claims counts as this record's. If there is no such task, some
-    seconds must pass before that proves anything. See `infer_clone_state`.
+Is a clone in progress for a record that has no VM?  A process that dies after CloneVM_Task leaves
+    only a task on the template, and the task does not name the clone. So an unclaimed clone task of
+    the same template counts as this record's. Without one, the record is UNKNOWN for 10 s. See
+    `infer_clone_state`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,40 @@ MAX_BACKOFF_SECONDS = 300.0
 EFFECT_TIMEOUT_SECONDS = 10.0
 # The key of the group's folder among the keys of replicas; no replica can have this name.
 FOLDER_KEY = "(folder)"
-# One lost write may be a conflict; so many in a row are not.
+# One lost write may be a conflict; five in a row mean an outdated CRD.
 _MAX_LOST_WRITES = 5
+# vCenter starts a request within this time after its sender died or gave up, or not at all; and
+# the inventory shows a VM within this time after the end of its task (docs/designs/vmgroup.md, A2).
+_CLONE_SETTLE_SECONDS = 10.0
+CLONE_DESCRIPTION_ID = "VirtualMachine.clone"
 
 Effect = Literal["poweredOn", "poweredOff", "resized", "destroyed"]
+CloneOutcome = Literal["unsent", "accepted", "rejected", "no_response"]
 Clock = Callable[[], float]
+
+
+class CloneTask(Struct, frozen=True, kw_only=True):
+    """A clone task in the inventory; the times are by the clock of this process."""
+
+    ref: str
+    template: str
+    state: Literal["running", "success", "error"]
+    # When the inventory first showed it.
+    seen_at_seconds: float = 0.0
+    # When the inventory showed its end.
+    ended_at_seconds: float = 0.0
+
+
+class CloneRequest(Struct, frozen=True, kw_only=True):
+    """What this process last did for a record."""
+
+    # The record's attempt; the request is void once the record has another one.
+    attempt: int
+    # unsent: the record is stored. accepted: vCenter returned a task. rejected: vCenter returned a
+    # fault. no_response: sent, and no response was received.
+    outcome: CloneOutcome
+    task: str = ""
+    updated_at_seconds: float = 0.0
 
 
 class BackoffEntry(Struct, frozen=True):
@@ -82,19 +111,20 @@ class Expectations:
         self._expected_names = {record.name for record in after}
         for record in after:
             if record.state == "Planned" and attempts.get(record.name) != record.attempt:
-                self.clone_requests[record.name] = CloneRequest(
-                    attempt=record.attempt, outcome="unsent", updated_at_seconds=self.clock()
-                )
+                self.record_clone(record, "unsent")
 
-    def check_writes_kept(self, records: Iterable[ReplicaRecord]) -> None:
+    def record_clone(self, record: ReplicaRecord, outcome: CloneOutcome, task: str = "") -> None:
+        self.clone_requests[record.name] = CloneRequest(
+            attempt=record.attempt, outcome=outcome, task=task, updated_at_seconds=self.clock()
+        )
+
+    def check_writes_kept(self, stored_names: Iterable[str]) -> None:
         """Raise CloneBlocked when the API server keeps dropping the records.
 
         It drops fields that its CRD does not have. Without this check the group would store its
         first records again and again.
         """
-        kept = not self._expected_names or any(
-            record.name in self._expected_names for record in records
-        )
+        kept = not self._expected_names or not self._expected_names.isdisjoint(stored_names)
         self._lost_writes, self._expected_names = 0 if kept else self._lost_writes + 1, set()
         if self._lost_writes >= _MAX_LOST_WRITES:
             raise CloneBlocked(
@@ -106,26 +136,28 @@ class Expectations:
 
     def keep_only(self, names: Iterable[str]) -> None:
         """Forget replicas with other names, and effects that have expired."""
-        known, now = {FOLDER_KEY, *names}, self.clock()
+        kept_keys, now = {FOLDER_KEY, *names}, self.clock()
         self.pending_effects = {
             ref: effect for ref, effect in self.pending_effects.items() if effect.expires_at > now
         }
         for table in (self.clone_requests, self.backoffs):
-            for name in [name for name in table if name not in known]:
+            for name in [name for name in table if name not in kept_keys]:
                 del table[name]
 
     def record_failure(self, name: str, failure: OperationFailure) -> None:
         """Back off for 20 s, then 40 s and so on, up to 5 minutes."""
         previous = self.backoffs.get(name)
         failure_count = previous.failure_count + 1 if previous else 1
-        pause = min(INITIAL_BACKOFF_SECONDS * 2.0 ** (failure_count - 1), MAX_BACKOFF_SECONDS)
-        self.backoffs[name] = BackoffEntry(failure, failure_count, self.clock() + pause)
+        delay_seconds = min(
+            INITIAL_BACKOFF_SECONDS * 2.0 ** (failure_count - 1), MAX_BACKOFF_SECONDS
+        )
+        self.backoffs[name] = BackoffEntry(failure, failure_count, self.clock() + delay_seconds)
 
     def record_success(self, name: str) -> None:
         self.backoffs.pop(name, None)
 
     def active_failures(self) -> dict[str, OperationFailure]:
-        """The failures that are still backing off, by replica."""
+        """The failures with a retry in the future, by replica."""
         now = self.clock()
         return {
             name: entry.failure for name, entry in self.backoffs.items() if entry.retry_at > now
@@ -169,50 +201,10 @@ class ExpectationStore:
         }
 
 
-# vCenter starts a request within this time after its sender died or gave up, or not at all; and
-# the inventory shows a VM within this time after the end of its task (docs/designs/vmgroup.md, A2).
-_CLONE_SETTLE_SECONDS = 10.0
-
-
-CLONE_DESCRIPTION_ID = "VirtualMachine.clone"
-
-
-_CLONE_TASK_STATES = {
-    "queued": "running",
-    "running": "running",
-    "success": "success",
-    "error": "error",
-}
-
-
-class CloneTask(Struct, frozen=True, kw_only=True):
-    """A clone task in the inventory; the times are by the clock of this process."""
-
-    ref: str
-    template: str
-    state: Literal["running", "success", "error"]
-    # When the inventory first showed it.
-    seen_at_seconds: float = 0.0
-    # When the inventory showed its end.
-    ended_at_seconds: float = 0.0
-
-
-class CloneRequest(Struct, frozen=True, kw_only=True):
-    """What this process last did for a record."""
-
-    # The record's attempt; the request is void once the record has another one.
-    attempt: int
-    # unsent: the record is stored. answered: vCenter returned a task. refused: vCenter returned a
-    # fault. unanswered: sent, and no response was received.
-    outcome: Literal["unsent", "answered", "refused", "unanswered"]
-    task: str = ""
-    updated_at_seconds: float = 0.0
-
-
 class CloneTaskTracker:
     """Keeps the clone tasks of one vCenter until vCenter drops them from its list."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.tasks: dict[str, CloneTask] = {}
         # The tasks that this process started.
@@ -221,18 +213,17 @@ class CloneTaskTracker:
     def on_task_change(self, change: Change[Task]) -> None:
         old, task = change.old, change.new
         if task is not None:
-            if task.description_id == CLONE_DESCRIPTION_ID:
-                self._update(task)
+            self._update(task)
         elif old is not None:
             self.tasks.pop(old.ref, None)
             self.own_tasks.discard(old.ref)
 
     def _update(self, task: Task) -> None:
-        known, now, state = self.tasks.get(task.ref), self.clock(), _CLONE_TASK_STATES[task.state]
-        clone_task = known or CloneTask(
+        now, state = self.clock(), "running" if task.state == "queued" else task.state
+        clone_task = self.tasks.get(task.ref) or CloneTask(
             ref=task.ref, template=task.entity, state="running", seen_at_seconds=now
         )
-        has_just_ended = state != "running" and (known is None or known.state == "running")
+        has_just_ended = state != "running" and clone_task.state == "running"
         self.tasks[task.ref] = replace(
             clone_task,
             template=task.entity,
@@ -257,7 +248,7 @@ def infer_clone_state(
     if request is not None and request.attempt != record.attempt:
         request = None
     since = max(watching_since, request.updated_at_seconds if request else 0.0)
-    if record.state == "Present" or (request and request.outcome == "refused"):
+    if record.state == "Present" or (request and request.outcome == "rejected"):
         return CloneState.ENDED
     if task_ref := (request.task if request else "") or record.task:
         task = next((task for task in tasks if task.ref == task_ref), None)

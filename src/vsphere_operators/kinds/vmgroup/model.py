@@ -26,6 +26,10 @@ class CloneState(Enum):
     ENDED = "no clone is in progress"
 
 
+# The clone can still create the missing VM.
+PENDING_CLONE_STATES = (CloneState.RUNNING, CloneState.UNKNOWN)
+
+
 class ReplicaRecord(Struct, frozen=True, kw_only=True):
     """One replica in the status, stored before any request is sent for it."""
 
@@ -35,13 +39,14 @@ class ReplicaRecord(Struct, frozen=True, kw_only=True):
     instance_uuid: str
     # MoRef of the template.
     template: str
-    # Identifies what the spec asked for, see `ownership.compute_fingerprint`.
+    # Identifies what the spec requested, see `ownership.compute_fingerprint`.
     fingerprint: str
     state: ReplicaState = "Planned"
     # MoRef of the clone task.
     task: str = ""
     attempt: int = 1
-    # Selected for deletion. Never reset, so that a Destroy_Task that arrives late is still right.
+    # Selected for deletion. Never reset: a Destroy_Task that arrives late destroys nothing
+    # that is needed again.
     terminating: bool = False
 
 
@@ -74,7 +79,7 @@ class Rollout(Struct, frozen=True, kw_only=True):
 
 
 class DesiredState(Struct, frozen=True, kw_only=True):
-    """What the object asks for."""
+    """What the spec requests; the observer adds the template's MoRef and the blocker."""
 
     cpus: int
     memory_mb: int
@@ -127,8 +132,8 @@ class ObservedState(Struct, frozen=True, kw_only=True):
     vms: tuple[ReplicaVm, ...] = ()
     # By record; a record that is not here is UNKNOWN.
     clone_states: Mapping[str, CloneState] = {}
-    # By record, the path of a VM of another owner that has its name in the folder. Before its
-    # configuration is read, such a VM may be the replica itself and is not here.
+    # By record, the path of a VM of another owner that has its name in the folder. A VM is listed
+    # only after its configuration was read: until then it may be the replica.
     conflicting_vms: Mapping[str, str] = {}
     failures: Mapping[str, OperationFailure] = {}
     folder: GroupFolder | None = None
@@ -202,9 +207,6 @@ class Counts(Struct, frozen=True, kw_only=True):
     current: int
     ready: int
     updated: int
-    # Records without a VM.
-    pending: int
-    terminating: int
 
 
 class Plan(Struct, frozen=True, kw_only=True):

@@ -41,8 +41,8 @@ from .step import GroupInput
 
 # etcd stores at most 1.5 MB per object, and a record takes half a KB.
 _MAX_REPLICAS = 1000
-# While one of these tasks runs on a VM, by whomever it was started, other operations on it fail. A
-# snapshot of a backup, a vMotion or an attached disk does not matter.
+# While one of these tasks runs on a VM, other operations on it fail, whichever client started the
+# task. A backup's snapshot, a vMotion or an attached disk does not matter.
 _DISRUPTIVE_TASKS = ("powerOn", "powerOff", "suspend", "reset", "destroy", "unregister")
 
 
@@ -52,7 +52,6 @@ class Observation(Struct, frozen=True, kw_only=True):
     # The desired state with the template's MoRef, the blocker, and a surge within the quota.
     desired: DesiredState
     observed: ObservedState
-    folder: GroupFolder | None
     # None while no VM can be cloned.
     placement: Placement | None
     parent_folder: str
@@ -102,7 +101,6 @@ class GroupObserver:
                 blocker=str(blocker) if blocker and not group.desired.deleting else "",
             ),
             observed=self._observe_replicas(group, expectations, folder),
-            folder=folder,
             placement=placement,
             parent_folder=parent_ref,
             blocker_reason=blocker.reason if blocker else "",

@@ -55,11 +55,6 @@ class GroupId(Struct, frozen=True, kw_only=True):
         return f'VmGroup "{self.name}" in namespace "{self.namespace}" of cluster {self.cluster_id}'
 
     @property
-    def task_owner(self) -> str:
-        """The name under which the group waits for a slot of the task limiter."""
-        return f"{self.namespace}/{self.name}"
-
-    @property
     def folder_name(self) -> str:
         return folder_name(self.namespace, self.name)
 

@@ -1,4 +1,4 @@
-"""The decision what to do for a group now; docs/designs/vmgroup.md explains why it is safe.
+"""Decides what to do for a group now; docs/designs/vmgroup.md explains why it is safe.
 
 A plan either changes the records or has actions, never both. Changed records are stored first, and
 the next plan continues from there. So every action follows from a stored record, and no VM exists
@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from .messages import describe_record_changes, describe_sync_state, summarize
 from .model import (
+    PENDING_CLONE_STATES,
     Action,
     Clone,
     CloneState,
@@ -41,19 +41,20 @@ from .replica import (
     is_outdated,
     select_for_deletion,
 )
+from .status import describe_record_changes, describe_sync_state, summarize
 
 
 def plan(desired: DesiredState, observed: ObservedState, new_name: Callable[[], str]) -> Plan:
     """What to do now; `new_name` returns a name that no VM of the group ever had."""
     replicas = build_replicas(observed)
     recorded = {record.name for record in observed.records}
-    stored = tuple(
+    current_records = tuple(
         _with_observed_state(replica) for replica in replicas if replica.name in recorded
     )
     if desired.paused:
-        return _build_plan(desired, replicas, stored, ())
+        return _build_plan(desired, replicas, current_records, ())
     records = _compute_desired_records(desired, replicas, new_name)
-    if records != stored:
+    if records != current_records:
         return replace(
             _build_plan(desired, replicas, records, ()),
             write_status_first=True,
@@ -88,8 +89,6 @@ def _build_plan(
                 vm.fingerprint == desired.fingerprint and has_desired_size(desired, vm)
                 for vm in kept_vms
             ),
-            pending=sum(replica.vm is None and not replica.terminating for replica in replicas),
-            terminating=sum(replica.terminating for replica in replicas),
         ),
     )
 
@@ -102,15 +101,15 @@ def _with_observed_state(replica: Replica) -> ReplicaRecord:
 def _compute_desired_records(
     desired: DesiredState, replicas: Sequence[Replica], new_name: Callable[[], str]
 ) -> tuple[ReplicaRecord, ...]:
-    """Mark replicas for deletion, drop finished records, renew failed ones, add missing ones."""
+    """Select replicas for deletion, drop finished records, renew failed ones, add missing ones."""
     deleted_names = select_for_deletion(desired, replicas)
-    marked = [
+    selected = [
         replace(replica, record=replace(_with_observed_state(replica), terminating=True))
         if replica.name in deleted_names
         else replica
         for replica in replicas
     ]
-    kept = [replica for replica in marked if not _can_drop_record(desired, replica)]
+    kept = [replica for replica in selected if not _can_drop_record(desired, replica)]
     records = [_renew_record(desired, replica) for replica in kept]
     first_slot = max((replica.record.slot for replica in replicas), default=-1) + 1
     count = 0 if desired.blocker else count_to_create(desired, kept)
@@ -122,11 +121,11 @@ def _compute_desired_records(
 
 
 def _can_drop_record(desired: DesiredState, replica: Replica) -> bool:
-    if replica.vm is not None or replica.can_still_appear:
+    if replica.vm is not None or replica.clone_state in PENDING_CLONE_STATES:
         return False
-    # A user removed the mark from the VM: it is no longer the group's, and a new replica follows.
-    is_disowned = replica.record.state == "Present" and bool(replica.conflicting_vm)
-    return replica.terminating or desired.deleting or is_disowned
+    # Then the VM is no longer the group's, and a new replica follows.
+    is_mark_removed = replica.record.state == "Present" and bool(replica.conflicting_vm)
+    return replica.terminating or desired.deleting or is_mark_removed
 
 
 def _renew_record(desired: DesiredState, replica: Replica) -> ReplicaRecord:
@@ -144,11 +143,11 @@ def _renew_record(desired: DesiredState, replica: Replica) -> ReplicaRecord:
         or replica.failure
     ):
         return record
-    is_unsent_and_old = replica.clone_state is CloneState.UNSENT and (
+    is_unsent_and_outdated = replica.clone_state is CloneState.UNSENT and (
         record.template,
         record.fingerprint,
     ) != (desired.template, desired.fingerprint)
-    if replica.clone_state is not CloneState.ENDED and not is_unsent_and_old:
+    if replica.clone_state is not CloneState.ENDED and not is_unsent_and_outdated:
         return record
     return replace(
         record,
@@ -175,7 +174,8 @@ def _choose_actions(
 ) -> tuple[Action, ...]:
     """The operations to start now, the most urgent first, as many as there are free slots."""
     is_orphaning, folder = desired.deletion_policy == "Orphan", observed.folder
-    if desired.deleting and all(is_orphaning and replica.vm is not None for replica in replicas):
+    is_clean = all(replica.vm is not None for replica in replicas) if is_orphaning else not replicas
+    if desired.deleting and is_clean:
         if is_orphaning or folder is None or not folder.is_empty:
             return (RemoveFinalizer(),)
         return (DestroyFolder(folder),) if observed.max_actions > 0 else ()
@@ -236,7 +236,7 @@ def _clone_actions(
 def _resize_actions(
     desired: DesiredState, replicas: Sequence[Replica], without_failure: Sequence[Replica]
 ) -> Iterator[Action]:
-    """Resize what is off; power off as many of the others as the rollout allows."""
+    """Resize the VMs that are powered off; power off as many others as the rollout allows."""
     if desired.deleting:
         return
     allowed = disruptions_allowed(desired, replicas)

@@ -11,11 +11,12 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from ...vsphere.faults import Busy, VCenterError
-from ...vsphere.inventory import Inventory
+from ...vsphere.faults import VCenterError
 from ...vsphere.model import VirtualMachine
+from ...vsphere.task_limiter import NoFreeSlot
 from ...vsphere.vcenter import VCenter
 from ...vsphere.vm_calls import CloneSpec
+from .api_reader import ApiReader
 from .executor import Executor
 from .expectations import (
     FOLDER_KEY,
@@ -25,10 +26,10 @@ from .expectations import (
     ExpectationStore,
 )
 from .model import (
+    PENDING_CLONE_STATES,
     Action,
     Clone,
     CloneBlocked,
-    CloneState,
     CreateFolder,
     DestroyFolder,
     ObservedState,
@@ -37,14 +38,12 @@ from .model import (
 )
 from .observation import GroupObserver, Observation, with_task
 from .ownership import (
-    GroupId,
     OwnershipIndex,
     OwnershipMark,
     generate_replica_name,
     mark_to_extra_config,
 )
 from .plan import plan
-from .preconditions import Preconditions
 from .reasons import Reason
 from .step import GroupInput, StepResult
 
@@ -62,37 +61,34 @@ class GroupReconciler:
         vcenter: VCenter,
         observer: GroupObserver,
         executor: Executor,
-        preconditions: Preconditions,
+        api_reader: ApiReader,
         expectations: ExpectationStore,
         ownership_index: OwnershipIndex,
     ) -> None:
-        self.ownership_index = ownership_index
+        self.inventory, self.ownership_index = vcenter.inventory, ownership_index
+        self.expectations = expectations
         self._vcenter, self._observer, self._executor = vcenter, observer, executor
-        self._preconditions, self._expectations = preconditions, expectations
+        self._api_reader = api_reader
 
-    @property
-    def inventory(self) -> Inventory:
-        return self._vcenter.inventory
-
-    def forget_group(self, group_id: GroupId) -> None:
-        self._executor.forget_group(group_id)
+    def forget_group(self, uid: str) -> None:
+        self.expectations.forget(uid)
+        self._vcenter.task_limiter.stop_waiting(uid)
 
     async def run_step(self, group: GroupInput) -> StepResult:
-        expectations = self._expectations.for_group(group.group_id.uid)
+        expectations = self.expectations.for_group(group.group_id.uid)
         expectations.observe_generation(group.generation)
-        expectations.check_writes_kept(group.records)
         observation, new_plan = await self._observe_and_plan(group)
         for line in new_plan.log_lines:
             group.log(line)
         if new_plan.write_status_first:
             expectations.expect_records(observation.observed.records, new_plan.records)
-            self._vcenter.task_limiter.stop_waiting(group.group_id.task_owner)
+            self._vcenter.task_limiter.stop_waiting(group.group_id.uid)
             return _build_result(observation, new_plan, requeue_after_seconds=0.0)
         extra_config: dict[str, str] = {}
         has_clones = any(isinstance(action, Clone) for action in new_plan.actions)
         if has_clones and group.cloud_init is not None:
             try:
-                extra_config = await self._preconditions.read_extra_config(
+                extra_config = await self._api_reader.read_cloud_init(
                     group.group_id.namespace, group.cloud_init
                 )
             except CloneBlocked as error:
@@ -158,8 +154,8 @@ class GroupReconciler:
     ) -> bool:
         """Start the actions until no slot is free; returns whether the finalizer can be removed."""
         if not actions:
-            self._vcenter.task_limiter.stop_waiting(group.group_id.task_owner)
-        expectations = self._expectations.for_group(group.group_id.uid)
+            self._vcenter.task_limiter.stop_waiting(group.group_id.uid)
+        expectations = self.expectations.for_group(group.group_id.uid)
         is_folder_backing_off = FOLDER_KEY in expectations.active_failures()
         for action in actions:
             try:
@@ -177,11 +173,11 @@ class GroupReconciler:
                         await self._executor.clone(group, action, spec)
                     case _:
                         await self._executor.change_vm(group, action)
-            except VCenterError as error:
-                # Busy without a fault comes from the limiter. Other errors are recorded as
-                # failures of the replica, and the next action may succeed.
-                if isinstance(error, Busy) and not error.fault:
-                    return False
+            except NoFreeSlot:
+                return False
+            except VCenterError:
+                # The executor recorded the failure of the replica; the next action may succeed.
+                continue
         return False
 
 
@@ -194,7 +190,7 @@ def _newly_terminating_refs(observed: ObservedState, new_plan: Plan) -> list[str
 def _build_clone_spec(
     group: GroupInput, observation: Observation, action: Clone, extra_config: dict[str, str]
 ) -> CloneSpec:
-    record, folder, placement = action.record, observation.folder, observation.placement
+    record, folder, placement = action.record, observation.observed.folder, observation.placement
     # plan() clones only without a blocker and with a folder.
     assert placement is not None
     assert folder is not None
@@ -234,22 +230,21 @@ def _choose_requeue_delay(
     has_created_folder = any(isinstance(action, CreateFolder) for action in plan.actions)
     if has_created_folder and created_folder is not None:
         return 0.0
-    is_clone_doubtful = any(
-        state in (CloneState.UNKNOWN, CloneState.RUNNING)
-        for state in observation.observed.clone_states.values()
+    is_clone_pending = any(
+        state in PENDING_CLONE_STATES for state in observation.observed.clone_states.values()
     )
     is_effect_pending = any(
         effect.expires_at > now for effect in expectations.pending_effects.values()
     ) or (created_folder is not None and created_folder.expires_at > now)
-    if is_clone_doubtful or is_effect_pending or has_created_folder:
+    if is_clone_pending or is_effect_pending or has_created_folder:
         return _SHORT_REQUEUE_SECONDS
-    pause = (
+    delay_seconds = (
         INITIAL_BACKOFF_SECONDS
         if plan.phase == "PENDING" or observation.blocker_reason in _UNWATCHED_REASONS
         else MAX_BACKOFF_SECONDS
     )
     # A little later than the retry, so that the back-off has ended for certain.
-    return min(pause, (expectations.seconds_until_retry() or pause) + 0.05)
+    return min(delay_seconds, (expectations.seconds_until_retry() or delay_seconds) + 0.05)
 
 
 def _build_result(
@@ -276,7 +271,7 @@ def _build_result(
             if plan.phase == "ERROR"
             else Reason.PROGRESSING
         ),
-        folder=observation.folder,
+        folder=observation.observed.folder,
         vms_by_replica=observation.vms_by_replica,
         requeue_after_seconds=requeue_after_seconds,
         cleanup_finished=cleanup_finished,

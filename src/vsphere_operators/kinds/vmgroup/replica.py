@@ -37,11 +37,6 @@ class Replica(Struct, frozen=True, kw_only=True):
     def foreign_disks(self) -> tuple[str, ...]:
         return self.vm.foreign_disks if self.vm is not None else ()
 
-    @property
-    def can_still_appear(self) -> bool:
-        """Whether a clone that may be in progress can still create the missing VM."""
-        return self.vm is None and self.clone_state in (CloneState.RUNNING, CloneState.UNKNOWN)
-
 
 def build_replicas(observed: ObservedState) -> tuple[Replica, ...]:
     """The stored records, each with its VM. A VM without a record gets one, as if it was stored.

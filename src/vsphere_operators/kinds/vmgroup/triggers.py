@@ -1,8 +1,8 @@
 """Which change in a vCenter wakes which VmGroup: handlers that publish keys on a stream.
 
 A key names what changed: `uid:` the VMs or tasks of a group, `template:` and `folder:` an object of
-that name or reference, `source:` the end of a clone of that template that another client started,
-`owner:` the group that may start a task now. Changes of quickStats wake no group.
+that name or reference, `source:` the end of a clone of that template that another client started.
+Changes of quickStats wake no group.
 
 build.py connects the handlers.
 """
@@ -19,7 +19,7 @@ from ...vsphere.inventory import Change
 from ...vsphere.model import Datastore, Entity, Folder, Task, VirtualMachine, VirtualMachineStats
 from ...vsphere.vcenter import VCenter
 from .executor import Executor
-from .expectations import CLONE_DESCRIPTION_ID, CloneTaskTracker
+from .expectations import CloneTaskTracker
 from .ownership import OwnershipIndex, folder_name
 from .placement import DEFAULT_PARENT_FOLDER
 from .types import VmGroup
@@ -34,7 +34,6 @@ def trigger_keys_of(group: VmGroup) -> Iterable[str]:
     status, spec, metadata = group.status, group.spec, group.metadata
     parent_folder = spec.placement.folder if spec.placement else ""
     yield f"uid:{metadata.uid}"
-    yield f"owner:{group.key}"
     yield f"template:{spec.template.rpartition('/')[2]}"
     yield f"folder:{(parent_folder or DEFAULT_PARENT_FOLDER).rpartition('/')[2]}"
     # Without a folder of its own, the group may wait for the end of a conflict about its name.
@@ -70,9 +69,6 @@ class VmGroupTriggers:
         self._ownership_index, self._clone_tracker = ownership_index, clone_tracker
         # When a group was last woken for the progress of a clone, by task.
         self.progress_published_at: dict[str, float] = {}
-
-    def on_slot_freed(self, owner: str) -> None:
-        self._stream.publish(f"owner:{owner}")
 
     def on_vm_change(self, change: Change[VirtualMachine]) -> None:
         old, new = change.old, change.new
@@ -126,7 +122,7 @@ class VmGroupTriggers:
         """A clone task: of a group that reports its progress, or of another client."""
         old, new = change.old, change.new
         task = new or old
-        if task is None or task.description_id != CLONE_DESCRIPTION_ID:
+        if task is None:
             return
         has_ended = new is None or new.has_ended
         had_ended = old is not None and old.has_ended
@@ -142,7 +138,7 @@ class VmGroupTriggers:
             and now - self.progress_published_at.get(task.ref, now) >= PROGRESS_INTERVAL_SECONDS
         ):
             self.progress_published_at[task.ref] = now
-            wake_group(self._stream, pending.group_id.uid)
+            wake_group(self._stream, pending.group_uid)
         if has_ended:
             self.progress_published_at.pop(task.ref, None)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+
 from kubewright import Client, Key
 from kubewright.builtin import Namespace, Secret
 from kubewright.errors import Forbidden, NotFound
 
-from ...vsphere.vm_calls import build_guestinfo
 from .model import CloneBlocked
 from .ownership import GroupId
 from .reasons import Reason
@@ -15,8 +16,8 @@ from .types import CloudInitSpec, VmGroup
 CLUSTER_ID_NAMESPACE = "kube-system"
 
 
-class Preconditions:
-    """Reads objects past the cache, which may be behind."""
+class ApiReader:
+    """Reads from the API server, because the cache may be behind."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -27,7 +28,7 @@ class Preconditions:
         return namespace.metadata.uid
 
     async def confirm_deletion(self, group_id: GroupId, replica: str = "") -> bool:
-        """Whether the stored object still asks to delete this replica; "" is the whole group.
+        """Whether the stored object still requests this deletion; replica "" is the whole group.
 
         A user may just have paused the group, or have set deletionPolicy to Orphan.
         """
@@ -43,7 +44,7 @@ class Preconditions:
             return is_deleting
         return any(status.name == replica and status.leaving for status in stored.status.replicas)
 
-    async def read_extra_config(self, namespace: str, cloud_init: CloudInitSpec) -> dict[str, str]:
+    async def read_cloud_init(self, namespace: str, cloud_init: CloudInitSpec) -> dict[str, str]:
         """The cloud-init data of the Secret, as extraConfig; raises CloneBlocked."""
         key = Key(namespace, cloud_init.secretName)
         try:
@@ -65,6 +66,17 @@ class Preconditions:
                 f'Secret "{key}" has no key "{cloud_init.userDataKey}". Add the key, or set '
                 "spec.bootstrap.cloudInit.userDataKey.",
             )
-        return build_guestinfo(
+        return _build_guestinfo(
             secret.data[cloud_init.userDataKey], secret.data.get(cloud_init.metaDataKey, b"")
         )
+
+
+def _build_guestinfo(user_data: bytes, meta_data: bytes) -> dict[str, str]:
+    """The extraConfig of cloud-init's datasource VMware."""
+    documents = {"userdata": user_data, "metadata": meta_data}
+    encoded = {
+        f"guestinfo.{key}": base64.b64encode(document).decode()
+        for key, document in documents.items()
+        if document
+    }
+    return encoded | {f"{key}.encoding": "base64" for key in encoded}

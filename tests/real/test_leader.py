@@ -142,5 +142,5 @@ async def test_suspended_leader_does_not_act_when_it_resumes(
     ]
     assert late == []
     assert "could not be renewed" in managers.leader.log_text
-    assert "so that two managers never act at once" in managers.leader.log_text
+    assert "so that two managers never act at the same time" in managers.leader.log_text
     assert all(get_resource(installed, namespace, name)["status"]["Healthy"] for name in names)

@@ -229,7 +229,7 @@ async def test_unreachable_cluster(
     assert code == 1
     assert f"the API server at {server} (from kubeconfig {config}" in log_text
     assert "cannot be reached" in log_text
-    assert "Is the cluster up, and the address right?" in log_text
+    assert "Check that the cluster is running and that the address is correct." in log_text
 
 
 async def test_certificate_of_another_authority(

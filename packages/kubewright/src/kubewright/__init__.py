@@ -16,8 +16,8 @@
 
    A source enqueues the object itself, the objects that depend on it (by an index), the owner, or
    all objects (a timer). Changes outside Kubernetes arrive at the same place through a `Stream`.
-   The `workqueue` holds each key once, gives it to one worker at a time, and lets the edit of a
-   user overtake a backlog. Only the key is queued, never the event.
+   The `workqueue` holds each key once, gives it to one worker at a time, and lets a user's
+   edit overtake a backlog. Only the key is queued, never the event.
 
 3. A worker of the `engine` takes the key, reads the object from the cache and calls `reconcile`.
 
@@ -36,11 +36,13 @@
    read sees it, and the watch event of our own write wakes nothing.
 
 Around it: the `manager` starts and stops everything in one process. `leader` makes sure that only
-one of several managers acts: the transport asks its lease before each write. `server` has /metrics,
-/healthz and /readyz. `webhook` answers the API server before an object is stored: defaults,
-validation, conversion. `schema` and `crd` turn the classes into CRDs, `rbac` turns the declarations
-of controllers into roles, and `builder` writes both as files. `command` is the main function of a
-manager, with the flags of controller-runtime. `testing` runs a real API server or a fake.
+one of several managers acts: the transport checks the lease before each write. `server` has
+/metrics, /healthz and /readyz. `webhook` answers the API server before an object is stored:
+defaults, validation, conversion. `schema` and `crd` turn the classes into CRDs, `rbac` turns the
+declarations of controllers into roles, and `builder` writes both as files. `command` is the main
+function of a manager, with the flags of controller-runtime. `testing` runs a real API server or a
+fake. The other modules serve these: `authorization`, `builtin` (kinds of Kubernetes itself),
+`exec_plugin`, `flags`, `kubeconfig_file`, `listen`, `overlay`, `tls`, `x509` and `yaml_text`.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class Credentials:
             if self.credential is None:
                 raise
             self.valid_until = self._clock() + _FILE_RELOAD_SECONDS
-            log.warning("Could not reload the credentials, the old ones stay in use: %s", error)
+            log.warning("could not reload the credentials, the old ones stay in use: %s", error)
             return False
         changed = credential != self.credential
         self.credential, self.context = credential, context
@@ -211,8 +211,8 @@ def _build_tls_context(connection: Connection, credential: Credential) -> ssl.SS
         context.load_default_certs()
     elif not is_certificate(connection.ca_pem):
         raise ConfigError(
-            f"The certificate authority of {connection.source or connection.server} "
-            "is not a PEM certificate."
+            f"the certificate authority of {connection.source or connection.server} "
+            "is not a PEM certificate"
         )
     else:
         context.load_verify_locations(cadata=connection.ca_pem.decode("ascii", "ignore"))

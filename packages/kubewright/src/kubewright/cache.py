@@ -5,10 +5,10 @@ Questions and answers:
 
 Which of two versions is newer?  The one with the greater resourceVersion. An older or equal one is
     ignored, whether it comes from the watch or from the response to one of our own writes. So our
-    own write is visible at once, and its event on the watch changes nothing.
+    own write is visible immediately, and its event on the watch changes nothing.
 Can the response to a write bring back an object that was deleted in the meantime?  No. It is stored
-    only if it is newer than everything that the watch has delivered. A revision that the watch has
-    passed is known from the watch.
+    only if it is newer than everything that the watch has delivered. For every older revision
+    the watch has already delivered the result.
 Can a list that began before our write remove the object of that write?  No. A list removes only
     objects that are not newer than the list.
 What if the server goes back in time (etcd restored from a backup)?  Then a consistent list is older
@@ -36,7 +36,7 @@ class Origin(enum.Enum):
     """Where a change in the cache came from."""
 
     INITIAL_LIST = enum.auto()
-    WATCH = enum.auto()
+    WATCH = enum.auto()  # also a list after the first one
     OWN_WRITE = enum.auto()
 
 
@@ -73,7 +73,7 @@ class Index:
         self.keys_by_value: dict[str, dict[Key, None]] = {}
 
     def read_values(self, obj: Any) -> tuple[str, ...]:
-        """The index values of an object; none for one that does not decode."""
+        """The index values of an object; none for one that cannot be decoded."""
         if obj is None or isinstance(obj, UndecodableObject):
             return ()
         values = self._index_function(obj)
@@ -127,7 +127,10 @@ class Store(Generic[T]):
     def put(
         self, obj: T | UndecodableObject, *, origin: Origin = Origin.WATCH, force: bool = False
     ) -> None:
-        """Store an object from the watch or from a list, if it is newer than the one we have."""
+        """Store an object from the watch or from a list, if it is newer than the one we have.
+
+        `force` stores it anyway, after the server went back in time.
+        """
         key = obj.metadata.key
         old = self.objects.get(key)
         if old is not None and not force and obj.metadata.revision <= old.metadata.revision:
@@ -223,9 +226,9 @@ class Cache:
         return cast("Store[T]", self.stores[kind])
 
     def get(self, kind: type[T], key: Key) -> T | None:
-        """The object, or None if it does not exist or does not decode.
+        """The object, or None if it does not exist or cannot be decoded.
 
-        Its own controller reports an object that does not decode.
+        Its own controller reports an object that cannot be decoded.
         """
         obj = self._watched_store(kind).objects.get(key)
         return None if isinstance(obj, UndecodableObject) else obj

@@ -195,7 +195,7 @@ def run(
 async def _serve(
     settings: F, build: Callable[[Manager, F], None], name: str, environ: Mapping[str, str]
 ) -> None:
-    """Connect, build the manager and run it until a signal. A second signal exits at once."""
+    """Connect, build the manager and run it until a signal. A second signal exits immediately."""
     connection = await asyncio.to_thread(
         load_config,
         settings.kubeconfig,
@@ -224,7 +224,7 @@ async def _serve(
             # The second signal must not go through the loop, which may hang.
             loop.remove_signal_handler(stop_signal)
             signal.signal(stop_signal, lambda received, _: os._exit(128 + received))
-        # Logged after the handlers are replaced: a reader may send the second signal at once.
+        # Logged after the handlers are replaced: a reader may send the second signal immediately.
         Log("setup").info(
             "received a signal, shutting down; send it again to exit at once", signal=number.name
         )

@@ -10,7 +10,7 @@ A reconcile reads state from memory, acts, and sets `obj.status`. It ends in one
     return None or Done(...)   the object is as desired: Ready is True
     return Waiting(...)        work is in progress: Ready is False, without a warning Event
     raise NotSynced(...)       the data it needs is still loading: the status stays as it is
-    raise Retry(...)           a fault that passes: Ready is False, run again after a delay
+    raise Retry(...)           a temporary fault: Ready is False, run again after a delay
     raise Terminal(...)        a fault that only a change can fix: Ready is False, no retry
     raise anything else        Ready is False, run again with back-off
 
@@ -59,8 +59,8 @@ class Waiting:
     seconds until the next reconcile; None leaves the wake-up to a watch.
 
     With `write_status_first` the reconcile has put into the status what it is about to do. The
-    engine stores that status and runs the object again at once. The action is then sent by a run
-    that has read the record, so a crash in between cannot lose track of it.
+    engine stores that status and runs the object again immediately. The action is then sent by a
+    run that has read the record, so a crash in between cannot lose track of it.
     """
 
     reason: str
@@ -107,8 +107,8 @@ class Controller(HasPermissions, Generic[T]):
     versions: ClassVar[tuple[type[Object], ...]] = ()
     """Other versions of the kind that the CRD serves."""
     concurrency: ClassVar[int] = 64
-    """How many objects are reconciled at the same time; one object never twice at once. Choose
-    fewer if the system that `reconcile` calls cannot take as many."""
+    """How many objects are reconciled at the same time; one object never twice. Choose fewer
+    if the system that `reconcile` calls cannot take as many."""
     timeout_seconds: ClassVar[float] = 120.0
     resync_seconds: ClassVar[float] = 10 * 3600.0
     """How often every object is reconciled although nothing changed; 0 for never."""
@@ -138,7 +138,7 @@ class Controller(HasPermissions, Generic[T]):
         return self
 
     async def reconcile(self, obj: T) -> Done | Waiting | None:
-        """Bring the world to the state that the spec describes, and set the status."""
+        """Make the actual state match the spec, and set the status."""
         raise TypeError(f"{type(self).__name__} has no reconcile")
 
     async def finalize(self, obj: T) -> Waiting | None:
@@ -157,8 +157,8 @@ class Controller(HasPermissions, Generic[T]):
     ) -> None:
         """Reconcile the objects that depend on something else when that changes.
 
-        `by` reads from our object what it depends on. `of` reads from the other object what it is
-        referred to by, which is its name unless given.
+        `by` returns the values by which our object refers to the other one. `of` returns the values
+        by which the other object is referred to; by default its name.
         """
         self.sources.append(
             StreamSource(what, by) if isinstance(what, Stream) else KindSource(what, by, of, when)

@@ -36,31 +36,31 @@ def _build_crd(versions: Sequence[KindDefinition]) -> dict[str, Any]:
             versions[0].type.__name__,
             f"exactly one of the versions {names} must have storage=True, not {len(stored)}",
         )
-    main = stored[0]
+    kind = stored[0]
     for other in versions:
-        if (other.name, other.namespaced) != (main.name, main.namespaced):
+        if (other.name, other.namespaced) != (kind.name, kind.namespaced):
             raise SchemaError(
                 other.type.__name__,
-                f"{other.version} and {main.version} disagree on the kind's name or scope",
+                f"{other.version} and {kind.version} disagree on the kind's name or scope",
             )
     crd_names: dict[str, Any] = {
-        "kind": main.name,
-        "listKind": f"{main.name}List",
-        "plural": main.plural,
-        "singular": main.name.lower(),
+        "kind": kind.name,
+        "listKind": f"{kind.name}List",
+        "plural": kind.plural,
+        "singular": kind.name.lower(),
     }
-    if main.short_names:
-        crd_names["shortNames"] = list(main.short_names)
-    if main.categories:
-        crd_names["categories"] = list(main.categories)
+    if kind.short_names:
+        crd_names["shortNames"] = list(kind.short_names)
+    if kind.categories:
+        crd_names["categories"] = list(kind.categories)
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": main.group_resource},
+        "metadata": {"name": kind.group_resource},
         "spec": {
-            "group": main.group,
+            "group": kind.group,
             "names": crd_names,
-            "scope": "Namespaced" if main.namespaced else "Cluster",
+            "scope": "Namespaced" if kind.namespaced else "Cluster",
             "versions": [
                 _build_version(definition)
                 for definition in sorted(versions, key=lambda item: item.version)

@@ -26,13 +26,14 @@
     ├── Undecodable             an object that does not match its class
     ├── NotLeader               a write was blocked because this process may not hold the lease
     ├── LeaseLost               another process holds the lease: this one has to exit
-    ├── RestartRequired         raised by a service: build and run the manager again
+    ├── RestartRequired         raised by a runnable: build and run the manager again
     ├── NotSynced               raised by a reconcile: no data yet, keep the status, retry later
     ├── Retry                   raised by a reconcile: a temporary failure, retry in `after` seconds
     ├── Terminal                raised by a reconcile: a retry is useless until something changes
     └── Rejected                raised by a webhook: do not store this object
 
-Each error keeps the message of the server, with credentials redacted.
+Each error keeps the message of the server, with credentials redacted. An error without a reason of
+its own has its class name as the reason of Ready (`engine._outcome_from_error`).
 """
 
 from __future__ import annotations
@@ -225,7 +226,7 @@ class LeaseLost(KubewrightError):
 
 
 class RestartRequired(KubewrightError):
-    """Raise it in a service when the configuration of the manager changed.
+    """Raise it in a runnable when the configuration of the manager changed.
 
     The manager stops, and is built and run again in the same process.
     """

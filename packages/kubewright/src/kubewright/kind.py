@@ -209,12 +209,12 @@ class Object(Struct, kw_only=True):
         try:
             return cls.definition.decoder.decode(raw)  # type: ignore[no-any-return]
         except (msgspec.DecodeError, RecursionError) as error:
-            raise Undecodable(f"{cls.definition.name} does not decode: {error}") from error
+            raise Undecodable(f"cannot decode {cls.definition.name}: {error}") from error
 
     def encode(self) -> dict[str, Any]:
         """The object as plain JSON values, with apiVersion and kind, without fields not set."""
-        head = {"apiVersion": self.definition.api_version, "kind": self.definition.name}
-        return head | drop_nulls(msgspec.to_builtins(self))  # type: ignore[no-any-return]
+        type_meta = {"apiVersion": self.definition.api_version, "kind": self.definition.name}
+        return type_meta | drop_nulls(msgspec.to_builtins(self))  # type: ignore[no-any-return]
 
 
 def drop_nulls(value: Any) -> Any:
@@ -278,6 +278,7 @@ class Resource(Object, Generic[SpecT, StatusT], kw_only=True):
                     cls.spec_type, cls.status_type = spec, status
 
     def __post_init__(self) -> None:
+        # A variable, because mypy takes `self.spec is None` for always false.
         missing: Any = None
         if self.spec is missing:
             self.spec = self.spec_type()  # type: ignore[assignment]

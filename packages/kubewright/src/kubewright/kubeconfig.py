@@ -90,7 +90,8 @@ def load_config(
     service_account: Path = _SERVICE_ACCOUNT_DIRECTORY,
 ) -> Connection:
     """Load the connection of the first source that exists; the module lists the order."""
-    if problem := _server_url_problem(master) if master else "":
+    problem = _server_url_problem(master) if master else ""
+    if problem:
         raise ConfigError(f"--master {problem}")
     if kubeconfig:
         return _connection_from_files([Path(kubeconfig)], master, context)

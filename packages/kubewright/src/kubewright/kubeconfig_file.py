@@ -105,7 +105,7 @@ class Context(Struct, frozen=True):
 
 
 class NamedEntry(Struct, frozen=True):
-    """An item of `clusters`, `users` or `contexts`; the one field of that list is set."""
+    """An item of `clusters`, `users` or `contexts`; only the field of that list is set."""
 
     name: str
     cluster: Cluster = Cluster()
@@ -147,18 +147,19 @@ class MergedKubeconfig:
         return name, location, entry.context
 
     def find_entry(
-        self, part: str, name: str, reference: KubeconfigLocation, key: str = ""
+        self, entry_type: str, name: str, referrer: KubeconfigLocation, key: str = ""
     ) -> tuple[KubeconfigLocation, NamedEntry]:
-        """The cluster, user or context of that name, to which `reference` refers."""
-        if (part, name) not in self.entries:
-            problem = f'there is no {part} "{name}"' if name else f"the context has no {part}"
-            raise reference.error(
-                key or part, f"{problem}. The {part}s are: {self._format_names(part)}."
-            )
-        return self.entries[part, name]
+        """The cluster, user or context of that name; an error points at the `referrer`."""
+        if (entry_type, name) not in self.entries:
+            problem = f"the context has no {entry_type}"
+            if name:
+                problem = f'there is no {entry_type} "{name}"'
+            names = self._format_names(entry_type)
+            raise referrer.error(key or entry_type, f"{problem}. The {entry_type}s are: {names}.")
+        return self.entries[entry_type, name]
 
-    def _format_names(self, part: str) -> str:
-        names = (name for entry_part, name in self.entries if entry_part == part)
+    def _format_names(self, entry_type: str) -> str:
+        names = (name for existing_type, name in self.entries if existing_type == entry_type)
         return ", ".join(names) or "(none)"
 
 

@@ -1,4 +1,4 @@
-"""One leader among several managers, by a Lease. The promise: two managers never act at once.
+"""One leader among several managers, by a Lease. Two managers never act at the same time.
 
 Questions and answers:
 
@@ -10,13 +10,12 @@ How does a leader know that it still leads, after it was stopped, starved or cut
     SENT, is younger than the renew deadline (10 s). That is 5 s before another manager may take
     over. The transport checks this immediately before it sends a write, not when the work begins.
 Which clock?  One that does not stop while the machine sleeps (CLOCK_BOOTTIME on Linux). A suspended
-    laptop or a stunned VM must not wake up with the impression that no time has passed.
+    laptop or a stunned VM would otherwise take its lease for valid when it resumes.
 What happens when the lease is lost?  `renew_until_lost` raises LeaseLost and the process ends.
-    Starting again as a standby is simple; to prove that every part of a running process has
-    noticed is not.
+    It is simpler to restart than to prove that every part of the process has stopped acting.
 How fast does the leader change?  On SIGTERM the Lease is released and a standby polls every second:
     within about a second. After a kill: within 15 s + 1 s.
-Why can two candidates not win at once?  The Lease is written with its resourceVersion, so the
+Why can two candidates not both win?  The Lease is written with its resourceVersion, so the
     second write is a Conflict.
 """
 
@@ -77,7 +76,7 @@ class LeaderElector:
         self._log.info("became leader", identity=self._identity)
 
     def _next_poll_seconds(self) -> float:
-        """The delay until the next try: at the latest when the present lease expires."""
+        """The delay until the next try: at the latest when the current lease expires."""
         if self._observed_lease is None:
             return _STANDBY_POLL_SECONDS
         return min(_STANDBY_POLL_SECONDS, max(0.05, self._expires_at() - self._clock()))
@@ -94,8 +93,8 @@ class LeaderElector:
                         f"the leader lease {self.key} could not be renewed for "
                         f"{RENEW_DEADLINE_SECONDS:.0f} s (its holder is "
                         f"{lease.spec.holderIdentity if lease else 'unknown'}); exiting, so that "
-                        "two managers never act at once. If this repeats, the API server or this "
-                        "node is too slow."
+                        "two managers never act at the same time. If this repeats, the API server "
+                        "or this node is too slow."
                     )
                 await asyncio.sleep(_RETRY_PERIOD_SECONDS / 4)
 

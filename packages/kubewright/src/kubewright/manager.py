@@ -1,14 +1,14 @@
 """The process: connections, caches, the lease, the controllers and the endpoints; started in this
 order, stopped in reverse.
 
-    reach the API server -> endpoints -> watches -> the lease -> each controller when its caches
-    are in sync
+    reach the API server -> endpoints, webhooks -> watches -> the lease -> each controller when
+    its caches are in sync
 
     a signal -> no new keys, webhooks not ready -> running reconciles end -> Events are written
-             -> services end -> the lease is released -> webhooks end -> connections are closed
+             -> runnables end -> the lease is released -> webhooks end -> connections are closed
 
-A standby does all of the first part but the last step, so its caches are current when it gets the
-lease. It serves webhooks as the leader does.
+A standby does everything up to the lease, so its caches are current when it gets the lease. It
+serves webhooks as the leader does.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from .webhook.types import Conversion, Webhook
 # than this was not repaired by a reconnect.
 _MAX_WATCH_AGE_SECONDS = 100.0
 _LOOP_LAG_INTERVAL_SECONDS = 5.0
-# Of the time for a graceful shutdown. The remainder is for cancelled tasks, Events, services and
-# the lease.
+# Of the time for a graceful shutdown. The remainder is for cancelled tasks, Events, runnables
+# and the lease.
 _DRAIN_FRACTION = 0.7
 
 
@@ -64,7 +64,7 @@ class ManagerTransport(ApiTransport, Protocol):
 
 
 class Runnable(Protocol):
-    """A service that runs next to the controllers, such as a connection to another system."""
+    """Code that runs next to the controllers, such as a connection to another system."""
 
     async def run(self) -> None:
         """Run until cancelled, then clean up."""
@@ -112,7 +112,7 @@ class Manager:
         self.metrics = Metrics()
         guard = WriteGuard(expires_at=0.0 if options.leader_election else math.inf)
         self.can_write = guard.can_write
-        """Whether a write may be sent now: while this process holds the lease for certain, or
+        """Whether a write may be sent now: while this process certainly holds the lease, or
         always without leader election."""
         self.transport: ManagerTransport = transport or Transport(
             connection,
@@ -193,8 +193,8 @@ class Manager:
                 await self._drain(engines)
                 for task in tasks:
                     task.cancel()
-        except BaseExceptionGroup as failed:
-            raise _first_cause(failed) from failed
+        except BaseExceptionGroup as error_group:
+            raise _first_cause(error_group) from error_group
         finally:
             await asyncio.gather(*(engine.stop(0) for engine in engines))
             await self.leader.release()
@@ -208,7 +208,7 @@ class Manager:
         webhooks = [self.webhook_runner.run()] if self.webhook_runner is not None else []
         return [
             *(reflector.run() for reflector in self._all_reflectors()),
-            *(service.run() for service in self._runnables),
+            *(runnable.run() for runnable in self._runnables),
             *webhooks,
             self.recorder.run(),
             self._measure_loop_lag(),
@@ -216,7 +216,7 @@ class Manager:
         ]
 
     async def _drain(self, engines: list[Engine[Any]]) -> None:
-        """End the engines first, while watches, services and the lease still work, so that no
+        """End the engines first, while watches, runnables and the lease still work, so that no
         reconcile is interrupted.
         """
         seconds = self.options.graceful_shutdown_seconds

@@ -2,7 +2,7 @@
 fails a reconcile and never floods the API server.
 
 An equal Event within ten minutes raises the count of the first one. Each object may cause 25 new
-Events at once and one more every five minutes, as in client-go's EventSourceObjectSpamFilter.
+Events in a row and one more every five minutes, as in client-go's EventSourceObjectSpamFilter.
 Events above that are dropped and counted.
 """
 
@@ -76,7 +76,7 @@ class EventRecorder:
         reason: str,
         message: str,
     ) -> None:
-        """Record an Event about an object. Returns at once; `run` writes it."""
+        """Record an Event about an object. Returns immediately; `run` writes it."""
         reference = ObjectReference(
             apiVersion=kind.api_version,
             kind=kind.name,
@@ -118,8 +118,15 @@ class EventRecorder:
 
     async def _write_event(self, event: Event) -> None:
         obj = event.involvedObject
-        identity = (obj.uid, obj.name, obj.namespace, event.type, event.reason, event.message)
-        recorded = self._recorded_events.get(identity)
+        event_key = (
+            obj.uid,
+            obj.name,
+            obj.namespace,
+            event.type,
+            event.reason,
+            event.message,
+        )
+        recorded = self._recorded_events.get(event_key)
         if (
             recorded is not None
             and self._clock() - recorded.recorded_at < _DEDUPLICATION_SECONDS
@@ -137,7 +144,7 @@ class EventRecorder:
         event.count, event.firstTimestamp, event.lastTimestamp = 1, utc_now(), utc_now()
         created = await self._client.create(event)
         recorded = _RecordedEvent(created.key, 1, self._clock())
-        _put_in_lru(self._recorded_events, identity, recorded)
+        _put_in_lru(self._recorded_events, event_key, recorded)
 
     async def _increment_count(self, recorded: _RecordedEvent) -> bool:
         try:
@@ -151,10 +158,10 @@ class EventRecorder:
         return True
 
     def _take_token(self, uid: str) -> bool:
-        at = self._clock()
-        bucket = self._token_buckets.get(uid) or _TokenBucket(BURST, at)
-        bucket.tokens = min(BURST, bucket.tokens + (at - bucket.refilled_at) / REFILL_SECONDS)
-        bucket.refilled_at = at
+        now = self._clock()
+        bucket = self._token_buckets.get(uid) or _TokenBucket(BURST, now)
+        bucket.tokens = min(BURST, bucket.tokens + (now - bucket.refilled_at) / REFILL_SECONDS)
+        bucket.refilled_at = now
         _put_in_lru(self._token_buckets, uid, bucket)
         if bucket.tokens < 1:
             return False

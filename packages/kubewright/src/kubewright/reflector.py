@@ -1,5 +1,5 @@
-"""Keeps one Store current: list, then watch from there, without end. A failure is logged, shown in
-/readyz and retried.
+"""Keeps one Store current: list, then watch from there, until cancelled. A failure is logged, shown
+in /readyz and retried.
 
     list (consistent, paged) -> watch from its revision
         ended by the server                         -> watch again from the last revision
@@ -80,7 +80,7 @@ class Reflector(Generic[T]):
                 await self._watch()
                 await self._on_watch_ended("ended")
             except Gone:
-                self._log.info("the watch is too old for the API server, listing again")
+                self._log.info("the resourceVersion of the watch is too old, listing again")
                 if not self.resource_version:
                     # The list itself answered 410: its continue token expired.
                     await self._backoff()
@@ -101,18 +101,19 @@ class Reflector(Generic[T]):
     async def _list(self) -> None:
         self._metrics.lists.labels(self.name).inc()
         listed: set[Key] = set()
-        revision, backwards = "", False
+        # etcd was restored from a backup: see cache.py.
+        revision, server_restored = "", False
         async for page in self._client.list_pages(self.kind, self.namespace):
             revision = revision or page.resource_version
-            backwards = int(revision) < self.store.watched_revision(self.namespace)
+            server_restored = int(revision) < self.store.watched_revision(self.namespace)
             for item in page.items:
                 listed.add(item.metadata.key)
                 self._store_object(
                     item,
                     origin=Origin.WATCH if self.synced.is_set() else Origin.INITIAL_LIST,
-                    force=backwards,
+                    force=server_restored,
                 )
-        self.store.finish_list(listed, int(revision), self.namespace, force=backwards)
+        self.store.finish_list(listed, int(revision), self.namespace, force=server_restored)
         self.resource_version = revision
         self._mark_alive()
         if not self.synced.is_set():

@@ -1,7 +1,7 @@
 """What puts keys on a queue: the kind itself, other kinds through an index, a stream of outside
 changes, a timer.
 
-Only keys are queued, never events: the reconcile reads the present state, whatever happened.
+Only keys are queued, never events: the reconcile reads the current state, whatever happened.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .cache import Cache, Index, IndexFunction, Origin, Signal, Store
-from .kind import Key, Object
+from .kind import Key, KindDefinition, Object
 from .workqueue import LOW_PRIORITY, NORMAL_PRIORITY, WorkQueue
 
 Predicate = Callable[[Any, Any], bool]
@@ -38,17 +38,17 @@ class Stream:
 
 
 def created_or_deleted(old: Any, new: Any) -> bool:
-    """A `when` for changes of existence only."""
+    """Predicate: the object was created or deleted."""
     return (old is None) != (new is None)
 
 
 def any_change(old: Any, new: Any) -> bool:
-    """The default `when`."""
+    """Predicate: every change counts."""
     return True
 
 
 def generation_changed(old: Any, new: Any) -> bool:
-    """A `when` that ignores status updates: the generation changes with the spec (and deletion)."""
+    """Predicate: the spec changed, or deletion began; the generation ignores status updates."""
     if old is None or new is None:
         return old is not new
     return bool(
@@ -70,7 +70,7 @@ def _has_same_desired_state(old: Any, new: Any) -> bool:
 
 
 def object_name(obj: Object) -> str:
-    """The default `of`."""
+    """The value by which other objects refer to this one, unless `wake_on` gets another."""
     return obj.metadata.name
 
 
@@ -88,9 +88,9 @@ class KindSource:
     lookup_by: IndexFunction = object_name
     predicate: Predicate = any_change
 
-    def attach(self, own: Store[Any], cache: Cache, queue: WorkQueue[Key]) -> None:
-        index = f"wake-{len(own.indexes)}-on-{self.kind.definition.group_resource}"
-        own.add_index(index, self.index_by)
+    def attach(self, primary_store: Store[Any], cache: Cache, queue: WorkQueue[Key]) -> None:
+        index = f"wake-{len(primary_store.indexes)}-on-{self.kind.definition.group_resource}"
+        primary_store.add_index(index, self.index_by)
         lookup = Index(self.lookup_by)
 
         def on_change(key: Key, old: Any, new: Any, origin: Origin) -> None:
@@ -98,8 +98,8 @@ class KindSource:
             if origin is Origin.INITIAL_LIST or not self.predicate(old, new):
                 return
             for value in {*lookup.read_values(old), *lookup.read_values(new)}:
-                for own_key in own.keys_by_index(index, value):
-                    queue.add(own_key)
+                for key_to_wake in primary_store.keys_by_index(index, value):
+                    queue.add(key_to_wake)
 
         cache.store(self.kind).changed.connect(on_change)
 
@@ -110,23 +110,25 @@ class OwnedKindSource:
 
     kind: type[Object]
 
-    def attach(self, own: Store[Any], cache: Cache, queue: WorkQueue[Key]) -> None:
+    def attach(self, primary_store: Store[Any], cache: Cache, queue: WorkQueue[Key]) -> None:
+        owner_kind = primary_store.kind
+
         def on_change(key: Key, old: Any, new: Any, origin: Origin) -> None:
             if origin is Origin.INITIAL_LIST:
                 return
-            for owner in {*_owner_keys(old, own), *_owner_keys(new, own)}:
+            for owner in {*_owner_keys(old, owner_kind), *_owner_keys(new, owner_kind)}:
                 queue.add(owner)
 
         cache.store(self.kind).changed.connect(on_change)
 
 
-def _owner_keys(obj: Object | None, own: Store[Any]) -> Iterable[Key]:
+def _owner_keys(obj: Object | None, owner_kind: KindDefinition) -> Iterable[Key]:
     if obj is None:
         return
     for reference in obj.metadata.ownerReferences:
         group = reference.apiVersion.rpartition("/")[0]
-        if reference.kind == own.kind.name and group == own.kind.group:
-            yield Key(obj.metadata.namespace if own.kind.namespaced else "", reference.name)
+        if reference.kind == owner_kind.name and group == owner_kind.group:
+            yield Key(obj.metadata.namespace if owner_kind.namespaced else "", reference.name)
 
 
 @dataclass(frozen=True)
@@ -136,17 +138,17 @@ class StreamSource:
     stream: Stream
     index_by: IndexFunction
 
-    def attach(self, own: Store[Any], cache: Cache, queue: WorkQueue[Key]) -> None:
-        index = f"wake-{len(own.indexes)}-on-stream"
-        own.add_index(index, self.index_by)
+    def attach(self, primary_store: Store[Any], cache: Cache, queue: WorkQueue[Key]) -> None:
+        index = f"wake-{len(primary_store.indexes)}-on-stream"
+        primary_store.add_index(index, self.index_by)
 
         def on_name(name: str) -> None:
-            for key in own.keys_by_index(index, name):
+            for key in primary_store.keys_by_index(index, name):
                 queue.add(key)
 
         def on_all() -> None:
             # Low priority: an edit by a user must not wait behind all objects.
-            for key in list(own.objects):
+            for key in list(primary_store.objects):
                 queue.add(key, LOW_PRIORITY)
 
         self.stream._name_published.connect(on_name)
@@ -160,10 +162,10 @@ class TimerSource:
     seconds: float
     priority: int = NORMAL_PRIORITY
 
-    async def run(self, own: Store[Any], queue: WorkQueue[Key]) -> None:
+    async def run(self, primary_store: Store[Any], queue: WorkQueue[Key]) -> None:
         while True:
             await asyncio.sleep(self.seconds)
-            for key in list(own.objects):
+            for key in list(primary_store.objects):
                 # Spread over a tenth of the period, so that there is no burst of calls.
                 queue.add_after(key, random.uniform(0, self.seconds / 10), self.priority)
 
@@ -173,15 +175,15 @@ class PrimaryKindSource:
 
     The watch event of our own write must not wake the object again. That event may arrive before
     the response to the write, when nothing distinguishes it from a write by another client. So
-    while a write is in progress, possible events of it are held back, and the object is woken
-    afterwards if one of them was not ours.
+    while a write is in progress, events without a new desired state are held back, and the object
+    is woken afterwards if one of them was not ours.
     """
 
     def __init__(self, predicate: Predicate) -> None:
         self._predicate = predicate
         self._held_revisions: dict[Key, list[int]] = {}
 
-    def attach(self, own: Store[Any], queue: WorkQueue[Key]) -> None:
+    def attach(self, primary_store: Store[Any], queue: WorkQueue[Key]) -> None:
         self._queue = queue
 
         def on_change(key: Key, old: Any, new: Any, origin: Origin) -> None:
@@ -193,11 +195,11 @@ class PrimaryKindSource:
                 # Low priority for the first list, so that an edit by a user overtakes it.
                 queue.add(key, LOW_PRIORITY if origin is Origin.INITIAL_LIST else NORMAL_PRIORITY)
 
-        own.changed.connect(on_change)
+        primary_store.changed.connect(on_change)
 
     @contextmanager
     def own_write(self, key: Key) -> Iterator[list[int]]:
-        """Around a write: append the revision that it created to the list."""
+        """The context of one write. Append the revision that it created to the yielded list."""
         own_revisions: list[int] = []
         self._held_revisions[key] = []
         try:

@@ -82,7 +82,7 @@ class CertificateWatcher(ServingCertificate):
         try:
             await asyncio.to_thread(self.load)
         except ConfigError as error:
-            # Expected for a moment during a renewal: the two files are not replaced at once.
+            # Expected for a moment during a renewal: the two files are not replaced together.
             if str(error) != self._problem:
                 self._log.error(
                     "cannot load the new certificate, keeping the old one"

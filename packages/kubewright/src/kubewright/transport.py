@@ -43,9 +43,8 @@ from .metrics import Metrics
 _MAX_LINE_BYTES = 8 * 1024 * 1024
 _MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 _MAX_RETRIES = 5
-# For all controllers together. Reads have as many slots of their own: a write may wait for one of
-# our webhooks that reads, and a watch for a list. Watches take no slot, so that slow writes cannot
-# keep a watch from starting.
+# For all controllers together. Reads have their own slots, because a write may wait for one of our
+# webhooks, which reads. A watch takes no slot, so slow writes cannot delay it.
 MAX_CONCURRENT_REQUESTS = 128
 _READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _CONNECTION_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
@@ -106,10 +105,9 @@ class WriteGuard:
 
 
 class GuardedRequest(aiohttp.ClientRequest):
-    """A request that asks the write guard at the last moment.
+    """A request that checks the write guard immediately before its first byte is sent.
 
-    Waiting for a connection may take long (a stopped process, a slow handshake). Only here, with
-    the connection at hand, is the answer still true when the first byte leaves.
+    An earlier check may be outdated after the wait for a connection.
     """
 
     guard: WriteGuard
@@ -118,7 +116,7 @@ class GuardedRequest(aiohttp.ClientRequest):
         if self.method not in _READ_METHODS and not self.guard.can_write():
             raise NotLeader(
                 f"{self.method} {self.url.path} was not sent: "
-                "this process no longer holds the leader lease for certain"
+                "this process may no longer hold the leader lease"
             )
         return await super().send(conn)
 
@@ -314,7 +312,7 @@ class Transport:
                 cause = getattr(error, "os_error", error)
                 return Unreachable(
                     f"{call} cannot be reached: {getattr(cause, 'strerror', None) or cause}. "
-                    "Is the cluster up, and the address right?"
+                    "Check that the cluster is running and that the address is correct."
                 )
         return Unreachable(f"{call} broke the connection: {type(error).__name__} {error}".rstrip())
 

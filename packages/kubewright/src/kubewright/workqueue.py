@@ -4,8 +4,8 @@ priorities.
     add -> waiting (by priority, then age) -> get -> processing -> done
              ^ delayed until its time                | added meanwhile: waits again after done
 
-A key that a worker takes loses its running delay: the reconcile sees the present state and asks
-for a new delay if it needs one.
+When a worker takes a key, the pending delay of that key is dropped: the reconcile sees the current
+state and asks for a new delay if it needs one.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class WorkQueue(Generic[K]):
     """For one event loop: only `get` awaits, so no lock is needed."""
 
     def __init__(self, metrics: QueueMetrics | None = None, *, accepting: bool = True) -> None:
-        """With `accepting=False`, keys are dropped until it is set: a standby has no workers, and
-        the engine enqueues all objects when it starts.
+        """With `accepting=False`, keys are dropped until `accepting` is set to True: a standby has
+        no workers, and the engine enqueues all objects when it starts.
         """
         self._metrics = metrics
         if metrics is not None:
@@ -126,9 +126,9 @@ class WorkQueue(Generic[K]):
         """The next key and its priority; None if the queue is closed."""
         while not self.closed:
             while self._heap:
-                negative, _, key = heapq.heappop(self._heap)
+                negative_priority, _, key = heapq.heappop(self._heap)
                 entry = self._waiting.get(key)
-                if entry is not None and entry[0] == -negative:
+                if entry is not None and entry[0] == -negative_priority:
                     return self._start_processing(key, *entry)
             waiter = self._loop.create_future()
             self._waiters.append(waiter)

@@ -135,7 +135,7 @@ async def test_watch_older_than_a_compaction_misses_nothing(
             "w199",
         }
         assert Key(api.namespace, "deleted") not in manager.cache.store(Widget).objects
-    assert "the watch is too old for the API server, listing again" in caplog.text
+    assert "the resourceVersion of the watch is too old, listing again" in caplog.text
     assert (
         resource_version_of(http_proxy.find_requests("GET", WIDGETS_PATH, watch=True)[1]) < oldest
     )

@@ -281,7 +281,7 @@ async def test_one_failure_fails_the_whole_review() -> None:
         ]
     )
     assert (
-        "does not decode"
+        "cannot decode"
         in (await handle_review(V2, make_box(V1, {"size": "x"})))["result"]["message"]
     )
 

@@ -64,7 +64,7 @@ async def test_errors_and_warnings_in_kubectl(
         "plaid is out of fashion; choose a plain colour"
     )
     assert await apply_rejected(box_harness, "plaid", "colour: plaid") == forbidden
-    odd = 'The Box "odd" is invalid: spec.width: Box does not decode: Expected `int`, got `str`'
+    odd = 'The Box "odd" is invalid: spec.width: cannot decode Box: Expected `int`, got `str`'
     assert await apply_rejected(box_harness, "odd", "width: a") == odd
     await box_harness.apply_box("first", "width: 5, height: 5")
     assert (

@@ -47,8 +47,6 @@ def identify_process(pid: int) -> ProcessIdentity:
 
 
 class DemoFolder:
-    """The folder of this demo."""
-
     def __init__(self, root: Path) -> None:
         self.path = root / str(os.getpid())
         with hold_lock(root):

@@ -107,7 +107,7 @@ async def test_crd_of_another_version_is_a_problem(installed: ControlPlane, conf
     assert "additionalPrinterColumns.FreeCPU" in finding.message
 
 
-async def test_account_without_permissions_gets_nodes_is_forbidden(
+async def test_each_forbidden_resource_is_reported(
     installed: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
     installed.kubectl("-n", namespace, "create", "serviceaccount", "guest")

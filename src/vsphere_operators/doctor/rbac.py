@@ -43,7 +43,7 @@ class AccessReview(Struct, frozen=True):
 
     @property
     def _resource_title(self) -> str:
-        """The resource as kubectl prints it."""
+        # As kubectl prints it.
         resource = f"{self.resource}.{self.group}" if self.group else self.resource
         return f'{resource} "{self.name}"' if self.name else resource
 

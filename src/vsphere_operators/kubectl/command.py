@@ -87,7 +87,6 @@ class Commands:
         }
 
     async def run(self) -> str:
-        """The output of the command."""
         return await self._by_name[self._options.command]()
 
     async def _top(self) -> str:

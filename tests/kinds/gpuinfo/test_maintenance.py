@@ -69,7 +69,7 @@ def test_calendar_is_parsed_line_by_line_and_invalid_lines_are_named() -> None:
         ),
     ],
 )
-def test_invalid_line(line: str, message: str) -> None:
+def test_invalid_line_is_reported_and_ignored(line: str, message: str) -> None:
     entries, (problem,) = parse_calendar({"windows": line})
     assert entries == []
     assert message in problem.message
@@ -92,7 +92,7 @@ def test_invalid_time(text: str) -> None:
         parse_time(text)
 
 
-def test_valid_time() -> None:
+def test_time_may_have_an_offset_a_fraction_and_lower_case_letters() -> None:
     assert parse_time(" 2026-11-20T22:00:00+01:00 ") == datetime(2026, 11, 20, 21, tzinfo=UTC)
     assert parse_time("2026-11-20t22:00:00z") == datetime(2026, 11, 20, 22, tzinfo=UTC)
     assert parse_time("2026-11-20T22:00:00.5Z") == datetime(

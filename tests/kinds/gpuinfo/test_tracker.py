@@ -154,7 +154,9 @@ def test_missing_vm_may_be_in_an_unreachable_vcenter() -> None:
         (make_node(), CONTEXT, None),
     ],
 )
-def test_blocker(node: Node, context: NodeContext, blocker: Rejection | None) -> None:
+def test_first_rejection_that_applies_is_the_blocker(
+    node: Node, context: NodeContext, blocker: Rejection | None
+) -> None:
     assert make_facts(node, context).blocker is blocker
 
 

@@ -110,7 +110,7 @@ class GPUInfoController(Controller[GPUInfo]):
 
     async def finalize(self, info: GPUInfo) -> None:
         if self.labeller is not None:
-            await self.labeller.remove_label(info.key)
+            await self.labeller.move_label(info.key, "")
 
     def _build_plans_known_condition(self, generation: int) -> Condition:
         if self._simulated:

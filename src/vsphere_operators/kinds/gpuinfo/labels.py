@@ -31,12 +31,10 @@ ROLE_MANIFEST = "config/optional/label-suitable-nodes.yaml"
 
 
 class NodeLabeller:
-    """Labels the selected Node of each GPUInfo."""
-
     def __init__(self, client: Client, cache: Cache) -> None:
         self._client, self._cache = client, cache
         cache.store(Node).add_index(_LABEL_INDEX, _find_gpuinfo_labels)
-        # The Node that should have each label; "" for none.
+        # The Node that should have each label.
         self._desired_node_by_label: dict[str, str] = {}
         # The label keys that another client has added or removed.
         self.changed_labels = Stream()
@@ -44,7 +42,10 @@ class NodeLabeller:
     async def move_label(self, key: Key, node: str) -> None:
         """Put the label on this Node and remove it from all others; "" removes it everywhere."""
         label = build_label_key(key)
-        self._desired_node_by_label[label] = node
+        if node:
+            self._desired_node_by_label[label] = node
+        else:
+            self._desired_node_by_label.pop(label, None)
         labelled = {
             labelled_node.metadata.name
             for labelled_node in self._cache.by_index(Node, _LABEL_INDEX, label)
@@ -53,11 +54,6 @@ class NodeLabeller:
             await self._client.patch(Node, Key("", other), {"metadata": {"labels": {label: None}}})
         if node and node not in labelled:
             await self._client.patch(Node, Key("", node), {"metadata": {"labels": {label: "true"}}})
-
-    async def remove_label(self, key: Key) -> None:
-        """The object is being deleted."""
-        await self.move_label(key, "")
-        self._desired_node_by_label.pop(build_label_key(key), None)
 
     def on_node_change(
         self,

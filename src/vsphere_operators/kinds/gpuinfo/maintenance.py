@@ -95,8 +95,6 @@ class Calendar:
 
 
 class InvalidLine(Struct, frozen=True):
-    """A calendar line that cannot be parsed."""
-
     source: str
     message: str
 

@@ -165,7 +165,7 @@ class LineFormatter(logging.Formatter):
         values: Mapping[str, object] = getattr(record, "fields", {})
         fields = {name: _to_json_value(value, name) for name, value in values.items()}
         error = record.exc_info[1] if record.exc_info else None
-        return fields | {"error": describe_error(error)} if error is not None else fields
+        return fields | {"error": _describe_error(error)} if error is not None else fields
 
     def _format_stacktrace(self, record: logging.LogRecord) -> str:
         error = record.exc_info[1] if record.exc_info else None
@@ -235,7 +235,7 @@ def _to_json_value(value: object, name: str = "", depth: int = 0) -> Any:
         case Key():
             return {"name": _sanitize(value.name), "namespace": _sanitize(value.namespace)}
         case BaseException():
-            return describe_error(value)
+            return _describe_error(value)
         case _ if depth >= _MAX_DEPTH:
             return "..."
         case Mapping():
@@ -259,7 +259,7 @@ def _as_text(value: object) -> str:
         return f"<{type(value).__name__}>"
 
 
-def describe_error(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     """The message of an error, after the name of its type unless it is a KubewrightError."""
     message = _as_text(error)
     if isinstance(error, KubewrightError):

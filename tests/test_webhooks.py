@@ -24,7 +24,6 @@ from vsphere_operators.vcenters.config import NamespaceSelector, VCenterConfig
 from vsphere_operators.vcenters.registry import VCenterRegistry
 from vsphere_operators.vsphere.faults import WrongLogin
 from vsphere_operators.vsphere.model import Disk
-from vsphere_operators.vsphere.stats_throttle import StatsThrottle
 from vsphere_operators.webhooks import NameWarningWebhook, build_webhooks
 
 EXTRA_ROWS: tuple[InventoryRow, ...] = (
@@ -55,7 +54,8 @@ class WebhookHarness:
             {"vc-1": self.environment.vcenter},
             configs or [VCenterConfig("vc-1", ADDRESS)],
             self.cache,
-            lambda: StatsThrottle(60.0, 0.05),
+            60.0,
+            0.05,
         )
         self.volumes = self.cache.store(PersistentVolume)
         self.webhooks = {

@@ -47,7 +47,6 @@ from .vsphere.model import (
     ResourcePool,
     VirtualMachine,
 )
-from .vsphere.stats_throttle import StatsThrottle
 from .vsphere.vcenter import VCenter
 from .webhooks import build_webhooks
 
@@ -78,7 +77,8 @@ def _build_vcenters(manager: Manager, settings: Settings) -> VCenterRegistry:
         vcenters_by_name,
         files.vcenter_configs,
         manager.cache,
-        lambda: StatsThrottle(settings.stats_interval_seconds, settings.stats_change_percent / 100),
+        settings.stats_interval_seconds,
+        settings.stats_change_percent / 100,
     )
     subscribe_registry(vcenters)
     for config in files.vcenter_configs:
@@ -90,7 +90,7 @@ def _build_vcenters(manager: Manager, settings: Settings) -> VCenterRegistry:
             )
     for name, vcenter in vcenters_by_name.items():
         manager.add_runnable(vcenter)
-        manager.add_runnable(vcenters.publishers[name])
+        manager.add_runnable(vcenters.throttles[name])
     if not vcenters_by_name:
         manager.add_runnable(NoVCenterWarning())
     if settings.credentials_directory or settings.vcenters_file or settings.limits_file:
@@ -101,11 +101,11 @@ def _build_vcenters(manager: Manager, settings: Settings) -> VCenterRegistry:
 def subscribe_registry(vcenters: VCenterRegistry) -> None:
     """A change in a vCenter enqueues the objects that name the changed host, VM or disk."""
     for name, vcenter in vcenters.vcenters_by_name.items():
-        publisher = vcenters.publishers[name]
+        throttle = vcenters.throttles[name]
         vcenter.inventory.connect(partial(vcenters.on_vm_change, vcenter), VirtualMachine)
-        vcenter.inventory.connect(publisher.on_inventory_change, Host)
-        vcenter.inventory.connect(publisher.on_inventory_change, VirtualMachine)
-        vcenter.tags.changed.connect(publisher.publish_ref)
+        vcenter.inventory.connect(throttle.on_inventory_change, Host)
+        vcenter.inventory.connect(throttle.on_inventory_change, VirtualMachine)
+        vcenter.tags.changed.connect(throttle.publish_ref)
         vcenter.disks.changed.connect(vcenters.on_disk_change)
         vcenter.state_changed.connect(vcenters.publish_all)
 

@@ -312,7 +312,7 @@ async def test_small_changes_of_load_are_deferred_and_large_ones_are_not() -> No
     environment.create(HostInfo, "h", hostname="esxi-1")
     async with run_manager(environment, make_controller):
         await environment.wait_for_ready(HostInfo, "h", "Reconciled")
-        # The host was added before the publisher listened; later changes are throttled.
+        # The host was added before the throttle listened; later changes are throttled.
         environment.modify("HostSystem", "host-1", summary__quickStats__overallCpuUsage=6500)
         await environment.wait_for_ready(
             HostInfo, "h", "Reconciled", lambda status: status.freeCPU == 13_500

@@ -19,7 +19,6 @@ from vsphere_operators.vsphere.address import Address
 from vsphere_operators.vsphere.credentials import Credentials, FixedCredentials
 from vsphere_operators.vsphere.disk_catalog import DiskListing
 from vsphere_operators.vsphere.model import Disk
-from vsphere_operators.vsphere.stats_throttle import StatsThrottle
 from vsphere_operators.vsphere.updates import ObjectUpdate, Ref, Value
 from vsphere_operators.vsphere.vcenter import VCenter
 
@@ -130,7 +129,8 @@ async def run_manager(
         {"vc-1": environment.vcenter},
         configs,
         manager.cache,
-        lambda: StatsThrottle(interval_seconds, 0.05),
+        interval_seconds,
+        0.05,
     )
     subscribe_registry(vcenters)
     manager.add(make_controller(vcenters, manager.cache))

@@ -14,7 +14,6 @@ from vsphere_operators.vcenters.config import NamespaceSelector, VCenterConfig
 from vsphere_operators.vcenters.registry import VCenterRegistry
 from vsphere_operators.vsphere.faults import CertificateRefused, TimedOut, Unreachable
 from vsphere_operators.vsphere.model import Disk
-from vsphere_operators.vsphere.stats_throttle import StatsThrottle
 
 DISK = Disk(id="d-1", name="pvc-1", datastore="ds-1", size_mb=10, consumers=("ABC-1",))
 
@@ -125,7 +124,8 @@ async def test_namespace_without_known_labels_is_not_served_yet() -> None:
             {"vc-1": environment.vcenter, "west": environment.vcenter},
             configs,
             vcenters.cache,
-            lambda: StatsThrottle(60, 0.05),
+            60,
+            0.05,
         )
         vcenters.cache.store(Namespace)
         with pytest.raises(NotSynced, match="labels"):

@@ -11,7 +11,7 @@ import pytest
 from kubewright.log import Log
 from kubewright.testing import eventually
 from simulator import SimulatedVCenter as Simulator
-from vsphere_operators.vsphere.devices import _decode_passthrough_devices
+from vsphere_operators.vsphere.devices import DEVICES_PROPERTY, decode_passthrough_devices
 from vsphere_operators.vsphere.model import PassthroughDevice
 from vsphere_operators.vsphere.updates import Value
 from vsphere_operators.vsphere.vcenter import VCenter
@@ -26,13 +26,15 @@ def test_passthrough_device_of_each_backing() -> None:
     dynamic: Value = {
         "backing": {"deviceName": "", "allowedDevice": ({"vendorId": "4318"}, {"vendorId": "4098"})}
     }
-    assert _decode_passthrough_devices((vgpu, whole, intel, dynamic, {"key": "1"})) == (
+    assert decode_passthrough_devices(
+        {DEVICES_PROPERTY: (vgpu, whole, intel, dynamic, {"key": "1"})}
+    ) == (
         PassthroughDevice(vgpu_profile="grid_a100-4c"),
         PassthroughDevice(name="A100", pci_id="0000:3b:00.0", vendor_ids=(0x10DE,)),
         PassthroughDevice(name="X710", pci_id="0000:5e:00.0", vendor_ids=(0x8086,)),
         PassthroughDevice(vendor_ids=(0x10DE, 0x1002)),
     )
-    assert _decode_passthrough_devices(None) == ()
+    assert decode_passthrough_devices({}) == ()
 
 
 async def test_only_requested_vms_are_read_and_again_after_a_change(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kubewright.testing import eventually
+from vsphere_operators.vsphere.inventory import Inventory
 from vsphere_operators.vsphere.model import Host, HostStats, VirtualMachine, VirtualMachineStats
 from vsphere_operators.vsphere.stats_throttle import BUCKET_COUNT, StatsThrottle, bucket_of
 
@@ -45,11 +47,15 @@ class FakeClock:
         return self.seconds
 
 
+def new_throttle(clock: FakeClock, change_fraction: float = CHANGE_FRACTION) -> StatsThrottle:
+    return StatsThrottle(Inventory("lab"), Mock(), INTERVAL_SECONDS, change_fraction, clock)
+
+
 def make_throttle(
     host: Host | VirtualMachine, clock: FakeClock, change_fraction: float = CHANGE_FRACTION
 ) -> StatsThrottle:
-    throttle = StatsThrottle(INTERVAL_SECONDS, change_fraction, clock)
-    assert throttle.record_change(None, host)
+    throttle = new_throttle(clock, change_fraction)
+    assert throttle._record_change(None, host)
     return throttle
 
 
@@ -68,10 +74,10 @@ def collect_due(
     return published
 
 
-def test_small_change_is_published_once_in_its_slot() -> None:
+def test_small_change_is_published_once_in_its_bucket() -> None:
     clock = FakeClock()
     throttle = make_throttle(HOST, clock)
-    assert not throttle.record_change(HOST, with_load(HOST, 5999))
+    assert not throttle._record_change(HOST, with_load(HOST, 5999))
     published = collect_due(throttle, clock, 3 * INTERVAL_SECONDS)
     assert [ref for _, ref in published] == ["host-12"]
     assert published[0][0] <= 1000 + INTERVAL_SECONDS + 1
@@ -90,49 +96,49 @@ def test_small_change_is_published_once_in_its_slot() -> None:
 )
 def test_large_change_is_published_at_once(cpu_mhz: int | None, memory_mb: int, now: bool) -> None:
     assert (
-        make_throttle(HOST, FakeClock()).record_change(HOST, with_load(HOST, cpu_mhz, memory_mb))
+        make_throttle(HOST, FakeClock())._record_change(HOST, with_load(HOST, cpu_mhz, memory_mb))
         is now
     )
 
 
 def test_small_changes_add_up_to_a_large_one() -> None:
     throttle = make_throttle(HOST, FakeClock())
-    assert not throttle.record_change(HOST, with_load(HOST, 5600))
-    assert throttle.record_change(with_load(HOST, 5600), with_load(HOST, 6200))
-    assert not throttle.record_change(with_load(HOST, 6200), with_load(HOST, 5600))
+    assert not throttle._record_change(HOST, with_load(HOST, 5600))
+    assert throttle._record_change(with_load(HOST, 5600), with_load(HOST, 6200))
+    assert not throttle._record_change(with_load(HOST, 6200), with_load(HOST, 5600))
 
 
 def test_number_that_changed_back_is_not_published() -> None:
     clock = FakeClock()
     throttle = make_throttle(HOST, clock)
-    throttle.record_change(HOST, with_load(HOST, 5500))
-    throttle.record_change(with_load(HOST, 5500), HOST)
+    throttle._record_change(HOST, with_load(HOST, 5500))
+    throttle._record_change(with_load(HOST, 5500), HOST)
     assert collect_due(throttle, clock, 2 * INTERVAL_SECONDS) == []
 
 
 def test_other_changes_are_published_with_the_newest_numbers() -> None:
     clock = FakeClock()
     throttle = make_throttle(HOST, clock)
-    assert not throttle.record_change(HOST, with_load(HOST, 5500))
+    assert not throttle._record_change(HOST, with_load(HOST, 5500))
     renamed = replace(with_load(HOST, 5600), name="esxi-2")
-    assert throttle.record_change(with_load(HOST, 5500), renamed)
+    assert throttle._record_change(with_load(HOST, 5500), renamed)
     assert collect_due(throttle, clock, 2 * INTERVAL_SECONDS) == []
-    assert not throttle.record_change(renamed, with_load(renamed, 6600))
+    assert not throttle._record_change(renamed, with_load(renamed, 6600))
 
 
 def test_dependency_change_is_published_at_once() -> None:
     clock = FakeClock()
     throttle = make_throttle(HOST, clock)
-    assert throttle.record_change(HOST, HOST)
-    assert throttle.record_change(HOST, with_load(HOST, 5001), dependency_changed=True)
+    assert throttle._record_change(HOST, HOST)
+    assert throttle._record_change(HOST, with_load(HOST, 5001), dependency_changed=True)
     assert collect_due(throttle, clock, 2 * INTERVAL_SECONDS) == []
 
 
 def test_host_that_left_is_forgotten() -> None:
     clock = FakeClock()
     throttle = make_throttle(HOST, clock)
-    throttle.record_change(HOST, with_load(HOST, 5500))
-    assert throttle.record_change(with_load(HOST, 5500), None)
+    throttle._record_change(HOST, with_load(HOST, 5500))
+    assert throttle._record_change(with_load(HOST, 5500), None)
     assert collect_due(throttle, clock, 2 * INTERVAL_SECONDS) == []
     assert not throttle.published_stats
     assert not any(throttle.pending_by_bucket)
@@ -141,21 +147,21 @@ def test_host_that_left_is_forgotten() -> None:
 def test_stats_of_vms_are_throttled_too() -> None:
     clock = FakeClock()
     throttle = make_throttle(VM, clock)
-    assert not throttle.record_change(
+    assert not throttle._record_change(
         VM,
         replace(
             VM,
             stats=VirtualMachineStats(cpu_usage_mhz=400, cpu_demand_mhz=500, guest_memory_mb=1400),
         ),
     )
-    assert throttle.record_change(
+    assert throttle._record_change(
         VM,
         replace(
             VM,
             stats=VirtualMachineStats(cpu_usage_mhz=100, cpu_demand_mhz=501, guest_memory_mb=1000),
         ),
     )
-    assert throttle.record_change(
+    assert throttle._record_change(
         VM,
         replace(
             VM,
@@ -165,24 +171,24 @@ def test_stats_of_vms_are_throttled_too() -> None:
     assert not any(throttle.pending_by_bucket)
 
 
-def test_without_a_total_changes_wait_for_the_slot() -> None:
+def test_without_a_total_changes_wait_for_the_bucket() -> None:
     bare = Host(ref="host-1", stats=HostStats(cpu_usage_mhz=1, memory_usage_mb=1))
-    assert not make_throttle(bare, FakeClock()).record_change(
+    assert not make_throttle(bare, FakeClock())._record_change(
         bare, replace(bare, stats=HostStats(cpu_usage_mhz=99_999, memory_usage_mb=99_999))
     )
 
 
 def test_interval_0_publishes_every_change() -> None:
-    throttle = StatsThrottle(0, CHANGE_FRACTION, FakeClock())
-    assert throttle.record_change(None, HOST)
-    assert throttle.record_change(HOST, with_load(HOST, 5001))
+    throttle = StatsThrottle(Inventory("lab"), Mock(), 0, CHANGE_FRACTION, FakeClock())
+    assert throttle._record_change(None, HOST)
+    assert throttle._record_change(HOST, with_load(HOST, 5001))
     assert throttle._take_due() == []
 
 
 def test_clock_jump_publishes_everything_pending_once() -> None:
     clock = FakeClock()
     throttle = make_throttle(HOST, clock)
-    throttle.record_change(HOST, with_load(HOST, 5500))
+    throttle._record_change(HOST, with_load(HOST, 5500))
     clock.seconds += 86_400
     assert throttle._take_due() == ["host-12"]
     assert throttle._take_due() == []
@@ -190,7 +196,7 @@ def test_clock_jump_publishes_everything_pending_once() -> None:
 
 @pytest.mark.parametrize("pattern", ["host-{}", "vm-{}", "host-1{:05}"])
 @pytest.mark.parametrize("step", [1, 3, 7])
-def test_slots_are_spread_evenly(pattern: str, step: int) -> None:
+def test_buckets_are_spread_evenly(pattern: str, step: int) -> None:
     filled = Counter(bucket_of(pattern.format(n)) for n in range(10, 10 + 1200 * step, step))
     assert len(filled) == BUCKET_COUNT
     assert max(filled.values()) <= 2 * 1200 / BUCKET_COUNT
@@ -198,10 +204,10 @@ def test_slots_are_spread_evenly(pattern: str, step: int) -> None:
 
 def test_1000_simultaneous_changes_are_spread_over_the_interval() -> None:
     clock = FakeClock()
-    throttle = StatsThrottle(INTERVAL_SECONDS, CHANGE_FRACTION, clock)
+    throttle = new_throttle(clock)
     hosts = [replace(HOST, ref=f"host-{n}") for n in range(1000)]
-    assert all(throttle.record_change(None, host) for host in hosts)
-    assert not any(throttle.record_change(host, with_load(host, 5100)) for host in hosts)
+    assert all(throttle._record_change(None, host) for host in hosts)
+    assert not any(throttle._record_change(host, with_load(host, 5100)) for host in hosts)
     published = collect_due(throttle, clock, INTERVAL_SECONDS)
     assert sorted(ref for _, ref in published) == sorted(host.ref for host in hosts)
     assert max(Counter(second for second, _ in published).values()) <= 2 * 1000 / BUCKET_COUNT
@@ -209,16 +215,16 @@ def test_1000_simultaneous_changes_are_spread_over_the_interval() -> None:
 
 def test_thousands_of_changes_are_cheap() -> None:
     clock = FakeClock()
-    throttle = StatsThrottle(INTERVAL_SECONDS, CHANGE_FRACTION, clock)
+    throttle = new_throttle(clock)
     pairs = [
         (replace(HOST, ref=f"host-{n}"), with_load(replace(HOST, ref=f"host-{n}"), 5100))
         for n in range(10_000)
     ]
     for host, _ in pairs:
-        throttle.record_change(None, host)
+        throttle._record_change(None, host)
     started = time.process_time()
     for host, later in pairs:
-        throttle.record_change(host, later)
+        throttle._record_change(host, later)
     collect_due(throttle, clock, INTERVAL_SECONDS)
     assert time.process_time() - started < 1.0
 
@@ -238,7 +244,7 @@ STEPS = st.lists(
 def test_guarantees_hold_on_any_history(steps: list[tuple[float, int, int, str]]) -> None:
     """Small changes are published once per interval at most, with the newest numbers."""
     clock = FakeClock()
-    throttle = StatsThrottle(INTERVAL_SECONDS, CHANGE_FRACTION, clock)
+    throttle = new_throttle(clock)
     history = ThrottleHistory(throttle, clock)
     for seconds, which, usage, what in steps:
         history.advance_clock(seconds)
@@ -255,7 +261,7 @@ class ThrottleHistory:
         self.hosts: dict[str, Host] = {}
         self.published_stats: dict[str, HostStats] = {}
         self.unpublished_since: dict[str, float] = {}
-        self.slot_published_at: dict[str, float] = {}
+        self.bucket_published_at: dict[str, float] = {}
 
     def apply_change(self, ref: str, usage: int, what: str) -> None:
         old = self.hosts.get(ref)
@@ -264,10 +270,10 @@ class ThrottleHistory:
             new = with_load(replace(HOST, ref=ref), usage)
         elif what != "leave":
             new = with_load(replace(old, name=old.name + "x") if what == "rename" else old, usage)
-        at_once = self.throttle.record_change(old, new)
+        at_once = self.throttle._record_change(old, new)
         if new is None:
             self.hosts.pop(ref, None)
-            self.slot_published_at.pop(ref, None)
+            self.bucket_published_at.pop(ref, None)
             self.unpublished_since.pop(ref, None)
             return
         self.hosts[ref] = new
@@ -296,10 +302,10 @@ class ThrottleHistory:
                 assert ref in self.unpublished_since
                 # A tick may come up to a second late, so two publications may be that much closer.
                 assert (
-                    self.clock.seconds - self.slot_published_at.get(ref, -1e9)
+                    self.clock.seconds - self.bucket_published_at.get(ref, -1e9)
                     > INTERVAL_SECONDS - 1
                 )
-                self.slot_published_at[ref] = self.clock.seconds
+                self.bucket_published_at[ref] = self.clock.seconds
                 self.mark_published(ref)
             assert all(
                 self.clock.seconds - since <= INTERVAL_SECONDS + 1
@@ -308,26 +314,27 @@ class ThrottleHistory:
 
 
 async def test_run_publishes_due_changes() -> None:
-    throttle = StatsThrottle(0.3, CHANGE_FRACTION)
-    published: list[str] = []
-    throttle.record_change(None, HOST)
-    throttle.record_change(HOST, with_load(HOST, 5500))
-    task = asyncio.create_task(throttle.run(published.append))
+    inventory, published = Inventory("lab"), list[Host | VirtualMachine]()
+    inventory.hosts[HOST.ref] = HOST
+    throttle = StatsThrottle(inventory, published.append, 0.3, CHANGE_FRACTION)
+    throttle._record_change(None, HOST)
+    throttle._record_change(HOST, with_load(HOST, 5500))
+    task = asyncio.create_task(throttle.run())
     await eventually(lambda: published)
     task.cancel()
-    assert published == ["host-12"]
+    assert published == [HOST]
 
 
 def test_shown_stats_are_the_published_ones() -> None:
     clock = FakeClock()
     throttle = make_throttle(HOST, clock)
     small_change = with_load(HOST, 5100)
-    assert not throttle.record_change(HOST, small_change)
+    assert not throttle._record_change(HOST, small_change)
     assert throttle.with_published_stats(small_change) == HOST
     clock.seconds += INTERVAL_SECONDS
     assert throttle._take_due() == [HOST.ref]
     assert throttle.with_published_stats(small_change) is small_change
     far = with_load(HOST, 15_000)
-    assert throttle.record_change(small_change, far)
+    assert throttle._record_change(small_change, far)
     assert throttle.with_published_stats(far) is far
     assert throttle.with_published_stats(replace(HOST, ref="host-unknown")).ref == "host-unknown"

@@ -25,7 +25,7 @@ from ..vsphere.faults import (
 )
 from ..vsphere.inventory import Change
 from ..vsphere.model import Disk, Host, VirtualMachine
-from ..vsphere.stats_throttle import ChangePublisher, StatsThrottle
+from ..vsphere.stats_throttle import StatsThrottle
 from ..vsphere.vcenter import VCenter
 from .config import VCenterConfig
 
@@ -105,17 +105,21 @@ class VCenterRegistry:
         vcenters_by_name: Mapping[str, VCenter],
         configs: Sequence[VCenterConfig],
         cache: Cache,
-        create_throttle: Callable[[], StatsThrottle],
+        stats_interval_seconds: float,
+        stats_change_fraction: float,
     ) -> None:
         self.vcenters_by_name, self.configs, self.cache = vcenters_by_name, configs, cache
         self.host_changes, self.vm_changes, self.disk_changes = Stream(), Stream(), Stream()
-        self.publishers = {
-            name: ChangePublisher(vcenter.inventory, create_throttle(), self.publish)
+        self.throttles = {
+            name: StatsThrottle(
+                vcenter.inventory, self._publish, stats_interval_seconds, stats_change_fraction
+            )
             for name, vcenter in vcenters_by_name.items()
         }
 
-    def publish(self, entity: Host | VirtualMachine) -> None:
-        (self.host_changes if isinstance(entity, Host) else self.vm_changes).publish(entity.name)
+    def _publish(self, entity: Host | VirtualMachine) -> None:
+        stream = self.host_changes if isinstance(entity, Host) else self.vm_changes
+        stream.publish(entity.name)
 
     def on_disk_change(self, old: Disk | None, new: Disk | None) -> None:
         disks = [disk for disk in (old, new) if disk is not None]
@@ -170,7 +174,7 @@ class VCenterRegistry:
                 f'the inventory of vCenter "{vcenter.name}" is being loaded',
                 after=NOT_LOADED_RETRY_SECONDS,
             )
-        return VCenterView(vcenter, self.publishers[vcenter.name].throttle)
+        return VCenterView(vcenter, self.throttles[vcenter.name])
 
     def find_config(self, namespace: str) -> VCenterConfig | None:
         """The vCenter of a namespace; None if no vCenter serves it, or it is not known yet."""
@@ -244,7 +248,7 @@ def _match_namespace(
 
 
 class VCenterView:
-    """What a kind may ask of its vCenter. What does not exist is raised as Terminal."""
+    """Lookups in one vCenter for controllers. A missing object raises Terminal."""
 
     def __init__(self, vcenter: VCenter, throttle: StatsThrottle) -> None:
         self.vcenter, self.inventory, self._throttle = vcenter, vcenter.inventory, throttle
@@ -306,11 +310,13 @@ def unavailable_error(vcenter: VCenter, problem: VCenterError, obj: Object) -> R
     )
     if not is_status_current(obj, vcenter.name):
         return Terminal(reason, str(problem))
-    until = (
-        f"{vcenter.accurate_until:%Y-%m-%dT%H:%M:%SZ}" if vcenter.loaded else "the manager started"
+    age = (
+        f"The status was accurate until {vcenter.accurate_until:%Y-%m-%dT%H:%M:%SZ}."
+        if vcenter.loaded
+        else "The status is from before this manager started."
     )
     return Retry(
-        f"{str(problem).rstrip('.')}. The status was accurate until {until}.",
+        f"{str(problem).rstrip('.')}. {age}",
         after=UNAVAILABLE_RETRY_SECONDS,
         reason=reason,
     )

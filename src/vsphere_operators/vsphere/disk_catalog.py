@@ -12,7 +12,8 @@ How does GlobalCatalog notice a changed association?  VslmRetrieveVStorageObject
     read again. If the server lacks that method, all disks are read.
 What if one datastore cannot be read?  Its disks are left out, and `unreadable_datastores` has the
     cause. Other datastores are not affected.
-What if the server or the session is gone?  The listing fails as a whole.
+What if the server or the session is gone?  The listing fails as a whole (UNAVAILABLE_ERRORS), but
+    not after TimedOut: a datastore that hangs affects only its own disks.
 Why lxml and not pyVmomi for the responses?  pyVmomi takes 180 ms for a page of 1,000 disks, during
     which this process does nothing else. lxml takes a tenth of that.
 """
@@ -29,6 +30,7 @@ from pyVmomi import vim, vslm
 
 from .concurrency import gather_limited
 from .faults import (
+    UNAVAILABLE_ERRORS,
     Denied,
     NotAuthenticated,
     NotFound,
@@ -36,7 +38,6 @@ from .faults import (
     TimedOut,
     Unreachable,
     VCenterError,
-    WrongLogin,
 )
 from .inventory import Inventory
 from .model import Datastore, Disk
@@ -49,9 +50,6 @@ _VSLM_VERSION = "vslm.version.v7_0"
 # The maximum of VslmListVStorageObjectForSpec.
 _DISKS_PER_PAGE = 1000
 _ASSOCIATIONS_PER_CALL = 100
-# These fail a listing as a whole, except TimedOut: a datastore that hangs affects only its own
-# disks.
-_FATAL_ERRORS = (Unreachable, NotAuthenticated, WrongLogin)
 
 
 class RefreshScope(IntEnum):
@@ -63,24 +61,18 @@ class RefreshScope(IntEnum):
 
 
 class DiskListing(Struct):
-    """The result of a listing."""
-
     disks: dict[str, Disk] = field(default_factory=dict)
     unreadable_datastores: dict[str, str] = field(default_factory=dict)
     """Why some disks of a datastore could not be read, by MoRef."""
 
 
 class DiskCatalog(Protocol):
-    """An API that lists disks."""
-
     async def list_disks(self, known: Mapping[str, Disk], scope: RefreshScope) -> DiskListing:
         """All disks; those in `known` are reused as far as the scope allows."""
         ...
 
 
 class GlobalCatalog:
-    """The vslm endpoint."""
-
     def __init__(
         self,
         soap: SoapClient,
@@ -112,7 +104,12 @@ class GlobalCatalog:
         ]
         listing = DiskListing(disks={id: known[id] for id in fingerprints.keys() - set(stale)})
         datastores = self._find_datastores(rows, known)
-        await _read_disks_into(listing, stale, self._retrieve, datastores)
+        await _read_disks_into(
+            listing,
+            stale,
+            lambda id: self._call("RetrieveVStorageObject", vim.vslm.ID(id=id)),
+            datastores,
+        )
         self._fingerprints = {
             id: fingerprint for id, fingerprint in fingerprints.items() if id in listing.disks
         }
@@ -156,7 +153,7 @@ class GlobalCatalog:
                     "RetrieveVStorageObjectAssociations", [vim.vslm.ID(id=id) for id in batch]
                 ),
             )
-        except _FATAL_ERRORS:
+        except UNAVAILABLE_ERRORS:
             raise
         except VCenterError:
             self._supports_associations = False
@@ -165,11 +162,8 @@ class GlobalCatalog:
             id: vms for response in responses for id, vms in _decode_associations(response).items()
         }
 
-    async def _retrieve(self, id: str) -> bytes:
-        return await self._call("RetrieveVStorageObject", vim.vslm.ID(id=id))
-
     async def _call(self, method: str, *arguments: Any) -> bytes:
-        # This endpoint may reject a session that is alive. That is no reason to log in again.
+        # vslm can reject a session that vim still accepts, so test it before logging in again.
         await self._session.login()
         try:
             return await self._send(method, arguments)
@@ -206,8 +200,6 @@ class GlobalCatalog:
 
 
 class DatastoreCatalog:
-    """The vim API, datastore by datastore."""
-
     def __init__(self, soap: SoapClient, session: Session, inventory: Inventory) -> None:
         self._soap, self._session, self._inventory = soap, session, inventory
 
@@ -247,7 +239,7 @@ class DatastoreCatalog:
             return _decode_ids(await self._call("ListVStorageObject", vim.Datastore(datastore.ref)))
         except TimedOut as error:
             return error
-        except _FATAL_ERRORS:
+        except UNAVAILABLE_ERRORS:
             raise
         except NotFound:
             return ()
@@ -291,7 +283,7 @@ async def _read_disks_into(
         except TimedOut as error:
             hanging_datastores.add(datastore)
             listing.unreadable_datastores.setdefault(datastore, str(error))
-        except _FATAL_ERRORS:
+        except UNAVAILABLE_ERRORS:
             raise
         except VCenterError as error:
             # vslm returns InvalidArgument for the id of a deleted disk.
@@ -322,8 +314,6 @@ class DiskRow(Struct, frozen=True):
 
 
 class DiskPage(Struct, frozen=True):
-    """One page of that list."""
-
     rows: list[DiskRow]
     is_last: bool
 

@@ -21,7 +21,7 @@ from .disk_catalog import DatastoreCatalog, DiskCatalog, DiskListing, GlobalCata
 from .faults import Ambiguous, Busy, CertificateRefused, NotFound, VCenterError, WrongLogin
 from .inventory import Change, Inventory
 from .model import Datastore, Disk, Task, VirtualMachine
-from .polling import PollSchedule
+from .polling import PollSchedule, changed_keys
 from .session import Session
 from .signal import Signal
 from .transport import Log, SoapClient
@@ -78,15 +78,15 @@ class Disks:
         self.datastore_catalog = DatastoreCatalog(soap, session, inventory)
         self.catalog: DiskCatalog = self.global_catalog
         self.poll_schedule = poll_schedule or PollSchedule(interval_seconds)
+        # A disk before and after a change.
         self.changed: Signal[Disk | None, Disk | None] = Signal(log)
-        """A disk before and after a change."""
         self.loaded = False
         self._last_success_at = -math.inf
         self.problem: VCenterError | None = None
         self.disks: dict[str, Disk] = {}
         self.disks_by_name: dict[str, list[Disk]] = {}
+        # By the uuid of the VM that uses them, in lower case.
         self.disks_by_consumer: dict[str, list[Disk]] = {}
-        """By the uuid of the VM that uses them, in lower case."""
         self.unreadable_datastores: dict[str, str] = {}
         self._requested_scope = RefreshScope.NEW
         self._read_at = {
@@ -160,7 +160,7 @@ class Disks:
             self._requested_scope = max(self._requested_scope, scope)
             self._on_poll_failure(error)
             return
-        self._read_at |= {reached: started_at for reached in self._read_at if reached <= scope}
+        self._read_at |= {covered: started_at for covered in self._read_at if covered <= scope}
         self.apply(listing)
 
     def _next_scope(self) -> RefreshScope:
@@ -207,9 +207,8 @@ class Disks:
                 self.disks_by_consumer.setdefault(consumer.lower(), []).append(disk)
         self._log_unreadable(listing.unreadable_datastores)
         self.problem, self.loaded, self._last_success_at = None, True, self.clock()
-        for id in {**old, **listing.disks}:
-            if old.get(id) != listing.disks.get(id):
-                self.changed.emit(old.get(id), listing.disks.get(id))
+        for id in changed_keys(old, listing.disks):
+            self.changed.emit(old.get(id), listing.disks.get(id))
 
     def _log_unreadable(self, unreadable: dict[str, str]) -> None:
         """Log each datastore once when it becomes unreadable, and once when it recovers."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -82,3 +82,8 @@ class PollSchedule:
 
     async def _sleep_until(self, moment: float) -> None:
         await asyncio.sleep(max(0.0, moment - self.clock()))
+
+
+def changed_keys(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
+    """The keys with another value, or with a value in only one of the two."""
+    return [key for key in {**old, **new} if old.get(key) != new.get(key)]

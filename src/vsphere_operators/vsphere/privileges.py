@@ -1,9 +1,8 @@
 """Which privileges each operation needs, and which of them the account lacks.
 
-Why a fixed list?  pyVmomi has the privilege of a method only if it does not depend on the
-    arguments.
-It has none for CloneVM_Task, ReconfigVM_Task and Destroy_Task; those are from the vSphere API
-reference, for the arguments that vm_calls.py sends.
+Why a fixed list?  pyVmomi knows the privilege of a method only if it does not depend on the
+    arguments, so not those of CloneVM_Task, ReconfigVM_Task and Destroy_Task. They are from the
+    vSphere API reference, for the arguments that vm_calls.py sends.
 """
 
 from __future__ import annotations
@@ -36,8 +35,6 @@ DATASTORE_PRIVILEGES = ("Datastore.AllocateSpace",)
 
 
 class EntityRef(Struct, frozen=True):
-    """An entity on which privileges are checked."""
-
     type: str
     """The type on the wire: Folder, Datastore..."""
     ref: str
@@ -45,8 +42,6 @@ class EntityRef(Struct, frozen=True):
 
 
 class Account(Struct, frozen=True):
-    """The account of the current session."""
-
     session_key: str
     name: str
 
@@ -68,7 +63,7 @@ async def find_missing_privileges(
 ) -> dict[str, tuple[str, ...]]:
     """The privileges that the account lacks on each entity, by reference."""
     stub = vm_calls.soap.stub
-    managed = [_MANAGED_TYPES[entity.type](entity.ref, stub) for entity in entities]
+    managed = [getattr(vim, entity.type)(entity.ref, stub) for entity in entities]
 
     async def check() -> Any:
         manager = (await vm_calls.soap.get_service_content()).authorizationManager
@@ -81,11 +76,3 @@ async def find_missing_privileges(
         )
         for result in results or ()
     }
-
-
-_MANAGED_TYPES: dict[str, Any] = {
-    "Folder": vim.Folder,
-    "VirtualMachine": vim.VirtualMachine,
-    "ResourcePool": vim.ResourcePool,
-    "Datastore": vim.Datastore,
-}

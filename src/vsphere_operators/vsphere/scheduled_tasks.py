@@ -14,18 +14,16 @@ from datetime import UTC, datetime
 from typing import NoReturn
 
 from msgspec import Struct
-from pyVmomi import vmodl
 
 from .faults import UNAVAILABLE_ERRORS, Busy, VCenterError
-from .polling import PollSchedule
+from .polling import PollSchedule, changed_keys
 from .properties import to_bool, to_name, to_ref, to_text
-from .property_collector import build_object_spec, retrieve_selected
+from .property_collector import PropertyCollector, build_object_spec, retrieve_selected
 from .session import Session
 from .signal import Signal
 from .transport import Log, SoapClient
 from .updates import Value
 
-PropertyCollector = vmodl.query.PropertyCollector
 INTERVAL_SECONDS = 300.0
 _ENTER_MAINTENANCE = "EnterMaintenanceMode_Task"
 _INFO_PROPERTY = "info"
@@ -36,8 +34,6 @@ EARLIEST_YEAR, LATEST_YEAR = 2000, 9000
 
 
 class PlannedMaintenance(Struct, frozen=True):
-    """A scheduled task puts a host into maintenance mode."""
-
     host: str
     starts_at: datetime
     task_name: str
@@ -59,15 +55,14 @@ class ScheduledTasks:
         self.poll_schedule = poll_schedule or PollSchedule(interval_seconds)
         self.requested = asyncio.Event()
         self.by_host: dict[str, tuple[PlannedMaintenance, ...]] = {}
+        # The planned maintenance of the host with this reference changed.
         self.changed: Signal[str] = Signal(log)
-        """The planned maintenance of the host with this reference changed."""
+        # Whether a poll succeeded or failed for good. Until then, what is planned is unknown.
         self.has_result = False
-        """Whether a poll succeeded or failed for good. Until then, planned maintenance is
-        unknown."""
+        # Why the last poll failed; "" if it succeeded.
         self.problem = ""
-        """Why the last poll failed; "" if it succeeded."""
+        # `has_result` or `problem` changed.
         self.state_changed: Signal[()] = Signal(log)
-        """`has_result` or `problem` changed."""
 
     def get(self, host: str) -> tuple[PlannedMaintenance, ...]:
         """What is planned for the host with this reference. The first call starts the polling."""
@@ -132,9 +127,8 @@ class ScheduledTasks:
         old, self.by_host = self.by_host, {}
         for entry in sorted(planned, key=lambda entry: (entry.starts_at, entry.task_name)):
             self.by_host[entry.host] = (*self.by_host.get(entry.host, ()), entry)
-        for host in {**old, **self.by_host}:
-            if old.get(host) != self.by_host.get(host):
-                self.changed.emit(host)
+        for host in changed_keys(old, self.by_host):
+            self.changed.emit(host)
 
 
 def _decode_planned_maintenance(info: Value) -> PlannedMaintenance | None:

@@ -1,10 +1,11 @@
-"""Announces a change to listeners that the announcing object does not know.
+"""A list of listeners that are called for each event.
 
     host_added: Signal[Host] = Signal(log)
     host_added.connect(tracker.on_host_added)
     host_added.emit(host)
 
 `VCenter.__init__` connects the parts of one vCenter. build.py makes all other connections.
+kubewright.cache has a similar class, but this package must not import kubewright.
 """
 
 from __future__ import annotations

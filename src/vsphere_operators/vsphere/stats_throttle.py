@@ -1,16 +1,15 @@
-"""Limits how often quickStats, which always change, are published: at once for a large change,
-otherwise once per interval.
+"""Limits how often changes of quickStats are published.
 
 What is published at once?  Every change other than of quickStats, and a change of quickStats by
-    more than `change_fraction` of the total since they were last published. Each publication takes
-    the newest numbers along.
-And all other changes?  Each entity has a fixed slot in the interval, by a digest of its reference.
-    When its slot comes, an entity with changed numbers is published. So no change waits longer
-    than an interval, and small changes are published at most once per interval.
-Why a slot, and not "one interval after the last time"?  vCenter sends the numbers of all hosts at
+    more than `change_fraction` of the total since they were last published. Each publication
+    includes the newest stats.
+And all other changes?  Each entity has a fixed bucket, a part of the interval, by a digest of its
+    reference. When the time of its bucket comes, an entity with changed stats is published. So no
+    change waits longer than an interval, and small changes are published at most once per interval.
+Why a bucket, and not "one interval after the last time"?  vCenter sends the stats of all hosts at
     the same moment every 20 s, and a restart reads them all at once: all hosts would be due
-    together for ever. With slots, 1,000 hosts are 17 per second.
-What does it cost?  One dictionary lookup per change, and one of 60 slots per second.
+    together for ever. With buckets, 1,000 hosts are 17 per second.
+What does it cost?  One dictionary lookup per change, and one of 60 buckets per second.
 """
 
 from __future__ import annotations
@@ -36,108 +35,32 @@ EntityT = TypeVar("EntityT", Host, VirtualMachine)
 
 
 class StatsThrottle:
-    """Decides for each change of a host or VM of one vCenter whether to publish it now."""
-
-    def __init__(
-        self,
-        interval_seconds: float,
-        change_fraction: float,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._is_disabled = interval_seconds <= 0
-        self._slot_seconds = (interval_seconds if interval_seconds > 0 else 60.0) / BUCKET_COUNT
-        self._change_fraction, self._clock = change_fraction, clock
-        self.published_stats: dict[str, Stats] = {}
-        self.pending_by_bucket: list[dict[str, Stats]] = [{} for _ in range(BUCKET_COUNT)]
-        """By slot, the newest numbers of each entity that changed since it was published."""
-        self._last_slot = self._current_slot()
-
-    def _current_slot(self) -> int:
-        # Counted without end, not modulo BUCKET_COUNT.
-        return int(self._clock() // self._slot_seconds)
-
-    def record_change(
-        self,
-        old: Host | VirtualMachine | None,
-        new: Host | VirtualMachine | None,
-        *,
-        dependency_changed: bool = False,
-    ) -> bool:
-        """Whether to publish this change now, and record it: as published, or as pending."""
-        if new is None:
-            if old is not None:
-                self.published_stats.pop(old.ref, None)
-                self.pending_by_bucket[bucket_of(old.ref)].pop(old.ref, None)
-            return True
-        published, pending = (
-            self.published_stats.get(new.ref),
-            self.pending_by_bucket[bucket_of(new.ref)],
-        )
-        if (
-            published is None
-            or self._is_disabled
-            or dependency_changed
-            or not _only_stats_changed(old, new)
-            or _largest_relative_change(published, new) > self._change_fraction
-        ):
-            self.published_stats[new.ref] = new.stats
-            pending.pop(new.ref, None)
-            return True
-        if new.stats == published:
-            # The numbers changed back before their slot came.
-            pending.pop(new.ref, None)
-        else:
-            pending[new.ref] = new.stats
-        return False
-
-    def with_published_stats(self, entity: EntityT) -> EntityT:
-        """The entity with the numbers that were published last.
-
-        Without this, a reconcile for another reason would publish newer numbers out of turn.
-        """
-        stats = self.published_stats.get(entity.ref, entity.stats)
-        return entity if stats == entity.stats else replace(entity, stats=stats)
-
-    def _take_due(self) -> list[str]:
-        """The references of the pending changes that are due; they count as published."""
-        now = self._current_slot()
-        # After a long pause each slot is taken once, not once per missed round.
-        slots = range(max(self._last_slot, now - BUCKET_COUNT) + 1, now + 1)
-        self._last_slot = now
-        due: list[str] = []
-        for slot in slots:
-            pending = self.pending_by_bucket[slot % BUCKET_COUNT]
-            self.published_stats.update(pending)
-            due.extend(pending)
-            pending.clear()
-        return due
-
-    async def run(self, publish: Callable[[str], None]) -> NoReturn:
-        """Publish each reference when it is due, until cancelled."""
-        while True:
-            await asyncio.sleep(self._slot_seconds)
-            for ref in self._take_due():
-                publish(ref)
-
-
-class ChangePublisher:
-    """Publishes changes of the hosts and VMs of one vCenter at the rate of a throttle."""
+    """Publishes changes of the hosts and VMs of one vCenter, and delays those of quickStats."""
 
     def __init__(
         self,
         inventory: Inventory,
-        throttle: StatsThrottle,
         publish: Callable[[Host | VirtualMachine], None],
+        interval_seconds: float,
+        change_fraction: float,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.throttle = throttle
         self._inventory, self._publish = inventory, publish
+        self._is_disabled = interval_seconds <= 0
+        self._bucket_seconds = (interval_seconds if interval_seconds > 0 else 60.0) / BUCKET_COUNT
+        self._change_fraction, self._clock = change_fraction, clock
+        self.published_stats: dict[str, Stats] = {}
+        # By bucket, the newest stats of each entity that changed since it was published.
+        self.pending_by_bucket: list[dict[str, Stats]] = [{} for _ in range(BUCKET_COUNT)]
+        self._last_bucket = self._current_bucket()
 
-    async def run(self) -> None:
-        await self.throttle.run(self.publish_ref)
+    def _current_bucket(self) -> int:
+        # Counted without end, not modulo BUCKET_COUNT.
+        return int(self._clock() // self._bucket_seconds)
 
     def on_inventory_change(self, change: Change[Host | VirtualMachine]) -> None:
         old, new = change.old, change.new
-        if self.throttle.record_change(old, new, dependency_changed=change.dependency_changed):
+        if self._record_change(old, new, dependency_changed=change.dependency_changed):
             # A renamed entity is published under both names.
             entities = {entity.name: entity for entity in (old, new) if entity is not None}
             for entity in entities.values():
@@ -149,9 +72,69 @@ class ChangePublisher:
         if entity is not None:
             self._publish(entity)
 
+    async def run(self) -> NoReturn:
+        while True:
+            await asyncio.sleep(self._bucket_seconds)
+            for ref in self._take_due():
+                self.publish_ref(ref)
+
+    def _record_change(
+        self,
+        old: Host | VirtualMachine | None,
+        new: Host | VirtualMachine | None,
+        *,
+        dependency_changed: bool = False,
+    ) -> bool:
+        """Record a change as published or as pending; returns whether to publish it now."""
+        if new is None:
+            if old is not None:
+                self.published_stats.pop(old.ref, None)
+                self.pending_by_bucket[bucket_of(old.ref)].pop(old.ref, None)
+            return True
+        published = self.published_stats.get(new.ref)
+        pending = self.pending_by_bucket[bucket_of(new.ref)]
+        if (
+            published is None
+            or self._is_disabled
+            or dependency_changed
+            or not _only_stats_changed(old, new)
+            or _largest_relative_change(published, new) > self._change_fraction
+        ):
+            self.published_stats[new.ref] = new.stats
+            pending.pop(new.ref, None)
+            return True
+        if new.stats == published:
+            # The stats changed back before their time came.
+            pending.pop(new.ref, None)
+        else:
+            pending[new.ref] = new.stats
+        return False
+
+    def with_published_stats(self, entity: EntityT) -> EntityT:
+        """The entity with the stats that were published last.
+
+        Without this, a reconcile for another reason would publish newer stats too early.
+        """
+        stats = self.published_stats.get(entity.ref, entity.stats)
+        return entity if stats == entity.stats else replace(entity, stats=stats)
+
+    def _take_due(self) -> list[str]:
+        """The references of the pending changes that are due; they count as published."""
+        current = self._current_bucket()
+        # After a long pause each bucket is taken once, not once per missed round.
+        buckets = range(max(self._last_bucket, current - BUCKET_COUNT) + 1, current + 1)
+        self._last_bucket = current
+        refs: list[str] = []
+        for bucket in buckets:
+            pending = self.pending_by_bucket[bucket % BUCKET_COUNT]
+            self.published_stats.update(pending)
+            refs.extend(pending)
+            pending.clear()
+        return refs
+
 
 def bucket_of(ref: str) -> int:
-    """The slot of a reference, the same in every process."""
+    """The bucket of a reference, the same in every process."""
     return crc32(ref.encode()) % BUCKET_COUNT
 
 
@@ -161,14 +144,14 @@ def _only_stats_changed(old: Host | VirtualMachine | None, new: Host | VirtualMa
 
 
 def _largest_relative_change(published: Stats, new: Host | VirtualMachine) -> float:
-    changes = (relative_change(*numbers) for numbers in _compare_stats(published, new))
+    changes = (relative_change(*values) for values in _compare_stats(published, new))
     return max(changes, default=1.0)
 
 
 def relative_change(before: int | None, now: int | None, total: float) -> float:
-    """The change of one number as a fraction of the total.
+    """A change as a fraction of the total.
 
-    It is 1 if the number appeared or disappeared, and 0 if the total is unknown: then the free
+    It is 1 if the value appeared or disappeared, and 0 if the total is unknown: then the free
     amount is unknown too, and nothing would change in a status.
     """
     if before is None or now is None:
@@ -179,7 +162,7 @@ def relative_change(before: int | None, now: int | None, total: float) -> float:
 def _compare_stats(
     published: Stats, new: Host | VirtualMachine
 ) -> Iterator[tuple[int | None, int | None, float]]:
-    """Each number as (published, now, total)."""
+    """Tuples of the published value, the current value and the total."""
     if isinstance(new, Host) and isinstance(published, HostStats):
         total_mhz = (new.cpu_mhz or 0) * (new.cpu_cores or 0)
         yield published.cpu_usage_mhz, new.stats.cpu_usage_mhz, total_mhz

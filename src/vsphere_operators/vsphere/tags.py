@@ -4,7 +4,7 @@ Why not through the inventory?  Tags are not properties: only the REST endpoint 
     does not push changes.
 How many calls?  A login, one per 500 hosts, one per tag and category in use, and a logout. Names
     are read again each time, since tags and categories can be renamed.
-When?  At the start, every 5 minutes, and soon after a host enters.
+When?  At the start, every 5 minutes, and soon after a host was added.
 What if it fails?  The last known tags remain, and one warning gives the cause. Tags never make a
     host's status an error.
 Which account?  The same user, by password. A SAML token or a certificate does not open a REST
@@ -24,7 +24,7 @@ from .credentials import Credentials, CredentialSource
 from .faults import VCenterError, WrongLogin
 from .inventory import Change, Inventory
 from .model import Host
-from .polling import PollSchedule
+from .polling import PollSchedule, changed_keys
 from .rest import RestSession
 from .session import Session
 from .signal import Signal
@@ -52,8 +52,8 @@ class Tags:
         self.soap, self._session, self._credentials = soap, session, credentials
         self.inventory, self._log, self._clock = inventory, log, clock
         self.poll_schedule = poll_schedule or PollSchedule(interval_seconds)
+        # The reference of a host that has other tags.
         self.changed: Signal[str] = Signal(log)
-        """The reference of a host that has other tags."""
         self.by_ref: dict[str, tuple[str, ...]] = {}
         self._rejected_credentials: Credentials | None = None
         self.rejected_at = 0.0
@@ -123,25 +123,22 @@ class Tags:
             categories = await rest.read_categories(
                 sorted({category for _, category in tags.values()})
             )
-        labels = {
+        names = {
             id: f"{categories[category]}:{name}"
             for id, (name, category) in tags.items()
             if category in categories
         }
         return {
-            ref: tuple(sorted({labels[id] for id in ids if id in labels}))
+            ref: tuple(sorted({names[id] for id in ids if id in names}))
             for ref, ids in attached.items()
         }
 
     def _apply(self, tags: dict[str, tuple[str, ...]]) -> None:
-        # A host may have left while its tags were read.
-        old, self.by_ref = (
-            self.by_ref,
-            {ref: labels for ref, labels in tags.items() if labels and ref in self.inventory.hosts},
-        )
-        for ref in {**old, **self.by_ref}:
-            if old.get(ref) != self.by_ref.get(ref):
-                self.changed.emit(ref)
+        # A host may have been removed while its tags were read.
+        hosts, old = self.inventory.hosts, self.by_ref
+        self.by_ref = {ref: names for ref, names in tags.items() if names and ref in hosts}
+        for ref in changed_keys(old, self.by_ref):
+            self.changed.emit(ref)
 
     def _log_once(self, message: str, log: Callable[..., Any]) -> None:
         if message != self._last_message:

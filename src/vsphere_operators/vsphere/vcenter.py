@@ -23,7 +23,7 @@ from typing import NoReturn, Protocol
 
 from .address import Address
 from .credentials import CredentialSource
-from .devices import AssignableHardwareCache, PassthroughDevices
+from .devices import DEVICES_PROPERTY, AssignableHardwareCache, decode_passthrough_devices
 from .disks import RELEVANT_TASKS, Disks
 from .faults import Denied, NotAuthenticated, Unreachable, VCenterError, WrongLogin
 from .inventory import Inventory
@@ -45,12 +45,11 @@ _MIN_BACKOFF_SECONDS = 1.0
 MAX_BACKOFF_SECONDS = 15.0
 
 
-class ClientMetrics(CallMetrics, UpdateMetrics, Protocol):
-    """Counts calls and updates."""
+class ClientMetrics(CallMetrics, UpdateMetrics, Protocol): ...
 
 
 class VCenter:
-    """One vCenter. Its parts answer from memory while `run` keeps them current."""
+    """One vCenter. Its parts are read from memory while `run` keeps them current."""
 
     def __init__(
         self,
@@ -83,7 +82,9 @@ class VCenter:
         self.tags = Tags(
             soap, session, credentials, inventory, log, interval_seconds=tag_interval_seconds
         )
-        self.passthrough_devices = PassthroughDevices(soap, session, inventory, log)
+        self.passthrough_devices = VmPropertyCache(
+            [DEVICES_PROPERTY], decode_passthrough_devices, soap, session, inventory, log
+        )
         self.assignable_hardware = AssignableHardwareCache(soap, session, inventory, log)
         self.scheduled_tasks = ScheduledTasks(soap, session, log)
         self.vm_configs = VmPropertyCache(
@@ -102,15 +103,15 @@ class VCenter:
         inventory.connect(self.vm_configs.on_vm_change, VirtualMachine, dependencies=False)
 
         self.loaded = False
+        # No change was missed since this time: when everything was last read.
         self.watching_since = clock()
-        """No change was missed since this time: when everything was last read."""
         self.problem: VCenterError | None = None
         self.failures = self._renewals = 0
         self._failing_since: float | None = None
+        # Until when the inventory was accurate. Meaningful only together with `problem`.
         self.accurate_until = datetime.now(UTC)
-        """Until when the inventory was accurate. Meaningful only together with `problem`."""
+        # `loaded` or `problem` changed, which affects the status of all objects.
         self.state_changed: Signal[()] = Signal(log)
-        """`loaded` or `problem` changed, which affects the status of all objects."""
 
     async def run(self) -> None:
         """Run until cancelled, then log out."""

@@ -2,10 +2,10 @@
 
 When are they read?  `get` requests what is not known yet. One call reads all that is requested, and
     the signal `changed` reports each VM.
-And when they change?  The inventory has `config.changeVersion`, which moves with every change of a
-    VM's configuration. The properties are then read again.
-And what vCenter does not return, because the account lacks permission or the VM has no readable
-    configuration?  Such a VM is in `hidden`. It is requested again every minute.
+And when they change?  The inventory has `config.changeVersion`, which is new after every change of
+    a VM's configuration. The properties are then read again.
+What if vCenter does not return them?  The account lacks permission, or the VM has no readable
+    configuration. Such a VM is in `hidden`. It is requested again every minute.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CachedT = TypeVar("CachedT")
 
 
 class VmPropertyCache(Generic[CachedT]):
-    """What `decode` makes of the properties `paths`, by reference of the VM."""
+    """Properties of VMs that are too large for the inventory, decoded, by MoRef."""
 
     def __init__(
         self,
@@ -52,13 +52,13 @@ class VmPropertyCache(Generic[CachedT]):
             min_interval_seconds=MIN_INTERVAL_SECONDS,
         )
         self.values: dict[str, CachedT] = {}
+        # VMs of which vCenter does not return all properties.
         self.hidden: set[str] = set()
-        """VMs of which vCenter does not return all properties."""
         self.hidden_retried_at = self.poll_schedule.clock()
+        # VMs to read with the next poll.
         self.requested: set[str] = set()
-        """VMs to read with the next poll."""
+        # The properties of the VM with this reference were read or changed.
         self.changed: Signal[str] = Signal(log)
-        """The properties of the VM with this reference were read or changed."""
 
     def get(self, ref: str) -> CachedT | None:
         """The value of a VM; None if it is not known yet, and then it is requested."""
@@ -150,5 +150,8 @@ class VmPropertyCache(Generic[CachedT]):
             if update.ref not in self.inventory.vms or is_same:
                 continue
             self.values[update.ref] = value
-            (self.hidden.discard if is_complete else self.hidden.add)(update.ref)
+            if is_complete:
+                self.hidden.discard(update.ref)
+            else:
+                self.hidden.add(update.ref)
             self.changed.emit(update.ref)

@@ -246,7 +246,7 @@ def test_missing_option_is_named_without_a_terminal(
         main(["create", "api", "--project", str(project), "--group", "demo", "--version", "v1"])
         == 2
     )
-    assert "--kind is required when there is no terminal" in capsys.readouterr().err
+    assert "--kind is required when standard input is not a terminal" in capsys.readouterr().err
 
 
 def test_user_is_asked_again_until_the_answer_is_valid(

@@ -1,15 +1,15 @@
 """The files that a command changes: shown as a diff, checked, then written.
 
 A command builds its whole change set in memory, so nothing is written if any part of it cannot be
-generated. Once the files are written, git is the undo: a change set therefore refuses to overwrite
-files with uncommitted changes.
+generated. Once the files are written, only git can undo it: a change set therefore refuses to
+overwrite files with uncommitted changes.
 """
 
 from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,8 +92,8 @@ class ChangeSet:
         changed = self._changed_files()
         # For all files before the first one is written.
         for path in changed:
-            places = (self.root / path, *(self.root / path).parents)
-            existing = next(place for place in places if place.exists())
+            parents = (self.root / path).parents
+            existing = next(item for item in (self.root / path, *parents) if item.exists())
             if not os.access(existing, os.W_OK):
                 raise ConfigError(f"{existing} is not writable; nothing was written")
         for path, text in changed.items():
@@ -102,6 +102,16 @@ class ChangeSet:
         for path in self.removed:
             (self.root / path).unlink()
         return [*sorted(changed), *self.removed]
+
+
+def find_stale(root: Path, pattern: str, files: Iterable[str], marker: str) -> tuple[str, ...]:
+    """Generated files that are not generated any more, such as those of a removed kind."""
+    on_disk = {path.relative_to(root).as_posix() for path in root.glob(pattern)}
+    return tuple(
+        path
+        for path in sorted(on_disk - set(files))
+        if (read_text_if_exists(root / path) or "").startswith(marker)
+    )
 
 
 def _format_list(paths: list[str]) -> str:

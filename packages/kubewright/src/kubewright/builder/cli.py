@@ -7,15 +7,14 @@ from pathlib import Path
 
 import click
 
-from .. import __name__ as program
 from ..crd import build_crds
 from ..errors import KubewrightError
 from .api_docs import render_page
-from .changeset import ChangeSet, read_text_if_exists
+from .changeset import ChangeSet, find_stale, read_text_if_exists
 from .cli_create import create
 from .compat.baseline import CRD_FOLDER, parse_crds, read_committed_crds, read_crds_on_disk
 from .compat.crd_diff import compare_crds
-from .manifests.helm import build_chart, find_stale_templates
+from .manifests.helm import CHART_HEADER, build_chart
 from .manifests.installer import render_installer
 from .manifests.render import generate_manifests
 from .names import check_domain, check_project_name
@@ -59,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
 
 # Wider than click's 80 columns: the example commands do not fit into those.
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
-@click.version_option(package_name=program)
+@click.version_option(package_name="kubewright")
 def kubewright() -> None:
     """Build Kubernetes operators in Python.
 
@@ -195,7 +194,8 @@ def _report_breaking_changes(change: ChangeSet, against: str, *, fall_back_to_di
         click.echo(f"breaking: {crd_change}", err=True)
     if breaking:
         click.echo(
-            f"Compared with the CRDs of {source}, manifests, objects or scripts of users may fail. "
+            "These changes may break manifests, stored objects or scripts of users "
+            f"(compared with the CRDs of {source}). "
             "Keep the old form and add a new field or a new version. "
             "If the change is intended, use `--check --allow-breaking`.",
             err=True,
@@ -274,7 +274,8 @@ def helm(root: Path, output: str) -> None:
     project = Project.read(root)
     files = build_chart(project, project.load_declarations())
     chart = root / output
-    written = ChangeSet(chart, files, removed=find_stale_templates(chart, files)).write()
+    stale = find_stale(chart, "templates/*.yaml", files, CHART_HEADER)
+    written = ChangeSet(chart, files, removed=stale).write()
     click.echo(f"wrote {output} ({len(written)} files)" if written else f"{output} is up to date")
 
 

@@ -201,7 +201,7 @@ def _read_api_parameters(project: Project, options: CommandOptions) -> ApiParame
     if not options["resource"]:
         raise ConfigError(
             "--resource=false is not supported: a controller owns a kind, "
-            "and follows other kinds with `wake_on`. Omit the option"
+            "and other kinds trigger it with `wake_on`. Omit the option"
         )
     group = get_or_prompt("--group", options["group"], "Group, such as topology", str)
     version = get_or_prompt(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import ConfigError
+from .program import run_program
 
 # Local commands take milliseconds; a partial clone may fetch missing objects from its server.
 _GIT_TIMEOUT_SECONDS = 60
@@ -14,28 +13,20 @@ _GIT_TIMEOUT_SECONDS = 60
 
 def run_git(root: Path, *arguments: str) -> str | None:
     """What git prints; None if it fails or is not installed."""
-    command = ["git", "-C", str(root), *arguments]
     try:
-        process = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            timeout=_GIT_TIMEOUT_SECONDS,
+        process = run_program(
+            ["git", "-C", str(root), *arguments],
+            _GIT_TIMEOUT_SECONDS,
+            advice="It may be waiting for input, or for the server of a partial clone. "
+            "Run it by hand to find out",
         )
     except FileNotFoundError:
         return None
-    except subprocess.TimeoutExpired:
-        raise ConfigError(
-            f"`{' '.join(command)}` did not end within {_GIT_TIMEOUT_SECONDS} s and was stopped. "
-            "It may be waiting for input, or for the server of a partial clone. "
-            "Run it by hand to find out"
-        ) from None
     return process.stdout if process.returncode == 0 else None
 
 
 def find_uncommitted(root: Path, paths: Sequence[str]) -> list[str] | None:
-    """Those of the paths that git could not bring back; None outside a git repository."""
+    """Those of the paths that git could not restore; None outside a git repository."""
     # --untracked-files=all: without it git reports an untracked folder, not the files in it.
     # Paths in the output start at the top of the repository, so `root` may be below it.
     options = ("--porcelain", "-z", "--no-renames", "--untracked-files=all")

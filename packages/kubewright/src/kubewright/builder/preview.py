@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from pathlib import Path
 
 from ..errors import ConfigError
 from .changeset import ChangeSet, read_text_if_exists
+from .program import run_program
 from .scaffold.format import format_files
 
 _COPIED_FOLDERS = ("src", "tests", "config")
@@ -72,20 +72,13 @@ def _copy_folder(source: Path, target: Path) -> None:
 
 def _run_manifests(copy: Path) -> None:
     command = [sys.executable, "-m", "kubewright", "manifests", "--force", "--project", str(copy)]
-    try:
-        process = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
-            timeout=_GENERATE_TIMEOUT_SECONDS,
-            stdin=subprocess.DEVNULL,
-        )
-    except subprocess.TimeoutExpired:
-        raise ConfigError(
-            "nothing was written, because importing the project's code did not end "
-            f"within {_GENERATE_TIMEOUT_SECONDS} s"
-        ) from None
+    process = run_program(
+        command,
+        _GENERATE_TIMEOUT_SECONDS,
+        subject="importing the project's code",
+        advice="Nothing was written.",
+        environ={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+    )
     if process.returncode:
         # The cause is at the end; the beginning of a traceback shows only kubewright's own frames.
         output = (process.stderr or process.stdout).strip().replace(f"{copy}/", "")

@@ -111,7 +111,7 @@ class Declarations:
         return bool(self.webhooks or self.conversions)
 
     @property
-    def with_optional_webhooks(self) -> Declarations:
+    def including_optional_webhooks(self) -> Declarations:
         webhooks = (*self.webhooks, *self.optional_webhooks)
         return replace(self, webhooks=webhooks, optional_webhooks=())
 
@@ -122,16 +122,16 @@ class Project:
 
     root: Path
     config: ProjectConfig
-    overlay: Mapping[str, str] = field(default_factory=dict)
+    unwritten_files: Mapping[str, str] = field(default_factory=dict)
     """Files that a command has generated but not written yet: they replace those on disk."""
 
     @classmethod
-    def read(cls, root: Path, overlay: Mapping[str, str] | None = None) -> Project:
+    def read(cls, root: Path, unwritten_files: Mapping[str, str] | None = None) -> Project:
         """The project of the pyproject.toml in this folder."""
         # Not with read_text(): a missing file here means that this is not a project.
-        file, overlay = root / "pyproject.toml", overlay or {}
+        file, unwritten_files = root / "pyproject.toml", unwritten_files or {}
         try:
-            text = overlay.get("pyproject.toml") or file.read_text(encoding="utf-8")
+            text = unwritten_files.get("pyproject.toml") or file.read_text(encoding="utf-8")
             table = tomllib.loads(text)["tool"]["kubewright"]
         except FileNotFoundError:
             raise ConfigError(
@@ -147,7 +147,7 @@ class Project:
         missing = [key for key in ("name", "build", "settings") if not table.get(key)]
         if missing:
             raise ConfigError(f"{file}: [tool.kubewright] lacks {', '.join(missing)}")
-        return cls(root, _parse_config(table, file), overlay)
+        return cls(root, _parse_config(table, file), unwritten_files)
 
     @property
     def name(self) -> str:
@@ -166,12 +166,12 @@ class Project:
         return self.config.build.partition(":")[2]
 
     def read_text(self, path: str) -> str:
-        return self.overlay[path] if path in self.overlay else read_text(self.root / path)
+        text = self.unwritten_files.get(path)
+        return read_text(self.root / path) if text is None else text
 
     def read_text_if_exists(self, path: str) -> str | None:
-        if path in self.overlay:
-            return self.overlay[path]
-        return read_text_if_exists(self.root / path)
+        text = self.unwritten_files.get(path)
+        return read_text_if_exists(self.root / path) if text is None else text
 
     def load_declarations(self) -> Declarations:
         """What `build` adds to a manager, and the kinds that only pyproject.toml lists."""
@@ -216,7 +216,7 @@ class Project:
         try:
             build(manager, parse_command_line(settings, flags, {}) if flags else settings())
         except Exception as error:
-            raise ConfigError(f"{self.config.build} failed: {_describe_error(error)}") from error
+            raise ConfigError(f"{self.config.build} failed: {_locate_error(error)}") from error
         return manager
 
     def load_object(self, reference: str) -> Any:
@@ -228,13 +228,13 @@ class Project:
             return getattr(importlib.import_module(module), name)
         except Exception as error:
             raise ConfigError(
-                f'"{reference}" of [tool.kubewright] cannot be loaded: {_describe_error(error)}'
+                f'"{reference}" of [tool.kubewright] cannot be loaded: {_locate_error(error)}'
             ) from error
         finally:
             sys.path.pop(0)
 
 
-def _describe_error(error: Exception) -> str:
+def _locate_error(error: Exception) -> str:
     """What went wrong in the project's code, and in which line of it."""
     if isinstance(error, KubewrightError):
         return str(error)

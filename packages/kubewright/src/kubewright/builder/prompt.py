@@ -48,7 +48,7 @@ def get_or_prompt(
     if value is not None:
         return check(value)
     if not sys.stdin.isatty():
-        raise click.UsageError(f"{option} is required when there is no terminal to ask at")
+        raise click.UsageError(f"{option} is required when standard input is not a terminal")
 
     def check_answer(answer: str) -> str:
         try:

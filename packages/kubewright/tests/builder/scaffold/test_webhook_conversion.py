@@ -196,4 +196,4 @@ def test_missing_option_is_named_without_a_terminal(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert create_webhook(root, "--conversion") == 2
-    assert "--spoke is required when there is no terminal" in capsys.readouterr().err
+    assert "--spoke is required when standard input is not a terminal" in capsys.readouterr().err

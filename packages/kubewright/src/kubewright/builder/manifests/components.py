@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from ... import rbac
 from ..project import Declarations, Project
+from . import Document, Files
 from .deployment import (
     build_anti_affinity,
     build_deployment_patch,
     build_disruption_budget,
+    build_namespace_variable,
     build_network_policy,
     build_service_monitor,
     build_webhook_ingress,
@@ -34,8 +35,6 @@ from .webhooks import (
     certificate_reference,
 )
 
-Document = dict[str, Any]
-Files = dict[str, list[Document]]
 _KUSTOMIZE_GROUP = "kustomize.config.k8s.io"
 
 
@@ -58,14 +57,14 @@ def _build_component(resources: Sequence[str] = (), patches: Sequence[str] = ())
 
 
 def build_extra_folders(project: Project, declared: Declarations) -> dict[str, Files]:
-    """Folders that an overlay can also use as resources, without the component."""
+    """The folders that components refer to; an overlay can use them directly."""
     folders = {
         "prometheus": {"monitor.yaml": [build_service_monitor(project)]},
         "network-policy": {"network_policy.yaml": [build_network_policy(project, declared)]},
     }
-    enabled = declared.with_optional_webhooks
-    if enabled.has_webhook_server:
-        folders["webhook"] = build_webhook_files(project, enabled)
+    all_declared = declared.including_optional_webhooks
+    if all_declared.has_webhook_server:
+        folders["webhook"] = build_webhook_files(project, all_declared)
         folders["certmanager"] = build_certificate_files(project)
     return folders
 
@@ -85,11 +84,11 @@ def build_component_folders(project: Project, declared: Declarations) -> dict[st
         "network-policy": {"kustomization.yaml": [_build_component(["../../network-policy"])]},
         "prometheus": {"kustomization.yaml": [_build_component(["../../prometheus"])]},
     }
-    enabled = declared.with_optional_webhooks
-    if enabled.has_webhook_server:
-        folders["cert-manager"] = _build_cert_manager_component(project, enabled)
+    all_declared = declared.including_optional_webhooks
+    if all_declared.has_webhook_server:
+        folders["cert-manager"] = _build_cert_manager_component(project, all_declared)
     if declared.optional_webhooks:
-        folders["webhooks"] = _build_webhooks_component(project, enabled)
+        folders["webhooks"] = _build_webhooks_component(project, all_declared)
     elif declared.has_webhook_server:
         # Conversion stays: without it, objects of the other versions could not be read.
         configurations = build_webhook_configurations(project, declared)
@@ -99,9 +98,7 @@ def build_component_folders(project: Project, declared: Declarations) -> dict[st
     return folders
 
 
-def _build_component_files(
-    resources: Mapping[str, list[Document]], patches: Mapping[str, list[Document]]
-) -> Files:
+def _build_component_files(resources: Files, patches: Files) -> Files:
     return {
         **resources,
         **patches,
@@ -111,11 +108,8 @@ def _build_component_files(
 
 def _build_namespaced_component(project: Project, declared: Declarations) -> Files:
     """A manager that serves only its own namespace, with permissions only there."""
-    watch_namespace = {
-        "name": "WATCH_NAMESPACE",
-        "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}},
-    }
-    pod = {"containers": [{"name": "manager", "env": [watch_namespace]}]}
+    variable = build_namespace_variable("WATCH_NAMESPACE")
+    pod = {"containers": [{"name": "manager", "env": [variable]}]}
     cluster_wide_binding = build_binding(project, "manager-rolebinding", "manager-role")
     patches = {
         "watch_patch.yaml": [build_deployment_patch(project, {"template": {"spec": pod}})],
@@ -124,7 +118,7 @@ def _build_namespaced_component(project: Project, declared: Declarations) -> Fil
     return _build_component_files(build_namespaced_roles(project, declared), patches)
 
 
-def build_namespaced_roles(project: Project, declared: Declarations) -> dict[str, list[Document]]:
+def build_namespaced_roles(project: Project, declared: Declarations) -> Files:
     """The bindings of a manager that serves one namespace; cluster-wide kinds need their own."""
     resources = {
         "manager_role_binding.yaml": [
@@ -151,10 +145,10 @@ def build_namespaced_roles(project: Project, declared: Declarations) -> dict[str
     return resources
 
 
-def _build_webhooks_component(project: Project, enabled: Declarations) -> Files:
+def _build_webhooks_component(project: Project, all_declared: Declarations) -> Files:
     """Enables optional webhooks: their configuration, the manager's flag and port, and roles."""
-    resources: Files = {"webhook_ca_roles.yaml": build_ca_roles(project, enabled)}
-    if role := build_webhook_role(project, enabled):
+    resources: Files = {"webhook_ca_roles.yaml": build_ca_roles(project, all_declared)}
+    if role := build_webhook_role(project, all_declared):
         resources["webhook_role.yaml"] = role
     component = _build_component(["../../webhook", *resources])
     container = "/spec/template/spec/containers/0"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..project import Declarations, Project
+from . import Document
 from .rbac import SERVICE_ACCOUNT
 
-Document = dict[str, Any]
 # The ports of kubebuilder's projects, so that existing dashboards and policies match.
 _METRICS_PORT = 8443
 _HEALTH_PORT = 8081
@@ -79,12 +77,7 @@ def _build_container(project: Project, declared: Declarations) -> Document:
             "-metrics-secure",
             *project.config.manager.args,
         ],
-        "env": [
-            {
-                "name": "POD_NAMESPACE",
-                "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}},
-            }
-        ],
+        "env": [build_namespace_variable("POD_NAMESPACE")],
         "ports": [
             {"name": "metrics", "containerPort": _METRICS_PORT, "protocol": "TCP"},
             {"name": "health", "containerPort": _HEALTH_PORT, "protocol": "TCP"},
@@ -101,6 +94,11 @@ def _build_container(project: Project, declared: Declarations) -> Document:
         },
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *mounts],
     }
+
+
+def build_namespace_variable(name: str) -> Document:
+    """An environment variable with the namespace of the Pod."""
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}
 
 
 def build_webhook_port() -> Document:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
-from typing import Any
 
 from ...errors import ConfigError
 from ...yaml_text import parse_documents, to_yaml
+from ..program import run_program
 from ..project import Project
 
-Document = dict[str, Any]
 # A kustomization may refer to remote bases, which kustomize downloads.
 _KUSTOMIZE_TIMEOUT_SECONDS = 120
 _TESTENV_KUBECTL = Path(".testenv/bin/kubectl")
@@ -32,20 +30,12 @@ def _run_kustomize(root: Path, folder: Path, kubectl: str = "") -> str:
             "or name another folder with --overlay"
         )
     command = [_find_kubectl(root, kubectl), "kustomize", str(folder)]
-    try:
-        process = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            timeout=_KUSTOMIZE_TIMEOUT_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        raise ConfigError(
-            f"`{' '.join(command)}` did not end within {_KUSTOMIZE_TIMEOUT_SECONDS} s and was "
-            "stopped. It may be waiting for a server that a kustomization refers to. "
-            "Run it by hand to find out, or name another kubectl with --kubectl"
-        ) from None
+    process = run_program(
+        command,
+        _KUSTOMIZE_TIMEOUT_SECONDS,
+        advice="It may be waiting for a server that a kustomization refers to. "
+        "Run it by hand to find out, or name another kubectl with --kubectl",
+    )
     if process.returncode:
         raise ConfigError(f"kustomize cannot render {folder}: {process.stderr.strip()}")
     return process.stdout

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ... import rbac
 from ...kind import KindDefinition
 from ...webhook.ca_bundle import cluster_permissions, namespace_permissions
 from ...webhook.options import WebhookOptions
 from ..project import Declarations, Project
+from . import Document, Files
 
-Document = dict[str, Any]
 _RBAC_GROUP = "rbac.authorization.k8s.io"
 SERVICE_ACCOUNT = "controller-manager"
 WEBHOOK_OPTIONS = WebhookOptions()
 _AGGREGATION_TARGETS = {"admin": "admin", "editor": "edit", "viewer": "view"}
 
 
-def build_role_files(project: Project, declared: Declarations) -> dict[str, list[Document]]:
+def build_role_files(project: Project, declared: Declarations) -> Files:
     """Every file of config/rbac."""
-    documents: dict[str, list[Document]] = {
+    documents: Files = {
         "namespace.yaml": [build_namespace(project)],
         "service_account.yaml": [
             {

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from ...errors import ConfigError
 from ...yaml_text import parse_documents, to_yaml
-from ..changeset import ChangeSet, read_text, read_text_if_exists
+from ..changeset import ChangeSet, find_stale, read_text
 from ..project import COMPONENTS, Declarations, Project
+from . import Document, Files
 from .components import (
-    Document,
-    Files,
     build_component_folders,
     build_extra_folders,
     build_kustomization,
@@ -43,7 +42,8 @@ def generate_manifests(project: Project) -> ChangeSet:
         for name, documents in contents.items()
     }
     files |= _build_samples_index(project)
-    return ChangeSet(project.root, files, frozenset(files), _find_stale_files(project, files))
+    stale = find_stale(project.root, "config/**/*.yaml", files, _GENERATED_MARKER)
+    return ChangeSet(project.root, files, frozenset(files), stale)
 
 
 def _build_config_folders(project: Project, declared: Declarations) -> dict[str, Files]:
@@ -111,14 +111,3 @@ def _build_samples_index(project: Project) -> dict[str, str]:
                 name = (document.get("metadata") or {}).get("name", "")
                 rows.append(f"| `{path.name}` | {kind} | `{name}` |\n")
     return {f"{_SAMPLES_FOLDER}/README.md": _SAMPLES_HEADER + "".join(rows)} if rows else {}
-
-
-def _find_stale_files(project: Project, files: Iterable[str]) -> tuple[str, ...]:
-    """Generated files that are not generated any more, such as those of a removed kind."""
-    paths = (project.root / "config").rglob("*.yaml")
-    on_disk = {path.relative_to(project.root).as_posix() for path in paths}
-    return tuple(
-        path
-        for path in sorted(on_disk - set(files))
-        if (read_text_if_exists(project.root / path) or "").startswith(_GENERATED_MARKER)
-    )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...crd import build_crds
 from ...webhook import WebhookClientConfig, build_configurations, with_conversions
 from ..project import Declarations, Project
+from . import Document, Files
 from .deployment import build_deployment_patch, build_metadata, manager_labels
 from .rbac import WEBHOOK_OPTIONS
 
-Document = dict[str, Any]
 # Where the Secret of cert-manager is mounted.
 CERTIFICATE_DIR = "/etc/webhook-certificates"
 
@@ -30,7 +28,7 @@ def build_crds_with_conversions(project: Project, declared: Declarations) -> lis
     return with_conversions(crds, declared.conversions, _build_client_config(project))
 
 
-def build_webhook_files(project: Project, declared: Declarations) -> dict[str, list[Document]]:
+def build_webhook_files(project: Project, declared: Declarations) -> Files:
     """Every file of config/webhook; conversions alone need no webhook configuration."""
     configurations = build_webhook_configurations(project, declared)
     files = {"manifests.yaml": configurations} if configurations else {}
@@ -54,7 +52,7 @@ def certificate_reference(project: Project) -> str:
     return f"{project.namespace}/{project.name}-serving-cert"
 
 
-def build_certificate_files(project: Project) -> dict[str, list[Document]]:
+def build_certificate_files(project: Project) -> Files:
     """Every file of config/certmanager."""
     api_version = {"apiVersion": "cert-manager.io/v1"}
     issuer = api_version | {

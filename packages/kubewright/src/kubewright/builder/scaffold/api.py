@@ -44,12 +44,7 @@ def scaffold_api(project: Project, parameters: ApiParameters) -> ChangeSet:
     )
     edits = {"pyproject.toml": add_resource_entry(project, entry)}
     if parameters.controller:
-        controller = f"{resource.kind}Controller"
-        path, text = read_build_module(project)
-        text = add_import(text, f".kinds.{resource.module}", controller, path)
-        edits[path] = add_statement(
-            text, project.build_function, f"{{0}}.add({controller}())", path
-        )
+        edits |= add_to_manager(project, resource.module, f"{resource.kind}Controller")
     else:
         files = _without_controller(files, entry.source_path)
     return ChangeSet(project.root, files | edits, frozenset(edits))
@@ -176,17 +171,17 @@ def add_resource_entry(project: Project, entry: ResourceEntry) -> str:
     return tomlkit.dumps(document)
 
 
-def read_build_module(project: Project) -> tuple[str, str]:
-    """Path and text of the file that has `build`."""
-    module = project.config.build.partition(":")[0]
-    path = f"src/{module.replace('.', '/')}.py"
+def add_to_manager(project: Project, module: str, class_name: str) -> dict[str, str]:
+    """The file that has `build`, with a statement that adds the class to the manager."""
+    path = f"src/{project.config.build.partition(':')[0].replace('.', '/')}.py"
     text = project.read_text_if_exists(path)
     if text is None:
         raise ConfigError(
             f'[tool.kubewright] build = "{project.config.build}" refers to {path}, '
             "which does not exist"
         )
-    return path, text
+    text = add_import(text, f".kinds.{module}", class_name, path)
+    return {path: add_statement(text, project.build_function, f"{{0}}.add({class_name}())", path)}
 
 
 def _without_controller(files: dict[str, str], path: str) -> dict[str, str]:

@@ -26,8 +26,6 @@ _RESERVED_FIELD_NAMES = frozenset({"str", "int", "float", "bool", "list", "Annot
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a spec or a status."""
-
     name: str
     type: str
     required: bool = False

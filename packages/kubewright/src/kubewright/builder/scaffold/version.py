@@ -14,8 +14,8 @@ from ...yaml_text import dump_yaml, parse_documents
 from ..changeset import ChangeSet
 from ..names import ResourceNames, check_version
 from ..project import Project, ResourceEntry
-from .api import ApiParameters, add_resource_entry, read_build_module
-from .python_edit import add_import, add_statement, is_kind_argument_false, set_kind_argument
+from .api import ApiParameters, add_resource_entry, add_to_manager
+from .python_edit import is_kind_argument_false, set_kind_argument
 from .template import render_folder
 
 
@@ -67,7 +67,7 @@ def scaffold_conversions(
         _check_spoke_is_new(project, entry, spoke)
     for spoke in spokes:
         # Each version edits main.py and pyproject.toml as the one before it left them.
-        project = Project.read(project.root, overlay=change.files)
+        project = Project.read(project.root, change.files)
         hub = find_hub(project, entry.group, entry.kind) or entry
         resource = ResourceNames(entry.group, spoke, entry.kind, entry.plural)
         version = scaffold_version(project, ApiParameters(resource), hub)
@@ -125,10 +125,8 @@ def scaffold_version(project: Project, parameters: ApiParameters, hub: ResourceE
         f"{project.package}.kinds.{module}:{class_name}",
         conversion=True,
     )
-    path, text = read_build_module(project)
-    text = add_import(text, f".kinds.{module}", f"{class_name}Conversion", path)
-    text = add_statement(text, project.build_function, f"{{0}}.add({class_name}Conversion())", path)
-    edits = {"pyproject.toml": add_resource_entry(project, entry), path: text}
+    edits = add_to_manager(project, module, f"{class_name}Conversion")
+    edits["pyproject.toml"] = add_resource_entry(project, entry)
     if parameters.storage:
         edits |= _unset_storage(project, resource)
     return ChangeSet(project.root, files | edits, frozenset(edits))

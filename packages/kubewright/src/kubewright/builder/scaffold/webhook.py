@@ -10,8 +10,7 @@ from ...errors import ConfigError
 from ..changeset import ChangeSet
 from ..names import ResourceNames
 from ..project import Project, ResourceEntry
-from .api import read_build_module
-from .python_edit import add_import, add_statement
+from .api import add_to_manager
 from .template import render_folder
 
 _DEFAULT_METHOD = '''
@@ -63,10 +62,8 @@ def scaffold_webhook(project: Project, parameters: WebhookParameters) -> ChangeS
             f"Add the other method to {entry.source_path.removesuffix('.py')}_webhook.py"
         )
     files = render_folder("webhook", _build_template_values(project, parameters, entry))
-    path, text = read_build_module(project)
-    text = add_import(text, f".kinds.{kind.lower()}_webhook", f"{kind}Webhook", path)
-    text = add_statement(text, project.build_function, f"{{0}}.add({kind}Webhook())", path)
-    edits = {path: text, "pyproject.toml": _set_webhooks_in_pyproject(project, entry, parameters)}
+    edits = add_to_manager(project, f"{kind.lower()}_webhook", f"{kind}Webhook")
+    edits["pyproject.toml"] = _set_webhooks_in_pyproject(project, entry, parameters)
     return ChangeSet(project.root, files | edits, frozenset(edits))
 
 

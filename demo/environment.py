@@ -60,15 +60,15 @@ class DemoEnvironment:
 
     async def start(self) -> None:
         """Prints a line for each step, with the time it took."""
-        await self._run_step("etcd, kube-apiserver and a simulated vCenter", self._start_servers())
+        await self._run_step(
+            "etcd, kube-apiserver and a simulated vCenter",
+            asyncio.gather(self.control_plane.start(), self._start_vcenter()),
+        )
         await self._run_step("CRDs, roles and nodes", self._prepare_cluster())
         await self._run_step("the manager, as its service account", self._start_manager())
         await self._run_step(
             "the samples", asyncio.to_thread(self.control_plane.apply, ROOT / "config/samples")
         )
-
-    async def _start_servers(self) -> None:
-        await asyncio.gather(self.control_plane.start(), self._start_vcenter())
 
     async def _run_step(self, name: str, work: Awaitable[object]) -> None:
         began = time.monotonic()
@@ -207,15 +207,7 @@ class DemoEnvironment:
         lines = [f"export {name}={shlex.quote(str(value))}" for name, value in variables.items()]
         path = shlex.quote(f"{_BINARIES}:{Path(sys.executable).parent}")
         file = self._folder.path / "env"
-        file.write_text(
-            "\n".join(
-                [
-                    *lines,
-                    f"export PATH={path}:$PATH",
-                    "",
-                ]
-            )
-        )
+        file.write_text("\n".join([*lines, f"export PATH={path}:$PATH", ""]))
         return file
 
     async def read_snapshot(self) -> Snapshot:

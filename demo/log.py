@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vsphere_operators.kubectl.table import _fit_text
+from vsphere_operators.kubectl.table import fit_text
 
 TAIL_BYTES = 16 * 1024
 _SERVING_METRICS = '"serving metrics"'
@@ -29,7 +29,7 @@ class LogLine:
             - len(self.prefix)
             - bool(self.prefix)
         )
-        message = self.message if len(self.message) <= room else _fit_text(self.message, room)
+        message = self.message if len(self.message) <= room else fit_text(self.message, room)
         return " ".join(filter(None, (self.prefix, message, self.fields)))
 
 

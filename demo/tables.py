@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any
 
-from vsphere_operators.kubectl.table import COLUMN_GAP, Cell, Table
+from vsphere_operators.kubectl.table import COLUMN_GAP, Cell, Columns, Table, build_table
 from vsphere_operators.kubectl.vmgroup import PHASE_STYLES
 
 from .expected import ready_condition
@@ -24,12 +23,8 @@ def build_tables(snapshot: Snapshot) -> dict[str, Table]:
 
 
 def _build_table(kind: str, objects: Iterable[Object]) -> Table:
-    """The title of the first column is the kind."""
-    columns, cells = TABLE_LAYOUTS[kind]
-    rows = tuple(
-        (Cell(obj["metadata"]["name"]), *cells(obj, obj.get("status", {}))) for obj in objects
-    )
-    return Table(columns=(kind.upper(), *columns), rows=rows)
+    name_column: Columns[Object] = {kind.upper(): lambda obj: str(obj["metadata"]["name"])}
+    return build_table(objects, {**name_column, **TABLE_COLUMNS[kind]})
 
 
 def join_side_by_side(left: Table, right: Table) -> Table:
@@ -66,75 +61,21 @@ def drop_columns(table: Table, width: int, optional: Sequence[str]) -> Table:
     return table
 
 
-def _host_cells(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
-    return (
-        _field_cell(_spec_of(obj), "hostname"),
-        _ratio_cell(status, "freeCPU", "totalCPU"),
-        _ratio_cell(status, "freeMemoryMB", "totalMemoryMB"),
-        _ready_cell(obj),
-    )
-
-
-def _vm_cells(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
-    power = str(status.get("powerState", ""))
-    return (
-        _field_cell(_spec_of(obj), "nodename"),
-        Cell(power, "good" if power == "poweredOn" else "bad"),
-        _field_cell(status, "ipAddress"),
-        _field_cell(status, "host"),
-    )
-
-
-def _disk_cells(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
-    return (
-        _field_cell(_spec_of(obj), "pvId"),
-        _field_cell(status, "sizeMB"),
-        _field_cell(status, "datastore"),
-        _field_cell(status, "provisioningType"),
-    )
-
-
-def _gpu_cells(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
-    return (
-        _field_cell(_spec_of(obj), "desAccTime"),
-        _field_cell(status, "availableAcceleratorTime"),
-        _field_cell(status, "nodeCPUUsage"),
-        Cell(str(status.get("suitableHostName", "")).partition(".")[0]),
-        _field_cell(status, "suitableNodeName"),
-    )
-
-
-def _group_cells(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
-    phase = str(status.get("phase", ""))
-    count = f"{status.get('readyReplicas', 0)}/{_spec_of(obj).get('replicas', 0)}"
-    return (
-        Cell(phase, PHASE_STYLES.get(phase, "")),
-        Cell(count),
-        _field_cell(_spec_of(obj), "template"),
-        _field_cell(status, "lastMessage"),
-    )
-
-
-def _custom_resource_cells(obj: Object, status: Mapping[str, Any]) -> tuple[Cell, ...]:
-    healthy = status.get("Healthy")
-    return (
-        _field_cell(_spec_of(obj), "name"),
-        Cell(str(healthy).lower() if healthy is not None else "", "good" if healthy else "bad"),
-    )
-
-
-def _spec_of(obj: Object) -> Mapping[str, Any]:
+def _spec_field(name: str) -> Callable[[Object], str]:
     # `spec: {}` and no spec at all are valid for every kind but VmGroup.
-    spec: Mapping[str, Any] = obj.get("spec") or {}
-    return spec
+    return lambda obj: str((obj.get("spec") or {}).get(name, ""))
 
 
-def _field_cell(fields: Mapping[str, Any], name: str) -> Cell:
-    return Cell(str(fields.get(name, "")))
+def _status_field(name: str) -> Callable[[Object], str]:
+    return lambda obj: str(obj.get("status", {}).get(name, ""))
 
 
-def _ratio_cell(status: Mapping[str, Any], part: str, total: str) -> Cell:
-    return Cell(f"{status[part]}/{status[total]}" if part in status and total in status else "")
+def _status_ratio(part: str, total: str) -> Callable[[Object], str]:
+    def format_ratio(obj: Object) -> str:
+        status = obj.get("status", {})
+        return f"{status[part]}/{status[total]}" if part in status and total in status else ""
+
+    return format_ratio
 
 
 def _ready_cell(obj: Object) -> Cell:
@@ -144,12 +85,58 @@ def _ready_cell(obj: Object) -> Cell:
     )
 
 
-TableLayout = tuple[tuple[str, ...], Callable[[Object, Mapping[str, Any]], tuple[Cell, ...]]]
-TABLE_LAYOUTS: Mapping[str, TableLayout] = {
-    "HostInfo": (("HOST", "FREE MHZ", "FREE MB", "READY"), _host_cells),
-    "VMInfo": (("VM", "POWER", "ADDRESS", "HOST"), _vm_cells),
-    "FCDInfo": (("DISK", "MB", "DATASTORE", "TYPE"), _disk_cells),
-    "GPUInfo": (("NEEDS H", "HAS H", "MHZ", "HOST", "NODE"), _gpu_cells),
-    "VmGroup": (("PHASE", "READY", "TEMPLATE", "LAST MESSAGE"), _group_cells),
-    "MyCustomResource": (("FRIEND", "HEALTHY"), _custom_resource_cells),
+def _power_cell(obj: Object) -> Cell:
+    power = _status_field("powerState")(obj)
+    return Cell(power, "good" if power == "poweredOn" else "bad")
+
+
+def _phase_cell(obj: Object) -> Cell:
+    phase = _status_field("phase")(obj)
+    return Cell(phase, PHASE_STYLES.get(phase, ""))
+
+
+def _format_replicas(obj: Object) -> str:
+    ready = _status_field("readyReplicas")(obj) or 0
+    return f"{ready}/{_spec_field('replicas')(obj) or 0}"
+
+
+def _healthy_cell(obj: Object) -> Cell:
+    healthy = _status_field("Healthy")(obj).lower()
+    return Cell(healthy, "good" if healthy == "true" else "bad")
+
+
+# The columns after the name.
+TABLE_COLUMNS: Mapping[str, Columns[Object]] = {
+    "HostInfo": {
+        "HOST": _spec_field("hostname"),
+        "FREE MHZ": _status_ratio("freeCPU", "totalCPU"),
+        "FREE MB": _status_ratio("freeMemoryMB", "totalMemoryMB"),
+        "READY": _ready_cell,
+    },
+    "VMInfo": {
+        "VM": _spec_field("nodename"),
+        "POWER": _power_cell,
+        "ADDRESS": _status_field("ipAddress"),
+        "HOST": _status_field("host"),
+    },
+    "FCDInfo": {
+        "DISK": _spec_field("pvId"),
+        "MB": _status_field("sizeMB"),
+        "DATASTORE": _status_field("datastore"),
+        "TYPE": _status_field("provisioningType"),
+    },
+    "GPUInfo": {
+        "NEEDS H": _spec_field("desAccTime"),
+        "HAS H": _status_field("availableAcceleratorTime"),
+        "MHZ": _status_field("nodeCPUUsage"),
+        "HOST": lambda obj: _status_field("suitableHostName")(obj).partition(".")[0],
+        "NODE": _status_field("suitableNodeName"),
+    },
+    "VmGroup": {
+        "PHASE": _phase_cell,
+        "READY": _format_replicas,
+        "TEMPLATE": _spec_field("template"),
+        "LAST MESSAGE": _status_field("lastMessage"),
+    },
+    "MyCustomResource": {"FRIEND": _spec_field("name"), "HEALTHY": _healthy_cell},
 }

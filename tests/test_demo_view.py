@@ -15,7 +15,7 @@ from demo.expected import SAMPLE_CHECKS, find_failed_samples
 from demo.log import TAIL_BYTES, LogLine, find_metrics_address, parse_log_line, read_log_tail
 from demo.not_ready import fit_messages, not_ready_messages
 from demo.snapshot import Snapshot, format_event
-from demo.tables import TABLE_LAYOUTS, build_tables
+from demo.tables import TABLE_COLUMNS, build_tables
 from demo.view import Screen, describe_changes, render_all_tables
 
 READY_CONDITIONS = [
@@ -395,7 +395,7 @@ def test_short_log_is_shown_from_its_first_line(tmp_path: Path) -> None:
     assert read_log_tail(tmp_path / "nowhere") == []
 
 
-@pytest.mark.parametrize("kind", TABLE_LAYOUTS)
+@pytest.mark.parametrize("kind", TABLE_COLUMNS)
 @pytest.mark.parametrize(
     "obj",
     [{"metadata": {"name": "x"}}, {"metadata": {"name": "x"}, "spec": {}}],

@@ -9,8 +9,8 @@ from vsphere_operators.kubectl.table import (
     MIN_COLUMN_WIDTH,
     Cell,
     Table,
-    _fit_text,
     _fit_widths,
+    fit_text,
     render_field,
     render_table,
     short_host,
@@ -54,9 +54,9 @@ def test_widest_column_is_cut_first(widths: list[int], width: int) -> None:
 
 
 def test_name_loses_its_middle_and_sentence_its_end() -> None:
-    assert _fit_text("tkg-cluster-1-workers-5v298", 15) == "tkg-clu…s-5v298"
-    assert _fit_text("no template of that name", 12) == "no template…"
-    assert _fit_text("short", 8) == "short   "
+    assert fit_text("tkg-cluster-1-workers-5v298", 15) == "tkg-clu…s-5v298"
+    assert fit_text("no template of that name", 12) == "no template…"
+    assert fit_text("short", 8) == "short   "
 
 
 def test_color_does_not_move_columns() -> None:

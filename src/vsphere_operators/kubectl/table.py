@@ -65,7 +65,7 @@ def _fit_with_distinct_names(names: Sequence[str], widths: Sequence[int], width:
     fitted = _fit_widths(widths, width)
     distinct = set(names)
     for first in range(fitted[0], widths[0] + 1):
-        if len({_fit_text(name, first) for name in distinct}) == len(distinct):
+        if len({fit_text(name, first) for name in distinct}) == len(distinct):
             wider = (
                 [first, *_fit_widths(widths[1:], max(width - first - COLUMN_GAP, 1))]
                 if first > fitted[0]
@@ -93,7 +93,7 @@ def _fit_with_wrapped_column(names: Sequence[str], widths: Sequence[int], width:
 
 def _fit_row(row: Sequence[Cell], widths: Sequence[int]) -> list[Cell]:
     return [
-        Cell(_fit_text(cell.text, size), cell.style) for cell, size in zip(row, widths, strict=True)
+        Cell(fit_text(cell.text, size), cell.style) for cell, size in zip(row, widths, strict=True)
     ]
 
 
@@ -107,7 +107,7 @@ def _wrap_row(row: Sequence[Cell], widths: Sequence[int]) -> Iterator[list[Cell]
         ]
 
 
-def _fit_text(text: str, width: int) -> str:
+def fit_text(text: str, width: int) -> str:
     """Cuts or pads to the width. A sentence loses its end, a name its middle: names differ at
     their ends.
     """

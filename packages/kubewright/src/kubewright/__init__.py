@@ -41,8 +41,8 @@ one of several managers acts: the transport checks the lease before each write. 
 defaults, validation, conversion. `schema` and `crd` turn the classes into CRDs, `rbac` turns the
 declarations of controllers into roles, and `builder` writes both as files. `command` is the main
 function of a manager, with the flags of controller-runtime. `testing` runs a real API server or a
-fake. The other modules serve these: `authorization`, `builtin` (kinds of Kubernetes itself),
-`exec_plugin`, `flags`, `kubeconfig_file`, `listen`, `overlay`, `tls`, `x509` and `yaml_text`.
+fake. Other modules serve these: `authorization`, `builtin` (kinds of Kubernetes), `exec_plugin`,
+`flags`, `kubeconfig_file`, `listen`, `overlay`, `patch`, `tls`, `x509` and `yaml_text`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ import msgspec
 
 from .errors import KindMissing, NotFound, TooMuch, Undecodable
 from .kind import Key, KindDefinition, Object, drop_nulls
-from .overlay import Json, overlay
+from .overlay import overlay
+from .patch import Json
 from .responses import Page, UndecodableObject, WatchEvent, decode_page, decode_watch_event
 from .transport import ApiTransport, Request, do_nothing
 

@@ -1,10 +1,9 @@
 """Combines our typed view of an object with stored JSON, so that fields that our class does not
-declare survive a write; and computes JSON patches.
+declare survive a write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -12,9 +11,8 @@ import msgspec
 from msgspec import Struct
 
 from .kind import Object, drop_nulls
+from .patch import Json
 from .schema import ListType, json_default, unwrap_annotation
-
-Json = dict[str, Any]
 
 
 def overlay(stored: Json, obj: Object) -> Json:
@@ -85,51 +83,3 @@ def _find_stored_item(stored: list[Any], value: Any, index: int, keys: tuple[str
         )
         return next(matches, None)
     return stored[index] if index < len(stored) else None
-
-
-def apply_merge_patch(target: Any, patch: Any) -> Any:
-    """The target with a merge patch applied (RFC 7386)."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(target) if isinstance(target, dict) else {}
-    for name, value in patch.items():
-        if value is None:
-            result.pop(name, None)
-        else:
-            result[name] = apply_merge_patch(result.get(name), value)
-    return result
-
-
-def build_json_patch(old: Any, new: Any, path: str = "") -> Iterator[Json]:
-    """The operations (RFC 6902) that turn `old` into `new`, and touch no equal value."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        yield from _build_object_patch(old, new, path)
-    elif isinstance(old, list) and isinstance(new, list):
-        yield from _build_array_patch(old, new, path)
-    elif type(old) is not type(new) or old != new:
-        yield {"op": "replace", "path": path, "value": new}
-
-
-def _build_object_patch(old: Json, new: Json, path: str) -> Iterator[Json]:
-    for name in old:
-        if name not in new:
-            yield {"op": "remove", "path": f"{path}/{_escape_pointer(name)}"}
-    for name, value in new.items():
-        if name in old:
-            yield from build_json_patch(old[name], value, f"{path}/{_escape_pointer(name)}")
-        else:
-            yield {"op": "add", "path": f"{path}/{_escape_pointer(name)}", "value": value}
-
-
-def _build_array_patch(old: list[Any], new: list[Any], path: str) -> Iterator[Json]:
-    for index, (before, after) in enumerate(zip(old, new, strict=False)):
-        yield from build_json_patch(before, after, f"{path}/{index}")
-    # Surplus items are removed from the end, so that the indexes before them stay valid.
-    for index in range(len(old) - 1, len(new) - 1, -1):
-        yield {"op": "remove", "path": f"{path}/{index}"}
-    for value in new[len(old) :]:
-        yield {"op": "add", "path": f"{path}/-", "value": value}
-
-
-def _escape_pointer(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")

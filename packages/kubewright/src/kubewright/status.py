@@ -14,6 +14,7 @@ from .client import Client
 from .errors import Invalid, NotFound, Undecodable
 from .kind import Condition, Resource, Status, drop_nulls, find_condition, with_condition
 from .metrics import ControllerMetrics
+from .patch import build_merge_patch
 from .recorder import EventRecorder
 from .responses import UndecodableObject
 
@@ -117,23 +118,6 @@ class StatusWriter:
             # A first success is not reported: only a recovery is recorded.
             message = new.message or "Reconciled successfully after a previous failure."
             self._recorder.event(obj, kind.definition, "Normal", new.reason, message)
-
-
-def build_merge_patch(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """The smallest merge patch (RFC 7386) that turns `old` into `new`; {} if they are equal.
-
-    None and an absent field count as equal.
-    """
-    patch: dict[str, Any] = {}
-    for name in {**old, **new}:
-        before, after = old.get(name), new.get(name)
-        if before == after:
-            continue
-        if isinstance(before, dict) and isinstance(after, dict):
-            patch[name] = build_merge_patch(before, after)
-        else:
-            patch[name] = after
-    return patch
 
 
 def _complete_status(status: Status, obj: Resource[Any, Any], condition: Condition) -> None:

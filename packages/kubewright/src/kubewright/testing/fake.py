@@ -18,7 +18,7 @@ import msgspec
 
 from ..errors import AlreadyExists, Conflict, Gone, NotFound
 from ..kind import Object, utc_now
-from ..overlay import Json, apply_merge_patch
+from ..patch import Json, apply_merge_patch
 from ..transport import Request, do_nothing
 
 Fault = Callable[[Request], Exception | None]

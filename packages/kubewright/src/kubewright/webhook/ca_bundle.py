@@ -15,7 +15,7 @@ from msgspec import Struct
 from ..builtin import Secret
 from ..controller import Permission
 from ..kind import Key, Object, kind
-from ..overlay import Json
+from ..patch import Json
 from .configuration import MUTATING, VALIDATING, configuration_name
 from .options import WebhookOptions
 from .types import Conversion, Webhook

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from ..errors import ConfigError
-from ..overlay import Json
+from ..patch import Json
 from .admission import AdmissionHandler, DefaultingHandler, ValidatingHandler
 from .conversion import CONVERSION_PATH
 from .types import Conversion, Webhook

@@ -26,7 +26,8 @@ from msgspec import Raw, Struct
 from ..errors import ConfigError, KubewrightError, redact
 from ..kind import KindDefinition, Object, ObjectMeta
 from ..log import Log
-from ..overlay import Json, struct_fields
+from ..overlay import struct_fields
+from ..patch import Json
 from ..schema import unwrap_annotation
 from .admission import BadReview
 from .types import Conversion

@@ -6,8 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubewright.overlay import apply_merge_patch, build_json_patch
-from kubewright.status import build_merge_patch
+from kubewright.patch import apply_merge_patch, build_json_patch, build_merge_patch
 
 KEYS = st.text(alphabet="ab/~", min_size=0, max_size=2)
 SCALARS = st.none() | st.booleans() | st.integers(0, 2) | st.text(alphabet="xy", max_size=1)
@@ -74,7 +73,7 @@ def test_json_patch_turns_the_old_value_into_the_new_one(
 
 @settings(deadline=None)
 @given(JSON_OBJECTS)
-def test_nothing_to_do_is_nothing(old: dict[str, Any]) -> None:
+def test_equal_values_give_an_empty_json_patch(old: dict[str, Any]) -> None:
     assert list(build_json_patch(old, copy.deepcopy(old))) == []
 
 

@@ -10,7 +10,7 @@
    credentials. `responses` decodes the line into an object of the class that `kind` has declared.
    The `cache` stores the object if it is newer than the stored one.
 
-2. The cache emits a Signal. A `source` turns it into a key on the queue.
+2. The cache emits a Signal (`signals`). A `source` turns it into a key on the queue.
 
     cache -> source -> workqueue
 
@@ -47,7 +47,7 @@ fake. Other modules serve these: `authorization`, `builtin` (kinds of Kubernetes
 
 from __future__ import annotations
 
-from .cache import Cache, Signal
+from .cache import Cache
 from .client import Client
 from .controller import Controller, Done, Waiting, controller
 from .errors import KubewrightError, NotSynced, Rejected, Retry, Terminal
@@ -77,6 +77,7 @@ from .schema import (
     SchemaOverride,
     ValidationRule,
 )
+from .signals import Signal
 from .source import Stream, any_change, created_or_deleted, generation_changed
 from .webhook import Admission, Conversion, Webhook
 

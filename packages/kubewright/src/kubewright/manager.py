@@ -26,7 +26,7 @@ from typing import Any, Protocol
 import msgspec
 
 from .authorization import ApiAuthorizer
-from .cache import Cache, Signal
+from .cache import Cache
 from .client import Client
 from .controller import Controller
 from .engine import Engine
@@ -39,6 +39,7 @@ from .metrics import Metrics
 from .recorder import EventRecorder
 from .reflector import Reflector
 from .server import Server
+from .signals import Signal
 from .transport import ApiTransport, Request, Transport, WriteGuard
 from .webhook.options import WebhookOptions
 from .webhook.runner import WebhookRunner

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from kubewright.cache import Signal
+from kubewright.signals import Signal
 
 
 def test_listeners_are_called_in_the_order_of_connection() -> None:

@@ -22,19 +22,19 @@ class TestHeaders:
     """A token, a password, or none."""
 
     async def test_anonymous_sends_no_header(self) -> None:
-        live = make_credentials()
-        assert await live.headers() == {}
-        assert not await live.refresh()
+        credentials = make_credentials()
+        assert await credentials.headers() == {}
+        assert not await credentials.refresh()
 
     async def test_token_is_a_bearer_header(self) -> None:
-        live = make_credentials(token=SECRET)
-        assert await live.headers() == {"Authorization": f"Bearer {SECRET}"}
-        assert not await live.refresh()
+        credentials = make_credentials(token=SECRET)
+        assert await credentials.headers() == {"Authorization": f"Bearer {SECRET}"}
+        assert not await credentials.refresh()
 
     async def test_password_is_a_basic_header(self) -> None:
-        live = make_credentials(username="jörg", password="a:b")
+        credentials = make_credentials(username="jörg", password="a:b")
         expected = base64.b64encode("jörg:a:b".encode()).decode()
-        assert await live.headers() == {"Authorization": f"Basic {expected}"}
+        assert await credentials.headers() == {"Authorization": f"Basic {expected}"}
 
     @pytest.mark.parametrize("token", ["two parts", "two\nlines", "ümlaut", "nul\0", " "])
     async def test_token_that_a_header_cannot_hold_is_an_error(self, token: str) -> None:
@@ -44,15 +44,15 @@ class TestHeaders:
         assert token.strip() not in str(caught.value) or not token.strip()
 
     async def test_repr_shows_no_secret(self) -> None:
-        live = make_credentials(token=SECRET)
-        await live.headers()
-        assert SECRET not in repr(live.credential)
-        assert SECRET not in repr(live.connection)
+        credentials = make_credentials(token=SECRET)
+        await credentials.headers()
+        assert SECRET not in repr(credentials.credential)
+        assert SECRET not in repr(credentials.connection)
 
     async def test_caller_may_change_its_headers(self) -> None:
-        live = make_credentials(token=SECRET)
-        (await live.headers()).clear()
-        assert await live.headers()
+        credentials = make_credentials(token=SECRET)
+        (await credentials.headers()).clear()
+        assert await credentials.headers()
 
 
 class TestTokenFile:
@@ -60,59 +60,59 @@ class TestTokenFile:
 
     async def test_file_is_read_again_after_a_minute(self, tmp_path: Path) -> None:
         clock, file = FakeClock(), tmp_path / "token"
-        live = make_credentials(clock, token_file=str(file), token="inline")
+        credentials = make_credentials(clock, token_file=str(file), token="inline")
         file.write_text("one\n")
-        assert await read_token(live) == "one"
+        assert await read_token(credentials) == "one"
         file.write_text("two\n")
         clock.seconds += 59
-        assert await read_token(live) == "one"
+        assert await read_token(credentials) == "one"
         clock.seconds += 1
-        assert await read_token(live) == "two"
+        assert await read_token(credentials) == "two"
 
     async def test_no_io_while_the_token_is_current(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         file = tmp_path / "token"
         file.write_text("one")
-        live = make_credentials(token_file=str(file))
-        await live.headers()
+        credentials = make_credentials(token_file=str(file))
+        await credentials.headers()
 
         def fail(*_: object) -> None:
             raise AssertionError("I/O on the hot path")
 
         monkeypatch.setattr(asyncio, "to_thread", fail)
         monkeypatch.setattr(asyncio, "create_task", fail)
-        assert await read_token(live) == "one"
-        assert live.context is not None
+        assert await read_token(credentials) == "one"
+        assert credentials.context is not None
 
     async def test_headers_are_valid_until_the_reload_is_due(self, tmp_path: Path) -> None:
         clock, file = FakeClock(), tmp_path / "token"
-        live = make_credentials(clock, token_file=str(file))
-        assert live.valid_until < clock()
+        credentials = make_credentials(clock, token_file=str(file))
+        assert credentials.valid_until < clock()
         file.write_text("one")
-        assert await live.headers() == {"Authorization": "Bearer one"}
-        assert live.valid_until == clock() + 60
+        assert await credentials.headers() == {"Authorization": "Bearer one"}
+        assert credentials.valid_until == clock() + 60
 
     async def test_refresh_reads_the_file_at_once(self, tmp_path: Path) -> None:
         file = tmp_path / "token"
         file.write_text("one")
-        live = make_credentials(token_file=str(file))
-        assert await read_token(live) == "one"
-        assert not await live.refresh()
+        credentials = make_credentials(token_file=str(file))
+        assert await read_token(credentials) == "one"
+        assert not await credentials.refresh()
         file.write_text("two")
-        assert await live.refresh()
-        assert await read_token(live) == "two"
+        assert await credentials.refresh()
+        assert await read_token(credentials) == "two"
 
     async def test_refresh_after_another_refresh_does_not_read_again(self, tmp_path: Path) -> None:
         file = tmp_path / "token"
         file.write_text("one")
-        live = make_credentials(token_file=str(file))
-        rejected = await live.headers()
+        credentials = make_credentials(token_file=str(file))
+        rejected = await credentials.headers()
         file.write_text("two")
-        assert await live.refresh(rejected)
+        assert await credentials.refresh(rejected)
         file.unlink()
-        assert await live.refresh(rejected)
-        assert not await live.refresh(await live.headers())
+        assert await credentials.refresh(rejected)
+        assert not await credentials.refresh(await credentials.headers())
 
     @pytest.mark.parametrize(
         "damage",
@@ -127,32 +127,34 @@ class TestTokenFile:
     ) -> None:
         clock, file = FakeClock(), tmp_path / "token"
         file.write_text("one")
-        live = make_credentials(clock, token_file=str(file))
-        await live.headers()
+        credentials = make_credentials(clock, token_file=str(file))
+        await credentials.headers()
         damage(file)
         clock.seconds += 60
         with caplog.at_level(logging.DEBUG, "kubewright.auth"):
-            assert await read_token(live) == "one"
-            assert await read_token(live) == "one"
-            assert not await live.refresh()
+            assert await read_token(credentials) == "one"
+            assert await read_token(credentials) == "one"
+            assert not await credentials.refresh()
         assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
         assert "the old ones stay in use" in caplog.text
         assert SECRET not in caplog.text
         file.write_text("two")
         clock.seconds += 60
-        assert await read_token(live) == "two"
+        assert await read_token(credentials) == "two"
 
     async def test_first_read_that_fails_is_an_error(self, tmp_path: Path) -> None:
         file = tmp_path / "token"
-        live = make_credentials(token_file=str(file))
+        credentials = make_credentials(token_file=str(file))
         with pytest.raises(
             KubeconfigError, match=re.escape(f"{file} cannot be read: No such file")
         ):
-            await live.headers()
+            await credentials.headers()
         file.write_text("one")
-        assert await read_token(live) == "one"
+        assert await read_token(credentials) == "one"
 
     async def test_without_a_kubeconfig_the_error_names_the_file(self, tmp_path: Path) -> None:
-        live = Credentials(Connection("https://host", Identity(token_file=str(tmp_path / "token"))))
+        credentials = Credentials(
+            Connection("https://host", Identity(token_file=str(tmp_path / "token")))
+        )
         with pytest.raises(ConfigError, match=r"^\S+token cannot be read"):
-            await live.headers()
+            await credentials.headers()

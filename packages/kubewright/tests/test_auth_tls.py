@@ -107,7 +107,7 @@ class TestTls:
         status = repr(
             {"clientCertificateData": pair.certificate.decode(), "clientKeyData": pair.key.decode()}
         )
-        for live in (
+        for credentials in (
             make_credentials(**inline_client_certificate(pair)),
             make_credentials(**client_certificate_files(pair, tmp_path)),
             make_credentials(
@@ -117,23 +117,25 @@ class TestTls:
         ):
             assert (
                 await read_presented_name(
-                    await tls_context(live), TEST_CA.issue_serving_certificate("host"), tmp_path
+                    await tls_context(credentials),
+                    TEST_CA.issue_serving_certificate("host"),
+                    tmp_path,
                 )
                 == "me"
             )
-            assert await live.headers() == {}
+            assert await credentials.headers() == {}
 
     async def test_plugin_that_prints_only_a_token_keeps_the_certificate(
         self, tmp_path: Path
     ) -> None:
         plugin = ExecPlugin(write_plugin(tmp_path, exec_credential_script("{'token': 'x'}")))
-        live = make_credentials(
+        credentials = make_credentials(
             exec_plugin=plugin, **inline_client_certificate(TEST_CA.issue_client_certificate("me"))
         )
-        assert await read_token(live) == "x"
+        assert await read_token(credentials) == "x"
         assert (
             await read_presented_name(
-                await tls_context(live), TEST_CA.issue_serving_certificate("host"), tmp_path
+                await tls_context(credentials), TEST_CA.issue_serving_certificate("host"), tmp_path
             )
             == "me"
         )
@@ -169,16 +171,16 @@ class TestTls:
 
     async def test_same_context_until_files_rotate(self, tmp_path: Path) -> None:
         clock = FakeClock()
-        live = make_credentials(
+        credentials = make_credentials(
             clock, **client_certificate_files(TEST_CA.issue_client_certificate("old"), tmp_path)
         )
-        first = await tls_context(live)
+        first = await tls_context(credentials)
         clock.seconds += 60
-        assert await tls_context(live) is first
+        assert await tls_context(credentials) is first
         client_certificate_files(TEST_CA.issue_client_certificate("new"), tmp_path)
-        assert await tls_context(live) is first
+        assert await tls_context(credentials) is first
         clock.seconds += 60
-        second = await tls_context(live)
+        second = await tls_context(credentials)
         assert second is not first
         assert (
             await read_presented_name(second, TEST_CA.issue_serving_certificate("host"), tmp_path)
@@ -186,16 +188,16 @@ class TestTls:
         )
 
     async def test_refresh_sees_rotated_files_at_once(self, tmp_path: Path) -> None:
-        live = make_credentials(
+        credentials = make_credentials(
             **client_certificate_files(TEST_CA.issue_client_certificate("old"), tmp_path)
         )
-        await tls_context(live)
-        assert not await live.refresh()
+        await tls_context(credentials)
+        assert not await credentials.refresh()
         client_certificate_files(TEST_CA.issue_client_certificate("new"), tmp_path)
-        assert await live.refresh()
+        assert await credentials.refresh()
         assert (
             await read_presented_name(
-                await tls_context(live), TEST_CA.issue_serving_certificate("host"), tmp_path
+                await tls_context(credentials), TEST_CA.issue_serving_certificate("host"), tmp_path
             )
             == "new"
         )
@@ -204,26 +206,26 @@ class TestTls:
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         clock = FakeClock()
-        live = make_credentials(
+        credentials = make_credentials(
             clock, **client_certificate_files(TEST_CA.issue_client_certificate("old"), tmp_path)
         )
-        first = await tls_context(live)
+        first = await tls_context(credentials)
         new = TEST_CA.issue_client_certificate("new")
         (tmp_path / "my.crt").write_bytes(new.certificate)
         clock.seconds += 60
-        assert await tls_context(live) is first
+        assert await tls_context(credentials) is first
         assert "does not belong to the certificate" in caplog.text
         (tmp_path / "my.key").write_bytes(new.key)
         clock.seconds += 60
-        assert await tls_context(live) is not first
+        assert await tls_context(credentials) is not first
 
     async def test_new_token_keeps_the_context(self, tmp_path: Path) -> None:
-        live = make_plugin_credentials(
+        credentials = make_plugin_credentials(
             tmp_path, exec_credential_script("{'token': f'token-{run}'}")
         )
-        context = await tls_context(live)
-        assert await live.refresh()
-        assert await tls_context(live) is context
+        context = await tls_context(credentials)
+        assert await credentials.refresh()
+        assert await tls_context(credentials) is context
 
     async def test_malformed_pem_names_file_and_key(self, tmp_path: Path) -> None:
         good = TEST_CA.issue_client_certificate("me")

@@ -322,13 +322,13 @@ async def test_undeclared_fields_survive_an_update(real_api: ApiHarness) -> None
         "immutable": False,
     }
     path = f"/api/v1/namespaces/{key.namespace}/configmaps"
-    await real_api.pool.send(
+    await real_api.transport.send(
         Request("POST", path, body=msgspec.json.encode(raw), content_type="application/json")
     )
     configmap = await real_api.client.get(ConfigMap, key)
     configmap.data = {"k": "new"}
     await real_api.client.update(configmap)
-    stored = msgspec.json.decode(await real_api.pool.send(Request("GET", f"{path}/cm")))
+    stored = msgspec.json.decode(await real_api.transport.send(Request("GET", f"{path}/cm")))
     assert stored["data"] == {"k": "new"}
     assert stored["binaryData"] == {"blob": "AAEC"}
     assert stored["immutable"] is False

@@ -310,7 +310,9 @@ async def test_conditions_and_fields_of_other_writers_survive(api: ApiHarness) -
         assert widget.metadata.annotations == {"owner": "another"}
 
 
-async def test_finalizer_is_set_before_and_removed_after(api: ApiHarness) -> None:
+async def test_finalizer_is_set_before_reconcile_and_removed_after_finalize(
+    api: ApiHarness,
+) -> None:
     calls: list[str] = []
     is_empty = asyncio.Event()
 

@@ -18,7 +18,7 @@ from .support.api_harness import ApiHarness, run_manager
 from .support.widget_kind import Friend, Widget, double
 
 
-async def test_two_wake_ons_for_one_kind_both_count(api: ApiHarness) -> None:
+async def test_object_is_woken_by_each_of_two_sources_of_one_kind(api: ApiHarness) -> None:
     names: list[str] = []
 
     async def record(widget: Widget) -> None:
@@ -178,7 +178,7 @@ class FriendReadingController(Controller[Widget]):
         self.friend_counts.append(len(self.cache.all(Friend)))
 
 
-async def test_watched_kind_is_in_the_cache_but_wakes_no_object(api: ApiHarness) -> None:
+async def test_kind_that_is_read_is_in_the_cache_but_wakes_no_object(api: ApiHarness) -> None:
     await api.client.create(Friend(metadata=ObjectMeta(name="joe", namespace=api.namespace)))
     await api.create_widget()
     controllers: list[FriendReadingController] = []
@@ -196,7 +196,7 @@ async def test_watched_kind_is_in_the_cache_but_wakes_no_object(api: ApiHarness)
         assert len(controllers[0].friend_counts) == 1
 
 
-def test_role_of_a_controller_may_list_and_watch_the_kinds_that_it_watches() -> None:
+def test_role_of_a_controller_may_list_and_watch_the_kinds_that_it_reads() -> None:
     reading = controller(Widget, double)
     reading.reads(Friend)
     rules = {rule["resources"][0]: rule["verbs"] for rule in manager_rules([reading])}

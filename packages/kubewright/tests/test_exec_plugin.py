@@ -41,19 +41,19 @@ class TestExecPlugin:
 
     async def test_credential_is_cached_until_a_refresh(self, tmp_path: Path) -> None:
         clock = FakeClock()
-        live = make_plugin_credentials(
+        credentials = make_plugin_credentials(
             tmp_path, exec_credential_script("{'token': f'token-{run}'}"), clock
         )
-        assert await read_token(live) == "token-1"
+        assert await read_token(credentials) == "token-1"
         clock.seconds += 1e6
-        assert await read_token(live) == "token-1"
-        assert await live.refresh()
-        assert await read_token(live) == "token-2"
+        assert await read_token(credentials) == "token-1"
+        assert await credentials.refresh()
+        assert await read_token(credentials) == "token-2"
 
     async def test_unchanged_credential_is_no_reason_for_a_retry(self, tmp_path: Path) -> None:
-        live = make_plugin_credentials(tmp_path, exec_credential_script("{'token': 'same'}"))
-        await live.headers()
-        assert not await live.refresh()
+        credentials = make_plugin_credentials(tmp_path, exec_credential_script("{'token': 'same'}"))
+        await credentials.headers()
+        assert not await credentials.refresh()
         assert count_runs(tmp_path) == 2
 
     @pytest.mark.parametrize(("lives", "used"), [(600, 590), (5, 1), (-1000, 1)])
@@ -62,31 +62,38 @@ class TestExecPlugin:
     ) -> None:
         expires = (datetime.now(UTC) + timedelta(seconds=lives)).isoformat()
         clock = FakeClock()
-        live = make_plugin_credentials(
+        credentials = make_plugin_credentials(
             tmp_path,
             exec_credential_script(
                 f"{{'token': f'token-{{run}}', 'expirationTimestamp': {expires!r}}}"
             ),
             clock,
         )
-        assert await read_token(live) == "token-1"
-        assert live.valid_until - clock.seconds == pytest.approx(used, abs=30 if lives > 100 else 0)
-        clock.seconds = live.valid_until
-        assert await read_token(live) == "token-2"
+        assert await read_token(credentials) == "token-1"
+        assert credentials.valid_until - clock.seconds == pytest.approx(
+            used, abs=30 if lives > 100 else 0
+        )
+        clock.seconds = credentials.valid_until
+        assert await read_token(credentials) == "token-2"
 
     async def test_concurrent_requests_share_one_run(self, tmp_path: Path) -> None:
-        live = make_plugin_credentials(
+        credentials = make_plugin_credentials(
             tmp_path, exec_credential_script("{'token': f'token-{run}'}")
         )
-        assert await asyncio.gather(*(read_token(live) for _ in range(50))) == ["token-1"] * 50
-        assert await asyncio.gather(*(live.refresh() for _ in range(50))) == [True] * 50
+        assert (
+            await asyncio.gather(*(read_token(credentials) for _ in range(50))) == ["token-1"] * 50
+        )
+        assert await asyncio.gather(*(credentials.refresh() for _ in range(50))) == [True] * 50
         assert count_runs(tmp_path) == 2
 
     async def test_cancelled_caller_does_not_cancel_the_run(self, tmp_path: Path) -> None:
-        live = make_plugin_credentials(tmp_path, exec_credential_script("{'token': 'one'}"))
-        first, second = asyncio.create_task(live.headers()), asyncio.create_task(live.headers())
+        credentials = make_plugin_credentials(tmp_path, exec_credential_script("{'token': 'one'}"))
+        first, second = (
+            asyncio.create_task(credentials.headers()),
+            asyncio.create_task(credentials.headers()),
+        )
         await asyncio.sleep(0)  # both have started and wait for the plugin
-        assert live._reload_task is not None
+        assert credentials._reload_task is not None
         first.cancel()
         assert await second == {"Authorization": "Bearer one"}
         assert first.cancelled()
@@ -113,10 +120,10 @@ class TestExecPlugin:
             "kubernetes",
             "http://proxy",
         )
-        live = Credentials(
+        credentials = Credentials(
             connection, environ={"INHERITED": "yes", "EXTRA": "0", "PATH": os.environ["PATH"]}
         )
-        assert await read_token(live) == "x"
+        assert await read_token(credentials) == "x"
         environ, stdin, arguments = json.loads((tmp_path / "seen").read_text())
         assert (environ["INHERITED"], environ["EXTRA"]) == ("yes", "1")
         assert (stdin, arguments) == ("", ["--one", "two parts"])
@@ -214,14 +221,14 @@ class TestExecPlugin:
     async def test_later_failure_keeps_the_old_token(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        live = make_plugin_credentials(
+        credentials = make_plugin_credentials(
             tmp_path,
             "sys.exit('logged out') if run > 1 else None\n"
             + exec_credential_script("{'token': 'one'}"),
         )
-        assert await read_token(live) == "one"
-        assert not await live.refresh()
-        assert await read_token(live) == "one"
+        assert await read_token(credentials) == "one"
+        assert not await credentials.refresh()
+        assert await read_token(credentials) == "one"
         assert "Its stderr: logged out" in caplog.text
 
     async def test_missing_plugin_gives_the_install_hint(self) -> None:
@@ -251,25 +258,25 @@ class TestExecPlugin:
             await make_plugin_credentials(tmp_path, "time.sleep(600)").headers()
 
     async def test_close_stops_a_plugin_and_its_children(self, tmp_path: Path) -> None:
-        live = make_plugin_credentials(
+        credentials = make_plugin_credentials(
             tmp_path, "os.fork(); (folder / f'pid-{os.getpid()}').touch(); time.sleep(600)"
         )
-        caller = asyncio.create_task(live.headers())
+        caller = asyncio.create_task(credentials.headers())
         await eventually(lambda: len(read_pids(tmp_path)) == 2)
-        await live.close()
+        await credentials.close()
         with pytest.raises(asyncio.CancelledError):
             await caller
         await eventually(lambda: not any(map(is_process_running, read_pids(tmp_path))))
-        await live.close()
+        await credentials.close()
 
     async def test_close_kills_a_child_that_keeps_the_output_open(self, tmp_path: Path) -> None:
-        live = make_plugin_credentials(
+        credentials = make_plugin_credentials(
             tmp_path,
             "if os.fork(): sys.exit(0)\n(folder / f'pid-{os.getpid()}').touch(); time.sleep(600)",
         )
-        caller = asyncio.create_task(live.headers())
+        caller = asyncio.create_task(credentials.headers())
         await eventually(lambda: len(read_pids(tmp_path)) == 1)
-        await live.close()
+        await credentials.close()
         with pytest.raises(asyncio.CancelledError):
             await caller
         await eventually(lambda: not any(map(is_process_running, read_pids(tmp_path))))

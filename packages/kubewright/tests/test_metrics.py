@@ -72,23 +72,26 @@ def sample_value(metrics: Metrics, series: str, /, **labels: str) -> float:
 
 
 @pytest.mark.parametrize(
-    ("name", "fact"), [*CONTROLLER_RUNTIME_METRICS.items(), *KUBEWRIGHT_METRICS.items()]
+    ("name", "type_and_labels"), [*CONTROLLER_RUNTIME_METRICS.items(), *KUBEWRIGHT_METRICS.items()]
 )
-def test_names_types_and_labels(metrics: Metrics, name: str, fact: tuple[str, set[str]]) -> None:
+def test_names_types_and_labels(
+    metrics: Metrics, name: str, type_and_labels: tuple[str, set[str]]
+) -> None:
+    series_type, expected_labels = type_and_labels
     record_everything(metrics)
     text = metrics.exposition()[0].decode()
-    assert f"# TYPE {name} {fact[0]}\n" in text
-    series = f"{name}_count" if fact[0] == "histogram" else name
+    assert f"# TYPE {name} {series_type}\n" in text
+    series = f"{name}_count" if series_type == "histogram" else name
     labels = [
         {label for label, _ in pairs}
         for (sample, pairs) in read_samples(metrics)
         if sample == series
     ]
     assert labels
-    assert all(label_names == fact[1] for label_names in labels)
+    assert all(label_names == expected_labels for label_names in labels)
 
 
-def test_there_are_no_other_series(metrics: Metrics) -> None:
+def test_no_created_series_and_process_series_are_separate(metrics: Metrics) -> None:
     record_everything(metrics)
     text = metrics.exposition()[0].decode()
     assert "_created" not in text

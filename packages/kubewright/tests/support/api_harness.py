@@ -11,7 +11,7 @@ from typing import Any
 from kubewright.builtin import Event
 from kubewright.client import Client
 from kubewright.controller import Controller
-from kubewright.kind import Condition, Key, Object, ObjectMeta
+from kubewright.kind import Condition, Key, ObjectMeta
 from kubewright.kubeconfig import Connection, Identity
 from kubewright.manager import Manager, ManagerTransport, Options
 from kubewright.testing import eventually
@@ -25,7 +25,7 @@ FAKE_CONNECTION = Connection(server="https://fake.invalid", identity=Identity(),
 class ApiHarness:
     """An API server that a test writes to as a user would."""
 
-    pool: ManagerTransport
+    transport: ManagerTransport
     client: Client
     namespace: str
     connection: Connection = field(default=FAKE_CONNECTION)
@@ -64,7 +64,7 @@ class ApiHarness:
 @asynccontextmanager
 async def run_manager(
     api: ApiHarness,
-    create: Callable[[Manager], Controller[Any]] | Controller[Any],
+    controller: Callable[[Manager], Controller[Any]] | Controller[Any],
     *,
     options: Options | None = None,
 ) -> AsyncIterator[Manager]:
@@ -75,9 +75,9 @@ async def run_manager(
     manager = Manager(
         api.connection,
         options,
-        transport=None if api.connection is not FAKE_CONNECTION else api.pool,
+        transport=None if api.connection is not FAKE_CONNECTION else api.transport,
     )
-    manager.add(create if isinstance(create, Controller) else create(manager))
+    manager.add(controller if isinstance(controller, Controller) else controller(manager))
     stop = asyncio.Event()
     task = asyncio.create_task(manager.run(stop))
     try:
@@ -85,7 +85,3 @@ async def run_manager(
     finally:
         stop.set()
         await task
-
-
-def name_of(obj: Object) -> str:
-    return obj.metadata.name

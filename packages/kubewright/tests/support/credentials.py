@@ -39,13 +39,13 @@ def make_credentials(
     return Credentials(connection, clock or FakeClock())
 
 
-async def read_token(live: Credentials) -> str:
-    return (await live.headers())["Authorization"].removeprefix("Bearer ")
+async def read_token(credentials: Credentials) -> str:
+    return (await credentials.headers())["Authorization"].removeprefix("Bearer ")
 
 
-async def tls_context(live: Credentials) -> ssl.SSLContext | None:
-    await live.headers()
-    return live.context
+async def tls_context(credentials: Credentials) -> ssl.SSLContext | None:
+    await credentials.headers()
+    return credentials.context
 
 
 def write_plugin(folder: Path, body: str) -> str:

@@ -30,7 +30,7 @@ class Colour(enum.Enum):
 
 
 class Port(Struct, omit_defaults=True):
-    """Where something listens."""
+    """A port with a name."""
 
     name: Annotated[str, Doc("Its name.", max_length=15)]
     number: Annotated[Int32, Doc("Its number.", ge=1, le=65535)]
@@ -38,18 +38,18 @@ class Port(Struct, omit_defaults=True):
 
 
 class Range(Struct):
-    """From here to there."""
+    """A range with both ends."""
 
     rules: ClassVar = (
         ValidationRule("self.low <= self.high", message="low must not be above high"),
     )
 
     low: int = 0
-    high: Annotated[int, Doc("Above all.", lt=1000)] = 10
+    high: Annotated[int, Doc("The upper end.", lt=1000)] = 10
 
 
 class ThingSpec(Spec):
-    """What a thing should be."""
+    """The desired state."""
 
     name: Annotated[str, Doc("A DNS label.", min_length=1, max_length=63, pattern="^[a-z0-9-]+$")]
     replicas: Annotated[Int32, Doc("How many.", ge=0)] = 3
@@ -84,7 +84,7 @@ class ThingSpec(Spec):
 
 
 class ThingStatus(Status):
-    """What a thing is."""
+    """The observed state."""
 
     replicas: Int32 = 0
     selector: str = ""
@@ -115,7 +115,7 @@ class Thing(Resource[ThingSpec, ThingStatus]):
 
 
 class OldThingSpec(Spec):
-    """What a thing should have been."""
+    """The desired state in v1alpha1."""
 
     name: str = ""
 
@@ -127,4 +127,4 @@ class OldThingSpec(Spec):
     deprecated="everything.test/v1alpha1 Thing is old; use v1",
 )
 class OldThing(Resource[OldThingSpec, ThingStatus]):
-    """A thing of old."""
+    """Thing in v1alpha1."""

@@ -24,7 +24,7 @@ from kubewright.rbac import (
     manager_rules,
 )
 from kubewright.transport import Request, Transport
-from kubewright.webhook.ca_bundle import cluster_permissions, namespace_permissions
+from kubewright.webhook.ca_bundle import ca_permissions
 
 from ..kinds.vmgroup.limits import read_limits
 from ..kinds.vmgroup.placement import placement_names
@@ -223,18 +223,20 @@ def _required_grants(settings: Settings, manager: Manager, lease_namespace: str)
 
 def _webhook_ca_grants(manager: Manager, namespace: str) -> list[Grant]:
     """The roles of the webhooks' own CA; none without webhooks or with a certificate directory."""
-    webhooks = (manager.webhooks, manager.conversions, manager.options.webhooks)
+    cluster_wide, namespaced = ca_permissions(
+        manager.webhooks, manager.conversions, manager.options.webhooks, name=MANAGER_NAME
+    )
     role = f"{MANAGER_NAME}-webhook-ca-role"
     command = "kubectl apply -f config/components/webhooks/webhook_ca_roles.yaml"
     grants = [
         Grant(
             role=role,
-            rules=build_rules(cluster_permissions(*webhooks, name=MANAGER_NAME)),
+            rules=build_rules(cluster_wide),
             install_command=command,
         ),
         Grant(
             role=role,
-            rules=build_rules(namespace_permissions(*webhooks, name=MANAGER_NAME)),
+            rules=build_rules(namespaced),
             namespace=namespace,
             namespaced_role=True,
             install_command=command,

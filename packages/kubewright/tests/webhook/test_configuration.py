@@ -10,7 +10,7 @@ from kubewright.controller import Controller
 from kubewright.crd import build_crds
 from kubewright.errors import ConfigError
 from kubewright.webhook import WebhookClientConfig, build_configurations, with_conversions
-from kubewright.webhook.ca_bundle import cluster_permissions, namespace_permissions
+from kubewright.webhook.ca_bundle import ca_permissions
 from kubewright.webhook.options import WebhookOptions
 
 from ..support.widget_kind import Widget
@@ -130,14 +130,12 @@ def test_second_webhook_of_a_kind_is_an_error() -> None:
         build_configurations([BoxWebhook(), Other()], SERVICE_CLIENT_CONFIG, name="op")
 
 
-def rules(*rights: Any) -> list[dict[str, Any]]:
-    return rbac.build_rules(*rights)
-
-
 def test_permissions_of_the_own_ca_are_limited_to_names() -> None:
-    parts: Any = ([BoxWebhook()], [BoxConversion()], WebhookOptions())
+    cluster_wide, namespaced = ca_permissions(
+        [BoxWebhook()], [BoxConversion()], WebhookOptions(), name="op"
+    )
     configured = {"apiGroups": ["admissionregistration.k8s.io"], "verbs": ["get", "patch"]}
-    assert rules(cluster_permissions(*parts, name="op")) == [
+    assert rbac.build_rules(cluster_wide) == [
         configured
         | {
             "resources": ["mutatingwebhookconfigurations"],
@@ -155,7 +153,7 @@ def test_permissions_of_the_own_ca_are_limited_to_names() -> None:
             "verbs": ["get", "patch"],
         },
     ]
-    assert rules(namespace_permissions(*parts, name="op")) == [
+    assert rbac.build_rules(namespaced) == [
         {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
         {
             "apiGroups": [""],
@@ -170,9 +168,7 @@ def test_no_permissions_without_an_own_ca() -> None:
     files: Any = ([BoxWebhook()], [BoxConversion()], WebhookOptions(certificate_dir="/certs"))
     nothing: Any = ([], [], WebhookOptions())
     for parts in (files, nothing):
-        assert (
-            cluster_permissions(*parts, name="op") == namespace_permissions(*parts, name="op") == []
-        )
+        assert ca_permissions(*parts, name="op") == ([], [])
 
 
 def test_needs_of_a_webhook_are_in_the_role_of_the_manager() -> None:

@@ -31,8 +31,7 @@ from kubewright.webhook.ca_bundle import (
     CustomResourceDefinition,
     MutatingWebhookConfiguration,
     ValidatingWebhookConfiguration,
-    cluster_permissions,
-    namespace_permissions,
+    ca_permissions,
 )
 from kubewright.webhook.options import CertificateTimings
 from kubewright.webhook.server import WebhookServer
@@ -167,9 +166,11 @@ async def connect_as_service_account(
     plane: ControlPlane, namespace: str, name: str, path: Path, webhook: BoxWebhook
 ) -> Connection:
     """A connection of a service account that has only the generated permissions."""
-    parts = ([webhook], [BoxConversion()], make_options(name, namespace).webhooks)
-    cluster_rules = rbac.build_rules(cluster_permissions(*parts, name=name))
-    namespace_rules = rbac.build_rules(namespace_permissions(*parts, name=name))
+    options = make_options(name, namespace).webhooks
+    cluster_rules, namespace_rules = (
+        rbac.build_rules(permissions)
+        for permissions in ca_permissions([webhook], [BoxConversion()], options, name=name)
+    )
     group = "rbac.authorization.k8s.io"
     subjects = [{"kind": "ServiceAccount", "name": name, "namespace": namespace}]
 

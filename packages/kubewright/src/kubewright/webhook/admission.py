@@ -58,23 +58,17 @@ class ReviewHandler(Protocol):
 
 
 class GroupVersionKind(Struct):
-    """The kind of a request."""
-
     group: str = ""
     version: str = ""
     kind: str = ""
 
 
 class UserInfo(Struct):
-    """The user of a request."""
-
     username: str = ""
     groups: list[str] = []
 
 
 class AdmissionRequest(Struct):
-    """The request of an AdmissionReview."""
-
     uid: str
     kind: GroupVersionKind
     operation: Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
@@ -88,16 +82,12 @@ class AdmissionRequest(Struct):
 
 
 class AdmissionReview(Struct):
-    """The envelope of a request."""
-
     apiVersion: Literal["admission.k8s.io/v1"]
     kind: Literal["AdmissionReview"]
     request: AdmissionRequest
 
 
 class DeletionMetadata(Struct):
-    """The deletion timestamp, of any type."""
-
     deletionTimestamp: Any = None
 
 

@@ -146,34 +146,24 @@ def build_ca_bundle_patch(
     return precondition | {"spec": {"conversion": {"webhook": client_config}}}
 
 
-def cluster_permissions(
+def ca_permissions(
     webhooks: Iterable[Webhook[Any]],
     conversions: Iterable[Conversion[Any, Any]],
     options: WebhookOptions,
     *,
     name: str,
-) -> list[Permission]:
-    """For the ClusterRole: each object that holds the caBundle, by name."""
-    if not options.has_own_ca:
-        return []
-    return [
+) -> tuple[list[Permission], list[Permission]]:
+    """For the ClusterRole, each object that holds the caBundle, by name; and for the Role in the
+    manager's namespace, the Secret of the CA.
+    """
+    targets = find_ca_bundle_targets(webhooks, conversions, name) if options.has_own_ca else []
+    cluster_wide = [
         Permission(target.kind, ("get", "patch"), resource_names=(target.name,))
-        for target in find_ca_bundle_targets(webhooks, conversions, name)
+        for target in targets
     ]
-
-
-def namespace_permissions(
-    webhooks: Iterable[Webhook[Any]],
-    conversions: Iterable[Conversion[Any, Any]],
-    options: WebhookOptions,
-    *,
-    name: str,
-) -> list[Permission]:
-    """For the Role in the manager's namespace: the Secret of the CA."""
-    if not options.has_own_ca or not find_ca_bundle_targets(webhooks, conversions, name):
-        return []
-    return [
+    namespaced = [
         # RBAC cannot limit `create` to a name, but the Role limits it to the namespace.
         Permission(Secret, ("create",)),
         Permission(Secret, ("get", "patch"), resource_names=(options.secret_name(name),)),
     ]
+    return cluster_wide, namespaced if targets else []

@@ -72,7 +72,7 @@ class CertRotator:
         self.targets = tuple(targets)
         self.stored: StoredCa | None = None
         self.verified_versions: dict[CaBundleTarget, str] = {}
-        """The resourceVersion at which each target was last seen with the present bundle."""
+        """The resourceVersion at which each target was last seen with the current bundle."""
         self.propagated_since: float | None = None
         self.serving_certificate: KeyPair | None = None
         self._client, self.certificate = client, certificate
@@ -138,7 +138,7 @@ class CertRotator:
             return await self._update_secret(
                 secret.metadata.resourceVersion, self._restore_or_create_ca()
             )
-        return self._apply_stored(StoredCa(authorities, secret.metadata.resourceVersion))
+        return self._set_stored(StoredCa(authorities, secret.metadata.resourceVersion))
 
     def _restore_or_create_ca(self) -> CertificateAuthorities:
         # From memory if possible: the API servers trust what is in their caBundles.
@@ -158,7 +158,7 @@ class CertRotator:
         self._log.info(
             "created the Secret with the CA of the webhooks", expires=authorities.current.expires_at
         )
-        return self._apply_stored(StoredCa(authorities, secret.metadata.resourceVersion))
+        return self._set_stored(StoredCa(authorities, secret.metadata.resourceVersion))
 
     async def _update_secret(
         self, resource_version: str, authorities: CertificateAuthorities
@@ -174,9 +174,9 @@ class CertRotator:
             next=authorities.next.expires_at if authorities.next else None,
             previous=authorities.previous.expires_at if authorities.previous else None,
         )
-        return self._apply_stored(StoredCa(authorities, secret.metadata.resourceVersion))
+        return self._set_stored(StoredCa(authorities, secret.metadata.resourceVersion))
 
-    def _apply_stored(self, stored: StoredCa) -> StoredCa:
+    def _set_stored(self, stored: StoredCa) -> StoredCa:
         # A different bundle has to be verified in every target again.
         if self.stored is None or self.stored.authorities.bundle != stored.authorities.bundle:
             self.verified_versions.clear()

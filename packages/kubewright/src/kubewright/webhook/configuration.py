@@ -35,7 +35,7 @@ class WebhookClientConfig:
     ca_bundle: bytes = b""
     """PEM; empty if the manager's own CA or cert-manager sets it later."""
 
-    def _for_path(self, path: str) -> Json:
+    def to_json(self, path: str) -> Json:
         config: Json
         if self.url:
             config = {"url": f"{self.url}{path}"}
@@ -69,7 +69,7 @@ def build_configurations(
     `name` must be the name in the manager's options, by which its own CA finds the objects.
     `annotations` are for cert-manager (`cert-manager.io/inject-ca-from`).
     """
-    hooks = check_webhooks(webhooks)
+    hooks = sort_webhooks(webhooks)
     entries: dict[str, list[Json]] = {
         MUTATING: [
             _build_webhook_entry(DefaultingHandler(hook), client_config)
@@ -89,15 +89,16 @@ def build_configurations(
     ]
 
 
-def check_webhooks(webhooks: Iterable[Webhook[Any]]) -> list[Webhook[Any]]:
-    """Sort the webhooks by kind, and reject a second one for a kind."""
+def sort_webhooks(webhooks: Iterable[Webhook[Any]]) -> list[Webhook[Any]]:
+    """The webhooks by kind. Raises if a kind has a second one."""
     # With matchPolicy Equivalent, one webhook gets the objects of every version.
     hooks = sorted(webhooks, key=lambda hook: hook.kind.definition.group_resource)
-    for one, other in pairwise(hooks):
-        if one.kind.definition.group_resource == other.kind.definition.group_resource:
-            names = f"{type(one).__name__} and {type(other).__name__}"
+    for first, second in pairwise(hooks):
+        resource = first.kind.definition.group_resource
+        if resource == second.kind.definition.group_resource:
+            names = f"{type(first).__name__} and {type(second).__name__}"
             raise ConfigError(
-                f"there are two webhooks for {one.kind.definition.group_resource}, {names}; "
+                f"there are two webhooks for {resource}, {names}; "
                 "a kind has one webhook, for one of its versions"
             )
     return hooks
@@ -122,7 +123,7 @@ def _build_webhook_entry(handler: AdmissionHandler, client_config: WebhookClient
     entry: Json = {
         "name": f"{handler.verb}.{kind.plural}.{kind.group or 'core'}",
         "admissionReviewVersions": ["v1"],
-        "clientConfig": client_config._for_path(handler.path),
+        "clientConfig": client_config.to_json(handler.path),
         "failurePolicy": hook.failure_policy,
         "matchPolicy": "Equivalent",
         "sideEffects": hook.side_effects,
@@ -176,7 +177,7 @@ def build_conversion(client_config: WebhookClientConfig) -> Json:
     return {
         "strategy": "Webhook",
         "webhook": {
-            "clientConfig": client_config._for_path(CONVERSION_PATH),
+            "clientConfig": client_config.to_json(CONVERSION_PATH),
             "conversionReviewVersions": ["v1"],
         },
     }

@@ -49,31 +49,23 @@ ConvertFunction = Callable[[Any], Object]
 
 
 class ConversionRequest(Struct):
-    """The request of a ConversionReview."""
-
     uid: str
     desiredAPIVersion: str
     objects: list[Raw]
 
 
 class ConversionReview(Struct):
-    """The envelope of a request."""
-
     apiVersion: Literal["apiextensions.k8s.io/v1"]
     kind: Literal["ConversionReview"]
     request: ConversionRequest
 
 
 class TypeMeta(Struct):
-    """The kind and version of an object."""
-
     apiVersion: str
     kind: str
 
 
 class NameMetadata(Struct):
-    """The name and namespace of an object."""
-
     name: str = ""
     namespace: str = ""
 
@@ -115,26 +107,11 @@ class KindVersions:
 
     def convert(self, obj: Json, desired_version: str) -> Json:
         """Convert an object to the hub, and from the hub to the desired version."""
-        if obj["apiVersion"] != self._hub.definition.api_version:
-            conversion = self._find_conversion(obj["apiVersion"])
-            obj = _convert_preserving(
-                obj,
-                conversion.spoke,
-                conversion.hub,
-                conversion.to_hub,
-                conversion.from_hub,
-                preserve=conversion.preserve_lost_fields,
-            )
-        if desired_version != self._hub.definition.api_version:
-            conversion = self._find_conversion(desired_version)
-            obj = _convert_preserving(
-                obj,
-                conversion.hub,
-                conversion.spoke,
-                conversion.from_hub,
-                conversion.to_hub,
-                preserve=conversion.preserve_lost_fields,
-            )
+        hub_version = self._hub.definition.api_version
+        if obj["apiVersion"] != hub_version:
+            obj = _convert_preserving(obj, self._find_conversion(obj["apiVersion"]), to_hub=True)
+        if desired_version != hub_version:
+            obj = _convert_preserving(obj, self._find_conversion(desired_version), to_hub=False)
         return obj
 
     def _find_conversion(self, api_version: str) -> Conversion[Any, Any]:
@@ -191,11 +168,11 @@ class ConversionHandler:
 
     def _convert(self, raw: Raw, desired_version: str) -> Json:
         obj: Json = msgspec.json.decode(raw, type=dict[str, Any])
-        head = msgspec.convert(obj, TypeMeta)
-        group = head.apiVersion.rpartition("/")[0]
-        if (group, head.kind) not in self._kinds:
-            raise BadReview(f"{head.apiVersion} {head.kind} has no conversion: add a Conversion")
-        return self._kinds[group, head.kind].convert(obj, desired_version)
+        type_meta = msgspec.convert(obj, TypeMeta)
+        group, kind = type_meta.apiVersion.rpartition("/")[0], type_meta.kind
+        if (group, kind) not in self._kinds:
+            raise BadReview(f"{type_meta.apiVersion} {kind} has no conversion: add a Conversion")
+        return self._kinds[group, kind].convert(obj, desired_version)
 
 
 def _describe_object(raw: Raw) -> str:
@@ -215,18 +192,15 @@ def _decode_request(body: bytes) -> ConversionRequest:
     return review.request
 
 
-def _convert_preserving(
-    obj: Json,
-    source: type[Object],
-    target: type[Object],
-    convert: ConvertFunction,
-    convert_back: ConvertFunction,
-    *,
-    preserve: bool,
-) -> Json:
+def _convert_preserving(obj: Json, conversion: Conversion[Any, Any], *, to_hub: bool) -> Json:
     """Convert, restore what was preserved for the target, and preserve what it lacks."""
+    source, target = conversion.spoke, conversion.hub
+    convert: ConvertFunction = conversion.to_hub
+    convert_back: ConvertFunction = conversion.from_hub
+    if not to_hub:
+        source, target, convert, convert_back = target, source, convert_back, convert
     converted = _convert_once(obj, source, target, convert)
-    if not preserve:
+    if not conversion.preserve_lost_fields:
         return converted
     converted = _restore_preserved(converted, target, convert_back)
     round_trip = _convert_once(converted, target, source, convert_back)
@@ -278,20 +252,17 @@ def _convert_once(
         for name in ("labels", "annotations"):
             if getattr(converted.metadata, name) != getattr(typed.metadata, name):
                 metadata[name] = getattr(converted.metadata, name)
-    head = {
-        "apiVersion": target.definition.api_version,
-        "kind": target.definition.name,
-        "metadata": metadata,
-    }
-    return head | body
+    definition = target.definition
+    envelope = {"apiVersion": definition.api_version, "kind": definition.name, "metadata": metadata}
+    return envelope | body
 
 
 def _restore_preserved(obj: Json, target: type[Object], convert_back: ConvertFunction) -> Json:
     """Restore the values of the target's annotation that nothing has changed since, and remove it.
 
     Any client can write annotations, and one that makes an object invalid would break every list.
-    So the restored object must convert back to the same object as before. All values are tried at
-    once, then one by one.
+    So the restored object must convert back to the same object as before. All values are tried
+    together, then one by one.
     """
     annotations = dict(obj["metadata"].get("annotations") or {})
     text = annotations.pop(_preserved_annotation_key(target.definition), None)
@@ -338,15 +309,13 @@ def _without_envelope(obj: Json) -> Json:
 def _find_differences(first: Json, second: Json, path: tuple[str, ...] = ()) -> list[Difference]:
     differences: list[Difference] = []
     for name in {**first, **second}:
-        one, other = first.get(name, _ABSENT), second.get(name, _ABSENT)
+        old_value, new_value = first.get(name, _ABSENT), second.get(name, _ABSENT)
         # An absent value is compared as an empty object, so that its fields become paths.
-        one_fields = one if isinstance(one, dict) else {} if one is _ABSENT else None
-        other_fields = other if isinstance(other, dict) else {} if other is _ABSENT else None
-        both = one_fields is not None and other_fields is not None
-        if both and (one_fields or other_fields):
-            differences += _find_differences(one_fields or {}, other_fields or {}, (*path, name))
-        elif one != other:
-            differences.append(Difference([*path, name], one, other))
+        old, new = ({} if value is _ABSENT else value for value in (old_value, new_value))
+        if isinstance(old, dict) and isinstance(new, dict) and (old or new):
+            differences += _find_differences(old, new, (*path, name))
+        elif old_value != new_value:
+            differences.append(Difference([*path, name], old_value, new_value))
     return differences
 
 

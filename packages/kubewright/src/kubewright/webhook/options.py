@@ -57,11 +57,9 @@ class WebhookOptions:
         return not self.certificate_dir
 
     def service_name(self, name: str) -> str:
-        """The effective name of the Service, for the operator of this name."""
         return self.service or f"{name}-webhook-service"
 
     def secret_name(self, name: str) -> str:
-        """The effective name of the Secret, for the operator of this name."""
         return self.secret or f"{name}-webhook-ca"
 
     def certificate_hosts(self, name: str, namespace: str) -> list[str]:

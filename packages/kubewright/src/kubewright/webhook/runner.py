@@ -19,7 +19,7 @@ from ..metrics import Metrics
 from ..tls import CertificateWatcher, ServingCertificate
 from .admission import ReviewHandler, create_handlers
 from .ca_bundle import CaBundleTarget, find_ca_bundle_targets
-from .configuration import check_webhooks
+from .configuration import sort_webhooks
 from .conversion import ConversionHandler
 from .options import WebhookOptions
 from .server import WebhookMetrics, WebhookServer
@@ -46,7 +46,7 @@ class WebhookRunner:
         """The writes of `client` must not need the leader lease."""
         self.options, self.is_stopping = options, False
         handlers: list[ReviewHandler] = [
-            handler for webhook in check_webhooks(webhooks) for handler in create_handlers(webhook)
+            handler for webhook in sort_webhooks(webhooks) for handler in create_handlers(webhook)
         ]
         if conversions:
             handlers.append(ConversionHandler(conversions))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ... import rbac
 from ...kind import KindDefinition
-from ...webhook.ca_bundle import cluster_permissions, namespace_permissions
+from ...webhook.ca_bundle import ca_permissions
 from ...webhook.options import WebhookOptions
 from ..project import Declarations, Project
 from . import Document, Files
@@ -153,9 +153,12 @@ def build_webhook_role(project: Project, declared: Declarations) -> list[Documen
 
 def build_ca_roles(project: Project, declared: Declarations) -> list[Document]:
     """The roles of the manager's own CA: its Secret, and each caBundle by name."""
-    declarations = (declared.webhooks, declared.conversions, WEBHOOK_OPTIONS)
-    cluster_wide = rbac.build_rules(cluster_permissions(*declarations, name=project.name))
-    namespaced = rbac.build_rules(namespace_permissions(*declarations, name=project.name))
+    cluster_wide, namespaced = (
+        rbac.build_rules(permissions)
+        for permissions in ca_permissions(
+            declared.webhooks, declared.conversions, WEBHOOK_OPTIONS, name=project.name
+        )
+    )
     role, binding, namespace = "webhook-ca-role", "webhook-ca-rolebinding", project.namespace
     return [
         build_role(project, role, cluster_wide),

@@ -78,7 +78,7 @@ def _check_datacenters(inventory: Inventory, defaults: Mapping[str, str]) -> Fin
 
 def _check_parent_folder(resolver: PlacementResolver, datacenter: Datacenter) -> Finding:
     try:
-        return ok("folder", resolver.path_of(resolver.find_parent_folder(datacenter)))
+        return ok("folder", resolver.inventory.path(resolver.find_parent_folder(datacenter).ref))
     except CloneBlocked as blocked:
         folder = resolver.effective_placement["folder"] or DEFAULT_PARENT_FOLDER
         path = f"{resolver.inventory.path(datacenter.ref)}/vm/{folder}"

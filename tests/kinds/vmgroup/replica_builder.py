@@ -49,7 +49,7 @@ def make_vm(slot: int, **changes: Any) -> ReplicaVm:
     name = f"r{slot}"
     uuid = instance_uuid_of("uid-1", name)
     vm = ReplicaVm(
-        name=name,
+        replica_name=name,
         ref=f"vm-{slot}",
         slot=slot,
         instance_uuid=uuid,

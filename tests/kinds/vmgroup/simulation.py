@@ -27,10 +27,10 @@ from vsphere_operators.kinds.vmgroup.model import (
     Plan,
     PowerOff,
     PowerOn,
-    Reconfigure,
     RemoveFinalizer,
     ReplicaRecord,
     ReplicaVm,
+    Resize,
 )
 from vsphere_operators.kinds.vmgroup.ownership import (
     OwnershipMark,
@@ -144,7 +144,7 @@ class GroupSimulation:
             vm.power = "poweredOn"
         elif task.action_type is PowerOff:
             vm.power = "poweredOff"
-        elif task.action_type is Reconfigure:
+        elif task.action_type is Resize:
             vm.cpus, vm.memory_mb = task.size
         elif task.action_type is Destroy:
             del self.vms[vm.ref]
@@ -180,7 +180,7 @@ class GroupSimulation:
             for vm in self.vms.values()
             if vm.is_owned and vm.visible_at <= self.now
         )
-        present = {vm.name for vm in vms}
+        present = {vm.replica_name for vm in vms}
         records = tuple(self.with_task(record) for record in manager.cached_group.records)
         tasks = [self.observe_clone_task(call) for call in self.clone_calls if call.state != "wire"]
         accounted = {record.task for record in records} | {
@@ -189,7 +189,7 @@ class GroupSimulation:
         clone_states = {
             record.name: infer_clone_state(
                 record,
-                tasks,
+                {task.ref: task for task in tasks},
                 accounted,
                 manager.clone_requests.get(record.name),
                 manager.watching_since,
@@ -232,7 +232,7 @@ class GroupSimulation:
         mark = vm.mark
         assert mark is not None
         return ReplicaVm(
-            name=mark.replica_name,
+            replica_name=mark.replica_name,
             ref=vm.ref,
             slot=mark.slot,
             instance_uuid=vm.instance_uuid,
@@ -240,7 +240,7 @@ class GroupSimulation:
             power=vm.power,
             cpus=vm.cpus,
             memory_mb=vm.memory_mb,
-            broken=vm.broken,
+            inaccessible=vm.inaccessible,
             busy=any(task.vm is vm for task in self.vm_tasks),
             foreign_disks=vm.foreign_disks,
         )
@@ -338,7 +338,7 @@ class GroupSimulation:
                 self.folder_ref = ""
             case RemoveFinalizer() if self.manager.cached_group.version == self.stored.version:
                 self.finish_deletion()
-            case PowerOn() | PowerOff() | Reconfigure() | Destroy():
+            case PowerOn() | PowerOff() | Resize() | Destroy():
                 self.start_vm_task(action, call_outcome)
 
     def send_clone(self, action: Clone, call_outcome: CallOutcome, crashes: bool) -> None:
@@ -369,21 +369,23 @@ class GroupSimulation:
         )
 
     def start_vm_task(
-        self, action: PowerOn | PowerOff | Reconfigure | Destroy, call_outcome: CallOutcome
+        self, action: PowerOn | PowerOff | Resize | Destroy, call_outcome: CallOutcome
     ) -> None:
         vm = self.vms[action.vm.ref]
         assert vm.is_owned, "an action on a VM of another owner"
         assert not any(task.vm is vm for task in self.vm_tasks), "one operation at a time on a VM"
         # vCenter rejects both on a VM that is powered on.
-        if isinstance(action, Destroy | Reconfigure):
+        if isinstance(action, Destroy | Resize):
             assert vm.power == "poweredOff"
         if isinstance(action, Destroy):
             record = next(
-                record for record in self.read_stored().records if record.name == action.vm.name
+                record
+                for record in self.read_stored().records
+                if record.name == action.vm.replica_name
             )
             assert record.terminating
             assert not vm.foreign_disks
-        size = (action.cpus, action.memory_mb) if isinstance(action, Reconfigure) else (0, 0)
+        size = (action.cpus, action.memory_mb) if isinstance(action, Resize) else (0, 0)
         self.vm_tasks.append(
             VmTask(
                 type(action), vm, self.now + call_outcome.duration_seconds, call_outcome.fails, size

@@ -21,7 +21,9 @@ def infer_state(
     claimed_tasks: Any = (),
     now: float = 105.0,
 ) -> CloneState:
-    return infer_clone_state(record, tasks, claimed_tasks, request, 100.0, now)
+    return infer_clone_state(
+        record, {task.ref: task for task in tasks}, claimed_tasks, request, 100.0, now
+    )
 
 
 def make_task(**changes: Any) -> CloneTask:

@@ -139,7 +139,7 @@ def test_a_folder_is_found_by_path_if_its_name_is_not_unique() -> None:
             SECOND_CLUSTER,
             {"resourcePool": "small"},
             "ResourcePoolAmbiguous",
-            'Several objects are named "small": ',
+            'Several resourcePools are named "small": .* Rename one in vCenter, or select another',
         ),
         ((), {"datastore": "slow"}, "DatastoreNotFound", 'no datastore named "slow"'),
     ],
@@ -150,6 +150,12 @@ def test_a_name_that_cannot_be_resolved_is_reported_with_what_to_do(
     with pytest.raises(CloneBlocked, match=message) as raised:
         PlacementResolver(make_inventory(*rows), requested, {}, NamespaceLimits()).resolve("t")
     assert raised.value.reason == reason
+
+
+def test_an_account_that_sees_no_datacenter_is_reported() -> None:
+    with pytest.raises(CloneBlocked, match="shows no datacenter to this account") as raised:
+        make_resolver(Inventory("vc")).find_datacenter()
+    assert raised.value.reason == "DatacenterNotFound"
 
 
 def test_an_inaccessible_datastore_is_reported() -> None:

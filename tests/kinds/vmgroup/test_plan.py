@@ -22,9 +22,9 @@ from vsphere_operators.kinds.vmgroup.model import (
     Plan,
     PowerOff,
     PowerOn,
-    Reconfigure,
     RemoveFinalizer,
     ReplicaVm,
+    Resize,
     Rollout,
 )
 from vsphere_operators.kinds.vmgroup.ownership import instance_uuid_of
@@ -137,10 +137,13 @@ def test_a_doubtful_record_that_terminates_is_kept() -> None:
     [
         ([make_vm(0), make_vm(1), make_vm(2), make_vm(3)], "r3"),
         ([make_vm(0), make_vm(1, power="poweredOff"), make_vm(2), make_vm(3)], "r1"),
-        ([make_vm(0), make_vm(1, power="poweredOff"), make_vm(2, broken=True), make_vm(3)], "r2"),
+        (
+            [make_vm(0), make_vm(1, power="poweredOff"), make_vm(2, inaccessible=True), make_vm(3)],
+            "r2",
+        ),
         ([make_vm(0), make_vm(1), make_vm(2), make_vm(3, foreign_disks=("pvc-1",))], "r2"),
     ],
-    ids=["the newest", "off", "broken", "not with a disk"],
+    ids=["the newest", "off", "inaccessible", "not with a disk"],
 )
 def test_excess_replicas_are_deleted_in_order(vms: list[ReplicaVm], deleted_name: str) -> None:
     new_plan = make_plan(DESIRED, make_observed(vms))
@@ -193,11 +196,11 @@ def test_a_vm_with_a_foreign_disk_is_not_destroyed() -> None:
     assert (both.write_status_first, both.actions, both.phase) == (False, (), "ERROR")
 
 
-def test_vms_that_are_off_or_suspended_are_powered_on_unless_broken_or_busy() -> None:
+def test_vms_that_are_off_or_suspended_are_powered_on_unless_inaccessible_or_busy() -> None:
     vms = [
         make_vm(0, power="poweredOff"),
         make_vm(1, power="suspended"),
-        make_vm(2, power="poweredOff", broken=True),
+        make_vm(2, power="poweredOff", inaccessible=True),
     ]
     assert make_plan(DESIRED, make_observed(vms)).actions == (PowerOn(vms[0]), PowerOn(vms[1]))
     assert make_plan(DESIRED, make_observed([replace(vm, busy=True) for vm in vms])).actions == ()
@@ -223,7 +226,7 @@ def test_a_resize_respects_max_unavailable() -> None:
     )
     off = make_vm(0, power="poweredOff")
     assert make_plan(desired, make_observed([off, make_vm(1), make_vm(2)])).actions == (
-        Reconfigure(off, 2, 1024),
+        Resize(off, 2, 1024),
     )
     # The first VM has to run again before the next one is powered off.
     resized = make_vm(0, power="poweredOff", cpus=2)
@@ -454,7 +457,7 @@ VMS = st.builds(
     lambda slot, **changes: make_vm(slot, **changes),
     slot=st.integers(0, 8),
     power=st.sampled_from(["poweredOn", "poweredOn", "poweredOff", "suspended"]),
-    broken=st.sampled_from([False, False, True]),
+    inaccessible=st.sampled_from([False, False, True]),
     cpus=st.integers(1, 2),
     fingerprint=st.sampled_from(["f1", "f2"]),
     busy=st.sampled_from([False, False, True]),
@@ -480,7 +483,7 @@ def observed_states() -> st.SearchStrategy[ObservedState]:
         lambda vms, records, clone_states, free: make_observed(
             vms, records, clone_states=clone_states, max_actions=free
         ),
-        st.lists(VMS, max_size=7, unique_by=lambda vm: vm.name),
+        st.lists(VMS, max_size=7, unique_by=lambda vm: vm.replica_name),
         st.lists(RECORDS, max_size=7, unique_by=lambda record: record.name),
         st.dictionaries(
             st.sampled_from([f"r{slot}" for slot in range(9)]), st.sampled_from(CloneState)
@@ -496,7 +499,7 @@ def test_every_plan_is_bounded_and_repeatable_and_acts_on_own_vms_only(
 ) -> None:
     new_plan = make_plan(desired, observed)
     assert new_plan == make_plan(desired, observed)
-    there = {record.name for record in observed.records} | {vm.name for vm in observed.vms}
+    there = {record.name for record in observed.records} | {vm.replica_name for vm in observed.vms}
     new = [record for record in new_plan.records if record.name not in there]
     if new:
         assert len(new_plan.records) <= desired.replicas + desired.rollout.max_surge
@@ -507,7 +510,7 @@ def test_every_plan_is_bounded_and_repeatable_and_acts_on_own_vms_only(
         len([action for action in new_plan.actions if not isinstance(action, RemoveFinalizer)])
         <= observed.max_actions
     )
-    present = {vm.name for vm in observed.vms}
+    present = {vm.replica_name for vm in observed.vms}
     for record in observed.records:
         kept = next((mine for mine in new_plan.records if mine.name == record.name), None)
         if kept is None:
@@ -529,28 +532,29 @@ def check_actions(new_plan: Plan, observed: ObservedState) -> None:
             assert action.record == stored[action.record.name]
             assert observed.clone_states[action.record.name] is CloneState.UNSENT
         if isinstance(action, Destroy):
-            assert stored[action.vm.name].terminating
+            assert stored[action.vm.replica_name].terminating
             assert (action.vm.power, action.vm.foreign_disks) == ("poweredOff", ())
-        if isinstance(action, PowerOn | PowerOff | Reconfigure | Destroy):
+        if isinstance(action, PowerOn | PowerOff | Resize | Destroy):
             assert action.vm in observed.vms
             assert not action.vm.busy
 
 
 @settings(max_examples=200, derandomize=True, deadline=None, database=None)
 @given(
-    vms=st.lists(VMS, min_size=1, max_size=7, unique_by=lambda vm: vm.name),
+    vms=st.lists(VMS, min_size=1, max_size=7, unique_by=lambda vm: vm.replica_name),
     replicas=st.integers(0, 6),
 )
 def test_a_deleted_replica_is_never_better_than_a_kept_one(
     vms: list[ReplicaVm], replicas: int
 ) -> None:
-    """Compared with ranks: broken, off, on; within a rank the newest first."""
+    """Compared with ranks: inaccessible, off, on; within a rank the newest first."""
     alike = [replace(vm, fingerprint="f1", foreign_disks=(), cpus=1) for vm in vms]
     deleted_names = select_for_deletion(
         replace(DESIRED, replicas=replicas), build_replicas(make_observed(alike))
     )
     ranks = {
-        vm.name: (0 if vm.broken else 1 if vm.power != "poweredOn" else 2, -vm.slot) for vm in alike
+        vm.replica_name: (0 if vm.inaccessible else 1 if vm.power != "poweredOn" else 2, -vm.slot)
+        for vm in alike
     }
     assert len(deleted_names) == max(0, len(alike) - replicas)
     kept_ranks = [ranks[name] for name in ranks if name not in deleted_names]

@@ -55,14 +55,14 @@ from .model import (
     OperationFailure,
     PowerOff,
     PowerOn,
-    Reconfigure,
+    Resize,
 )
 from .ownership import GroupId, is_owned_by, mark_from_extra_config
 from .reasons import Reason
 from .status import describe_action, describe_failure
 from .step import GroupInput
 
-VmAction = PowerOn | PowerOff | Reconfigure | Destroy
+VmAction = PowerOn | PowerOff | Resize | Destroy
 Precheck = Callable[[], Awaitable[Any]]
 # Receives the result of the precheck, None without one.
 Call = Callable[[Any], Awaitable[Any]]
@@ -142,7 +142,7 @@ class Executor:
                 verb, effect, call = "Powering on", "poweredOn", lambda _: vm_calls.power_on(ref)
             case PowerOff():
                 verb, effect, call = "Powering off", "poweredOff", lambda _: vm_calls.power_off(ref)
-            case Reconfigure(cpus=cpus, memory_mb=memory_mb):
+            case Resize(cpus=cpus, memory_mb=memory_mb):
                 verb, effect, call = (
                     "Resizing",
                     "resized",
@@ -153,13 +153,13 @@ class Executor:
         inventory_vm = self._vcenter.inventory.vms.get(ref)
         pending = PendingTask(
             group.group_id.uid,
-            vm.name,
-            f'{verb} "{vm.name}"',
+            vm.replica_name,
+            f'{verb} "{vm.replica_name}"',
             ref,
             effect,
             inventory_vm.config_version if inventory_vm else "",
         )
-        check = partial(self._check_before_destroy, group.group_id, ref, vm.name)
+        check = partial(self._check_before_destroy, group.group_id, ref, vm.replica_name)
         started = await self._start_task_on_target(
             group, action, pending, call, check if isinstance(action, Destroy) else None
         )

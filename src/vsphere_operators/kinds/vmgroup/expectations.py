@@ -9,7 +9,7 @@ Is a clone in progress for a record that has no VM?  A process that dies after C
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -234,7 +234,7 @@ class CloneTaskTracker:
 
 def infer_clone_state(
     record: ReplicaRecord,
-    tasks: Collection[CloneTask],
+    tasks: Mapping[str, CloneTask],
     claimed_tasks: Collection[str],
     request: CloneRequest | None,
     watching_since: float,
@@ -251,13 +251,12 @@ def infer_clone_state(
     if record.state == "Present" or (request and request.outcome == "rejected"):
         return CloneState.ENDED
     if task_ref := (request.task if request else "") or record.task:
-        task = next((task for task in tasks if task.ref == task_ref), None)
-        return _clone_state_of_task(task, since, now)
+        return _clone_state_of_task(tasks.get(task_ref), since, now)
     if request and request.outcome == "unsent":
         return CloneState.UNSENT
     candidates = [
         task
-        for task in tasks
+        for task in tasks.values()
         if task.template == record.template
         and task.ref not in claimed_tasks
         # A task that began later than this request could have is not its task.

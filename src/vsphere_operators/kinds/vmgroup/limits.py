@@ -96,8 +96,6 @@ class QuotaEntry(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LimitsEntry(Struct, frozen=True, forbid_unknown_fields=True):
-    """One entry of the file."""
-
     namespaces: Annotated[tuple[str, ...], Meta(description="Names or globs of namespaces.")]
     templateFolders: Annotated[
         tuple[str, ...] | UnsetType,
@@ -132,8 +130,6 @@ class LimitsEntry(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LimitsFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole file."""
-
     limits: Annotated[
         tuple[LimitsEntry, ...],
         Meta(description="The entries; the first that matches a namespace applies."),
@@ -188,7 +184,7 @@ def read_limits(file: str) -> Callable[[str], NamespaceLimits]:
         else []
     )
 
-    # Each reconcile asks; the globs are matched once per namespace.
+    # Every reconcile calls this; the cache matches the globs once per namespace.
     @lru_cache(maxsize=1024)
     def limits_for(namespace: str) -> NamespaceLimits:
         for globs, limits in entries:

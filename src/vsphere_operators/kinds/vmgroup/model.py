@@ -1,7 +1,7 @@
 """Values of a VmGroup: the desired state, the stored records, the observed state and the plan.
 
-Records, VMs and failures are joined by `name`, the replica's name in its record. It stays the same
-when a user renames the VM in vCenter.
+Records, VMs and failures are joined by the replica's name in its record. It stays the same when a
+user renames the VM in vCenter.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class ReplicaRecord(Struct, frozen=True, kw_only=True):
 class ReplicaVm(Struct, frozen=True, kw_only=True):
     """A VM that the group owns by its mark (see ownership.py); no other VM is part of a plan."""
 
-    # The name in the record, which is in the mark too.
-    name: str
+    # The name in the record, which is in the mark too. A user may have renamed the VM.
+    replica_name: str
     ref: str
     slot: int
     instance_uuid: str
@@ -63,7 +63,7 @@ class ReplicaVm(Struct, frozen=True, kw_only=True):
     cpus: int
     memory_mb: int
     # Orphaned, inaccessible, invalid or disconnected.
-    broken: bool = False
+    inaccessible: bool = False
     # A task that changes its power, size or existence runs; a vMotion does not count.
     busy: bool = False
     # Attached disks that are not its own, such as First Class Disks: other users' data.
@@ -117,8 +117,6 @@ class CloneBlocked(Exception):
 
 
 class GroupFolder(Struct, frozen=True, kw_only=True):
-    """The group's folder in vCenter."""
-
     ref: str
     name: str
     path: str
@@ -165,7 +163,7 @@ class PowerOff(Struct, frozen=True):
     vm: ReplicaVm
 
 
-class Reconfigure(Struct, frozen=True):
+class Resize(Struct, frozen=True):
     """Set the size of a VM that is powered off."""
 
     vm: ReplicaVm
@@ -190,14 +188,7 @@ class RemoveFinalizer(Struct, frozen=True):
 
 
 Action: TypeAlias = (
-    CreateFolder
-    | Clone
-    | PowerOn
-    | PowerOff
-    | Reconfigure
-    | Destroy
-    | DestroyFolder
-    | RemoveFinalizer
+    CreateFolder | Clone | PowerOn | PowerOff | Resize | Destroy | DestroyFolder | RemoveFinalizer
 )
 
 

@@ -12,7 +12,6 @@ from ...vsphere.model import Folder, VirtualMachine
 from ...vsphere.vcenter import VCenter
 from .expectations import (
     FOLDER_KEY,
-    CloneTask,
     CloneTaskTracker,
     Expectations,
     ExpectationStore,
@@ -171,7 +170,7 @@ class GroupObserver:
     ) -> ObservedState:
         records = tuple(with_task(record, expectations) for record in group.records)
         vms = tuple(self._find_replica_vms(group, expectations, records))
-        present = {vm.name for vm in vms}
+        present = {vm.replica_name for vm in vms}
         absent = [record for record in records if record.name not in present]
         claimed_tasks: Collection[str] = ()
         if absent:
@@ -237,7 +236,7 @@ class GroupObserver:
     ) -> ReplicaVm:
         power_states = ("poweredOn", "poweredOff", "suspended")
         return ReplicaVm(
-            name=mark.replica_name,
+            replica_name=mark.replica_name,
             ref=vm.ref,
             slot=mark.slot,
             instance_uuid=vm.instance_uuid,
@@ -245,7 +244,7 @@ class GroupObserver:
             power=cast("VmPowerState", vm.power or "poweredOff"),
             cpus=vm.cpus or 0,
             memory_mb=vm.memory_mb or 0,
-            broken=vm.connection not in ("connected", "") or vm.power not in power_states,
+            inaccessible=vm.connection not in ("connected", "") or vm.power not in power_states,
             busy=busy or vm.ref in expectations.busy_refs or _is_effect_pending(vm, expectations),
             foreign_disks=self._foreign_disk_names(vm),
         )
@@ -267,7 +266,7 @@ class GroupObserver:
         claimed_tasks: Collection[str],
         last_known_ref: str,
     ) -> CloneState:
-        inventory, tasks = self._inventory, self._clone_tracker.tasks
+        inventory = self._inventory
         # vCenter reports no instanceUuid of a VM with inaccessible files. Such a VM, or one with an
         # unread mark, may be the missing VM.
         last_known_vm = inventory.vms.get(last_known_ref)
@@ -277,17 +276,11 @@ class GroupObserver:
             for vm in inventory.by_instance_uuid(record.instance_uuid)
         ):
             return CloneState.UNKNOWN
-        request = expectations.clone_requests.get(record.name)
-        has_request = request is not None and request.attempt == record.attempt
-        task_ref = (request.task if request and has_request else "") or record.task
-        candidates: Collection[CloneTask] = tasks.values()
-        if task_ref:
-            candidates = [tasks[task_ref]] if task_ref in tasks else []
         return infer_clone_state(
             record,
-            candidates,
+            self._clone_tracker.tasks,
             claimed_tasks,
-            request,
+            expectations.clone_requests.get(record.name),
             self._vcenter.watching_since,
             expectations.clock(),
         )

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Container, Mapping
+from collections.abc import Callable, Collection, Mapping
 from string import ascii_lowercase
 from uuid import UUID, uuid5
 
@@ -263,9 +263,11 @@ def replica_name(group: str, suffix: str) -> str:
     return f"{_make_valid_name(group, _MAX_NAME_LENGTH - len(ending))}{ending}"
 
 
-def generate_replica_name(group: str, choose: Callable[[str], str], used: Container[str]) -> str:
+def generate_replica_name(
+    group: str, choose: Callable[[str], str], is_used: Callable[[str], bool]
+) -> str:
     """An unused name; `choose` picks a letter, such as random.SystemRandom().choice."""
     while True:
         name = replica_name(group, "".join(choose(ascii_lowercase) for _ in range(_SUFFIX_LENGTH)))
-        if name not in used:
+        if not is_used(name):
             return name

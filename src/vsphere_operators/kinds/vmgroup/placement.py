@@ -1,7 +1,7 @@
 """Where a group's VMs are placed: names in the spec become references in the inventory.
 
-spec.placement has precedence over the defaults of the vCenter. If neither names an object, there
-must be only one. What cannot be resolved raises CloneBlocked with what to do.
+spec.placement has precedence over the defaults of the vCenter. If neither names an object, vCenter
+must have exactly one of that type. What cannot be resolved raises CloneBlocked with what to do.
 
 Names and paths are compared as they are. They are not patterns: `*` or `../x` is just a name that
 no object has.
@@ -33,29 +33,20 @@ from .types import PlacementSpec
 DEFAULT_PARENT_FOLDER = "vm-operator"
 EntityT = TypeVar("EntityT", ComputeResource, Datacenter, Datastore, Folder, ResourcePool)
 EntityType = type[Datacenter] | type[ComputeResource] | type[ResourcePool] | type[Datastore]
-_ENTITY_TYPES: Mapping[str, EntityType] = {
-    "datacenter": Datacenter,
-    "cluster": ComputeResource,
-    "resourcePool": ResourcePool,
-    "datastore": Datastore,
-}
-_NOT_FOUND_REASONS = {
-    "datacenter": Reason.DATACENTER_NOT_FOUND,
-    "cluster": Reason.CLUSTER_NOT_FOUND,
-    "resourcePool": Reason.RESOURCE_POOL_NOT_FOUND,
-    "datastore": Reason.DATASTORE_NOT_FOUND,
-}
-_AMBIGUOUS_REASONS = {
-    "datacenter": Reason.DATACENTER_AMBIGUOUS,
-    "cluster": Reason.CLUSTER_AMBIGUOUS,
-    "resourcePool": Reason.RESOURCE_POOL_AMBIGUOUS,
-    "datastore": Reason.DATASTORE_AMBIGUOUS,
+# By field: the type, and the reasons if no object or several have the name.
+_FIELDS: Mapping[str, tuple[EntityType, Reason, Reason]] = {
+    "datacenter": (Datacenter, Reason.DATACENTER_NOT_FOUND, Reason.DATACENTER_AMBIGUOUS),
+    "cluster": (ComputeResource, Reason.CLUSTER_NOT_FOUND, Reason.CLUSTER_AMBIGUOUS),
+    "resourcePool": (
+        ResourcePool,
+        Reason.RESOURCE_POOL_NOT_FOUND,
+        Reason.RESOURCE_POOL_AMBIGUOUS,
+    ),
+    "datastore": (Datastore, Reason.DATASTORE_NOT_FOUND, Reason.DATASTORE_AMBIGUOUS),
 }
 
 
 class Placement(Struct, frozen=True, kw_only=True):
-    """References of where clones are placed."""
-
     # The folder that contains the group's own folder.
     parent_folder: str
     resource_pool: str
@@ -107,7 +98,7 @@ class PlacementResolver:
     def _check_resolved(
         self, datacenter: Datacenter, placement: Placement, template: VirtualMachine
     ) -> None:
-        """Reject also what a default, or the template, resolves to."""
+        """Check what the defaults and the template resolve to as well."""
         inventory = self.inventory
         pool = inventory.resource_pools.get(placement.resource_pool)
         datastores = [placement.datastore] if placement.datastore else template.datastores
@@ -142,7 +133,13 @@ class PlacementResolver:
             return self._require_one(self.inventory.by_name(Datacenter, name), "datacenter", name)
         if len(datacenters) == 1:
             return next(iter(datacenters.values()))
-        names = ", ".join(sorted(datacenter.name for datacenter in datacenters.values())) or "none"
+        if not datacenters:
+            raise CloneBlocked(
+                Reason.DATACENTER_NOT_FOUND,
+                f'vCenter "{self.inventory.name}" shows no datacenter to this account. Grant it '
+                "the Read-only role on the root folder, with 'Propagate to children'.",
+            )
+        names = ", ".join(sorted(datacenter.name for datacenter in datacenters.values()))
         raise CloneBlocked(
             Reason.DATACENTER_AMBIGUOUS,
             f'vCenter "{self.inventory.name}" has {len(datacenters)} datacenters ({names}). Select '
@@ -155,23 +152,23 @@ class PlacementResolver:
 
         The manager never creates it, so that an administrator decides where VMs may be created.
         """
-        wanted = self.effective_placement["folder"] or DEFAULT_PARENT_FOLDER
+        requested = self.effective_placement["folder"] or DEFAULT_PARENT_FOLDER
         root = f"{self.inventory.path(datacenter.ref)}/vm"
-        exact_path = wanted if wanted.startswith("/") else f"{root}/{wanted}"
+        exact_path = requested if requested.startswith("/") else f"{root}/{requested}"
         same_name = [
             folder
-            for folder in self._find_in_datacenter(Folder, wanted.rpartition("/")[2], datacenter)
-            if self.path_of(folder).startswith(f"{root}/")
+            for folder in self._find_in_datacenter(Folder, requested.rpartition("/")[2], datacenter)
+            if self.inventory.path(folder.ref).startswith(f"{root}/")
         ]
-        matches = [folder for folder in same_name if self.path_of(folder) == exact_path]
-        if not matches and "/" not in wanted:
+        matches = [folder for folder in same_name if self.inventory.path(folder.ref) == exact_path]
+        if not matches and "/" not in requested:
             matches = same_name
         if len(matches) == 1:
             return matches[0]
         if matches:
             raise CloneBlocked(
                 Reason.FOLDER_AMBIGUOUS,
-                f'Several folders are named "{wanted}": {self._join_paths(matches)}. Set '
+                f'Several folders are named "{requested}": {self._join_paths(matches)}. Set '
                 "spec.placement.folder to a path.",
             )
         raise CloneBlocked(
@@ -180,20 +177,20 @@ class PlacementResolver:
             "group continues automatically.",
         )
 
-    def _find_template(self, wanted: str, datacenter: Datacenter) -> VirtualMachine:
+    def _find_template(self, requested: str, datacenter: Datacenter) -> VirtualMachine:
         """The template with this name or path, within the folders that the namespace may use."""
         inventory = self.inventory
-        same_name = inventory.by_name(VirtualMachine, wanted.rpartition("/")[2])
+        same_name = inventory.by_name(VirtualMachine, requested.rpartition("/")[2])
         # An ordinary VM cannot be cloned: any user could copy another user's disks by its name.
         templates = [(inventory.path(vm.ref), vm) for vm in same_name if vm.is_template]
         root = inventory.path(datacenter.ref)
         folders = self._limits.template_folders
         if folders is None:
-            folders = (f"{root}/vm/{DEFAULT_PARENT_FOLDER}",) if "/" in wanted else (root,)
+            folders = (f"{root}/vm/{DEFAULT_PARENT_FOLDER}",) if "/" in requested else (root,)
         usable = [
             (path, vm)
             for path, vm in templates
-            if wanted in (path, path.rpartition("/")[2]) and _is_below_any(path, folders)
+            if requested in (path, path.rpartition("/")[2]) and _is_below_any(path, folders)
         ]
         if len(usable) == 1:
             return usable[0][1]
@@ -201,26 +198,26 @@ class PlacementResolver:
             paths = ", ".join(sorted(path for path, _ in usable))
             raise CloneBlocked(
                 Reason.TEMPLATE_AMBIGUOUS,
-                f'Several templates are named "{wanted}": {paths}. Set spec.template to the full '
-                "path of one of them.",
+                f'Several templates are named "{requested}": {paths}. Set spec.template to the '
+                "full path of one of them.",
             )
         if same_name and not templates:
             advice = "A VM has that name, but it is not a template: convert it in vCenter"
-        elif suggestions := self._suggest_templates(wanted, folders):
+        elif suggestions := self._suggest_templates(requested, folders):
             advice = f"Did you mean {suggestions}? Change spec.template, or create the template"
         else:
             advice = "Create it there, or change spec.template"
         where = ", ".join(folders) or "any folder (none is allowed)"
         raise CloneBlocked(
-            Reason.TEMPLATE_NOT_FOUND, f'Template "{wanted}" not found in {where}. {advice}.'
+            Reason.TEMPLATE_NOT_FOUND, f'Template "{requested}" not found in {where}. {advice}.'
         )
 
-    def _suggest_templates(self, wanted: str, folders: Sequence[str]) -> str:
+    def _suggest_templates(self, requested: str, folders: Sequence[str]) -> str:
         inventory = self.inventory
         paths = [inventory.path(vm.ref) for vm in inventory.vms.values() if vm.is_template]
         usable = {path for path in paths if _is_below_any(path, folders)}
-        names = usable if "/" in wanted else {path.rpartition("/")[2] for path in usable}
-        return _quote_names(suggest_names(wanted, names))
+        names = usable if "/" in requested else {path.rpartition("/")[2] for path in usable}
+        return _quote_names(suggest_names(requested, names))
 
     def _find_resource_pool(self, datacenter: Datacenter, template: VirtualMachine) -> str:
         """The named pool; else the root pool of the named, the only, or the template's cluster."""
@@ -308,41 +305,42 @@ class PlacementResolver:
         """The only match; `datacenter` is where it was searched for, None is the whole vCenter."""
         if len(matches) == 1:
             return matches[0]
+        entity_type, not_found, ambiguous = _FIELDS[field]
         if matches:
             raise CloneBlocked(
-                _AMBIGUOUS_REASONS[field],
-                f'Several objects are named "{name}": {self._join_paths(matches)}. Select another '
-                f"one in spec.placement.{field}.",
+                ambiguous,
+                f'Several {field}s are named "{name}": {self._join_paths(matches)}. Rename one in '
+                f"vCenter, or select another {field} in spec.placement.{field}.",
             )
         where = (
             f'Datacenter "{datacenter.name}"' if datacenter else f'vCenter "{self.inventory.name}"'
         )
-        suggestions = _quote_names(self._suggest_names(field, name, datacenter))
+        suggestions = self._suggest_names(entity_type, field, name, datacenter)
         hint = f" Did you mean {suggestions}?" if suggestions else ""
         raise CloneBlocked(
-            _NOT_FOUND_REASONS[field],
+            not_found,
             f'{where} has no {field} named "{name}".{hint} Check spec.placement.{field} (names are '
             "case-sensitive).",
         )
 
-    def _suggest_names(self, field: str, name: str, datacenter: Datacenter | None) -> list[str]:
+    def _suggest_names(
+        self, entity_type: EntityType, field: str, name: str, datacenter: Datacenter | None
+    ) -> str:
         """Similar names of objects in the datacenter that the namespace may use."""
         allowed = self._limits.allowed_placement.get(field)
-        entities = self.inventory.all_of(_ENTITY_TYPES[field]).values()
         names = {
             entity.name
-            for entity in entities
+            for entity in self.inventory.all_of(entity_type).values()
             if (datacenter is None or self._is_in_datacenter(entity.ref, datacenter))
             # A standalone host has a compute resource of its own, which is not a cluster.
             and (not isinstance(entity, ComputeResource) or entity.is_cluster)
         }
-        return suggest_names(name, names if allowed is None else names.intersection(allowed))
-
-    def path_of(self, entity: Entity) -> str:
-        return self.inventory.path(entity.ref)
+        return _quote_names(
+            suggest_names(name, names if allowed is None else names.intersection(allowed))
+        )
 
     def _join_paths(self, entities: Iterable[Entity]) -> str:
-        return ", ".join(sorted(map(self.path_of, entities)))
+        return ", ".join(sorted(self.inventory.path(entity.ref) for entity in entities))
 
 
 def _is_below_any(path: str, folders: Iterable[str]) -> bool:

@@ -25,20 +25,21 @@ from .model import (
     Plan,
     PowerOff,
     PowerOn,
-    Reconfigure,
     RemoveFinalizer,
     ReplicaRecord,
     ReplicaVm,
+    Resize,
 )
 from .ownership import instance_uuid_of
 from .replica import (
     Replica,
+    active_replicas,
     build_replicas,
     count_to_create,
     disruptions_allowed,
     has_desired_size,
-    is_available,
     is_outdated,
+    is_ready,
     select_for_deletion,
 )
 from .status import describe_record_changes, describe_sync_state, summarize
@@ -73,9 +74,6 @@ def _build_plan(
     actions: tuple[Action, ...],
 ) -> Plan:
     phase, message = summarize(desired, replicas)
-    kept_vms = [
-        replica.vm for replica in replicas if replica.vm is not None and not replica.terminating
-    ]
     return Plan(
         records=records,
         write_status_first=False,
@@ -84,10 +82,12 @@ def _build_plan(
         message=message,
         counts=Counts(
             current=sum(replica.vm is not None for replica in replicas),
-            ready=sum(is_available(desired, replica) for replica in replicas),
+            ready=sum(is_ready(desired, replica) for replica in replicas),
             updated=sum(
-                vm.fingerprint == desired.fingerprint and has_desired_size(desired, vm)
-                for vm in kept_vms
+                replica.vm is not None
+                and replica.vm.fingerprint == desired.fingerprint
+                and has_desired_size(desired, replica.vm)
+                for replica in active_replicas(replicas)
             ),
         ),
     )
@@ -208,7 +208,7 @@ def _power_actions(desired: DesiredState, replicas: Sequence[Replica]) -> Iterat
         return
     for vm in _idle_vms(replicas, terminating=False):
         # A VM of another size is resized first, while it is off.
-        if not vm.broken and vm.power != desired.power and has_desired_size(desired, vm):
+        if not vm.inaccessible and vm.power != desired.power and has_desired_size(desired, vm):
             yield PowerOn(vm) if desired.power == "poweredOn" else PowerOff(vm)
 
 
@@ -249,14 +249,14 @@ def _resize_actions(
         if (
             vm is None
             or vm.busy
-            or vm.broken
+            or vm.inaccessible
             or replica.terminating
             or has_desired_size(desired, vm)
             or is_to_be_replaced
         ):
             continue
         if vm.power == "poweredOff":
-            yield Reconfigure(vm, desired.cpus, desired.memory_mb)
-        elif not is_available(desired, replica) or allowed > 0:
-            allowed -= is_available(desired, replica)
+            yield Resize(vm, desired.cpus, desired.memory_mb)
+        elif not is_ready(desired, replica) or allowed > 0:
+            allowed -= is_ready(desired, replica)
             yield PowerOff(vm)

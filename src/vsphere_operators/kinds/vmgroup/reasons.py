@@ -44,7 +44,7 @@ class Reason(StrEnum):
     FOLDER_NAME_TAKEN = "FolderNameTaken"
     """Another object has the name of the group's folder."""
     DATACENTER_NOT_FOUND = "DatacenterNotFound"
-    """vCenter has no datacenter of that name."""
+    """vCenter has no datacenter of that name, or shows none to this account."""
     DATACENTER_AMBIGUOUS = "DatacenterAmbiguous"
     """vCenter has several datacenters, and spec.placement.datacenter selects none of them."""
     CLUSTER_NOT_FOUND = "ClusterNotFound"

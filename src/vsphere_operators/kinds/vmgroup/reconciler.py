@@ -54,8 +54,6 @@ _UNWATCHED_REASONS = (Reason.SECRET_NOT_FOUND, Reason.SECRET_FORBIDDEN, Reason.S
 
 
 class GroupReconciler:
-    """Takes steps for the groups of one vCenter."""
-
     def __init__(
         self,
         vcenter: VCenter,
@@ -133,14 +131,15 @@ class GroupReconciler:
 
     def _make_name_generator(self, group: GroupInput) -> Callable[[], str]:
         """Generates names that no replica of the group and no VM of the vCenter has."""
-        used = {record.name for record in group.records}
+        names = {record.name for record in group.records}
         choose = random.SystemRandom().choice
 
+        def is_used(name: str) -> bool:
+            return name in names or bool(self.inventory.by_name(VirtualMachine, name))
+
         def new_name() -> str:
-            name = generate_replica_name(group.group_id.name, choose, used)
-            while self.inventory.by_name(VirtualMachine, name):
-                name = generate_replica_name(group.group_id.name, choose, used)
-            used.add(name)
+            name = generate_replica_name(group.group_id.name, choose, is_used)
+            names.add(name)
             return name
 
         return new_name
@@ -184,7 +183,7 @@ class GroupReconciler:
 def _newly_terminating_refs(observed: ObservedState, new_plan: Plan) -> list[str]:
     before = {record.name for record in observed.records if record.terminating}
     names = {record.name for record in new_plan.records if record.terminating} - before
-    return [vm.ref for vm in observed.vms if vm.name in names]
+    return [vm.ref for vm in observed.vms if vm.replica_name in names]
 
 
 def _build_clone_spec(

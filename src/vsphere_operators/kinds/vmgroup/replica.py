@@ -17,8 +17,6 @@ from .model import (
 
 
 class Replica(Struct, frozen=True, kw_only=True):
-    """A record and what was observed for it."""
-
     record: ReplicaRecord
     vm: ReplicaVm | None
     clone_state: CloneState
@@ -43,10 +41,12 @@ def build_replicas(observed: ObservedState) -> tuple[Replica, ...]:
 
     The status may have been wiped, or a clone may have ended after its record was dropped.
     """
-    vms = {vm.name: vm for vm in observed.vms}
+    vms = {vm.replica_name: vm for vm in observed.vms}
     recorded = {record.name for record in observed.records}
-    strays = sorted((vm for vm in observed.vms if vm.name not in recorded), key=lambda vm: vm.slot)
-    records = (*observed.records, *(_adopt_vm(vm) for vm in strays))
+    vms_without_record = sorted(
+        (vm for vm in observed.vms if vm.replica_name not in recorded), key=lambda vm: vm.slot
+    )
+    records = (*observed.records, *(_build_record(vm) for vm in vms_without_record))
     return tuple(
         Replica(
             record=record,
@@ -59,19 +59,18 @@ def build_replicas(observed: ObservedState) -> tuple[Replica, ...]:
     )
 
 
-def _adopt_vm(vm: ReplicaVm) -> ReplicaRecord:
+def _build_record(vm: ReplicaVm) -> ReplicaRecord:
     return ReplicaRecord(
         slot=vm.slot,
-        name=vm.name,
+        name=vm.replica_name,
         instance_uuid=vm.instance_uuid,
         template="",
         fingerprint=vm.fingerprint,
         state="Present",
-        terminating=False,
     )
 
 
-def keepers_of(replicas: Iterable[Replica]) -> list[Replica]:
+def active_replicas(replicas: Iterable[Replica]) -> list[Replica]:
     """The replicas that are not selected for deletion."""
     return [replica for replica in replicas if not replica.terminating]
 
@@ -80,13 +79,13 @@ def has_desired_size(desired: DesiredState, vm: ReplicaVm) -> bool:
     return (vm.cpus, vm.memory_mb) == (desired.cpus, desired.memory_mb)
 
 
-def is_available(desired: DesiredState, replica: Replica) -> bool:
+def is_ready(desired: DesiredState, replica: Replica) -> bool:
     """Whether the VM exists, is kept, works, has no task and has the desired power state."""
     vm = replica.vm
     return (
         vm is not None
         and not replica.terminating
-        and not vm.broken
+        and not vm.inaccessible
         and not vm.busy
         and vm.power == desired.power
     )
@@ -110,26 +109,26 @@ def is_outdated(desired: DesiredState, replica: Replica) -> bool:
     )
 
 
-def surge_allowed(desired: DesiredState, keepers: Iterable[Replica]) -> int:
+def surge_allowed(desired: DesiredState, active: Iterable[Replica]) -> int:
     """How many replicas more than `replicas` may exist now."""
-    return min(desired.rollout.max_surge, sum(is_outdated(desired, replica) for replica in keepers))
+    return min(desired.rollout.max_surge, sum(is_outdated(desired, replica) for replica in active))
 
 
 def disruptions_allowed(desired: DesiredState, replicas: Iterable[Replica]) -> int:
-    """How many available replicas may be powered off or deleted now."""
-    available = sum(is_available(desired, replica) for replica in replicas)
-    return max(0, available - (desired.replicas - _effective_max_unavailable(desired)))
+    """How many ready replicas may be powered off or deleted now."""
+    ready = sum(is_ready(desired, replica) for replica in replicas)
+    return max(0, ready - (desired.replicas - _effective_max_unavailable(desired)))
 
 
 def select_for_deletion(desired: DesiredState, replicas: Sequence[Replica]) -> frozenset[str]:
     """The names of the replicas to delete, in addition to those that terminate already."""
-    keepers = keepers_of(replicas)
+    active = active_replicas(replicas)
     if desired.deleting:
         destroy = desired.deletion_policy == "Destroy"
-        return frozenset(replica.name for replica in keepers if destroy)
-    excess = max(0, len(keepers) - desired.replicas - surge_allowed(desired, keepers))
+        return frozenset(replica.name for replica in active if destroy)
+    excess = max(0, len(active) - desired.replicas - surge_allowed(desired, active))
     in_deletion_order = sorted(
-        (replica for replica in keepers if not replica.foreign_disks),
+        (replica for replica in active if not replica.foreign_disks),
         key=lambda replica: _deletion_order(desired, replica),
     )
     names = frozenset(replica.name for replica in in_deletion_order[:excess])
@@ -137,41 +136,41 @@ def select_for_deletion(desired: DesiredState, replicas: Sequence[Replica]) -> f
         # An outdated replica is not deleted while its successor cannot be cloned.
         return names
     return names | _select_outdated(
-        desired, [replica for replica in keepers if replica.name not in names]
+        desired, [replica for replica in active if replica.name not in names]
     )
 
 
 def _deletion_order(desired: DesiredState, replica: Replica) -> tuple[int, bool, int]:
-    """Missing VMs first, then broken, then powered-off, then outdated, then the newest."""
+    """Missing VMs first, then inaccessible, then powered-off, then outdated, then the newest."""
     vm = replica.vm
-    rank = 0 if vm is None else 1 if vm.broken else 2 if vm.power != "poweredOn" else 3
+    rank = 0 if vm is None else 1 if vm.inaccessible else 2 if vm.power != "poweredOn" else 3
     return rank, not is_outdated(desired, replica), -replica.record.slot
 
 
-def _select_outdated(desired: DesiredState, keepers: Sequence[Replica]) -> frozenset[str]:
-    """Outdated replicas: all that are not available, and as many others as the rollout allows."""
+def _select_outdated(desired: DesiredState, active: Sequence[Replica]) -> frozenset[str]:
+    """Outdated replicas: all that are not ready, and as many others as the rollout allows."""
     outdated = sorted(
         (
             replica
-            for replica in keepers
+            for replica in active
             if is_outdated(desired, replica) and not replica.foreign_disks
         ),
         key=lambda replica: replica.record.slot,
     )
-    available = [replica.name for replica in outdated if is_available(desired, replica)]
-    unavailable = [
+    ready = [replica.name for replica in outdated if is_ready(desired, replica)]
+    not_ready = [
         replica.name
         for replica in outdated
-        if not is_available(desired, replica) and not (replica.vm and replica.vm.busy)
+        if not is_ready(desired, replica) and not (replica.vm and replica.vm.busy)
     ]
-    return frozenset([*unavailable, *available[: disruptions_allowed(desired, keepers)]])
+    return frozenset([*not_ready, *ready[: disruptions_allowed(desired, active)]])
 
 
 def count_to_create(desired: DesiredState, replicas: Sequence[Replica]) -> int:
     """How many records to add. Terminating replicas count too: their VMs still exist."""
     if desired.deleting:
         return 0
-    keepers = keepers_of(replicas)
-    allowed = desired.replicas + surge_allowed(desired, keepers)
-    most = desired.replicas + desired.rollout.max_surge
-    return max(0, min(allowed - len(keepers), most - len(replicas)))
+    active = active_replicas(replicas)
+    allowed = desired.replicas + surge_allowed(desired, active)
+    max_total = desired.replicas + desired.rollout.max_surge
+    return max(0, min(allowed - len(active), max_total - len(replicas)))

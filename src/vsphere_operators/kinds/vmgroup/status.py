@@ -26,18 +26,18 @@ from .model import (
     Plan,
     PowerOff,
     PowerOn,
-    Reconfigure,
     RemoveFinalizer,
     ReplicaRecord,
+    Resize,
 )
 from .reasons import Reason
 from .replica import (
     Replica,
+    active_replicas,
     count_to_create,
     has_desired_size,
-    is_available,
     is_outdated,
-    keepers_of,
+    is_ready,
     surge_allowed,
 )
 from .step import StepResult
@@ -181,7 +181,7 @@ def _is_in_desired_state(desired: DesiredState, replicas: Sequence[Replica]) -> 
         not desired.deleting
         and len(replicas) == desired.replicas
         and all(
-            is_available(desired, replica)
+            is_ready(desired, replica)
             and not is_outdated(desired, replica)
             and replica.vm is not None
             and has_desired_size(desired, replica.vm)
@@ -208,7 +208,7 @@ def _list_errors(desired: DesiredState, replicas: Sequence[Replica]) -> Iterator
                 "was not created by this group (its extraConfig has no vsphere-operators.* keys). "
                 "Rename or remove that VM."
             )
-    for replica in _find_held_by_disks(desired, replicas):
+    for replica in _find_blocked_by_disks(desired, replicas):
         yield (
             f'Replica "{replica.name}" is to be deleted, but disks that are not its own are '
             f"attached ({', '.join(replica.foreign_disks)}). It is kept until they are detached; "
@@ -219,20 +219,20 @@ def _list_errors(desired: DesiredState, replicas: Sequence[Replica]) -> Iterator
 def _needs_clone(desired: DesiredState, replicas: Sequence[Replica]) -> bool:
     if desired.deleting:
         return False
-    keepers = keepers_of(replicas)
+    active = active_replicas(replicas)
     return (
         count_to_create(desired, replicas) > 0
-        or len(keepers) < desired.replicas
-        or any(is_outdated(desired, replica) or replica.vm is None for replica in keepers)
+        or len(active) < desired.replicas
+        or any(is_outdated(desired, replica) or replica.vm is None for replica in active)
     )
 
 
-def _find_held_by_disks(desired: DesiredState, replicas: Sequence[Replica]) -> Iterator[Replica]:
+def _find_blocked_by_disks(desired: DesiredState, replicas: Sequence[Replica]) -> Iterator[Replica]:
     """Replicas that would be deleted if no foreign disks were attached to them."""
-    keepers = keepers_of(replicas)
-    held_count = sum(bool(replica.foreign_disks) for replica in keepers)
-    has_excess = not desired.deleting and held_count > desired.replicas + surge_allowed(
-        desired, keepers
+    active = active_replicas(replicas)
+    blocked_count = sum(bool(replica.foreign_disks) for replica in active)
+    has_excess = not desired.deleting and blocked_count > desired.replicas + surge_allowed(
+        desired, active
     )
     for replica in replicas:
         if replica.foreign_disks and (
@@ -247,7 +247,7 @@ def _list_transient_problems(replicas: Sequence[Replica]) -> Iterator[str]:
     for replica in replicas:
         if replica.failure is not None:
             yield replica.failure.message
-        if replica.vm is not None and replica.vm.broken and not replica.terminating:
+        if replica.vm is not None and replica.vm.inaccessible and not replica.terminating:
             yield (
                 f'vCenter cannot access replica "{replica.name}" (its host or its files). '
                 "It is not replaced, because it may come back."
@@ -258,16 +258,16 @@ def _describe_progress(desired: DesiredState, replicas: Sequence[Replica]) -> st
     if desired.deleting:
         noun = "replica" if len(replicas) == 1 else "replicas"
         return f"Deleting the group; {len(replicas)} {noun} left"
-    ready = sum(is_available(desired, replica) for replica in replicas)
-    keepers = keepers_of(replicas)
+    ready = sum(is_ready(desired, replica) for replica in replicas)
+    active = active_replicas(replicas)
     parts = {
-        "cloning": sum(replica.vm is None for replica in keepers),
+        "cloning": sum(replica.vm is None for replica in active),
         "updating": sum(
             is_outdated(desired, replica)
             or (replica.vm is not None and not has_desired_size(desired, replica.vm))
-            for replica in keepers
+            for replica in active
         ),
-        "deleting": len(replicas) - len(keepers),
+        "deleting": len(replicas) - len(active),
     }
     progress = [f"{verb} {count}" for verb, count in parts.items() if count]
     return "; ".join([f"{ready}/{desired.replicas} replicas ready", *progress])
@@ -305,16 +305,17 @@ def describe_action(action: Action) -> str:
         case Clone():
             return f'creating clone "{action.record.name}" from template "{action.template_name}"'
         case PowerOn():
-            return f'vm "{action.vm.name}" powered off, attempting to power on...'
+            return f'vm "{action.vm.replica_name}" powered off, attempting to power on...'
         case Destroy():
-            return f'deleting virtual machine "{action.vm.name}"'
+            return f'deleting virtual machine "{action.vm.replica_name}"'
         case DestroyFolder():
             return f'deleting group folder "{action.folder.name}" (path: "{action.folder.path}")'
         case PowerOff():
-            return f'powering off vm "{action.vm.name}"'
-        case Reconfigure():
+            return f'powering off vm "{action.vm.replica_name}"'
+        case Resize():
             return (
-                f'resizing vm "{action.vm.name}" to {action.cpus} vCPUs and {action.memory_mb} MB'
+                f'resizing vm "{action.vm.replica_name}" to {action.cpus} vCPUs and '
+                f"{action.memory_mb} MB"
             )
         case RemoveFinalizer():
             return "no cleanup is left, removing the finalizer"

@@ -51,7 +51,7 @@ class StepResult(Struct, frozen=True, kw_only=True):
     reason: str
     folder: GroupFolder | None
     vms_by_replica: dict[str, VirtualMachine]
-    # None: when something changes.
+    # None: no timer; a change wakes the group.
     requeue_after_seconds: float | None
     # A group that is being deleted has nothing left to clean up.
     cleanup_finished: bool = False

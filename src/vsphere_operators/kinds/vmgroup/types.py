@@ -143,7 +143,11 @@ class ReplicaStatus(Struct, kw_only=True, omit_defaults=True):
     instanceUUID: Annotated[str, Doc("instanceUuid of its VM.")]
     template: Annotated[str, Doc("MoRef of the template.")] = ""
     fingerprint: Annotated[
-        str, Doc("Identifies the source of the replica; another value means it is outdated.")
+        str,
+        Doc(
+            "Hash of template, linkedClone and storagePolicy at the time of the clone. If the spec "
+            "has another hash, the replica is outdated."
+        ),
     ] = ""
     state: Annotated[
         Literal["Planned", "Cloning", "Present"],

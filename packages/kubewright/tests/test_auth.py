@@ -131,12 +131,12 @@ class TestTokenFile:
         await credentials.headers()
         damage(file)
         clock.seconds += 60
-        with caplog.at_level(logging.DEBUG, "kubewright.auth"):
+        with caplog.at_level(logging.DEBUG, "auth"):
             assert await read_token(credentials) == "one"
             assert await read_token(credentials) == "one"
             assert not await credentials.refresh()
         assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
-        assert "the old ones stay in use" in caplog.text
+        assert "keeping the old ones" in caplog.text
         assert SECRET not in caplog.text
         file.write_text("two")
         clock.seconds += 60

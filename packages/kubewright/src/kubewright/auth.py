@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import logging
 import math
 import os
 import re
@@ -24,6 +23,7 @@ from .errors import ConfigError
 from .exec_plugin import run_plugin
 from .kubeconfig import Connection, Identity, is_certificate, is_encrypted
 from .kubeconfig_file import KubeconfigLocation, read_file
+from .log import Log
 from .tls import memory_file
 
 # The interval of client-go. kubelet replaces a token when a fifth of its lifetime is left.
@@ -32,8 +32,6 @@ _FILE_RELOAD_SECONDS = 60.0
 _EXPIRY_LEEWAY_SECONDS = 10.0
 # Between two runs of a plugin that prints expired credentials, for example if the clock is wrong.
 _MIN_PLUGIN_INTERVAL_SECONDS = 1.0
-
-log = logging.getLogger("kubewright.auth")
 
 
 @dataclass(frozen=True)
@@ -65,6 +63,7 @@ class Credentials:
         """The time of `clock` at which the next reload is due."""
         self._environ = environ  # an exec plugin inherits it
         self._reload_task: asyncio.Task[bool] | None = None
+        self._log = Log("auth")
 
     async def headers(self) -> dict[str, str]:
         """The Authorization header, or {}. Waits only if a reload is due.
@@ -114,7 +113,7 @@ class Credentials:
             if self.credential is None:
                 raise
             self.valid_until = self._clock() + _FILE_RELOAD_SECONDS
-            log.warning("could not reload the credentials, the old ones stay in use: %s", error)
+            self._log.warning("could not reload the credentials, keeping the old ones", error=error)
             return False
         changed = credential != self.credential
         self.credential, self.context = credential, context

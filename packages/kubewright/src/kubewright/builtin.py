@@ -30,15 +30,11 @@ class StatusCondition(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class PodSpec(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The spec of a Pod: the node and the service account."""
-
     nodeName: str = ""
     serviceAccountName: str = ""
 
 
 class PodStatus(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The status of a Pod: its phase, addresses and conditions."""
-
     phase: str = ""
     podIP: str = ""
     hostIP: str = ""
@@ -56,8 +52,6 @@ class PodMetadata(Object):
 
 
 class Taint(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A taint of a Node."""
-
     key: str = ""
     value: str = ""
     effect: str = ""
@@ -72,8 +66,6 @@ class NodeSpec(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class NodeAddress(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One address of a Node."""
-
     type: str = ""
     address: str = ""
 
@@ -105,8 +97,6 @@ class Secret(Object, omit_defaults=True):
 
 @kind("v1")
 class ConfigMap(Object, omit_defaults=True):
-    """A ConfigMap."""
-
     data: dict[str, str] = {}
 
 
@@ -118,21 +108,15 @@ class NamespaceStatus(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 @kind("v1", namespaced=False)
 class Namespace(Object, omit_defaults=True):
-    """A Namespace."""
-
     status: NamespaceStatus = NamespaceStatus()
 
 
 class CSIPersistentVolumeSource(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The driver of a CSI volume and its handle."""
-
     driver: str = ""
     volumeHandle: str = ""
 
 
 class PersistentVolumeSpec(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The source of a volume, its claim and its size."""
-
     csi: CSIPersistentVolumeSource | None = None
     claimRef: ObjectReference | None = None
     capacity: dict[str, str] = {}
@@ -151,8 +135,6 @@ class PersistentVolume(Resource[PersistentVolumeSpec, PersistentVolumeStatus]):
 
 
 class EventSource(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The component that reports an Event."""
-
     component: str = ""
     host: str = ""
 
@@ -188,8 +170,6 @@ class LeaseSpec(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 @kind("coordination.k8s.io/v1")
 class Lease(Object, omit_defaults=True):
-    """A Lease."""
-
     spec: LeaseSpec = LeaseSpec()
 
 

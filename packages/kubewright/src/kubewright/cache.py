@@ -209,7 +209,6 @@ class Cache:
         return None if isinstance(obj, UndecodableObject) else obj
 
     def all(self, kind: type[T], namespace: str = "") -> list[T]:
-        """All objects of the kind (in the namespace)."""
         objects = self._watched_store(kind).objects.values()
         return [
             obj

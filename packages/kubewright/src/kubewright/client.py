@@ -75,8 +75,6 @@ def _percent_encode(text: str) -> str:
 
 
 class Client:
-    """Reads and writes objects of any declared kind."""
-
     def __init__(
         self,
         transport: ApiTransport,

@@ -115,7 +115,6 @@ class ManagerFlags:
     logs: LogOptions = field(default_factory=LogOptions)
 
     def to_options(self, name: str) -> Options:
-        """The options of the manager with this name."""
         return Options(
             name=name,
             metrics_bind_address=self.metrics_bind_address,

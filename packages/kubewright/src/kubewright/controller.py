@@ -169,7 +169,6 @@ class Controller(HasPermissions, Generic[T]):
         self.sources.append(OwnedKindSource(kind))
 
     def wake_every(self, seconds: float) -> None:
-        """Reconcile all objects periodically."""
         self.sources.append(TimerSource(seconds))
 
     def reads(self, kind: type[Object]) -> None:

@@ -114,8 +114,6 @@ class NamedEntry(Struct, frozen=True):
 
 
 class KubeconfigDocument(Struct, frozen=True, rename="kebab"):
-    """The document of a kubeconfig file."""
-
     kind: str = "Config"
     current_context: str = ""
     clusters: tuple[NamedEntry, ...] = ()

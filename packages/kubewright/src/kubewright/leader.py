@@ -66,7 +66,6 @@ class LeaderElector:
         self._logged_problem = ""
 
     async def acquire(self) -> None:
-        """Wait until this process holds the lease."""
         self._log.info("waiting for the leader lease", identity=self._identity)
         while True:
             if await self.try_acquire_or_renew():

@@ -55,8 +55,6 @@ _DRAIN_FRACTION = 0.7
 
 
 class ManagerTransport(ApiTransport, Protocol):
-    """What a manager needs of a transport."""
-
     def unguarded(self) -> ManagerTransport:
         """A transport to the same server that writes without a lease."""
         ...

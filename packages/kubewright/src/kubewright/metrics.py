@@ -186,7 +186,6 @@ class QueueMetrics:
         longest.set_function(lambda: max(self.read_unfinished_seconds(), default=0.0))
 
     def depth(self, priority: int) -> ScalarSeries:
-        """The number of waiting keys of this priority."""
         series = self._depth_by_priority.get(priority)
         if series is None:
             if len(self._depth_by_priority) >= _MAX_PRIORITIES:

@@ -9,7 +9,6 @@ Json = dict[str, Any]
 
 
 def apply_merge_patch(target: Any, patch: Any) -> Any:
-    """The target with a merge patch applied."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}

@@ -27,7 +27,6 @@ class Signal(Generic[*Arguments]):
         self._listeners: list[Callable[[*Arguments], object]] = []
 
     def connect(self, listener: Callable[[*Arguments], object]) -> None:
-        """Call `listener` at every `emit` from now on."""
         self._listeners.append(listener)
 
     def emit(self, *arguments: *Arguments) -> None:

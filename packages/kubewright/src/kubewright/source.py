@@ -44,7 +44,6 @@ def created_or_deleted(old: Any, new: Any) -> bool:
 
 
 def any_change(old: Any, new: Any) -> bool:
-    """Predicate: every change counts."""
     return True
 
 
@@ -158,8 +157,6 @@ class StreamSource:
 
 @dataclass(frozen=True)
 class TimerSource:
-    """Wakes all objects periodically."""
-
     seconds: float
     priority: int = NORMAL_PRIORITY
 

@@ -42,6 +42,7 @@ from .metrics import Metrics
 # not come from a working API server.
 _MAX_LINE_BYTES = 8 * 1024 * 1024
 _MAX_RESPONSE_BYTES = 64 * 1024 * 1024
+# With at most 60 s of Retry-After each, a request waits for five minutes at most.
 _MAX_RETRIES = 5
 # For all controllers together. Reads have their own slots, because a write may wait for one of our
 # webhooks, which reads. A watch takes no slot, so slow writes cannot delay it.
@@ -69,8 +70,6 @@ def do_nothing() -> None:
 
 
 class ApiTransport(Protocol):
-    """What a client needs of a transport."""
-
     async def send(self, request: Request) -> bytes:
         """The body of a successful response; any other response raises."""
         ...

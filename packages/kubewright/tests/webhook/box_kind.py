@@ -39,7 +39,7 @@ LOCALHOST = "127.0.0.1"
 
 
 class BoxSpec(Spec):
-    """What a box should be."""
+    """The desired state."""
 
     width: Annotated[int, Doc("How wide.")] = 0
     height: Annotated[int, Doc("How high; as wide by default.")] = 0
@@ -47,18 +47,18 @@ class BoxSpec(Spec):
 
 
 class BoxStatus(Status):
-    """What a box is."""
+    """The observed state."""
 
     area: Annotated[int | None, Doc("Width by height.")] = None
 
 
 @kind("hooks.kubewright.test/v2")
 class Box(Resource[BoxSpec, BoxStatus]):
-    """A thing with two sides."""
+    """A box with two sides."""
 
 
 class OldBoxSpec(Spec):
-    """What a box should have been."""
+    """The desired state in the old version."""
 
     size: Annotated[int, Doc("Its one side.")] = 0
     note: Annotated[str, Doc("A field that v2 does not have.")] = ""
@@ -66,7 +66,7 @@ class OldBoxSpec(Spec):
 
 @kind("hooks.kubewright.test/v1", name="Box", storage=False)
 class OldBox(Resource[OldBoxSpec, BoxStatus]):
-    """A thing with one side."""
+    """A box with one side."""
 
 
 class BoxConversion(Conversion[OldBox, Box]):

@@ -251,7 +251,7 @@ async def test_configuration_that_is_created_later_gets_its_bundle() -> None:
     assert cluster.read_ca_bundles() == [(await read_ca_secret(cluster))["current.crt"]] * 3
 
 
-async def test_target_that_cannot_be_written_blocks_no_other_but_the_new_ca(
+async def test_failing_target_delays_the_new_ca_but_no_other_target(
     harness: RotationHarness,
 ) -> None:
     replica = harness.make_rotator()
@@ -278,7 +278,7 @@ async def test_target_that_cannot_be_written_blocks_no_other_but_the_new_ca(
     assert replica.issuer_certificate == data["next.crt"]
 
 
-async def test_crd_without_a_conversion_webhook_is_not_written_and_logged(
+async def test_crd_without_a_conversion_webhook_is_logged_and_not_written(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     cluster = RotationHarness()

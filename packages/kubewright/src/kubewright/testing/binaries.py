@@ -71,13 +71,13 @@ def _list_candidates(
     name: str, environ: Mapping[str, str], folders: Sequence[Path]
 ) -> Iterator[tuple[str, Path]]:
     """The binaries of this name outside of the cache, each with the source of its path."""
-    places = [(str(folder), str(folder)) for folder in folders]
-    places += [
+    sources = [(str(folder), str(folder)) for folder in folders]
+    sources += [
         (variable, environ[variable])
         for variable in ("KUBEBUILDER_ASSETS", "PATH")
         if environ.get(variable)
     ]
-    for source, path in places:
+    for source, path in sources:
         if binary := shutil.which(name, path=path):
             yield source, Path(binary).absolute()
 

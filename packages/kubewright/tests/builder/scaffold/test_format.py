@@ -25,7 +25,7 @@ def scaffold_everything(root: Path, kind: str = "Greeting") -> None:
 
 
 def run_ruff_checks(root: Path, *paths: str) -> str:
-    """The complaints of ruff in `make check`."""
+    """The findings of ruff in `make check`."""
     commands = (["format", "--check"], ["check"])
     processes = [
         subprocess.run(

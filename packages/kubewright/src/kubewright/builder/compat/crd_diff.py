@@ -18,8 +18,6 @@ Crd = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class CrdChange:
-    """One change of a CRD."""
-
     crd: str
     path: str
     message: str
@@ -31,13 +29,13 @@ class CrdChange:
 
 def compare_crds(old: Sequence[Crd], new: Sequence[Crd]) -> list[CrdChange]:
     """Every change between two sets of CRDs."""
-    before, after = ({crd["metadata"]["name"]: crd for crd in crds} for crds in (old, new))
-    changes = [CrdChange(name, "", "kind removed", True) for name in before.keys() - after.keys()]
-    changes += [CrdChange(name, "", "new kind", False) for name in after.keys() - before.keys()]
-    for name in before.keys() & after.keys():
+    old_crds, new_crds = ({crd["metadata"]["name"]: crd for crd in crds} for crds in (old, new))
+    changes = [CrdChange(name, "", "kind removed", True) for name in old_crds.keys() - new_crds]
+    changes += [CrdChange(name, "", "new kind", False) for name in new_crds.keys() - old_crds]
+    for name in old_crds.keys() & new_crds:
         changes += [
             CrdChange(name, *change)
-            for change in _crd_changes(before[name]["spec"], after[name]["spec"])
+            for change in _crd_changes(old_crds[name]["spec"], new_crds[name]["spec"])
         ]
     return sorted(changes, key=lambda change: (change.crd, change.path, change.message))
 
@@ -47,19 +45,19 @@ def _crd_changes(old: Crd, new: Crd) -> Iterator[SchemaChange]:
         message = f"changed from {old['scope']} to {new['scope']}: stored objects cannot be found"
         yield "scope", message, True
     yield from _name_changes(old["names"], new["names"])
-    had, has = (crd.get("conversion", {}).get("strategy", "None") for crd in (old, new))
-    if had != has:
-        yield "conversion", f"changed from {had} to {has}", has == "None"
-    before, after = (
+    strategies = [crd.get("conversion", {}).get("strategy", "None") for crd in (old, new)]
+    if strategies[0] != strategies[1]:
+        yield "conversion", "changed from {} to {}".format(*strategies), strategies[1] == "None"
+    old_versions, new_versions = (
         {version["name"]: version for version in crd["versions"]} for crd in (old, new)
     )
-    for name in before.keys() - after.keys():
+    for name in old_versions.keys() - new_versions:
         yield name, "version removed", True
-    for name in after.keys() - before.keys():
+    for name in new_versions.keys() - old_versions:
         yield name, "new version", False
-    for name in sorted(before.keys() & after.keys()):
-        for place, message, is_breaking in _version_changes(before[name], after[name]):
-            yield f"{name}{place}", message, is_breaking
+    for name in sorted(old_versions.keys() & new_versions):
+        for path, message, is_breaking in _version_changes(old_versions[name], new_versions[name]):
+            yield f"{name}{path}", message, is_breaking
 
 
 def _name_changes(old: Crd, new: Crd) -> Iterator[SchemaChange]:
@@ -67,15 +65,15 @@ def _name_changes(old: Crd, new: Crd) -> Iterator[SchemaChange]:
         if old.get(key) != new.get(key):
             yield f"names.{key}", f"changed from {old.get(key)} to {new.get(key)}", True
     for key in ("shortNames", "categories"):
-        had, has = set(old.get(key, [])), set(new.get(key, []))
-        for name in sorted(had - has):
+        old_names, new_names = set(old.get(key, [])), set(new.get(key, []))
+        for name in sorted(old_names - new_names):
             yield f"names.{key}", f'"{name}" removed: `kubectl get {name}` fails now', True
-        for name in sorted(has - had):
+        for name in sorted(new_names - old_names):
             yield f"names.{key}", f'"{name}" added', False
 
 
 def _version_changes(old: Crd, new: Crd) -> Iterator[SchemaChange]:
-    """Changes of one version; each place is appended to the version's name."""
+    """Changes of one version; each path is appended to the version's name."""
     if old["served"] != new["served"]:
         yield "", "now served" if new["served"] else "no longer served", not new["served"]
     if old["storage"] != new["storage"]:
@@ -92,36 +90,36 @@ def _version_changes(old: Crd, new: Crd) -> Iterator[SchemaChange]:
 
 def _subresource_changes(old: Crd, new: Crd) -> Iterator[SchemaChange]:
     for name in sorted(old.keys() | new.keys()):
-        place = f" subresource {name}"
+        path = f" subresource {name}"
         if name not in new:
-            yield place, "removed", True
+            yield path, "removed", True
         elif name not in old:
             # With a status subresource, the API server ignores `status` in other requests.
-            yield place, "added", name == "status"
+            yield path, "added", name == "status"
         else:
             for key in sorted(old[name].keys() | new[name].keys()):
-                had, has = old[name].get(key), new[name].get(key)
-                if had != has:
-                    yield place, f"{key} changed from {had} to {has}", key in old[name]
+                old_value, new_value = old[name].get(key), new[name].get(key)
+                if old_value != new_value:
+                    message = f"{key} changed from {old_value} to {new_value}"
+                    yield path, message, key in old[name]
 
 
 def _column_changes(old: Sequence[Crd], new: Sequence[Crd]) -> Iterator[SchemaChange]:
     """Changes of what `kubectl get` shows."""
-    before, after = ({column["name"]: column for column in columns} for columns in (old, new))
-    for name in before:
-        place = f' column "{name}"'
-        if name not in after:
-            yield place, "removed", True
-        elif (had := before[name]["jsonPath"]) != (has := after[name]["jsonPath"]):
-            yield place, f"shows {has} instead of {had}", True
-        elif bool(before[name].get("priority")) != bool(after[name].get("priority")):
+    old_columns, new_columns = ({item["name"]: item for item in items} for items in (old, new))
+    for name, old_column in old_columns.items():
+        path, new_column = f' column "{name}"', new_columns.get(name)
+        if new_column is None:
+            yield path, "removed", True
+        elif old_column["jsonPath"] != new_column["jsonPath"]:
+            yield path, f"shows {new_column['jsonPath']} instead of {old_column['jsonPath']}", True
+        elif bool(old_column.get("priority")) != (hidden := bool(new_column.get("priority"))):
             # kubectl shows columns with a priority above 0 only with `-o wide`.
-            hidden = bool(after[name].get("priority"))
             message = "now shown only with `-o wide`" if hidden else "now always shown"
-            yield place, message, hidden
-    for name in after:
-        if name not in before:
+            yield path, message, hidden
+    for name in new_columns:
+        if name not in old_columns:
             yield f' column "{name}"', "added", False
-    kept = [name for name in before if name in after]
-    if kept != [name for name in after if name in before]:
+    kept = [name for name in old_columns if name in new_columns]
+    if kept != [name for name in new_columns if name in old_columns]:
         yield " columns", "order changed", False

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 Schema = Mapping[str, Any]
-# Place, message, and whether it breaks existing users.
+# Path, message, and whether it breaks existing users.
 SchemaChange = tuple[str, str, bool]
 _RuleChange = tuple[str, bool]
 
@@ -19,97 +19,100 @@ _MERGE_KEYS = ("x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubern
 
 
 def schema_changes(
-    old: Schema, new: Schema, place: str = "", *, read_only: bool = False
+    old: Schema, new: Schema, path: str = "", *, read_only: bool = False
 ) -> Iterator[SchemaChange]:
     """Every change; with `read_only`, only a change that readers notice is breaking."""
-    had, has = old.get("type"), new.get("type")
-    if had != has:
-        yield place, f"type {_format_change(had, has)}", True
+    old_value, new_value = old.get("type"), new.get("type")
+    if old_value != new_value:
+        yield path, f"type {_format_change(old_value, new_value)}", True
         return
     if (formats := (old.get("format"), new.get("format"))) and formats[0] != formats[1]:
-        yield place, f"format {_format_change(*formats)}", formats not in _WIDER_FORMATS
+        yield path, f"format {_format_change(*formats)}", formats not in _WIDER_FORMATS
     for find_changes in _COMPARISONS:
         for message, is_breaking in find_changes(old, new):
-            yield place, message, is_breaking and not read_only
+            yield path, message, is_breaking and not read_only
     if old.get("description") != new.get("description"):
-        yield place, "description changed", False
-    yield from _property_changes(old, new, place, read_only=read_only)
+        yield path, "description changed", False
+    yield from _property_changes(old, new, path, read_only=read_only)
     for key, suffix in (("items", "[]"), ("additionalProperties", "{}")):
-        had, has = old.get(key), new.get(key)
-        if isinstance(had, Mapping) and isinstance(has, Mapping):
-            yield from schema_changes(had, has, f"{place}{suffix}", read_only=read_only)
-        elif had != has and not new.get("x-kubernetes-preserve-unknown-fields"):
-            yield place, f"{key} {_format_change(had, has)}", True
+        old_value, new_value = old.get(key), new.get(key)
+        if isinstance(old_value, Mapping) and isinstance(new_value, Mapping):
+            yield from schema_changes(old_value, new_value, f"{path}{suffix}", read_only=read_only)
+        elif old_value != new_value and not new.get("x-kubernetes-preserve-unknown-fields"):
+            yield path, f"{key} {_format_change(old_value, new_value)}", True
 
 
 def _property_changes(
     old: Schema, new: Schema, parent: str, *, read_only: bool
 ) -> Iterator[SchemaChange]:
-    before, after = old.get("properties", {}), new.get("properties", {})
+    old_fields, new_fields = old.get("properties", {}), new.get("properties", {})
     was_required, is_required = set(old.get("required", [])), set(new.get("required", []))
-    for name in sorted(before.keys() | after.keys()):
-        place = f"{parent}.{name}"
-        below_status = read_only or place == ".status"
+    for name in sorted(old_fields.keys() | new_fields.keys()):
+        path = f"{parent}.{name}"
+        below_status = read_only or path == ".status"
         # The API server fills in a default before it checks what is required.
-        must_be_set = name in is_required and "default" not in after.get(name, {})
-        if name not in after:
-            yield place, "field removed", not new.get("x-kubernetes-preserve-unknown-fields")
-        elif name not in before:
+        must_be_set = name in is_required and "default" not in new_fields.get(name, {})
+        if name not in new_fields:
+            yield path, "field removed", not new.get("x-kubernetes-preserve-unknown-fields")
+        elif name not in old_fields:
             message = "new required field" if must_be_set else "new field"
-            yield place, message, must_be_set and not read_only
+            yield path, message, must_be_set and not read_only
         else:
-            yield from schema_changes(before[name], after[name], place, read_only=below_status)
+            yield from schema_changes(
+                old_fields[name], new_fields[name], path, read_only=below_status
+            )
             if (name in was_required) != (name in is_required):
                 message = "now required" if name in is_required else "no longer required"
-                yield place, message, must_be_set and not read_only
+                yield path, message, must_be_set and not read_only
 
 
 def _bound_changes(old: Schema, new: Schema) -> Iterator[_RuleChange]:
     for key in _LOWER_BOUNDS + _UPPER_BOUNDS:
-        had, has = old.get(key), new.get(key)
-        if had != has:
-            tighter = has is not None and (
-                had is None or (has > had if key in _LOWER_BOUNDS else has < had)
+        old_value, new_value = old.get(key), new.get(key)
+        if old_value != new_value:
+            tighter = new_value is not None and (
+                old_value is None
+                or (new_value > old_value if key in _LOWER_BOUNDS else new_value < old_value)
             )
-            yield f"{key} {_format_change(had, has)}", tighter
+            yield f"{key} {_format_change(old_value, new_value)}", tighter
     for key in _EXCLUSIVE_BOUNDS:
-        had, has = bool(old.get(key)), bool(new.get(key))
-        if had != has:
-            yield f"{key} {_format_change(had, has)}", has
-    had, has = old.get("multipleOf"), new.get("multipleOf")
-    if had != has:
+        old_value, new_value = bool(old.get(key)), bool(new.get(key))
+        if old_value != new_value:
+            yield f"{key} {_format_change(old_value, new_value)}", new_value
+    old_value, new_value = old.get("multipleOf"), new.get("multipleOf")
+    if old_value != new_value:
         # Every multiple of 4 is also a multiple of 2.
-        wider = has is None or (had is not None and had % has == 0)
-        yield f"multipleOf {_format_change(had, has)}", not wider
+        wider = new_value is None or (old_value is not None and old_value % new_value == 0)
+        yield f"multipleOf {_format_change(old_value, new_value)}", not wider
 
 
 def _enum_changes(old: Schema, new: Schema) -> Iterator[_RuleChange]:
-    had, has = old.get("enum"), new.get("enum")
-    if had == has:
+    old_value, new_value = old.get("enum"), new.get("enum")
+    if old_value == new_value:
         return
-    if has is None:
+    if new_value is None:
         yield "now allows any value", False
-    elif had is None:
-        yield f"now allows only {', '.join(map(str, has))}", True
+    elif old_value is None:
+        yield f"now allows only {', '.join(map(str, new_value))}", True
     else:
-        for value in (value for value in had if value not in has):
+        for value in (value for value in old_value if value not in new_value):
             yield f"value {value} no longer allowed", True
-        for value in (value for value in has if value not in had):
+        for value in (value for value in new_value if value not in old_value):
             yield f"value {value} now allowed", False
 
 
 def _pattern_changes(old: Schema, new: Schema) -> Iterator[_RuleChange]:
-    had, has = old.get("pattern"), new.get("pattern")
-    if had != has:
+    old_value, new_value = old.get("pattern"), new.get("pattern")
+    if old_value != new_value:
         # Whether one pattern allows more than another is not computed: every new one may break.
-        yield f"pattern {_format_change(had, has)}", has is not None
+        yield f"pattern {_format_change(old_value, new_value)}", new_value is not None
 
 
 def _default_changes(old: Schema, new: Schema) -> Iterator[_RuleChange]:
-    had, has = old.get("default"), new.get("default")
-    if had != has:
+    old_value, new_value = old.get("default"), new.get("default")
+    if old_value != new_value:
         # An object that leaves the field out now means something else.
-        yield f"default {_format_change(had, has)}", True
+        yield f"default {_format_change(old_value, new_value)}", True
 
 
 def _permissive_changes(old: Schema, new: Schema) -> Iterator[_RuleChange]:
@@ -127,13 +130,13 @@ def _merge_key_changes(old: Schema, new: Schema) -> Iterator[_RuleChange]:
 
 
 def _rule_changes(old: Schema, new: Schema) -> Iterator[_RuleChange]:
-    had, has = (
+    old_rules, new_rules = (
         {rule["rule"] for rule in schema.get("x-kubernetes-validations", [])}
         for schema in (old, new)
     )
-    for rule in sorted(had - has):
+    for rule in sorted(old_rules - new_rules):
         yield f"rule {rule} removed", False
-    for rule in sorted(has - had):
+    for rule in sorted(new_rules - old_rules):
         yield f"rule {rule} added", True
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from kubewright.testing import eventually
 from kubewright.testing.binaries import find_binaries
+from kubewright.testing.cluster_access import HttpError, write_kubeconfig
 from kubewright.testing.controlplane import ControlPlane
-from kubewright.testing.http import HttpError, write_kubeconfig
 from kubewright.testing.process import Process
 
 from . import fixtures

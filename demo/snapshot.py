@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kubewright.testing.cluster_access import HttpError
 from kubewright.testing.controlplane import ControlPlane
-from kubewright.testing.http import HttpError
 
 from .log import LogLine, read_log_tail
 

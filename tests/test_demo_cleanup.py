@@ -22,7 +22,7 @@ from demo.cleanup import (
 )
 from demo.environment import try_action
 from kubewright.testing import eventually
-from kubewright.testing.http import HttpError
+from kubewright.testing.cluster_access import HttpError
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import socket
 from pathlib import Path
 
 from kubewright.testing.ca import CertificateAuthority
+from kubewright.testing.cluster_access import write_kubeconfig
 from kubewright.testing.controlplane import ControlPlane
-from kubewright.testing.http import write_kubeconfig
 from support.manager_process import LEASE_NAME, run_ready_manager
 
 from .doctor_command import METRICS_OFF, read_doctor_report

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kubewright.testing import eventually
-from kubewright.testing.http import HttpError
+from kubewright.testing.cluster_access import HttpError
 from simulator import SimulatedVCenter
 from support.info_client import run_vcenter_manager, write_credentials
 from support.manager_process import LEASE_NAME, SYSTEM_NAMESPACE

@@ -14,8 +14,8 @@ import pytest
 
 from kubewright.testing import eventually
 from kubewright.testing.ca import CertificateAuthority
+from kubewright.testing.cluster_access import write_kubeconfig
 from kubewright.testing.controlplane import ControlPlane
-from kubewright.testing.http import write_kubeconfig
 from kubewright.testing.proxy import HttpProxy
 from support.manager_process import (
     FREE_PORT_FLAGS,

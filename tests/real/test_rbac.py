@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kubewright.testing import eventually
+from kubewright.testing.cluster_access import HttpClient
 from kubewright.testing.controlplane import ControlPlane
-from kubewright.testing.http import HttpClient
 from simulator import SimulatedVCenter
 from support.info_client import InfoClient, write_credentials
 from support.manager_process import (

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from kubewright.testing.cluster_access import HttpError
 from kubewright.testing.controlplane import ControlPlane
-from kubewright.testing.http import HttpError
 from simulator import SimulatedVCenter
 from support.manager_process import ready_condition
 from support.simulator_state import read_simulator_state

@@ -17,8 +17,8 @@ from typing import Any
 from urllib.error import HTTPError
 
 from kubewright.testing import eventually
+from kubewright.testing.cluster_access import HttpError
 from kubewright.testing.controlplane import ControlPlane
-from kubewright.testing.http import HttpError
 from kubewright.testing.process import Process
 
 SYSTEM_NAMESPACE = "vsphere-operators-system"

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubewright.testing import eventually
+from kubewright.testing.cluster_access import HttpError
 from kubewright.testing.controlplane import ControlPlane
-from kubewright.testing.http import HttpError
 from simulator import SimulatedVCenter
 
 from .manager_process import ready_condition

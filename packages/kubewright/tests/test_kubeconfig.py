@@ -11,7 +11,7 @@ import yaml
 
 from kubewright.kubeconfig import Connection, ExecPlugin, Identity, load_config
 from kubewright.testing.ca import CertificateAuthority
-from kubewright.testing.http import encode_base64
+from kubewright.testing.cluster_access import encode_base64
 
 from .support.credentials import SECRET
 from .support.kubeconfigs import CA_PEM, make_kubeconfig

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kubewright.errors import ConfigError, KubeconfigError
 from kubewright.kubeconfig import Connection, load_config
-from kubewright.testing.http import encode_base64
+from kubewright.testing.cluster_access import encode_base64
 
 from .support.credentials import SECRET
 from .support.kubeconfigs import CA_PEM, make_kubeconfig

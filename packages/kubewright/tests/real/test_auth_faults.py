@@ -11,8 +11,8 @@ import pytest
 
 from kubewright.controller import controller
 from kubewright.testing import eventually
+from kubewright.testing.cluster_access import HttpClient, HttpError
 from kubewright.testing.controlplane import ControlPlane
-from kubewright.testing.http import HttpClient, HttpError
 from kubewright.testing.proxy import HttpProxy
 
 from ..support.api_harness import ApiHarness, run_manager

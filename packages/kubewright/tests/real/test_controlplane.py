@@ -16,8 +16,8 @@ import pytest
 
 from kubewright.testing import eventually
 from kubewright.testing.apiserver import StartFailed
+from kubewright.testing.cluster_access import HttpClient, HttpError, create_tls_context
 from kubewright.testing.controlplane import ControlPlane, KubectlFailed
-from kubewright.testing.http import HttpClient, HttpError, create_tls_context
 from kubewright.testing.proxy import HttpProxy, TcpProxy
 
 Kubectl = Callable[..., str]

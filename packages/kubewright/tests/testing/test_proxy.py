@@ -16,7 +16,7 @@ from aiohttp import web
 
 from kubewright.testing import eventually
 from kubewright.testing.ca import CertificateAuthority, write_key_pair
-from kubewright.testing.http import create_tls_context
+from kubewright.testing.cluster_access import create_tls_context
 from kubewright.testing.proxy import HttpProxy, TcpProxy
 
 

@@ -14,13 +14,14 @@ from .changeset import ChangeSet, find_stale, read_text_if_exists
 from .cli_create import create
 from .compat.baseline import CRD_FOLDER, parse_crds, read_committed_crds, read_crds_on_disk
 from .compat.crd_diff import compare_crds
+from .complete import complete_change
 from .manifests.helm import CHART_HEADER, build_chart
 from .manifests.installer import render_installer
 from .manifests.render import generate_manifests
 from .names import check_domain, check_project_name
-from .preview import complete_change
 from .project import Project
-from .prompt import (
+from .scaffold.project import LICENSES, ProjectParameters, scaffold_project
+from .terminal import (
     DRY_RUN_OPTION,
     FORCE_OPTION,
     PROJECT_OPTION,
@@ -29,7 +30,6 @@ from .prompt import (
     show_or_write,
     write_change,
 )
-from .scaffold.project import LICENSES, ProjectParameters, scaffold_project
 
 # What a shell reports for a process that Ctrl-C ended.
 _INTERRUPTED_EXIT_CODE = 130

@@ -10,10 +10,9 @@ import click
 
 from ..errors import ConfigError
 from .changeset import ChangeSet
+from .complete import complete_change
 from .names import build_resource_names, check_kind, check_version, qualify_group
-from .preview import complete_change
 from .project import Project, ResourceEntry
-from .prompt import DRY_RUN_OPTION, FORCE_OPTION, PROJECT_OPTION, get_or_prompt, show_or_write
 from .scaffold.api import ApiParameters, check_resource_is_new, scaffold_api
 from .scaffold.fields import parse_fields
 from .scaffold.version import (
@@ -25,6 +24,7 @@ from .scaffold.version import (
     version_module,
 )
 from .scaffold.webhook import WebhookParameters, find_kind, scaffold_webhook
+from .terminal import DRY_RUN_OPTION, FORCE_OPTION, PROJECT_OPTION, get_or_prompt, show_or_write
 
 CommandOptions = dict[str, Any]
 

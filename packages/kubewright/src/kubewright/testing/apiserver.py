@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from .http import HttpClient
+from .cluster_access import HttpClient
 from .process import Process, ReservedPort
 from .wait import eventually
 

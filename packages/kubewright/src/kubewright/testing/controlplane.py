@@ -26,8 +26,8 @@ from typing import Any, Self
 from ..x509 import generate_signing_keys
 from .apiserver import GRACE_SECONDS, ApiServer
 from .ca import CertificateAuthority, write_key_pair, write_private_file
+from .cluster_access import create_tls_context, write_kubeconfig
 from .etcd import Etcd
-from .http import create_tls_context, write_kubeconfig
 from .namespaces import remove_namespace
 from .process import Process
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from .http import HttpClient, encode_base64
+from .cluster_access import HttpClient, encode_base64
 from .process import Process, ReservedPort
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from .http import HttpClient, HttpError
+from .cluster_access import HttpClient, HttpError
 
 _AGGREGATED_DISCOVERY_HEADERS = {
     "Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"

@@ -33,7 +33,7 @@ from yarl import URL
 
 from ..listen import stop_accepting
 from .ca import CertificateAuthority, write_key_pair
-from .http import write_kubeconfig
+from .cluster_access import write_kubeconfig
 from .proxy_rules import (
     UNANSWERED,
     BufferedResponse,

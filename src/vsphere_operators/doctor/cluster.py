@@ -14,7 +14,6 @@ from kubewright import Client, Controller, Key, Manager, Object
 from kubewright.builtin import Lease
 from kubewright.errors import Forbidden, KubewrightError, NotFound, Unauthorized
 from kubewright.kubeconfig import Connection, load_config
-from kubewright.manager import parse_server_version
 from kubewright.rbac import (
     EVENT_PERMISSION,
     LEADER_RULES,
@@ -23,7 +22,7 @@ from kubewright.rbac import (
     manager_permissions,
     manager_rules,
 )
-from kubewright.transport import Request, Transport
+from kubewright.transport import Transport
 from kubewright.webhook.ca_bundle import ca_permissions
 
 from ..kinds.vmgroup.limits import read_limits
@@ -37,7 +36,6 @@ from .rbac import Grant
 
 MANAGER_NAME = "vsphere-operators"
 _SYSTEM_NAMESPACE = f"{MANAGER_NAME}-system"
-_REQUEST_TIMEOUT_SECONDS = 10.0
 
 _WARNING_SKEW = timedelta(seconds=5)
 # Bearer tokens and certificates are accepted with some minutes of skew, vCenter's SAML tokens
@@ -79,14 +77,8 @@ async def check_api_server(cluster: Cluster) -> AsyncIterator[Finding]:
     """Version, user and clock. Without a problem here the other checks can run."""
     connection = cluster.connection
     yield ok("kubeconfig", f"{connection.server} (from {connection.source})")
-    request = Request(
-        "GET",
-        "/version",
-        operation="reach the API server",
-        timeout_seconds=_REQUEST_TIMEOUT_SECONDS,
-    )
     try:
-        version = parse_server_version(await cluster.transport.send(request))
+        version = await cluster.client.server_version()
         user = await rbac.whoami(cluster.client)
     except Unauthorized as error:
         yield problem(

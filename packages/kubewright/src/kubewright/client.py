@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from .errors import KindMissing, NotFound, TooMuch, Undecodable
+from .errors import ConfigError, KindMissing, NotFound, TooMuch, Undecodable
 from .kind import Key, KindDefinition, Object, drop_nulls
 from .overlay import overlay
 from .patch import Json
@@ -289,6 +289,18 @@ class Client:
         except (KindMissing, NotFound):
             return False
         return any(resource["name"] == definition.plural for resource in body.get("resources", ()))
+
+    async def server_version(self) -> str:
+        """The gitVersion of the API server, such as v1.36.3."""
+        request = Request("GET", "/version", operation="reach the API server", timeout_seconds=10)
+        body = await self.transport.send(request)
+        try:
+            return str(msgspec.json.decode(body, type=Json)["gitVersion"])
+        except (msgspec.DecodeError, KeyError):
+            raise ConfigError(
+                "the server at this address is not a Kubernetes API server: check the server in "
+                "the kubeconfig"
+            ) from None
 
     async def create_review(self, path: str, body: Json) -> Json:
         """Post a review (TokenReview, SubjectAccessReview...), which the server answers but does

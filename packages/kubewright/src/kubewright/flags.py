@@ -120,15 +120,15 @@ def parse_command_line(
     """
     options = list(collect_options(declaration))
     # argv first, so that an invalid variable does not hide -help.
-    given, rest = _scan_arguments(options, argv, program)
-    values = _read_environment(options, environ) | given
+    flag_values, positional = _scan_arguments(options, argv, program)
+    values = _read_environment(options, environ) | flag_values
     declared = fields(declaration)  # type: ignore[arg-type]
     arguments_field = next((f.name for f in declared if "arguments" in f.metadata), None)
     if arguments_field is not None:
-        values[(arguments_field,)] = tuple(rest)
-    elif rest:
+        values[(arguments_field,)] = tuple(positional)
+    elif positional:
         raise FlagError(
-            f'unexpected argument "{rest[0]}": only flags are accepted; '
+            f'unexpected argument "{positional[0]}": only flags are accepted; '
             "write the value of a bool with =, as in -x=false"
         )
     settings: T = _build_settings(declaration, values)
@@ -155,14 +155,14 @@ def _build_settings(
     declaration: type[Any], values: Mapping[tuple[str, ...], Any], path: tuple[str, ...] = ()
 ) -> Any:
     hints = get_type_hints(declaration)
-    given: dict[str, Any] = {}
+    field_values: dict[str, Any] = {}
     for declared in fields(declaration):
         field_path = (*path, declared.name)
         if field_path in values:
-            given[declared.name] = values[field_path]
+            field_values[declared.name] = values[field_path]
         elif "flag" not in declared.metadata and is_dataclass(hints[declared.name]):
-            given[declared.name] = _build_settings(hints[declared.name], values, field_path)
-    return declaration(**given)
+            field_values[declared.name] = _build_settings(hints[declared.name], values, field_path)
+    return declaration(**field_values)
 
 
 def _scan_arguments(

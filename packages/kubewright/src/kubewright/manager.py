@@ -23,8 +23,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import msgspec
-
 from .authorization import ApiAuthorizer
 from .cache import Cache
 from .client import Client
@@ -40,7 +38,7 @@ from .recorder import EventRecorder
 from .reflector import Reflector
 from .server import Server
 from .signals import Signal
-from .transport import ApiTransport, Request, Transport, WriteGuard
+from .transport import ApiTransport, Transport, WriteGuard
 from .webhook.options import WebhookOptions
 from .webhook.runner import WebhookRunner
 from .webhook.types import Conversion, Webhook
@@ -174,14 +172,8 @@ class Manager:
         server = self._build_server()
         engines: list[Engine[Any]] = []
         try:
-            version = await self.transport.send(
-                Request("GET", "/version", operation="reach the API server", timeout_seconds=10)
-            )
-            self.log.debug(
-                "reached the API server",
-                server=self._server_address,
-                version=parse_server_version(version),
-            )
+            version = await self.client.server_version()
+            self.log.debug("reached the API server", server=self._server_address, version=version)
             engines = [self._build_engine(controller) for controller in self.controllers]
             await server.start()
             if self.webhook_runner is not None:
@@ -349,14 +341,3 @@ def _first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The first error in the group, at any depth: it is what ended the other tasks."""
     first = group.exceptions[0]
     return _first_cause(first) if isinstance(first, BaseExceptionGroup) else first
-
-
-def parse_server_version(body: bytes) -> str:
-    """The gitVersion in the response of /version."""
-    try:
-        return str(msgspec.json.decode(body, type=dict[str, Any])["gitVersion"])
-    except (msgspec.DecodeError, KeyError):
-        raise ConfigError(
-            "the server at this address is not a Kubernetes API server: check the server in the "
-            "kubeconfig"
-        ) from None

@@ -6,7 +6,8 @@ from typing import Any
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
-from kubewright.metrics import MetricFamily, Metrics, SeriesT
+from kubewright.metrics import Metrics
+from kubewright.series import MetricFamily, SeriesT
 from kubewright.webhook.server import WebhookMetrics
 from vsphere_operators.vcenters.metrics import VCenterMetrics
 

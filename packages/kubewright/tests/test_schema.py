@@ -16,15 +16,8 @@ from msgspec import Struct
 
 from kubewright.crd import _build_crd, build_crds
 from kubewright.errors import SchemaError, Undecodable
-from kubewright.kind import (
-    ObjectMeta,
-    Resource,
-    Spec,
-    Status,
-    kind,
-    pluralize,
-    version_of,
-)
+from kubewright.kind import ObjectMeta, Resource, Spec, Status, kind, version_of
+from kubewright.plural import pluralize
 from kubewright.schema import (
     Column,
     Doc,

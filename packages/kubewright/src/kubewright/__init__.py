@@ -42,7 +42,8 @@ defaults, validation, conversion. `schema` and `crd` turn the classes into CRDs,
 declarations of controllers into roles, and `builder` writes both as files. `command` is the main
 function of a manager, with the flags of controller-runtime. `testing` runs a real API server or a
 fake. Other modules serve these: `authorization`, `builtin` (kinds of Kubernetes), `exec_plugin`,
-`flags`, `kubeconfig_file`, `listen`, `overlay`, `patch`, `tls`, `x509` and `yaml_text`.
+`flags`, `kubeconfig_file`, `listen`, `overlay`, `patch`, `plural`, `series`, `tls`, `x509`
+and `yaml_text`.
 """
 
 from __future__ import annotations

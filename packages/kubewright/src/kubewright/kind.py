@@ -36,6 +36,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from .errors import SchemaError, Undecodable
+from .plural import pluralize
 from .schema import Column, ListType, Scale
 
 
@@ -284,28 +285,6 @@ class Resource(Object, Generic[SpecT, StatusT], kw_only=True):
             self.spec = self.spec_type()  # type: ignore[assignment]
         if self.status is missing:
             self.status = self.status_type()  # type: ignore[assignment]
-
-
-# Endings and their plurals; the first match counts. From the library that kubebuilder uses
-# (gobuffalo/flect), without its rare endings: `plural=` overrides them.
-_PLURALS = """
-index:indices vertex:vertices matrix:matrices criterion:criteria medium:media person:people
-child:children human:humans man:men mouse:mice quiz:quizzes leaf:leaves shelf:shelves life:lives
-half:halves radius:radii focus:foci data:data series:series information:information
-equipment:equipment potato:potatoes tomato:tomatoes piano:pianos datum:data alias:aliases
-sis:ses ss:sses us:uses s:s x:xes z:zes ch:ches sh:shes io:ios oo:oos to:tos o:oes
-"""
-
-
-def pluralize(kind: str) -> str:
-    """The plural that kubebuilder would give: HostInfo -> hostinfoes, Policy -> policies."""
-    word = kind.lower()
-    for ending, _, plural in (pair.partition(":") for pair in _PLURALS.split()):
-        if word.endswith(ending):
-            return word.removesuffix(ending) + plural
-    if word.endswith("y") and word[-2:-1] not in "aeiou":
-        return word[:-1] + "ies"
-    return word + "s"
 
 
 def kind(

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 
 from ..errors import ConfigError
-from ..kind import pluralize
+from ..plural import pluralize
 
 _DNS_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 # A name has at most 63 characters, and the list kind is the kind with "List" appended.

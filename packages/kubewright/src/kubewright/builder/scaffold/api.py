@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import tomlkit
 
 from ...errors import ConfigError
-from ...kind import pluralize
+from ...plural import pluralize
 from ...yaml_text import dump_yaml
 from ..changeset import ChangeSet
 from ..names import ResourceNames

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 
 from vsphere_operators.kubectl.table import COLUMN_GAP, Cell, Columns, Table, build_table
@@ -14,17 +14,13 @@ from .snapshot import KIND_PATHS, Object, Snapshot
 
 def build_tables(snapshot: Snapshot) -> dict[str, Table]:
     """One table for each kind that has objects."""
-    objects = sorted(snapshot.objects.items())
-    tables = {
-        kind: _build_table(kind, [obj for (object_kind, _), obj in objects if object_kind == kind])
-        for kind in KIND_PATHS
-    }
-    return {kind: table for kind, table in tables.items() if table.rows}
-
-
-def _build_table(kind: str, objects: Iterable[Object]) -> Table:
-    name_column: Columns[Object] = {kind.upper(): lambda obj: str(obj["metadata"]["name"])}
-    return build_table(objects, {**name_column, **TABLE_COLUMNS[kind]})
+    tables: dict[str, Table] = {}
+    for kind in KIND_PATHS:
+        objects = [obj for key, obj in sorted(snapshot.objects.items()) if key[0] == kind]
+        if objects:
+            name_column: Columns[Object] = {kind.upper(): lambda obj: str(obj["metadata"]["name"])}
+            tables[kind] = build_table(objects, {**name_column, **TABLE_COLUMNS[kind]})
+    return tables
 
 
 def join_side_by_side(left: Table, right: Table) -> Table:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import calendar
 import re
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from fnmatch import translate
 from typing import Literal, cast
 
@@ -203,8 +203,3 @@ def find_next_window(windows: Iterable[Window | None], now: datetime) -> Window 
         key=lambda window: (window.start, -window.end.timestamp(), window.source),
         default=None,
     )
-
-
-def to_status_time(moment: datetime) -> datetime:
-    """As status fields show times: in UTC, without a fraction of a second."""
-    return moment.astimezone(UTC).replace(microsecond=0)

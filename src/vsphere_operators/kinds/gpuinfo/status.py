@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from functools import partial
 
 from kubewright import Done
 
-from .maintenance import to_status_time
 from .ranking import Selection
 from .rules import NodeFacts, Query
 from .types import (
@@ -50,6 +50,7 @@ def status_of(selection: Selection, *, simulated: bool) -> GPUInfoStatus:
 
 def _build_candidate(facts: NodeFacts, query: Query) -> Candidate:
     window = facts.maintenance
+    start = window.start.astimezone(UTC).replace(microsecond=0) if window else None
     return Candidate(
         node=facts.name,
         host=facts.host_name or None,
@@ -57,7 +58,7 @@ def _build_candidate(facts: NodeFacts, query: Query) -> Candidate:
         matchedBy=facts.matched_by or None,
         vcenter=facts.vcenter_name or None,
         availableHours=query.rules.available_hours(facts, query.now),
-        nextMaintenance=to_status_time(window.start) if window else None,
+        nextMaintenance=start,
         maintenanceSource=window.source if window else None,
         cpuDemandMHz=facts.load.cpu_demand_mhz,
         guestMemoryMB=facts.load.guest_memory_mb,

@@ -45,7 +45,7 @@ RecordWarning = Callable[[Object, str, str], None]
 
 
 class NodeTracker:
-    """The facts of all Nodes of the cluster; build.py connects its handlers."""
+    """The facts of all Nodes of the cluster; build.py subscribes its handlers."""
 
     def __init__(
         self,

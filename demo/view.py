@@ -98,7 +98,7 @@ def _arrange_tables(tables: Mapping[str, Table], width: int, height: int) -> lis
     """One table per row; VmGroup and MyCustomResource share a row if the height requires it."""
     rows = {kind: [table] for kind, table in tables.items()}
     if "VmGroup" in tables:
-        # A message that does not fit its column stands below the tables anyway.
+        # A message that does not fit its column is below the tables anyway.
         rows["VmGroup"] = [drop_columns(tables["VmGroup"], width, _MESSAGE_COLUMNS)]
     if _total_height(tables.values()) > height and "VmGroup" in rows and "MyCustomResource" in rows:
         rows["both"] = rows.pop("VmGroup") + rows.pop("MyCustomResource")

@@ -180,7 +180,7 @@ FLAG_DEFAULTS: Mapping[str, str | bool] = {
 
 
 def _build_shared_parser() -> argparse.ArgumentParser:
-    """The flags of every command; they may stand before or after its name."""
+    """The flags of every command; they may be before or after its name."""
     shared = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     add = shared.add_argument
     add("-n", "--namespace", help="Namespace of the objects. Default: that of the kubeconfig.")

@@ -78,7 +78,7 @@ class CalendarWatcher:
         await self.reflector.run()
 
     def require_listed(self) -> None:
-        """Raise NotSynced until the first list has answered, or has taken too long."""
+        """Raise NotSynced until the calendar is read, or the first list has taken too long."""
         if self._is_present:
             return
         remaining_seconds = _FIRST_LIST_TIMEOUT_SECONDS
@@ -102,7 +102,7 @@ class CalendarWatcher:
                 f"(it may be empty: kubectl create configmap -n {self._key.namespace} "
                 f"{self._key.name}), or correct -maintenance-calendar"
             )
-        cause = self.reflector.problem or "the API server has not answered yet"
+        cause = self.reflector.problem or "the API server has not responded yet"
         return f"The maintenance calendar, ConfigMap {self._key}, cannot be read: {cause}"
 
     @property

@@ -18,35 +18,36 @@ class Index:
         # A single reference is stored as a plain string: most names and uuids have one, and
         # thousands of sets would slow the garbage collector down.
         self._refs: dict[str, set[str] | str] = {}
+        # Grows with each key that is added or removed.
         self.generation = 0
-        """Grows with each key that is added or removed."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._refs)
 
     def get(self, key: str) -> Set[str]:
-        held = self._refs.get(key, _NO_REFS)
-        return frozenset((held,)) if isinstance(held, str) else held
+        refs = self._refs.get(key, _NO_REFS)
+        return frozenset((refs,)) if isinstance(refs, str) else refs
 
     def move(self, ref: str, before: str, after: str) -> None:
-        self.drop(before, ref)
+        if before:
+            self.drop(before, ref)
         self.add(after, ref)
 
     def add(self, key: str, ref: str) -> None:
-        held = self._refs.get(key)
-        if isinstance(held, set):
-            held.add(ref)
-        elif held is not None:
-            self._refs[key] = {held, ref}
+        refs = self._refs.get(key)
+        if isinstance(refs, set):
+            refs.add(ref)
+        elif refs is not None:
+            self._refs[key] = {refs, ref}
         elif key:
             self._refs[key] = ref
             self.generation += 1
 
     def drop(self, key: str, ref: str) -> None:
-        held = self._refs.get(key)
-        if isinstance(held, set):
-            held.discard(ref)
-        if held == ref or held == set():
+        refs = self._refs.get(key)
+        if isinstance(refs, set):
+            refs.discard(ref)
+        if refs == ref or refs == set():
             del self._refs[key]
             self.generation += 1
 
@@ -83,10 +84,10 @@ class ChangeSet:
 
     def __init__(self) -> None:
         self.old_values: dict[str, InventoryObject | None] = {}
-        self._moved_refs: list[str] = []
-        """Renamed, moved, entered or left: everything below or on them is affected too."""
-        self._affected_refs: set[str] = set()
-        """Affected by the change of another object, without any effect on what is below them."""
+        # Added, removed, renamed or moved: their children and the VMs on them are affected too.
+        self.moved_refs: list[str] = []
+        # Affected by the change of another object, without any effect on their children.
+        self.affected_refs: set[str] = set()
 
 
 class _Keys(NamedTuple):
@@ -122,7 +123,7 @@ class Relations:
         if not issubclass(entity_type, Entity) or (before == after and old and new):
             return
         if not (old and new) or before.name != after.name or before.parent != after.parent:
-            changes._moved_refs.append(ref)
+            changes.moved_refs.append(ref)
             self.tree.set_parent(ref, after.parent)
         for index, old_key, new_key in (
             (self.by_name[entity_type], before.lookup_name, after.lookup_name),
@@ -132,11 +133,11 @@ class Relations:
             if old_key != new_key:
                 index.move(ref, old_key, new_key)
                 # Whether a name or uuid is unique is part of the status of all that share it.
-                changes._affected_refs |= index.get(old_key) | index.get(new_key)
+                changes.affected_refs.update(index.get(old_key), index.get(new_key))
         if before.host != after.host:
             self.vms_by_host.move(ref, before.host, after.host)
             # A host's status holds the number of its VMs.
-            changes._affected_refs |= {before.host, after.host}
+            changes.affected_refs.update((before.host, after.host))
         if before.datastores != after.datastores:
             for datastore in before.datastores:
                 self._vms_by_datastore.drop(datastore, ref)
@@ -145,20 +146,20 @@ class Relations:
 
     def find_dependants(self, changes: ChangeSet) -> set[str]:
         """All objects with a status that depends on another object that changed."""
-        dependants, queue = set[str](), list(changes._moved_refs)
+        dependants, queue = set[str](), list(changes.moved_refs)
         while queue:
             ref = queue.pop()
             if ref not in dependants:
                 dependants.add(ref)
-                queue += [
-                    *self.tree.children(ref),
-                    *self.vms_by_host.get(ref),
-                    *self._vms_by_datastore.get(ref),
-                ]
-        return dependants | changes._affected_refs
+                queue.extend(self.tree.children(ref))
+                queue.extend(self.vms_by_host.get(ref))
+                queue.extend(self._vms_by_datastore.get(ref))
+        return dependants | changes.affected_refs
 
 
 def _read_keys(item: InventoryObject | None) -> _Keys:
+    if item is None:
+        return _NO_KEYS
     if isinstance(item, VirtualMachine):
         # By position, in the order of the fields: this runs twice per update of a VM, and keywords
         # are slower. Inside a vApp a VM has no folder, only a resource pool.

@@ -191,18 +191,21 @@ class TypeMapping(Struct, frozen=True):
 
     def apply_update(self, old: InventoryObject, update: ObjectUpdate) -> InventoryObject:
         """The object after an update. Properties that were not requested are ignored."""
-        fields, values = dict[str, Any](), update.changes
+        fields: dict[str, Any] = {}
+        values, stats_fields = update.changes, self.stats_fields
         if update.missing:
             values = {**values, **dict.fromkeys(update.missing)}
         for path, value in values.items():
             for field, convert in self.fields.get(path, ()):
                 fields[field] = self.defaults[field] if value is None else convert(value)
-        stats_paths = self.stats_fields.keys() & values.keys()
-        if stats_paths and isinstance(old, Host | VirtualMachine):
-            fields["stats"] = structs.replace(
-                old.stats,
-                **{self.stats_fields[path]: _to_int(values[path]) for path in stats_paths},
-            )
+        if stats_fields and isinstance(old, (Host, VirtualMachine)):
+            stats = {
+                field: _to_int(values[path])
+                for path, field in stats_fields.items()
+                if path in values
+            }
+            if stats:
+                fields["stats"] = structs.replace(old.stats, **stats)
         return structs.replace(old, **fields) if fields else old
 
     def _find_partial_properties(self, update: ObjectUpdate) -> set[str]:

@@ -147,7 +147,7 @@ def validate_yaml(block: Block, runner: TutorialRunner, plane: ControlPlane) -> 
     for document in yaml.safe_load_all(block.text):
         match document:
             case {"vcenters": _}:
-                assert vcenterfile.read_vcenters(str(file))
+                assert vcenterfile.VCENTERS_FORMAT.read(str(file)).vcenters
             case {"limits": _}:
                 assert limits.LIMITS_FILE_FORMAT.read(str(file)).limits
             case {"apiVersion": _, "kind": _}:

@@ -297,7 +297,7 @@ def test_missing_variables_are_named(environ: dict[str, str], missing: str) -> N
 )
 def test_invalid_address_is_rejected_and_not_quoted(server: str) -> None:
     assert find_config_error(**GOVMOMI_ENVIRON | {"GOVMOMI_URL": server}).startswith(
-        "GOVMOMI_URL is not the address of a vCenter: it must be a host"
+        "GOVMOMI_URL is not the address of a vCenter: must be a host"
     )
 
 
@@ -390,7 +390,7 @@ def test_directory_without_a_server_causes_a_warning(tmp_path: Path) -> None:
 def test_invalid_server_file_is_named_and_not_quoted(tmp_path: Path) -> None:
     directory = write_secret(tmp_path, GOVMOMI_URL=f"https://root:{CANARY}@vc")
     assert find_config_error(f"-vcenter-credentials={directory}").startswith(
-        f"{directory}/GOVMOMI_URL is not the address of a vCenter: it must be a host"
+        f"{directory}/GOVMOMI_URL is not the address of a vCenter: must be a host"
     )
     (tmp_path / "GOVMOMI_URL").write_bytes(b"\xff\xfe")
     assert "is not the address of a vCenter" in find_config_error(

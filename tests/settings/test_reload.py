@@ -71,7 +71,7 @@ async def test_changed_address_causes_a_restart_but_a_missing_or_invalid_one_doe
     with caplog.at_level(logging.ERROR):
         assert await sees_no_change(watcher)
     assert [record.getMessage()[:40] for record in caplog.records] == [
-        "ignoring the changed files of the settin"
+        "ignoring the changed configuration files"
     ]
     address.write_text("old.example.com\n")
     assert await sees_no_change(watcher)

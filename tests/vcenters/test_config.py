@@ -13,12 +13,11 @@ from msgspec import UNSET
 
 from kubewright.errors import ConfigError
 from vsphere_operators.vcenters.config import (
-    FILE_FORMAT,
+    VCENTERS_FORMAT,
     NamespaceSelector,
     PlacementDefaults,
     VCenterEntry,
     parse_server_address,
-    read_vcenters,
 )
 from vsphere_operators.yamlfile import MAX_FILE_BYTES, YamlReader
 
@@ -41,7 +40,7 @@ vcenters:
 
 
 def parse_entries(text: str) -> tuple[VCenterEntry, ...]:
-    return YamlReader("vcenters.yaml", FILE_FORMAT).decode(text.encode()).vcenters
+    return YamlReader("vcenters.yaml", VCENTERS_FORMAT).decode(text.encode()).vcenters
 
 
 def find_config_error(text: str) -> str:
@@ -246,19 +245,19 @@ VALUE_ERRORS = [
     ),
     (
         make_yaml('name: w\nserver: ""\ncredentials: c'),
-        "line 3: vcenters[0].server: it must be a host, host:port, an IP address or an https URL",
+        "line 3: vcenters[0].server: must be a host, host:port, an IP address or an https URL",
     ),
     (
         make_yaml("name: w\nserver: http://vc\ncredentials: c"),
-        "line 3: vcenters[0].server: it must be",
+        "line 3: vcenters[0].server: must be",
     ),
     (
         make_yaml("name: w\nserver: a host\ncredentials: c"),
-        "line 3: vcenters[0].server: it must be",
+        "line 3: vcenters[0].server: must be",
     ),
     (
         make_yaml(f"name: w\nserver: https://root:{CANARY}@vc\ncredentials: c"),
-        "line 3: vcenters[0].server: it must be",
+        "line 3: vcenters[0].server: must be",
     ),
     (
         make_yaml(f"name: w\nserver: root:{CANARY}@vc\ncredentials: c"),
@@ -266,23 +265,23 @@ VALUE_ERRORS = [
     ),
     (
         make_yaml(f"name: w\nserver: root:{CANARY}\ncredentials: c"),
-        "line 3: vcenters[0].server: it must be",
+        "line 3: vcenters[0].server: must be",
     ),
     (
         make_yaml('name: w\nserver: vc\ncredentials: ""'),
-        "line 4: vcenters[0].credentials: it is empty; set the directory",
+        "line 4: vcenters[0].credentials: must not be empty; set the directory",
     ),
     (
         make_yaml(f"{WEST_ENTRY}\nnamespaces: {{}}"),
-        "line 5: vcenters[0].namespaces: it matches no namespace; add `names` or `labels`",
+        "line 5: vcenters[0].namespaces: matches no namespace; add `names` or `labels`",
     ),
     (
         make_yaml(f"{WEST_ENTRY}\nnamespaces: {{names: [], labels: {{}}}}"),
-        "line 5: vcenters[0].namespaces: it matches no namespace",
+        "line 5: vcenters[0].namespaces: matches no namespace",
     ),
     (
         make_yaml(f'{WEST_ENTRY}\nnamespaces:\n  names:\n  - a\n  - ""'),
-        "line 8: vcenters[0].namespaces.names[1]: it is empty: use lower-case letters",
+        "line 8: vcenters[0].namespaces.names[1]: must not be empty: use lower-case letters",
     ),
     (
         make_yaml(f"{WEST_ENTRY}\nnamespaces: {{names: [Team_A]}}"),
@@ -290,11 +289,11 @@ VALUE_ERRORS = [
     ),
     (
         make_yaml(f"{WEST_ENTRY}\nnamespaces:\n  labels: {{site: west-*}}"),
-        "line 6: vcenters[0].namespaces.labels.site: it is not a valid label",
+        "line 6: vcenters[0].namespaces.labels.site: is not a valid label",
     ),
     (
         make_yaml(f'{WEST_ENTRY}\nnamespaces: {{labels: {{"": x}}}}'),
-        "line 5: vcenters[0].namespaces.labels.: it is not a valid label",
+        "line 5: vcenters[0].namespaces.labels.: is not a valid label",
     ),
     (
         make_yaml(f"{WEST_ENTRY}\nnamespaces: {{names: [a]}}", WEST_ENTRY),
@@ -303,7 +302,7 @@ VALUE_ERRORS = [
     ),
     (
         make_yaml(WEST_ENTRY, "name: east\nserver: vc\ncredentials: c"),
-        "vcenters.yaml line 5: vcenters[1]: it has no `namespaces` and so serves all other "
+        "vcenters.yaml line 5: vcenters[1]: has no `namespaces` and so serves all other "
         "namespaces, "
         'as "west" does; set `namespaces` of one of them',
     ),
@@ -372,13 +371,13 @@ def test_alias_bomb_is_rejected() -> None:
 
 def test_binary_file_is_rejected() -> None:
     with pytest.raises(ConfigError, match="is not YAML"):
-        YamlReader("f", FILE_FORMAT).decode(b"vcenters: \xff\xfa")
+        YamlReader("f", VCENTERS_FORMAT).decode(b"vcenters: \xff\xfa")
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:
     file = tmp_path / "vcenters.yaml"
     file.write_text(FULL_YAML)
-    assert [entry.name for entry in read_vcenters(str(file))] == ["west", "rest"]
+    assert [entry.name for entry in VCENTERS_FORMAT.read(str(file)).vcenters] == ["west", "rest"]
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
@@ -387,18 +386,18 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
         match=r"nowhere\.yaml: cannot be read: No such file or directory\. Check the path "
         r"after -vcenters",
     ):
-        read_vcenters(str(tmp_path / "nowhere.yaml"))
+        VCENTERS_FORMAT.read(str(tmp_path / "nowhere.yaml"))
     with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
-        read_vcenters(str(tmp_path))
+        VCENTERS_FORMAT.read(str(tmp_path))
     with pytest.raises(ConfigError, match="this is not a file name"):
-        read_vcenters("a\0b")
+        VCENTERS_FORMAT.read("a\0b")
 
 
 def test_large_file_is_not_parsed(tmp_path: Path) -> None:
     file = tmp_path / "vcenters.yaml"
     file.write_bytes(b"#" * (MAX_FILE_BYTES + 1))
     with pytest.raises(ConfigError, match="larger than 256 KiB"):
-        read_vcenters(str(file))
+        VCENTERS_FORMAT.read(str(file))
 
 
 @pytest.mark.parametrize(
@@ -447,7 +446,7 @@ def test_insecure_address_has_no_ca_bundle() -> None:
     ],
 )
 def test_invalid_server_address(server: str) -> None:
-    with pytest.raises(ValueError, match="it must be a host"):
+    with pytest.raises(ValueError, match="must be a host"):
         parse_server_address(server, insecure=False, ca_file="")
 
 

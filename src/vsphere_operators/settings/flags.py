@@ -18,7 +18,7 @@ from kubewright.errors import ConfigError
 from kubewright.flags import Duration, flag, format_duration, invalid_value
 
 from ..kinds.gpuinfo.flags import GPUFlags
-from ..vcenters.config import VCenterConfig, VCenterEntry, parse_server_address, read_vcenters
+from ..vcenters.config import VCENTERS_FORMAT, VCenterConfig, VCenterEntry, parse_server_address
 from ..vsphere.address import Address
 from .environment import SERVER_KEYS, Environment, Warn, read_server
 
@@ -115,7 +115,7 @@ class Settings(ManagerFlags):
     def read_vcenter_configs(self, warn: Warn) -> tuple[VCenterConfig, ...]:
         """Read the configured vCenters from files and the environment. It blocks."""
         listed = (
-            tuple(self._build_listed_config(entry) for entry in read_vcenters(self.vcenters_file))
+            tuple(map(self._build_listed_config, VCENTERS_FORMAT.read(self.vcenters_file).vcenters))
             if self.vcenters_file
             else ()
         )

@@ -1,4 +1,4 @@
-"""Restarts the manager, in the same process, when the files of its settings change.
+"""Restarts the manager, in the same process, when its configuration files change.
 
 Why a restart?  A changed address is another vCenter, and every inventory, session and operation
     belongs to the old one. Credentials are not part of this: the session reads them again.
@@ -24,15 +24,15 @@ from .flags import Settings
 POLL_SECONDS = 2.0
 
 
-class FileContents(Struct, frozen=True):
+class LoadedConfig(Struct, frozen=True):
     vcenter_configs: tuple[VCenterConfig, ...]
     limits_yaml: bytes
 
 
-def read_config_files(settings: Settings, warn: Warn) -> FileContents:
+def read_config_files(settings: Settings, warn: Warn) -> LoadedConfig:
     # Only to validate: the bytes are what is compared.
     read_limits(settings.limits_file)
-    return FileContents(
+    return LoadedConfig(
         settings.read_vcenter_configs(warn),
         Path(settings.limits_file).read_bytes() if settings.limits_file else b"",
     )
@@ -42,7 +42,7 @@ class ConfigFileWatcher:
     """Raises RestartRequired when the files change; invalid files are logged and ignored."""
 
     def __init__(
-        self, settings: Settings, loaded: FileContents, poll_seconds: float = POLL_SECONDS
+        self, settings: Settings, loaded: LoadedConfig, poll_seconds: float = POLL_SECONDS
     ) -> None:
         self._settings, self._loaded, self._poll_seconds = settings, loaded, poll_seconds
         self._last_error = ""
@@ -57,15 +57,15 @@ class ConfigFileWatcher:
             if contents.vcenter_configs or not self._loaded.vcenter_configs:
                 names = ", ".join(config.name for config in contents.vcenter_configs) or "none"
                 raise RestartRequired(
-                    f"the files of the settings have changed; the vCenters are: {names}"
+                    f"the configuration files have changed; the vCenters are: {names}"
                 )
 
-    def _try_read(self) -> FileContents | None:
+    def _try_read(self) -> LoadedConfig | None:
         contents, error_message = None, ""
         try:
             contents = read_config_files(self._settings, lambda warning: None)
         except (ConfigError, OSError) as error:
-            error_message = f"ignoring the changed files of the settings: {error}"
+            error_message = f"ignoring the changed configuration files: {error}"
         # Log each error once, not with every poll.
         if error_message and error_message != self._last_error:
             Log("setup").error(error_message)

@@ -3,7 +3,7 @@
     vcenters:
       - name: west
         server: vc-west.example.com           # a host, host:port, an IP or an https URL
-        credentials: /etc/vcenters/west       # a directory with a file for user and password each
+        credentials: /etc/vcenters/west       # a directory with files for user and password
         ca: /etc/vcenters/west/ca.crt
         insecure: false
         defaults: {datacenter: DC0, cluster: C0, resourcePool: small, folder: vms, datastore: fast}
@@ -37,7 +37,7 @@ from ..yamlfile import FileFormat
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _DNS_NAME = re.compile(r"(?=.{1,254}$)\w([\w-]*\w)?(\.\w([\w-]*\w)?)*\.?", re.ASCII)
-GLOB = re.compile(r"[-a-z0-9*?\[\]!]+", re.ASCII)
+_GLOB = re.compile(r"[-a-z0-9*?\[\]!]+", re.ASCII)
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 
 
@@ -77,8 +77,6 @@ class NamespaceSelector(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class VCenterEntry(Struct, frozen=True, forbid_unknown_fields=True):
-    """One vCenter in the file."""
-
     # UNSET and not None as a default: a key without a value is an error, not an absent key.
 
     name: Annotated[
@@ -109,8 +107,6 @@ class VCenterEntry(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class VCenterFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """The file of -vcenters."""
-
     vcenters: Annotated[tuple[VCenterEntry, ...], Meta(description="The vCenters.")]
 
 
@@ -123,16 +119,11 @@ def parse_server_address(server: str, *, insecure: bool, ca_file: str) -> Addres
         return address
     except ValueError:
         raise ValueError(
-            "it must be a host, host:port, an IP address or an https URL, without a user or "
-            "password"
+            "must be a host, host:port, an IP address or an https URL, without a user or password"
         ) from None
 
 
-def read_vcenters(file: str) -> tuple[VCenterEntry, ...]:
-    return FILE_FORMAT.read(file).vcenters
-
-
-def _validate_file(file: VCenterFile) -> Iterator[tuple[str, str]]:
+def _find_errors(file: VCenterFile) -> Iterator[tuple[str, str]]:
     """Pairs of the path of an invalid value and the error."""
     entries = file.vcenters
     if not entries:
@@ -157,7 +148,7 @@ def _validate_entry(entry: VCenterEntry, path: str) -> Iterator[tuple[str, str]]
     if not entry.credentials:
         yield (
             f"{path}.credentials",
-            "it is empty; set the directory with the files of user and password",
+            "must not be empty; set the directory with the files of user and password",
         )
     if entry.namespaces is not UNSET:
         yield from _validate_namespaces(entry.namespaces, f"{path}.namespaces")
@@ -167,58 +158,61 @@ def _validate_namespaces(namespaces: NamespaceSelector, path: str) -> Iterator[t
     if not namespaces.names and not namespaces.labels:
         yield (
             path,
-            "it matches no namespace; add `names` or `labels`, or omit `namespaces` to serve all "
+            "matches no namespace; add `names` or `labels`, or omit `namespaces` to serve all "
             "other namespaces",
         )
     for index, glob in enumerate(namespaces.names):
-        if not GLOB.fullmatch(glob):
-            problem = f'"{glob}" matches no namespace' if glob else "it is empty"
-            yield (
-                f"{path}.names[{index}]",
-                f"{problem}: use lower-case letters, digits, - and the wildcards * ? [..]",
-            )
+        if error := find_glob_error(glob):
+            yield f"{path}.names[{index}]", error
     for key, value in namespaces.labels.items():
         if not key or not _LABEL_VALUE.fullmatch(value):
             yield (
                 f"{path}.labels.{key}",
-                "it is not a valid label; globs are allowed only in `names`",
+                "is not a valid label; globs are allowed only in `names`",
             )
+
+
+def find_glob_error(glob: str) -> str:
+    """Why a glob matches no namespace; "" if it is valid."""
+    if _GLOB.fullmatch(glob):
+        return ""
+    problem = f'"{glob}" matches no namespace' if glob else "must not be empty"
+    return f"{problem}: use lower-case letters, digits, - and the wildcards * ? [..]"
 
 
 def _find_conflicts(
     entry: VCenterEntry, path: str, earlier: Sequence[VCenterEntry]
 ) -> Iterator[tuple[str, str]]:
-    """Conflicts with an earlier entry."""
-    own = entry.namespaces
+    selector = entry.namespaces
     for other in earlier:
-        others = other.namespaces
+        other_selector = other.namespaces
         if entry.name == other.name:
             yield (
                 f"{path}.name",
                 f'"{entry.name}" is already the name of another vCenter; names must be unique',
             )
-        if own is UNSET and others is UNSET:
+        if selector is UNSET and other_selector is UNSET:
             yield (
                 path,
-                f'it has no `namespaces` and so serves all other namespaces, as "{other.name}" '
+                f'has no `namespaces` and so serves all other namespaces, as "{other.name}" '
                 "does; set `namespaces` of one of them",
             )
-        if own is UNSET or others is UNSET:
+        if selector is UNSET or other_selector is UNSET:
             continue
-        for index, glob in enumerate(own.names):
-            if glob in others.names:
+        for index, glob in enumerate(selector.names):
+            if glob in other_selector.names:
                 yield (
                     f"{path}.namespaces.names[{index}]",
                     f'"{glob}" is already in "{other.name}"; remove one of them',
                 )
-        if own.labels and own.labels == others.labels:
+        if selector.labels and selector.labels == other_selector.labels:
             yield (
                 f"{path}.namespaces.labels",
                 f'"{other.name}" has the same labels; change one of them',
             )
 
 
-FILE_FORMAT = FileFormat(
+VCENTERS_FORMAT = FileFormat(
     flag="-vcenters",
     description="list of vCenters",
     root_type=VCenterFile,
@@ -228,7 +222,7 @@ FILE_FORMAT = FileFormat(
         "$.vcenters[].defaults": PlacementDefaults,
         "$.vcenters[].namespaces": NamespaceSelector,
     },
-    find_errors=_validate_file,
+    find_errors=_find_errors,
 )
 
 

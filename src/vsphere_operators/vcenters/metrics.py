@@ -16,12 +16,12 @@ class VCenterMetrics:
     """The metrics of all vCenters, on the manager's registry."""
 
     def __init__(self, metrics: Metrics) -> None:
-        self._calls = metrics.new_counter(
+        self.calls = metrics.new_counter(
             "vsphere_vcenter_calls_total",
             "Number of calls to vCenter, by method and how they ended",
             ["vcenter", "method", "outcome"],
         )
-        self._call_seconds = metrics.new_histogram(
+        self.call_seconds = metrics.new_histogram(
             "vsphere_vcenter_call_duration_seconds",
             "How long calls to vCenter took",
             ["vcenter", "method"],
@@ -42,10 +42,10 @@ class VCenterMetrics:
         )
         self._inventory_age = metrics.new_gauge(
             "vsphere_inventory_age_seconds",
-            "Seconds since vCenter last answered for the inventory",
+            "Seconds since the last response of the property collector",
             ["vcenter"],
         )
-        self._updates = metrics.new_counter(
+        self.updates = metrics.new_counter(
             "vsphere_inventory_updates_total",
             "Number of updates from vCenter",
             ["vcenter", "type", "kind"],
@@ -86,8 +86,8 @@ class SingleVCenterMetrics:
     def observe_call(self, method: str, outcome: str, seconds: float) -> None:
         # The path of a tag contains its id, and a series per tag would grow without bound.
         method = _ID_IN_PATH.sub("/id", method)
-        self._metrics._calls.labels(self._vcenter, method, outcome).inc()
-        self._metrics._call_seconds.labels(self._vcenter, method).observe(seconds)
+        self._metrics.calls.labels(self._vcenter, method, outcome).inc()
+        self._metrics.call_seconds.labels(self._vcenter, method).observe(seconds)
 
     def count_updates(self, type_name: str, kind: str, count: int = 1) -> None:
-        self._metrics._updates.labels(self._vcenter, type_name, kind).inc(count)
+        self._metrics.updates.labels(self._vcenter, type_name, kind).inc(count)

@@ -16,8 +16,6 @@ _LOAD_TIMEOUT_SECONDS = 60.0
 
 
 class NoMetrics:
-    """Metrics that are not recorded."""
-
     def observe_call(self, method: str, outcome: str, seconds: float) -> None: ...
 
     def count_updates(self, type_name: str, kind: str, count: int) -> None: ...

@@ -1,6 +1,6 @@
-"""Which vCenter serves a namespace, and what a kind may ask of it.
+"""Selects the vCenter of a namespace, and finds its hosts, VMs and disks in memory.
 
-Answers come from memory. What prevents an answer is raised as the outcome of a reconcile.
+Failures are raised as outcomes of a reconcile: Terminal, Retry or NotSynced.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CONFIGURATION_HINT = (
 
 
 class Reason(StrEnum):
-    """Why no vCenter gives an answer."""
+    """Reasons of the Ready condition that several kinds share."""
 
     NO_VCENTER = "NoVCenter"
     """No vCenter serves the namespace; the message names the setting to change."""
@@ -268,8 +268,8 @@ class VCenterView:
     def find_disk(self, name: str) -> Disk:
         return self._find_disk(self.vcenter.disks.find_by_name, name)
 
-    def find_disk_by_id(self, id: str) -> Disk:
-        return self._find_disk(self.vcenter.disks.find_by_id, id)
+    def find_disk_by_id(self, disk_id: str) -> Disk:
+        return self._find_disk(self.vcenter.disks.find_by_id, disk_id)
 
     def _find_disk(self, find: Callable[[str], Disk], key: str) -> Disk:
         disks = self.vcenter.disks

@@ -81,8 +81,6 @@ class Credentials:
 
 
 class CredentialSource(Protocol):
-    """Provides the current credentials."""
-
     def read(self) -> Credentials:
         """The current credentials; Denied if they are incomplete. It may block."""
         ...
@@ -115,15 +113,14 @@ class DirectoryCredentials:
         self.path, self.poll_seconds = Path(path), poll_seconds
 
     def read(self) -> Credentials:
-        """Read the files. It blocks."""
         files = CredentialFiles(self.path)
         credentials = _read_token(files) or _read_certificate(files) or _read_user_password(files)
         if credentials is None:
-            if CredentialFiles(self.path)._data_path != files._data_path:
+            if CredentialFiles(self.path).data_path != files.data_path:
                 # The kubelet swapped the directory and deleted the old files during the read.
                 return self.read()
             raise Denied(
-                f"The credentials in {self.path} cannot be used: {files._describe_missing()}"
+                f"The credentials in {self.path} cannot be used: {files.describe_missing()}"
             )
         return _require_usable(credentials)
 
@@ -146,7 +143,7 @@ class CredentialFiles:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._data_path = (path / "..data").resolve() if (path / "..data").is_dir() else path
+        self.data_path = (path / "..data").resolve() if (path / "..data").is_dir() else path
 
     def read_text(self, key: str) -> str:
         """The text of a file without the newline that editors and `echo` add; "" if missing."""
@@ -159,7 +156,7 @@ class CredentialFiles:
 
     def read_bytes(self, key: str) -> bytes:
         try:
-            with (self._data_path / key).open("rb") as file:
+            with (self.data_path / key).open("rb") as file:
                 return file.read(MAX_FILE_BYTES)
         except (FileNotFoundError, NotADirectoryError):
             return b""
@@ -168,7 +165,7 @@ class CredentialFiles:
                 f"The credentials in {self.path} cannot be read: {key}: {error.strerror}."
             ) from error
 
-    def _describe_missing(self) -> str:
+    def describe_missing(self) -> str:
         pairs = ", or ".join(" and ".join(pair) for pair in USER_PASSWORD_FILES)
         fix = (
             f"Add {pairs}; or {TOKEN_FILE}; or {CERTIFICATE_FILE}, {KEY_FILE} and "

@@ -103,10 +103,10 @@ class Disks:
             raise self._ambiguous_error(name, disks)
         return disks[0]
 
-    def find_by_id(self, id: str) -> Disk:
-        if id not in self.disks:
-            raise self._not_found_error(f'with the id "{id}"')
-        return self.disks[id]
+    def find_by_id(self, disk_id: str) -> Disk:
+        if disk_id not in self.disks:
+            raise self._not_found_error(f'with the id "{disk_id}"')
+        return self.disks[disk_id]
 
     @property
     def is_stale(self) -> bool:
@@ -207,8 +207,8 @@ class Disks:
                 self.disks_by_consumer.setdefault(consumer.lower(), []).append(disk)
         self._log_unreadable(listing.unreadable_datastores)
         self.problem, self.loaded, self._last_success_at = None, True, self.clock()
-        for id in changed_keys(old, listing.disks):
-            self.changed.emit(old.get(id), listing.disks.get(id))
+        for disk_id in changed_keys(old, listing.disks):
+            self.changed.emit(old.get(disk_id), listing.disks.get(disk_id))
 
     def _log_unreadable(self, unreadable: dict[str, str]) -> None:
         """Log each datastore once when it becomes unreadable, and once when it recovers."""

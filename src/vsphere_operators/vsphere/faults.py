@@ -30,8 +30,8 @@ XSI_TYPE = "{http://www.w3.org/2001/XMLSchema-instance}type"
 class VCenterError(Exception):
     """The root. Its text is shown to users: what happened, why, and what to do."""
 
+    # kubewright's log omits the stack trace of such errors.
     expected: ClassVar[bool] = True
-    """The log omits the stack trace."""
 
     def __init__(self, message: str, *, fault: str = "") -> None:
         super().__init__(
@@ -39,8 +39,8 @@ class VCenterError(Exception):
             if len(message) <= MAX_MESSAGE_LENGTH
             else f"{message[:MAX_MESSAGE_LENGTH]}... (cut)"
         )
+        # The type of vCenter's fault, such as InvalidPowerState; "" if there was none.
         self.fault = fault
-        """The type of vCenter's fault, such as InvalidPowerState; "" if there was none."""
 
 
 class NotFound(VCenterError):
@@ -91,12 +91,10 @@ class Rejected(VCenterError):
     """The same call would fail again."""
 
 
+# vCenter or our session is unavailable; the call itself may be valid.
 UNAVAILABLE_ERRORS = (Unreachable, NotAuthenticated, WrongLogin)
-"""vCenter or our session is unavailable; the call itself may be valid."""
+# The same call may succeed later.
 RETRYABLE_ERRORS = (*UNAVAILABLE_ERRORS, Busy)
-"""The same call may succeed later."""
-
-
 # By the fault's type on the wire. A fault that is not listed counts as its nearest listed base
 # type.
 _ERROR_TYPES: dict[str, type[VCenterError]] = {

@@ -101,13 +101,13 @@ class Inventory:
             object_type: Signal(log) for object_type in self._tables
         }
         self.objects: dict[str, InventoryObject] = {}
+        # As received: custom attributes by key, and quickStats even where they are stale.
         self.raw_objects: dict[str, InventoryObject] = {}
-        """As received: custom attributes by key, and quickStats even where they are stale."""
         self._relations = Relations(self._tables)
         self._suggestions: dict[Index, Suggestions] = {}
         self._attribute_names: dict[str, str] = {}
+        # Keys of custom attributes without a known name.
         self.unnamed_attribute_keys: set[str] = set()
-        """Keys of custom attributes without a known name."""
 
     def connect(
         self,
@@ -225,7 +225,6 @@ class Inventory:
         return table[next(iter(refs))]
 
     def all_of(self, entity_type: type[EntityT]) -> Mapping[str, EntityT]:
-        """All objects of a type by reference."""
         return self._tables[entity_type]
 
     def by_name(self, entity_type: type[EntityT], name: str) -> list[EntityT]:

@@ -74,16 +74,16 @@ class AssignableDevice(Struct, frozen=True, order=True):
     vendor: str = ""
     label: str = ""
     """What an administrator calls it, "" for nothing."""
+    # Empty if vCenter does not report it.
     pci_id: str = ""
-    """"" if vCenter does not report it."""
 
 
 class AssignedDevice(Struct, frozen=True, order=True):
     """A device that a host has assigned to a VM."""
 
     vm: str = ""
+    # Empty if vCenter does not report it.
     pci_id: str = ""
-    """"" if vCenter does not report it."""
 
 
 class AssignableHardware(Struct, frozen=True):
@@ -131,8 +131,8 @@ class PassthroughDevice(Struct, frozen=True, gc=False):
     vgpu_profile: str = ""
     """The profile of a vGPU, "" for a whole device."""
     name: str = ""
+    # Empty if the host selects the device at power-on.
     pci_id: str = ""
-    """"" if the host selects the device at power-on."""
     vendor_ids: tuple[int, ...] = ()
     """Its PCI vendor id, or all that the configuration allows."""
 
@@ -163,11 +163,11 @@ class VirtualMachine(Entity, frozen=True, kw_only=True):
     tools_version: str = ""
     """toolsVersionStatus2, such as guestToolsCurrent."""
     guest_id: str = ""
-    """summary.guest.guestId: what VMware Tools report."""
+    """summary.guest.guestId: what VMware Tools reports."""
     guest_hardware_version: str = ""
     ip_address: str = ""
     ip_addresses: tuple[str, ...] = ()
-    """All of guest.net, in the order that VMware Tools report."""
+    """All of guest.net, in the order that VMware Tools reports."""
     attributes: dict[str, str] = {}
     config_version: str = ""
     """config.changeVersion: differs after every change of the configuration."""

@@ -65,10 +65,6 @@ def to_bool(value: Value) -> bool:
     return value is True
 
 
-def _to_time(value: Value) -> Value:
-    return value
-
-
 def to_ref(value: Value) -> str:
     return sys.intern(value.value) if isinstance(value, Ref) else ""
 
@@ -83,7 +79,7 @@ def _to_refs(value: Value) -> tuple[str, ...]:
 
 
 def _to_ip_addresses(value: Value) -> tuple[str, ...]:
-    """All addresses in guest.net without duplicates, in the order that VMware Tools report."""
+    """All addresses in guest.net without duplicates, in the order that VMware Tools reports."""
     nics = [nic for nic in to_tuple(value) if isinstance(nic, dict)]
     addresses = (to_text(item) for nic in nics for item in to_tuple(nic.get("ipAddress")))
     return tuple(dict.fromkeys(addresses))
@@ -232,12 +228,12 @@ def _map_type(
     fields = dict[str, list[tuple[str, Converter]]]()
     for path, field, convert in rows:
         fields.setdefault(path, []).append((field, convert))
-    blank = model_type(ref="")
+    empty = model_type(ref="")
     return TypeMapping(
         model_type,
         fields,
         stats or {},
-        {field: getattr(blank, field) for field in model_type.__struct_fields__},
+        {field: getattr(empty, field) for field in model_type.__struct_fields__},
     )
 
 
@@ -250,7 +246,7 @@ HOST_MAPPING = _map_type(
         ("runtime.connectionState", "connection", _to_interned_text),
         ("runtime.powerState", "power", _to_interned_text),
         ("runtime.inMaintenanceMode", "in_maintenance", to_bool),
-        ("runtime.bootTime", "boot_time", _to_time),
+        ("runtime.bootTime", "boot_time", lambda value: value),
         ("summary.hardware.cpuMhz", "cpu_mhz", _to_int),
         ("summary.hardware.numCpuCores", "cpu_cores", _to_int),
         ("summary.hardware.memorySize", "memory_bytes", _to_int),

@@ -1,13 +1,14 @@
 """Reads properties by PropertyCollector: once, or continuously to keep the inventory current.
 
-InventoryWatcher loads the inventory, then waits for updates on one call that is always open:
+InventoryWatcher loads the inventory, then applies updates from one WaitForUpdatesEx call that is
+always open:
 
     open -> read everything, page by page -> replace the inventory -> wait -> apply -> wait ...
      ^          vCenter lost the collector, or our version of it is invalid             |
      +----------------------------------------------------------------------------------+
 
-What ends it?  Cancellation, or an error for the caller to handle: the session ended, or vCenter
-    does not respond. The next `run` reads everything again and announces only what differs.
+What ends `run`?  Cancellation, or an error for the caller to handle: the session ended, or vCenter
+    does not respond. The next `run` reads everything again and notifies only of differences.
 How is a call that hangs noticed?  The server promises a response within 15 s, with or without
     changes. After 35 s the call is Unreachable.
 Why a property collector of our own?  The default one is shared within the session: any other call
@@ -46,13 +47,6 @@ PropertyCollector = vmodl.query.PropertyCollector
 # Faults of WaitForUpdatesEx after which everything must be read again. RequestCanceled is the
 # response when the collector is destroyed during an open call.
 _LOST_COLLECTOR_FAULTS = ("InvalidCollectorVersion", "ManagedObjectNotFound", "RequestCanceled")
-
-
-class LoginState(Protocol):
-    """The part of a Session that is needed here."""
-
-    @property
-    def logged_in(self) -> bool: ...
 
 
 class UpdateMetrics(Protocol):
@@ -190,7 +184,7 @@ class InventoryWatcher:
     def __init__(
         self,
         soap: SoapClient,
-        session: LoginState,
+        session: Session,
         inventory: Inventory,
         log: Log,
         metrics: UpdateMetrics,
@@ -213,7 +207,7 @@ class InventoryWatcher:
         """Keys of custom attributes, of which the name was requested. Some have no name."""
 
     async def run(self) -> NoReturn:
-        """Load, then follow. Starts again if vCenter lost the collector."""
+        """Load the inventory, then apply updates. Starts again if vCenter lost the collector."""
         while True:
             try:
                 await self._watch_once()
@@ -251,7 +245,9 @@ class InventoryWatcher:
                 await collector.close()
 
     async def _load(self, collector: ServerCollector) -> str:
-        """Read everything, then replace the inventory at once. Returns the version to follow."""
+        """Read everything, then replace the inventory at once. Returns the version to
+        continue from.
+        """
         reload, partial_updates = InventoryReload(self._inventory), list[ObjectUpdate]()
         version, truncated = "", True
         while truncated:

@@ -21,7 +21,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from ...vcenters.config import GLOB
+from ...vcenters.config import find_glob_error
 from ...yamlfile import FileFormat
 
 MB_PER_GB = 1024
@@ -147,12 +147,8 @@ def _find_file_errors(file: LimitsFile) -> Iterator[tuple[str, str]]:
         if not entry.namespaces:
             yield f"{path}.namespaces", "the list is empty; add a namespace or a glob"
         for position, glob in enumerate(entry.namespaces):
-            if not GLOB.fullmatch(glob):
-                yield (
-                    f"{path}.namespaces[{position}]",
-                    f'"{glob}" matches no namespace: use lower-case letters, digits and -, '
-                    "and * ? [..]",
-                )
+            if error := find_glob_error(glob):
+                yield f"{path}.namespaces[{position}]", error
         for folder in entry.templateFolders if entry.templateFolders is not UNSET else ():
             if not folder.startswith("/"):
                 yield (

@@ -5,6 +5,7 @@ operator        `run_operator`: the manager under test, with the permissions of 
 proxy           `HttpProxy`: errors, delays, lost responses, and a record of all requests
 tcpproxy        `TcpProxy`: connections that stall or break
 fake            `FakeApi`: an API server in memory, for fast tests of controllers
+cluster_access  kubeconfig files and HTTPS calls, without the code under test
 wait            `eventually`: the only way a test waits
 plugin          the pytest fixtures `control_plane`, `kubeconfig`, `namespace`, `kubectl`
 binaries        finds the pinned binaries, or builds them once with `go_build`

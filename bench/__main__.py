@@ -158,6 +158,16 @@ def _parse_arguments() -> argparse.Namespace:
     return options
 
 
+def _create_plan(options: argparse.Namespace) -> Plan:
+    skipped = {*options.skip} if options.baseline else {*options.skip, BASELINE.slug}
+    contenders = [contender for contender in CONTENDERS if contender.slug not in skipped]
+    if options.baseline:
+        checkout = str(options.baseline.resolve())
+        contenders[contenders.index(BASELINE)] = replace(BASELINE, checkout=checkout)
+    sizes = options.n or [1_000, 10_000]
+    return Plan(sizes, options.turns, options.large_turns, contenders, options.rest_seconds)
+
+
 async def run_benchmark(run: Run) -> None:
     """SIGTERM ends a run as cleanly as Ctrl-C does."""
     task = asyncio.current_task()
@@ -176,24 +186,12 @@ def main() -> int:
         )
         return 2
     options = _parse_arguments()
-    skipped = {*options.skip} if options.baseline else {*options.skip, BASELINE.slug}
-    contenders = [contender for contender in CONTENDERS if contender.slug not in skipped]
-    if options.baseline:
-        checkout = str(options.baseline.resolve())
-        contenders[contenders.index(BASELINE)] = replace(BASELINE, checkout=checkout)
-    plan = Plan(
-        options.n or [1_000, 10_000],
-        options.turns,
-        options.large_turns,
-        contenders,
-        options.rest_seconds,
-    )
-    run, started, whole = Run(plan), datetime.now(UTC), True
+    run, started, whole = Run(_create_plan(options)), datetime.now(UTC), True
     try:
         asyncio.run(run_benchmark(run))
-    except Exception as failed:
-        expected = isinstance(failed, BenchError | KubewrightError)
-        _log_progress(str(failed) if expected else "".join(traceback.format_exception(failed)))
+    except Exception as error:
+        expected = isinstance(error, BenchError | KubewrightError)
+        _log_progress(str(error) if expected else "".join(traceback.format_exception(error)))
         if not run.results:
             return 2
         _log_progress("the run ends here; what it had measured by then:")
@@ -215,11 +213,8 @@ def main() -> int:
     _log_progress(f"\nevery turn is in {file}")
     if not whole:
         return 2
-    return (
-        0
-        if all(target.is_met for target in targets_for(medians_of(run.results), run.restarts))
-        else 1
-    )
+    targets = targets_for(medians_of(run.results), run.restarts)
+    return 0 if all(target.is_met for target in targets) else 1
 
 
 if __name__ == "__main__":

@@ -21,7 +21,9 @@ from kubewright.testing.controlplane import ControlPlane
 from kubewright.transport import Request, Transport
 from kubewright.yaml_text import to_yaml
 
-BINARIES = Path(__file__).parents[1] / ".testenv" / "bin"
+ROOT = Path(__file__).parents[1]
+BINARIES = ROOT / ".testenv" / "bin"
+CRDS = ROOT / "config/crd/bases"
 CREATE_CONCURRENCY = 16
 _DELETE_BATCH_SIZE = 2000
 _IDLE_CPU_SHARE = 0.15
@@ -33,7 +35,8 @@ IDLE_TIMEOUT_SECONDS = 20.0
 _MANUAL_GC_ENVIRONMENT = {"GOGC": "off", "GOMEMLIMIT": "3GiB"}
 
 
-CONTENDER_MANIFESTS = """
+_CONTENDER_KUBECONFIG = "contender.kubeconfig"
+_CONTENDER_MANIFESTS = """
 apiVersion: v1
 kind: ServiceAccount
 metadata: {name: contender, namespace: default}
@@ -65,19 +68,11 @@ class BenchCluster:
     def __init__(self, control_plane: ControlPlane, transport: Transport) -> None:
         self.control_plane, self.transport = control_plane, transport
         self.client = Client(transport, field_manager="bench")
-        self.contender_kubeconfig = control_plane.folder / "contender.kubeconfig"
+        self.contender_kubeconfig = control_plane.folder / _CONTENDER_KUBECONFIG
 
     async def install(self) -> None:
         """Installs the kind and the account of the contenders; returns when the kind is served."""
-        await asyncio.to_thread(
-            self.control_plane.apply, to_yaml(*build_crds([Sample])), CONTENDER_MANIFESTS
-        )
-        await asyncio.to_thread(
-            self.control_plane.write_service_account_kubeconfig,
-            "default",
-            "contender",
-            self.contender_kubeconfig,
-        )
+        await install_contender(self.control_plane, to_yaml(*build_crds([Sample])))
         await eventually(lambda: self._get_resource_version("default"), within=30)
 
     async def create_samples(self, namespace: str, count: int) -> SampleSet:
@@ -159,6 +154,20 @@ def _sample_name(number: int) -> str:
     return f"sample-{number:06}"
 
 
+async def install_contender(plane: ControlPlane, *manifests: Path | str) -> Path:
+    """Apply the manifests, create the account of the contenders, and write its kubeconfig."""
+    await asyncio.to_thread(plane.apply, *manifests, _CONTENDER_MANIFESTS)
+    path = plane.folder / _CONTENDER_KUBECONFIG
+    return await asyncio.to_thread(
+        plane.write_service_account_kubeconfig, "default", "contender", path
+    )
+
+
+def connect_as_admin(plane: ControlPlane) -> Transport:
+    connection = load_config(str(plane.admin_kubeconfig), environ=os.environ, home=Path.home())
+    return Transport(connection, user_agent="bench")
+
+
 @asynccontextmanager
 async def open_cluster() -> AsyncIterator[BenchCluster]:
     async with ControlPlane(
@@ -166,8 +175,7 @@ async def open_cluster() -> AsyncIterator[BenchCluster]:
         extra_args=["--profiling"],
         environ=_MANUAL_GC_ENVIRONMENT,
     ) as plane:
-        connection = load_config(str(plane.admin_kubeconfig), environ=os.environ, home=Path.home())
-        transport = Transport(connection, user_agent="bench")
+        transport = connect_as_admin(plane)
         cluster = BenchCluster(plane, transport)
         try:
             await cluster.install()

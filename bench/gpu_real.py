@@ -10,7 +10,6 @@ idle as before; the CPU of the idle process is subtracted.
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import statistics
 import sys
@@ -25,17 +24,21 @@ from typing import Any
 
 import msgspec
 
-from bench.cluster import BINARIES, CONTENDER_MANIFESTS, CREATE_CONCURRENCY
+from bench.cluster import (
+    BINARIES,
+    CRDS,
+    CREATE_CONCURRENCY,
+    connect_as_admin,
+    install_contender,
+)
 from bench.gpu_limits import MAX_CPU_MS, MAX_STALL_MS, print_verdict
 from bench.process_stats import cpu_seconds
+from bench.vcenter_scale import manager_process
 from kubewright import Client, Key, ObjectMeta
 from kubewright.builtin import Node
-from kubewright.kubeconfig import load_config
 from kubewright.testing import eventually
 from kubewright.testing.binaries import find_binaries
 from kubewright.testing.controlplane import ControlPlane
-from kubewright.testing.process import Process
-from kubewright.transport import Transport
 from vsphere_operators.kinds.gpuinfo.types import GPUInfo, GPUInfoSpec
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "testenv"))
@@ -182,50 +185,16 @@ async def _open_environment(nodes: int, folder: Path) -> Any:
         BINARIES / "vcsim", folder / "vcsim", "--clusters=5", "--hosts=10", "--vms=0", *flags
     )
     async with ControlPlane(find_binaries(folders=[BINARIES])) as plane:
-        kubeconfig = plane.folder / "contender.kubeconfig"
-        transport = Transport(
-            load_config(str(plane.admin_kubeconfig), environ=os.environ, home=Path.home()),
-            user_agent="bench",
-        )
+        transport = connect_as_admin(plane)
         try:
             await vcenter.start()
-            await asyncio.to_thread(
-                plane.kubectl, "apply", "-k", str(Path(__file__).parents[1] / "config/crd")
-            )
-            await asyncio.to_thread(plane.apply, CONTENDER_MANIFESTS)
-            await asyncio.to_thread(
-                plane.write_service_account_kubeconfig, "default", "contender", kubeconfig
-            )
+            kubeconfig = await install_contender(plane, CRDS)
             plane.create_namespace(NAMESPACE)
-            yield vcenter, Client(transport), manager_process(kubeconfig, vcenter, folder)
+            manager = manager_process(kubeconfig, vcenter, folder, "-stats-interval=1h")
+            yield vcenter, Client(transport), manager
         finally:
             await vcenter.stop()
             await transport.close()
-
-
-def manager_process(kubeconfig: Path, vcenter: SimulatedVCenter, folder: Path) -> Process:
-    creds = folder / "creds"
-    creds.mkdir()
-    for key, text in (
-        ("GOVMOMI_URL", vcenter.url),
-        ("GOVMOMI_USERNAME", vcenter.user),
-        ("GOVMOMI_PASSWORD", vcenter.password),
-    ):
-        (creds / key).write_text(text)
-    flags = [
-        "-metrics-addr=127.0.0.1:0",
-        f"-kubeconfig={kubeconfig}",
-        f"-vcenter-credentials={creds}",
-        "-stats-interval=1h",
-    ]
-    flags.append(f"-vcenter-ca-file={vcenter.certificate}")
-    environ = {**os.environ, "STALLS": str(folder / "stalls")}
-    return Process(
-        "manager",
-        [sys.executable, "-m", "bench.contenders.vcenter_manager", *flags],
-        folder / "manager.log",
-        environ,
-    )
 
 
 async def measure(nodes: int, objects: int, folder: Path) -> int:

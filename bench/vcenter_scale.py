@@ -25,17 +25,20 @@ from typing import Any
 
 import msgspec
 
-from bench.cluster import BINARIES, CONTENDER_MANIFESTS
+from bench.cluster import (
+    BINARIES,
+    CRDS,
+    CREATE_CONCURRENCY,
+    connect_as_admin,
+    install_contender,
+)
 from bench.process_stats import cpu_seconds, peak_rss_bytes
 from kubewright import Client, Key, ObjectMeta
-from kubewright.crd import build_crds
-from kubewright.kubeconfig import load_config
 from kubewright.testing import eventually
 from kubewright.testing.binaries import find_binaries
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.process import Process
 from kubewright.transport import Request, Transport
-from kubewright.yaml_text import to_yaml
 from vsphere_operators.kinds.hostinfo import HostInfo, HostInfoSpec
 from vsphere_operators.kinds.vminfo import VMInfo, VMInfoSpec
 
@@ -48,7 +51,6 @@ _LATENCY_LIMIT_SECONDS = 1.0
 _RSS_LIMIT_MIB = 200.0
 _STATS_INTERVAL_SECONDS = 60.0
 _LARGE_CHANGE_SHARE = 0.05
-CREATE_CONCURRENCY = 16
 
 
 @dataclass
@@ -87,12 +89,12 @@ class StatusWatcher:
                         StatusWrite(time.monotonic(), event["object"].get("status", {}))
                     )
 
-    async def _wait_for_maintenance_mode(self, name: str, after: float, wanted: bool) -> float:
+    async def _wait_for_maintenance_mode(self, name: str, after: float, expected: bool) -> float:
         """Seconds from `after` until the object shows this maintenance mode."""
 
         def first_time() -> float | None:
             for write in reversed(self.writes[name]):
-                if write.time >= after and write.status.get("maintenanceMode") is wanted:
+                if write.time >= after and write.status.get("maintenanceMode") is expected:
                     return write.time - after
             return None
 
@@ -119,6 +121,13 @@ class VCenterBenchmark:
             f"{what:62} {value:10.3f} {unit:8} <= {limit:g}  {'ok' if kept else 'FAILED'}",
             flush=True,
         )
+
+    def check_stalls_and_memory(self, stalls: Path, pid: int) -> None:
+        at_start, later = stalls.read_text().split()[:2]
+        what = "longest stall of the event loop after the start"
+        self.check_limit(what, float(later), _STALL_LIMIT_SECONDS, "s")
+        print(f"    at the start {at_start} s", flush=True)
+        self.check_limit("peak memory", peak_rss_bytes(pid) / 2**20, _RSS_LIMIT_MIB, "MiB")
 
     async def create_objects(self, names: list[str], machines: list[str]) -> None:
         """One object for each host, then more for VMs and hosts by turns."""
@@ -271,67 +280,54 @@ async def run_benchmark(options: argparse.Namespace, folder: Path) -> int:
         BINARIES / "vcsim", folder / "vcsim", *size, "--host-pattern=esxi-%04d.rainpole.com"
     )
     async with ControlPlane(find_binaries(folders=[BINARIES])) as plane:
-        transport = Transport(
-            load_config(str(plane.admin_kubeconfig), environ=os.environ, home=Path.home()),
-            user_agent="bench",
-        )
-        manager = manager_process(plane, vcenter, folder)
+        transport = connect_as_admin(plane)
         try:
             print(
                 f"starting a vCenter with {options.hosts} hosts and {options.vms} VMs", flush=True
             )
             await vcenter.start()
-            return await measure(
-                VCenterBenchmark(options, plane, vcenter, Client(transport), transport),
-                manager,
-                folder,
-            )
+            kubeconfig = await install_contender(plane, CRDS)
+            manager = manager_process(kubeconfig, vcenter, folder)
+            trial = VCenterBenchmark(options, plane, vcenter, Client(transport), transport)
+            try:
+                await measure(trial, manager)
+                trial.check_stalls_and_memory(folder / "stalls", manager.pid)
+            finally:
+                await manager.stop(10)
         finally:
-            await manager.stop(10)
             await vcenter.stop()
             await transport.close()
+    return 0 if all(trial.outcomes) else 1
 
 
-def manager_process(plane: ControlPlane, vcenter: SimulatedVCenter, folder: Path) -> Process:
-    flags = ["-metrics-addr=127.0.0.1:0", f"-kubeconfig={plane.folder / 'contender.kubeconfig'}"]
-    flags += [
-        f"-vcenter-credentials={folder / 'creds'}",
-        f"-vcenter-ca-file={folder / 'vcsim' / 'ca.crt'}",
-    ]
-    environ = {**os.environ, "STALLS": str(folder / "stalls")}
-    return Process(
-        "manager",
-        [sys.executable, "-m", "bench.contenders.vcenter_manager", *flags],
-        folder / "manager.log",
-        environ,
-    )
-
-
-async def measure(trial: VCenterBenchmark, manager: Process, folder: Path) -> int:
-    plane, vcenter = trial.control_plane, trial.vcenter
-    (folder / "vcsim" / "ca.crt").write_bytes(vcenter.certificate.read_bytes())
-    (folder / "creds").mkdir()
+def manager_process(
+    kubeconfig: Path, vcenter: SimulatedVCenter, folder: Path, *flags: str
+) -> Process:
+    """The manager with the longest stalls of its event loop in `folder`/stalls; not started."""
+    credentials = folder / "creds"
+    credentials.mkdir()
     for key, text in (
         ("GOVMOMI_URL", vcenter.url),
         ("GOVMOMI_USERNAME", vcenter.user),
         ("GOVMOMI_PASSWORD", vcenter.password),
     ):
-        (folder / "creds" / key).write_text(text)
-    await asyncio.to_thread(
-        plane.apply,
-        to_yaml(*build_crds([HostInfo, VMInfo])),
-        (Path(__file__).parents[1] / "config/crd/bases"),
-        CONTENDER_MANIFESTS,
-    )
-    await asyncio.to_thread(
-        plane.write_service_account_kubeconfig,
-        "default",
-        "contender",
-        plane.folder / "contender.kubeconfig",
-    )
+        (credentials / key).write_text(text)
+    command = [
+        *(sys.executable, "-m", "bench.contenders.vcenter_manager"),
+        "-metrics-addr=127.0.0.1:0",
+        f"-kubeconfig={kubeconfig}",
+        f"-vcenter-credentials={credentials}",
+        f"-vcenter-ca-file={vcenter.certificate}",
+        *flags,
+    ]
+    environ = {**os.environ, "STALLS": str(folder / "stalls")}
+    return Process("manager", command, folder / "manager.log", environ)
+
+
+async def measure(trial: VCenterBenchmark, manager: Process) -> None:
     for namespace in (NAMESPACE, "more"):
-        plane.create_namespace(namespace)
-    entities = await vcenter.entities()
+        trial.control_plane.create_namespace(namespace)
+    entities = await trial.vcenter.entities()
     names = [entity["name"] for entity in entities if entity["type"] == "HostSystem"]
     machines = [entity["name"] for entity in entities if entity["type"] == "VirtualMachine"]
     await trial.create_objects(names, machines)
@@ -356,21 +352,9 @@ async def measure(trial: VCenterBenchmark, manager: Process, folder: Path) -> in
         used, since = cpu_seconds(manager.pid), time.monotonic()
         await trial.measure_churn(watcher)
         churn_share = (cpu_seconds(manager.pid) - used) / (time.monotonic() - since)
-        print(
-            f"    CPU during churn: {100 * churn_share:.1f} % of a core",
-            flush=True,
-        )
+        print(f"    CPU during churn: {100 * churn_share:.1f} % of a core", flush=True)
     finally:
         watching.cancel()
-    trial.check_limit(
-        "longest stall of the event loop after the start",
-        float((folder / "stalls").read_text().split()[1]),
-        _STALL_LIMIT_SECONDS,
-        "s",
-    )
-    print(f"    at the start {(folder / 'stalls').read_text().split()[0]} s", flush=True)
-    trial.check_limit("peak memory", peak_rss_bytes(manager.pid) / 2**20, _RSS_LIMIT_MIB, "MiB")
-    return 0 if all(trial.outcomes) else 1
 
 
 def main() -> int:

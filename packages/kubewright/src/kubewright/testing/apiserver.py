@@ -7,7 +7,6 @@ import os
 import ssl
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from .cluster_access import HttpClient
@@ -53,12 +52,7 @@ class ApiServer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.stop()
 
     async def start(self) -> None:

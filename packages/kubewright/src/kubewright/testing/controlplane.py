@@ -20,7 +20,6 @@ import subprocess
 import tempfile
 from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from ..x509 import generate_signing_keys
@@ -128,12 +127,7 @@ class ControlPlane:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.stop()
 
     async def start(self) -> None:

@@ -23,7 +23,6 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Set
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 import aiohttp
@@ -114,12 +113,7 @@ class HttpProxy:
         self.port = self.listener.getsockname()[1]
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await stop_accepting([self.listener])
         self.abort_watches()
         # A graceful TLS shutdown would wait for the peer, which may be dead, after the loop ended.

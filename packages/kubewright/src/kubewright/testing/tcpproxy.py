@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from types import TracebackType
 from typing import Self
 
 from ..listen import stop_accepting
@@ -30,12 +29,7 @@ class TcpProxy:
         self.port = self.server.sockets[0].getsockname()[1]
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         if self.server:
             await stop_accepting(self.server.sockets)
             self.server.close()

@@ -232,13 +232,13 @@ class VCenterConfig:
 
     name: str
     address: Address
+    # Its files are read again when they change; "" if username and password are fixed.
     credentials_directory: str = ""
-    """Its files are read again when they change; "" if username and password are fixed."""
     username: str = ""
     password: str = field(default="", repr=False)
     defaults: PlacementDefaults = PlacementDefaults()
+    # None: every namespace that no other vCenter serves.
     namespaces: NamespaceSelector | None = None
-    """None: every namespace that no other vCenter serves."""
 
     def build_credential_source(self) -> CredentialSource:
         if self.credentials_directory:

@@ -21,10 +21,10 @@ class Address:
     insecure: bool = False
     ca_file: str = ""
     certificate_file: str = ""
+    # The client certificate, for a login with one.
     key_file: str = ""
-    """The client certificate, for a login with one."""
+    # The name in the configuration; may be empty.
     name: str = ""
-    """The name in the configuration; may be empty."""
 
     @property
     def display_name(self) -> str:

@@ -45,12 +45,12 @@ class Credentials:
     extension_key: str = ""
     certificate_file: str = ""
     key_file: str = ""
+    # The content of both files, so that a renewed certificate compares as changed.
     pem: bytes = field(default=b"", repr=False)
-    """The content of both files, so that a renewed certificate compares as changed."""
+    # Where the user can change them, for messages.
     source: str = field(default="the environment", compare=False)
-    """Where the user can change them, for messages."""
+    # Whether a change of the source is noticed.
     is_watched: bool = field(default=False, compare=False)
-    """Whether a change of the source is noticed."""
 
     @property
     def description(self) -> str:

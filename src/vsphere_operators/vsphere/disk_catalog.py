@@ -62,8 +62,8 @@ class RefreshScope(IntEnum):
 
 class DiskListing(Struct):
     disks: dict[str, Disk] = field(default_factory=dict)
+    # Why some disks of a datastore could not be read, by MoRef.
     unreadable_datastores: dict[str, str] = field(default_factory=dict)
-    """Why some disks of a datastore could not be read, by MoRef."""
 
 
 class DiskCatalog(Protocol):
@@ -309,8 +309,8 @@ class DiskRow(Struct, frozen=True):
 
     id: str
     datastore_url: str
+    # All fields that show a change of the disk. The used capacity is not among them.
     fingerprint: tuple[str, ...]
-    """All fields that show a change of the disk. The used capacity is not among them."""
 
 
 class DiskPage(Struct, frozen=True):

@@ -95,8 +95,8 @@ class _Keys(NamedTuple):
 
     name: str = ""
     parent: str = ""
+    # The name, or "" for an object that is never looked up by name.
     lookup_name: str = ""
-    """The name, or "" for an object that is never looked up by name."""
     host: str = ""
     bios_uuid: str = ""
     instance_uuid: str = ""

@@ -61,8 +61,8 @@ class Change(Struct, Generic[ObjectT_co], frozen=True):
 
     old: ObjectT_co | None
     new: ObjectT_co | None
+    # An object that its status depends on changed, whether or not it changed itself.
     dependency_changed: bool = False
-    """An object that its status depends on changed, whether or not it changed itself."""
 
 
 class Location(Struct, frozen=True):
@@ -70,8 +70,8 @@ class Location(Struct, frozen=True):
 
     path: str = ""
     datacenter: str = ""
+    # Also "" for a standalone host.
     cluster: str = ""
-    """Also "" for a standalone host."""
 
 
 class Inventory:

@@ -16,8 +16,8 @@ _MAX_QUOTED_LENGTH = 100
 _MAX_NEIGHBOURS = 10
 _MAX_SUGGESTIONS = 3
 
+# Pairs of sort key and name.
 _SortedNames = Sequence[tuple[str, str]]
-"""Pairs of sort key and name."""
 
 
 def not_found_error(vcenter: str, label: str, name: str, suggestions: Suggestions) -> NotFound:

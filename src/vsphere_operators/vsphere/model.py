@@ -21,8 +21,8 @@ class Entity(Struct, frozen=True, kw_only=True):
 
     ref: str
     name: str = ""
+    # Of a VM: its folder, "" inside a vApp. Of the root folder: "".
     parent: str = ""
-    """Of a VM: its folder, "" inside a vApp. Of the root folder: ""."""
 
 
 class Folder(Entity, frozen=True, kw_only=True):
@@ -60,11 +60,11 @@ class HostStats(Struct, frozen=True, kw_only=True):
 class GraphicsDevice(Struct, frozen=True, gc=False):
     name: str = ""
     pci_id: str = ""
+    # sharedDirect for vGPUs, direct for passthrough of the whole device; also basic, shared.
     type: str = ""
-    """sharedDirect for vGPUs, direct for passthrough of the whole device; also basic, shared."""
     memory_kb: int = 0
+    # References of the VMs that use it.
     vms: tuple[str, ...] = ()
-    """References of the VMs that use it."""
 
 
 class AssignableDevice(Struct, frozen=True, order=True):
@@ -72,8 +72,8 @@ class AssignableDevice(Struct, frozen=True, order=True):
 
     name: str = ""
     vendor: str = ""
+    # What an administrator calls it, "" for nothing.
     label: str = ""
-    """What an administrator calls it, "" for nothing."""
     # Empty if vCenter does not report it.
     pci_id: str = ""
 
@@ -90,8 +90,8 @@ class AssignableHardware(Struct, frozen=True):
     """The devices that a host can assign to VMs, whether in use or not."""
 
     devices: tuple[AssignableDevice, ...] = ()
+    # Vendor device groups, such as several GPUs with their interconnect.
     groups: tuple[str, ...] = ()
-    """Vendor device groups, such as several GPUs with their interconnect."""
 
 
 class Host(Entity, frozen=True, kw_only=True):
@@ -110,10 +110,10 @@ class Host(Entity, frozen=True, kw_only=True):
     boot_time: datetime | None = None
     attributes: dict[str, str] = {}
     graphics: tuple[GraphicsDevice, ...] = ()
+    # vGPU profiles that it supports, such as grid_a100-10c.
     vgpu_profiles: tuple[str, ...] = ()
-    """vGPU profiles that it supports, such as grid_a100-10c."""
+    # Devices assigned to running VMs.
     assigned_devices: tuple[AssignedDevice, ...] = ()
-    """Devices assigned to running VMs."""
     stats: HostStats = HostStats()
 
 
@@ -128,13 +128,13 @@ class VirtualMachineStats(Struct, frozen=True, kw_only=True):
 class PassthroughDevice(Struct, frozen=True, gc=False):
     """A vGPU or a PCI device of the host that is configured for a VM."""
 
+    # The profile of a vGPU, "" for a whole device.
     vgpu_profile: str = ""
-    """The profile of a vGPU, "" for a whole device."""
     name: str = ""
     # Empty if the host selects the device at power-on.
     pci_id: str = ""
+    # Its PCI vendor id, or all that the configuration allows.
     vendor_ids: tuple[int, ...] = ()
-    """Its PCI vendor id, or all that the configuration allows."""
 
 
 class VirtualMachine(Entity, frozen=True, kw_only=True):
@@ -146,31 +146,31 @@ class VirtualMachine(Entity, frozen=True, kw_only=True):
     is_template: bool = False
     bios_uuid: str = ""
     instance_uuid: str = ""
+    # config.guestId: the operating system that the VM is configured for.
     configured_guest_id: str = ""
-    """config.guestId: the operating system that the VM is configured for."""
+    # config.version, such as vmx-19.
     hardware_version: str = ""
-    """config.version, such as vmx-19."""
     cpus: int | None = None
     memory_mb: int | None = None
     cpu_reservation_mhz: int | None = None
     memory_reservation_mb: int | None = None
+    # vmPathName: `[datastore] folder/vm.vmx`.
     vmx_path: str = ""
-    """vmPathName: `[datastore] folder/vm.vmx`."""
     datastores: tuple[str, ...] = ()
     resource_pool: str = ""
+    # guestToolsRunning, guestToolsNotRunning, guestToolsExecutingScripts, or "".
     tools_running: str = ""
-    """guestToolsRunning, guestToolsNotRunning, guestToolsExecutingScripts, or ""."""
+    # toolsVersionStatus2, such as guestToolsCurrent.
     tools_version: str = ""
-    """toolsVersionStatus2, such as guestToolsCurrent."""
+    # summary.guest.guestId: what VMware Tools reports.
     guest_id: str = ""
-    """summary.guest.guestId: what VMware Tools reports."""
     guest_hardware_version: str = ""
     ip_address: str = ""
+    # All of guest.net, in the order that VMware Tools reports.
     ip_addresses: tuple[str, ...] = ()
-    """All of guest.net, in the order that VMware Tools reports."""
     attributes: dict[str, str] = {}
+    # config.changeVersion: differs after every change of the configuration.
     config_version: str = ""
-    """config.changeVersion: differs after every change of the configuration."""
     stats: VirtualMachineStats = VirtualMachineStats()
 
 
@@ -180,11 +180,11 @@ class Task(Struct, frozen=True, kw_only=True):
     ref: str
     state: TaskState = "queued"
     progress_percent: int | None = None
+    # Such as VirtualMachine.clone.
     description_id: str = ""
-    """Such as VirtualMachine.clone."""
     entity: str = ""
+    # The name of the fault's type, such as InsufficientResourcesFault.
     fault: str = ""
-    """The name of the fault's type, such as InsufficientResourcesFault."""
     message: str = ""
 
     @property
@@ -195,12 +195,12 @@ class Task(Struct, frozen=True, kw_only=True):
 class Disk(Struct, frozen=True, kw_only=True):
     id: str
     name: str
+    # The MoRef of the datastore that contains it.
     datastore: str
-    """The MoRef of the datastore that contains it."""
     size_mb: int | None = None
     file_path: str = ""
+    # thin, eagerZeroedThick or lazyZeroedThick.
     provisioning: str = ""
-    """thin, eagerZeroedThick or lazyZeroedThick."""
     created_at: datetime | None = None
+    # Uuids of the VMs that use it.
     consumers: tuple[str, ...] = ()
-    """Uuids of the VMs that use it."""

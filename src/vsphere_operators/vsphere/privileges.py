@@ -35,8 +35,8 @@ DATASTORE_PRIVILEGES = ("Datastore.AllocateSpace",)
 
 
 class EntityRef(Struct, frozen=True):
+    # The type on the wire: Folder, Datastore...
     type: str
-    """The type on the wire: Folder, Datastore..."""
     ref: str
     path: str = ""
 

@@ -35,8 +35,8 @@ InventoryObject: TypeAlias = (
 )
 _ESCAPED_CHARACTER = re.compile("%(2f|5c|25)", re.IGNORECASE)
 _PCI_ID = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE)
+# The type of the single object that has the names of custom attributes.
 CUSTOM_FIELDS_MANAGER = "CustomFieldsManager"
-"""The type of the single object that has the names of custom attributes."""
 
 
 def to_text(value: Value) -> str:
@@ -167,12 +167,12 @@ class TypeMapping(Struct, frozen=True):
     """How objects of one managed type become values of the model."""
 
     model_type: type[InventoryObject]
+    # The fields that each property fills.
     fields: Mapping[str, Sequence[tuple[str, Converter]]]
-    """The fields that each property fills."""
+    # The field of `stats` that each property of quickStats fills.
     stats_fields: Mapping[str, str]
-    """The field of `stats` that each property of quickStats fills."""
+    # The value of each field if its property is not set.
     defaults: Mapping[str, object]
-    """The value of each field if its property is not set."""
 
     @property
     def paths(self) -> list[str]:

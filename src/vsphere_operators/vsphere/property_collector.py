@@ -57,15 +57,15 @@ class UpdateMetrics(Protocol):
 
 @dataclass(frozen=True)
 class CollectorOptions:
+    # How long the server waits for a change before it responds that there was none.
     max_wait_seconds: int = 15
-    """How long the server waits for a change before it responds that there was none."""
+    # Together with the wait before it, an outage is noticed within a minute.
     call_timeout_seconds: float = 35.0
-    """Together with the wait before it, an outage is noticed within a minute."""
+    # Per response: a few milliseconds of work, after which the event loop serves others.
     max_object_updates: int = 100
-    """Per response: a few milliseconds of work, after which the event loop serves others."""
     close_timeout_seconds: float = 3.0
+    # A collector that is lost twice within this time is not opened again at once.
     min_reload_interval_seconds: float = 30.0
-    """A collector that is lost twice within this time is not opened again at once."""
 
 
 class ServerCollector:
@@ -75,8 +75,8 @@ class ServerCollector:
         self._soap, self._options, self._log = soap, options, log
         self._created_objects: list[Any] = []
         self._collector: Any = None
+        # The reference of the object with the names of custom attributes, or "".
         self.custom_fields_manager = ""
-        """The reference of the object with the names of custom attributes, or ""."""
 
     async def open(self) -> None:
         """Create everything on the server, without reading anything yet."""
@@ -198,13 +198,13 @@ class InventoryWatcher:
         self._log, self._metrics, self._clock = log, metrics, clock
         self._on_loaded, self._on_response = on_loaded, on_response
         self._options = options or CollectorOptions()
+        # When the last response arrived; before the first one, when this object was created.
         self.last_response_at = clock()
-        """When the last response arrived; before the first one, when this object was created."""
+        # The number of responses since everything was read.
         self.response_count = 0
-        """The number of responses since everything was read."""
         self._collector_lost_at = -math.inf
+        # Keys of custom attributes, of which the name was requested. Some have no name.
         self._requested_attribute_keys: set[str] = set()
-        """Keys of custom attributes, of which the name was requested. Some have no name."""
 
     async def run(self) -> NoReturn:
         """Load the inventory, then apply updates. Starts again if vCenter lost the collector."""
@@ -298,8 +298,8 @@ class InventoryWatcher:
             self._metrics.count_updates(type_name, kind, count)
 
 
+# Calls a method of a property collector with arguments, and returns the response's bytes.
 _CollectorCall = Callable[..., Awaitable[bytes]]
-"""Calls a method of a property collector with arguments, and returns the response's bytes."""
 
 
 async def _retrieve_all_pages(

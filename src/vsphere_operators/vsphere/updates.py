@@ -22,8 +22,8 @@ _VIM_NAMESPACE = "{urn:vim25}"
 _CHANGE_TAG = f"{_VIM_NAMESPACE}changeSet"
 _PROPERTY_TAG = f"{_VIM_NAMESPACE}propSet"
 _MISSING_TAG = f"{_VIM_NAMESPACE}missingSet"
+# The key under which a data object keeps the name of its type.
 TYPE_KEY = "@type"
-"""The key under which a data object keeps the name of its type."""
 # Only these of a VM's devices are used. A VM has a dozen others, which would be most of the work of
 # decoding it.
 PCI_PASSTHROUGH_TYPE, DISK_TYPE = "VirtualPCIPassthrough", "VirtualDisk"
@@ -51,28 +51,28 @@ class ObjectUpdate(Struct, frozen=True, gc=False):
     kind: UpdateKind
     type: str
     ref: str
+    # By property; None for a property that is no longer set.
     changes: dict[str, Value] = {}
-    """By property; None for a property that is no longer set."""
+    # Properties that vCenter cannot return, or not to this account.
     missing: tuple[str, ...] = ()
-    """Properties that vCenter cannot return, or not to this account."""
+    # Properties of which only a part arrived, such as `customValue[101]`; to be read again.
     partial: tuple[str, ...] = ()
-    """Properties of which only a part arrived, such as `customValue[101]`; to be read again."""
 
 
 class UpdateSet(Struct, frozen=True):
     """One response of WaitForUpdatesEx."""
 
     version: str
+    # There are more updates, available at once.
     truncated: bool
-    """There are more updates, available at once."""
     updates: list[ObjectUpdate]
 
 
 class ObjectPage(Struct, frozen=True):
     """One response of RetrievePropertiesEx."""
 
+    # Reads the next page; "" on the last one.
     token: str
-    """Reads the next page; "" on the last one."""
     updates: list[ObjectUpdate]
 
 

@@ -377,7 +377,7 @@ async def test_ended_session_is_renewed(harness: DiskHarness, catalog_source: st
     assert harness.problem() is None
 
 
-async def test_only_differing_disks_are_announced(harness: DiskHarness) -> None:
+async def test_only_differing_disks_are_reported(harness: DiskHarness) -> None:
     await harness.disks.poll()
     harness.changes.clear()
     before = harness.disks.find_by_name(DISK_NAME)

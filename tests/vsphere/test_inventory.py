@@ -204,7 +204,7 @@ def test_escaped_names_are_decoded(inventory: Inventory) -> None:
     assert inventory.path("vm1") == "/east/vm/a/b\\c%d/%41"
 
 
-def test_each_changed_object_is_announced_once(inventory: Inventory) -> None:
+def test_each_changed_object_is_reported_once(inventory: Inventory) -> None:
     changes = record_changes(inventory)
     before = inventory.hosts["h1"]
     inventory.apply(
@@ -215,7 +215,7 @@ def test_each_changed_object_is_announced_once(inventory: Inventory) -> None:
     assert inventory.hosts["h1"].stats.cpu_usage_mhz == 702
 
 
-def test_object_that_enters_and_leaves_in_one_batch_is_not_announced(inventory: Inventory) -> None:
+def test_object_that_enters_and_leaves_in_one_batch_is_not_reported(inventory: Inventory) -> None:
     changes = record_changes(inventory)
     inventory.apply(
         [enter("vm9", "brief"), leave("vm9"), leave("vm8"), modify("vm7", {"name": "ghost"})]
@@ -257,13 +257,15 @@ def test_object_that_left_is_removed_from_all_indexes(inventory: Inventory) -> N
         (leave("c1"), {"h1", "vm1"}),
     ],
 )
-def test_dependants_of_a_change_are_announced(
+def test_dependants_of_a_change_are_reported(
     inventory: Inventory, update: ObjectUpdate, concerned: set[str]
 ) -> None:
     changes = record_changes(inventory)
     inventory.apply([update])
-    announced = {change.new.ref for change in changes if change.old is change.new and change.new}
-    assert {ref for ref in announced if ref[0] in "hv" or ref.startswith("ds")} == concerned
+    reported_refs = {
+        change.new.ref for change in changes if change.old is change.new and change.new
+    }
+    assert {ref for ref in reported_refs if ref[0] in "hv" or ref.startswith("ds")} == concerned
     assert [ref for ref in changed_refs(changes) if ref == update.ref] == [update.ref]
     assert len(changed_refs(changes)) == len(set(changed_refs(changes)))
 
@@ -315,7 +317,7 @@ def test_attributes_get_names_when_these_arrive(inventory: Inventory) -> None:
     assert inventory.hosts["h1"].attributes == {}
 
 
-def test_reload_announces_only_differences(inventory: Inventory) -> None:
+def test_reload_reports_only_differences(inventory: Inventory) -> None:
     inventory.apply(
         [custom_fields_update(k101="owner"), modify("h2", attribute_property("101", "me"))]
     )
@@ -342,7 +344,7 @@ def test_reload_announces_only_differences(inventory: Inventory) -> None:
     assert inventory.hosts["h2"].attributes == {"owner": "me"}
 
 
-def test_reload_without_differences_announces_nothing(inventory: Inventory) -> None:
+def test_reload_without_differences_reports_nothing(inventory: Inventory) -> None:
     changes = record_changes(inventory)
     replace_all(inventory, SMALL_INVENTORY)
     assert changes == []
@@ -363,7 +365,7 @@ def test_vm_inside_a_vapp_is_below_its_pool(inventory: Inventory) -> None:
     assert inventory.path("vm5") == "/east/host/blue/Resources/inner"
 
 
-def test_tasks_are_announced() -> None:
+def test_tasks_are_reported() -> None:
     inventory = Inventory("lab")
     changes = record_changes(inventory)
     inventory.apply(

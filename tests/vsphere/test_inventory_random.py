@@ -235,13 +235,13 @@ def test_any_updates_match_the_naive_inventory(
         for update in batch:
             naive.apply(update)
         check_same(inventory, naive)
-        announced = changed_refs(changes)
-        assert len(announced) == len(set(announced))
+        reported_refs = changed_refs(changes)
+        assert len(reported_refs) == len(set(reported_refs))
         assert {
             ref
             for ref in HOST_AND_VM_REFS
             if visible_part(before[ref]) != visible_part(naive.describe(ref))
-        } <= set(announced)
+        } <= set(reported_refs)
         assert all(change.old is change.new or change.old != change.new for change in changes)
 
 

@@ -58,11 +58,11 @@ async def test_simulator_grants_all_privileges(
 async def test_missing_privileges_are_returned(
     tmp_path: Path, metrics: RecordingMetrics, log: Log
 ) -> None:
-    asked: list[str] = []
+    requests: list[str] = []
 
     async def reply(request: ReceivedRequest) -> bytes:
         if "HasPrivilegeOnEntities" in request.body:
-            asked.append(request.body)
+            requests.append(request.body)
             return http_response(200, PRIVILEGES_RESPONSE)
         return http_response(
             200,
@@ -79,8 +79,8 @@ async def test_missing_privileges_are_returned(
         )
         await soap.close()
     assert missing == {"group-d1": ("Folder.Create", "Folder.Delete")}
-    assert ">the-key</sessionId>" in asked[0]
-    assert "<privId>Folder.Create</privId>" in asked[0]
+    assert ">the-key</sessionId>" in requests[0]
+    assert "<privId>Folder.Create</privId>" in requests[0]
 
 
 async def test_denied_privilege_check_is_raised(

@@ -312,7 +312,7 @@ async def test_ended_session_is_raised(harness: WatcherHarness) -> None:
     assert harness.inventory.hosts
 
 
-async def test_second_run_announces_only_differences(harness: WatcherHarness) -> None:
+async def test_second_run_reports_only_differences(harness: WatcherHarness) -> None:
     await harness.stop()
     await harness.simulator.rename("DC0_C0_H0", "renamed")
     await harness.simulator.delete("DC0_C0_RP0_VM0")
@@ -400,9 +400,9 @@ async def test_hanging_call_is_noticed(harness: WatcherHarness) -> None:
 
 
 async def test_response_without_changes_is_an_answer(harness: WatcherHarness) -> None:
-    heard_at, answers = harness.watcher.last_response_at, harness.watcher.response_count
-    await eventually(lambda: harness.watcher.response_count >= answers + 2)
-    assert harness.watcher.last_response_at > heard_at
+    last_response_at, count = harness.watcher.last_response_at, harness.watcher.response_count
+    await eventually(lambda: harness.watcher.response_count >= count + 2)
+    assert harness.watcher.last_response_at > last_response_at
 
 
 async def test_nothing_remains_on_the_server(harness: WatcherHarness) -> None:

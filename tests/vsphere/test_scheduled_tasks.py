@@ -90,7 +90,7 @@ def test_implausible_year_is_not_a_time(text: str, year: int) -> None:
     assert (info.year if info else 0) == year
 
 
-async def test_only_differing_hosts_are_announced() -> None:
+async def test_only_differing_hosts_are_reported() -> None:
     changed_hosts: list[str] = []
     scheduled = ScheduledTasks(Mock(), Mock(), Mock())
     scheduled.changed.connect(changed_hosts.append)
@@ -104,7 +104,7 @@ async def test_only_differing_hosts_are_announced() -> None:
     assert (scheduled.get("host-12"), changed_hosts) == ((), ["host-12", "host-12"])
 
 
-async def test_end_of_a_poll_is_announced_once() -> None:
+async def test_end_of_a_poll_is_reported_once() -> None:
     turned: list[tuple[bool, str]] = []
     scheduled = ScheduledTasks(Mock(), Mock(), Mock())
     scheduled.state_changed.connect(

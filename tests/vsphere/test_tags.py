@@ -217,8 +217,8 @@ async def test_rest_session_is_ended_after_a_cancelled_poll(harness: TagHarness,
     await harness.session.login()
     look = asyncio.create_task(harness.tags.poll())
     # Once: a second cancellation would interrupt the call that ends the session.
-    harness.soap.before_call = lambda asked: (
-        look.cancel() if asked.startswith(path) and not look.cancelling() else None
+    harness.soap.before_call = lambda call: (
+        look.cancel() if call.startswith(path) and not look.cancelling() else None
     )
     with pytest.raises(asyncio.CancelledError):
         await look

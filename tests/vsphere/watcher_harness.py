@@ -34,7 +34,7 @@ class UpdateRecordingMetrics(RecordingMetrics):
 
 
 class WatcherHarness:
-    """A running InventoryWatcher, and the changes that its inventory announced."""
+    """A running InventoryWatcher, and the changes that its inventory reported."""
 
     def __init__(
         self,

@@ -21,12 +21,12 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from ...vcenters.config import find_glob_error
+from ...vcenters.config import PlacementDefaults, find_glob_error
 from ...yamlfile import FileFormat
 
 MB_PER_GB = 1024
 # The fields of spec.placement.
-PLACEMENT_FIELDS = ("datacenter", "cluster", "resourcePool", "folder", "datastore")
+PLACEMENT_FIELDS = PlacementDefaults.__struct_fields__
 
 
 class QuotaUsage(Struct, frozen=True, kw_only=True):

@@ -6,7 +6,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubewright.patch import apply_merge_patch, build_json_patch, build_merge_patch
+from kubewright.patch import apply_merge_patch, build_json_patch
+from kubewright.status import build_merge_patch
 
 KEYS = st.text(alphabet="ab/~", min_size=0, max_size=2)
 SCALARS = st.none() | st.booleans() | st.integers(0, 2) | st.text(alphabet="xy", max_size=1)

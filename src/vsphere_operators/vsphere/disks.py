@@ -20,7 +20,7 @@ from typing import NoReturn
 from .disk_catalog import DatastoreCatalog, DiskCatalog, DiskListing, GlobalCatalog, RefreshScope
 from .faults import Ambiguous, Busy, CertificateRefused, NotFound, VCenterError, WrongLogin
 from .inventory import Change, Inventory
-from .model import Datastore, Disk, Task, VirtualMachine
+from .model import FINAL_TASK_STATES, Datastore, Disk, Task, VirtualMachine
 from .polling import PollSchedule, changed_keys
 from .session import Session
 from .signal import Signal
@@ -128,7 +128,9 @@ class Disks:
 
     def on_task_change(self, change: Change[Task]) -> None:
         old, new = change.old, change.new
-        if new is None or not new.has_ended or (old and old.has_ended):
+        if new is None or new.state not in FINAL_TASK_STATES:
+            return
+        if old is not None and old.state in FINAL_TASK_STATES:
             return
         if scope := _select_task_scope(new.description_id.lower()):
             self._request_scope(scope)

@@ -14,6 +14,7 @@ from msgspec import Struct
 ConnectionState = Literal["connected", "disconnected", "notResponding", ""]
 PowerState = Literal["poweredOn", "poweredOff", "suspended", "standBy", "unknown", ""]
 TaskState = Literal["queued", "running", "success", "error"]
+FINAL_TASK_STATES: tuple[TaskState, ...] = ("success", "error")
 
 
 class Entity(Struct, frozen=True, kw_only=True):
@@ -186,10 +187,6 @@ class Task(Struct, frozen=True, kw_only=True):
     # The name of the fault's type, such as InsufficientResourcesFault.
     fault: str = ""
     message: str = ""
-
-    @property
-    def has_ended(self) -> bool:
-        return self.state in ("success", "error")
 
 
 class Disk(Struct, frozen=True, kw_only=True):

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 
 from .faults import Busy
 from .inventory import Change, Inventory
-from .model import Task
+from .model import FINAL_TASK_STATES, Task
 from .signal import Signal
 from .transport import Log
 
@@ -131,7 +131,7 @@ class TaskLimiter:
             self._end(change.old.ref, None)
 
     def _end_if_final(self, task: Task | None) -> None:
-        if task is not None and task.has_ended and task.ref in self.running:
+        if task is not None and task.state in FINAL_TASK_STATES and task.ref in self.running:
             self._end(task.ref, task)
 
     def _end(self, task_ref: str, task: Task | None) -> None:

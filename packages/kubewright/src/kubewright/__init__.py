@@ -48,7 +48,7 @@ and `yaml_text`.
 
 from __future__ import annotations
 
-from .cache import Cache
+from .cache import Cache, Signal
 from .client import Client
 from .controller import Controller, Done, Waiting, controller
 from .errors import KubewrightError, NotSynced, Rejected, Retry, Terminal
@@ -78,7 +78,6 @@ from .schema import (
     SchemaOverride,
     ValidationRule,
 )
-from .signals import Signal
 from .source import Stream, any_change, created_or_deleted, generation_changed
 from .webhook import Admission, Conversion, Webhook
 

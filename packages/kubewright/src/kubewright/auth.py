@@ -54,9 +54,10 @@ class Credentials:
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         self.connection = connection
-        self._clock = clock
+        self.clock = clock
         self.credential: Credential | None = None
-        self._headers: dict[str, str] = {}
+        self.cached_headers: dict[str, str] = {}
+        """The Authorization header, or {}; current until `valid_until`."""
         self.context: ssl.SSLContext | None = None
         """The TLS context, None for http://. The same object until the certificate changes."""
         self.valid_until = -math.inf
@@ -70,9 +71,9 @@ class Credentials:
 
         `context` is current afterwards: both come from the same reload.
         """
-        if self._clock() >= self.valid_until:
+        if self.clock() >= self.valid_until:
             await self._join_reload()
-        return dict(self._headers)
+        return dict(self.cached_headers)
 
     async def refresh(self, rejected: Mapping[str, str] | None = None) -> bool:
         """Reload after a 401. True if the credential changed, so that a retry makes sense.
@@ -112,14 +113,14 @@ class Credentials:
         except ConfigError as error:
             if self.credential is None:
                 raise
-            self.valid_until = self._clock() + _FILE_RELOAD_SECONDS
+            self.valid_until = self.clock() + _FILE_RELOAD_SECONDS
             self._log.warning("could not reload the credentials, keeping the old ones", error=error)
             return False
         changed = credential != self.credential
         self.credential, self.context = credential, context
         authorization = credential.authorization
-        self._headers = {"Authorization": authorization} if authorization else {}
-        self.valid_until = self._clock() + credential.reload_after_seconds
+        self.cached_headers = {"Authorization": authorization} if authorization else {}
+        self.valid_until = self.clock() + credential.reload_after_seconds
         return changed
 
     async def _fetch_credential(self) -> Credential:

@@ -20,15 +20,15 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, TypeVarTuple, cast
 
 from .errors import ConfigError
 from .kind import Key, KindDefinition, Object
 from .log import Log
 from .responses import UndecodableObject
-from .signals import Signal
 
 T = TypeVar("T", bound=Object)
+Arguments = TypeVarTuple("Arguments")
 IndexFunction = Callable[[Any], "str | Iterable[str] | None"]
 
 
@@ -38,6 +38,30 @@ class Origin(enum.Enum):
     INITIAL_LIST = enum.auto()
     WATCH = enum.auto()  # also a list after the first one
     OWN_WRITE = enum.auto()
+
+
+class Signal(Generic[*Arguments]):
+    """Calls its listeners in the order in which they were connected.
+
+    `Signal[Key, int]` is emitted with a Key and an int; `Signal[()]` is emitted without arguments.
+    """
+
+    def __init__(self, name: str) -> None:
+        """`name` is what the log calls it when a listener fails."""
+        self._name = name
+        self._listeners: list[Callable[[*Arguments], object]] = []
+
+    def connect(self, listener: Callable[[*Arguments], object]) -> None:
+        self._listeners.append(listener)
+
+    def emit(self, *arguments: *Arguments) -> None:
+        """Call every listener. One that raises is logged, and the others are still called."""
+        for listener in self._listeners:
+            try:
+                listener(*arguments)
+            except Exception as error:
+                # A bug in one controller must not cut the others off from their events.
+                Log("signal").error("a listener failed", error=error, signal=self._name)
 
 
 class Index:

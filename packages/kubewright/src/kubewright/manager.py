@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from .authorization import ApiAuthorizer
-from .cache import Cache
+from .cache import Cache, Signal
 from .client import Client
 from .controller import Controller
 from .engine import Engine
@@ -37,7 +37,6 @@ from .metrics import Metrics
 from .recorder import EventRecorder
 from .reflector import Reflector
 from .server import Server
-from .signals import Signal
 from .transport import ApiTransport, Transport, WriteGuard
 from .webhook.options import WebhookOptions
 from .webhook.runner import WebhookRunner

@@ -53,20 +53,3 @@ def _build_array_patch(old: list[Any], new: list[Any], path: str) -> Iterator[Js
 
 def _escape_pointer(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
-
-
-def build_merge_patch(old: Json, new: Json) -> Json:
-    """The smallest merge patch that turns `old` into `new`; {} if they are equal.
-
-    None and an absent field count as equal.
-    """
-    patch: Json = {}
-    for name in {**old, **new}:
-        before, after = old.get(name), new.get(name)
-        if before == after:
-            continue
-        if isinstance(before, dict) and isinstance(after, dict):
-            patch[name] = build_merge_patch(before, after)
-        else:
-            patch[name] = after
-    return patch

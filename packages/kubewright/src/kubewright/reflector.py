@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from .cache import Origin, Store
+from .cache import Origin, Signal, Store
 from .client import Client
 from .errors import (
     ApiError,
@@ -35,7 +35,6 @@ from .kind import Key, Object
 from .log import Log
 from .metrics import Metrics
 from .responses import UndecodableObject, WatchEvent
-from .signals import Signal
 
 T = TypeVar("T", bound=Object)
 

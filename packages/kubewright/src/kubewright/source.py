@@ -13,9 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from .cache import Cache, Index, IndexFunction, Origin, Store
+from .cache import Cache, Index, IndexFunction, Origin, Signal, Store
 from .kind import Key, KindDefinition, Object
-from .signals import Signal
 from .workqueue import LOW_PRIORITY, NORMAL_PRIORITY, WorkQueue
 
 Predicate = Callable[[Any, Any], bool]

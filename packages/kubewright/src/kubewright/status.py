@@ -14,7 +14,7 @@ from .client import Client
 from .errors import Invalid, NotFound, Undecodable
 from .kind import Condition, Resource, Status, drop_nulls, find_condition, with_condition
 from .metrics import ControllerMetrics
-from .patch import build_merge_patch
+from .patch import Json
 from .recorder import EventRecorder
 from .responses import UndecodableObject
 
@@ -128,3 +128,20 @@ def _complete_status(status: Status, obj: Resource[Any, Any], condition: Conditi
             conditions = with_condition(conditions, reported)
     status.conditions = with_condition(conditions, condition)
     status.observedGeneration = obj.metadata.generation
+
+
+def build_merge_patch(old: Json, new: Json) -> Json:
+    """The smallest merge patch that turns `old` into `new`; {} if they are equal.
+
+    None and an absent field count as equal.
+    """
+    patch: Json = {}
+    for name in {**old, **new}:
+        before, after = old.get(name), new.get(name)
+        if before == after:
+            continue
+        if isinstance(before, dict) and isinstance(after, dict):
+            patch[name] = build_merge_patch(before, after)
+        else:
+            patch[name] = after
+    return patch

@@ -150,7 +150,7 @@ class Transport:
         """
         refreshed = False
         for attempt in range(_MAX_RETRIES + 2):
-            headers = await self._credentials.headers()
+            headers = await self._auth_headers()
             try:
                 return await self._send_once(request, headers)
             except Unauthorized:
@@ -167,13 +167,20 @@ class Transport:
                 await asyncio.sleep(error.retry_after)
         raise AssertionError("the last attempt returns or raises")
 
+    async def _auth_headers(self) -> dict[str, str]:
+        # In the path of every request: no coroutine while the credential is valid.
+        credentials = self._credentials
+        if credentials.clock() < credentials.valid_until:
+            return credentials.cached_headers
+        return await credentials.headers()
+
     async def server_time(self) -> datetime | None:
         """The clock of the server, to the second; None if the response has no Date header."""
         request = Request("GET", "/version", operation="read the time", timeout_seconds=10)
         try:
             response = await self._open_response(
                 request,
-                await self._credentials.headers(),
+                await self._auth_headers(),
                 _client_timeout(request.timeout_seconds, None),
             )
             await _read_body(response, request)
@@ -210,7 +217,7 @@ class Transport:
         TimedOut is raised for silence, and for a stream that goes on after the request's timeout;
         TooMuch for a line that is too long.
         """
-        headers = await self._credentials.headers()
+        headers = await self._auth_headers()
         timeout = _client_timeout(request.timeout_seconds, idle_timeout_seconds)
         parts: list[bytes] = []
         size = 0
@@ -218,9 +225,7 @@ class Transport:
             response = await self._open_response(request, headers, timeout)
             if response.status == Unauthorized.code and await self._credentials.refresh(headers):
                 _abort_response(response)
-                response = await self._open_response(
-                    request, await self._credentials.headers(), timeout
-                )
+                response = await self._open_response(request, await self._auth_headers(), timeout)
             try:
                 if response.status >= 300:
                     body = await _read_body(response, request)

@@ -8,7 +8,7 @@ from typing import cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...vsphere.model import Folder, VirtualMachine
+from ...vsphere.model import FINAL_TASK_STATES, Folder, VirtualMachine
 from ...vsphere.vcenter import VCenter
 from .expectations import (
     FOLDER_KEY,
@@ -203,7 +203,9 @@ class GroupObserver:
     ) -> Iterator[ReplicaVm]:
         """The VMs that the group owns by their marks."""
         index, inventory, group_id = self._ownership_index, self._inventory, group.group_id
-        tasks_in_progress = (task for task in inventory.tasks.values() if not task.has_ended)
+        tasks_in_progress = (
+            task for task in inventory.tasks.values() if task.state not in FINAL_TASK_STATES
+        )
         busy_refs = {
             task.entity
             for task in tasks_in_progress

@@ -12,7 +12,7 @@ from kubewright import Condition
 from kubewright.errors import redact
 
 from ...vsphere.inventory import Inventory
-from ...vsphere.model import VirtualMachine
+from ...vsphere.model import FINAL_TASK_STATES, VirtualMachine
 from .model import (
     Action,
     Clone,
@@ -99,7 +99,7 @@ def _replica_status_of(
     record: ReplicaRecord, vm: VirtualMachine | None, last_known_ref: str, inventory: Inventory
 ) -> ReplicaStatus:
     task = inventory.tasks.get(record.task)
-    is_running = task is not None and not task.has_ended
+    is_running = task is not None and task.state not in FINAL_TASK_STATES
     # vCenter reports no configuration of a VM with inaccessible files. The reference is kept, so
     # that a new manager still recognizes the VM.
     kept_ref = last_known_ref if record.state == "Present" else ""

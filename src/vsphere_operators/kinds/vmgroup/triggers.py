@@ -16,7 +16,15 @@ from msgspec.structs import replace
 from kubewright import Stream
 
 from ...vsphere.inventory import Change
-from ...vsphere.model import Datastore, Entity, Folder, Task, VirtualMachine, VirtualMachineStats
+from ...vsphere.model import (
+    FINAL_TASK_STATES,
+    Datastore,
+    Entity,
+    Folder,
+    Task,
+    VirtualMachine,
+    VirtualMachineStats,
+)
 from ...vsphere.vcenter import VCenter
 from .executor import Executor
 from .expectations import CloneTaskTracker
@@ -124,8 +132,8 @@ class VmGroupTriggers:
         task = new or old
         if task is None:
             return
-        has_ended = new is None or new.has_ended
-        had_ended = old is not None and old.has_ended
+        has_ended = new is None or new.state in FINAL_TASK_STATES
+        had_ended = old is not None and old.state in FINAL_TASK_STATES
         # A task of this process wakes its own group when the executor handles its end. Otherwise
         # the end of each clone would wake all groups of the same template.
         if has_ended and not had_ended and task.ref not in self._clone_tracker.own_tasks:

@@ -16,7 +16,8 @@ from msgspec import Raw, Struct
 from ..errors import KubewrightError, Rejected, Undecodable, redact
 from ..kind import KindDefinition, Object
 from ..overlay import overlay
-from ..patch import Json, apply_merge_patch, build_json_patch, build_merge_patch
+from ..patch import Json, apply_merge_patch, build_json_patch
+from ..status import build_merge_patch
 from .types import Admission, Operation, Webhook
 
 # The object and the old object, each below the 3 MiB limit of the API server, and the envelope. The

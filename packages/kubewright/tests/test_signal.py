@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from kubewright.signals import Signal
+from kubewright.cache import Signal
 
 
 def test_listeners_are_called_in_the_order_of_connection() -> None:

@@ -35,7 +35,7 @@ class WebhookClientConfig:
     ca_bundle: bytes = b""
     """PEM; empty if the manager's own CA or cert-manager sets it later."""
 
-    def to_json(self, path: str) -> Json:
+    def _to_json(self, path: str) -> Json:
         config: Json
         if self.url:
             config = {"url": f"{self.url}{path}"}
@@ -123,7 +123,7 @@ def _build_webhook_entry(handler: AdmissionHandler, client_config: WebhookClient
     entry: Json = {
         "name": f"{handler.verb}.{kind.plural}.{kind.group or 'core'}",
         "admissionReviewVersions": ["v1"],
-        "clientConfig": client_config.to_json(handler.path),
+        "clientConfig": client_config._to_json(handler.path),
         "failurePolicy": hook.failure_policy,
         "matchPolicy": "Equivalent",
         "sideEffects": hook.side_effects,
@@ -177,7 +177,7 @@ def build_conversion(client_config: WebhookClientConfig) -> Json:
     return {
         "strategy": "Webhook",
         "webhook": {
-            "clientConfig": client_config.to_json(CONVERSION_PATH),
+            "clientConfig": client_config._to_json(CONVERSION_PATH),
             "conversionReviewVersions": ["v1"],
         },
     }

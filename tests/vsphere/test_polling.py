@@ -110,3 +110,17 @@ async def test_trigger_before_the_first_poll_is_enough() -> None:
     began = asyncio.get_running_loop().time()
     await rhythm.wait_for_next()
     assert asyncio.get_running_loop().time() - began == pytest.approx(4, abs=0.1)
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("loop_iterations", range(4))
+async def test_cancellation_at_the_moment_of_a_trigger_ends_the_loop(loop_iterations: int) -> None:
+    schedule = make_schedule(60)
+    polling = asyncio.create_task(PollRecorder(schedule).run(9))
+    await asyncio.sleep(10)
+    schedule.trigger()
+    for _ in range(loop_iterations):
+        await asyncio.sleep(0)
+    polling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await polling

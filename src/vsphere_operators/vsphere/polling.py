@@ -67,11 +67,12 @@ class PollSchedule:
             backoff = self._min_interval_seconds * 2.0 ** min(self.failures - 1, 10)
             await self._sleep_until(self.ended_at + min(self.interval_seconds, backoff))
             return
+        until_next = max(0.001, self.started_at + self.interval_seconds - self.clock())
         try:
-            await asyncio.wait_for(
-                self.triggered.wait(),
-                max(0.001, self.started_at + self.interval_seconds - self.clock()),
-            )
+            # Not wait_for: before Python 3.12 it ignores a cancellation that arrives together with
+            # a trigger, and the manager would not end before its graceful-shutdown timeout.
+            async with asyncio.timeout(until_next):
+                await self.triggered.wait()
         except TimeoutError:
             return
         earliest = max(

@@ -65,53 +65,46 @@ class VCenter:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name, self.log, self.clock = name, log, clock
-        self.soap = SoapClient(replace(address, name=name), metrics)
-        self.session = Session(self.soap, credentials, log)
-        self.inventory = Inventory(name, log)
-        soap, session, inventory = self.soap, self.session, self.inventory
+        self.soap = soap = SoapClient(replace(address, name=name), metrics)
+        self.session = session = Session(soap, credentials, log)
+        self.inventory = inventory = Inventory(name, log)
+        shared = (soap, session, inventory, log)
         self.inventory_watcher = InventoryWatcher(
-            soap,
-            session,
-            inventory,
-            log,
-            metrics,
-            on_loaded=self._on_inventory_loaded,
-            on_response=self.on_response,
+            *shared, metrics, on_loaded=self._on_inventory_loaded, on_response=self.on_response
         )
-        self.disks = Disks(soap, session, inventory, log, interval_seconds=disk_interval_seconds)
+        self.disks = Disks(*shared, interval_seconds=disk_interval_seconds)
         self.tags = Tags(
             soap, session, credentials, inventory, log, interval_seconds=tag_interval_seconds
         )
         self.passthrough_devices = VmPropertyCache(
-            [DEVICES_PROPERTY], decode_passthrough_devices, soap, session, inventory, log
+            [DEVICES_PROPERTY], decode_passthrough_devices, *shared
         )
-        self.assignable_hardware = AssignableHardwareCache(soap, session, inventory, log)
+        self.assignable_hardware = AssignableHardwareCache(*shared)
         self.scheduled_tasks = ScheduledTasks(soap, session, log)
-        self.vm_configs = VmPropertyCache(
-            VM_CONFIG_PROPERTIES, decode_vm_config, soap, session, inventory, log
-        )
+        self.vm_configs = VmPropertyCache(VM_CONFIG_PROPERTIES, decode_vm_config, *shared)
         self.vm_calls = VmCalls(soap, session)
         self.task_limiter = TaskLimiter(
             inventory, log, max_running_tasks=max_running_tasks, clock=clock
         )
-        inventory.connect(self.task_limiter.on_task_change, Task)
-        inventory.connect_tasks(self.disks.on_task_change, *RELEVANT_TASKS)
-        inventory.connect(self.disks.on_datastore_change, Datastore, dependencies=False)
-        inventory.connect(self.disks.on_vm_change, VirtualMachine, dependencies=False)
-        inventory.connect(self.tags.on_host_change, Host, dependencies=False)
-        inventory.connect(self.passthrough_devices.on_vm_change, VirtualMachine, dependencies=False)
-        inventory.connect(self.vm_configs.on_vm_change, VirtualMachine, dependencies=False)
-
-        self.loaded = False
+        self._connect_parts()
+        self.loaded, self.failures, self._renewals = False, 0, 0
         # No change was missed since this time: when everything was last read.
         self.watching_since = clock()
         self.problem: VCenterError | None = None
-        self.failures = self._renewals = 0
         self._failing_since: float | None = None
         # Until when the inventory was accurate. Meaningful only together with `problem`.
         self.accurate_until = datetime.now(UTC)
         # `loaded` or `problem` changed, which affects the status of all objects.
         self.state_changed: Signal[()] = Signal(log)
+
+    def _connect_parts(self) -> None:
+        inventory, disks = self.inventory, self.disks
+        inventory.connect(self.task_limiter.on_task_change, Task)
+        inventory.connect_tasks(disks.on_task_change, *RELEVANT_TASKS)
+        inventory.connect(disks.on_datastore_change, Datastore, dependencies=False)
+        inventory.connect(self.tags.on_host_change, Host, dependencies=False)
+        for part in (disks, self.passthrough_devices, self.vm_configs):
+            inventory.connect(part.on_vm_change, VirtualMachine, dependencies=False)
 
     async def run(self) -> None:
         """Run until cancelled, then log out."""

@@ -46,10 +46,10 @@ class WorkQueue(Generic[K]):
         """Priority of each waiting key, and when it was added."""
         self._processing: dict[K, float] = {}
         self._added_while_processing: dict[K, int] = {}
-        self.delays: dict[K, tuple[float, int]] = {}
-        self.delay_heap: list[tuple[float, int, K]] = []
+        self._delays: dict[K, tuple[float, int]] = {}
+        self._delay_heap: list[tuple[float, int, K]] = []
         self._timer: asyncio.TimerHandle | None = None
-        self.failures: dict[K, int] = {}
+        self._failures: dict[K, int] = {}
         self._waiters: deque[asyncio.Future[None]] = deque()
         self.idle = asyncio.Event()
         """Set while no key is being processed."""
@@ -90,20 +90,20 @@ class WorkQueue(Generic[K]):
             self.add(key, priority)
             return
         due = self._loop.time() + seconds
-        delay = self.delays.get(key)
+        delay = self._delays.get(key)
         if self.closed or not self.accepting or (delay is not None and delay[0] <= due):
             return
-        self.delays[key] = (due, priority)
+        self._delays[key] = (due, priority)
         if self._metrics:
             self._metrics.retries.inc()
-        heapq.heappush(self.delay_heap, (due, next(self._sequence), key))
-        if len(self.delay_heap) > 2 * len(self.delays) + 64:
+        heapq.heappush(self._delay_heap, (due, next(self._sequence), key))
+        if len(self._delay_heap) > 2 * len(self._delays) + 64:
             # Delays that were dropped stay in the heap until they are due. A key that often gets
             # a long delay and is then woken earlier would make the heap grow without bound.
-            self.delay_heap = [
-                (due, next(self._sequence), key) for key, (due, _) in self.delays.items()
+            self._delay_heap = [
+                (due, next(self._sequence), key) for key, (due, _) in self._delays.items()
             ]
-            heapq.heapify(self.delay_heap)
+            heapq.heapify(self._delay_heap)
         self._schedule_timer()
 
     def add_rate_limited(self, key: K, priority: int = NORMAL_PRIORITY) -> float:
@@ -111,8 +111,8 @@ class WorkQueue(Generic[K]):
 
         Returns the delay in seconds.
         """
-        failures = self.failures.get(key, 0)
-        self.failures[key] = failures + 1
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
         # The exponent is limited because 2.0 ** 1024 overflows.
         seconds = min(_INITIAL_BACKOFF_SECONDS * 2.0 ** min(failures, 30), MAX_BACKOFF_SECONDS)
         self.add_after(key, seconds, priority)
@@ -120,7 +120,7 @@ class WorkQueue(Generic[K]):
 
     def forget(self, key: K) -> None:
         """Reset the back-off of the key."""
-        self.failures.pop(key, None)
+        self._failures.pop(key, None)
 
     async def get(self) -> tuple[K, int] | None:
         """The next key and its priority; None if the queue is closed."""
@@ -145,7 +145,7 @@ class WorkQueue(Generic[K]):
 
     def _start_processing(self, key: K, priority: int, since: float) -> tuple[K, int]:
         del self._waiting[key]
-        self.delays.pop(key, None)
+        self._delays.pop(key, None)
         started = self._loop.time()
         self._processing[key] = started
         self.idle.clear()
@@ -173,7 +173,7 @@ class WorkQueue(Generic[K]):
 
     def _schedule_timer(self) -> None:
         # One timer for all delays, at the earliest of them: a timer per key would be costly.
-        due = self.delay_heap[0][0]
+        due = self._delay_heap[0][0]
         if self._timer is None or self._timer.when() > due:
             if self._timer is not None:
                 self._timer.cancel()
@@ -182,13 +182,13 @@ class WorkQueue(Generic[K]):
     def _on_timer(self) -> None:
         self._timer = None
         now = self._loop.time()
-        while self.delay_heap and self.delay_heap[0][0] <= now:
-            due, _, key = heapq.heappop(self.delay_heap)
-            delay = self.delays.get(key)
+        while self._delay_heap and self._delay_heap[0][0] <= now:
+            due, _, key = heapq.heappop(self._delay_heap)
+            delay = self._delays.get(key)
             if delay is not None and delay[0] == due:
-                del self.delays[key]
+                del self._delays[key]
                 self.add(key, delay[1])
-        if self.delay_heap:
+        if self._delay_heap:
             self._schedule_timer()
 
     def _unfinished_seconds(self) -> list[float]:

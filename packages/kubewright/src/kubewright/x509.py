@@ -33,6 +33,8 @@ _CLOCK_SKEW = timedelta(minutes=5)
 _RENEWAL_FRACTION = 2 / 3
 # RFC 5280 limits a common name to 64 characters. Verification uses the subject alternative names.
 _MAX_COMMON_NAME = 64
+# In the order of RFC 5280: digitalSignature, nonRepudiation, keyEncipherment, dataEncipherment,
+# keyAgreement, keyCertSign, cRLSign, encipherOnly, decipherOnly.
 _SIGN_CERTIFICATES = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
 _SIGN_HANDSHAKES = x509.KeyUsage(True, False, False, False, False, False, False, False, False)
 

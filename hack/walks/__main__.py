@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from . import __doc__ as description
-from .environment import control_plane, simulator, source_folders, start_manager, wait_for
+from .environment import control_plane, simulator, start_manager, wait_for
 from .trace_reader import RECONCILE, Trace, clone_depth, walk_files
 from .triggers import (
     BETWEEN_SECONDS,
@@ -36,7 +36,7 @@ def _measure(root: Path, wanted: Sequence[str], repeats: int, keep: Path | None)
     with ExitStack() as stack:
         folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="walks-")))
         folder.mkdir(parents=True, exist_ok=True)
-        api = stack.enter_context(control_plane(root, folder))
+        api = stack.enter_context(control_plane(root))
         vcenter = stack.enter_context(simulator(root, folder / "vcsim"))
         hosts = vcenter.empty_hosts()
         create_objects(api, hosts[0])
@@ -143,7 +143,6 @@ def main() -> int:
         parser.error(f"unknown: {' '.join(unknown)}; the walks are {', '.join(_WALKS)}")
     # So that cleanup runs after a signal, too.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    sys.path[:0] = [str(root / folder) for folder in source_folders()]
     results = _measure(root, options.walks or _WALKS, options.repeats, options.keep)
     if not options.steps:
         for result in results.values():

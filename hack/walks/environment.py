@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import base64
 import ctypes
 import json
 import os
 import signal
-import ssl
 import subprocess
 import sys
 import time
@@ -17,11 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
+
+from kubewright.testing.controlplane import ControlPlane
+from kubewright.testing.operator import SERVICE_ACCOUNT, install_manifests
 
 from . import tracer
 
-_SYSTEM, _ACCOUNT = "vsphere-operators-system", "controller-manager"
+_SYSTEM = "vsphere-operators-system"
 # From <linux/prctl.h>.
 _PR_SET_PDEATHSIG = 1
 TEMPLATE = "vm-operator-template"
@@ -42,43 +41,13 @@ _VCSIM_FLAGS = (
 class Api:
     """The API server, called as administrator."""
 
-    def __init__(self, kubeconfig: Path, folder: Path) -> None:
-        config = json.loads(kubeconfig.read_text())
-        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
-        self.url: str = cluster["server"]
-        self.authority: str = cluster["certificate-authority-data"]
-        pair = folder / "admin.pem"
-        keys = ("client-certificate-data", "client-key-data")
-        pair.write_bytes(b"\n".join(base64.b64decode(user[key]) for key in keys))
-        self._tls = ssl.create_default_context(cadata=base64.b64decode(self.authority).decode())
-        self._tls.load_cert_chain(pair)
+    def __init__(self, plane: ControlPlane) -> None:
+        self.plane, self._client = plane, plane.apiserver.admin_client()
 
     def call(self, verb: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """One call; a PATCH is a merge patch."""
-        kind = "application/merge-patch+json" if verb == "PATCH" else "application/json"
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, {"Content-Type": kind}, method=verb)
-        try:
-            with urllib.request.urlopen(request, timeout=30, context=self._tls) as response:
-                return json.load(response)
-        except HTTPError as error:
-            raise SystemExit(f"{verb} {path}: {error.code} {error.read().decode()}") from None
-
-    def write_kubeconfig(self, path: Path, namespace: str, account: str) -> Path:
-        """A kubeconfig with a token of this service account."""
-        token_path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
-        answer = self.call("POST", token_path, {"spec": {"expirationSeconds": 3600}})
-        cluster = {"server": self.url, "certificate-authority-data": self.authority}
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "test", "cluster": cluster}],
-            "users": [{"name": "test", "user": {"token": answer["status"]["token"]}}],
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-            "current-context": "test",
-        }
-        path.write_text(json.dumps(config))
-        return path
+        content_type = "application/merge-patch+json" if verb == "PATCH" else "application/json"
+        return self._client.call(verb, path, body, {"Content-Type": content_type})
 
 
 class Simulator:
@@ -134,28 +103,16 @@ def _child(
 
 
 @contextmanager
-def control_plane(root: Path, folder: Path) -> Iterator[Api]:
+def control_plane(root: Path) -> Iterator[Api]:
     """An etcd and a kube-apiserver with our CRDs, roles and service account."""
-    from kubewright.testing.controlplane import ControlPlane
-
     programs = ("etcd", "kube-apiserver", "kubectl")
-    binaries = {name: root / ".testenv/bin" / name for name in programs}
-    with asyncio.Runner() as runner:
-        plane = ControlPlane(binaries)
-        runner.run(plane.__aenter__())
-        try:
-            kubeconfig = plane.write_kubeconfig(folder / "admin.kubeconfig")
-            api = Api(kubeconfig, folder)
-            kubectl = [str(binaries["kubectl"]), f"--kubeconfig={kubeconfig}"]
-            cache = f"--cache-dir={folder / 'kubectl'}"
-            for part in ("crd", "rbac"):
-                apply = [*kubectl, cache, "apply", "-k", str(root / "config" / part)]
-                subprocess.run(apply, check=True, stdout=subprocess.DEVNULL)
-            wait = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"]
-            subprocess.run([*kubectl, cache, *wait], check=True, stdout=subprocess.DEVNULL)
-            yield api
-        finally:
-            runner.run(plane.__aexit__(None, None, None))
+    plane = ControlPlane({name: root / ".testenv/bin" / name for name in programs})
+    plane.start_sync()
+    try:
+        install_manifests(plane, root / "config/crd", root / "config/rbac")
+        yield Api(plane)
+    finally:
+        plane.stop_sync()
 
 
 @contextmanager
@@ -197,21 +154,18 @@ def start_manager(
     values = {"URL": vcenter.url, "USERNAME": "user", "PASSWORD": "pass"}
     for key, value in values.items():
         (credentials / f"GOVMOMI_{key}").write_text(value)
+    kubeconfig = folder / "kubeconfig"
+    api.plane.write_service_account_kubeconfig(_SYSTEM, SERVICE_ACCOUNT, kubeconfig)
     flags = [
-        f"-kubeconfig={api.write_kubeconfig(folder / 'kubeconfig', _SYSTEM, _ACCOUNT)}",
+        f"-kubeconfig={kubeconfig}",
         "-metrics-addr=127.0.0.1:0",
         "-health-probe-bind-address=127.0.0.1:0",
         f"-vcenter-credentials={credentials}",
         f"-vcenter-ca-file={vcenter.certificate}",
     ]
-    python_path = os.pathsep.join(str(root / part.rstrip("/")) for part in source_folders())
+    python_path = os.pathsep.join(str((root / package).parent) for package in tracer.OURS)
     environ = {"PYTHONPATH": python_path, "HOME": str(folder)}
     # -P keeps the folder of the script out of sys.path.
     script = [sys.executable, "-P", str(Path(tracer.__file__).resolve())]
     command = [*script, str(root), str(folder / "trace"), *flags]
     return stack.enter_context(_child(command, folder / "manager.log", environ))
-
-
-def source_folders() -> list[str]:
-    """The folders that PYTHONPATH needs: those in which our packages are."""
-    return [str(Path(package).parent) for package in tracer.OURS]

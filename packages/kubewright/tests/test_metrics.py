@@ -48,7 +48,7 @@ def metrics() -> Metrics:
 
 def record_everything(metrics: Metrics) -> None:
     ControllerMetrics(metrics, "hostinfo", 4)
-    QueueMetrics(metrics, "hostinfo").depth(0).inc()
+    QueueMetrics(metrics, "hostinfo").depth_by_priority[0].inc()
     metrics.requests.labels("200", "GET", "api:6443").inc()
     metrics.leader_status.labels("ns/lease").set(1)
     metrics.watch_age.labels("hostinfoes").set_function(lambda: 1.5)
@@ -189,9 +189,9 @@ def test_series_of_a_queue(metrics: Metrics) -> None:
     queue = QueueMetrics(metrics, "x")
     queue.read_unfinished_seconds = lambda: [1.0, 2.5]
     queue.adds.inc(2)
-    queue.depth(-100).inc()
-    queue.depth(-100).dec()
-    queue.depth(0).inc()
+    queue.depth_by_priority[-100].inc()
+    queue.depth_by_priority[-100].dec()
+    queue.depth_by_priority[0].inc()
     queue.queue_seconds.observe(0.5)
     queue.work_seconds.observe(2.0)
     queue.retries.inc()
@@ -209,7 +209,7 @@ def test_series_of_a_queue(metrics: Metrics) -> None:
 def test_priorities_are_bounded(metrics: Metrics) -> None:
     queue = QueueMetrics(metrics, "x")
     for priority in range(40):
-        queue.depth(priority).inc()
+        queue.depth_by_priority[priority].inc()
     assert (
         sample_value(
             metrics,

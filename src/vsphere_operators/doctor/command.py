@@ -19,8 +19,8 @@ from ..kinds.vmgroup.limits import read_limits
 from ..settings.environment import Environment
 from ..settings.flags import Settings
 from ..terminal import discard_stdout, replace_unencodable, supports_color, terminal_width
-from ..vcenters.config import VCenterConfig, choose_vcenter
-from ..vcenters.registry import CONFIGURATION_HINT
+from ..vcenters.config import VCenterConfig
+from ..vcenters.registry import CONFIGURATION_HINT, choose_vcenter
 from . import cluster, metrics_endpoint, vcenter
 from .cluster import Cluster
 from .finding import Finding, SectionFinding, ok, problem, run_check, warning

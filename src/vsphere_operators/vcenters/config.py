@@ -19,16 +19,12 @@ an address may contain a password.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
-from fnmatch import fnmatchcase
 from ipaddress import ip_address
 from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
-
-from kubewright.errors import ConfigError
 
 from ..vsphere.address import Address, parse_address
 from ..vsphere.credentials import (
@@ -248,55 +244,3 @@ class VCenterConfig:
         if self.credentials_directory:
             return DirectoryCredentials(self.credentials_directory)
         return FixedCredentials(Credentials(self.username, self.password))
-
-
-class _NamespaceMatch(IntEnum):
-    """How closely the rule of a vCenter matches a namespace; the lowest wins."""
-
-    NAME = 0
-    GLOB = 1
-    LABELS = 2
-    DEFAULT = 3
-
-
-_MATCH_DESCRIPTIONS = {
-    _NamespaceMatch.NAME: "by its exact name",
-    _NamespaceMatch.GLOB: "by a glob in `names`",
-    _NamespaceMatch.LABELS: "by `labels`",
-    _NamespaceMatch.DEFAULT: "because they have no `namespaces`",
-}
-
-
-def choose_vcenter(
-    configs: Sequence[VCenterConfig], namespace: str, labels: Mapping[str, str]
-) -> VCenterConfig | None:
-    """The vCenter of a namespace: by exact name, then glob, then labels, then the default one."""
-    matches = [
-        (match, config)
-        for config in configs
-        if (match := _match_namespace(config, namespace, labels)) is not None
-    ]
-    best = min((match for match, _ in matches), default=_NamespaceMatch.DEFAULT)
-    winners = [config for match, config in matches if match is best]
-    if len(winners) > 1:
-        names = " and ".join(f'"{config.name}"' for config in winners)
-        raise ConfigError(
-            f'Namespace "{namespace}" belongs to more than one vCenter: {names} claim it '
-            f"{_MATCH_DESCRIPTIONS[best]}. Change `namespaces` in the -vcenters file so that only "
-            "one matches. Exact names take precedence over globs, and globs over labels."
-        )
-    return winners[0] if winners else None
-
-
-def _match_namespace(
-    config: VCenterConfig, namespace: str, labels: Mapping[str, str]
-) -> _NamespaceMatch | None:
-    """How closely the rule of one vCenter matches; another's may match more closely."""
-    rule = config.namespaces
-    if rule is None:
-        return _NamespaceMatch.DEFAULT
-    if namespace in rule.names:
-        return _NamespaceMatch.NAME
-    if any(fnmatchcase(namespace, glob) for glob in rule.names):
-        return _NamespaceMatch.GLOB
-    return _NamespaceMatch.LABELS if rule.labels and rule.labels.items() <= labels.items() else None

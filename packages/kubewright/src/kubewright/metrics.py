@@ -65,13 +65,24 @@ class ControllerMetrics:
         metrics._max_concurrent_reconciles.labels(name).set(concurrency)
 
 
+class _DepthByPriority(dict[int, ScalarSeries]):
+    """The series of each priority, created when it is first used: a lookup is in the hot path."""
+
+    def __init__(self, family: MetricFamily[ScalarSeries], name: str) -> None:
+        self._family, self._name = family, name
+
+    def __missing__(self, priority: int) -> ScalarSeries:
+        if len(self) >= _MAX_PRIORITIES:
+            return self._family.labels(self._name, self._name, _OTHER_PRIORITIES)
+        self[priority] = self._family.labels(self._name, self._name, str(priority))
+        return self[priority]
+
+
 class QueueMetrics:
     """The series of one work queue. As in controller-runtime, `name` and `controller` are equal."""
 
     def __init__(self, metrics: Metrics, name: str) -> None:
-        self._name = name
-        self._depths = metrics._queue_depth
-        self._depth_by_priority: dict[int, ScalarSeries] = {}
+        self.depth_by_priority = _DepthByPriority(metrics._queue_depth, name)
         self.adds = metrics._queue_adds.labels(name, name)
         self.retries = metrics._queue_retries.labels(name, name)
         self.queue_seconds = metrics._queue_seconds.labels(name, name)
@@ -82,15 +93,6 @@ class QueueMetrics:
         unfinished.set_function(lambda: sum(self.read_unfinished_seconds()))
         longest = metrics._longest_running_seconds.labels(name, name)
         longest.set_function(lambda: max(self.read_unfinished_seconds(), default=0.0))
-
-    def depth(self, priority: int) -> ScalarSeries:
-        series = self._depth_by_priority.get(priority)
-        if series is None:
-            if len(self._depth_by_priority) >= _MAX_PRIORITIES:
-                return self._depths.labels(self._name, self._name, _OTHER_PRIORITIES)
-            series = self._depths.labels(self._name, self._name, str(priority))
-            self._depth_by_priority[priority] = series
-        return series
 
 
 class Metrics:

@@ -80,8 +80,8 @@ class WorkQueue(Generic[K]):
             if before is None:
                 self._metrics.adds.inc()
             else:
-                self._metrics.depth(before[0]).dec()
-            self._metrics.depth(priority).inc()
+                self._metrics.depth_by_priority[before[0]].dec()
+            self._metrics.depth_by_priority[priority].inc()
         self._notify_waiter()
 
     def add_after(self, key: K, seconds: float, priority: int = NORMAL_PRIORITY) -> None:
@@ -150,7 +150,7 @@ class WorkQueue(Generic[K]):
         self._processing[key] = started
         self.idle.clear()
         if self._metrics:
-            self._metrics.depth(priority).dec()
+            self._metrics.depth_by_priority[priority].dec()
             self._metrics.queue_seconds.observe(started - since)
         return key, priority
 

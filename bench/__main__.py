@@ -138,10 +138,7 @@ def _parse_arguments() -> argparse.Namespace:
         help="leave a contender out",
     )
     parser.add_argument(
-        "--rest-seconds",
-        type=float,
-        default=20.0,
-        help="how long to measure the idle runtime (20)",
+        "--rest-seconds", type=float, default=20.0, help="how long to measure the idle runtime (20)"
     )
     parser.add_argument(
         "--baseline",

@@ -24,13 +24,7 @@ from typing import Any
 
 import msgspec
 
-from bench.cluster import (
-    BINARIES,
-    CRDS,
-    CREATE_CONCURRENCY,
-    connect_as_admin,
-    install_contender,
-)
+from bench.cluster import BINARIES, CRDS, CREATE_CONCURRENCY, connect_as_admin, install_contender
 from bench.gpu_limits import MAX_CPU_MS, MAX_STALL_MS, print_verdict
 from bench.process_stats import cpu_seconds
 from bench.vcenter_scale import manager_process

@@ -25,13 +25,7 @@ from typing import Any
 
 import msgspec
 
-from bench.cluster import (
-    BINARIES,
-    CRDS,
-    CREATE_CONCURRENCY,
-    connect_as_admin,
-    install_contender,
-)
+from bench.cluster import BINARIES, CRDS, CREATE_CONCURRENCY, connect_as_admin, install_contender
 from bench.process_stats import cpu_seconds, peak_rss_bytes
 from kubewright import Client, Key, ObjectMeta
 from kubewright.testing import eventually

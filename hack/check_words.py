@@ -47,8 +47,7 @@ SUGGESTIONS = {
     r"nobody|somebody|anybody|everybody|someone|no one": "name the actor",
 }
 _WORDS = re.compile(
-    r"\b(?:" + "|".join(f"(?P<w{i}>{p})" for i, p in enumerate(SUGGESTIONS)) + r")\b",
-    re.IGNORECASE,
+    r"\b(?:" + "|".join(f"(?P<w{i}>{p})" for i, p in enumerate(SUGGESTIONS)) + r")\b", re.IGNORECASE
 )
 _REPLACEMENTS = tuple(SUGGESTIONS.values())
 

@@ -37,28 +37,10 @@ sys.exit(main())
 """
 # Parts of the standard library that no manager needs: they load further libraries, or contain pip.
 _EXCLUDED_STDLIB = (
-    *(
-        "__pycache__",
-        "site-packages",
-        "dist-packages",
-        "config-*",
-        "ensurepip",
-        "pydoc_data",
-        "lib2to3",
-    ),
-    *("test", "tests", "_test*", "xxlimited*", "idlelib", "tkinter", "_tkinter*", "turtle*"),
-    *(
-        "curses",
-        "_curses*",
-        "readline.*",
-        "sqlite3",
-        "_sqlite3*",
-        "dbm",
-        "_dbm*",
-        "_gdbm*",
-        "nis.*",
-        "ossaudiodev*",
-    ),
+    *("__pycache__", "site-packages", "dist-packages", "config-*", "ensurepip", "pydoc_data"),
+    *("lib2to3", "test", "tests", "_test*", "xxlimited*", "idlelib", "tkinter", "_tkinter*"),
+    *("turtle*", "curses", "_curses*", "readline.*", "sqlite3", "_sqlite3*", "dbm", "_dbm*"),
+    *("_gdbm*", "nis.*", "ossaudiodev*"),
 )
 # glibc before 2.34 loads these by name to resolve a host name, so ldd does not list them.
 _NSS_LIBRARIES = ("libnss_dns.so.2", "libnss_files.so.2", "libresolv.so.2")
@@ -82,15 +64,7 @@ def _install_dependencies(root: Path) -> None:
             f"{root} is not empty, and its content would be shipped. Use an empty or a new folder."
         )
     _copy_interpreter(root)
-    _run_pip(
-        "install",
-        "--only-binary=:all:",
-        "--require-hashes",
-        "--target",
-        root / _PACKAGES_FOLDER,
-        "-r",
-        "requirements/runtime.txt",
-    )
+    _install_pinned("requirements/runtime.txt", root / _PACKAGES_FOLDER)
     libraries = _copy_libraries(root)
     _write_dpkg_status(root, libraries)
     _write_system_files(root)
@@ -101,34 +75,11 @@ def _install_application(root: Path) -> None:
     """Builds and installs our two packages with the pinned build backend, and the command."""
     with tempfile.TemporaryDirectory() as folder:
         backend, wheels = Path(folder, "backend"), Path(folder, "wheels")
-        _run_pip(
-            "install",
-            "--only-binary=:all:",
-            "--require-hashes",
-            "--target",
-            backend,
-            "-r",
-            "requirements/build.txt",
-        )
-        sources = ("./packages/kubewright", ".")
-        _run_pip(
-            "wheel",
-            "--no-deps",
-            "--no-build-isolation",
-            "--wheel-dir",
-            wheels,
-            *sources,
-            PYTHONPATH=str(backend),
-        )
-        _run_pip(
-            "install",
-            "--no-deps",
-            "--no-index",
-            "--upgrade",
-            "--target",
-            root / _PACKAGES_FOLDER,
-            *sorted(wheels.iterdir()),
-        )
+        _install_pinned("requirements/build.txt", backend)
+        build = ("--no-deps", "--no-build-isolation", "--wheel-dir", wheels)
+        _run_pip("wheel", *build, "./packages/kubewright", ".", PYTHONPATH=str(backend))
+        offline = ("--no-deps", "--no-index", "--upgrade", "--target", root / _PACKAGES_FOLDER)
+        _run_pip("install", *offline, *sorted(wheels.iterdir()))
     shutil.rmtree(root / _PACKAGES_FOLDER / "bin", ignore_errors=True)
     launcher = root / _COMMAND
     launcher.write_text(
@@ -243,6 +194,11 @@ def _compile_bytecode(root: Path, folder: Path) -> None:
     # The image is read-only: without bytecode the manager would compile at every start.
     arguments = ("-q", "-j0", "--invalidation-mode=unchecked-hash", "-s", root, "-p", "/", folder)
     _run_command(sys.executable, "-m", "compileall", *arguments)
+
+
+def _install_pinned(requirements: str, target: Path) -> None:
+    options = ("--only-binary=:all:", "--require-hashes", "--target", target, "-r", requirements)
+    _run_pip("install", *options)
 
 
 def _run_pip(command: str, *arguments: str | Path, **environ: str) -> None:

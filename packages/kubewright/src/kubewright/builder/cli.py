@@ -146,9 +146,7 @@ def init(
     help="Commit with the CRDs that users have.",
 )
 @click.option(
-    "--allow-breaking",
-    is_flag=True,
-    help="With --check: report breaking changes, but do not fail.",
+    "--allow-breaking", is_flag=True, help="With --check: report breaking changes, but do not fail."
 )
 @PROJECT_OPTION
 @FORCE_OPTION

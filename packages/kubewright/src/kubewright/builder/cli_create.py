@@ -36,8 +36,7 @@ def create() -> None:
 
 @create.command()
 @click.option(
-    "--group",
-    help="API group. Without a dot, the project's domain is appended: `topology`.",
+    "--group", help="API group. Without a dot, the project's domain is appended: `topology`."
 )
 @click.option("--version", "version_", help="Version, such as v1 or v1alpha1.")
 @click.option("--kind", "kind_", help="Kind, such as HostInfo.")
@@ -45,10 +44,7 @@ def create() -> None:
     "--plural", default="", help="Plural. Defaults to kubebuilder's rule: HostInfo, hostinfoes."
 )
 @click.option(
-    "--short-name",
-    "short",
-    multiple=True,
-    help="Short name for kubectl; can be repeated.",
+    "--short-name", "short", multiple=True, help="Short name for kubectl; can be repeated."
 )
 @click.option(
     "--namespaced/--cluster-wide",

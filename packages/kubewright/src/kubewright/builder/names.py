@@ -17,26 +17,9 @@ _VERSION_PATTERN = re.compile(r"v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?")
 # The generated modules import these names, so a class of the same name would hide them.
 _RESERVED_KINDS = frozenset(
     [
-        "Annotated",
-        "Column",
-        "Controller",
-        "Doc",
-        "Done",
-        "Resource",
-        "Spec",
-        "Status",
-        "None",
-        "True",
-        "False",
-        "Client",
-        "ControlPlane",
-        "Conversion",
-        "Key",
-        "Path",
-        "Admission",
-        "ObjectMeta",
-        "Rejected",
-        "Webhook",
+        *("Annotated", "Column", "Controller", "Doc", "Done", "Resource", "Spec", "Status"),
+        *("None", "True", "False", "Client", "ControlPlane", "Conversion", "Key", "Path"),
+        *("Admission", "ObjectMeta", "Rejected", "Webhook"),
     ]
 )
 # Generated methods take an object as an argument named after its kind, next to these arguments.

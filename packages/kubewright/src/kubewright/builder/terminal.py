@@ -31,9 +31,7 @@ DRY_RUN_OPTION = click.option(
     "--dry-run", is_flag=True, help="Write nothing; show the changes as a diff."
 )
 FORCE_OPTION = click.option(
-    "--force",
-    is_flag=True,
-    help="Overwrite existing files, also those with uncommitted changes.",
+    "--force", is_flag=True, help="Overwrite existing files, also those with uncommitted changes."
 )
 
 

@@ -98,10 +98,7 @@ def write_kubeconfig(
         "clusters": [
             {
                 "name": "test",
-                "cluster": {
-                    "server": server,
-                    "certificate-authority-data": encode_base64(ca_pem),
-                },
+                "cluster": {"server": server, "certificate-authority-data": encode_base64(ca_pem)},
             }
         ],
         "users": [{"name": user, "user": user_entry}],

@@ -18,14 +18,7 @@ from pathlib import Path
 from kubewright.errors import ConfigError
 
 from .binaries import cache_folder
-from .go_build import (
-    GoBuilder,
-    Pins,
-    Progress,
-    format_duration,
-    go_build_command,
-    hold_file_lock,
-)
+from .go_build import GoBuilder, Pins, Progress, format_duration, go_build_command, hold_file_lock
 
 _ADVICE = "Go needs its module proxy (see `go env GOPROXY`) for the modules in go.mod."
 

@@ -314,12 +314,7 @@ def _build_rejection_status(kind: KindDefinition, admission: Admission) -> Json:
             }
             for item in rejections
         ]
-        details = {
-            "name": admission.name,
-            "group": kind.group,
-            "kind": kind.name,
-            "causes": causes,
-        }
+        details = {"name": admission.name, "group": kind.group, "kind": kind.name, "causes": causes}
         status |= {"reason": "Invalid", "code": 422, "details": details}
     return status
 

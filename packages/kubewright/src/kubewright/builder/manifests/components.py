@@ -18,13 +18,7 @@ from .deployment import (
     build_webhook_ingress,
     build_webhook_port,
 )
-from .rbac import (
-    build_binding,
-    build_ca_roles,
-    build_cluster_rules,
-    build_role,
-    build_webhook_role,
-)
+from .rbac import build_binding, build_ca_roles, build_cluster_rules, build_role, build_webhook_role
 from .webhooks import (
     CERTIFICATE_DIR,
     build_ca_bundle_targets,
@@ -71,10 +65,7 @@ def build_extra_folders(project: Project, declared: Declarations) -> dict[str, F
 
 def build_component_folders(project: Project, declared: Declarations) -> dict[str, Files]:
     """The files of every component, by its name."""
-    two_replicas = {
-        "replicas": 2,
-        "template": {"spec": {"affinity": build_anti_affinity(project)}},
-    }
+    two_replicas = {"replicas": 2, "template": {"spec": {"affinity": build_anti_affinity(project)}}}
     folders = {
         "ha": _build_component_files(
             {"pod_disruption_budget.yaml": [build_disruption_budget(project)]},

@@ -9,11 +9,7 @@ from ...yaml_text import parse_documents, to_yaml
 from ..changeset import ChangeSet, find_stale, read_text
 from ..project import COMPONENTS, Declarations, Project
 from . import Document, Files
-from .components import (
-    build_component_folders,
-    build_extra_folders,
-    build_kustomization,
-)
+from .components import build_component_folders, build_extra_folders, build_kustomization
 from .deployment import build_deployment, build_metrics_service
 from .rbac import build_role_files
 from .webhooks import build_crds_with_conversions

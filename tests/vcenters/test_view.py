@@ -82,7 +82,7 @@ async def test_unreadable_disks_are_reported() -> None:
     environment = FakeEnvironment()
     environment.vcenter.on_response()
     async with run_manager(environment, FCDInfoController):
-        environment.vcenter.disks._on_poll_failure(TimedOut("a datastore hangs"))
+        environment.vcenter.disks.problem = TimedOut("a datastore hangs")
         environment.create(FCDInfo, "d", pvId="pvc-1")
         _, condition = await environment.wait_for_ready(FCDInfo, "d", "DisksUnreadable")
         assert "a datastore hangs" in condition.message

@@ -68,8 +68,6 @@ def _decode_passthrough_device(backing: Mapping[str, Value]) -> PassthroughDevic
 
 
 class AssignableHardwareCache:
-    """The assignable hardware of the requested hosts."""
-
     def __init__(
         self,
         soap: SoapClient,

@@ -160,7 +160,11 @@ class Disks:
                 listing = await self._list_disks(scope)
         except VCenterError as error:
             self._requested_scope = max(self._requested_scope, scope)
-            self._on_poll_failure(error)
+            if str(error) != str(self.problem):
+                self._log.warning(
+                    f"First Class Disks cannot be read, keeping the last known ones: {error}"
+                )
+            self.problem = error
             return
         self._read_at |= {covered: started_at for covered in self._read_at if covered <= scope}
         self.apply(listing)
@@ -192,13 +196,6 @@ class Disks:
             return listing
         self.catalog, self._fallback_reason = self.global_catalog, ""
         return listing
-
-    def _on_poll_failure(self, error: VCenterError) -> None:
-        if str(error) != str(self.problem):
-            self._log.warning(
-                f"First Class Disks cannot be read, keeping the last known ones: {error}"
-            )
-        self.problem = error
 
     def apply(self, listing: DiskListing) -> None:
         old, self.disks = self.disks, listing.disks

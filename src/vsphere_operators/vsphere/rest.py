@@ -39,8 +39,6 @@ _LOGOUT_TIMEOUT_SECONDS = 5.0
 
 
 class RestSession:
-    """One REST session, open within `async with`."""
-
     def __init__(self, soap: SoapClient, username: str, password: str, log: Log) -> None:
         self._soap, self._username, self._log = soap, username, log
         self._basic_auth = b64encode(f"{username}:{password}".encode()).decode()
@@ -78,7 +76,7 @@ class RestSession:
             await self._soap.request_json(
                 "DELETE",
                 SESSION_PATH,
-                headers=self._session_headers(),
+                headers={_SESSION_HEADER: self._session_key},
                 timeout_seconds=_LOGOUT_TIMEOUT_SECONDS,
             )
         except VCenterError as error:
@@ -132,11 +130,9 @@ class RestSession:
             return None
 
     async def _call(self, verb: str, path: str, body: object = None) -> Any:
-        status, response = await self._soap.request_json(verb, path, body, self._session_headers())
+        headers = {_SESSION_HEADER: self._session_key}
+        status, response = await self._soap.request_json(verb, path, body, headers)
         return self._unwrap_value(status, response, f"{verb} {path.partition('?')[0]}")
-
-    def _session_headers(self) -> dict[str, str]:
-        return {_SESSION_HEADER: self._session_key}
 
     def _unwrap_value(self, status: int, response: Any, call: str) -> Any:
         """The value inside a response. An error status is raised as a VCenterError."""

@@ -32,8 +32,6 @@ ResultT = TypeVar("ResultT")
 
 
 class Ref(Struct, frozen=True, gc=False):
-    """A reference to a managed object."""
-
     type: str
     value: str
 
@@ -46,8 +44,6 @@ _UPDATE_KINDS: dict[str, UpdateKind] = {"enter": "enter", "modify": "modify", "l
 
 
 class ObjectUpdate(Struct, frozen=True, gc=False):
-    """The changes of one object."""
-
     kind: UpdateKind
     type: str
     ref: str

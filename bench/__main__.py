@@ -88,9 +88,9 @@ class Run:
         self, contender: Contender, size: int, name: str, *, last: bool = False
     ) -> Result:
         """Runs a contender on new objects, and after its last turn the runtime again on them."""
-        ground = await self.cluster.create_samples(f"{name}-{contender.slug}", size)
+        samples = await self.cluster.create_samples(f"{name}-{contender.slug}", size)
         await self.cluster.collect_garbage()
-        result = await measure_contender(self.cluster, contender, ground)
+        result = await measure_contender(self.cluster, contender, samples)
         _log_progress(
             f"{name:<16} {contender.name:<24} {result.statuses_per_second:6.0f} statuses/s  "
             f"{result.cpu_working_ms:.3f} CPU ms/object"
@@ -101,9 +101,9 @@ class Run:
                 f"{self.plan.idle_seconds:g} s idle"
             )
             self.restarts.append(
-                await measure_restart(self.cluster, ground, self.plan.idle_seconds)
+                await measure_restart(self.cluster, samples, self.plan.idle_seconds)
             )
-        await self.cluster.delete_samples(ground)
+        await self.cluster.delete_samples(samples)
         return result
 
 

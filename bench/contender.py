@@ -201,15 +201,15 @@ class Observer:
 
 
 def contender_process(
-    contender: Contender, arena: BenchCluster, ground: SampleSet, kubeconfig: Path | None = None
+    contender: Contender, cluster: BenchCluster, samples: SampleSet, kubeconfig: Path | None = None
 ) -> Process:
     """The process, not started; a Python contender uses this interpreter and working folder."""
     arguments = [
-        str(kubeconfig or arena.contender_kubeconfig),
-        ground.namespace,
+        str(kubeconfig or cluster.contender_kubeconfig),
+        samples.namespace,
         *contender.arguments,
     ]
-    log = arena.control_plane.folder / f"{ground.namespace}-{time.monotonic_ns()}.log"
+    log = cluster.control_plane.folder / f"{samples.namespace}-{time.monotonic_ns()}.log"
     command = (
         [str(BINARIES / contender.program)]
         if contender.program
@@ -240,15 +240,15 @@ async def wait_for_exit(process: Process) -> None:
 
 
 async def measure_contender(
-    arena: BenchCluster, contender: Contender, ground: SampleSet, kubeconfig: Path | None = None
+    cluster: BenchCluster, contender: Contender, samples: SampleSet, kubeconfig: Path | None = None
 ) -> Result:
     """Runs one contender and measures it; `kubeconfig` may lead through a proxy."""
-    process = contender_process(contender, arena, ground, kubeconfig)
-    observer = Observer(arena, ground, process)
+    process = contender_process(contender, cluster, samples, kubeconfig)
+    observer = Observer(cluster, samples, process)
     started = time.monotonic()
     async with run_process(process):
         last = await _wait_for_completion(
-            observer, process, timeout_seconds=120 + 0.1 * ground.count
+            observer, process, timeout_seconds=120 + 0.1 * samples.count
         )
         return _build_result(contender, observer, last, started, peak_rss_bytes(process.pid))
 
@@ -258,24 +258,24 @@ async def _wait_for_completion(
 ) -> CpuSample:
     """The time when all statuses are right; fails if the contender exits or is too slow."""
     watching = asyncio.ensure_future(observer._wait_until_complete())
-    dying = asyncio.ensure_future(wait_for_exit(process))
+    exiting = asyncio.ensure_future(wait_for_exit(process))
     try:
         await asyncio.wait(
-            {watching, dying}, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED
+            {watching, exiting}, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED
         )
         if watching.done():
             return watching.result()
         done = f"after {len(observer.completed)} of {observer.samples.count} objects"
-        why = (
-            "exited unexpectedly" if dying.done() else f"was not done within {timeout_seconds:g} s"
-        )
+        problem = f"was not done within {timeout_seconds:g} s"
+        if exiting.done():
+            problem = "exited unexpectedly"
         raise BenchError(
-            f"{process.name} {why}, {done}. The end of its log:\n{process.read_log_tail()}"
+            f"{process.name} {problem}, {done}. The end of its log:\n{process.read_log_tail()}"
         )
     finally:
         watching.cancel()
-        dying.cancel()
-        await asyncio.gather(watching, dying, return_exceptions=True)
+        exiting.cancel()
+        await asyncio.gather(watching, exiting, return_exceptions=True)
 
 
 def _build_result(

@@ -77,35 +77,35 @@ class StallMonitor:
         return stall
 
 
-def create_objects(stage: FakeNodeCluster, nodes: int, objects: int, chance: random.Random) -> None:
+def create_objects(cluster: FakeNodeCluster, nodes: int, objects: int, rng: random.Random) -> None:
     """Nodes with different loads, half of them with a GPU, and objects that all differ."""
     for number in range(max(1, nodes // 10)):
-        stage.add_host(number)
+        cluster.add_host(number)
     for number in range(nodes):
-        stage.add_vm(
+        cluster.add_vm(
             number,
             number % max(1, nodes // 10),
-            chance.randint(50, 8000),
+            rng.randint(50, 8000),
             devices=(VGPU,) if number % 2 else (),
         )
-        stage.add_node(number)
+        cluster.add_node(number)
     for number in range(objects):
-        stage.create(GPUInfo, f"gpu-{number}", desAccTime=number, gpuRequired=number % 2 == 0)
+        cluster.create(GPUInfo, f"gpu-{number}", desAccTime=number, gpuRequired=number % 2 == 0)
 
 
-async def wait_until_idle(stage: FakeNodeCluster) -> None:
+async def wait_until_idle(cluster: FakeNodeCluster) -> None:
     """Waits until no status is written for a while."""
     before = -1
-    while before != stage.count_status_writes():
-        before = stage.count_status_writes()
+    while before != cluster.count_status_writes():
+        before = cluster.count_status_writes()
         await asyncio.sleep(0.1)
 
 
 async def _measure_changes(
-    stage: FakeNodeCluster,
+    cluster: FakeNodeCluster,
     controller: GPUInfoController,
     count: int,
-    chance: random.Random,
+    rng: random.Random,
     big: bool,
 ) -> list[ChangeCost]:
     """The cost of each change of one node's load."""
@@ -117,18 +117,18 @@ async def _measure_changes(
     costs = []
     for _ in range(count):
         name = (
-            chance.choice(sorted(answers))
+            rng.choice(sorted(answers))
             if big
-            else chance.choice(sorted(set(controller.tracker.ranking.facts) - answers))
+            else rng.choice(sorted(set(controller.tracker.ranking.facts) - answers))
         )
         number = int(name.removeprefix("node-"))
-        writes, cpu = stage.count_status_writes(), time.process_time()
-        stage.set_cpu_demand(number, 9000 if big else chance.randint(4000, 8000))
+        writes, cpu = cluster.count_status_writes(), time.process_time()
+        cluster.set_cpu_demand(number, 9000 if big else rng.randint(4000, 8000))
         taken_in = (time.process_time() - cpu) * 1000
-        await (wait_until_idle(stage) if big else asyncio.sleep(0))
+        await (wait_until_idle(cluster) if big else asyncio.sleep(0))
         costs.append(
             ChangeCost(
-                taken_in, (time.process_time() - cpu) * 1000, stage.count_status_writes() - writes
+                taken_in, (time.process_time() - cpu) * 1000, cluster.count_status_writes() - writes
             )
         )
     return costs
@@ -139,16 +139,16 @@ async def _measure_shared_node(nodes: int, objects: int) -> list[ChangeCost]:
 
     All other nodes are idle, but have maintenance in 72 hours.
     """
-    stage = FakeNodeCluster()
-    stage.add_host(0)
+    cluster = FakeNodeCluster()
+    cluster.add_host(0)
     for number in range(nodes):
-        stage.add_vm(number, 0, 100 + number if number else _BUSY_MHZ)
-        stage.add_node(number)
+        cluster.add_vm(number, 0, 100 + number if number else _BUSY_MHZ)
+        cluster.add_node(number)
     for number in range(objects):
-        stage.create(GPUInfo, f"gpu-{number}", desAccTime=100 + number, gpuRequired=False)
-    stage.mark_loaded()
-    async with run_gpuinfo_manager(stage) as controller:
-        start = (stage.clock() + timedelta(hours=72)).isoformat()
+        cluster.create(GPUInfo, f"gpu-{number}", desAccTime=100 + number, gpuRequired=False)
+    cluster.mark_loaded()
+    async with run_gpuinfo_manager(cluster) as controller:
+        start = (cluster.clock() + timedelta(hours=72)).isoformat()
         controller.tracker.on_calendar_change(
             parse_calendar(
                 {
@@ -163,89 +163,87 @@ async def _measure_shared_node(nodes: int, objects: int) -> list[ChangeCost]:
             return len(controller.subscriptions.by_node.get("node-0", ())) == objects
 
         await eventually(all_selected, within=120)
-        await wait_until_idle(stage)
+        await wait_until_idle(cluster)
         return [
-            await _measure_shared_node_change(stage, _BUSY_MHZ + extra) for extra in (50, 0, 60)
+            await _measure_shared_node_change(cluster, _BUSY_MHZ + extra) for extra in (50, 0, 60)
         ]
 
 
-async def _measure_shared_node_change(stage: FakeNodeCluster, demand_mhz: int) -> ChangeCost:
-    writes, cpu = stage.count_status_writes(), time.process_time()
-    stage.set_cpu_demand(0, demand_mhz)
+async def _measure_shared_node_change(cluster: FakeNodeCluster, demand_mhz: int) -> ChangeCost:
+    writes, cpu = cluster.count_status_writes(), time.process_time()
+    cluster.set_cpu_demand(0, demand_mhz)
     taken_in = (time.process_time() - cpu) * 1000
-    await wait_until_idle(stage)
+    await wait_until_idle(cluster)
     return ChangeCost(
-        taken_in, (time.process_time() - cpu) * 1000, stage.count_status_writes() - writes
+        taken_in, (time.process_time() - cpu) * 1000, cluster.count_status_writes() - writes
     )
 
 
 async def _measure_change_of_each_node(
-    stage: FakeNodeCluster, nodes: int, chance: random.Random
+    cluster: FakeNodeCluster, nodes: int, rng: random.Random
 ) -> ChangeCost:
     """The average cost of a change of each node: few of them are selected, by many objects."""
     order, writes, cpu = (
-        chance.sample(range(nodes), nodes),
-        stage.count_status_writes(),
+        rng.sample(range(nodes), nodes),
+        cluster.count_status_writes(),
         time.process_time(),
     )
     for number in order:
-        stage.set_cpu_demand(number, chance.randint(50, 8000))
+        cluster.set_cpu_demand(number, rng.randint(50, 8000))
         await asyncio.sleep(0)
-    await wait_until_idle(stage)
+    await wait_until_idle(cluster)
     spent = (time.process_time() - cpu) * 1000 / nodes
-    return ChangeCost(spent, spent, stage.count_status_writes() - writes)
+    return ChangeCost(spent, spent, cluster.count_status_writes() - writes)
 
 
-async def _measure_stats_refresh(
-    stage: FakeNodeCluster, nodes: int, chance: random.Random
-) -> float:
+async def _measure_stats_refresh(cluster: FakeNodeCluster, nodes: int, rng: random.Random) -> float:
     """CPU in ms to apply new loads of all VMs, in pages as vCenter sends them every 20 s."""
     updates = [
         ObjectUpdate(
             "modify",
             "VirtualMachine",
             f"vm-{number}",
-            {"summary.quickStats.overallCpuDemand": chance.randint(4000, 8000)},
+            {"summary.quickStats.overallCpuDemand": rng.randint(4000, 8000)},
         )
         for number in range(nodes)
     ]
     spent, size = 0.0, CollectorOptions().max_object_updates
     for start in range(0, nodes, size):
         cpu = time.process_time()
-        stage.vcenter.inventory.apply(updates[start : start + size])
+        cluster.vcenter.inventory.apply(updates[start : start + size])
         spent += time.process_time() - cpu
         await asyncio.sleep(0)
     return spent * 1000
 
 
 async def run(nodes: int, objects: int) -> int:
-    chance, stage, stall = random.Random(5), FakeNodeCluster(), StallMonitor()
-    create_objects(stage, nodes, objects, chance)
-    stage.mark_loaded()
+    rng, cluster, stall = random.Random(5), FakeNodeCluster(), StallMonitor()
+    create_objects(cluster, nodes, objects, rng)
+    cluster.mark_loaded()
     _tune_garbage_collector()
     began = time.monotonic()
-    async with run_gpuinfo_manager(stage) as controller:
+    async with run_gpuinfo_manager(cluster) as controller:
         watch = asyncio.create_task(stall.run())
         lines = "\n".join(
-            f"node=node-{number} start={stage.clock().replace(year=2027).isoformat()} length=4h"
+            f"node=node-{number} start={cluster.clock().replace(year=2027).isoformat()} length=4h"
             for number in range(0, nodes, 7)
         )
         controller.tracker.on_calendar_change(parse_calendar({"w": lines})[0])
         await eventually(lambda: len(controller.subscriptions.by_key) == objects, within=60)
-        await wait_until_idle(stage)
+        await wait_until_idle(cluster)
         print(
             f"{nodes} Nodes, {objects} GPUInfos: all reconciled after "
             f"{time.monotonic() - began:.1f} s, stall {stall._pop_longest()}"
         )
-        small = await _measure_changes(stage, controller, 100, chance, big=False)
-        large = await _measure_changes(stage, controller, 5, chance, big=True)
-        average = await _measure_change_of_each_node(stage, nodes, chance)
+        small = await _measure_changes(cluster, controller, 100, rng, big=False)
+        large = await _measure_changes(cluster, controller, 5, rng, big=True)
+        average = await _measure_change_of_each_node(cluster, nodes, rng)
         single = stall._pop_longest()
-        taken = await _measure_stats_refresh(stage, nodes, chance)
-        await wait_until_idle(stage)
+        taken = await _measure_stats_refresh(cluster, nodes, rng)
+        await wait_until_idle(cluster)
         watch.cancel()
-    crowd, shared = stall._pop_longest(), await _measure_shared_node(nodes, objects)
-    return report(small, large, average, shared, taken, single, crowd)
+    together, shared = stall._pop_longest(), await _measure_shared_node(nodes, objects)
+    return report(small, large, average, shared, taken, single, together)
 
 
 def report(
@@ -255,7 +253,7 @@ def report(
     shared: list[ChangeCost],
     wave_ms: float,
     single: LongestStall,
-    crowd: LongestStall,
+    together: LongestStall,
 ) -> int:
     median, worst = (
         statistics.median(cost.total_cpu_ms for cost in small),
@@ -283,9 +281,9 @@ def report(
         f"the only node with enough time, selected by all: CPU {shared_ms:.1f} ms, "
         f"written {shared[0].statuses_written}"
     )
-    print(f"all VMs at once: CPU {wave_ms:.0f} ms, stall including the reconciles {crowd}")
+    print(f"all VMs at once: CPU {wave_ms:.0f} ms, stall including the reconciles {together}")
     taken_in = max(worst, shared_ms, average.total_cpu_ms, *(cost.apply_cpu_ms for cost in large))
-    return print_verdict(taken_in <= MAX_CPU_MS and max(single, crowd).ms <= MAX_STALL_MS)
+    return print_verdict(taken_in <= MAX_CPU_MS and max(single, together).ms <= MAX_STALL_MS)
 
 
 def main() -> int:

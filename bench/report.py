@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from statistics import median
 from typing import Any, Literal
@@ -18,14 +18,6 @@ from bench.restart import RestartResult
 
 _SMALL, _LARGE = 1_000, 10_000
 _NOISY_SHARE = 0.10
-_MEDIAN_FIELDS = (
-    "statuses_per_second",
-    "start_to_done_seconds",
-    "cpu_working_ms",
-    "cpu_whole_ms",
-    "peak_rss_mib",
-    "writes_per_object",
-)
 _COLUMN_TITLES = (
     "contender",
     "turns",
@@ -73,6 +65,8 @@ class Target:
 
 def medians_of(results: Sequence[Result]) -> dict[tuple[str, int], MedianResult]:
     """One entry for each contender and N."""
+    # After the contender, the objects and the turns; a Result has the same names.
+    figures = [field.name for field in fields(MedianResult)][3:]
     grouped: dict[tuple[str, int], list[Result]] = {}
     for result in results:
         grouped.setdefault((result.contender, result.objects), []).append(result)
@@ -80,7 +74,7 @@ def medians_of(results: Sequence[Result]) -> dict[tuple[str, int], MedianResult]
         key: MedianResult(
             *key,
             len(group),
-            *(median(getattr(result, figure) for result in group) for figure in _MEDIAN_FIELDS),
+            *(median(getattr(result, figure) for result in group) for figure in figures),
         )
         for key, group in grouped.items()
     }
@@ -102,30 +96,16 @@ def _relative_targets(medians: dict[tuple[str, int], MedianResult]) -> Iterator[
     bare, ours, kopf = (
         medians.get((contender.name, _SMALL)) for contender in (BARE, RUNTIME, KOPF)
     )
+    at_small = f"N = {_SMALL:,}"
     if ours and bare:
-        yield Target(
-            f"statuses/s, of the bare loop, N = {_SMALL:,}",
-            ours.statuses_per_second / bare.statuses_per_second,
-            ">=",
-            0.85,
-            "x",
-        )
+        share = ours.statuses_per_second / bare.statuses_per_second
+        yield Target(f"statuses/s, of the bare loop, {at_small}", share, ">=", 0.85, "x")
     if ours and kopf:
-        yield Target(
-            f"statuses/s, of kopf, N = {_SMALL:,}",
-            ours.statuses_per_second / kopf.statuses_per_second,
-            ">=",
-            3.0,
-            "x",
-        )
+        share = ours.statuses_per_second / kopf.statuses_per_second
+        yield Target(f"statuses/s, of kopf, {at_small}", share, ">=", 3.0, "x")
     if ours and bare:
-        yield Target(
-            f"CPU per object, of the bare loop, N = {_SMALL:,}",
-            ours.cpu_working_ms / bare.cpu_working_ms,
-            "<=",
-            1.8,
-            "x",
-        )
+        share = ours.cpu_working_ms / bare.cpu_working_ms
+        yield Target(f"CPU per object, of the bare loop, {at_small}", share, "<=", 1.8, "x")
 
 
 def _baseline_targets(medians: dict[tuple[str, int], MedianResult]) -> Iterator[Target]:
@@ -153,25 +133,11 @@ def _absolute_targets(medians: dict[tuple[str, int], MedianResult]) -> Iterator[
 
 def _restart_targets(settled: Sequence[RestartResult]) -> Iterator[Target]:
     for restart in settled:
-        yield Target(
-            f"second start, N = {restart.objects:,}: statuses written",
-            restart.status_writes,
-            "<=",
-            0,
-        )
-        yield Target(
-            f"second start, N = {restart.objects:,}: objects changed",
-            restart.changed_objects,
-            "<=",
-            0,
-        )
-        yield Target(
-            f"idle, N = {restart.objects:,}: of a core in {restart.idle_seconds:g} s",
-            restart.idle_cpu_percent,
-            "<=",
-            1.0,
-            " %",
-        )
+        start = f"second start, N = {restart.objects:,}"
+        yield Target(f"{start}: statuses written", restart.status_writes, "<=", 0)
+        yield Target(f"{start}: objects changed", restart.changed_objects, "<=", 0)
+        idle = f"idle, N = {restart.objects:,}: of a core in {restart.idle_seconds:g} s"
+        yield Target(idle, restart.idle_cpu_percent, "<=", 1.0, " %")
 
 
 # Text
@@ -229,16 +195,8 @@ def _format_ratio(
 
 def _align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """Aligns names to the left and numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            [
-                r[0].ljust(widths[0]),
-                *(cell.rjust(w) for cell, w in zip(r[1:], widths[1:], strict=True)),
-            ]
-        )
-        for r in rows
-    ]
+    first, *others = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join([name.ljust(first), *map(str.rjust, cells, others)]) for name, *cells in rows]
 
 
 def _growth_lines(medians: dict[tuple[str, int], MedianResult]) -> str:
@@ -252,11 +210,8 @@ def _growth_lines(medians: dict[tuple[str, int], MedianResult]) -> str:
         for name, small, large in pairs
         if small and large
     ]
-    return (
-        f"time per object at N = {_LARGE:,}, of that at {_SMALL:,}: {', '.join(growth)}"
-        if growth
-        else ""
-    )
+    title = f"time per object at N = {_LARGE:,}, of that at {_SMALL:,}"
+    return f"{title}: {', '.join(growth)}" if growth else ""
 
 
 def _spread_lines(results: Sequence[Result]) -> str:
@@ -277,12 +232,12 @@ def _spread_lines(results: Sequence[Result]) -> str:
 
 def _medians_of_three(results: Sequence[Result], contender: str) -> list[float]:
     """The median statuses/s of the first three turns, of the next three, and so on."""
-    paces = [
+    rates = [
         result.statuses_per_second
         for result in results
         if result.objects == _SMALL and result.contender == contender
     ]
-    return [median(paces[at : at + 3]) for at in range(0, len(paces) - 2, 3)]
+    return [median(rates[at : at + 3]) for at in range(0, len(rates) - 2, 3)]
 
 
 def _noise_lines(results: Sequence[Result]) -> str:

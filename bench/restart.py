@@ -62,28 +62,28 @@ async def _read_counters(
 
 
 async def measure_restart(
-    arena: BenchCluster, ground: SampleSet, rest_seconds: float
+    cluster: BenchCluster, samples: SampleSet, rest_seconds: float
 ) -> RestartResult:
     """Starts the runtime with objects that have their status, and waits until it is idle."""
     # Objects and counters are compared after the idle time, so that a late write counts too.
-    before = await arena.list_resource_versions(ground.namespace)
-    process = contender_process(RUNTIME, arena, ground)
+    before = await cluster.list_resource_versions(samples.namespace)
+    process = contender_process(RUNTIME, cluster, samples)
     async with run_process(process), aiohttp.ClientSession() as session:
         port = await eventually(
             lambda: _find_metrics_port(process), within=_RECONCILE_TIMEOUT_SECONDS
         )
 
         async def all_seen() -> bool:
-            return (await _read_counters(session, port, [_RECONCILES_METRIC]))[0] >= ground.count
+            return (await _read_counters(session, port, [_RECONCILES_METRIC]))[0] >= samples.count
 
         await eventually(all_seen, within=_RECONCILE_TIMEOUT_SECONDS, every=0.2)
         percent = await _measure_idle_cpu(process, rest_seconds)
         reconciles, writes = await _read_counters(
             session, port, [_RECONCILES_METRIC, _WRITES_METRIC]
         )
-    after = await arena.list_resource_versions(ground.namespace)
+    after = await cluster.list_resource_versions(samples.namespace)
     changed = sum(after.get(name) != revision for name, revision in before.items())
-    return RestartResult(ground.count, reconciles, writes, changed, rest_seconds, percent)
+    return RestartResult(samples.count, reconciles, writes, changed, rest_seconds, percent)
 
 
 async def _measure_idle_cpu(process: Process, seconds: float) -> float:

@@ -87,12 +87,12 @@ class Session:
         self._last_rejection = "a login was rejected"
         self.login_task: asyncio.Task[VCenterError | None] | None = None
 
-    async def call(self, make: Callable[[], Awaitable[T]]) -> T:
+    async def call(self, request: Callable[[], Awaitable[T]]) -> T:
         """Run a call. If the session has ended, log in and run it again."""
         await self.login()
         generation = self.generation
         try:
-            return await make()
+            return await request()
         except NotAuthenticated:
             self.log.debug(
                 "the session has ended",
@@ -101,7 +101,7 @@ class Session:
             )
         # Outside the handler, so that a failure of the second run does not chain the first one.
         await self.renew(generation)
-        return await make()
+        return await request()
 
     async def renew(self, generation: int) -> None:
         """Log in again, unless the session of that generation was replaced already."""
@@ -179,7 +179,7 @@ class Session:
     def count_failed_login(self, credentials: Credentials | None = None) -> None:
         """Count a login that was rejected elsewhere, such as over REST: it may lock the account.
 
-        Credentials that work here remain allowed here, whatever another endpoint does.
+        Credentials that work over SOAP stay allowed there, even if the REST endpoint rejects them.
         """
         rejected = credentials or self.attempted_credentials or Credentials()
         if self.logged_in and rejected == self.attempted_credentials:
@@ -188,7 +188,7 @@ class Session:
             self.budget.add_failure(rejected)
 
     async def _login_with(self, credentials: Credentials) -> VCenterError | None:
-        """Log in, and return an error without secrets and without a chain, which may hold some."""
+        """Log in; returns the error with secrets redacted and without __cause__."""
         try:
             await self._send_login(credentials)
         except WrongLogin as error:
@@ -257,22 +257,23 @@ class Session:
         await self.credentials.wait_for_change(self.attempted_credentials or Credentials())
 
     async def keep_alive(self, every_seconds: float = _KEEP_ALIVE_SECONDS) -> NoReturn:
-        """Use the session when nothing else does. WaitForUpdatesEx, every 15 s, makes this idle."""
+        """Call vCenter if no other call did for a while.
+
+        In practice WaitForUpdatesEx, every 15 s, keeps the session alive.
+        """
         while True:
             await asyncio.sleep(every_seconds)
-            if self.logged_in and time.monotonic() - self.soap.last_answer_at >= every_seconds:
-                await self._ping()
-
-    async def _ping(self) -> None:
-        try:
-            await self.ensure_alive()
-        except VCenterError as error:
-            # The next real call reports what is wrong.
-            self.log.debug(
-                "the session could not be kept alive",
-                vCenter=self.soap.address.display_name,
-                error=error,
-            )
+            if not self.logged_in or time.monotonic() - self.soap.last_response_at < every_seconds:
+                continue
+            try:
+                await self.ensure_alive()
+            except VCenterError as error:
+                # The next real call reports what is wrong.
+                self.log.debug(
+                    "the session could not be kept alive",
+                    vCenter=self.soap.address.display_name,
+                    error=error,
+                )
 
     async def logout(self, timeout_seconds: float = 5) -> None:
         """End the session on the server, with its filters and views."""

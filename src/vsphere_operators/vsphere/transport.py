@@ -84,7 +84,7 @@ class SoapClient:
     def __init__(self, address: Address, metrics: CallMetrics) -> None:
         self.address, self.metrics, self._base_url = address, metrics, address.base_url
         self.cookie = ""
-        self.last_answer_at = 0.0
+        self.last_response_at = 0.0
         """When the last SOAP call succeeded (time.monotonic): a session in use does not expire."""
         self.closed = False
         self.client_certificate: tuple[str, str, bytes] = ("", "", b"")
@@ -145,7 +145,7 @@ class SoapClient:
                         self.cookie = match[1]
             if response.status != 200:
                 raise self._error_from_response(response, method)
-            outcome, self.last_answer_at = "ok", time.monotonic()
+            outcome, self.last_response_at = "ok", time.monotonic()
             return response.body
         except VCenterError as error:
             outcome = type(error).__name__

@@ -62,7 +62,7 @@ def test_a_mark_can_be_read_back(
 
 
 @pytest.mark.parametrize("key", sorted(mark_to_extra_config(MARK)))
-def test_a_mark_of_which_a_part_is_missing_is_none(key: str) -> None:
+def test_an_incomplete_mark_is_ignored(key: str) -> None:
     assert (
         mark_from_extra_config(
             {name: value for name, value in mark_to_extra_config(MARK).items() if name != key}
@@ -72,14 +72,14 @@ def test_a_mark_of_which_a_part_is_missing_is_none(key: str) -> None:
 
 
 @pytest.mark.parametrize("slot", ["", "-1", "x", "1.0", "²"])
-def test_a_slot_that_is_no_number_is_no_mark(slot: str) -> None:
+def test_a_mark_with_an_invalid_slot_is_ignored(slot: str) -> None:
     assert (
         mark_from_extra_config({**mark_to_extra_config(MARK), "vsphere-operators.slot": slot})
         is None
     )
 
 
-def test_ours_is_mark_and_instance_uuid_together() -> None:
+def test_a_vm_is_owned_if_mark_and_instance_uuid_match() -> None:
     assert is_owned_by(MARK, INSTANCE_UUID, GROUP_ID)
     assert is_owned_by(MARK, INSTANCE_UUID.upper(), GROUP_ID)
     assert not is_owned_by(MARK, str(uuid4()), GROUP_ID), "a copy that a person made"
@@ -92,7 +92,7 @@ def test_ours_is_mark_and_instance_uuid_together() -> None:
     assert not _is_genuine(replace(MARK, replica_name="another"), INSTANCE_UUID)
 
 
-def test_fingerprints_tell_their_parts_apart() -> None:
+def test_different_parts_have_different_fingerprints() -> None:
     assert (
         len(
             {

@@ -106,7 +106,7 @@ def test_a_vm_that_a_user_deleted_is_cloned_again() -> None:
     assert new_plan.records == (make_record(0), make_record(1, state="Planned", attempt=2))
 
 
-def test_a_doubtful_clone_is_awaited_under_its_name() -> None:
+def test_a_pending_clone_keeps_its_record() -> None:
     for clone_state in (CloneState.UNKNOWN, CloneState.RUNNING):
         new_plan = make_plan(
             replace(DESIRED, replicas=1),
@@ -119,15 +119,15 @@ def test_a_doubtful_clone_is_awaited_under_its_name() -> None:
         )
 
 
-def test_a_doubtful_record_that_terminates_is_kept() -> None:
+def test_a_terminating_record_with_a_pending_clone_is_kept() -> None:
     # Its clone may still appear, and would then have no record.
-    doubtful = make_record(3, state="Planned", terminating=True)
+    pending = make_record(3, state="Planned", terminating=True)
     observed = make_observed(
         [make_vm(0), make_vm(1)],
-        [make_record(0), make_record(1), doubtful],
+        [make_record(0), make_record(1), pending],
         clone_states={"r3": CloneState.UNKNOWN},
     )
-    assert make_plan(DESIRED, observed).records == (make_record(0), make_record(1), doubtful)
+    assert make_plan(DESIRED, observed).records == (make_record(0), make_record(1), pending)
     settled = make_plan(DESIRED, replace(observed, clone_states={"r3": CloneState.ENDED}))
     assert [record.name for record in settled.records] == ["r0", "r1", "r100"]
 
@@ -371,7 +371,7 @@ def test_deletion_destroys_vms_then_the_folder_then_removes_the_finalizer() -> N
     first = make_plan(desired, observed)
     assert terminating_names(first) == {"r0", "r2"}
     assert first.log_lines == ("VmGroup marked for deletion",)
-    # A doubtful clone could otherwise create a VM after the group is gone.
+    # A pending clone could otherwise create a VM after the group is gone.
     waits = make_plan(
         desired,
         make_observed(

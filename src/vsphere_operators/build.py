@@ -25,7 +25,7 @@ from .kinds.mycustomresource import MyCustomResourceController
 from .kinds.vmgroup.api_reader import ApiReader
 from .kinds.vmgroup.controller import VmGroupController
 from .kinds.vmgroup.executor import Executor
-from .kinds.vmgroup.expectations import CLONE_DESCRIPTION_ID, CloneTaskTracker, ExpectationStore
+from .kinds.vmgroup.group_memory import CLONE_DESCRIPTION_ID, CloneTaskTracker, GroupMemoryStore
 from .kinds.vmgroup.limits import read_limits
 from .kinds.vmgroup.observation import GroupObserver
 from .kinds.vmgroup.ownership import OwnershipIndex
@@ -165,8 +165,8 @@ def _build_group_reconciler(
     wake = partial(wake_group, changes)
     ownership_index = OwnershipIndex(vcenter, wake)
     clone_tracker = CloneTaskTracker(vcenter.clock)
-    expectations = ExpectationStore(vcenter.clock)
-    executor = Executor(vcenter, api_reader, expectations, clone_tracker, can_write, wake)
+    memory_store = GroupMemoryStore(vcenter.clock)
+    executor = Executor(vcenter, api_reader, memory_store, clone_tracker, can_write, wake)
     triggers = VmGroupTriggers(changes, vcenter, ownership_index, clone_tracker, executor)
     # The triggers read the index and the clones, so they are connected after these.
     vcenter.inventory.connect(ownership_index.on_vm_change, VirtualMachine)
@@ -176,8 +176,8 @@ def _build_group_reconciler(
     vcenter.task_limiter.task_ended.connect(executor.on_task_end)
     vcenter.task_limiter.slot_freed.connect(wake)
     vcenter.state_changed.connect(changes.publish_all)
-    observer = GroupObserver(vcenter, ownership_index, clone_tracker, expectations)
-    return GroupReconciler(vcenter, observer, executor, api_reader, expectations, ownership_index)
+    observer = GroupObserver(vcenter, ownership_index, clone_tracker, memory_store)
+    return GroupReconciler(vcenter, observer, executor, api_reader, memory_store, ownership_index)
 
 
 def subscribe_triggers(triggers: VmGroupTriggers, inventory: Inventory) -> None:
@@ -258,6 +258,8 @@ def subscribe_node_tracker(
             partial(tracker.on_inventory_change, vcenter), Host, VirtualMachine
         )
         vcenter.passthrough_devices.changed.connect(partial(tracker.on_devices_change, vcenter))
-        vcenter.scheduled_tasks.changed.connect(partial(tracker.on_host_change, vcenter))
-        vcenter.assignable_hardware.changed.connect(partial(tracker.on_host_change, vcenter))
+        vcenter.scheduled_tasks.changed.connect(partial(tracker.on_host_details_change, vcenter))
+        vcenter.assignable_hardware.changed.connect(
+            partial(tracker.on_host_details_change, vcenter)
+        )
         vcenter.state_changed.connect(tracker.rebuild_all)

@@ -315,7 +315,7 @@ def make_tainted_node(*keys: str, cordoned: bool = False) -> Node:
     ],
 )
 def test_why_explains_unschedulable_nodes(node: Node, why: str) -> None:
-    rejected = {"vm-3": NodeFacts(name="vm-3", blocker=Rejection.UNSCHEDULABLE)}
+    rejected = {"vm-3": NodeFacts(name="vm-3", general_rejection=Rejection.UNSCHEDULABLE)}
     for facts in (None, rejected):
         (result,) = explain_selection(GPU, [node], facts, SelectionRules(), NOW).nodes
         assert (result.result, result.why) == ("Unschedulable", why)

@@ -29,7 +29,7 @@ async def test_node_facts_have_match_and_hidden_devices(monkeypatch: pytest.Monk
     nodes = [Node.decode(json.dumps(node_manifest(number)).encode()) for number in (1, 2, 3)]
     facts = await sources.read_node_facts([cluster.vcenter], nodes, NOW)
     assert facts["node-1"].matched_by == "providerID"
-    assert {name: node.blocker for name, node in facts.items()} == {
+    assert {name: node.general_rejection for name, node in facts.items()} == {
         "node-1": Rejection.DEVICES_HIDDEN,
         "node-2": Rejection.DEVICES_UNREAD,
         "node-3": Rejection.VM_NOT_FOUND,

@@ -372,7 +372,7 @@ async def test_ended_session_is_renewed(harness: DiskHarness, catalog_source: st
     await harness.simulator.create_disk("pvc-late")
     await harness.disks.poll()
     assert harness.disks.find_by_name("pvc-late").size_mb == 1024
-    assert harness.session.generation == 2
+    assert harness.session.login_count == 2
     assert len(await harness.simulator.sessions()) == 1
     assert harness.problem() is None
 

@@ -59,7 +59,7 @@ async def test_500_calls_on_an_ended_session_cause_one_login(
     )
     assert len({type(answer) for answer in answers}) == 1
     assert (await simulator.call_counts())["Login"] == 1
-    assert session.generation == 2
+    assert session.login_count == 2
     assert len(await simulator.sessions()) == 1
 
 
@@ -82,7 +82,7 @@ async def test_cancelled_caller_does_not_cancel_the_login(
     first.cancel()
     await second
     assert first.cancelled()
-    assert (session.generation, (await simulator.call_counts())["Login"]) == (1, 1)
+    assert (session.login_count, (await simulator.call_counts())["Login"]) == (1, 1)
     await session.logout()
 
 
@@ -93,7 +93,7 @@ async def test_renewing_a_replaced_session_makes_no_call(
     await session.renew(1)
     await session.renew(1)
     await session.renew(1)
-    assert session.generation == 2
+    assert session.login_count == 2
     assert (await simulator.call_counts())["Login"] == 2
 
 
@@ -104,8 +104,8 @@ async def test_login_works_if_live_sessions_reject_logins(
     soap = SoapClient(simulator_address(simulator), metrics)
     session = Session(soap, simulator_credentials(simulator), log)
     await session.login()
-    await session.renew(session.generation)
-    assert session.generation == 2
+    await session.renew(session.login_count)
+    assert session.login_count == 2
     await session.logout()
     await soap.close()
 

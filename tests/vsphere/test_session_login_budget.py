@@ -206,7 +206,7 @@ async def test_unreachable_vcenter_is_not_a_wrong_password(
         assert not isinstance(caught.value, WrongLogin)
     await simulator.set_outage("")
     await session.login()
-    assert session.generation == 1
+    assert session.login_count == 1
     await session.logout()
 
 
@@ -239,5 +239,5 @@ async def test_unreadable_credentials_are_waited_for(
     (tmp_path / "elsewhere").rename(tmp_path / "password")
     await asyncio.wait_for(waiting, 2)
     await session.login()
-    assert session.generation == 2
+    assert session.login_count == 2
     await session.logout()

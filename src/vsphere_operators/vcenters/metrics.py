@@ -57,7 +57,7 @@ class VCenterMetrics:
     def register_gauges(self, vcenter: VCenter) -> None:
         """Read these values from the vCenter at each scrape."""
         self._sessions.labels(vcenter.name).set_function(lambda: float(vcenter.session.logged_in))
-        self._logins.labels(vcenter.name).set_function(lambda: float(vcenter.session.generation))
+        self._logins.labels(vcenter.name).set_function(lambda: float(vcenter.session.login_count))
         self._inventory_age.labels(vcenter.name).set_function(
             lambda: vcenter.seconds_since_response
         )

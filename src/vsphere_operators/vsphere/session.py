@@ -2,9 +2,9 @@
 
     await session.call(lambda: vim.VirtualMachine("vm-12", soap.stub).PowerOn())
 
-How do 500 calls that find the session ended lead to one login?  Each remembers the generation in
-    which it began and reports that this generation ended. The first starts the login, the others
-    wait for it, and late ones see that the generation has grown.
+How do 500 calls that find the session ended lead to one login?  Each remembers the number of
+    logins when it began and passes it to `renew`. The first starts the login, the others wait for
+    it, and late ones see that the number has grown.
 Why is a rejected password not simply tried again?  vCenter locks an account after 5 failures in 180
     s, and rejects a locked account with the same message as a wrong password. A leader and a
     standby may both be trying. `LoginBudget` has the rules.
@@ -79,7 +79,7 @@ class Session:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.soap, self.credentials, self.log, self.clock = soap, credentials, log, clock
-        self.generation = 0
+        self.login_count = 0
         self.logged_in = False
         self.closed = False
         self.budget = LoginBudget(clock)
@@ -90,22 +90,22 @@ class Session:
     async def call(self, request: Callable[[], Awaitable[T]]) -> T:
         """Run a call. If the session has ended, log in and run it again."""
         await self.login()
-        generation = self.generation
+        login_count = self.login_count
         try:
             return await request()
         except NotAuthenticated:
             self.log.debug(
                 "the session has ended",
                 vCenter=self.soap.address.display_name,
-                generation=generation,
+                generation=login_count,
             )
         # Outside the handler, so that a failure of the second run does not chain the first one.
-        await self.renew(generation)
+        await self.renew(login_count)
         return await request()
 
-    async def renew(self, generation: int) -> None:
-        """Log in again, unless the session of that generation was replaced already."""
-        if generation == self.generation:
+    async def renew(self, login_count: int) -> None:
+        """Log in again, unless another login was made since `login_count` was read."""
+        if login_count == self.login_count:
             self.logged_in = False
         await self.login()
 
@@ -149,13 +149,13 @@ class Session:
             return error
         if failure := await self._login_with(credentials):
             return failure
-        self.generation += 1
+        self.login_count += 1
         self.logged_in = True
         self.log.info(
             "logged in",
             vCenter=self.soap.address.display_name,
             user=credentials.description,
-            generation=self.generation,
+            generation=self.login_count,
         )
         return None
 
@@ -226,7 +226,7 @@ class Session:
 
     async def _end_previous_session(self) -> None:
         # If only one endpoint rejected the last session, it is still open on the server.
-        if not self.generation or not self.soap.cookie:
+        if not self.login_count or not self.soap.cookie:
             return
         with suppress(VCenterError, TimeoutError):
             async with asyncio.timeout(_OLD_SESSION_LOGOUT_SECONDS):

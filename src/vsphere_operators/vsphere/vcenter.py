@@ -142,20 +142,20 @@ class VCenter:
             try:
                 if self.session.logged_in:
                     self.log.info("the credentials changed, logging in again", vCenter=self.name)
-                await self.session.renew(self.session.generation)
+                await self.session.renew(self.session.login_count)
             except VCenterError as error:
                 self.on_failure(error)
                 await asyncio.sleep(_MIN_BACKOFF_SECONDS)
 
     async def _stay_connected(self) -> NoReturn:
         while True:
-            generation = self.session.generation
+            login_count = self.session.login_count
             try:
                 await self.session.login()
-                generation = self.session.generation
+                login_count = self.session.login_count
                 await self.inventory_watcher.run()
             except NotAuthenticated as error:
-                await self._renew_session(generation, error)
+                await self._renew_session(login_count, error)
             except VCenterError as error:
                 self.on_failure(error)
                 await self._back_off(error)
@@ -171,7 +171,7 @@ class VCenter:
                 )
                 await asyncio.sleep(MAX_BACKOFF_SECONDS)
 
-    async def _renew_session(self, generation: int, cause: VCenterError) -> None:
+    async def _renew_session(self, login_count: int, cause: VCenterError) -> None:
         self.log.info("the session ended on the server, logging in again", vCenter=self.name)
         # The first time at once; again and again only with a pause, or a vCenter that drops every
         # session would be flooded with logins.
@@ -180,7 +180,7 @@ class VCenter:
             await self._back_off(cause)
         self._renewals += 1
         try:
-            await self.session.renew(generation)
+            await self.session.renew(login_count)
         except VCenterError as error:
             self.on_failure(error)
             await self._back_off(error)

@@ -24,7 +24,7 @@ from vsphere_operators.kinds.gpuinfo.rules import (
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
 RULES = SelectionRules(horizon_hours=1000, margin_fraction=0.1)
-BLOCKERS = [
+GENERAL_REJECTIONS = [
     reason
     for reason in Rejection
     if reason.value not in ("TooLittleTime", "GPUMissing", "GPUPresent")
@@ -74,7 +74,9 @@ def test_least_demand_then_free_memory_then_name() -> None:
 def test_powered_off_node_without_demand_does_not_win() -> None:
     assert (
         choose_name(
-            make_ranking(make_facts("off", 0, blocker=Rejection.POWERED_OFF), make_facts("on", 500))
+            make_ranking(
+                make_facts("off", 0, general_rejection=Rejection.POWERED_OFF), make_facts("on", 500)
+            )
         )
         == "on"
     )
@@ -101,7 +103,9 @@ def test_selection_changes_only_by_more_than_the_margin(
 def test_selection_changes_when_the_current_node_no_longer_matches() -> None:
     ranking = make_ranking(make_facts("current", 100), make_facts("other", 900))
     assert choose_name(ranking, current_node="current") == "current"
-    ranking.set_facts("current", make_facts("current", 100, blocker=Rejection.UNSCHEDULABLE))
+    ranking.set_facts(
+        "current", make_facts("current", 100, general_rejection=Rejection.UNSCHEDULABLE)
+    )
     assert choose_name(ranking, current_node="current") == "other"
     assert choose_name(ranking, current_node="gone") == "other"
 
@@ -160,8 +164,14 @@ loads = st.builds(
 @st.composite
 def node_facts(draw: st.DrawFn, name: str) -> NodeFacts:
     gpus = draw(st.sampled_from([(), ("vm: vGPU a",)]))
-    blocker = draw(st.none() | st.none() | st.sampled_from(BLOCKERS))
-    return make_facts(name, gpus=gpus, blocker=blocker, load=draw(loads), maintenance=draw(windows))
+    general_rejection = draw(st.none() | st.none() | st.sampled_from(GENERAL_REJECTIONS))
+    return make_facts(
+        name,
+        gpus=gpus,
+        general_rejection=general_rejection,
+        load=draw(loads),
+        maintenance=draw(windows),
+    )
 
 
 @st.composite
@@ -178,8 +188,8 @@ def brute_force(case: RankingCase) -> tuple[str | None, Counter[str]]:
     """Visit one node after the other, by the rules of the contract."""
     suitable, rejected = [], Counter[str]()
     for facts in case.nodes:
-        if facts.blocker:
-            rejected[facts.blocker.value] += 1
+        if facts.general_rejection:
+            rejected[facts.general_rejection.value] += 1
             continue
         seconds = (
             (facts.maintenance.start - NOW).total_seconds() if facts.maintenance else 1000 * 3600
@@ -235,7 +245,10 @@ SEEN_REJECTIONS: Counter[str] = Counter()
 @given(ranking_cases())
 @example(
     RankingCase(
-        [make_facts(f"n{number}", blocker=blocker) for number, blocker in enumerate(BLOCKERS)],
+        [
+            make_facts(f"n{number}", general_rejection=general_rejection)
+            for number, general_rejection in enumerate(GENERAL_REJECTIONS)
+        ],
         Requirement(0, gpu_required=False),
         "",
     )
@@ -278,9 +291,9 @@ def test_updated_ranking_equals_one_built_from_scratch(
         if new:
             final[name] = new
     fresh = make_ranking(*final.values())
-    assert (updated.facts, +updated._blocker_counts, updated._unmatched_names) == (
+    assert (updated.facts, +updated._general_rejection_counts, updated._unmatched_names) == (
         fresh.facts,
-        +fresh._blocker_counts,
+        +fresh._general_rejection_counts,
         fresh._unmatched_names,
     )
     for gpu in (True, False):

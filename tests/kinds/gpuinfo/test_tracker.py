@@ -85,7 +85,7 @@ def test_vm_is_matched_by_uuid_then_swapped_uuid_then_name_if_only_one_matches()
     cluster = FakeNodeCluster()
     vcenters = [cluster.vcenter]
     cluster.mark_loaded()
-    assert match_node(make_node(), vcenters).blocker is Rejection.VM_NOT_FOUND
+    assert match_node(make_node(), vcenters).general_rejection is Rejection.VM_NOT_FOUND
     cluster.add_vm(9, 1, 100, name="node-1")
     assert match_node(make_node(), vcenters).vm == cluster.vcenter.inventory.vms["vm-9"]
     cluster.add_vm(
@@ -95,20 +95,20 @@ def test_vm_is_matched_by_uuid_then_swapped_uuid_then_name_if_only_one_matches()
     cluster.add_vm(1, 1, 100, name="other")
     assert match_node(make_node(), vcenters).vm == cluster.vcenter.inventory.vms["vm-1"]
     cluster.add_vm(2, 1, 100, config__uuid=bios_uuid_of(1))
-    assert match_node(make_node(), vcenters).blocker is Rejection.VM_AMBIGUOUS
+    assert match_node(make_node(), vcenters).general_rejection is Rejection.VM_AMBIGUOUS
     cluster.modify("VirtualMachine", "vm-2", config__template=True)
-    assert match_node(make_node(), vcenters).blocker is None
+    assert match_node(make_node(), vcenters).general_rejection is None
 
 
 def test_missing_vm_may_be_in_an_unreachable_vcenter() -> None:
     assert (
-        match_node(make_node(), [FakeNodeCluster().vcenter]).blocker
+        match_node(make_node(), [FakeNodeCluster().vcenter]).general_rejection
         is Rejection.VCENTER_UNREACHABLE
     )
 
 
 @pytest.mark.parametrize(
-    ("node", "context", "blocker"),
+    ("node", "context", "general_rejection"),
     [
         (make_node(ready="False"), CONTEXT, Rejection.NOT_READY),
         (make_node(ready="Unknown", unschedulable=True), CONTEXT, Rejection.NOT_READY),
@@ -128,10 +128,14 @@ def test_missing_vm_may_be_in_an_unreachable_vcenter() -> None:
         (make_node(taints=[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]), CONTEXT, None),
         (
             make_node(),
-            replace(CONTEXT, blocker=Rejection.VCENTER_UNREACHABLE),
+            replace(CONTEXT, general_rejection=Rejection.VCENTER_UNREACHABLE),
             Rejection.VCENTER_UNREACHABLE,
         ),
-        (make_node(), NodeContext(blocker=Rejection.VM_AMBIGUOUS), Rejection.VM_AMBIGUOUS),
+        (
+            make_node(),
+            NodeContext(general_rejection=Rejection.VM_AMBIGUOUS),
+            Rejection.VM_AMBIGUOUS,
+        ),
         (make_node(), NodeContext(), Rejection.VM_NOT_FOUND),
         (make_node(), replace(CONTEXT, vm=replace(VM, power="poweredOff")), Rejection.POWERED_OFF),
         (make_node(), replace(CONTEXT, vm=replace(VM, power="suspended")), Rejection.POWERED_OFF),
@@ -155,9 +159,9 @@ def test_missing_vm_may_be_in_an_unreachable_vcenter() -> None:
     ],
 )
 def test_first_rejection_that_applies_is_the_blocker(
-    node: Node, context: NodeContext, blocker: Rejection | None
+    node: Node, context: NodeContext, general_rejection: Rejection | None
 ) -> None:
-    assert make_facts(node, context).blocker is blocker
+    assert make_facts(node, context).general_rejection is general_rejection
 
 
 def test_gpus_of_a_node() -> None:

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
-from vsphere_operators.kinds.vmgroup.expectations import CloneRequest, CloneTask, infer_clone_state
+from vsphere_operators.kinds.vmgroup.group_memory import CloneRequest, CloneTask, infer_clone_state
 from vsphere_operators.kinds.vmgroup.model import (
     Action,
     Clone,
@@ -360,7 +360,7 @@ class GroupSimulation:
         if unanswered:
             call.begins_at += call_outcome.start_delay_seconds
         self.advance_clone(call)
-        outcome: Literal["accepted", "no_response"] = "no_response" if unanswered else "accepted"
+        outcome: Literal["accepted", "maybe_sent"] = "maybe_sent" if unanswered else "accepted"
         manager.clone_requests[record.name] = CloneRequest(
             attempt=record.attempt,
             outcome=outcome,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from vsphere_operators.kinds.vmgroup.expectations import CloneRequest
+from vsphere_operators.kinds.vmgroup.group_memory import CloneRequest
 from vsphere_operators.kinds.vmgroup.model import (
     DesiredState,
     OperationFailure,

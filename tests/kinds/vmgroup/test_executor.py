@@ -11,7 +11,7 @@ from kubewright.errors import NotLeader
 from kubewright.log import Log
 from support.inventory_builder import make_inventory
 from vsphere_operators.kinds.vmgroup.executor import Executor
-from vsphere_operators.kinds.vmgroup.expectations import CloneTaskTracker, ExpectationStore
+from vsphere_operators.kinds.vmgroup.group_memory import CloneTaskTracker, GroupMemoryStore
 from vsphere_operators.kinds.vmgroup.model import Clone, Destroy
 from vsphere_operators.kinds.vmgroup.ownership import OwnershipMark, mark_to_extra_config
 from vsphere_operators.vsphere.faults import NotAuthenticated, Rejected, Unreachable
@@ -36,7 +36,7 @@ class ExecutorHarness:
         self.deletion_confirmed = True
         self.extra_config = mark_to_extra_config(MARK)
         self.limiter = TaskLimiter(make_inventory(), Log("test"), clock=lambda: 100.0)
-        self.expectations = ExpectationStore(lambda: 100.0)
+        self.memory_store = GroupMemoryStore(lambda: 100.0)
         vcenter = SimpleNamespace(
             inventory=make_inventory(),
             clock=lambda: 100.0,
@@ -48,7 +48,7 @@ class ExecutorHarness:
         self.executor = Executor(
             cast("Any", vcenter),
             cast("Any", self),
-            self.expectations,
+            self.memory_store,
             CloneTaskTracker(lambda: 100.0),
             self.can_write,
             lambda uid: None,
@@ -61,7 +61,7 @@ class ExecutorHarness:
 
     @property
     def for_group(self) -> Any:
-        return self.expectations.for_group(GROUP_ID.uid)
+        return self.memory_store.for_group(GROUP_ID.uid)
 
     @property
     def clone_outcome(self) -> str:
@@ -76,13 +76,13 @@ class ExecutorHarness:
 
     # The session
 
-    generation = 1
+    login_count = 1
 
     async def login(self) -> None:
         self.log("login")
 
-    async def renew(self, generation: int) -> None:
-        self.log(f"renew {generation}")
+    async def renew(self, login_count: int) -> None:
+        self.log(f"renew {login_count}")
 
     # The API server
 
@@ -125,7 +125,7 @@ def harness() -> ExecutorHarness:
 async def test_the_lease_is_checked_last_before_a_clone(harness: ExecutorHarness) -> None:
     await harness.send_clone()
     # The request is recorded as sent without response before it is sent: the response may be lost.
-    assert harness.events == ["login", "lease", "log", "clone no_response"]
+    assert harness.events == ["login", "lease", "log", "clone maybe_sent"]
     assert harness.clone_outcome == "accepted"
     assert set(harness.limiter.running) == set(harness.executor.pending_tasks) == {"task-1"}
 
@@ -134,7 +134,7 @@ async def test_the_snapshot_of_a_linked_clone_is_read_before_the_lease(
     harness: ExecutorHarness,
 ) -> None:
     await harness.send_clone(linked=True)
-    assert harness.events == ["login", "snapshot", "lease", "log", "clone no_response"]
+    assert harness.events == ["login", "snapshot", "lease", "log", "clone maybe_sent"]
 
 
 async def test_without_the_lease_no_clone_is_sent(harness: ExecutorHarness) -> None:
@@ -148,14 +148,14 @@ async def test_without_the_lease_no_clone_is_sent(harness: ExecutorHarness) -> N
 async def test_all_checks_are_repeated_in_a_new_session(harness: ExecutorHarness) -> None:
     harness.clone_errors = [NotAuthenticated("the session has ended")]
     await harness.send_clone()
-    once = ["login", "lease", "log", "clone no_response"]
+    once = ["login", "lease", "log", "clone maybe_sent"]
     assert harness.events == [*once, "renew 1", *once]
     assert harness.clone_outcome == "accepted"
 
 
 @pytest.mark.parametrize(
     ("error", "outcome"),
-    [(Rejected("no", fault="NoPermission"), "rejected"), (Unreachable("timeout"), "no_response")],
+    [(Rejected("no", fault="NoPermission"), "rejected"), (Unreachable("timeout"), "maybe_sent")],
 )
 async def test_a_clone_without_response_may_be_in_progress(
     harness: ExecutorHarness, error: Exception, outcome: str

@@ -10,7 +10,7 @@ from kubewright.errors import ConfigError
 from vsphere_operators.kinds.vmgroup.limits import (
     NamespaceLimits,
     Quota,
-    QuotaUsage,
+    ResourceAmount,
     find_quota_violation,
     read_limits,
 )
@@ -27,8 +27,8 @@ limits:
 
 
 def test_the_quota_counts_all_groups_of_the_namespace() -> None:
-    requested = QuotaUsage(vms=3, cpus=6, memory_mb=3072)
-    others = [QuotaUsage(vms=2, cpus=2, memory_mb=2048)]
+    requested = ResourceAmount(vms=3, cpus=6, memory_mb=3072)
+    others = [ResourceAmount(vms=2, cpus=2, memory_mb=2048)]
     assert find_quota_violation(requested, others, Quota()) is None
     assert find_quota_violation(requested, others, Quota(vms=5, cpus=8, memory_mb=5120)) is None
     # The format of the message is that of a Kubernetes ResourceQuota.

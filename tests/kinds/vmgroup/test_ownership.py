@@ -13,7 +13,7 @@ from vsphere_operators.kinds.vmgroup.ownership import (
     FolderClaim,
     GroupId,
     OwnershipMark,
-    _is_genuine,
+    _is_made_for_vm,
     compute_fingerprint,
     describe_folder_conflict,
     find_conflicting_owner,
@@ -89,7 +89,7 @@ def test_a_vm_is_owned_if_mark_and_instance_uuid_match() -> None:
     assert not is_owned_by(MARK, INSTANCE_UUID, replace(GROUP_ID, uid="uid-3")), (
         "the group was deleted and made again"
     )
-    assert not _is_genuine(replace(MARK, replica_name="another"), INSTANCE_UUID)
+    assert not _is_made_for_vm(replace(MARK, replica_name="another"), INSTANCE_UUID)
 
 
 def test_different_parts_have_different_fingerprints() -> None:

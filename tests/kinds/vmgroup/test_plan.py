@@ -90,7 +90,7 @@ def test_a_failed_clone_is_stored_again_under_the_same_name() -> None:
     failed = make_record(0, state="Cloning", task="task-1", template="vm-old", fingerprint="f0")
     new_plan = make_plan(
         replace(DESIRED, replicas=1),
-        make_observed((), [failed], clone_states={"r0": CloneState.ENDED}),
+        make_observed((), [failed], clone_states={"r0": CloneState.NOT_IN_PROGRESS}),
     )
     assert new_plan.write_status_first
     assert new_plan.records == (make_record(0, state="Planned", attempt=2),)
@@ -100,7 +100,9 @@ def test_a_vm_that_a_user_deleted_is_cloned_again() -> None:
     new_plan = make_plan(
         replace(DESIRED, replicas=2),
         make_observed(
-            [make_vm(0)], [make_record(0), make_record(1)], clone_states={"r1": CloneState.ENDED}
+            [make_vm(0)],
+            [make_record(0), make_record(1)],
+            clone_states={"r1": CloneState.NOT_IN_PROGRESS},
         ),
     )
     assert new_plan.records == (make_record(0), make_record(1, state="Planned", attempt=2))
@@ -128,7 +130,7 @@ def test_a_terminating_record_with_a_pending_clone_is_kept() -> None:
         clone_states={"r3": CloneState.UNKNOWN},
     )
     assert make_plan(DESIRED, observed).records == (make_record(0), make_record(1), pending)
-    settled = make_plan(DESIRED, replace(observed, clone_states={"r3": CloneState.ENDED}))
+    settled = make_plan(DESIRED, replace(observed, clone_states={"r3": CloneState.NOT_IN_PROGRESS}))
     assert [record.name for record in settled.records] == ["r0", "r1", "r100"]
 
 
@@ -155,7 +157,7 @@ def test_a_record_without_vm_is_dropped_first() -> None:
     observed = make_observed(
         [make_vm(0), make_vm(1), make_vm(3)],
         [make_record(slot) for slot in range(4)],
-        clone_states={"r2": CloneState.ENDED},
+        clone_states={"r2": CloneState.NOT_IN_PROGRESS},
     )
     assert [record.name for record in make_plan(DESIRED, observed).records] == ["r0", "r1", "r3"]
 
@@ -173,7 +175,7 @@ def test_a_terminating_vm_is_powered_off_then_destroyed_and_never_kept() -> None
         ).actions == (Destroy(off),)
     deleted_names = make_plan(
         replace(DESIRED, replicas=1),
-        make_observed([make_vm(0)], records, clone_states={"r1": CloneState.ENDED}),
+        make_observed([make_vm(0)], records, clone_states={"r1": CloneState.NOT_IN_PROGRESS}),
     )
     assert (deleted_names.write_status_first, deleted_names.records) == (True, (make_record(0),))
 
@@ -269,13 +271,13 @@ def test_a_blocker_stops_the_rollout_but_not_power_actions() -> None:
         DESIRED,
         template="",
         fingerprint="f2",
-        blocker='no template "doesNotExist" in /DC0; create it there',
+        clone_blocker='no template "doesNotExist" in /DC0; create it there',
     )
     new_plan = make_plan(
         desired, make_observed([make_vm(0), make_vm(1, power="poweredOff"), make_vm(2)])
     )
     assert new_plan.actions == (PowerOn(make_vm(1, power="poweredOff")),)
-    assert (new_plan.phase, new_plan.message) == ("ERROR", desired.blocker)
+    assert (new_plan.phase, new_plan.message) == ("ERROR", desired.clone_blocker)
     assert (
         make_plan(
             replace(desired, fingerprint="f1"), make_observed([make_vm(0), make_vm(1), make_vm(2)])
@@ -320,7 +322,7 @@ def test_a_conflicting_vm_is_an_error_and_no_clone_is_sent() -> None:
     observed = make_observed(
         (),
         [make_record(0, state="Planned")],
-        clone_states={"r0": CloneState.ENDED},
+        clone_states={"r0": CloneState.NOT_IN_PROGRESS},
         conflicting_vms={"r0": "/DC0/vm/x/r0"},
     )
     new_plan = make_plan(replace(DESIRED, replicas=1), observed)
@@ -354,7 +356,7 @@ def test_a_paused_group_only_observes() -> None:
 
 def test_a_paused_group_reports_errors() -> None:
     new_plan = make_plan(
-        replace(DESIRED, paused=True, blocker='Template "t" not found.'), make_observed()
+        replace(DESIRED, paused=True, clone_blocker='Template "t" not found.'), make_observed()
     )
     assert (new_plan.write_status_first, new_plan.actions, new_plan.phase) == (False, (), "ERROR")
     assert new_plan.message.startswith("Paused: ")
@@ -407,7 +409,7 @@ def test_a_vm_without_its_mark_is_replaced() -> None:
     observed = make_observed(
         [make_vm(0)],
         [make_record(0), make_record(1)],
-        clone_states={"r1": CloneState.ENDED},
+        clone_states={"r1": CloneState.NOT_IN_PROGRESS},
         conflicting_vms={"r1": "/DC0/vm/x/r1"},
     )
     new_plan = make_plan(replace(DESIRED, replicas=2), observed)
@@ -474,7 +476,7 @@ DESIRED_STATES = st.builds(
     replicas=st.integers(0, 6),
     rollout=st.builds(Rollout, max_surge=st.integers(0, 2), max_unavailable=st.integers(0, 2)),
     deleting=st.sampled_from([False, False, True]),
-    blocker=st.sampled_from(["", "", "no template"]),
+    clone_blocker=st.sampled_from(["", "", "no template"]),
 )
 
 
@@ -504,7 +506,7 @@ def test_every_plan_is_bounded_and_repeatable_and_acts_on_own_vms_only(
     if new:
         assert len(new_plan.records) <= desired.replicas + desired.rollout.max_surge
         assert not desired.deleting
-        assert not desired.blocker
+        assert not desired.clone_blocker
     assert not (new_plan.write_status_first and new_plan.actions)
     assert (
         len([action for action in new_plan.actions if not isinstance(action, RemoveFinalizer)])
@@ -516,7 +518,7 @@ def test_every_plan_is_bounded_and_repeatable_and_acts_on_own_vms_only(
         if kept is None:
             assert record.name not in present
             assert observed.clone_states.get(record.name, CloneState.UNKNOWN) in (
-                CloneState.ENDED,
+                CloneState.NOT_IN_PROGRESS,
                 CloneState.UNSENT,
             )
         else:

@@ -41,14 +41,16 @@ def set_missing_template(simulation: GroupSimulation) -> None:
             simulation.stored.desired,
             template="",
             fingerprint="of nothing",
-            blocker='no template "x"',
+            clone_blocker='no template "x"',
         )
     )
 
 
 def set_other_template(simulation: GroupSimulation) -> None:
     simulation.edit_spec(
-        replace(simulation.stored.desired, template="vm-t2", fingerprint="of vm-t2", blocker="")
+        replace(
+            simulation.stored.desired, template="vm-t2", fingerprint="of vm-t2", clone_blocker=""
+        )
     )
 
 

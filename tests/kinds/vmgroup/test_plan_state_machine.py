@@ -40,7 +40,7 @@ SPEC_CHANGES = st.fixed_dictionaries(
         "template": st.sampled_from(["vm-t1", "vm-t2"]),
         "power": st.sampled_from(["poweredOn", "poweredOn", "poweredOff"]),
         "paused": st.sampled_from([False, False, True]),
-        "blocker": st.sampled_from(["", "", 'no template "t"']),
+        "clone_blocker": st.sampled_from(["", "", 'no template "t"']),
         "rollout": ROLLOUTS,
     },
 )
@@ -129,7 +129,7 @@ class CrashStateMachine(RuleBasedStateMachine):
         for vm in simulation.list_owned_vms():
             vm.foreign_disks, vm.inaccessible = (), False
         if not simulation.is_finished:
-            simulation.edit_spec(replace(simulation.stored.desired, paused=False, blocker=""))
+            simulation.edit_spec(replace(simulation.stored.desired, paused=False, clone_blocker=""))
         # The invariants hold all the time; convergence needs an end of the disturbances.
         self.settle()
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from support.inventory_builder import make_inventory
-from vsphere_operators.kinds.vmgroup.observation import Observation
+from vsphere_operators.kinds.vmgroup.observation import PlanInput
 from vsphere_operators.kinds.vmgroup.reconciler import GroupReconciler
 from vsphere_operators.kinds.vmgroup.step import GroupInput
 from vsphere_operators.vsphere.faults import Unreachable
@@ -35,7 +35,7 @@ class FakeVCenter:
         if not self.vcenter_answers:
             raise Unreachable("gone")
 
-    def observe(self, group: GroupInput) -> Observation:
+    def observe(self, group: GroupInput) -> PlanInput:
         read = (
             {ref for refs in self.refreshed_refs for ref in refs} if self.vcenter_answers else set()
         )
@@ -45,7 +45,7 @@ class FakeVCenter:
             else vm
             for vm in VMS
         ]
-        return Observation(
+        return PlanInput(
             desired=DESIRED,
             observed=make_observed(vms),
             placement=None,

@@ -127,10 +127,10 @@ def test_a_clone_wakes_for_its_progress_and_a_foreign_clone_for_its_end(
     assert harness.modify("Task", "task-1", info__state="success") == set()
     assert harness.triggers.progress_published_at == {}
     assert harness.apply(clone_task_update("task-2")) == set()
-    assert harness.modify("Task", "task-2", info__state="success") == {"source:vm-1"}
+    assert harness.modify("Task", "task-2", info__state="success") == {"foreign-clone:vm-1"}
     assert harness.apply(ObjectUpdate("leave", "Task", "task-2")) == set()
     harness.apply(clone_task_update("task-3"))
-    assert harness.apply(ObjectUpdate("leave", "Task", "task-3")) == {"source:vm-1"}, (
+    assert harness.apply(ObjectUpdate("leave", "Task", "task-3")) == {"foreign-clone:vm-1"}, (
         "vCenter dropped it before it ended"
     )
     harness.apply(clone_task_update("task-4", **{"info.descriptionId": "VirtualMachine.powerOn"}))

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kubewright.webhook.ca import CertificateAuthorities, rotate
+from kubewright.webhook.ca import CertificateAuthorities, next_rotation_step
 from kubewright.webhook.options import CertificateTimings
 from kubewright.x509 import issue_serving_certificate
 
@@ -22,7 +22,7 @@ SERVING_LIFETIME = 30 * DAY
 def rotate_once(
     authorities: CertificateAuthorities | None, now: datetime, *, propagated: bool = True
 ) -> CertificateAuthorities:
-    return rotate(authorities, now, TIMINGS, "op", propagated=propagated)
+    return next_rotation_step(authorities, now, TIMINGS, "op", propagated=propagated)
 
 
 def test_steps_of_a_rotation() -> None:

@@ -22,7 +22,7 @@ from .calendar_watcher import CALENDAR_RETRY_SECONDS, CalendarWatcher
 from .labels import FINALIZER, NodeLabeller, build_label_key
 from .rules import Query, SelectionRules, parse_requirement
 from .status import ready_outcome, seconds_until_change, status_of
-from .subscriptions import Subscriptions
+from .subscriptions import SelectionIndex
 from .tracker import NodeTracker
 from .types import PLANS_KNOWN, GPUInfo, GPUInfoStatus, Reason
 
@@ -55,7 +55,7 @@ class GPUInfoController(Controller[GPUInfo]):
         # Objects that have had a selection from this process.
         self._selected_keys: set[Key] = set()
         self.stream = Stream()
-        self.subscriptions = Subscriptions(
+        self.subscriptions = SelectionIndex(
             tracker,
             rules,
             lambda key: self.stream.publish(str(key)),

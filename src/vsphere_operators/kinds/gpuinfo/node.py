@@ -58,7 +58,7 @@ class NodeContext(Struct, frozen=True):
     vcenter_name: str = ""
     vm: VirtualMachine | None = None
     # Why there is no VM, or none with a known state.
-    blocker: Rejection | None = None
+    general_rejection: Rejection | None = None
     match_failure: MatchFailure | None = None
     matched_by: str = ""
     host: Host | None = None
@@ -77,21 +77,21 @@ def build_node_context(
     vcenter, vm = match.vcenter, match.vm
     if vcenter is None or vm is None:
         return NodeContext(
-            blocker=match.blocker,
+            general_rejection=match.general_rejection,
             match_failure=match.match_failure,
             calendar_entries=calendar.find_entries(host="", node=name),
         )
     host, devices = vcenter.inventory.hosts.get(vm.host), vcenter.passthrough_devices.get(vm.ref)
-    blocker = None
+    general_rejection = None
     if not vcenter.loaded or vcenter.problem is not None:
         # Before DEVICES_UNREAD, for which a selection waits: another node may be selected.
-        blocker = Rejection.VCENTER_UNREACHABLE
+        general_rejection = Rejection.VCENTER_UNREACHABLE
     elif devices is None and needs_devices:
-        blocker = Rejection.DEVICES_UNREAD
+        general_rejection = Rejection.DEVICES_UNREAD
     return NodeContext(
         vcenter_name=vcenter.name,
         vm=vm,
-        blocker=blocker,
+        general_rejection=general_rejection,
         matched_by=match.matched_by,
         host=host,
         devices=devices or (),
@@ -112,7 +112,7 @@ def build_facts(
     now: datetime,
 ) -> NodeFacts:
     vm, host, name = context.vm, context.host, node.metadata.name
-    blocker = _find_blocker(node, context)
+    general_rejection = _find_general_rejection(node, context)
     gpus: tuple[str, ...] = ()
     hours, has_simulated_gpu, maintenance = None, None, None
     if simulation:
@@ -127,11 +127,11 @@ def build_facts(
             ),
         )
         maintenance = find_next_window(_list_maintenance_windows(node, context, now), now)
-        if blocker is None and context.devices_hidden and not gpus:
-            blocker = Rejection.DEVICES_HIDDEN
+        if general_rejection is None and context.devices_hidden and not gpus:
+            general_rejection = Rejection.DEVICES_HIDDEN
     return NodeFacts(
         name=name,
-        blocker=blocker,
+        general_rejection=general_rejection,
         match_failure=context.match_failure,
         vm_name=vm.name if vm else "",
         matched_by=context.matched_by,
@@ -150,15 +150,15 @@ def build_facts(
     )
 
 
-def _find_blocker(node: Node, context: NodeContext) -> Rejection | None:
+def _find_general_rejection(node: Node, context: NodeContext) -> Rejection | None:
     """The first rejection, in the order of Rejection, that applies to every requirement."""
     if not is_ready(node):
         return Rejection.NOT_READY
     if not is_schedulable(node):
         return Rejection.UNSCHEDULABLE
     vm, host = context.vm, context.host
-    if context.blocker is not None or vm is None:
-        return context.blocker or Rejection.VM_NOT_FOUND
+    if context.general_rejection is not None or vm is None:
+        return context.general_rejection or Rejection.VM_NOT_FOUND
     is_host_connected = host is not None and host.connection == "connected"
     if vm.connection not in ("connected", ""):
         # A disconnected host takes its VMs with it; then the host is the cause.

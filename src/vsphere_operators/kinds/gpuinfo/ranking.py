@@ -51,7 +51,7 @@ class Selection(Struct, frozen=True, kw_only=True):
         return [self.selected, *islice(others, MAX_CANDIDATES - 1)]
 
 
-class _ParetoFront(Generic[Deadline]):
+class _LongestTimeNodes(Generic[Deadline]):
     """The nodes that have more time than every better node, best first."""
 
     def __init__(self, ranks: Iterable[Rank], times: Mapping[str, Deadline]) -> None:
@@ -69,8 +69,8 @@ class _ParetoFront(Generic[Deadline]):
         return self._ranks[index : index + 1]
 
 
-class _CandidatePool:
-    """The nodes without a blocker, either those with a GPU or those without one."""
+class _UnrejectedNodes:
+    """The nodes without a general rejection, either those with a GPU or those without one."""
 
     def __init__(self) -> None:
         self.ranks: list[Rank] = []
@@ -78,7 +78,9 @@ class _CandidatePool:
         self._start_by_node: dict[str, datetime] = {}
         self._simulated_hours_by_node: dict[str, int] = {}
         # None after a change, until the next query builds them.
-        self._pareto_fronts: tuple[_ParetoFront[datetime], _ParetoFront[int]] | None = None
+        self._pareto_fronts: tuple[_LongestTimeNodes[datetime], _LongestTimeNodes[int]] | None = (
+            None
+        )
         self._sorted_starts: list[datetime] = []
         self._sorted_simulated_hours: list[int] = []
 
@@ -112,8 +114,8 @@ class _CandidatePool:
             return self.ranks[0][2] if self.ranks else ""
         if self._pareto_fronts is None:
             self._pareto_fronts = (
-                _ParetoFront(self.ranks, self._start_by_node),
-                _ParetoFront(self.ranks, self._simulated_hours_by_node),
+                _LongestTimeNodes(self.ranks, self._start_by_node),
+                _LongestTimeNodes(self.ranks, self._simulated_hours_by_node),
             )
         by_start, by_simulated_hours = self._pareto_fronts
         best = by_simulated_hours._find_best(hours)
@@ -146,8 +148,8 @@ class Ranking:
 
     def __init__(self) -> None:
         self.facts: dict[str, NodeFacts] = {}
-        self._pools = {True: _CandidatePool(), False: _CandidatePool()}
-        self._blocker_counts: Counter[Rejection] = Counter()
+        self._pools = {True: _UnrejectedNodes(), False: _UnrejectedNodes()}
+        self._general_rejection_counts: Counter[Rejection] = Counter()
         self._unmatched_names: list[str] = []
 
     def set_facts(self, name: str, new: NodeFacts | None) -> None:
@@ -155,8 +157,8 @@ class Ranking:
         if (old := self.facts.pop(name, None)) is not None:
             if old.match_failure is not None:
                 _remove_sorted(self._unmatched_names, name)
-            if old.blocker is not None:
-                self._blocker_counts[old.blocker] -= 1
+            if old.general_rejection is not None:
+                self._general_rejection_counts[old.general_rejection] -= 1
             else:
                 self._pools[old.has_gpu].remove(old)
         if new is None:
@@ -164,8 +166,8 @@ class Ranking:
         self.facts[name] = new
         if new.match_failure is not None:
             insort(self._unmatched_names, name)
-        if new.blocker is not None:
-            self._blocker_counts[new.blocker] += 1
+        if new.general_rejection is not None:
+            self._general_rejection_counts[new.general_rejection] += 1
         else:
             self._pools[new.has_gpu].add(new)
 
@@ -198,7 +200,7 @@ class Ranking:
 
     def _count_rejections(self, query: Query) -> dict[str, int]:
         """Number of rejected nodes by reason, in the order of `Rejection`."""
-        counts = Counter(self._blocker_counts)
+        counts = Counter(self._general_rejection_counts)
         gpu_required = query.requirement.gpu_required
         for has_gpu, pool in self._pools.items():
             too_little_time = pool._count_too_little_time(query)

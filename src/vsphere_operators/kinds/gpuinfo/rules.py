@@ -63,8 +63,8 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
 
     name: str
     # The first rejection that applies to every requirement.
-    blocker: Rejection | None = None
-    # Set even if `blocker` is an earlier rejection, because status.unmatched lists all of these.
+    general_rejection: Rejection | None = None
+    # Set even if an earlier rejection applies, because status.unmatched lists all of these.
     match_failure: MatchFailure | None = None
     vm_name: str = ""
     matched_by: str = ""
@@ -183,8 +183,8 @@ class Query(Struct, frozen=True, gc=False):
 
     def find_rejection(self, facts: NodeFacts) -> Rejection | None:
         """The first reason why this node is not suitable; None if it is."""
-        if facts.blocker is not None:
-            return facts.blocker
+        if facts.general_rejection is not None:
+            return facts.general_rejection
         if not self.has_enough_time(facts):
             return Rejection.TOO_LITTLE_TIME
         if facts.has_gpu != self.requirement.gpu_required:

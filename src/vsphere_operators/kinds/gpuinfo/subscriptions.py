@@ -33,7 +33,7 @@ class Subscription(Struct, frozen=True):
     facts_version: int
 
 
-class Subscriptions:
+class SelectionIndex:
     """All subscriptions; `enqueue` is called with the objects to reconcile again."""
 
     def __init__(
@@ -89,7 +89,7 @@ class Subscriptions:
             for key, subscription in self.by_node.get(changed.name, {}).items()
             if self._is_outdated(subscription, new, now)
         ]
-        if new is not None and new.blocker is None:
+        if new is not None and new.general_rejection is None:
             affected.extend(self._find_keys_with_worse_node(new, now))
         return affected
 

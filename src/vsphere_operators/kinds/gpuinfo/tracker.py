@@ -105,7 +105,7 @@ class NodeTracker:
     def on_devices_change(self, vcenter: VCenter, vm_ref: str) -> None:
         self._rebuild(list(self._nodes_by_vm.get(_qualify_ref(vcenter, vm_ref))))
 
-    def on_host_change(self, vcenter: VCenter, host_ref: str) -> None:
+    def on_host_details_change(self, vcenter: VCenter, host_ref: str) -> None:
         """The scheduled tasks or the assignable hardware of a host changed."""
         self._rebuild(list(self._nodes_by_host.get(_qualify_ref(vcenter, host_ref))))
 
@@ -138,14 +138,14 @@ class NodeTracker:
                 new = self._collect_facts(name, now)
             except Exception as error:
                 # Logged once, not with every change of load.
-                if old is None or old.blocker is not Rejection.FACTS_UNREADABLE:
+                if old is None or old.general_rejection is not Rejection.FACTS_UNREADABLE:
                     self._log.error(
                         "the facts of a node could not be built; the node is rejected "
                         "(FactsUnreadable) until they can",
                         node=name,
                         error=error,
                     )
-                new = NodeFacts(name=name, blocker=Rejection.FACTS_UNREADABLE)
+                new = NodeFacts(name=name, general_rejection=Rejection.FACTS_UNREADABLE)
             if old != new:
                 self._apply_facts(name, old, new, now)
 
@@ -197,7 +197,7 @@ class NodeTracker:
             name, match, self._calendar, needs_devices=self.simulation is None
         )
         since = self.devices_pending_since.pop(name, now)
-        if context.blocker is Rejection.DEVICES_UNREAD:
+        if context.general_rejection is Rejection.DEVICES_UNREAD:
             self.devices_pending_since[name] = since
         return context
 

@@ -26,7 +26,7 @@ from kubewright.recorder import EventRecorder
 
 from ...vcenters.registry import UNAVAILABLE_RETRY_SECONDS, VCenterRegistry
 from .api_reader import CLUSTER_ID_NAMESPACE, ApiReader
-from .limits import MB_PER_GB, NamespaceLimits, QuotaUsage
+from .limits import MB_PER_GB, NamespaceLimits, ResourceAmount
 from .model import CloneBlocked, DesiredState, Rollout
 from .ownership import FolderClaim, GroupId, compute_fingerprint, folder_name
 from .placement import PlacementResolver, placement_names
@@ -143,7 +143,7 @@ class VmGroupController(Controller[VmGroup]):
                     "the ownership keys (extraConfig) of the VMs are being read",
                     after=_MARKS_UNREAD_RETRY_SECONDS,
                 )
-            reconciler.expectations.for_group(group.metadata.uid).check_writes_kept(
+            reconciler.memory_store.for_group(group.metadata.uid).check_writes_kept(
                 replica.name for replica in status.replicas
             )
         except (Terminal, Retry, CloneBlocked) as error:
@@ -263,7 +263,7 @@ def _format_creation_time(group: VmGroup) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}" if moment else ""
 
 
-def _quota_usage_of(other: VmGroup, group: VmGroup) -> QuotaUsage:
+def _quota_usage_of(other: VmGroup, group: VmGroup) -> ResourceAmount:
     """What another group uses of the quota: all that it requests if it is older, else what it has.
 
     So the oldest groups come first, and a new group cannot block an existing one.
@@ -271,7 +271,7 @@ def _quota_usage_of(other: VmGroup, group: VmGroup) -> QuotaUsage:
     created_at, other_created_at = _format_creation_time(group), _format_creation_time(other)
     is_older = (other_created_at, other.metadata.uid) < (created_at, group.metadata.uid)
     vms = other.spec.replicas if is_older else len(other.status.replicas)
-    return QuotaUsage(
+    return ResourceAmount(
         vms=vms, cpus=vms * other.spec.cpu, memory_mb=vms * other.spec.memory * MB_PER_GB
     )
 

@@ -6,7 +6,7 @@ What if the process is stopped between the check of the lease and the request?  
     late and does no harm: docs/designs/vmgroup.md, A4.
 What is checked before a clone is sent?  That a slot is free, for a linked clone the snapshot, and
     last the lease. `clone` -> `_start_task` -> `_check_and_call` -> `VmCalls.clone`.
-What if no response is received?  The clone may be in progress: its CloneRequest is "no_response"
+What if no response is received?  The clone may be in progress: its CloneRequest is "maybe_sent"
     from before the request is sent.
 What is checked before a VM is destroyed?  vCenter and the API server are read: the VM must have the
     group's mark and uuid and no foreign disks, the object must still request the deletion. Then the
@@ -36,14 +36,14 @@ from ...vsphere.task_limiter import NoFreeSlot
 from ...vsphere.vcenter import VCenter
 from ...vsphere.vm_calls import CloneSpec
 from .api_reader import ApiReader
-from .expectations import (
+from .group_memory import (
     EFFECT_TIMEOUT_SECONDS,
     FOLDER_KEY,
     CloneTaskTracker,
     CreatedFolder,
     Effect,
-    Expectations,
-    ExpectationStore,
+    GroupMemory,
+    GroupMemoryStore,
     PendingEffect,
 )
 from .model import (
@@ -72,7 +72,7 @@ class PreconditionFailed(Exception):
     """A fresh read shows that the VM or the folder must not be destroyed now."""
 
 
-class PendingTask(Struct, frozen=True):
+class StartedTask(Struct, frozen=True):
     """A task that this process started, and what it is for."""
 
     group_uid: str
@@ -95,20 +95,20 @@ class Executor:
         self,
         vcenter: VCenter,
         api_reader: ApiReader,
-        expectations: ExpectationStore,
+        memory_store: GroupMemoryStore,
         clone_tracker: CloneTaskTracker,
         can_write: Callable[[], bool],
         notify_group: Callable[[str], None],
     ) -> None:
         self._vcenter, self._api_reader, self._can_write = vcenter, api_reader, can_write
-        self._expectations, self._clone_tracker = expectations, clone_tracker
+        self._memory_store, self._clone_tracker = memory_store, clone_tracker
         self._notify_group, self._clock = notify_group, vcenter.clock
-        self.pending_tasks: dict[str, PendingTask] = {}
+        self.pending_tasks: dict[str, StartedTask] = {}
 
     async def clone(self, group: GroupInput, action: Clone, spec: CloneSpec) -> None:
         """Clone the template for a stored record."""
-        record, expectations = action.record, self._expectations_of(group)
-        pending = PendingTask(
+        record, memory = action.record, self._memory_of(group)
+        pending = StartedTask(
             group.group_id.uid,
             record.name,
             f'Cloning "{record.name}" from template "{action.template_name}"',
@@ -124,12 +124,12 @@ class Executor:
                 precheck=read_snapshot if spec.linked else None,
             )
         except BaseException as error:
-            if expectations.clone_requests[record.name].outcome == "no_response":
+            if memory.clone_requests[record.name].outcome == "maybe_sent":
                 # Without a response, or if cancelled, _CLONE_SETTLE_SECONDS counts from now.
                 is_rejected = isinstance(error, VCenterError) and not isinstance(error, Unreachable)
-                expectations.record_clone(record, "rejected" if is_rejected else "no_response")
+                memory.record_clone(record, "rejected" if is_rejected else "maybe_sent")
             raise
-        expectations.record_clone(record, "accepted", task_ref)
+        memory.record_clone(record, "accepted", task_ref)
         self._clone_tracker.own_tasks.add(task_ref)
 
     async def change_vm(self, group: GroupInput, action: VmAction) -> None:
@@ -151,7 +151,7 @@ class Executor:
             case Destroy():
                 verb, effect, call = "Destroying", "destroyed", lambda _: vm_calls.destroy(ref)
         inventory_vm = self._vcenter.inventory.vms.get(ref)
-        pending = PendingTask(
+        pending = StartedTask(
             group.group_id.uid,
             vm.replica_name,
             f'{verb} "{vm.replica_name}"',
@@ -187,11 +187,9 @@ class Executor:
         except VCenterError as error:
             self._record_folder_error(group, parent_ref, name, error)
             raise
-        expectations = self._expectations_of(group)
-        expectations.record_success(FOLDER_KEY)
-        expectations.created_folder = CreatedFolder(
-            folder_ref, self._clock() + EFFECT_TIMEOUT_SECONDS
-        )
+        memory = self._memory_of(group)
+        memory.record_success(FOLDER_KEY)
+        memory.created_folder = CreatedFolder(folder_ref, self._clock() + EFFECT_TIMEOUT_SECONDS)
 
     def _record_folder_error(
         self, group: GroupInput, parent_ref: str, name: str, error: VCenterError
@@ -206,22 +204,22 @@ class Executor:
                 f"{inventory.path(same_name[0].ref)} has the name of the group's folder, but is "
                 "not a folder. Rename or move it."
             )
-            self._expectations_of(group).record_failure(
+            self._memory_of(group).record_failure(
                 FOLDER_KEY, OperationFailure(message, True, Reason.FOLDER_NAME_TAKEN)
             )
             return
-        pending = PendingTask(group.group_id.uid, FOLDER_KEY, f'Creating the folder "{name}"')
+        pending = StartedTask(group.group_id.uid, FOLDER_KEY, f'Creating the folder "{name}"')
         self._record_error(pending, error)
 
     async def destroy_folder(self, group: GroupInput, action: DestroyFolder) -> None:
         """Destroy the group's folder, if it is empty now: Destroy_Task deletes its content too."""
         folder = action.folder
-        if folder.ref in self._expectations_of(group).busy_refs:
+        if folder.ref in self._memory_of(group).busy_refs:
             return
         await self._start_task_on_target(
             group,
             action,
-            PendingTask(
+            StartedTask(
                 group.group_id.uid,
                 FOLDER_KEY,
                 f'Destroying the folder "{folder.name}"',
@@ -242,12 +240,12 @@ class Executor:
         self,
         group: GroupInput,
         action: Action,
-        pending: PendingTask,
+        pending: StartedTask,
         call: Call,
         precheck: Precheck | None,
     ) -> bool:
         """Start a task on a VM or folder, which is busy until then; returns whether it started."""
-        busy_refs = self._expectations_of(group).busy_refs
+        busy_refs = self._memory_of(group).busy_refs
         busy_refs.add(pending.target_ref)
         try:
             await self._start_task(group, action, pending, call, precheck)
@@ -264,7 +262,7 @@ class Executor:
         self,
         group: GroupInput,
         action: Action,
-        pending: PendingTask,
+        pending: StartedTask,
         call: Call,
         precheck: Precheck | None = None,
     ) -> str:
@@ -291,7 +289,7 @@ class Executor:
         while True:
             # A login can take seconds, so it comes before the checks.
             await session.login()
-            generation = session.generation
+            login_count = session.login_count
             try:
                 checked = await precheck() if precheck is not None else None
                 # Last, so that as little time as possible passes between this check and the call.
@@ -302,19 +300,19 @@ class Executor:
                 group.log(describe_action(action))
                 if isinstance(action, Clone):
                     # From here on the clone may be in progress, whatever happens to the response.
-                    self._expectations_of(group).record_clone(action.record, "no_response")
+                    self._memory_of(group).record_clone(action.record, "maybe_sent")
                 return await call(checked)
             except NotAuthenticated:
                 if is_renewed:
                     raise
             # After the handler, so that an error in the second try does not show the first.
-            await session.renew(generation)
+            await session.renew(login_count)
             is_renewed = True
 
-    def _expectations_of(self, group: GroupInput) -> Expectations:
-        return self._expectations.for_group(group.group_id.uid)
+    def _memory_of(self, group: GroupInput) -> GroupMemory:
+        return self._memory_store.for_group(group.group_id.uid)
 
-    def _record_error(self, pending: PendingTask, error: VCenterError) -> None:
+    def _record_error(self, pending: StartedTask, error: VCenterError) -> None:
         """Record that vCenter rejected a request or did not respond."""
         failure = describe_failure(
             pending.description,
@@ -322,17 +320,17 @@ class Executor:
             str(error),
             transient=isinstance(error, Busy | Unreachable),
         )
-        self._expectations.for_group(pending.group_uid).record_failure(pending.key, failure)
+        self._memory_store.for_group(pending.group_uid).record_failure(pending.key, failure)
 
     def on_task_end(self, task_ref: str, task: Task | None) -> None:
         """A task of this process has ended; None means that its result is unknown."""
         pending = self.pending_tasks.pop(task_ref)
-        expectations = self._expectations.for_group(pending.group_uid)
-        expectations.busy_refs.discard(pending.target_ref)
+        memory = self._memory_store.for_group(pending.group_uid)
+        memory.busy_refs.discard(pending.target_ref)
         if task is not None and task.state == "success":
-            expectations.record_success(pending.key)
+            memory.record_success(pending.key)
             if pending.effect is not None:
-                expectations.pending_effects[pending.target_ref] = PendingEffect(
+                memory.pending_effects[pending.target_ref] = PendingEffect(
                     pending.effect,
                     self._clock() + EFFECT_TIMEOUT_SECONDS,
                     pending.config_version_before,
@@ -344,5 +342,5 @@ class Executor:
                 task.message or task.fault,
                 transient=issubclass(error_type_for_name(task.fault), Busy | Unreachable),
             )
-            expectations.record_failure(pending.key, failure)
+            memory.record_failure(pending.key, failure)
         self._notify_group(pending.group_uid)

@@ -29,7 +29,7 @@ MB_PER_GB = 1024
 PLACEMENT_FIELDS = PlacementDefaults.__struct_fields__
 
 
-class QuotaUsage(Struct, frozen=True, kw_only=True):
+class ResourceAmount(Struct, frozen=True, kw_only=True):
     """A number of VMs with their vCPUs and memory."""
 
     vms: int = 0
@@ -58,7 +58,7 @@ class NamespaceLimits(Struct, frozen=True, kw_only=True):
 
 
 def find_quota_violation(
-    requested: QuotaUsage, others: Iterable[QuotaUsage], quota: Quota
+    requested: ResourceAmount, others: Iterable[ResourceAmount], quota: Quota
 ) -> str | None:
     """Why a group does not fit into the quota; `requested` is all of the group, as in its spec."""
     others = tuple(others)
@@ -104,6 +104,7 @@ class LimitsEntry(Struct, frozen=True, forbid_unknown_fields=True):
             "If unset, a template that is given by name can be anywhere in the datacenter."
         ),
     ] = UNSET
+    # `allowed_placement` in the code; the key keeps the name that existing files have.
     places: Annotated[
         dict[str, tuple[str, ...]],
         Meta(

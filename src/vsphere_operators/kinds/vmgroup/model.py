@@ -23,7 +23,7 @@ class CloneState(Enum):
     UNSENT = "this process stored the record and has sent no request since"
     RUNNING = "its task runs, or a task that may belong to it"
     UNKNOWN = "a clone may be in progress; it is too early to decide"
-    ENDED = "no clone is in progress"
+    NOT_IN_PROGRESS = "no clone is in progress"
 
 
 # The clone can still create the missing VM.
@@ -31,7 +31,7 @@ PENDING_CLONE_STATES = (CloneState.RUNNING, CloneState.UNKNOWN)
 
 
 class ReplicaRecord(Struct, frozen=True, kw_only=True):
-    """One replica in the status, stored before any request is sent for it."""
+    """A ReplicaStatus as plan() uses it, stored before any request is sent for the replica."""
 
     # Grows with each new record: the highest slot is the newest replica.
     slot: int
@@ -45,8 +45,8 @@ class ReplicaRecord(Struct, frozen=True, kw_only=True):
     # MoRef of the clone task.
     task: str = ""
     attempt: int = 1
-    # Selected for deletion. Never reset: a Destroy_Task that arrives late destroys nothing
-    # that is needed again.
+    # Selected for deletion, `leaving` in the status. Never reset: a Destroy_Task that arrives
+    # late destroys nothing that is needed again.
     terminating: bool = False
 
 
@@ -85,7 +85,7 @@ class DesiredState(Struct, frozen=True, kw_only=True):
     memory_mb: int
     replicas: int
     uid: str
-    # MoRef; "" if the template was not found, and then `blocker` has the reason.
+    # MoRef; "" if the template was not found, and then `clone_blocker` has the reason.
     template: str = ""
     template_name: str = ""
     fingerprint: str = ""
@@ -95,7 +95,7 @@ class DesiredState(Struct, frozen=True, kw_only=True):
     deleting: bool = False
     deletion_policy: Literal["Destroy", "Orphan"] = "Destroy"
     # The message of what prevents clones now: template, folder, another owner, quota.
-    blocker: str = ""
+    clone_blocker: str = ""
 
 
 class OperationFailure(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Observes one group: inventory, marks and expectations become an Observation. It does no I/O."""
+"""Observes one group: inventory, marks and memory become a PlanInput. It does no I/O."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from msgspec.structs import replace
 
 from ...vsphere.model import FINAL_TASK_STATES, Folder, VirtualMachine
 from ...vsphere.vcenter import VCenter
-from .expectations import (
+from .group_memory import (
     FOLDER_KEY,
     CloneTaskTracker,
-    Expectations,
-    ExpectationStore,
+    GroupMemory,
+    GroupMemoryStore,
     infer_clone_state,
 )
-from .limits import Quota, QuotaUsage, find_quota_violation
+from .limits import Quota, ResourceAmount, find_quota_violation
 from .model import (
     CloneBlocked,
     CloneState,
@@ -45,7 +45,7 @@ _MAX_REPLICAS = 1000
 _DISRUPTIVE_TASKS = ("powerOn", "powerOff", "suspend", "reset", "destroy", "unregister")
 
 
-class Observation(Struct, frozen=True, kw_only=True):
+class PlanInput(Struct, frozen=True, kw_only=True):
     """Everything that a step decides on."""
 
     # The desired state with the template's MoRef, the blocker, and a surge within the quota.
@@ -66,14 +66,14 @@ class GroupObserver:
         vcenter: VCenter,
         ownership_index: OwnershipIndex,
         clone_tracker: CloneTaskTracker,
-        expectations: ExpectationStore,
+        memory_store: GroupMemoryStore,
     ) -> None:
         self._vcenter, self._inventory = vcenter, vcenter.inventory
         self._ownership_index, self._clone_tracker = ownership_index, clone_tracker
-        self._expectations = expectations
+        self._memory_store = memory_store
 
-    def observe(self, group: GroupInput) -> Observation:
-        expectations = self._expectations.for_group(group.group_id.uid)
+    def observe(self, group: GroupInput) -> PlanInput:
+        memory = self._memory_store.for_group(group.group_id.uid)
         resolver = PlacementResolver(
             self._inventory, group.requested_placement, group.defaults, group.limits
         )
@@ -87,19 +87,19 @@ class GroupObserver:
                 template_ref = template.ref
         except CloneBlocked as error:
             blocker = error
-        folder = self._find_group_folder(group, expectations, parent_ref)
+        folder = self._find_group_folder(group, memory, parent_ref)
         if conflict := self._find_folder_conflict(group, folder, parent_ref):
             blocker, folder = blocker or conflict, None
         if folder is not None and folder.ref in self._inventory.folders:
-            expectations.created_folder = None
-        blocker = blocker or _find_blocker(group, expectations)
-        return Observation(
+            memory.created_folder = None
+        blocker = blocker or _find_clone_blocker(group, memory)
+        return PlanInput(
             desired=replace(
                 _limit_surge_to_quota(group),
                 template=template_ref,
-                blocker=str(blocker) if blocker and not group.desired.deleting else "",
+                clone_blocker=str(blocker) if blocker and not group.desired.deleting else "",
             ),
-            observed=self._observe_replicas(group, expectations, folder),
+            observed=self._observe_replicas(group, memory, folder),
             placement=placement,
             parent_folder=parent_ref,
             blocker_reason=blocker.reason if blocker else "",
@@ -111,10 +111,10 @@ class GroupObserver:
         )
 
     def _find_group_folder(
-        self, group: GroupInput, expectations: Expectations, parent_ref: str
+        self, group: GroupInput, memory: GroupMemory, parent_ref: str
     ) -> GroupFolder | None:
         """By reference, so that a user may rename or move it; else by name."""
-        inventory, created = self._inventory, expectations.created_folder
+        inventory, created = self._inventory, memory.created_folder
         name = group.group_id.folder_name
         folder = (
             inventory.folders.get(group.folder_ref)
@@ -135,7 +135,7 @@ class GroupObserver:
                 path=inventory.path(folder.ref),
                 is_empty=not inventory.children(folder.ref),
             )
-        if created is not None and expectations.clock() < created.expires_at:
+        if created is not None and memory.clock() < created.expires_at:
             path = f"{inventory.path(parent_ref)}/{name}"
             return GroupFolder(ref=created.ref, name=name, path=path, is_empty=True)
         return None
@@ -166,23 +166,23 @@ class GroupObserver:
         )
 
     def _observe_replicas(
-        self, group: GroupInput, expectations: Expectations, folder: GroupFolder | None
+        self, group: GroupInput, memory: GroupMemory, folder: GroupFolder | None
     ) -> ObservedState:
-        records = tuple(with_task(record, expectations) for record in group.records)
-        vms = tuple(self._find_replica_vms(group, expectations, records))
+        records = tuple(with_task(record, memory) for record in group.records)
+        vms = tuple(self._find_replica_vms(group, memory, records))
         present = {vm.replica_name for vm in vms}
         absent = [record for record in records if record.name not in present]
-        claimed_tasks: Collection[str] = ()
+        assigned_tasks: Collection[str] = ()
         if absent:
-            claimed_tasks = group.list_recorded_tasks() | self._expectations.list_sent_tasks()
+            assigned_tasks = group.list_recorded_tasks() | self._memory_store.list_sent_tasks()
         return ObservedState(
             records=records,
             vms=vms,
             clone_states={
                 record.name: self._clone_state_of(
                     record,
-                    expectations,
-                    claimed_tasks,
+                    memory,
+                    assigned_tasks,
                     group.last_known_refs.get(record.name, ""),
                 )
                 for record in absent
@@ -192,14 +192,14 @@ class GroupObserver:
                 for record in absent
                 if (path := self._find_conflicting_vm(record, folder))
             },
-            failures=expectations.active_failures(),
+            failures=memory.active_failures(),
             folder=folder,
             # At least one action is tried: the limiter then remembers that the group waits.
             max_actions=max(1, self._vcenter.task_limiter.free_slots),
         )
 
     def _find_replica_vms(
-        self, group: GroupInput, expectations: Expectations, records: Sequence[ReplicaRecord]
+        self, group: GroupInput, memory: GroupMemory, records: Sequence[ReplicaRecord]
     ) -> Iterator[ReplicaVm]:
         """The VMs that the group owns by their marks."""
         index, inventory, group_id = self._ownership_index, self._inventory, group.group_id
@@ -229,12 +229,12 @@ class GroupObserver:
                 yield self._build_replica_vm(
                     vm,
                     mark,
-                    expectations,
+                    memory,
                     busy=ref in busy_refs or mark.replica_name in cloning_names,
                 )
 
     def _build_replica_vm(
-        self, vm: VirtualMachine, mark: OwnershipMark, expectations: Expectations, *, busy: bool
+        self, vm: VirtualMachine, mark: OwnershipMark, memory: GroupMemory, *, busy: bool
     ) -> ReplicaVm:
         power_states = ("poweredOn", "poweredOff", "suspended")
         return ReplicaVm(
@@ -247,7 +247,7 @@ class GroupObserver:
             cpus=vm.cpus or 0,
             memory_mb=vm.memory_mb or 0,
             inaccessible=vm.connection not in ("connected", "") or vm.power not in power_states,
-            busy=busy or vm.ref in expectations.busy_refs or _is_effect_pending(vm, expectations),
+            busy=busy or vm.ref in memory.busy_refs or _is_effect_pending(vm, memory),
             foreign_disks=self._foreign_disk_names(vm),
         )
 
@@ -264,8 +264,8 @@ class GroupObserver:
     def _clone_state_of(
         self,
         record: ReplicaRecord,
-        expectations: Expectations,
-        claimed_tasks: Collection[str],
+        memory: GroupMemory,
+        assigned_tasks: Collection[str],
         last_known_ref: str,
     ) -> CloneState:
         inventory = self._inventory
@@ -281,10 +281,10 @@ class GroupObserver:
         return infer_clone_state(
             record,
             self._clone_tracker.tasks,
-            claimed_tasks,
-            expectations.clone_requests.get(record.name),
+            assigned_tasks,
+            memory.clone_requests.get(record.name),
             self._vcenter.watching_since,
-            expectations.clock(),
+            memory.clock(),
         )
 
     def _find_conflicting_vm(self, record: ReplicaRecord, folder: GroupFolder | None) -> str:
@@ -302,25 +302,25 @@ class GroupObserver:
         return ""
 
 
-def with_task(record: ReplicaRecord, expectations: Expectations) -> ReplicaRecord:
+def with_task(record: ReplicaRecord, memory: GroupMemory) -> ReplicaRecord:
     """The record with the task that vCenter returned for it, which may not be stored yet."""
-    request = expectations.clone_requests.get(record.name)
+    request = memory.clone_requests.get(record.name)
     if request and request.attempt == record.attempt and request.task and record.state == "Planned":
         return replace(record, state="Cloning", task=request.task)
     return record
 
 
-def _is_effect_pending(vm: VirtualMachine, expectations: Expectations) -> bool:
+def _is_effect_pending(vm: VirtualMachine, memory: GroupMemory) -> bool:
     """Whether a task has succeeded on the VM and the inventory does not show its effect yet."""
-    pending = expectations.pending_effects.get(vm.ref)
-    if pending is None or expectations.clock() >= pending.expires_at:
+    pending = memory.pending_effects.get(vm.ref)
+    if pending is None or memory.clock() >= pending.expires_at:
         return False
     if pending.effect in ("poweredOn", "poweredOff"):
         return vm.power != pending.effect
     return pending.effect == "destroyed" or vm.config_version == pending.config_version_before
 
 
-def _find_blocker(group: GroupInput, expectations: Expectations) -> CloneBlocked | None:
+def _find_clone_blocker(group: GroupInput, memory: GroupMemory) -> CloneBlocked | None:
     """What prevents clones in addition to placement and folder."""
     desired, quota = group.desired, group.limits.quota
     if desired.replicas > _MAX_REPLICAS:
@@ -335,7 +335,7 @@ def _find_blocker(group: GroupInput, expectations: Expectations) -> CloneBlocked
         )
     ):
         return CloneBlocked(Reason.QUOTA_EXCEEDED, violation)
-    failure = expectations.active_failures().get(FOLDER_KEY)
+    failure = memory.active_failures().get(FOLDER_KEY)
     if failure is not None and failure.permanent:
         return CloneBlocked(failure.reason, failure.message)
     return None
@@ -353,5 +353,5 @@ def _limit_surge_to_quota(group: GroupInput) -> DesiredState:
     return replace(desired, rollout=replace(desired.rollout, max_surge=surge))
 
 
-def _usage_of(desired: DesiredState, vms: int) -> QuotaUsage:
-    return QuotaUsage(vms=vms, cpus=vms * desired.cpus, memory_mb=vms * desired.memory_mb)
+def _usage_of(desired: DesiredState, vms: int) -> ResourceAmount:
+    return ResourceAmount(vms=vms, cpus=vms * desired.cpus, memory_mb=vms * desired.memory_mb)

@@ -113,7 +113,7 @@ def mark_from_extra_config(extra_config: Mapping[str, str]) -> OwnershipMark | N
     )
 
 
-def _is_genuine(mark: OwnershipMark, instance_uuid: str) -> bool:
+def _is_made_for_vm(mark: OwnershipMark, instance_uuid: str) -> bool:
     """Whether the mark was made for this VM, and not copied into it by a clone."""
     return instance_uuid.lower() == instance_uuid_of(mark.group_id.uid, mark.replica_name)
 
@@ -123,7 +123,7 @@ def is_owned_by(mark: OwnershipMark | None, instance_uuid: str, group: GroupId) 
         mark is not None
         and mark.group_id.uid == group.uid
         and mark.group_id.cluster_id == group.cluster_id
-        and _is_genuine(mark, instance_uuid)
+        and _is_made_for_vm(mark, instance_uuid)
     )
 
 
@@ -174,7 +174,7 @@ class OwnershipIndex:
             return
         self.unread_refs.discard(ref)
         mark = mark_from_extra_config(config.extra_config)
-        if mark is None or not _is_genuine(mark, vm.instance_uuid):
+        if mark is None or not _is_made_for_vm(mark, vm.instance_uuid):
             self._remove(ref)
             return
         if self.marks.get(ref) != mark:

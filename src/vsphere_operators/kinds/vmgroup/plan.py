@@ -112,7 +112,7 @@ def _compute_desired_records(
     kept = [replica for replica in selected if not _can_drop_record(desired, replica)]
     records = [_renew_record(desired, replica) for replica in kept]
     first_slot = max((replica.record.slot for replica in replicas), default=-1) + 1
-    count = 0 if desired.blocker else count_to_create(desired, kept)
+    count = 0 if desired.clone_blocker else count_to_create(desired, kept)
     names = [new_name() for _ in range(count)]
     return (
         *records,
@@ -138,7 +138,7 @@ def _renew_record(desired: DesiredState, replica: Replica) -> ReplicaRecord:
     if (
         replica.vm is not None
         or record.terminating
-        or desired.blocker
+        or desired.clone_blocker
         or replica.conflicting_vm
         or replica.failure
     ):
@@ -147,7 +147,7 @@ def _renew_record(desired: DesiredState, replica: Replica) -> ReplicaRecord:
         record.template,
         record.fingerprint,
     ) != (desired.template, desired.fingerprint)
-    if replica.clone_state is not CloneState.ENDED and not is_unsent_and_outdated:
+    if replica.clone_state is not CloneState.NOT_IN_PROGRESS and not is_unsent_and_outdated:
         return record
     return replace(
         record,
@@ -174,8 +174,10 @@ def _choose_actions(
 ) -> tuple[Action, ...]:
     """The operations to start now, the most urgent first, as many as there are free slots."""
     is_orphaning, folder = desired.deletion_policy == "Orphan", observed.folder
-    is_clean = all(replica.vm is not None for replica in replicas) if is_orphaning else not replicas
-    if desired.deleting and is_clean:
+    is_ready_to_finalize = (
+        all(replica.vm is not None for replica in replicas) if is_orphaning else not replicas
+    )
+    if desired.deleting and is_ready_to_finalize:
         if is_orphaning or folder is None or not folder.is_empty:
             return (RemoveFinalizer(),)
         return (DestroyFolder(folder),) if observed.max_actions > 0 else ()
@@ -216,7 +218,7 @@ def _clone_actions(
     desired: DesiredState, observed: ObservedState, replicas: Sequence[Replica]
 ) -> Iterator[Action]:
     """Clone the unsent records; create the folder first."""
-    if desired.blocker or desired.deleting:
+    if desired.clone_blocker or desired.deleting:
         return
     unsent = [
         replica
@@ -244,7 +246,9 @@ def _resize_actions(
         vm = replica.vm
         # A replica with other users' disks is never replaced, so it is resized in place.
         is_to_be_replaced = (
-            is_outdated(desired, replica) and not desired.blocker and not replica.foreign_disks
+            is_outdated(desired, replica)
+            and not desired.clone_blocker
+            and not replica.foreign_disks
         )
         if (
             vm is None

@@ -18,12 +18,12 @@ from ...vsphere.vcenter import VCenter
 from ...vsphere.vm_calls import CloneSpec
 from .api_reader import ApiReader
 from .executor import Executor
-from .expectations import (
+from .group_memory import (
     FOLDER_KEY,
     INITIAL_BACKOFF_SECONDS,
     MAX_BACKOFF_SECONDS,
-    Expectations,
-    ExpectationStore,
+    GroupMemory,
+    GroupMemoryStore,
 )
 from .model import (
     PENDING_CLONE_STATES,
@@ -36,7 +36,7 @@ from .model import (
     Plan,
     RemoveFinalizer,
 )
-from .observation import GroupObserver, Observation, with_task
+from .observation import GroupObserver, PlanInput, with_task
 from .ownership import (
     OwnershipIndex,
     OwnershipMark,
@@ -60,26 +60,26 @@ class GroupReconciler:
         observer: GroupObserver,
         executor: Executor,
         api_reader: ApiReader,
-        expectations: ExpectationStore,
+        memory_store: GroupMemoryStore,
         ownership_index: OwnershipIndex,
     ) -> None:
         self.inventory, self.ownership_index = vcenter.inventory, ownership_index
-        self.expectations = expectations
+        self.memory_store = memory_store
         self._vcenter, self._observer, self._executor = vcenter, observer, executor
         self._api_reader = api_reader
 
     def forget_group(self, uid: str) -> None:
-        self.expectations.forget(uid)
+        self.memory_store.forget(uid)
         self._vcenter.task_limiter.stop_waiting(uid)
 
     async def run_step(self, group: GroupInput) -> StepResult:
-        expectations = self.expectations.for_group(group.group_id.uid)
-        expectations.observe_generation(group.generation)
+        memory = self.memory_store.for_group(group.group_id.uid)
+        memory.observe_generation(group.generation)
         observation, new_plan = await self._observe_and_plan(group)
         for line in new_plan.log_lines:
             group.log(line)
         if new_plan.write_status_first:
-            expectations.expect_records(observation.observed.records, new_plan.records)
+            memory.expect_records(observation.observed.records, new_plan.records)
             self._vcenter.task_limiter.stop_waiting(group.group_id.uid)
             return _build_result(observation, new_plan, requeue_after_seconds=0.0)
         extra_config: dict[str, str] = {}
@@ -96,17 +96,17 @@ class GroupReconciler:
                 new_plan = replace(new_plan, actions=others, phase="ERROR", message=str(error))
                 observation = replace(observation, blocker_reason=error.reason)
         cleanup_finished = await self._execute(group, observation, new_plan.actions, extra_config)
-        records = tuple(with_task(record, expectations) for record in new_plan.records)
-        expectations.keep_only(record.name for record in records)
+        records = tuple(with_task(record, memory) for record in new_plan.records)
+        memory.keep_only(record.name for record in records)
         return _build_result(
             observation,
             replace(new_plan, records=records),
-            requeue_after_seconds=_choose_requeue_delay(observation, new_plan, expectations),
+            requeue_after_seconds=_choose_requeue_delay(observation, new_plan, memory),
             cleanup_finished=cleanup_finished,
         )
 
-    async def _observe_and_plan(self, group: GroupInput) -> tuple[Observation, Plan]:
-        """Observe and plan until every VM that the plan newly selects for deletion was just read.
+    async def _observe_and_plan(self, group: GroupInput) -> tuple[PlanInput, Plan]:
+        """Read each VM that the plan newly selects for deletion, then observe and plan again.
 
         `terminating` is never reset, and the cached configuration may be older than a volume that
         was attached to the VM.
@@ -147,15 +147,15 @@ class GroupReconciler:
     async def _execute(
         self,
         group: GroupInput,
-        observation: Observation,
+        observation: PlanInput,
         actions: Sequence[Action],
         extra_config: dict[str, str],
     ) -> bool:
         """Start the actions until no slot is free; returns whether the finalizer can be removed."""
         if not actions:
             self._vcenter.task_limiter.stop_waiting(group.group_id.uid)
-        expectations = self.expectations.for_group(group.group_id.uid)
-        is_folder_backing_off = FOLDER_KEY in expectations.active_failures()
+        memory = self.memory_store.for_group(group.group_id.uid)
+        is_folder_backing_off = FOLDER_KEY in memory.active_failures()
         for action in actions:
             try:
                 match action:
@@ -187,7 +187,7 @@ def _newly_terminating_refs(observed: ObservedState, new_plan: Plan) -> list[str
 
 
 def _build_clone_spec(
-    group: GroupInput, observation: Observation, action: Clone, extra_config: dict[str, str]
+    group: GroupInput, observation: PlanInput, action: Clone, extra_config: dict[str, str]
 ) -> CloneSpec:
     record, folder, placement = action.record, observation.observed.folder, observation.placement
     # plan() clones only without a blocker and with a folder.
@@ -216,12 +216,10 @@ def _build_clone_spec(
     )
 
 
-def _choose_requeue_delay(
-    observation: Observation, plan: Plan, expectations: Expectations
-) -> float | None:
+def _choose_requeue_delay(observation: PlanInput, plan: Plan, memory: GroupMemory) -> float | None:
     """When to take the next step even if no change in vCenter wakes the group."""
-    now, created_folder = expectations.clock(), expectations.created_folder
-    if expectations.active_failures().keys() - observation.observed.failures.keys():
+    now, created_folder = memory.clock(), memory.created_folder
+    if memory.active_failures().keys() - observation.observed.failures.keys():
         # An action of this step failed: the next step reports it.
         return 0.0
     if plan.phase == "RUNNING":
@@ -233,7 +231,7 @@ def _choose_requeue_delay(
         state in PENDING_CLONE_STATES for state in observation.observed.clone_states.values()
     )
     is_effect_pending = any(
-        effect.expires_at > now for effect in expectations.pending_effects.values()
+        effect.expires_at > now for effect in memory.pending_effects.values()
     ) or (created_folder is not None and created_folder.expires_at > now)
     if is_clone_pending or is_effect_pending or has_created_folder:
         return _SHORT_REQUEUE_SECONDS
@@ -243,11 +241,11 @@ def _choose_requeue_delay(
         else MAX_BACKOFF_SECONDS
     )
     # A little later than the retry, so that the back-off has ended for certain.
-    return min(delay_seconds, (expectations.seconds_until_retry() or delay_seconds) + 0.05)
+    return min(delay_seconds, (memory.seconds_until_retry() or delay_seconds) + 0.05)
 
 
 def _build_result(
-    observation: Observation,
+    observation: PlanInput,
     plan: Plan,
     *,
     requeue_after_seconds: float | None,

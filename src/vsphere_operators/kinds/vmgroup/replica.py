@@ -132,7 +132,7 @@ def select_for_deletion(desired: DesiredState, replicas: Sequence[Replica]) -> f
         key=lambda replica: _deletion_order(desired, replica),
     )
     names = frozenset(replica.name for replica in in_deletion_order[:excess])
-    if desired.blocker:
+    if desired.clone_blocker:
         # An outdated replica is not deleted while its successor cannot be cloned.
         return names
     return names | _select_outdated(

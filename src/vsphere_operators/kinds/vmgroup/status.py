@@ -192,8 +192,8 @@ def _is_in_desired_state(desired: DesiredState, replicas: Sequence[Replica]) -> 
 
 def _list_errors(desired: DesiredState, replicas: Sequence[Replica]) -> Iterator[str]:
     """What only a user can fix."""
-    if desired.blocker and _needs_clone(desired, replicas):
-        yield desired.blocker
+    if desired.clone_blocker and _needs_clone(desired, replicas):
+        yield desired.clone_blocker
     for replica in replicas:
         if replica.failure is not None and replica.failure.permanent:
             yield replica.failure.message

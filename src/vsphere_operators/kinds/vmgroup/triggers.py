@@ -1,8 +1,8 @@
 """Which change in a vCenter wakes which VmGroup: handlers that publish keys on a stream.
 
 A key names what changed: `uid:` the VMs or tasks of a group, `template:` and `folder:` an object of
-that name or reference, `source:` the end of a clone of that template that another client started.
-Changes of quickStats wake no group.
+that name or reference, `foreign-clone:` the end of a clone of that template that another client
+started. Changes of quickStats wake no group.
 
 build.py connects the handlers.
 """
@@ -27,7 +27,7 @@ from ...vsphere.model import (
 )
 from ...vsphere.vcenter import VCenter
 from .executor import Executor
-from .expectations import CloneTaskTracker
+from .group_memory import CloneTaskTracker
 from .ownership import OwnershipIndex, folder_name
 from .placement import DEFAULT_PARENT_FOLDER
 from .types import VmGroup
@@ -52,7 +52,7 @@ def trigger_keys_of(group: VmGroup) -> Iterable[str]:
     )
     # The clone of a planned record may be any running clone of its template.
     yield from {
-        f"source:{replica.template}"
+        f"foreign-clone:{replica.template}"
         for replica in status.replicas
         if replica.template and replica.state == "Planned"
     }
@@ -137,7 +137,7 @@ class VmGroupTriggers:
         # A task of this process wakes its own group when the executor handles its end. Otherwise
         # the end of each clone would wake all groups of the same template.
         if has_ended and not had_ended and task.ref not in self._clone_tracker.own_tasks:
-            self._stream.publish(f"source:{task.entity}")
+            self._stream.publish(f"foreign-clone:{task.entity}")
         now, pending = self._vcenter.clock(), self._executor.pending_tasks.get(task.ref)
         if old is None or new is None or old.state != new.state:
             self.progress_published_at[task.ref] = now

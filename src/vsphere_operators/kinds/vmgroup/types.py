@@ -156,6 +156,7 @@ class ReplicaStatus(Struct, kw_only=True, omit_defaults=True):
     task: Annotated[str, Doc("MoRef of the clone task.")] = ""
     progress: Annotated[Int32 | None, Doc("Progress of the clone task, in percent.")] = None
     attempt: Annotated[Int32, Doc("Number of attempts to clone it.")] = 1
+    # `terminating` in the code; the field keeps the name that stored objects have.
     leaving: Annotated[bool, Doc("Whether the replica is selected for deletion.")] = False
     moRef: Annotated[str, Doc("MoRef of its VM.")] = ""
     power: Annotated[str, Doc("poweredOn, poweredOff or suspended.")] = ""

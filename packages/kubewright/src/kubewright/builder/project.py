@@ -95,7 +95,7 @@ class ProjectConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True)
-class Declarations:
+class OperatorParts:
     """What the code of an operator declares."""
 
     controllers: tuple[Controller[Any], ...] = ()
@@ -111,7 +111,7 @@ class Declarations:
         return bool(self.webhooks or self.conversions)
 
     @property
-    def including_optional_webhooks(self) -> Declarations:
+    def including_optional_webhooks(self) -> OperatorParts:
         webhooks = (*self.webhooks, *self.optional_webhooks)
         return replace(self, webhooks=webhooks, optional_webhooks=())
 
@@ -173,7 +173,7 @@ class Project:
         text = self.unwritten_files.get(path)
         return read_text_if_exists(self.root / path) if text is None else text
 
-    def load_declarations(self) -> Declarations:
+    def load_declarations(self) -> OperatorParts:
         """What `build` adds to a manager, and the kinds that only pyproject.toml lists."""
         manager = self._build_manager()
         kinds = [
@@ -185,7 +185,7 @@ class Project:
                 if not entry.controller
             ),
         ]
-        declarations = Declarations(
+        declarations = OperatorParts(
             tuple(manager.controllers),
             tuple(manager.webhooks),
             tuple(manager.conversions),

@@ -51,7 +51,7 @@ class CertificateAuthorities:
         return cls(current, **pairs) if current is not None else None
 
 
-def rotate(
+def next_rotation_step(
     authorities: CertificateAuthorities | None,
     now: datetime,
     timings: CertificateTimings,

@@ -31,7 +31,7 @@ from ..kind import Key, ObjectMeta, utc_now
 from ..log import Log
 from ..tls import ServingCertificate
 from ..x509 import KeyPair, issue_serving_certificate
-from .ca import CertificateAuthorities, rotate
+from .ca import CertificateAuthorities, next_rotation_step
 from .ca_bundle import CaBundleTarget, build_ca_bundle_patch, has_webhook_client
 from .options import CertificateTimings
 
@@ -115,7 +115,7 @@ class CertRotator:
         if self.propagated_since is not None:
             seconds = asyncio.get_running_loop().time() - self.propagated_since
             propagated = seconds >= self._timings.propagation_seconds
-        rotated = rotate(
+        rotated = next_rotation_step(
             stored.authorities, self._clock(), self._timings, self._name, propagated=propagated
         )
         if rotated != stored.authorities:
@@ -143,7 +143,9 @@ class CertRotator:
     def _restore_or_create_ca(self) -> CertificateAuthorities:
         # From memory if possible: the API servers trust what is in their caBundles.
         authorities = self.stored.authorities if self.stored is not None else None
-        return rotate(authorities, self._clock(), self._timings, self._name, propagated=False)
+        return next_rotation_step(
+            authorities, self._clock(), self._timings, self._name, propagated=False
+        )
 
     async def _create_secret(self) -> StoredCa:
         authorities = self._restore_or_create_ca()

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from ... import rbac
-from ..project import Declarations, Project
+from ..project import OperatorParts, Project
 from . import Document, Files
 from .deployment import (
     build_anti_affinity,
@@ -50,7 +50,7 @@ def _build_component(resources: Sequence[str] = (), patches: Sequence[str] = ())
     return document
 
 
-def build_extra_folders(project: Project, declared: Declarations) -> dict[str, Files]:
+def build_extra_folders(project: Project, declared: OperatorParts) -> dict[str, Files]:
     """The folders that components refer to; an overlay can use them directly."""
     folders = {
         "prometheus": {"monitor.yaml": [build_service_monitor(project)]},
@@ -63,7 +63,7 @@ def build_extra_folders(project: Project, declared: Declarations) -> dict[str, F
     return folders
 
 
-def build_component_folders(project: Project, declared: Declarations) -> dict[str, Files]:
+def build_component_folders(project: Project, declared: OperatorParts) -> dict[str, Files]:
     """The files of every component, by its name."""
     two_replicas = {"replicas": 2, "template": {"spec": {"affinity": build_anti_affinity(project)}}}
     folders = {
@@ -97,7 +97,7 @@ def _build_component_files(resources: Files, patches: Files) -> Files:
     }
 
 
-def _build_namespaced_component(project: Project, declared: Declarations) -> Files:
+def _build_namespaced_component(project: Project, declared: OperatorParts) -> Files:
     """A manager that serves only its own namespace, with permissions only there."""
     variable = build_namespace_variable("WATCH_NAMESPACE")
     pod = {"containers": [{"name": "manager", "env": [variable]}]}
@@ -109,7 +109,7 @@ def _build_namespaced_component(project: Project, declared: Declarations) -> Fil
     return _build_component_files(build_namespaced_roles(project, declared), patches)
 
 
-def build_namespaced_roles(project: Project, declared: Declarations) -> Files:
+def build_namespaced_roles(project: Project, declared: OperatorParts) -> Files:
     """The bindings of a manager that serves one namespace; cluster-wide kinds need their own."""
     resources = {
         "manager_role_binding.yaml": [
@@ -136,7 +136,7 @@ def build_namespaced_roles(project: Project, declared: Declarations) -> Files:
     return resources
 
 
-def _build_webhooks_component(project: Project, all_declared: Declarations) -> Files:
+def _build_webhooks_component(project: Project, all_declared: OperatorParts) -> Files:
     """Enables optional webhooks: their configuration, the manager's flag and port, and roles."""
     resources: Files = {"webhook_ca_roles.yaml": build_ca_roles(project, all_declared)}
     if role := build_webhook_role(project, all_declared):
@@ -164,7 +164,7 @@ def _build_add_patch(project: Project, kind: str, values: Mapping[str, object]) 
     return {"target": target, "patch": f"[{', '.join(operations)}]"}
 
 
-def _build_cert_manager_component(project: Project, declared: Declarations) -> Files:
+def _build_cert_manager_component(project: Project, declared: OperatorParts) -> Files:
     """Uses a certificate from cert-manager, and removes the roles for the manager's own CA."""
     patches = _build_delete_patches(build_ca_roles(project, declared)) | {
         "certificate_patch.yaml": [build_certificate_patch(project)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..project import Declarations, Project
+from ..project import OperatorParts, Project
 from . import Document
 from .rbac import SERVICE_ACCOUNT
 
@@ -26,7 +26,7 @@ def build_metadata(project: Project, name: str) -> Document:
     }
 
 
-def build_deployment(project: Project, declared: Declarations) -> Document:
+def build_deployment(project: Project, declared: OperatorParts) -> Document:
     """The manager; its Pod satisfies the Pod Security level "restricted"."""
     return {
         "apiVersion": "apps/v1",
@@ -46,7 +46,7 @@ def build_deployment(project: Project, declared: Declarations) -> Document:
     }
 
 
-def _build_pod_spec(project: Project, declared: Declarations) -> Document:
+def _build_pod_spec(project: Project, declared: OperatorParts) -> Document:
     secrets = [
         {"name": secret.name, "secret": {"secretName": secret.name, "optional": True}}
         for secret in project.config.manager.secrets
@@ -62,7 +62,7 @@ def _build_pod_spec(project: Project, declared: Declarations) -> Document:
     }
 
 
-def _build_container(project: Project, declared: Declarations) -> Document:
+def _build_container(project: Project, declared: OperatorParts) -> Document:
     mounts = [
         {"name": secret.name, "mountPath": secret.mount, "readOnly": True}
         for secret in project.config.manager.secrets
@@ -150,7 +150,7 @@ def build_service_monitor(project: Project) -> Document:
     }
 
 
-def build_network_policy(project: Project, declared: Declarations) -> Document:
+def build_network_policy(project: Project, declared: OperatorParts) -> Document:
     """Allows /metrics from namespaces labelled `metrics: enabled`, and webhooks from anywhere.
 
     The kubelet needs no rule: a NetworkPolicy does not apply to traffic of the Pod's own node.

@@ -17,7 +17,7 @@ import msgspec
 
 from ...errors import ConfigError
 from ...yaml_text import dump_yaml
-from ..project import Declarations, Project
+from ..project import OperatorParts, Project
 from . import Document, Files
 from .components import build_namespaced_roles
 from .deployment import (
@@ -67,7 +67,7 @@ _VALUE_COMMENTS = {
 }
 
 
-def build_chart(project: Project, declared: Declarations) -> dict[str, str]:
+def build_chart(project: Project, declared: OperatorParts) -> dict[str, str]:
     """Every file of the chart, by its path in the folder of the chart."""
     config = msgspec.structs.replace(
         project.config,
@@ -113,7 +113,7 @@ def _to_semantic_version(version: str) -> str:
     return f"{major}.{minor or 0}.{patch or 0}" + (f"-{labels}" if labels else "")
 
 
-def _render_values(project: Project, declared: Declarations) -> str:
+def _render_values(project: Project, declared: OperatorParts) -> str:
     """values.yaml; the defaults match the components that pyproject.toml selects for config/."""
     manager, components = project.config.manager, project.config.components
     values: Document = {
@@ -140,7 +140,7 @@ def _render_values(project: Project, declared: Declarations) -> str:
     return "".join(lines)
 
 
-def _render_templates(project: Project, declared: Declarations) -> dict[str, str]:
+def _render_templates(project: Project, declared: OperatorParts) -> dict[str, str]:
     roles = build_role_files(project, declared)
     # These have templates of their own, because a value decides whether they are rendered.
     for name in ("webhook_ca_roles.yaml", "namespace.yaml"):
@@ -173,7 +173,7 @@ def _flatten(files: Files) -> list[Document]:
     return [document for documents in files.values() for document in documents]
 
 
-def _build_crd_templates(project: Project, declared: Declarations) -> list[Document]:
+def _build_crd_templates(project: Project, declared: OperatorParts) -> list[Document]:
     converted = {conversion.hub.definition.group_resource for conversion in declared.conversions}
     keep = _encode_if_block(".Values.crds.keep", "  helm.sh/resource-policy: keep")
     return [
@@ -194,7 +194,7 @@ def _inject_ca(project: Project) -> str:
     return _encode_if_block(_CERT_MANAGER_ENABLED, line)
 
 
-def _render_webhook_templates(project: Project, declared: Declarations) -> dict[str, str]:
+def _render_webhook_templates(project: Project, declared: OperatorParts) -> dict[str, str]:
     all_declared = declared.including_optional_webhooks
     if not all_declared.has_webhook_server:
         return {}
@@ -219,7 +219,7 @@ def _render_webhook_templates(project: Project, declared: Declarations) -> dict[
     return {name: _wrap_if(_WEBHOOKS_ENABLED, text) for name, text in templates.items()}
 
 
-def _build_deployment_template(project: Project, declared: Declarations) -> Document:
+def _build_deployment_template(project: Project, declared: OperatorParts) -> Document:
     deployment = build_deployment(project, declared)
     deployment["spec"]["replicas"] = _encode_inline(".Values.replicas")
     pod = deployment["spec"]["template"]["spec"]

@@ -6,7 +6,7 @@ from ... import rbac
 from ...kind import KindDefinition
 from ...webhook.ca_bundle import ca_permissions
 from ...webhook.options import WebhookOptions
-from ..project import Declarations, Project
+from ..project import OperatorParts, Project
 from . import Document, Files
 
 _RBAC_GROUP = "rbac.authorization.k8s.io"
@@ -15,7 +15,7 @@ WEBHOOK_OPTIONS = WebhookOptions()
 _AGGREGATION_TARGETS = {"admin": "admin", "editor": "edit", "viewer": "view"}
 
 
-def build_role_files(project: Project, declared: Declarations) -> Files:
+def build_role_files(project: Project, declared: OperatorParts) -> Files:
     """Every file of config/rbac."""
     documents: Files = {
         "namespace.yaml": [build_namespace(project)],
@@ -127,7 +127,7 @@ def _build_user_roles(project: Project, kind: KindDefinition) -> list[Document]:
     ]
 
 
-def build_cluster_rules(declared: Declarations) -> list[rbac.PolicyRule]:
+def build_cluster_rules(declared: OperatorParts) -> list[rbac.PolicyRule]:
     """The manager's rules for cluster-wide kinds, which a Role cannot grant."""
     permissions = [
         permission
@@ -138,7 +138,7 @@ def build_cluster_rules(declared: Declarations) -> list[rbac.PolicyRule]:
     return rbac.build_rules(entry for entry in permissions if not entry.kind.definition.namespaced)
 
 
-def build_webhook_role(project: Project, declared: Declarations) -> list[Document]:
+def build_webhook_role(project: Project, declared: OperatorParts) -> list[Document]:
     """The role of optional webhooks, apart from the manager's; empty if they need none."""
     rules = rbac.build_rules(
         permission for webhook in declared.webhooks for permission in webhook.permissions
@@ -151,7 +151,7 @@ def build_webhook_role(project: Project, declared: Declarations) -> list[Documen
     ]
 
 
-def build_ca_roles(project: Project, declared: Declarations) -> list[Document]:
+def build_ca_roles(project: Project, declared: OperatorParts) -> list[Document]:
     """The roles of the manager's own CA: its Secret, and each caBundle by name."""
     cluster_wide, namespaced = (
         rbac.build_rules(permissions)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ...errors import ConfigError
 from ...yaml_text import parse_documents, to_yaml
 from ..changeset import ChangeSet, find_stale, read_text
-from ..project import COMPONENTS, Declarations, Project
+from ..project import COMPONENTS, OperatorParts, Project
 from . import Document, Files
 from .components import build_component_folders, build_extra_folders, build_kustomization
 from .deployment import build_deployment, build_metrics_service
@@ -42,7 +42,7 @@ def generate_manifests(project: Project) -> ChangeSet:
     return ChangeSet(project.root, files, frozenset(files), stale)
 
 
-def _build_config_folders(project: Project, declared: Declarations) -> dict[str, Files]:
+def _build_config_folders(project: Project, declared: OperatorParts) -> dict[str, Files]:
     crds = {
         f"bases/{crd['spec']['group']}_{crd['spec']['names']['plural']}.yaml": [crd]
         for crd in build_crds_with_conversions(project, declared)
@@ -71,7 +71,7 @@ def _build_config_folders(project: Project, declared: Declarations) -> dict[str,
 
 
 def _build_default_kustomization(
-    project: Project, declared: Declarations, available: Mapping[str, Files]
+    project: Project, declared: OperatorParts, available: Mapping[str, Files]
 ) -> Document:
     selected = project.config.components
     if unavailable := sorted(set(selected) - set(available)):

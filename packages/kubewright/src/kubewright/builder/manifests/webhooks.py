@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...crd import build_crds
 from ...webhook import WebhookClientConfig, build_configurations, with_conversions
-from ..project import Declarations, Project
+from ..project import OperatorParts, Project
 from . import Document, Files
 from .deployment import build_deployment_patch, build_metadata, manager_labels
 from .rbac import WEBHOOK_OPTIONS
@@ -18,17 +18,17 @@ def _build_client_config(project: Project) -> WebhookClientConfig:
     return WebhookClientConfig(namespace=project.namespace, service=service)
 
 
-def build_webhook_configurations(project: Project, declared: Declarations) -> list[Document]:
+def build_webhook_configurations(project: Project, declared: OperatorParts) -> list[Document]:
     return build_configurations(declared.webhooks, _build_client_config(project), name=project.name)
 
 
-def build_crds_with_conversions(project: Project, declared: Declarations) -> list[Document]:
+def build_crds_with_conversions(project: Project, declared: OperatorParts) -> list[Document]:
     """All CRDs; those of kinds with several versions name the conversion webhook."""
     crds = build_crds(declared.kinds)
     return with_conversions(crds, declared.conversions, _build_client_config(project))
 
 
-def build_webhook_files(project: Project, declared: Declarations) -> Files:
+def build_webhook_files(project: Project, declared: OperatorParts) -> Files:
     """Every file of config/webhook; conversions alone need no webhook configuration."""
     configurations = build_webhook_configurations(project, declared)
     files = {"manifests.yaml": configurations} if configurations else {}
@@ -72,7 +72,7 @@ def build_certificate_files(project: Project) -> Files:
     return {"issuer.yaml": [issuer], "certificate.yaml": [certificate]}
 
 
-def build_ca_bundle_targets(project: Project, declared: Declarations) -> list[Document]:
+def build_ca_bundle_targets(project: Project, declared: OperatorParts) -> list[Document]:
     """What has a caBundle: webhook configurations, and the CRDs of converted kinds."""
     converted = sorted({entry.hub.definition.group_resource for entry in declared.conversions})
     crd = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}

@@ -1,10 +1,10 @@
-"""What this process has sent to vCenter and awaits: clones, effects of tasks, retries.
+"""What this process did for a group and does not store: clones sent, effects awaited, retries.
 
 Is it stored?  No. A new process has only records, marks and the clone tasks in the inventory.
 Is a clone in progress for a record that has no VM?  A process that dies after CloneVM_Task leaves
-    only a task on the template, and the task does not name the clone. So an unclaimed clone task of
-    the same template counts as this record's. Without one, the record is UNKNOWN for 10 s. See
-    `infer_clone_state`.
+    only a task on the template, and the task does not name the clone. So a clone task of the
+    same template that no record has counts as this record's. Without one, the record is UNKNOWN
+    for 10 s. See `infer_clone_state`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...vsphere.model import Task
 from .model import CloneBlocked, CloneState, OperationFailure, ReplicaRecord
 from .reasons import Reason
 
-# The contract: a transient fault is retried after 20 s.
+# The original operator retries a transient fault after 20 s, and users rely on it.
 INITIAL_BACKOFF_SECONDS = 20.0
 MAX_BACKOFF_SECONDS = 300.0
 # A task reports its end up to this long before the inventory shows its effect.
@@ -35,7 +35,7 @@ _CLONE_SETTLE_SECONDS = 10.0
 CLONE_DESCRIPTION_ID = "VirtualMachine.clone"
 
 Effect = Literal["poweredOn", "poweredOff", "resized", "destroyed"]
-CloneOutcome = Literal["unsent", "accepted", "rejected", "no_response"]
+CloneOutcome = Literal["unsent", "accepted", "rejected", "maybe_sent"]
 Clock = Callable[[], float]
 
 
@@ -57,7 +57,7 @@ class CloneRequest(Struct, frozen=True, kw_only=True):
     # The record's attempt; the request is void once the record has another one.
     attempt: int
     # unsent: the record is stored. accepted: vCenter returned a task. rejected: vCenter returned a
-    # fault. no_response: sent, and no response was received.
+    # fault. maybe_sent: the request is about to be sent, or no response was received.
     outcome: CloneOutcome
     task: str = ""
     updated_at_seconds: float = 0.0
@@ -87,8 +87,8 @@ class CreatedFolder(Struct, frozen=True):
     expires_at: float
 
 
-class Expectations:
-    """One group's expectations. Replicas are keyed by recorded name, VMs by reference."""
+class GroupMemory:
+    """One group. Replicas are keyed by recorded name, VMs by reference."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -178,15 +178,15 @@ class Expectations:
         self._generation = generation
 
 
-class ExpectationStore:
-    """The expectations of all groups in one vCenter, by uid."""
+class GroupMemoryStore:
+    """All groups in one vCenter, by uid."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self._by_uid: dict[str, Expectations] = {}
+        self._by_uid: dict[str, GroupMemory] = {}
 
-    def for_group(self, uid: str) -> Expectations:
-        return self._by_uid.setdefault(uid, Expectations(self.clock))
+    def for_group(self, uid: str) -> GroupMemory:
+        return self._by_uid.setdefault(uid, GroupMemory(self.clock))
 
     def forget(self, uid: str) -> None:
         self._by_uid.pop(uid, None)
@@ -195,8 +195,8 @@ class ExpectationStore:
         """The clone tasks that this process started for a record of any group."""
         return {
             request.task
-            for expectations in self._by_uid.values()
-            for request in expectations.clone_requests.values()
+            for memory in self._by_uid.values()
+            for request in memory.clone_requests.values()
             if request.task
         }
 
@@ -235,21 +235,21 @@ class CloneTaskTracker:
 def infer_clone_state(
     record: ReplicaRecord,
     tasks: Mapping[str, CloneTask],
-    claimed_tasks: Collection[str],
+    assigned_tasks: Collection[str],
     request: CloneRequest | None,
     watching_since: float,
     now: float,
 ) -> CloneState:
     """The clone state of a record that has no VM.
 
-    `claimed_tasks` are the tasks of the records of all groups and of this process' requests.
+    `assigned_tasks` are the tasks of the records of all groups and of this process' requests.
     `watching_since` is when the inventory was last loaded. Times are seconds of one clock.
     """
     if request is not None and request.attempt != record.attempt:
         request = None
     since = max(watching_since, request.updated_at_seconds if request else 0.0)
     if record.state == "Present" or (request and request.outcome == "rejected"):
-        return CloneState.ENDED
+        return CloneState.NOT_IN_PROGRESS
     if task_ref := (request.task if request else "") or record.task:
         return _clone_state_of_task(tasks.get(task_ref), since, now)
     if request and request.outcome == "unsent":
@@ -258,7 +258,7 @@ def infer_clone_state(
         task
         for task in tasks.values()
         if task.template == record.template
-        and task.ref not in claimed_tasks
+        and task.ref not in assigned_tasks
         # A task that began later than this request could have is not its task.
         and task.seen_at_seconds <= since + _CLONE_SETTLE_SECONDS
     ]
@@ -276,9 +276,11 @@ def _clone_state_of_task(task: CloneTask | None, since: float, now: float) -> Cl
     if task.state == "running":
         return CloneState.RUNNING
     if task.state == "error":
-        return CloneState.ENDED
+        return CloneState.NOT_IN_PROGRESS
     return _clone_state_after_settling(max(since, task.ended_at_seconds), now)
 
 
 def _clone_state_after_settling(since: float, now: float) -> CloneState:
-    return CloneState.ENDED if now - since >= _CLONE_SETTLE_SECONDS else CloneState.UNKNOWN
+    return (
+        CloneState.NOT_IN_PROGRESS if now - since >= _CLONE_SETTLE_SECONDS else CloneState.UNKNOWN
+    )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from vsphere_operators.kinds.vmgroup.expectations import (
+from vsphere_operators.kinds.vmgroup.group_memory import (
     EFFECT_TIMEOUT_SECONDS,
     MAX_BACKOFF_SECONDS,
-    Expectations,
+    GroupMemory,
     PendingEffect,
 )
 from vsphere_operators.kinds.vmgroup.model import OperationFailure, ReplicaRecord
@@ -32,8 +32,8 @@ def make_record(name: str, attempt: int = 1) -> ReplicaRecord:
 
 
 def test_only_new_attempts_are_unsent() -> None:
-    expectations, old = Expectations(FakeClock()), make_record("old")
-    expectations.expect_records(
+    memory, old = GroupMemory(FakeClock()), make_record("old")
+    memory.expect_records(
         [old, make_record("again")],
         [
             old,
@@ -43,8 +43,7 @@ def test_only_new_attempts_are_unsent() -> None:
         ],
     )
     assert {
-        name: (request.attempt, request.outcome)
-        for name, request in expectations.clone_requests.items()
+        name: (request.attempt, request.outcome) for name, request in memory.clone_requests.items()
     } == {
         "again": (2, "unsent"),
         "new": (1, "unsent"),
@@ -53,56 +52,54 @@ def test_only_new_attempts_are_unsent() -> None:
 
 def test_back_off_starts_at_20_seconds_and_doubles_up_to_5_minutes() -> None:
     clock = FakeClock()
-    expectations, failure, pauses = (
-        Expectations(clock),
+    memory, failure, pauses = (
+        GroupMemory(clock),
         OperationFailure("it failed"),
         list[float](),
     )
     for _ in range(7):
-        expectations.record_failure("r", failure)
-        assert expectations.active_failures() == {"r": failure}
-        pauses.append(expectations.seconds_until_retry() or 0)
+        memory.record_failure("r", failure)
+        assert memory.active_failures() == {"r": failure}
+        pauses.append(memory.seconds_until_retry() or 0)
         clock.now += pauses[-1]
-        assert expectations.active_failures() == {}
+        assert memory.active_failures() == {}
     assert pauses == [20, 40, 80, 160, 300, 300, 300]
     assert pauses[-1] == MAX_BACKOFF_SECONDS
-    expectations.record_success("r")
-    expectations.record_failure("r", failure)
-    assert expectations.seconds_until_retry() == 20
+    memory.record_success("r")
+    memory.record_failure("r", failure)
+    assert memory.seconds_until_retry() == 20
 
 
 def test_a_changed_spec_ends_the_back_off() -> None:
-    expectations = Expectations(FakeClock())
-    expectations.observe_generation(3)
-    expectations.record_failure("r", OperationFailure("it failed"))
-    expectations.observe_generation(3)
-    assert expectations.active_failures()
+    memory = GroupMemory(FakeClock())
+    memory.observe_generation(3)
+    memory.record_failure("r", OperationFailure("it failed"))
+    memory.observe_generation(3)
+    assert memory.active_failures()
     # The edit may be the fix that the failure asked for.
-    expectations.observe_generation(4)
-    assert not expectations.active_failures()
+    memory.observe_generation(4)
+    assert not memory.active_failures()
 
 
 def test_removed_replicas_and_expired_effects_are_forgotten() -> None:
     clock = FakeClock()
-    expectations = Expectations(clock)
-    expectations.expect_records([], [make_record("a"), make_record("b")])
-    expectations.record_failure("b", OperationFailure("x"))
-    expectations.pending_effects["vm-1"] = PendingEffect(
-        "poweredOn", clock.now + EFFECT_TIMEOUT_SECONDS
-    )
-    expectations.keep_only(["a"])
+    memory = GroupMemory(clock)
+    memory.expect_records([], [make_record("a"), make_record("b")])
+    memory.record_failure("b", OperationFailure("x"))
+    memory.pending_effects["vm-1"] = PendingEffect("poweredOn", clock.now + EFFECT_TIMEOUT_SECONDS)
+    memory.keep_only(["a"])
     assert (
-        set(expectations.clone_requests),
-        expectations.backoffs,
-        set(expectations.pending_effects),
+        set(memory.clone_requests),
+        memory.backoffs,
+        set(memory.pending_effects),
     ) == (
         {"a"},
         {},
         {"vm-1"},
     )
     clock.now += EFFECT_TIMEOUT_SECONDS
-    expectations.keep_only(["a"])
-    assert expectations.pending_effects == {}
+    memory.keep_only(["a"])
+    assert memory.pending_effects == {}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from vsphere_operators.kinds.vmgroup.expectations import CloneRequest, CloneTask, infer_clone_state
+from vsphere_operators.kinds.vmgroup.group_memory import CloneRequest, CloneTask, infer_clone_state
 from vsphere_operators.kinds.vmgroup.model import CloneState, ReplicaRecord
 
 RECORD = ReplicaRecord(slot=0, name="r0", instance_uuid="u", template="vm-t1", fingerprint="f1")
@@ -18,11 +18,11 @@ def infer_state(
     record: ReplicaRecord = RECORD,
     request: CloneRequest | None = None,
     tasks: Any = (),
-    claimed_tasks: Any = (),
+    assigned_tasks: Any = (),
     now: float = 105.0,
 ) -> CloneState:
     return infer_clone_state(
-        record, {task.ref: task for task in tasks}, claimed_tasks, request, 100.0, now
+        record, {task.ref: task for task in tasks}, assigned_tasks, request, 100.0, now
     )
 
 
@@ -42,24 +42,24 @@ def test_a_stored_record_is_unsent_for_its_attempt_only() -> None:
 def test_without_any_request_or_task_some_seconds_must_pass() -> None:
     # A manager that died may have sent the request just before this one started.
     assert infer_state(now=109.9) is CloneState.UNKNOWN
-    assert infer_state(now=110.0) is CloneState.ENDED
+    assert infer_state(now=110.0) is CloneState.NOT_IN_PROGRESS
 
 
 def test_without_a_response_the_seconds_count_from_the_request() -> None:
-    request = replace(UNSENT_REQUEST, outcome="no_response", updated_at_seconds=200.0)
+    request = replace(UNSENT_REQUEST, outcome="maybe_sent", updated_at_seconds=200.0)
     assert infer_state(request=request, now=209.0) is CloneState.UNKNOWN
-    assert infer_state(request=request, now=210.0) is CloneState.ENDED
+    assert infer_state(request=request, now=210.0) is CloneState.NOT_IN_PROGRESS
 
 
 @pytest.mark.parametrize(
-    ("task", "claimed_tasks", "expected"),
+    ("task", "assigned_tasks", "expected"),
     [
         (make_task(), (), CloneState.RUNNING),
-        (make_task(template="vm-t2"), (), CloneState.ENDED),
-        (make_task(), ("task-1",), CloneState.ENDED),
-        (make_task(seen_at_seconds=110.5), (), CloneState.ENDED),
+        (make_task(template="vm-t2"), (), CloneState.NOT_IN_PROGRESS),
+        (make_task(), ("task-1",), CloneState.NOT_IN_PROGRESS),
+        (make_task(seen_at_seconds=110.5), (), CloneState.NOT_IN_PROGRESS),
         (make_task(state="success", ended_at_seconds=115.0), (), CloneState.UNKNOWN),
-        (make_task(state="success", ended_at_seconds=109.0), (), CloneState.ENDED),
+        (make_task(state="success", ended_at_seconds=109.0), (), CloneState.NOT_IN_PROGRESS),
     ],
     ids=[
         "may belong to the record",
@@ -71,20 +71,20 @@ def test_without_a_response_the_seconds_count_from_the_request() -> None:
     ],
 )
 def test_an_unclaimed_clone_task_may_belong_to_the_record(
-    task: CloneTask, claimed_tasks: tuple[str, ...], expected: CloneState
+    task: CloneTask, assigned_tasks: tuple[str, ...], expected: CloneState
 ) -> None:
-    assert infer_state(tasks=[task], claimed_tasks=claimed_tasks, now=120.0) is expected
+    assert infer_state(tasks=[task], assigned_tasks=assigned_tasks, now=120.0) is expected
 
 
 @pytest.mark.parametrize(
     ("tasks", "now", "expected"),
     [
         ([make_task()], 500.0, CloneState.RUNNING),
-        ([make_task(state="error")], 101.0, CloneState.ENDED),
+        ([make_task(state="error")], 101.0, CloneState.NOT_IN_PROGRESS),
         ([make_task(state="success", ended_at_seconds=300.0)], 305.0, CloneState.UNKNOWN),
-        ([make_task(state="success", ended_at_seconds=300.0)], 310.0, CloneState.ENDED),
+        ([make_task(state="success", ended_at_seconds=300.0)], 310.0, CloneState.NOT_IN_PROGRESS),
         ([], 105.0, CloneState.UNKNOWN),
-        ([], 110.0, CloneState.ENDED),
+        ([], 110.0, CloneState.NOT_IN_PROGRESS),
     ],
     ids=["runs", "failed", "VM not visible yet", "VM was deleted", "not visible yet", "dropped"],
 )
@@ -104,8 +104,11 @@ def test_the_state_of_a_known_task_decides(
 
 
 def test_a_rejected_request_and_a_vm_that_existed_mean_ended() -> None:
-    assert infer_state(request=replace(UNSENT_REQUEST, outcome="rejected")) is CloneState.ENDED
+    assert (
+        infer_state(request=replace(UNSENT_REQUEST, outcome="rejected"))
+        is CloneState.NOT_IN_PROGRESS
+    )
     assert (
         infer_state(replace(RECORD, state="Present", task="task-1"), tasks=[make_task()])
-        is CloneState.ENDED
+        is CloneState.NOT_IN_PROGRESS
     )

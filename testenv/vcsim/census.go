@@ -44,6 +44,7 @@ type Counted struct {
 	CPUs         int32             `json:"cpus"`
 	MemoryMB     int64             `json:"memoryMB"`
 	Template     bool              `json:"template,omitempty"`
+	Cloning      bool              `json:"cloning,omitempty"` // of a VM: its clone task still runs
 	Marks        map[string]string `json:"marks"`
 
 	folder  types.ManagedObjectReference
@@ -94,12 +95,23 @@ func (c *Census) Hide(vm types.ManagedObjectReference) {
 	c.change(func() { c.hidden[vm] = true })
 }
 
-// Arrive turns a clone into a VM, in one step.
-func (c *Census) Arrive(task types.ManagedObjectReference, vm *mo.VirtualMachine) {
+// Arrive turns a clone into a VM, in one step; its clone task may still run.
+func (c *Census) Arrive(task types.ManagedObjectReference, vm *mo.VirtualMachine, cloning bool) {
+	counted := countedOf(vm)
+	counted.Cloning = cloning
 	c.change(func() {
 		c.take(c.clones, task)
 		delete(c.hidden, vm.Self)
-		c.put(c.machines, vm.Self, countedOf(vm))
+		c.put(c.machines, vm.Self, counted)
+	})
+}
+
+// Finish notes that the clone task of a VM has ended.
+func (c *Census) Finish(vm types.ManagedObjectReference) {
+	c.change(func() {
+		if counted := c.machines[vm]; counted != nil {
+			counted.Cloning = false
+		}
 	})
 }
 
@@ -143,7 +155,8 @@ func (c *Census) UpdateObject(_ *simulator.Context, object mo.Reference, changes
 	}
 	counted := countedOf(vm)
 	c.change(func() {
-		if c.machines[vm.Self] != nil {
+		if before := c.machines[vm.Self]; before != nil {
+			counted.Cloning = before.Cloning
 			c.put(c.machines, vm.Self, counted)
 		}
 	})

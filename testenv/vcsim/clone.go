@@ -8,20 +8,42 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Clone is a CloneVM_Task under way.
+const (
+	clonesEarly = "early"
+	clonesLate  = "late"
+	// visibleAt is the percentage of a clone at which its VM is in the inventory. A real vCenter creates the VM first and
+	// copies its disks then.
+	visibleAt = 30
+)
+
+// Clone is a CloneVM_Task that runs.
 //
-// The library searches the name, makes the VM and configures it in steps that others can see and run between. Here clones of one name into one
-// folder come one after the other, and the new VM stays locked, and uncounted, until it is whole and has its power.
+// The library searches the name, makes the VM and configures it in steps that others can see and run between. Here clones of one
+// name into one folder run one after the other, and the new VM stays locked, and uncounted, until it has its name, its identity and
+// its configuration. When clones are visible early, the VM is then shown without power while the rest of the task runs, and
+// refuses other tasks with TaskInProgress; otherwise it is shown when its task ends, with its power.
 type Clone struct {
 	req     *types.CloneVM_Task
+	name    string // as the caller gave it
+	early   bool
 	made    *simulator.VirtualMachine
 	release func() // of its lock
 	placed  func() // gives back the folder's lock, when the VM is in it
 }
 
 func (c *Clone) perform(e *TaskCall, task *simulator.Task, run execute) (types.AnyType, types.BaseMethodFault) {
+	result, fault := c.create(e, task, run)
+	if fault != nil || !c.early || c.made == nil {
+		return result, fault
+	}
+	e.effect.advance(visibleAt, 100, e.report(task))
+	return result, c.start(e)
+}
+
+// create makes the VM and shows it.
+func (c *Clone) create(e *TaskCall, task *simulator.Task, run execute) (types.AnyType, types.BaseMethodFault) {
 	// The folder first: a folder's destruction takes it and then its children, of which the source may be one.
-	folder, source, name := e.tasks.guard.Entity(c.req.Folder), e.tasks.guard.Entity(e.this), e.tasks.guard.Name(c.req.Folder, c.req.Name)
+	folder, source, name := e.tasks.guard.Entity(c.req.Folder), e.tasks.guard.Entity(e.this), e.tasks.guard.Name(c.req.Folder, c.name)
 	folder.RLock()
 	defer folder.RUnlock()
 	source.RLock()
@@ -32,10 +54,48 @@ func (c *Clone) perform(e *TaskCall, task *simulator.Task, run execute) (types.A
 		return nil, fault
 	}
 	c.complete(e, task.Self)
+	if c.name != escaped(c.name) {
+		// To escape a name the library copies the specification onto itself, which doubles its devices: it gets another name
+		// for as long as nothing can see the VM.
+		c.req.Name = "clone-" + task.Self.Value
+	}
 	defer c.reveal(e, task.Self)
 	c.placed = sync.OnceFunc(e.ctx.Map.AcquireLock(e.ctx, c.req.Folder))
 	defer c.placed()
 	return e.work(task, run)
+}
+
+// finish gives a clone what the library does not: see configureClone. A VM that is shown late gets its power before.
+func (c *Clone) finish(e *TaskCall, made types.AnyType) types.BaseMethodFault {
+	if clone, ok := machine(e.ctx, made); ok {
+		name := escaped(c.name)
+		e.ctx.Map.AtomicUpdate(e.ctx, clone, []types.PropertyChange{
+			{Name: "name", Val: name}, {Name: "config.name", Val: name}, {Name: "summary.config.name", Val: name},
+		})
+	}
+	if fault := configureClone(e, c.req, made); fault != nil || c.early {
+		return fault
+	}
+	return c.power(e.ctx)
+}
+
+// start powers on a VM that others see already, and that a person may have removed from the inventory meanwhile.
+func (c *Clone) start(e *TaskCall) types.BaseMethodFault {
+	guard := e.tasks.guard.Entity(c.made.Self)
+	guard.Lock()
+	defer guard.Unlock()
+	if e.ctx.Map.Get(c.made.Self) == nil {
+		return &types.ManagedObjectNotFound{Obj: c.made.Self}
+	}
+	defer func() { touch(e.ctx, around(e.ctx, c.made.Self)...) }()
+	return c.power(e.ctx)
+}
+
+func (c *Clone) power(ctx *simulator.Context) types.BaseMethodFault {
+	if c.made == nil || !c.req.Spec.PowerOn || c.req.Spec.Template {
+		return nil
+	}
+	return powerOn(ctx, c.made)
 }
 
 func (c *Clone) refuse(e *TaskCall) types.BaseMethodFault {
@@ -44,7 +104,10 @@ func (c *Clone) refuse(e *TaskCall) types.BaseMethodFault {
 			return &types.ManagedObjectNotFound{Obj: needed}
 		}
 	}
-	return taken(e.ctx, c.req.Folder, c.req.Name, types.ManagedObjectReference{})
+	if fault := refuseCloneConfig(e, c.req); fault != nil {
+		return fault
+	}
+	return taken(e.ctx, c.req.Folder, c.name, types.ManagedObjectReference{})
 }
 
 // complete gives the clone an instanceUuid that no VM has, a bios uuid and the source's extraConfig, where it does not set them.
@@ -71,19 +134,23 @@ func (c *Clone) reveal(e *TaskCall, task types.ManagedObjectReference) {
 		return
 	}
 	if e.ctx.Map.Get(c.made.Self) != nil {
-		e.tasks.Census.Arrive(task, &c.made.VirtualMachine)
+		if c.early {
+			e.tasks.occupy(c.made.Self, task)
+		}
+		e.tasks.Census.Arrive(task, &c.made.VirtualMachine, c.early)
 	}
 	c.release()
 }
 
-// finishClone gives a clone what the library forgets: annotation, reservations and power.
-func finishClone(ctx *simulator.Context, req *types.CloneVM_Task, made types.AnyType) types.BaseMethodFault {
-	clone, ok := machine(ctx, made)
-	source, found := machine(ctx, req.This)
+// configureClone gives a clone what the library does not: annotation, reservations, cores per socket, the template's vApp
+// configuration and storage profiles.
+func configureClone(e *TaskCall, req *types.CloneVM_Task, made types.AnyType) types.BaseMethodFault {
+	clone, ok := machine(e.ctx, made)
+	source, found := machine(e.ctx, req.This)
 	if !ok || !found {
 		return nil
 	}
-	ctx.WithLock(clone, func() {
+	e.ctx.WithLock(clone, func() {
 		config, spec := clone.Config, req.Spec.Config
 		config.Annotation = source.Config.Annotation
 		if spec.Annotation != "" {
@@ -95,11 +162,13 @@ func finishClone(ctx *simulator.Context, req *types.CloneVM_Task, made types.Any
 		if spec.MemoryAllocation != nil {
 			config.MemoryAllocation = spec.MemoryAllocation
 		}
+		if spec.NumCoresPerSocket != nil {
+			config.Hardware.NumCoresPerSocket = spec.NumCoresPerSocket
+		}
+		config.VAppConfig = clonedVApp(source.Config.VAppConfig, spec)
 	})
-	if fault := summarize(ctx, made); fault != nil || !req.Spec.PowerOn || req.Spec.Template {
-		return fault
-	}
-	return powerOn(ctx, clone)
+	e.tasks.profiles.record(clone.Self, &req.Spec.Location)
+	return summarize(e.ctx, made)
 }
 
 // merged is what a clone sets itself, and the source's options that it does not set; an empty value takes an option away.

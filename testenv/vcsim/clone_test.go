@@ -98,8 +98,8 @@ func TestOfManyClonesOfOneNameOneSucceeds(t *testing.T) {
 	}
 }
 
-func TestACloneAppearsWhole(t *testing.T) {
-	s := set(t, "--delay", "CloneVM_Task=50ms")
+func TestACloneThatIsVisibleLateAppearsWhole(t *testing.T) {
+	s := set(t, "--clones-visible", "late", "--delay", "CloneVM_Task=50ms")
 	watch := watchFor(s.rig, s.client, "VirtualMachine", "name", "config.extraConfig", "config.hardware.numCPU", "runtime.powerState", "parent")
 	watch.next()
 	const clones = 12

@@ -27,6 +27,8 @@ const (
 type Collector struct {
 	simulator.PropertyCollector
 
+	shared *Shared // set in the collector of the registry only; see sharedOf
+
 	guard     sync.Mutex // marks, versions and waiters; never held while an object is read
 	relay     *relay
 	filters   []*Filter
@@ -38,6 +40,7 @@ type Collector struct {
 	unacked   *types.UpdateSet // sent, and not yet confirmed by a call with its version
 	unackedOn string           // the version that a client repeats when that answer was lost
 	pages     []types.UpdateSet
+	truncated string // version of the last answer that has more pages after it
 
 	turn sync.Mutex // one reader at a time: the state of the filters belongs to it
 }
@@ -117,28 +120,6 @@ func (c *Collector) CheckForUpdates(ctx *simulator.Context, req *types.CheckForU
 	return &methods.CheckForUpdatesBody{Res: &types.CheckForUpdatesResponse{Returnval: set}}
 }
 
-// RetrievePropertiesEx refuses unknown properties, which the library only lists as missing.
-func (c *Collector) RetrievePropertiesEx(ctx *simulator.Context, req *types.RetrievePropertiesEx) soap.HasFault {
-	body := c.PropertyCollector.RetrievePropertiesEx(ctx, req).(*methods.RetrievePropertiesExBody)
-	if body.Fault_ == nil && body.Res.Returnval != nil {
-		if fault := unknownProperty(body.Res.Returnval.Objects); fault != nil {
-			return &methods.RetrievePropertiesExBody{Fault_: simulator.Fault("", fault)}
-		}
-	}
-	return body
-}
-
-// RetrieveProperties is the older form, as strict.
-func (c *Collector) RetrieveProperties(ctx *simulator.Context, req *types.RetrieveProperties) soap.HasFault {
-	body := c.PropertyCollector.RetrieveProperties(ctx, req).(*methods.RetrievePropertiesBody)
-	if body.Fault_ == nil {
-		if fault := unknownProperty(body.Res.Returnval); fault != nil {
-			return &methods.RetrievePropertiesBody{Fault_: simulator.Fault("", fault)}
-		}
-	}
-	return body
-}
-
 type limit struct {
 	wait    time.Duration // negative: until something changes
 	objects int
@@ -172,6 +153,9 @@ func (c *Collector) wait(ctx *simulator.Context, version string, limit limit) (*
 	}
 	for {
 		if set, fault := c.next(ctx, version, limit.objects, cancelled); set != nil || fault != nil {
+			if c.isPage(version, set) {
+				sharedOf(ctx).rules.Take("page", "WaitForUpdatesEx", "").Wait(nil)
+			}
 			return set, fault
 		}
 		if limit.wait == 0 {
@@ -186,6 +170,22 @@ func (c *Collector) wait(ctx *simulator.Context, version string, limit limit) (*
 			c.gather()
 		}
 	}
+}
+
+// isPage reports whether an answer is part of a load that takes several: the first one, one that has more after it, or the next
+// after such a one.
+func (c *Collector) isPage(version string, set *types.UpdateSet) bool {
+	if set == nil {
+		return false
+	}
+	c.guard.Lock()
+	defer c.guard.Unlock()
+	more := isSet(set.Truncated)
+	page := more || version == "" || version == c.truncated
+	if more {
+		c.truncated = set.Version
+	}
+	return page
 }
 
 // gather waits a little for more, unless all that is watched is one object, such as a task.

@@ -50,6 +50,9 @@ func (c *Control) routes() map[string]http.HandlerFunc {
 		"POST /release":         reply(c.release),
 		"POST /outage":          reply(c.outage),
 		"POST /accounts":        reply(c.account),
+		"GET /permissions":      reply(func(nothing) (any, error) { return c.Gate.Permissions.List(), nil }),
+		"POST /permissions":     reply(c.permission),
+		"DELETE /permissions":   reply(func(nothing) (any, error) { c.Gate.Permissions.Clear(); return nil, nil }),
 	}
 	maps.Copy(routes, c.inventoryRoutes())
 	return routes

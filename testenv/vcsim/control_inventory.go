@@ -36,6 +36,12 @@ func (c *Control) inventoryRoutes() map[string]http.HandlerFunc {
 		"POST /stats":       reply(c.stats),
 		"POST /property":    reply(c.property),
 		"POST /churn":       reply(c.churn),
+		"GET /vms":          reply(c.VMs),
+		"POST /vapp":        reply(c.setVApp),
+		"POST /topology":    reply(c.setTopology),
+		"POST /suspend":     reply(c.suspend),
+		"GET /profiles":     reply(func(nothing) (any, error) { return c.Gate.Tasks.profiles.List(), nil }),
+		"POST /profiles":    reply(func(profile Profile) (any, error) { return c.Gate.Tasks.profiles.Make(profile) }),
 	}
 }
 
@@ -121,6 +127,19 @@ func (c *Control) power(wish Power) (any, error) {
 		return nil, err
 	}
 	return nil, c.Inventory.Power(vm.Reference(), wish.On)
+}
+
+// Suspension names the VM to be suspended.
+type Suspension struct {
+	VM string `json:"vm"`
+}
+
+func (c *Control) suspend(suspension Suspension) (any, error) {
+	vm, err := lookup(c.Inventory.own, "VirtualMachine", suspension.VM)
+	if err != nil {
+		return nil, err
+	}
+	return nil, done(object.NewVirtualMachine(c.Inventory.client, vm.Reference()).Suspend(context.Background()))
 }
 
 // Move puts a VM on another host.

@@ -74,7 +74,7 @@ func (f *Filter) refresh(ctx *simulator.Context, changed *marks) []types.ObjectU
 	}
 	var left []types.ObjectUpdate
 	look := map[types.ManagedObjectReference]struct{}{}
-	if f.fresh || f.moved(changed) {
+	if f.fresh || changed.everything || f.moved(changed) {
 		members, _ := f.members(ctx)
 		for ref := range members {
 			if _, known := f.sent[ref]; !known {
@@ -88,6 +88,11 @@ func (f *Filter) refresh(ctx *simulator.Context, changed *marks) []types.ObjectU
 		}
 	}
 	f.fresh = false
+	if changed.everything {
+		for ref := range f.sent {
+			look[ref] = struct{}{}
+		}
+	}
 	for ref := range changed.changed {
 		if _, known := f.sent[ref]; known {
 			look[ref] = struct{}{}
@@ -204,5 +209,5 @@ func retrieve(ctx *simulator.Context, spec types.PropertyFilterSpec) ([]types.Ob
 		fault, _ := body.Fault_.Detail.Fault.(types.BaseMethodFault)
 		return nil, fault
 	}
-	return body.Res.Returnval.Objects, nil
+	return sharedOf(ctx).permissions.Visible(ctx, body.Res.Returnval.Objects), nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/vmware/govmomi/simulator"
@@ -16,11 +17,15 @@ type Gate struct {
 	Rules    *Rules
 	Sessions *Sessions
 	Tasks    *Tasks
-	Relogin  bool // whether Login on a live session gives a new one
+
+	Permissions *Permissions
+
+	Relogin bool // whether Login on a live session gives a new one
 }
 
 // Admit implements the library's hook (simulator.Registry.Handler).
 func (g *Gate) Admit(ctx *simulator.Context, method *simulator.Method) (mo.Reference, types.BaseMethodFault) {
+	defer redirect(ctx, method) // last: all else is about the object that the caller names
 	if ours(ctx) {
 		g.Tasks.Expect(g.Tasks.newTaskCall(ctx, method))
 		return nil, nil
@@ -29,7 +34,7 @@ func (g *Gate) Admit(ctx *simulator.Context, method *simulator.Method) (mo.Refer
 	if fault := g.authenticate(ctx, method); fault != nil {
 		return nil, fault
 	}
-	fault := g.refuse(method)
+	fault := g.refuse(ctx, method)
 	if !reads(method.Name) {
 		entry := entryOf(ctx, method)
 		entry.Refused = faultName(fault)
@@ -79,11 +84,21 @@ func (g *Gate) leave(ctx *simulator.Context) {
 	g.Sessions.End(func(live types.UserSession) bool { return live.Key == key })
 }
 
-func (g *Gate) refuse(method *simulator.Method) types.BaseMethodFault {
+func (g *Gate) refuse(ctx *simulator.Context, method *simulator.Method) types.BaseMethodFault {
 	effect := g.Rules.Take("call", method.Name, method.This.Value)
 	effect.Wait(nil)
 	if effect.Fault != nil {
 		return effect.Fault
+	}
+	if ctx.Session != nil {
+		if fault := g.Permissions.refuse(ctx.Session.UserName, method); fault != nil {
+			return fault
+		}
+	}
+	if !reads(method.Name) && !strings.HasSuffix(method.Name, "_Task") {
+		if fault := g.Tasks.refuseBusy(method.This); fault != nil { // the others fail as tasks
+			return fault
+		}
 	}
 	return refuseName(method.Body)
 }

@@ -15,6 +15,7 @@ type Effect struct {
 	Drop    bool
 	delay   time.Duration
 	hold    *Held
+	holdAt  int32 // percentage of the delay after which it is held
 	rules   *Rules
 	cleared <-chan struct{}
 }
@@ -25,6 +26,7 @@ type Held struct {
 	Method string    `json:"method"`
 	Object string    `json:"object"`
 	Where  string    `json:"where"`
+	At     int32     `json:"at"` // percentage of the delay
 	Since  time.Time `json:"since"`
 
 	released chan struct{}
@@ -36,36 +38,56 @@ func (e Effect) waits() bool { return e.delay > 0 || e.hold != nil }
 // progressSteps is how often a waiting task reports its progress.
 const progressSteps = 10
 
-// Wait waits for the delay and then until released, or until the rules are cleared; progress receives the percentage of the delay.
-func (e Effect) Wait(report func(percent int32)) {
-	if e.delay > 0 && !e.sleep(report) {
+// Wait waits for the delay and until released, or until the rules are cleared; report receives the percentage of the delay.
+func (e Effect) Wait(report func(percent int32)) { e.advance(0, 100, report) }
+
+// advance waits for the part of the delay between two percentages. A call is held once: in the part that contains the percentage of its
+// hold, where 100 belongs to the part that ends there.
+func (e Effect) advance(from, to int32, report func(percent int32)) {
+	held := e.hold != nil && from <= e.holdAt && (e.holdAt < to || to == 100)
+	if !held {
+		e.sleep(from, to, report)
 		return
 	}
-	if e.hold != nil {
-		e.rules.keep(e.hold)
-		select {
-		case <-e.hold.released:
-		case <-e.cleared:
-		}
-		e.rules.drop(e.hold)
+	if e.sleep(from, e.holdAt, report) && e.wait() {
+		e.sleep(e.holdAt, to, report)
+	}
+}
+
+// wait is false when the rules were cleared meanwhile.
+func (e Effect) wait() bool {
+	e.rules.keep(e.hold)
+	defer e.rules.drop(e.hold)
+	select {
+	case <-e.hold.released:
+		return true
+	case <-e.cleared:
+		return false
 	}
 }
 
 // sleep is false when the rules were cleared meanwhile.
-func (e Effect) sleep(report func(percent int32)) bool {
-	timer, ticker := time.NewTimer(e.delay), time.NewTicker(max(e.delay/progressSteps, 20*time.Millisecond))
+func (e Effect) sleep(from, to int32, report func(percent int32)) bool {
+	if e.delay <= 0 || from >= to {
+		return true
+	}
+	length := e.delay * time.Duration(to-from) / 100
+	timer, ticker := time.NewTimer(length), time.NewTicker(max(e.delay/progressSteps, 20*time.Millisecond))
 	defer timer.Stop()
 	defer ticker.Stop()
 	began := time.Now()
 	for {
 		select {
 		case <-timer.C:
+			if report != nil && to < 100 {
+				report(to)
+			}
 			return true
 		case <-e.cleared:
 			return false
 		case <-ticker.C:
 			if report != nil {
-				report(int32(min(99, 100*time.Since(began)/e.delay)))
+				report(min(99, from+int32(100*time.Since(began)/e.delay)))
 			}
 		}
 	}

@@ -16,6 +16,8 @@ type marks struct {
 	gone    map[types.ManagedObjectReference]struct{}
 	kinds   map[string]struct{} // kinds of objects that came or went
 	paths   map[string]struct{} // first components of changed properties; "" when unknown
+
+	everything bool // what the session sees may differ: its permissions have changed
 }
 
 func add[K comparable](set *map[K]struct{}, key K) {

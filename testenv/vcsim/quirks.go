@@ -16,12 +16,18 @@ func arrange(e *TaskCall, body types.AnyType) {
 	ctx := e.ctx
 	switch req := body.(type) {
 	case *types.CloneVM_Task:
-		e.clone = &Clone{req: req}
-		e.after = func(made types.AnyType) types.BaseMethodFault { return finishClone(ctx, req, made) }
+		e.clone = &Clone{req: req, name: req.Name, early: e.tasks.early}
+		e.after = func(made types.AnyType) types.BaseMethodFault { return e.clone.finish(e, made) }
 	case *types.PowerOnVM_Task:
 		e.after = func(types.AnyType) types.BaseMethodFault { return bootGuest(ctx, req.This) }
-	case *types.PowerOffVM_Task:
+	case *types.SuspendVM_Task:
+		e.before = func() types.BaseMethodFault { return refuseUnlessPoweredOn(ctx, req.This) }
 		e.after = func(types.AnyType) types.BaseMethodFault { return haltGuest(ctx, req.This) }
+	case *types.PowerOffVM_Task:
+		e.before = func() types.BaseMethodFault { return refuseUnlessPoweredOn(ctx, req.This) }
+		e.after = func(types.AnyType) types.BaseMethodFault { return haltGuest(ctx, req.This) }
+	case *types.ResetVM_Task:
+		e.before = func() types.BaseMethodFault { return refuseUnlessPoweredOn(ctx, req.This) }
 	case *types.RelocateVM_Task:
 		e.before = func() types.BaseMethodFault { return leaveHost(ctx, req) }
 		e.after = func(types.AnyType) types.BaseMethodFault { return joinHost(ctx, req) }
@@ -40,6 +46,8 @@ func arrangeInventory(e *TaskCall, body types.AnyType) {
 	switch req := body.(type) {
 	case *types.Destroy_Task:
 		e.before = func() types.BaseMethodFault { return destroyContent(e, req.This) }
+	case *types.UnregisterAndDestroy_Task:
+		e.before = func() types.BaseMethodFault { return unregisterFolder(e, req.This) }
 	case *types.CreateVM_Task:
 		e.before = func() types.BaseMethodFault { return taken(ctx, req.This, req.Config.Name, nobody) }
 		e.after = func(made types.AnyType) types.BaseMethodFault { return summarize(ctx, made) }
@@ -48,10 +56,14 @@ func arrangeInventory(e *TaskCall, body types.AnyType) {
 		e.after = func(made types.AnyType) types.BaseMethodFault { return summarize(ctx, made) }
 	case *types.ReconfigVM_Task:
 		e.before = func() types.BaseMethodFault { return refuseReconfigure(ctx, req) }
-		e.after = func(types.AnyType) types.BaseMethodFault { return summarize(ctx, req.This) }
+		e.after = func(types.AnyType) types.BaseMethodFault {
+			removeVApp(ctx, req)
+			return summarize(ctx, req.This)
+		}
 	case *types.Rename_Task:
 		e.before = func() types.BaseMethodFault { return refuseRename(ctx, req.This, req.NewName) }
 	case *types.MoveIntoFolder_Task:
+		e.involved = req.List
 		e.before = func() types.BaseMethodFault { return refuseMove(ctx, req) }
 	case *types.AttachDisk_Task:
 		e.before = func() types.BaseMethodFault { return refuseAttach(ctx, req) }
@@ -61,14 +73,32 @@ func arrangeInventory(e *TaskCall, body types.AnyType) {
 	}
 }
 
-// refuseReconfigure rejects what cannot be changed while a VM runs.
+// refuseUnlessPoweredOn is the fault of PowerOffVM_Task, SuspendVM_Task and ResetVM_Task for a VM in another state. The API reference:
+// "InvalidPowerState: if the power state is not poweredOn", so that a suspended VM is refused too.
+func refuseUnlessPoweredOn(ctx *simulator.Context, ref types.ManagedObjectReference) types.BaseMethodFault {
+	vm, ok := machine(ctx, ref)
+	if !ok || vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn {
+		return nil
+	}
+	return &types.InvalidPowerState{RequestedState: types.VirtualMachinePowerStatePoweredOn, ExistingState: vm.Runtime.PowerState}
+}
+
+// refuseReconfigure rejects what cannot be changed while a VM runs or is suspended: the memory image of a suspended VM has its CPUs and
+// its memory, so that not even hot-add is possible.
 func refuseReconfigure(ctx *simulator.Context, req *types.ReconfigVM_Task) types.BaseMethodFault {
 	vm, ok := machine(ctx, req.This)
 	if !ok {
 		return nil
 	}
-	if vm.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOff && !hotPluggable(vm.Config, &req.Spec) {
-		return &types.InvalidPowerState{RequestedState: types.VirtualMachinePowerStatePoweredOff, ExistingState: vm.Runtime.PowerState}
+	state, config := vm.Runtime.PowerState, vm.Config
+	if state == types.VirtualMachinePowerStateSuspended {
+		config = &types.VirtualMachineConfigInfo{Hardware: config.Hardware}
+	}
+	if state != types.VirtualMachinePowerStatePoweredOff && !hotPluggable(config, &req.Spec) {
+		return &types.InvalidPowerState{RequestedState: types.VirtualMachinePowerStatePoweredOff, ExistingState: state}
+	}
+	if fault := refuseCores(vm.Config, &req.Spec); fault != nil {
+		return fault
 	}
 	return refuseRename(ctx, req.This, req.Spec.Name)
 }
@@ -122,6 +152,9 @@ func destroyChild(e *TaskCall, ref types.ManagedObjectReference) types.BaseMetho
 	guard := e.tasks.guard.Entity(ref)
 	guard.Lock()
 	defer guard.Unlock()
+	if fault := e.tasks.refuseBusy(ref); fault != nil {
+		return fault
+	}
 	if e.ctx.Map.Get(ref) == nil {
 		return nil
 	}

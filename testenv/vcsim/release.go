@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
+	"github.com/google/uuid"
 	"github.com/vmware/govmomi/vim25/types"
 )
 
@@ -23,9 +25,11 @@ func checkRelease(version string) error {
 	return nil
 }
 
-// appearAs sets the release that the vCenter reports, and with it what /sdk/vimServiceVersions.xml offers as the newest version.
-func appearAs(about *types.AboutInfo, version string) {
+// appearAs sets the release that the vCenter reports, and with it what /sdk/vimServiceVersions.xml offers as the newest version, and
+// the instanceUuid. A real vCenter has one from its installation on; the library gives the same one to every simulator.
+func appearAs(about *types.AboutInfo, version, instanceUUID string) {
 	release := releases[version]
+	about.InstanceUuid = cmp.Or(instanceUUID, uuid.NewString())
 	about.Version, about.Build, about.ApiVersion = version, release.build, release.api
 	about.FullName = fmt.Sprintf("%s %s build-%s", about.Name, version, release.build)
 }

@@ -17,11 +17,12 @@ type Rule struct {
 	Method string          `json:"method"`           // "*" is every method
 	Object string          `json:"object,omitempty"` // a reference's value, such as vm-12; empty is every object
 	Count  int             `json:"count"`            // how many calls; 0 is all of them
-	Where  string          `json:"where"`            // "call": before its work, "task": the task that it starts, "answer": its work is done
+	Where  string          `json:"where"`            // "call": before its work, "task": the task that it starts, "answer": its work is done, "page": see places
 	Fault  string          `json:"fault,omitempty"`  // such as NoPermission; empty only delays
 	Fields json.RawMessage `json:"fields,omitempty"` // fields of the fault, by their wire names
 	Delay  Duration        `json:"delay,omitempty"`
-	Hold   bool            `json:"hold,omitempty"` // wait until released, after the delay
+	Hold   bool            `json:"hold,omitempty"` // wait until released
+	At     *int32          `json:"at,omitempty"`   // percentage of a task after which Hold holds it; 100 by default, 0 without a delay
 	Drop   bool            `json:"drop,omitempty"` // close the connection instead of answering; only with "answer"
 }
 
@@ -67,8 +68,11 @@ func (r *Rules) Add(rule Rule) error {
 	if rule.Where == "" {
 		rule.Where = "call"
 	}
-	if !slices.Contains([]string{"call", "task", "answer"}, rule.Where) {
-		return fmt.Errorf("where is %q, and can be call, task or answer", rule.Where)
+	if !slices.Contains(places, rule.Where) {
+		return fmt.Errorf("where is %q, and can be %s", rule.Where, strings.Join(places, ", "))
+	}
+	if err := rule.checkHold(); err != nil {
+		return err
 	}
 	if rule.Where == "task" && rule.Method != "*" && !strings.HasSuffix(rule.Method, "_Task") {
 		return fmt.Errorf("%s starts no task; only methods that end in _Task do", rule.Method)
@@ -76,8 +80,8 @@ func (r *Rules) Add(rule Rule) error {
 	if rule.Drop && rule.Where != "answer" {
 		return fmt.Errorf("only an answer can be dropped; a call that must not arrive needs an outage")
 	}
-	if rule.Fault != "" && rule.Where == "answer" {
-		return fmt.Errorf("an answer cannot be made a fault once the work is done; it can be held or dropped")
+	if rule.Fault != "" && (rule.Where == "answer" || rule.Where == "page") {
+		return fmt.Errorf("an answer cannot be made a fault once the work is done; it can be delayed or held")
 	}
 	if _, err := rule.fault(); err != nil {
 		return err
@@ -86,6 +90,34 @@ func (r *Rules) Add(rule Rule) error {
 	r.rules = append(r.rules, &rule)
 	r.mu.Unlock()
 	return nil
+}
+
+// places are where a rule can apply. A page is one answer of several that hold a large result: of RetrievePropertiesEx and
+// ContinueRetrievePropertiesEx, and of the first WaitForUpdatesEx calls of a filter.
+var places = []string{"call", "task", "answer", "page"}
+
+func (r *Rule) checkHold() error {
+	if r.At == nil {
+		return nil
+	}
+	if !r.Hold || r.Where != "task" {
+		return fmt.Errorf("at is the percentage of a task at which it is held: it needs hold, and where must be task")
+	}
+	if *r.At < 0 || *r.At > 100 {
+		return fmt.Errorf("at is %d, and is a percentage from 0 to 100", *r.At)
+	}
+	return nil
+}
+
+// holdAt is the percentage at which a call is held. Without a delay that is the beginning: nothing has been done yet.
+func (r *Rule) holdAt() int32 {
+	switch {
+	case r.At != nil:
+		return *r.At
+	case r.Delay > 0:
+		return 100
+	}
+	return 0
 }
 
 // List shows the rules that are left.
@@ -124,7 +156,8 @@ func (r *Rules) Take(where, method, object string) Effect {
 		fault, _ := rule.fault()
 		effect := Effect{Fault: fault, Drop: rule.Drop, delay: time.Duration(rule.Delay), rules: r, cleared: r.cleared}
 		if rule.Hold {
-			effect.hold = &Held{Method: method, Object: object, Where: where, released: make(chan struct{})}
+			effect.holdAt = rule.holdAt()
+			effect.hold = &Held{Method: method, Object: object, Where: where, At: effect.holdAt, released: make(chan struct{})}
 		}
 		return effect
 	}

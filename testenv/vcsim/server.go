@@ -69,7 +69,7 @@ func (v *Server) start(s *Settings) error {
 		return err
 	}
 	v.model = simulator.VPX()
-	appearAs(&v.model.ServiceContent.About, s.Release)
+	appearAs(&v.model.ServiceContent.About, s.Release, s.InstanceUUID)
 	gate, inventory, err := v.populate(s)
 	if err != nil {
 		return err
@@ -82,6 +82,7 @@ func (v *Server) start(s *Settings) error {
 		return err
 	}
 	v.admit(gate)
+	gate.Tasks.profiles.registry = v.model.Service.Context.For(pbm.Path).Map
 	front := &Frontend{Next: v.model.Service.ServeMux, Calls: gate.Calls, Rules: gate.Rules, Sessions: gate.Sessions, REST: vapi, Max: s.MaxSessions, Own: inventory.context}
 	v.serve(tls.NewListener(listener, shared), front)
 	control := &Control{Gate: gate, Accounts: accounts, Inventory: inventory, REST: vapi, Outages: &front.outages}
@@ -130,13 +131,18 @@ func (v *Server) populate(s *Settings) (*Gate, *Inventory, error) {
 		return nil, nil, err
 	}
 	own := model.Service.Context
-	collector := &Collector{}
+	permissions := NewPermissions(own, model.ServiceContent.RootFolder)
+	rules := NewRules()
+	collector := &Collector{shared: &Shared{permissions: permissions, rules: rules, pageObjects: s.PageObjects}}
 	collector.Self = types.ManagedObjectReference{Type: "PropertyCollector", Value: defaultCollector}
 	own.Map.Put(collector)
 	v.recent = NewRecent(own, *model.ServiceContent.TaskManager, s.TasksKept)
+	NewFolders(own)
 	NewScheduled(own, *model.ServiceContent.ScheduledTaskManager)
-	tasks := NewTasks(own, NewCensus(own), v.recent)
-	gate := &Gate{Calls: NewCalls(), Rules: NewRules(), Sessions: NewSessions(own), Tasks: tasks, Relogin: s.Relogin}
+	tasks := NewTasks(own, NewCensus(own), v.recent, s.ClonesVisible == clonesEarly)
+	gate := &Gate{Calls: NewCalls(), Rules: rules, Sessions: NewSessions(own), Tasks: tasks, Permissions: permissions, Relogin: s.Relogin}
+	permissions.onChange = gate.Sessions.Refresh
+	NewAuthorization(own, *model.ServiceContent.AuthorizationManager, permissions, gate.Sessions)
 	own.Map.Handler = gate.Admit
 	model.Datacenter, model.Cluster, model.ClusterHost = s.Datacenters, s.Clusters, s.ClusterHosts
 	model.Host, model.Machine, model.Datastore = s.StandaloneHosts, s.Machines, s.Datastores
@@ -147,8 +153,8 @@ func (v *Server) populate(s *Settings) (*Gate, *Inventory, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	rules, err := s.rules()
-	for _, rule := range rules {
+	delays, err := s.rules()
+	for _, rule := range delays {
 		err = errors.Join(err, gate.Rules.Add(rule))
 	}
 	return gate, inventory, errors.Join(err, inventory.Populate(s))

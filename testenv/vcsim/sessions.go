@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -130,6 +131,20 @@ func (s *Sessions) Sweep(ctx context.Context, timeout time.Duration) {
 			return
 		case now := <-ticker.C:
 			s.End(func(live types.UserSession) bool { return now.Sub(live.LastActiveTime) > timeout && !s.waits(live.Key) })
+		}
+	}
+}
+
+// Refresh lets all collectors compare all objects with what they have sent.
+func (s *Sessions) Refresh() {
+	s.mu.Lock()
+	keys := slices.Collect(maps.Keys(s.seen))
+	s.mu.Unlock()
+	for _, key := range keys {
+		for _, object := range s.objects(key) {
+			if collector, ok := object.(*Collector); ok {
+				collector.mark(func(m *marks) { m.everything = true })
+			}
 		}
 	}
 }

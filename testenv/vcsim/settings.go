@@ -5,8 +5,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 // Settings is what the command line asks for.
@@ -43,7 +46,13 @@ type Settings struct {
 	Churn  time.Duration
 	State  string
 
-	Release string
+	Release      string
+	InstanceUUID string // of the vCenter; a random one when empty
+
+	ClonesVisible string // early or late
+	REST          string // api, both or rest
+	Tunnel        string // address of the SDK tunnel's proxy
+	PageObjects   int    // limit of objects in one answer of RetrievePropertiesEx
 
 	TasksKept time.Duration // after their end
 }
@@ -60,6 +69,7 @@ func parse(name string, arguments []string) (*Settings, error) {
 	flags.DurationVar(&s.Churn, "churn", 0, "give all hosts and running VMs new quickStats this often; 0 is never")
 	flags.DurationVar(&s.TasksKept, "tasks-kept", 10*time.Minute, "time for which a task that has ended is still known")
 	flags.StringVar(&s.Release, "release", "8.0.3", "`version` that it calls itself: 8.0.3 or 6.5.0")
+	s.declareBehaviour(flags)
 	flags.StringVar(&s.State, "state", "", "folder for datastores and generated files; a temporary one by default")
 	if err := flags.Parse(arguments); err != nil {
 		return nil, err
@@ -108,9 +118,26 @@ func (s *Settings) declareAccess(flags *flag.FlagSet) {
 	flags.BoolVar(&s.TLSExpired, "tls-expired", false, "let a self-signed certificate be out of date")
 }
 
+func (s *Settings) declareBehaviour(flags *flag.FlagSet) {
+	flags.StringVar(&s.InstanceUUID, "instance-uuid", "", "about.instanceUuid of the vCenter; random at each start by default")
+	flags.StringVar(&s.ClonesVisible, "clones-visible", clonesEarly, "when the VM of a delayed clone becomes visible: `early` (at 30 %) or late (when its task ends)")
+	flags.StringVar(&s.REST, "rest", restBoth, "REST endpoints that are served: `both`, api or rest; the other one answers 404")
+	flags.StringVar(&s.Tunnel, "tunnel", "127.0.0.1:0", "address of the HTTP proxy that leads to sdkTunnel:8089, port 80 of a real vCenter")
+	flags.IntVar(&s.PageObjects, "page-objects", 100, "largest number of objects in one answer of RetrievePropertiesEx; 0 is no limit")
+}
+
 func (s *Settings) check() error {
 	if err := checkRelease(s.Release); err != nil {
 		return err
+	}
+	if s.ClonesVisible != clonesEarly && s.ClonesVisible != clonesLate {
+		return fmt.Errorf("--clones-visible is %q, and can be early or late", s.ClonesVisible)
+	}
+	if !slices.Contains([]string{restBoth, restAPI, restLegacy}, s.REST) {
+		return fmt.Errorf("--rest is %q, and can be both, api or rest", s.REST)
+	}
+	if _, err := uuid.Parse(s.InstanceUUID); s.InstanceUUID != "" && err != nil {
+		return fmt.Errorf("--instance-uuid %s: %w", s.InstanceUUID, err)
 	}
 	if (s.Certificate == "") != (s.Key == "") {
 		return fmt.Errorf("--cert and --key belong together; one of them is missing")

@@ -20,6 +20,8 @@ type TaskCall struct {
 	clone  *Clone // of a CloneVM_Task
 	before func() types.BaseMethodFault
 	after  func(result types.AnyType) types.BaseMethodFault
+
+	involved []types.ManagedObjectReference // objects other than `this` that the task changes
 }
 
 func (t *Tasks) newTaskCall(ctx *simulator.Context, method *simulator.Method) *TaskCall {
@@ -45,12 +47,24 @@ type execute = func(*simulator.Task) (types.AnyType, types.BaseMethodFault)
 func (e *TaskCall) around(run execute) execute {
 	return func(task *simulator.Task) (types.AnyType, types.BaseMethodFault) {
 		e.letGo()
-		e.effect.Wait(func(percent int32) {
-			e.ctx.Map.AtomicUpdate(e.ctx, task, []types.PropertyChange{{Name: "info.progress", Val: percent}})
-		})
+		if e.clone != nil {
+			e.clone.early = e.clone.early && e.effect.Fault == nil // a clone that is to fail makes no VM
+		}
+		if e.clone != nil && e.clone.early {
+			e.effect.advance(0, visibleAt, e.report(task))
+		} else {
+			e.effect.Wait(e.report(task))
+		}
 		e.end(task, func() (types.AnyType, types.BaseMethodFault) { return e.perform(task, run) })
 		runtime.Goexit()
 		return nil, nil
+	}
+}
+
+// report sets the progress of a task.
+func (e *TaskCall) report(task *simulator.Task) func(percent int32) {
+	return func(percent int32) {
+		e.ctx.Map.AtomicUpdate(e.ctx, task, []types.PropertyChange{{Name: "info.progress", Val: percent}})
 	}
 }
 
@@ -68,6 +82,9 @@ func (e *TaskCall) perform(task *simulator.Task, run execute) (types.AnyType, ty
 	}
 	if e.clone != nil {
 		return e.clone.perform(e, task, run)
+	}
+	if fault := e.tasks.refuseBusy(append(e.involved, e.this)...); fault != nil {
+		return nil, fault
 	}
 	guard := e.tasks.guard.Entity(e.this)
 	guard.Lock()
@@ -117,6 +134,7 @@ func (e *TaskCall) end(task *simulator.Task, work func() (types.AnyType, types.B
 	if e.clone != nil {
 		e.tasks.Census.End(task.Self)
 		e.tasks.over(e)
+		e.tasks.vacate(e.clone)
 	}
 	e.ctx.Map.AtomicUpdate(e.ctx, task, changes)
 }

@@ -15,20 +15,26 @@ type Tasks struct {
 	Self   types.ManagedObjectReference
 	Census *Census
 
-	guard  *Guard
-	recent *Recent
+	guard    *Guard
+	recent   *Recent
+	profiles *Profiles
+	early    bool // clones are visible early
 
 	mu       sync.Mutex
 	expected []*TaskCall
 	clones   []*TaskCall                                // under way
 	creating map[types.ManagedObjectReference]*TaskCall // by folder: the clone that is making its VM there
+
+	// busy has the VMs whose clone task still runs, with that task.
+	busy map[types.ManagedObjectReference]types.ManagedObjectReference
 }
 
 // NewTasks listens to the registry.
-func NewTasks(ctx *simulator.Context, census *Census, recent *Recent) *Tasks {
+func NewTasks(ctx *simulator.Context, census *Census, recent *Recent, early bool) *Tasks {
 	tasks := &Tasks{
-		Self: types.ManagedObjectReference{Type: "Tasks", Value: "tasks"}, Census: census, guard: NewGuard(), recent: recent,
-		creating: map[types.ManagedObjectReference]*TaskCall{},
+		Self: types.ManagedObjectReference{Type: "Tasks", Value: "tasks"}, Census: census, guard: NewGuard(), recent: recent, early: early,
+		profiles: NewProfiles(), creating: map[types.ManagedObjectReference]*TaskCall{},
+		busy: map[types.ManagedObjectReference]types.ManagedObjectReference{},
 	}
 	ctx.Map.AddHandler(tasks)
 	return tasks
@@ -147,6 +153,37 @@ func (t *Tasks) over(call *TaskCall) {
 	t.mu.Unlock()
 }
 
+// occupy marks a VM as one whose clone task still runs.
+func (t *Tasks) occupy(vm, task types.ManagedObjectReference) {
+	t.mu.Lock()
+	t.busy[vm] = task
+	t.mu.Unlock()
+}
+
+// vacate allows tasks on the VM of a clone that has ended.
+func (t *Tasks) vacate(clone *Clone) {
+	if clone.made == nil {
+		return
+	}
+	t.mu.Lock()
+	delete(t.busy, clone.made.Self)
+	t.mu.Unlock()
+	t.Census.Finish(clone.made.Self)
+}
+
+// refuseBusy is the fault for an object that is busy: the API reference names TaskInProgress among the faults of all calls that
+// change a VM.
+func (t *Tasks) refuseBusy(refs ...types.ManagedObjectReference) types.BaseMethodFault {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, ref := range refs {
+		if task, busy := t.busy[ref]; busy {
+			return &types.TaskInProgress{Task: task}
+		}
+	}
+	return nil
+}
+
 // hide locks a clone's VM as soon as it is there, so that readers wait until it is complete; false for other VMs.
 func (t *Tasks) hide(vm *simulator.VirtualMachine) bool {
 	t.mu.Lock()
@@ -168,7 +205,7 @@ func (t *Tasks) setName(vm *mo.VirtualMachine) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if call := t.creating[*vm.Parent]; call != nil {
-		vm.Name = escaped(call.clone.req.Name)
+		vm.Name = escaped(call.clone.name)
 	}
 }
 

@@ -22,7 +22,9 @@ type VMSpec struct {
 	Annotation   string `json:"annotation"`
 	GuestID      string `json:"guestId"`
 	CPUs         int32  `json:"cpus"`
+	Cores        int32  `json:"coresPerSocket"` // 1 by default
 	MemoryMB     int64  `json:"memoryMB"`
+	Disks        *int   `json:"disks"` // a template has one by default, a VM none
 	Template     bool   `json:"template"`
 	On           bool   `json:"on"`
 	WithoutTools bool   `json:"withoutTools"`
@@ -60,6 +62,7 @@ type place struct {
 	host      *object.HostSystem
 	pool      *object.ResourcePool
 	datastore string
+	network   *types.ManagedObjectReference
 }
 
 func (i *Inventory) place(wish VMSpec) (place, error) {
@@ -83,7 +86,12 @@ func (i *Inventory) place(wish VMSpec) (place, error) {
 		return place{}, fmt.Errorf("host %s has no datastore", host.Name)
 	}
 	datastore := i.own.Map.Get(host.Datastore[0]).(*simulator.Datastore)
+	var network *types.ManagedObjectReference
+	if len(host.Network) > 0 {
+		network = &host.Network[0]
+	}
 	return place{
+		network:   network,
 		folder:    object.NewFolder(i.client, folder),
 		host:      object.NewHostSystem(i.client, host.Self),
 		pool:      object.NewResourcePool(i.client, i.poolOf(host)),
@@ -99,9 +107,50 @@ func (p place) spec(wish VMSpec) types.VirtualMachineConfigSpec {
 	return types.VirtualMachineConfigSpec{
 		Name: wish.Name, Uuid: wish.UUID, InstanceUuid: wish.InstanceUUID, Annotation: wish.Annotation,
 		GuestId: cmp.Or(wish.GuestID, "otherGuest"), NumCPUs: cmp.Or(wish.CPUs, 1), MemoryMB: cmp.Or(wish.MemoryMB, 1024),
+		NumCoresPerSocket: types.NewInt32(cmp.Or(wish.Cores, 1)), DeviceChange: p.devices(wish),
 		Files:       &types.VirtualMachineFileInfo{VmPathName: "[" + p.datastore + "]"},
 		ExtraConfig: []types.BaseOptionValue{&types.OptionValue{Key: toolsOption, Value: tools}},
 	}
+}
+
+// devices are the disks of a VM, and the network card of a template: what it is cloned with decides which privileges a clone needs.
+func (p place) devices(wish VMSpec) []types.BaseVirtualDeviceConfigSpec {
+	count := 0
+	if wish.Template {
+		count = 1
+	}
+	if wish.Disks != nil {
+		count = *wish.Disks
+	}
+	var devices object.VirtualDeviceList
+	if count > 0 {
+		controller, _ := devices.CreateSCSIController("pvscsi")
+		devices = append(devices, controller)
+	}
+	for range count {
+		disk := devices.CreateDisk(devices[0].(types.BaseVirtualController), types.ManagedObjectReference{}, "")
+		disk.Backing.(*types.VirtualDiskFlatVer2BackingInfo).Datastore = nil // that of the VM
+		disk.CapacityInKB = 1024 * 1024
+		devices = append(devices, disk)
+	}
+	if wish.Template && p.network != nil {
+		card, _ := devices.CreateEthernetCard("vmxnet3", &types.VirtualEthernetCardNetworkBackingInfo{
+			VirtualDeviceDeviceBackingInfo: types.VirtualDeviceDeviceBackingInfo{DeviceName: "VM Network"}, Network: p.network,
+		})
+		devices = append(devices, card)
+	}
+	changes, _ := devices.ConfigSpec(types.VirtualDeviceConfigSpecOperationAdd)
+	for _, change := range changes {
+		if spec := change.GetVirtualDeviceConfigSpec(); isVirtualDisk(spec.Device) {
+			spec.FileOperation = types.VirtualDeviceConfigSpecFileOperationCreate
+		}
+	}
+	return changes
+}
+
+func isVirtualDisk(device types.BaseVirtualDevice) bool {
+	_, ok := device.(*types.VirtualDisk)
+	return ok
 }
 
 func (i *Inventory) datacenter(name string) (*simulator.Datacenter, error) {

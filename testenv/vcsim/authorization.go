@@ -1,0 +1,103 @@
+package main
+
+import (
+	roles "github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// Authorization answers the questions about privileges, to which the library always says yes, from
+// the permissions that calls are checked against.
+type Authorization struct {
+	*simulator.AuthorizationManager
+
+	permissions *Permissions
+	sessions    *Sessions
+}
+
+// NewAuthorization takes the AuthorizationManager's place in the registry.
+func NewAuthorization(
+	ctx *simulator.Context, manager types.ManagedObjectReference, permissions *Permissions, sessions *Sessions,
+) {
+	library := ctx.Map.Get(manager).(*simulator.AuthorizationManager)
+	ctx.Map.Put(&Authorization{library, permissions, sessions})
+}
+
+// HasPrivilegeOnEntities is about the account of a session.
+func (a *Authorization) HasPrivilegeOnEntities(req *types.HasPrivilegeOnEntities) soap.HasFault {
+	user := a.userOf(req.SessionId)
+	return &methods.HasPrivilegeOnEntitiesBody{
+		Res: &types.HasPrivilegeOnEntitiesResponse{Returnval: a.availability(user, req.Entity, req.PrivId)},
+	}
+}
+
+// HasUserPrivilegeOnEntities is about an account by its name.
+func (a *Authorization) HasUserPrivilegeOnEntities(req *types.HasUserPrivilegeOnEntities) soap.HasFault {
+	return &methods.HasUserPrivilegeOnEntitiesBody{
+		Res: &types.HasUserPrivilegeOnEntitiesResponse{Returnval: a.availability(req.UserName, req.Entities, req.PrivId)},
+	}
+}
+
+// HasPrivilegeOnEntity is the form for one entity.
+func (a *Authorization) HasPrivilegeOnEntity(req *types.HasPrivilegeOnEntity) soap.HasFault {
+	user, granted := a.userOf(req.SessionId), []bool{}
+	for _, id := range req.PrivId {
+		granted = append(granted, a.permissions.Has(user, req.Entity, id))
+	}
+	return &methods.HasPrivilegeOnEntityBody{Res: &types.HasPrivilegeOnEntityResponse{Returnval: granted}}
+}
+
+// FetchUserPrivilegeOnEntities lists what an account has of all privileges that the library knows.
+func (a *Authorization) FetchUserPrivilegeOnEntities(req *types.FetchUserPrivilegeOnEntities) soap.HasFault {
+	res := &types.FetchUserPrivilegeOnEntitiesResponse{}
+	for _, entity := range req.Entities {
+		result := types.UserPrivilegeResult{Entity: entity}
+		for _, id := range adminPrivileges(a.permissions.ctx) {
+			if a.permissions.Has(req.UserName, entity, id) {
+				result.Privileges = append(result.Privileges, id)
+			}
+		}
+		res.Returnval = append(res.Returnval, result)
+	}
+	return &methods.FetchUserPrivilegeOnEntitiesBody{Res: res}
+}
+
+// adminPrivileges are those of the role Admin: all that there are.
+func adminPrivileges(ctx *simulator.Context) []string {
+	for _, object := range ctx.Map.AllReference("AuthorizationManager") {
+		if manager, ok := object.(*Authorization); ok {
+			if role := roles.AuthorizationRoleList(manager.RoleList).ByName("Admin"); role != nil {
+				return role.Privilege
+			}
+		}
+	}
+	return nil
+}
+
+func (a *Authorization) availability(
+	user string, entities []types.ManagedObjectReference, ids []string,
+) []types.EntityPrivilege {
+	var list []types.EntityPrivilege
+	for _, entity := range entities {
+		privilege := types.EntityPrivilege{Entity: entity}
+		for _, id := range ids {
+			privilege.PrivAvailability = append(privilege.PrivAvailability, types.PrivilegeAvailability{
+				PrivId: id, IsGranted: a.permissions.Has(user, entity, id),
+			})
+		}
+		list = append(list, privilege)
+	}
+	return list
+}
+
+// userOf is the account of a session, "" when there is none.
+func (a *Authorization) userOf(key string) string {
+	for _, live := range a.sessions.Live() {
+		if live.Key == key {
+			return live.UserName
+		}
+	}
+	return ""
+}

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"slices"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// Folders has the method of VM folders that the library lacks. The library calls the method of the
+// object that a request names, and folders must stay of the library's own type; the gate therefore
+// redirects those calls to this object.
+type Folders struct {
+	Self types.ManagedObjectReference
+}
+
+var folderMethods = types.ManagedObjectReference{Type: "FolderMethods", Value: "folderMethods"}
+
+// NewFolders puts the object into the registry.
+func NewFolders(ctx *simulator.Context) { ctx.Map.Put(&Folders{Self: folderMethods}) }
+
+// Reference implements mo.Reference.
+func (f *Folders) Reference() types.ManagedObjectReference { return f.Self }
+
+// redirect sends a call to the object that implements it.
+func redirect(ctx *simulator.Context, method *simulator.Method) {
+	_, isFolder := ctx.Map.Get(method.This).(*simulator.Folder)
+	if isFolder && method.Name == "UnregisterAndDestroy_Task" {
+		method.This = folderMethods
+	}
+}
+
+// UnregisterAndDestroyTask removes the VMs below a folder from the inventory, and the folders. In
+// contrast to Destroy_Task the files of the VMs stay on their datastores.
+func (f *Folders) UnregisterAndDestroyTask(
+	ctx *simulator.Context, req *types.UnregisterAndDestroy_Task,
+) soap.HasFault {
+	folder, ok := ctx.Map.Get(req.This).(*simulator.Folder)
+	if !ok {
+		fault := simulator.Fault("", &types.ManagedObjectNotFound{Obj: req.This})
+		return &methods.UnregisterAndDestroy_TaskBody{Fault_: fault}
+	}
+	task := simulator.CreateTask(folder, "unregisterAndDestroy",
+		func(*simulator.Task) (types.AnyType, types.BaseMethodFault) { return nil, nil })
+	return &methods.UnregisterAndDestroy_TaskBody{
+		Res: &types.UnregisterAndDestroy_TaskResponse{Returnval: task.Run(ctx)},
+	}
+}
+
+// unregisterFolder does the work of the task. As the API reference says, each removal stands for
+// itself: a failure leaves the rest of the inventory as it is.
+func unregisterFolder(e *TaskCall, ref types.ManagedObjectReference) types.BaseMethodFault {
+	folder, ok := e.ctx.Map.Get(ref).(*simulator.Folder)
+	if !ok {
+		return &types.ManagedObjectNotFound{Obj: ref}
+	}
+	if !slices.Contains(folder.ChildType, "VirtualMachine") || isRootOfDatacenter(e.ctx, folder) {
+		return &types.NotSupported{}
+	}
+	for _, child := range children(e.ctx, ref) {
+		if fault := unregisterChild(e, child); fault != nil {
+			return fault
+		}
+	}
+	removeFolder(e.ctx, folder)
+	return nil
+}
+
+func unregisterChild(e *TaskCall, ref types.ManagedObjectReference) types.BaseMethodFault {
+	guard := e.tasks.guard.Entity(ref)
+	guard.Lock()
+	defer guard.Unlock()
+	if fault := e.tasks.refuseBusy(ref); fault != nil {
+		return fault
+	}
+	switch object := e.ctx.Map.Get(ref).(type) {
+	case *simulator.Folder:
+		return unregisterFolder(e, ref)
+	case *simulator.VirtualMachine:
+		if state := object.Runtime.PowerState; state == types.VirtualMachinePowerStatePoweredOn {
+			return &types.InvalidPowerState{RequestedState: types.VirtualMachinePowerStatePoweredOff, ExistingState: state}
+		}
+		detachVM(e.ctx, object)
+		return nil
+	case nil:
+		return nil
+	}
+	return &types.NotSupported{}
+}
+
+func isRootOfDatacenter(ctx *simulator.Context, folder *simulator.Folder) bool {
+	if folder.Parent == nil {
+		return true
+	}
+	_, ok := ctx.Map.Get(*folder.Parent).(*simulator.Datacenter)
+	return ok
+}
+
+// removeFolder takes an empty folder out of the inventory.
+func removeFolder(ctx *simulator.Context, folder *simulator.Folder) {
+	parent := *folder.Parent
+	ctx.Map.Remove(ctx, folder.Self)
+	removeChild(ctx, parent, folder.Self)
+}
+
+// removeChild takes an entity out of the list of its folder.
+func removeChild(ctx *simulator.Context, parent, child types.ManagedObjectReference) {
+	if folder, ok := ctx.Map.Get(parent).(*simulator.Folder); ok {
+		ctx.Map.RemoveReference(ctx, folder, &folder.ChildEntity, child)
+	}
+	touch(ctx, parent)
+}
+
+// addChild puts an entity into a folder; the list first, so that views find the entity.
+func addChild(ctx *simulator.Context, folder *simulator.Folder, entity mo.Entity) {
+	ctx.WithLock(folder, func() {
+		ctx.WithLock(entity, func() {
+			folder.ChildEntity = append(folder.ChildEntity, entity.Reference())
+			ctx.Map.PutEntity(folder, entity)
+		})
+	})
+	touch(ctx, folder.Self)
+}
+
+// detachVM takes a VM out of the inventory in whatever state it is; its files stay. The library's
+// UnregisterVM refuses VMs that run.
+func detachVM(ctx *simulator.Context, vm *simulator.VirtualMachine) {
+	near := around(ctx, vm.Self)
+	if host, ok := ctx.Map.Get(*vm.Runtime.Host).(*simulator.HostSystem); ok {
+		ctx.Map.RemoveReference(ctx, host, &host.Vm, vm.Self)
+	}
+	if vm.ResourcePool != nil {
+		forgetInPool(ctx, *vm.ResourcePool, vm.Self)
+	}
+	for _, ref := range vm.Datastore {
+		if datastore, ok := ctx.Map.Get(ref).(*simulator.Datastore); ok {
+			ctx.Map.RemoveReference(ctx, datastore, &datastore.Vm, vm.Self)
+		}
+	}
+	parent := *vm.Parent
+	ctx.Map.Remove(ctx, vm.Self)
+	removeChild(ctx, parent, vm.Self)
+	touch(ctx, near...)
+}
+
+func forgetInPool(ctx *simulator.Context, pool, vm types.ManagedObjectReference) {
+	switch pool := ctx.Map.Get(pool).(type) {
+	case *simulator.ResourcePool:
+		ctx.Map.RemoveReference(ctx, pool, &pool.Vm, vm)
+	case *simulator.VirtualApp:
+		ctx.Map.RemoveReference(ctx, pool, &pool.Vm, vm)
+	}
+}
+
+// attachVM puts a VM into the inventory, with the references that it has; the opposite of detachVM.
+func attachVM(ctx *simulator.Context, folder *simulator.Folder, vm *simulator.VirtualMachine) {
+	if host, ok := ctx.Map.Get(*vm.Runtime.Host).(*simulator.HostSystem); ok {
+		ctx.Map.AddReference(ctx, host, &host.Vm, vm.Self)
+	}
+	if vm.ResourcePool != nil {
+		switch pool := ctx.Map.Get(*vm.ResourcePool).(type) {
+		case *simulator.ResourcePool:
+			ctx.Map.AddReference(ctx, pool, &pool.Vm, vm.Self)
+		case *simulator.VirtualApp:
+			ctx.Map.AddReference(ctx, pool, &pool.Vm, vm.Self)
+		}
+	}
+	for _, ref := range vm.Datastore {
+		if datastore, ok := ctx.Map.Get(ref).(*simulator.Datastore); ok {
+			ctx.Map.AddReference(ctx, datastore, &datastore.Vm, vm.Self)
+		}
+	}
+	addChild(ctx, folder, vm)
+	touch(ctx, around(ctx, vm.Self)...)
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"sync"
+
+	"github.com/google/uuid"
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// Shared is what the collectors of all sessions use. The library makes them without our help, so
+// the collector in the registry keeps it.
+type Shared struct {
+	permissions *Permissions
+	rules       *Rules
+	pageObjects int // limit of objects in one answer of RetrievePropertiesEx; 0 is none
+
+	mu    sync.Mutex
+	books map[string]book
+}
+
+// book is the rest of a result, which a client reads page by page.
+type book struct {
+	session string
+	objects []types.ObjectContent
+	size    int // of a page
+}
+
+func sharedOf(ctx *simulator.Context) *Shared {
+	ref := types.ManagedObjectReference{Type: "PropertyCollector", Value: defaultCollector}
+	return ctx.Map.Get(ref).(*Collector).shared
+}
+
+// RetrievePropertiesEx refuses unknown properties, which the library only lists as missing, and
+// answers in pages: RetrieveOptions.maxObjects limits them, and so may a policy of the server when
+// it is unset or larger.
+func (c *Collector) RetrievePropertiesEx(ctx *simulator.Context, req *types.RetrievePropertiesEx) soap.HasFault {
+	all := *req
+	all.Options.MaxObjects = 0
+	body := c.PropertyCollector.RetrievePropertiesEx(ctx, &all).(*methods.RetrievePropertiesExBody)
+	if body.Fault_ != nil || body.Res.Returnval == nil {
+		return body
+	}
+	result := body.Res.Returnval
+	if fault := unknownProperty(result.Objects); fault != nil {
+		return &methods.RetrievePropertiesExBody{Fault_: simulator.Fault("", fault)}
+	}
+	shared := sharedOf(ctx)
+	objects := shared.permissions.Visible(ctx, result.Objects, req.SpecSet...)
+	size := int(req.Options.MaxObjects)
+	if shared.pageObjects > 0 && (size <= 0 || size > shared.pageObjects) {
+		size = shared.pageObjects
+	}
+	*result = shared.page(book{sessionOf(ctx), objects, size})
+	if result.Token != "" {
+		shared.rules.Take("page", "RetrievePropertiesEx", "").Wait(nil)
+	}
+	if len(result.Objects) == 0 {
+		body.Res.Returnval = nil // nothing is selected: vCenter answers without a result
+	}
+	return body
+}
+
+// ContinueRetrievePropertiesEx gives the next page. A token is good for one call of its session.
+func (c *Collector) ContinueRetrievePropertiesEx(ctx *simulator.Context, req *types.ContinueRetrievePropertiesEx) soap.HasFault {
+	shared := sharedOf(ctx)
+	rest, known := shared.take(ctx, req.Token)
+	if !known {
+		fault := simulator.Fault("", &types.InvalidProperty{Name: "token"})
+		return &methods.ContinueRetrievePropertiesExBody{Fault_: fault}
+	}
+	shared.rules.Take("page", "ContinueRetrievePropertiesEx", "").Wait(nil)
+	return &methods.ContinueRetrievePropertiesExBody{
+		Res: &types.ContinueRetrievePropertiesExResponse{Returnval: shared.page(rest)},
+	}
+}
+
+// CancelRetrievePropertiesEx drops the rest.
+func (c *Collector) CancelRetrievePropertiesEx(ctx *simulator.Context, req *types.CancelRetrievePropertiesEx) soap.HasFault {
+	if _, known := sharedOf(ctx).take(ctx, req.Token); !known {
+		fault := simulator.Fault("", &types.InvalidProperty{Name: "token"})
+		return &methods.CancelRetrievePropertiesExBody{Fault_: fault}
+	}
+	return &methods.CancelRetrievePropertiesExBody{Res: &types.CancelRetrievePropertiesExResponse{}}
+}
+
+// RetrieveProperties is the older form without pages, as strict.
+func (c *Collector) RetrieveProperties(ctx *simulator.Context, req *types.RetrieveProperties) soap.HasFault {
+	body := c.PropertyCollector.RetrieveProperties(ctx, req).(*methods.RetrievePropertiesBody)
+	if body.Fault_ != nil {
+		return body
+	}
+	if fault := unknownProperty(body.Res.Returnval); fault != nil {
+		return &methods.RetrievePropertiesBody{Fault_: simulator.Fault("", fault)}
+	}
+	body.Res.Returnval = sharedOf(ctx).permissions.Visible(ctx, body.Res.Returnval, req.SpecSet...)
+	return body
+}
+
+// page takes the first page out of a book and keeps the others under a token.
+func (s *Shared) page(b book) types.RetrieveResult {
+	if b.size <= 0 || len(b.objects) <= b.size {
+		return types.RetrieveResult{Objects: b.objects}
+	}
+	result := types.RetrieveResult{Objects: b.objects[:b.size], Token: uuid.NewString()}
+	b.objects = b.objects[b.size:]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.books == nil {
+		s.books = map[string]book{}
+	}
+	s.books[result.Token] = b
+	return result
+}
+
+func (s *Shared) take(ctx *simulator.Context, token string) (book, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found, known := s.books[token]
+	if !known || found.session != sessionOf(ctx) {
+		return book{}, false
+	}
+	delete(s.books, token)
+	return found, true
+}
+
+func sessionOf(ctx *simulator.Context) string {
+	if ctx.Session == nil {
+		return ""
+	}
+	return ctx.Session.Key
+}

@@ -1,0 +1,283 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// Permissions are the privileges of the accounts on the entities of the inventory.
+//
+// Which privileges has an account?  All of them on everything, until a test sets a permission on
+// the root folder. A permission on an entity replaces what the entity would inherit. A permission
+// that propagates holds for what is below the entity too. A VM inherits from its folder and from
+// its resource pool, and has the privileges of both.
+// What if the list is empty?  That is vCenter's role "No access": the account does not see the
+// entity. Every other role contains System.Anonymous, System.View and System.Read.
+// (vSphere Security, "Hierarchical Inheritance of Permissions" and "Using Roles to Assign Privileges")
+type Permissions struct {
+	ctx  *simulator.Context // the simulator's own
+	root types.ManagedObjectReference
+
+	onChange func() // lets the collectors compare all objects again
+
+	mu    sync.Mutex
+	users map[string]map[types.ManagedObjectReference]grant
+}
+
+type grant struct {
+	privileges map[string]bool
+	propagate  bool
+}
+
+var systemPrivileges = []string{"System.Anonymous", "System.Read", "System.View"}
+
+// NewPermissions lets every account do everything.
+func NewPermissions(ctx *simulator.Context, root types.ManagedObjectReference) *Permissions {
+	return &Permissions{ctx: ctx, root: root, users: map[string]map[types.ManagedObjectReference]grant{}}
+}
+
+// Set gives an account privileges on an entity; none of them means that it does not see the entity.
+func (p *Permissions) Set(user string, entity types.ManagedObjectReference, privileges []string, propagate bool) {
+	granted := map[string]bool{}
+	for _, privilege := range privileges {
+		granted[privilege] = true
+	}
+	if len(privileges) > 0 {
+		for _, privilege := range systemPrivileges {
+			granted[privilege] = true
+		}
+	}
+	p.change(func() {
+		if p.users[user] == nil {
+			p.users[user] = map[types.ManagedObjectReference]grant{}
+		}
+		p.users[user][entity] = grant{granted, propagate}
+	})
+}
+
+// Remove takes a permission away; without one on the root folder the account may do everything.
+func (p *Permissions) Remove(user string, entity types.ManagedObjectReference) {
+	p.change(func() {
+		delete(p.users[user], entity)
+		if len(p.users[user]) == 0 {
+			delete(p.users, user)
+		}
+	})
+}
+
+// Clear lets every account do everything.
+func (p *Permissions) Clear() {
+	p.change(func() { p.users = map[string]map[types.ManagedObjectReference]grant{} })
+}
+
+func (p *Permissions) change(make func()) {
+	p.mu.Lock()
+	make()
+	p.mu.Unlock()
+	if p.onChange != nil {
+		p.onChange()
+	}
+}
+
+// Restricted reports whether an account has fewer than all privileges anywhere.
+func (p *Permissions) Restricted(user string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.users[user]) > 0
+}
+
+// Has reports whether an account has a privilege on an object. Objects that are not in the
+// inventory tree, such as managers, have the permissions of the root folder.
+func (p *Permissions) Has(user string, object types.ManagedObjectReference, privilege string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	grants := p.users[user]
+	if len(grants) == 0 {
+		return true
+	}
+	if _, ok := p.ctx.Map.Get(object).(mo.Entity); !ok {
+		object = p.root
+	}
+	if own, set := grants[object]; set {
+		return own.privileges[privilege]
+	}
+	return p.inherits(grants, object, privilege)
+}
+
+func (p *Permissions) inherits(
+	grants map[types.ManagedObjectReference]grant, object types.ManagedObjectReference, privilege string,
+) bool {
+	if object == p.root {
+		own, set := grants[object]
+		return !set || own.privileges[privilege]
+	}
+	return slices.ContainsFunc(p.parents(object), func(parent types.ManagedObjectReference) bool {
+		if own, set := grants[parent]; set && own.propagate {
+			return own.privileges[privilege]
+		} else if set && parent == p.root {
+			return false
+		}
+		return p.inherits(grants, parent, privilege)
+	})
+}
+
+// parents are the entities from which one inherits permissions.
+func (p *Permissions) parents(ref types.ManagedObjectReference) []types.ManagedObjectReference {
+	entity, ok := p.ctx.Map.Get(ref).(mo.Entity)
+	if !ok {
+		return nil
+	}
+	var parents []types.ManagedObjectReference
+	if parent := entity.Entity().Parent; parent != nil {
+		parents = append(parents, *parent)
+	}
+	if vm, ok := entity.(*simulator.VirtualMachine); ok && vm.ResourcePool != nil {
+		parents = append(parents, *vm.ResourcePool)
+	}
+	return parents
+}
+
+// Sees reports whether an account can read an entity: it has System.Read there, or System.View
+// because it has a permission on something below.
+func (p *Permissions) Sees(user string, ref types.ManagedObjectReference) bool {
+	if !p.Restricted(user) || p.Has(user, ref, "System.Read") {
+		return true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for below, own := range p.users[user] {
+		if own.privileges["System.View"] && p.isAbove(ref, below) {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *Permissions) isAbove(ref, below types.ManagedObjectReference) bool {
+	return slices.ContainsFunc(p.parents(below), func(parent types.ManagedObjectReference) bool {
+		return parent == ref || p.isAbove(ref, parent)
+	})
+}
+
+// Visible removes what an account does not see from the objects of an answer. An object that the
+// request names itself stays, without values; references to unseen entities are left out.
+func (p *Permissions) Visible(
+	ctx *simulator.Context, objects []types.ObjectContent, specs ...types.PropertyFilterSpec,
+) []types.ObjectContent {
+	if ctx.Session == nil || !p.Restricted(ctx.Session.UserName) {
+		return objects
+	}
+	user, named := ctx.Session.UserName, map[types.ManagedObjectReference]bool{}
+	for _, spec := range specs {
+		for _, object := range spec.ObjectSet {
+			named[object.Obj] = true
+		}
+	}
+	var visible []types.ObjectContent
+	for _, object := range objects {
+		switch {
+		case p.unseen(user, object.Obj) && !named[object.Obj]:
+		case p.unseen(user, object.Obj):
+			visible = append(visible, withoutValues(object))
+		default:
+			visible = append(visible, p.withoutUnseen(user, object))
+		}
+	}
+	return visible
+}
+
+func (p *Permissions) unseen(user string, ref types.ManagedObjectReference) bool {
+	_, ok := p.ctx.Map.Get(ref).(mo.Entity)
+	return ok && !p.Sees(user, ref)
+}
+
+func withoutValues(object types.ObjectContent) types.ObjectContent {
+	for _, property := range object.PropSet {
+		ref := object.Obj
+		fault := &types.NoPermission{Object: &ref, PrivilegeId: "System.Read"}
+		object.MissingSet = append(object.MissingSet, types.MissingProperty{
+			Path:  property.Name,
+			Fault: types.LocalizedMethodFault{Fault: fault, LocalizedMessage: faultMessage("NoPermission")},
+		})
+	}
+	object.PropSet = nil
+	return object
+}
+
+func (p *Permissions) withoutUnseen(user string, object types.ObjectContent) types.ObjectContent {
+	object.PropSet = slices.Clone(object.PropSet)
+	for i, property := range object.PropSet {
+		var refs []types.ManagedObjectReference
+		switch list := property.Val.(type) {
+		case types.ArrayOfManagedObjectReference:
+			refs = list.ManagedObjectReference
+		case *types.ArrayOfManagedObjectReference:
+			refs = list.ManagedObjectReference
+		default:
+			continue
+		}
+		seen := slices.DeleteFunc(slices.Clone(refs), func(ref types.ManagedObjectReference) bool { return p.unseen(user, ref) })
+		object.PropSet[i].Val = types.ArrayOfManagedObjectReference{ManagedObjectReference: seen}
+	}
+	return object
+}
+
+// PermissionView is a permission as the control endpoint sets and shows it.
+type PermissionView struct {
+	User       string   `json:"user"`
+	Of         string   `json:"of"`         // the root folder when empty
+	Privileges []string `json:"privileges"` // empty: no access
+	Propagate  *bool    `json:"propagate"`  // to what is below; true by default
+	Remove     bool     `json:"remove"`     // instead of setting it
+}
+
+// List shows all permissions that tests have set.
+func (p *Permissions) List() []PermissionView {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := []PermissionView{}
+	for _, user := range slices.Sorted(maps.Keys(p.users)) {
+		for _, ref := range slices.SortedFunc(maps.Keys(p.users[user]), byReference) {
+			own := p.users[user][ref]
+			list = append(list, PermissionView{
+				User: user, Of: ref.Value, Propagate: &own.propagate,
+				Privileges: slices.Sorted(maps.Keys(own.privileges)),
+			})
+		}
+	}
+	return list
+}
+
+func (c *Control) permission(view PermissionView) (any, error) {
+	if view.User == "" {
+		return nil, fmt.Errorf("a permission needs a user")
+	}
+	permissions, entity := c.Gate.Permissions, c.Gate.Permissions.root
+	if view.Of != "" {
+		found, err := lookup(c.Inventory.own, "", view.Of)
+		if err != nil {
+			return nil, err
+		}
+		entity = found.Reference()
+	}
+	if view.Remove {
+		permissions.Remove(view.User, entity)
+		return nil, nil
+	}
+	known := adminPrivileges(c.Inventory.own)
+	for _, privilege := range view.Privileges {
+		if !slices.Contains(known, privilege) {
+			return nil, fmt.Errorf("%q is not a privilege; an example is VirtualMachine.Interact.PowerOn", privilege)
+		}
+	}
+	always := true
+	permissions.Set(view.User, entity, view.Privileges, *cmp.Or(view.Propagate, &always))
+	return nil, nil
+}

@@ -1,0 +1,7 @@
+package main
+
+const (
+	restBoth   = "both"
+	restAPI    = "api"
+	restLegacy = "rest"
+)

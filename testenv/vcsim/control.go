@@ -6,8 +6,10 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/types"
 )
 
@@ -18,6 +20,11 @@ type Control struct {
 	Inventory *Inventory
 	REST      *REST
 	Outages   *Outages
+
+	removing     sync.Mutex // one change of the next three at a time
+	removedHosts map[string]*removedHost
+	saved        *Backup
+	dropped      []*simulator.VirtualMachine // by the last restore
 }
 
 // nothing is the body of calls that need none.
@@ -55,6 +62,27 @@ func (c *Control) routes() map[string]http.HandlerFunc {
 		"DELETE /permissions":   reply(func(nothing) (any, error) { c.Gate.Permissions.Clear(); return nil, nil }),
 	}
 	maps.Copy(routes, c.inventoryRoutes())
+	maps.Copy(routes, c.removalRoutes())
+	return routes
+}
+
+// removalRoutes are the calls that take objects out of the inventory and put them back, one at a time.
+func (c *Control) removalRoutes() map[string]http.HandlerFunc {
+	c.removedHosts = map[string]*removedHost{}
+	routes := map[string]http.HandlerFunc{
+		"POST /host/remove": reply(c.removeHost),
+		"POST /host/add":    reply(c.addHost),
+		"POST /backup":      reply(c.backup),
+		"POST /restore":     reply(c.restore),
+		"POST /discover":    reply(c.discover),
+	}
+	for pattern, handler := range routes {
+		routes[pattern] = func(w http.ResponseWriter, request *http.Request) {
+			c.removing.Lock()
+			defer c.removing.Unlock()
+			handler(w, request)
+		}
+	}
 	return routes
 }
 

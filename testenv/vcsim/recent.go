@@ -89,6 +89,18 @@ func (r *Recent) drop(ctx *simulator.Context, now time.Time) {
 	}
 }
 
+// Clear drops all tasks, also those that run.
+func (r *Recent) Clear(ctx *simulator.Context) {
+	r.guard.Lock()
+	gone := r.tasks
+	r.tasks, r.ended = nil, map[types.ManagedObjectReference]time.Time{}
+	r.guard.Unlock()
+	for _, task := range gone {
+		ctx.Map.Remove(ctx, task)
+	}
+	r.tell(ctx)
+}
+
 func (r *Recent) tell(ctx *simulator.Context) {
 	ctx.Map.AtomicUpdate(ctx, r, []types.PropertyChange{})
 }

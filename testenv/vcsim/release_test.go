@@ -35,3 +35,18 @@ func TestAReleaseThatIsNotKnownIsRefused(t *testing.T) {
 		t.Errorf("said %v", err)
 	}
 }
+
+func TestEachVCenterHasItsInstanceUuid(t *testing.T) {
+	uuid := func(r *rig) string { return r.client().ServiceContent.About.InstanceUuid }
+	first, second := start(t, "--hosts", "1"), start(t, "--hosts", "1")
+	if uuid(first) == uuid(second) || uuid(first) != uuid(first) {
+		t.Errorf("two vCenters have %s and %s", uuid(first), uuid(second))
+	}
+	const wanted = "4f0c6b2e-0000-4000-8000-00000000000a"
+	if got := uuid(start(t, "--hosts", "1", "--instance-uuid", wanted)); got != wanted {
+		t.Errorf("it has %s", got)
+	}
+	if _, err := parse("vcsim", []string{"--instance-uuid", "nonsense"}); err == nil {
+		t.Error("nonsense was accepted")
+	}
+}

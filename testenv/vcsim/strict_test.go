@@ -43,6 +43,37 @@ func TestPowerDecidesWhatAVMAllows(t *testing.T) {
 	}
 }
 
+// TestASuspendedVMRefusesWhatTheAPISays: the reference of PowerOffVM_Task and SuspendVM_Task says "InvalidPowerState: if the power
+// state is not poweredOn". Deleting a VM is refused only while it is powered on (UnregisterVM, and DELETE /api/vcenter/vm/{vm}).
+func TestASuspendedVMRefusesWhatTheAPISays(t *testing.T) {
+	s, ctx := set(t), context.Background()
+	vm := s.vm(s.client, "DC0_H0_VM0")
+	if err := done(vm.Suspend(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	if suspended := s.machine("DC0_H0_VM0"); suspended.Runtime.PowerState != types.VirtualMachinePowerStateSuspended || suspended.Guest.IpAddress != "" {
+		t.Errorf("it is %s with address %q", suspended.Runtime.PowerState, suspended.Guest.IpAddress)
+	}
+	expectFault[*types.InvalidPowerState](t, done(vm.PowerOff(ctx)))
+	expectFault[*types.InvalidPowerState](t, done(vm.Suspend(ctx)))
+	expectFault[*types.InvalidPowerState](t, done(vm.Reset(ctx)))
+	expectFault[*types.InvalidPowerState](t, done(vm.Reconfigure(ctx, types.VirtualMachineConfigSpec{NumCPUs: 2})))
+	s.ask("POST", "/property", ask{"of": "DC0_H0_VM0", "property": "config.cpuHotAddEnabled", "value": true}, nil)
+	expectFault[*types.InvalidPowerState](t, done(vm.Reconfigure(ctx, types.VirtualMachineConfigSpec{NumCPUs: 2})))
+	if err := done(vm.PowerOn(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	expectFault[*types.InvalidPowerState](t, done(vm.PowerOn(ctx)))
+	if err := done(vm.PowerOff(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	expectFault[*types.InvalidPowerState](t, done(vm.Suspend(ctx)))
+	s.ask("POST", "/suspend", ask{"vm": "DC0_H0_VM1"}, nil)
+	if err := done(s.vm(s.client, "DC0_H0_VM1").Destroy(ctx)); err != nil {
+		t.Error("a suspended VM can be destroyed:", err)
+	}
+}
+
 func TestHotAddIsAllowedWhereTheVMSaysSo(t *testing.T) {
 	yes := true
 	config := &types.VirtualMachineConfigInfo{CpuHotAddEnabled: &yes, MemoryHotAddEnabled: &yes}

@@ -21,11 +21,12 @@ type TaskCall struct {
 	before func() types.BaseMethodFault
 	after  func(result types.AnyType) types.BaseMethodFault
 
+	restarts int                            // of the vCenter, when the call came
 	involved []types.ManagedObjectReference // objects other than `this` that the task changes
 }
 
 func (t *Tasks) newTaskCall(ctx *simulator.Context, method *simulator.Method) *TaskCall {
-	call := &TaskCall{ctx: ctx, tasks: t, method: method.Name, this: method.This}
+	call := &TaskCall{ctx: ctx, tasks: t, method: method.Name, this: method.This, restarts: t.restarted()}
 	arrange(call, method.Body)
 	return call
 }

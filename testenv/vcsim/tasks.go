@@ -27,6 +27,8 @@ type Tasks struct {
 
 	// busy has the VMs whose clone task still runs, with that task.
 	busy map[types.ManagedObjectReference]types.ManagedObjectReference
+
+	restarts int // how often the vCenter was restored from a backup
 }
 
 // NewTasks listens to the registry.
@@ -151,6 +153,20 @@ func (t *Tasks) over(call *TaskCall) {
 	t.mu.Lock()
 	t.clones = slices.DeleteFunc(t.clones, func(other *TaskCall) bool { return other == call })
 	t.mu.Unlock()
+}
+
+// restart forgets all tasks; clones that have not made their VM fail.
+func (t *Tasks) restart(ctx *simulator.Context) {
+	t.mu.Lock()
+	t.restarts++
+	t.mu.Unlock()
+	t.recent.Clear(ctx)
+}
+
+func (t *Tasks) restarted() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.restarts
 }
 
 // occupy marks a VM as one whose clone task still runs.

@@ -116,6 +116,9 @@ func (p place) spec(wish VMSpec) types.VirtualMachineConfigSpec {
 // devices are the disks of a VM, and the network card of a template: what it is cloned with decides which privileges a clone needs.
 func (p place) devices(wish VMSpec) []types.BaseVirtualDeviceConfigSpec {
 	count := 0
+	if wish.Name != escaped(wish.Name) {
+		return nil // the library doubles the devices of a VM with such a name
+	}
 	if wish.Template {
 		count = 1
 	}

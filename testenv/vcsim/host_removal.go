@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// removedHost is a host that an administrator has taken out of the inventory, with its VMs.
+type removedHost struct {
+	host    *simulator.HostSystem
+	cluster *simulator.ClusterComputeResource // nil for a standalone host, which has the next three
+	compute *mo.ComputeResource
+	pool    *simulator.ResourcePool
+	folder  types.ManagedObjectReference
+	vms     []*simulator.VirtualMachine
+}
+
+// HostRemoval names the host that is removed or added.
+type HostRemoval struct {
+	Host string `json:"host"`
+
+	// Discovered puts the VMs of an added host into the folder where vCenter puts VMs that it finds
+	// on a host, instead of the folders in which they were.
+	Discovered bool `json:"discovered"`
+}
+
+// discoveredFolder is vCenter's own name for it.
+const discoveredFolder = "Discovered virtual machine"
+
+// removeHost takes a host and its VMs out of the inventory, in whatever state they are: "Remove from
+// Inventory" of a host that is not connected. Their files stay.
+func (c *Control) removeHost(removal HostRemoval) (any, error) {
+	entity, err := lookup(c.Inventory.own, "HostSystem", removal.Host)
+	if err != nil {
+		return nil, err
+	}
+	host, ctx := entity.(*simulator.HostSystem), c.Inventory.context()
+	removed := &removedHost{host: host}
+	for _, ref := range slices.Clone(host.Vm) {
+		if vm, ok := machine(ctx, ref); ok {
+			c.withGuard(ref, func() { detachVM(ctx, vm) })
+			removed.vms = append(removed.vms, vm)
+		}
+	}
+	switch parent := ctx.Map.Get(*host.Parent).(type) {
+	case *simulator.ClusterComputeResource:
+		removed.cluster = parent
+		ctx.Map.RemoveReference(ctx, parent, &parent.Host, host.Self)
+		resize(parent.Summary.GetComputeResourceSummary(), host, -1)
+	case *mo.ComputeResource:
+		removed.compute, removed.folder = parent, *parent.Parent
+		removed.pool, _ = ctx.Map.Get(*parent.ResourcePool).(*simulator.ResourcePool)
+		ctx.Map.Remove(ctx, *parent.ResourcePool)
+		defer func() {
+			ctx.Map.Remove(ctx, parent.Self)
+			removeChild(ctx, removed.folder, parent.Self)
+		}()
+	}
+	ctx.Map.Remove(ctx, host.Self)
+	unmount(ctx, host.Self)
+	touch(ctx, *host.Parent)
+	c.removedHosts[host.Name] = removed
+	return map[string]int{"vms": len(removed.vms)}, nil
+}
+
+// addHost puts a removed host back with its VMs. As in a real vCenter all of them get new references.
+func (c *Control) addHost(addition HostRemoval) (any, error) {
+	removed := c.removedHosts[addition.Host]
+	if removed == nil {
+		return nil, fmt.Errorf("no host %q was removed; POST /host/remove does that", addition.Host)
+	}
+	delete(c.removedHosts, addition.Host)
+	host, ctx, pool := removed.host, c.Inventory.context(), types.ManagedObjectReference{}
+	old := host.Self
+	ctx.Map.NewEntity(host)
+	host.Config.Host = host.Self
+	if removed.cluster != nil {
+		pool = *removed.cluster.ResourcePool
+		ctx.WithLock(removed.cluster, func() { removed.cluster.Host = append(removed.cluster.Host, host.Self) })
+		resize(removed.cluster.Summary.GetComputeResourceSummary(), host, 1)
+		ctx.Map.PutEntity(removed.cluster, host)
+	} else {
+		pool = addStandalone(ctx, removed)
+	}
+	mount(ctx, host, old)
+	touch(ctx, host.Self, *host.Parent)
+	refs := map[string]string{}
+	for _, vm := range removed.vms {
+		ref, err := c.readopt(vm, host.Self, pool, addition.Discovered)
+		if err != nil {
+			return nil, err
+		}
+		refs[vm.Name] = ref.Value
+	}
+	return map[string]any{"host": host.Self.Value, "vms": refs}, nil
+}
+
+func addStandalone(ctx *simulator.Context, removed *removedHost) types.ManagedObjectReference {
+	ctx.Map.NewEntity(removed.compute)
+	ctx.Map.NewEntity(removed.pool)
+	removed.compute.Host = []types.ManagedObjectReference{removed.host.Self}
+	removed.compute.ResourcePool = &removed.pool.Self
+	removed.pool.Owner = removed.compute.Self
+	addChild(ctx, ctx.Map.Get(removed.folder).(*simulator.Folder), removed.compute)
+	ctx.Map.PutEntity(removed.compute, removed.host)
+	ctx.Map.PutEntity(removed.compute, removed.pool)
+	return removed.pool.Self
+}
+
+// readopt puts a VM that was taken out of the inventory back, under a new reference.
+func (c *Control) readopt(
+	vm *simulator.VirtualMachine, host, pool types.ManagedObjectReference, discovered bool,
+) (types.ManagedObjectReference, error) {
+	ctx, old := c.Inventory.context(), vm.Self
+	folder, err := c.folderFor(vm, host, discovered)
+	if err != nil {
+		return old, err
+	}
+	ctx.Map.NewEntity(vm)
+	vm.Runtime.Host, vm.ResourcePool, vm.Parent = &host, &pool, &folder.Self
+	vm.Summary.Runtime.Host = &host
+	c.Gate.Tasks.profiles.rename(old, vm.Self)
+	c.withGuard(folder.Self, func() { attachVM(ctx, folder, vm) })
+	return vm.Self, nil
+}
+
+// folderFor is the folder in which a VM was, if it still exists, or the one for discovered VMs.
+func (c *Control) folderFor(
+	vm *simulator.VirtualMachine, host types.ManagedObjectReference, discovered bool,
+) (*simulator.Folder, error) {
+	ctx := c.Inventory.context()
+	if folder, ok := ctx.Map.Get(*vm.Parent).(*simulator.Folder); ok && !discovered {
+		return folder, nil
+	}
+	datacenter := datacenterOf(ctx, ctx.Map.Get(host).(mo.Entity))
+	for _, child := range children(ctx, datacenter.VmFolder) {
+		if folder, ok := ctx.Map.Get(child).(*simulator.Folder); ok && folder.Name == discoveredFolder {
+			return folder, nil
+		}
+	}
+	made, err := object.NewFolder(c.Inventory.client, datacenter.VmFolder).CreateFolder(context.Background(), discoveredFolder)
+	if err != nil {
+		return nil, err
+	}
+	return ctx.Map.Get(made.Reference()).(*simulator.Folder), nil
+}
+
+// withGuard keeps tasks on an entity, and clones into a folder, out for the time of a change.
+func (c *Control) withGuard(ref types.ManagedObjectReference, change func()) {
+	guard := c.Gate.Tasks.guard.Entity(ref)
+	guard.Lock()
+	defer guard.Unlock()
+	change()
+}
+
+// resize brings a cluster's summary in line with a host that comes (1) or goes (-1).
+func resize(summary *types.ComputeResourceSummary, host *simulator.HostSystem, step int32) {
+	hardware := host.Summary.Hardware
+	summary.TotalCpu += step * hardware.CpuMhz
+	summary.TotalMemory += int64(step) * hardware.MemorySize
+	summary.NumCpuCores += int16(step) * hardware.NumCpuCores
+	summary.NumCpuThreads += int16(step) * hardware.NumCpuThreads
+	summary.EffectiveCpu += step * hardware.CpuMhz
+	summary.EffectiveMemory += int64(step) * hardware.MemorySize
+	summary.NumHosts += step
+	summary.NumEffectiveHosts += step
+}
+
+// unmount takes a host out of the lists of datastores and networks.
+func unmount(ctx *simulator.Context, host types.ManagedObjectReference) {
+	for _, entity := range entities(ctx, "Datastore") {
+		datastore := entity.(*simulator.Datastore)
+		ctx.WithLock(datastore, func() {
+			datastore.Host = slices.DeleteFunc(slices.Clone(datastore.Host), func(mount types.DatastoreHostMount) bool {
+				return mount.Key == host
+			})
+		})
+		touch(ctx, datastore.Self)
+	}
+	for _, entity := range entities(ctx, "Network") {
+		if network, ok := entity.(*mo.Network); ok {
+			ctx.Map.RemoveReference(ctx, network, &network.Host, host)
+			touch(ctx, network.Self)
+		}
+	}
+}
+
+// mount puts a host into those lists, under its new reference.
+func mount(ctx *simulator.Context, host *simulator.HostSystem, old types.ManagedObjectReference) {
+	for _, ref := range host.Datastore {
+		if datastore, ok := ctx.Map.Get(ref).(*simulator.Datastore); ok {
+			access := types.HostMountInfo{AccessMode: string(types.HostMountModeReadWrite), Mounted: types.NewBool(true), Accessible: types.NewBool(true)}
+			ctx.WithLock(datastore, func() {
+				datastore.Host = append(datastore.Host, types.DatastoreHostMount{Key: host.Self, MountInfo: access})
+			})
+			touch(ctx, datastore.Self)
+		}
+	}
+	for _, ref := range host.Network {
+		if network, ok := ctx.Map.Get(ref).(*mo.Network); ok {
+			ctx.Map.AddReference(ctx, network, &network.Host, host.Self)
+			touch(ctx, network.Self)
+		}
+	}
+}

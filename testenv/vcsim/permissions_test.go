@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/vmware/govmomi"
+	"github.com/vmware/govmomi/fault"
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// missing is the privilege that NoPermission names, "" when the call succeeds.
+func missing(t *testing.T, err error) (string, types.ManagedObjectReference) {
+	t.Helper()
+	var denied *types.NoPermission
+	if _, ok := fault.As(err, &denied); ok {
+		if denied.Object == nil {
+			t.Fatalf("NoPermission for %s names no object", denied.PrivilegeId)
+		}
+		return denied.PrivilegeId, *denied.Object
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "", types.ManagedObjectReference{}
+}
+
+func (s *stage) operator(privileges ...string) *govmomi.Client {
+	s.Helper()
+	s.ask("POST", "/permissions", ask{"user": "operator", "privileges": privileges}, nil)
+	client, err := s.login("operator", "secret")
+	if err != nil {
+		s.Fatal(err)
+	}
+	return client
+}
+
+// fullClone uses all arguments that the operators use.
+func (s *stage) fullClone(client *govmomi.Client, name, profile string) error {
+	config := marked("u1")
+	config.NumCPUs, config.MemoryMB, config.InstanceUuid = 2, 2048, "50030000-0000-4000-8000-00000000000a"
+	spec := types.VirtualMachineCloneSpec{PowerOn: true, Config: config, Location: types.VirtualMachineRelocateSpec{Pool: &s.pool}}
+	if profile != "" {
+		spec.Location.Profile = []types.BaseVirtualMachineProfileSpec{&types.VirtualMachineDefinedProfileSpec{ProfileId: profile}}
+	}
+	template := object.NewVirtualMachine(client.Client, s.template.Reference())
+	return done(template.Clone(context.Background(), object.NewFolder(client.Client, s.folder.Reference()), name, spec))
+}
+
+func TestACloneNeedsEachOfItsPrivileges(t *testing.T) {
+	s := set(t, "--account", "operator:secret")
+	var gold Profile
+	s.ask("POST", "/profiles", ask{"name": "gold"}, &gold)
+	needed := map[string]string{
+		"VirtualMachine.Provisioning.DeployTemplate":  "VirtualMachine",
+		"VirtualMachine.Inventory.CreateFromExisting": "Folder",
+		"VirtualMachine.Config.AddNewDisk":            "Folder",
+		"VirtualMachine.Config.CPUCount":              "Folder",
+		"VirtualMachine.Config.Memory":                "Folder",
+		"VirtualMachine.Config.AdvancedConfig":        "Folder",
+		"VirtualMachine.Config.Settings":              "Folder",
+		"VirtualMachine.Interact.PowerOn":             "Folder",
+		"Datastore.AllocateSpace":                     "Datastore",
+		"Resource.AssignVMToPool":                     "ResourcePool",
+		"Network.Assign":                              "Network",
+		"StorageProfile.View":                         "Folder",
+	}
+	var all []string
+	for privilege := range needed {
+		all = append(all, privilege)
+	}
+	client := s.operator(all...)
+	for privilege, kind := range needed {
+		rest := slices.DeleteFunc(slices.Clone(all), func(other string) bool { return other == privilege })
+		s.ask("POST", "/permissions", ask{"user": "operator", "privileges": rest}, nil)
+		lacks, on := missing(t, s.fullClone(client, "denied", gold.ID))
+		if lacks != privilege || on.Type != kind {
+			t.Errorf("without %s it says %q on %s", privilege, lacks, on.Type)
+		}
+	}
+	s.ask("POST", "/permissions", ask{"user": "operator", "privileges": all}, nil)
+	if err := s.fullClone(client, "allowed", gold.ID); err != nil {
+		t.Error("with all of them:", err)
+	}
+	var ledger []Entry
+	s.ask("GET", "/ledger", nil, &ledger)
+	if refused := ledger[0].Refused; refused != "NoPermission" {
+		t.Errorf("the ledger has %q", refused)
+	}
+	if err := s.fullClone(s.client, "administrator", ""); err != nil {
+		t.Error("the other account may do everything:", err)
+	}
+}
+
+func TestOtherCallsNeedTheirPrivileges(t *testing.T) {
+	s, ctx := set(t, "--account", "operator:secret"), context.Background()
+	s.ask("POST", "/create", ask{"name": "mine", "folder": "vm-operator"}, nil)
+	client := s.operator("Global.LogEvent")
+	vm := object.NewVirtualMachine(client.Client, s.vm(s.client, "vm-operator/mine").Reference())
+	folder := object.NewFolder(client.Client, s.folder.Reference())
+	attempts := []struct {
+		privilege string
+		attempt   func() error
+	}{
+		{"VirtualMachine.Interact.PowerOn", func() error { return done(vm.PowerOn(ctx)) }},
+		{"VirtualMachine.Interact.Suspend", func() error { return done(vm.Suspend(ctx)) }},
+		{"VirtualMachine.Interact.PowerOff", func() error { return done(vm.PowerOff(ctx)) }},
+		{"VirtualMachine.Config.CPUCount", func() error { return done(vm.Reconfigure(ctx, types.VirtualMachineConfigSpec{NumCPUs: 2})) }},
+		{"VirtualMachine.Config.Rename", func() error { return done(vm.Rename(ctx, "renamed")) }},
+		{"VirtualMachine.Inventory.Delete", func() error { return done(vm.Destroy(ctx)) }},
+		{"Folder.Create", func() error { _, err := folder.CreateFolder(ctx, "sub"); return err }},
+		{"Folder.Delete", func() error { return s.unregister(client.Client, folder.Reference()) }},
+		{"vcsim.NotInTheTable.ExportVm", func() error { _, err := vm.Export(ctx); return err }},
+	}
+	for _, each := range attempts {
+		if lacks, _ := missing(t, each.attempt()); lacks != each.privilege {
+			t.Errorf("it says %q, and not %s", lacks, each.privilege)
+		}
+	}
+}
+
+func TestPermissionsPropagateAndAreReplacedBelow(t *testing.T) {
+	s := set(t, "--account", "operator:secret")
+	const power = "VirtualMachine.Interact.PowerOn"
+	s.ask("POST", "/create", ask{"name": "mine", "folder": "vm-operator"}, nil)
+	client := s.operator("Global.LogEvent")
+	vm := s.vm(s.client, "vm-operator/mine").Reference()
+	has := func() bool {
+		session, err := client.SessionManager.UserSession(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := methods.HasPrivilegeOnEntities(context.Background(), client.Client, &types.HasPrivilegeOnEntities{
+			This: *client.ServiceContent.AuthorizationManager, Entity: []types.ManagedObjectReference{vm},
+			SessionId: session.Key, PrivId: []string{power, "System.Read"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !res.Returnval[0].PrivAvailability[1].IsGranted {
+			t.Error("it cannot read")
+		}
+		return res.Returnval[0].PrivAvailability[0].IsGranted
+	}
+	steps := []struct {
+		permission ask
+		granted    bool
+	}{
+		{ask{"of": "", "privileges": []string{power}}, true},
+		{ask{"of": "", "privileges": []string{"Global.LogEvent"}}, false},
+		{ask{"of": "vm-operator", "privileges": []string{power}, "propagate": false}, false},
+		{ask{"of": "vm-operator", "privileges": []string{power}}, true},
+		{ask{"of": "mine", "privileges": []string{"Global.LogEvent"}}, false},
+		{ask{"of": "mine", "remove": true}, true},
+		{ask{"of": "vm-operator", "remove": true}, false},
+		{ask{"of": "/DC0/host/DC0_C0/Resources", "privileges": []string{power}}, true}, // a VM inherits from its pool too
+	}
+	for number, step := range steps {
+		step.permission["user"] = "operator"
+		s.ask("POST", "/permissions", step.permission, nil)
+		if number == len(steps)-1 {
+			s.ask("POST", "/move", ask{"vm": "mine", "host": "DC0_C0_H0"}, nil)
+		}
+		if granted := has(); granted != step.granted {
+			t.Errorf("step %d, %v: %v", number, step.permission, granted)
+		}
+	}
+	s.ask("DELETE", "/permissions", nil, nil)
+	if !has() {
+		t.Error("without permissions an account may do everything")
+	}
+	if text := s.try("POST", "/permissions", ask{"user": "operator", "privileges": []string{"Virtualmachine.Poweron"}}, nil); text == "" {
+		t.Error("a privilege that does not exist was accepted")
+	}
+}
+
+func TestAVMWithoutPermissionLeavesAndEnters(t *testing.T) {
+	s, ctx := set(t), context.Background()
+	s.ask("POST", "/create", ask{"name": "mine", "folder": "vm-operator"}, nil)
+	vm := s.vm(s.client, "vm-operator/mine").Reference()
+	watch := watchFor(s.rig, s.client, "VirtualMachine", "name")
+	watch.next()
+	s.ask("POST", "/permissions", ask{"user": "user", "of": "mine", "privileges": []string{}}, nil)
+	watch.until("the VM leaves", func() bool { return watch.named("mine") == nil })
+	if watch.kinds[types.ObjectUpdateKindLeave] != 1 {
+		t.Errorf("received %v", watch.kinds)
+	}
+	if children := s.inFolder(); len(children) != 0 {
+		t.Errorf("the folder shows %v", children)
+	}
+	err := s.client.RetrieveOne(ctx, vm, []string{"name"}, &mo.VirtualMachine{})
+	if lacks, _ := missing(t, err); lacks != "System.Read" {
+		t.Errorf("it says %q", lacks)
+	}
+	if truth := s.truth(); truth.Folders["/DC0/vm/vm-operator"].Now != 1 {
+		t.Errorf("the VM still exists: %+v", truth.Folders)
+	}
+	fresh := watchFor(s.rig, s.rig.client(), "VirtualMachine", "name")
+	fresh.next()
+	if fresh.named("mine") != nil || fresh.named("template") == nil {
+		t.Errorf("a new session sees %v", fresh.objects)
+	}
+	s.ask("POST", "/permissions", ask{"user": "user", "of": "mine", "remove": true}, nil)
+	watch.until("the VM enters", func() bool { return watch.named("mine") != nil })
+	if children := s.inFolder(); len(children) != 1 || children[0] != vm {
+		t.Errorf("the folder shows %v", children)
+	}
+}

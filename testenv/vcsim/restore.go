@@ -1,0 +1,166 @@
+package main
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// Backup is the inventory of VMs and VM folders at one instant, as a backup of the vCenter has it.
+type Backup struct {
+	folders []savedFolder // parents before their children
+	vms     []savedVM
+}
+
+type savedFolder struct {
+	folder *simulator.Folder
+	state  mo.Folder
+}
+
+type savedVM struct {
+	vm    *simulator.VirtualMachine
+	state mo.VirtualMachine
+}
+
+// backup saves the inventory of VMs and their folders.
+func (c *Control) backup(nothing) (any, error) {
+	ctx, saved := c.Inventory.context(), &Backup{}
+	for _, entity := range entities(ctx, "Datacenter") {
+		saved.addFolders(ctx, entity.(*simulator.Datacenter).VmFolder)
+	}
+	for _, entity := range entities(ctx, "VirtualMachine") {
+		vm := entity.(*simulator.VirtualMachine)
+		saved.vms = append(saved.vms, savedVM{vm, *ctx.Checkpoint(vm).(*mo.VirtualMachine)})
+	}
+	c.saved = saved
+	return map[string]int{"folders": len(saved.folders), "vms": len(saved.vms)}, nil
+}
+
+func (b *Backup) addFolders(ctx *simulator.Context, ref types.ManagedObjectReference) {
+	folder, ok := ctx.Map.Get(ref).(*simulator.Folder)
+	if !ok {
+		return
+	}
+	b.folders = append(b.folders, savedFolder{folder, *ctx.Checkpoint(folder).(*mo.Folder)})
+	for _, child := range children(ctx, ref) {
+		b.addFolders(ctx, child)
+	}
+}
+
+// Restoration is how the vCenter comes back from its backup.
+type Restoration struct {
+	// KeepSessions lets clients watch it happen. A real vCenter restarts, so that all sessions end
+	// and nobody receives a leave update.
+	KeepSessions bool `json:"keepSessions"`
+	// Orphaned gives VMs that come back without their files the connection state "orphaned".
+	Orphaned bool `json:"orphaned"`
+}
+
+// restore brings the inventory back to the backup, without tasks: VMs and folders made since are no
+// longer in it, those destroyed or moved since are where they were. Tasks are forgotten, and clones
+// that had not made their VM fail.
+func (c *Control) restore(restoration Restoration) (any, error) {
+	if c.saved == nil {
+		return nil, errors.New("there is no backup; POST /backup makes one")
+	}
+	if !restoration.KeepSessions {
+		c.Gate.Sessions.End(func(types.UserSession) bool { return true })
+		c.REST.End(func(RESTSession) bool { return true })
+	}
+	ctx := c.Inventory.context()
+	c.Gate.Tasks.restart(ctx)
+	c.restoreFolders(ctx)
+	dropped := c.dropNewVMs(ctx)
+	returned := c.returnVMs(ctx, restoration.Orphaned)
+	c.dropNewFolders(ctx)
+	return map[string]int{"dropped": dropped, "returned": returned}, nil
+}
+
+// restoreFolders puts destroyed folders back, empty.
+func (c *Control) restoreFolders(ctx *simulator.Context) {
+	for _, saved := range c.saved.folders {
+		if ctx.Map.Get(saved.state.Self) != nil {
+			continue
+		}
+		saved.folder.Folder = *simulator.Checkpoint(&saved.state).(*mo.Folder)
+		saved.folder.ChildEntity = nil
+		addChild(ctx, ctx.Map.Get(*saved.state.Parent).(*simulator.Folder), saved.folder)
+	}
+}
+
+func (c *Control) dropNewVMs(ctx *simulator.Context) int {
+	known := map[types.ManagedObjectReference]bool{}
+	for _, saved := range c.saved.vms {
+		known[saved.state.Self] = true
+	}
+	c.dropped = nil
+	for _, entity := range entities(ctx, "VirtualMachine") {
+		vm := entity.(*simulator.VirtualMachine)
+		if !known[vm.Self] {
+			c.withGuard(vm.Self, func() { detachVM(ctx, vm) })
+			c.dropped = append(c.dropped, vm)
+		}
+	}
+	return len(c.dropped)
+}
+
+func (c *Control) returnVMs(ctx *simulator.Context, orphaned bool) int {
+	count := 0
+	for _, saved := range c.saved.vms {
+		folder := ctx.Map.Get(*saved.state.Parent).(*simulator.Folder)
+		if vm, ok := machine(ctx, saved.state.Self); ok {
+			if *vm.Parent != folder.Self {
+				from := *vm.Parent
+				removeChild(ctx, from, vm.Self)
+				c.withGuard(folder.Self, func() { addChild(ctx, folder, vm) })
+			}
+			continue
+		}
+		saved.vm.VirtualMachine = *simulator.Checkpoint(&saved.state).(*mo.VirtualMachine)
+		if orphaned {
+			saved.vm.Runtime.ConnectionState = types.VirtualMachineConnectionStateOrphaned
+			saved.vm.Summary.Runtime.ConnectionState = types.VirtualMachineConnectionStateOrphaned
+		}
+		c.withGuard(folder.Self, func() { attachVM(ctx, folder, saved.vm) })
+		count++
+	}
+	return count
+}
+
+func (c *Control) dropNewFolders(ctx *simulator.Context) {
+	known := map[types.ManagedObjectReference]bool{}
+	current := &Backup{}
+	for _, entity := range entities(ctx, "Datacenter") {
+		current.addFolders(ctx, entity.(*simulator.Datacenter).VmFolder)
+	}
+	for _, saved := range c.saved.folders {
+		known[saved.state.Self] = true
+	}
+	for _, present := range slices.Backward(current.folders) { // children before their parents
+		if !known[present.state.Self] {
+			removeFolder(ctx, present.folder)
+		}
+	}
+}
+
+// discover puts the VMs that the last restore dropped back, as vCenter does when it finds them on
+// its hosts: with new references, in the folder for discovered VMs.
+func (c *Control) discover(nothing) (any, error) {
+	ctx, refs := c.Inventory.context(), map[string]string{}
+	for _, vm := range c.dropped {
+		host, ok := ctx.Map.Get(*vm.Runtime.Host).(*simulator.HostSystem)
+		if !ok {
+			continue // the host is gone, and so are its VMs
+		}
+		ref, err := c.readopt(vm, host.Self, c.Inventory.poolOf(host), true)
+		if err != nil {
+			return nil, err
+		}
+		refs[vm.Name] = ref.Value
+	}
+	c.dropped = nil
+	return map[string]any{"vms": refs}, nil
+}

@@ -154,7 +154,7 @@ func (c *Collector) wait(ctx *simulator.Context, version string, limit limit) (*
 	for {
 		if set, fault := c.next(ctx, version, limit.objects, cancelled); set != nil || fault != nil {
 			if c.isPage(version, set) {
-				sharedOf(ctx).rules.Take("page", "WaitForUpdatesEx", "").Wait(nil)
+				sharedOf(ctx).delayPage(ctx, "WaitForUpdatesEx")
 			}
 			return set, fault
 		}

@@ -25,6 +25,10 @@ type Frontend struct {
 	Max      int // sessions
 	Own      func() *simulator.Context
 
+	Permissions *Permissions
+	API         *API
+	Tunnel      *Tunnel
+
 	outages Outages
 }
 
@@ -38,10 +42,10 @@ func (f *Frontend) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		return
 	}
 	if !isSOAP(request) {
-		f.countREST(request)
-		f.Next.ServeHTTP(w, request)
+		f.serveREST(w, request)
 		return
 	}
+	f.Tunnel.strip(request)
 	body, err := io.ReadAll(request.Body)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -60,6 +64,18 @@ func (f *Frontend) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		panic(http.ErrAbortHandler) // the server closes the connection
 	}
 	answer.finish()
+}
+
+func (f *Frontend) serveREST(w http.ResponseWriter, request *http.Request) {
+	f.countREST(request)
+	if privilege := f.refuseREST(request); privilege != "" {
+		http.Error(w, `{"type":"com.vmware.vapi.std.errors.unauthorized","value":{"messages":[{"default_message":"`+
+			"The account lacks the privilege "+privilege+`"}]}}`, http.StatusForbidden)
+		return
+	}
+	if !f.API.serve(w, request) {
+		f.Next.ServeHTTP(w, request)
+	}
 }
 
 // effect is what a rule does to the answer; the first object that a request names is the one that is called.

@@ -38,6 +38,7 @@ func run(arguments []string) error {
 	defer server.Close()
 	ready := map[string]any{
 		"url": server.URL.String(), "control": server.ControlURL.String(), "certificate": server.Certificate,
+		"tunnel": server.TunnelURL.String(), "instanceUuid": server.InstanceUUID(),
 		"user": settings.User, "pid": os.Getpid(), "seconds": time.Since(began).Seconds(),
 	}
 	if err := json.NewEncoder(os.Stdout).Encode(ready); err != nil {

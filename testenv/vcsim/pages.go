@@ -55,7 +55,7 @@ func (c *Collector) RetrievePropertiesEx(ctx *simulator.Context, req *types.Retr
 	}
 	*result = shared.page(book{sessionOf(ctx), objects, size})
 	if result.Token != "" {
-		shared.rules.Take("page", "RetrievePropertiesEx", "").Wait(nil)
+		shared.delayPage(ctx, "RetrievePropertiesEx")
 	}
 	if len(result.Objects) == 0 {
 		body.Res.Returnval = nil // nothing is selected: vCenter answers without a result
@@ -71,7 +71,7 @@ func (c *Collector) ContinueRetrievePropertiesEx(ctx *simulator.Context, req *ty
 		fault := simulator.Fault("", &types.InvalidProperty{Name: "token"})
 		return &methods.ContinueRetrievePropertiesExBody{Fault_: fault}
 	}
-	shared.rules.Take("page", "ContinueRetrievePropertiesEx", "").Wait(nil)
+	shared.delayPage(ctx, "ContinueRetrievePropertiesEx")
 	return &methods.ContinueRetrievePropertiesExBody{
 		Res: &types.ContinueRetrievePropertiesExResponse{Returnval: shared.page(rest)},
 	}
@@ -97,6 +97,13 @@ func (c *Collector) RetrieveProperties(ctx *simulator.Context, req *types.Retrie
 	}
 	body.Res.Returnval = sharedOf(ctx).permissions.Visible(ctx, body.Res.Returnval, req.SpecSet...)
 	return body
+}
+
+// delayPage does what the rules for pages say, except to the simulator's own calls.
+func (s *Shared) delayPage(ctx *simulator.Context, method string) {
+	if !ours(ctx) {
+		s.rules.Take("page", method, "").Wait(nil)
+	}
 }
 
 // page takes the first page out of a book and keeps the others under a token.

@@ -63,6 +63,16 @@ func (r *REST) View() []RESTSession {
 	return views
 }
 
+// UserOf is the account of a session, "" when there is none.
+func (r *REST) UserOf(key string) string {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	if session := r.sessions[key]; session != nil {
+		return session.User
+	}
+	return ""
+}
+
 // End ends the REST sessions that match, and returns how many there were.
 func (r *REST) End(match func(RESTSession) bool) int {
 	ended := 0

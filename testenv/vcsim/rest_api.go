@@ -1,7 +1,156 @@
 package main
 
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+)
+
+// What --rest takes.
 const (
 	restBoth   = "both"
 	restAPI    = "api"
 	restLegacy = "rest"
 )
+
+const (
+	apiSession     = "/api/session"
+	apiTagging     = "/api/cis/tagging/"
+	legacySession  = "/rest/com/vmware/cis/session"
+	legacyTagging  = "/rest/com/vmware/cis/tagging/"
+	restSessionKey = "vmware-api-session-id"
+)
+
+// API serves sessions and tags under /api, which the library has under /rest only.
+//
+// How do they differ?  A vCenter has had /api since 7.0 U2, and /rest is removed in 9. Under /api a
+// response is the value itself, and not an object with the field "value"; an id is a part of the
+// path without "id:"; an action is the parameter "action", and not "~action"; what a call creates
+// is the body itself, and the status is 201, or 204 without a body; an error has "error_type".
+type API struct {
+	Next http.Handler // of /rest
+	Mode string
+}
+
+// serve answers a request that is not SOAP; false when it belongs to the library.
+func (a *API) serve(w http.ResponseWriter, request *http.Request) bool {
+	path := request.URL.Path
+	isAPI, isLegacy := strings.HasPrefix(path, "/api/"), strings.HasPrefix(path, "/rest/")
+	if (isAPI && a.Mode == restLegacy) || (isLegacy && a.Mode == restAPI) {
+		http.Error(w, "404 page not found", http.StatusNotFound)
+		return true
+	}
+	legacy, known := legacyPath(path)
+	if !known {
+		return false
+	}
+	a.translate(w, request, legacy)
+	return true
+}
+
+// legacyPath is the path under /rest for one under /api.
+func legacyPath(path string) (string, bool) {
+	if path == apiSession {
+		return legacySession, true
+	}
+	rest, ok := strings.CutPrefix(path, apiTagging)
+	if !ok {
+		return "", false
+	}
+	if resource, id, found := strings.Cut(rest, "/"); found {
+		return legacyTagging + resource + "/id:" + id, true
+	}
+	return legacyTagging + rest, true
+}
+
+func (a *API) translate(w http.ResponseWriter, request *http.Request, path string) {
+	body, err := io.ReadAll(request.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	inner := request.Clone(request.Context())
+	inner.URL.Path, inner.URL.RawPath, inner.RequestURI = path, "", ""
+	query := inner.URL.Query()
+	action := query.Get("action")
+	if query.Del("action"); action != "" {
+		query.Set("~action", action)
+	}
+	inner.URL.RawQuery = query.Encode()
+	inner.Body = io.NopCloser(bytes.NewReader(wrapped(request.Method, path, action, body)))
+	inner.Header.Set("vmware-use-header-authn", "true") // a token for the header, no cookie
+	recorder := httptest.NewRecorder()
+	a.Next.ServeHTTP(recorder, inner)
+	answerAPI(w, request.Method, action, recorder)
+}
+
+// wrapped is a body as /rest expects it.
+func wrapped(verb, path, action string, body []byte) []byte {
+	name := map[string]string{http.MethodPost: "create_spec", http.MethodPatch: "update_spec"}[verb]
+	if name == "" || action != "" || path == legacySession || len(body) == 0 {
+		return body
+	}
+	return []byte(`{"` + name + `":` + string(body) + `}`)
+}
+
+func answerAPI(w http.ResponseWriter, verb, action string, recorder *httptest.ResponseRecorder) {
+	status := recorder.Code
+	var answer struct {
+		Type  string          `json:"type"`
+		Value json.RawMessage `json:"value"`
+	}
+	_ = json.Unmarshal(recorder.Body.Bytes(), &answer) // an answer without a body has none of them
+	w.Header().Set("Content-Type", "application/json")
+	switch {
+	case status >= http.StatusBadRequest:
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(map[string]any{"error_type": errorType(status, answer.Type), "messages": []any{}})
+	case len(answer.Value) == 0:
+		w.WriteHeader(http.StatusNoContent)
+	case verb == http.MethodPost && action == "":
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write(answer.Value)
+	default:
+		w.WriteHeader(status)
+		_, _ = w.Write(answer.Value)
+	}
+}
+
+// errorType is the name of an error: com.vmware.vapi.std.errors.not_found is NOT_FOUND.
+func errorType(status int, legacy string) string {
+	if legacy != "" {
+		return strings.ToUpper(legacy[strings.LastIndex(legacy, ".")+1:])
+	}
+	switch status {
+	case http.StatusUnauthorized:
+		return "UNAUTHENTICATED"
+	case http.StatusForbidden:
+		return "UNAUTHORIZED"
+	case http.StatusNotFound:
+		return "NOT_FOUND"
+	}
+	return "ERROR"
+}
+
+// refuseREST is the privilege that a restricted account lacks for a call about tags, "" when it may
+// call. Reading needs System.Read, which every role has, on the root folder, where tags belong.
+func (f *Frontend) refuseREST(request *http.Request) string {
+	user := f.REST.UserOf(request.Header.Get(restSessionKey))
+	if user == "" || !strings.Contains(request.URL.Path, "/cis/tagging/") {
+		return ""
+	}
+	privilege := "System.Read"
+	if name, changes := restCall(request); changes {
+		privilege = "InventoryService.Tagging.CreateTag"
+		if strings.Contains(name, "/tag-association") {
+			privilege = "InventoryService.Tagging.AttachTag"
+		}
+	}
+	if f.Permissions.Has(user, f.Permissions.root, privilege) {
+		return ""
+	}
+	return privilege
+}

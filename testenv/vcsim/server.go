@@ -30,6 +30,7 @@ import (
 type Server struct {
 	URL         *url.URL
 	ControlURL  *url.URL
+	TunnelURL   *url.URL
 	Certificate string // file for clients to trust
 
 	model   *simulator.Model
@@ -83,7 +84,15 @@ func (v *Server) start(s *Settings) error {
 	}
 	v.admit(gate)
 	gate.Tasks.profiles.registry = v.model.Service.Context.For(pbm.Path).Map
-	front := &Frontend{Next: v.model.Service.ServeMux, Calls: gate.Calls, Rules: gate.Rules, Sessions: gate.Sessions, REST: vapi, Max: s.MaxSessions, Own: inventory.context}
+	tunnel, err := v.tunnel(s.Tunnel)
+	if err != nil {
+		return err
+	}
+	mux := v.model.Service.ServeMux
+	front := &Frontend{
+		Next: mux, Calls: gate.Calls, Rules: gate.Rules, Sessions: gate.Sessions, REST: vapi, Max: s.MaxSessions, Own: inventory.context,
+		Permissions: gate.Permissions, API: &API{Next: mux, Mode: s.REST}, Tunnel: tunnel,
+	}
 	v.serve(tls.NewListener(listener, shared), front)
 	control := &Control{Gate: gate, Accounts: accounts, Inventory: inventory, REST: vapi, Outages: &front.outages}
 	if err := v.control(s.Control, control.Handler()); err != nil {
@@ -92,6 +101,9 @@ func (v *Server) start(s *Settings) error {
 	v.background(s, gate, vapi, inventory)
 	return nil
 }
+
+// InstanceUUID is about.instanceUuid.
+func (v *Server) InstanceUUID() string { return v.model.ServiceContent.About.InstanceUuid }
 
 // tls prepares the certificate; the library's own server is not used, as it cannot be given one per server.
 func (v *Server) tls(s *Settings) (*tls.Config, error) {

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+)
+
+// Tunnel is the SDK tunnel: an HTTP proxy, on port 80 of a real vCenter, that takes
+// CONNECT sdkTunnel:8089 and leads to the SDK.
+//
+// Why is it needed?  Port 443 of a vCenter is a reverse proxy that ends the TLS connection, so the
+// service behind it never sees a client's certificate. LoginExtensionByCertificate therefore works
+// through the tunnel only; elsewhere it fails with NoClientCertificate, as here.
+// (VMware's guide for extensions; govmomi's soap.Client.Tunnel does so.)
+type Tunnel struct {
+	target string // address of the vCenter
+
+	mu      sync.Mutex
+	sources map[string]bool // addresses of the connections that the tunnel has opened
+}
+
+// tunnelHost is what clients ask the proxy for.
+const tunnelHost = "sdkTunnel:8089"
+
+// tunnel begins to serve the proxy.
+func (v *Server) tunnel(address string) (*Tunnel, error) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	tunnel := &Tunnel{target: v.URL.Host, sources: map[string]bool{}}
+	v.TunnelURL = &url.URL{Scheme: "http", Host: listener.Addr().String()}
+	v.serve(listener, tunnel)
+	return tunnel, nil
+}
+
+// ServeHTTP implements http.Handler.
+func (t *Tunnel) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	if request.Method != http.MethodConnect || request.Host != tunnelHost {
+		http.Error(w, "this proxy leads to "+tunnelHost+" only", http.StatusForbidden)
+		return
+	}
+	server, err := net.Dial("tcp", t.target)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	source := server.LocalAddr().String()
+	t.mark(source, true)
+	w.WriteHeader(http.StatusOK)
+	client, _, err := w.(http.Hijacker).Hijack()
+	if err != nil {
+		_ = server.Close()
+		t.mark(source, false)
+		return
+	}
+	go func() {
+		_, _ = io.Copy(client, server)
+		_ = client.Close()
+	}()
+	go func() {
+		_, _ = io.Copy(server, client)
+		_ = server.Close()
+		_ = client.Close()
+		t.mark(source, false)
+	}()
+}
+
+func (t *Tunnel) mark(source string, open bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if open {
+		t.sources[source] = true
+	} else {
+		delete(t.sources, source)
+	}
+}
+
+// strip takes the client's certificate from a request that did not come through the tunnel.
+func (t *Tunnel) strip(request *http.Request) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if request.TLS != nil && !t.sources[request.RemoteAddr] {
+		state := *request.TLS
+		state.PeerCertificates = nil
+		request.TLS = &state
+	}
+}

@@ -12,7 +12,6 @@ import json
 import shutil
 import urllib.request
 from collections.abc import Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 from urllib.error import HTTPError
@@ -20,6 +19,7 @@ from urllib.parse import urlsplit
 
 from kubewright.testing import eventually
 from kubewright.testing.process import Process
+from simulator_inventory import InventoryControl
 
 REQUEST_TIMEOUT_SECONDS = 60.0
 STOP_TIMEOUT_SECONDS = 5.0
@@ -29,7 +29,7 @@ class ControlError(Exception):
     """The control endpoint rejected a request; the message has the reason."""
 
 
-class SimulatedVCenter:
+class SimulatedVCenter(InventoryControl):
     """One vCenter; the flags are those of `vcsim --help`."""
 
     def __init__(
@@ -88,6 +88,16 @@ class SimulatedVCenter:
     def address(self) -> tuple[str, int]:
         parts = urlsplit(self.url)
         return parts.hostname or "", parts.port or 0
+
+    @property
+    def tunnel_address(self) -> tuple[str, int]:
+        """The HTTP proxy that leads to sdkTunnel:8089; a real vCenter has it on port 80."""
+        parts = urlsplit(str(self.ready_info["tunnel"]))
+        return parts.hostname or "", parts.port or 0
+
+    @property
+    def instance_uuid(self) -> str:
+        return str(self.ready_info["instanceUuid"])
 
     @property
     def certificate(self) -> Path:
@@ -199,6 +209,29 @@ class SimulatedVCenter:
         }
         await self.request("POST", "/rules", rule)
 
+    async def hold_clones(self, percent: int, *, count: int = 1, entity: str = "") -> None:
+        """Holds the next clones at a percentage until `release_calls`.
+
+        From 30 % on their VM is in the inventory, powered off, and refuses other tasks with
+        TaskInProgress (unless vcsim runs with --clones-visible=late).
+        """
+        rule = {
+            "method": "CloneVM_Task",
+            "where": "task",
+            "count": count,
+            "object": entity,
+            "hold": True,
+            "at": percent,
+        }
+        await self.request("POST", "/rules", rule)
+
+    async def delay_pages(self, seconds: float, method: str = "*") -> None:
+        """Delays each page of a large result: of RetrievePropertiesEx, of
+        ContinueRetrievePropertiesEx, and of the first answers of WaitForUpdatesEx.
+        """
+        rule = {"method": method, "where": "page", "delay": seconds}
+        await self.request("POST", "/rules", rule)
+
     async def drop_responses(self, method: str, *, count: int = 1, entity: str = "") -> None:
         """Executes the next calls, but closes their connections without a response."""
         await self.request(
@@ -245,99 +278,3 @@ class SimulatedVCenter:
 
     async def unlock(self, user: str) -> None:
         await self.request("POST", "/accounts", {"user": user, "unlock": True})
-
-    async def entities(self) -> list[dict[str, str]]:
-        """Type, ref, name and path of all entities."""
-        return list(await self.request("GET", "/entities"))
-
-    async def rename(self, entity: str, name: str) -> None:
-        await self.request("POST", "/rename", {"of": entity, "name": name})
-
-    async def set_host_connected(self, host: str, connected: bool = True) -> None:
-        await self.request("POST", "/host", {"host": host, "connected": connected})
-
-    async def set_maintenance(self, host: str, on: bool = True) -> None:
-        await self.request("POST", "/host", {"host": host, "maintenance": on})
-
-    async def set_host_gpus(
-        self, host: str, count: int, kind: Literal["shared", "direct"] = "shared"
-    ) -> None:
-        await self.request("POST", "/host", {"host": host, "gpus": count, "gpuKind": kind})
-
-    async def schedule_maintenance(self, host: str, at: datetime, **fields: Any) -> str:
-        """Returns the reference of the scheduled task, which never starts.
-
-        See testenv/vcsim/scheduled.go for the fields.
-        """
-        return str(
-            (
-                await self.request(
-                    "POST", "/schedule", {"host": host, "at": at.isoformat(), **fields}
-                )
-            )["ref"]
-        )
-
-    async def remove_scheduled_task(self, task: str) -> None:
-        await self.request("POST", "/unschedule", {"of": task})
-
-    async def set_power(self, vm: str, on: bool) -> None:
-        await self.request("POST", "/power", {"vm": vm, "on": on})
-
-    async def move_vm(self, vm: str, host: str) -> None:
-        await self.request("POST", "/move", {"vm": vm, "host": host})
-
-    async def create_vm(self, name: str, **fields: Any) -> str:
-        """Returns the reference; see testenv/vcsim/machines.go for the fields."""
-        return str((await self.request("POST", "/create", {"name": name, **fields}))["ref"])
-
-    async def delete(self, entity: str) -> None:
-        """Deletes any entity; a VM is powered off first."""
-        await self.request("POST", "/delete", {"of": entity})
-
-    async def set_tools_running(self, vm: str, running: bool) -> None:
-        await self.request("POST", "/guest", {"vm": vm, "tools": running})
-
-    async def add_gpu(
-        self, vm: str, kind: Literal["vgpu", "passthrough", "dynamic"] = "vgpu"
-    ) -> None:
-        await self.request("POST", "/gpu", {"vm": vm, "kind": kind})
-
-    async def disks(self) -> list[dict[str, Any]]:
-        """First Class Disks: name, id, sizeMB, datastore, path, consumers."""
-        return list(await self.request("GET", "/fcds"))
-
-    async def create_disk(self, name: str, **fields: Any) -> str:
-        """Returns the id of the First Class Disk; see testenv/vcsim/disks.go for the fields."""
-        return str((await self.request("POST", "/fcds", {"name": name, **fields}))["id"])
-
-    async def delete_disk(self, disk: str) -> int:
-        """Deletes all disks with this name or id; returns their number."""
-        return int((await self.request("POST", "/fcds/delete", {"disk": disk}))["deleted"])
-
-    async def attach_disk(self, disk: str, vm: str) -> None:
-        """Attaches a disk to a VM; an empty `vm` detaches it."""
-        await self.request("POST", "/fcds/attach", {"disk": disk, "vm": vm})
-
-    async def set_attribute(self, entity: str, name: str, value: str) -> None:
-        await self.request("POST", "/attribute", {"of": entity, "name": name, "value": value})
-
-    async def set_tag(self, entity: str, category: str, tag: str, *, detach: bool = False) -> None:
-        """Attaches or detaches a tag; a missing category or tag is created."""
-        await self.request(
-            "POST", "/tag", {"of": entity, "category": category, "tag": tag, "detach": detach}
-        )
-
-    async def set_stats(self, entity: str, **stats: int) -> None:
-        """Sets quickStats; the keywords are their wire names."""
-        await self.request("POST", "/stats", {"of": entity, "stats": stats})
-
-    async def set_property(self, entity: str, path: str, value: Any) -> None:
-        """Sets a property such as runtime.connectionState to a JSON value with wire names."""
-        await self.request("POST", "/property", {"of": entity, "property": path, "value": value})
-
-    async def churn_stats(self, drift: float = 0.0) -> int:
-        """Changes the quickStats of all hosts and running VMs once; returns their number.
-
-        `drift` limits the change to this share of the old value; 0 means new values.
-        """
-        return int((await self.request("POST", "/churn", {"drift": drift}))["changed"])

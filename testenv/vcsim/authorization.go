@@ -8,8 +8,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Authorization answers the questions about privileges, to which the library always says yes, from
-// the permissions that calls are checked against.
+// Authorization answers the questions about privileges, which the library always grants, from the
+// permissions that calls are checked against.
 type Authorization struct {
 	*simulator.AuthorizationManager
 
@@ -92,7 +92,7 @@ func (a *Authorization) availability(
 	return list
 }
 
-// userOf is the account of a session, "" when there is none.
+// userOf is the account of a session, "" for an unknown one.
 func (a *Authorization) userOf(key string) string {
 	for _, live := range a.sessions.Live() {
 		if live.Key == key {

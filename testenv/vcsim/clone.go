@@ -20,7 +20,7 @@ const (
 //
 // The library searches the name, makes the VM and configures it in steps that others can see and run between. Here clones of one
 // name into one folder run one after the other, and the new VM stays locked, and uncounted, until it has its name, its identity and
-// its configuration. When clones are visible early, the VM is then shown without power while the rest of the task runs, and
+// its configuration. When clones are visible early, the VM is then shown without power until the task ends, and
 // refuses other tasks with TaskInProgress; otherwise it is shown when its task ends, with its power.
 type Clone struct {
 	req     *types.CloneVM_Task
@@ -67,7 +67,7 @@ func (c *Clone) create(e *TaskCall, task *simulator.Task, run execute) (types.An
 
 // finish gives a clone what the library does not: see configureClone. A VM that is shown late gets its power before.
 func (c *Clone) finish(e *TaskCall, made types.AnyType) types.BaseMethodFault {
-	if clone, ok := machine(e.ctx, made); ok {
+	if clone, ok := machine(e.ctx, made); ok && c.name != c.req.Name {
 		name := escaped(c.name)
 		e.ctx.Map.AtomicUpdate(e.ctx, clone, []types.PropertyChange{
 			{Name: "name", Val: name}, {Name: "config.name", Val: name}, {Name: "summary.config.name", Val: name},

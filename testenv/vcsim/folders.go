@@ -50,8 +50,8 @@ func (f *Folders) UnregisterAndDestroyTask(
 	}
 }
 
-// unregisterFolder does the work of the task. As the API reference says, each removal stands for
-// itself: a failure leaves the rest of the inventory as it is.
+// unregisterFolder does the work of the task. By the API reference each removal is a transaction
+// of its own: after a failure the objects that are left stay in the inventory.
 func unregisterFolder(e *TaskCall, ref types.ManagedObjectReference) types.BaseMethodFault {
 	folder, ok := e.ctx.Map.Get(ref).(*simulator.Folder)
 	if !ok {

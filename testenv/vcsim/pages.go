@@ -15,13 +15,13 @@ import (
 type Shared struct {
 	permissions *Permissions
 	rules       *Rules
-	pageObjects int // limit of objects in one answer of RetrievePropertiesEx; 0 is none
+	pageObjects int // limit of objects in one answer of RetrievePropertiesEx; 0 is no limit
 
 	mu    sync.Mutex
 	books map[string]book
 }
 
-// book is the rest of a result, which a client reads page by page.
+// book has the pages of a result that a client has not read yet.
 type book struct {
 	session string
 	objects []types.ObjectContent
@@ -77,7 +77,7 @@ func (c *Collector) ContinueRetrievePropertiesEx(ctx *simulator.Context, req *ty
 	}
 }
 
-// CancelRetrievePropertiesEx drops the rest.
+// CancelRetrievePropertiesEx drops the pages that are left.
 func (c *Collector) CancelRetrievePropertiesEx(ctx *simulator.Context, req *types.CancelRetrievePropertiesEx) soap.HasFault {
 	if _, known := sharedOf(ctx).take(ctx, req.Token); !known {
 		fault := simulator.Fault("", &types.InvalidProperty{Name: "token"})
@@ -99,7 +99,7 @@ func (c *Collector) RetrieveProperties(ctx *simulator.Context, req *types.Retrie
 	return body
 }
 
-// delayPage does what the rules for pages say, except to the simulator's own calls.
+// delayPage applies the rules for pages, except to the simulator's own calls.
 func (s *Shared) delayPage(ctx *simulator.Context, method string) {
 	if !ours(ctx) {
 		s.rules.Take("page", method, "").Wait(nil)

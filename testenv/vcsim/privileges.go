@@ -30,7 +30,7 @@ func (p *Permissions) refuse(user string, method *simulator.Method) types.BaseMe
 
 // needs lists the privileges that a call requires.
 //
-// Sources: for calls whose privilege does not depend on the arguments, "Required privileges" of
+// Sources: for calls with the same privilege for all arguments, "Required privileges" of
 // the vSphere Web Services API reference, which pyVmomi carries as `privId` of its methods; for
 // CloneVM_Task and UnregisterAndDestroy_Task, the text of the same reference; for the parts of a
 // ConfigSpec, "Reconfigure privilege" of its fields there; for what a deployment needs on folder,

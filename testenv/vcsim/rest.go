@@ -63,7 +63,7 @@ func (r *REST) View() []RESTSession {
 	return views
 }
 
-// UserOf is the account of a session, "" when there is none.
+// UserOf is the account of a session, "" for an unknown one.
 func (r *REST) UserOf(key string) string {
 	r.lock.Lock()
 	defer r.lock.Unlock()

@@ -53,7 +53,7 @@ func (b *Backup) addFolders(ctx *simulator.Context, ref types.ManagedObjectRefer
 // Restoration is how the vCenter comes back from its backup.
 type Restoration struct {
 	// KeepSessions lets clients watch it happen. A real vCenter restarts, so that all sessions end
-	// and nobody receives a leave update.
+	// and no client receives a leave update.
 	KeepSessions bool `json:"keepSessions"`
 	// Orphaned gives VMs that come back without their files the connection state "orphaned".
 	Orphaned bool `json:"orphaned"`

@@ -43,9 +43,9 @@ func TestPowerDecidesWhatAVMAllows(t *testing.T) {
 	}
 }
 
-// TestASuspendedVMRefusesWhatTheAPISays: the reference of PowerOffVM_Task and SuspendVM_Task says "InvalidPowerState: if the power
+// TestASuspendedVMRefusesWhatTheAPIDocuments: the reference of PowerOffVM_Task and SuspendVM_Task has "InvalidPowerState: if the power
 // state is not poweredOn". Deleting a VM is refused only while it is powered on (UnregisterVM, and DELETE /api/vcenter/vm/{vm}).
-func TestASuspendedVMRefusesWhatTheAPISays(t *testing.T) {
+func TestASuspendedVMRefusesWhatTheAPIDocuments(t *testing.T) {
 	s, ctx := set(t), context.Background()
 	vm := s.vm(s.client, "DC0_H0_VM0")
 	if err := done(vm.Suspend(ctx)); err != nil {

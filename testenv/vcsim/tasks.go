@@ -25,7 +25,7 @@ type Tasks struct {
 	clones   []*TaskCall                                // under way
 	creating map[types.ManagedObjectReference]*TaskCall // by folder: the clone that is making its VM there
 
-	// busy has the VMs whose clone task still runs, with that task.
+	// busy has the running clone task of each VM that is not finished.
 	busy map[types.ManagedObjectReference]types.ManagedObjectReference
 
 	restarts int // how often the vCenter was restored from a backup
@@ -169,7 +169,7 @@ func (t *Tasks) restarted() int {
 	return t.restarts
 }
 
-// occupy marks a VM as one whose clone task still runs.
+// occupy notes that the clone task of a VM still runs.
 func (t *Tasks) occupy(vm, task types.ManagedObjectReference) {
 	t.mu.Lock()
 	t.busy[vm] = task

@@ -10,7 +10,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// refuseCloneConfig is the fault for a clone whose configuration vCenter rejects.
+// refuseCloneConfig is the fault for a clone with a configuration that vCenter rejects.
 func refuseCloneConfig(e *TaskCall, req *types.CloneVM_Task) types.BaseMethodFault {
 	source, ok := machine(e.ctx, req.This)
 	if !ok {

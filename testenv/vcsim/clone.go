@@ -102,6 +102,9 @@ func (c *Clone) refuse(e *TaskCall) types.BaseMethodFault {
 	if e.restarts != e.tasks.restarted() {
 		return &types.SystemErrorFault{Reason: "the vCenter was restored from a backup"}
 	}
+	if fault := e.tasks.refuseBusy(e.this); fault != nil {
+		return fault
+	}
 	for _, needed := range []types.ManagedObjectReference{c.req.Folder, e.this} {
 		if e.ctx.Map.Get(needed) == nil {
 			return &types.ManagedObjectNotFound{Obj: needed}

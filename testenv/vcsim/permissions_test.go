@@ -8,6 +8,7 @@ import (
 	"github.com/vmware/govmomi"
 	"github.com/vmware/govmomi/fault"
 	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/view"
 	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
@@ -175,6 +176,30 @@ func TestPermissionsPropagateAndAreReplacedBelow(t *testing.T) {
 	}
 	if text := s.try("POST", "/permissions", ask{"user": "operator", "privileges": []string{"Virtualmachine.Poweron"}}, nil); text == "" {
 		t.Error("a privilege that does not exist was accepted")
+	}
+}
+
+func TestWithoutAccessNothingIsSeen(t *testing.T) {
+	s, ctx := set(t, "--account", "operator:secret"), context.Background()
+	client := s.operator()
+	manager := view.NewManager(client.Client)
+	create := func() error {
+		_, err := manager.CreateContainerView(ctx, client.ServiceContent.RootFolder, []string{"VirtualMachine"}, true)
+		return err
+	}
+	if lacks, _ := missing(t, create()); lacks != "System.View" {
+		t.Errorf("it says %q", lacks)
+	}
+	// A permission on one folder lets the account see what is above it, and nothing else.
+	s.ask("POST", "/create", ask{"name": "mine", "folder": "vm-operator"}, nil)
+	s.ask("POST", "/permissions", ask{"user": "operator", "of": "vm-operator", "privileges": []string{"Folder.Create"}}, nil)
+	if err := create(); err != nil {
+		t.Fatal(err)
+	}
+	watch := watchFor(s.rig, client, "VirtualMachine", "name")
+	watch.next()
+	if len(watch.objects) != 1 || watch.named("mine") == nil {
+		t.Errorf("it sees %v", watch.objects)
 	}
 }
 

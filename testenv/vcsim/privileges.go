@@ -19,6 +19,9 @@ func (p *Permissions) refuse(user string, method *simulator.Method) types.BaseMe
 	if !p.Restricted(user) {
 		return nil
 	}
+	if view, ok := method.Body.(*types.CreateContainerView); ok && !p.Sees(user, view.Container) {
+		return &types.NoPermission{Object: &view.Container, PrivilegeId: "System.View"}
+	}
 	for _, need := range p.needs(method) {
 		if !p.Has(user, need.object, need.privilege) {
 			object := need.object

@@ -49,7 +49,13 @@ func (e Effect) advance(from, to int32, report func(percent int32)) {
 		e.sleep(from, to, report)
 		return
 	}
-	if e.sleep(from, e.holdAt, report) && e.wait() {
+	if !e.sleep(from, e.holdAt, report) {
+		return
+	}
+	if report != nil && e.holdAt > 0 {
+		report(min(99, e.holdAt))
+	}
+	if e.wait() {
 		e.sleep(e.holdAt, to, report)
 	}
 }

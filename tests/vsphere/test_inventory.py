@@ -360,6 +360,21 @@ def test_reload_replaces_everything_at_once(inventory: Inventory) -> None:
     assert set(inventory.objects) == {"f0", "dc1", "f1", "f2", "h7"}
 
 
+def test_a_leave_update_differs_from_an_object_that_a_reload_misses(inventory: Inventory) -> None:
+    changes = record_changes(inventory)
+    inventory.apply([leave("vm1")])
+    assert [change.reloaded for change in changes if change.old and change.old.ref == "vm1"] == [
+        False
+    ]
+    changes.clear()
+    replace_all(
+        inventory, [update for update in SMALL_INVENTORY if update.ref not in ("vm1", "vm2")]
+    )
+    assert [change.reloaded for change in changes if change.old and change.old.ref == "vm2"] == [
+        True
+    ]
+
+
 def test_vm_inside_a_vapp_is_below_its_pool(inventory: Inventory) -> None:
     inventory.apply([enter("vm5", "inner", "", **{"resourcePool": Ref("VirtualApp", "rp1")})])
     assert inventory.path("vm5") == "/east/host/blue/Resources/inner"

@@ -150,3 +150,21 @@ async def test_corrected_ca_bundle_is_read_again(
     await eventually(lambda: isinstance(vcenter.problem, CertificateRefused), within=20)
     bundle.write_bytes(simulator.certificate.read_bytes())
     await eventually(lambda: vcenter.loaded and vcenter.problem is None, within=30)
+
+
+async def test_inventory_belongs_to_the_session_in_which_it_was_read(
+    simulator: Simulator, start_vcenter: Callable[..., Any]
+) -> None:
+    vcenter = await start_vcenter()
+    assert vcenter.inventory.instance_uuid == ""
+    await eventually(lambda: vcenter.loaded, within=20)
+    assert vcenter.inventory.instance_uuid == simulator.instance_uuid
+    assert vcenter.is_inventory_of_session
+    loads: list[bool] = []
+    vcenter.inventory_loaded.connect(lambda: loads.append(vcenter.is_inventory_of_session))
+    await simulator.delay_pages(0.5)
+    await simulator.expire_sessions()
+    await eventually(lambda: vcenter.session.generation == 2, within=20)
+    # Logged in again, and not read again yet.
+    assert not vcenter.is_inventory_of_session
+    await eventually(lambda: loads == [True], within=20)

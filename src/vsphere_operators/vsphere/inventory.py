@@ -63,6 +63,9 @@ class Change(Struct, Generic[ObjectT_co], frozen=True):
     new: ObjectT_co | None
     # An object that its status depends on changed, whether or not it changed itself.
     dependency_changed: bool = False
+    # A difference that a reload found. What happened, and whether more than once, is not known: an
+    # object that is missing after a reload need not be deleted.
+    reloaded: bool = False
 
 
 class Location(Struct, frozen=True):
@@ -78,7 +81,11 @@ class Inventory:
     """All objects of one vCenter. All `find_...` methods raise NotFound or Ambiguous."""
 
     def __init__(self, name: str, log: Log | None = None) -> None:
+        # The name in the manager's configuration.
         self.name = name
+        # about.instanceUuid of the vCenter that the objects are from, "" before the first load.
+        # References count in that vCenter only, whatever its name and address.
+        self.instance_uuid = ""
         self.hosts: dict[str, Host] = {}
         self.vms: dict[str, VirtualMachine] = {}
         self.datastores: dict[str, Datastore] = {}
@@ -190,11 +197,11 @@ class Inventory:
             if isinstance(raw, Host | VirtualMachine) and raw.attributes:
                 self._put(ref, raw, changes)
 
-    def _notify(self, changes: ChangeSet) -> None:
+    def _notify(self, changes: ChangeSet, *, reloaded: bool = False) -> None:
         dependants = self._relations.find_dependants(changes)
         # A value may have changed and changed back within one batch.
         own_changes = {
-            ref: Change(old, new, ref in dependants)
+            ref: Change(old, new, ref in dependants, reloaded)
             for ref, old in changes.old_values.items()
             if (new := self.objects.get(ref)) != old
         }
@@ -313,8 +320,8 @@ class Inventory:
 class InventoryReload:
     """Collects the pages of a reload; `commit` replaces the inventory with them at once."""
 
-    def __init__(self, inventory: Inventory) -> None:
-        self._inventory = inventory
+    def __init__(self, inventory: Inventory, instance_uuid: str = "") -> None:
+        self._inventory, self._instance_uuid = inventory, instance_uuid
         self._raw_objects: dict[str, InventoryObject] = {}
         self._attribute_names: dict[str, str] = {}
 
@@ -331,12 +338,13 @@ class InventoryReload:
     def commit(self) -> None:
         """Replace the inventory, and notify listeners only of differences."""
         inventory, changes = self._inventory, ChangeSet()
+        inventory.instance_uuid = self._instance_uuid
         for ref in [ref for ref in inventory.raw_objects if ref not in self._raw_objects]:
             inventory._put(ref, None, changes)
         inventory._set_attribute_names(self._attribute_names, changes)
         for ref, raw in self._raw_objects.items():
             inventory._put(ref, raw, changes)
-        inventory._notify(changes)
+        inventory._notify(changes, reloaded=True)
 
 
 def _apply_update(

@@ -77,10 +77,13 @@ class ServerCollector:
         self._collector: Any = None
         # The reference of the object with the names of custom attributes, or "".
         self.custom_fields_manager = ""
+        # Identifies the vCenter that this collector reads.
+        self.instance_uuid = ""
 
     async def open(self) -> None:
         """Create everything on the server, without reading anything yet."""
         content = await self._soap.get_service_content()
+        self.instance_uuid = content.about.instanceUuid or ""
         types = [getattr(vim, type_name) for type_name in ENTITY_MAPPINGS]
         view = await content.viewManager.CreateContainerView(content.rootFolder, types, True)
         self._created_objects.append(view)
@@ -202,6 +205,8 @@ class InventoryWatcher:
         self.last_response_at = clock()
         # The number of responses since everything was read.
         self.response_count = 0
+        # The session's generation in which everything was last read; 0 before the first load.
+        self.loaded_generation = 0
         self._collector_lost_at = -math.inf
         # Keys of custom attributes, of which the name was requested. Some have no name.
         self._requested_attribute_keys: set[str] = set()
@@ -248,7 +253,10 @@ class InventoryWatcher:
         """Read everything, then replace the inventory at once. Returns the version to
         continue from.
         """
-        reload, partial_updates = InventoryReload(self._inventory), list[ObjectUpdate]()
+        # After `open`: had the session been replaced meanwhile, the collector would be lost.
+        generation = self._session.generation
+        reload = InventoryReload(self._inventory, collector.instance_uuid)
+        partial_updates = list[ObjectUpdate]()
         version, truncated = "", True
         while truncated:
             page = await collector.wait_for_updates(version)
@@ -265,6 +273,7 @@ class InventoryWatcher:
             self._count_updates(page.updates)
         reload.commit()
         await self._read_incomplete(collector, partial_updates)
+        self.loaded_generation = generation
         self._on_loaded()
         return version
 

@@ -96,6 +96,8 @@ class VCenter:
         self.accurate_until = datetime.now(UTC)
         # `loaded` or `problem` changed, which affects the status of all objects.
         self.state_changed: Signal[()] = Signal(log)
+        # Everything was read, for the first time or again.
+        self.inventory_loaded: Signal[()] = Signal(log)
 
     def _connect_parts(self) -> None:
         inventory, disks = self.inventory, self.disks
@@ -200,6 +202,7 @@ class VCenter:
     def _on_inventory_loaded(self) -> None:
         self.watching_since = self.clock()
         self.on_response()
+        self.inventory_loaded.emit()
 
     def on_response(self) -> None:
         """The inventory is loaded and current."""
@@ -236,6 +239,15 @@ class VCenter:
                 )
             self.problem = error
             self.state_changed.emit()
+
+    @property
+    def is_inventory_of_session(self) -> bool:
+        """Whether the inventory was read in the present session.
+
+        A new session may be one with a restored vCenter, or with another one at the same address:
+        what was decided from the inventory of the last session must not be sent.
+        """
+        return self.inventory_watcher.loaded_generation == self.session.generation
 
     @property
     def seconds_since_response(self) -> float:

@@ -15,7 +15,7 @@ from vsphere_operators.vsphere.faults import Unreachable, VCenterError, WrongLog
 from vsphere_operators.vsphere.inventory import Inventory
 from vsphere_operators.vsphere.model import Host
 from vsphere_operators.vsphere.polling import PollSchedule
-from vsphere_operators.vsphere.rest import SESSION_PATH, TAGGING_PATH, RestSession
+from vsphere_operators.vsphere.rest import API, LEGACY_API, RestApi, RestSession
 from vsphere_operators.vsphere.session import MAX_LOGIN_FAILURES, Session
 from vsphere_operators.vsphere.tags import REJECTED_RETRY_SECONDS, Tags
 from vsphere_operators.vsphere.transport import CALL_TIMEOUT_SECONDS, SoapClient
@@ -26,13 +26,15 @@ from .conftest import SimulatorFactory
 from .intercepting_soap import RecordingLog, load_inventory
 
 HOST, OTHER_HOST = "DC0_H0", "DC0_C0_H0"
-LOGIN_CALL = "POST /rest/com/vmware/cis/session"
+LOGIN_CALL = f"POST {API.session_path}"
+LEGACY_LOGIN_CALL = f"POST {LEGACY_API.session_path}"
 
 
 class IncompleteSoap(SoapClient):
-    """A client for which paths with a certain end do not exist."""
+    """A client for which paths with a certain begin or end do not exist."""
 
     missing_path_suffix = ""
+    missing_path_prefixes: tuple[str, ...] = ()
     before_call: Callable[[str], object] | None = None
 
     async def request_json(
@@ -45,7 +47,9 @@ class IncompleteSoap(SoapClient):
     ) -> tuple[int, Any]:
         if self.before_call is not None:
             asyncio.get_running_loop().call_soon(self.before_call, path)
-        if self.missing_path_suffix and path.endswith(self.missing_path_suffix):
+        if path.startswith(self.missing_path_prefixes) or (
+            self.missing_path_suffix and path.endswith(self.missing_path_suffix)
+        ):
             return 404, {"type": "com.vmware.vapi.std.errors.not_found", "value": {"messages": []}}
         return await super().request_json(verb, path, body, headers, timeout_seconds)
 
@@ -77,13 +81,19 @@ class TagHarness:
         return sum(
             count
             for name, count in (await self.simulator.call_counts()).items()
-            if "/rest/" in name
+            if "/rest/" in name or "/api/" in name
         )
 
 
 @pytest.fixture
-async def harness(start_simulator: SimulatorFactory) -> AsyncIterator[TagHarness]:
-    simulator = await start_simulator(password="canary")
+def served_apis() -> str:
+    """The REST APIs of the simulator: `api`, `rest` or `both`."""
+    return "both"
+
+
+@pytest.fixture
+async def harness(start_simulator: SimulatorFactory, served_apis: str) -> AsyncIterator[TagHarness]:
+    simulator = await start_simulator(f"--rest={served_apis}", password="canary")
     soap, log, clock, credentials = (
         IncompleteSoap(simulator_address(simulator), RecordingMetrics()),
         RecordingLog(),
@@ -112,7 +122,19 @@ async def harness(start_simulator: SimulatorFactory) -> AsyncIterator[TagHarness
     await soap.close()
 
 
-async def test_tags_of_hosts(harness: TagHarness) -> None:
+@pytest.mark.parametrize(
+    ("served_apis", "api", "calls"),
+    [
+        # Login, one for all hosts, three tags, two categories, logout.
+        ("both", API, 8),
+        ("api", API, 8),
+        # And the login that is not served.
+        ("rest", LEGACY_API, 9),
+    ],
+)
+async def test_tags_of_hosts(
+    harness: TagHarness, served_apis: str, api: RestApi, calls: int
+) -> None:
     await harness.simulator.set_tag(HOST, "zone", "a")
     await harness.simulator.set_tag(HOST, "owner", "team-1")
     await harness.simulator.set_tag(HOST, "owner", "team-0")
@@ -122,8 +144,43 @@ async def test_tags_of_hosts(harness: TagHarness) -> None:
     assert harness.tags_of(OTHER_HOST) == ("zone:a",)
     assert harness.tags_of("DC0_C0_H1") == ()
     assert set(harness.changed_refs) == {harness.host_ref(HOST), harness.host_ref(OTHER_HOST)}
-    # Login, one for all hosts, three tags, two categories, logout.
+    assert await harness.count_rest_calls() == calls
+    assert harness.tags.rest_endpoint.apis[0] is api
+    # The next poll knows which API works.
+    await harness.simulator.reset_call_counts()
+    await harness.tags.poll()
     assert await harness.count_rest_calls() == 8
+
+
+async def test_removed_legacy_api_is_replaced(harness: TagHarness) -> None:
+    await harness.simulator.set_tag(HOST, "zone", "a")
+    harness.soap.missing_path_prefixes = ("/api/",)
+    await harness.tags.poll()
+    assert harness.tags.rest_endpoint.apis[0] is LEGACY_API
+    await harness.simulator.set_tag(HOST, "zone", "b")
+    harness.soap.missing_path_prefixes = ("/rest/",)
+    await harness.tags.poll()
+    assert harness.tags_of(HOST) == ("zone:a", "zone:b")
+    assert harness.tags.rest_endpoint.apis[0] is API
+    assert harness.problem() is None
+
+
+async def test_api_with_sessions_but_without_tags_is_not_used(harness: TagHarness) -> None:
+    await harness.simulator.set_tag(HOST, "zone", "a")
+    harness.soap.missing_path_prefixes = (API.tagging_path,)
+    await harness.tags.poll()
+    assert harness.tags_of(HOST) == ("zone:a",)
+    assert harness.tags.rest_endpoint.apis[0] is LEGACY_API
+
+
+async def test_server_without_rest_apis_is_reported(harness: TagHarness) -> None:
+    harness.soap.missing_path_prefixes = ("/api/", "/rest/")
+    await harness.tags.poll()
+    await harness.tags.poll()
+    assert len(harness.log.find_messages("neither under /api nor under /rest", "warning")) == 1
+    harness.soap.missing_path_prefixes = ()
+    await harness.tags.poll()
+    assert harness.problem() is None
 
 
 async def test_attached_and_detached_tags(harness: TagHarness) -> None:
@@ -139,18 +196,19 @@ async def test_attached_and_detached_tags(harness: TagHarness) -> None:
     assert harness.changed_refs == [harness.host_ref(HOST)] * 2
 
 
+def open_rest_session(harness: TagHarness) -> RestSession:
+    simulator = harness.simulator
+    return RestSession(harness.soap, API, simulator.user, simulator.password, harness.log)
+
+
 async def rename_in_catalog(harness: TagHarness, what: str, id: str, name: str) -> None:
-    async with RestSession(
-        harness.soap, harness.simulator.user, harness.simulator.password, harness.log
-    ) as rest:
-        await rest._call("PATCH", f"{TAGGING_PATH}/{what}/id:{id}", {"update_spec": {"name": name}})
+    async with open_rest_session(harness) as rest:
+        await rest._call("PATCH", f"{API.tagging_path}/{what}/{id}", {"name": name})
 
 
 async def test_renamed_tags_and_categories(harness: TagHarness) -> None:
     await harness.simulator.set_tag(HOST, "zone", "a")
-    async with RestSession(
-        harness.soap, harness.simulator.user, harness.simulator.password, harness.log
-    ) as rest:
+    async with open_rest_session(harness) as rest:
         [[tag]] = (await rest.list_attached_tags("HostSystem", [harness.host_ref(HOST)])).values()
         category = (await rest.read_tags([tag]))[tag][1]
     await harness.tags.poll()
@@ -166,9 +224,7 @@ async def test_renamed_tags_and_categories(harness: TagHarness) -> None:
 async def test_tag_deleted_during_the_read_is_left_out(harness: TagHarness) -> None:
     await harness.simulator.set_tag(HOST, "zone", "a")
     await harness.simulator.set_tag(HOST, "zone", "b")
-    async with RestSession(
-        harness.soap, harness.simulator.user, harness.simulator.password, harness.log
-    ) as rest:
+    async with open_rest_session(harness) as rest:
         [tags] = (await rest.list_attached_tags("HostSystem", [harness.host_ref(HOST)])).values()
         names = await rest.read_tags(tags)
     harness.soap.missing_path_suffix = next(id for id, (name, _) in names.items() if name == "a")
@@ -211,7 +267,7 @@ async def test_tags_of_hosts_that_enter_and_leave(harness: TagHarness) -> None:
         await task
 
 
-@pytest.mark.parametrize("path", [SESSION_PATH, f"{TAGGING_PATH}/tag-association"])
+@pytest.mark.parametrize("path", [API.session_path, f"{API.tagging_path}/tag-association"])
 async def test_rest_session_is_ended_after_a_cancelled_poll(harness: TagHarness, path: str) -> None:
     await harness.simulator.set_tag(HOST, "zone", "a")
     await harness.session.login()
@@ -258,6 +314,8 @@ async def test_rejected_password_counts_for_the_session(
     await harness.simulator.set_password(harness.simulator.user, "changed")
     await harness.tags.poll()
     assert isinstance(harness.problem(), WrongLogin)
+    # A second attempt at the other API would count towards the lockout too.
+    assert LEGACY_LOGIN_CALL not in await harness.simulator.call_counts()
     assert list(harness.session.budget.failure_times) == [harness.clock.seconds]
     for _ in range(3):
         harness.clock.seconds += 500

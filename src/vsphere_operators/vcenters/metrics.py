@@ -9,7 +9,7 @@ from kubewright.metrics import Metrics
 from ..vsphere.vcenter import VCenter
 
 _CALL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-_ID_IN_PATH = re.compile(r"/id:[^/]+")
+_ID_IN_PATH = re.compile(r"(/cis/tagging/(?:tag|category))/[^/]+")
 
 
 class VCenterMetrics:
@@ -85,7 +85,7 @@ class SingleVCenterMetrics:
 
     def observe_call(self, method: str, outcome: str, seconds: float) -> None:
         # The path of a tag contains its id, and a series per tag would grow without bound.
-        method = _ID_IN_PATH.sub("/id", method)
+        method = _ID_IN_PATH.sub(r"\1/id", method)
         self._metrics.calls.labels(self._vcenter, method, outcome).inc()
         self._metrics.call_seconds.labels(self._vcenter, method).observe(seconds)
 

@@ -1,21 +1,29 @@
 """Tags over vCenter's REST endpoint (vAPI): which are attached to objects, and their names.
 
-    async with RestSession(soap, username, password, log) as rest:
-        ids = await rest.list_attached_tags("HostSystem", ["host-12"])  # {"host-12": ("urn:...",)}
+    endpoint = RestEndpoint(soap, log)
+    await endpoint.call(username, password, lambda rest: rest.read_tags(["urn:..."]))
 
-Why /rest and not the newer /api?  Every vCenter from 6.5 on serves /rest; /api has these calls from
-7.0 U2 on, with other names of actions. A REST session is one more session on the server, so it is
-open only within `async with`.
+Why two APIs?  vCenter serves these calls under /api from 7.0 U2 on, and under /rest from 6.5 until
+    9.0, which removed it. They differ in their paths, in the name of the parameter for an action,
+    and in that /rest wraps each result.
+Which one is used?  /api, and /rest if the server does not have it. The endpoint remembers which
+    one worked; it tries the other one again only if that one is gone, as after an upgrade.
+Why is a rejected login not tried at the other API?  It would be rejected there too, and count twice
+    towards the lockout of the account.
+Why not one session for all calls?  A REST session is one more session on the server, so it is open
+    only during a call.
 """
 
 from __future__ import annotations
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from .concurrency import gather_limited
 from .faults import (
@@ -30,17 +38,79 @@ from .faults import (
 )
 from .transport import Log, SoapClient
 
-SESSION_PATH = "/rest/com/vmware/cis/session"
-TAGGING_PATH = "/rest/com/vmware/cis/tagging"
+ResultT = TypeVar("ResultT")
+
 _SESSION_HEADER = "vmware-api-session-id"
 # One call for 500 objects takes less than a second; a vCenter has at most 2,500 hosts.
 _OBJECTS_PER_CALL = 500
 _LOGOUT_TIMEOUT_SECONDS = 5.0
+# What servers without an API respond to a login at its path. A server that has it, and rejects the
+# user or is overloaded, responds 401, 403, 429 or 5xx.
+_NOT_SERVED_STATUSES = (400, 404, 405, 410, 415, 501)
+
+
+class RestApi(Struct, frozen=True):
+    """How the calls of one of the two APIs are written."""
+
+    name: str
+    session_path: str
+    tagging_path: str
+    action_parameter: str
+    # In front of an id in a path.
+    id_prefix: str
+    # A result is in the field `value` of the response.
+    wraps_result: bool
+
+
+API = RestApi("/api", "/api/session", "/api/cis/tagging", "action", "", False)
+LEGACY_API = RestApi(
+    "/rest",
+    "/rest/com/vmware/cis/session",
+    "/rest/com/vmware/cis/tagging",
+    "~action",
+    "id:",
+    True,
+)
+
+
+class _ApiNotServed(NotFound):
+    """The server does not have this API, or not these calls of it."""
+
+
+class RestEndpoint:
+    """The REST endpoint of one vCenter."""
+
+    def __init__(self, soap: SoapClient, log: Log) -> None:
+        self._soap, self._log = soap, log
+        # The one that worked last comes first.
+        self.apis: tuple[RestApi, ...] = (API, LEGACY_API)
+
+    async def call(
+        self, username: str, password: str, work: Callable[[RestSession], Awaitable[ResultT]]
+    ) -> ResultT:
+        """Run calls within one session, of the first API that the server has."""
+        for api in self.apis:
+            try:
+                async with RestSession(self._soap, api, username, password, self._log) as rest:
+                    result = await work(rest)
+            except _ApiNotServed as error:
+                self._log.debug("the server does not have a REST API", api=api.name, error=error)
+                continue
+            if api is not self.apis[0]:
+                self.apis = (api, *(other for other in self.apis if other is not api))
+                self._log.info("using another REST API of vCenter", api=api.name)
+            return result
+        raise Rejected(
+            f"vCenter {self._soap.address.display_name} serves tags neither under /api nor under "
+            "/rest. They need vSphere 6.5 or newer; check for a proxy that blocks these paths."
+        )
 
 
 class RestSession:
-    def __init__(self, soap: SoapClient, username: str, password: str, log: Log) -> None:
-        self._soap, self._username, self._log = soap, username, log
+    def __init__(
+        self, soap: SoapClient, api: RestApi, username: str, password: str, log: Log
+    ) -> None:
+        self._soap, self.api, self._username, self._log = soap, api, username, log
         self._basic_auth = b64encode(f"{username}:{password}".encode()).decode()
         self._session_key = ""
 
@@ -61,7 +131,7 @@ class RestSession:
 
     async def _login(self) -> None:
         status, response = await self._soap.request_json(
-            "POST", SESSION_PATH, headers={"Authorization": f"Basic {self._basic_auth}"}
+            "POST", self.api.session_path, headers={"Authorization": f"Basic {self._basic_auth}"}
         )
         if status == 401:
             raise WrongLogin(
@@ -69,13 +139,19 @@ class RestSession:
                 f'"{self._username}" at its REST endpoint: the user or password is wrong, or the '
                 "account is locked"
             )
-        self._session_key = str(self._unwrap_value(status, response, "the REST login"))
+        if status in _NOT_SERVED_STATUSES:
+            raise _ApiNotServed(f"POST {self.api.session_path}: HTTP {status}")
+        key = self._unwrap_result(status, response, f"POST {self.api.session_path}")
+        if not isinstance(key, str) or not key:
+            # Before 7.0 U2, /api is an endpoint of another protocol; or a proxy sent a page.
+            raise _ApiNotServed(f"POST {self.api.session_path}: the response has no session")
+        self._session_key = key
 
     async def _logout(self) -> None:
         try:
             await self._soap.request_json(
                 "DELETE",
-                SESSION_PATH,
+                self.api.session_path,
                 headers={_SESSION_HEADER: self._session_key},
                 timeout_seconds=_LOGOUT_TIMEOUT_SECONDS,
             )
@@ -90,14 +166,23 @@ class RestSession:
         self, type_name: str, refs: Sequence[str]
     ) -> dict[str, tuple[str, ...]]:
         """The ids of the tags of each object that has any."""
-        path = f"{TAGGING_PATH}/tag-association?~action=list-attached-tags-on-objects"
+        path = (
+            f"{self.api.tagging_path}/tag-association"
+            f"?{self.api.action_parameter}=list-attached-tags-on-objects"
+        )
         tag_ids: dict[str, tuple[str, ...]] = {}
         for start in range(0, len(refs), _OBJECTS_PER_CALL):
             objects = [
                 {"id": ref, "type": type_name} for ref in refs[start : start + _OBJECTS_PER_CALL]
             ]
+            try:
+                rows = await self._call("POST", path, {"object_ids": objects})
+            except NotFound as error:
+                # The call itself never results in 404. vCenter 7.0 before U2 has sessions under
+                # /api, but no tags.
+                raise _ApiNotServed(str(error)) from error
             with _reject_malformed("attached tags"):
-                for row in await self._call("POST", path, {"object_ids": objects}) or ():
+                for row in rows or ():
                     if row.get("tag_ids"):
                         tag_ids[str(row["object_id"]["id"])] = tuple(row["tag_ids"])
         return tag_ids
@@ -125,19 +210,21 @@ class RestSession:
     async def _read_or_none(self, resource: str, id: str) -> Any:
         """A tag or a category; None if it was deleted, or this user may not read it."""
         try:
-            return await self._call("GET", f"{TAGGING_PATH}/{resource}/id:{quote(id, safe=':')}")
+            path = f"{self.api.tagging_path}/{resource}/{self.api.id_prefix}{quote(id, safe=':')}"
+            return await self._call("GET", path)
         except (NotFound, ObjectForbidden):
             return None
 
     async def _call(self, verb: str, path: str, body: object = None) -> Any:
         headers = {_SESSION_HEADER: self._session_key}
         status, response = await self._soap.request_json(verb, path, body, headers)
-        return self._unwrap_value(status, response, f"{verb} {path.partition('?')[0]}")
+        return self._unwrap_result(status, response, f"{verb} {path.partition('?')[0]}")
 
-    def _unwrap_value(self, status: int, response: Any, call: str) -> Any:
-        """The value inside a response. An error status is raised as a VCenterError."""
+    def _unwrap_result(self, status: int, response: Any, call: str) -> Any:
+        """The result in a response. An error status is raised as a VCenterError."""
         if status < 300:
-            return response.get("value") if isinstance(response, dict) else response
+            is_wrapped = self.api.wraps_result and isinstance(response, dict)
+            return response.get("value") if is_wrapped else response
         error_type = _ERROR_TYPES.get(status) or (Unreachable if status >= 500 else Rejected)
         raise error_type(
             f"{call} at {self._soap.address.display_name}: HTTP {status}{_find_messages(response)}"
@@ -165,12 +252,12 @@ _ERROR_TYPES: dict[int, type[VCenterError]] = {
 
 
 def _find_messages(response: Any) -> str:
-    """The messages of vCenter in the body of an error."""
-    value = response.get("value") if isinstance(response, dict) else None
+    """The messages of vCenter in the body of an error of either API."""
+    value = response.get("value", response) if isinstance(response, dict) else None
     messages = value.get("messages") if isinstance(value, dict) else None
     texts = [
         str(message["default_message"])
-        for message in messages or ()
+        for message in (messages if isinstance(messages, list) else ())
         if isinstance(message, dict) and message.get("default_message")
     ]
     return f": {'; '.join(texts)}" if texts else ""

@@ -25,7 +25,7 @@ from .faults import VCenterError, WrongLogin
 from .inventory import Change, Inventory
 from .model import Host
 from .polling import PollSchedule, changed_keys
-from .rest import RestSession
+from .rest import RestEndpoint, RestSession
 from .session import Session
 from .signal import Signal
 from .transport import Log, SoapClient
@@ -49,7 +49,8 @@ class Tags:
         poll_schedule: PollSchedule | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.soap, self._session, self._credentials = soap, session, credentials
+        self._session, self._credentials = session, credentials
+        self.rest_endpoint = RestEndpoint(soap, log)
         self.inventory, self._log, self._clock = inventory, log, clock
         self.poll_schedule = poll_schedule or PollSchedule(interval_seconds)
         # The reference of a host that has other tags.
@@ -105,33 +106,18 @@ class Tags:
         if was_rejected or not self.inventory.hosts:
             return
         try:
-            self._apply(await self._read_tags(credentials, list(self.inventory.hosts)))
+            self._apply(
+                await self.rest_endpoint.call(
+                    credentials.username,
+                    credentials.password,
+                    lambda rest: _read_tags(rest, list(self.inventory.hosts)),
+                )
+            )
         except WrongLogin:
             self._rejected_credentials, self.rejected_at = credentials, self._clock()
             self._session.count_failed_login(credentials)
             raise
         self.problem, self._last_message = None, ""
-
-    async def _read_tags(
-        self, credentials: Credentials, refs: list[str]
-    ) -> dict[str, tuple[str, ...]]:
-        async with RestSession(
-            self.soap, credentials.username, credentials.password, self._log
-        ) as rest:
-            attached = await rest.list_attached_tags("HostSystem", refs)
-            tags = await rest.read_tags(sorted({id for ids in attached.values() for id in ids}))
-            categories = await rest.read_categories(
-                sorted({category for _, category in tags.values()})
-            )
-        names = {
-            id: f"{categories[category]}:{name}"
-            for id, (name, category) in tags.items()
-            if category in categories
-        }
-        return {
-            ref: tuple(sorted({names[id] for id in ids if id in names}))
-            for ref, ids in attached.items()
-        }
 
     def _apply(self, tags: dict[str, tuple[str, ...]]) -> None:
         # A host may have been removed while its tags were read.
@@ -144,3 +130,19 @@ class Tags:
         if message != self._last_message:
             log(message)
         self._last_message = message
+
+
+async def _read_tags(rest: RestSession, refs: list[str]) -> dict[str, tuple[str, ...]]:
+    """The tags of each object that has any, as `category:tag`."""
+    attached = await rest.list_attached_tags("HostSystem", refs)
+    tags = await rest.read_tags(sorted({id for ids in attached.values() for id in ids}))
+    categories = await rest.read_categories(sorted({category for _, category in tags.values()}))
+    names = {
+        id: f"{categories[category]}:{name}"
+        for id, (name, category) in tags.items()
+        if category in categories
+    }
+    return {
+        ref: tuple(sorted({names[id] for id in ids if id in names}))
+        for ref, ids in attached.items()
+    }

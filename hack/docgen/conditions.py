@@ -10,7 +10,7 @@ from kubewright.errors import Retry
 from kubewright.status import READY_CONDITION
 from vsphere_operators.kinds.gpuinfo.rules import Rejection
 from vsphere_operators.kinds.gpuinfo.types import PLANS_KNOWN
-from vsphere_operators.kinds.vmgroup.status import FAULT_ADVICE
+from vsphere_operators.kinds.vmgroup.messages import FAULT_ADVICE
 
 from . import ROOT
 from .page import code, page, table

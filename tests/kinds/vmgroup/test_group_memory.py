@@ -11,8 +11,8 @@ from vsphere_operators.kinds.vmgroup.group_memory import (
     GroupMemory,
     PendingEffect,
 )
+from vsphere_operators.kinds.vmgroup.messages import describe_failure
 from vsphere_operators.kinds.vmgroup.model import OperationFailure, ReplicaRecord
-from vsphere_operators.kinds.vmgroup.status import describe_failure
 
 RETRY_ADVICE = "The operation is retried automatically."
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from vsphere_operators.kinds.vmgroup.messages import describe_action, describe_request
 from vsphere_operators.kinds.vmgroup.model import (
     Clone,
     CloneState,
@@ -30,7 +31,6 @@ from vsphere_operators.kinds.vmgroup.model import (
 from vsphere_operators.kinds.vmgroup.ownership import instance_uuid_of
 from vsphere_operators.kinds.vmgroup.plan import plan
 from vsphere_operators.kinds.vmgroup.replica import build_replicas, select_for_deletion
-from vsphere_operators.kinds.vmgroup.status import describe_action, describe_request
 
 from .replica_builder import DESIRED, FOLDER, make_observed, make_record, make_vm
 

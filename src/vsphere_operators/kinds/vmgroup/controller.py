@@ -27,18 +27,13 @@ from kubewright.recorder import EventRecorder
 from ...vcenters.registry import UNAVAILABLE_RETRY_SECONDS, VCenterRegistry
 from .api_reader import CLUSTER_ID_NAMESPACE, ApiReader
 from .limits import MB_PER_GB, NamespaceLimits, ResourceAmount
+from .messages import SUCCESS_MESSAGE, describe_request
 from .model import CloneBlocked, DesiredState, Rollout
 from .ownership import FolderClaim, GroupId, compute_fingerprint, folder_name
 from .placement import PlacementResolver, placement_names
 from .reasons import Reason
 from .reconciler import GroupReconciler
-from .status import (
-    SUCCESS_MESSAGE,
-    describe_request,
-    last_known_refs_of,
-    records_of,
-    status_of,
-)
+from .status import last_known_refs_of, records_of, status_of
 from .step import GroupInput, StepResult
 from .triggers import trigger_keys_of
 from .types import RolloutSpec, VmGroup

@@ -46,6 +46,7 @@ from .group_memory import (
     GroupMemoryStore,
     PendingEffect,
 )
+from .messages import describe_action, describe_failure
 from .model import (
     Action,
     Clone,
@@ -59,7 +60,6 @@ from .model import (
 )
 from .ownership import GroupId, is_owned_by, mark_from_extra_config
 from .reasons import Reason
-from .status import describe_action, describe_failure
 from .step import GroupInput
 
 VmAction = PowerOn | PowerOff | Resize | Destroy

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
+from .messages import describe_record_changes, describe_sync_state, summarize
 from .model import (
     PENDING_CLONE_STATES,
     Action,
@@ -42,7 +43,6 @@ from .replica import (
     is_ready,
     select_for_deletion,
 )
-from .status import describe_record_changes, describe_sync_state, summarize
 
 
 def plan(desired: DesiredState, observed: ObservedState, new_name: Callable[[], str]) -> Plan:

@@ -69,7 +69,7 @@ class Reason(StrEnum):
     """The Secret has no key with the user data."""
 
     # Ready, after vCenter rejected or failed an operation. A fault that is not listed in
-    # status.FAULT_ADVICE is its own reason.
+    # messages.FAULT_ADVICE is its own reason.
     NO_PERMISSION = "NoPermission"
     """The vCenter account lacks a privilege."""
     INSUFFICIENT_RESOURCES = "InsufficientResources"

@@ -254,7 +254,7 @@ class InventoryWatcher:
         continue from.
         """
         # After `open`: had the session been replaced meanwhile, the collector would be lost.
-        generation = self._session.generation
+        generation = self._session.login_count
         reload = InventoryReload(self._inventory, collector.instance_uuid)
         partial_updates = list[ObjectUpdate]()
         version, truncated = "", True

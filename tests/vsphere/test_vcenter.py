@@ -164,7 +164,7 @@ async def test_inventory_belongs_to_the_session_in_which_it_was_read(
     vcenter.inventory_loaded.connect(lambda: loads.append(vcenter.is_inventory_of_session))
     await simulator.delay_pages(0.5)
     await simulator.expire_sessions()
-    await eventually(lambda: vcenter.session.generation == 2, within=20)
+    await eventually(lambda: vcenter.session.login_count == 2, within=20)
     # Logged in again, and not read again yet.
     assert not vcenter.is_inventory_of_session
     await eventually(lambda: loads == [True], within=20)

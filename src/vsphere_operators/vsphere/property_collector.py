@@ -206,7 +206,7 @@ class InventoryWatcher:
         # The number of responses since everything was read.
         self.response_count = 0
         # The session's generation in which everything was last read; 0 before the first load.
-        self.loaded_generation = 0
+        self.loaded_by_login = 0
         self._collector_lost_at = -math.inf
         # Keys of custom attributes, of which the name was requested. Some have no name.
         self._requested_attribute_keys: set[str] = set()
@@ -254,7 +254,7 @@ class InventoryWatcher:
         continue from.
         """
         # After `open`: had the session been replaced meanwhile, the collector would be lost.
-        generation = self._session.login_count
+        login_count = self._session.login_count
         reload = InventoryReload(self._inventory, collector.instance_uuid)
         partial_updates = list[ObjectUpdate]()
         version, truncated = "", True
@@ -273,7 +273,7 @@ class InventoryWatcher:
             self._count_updates(page.updates)
         reload.commit()
         await self._read_incomplete(collector, partial_updates)
-        self.loaded_generation = generation
+        self.loaded_by_login = login_count
         self._on_loaded()
         return version
 

@@ -247,7 +247,7 @@ class VCenter:
         A new session may be one with a restored vCenter, or with another one at the same address:
         what was decided from the inventory of the last session must not be sent.
         """
-        return self.inventory_watcher.loaded_generation == self.session.login_count
+        return self.inventory_watcher.loaded_by_login == self.session.login_count
 
     @property
     def seconds_since_response(self) -> float:

@@ -11,6 +11,7 @@ from pyVmomi import vim
 from vsphere_operators.vsphere.transport import SoapStub
 from vsphere_operators.vsphere.vm_calls import (
     CloneSpec,
+    CurrentVm,
     VmCalls,
     VmConfig,
     _escape_name,
@@ -99,6 +100,12 @@ async def test_linked_clone_on_a_datastore_with_a_policy() -> None:
     )
 
 
+async def test_a_folder_is_removed_without_the_disks_of_what_is_in_it() -> None:
+    made, wire = make_vm_calls()
+    assert await made.destroy_folder("group-v3") == "task-1"
+    assert wire.calls == [("group-v3", "UnregisterAndDestroy_Task", ())]
+
+
 def test_decode_owner_and_disks_of_a_vm() -> None:
     disk = "VirtualDisk"
     config = decode_vm_config(
@@ -111,7 +118,9 @@ def test_decode_owner_and_disks_of_a_vm() -> None:
                     "backing": {"fileName": "[ds] fcd/x.vmdk"},
                 },
                 {"@type": disk, "backing": {"fileName": "[ds] web-1/web-1.vmdk"}},
-                {"@type": disk, "backing": {"fileName": "[other] web-1_1/web-1.vmdk"}},
+                {"@type": disk, "backing": {"fileName": "[other] web-1/web-1_1.vmdk"}},
+                {"@type": disk, "backing": {"fileName": "[ds] web-1/snapshots/web-1.vmdk"}},
+                {"@type": disk, "backing": {"fileName": "[ds] web-1_1/web-1.vmdk"}},
                 {"@type": disk, "backing": {"fileName": "[ds] other/data.vmdk"}},
                 {"@type": disk, "backing": {"fileName": "[ds] web-10/data.vmdk"}},
                 {"@type": disk, "backing": {"fileName": "[ds] web-1_1x/data.vmdk"}},
@@ -120,13 +129,22 @@ def test_decode_owner_and_disks_of_a_vm() -> None:
         }
     )
     assert (config.extra_config, config.first_class_disks) == ({"a": "1", "b": ""}, ("fcd-1",))
-    # vCenter names a second folder of the VM web-1_1; web-10 is another VM.
+    # web-1_1 and web-10 are folders of other VMs. vCenter chose web-1_1 for a VM whose name is
+    # web-1 too.
     assert config.foreign_disk_files("[ds] web-1/web-1.vmx") == (
+        "[ds] web-1_1/web-1.vmdk",
         "[ds] other/data.vmdk",
         "[ds] web-10/data.vmdk",
         "[ds] web-1_1x/data.vmdk",
     )
     assert decode_vm_config({}) == VmConfig()
+
+
+def test_without_the_own_folder_every_disk_may_be_foreign() -> None:
+    config = VmConfig(disk_files=("[ds] web-1/web-1.vmdk",))
+    assert not CurrentVm("uuid", "[ds] web-1/web-1.vmx", config).has_foreign_disks
+    assert CurrentVm("uuid", "", config).has_foreign_disks
+    assert not CurrentVm("uuid", "", VmConfig()).has_foreign_disks
 
 
 def test_escaped_names() -> None:

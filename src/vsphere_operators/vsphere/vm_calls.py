@@ -5,7 +5,6 @@ A call starts a task and returns its reference. The end of the task arrives thro
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,12 +52,12 @@ class VmConfig(Struct, frozen=True):
     def foreign_disk_files(self, vmx_path: str) -> tuple[str, ...]:
         """Disk files outside the VM's own folder, on any datastore: they were attached later."""
         own_folder = _parse_folder(vmx_path)
-        # vCenter appends _1, _2... if the datastore already has a folder of that name.
-        pattern = re.compile(re.escape(own_folder) + r"(_\d+)?(/|$)")
+        # With the slash, because `web_1` is the folder of another VM: vCenter appends _1, _2... if
+        # the datastore already has a folder `web`.
         return tuple(
             file
             for file in self.disk_files
-            if own_folder and not pattern.match(_parse_folder(file))
+            if own_folder and not f"{_parse_folder(file)}/".startswith(f"{own_folder}/")
         )
 
 
@@ -71,8 +70,14 @@ class CurrentVm(Struct, frozen=True):
 
     @property
     def has_foreign_disks(self) -> bool:
-        # Such a disk may hold data of a user, and Destroy_Task would delete it.
-        return bool(self.config.first_class_disks or self.config.foreign_disk_files(self.vmx_path))
+        # Such a disk may hold data of a user, and Destroy_Task would delete it. Without the VM's
+        # own folder, no disk is known to be its own.
+        is_folder_unknown = not _parse_folder(self.vmx_path)
+        return bool(
+            self.config.first_class_disks
+            or self.config.foreign_disk_files(self.vmx_path)
+            or (is_folder_unknown and self.config.disk_files)
+        )
 
 
 class VmCalls:
@@ -117,12 +122,16 @@ class VmCalls:
         return _ref_of(await self._managed_vm(ref).ReconfigVM_Task(size))
 
     async def destroy(self, ref: str) -> str:
-        """Destroy a VM with its disks."""
+        """Destroy a VM with its disks. It may be suspended, but not powered on."""
         return _ref_of(await self._managed_vm(ref).Destroy_Task())
 
     async def destroy_folder(self, ref: str) -> str:
-        """Destroy a folder with everything in it. Check `is_folder_empty` first."""
-        return _ref_of(await vim.Folder(ref, self.soap.stub).Destroy_Task())
+        """Remove a folder. Check `is_folder_empty` first.
+
+        Destroy_Task would also delete the disks of a VM that was moved into the folder since. This
+        call only unregisters such a VM, and it can be registered again.
+        """
+        return _ref_of(await vim.Folder(ref, self.soap.stub).UnregisterAndDestroy_Task())
 
     async def create_folder(self, parent: str, name: str) -> str:
         """Create a folder, and return its reference."""

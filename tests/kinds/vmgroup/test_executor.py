@@ -12,13 +12,13 @@ from kubewright.log import Log
 from support.inventory_builder import make_inventory
 from vsphere_operators.kinds.vmgroup.executor import Executor
 from vsphere_operators.kinds.vmgroup.group_memory import CloneTaskTracker, GroupMemoryStore
-from vsphere_operators.kinds.vmgroup.model import Clone, Destroy
+from vsphere_operators.kinds.vmgroup.model import Clone, Destroy, DestroyFolder
 from vsphere_operators.kinds.vmgroup.ownership import OwnershipMark, mark_to_extra_config
-from vsphere_operators.vsphere.faults import NotAuthenticated, Rejected, Unreachable
+from vsphere_operators.vsphere.faults import Busy, NotAuthenticated, Rejected, Unreachable
 from vsphere_operators.vsphere.task_limiter import TaskLimiter
 from vsphere_operators.vsphere.vm_calls import CurrentVm, VmConfig
 
-from .replica_builder import DESIRED, make_record, make_vm
+from .replica_builder import DESIRED, FOLDER, make_record, make_vm
 from .simulation_model import GROUP_ID
 
 RECORD = make_record(0, state="Planned")
@@ -35,11 +35,19 @@ class ExecutorHarness:
         self.is_leader = True
         self.deletion_confirmed = True
         self.extra_config = mark_to_extra_config(MARK)
-        self.limiter = TaskLimiter(make_inventory(), Log("test"), clock=lambda: 100.0)
-        self.memory_store = GroupMemoryStore(lambda: 100.0)
+        self.disk_files: tuple[str, ...] = ()
+        self.now = 100.0
+        self.confirm_seconds = 0.0
+        # How long the next reads of vCenter take; 0 after these.
+        self.read_seconds: list[float] = []
+        # A user attaches this disk to the VM while the API server confirms.
+        self.disk_attached_during_confirm = ""
+        self.folder_is_empty = True
+        self.limiter = TaskLimiter(make_inventory(), Log("test"), clock=self.clock)
+        self.memory_store = GroupMemoryStore(self.clock)
         vcenter = SimpleNamespace(
             inventory=make_inventory(),
-            clock=lambda: 100.0,
+            clock=self.clock,
             session=self,
             task_limiter=self.limiter,
             vm_calls=self,
@@ -49,7 +57,7 @@ class ExecutorHarness:
             cast("Any", vcenter),
             cast("Any", self),
             self.memory_store,
-            CloneTaskTracker(lambda: 100.0),
+            CloneTaskTracker(self.clock),
             self.can_write,
             lambda uid: None,
         )
@@ -66,6 +74,9 @@ class ExecutorHarness:
     @property
     def clone_outcome(self) -> str:
         return str(self.for_group.clone_requests[RECORD.name].outcome)
+
+    def clock(self) -> float:
+        return self.now
 
     def log(self, event: str) -> None:
         self.events.append(event)
@@ -88,6 +99,9 @@ class ExecutorHarness:
 
     async def confirm_deletion(self, group_id: Any, replica: str = "") -> bool:
         self.log("confirm")
+        self.now += self.confirm_seconds
+        if self.disk_attached_during_confirm:
+            self.disk_files = (self.disk_attached_during_confirm,)
         return self.deletion_confirmed
 
     # vCenter
@@ -102,12 +116,25 @@ class ExecutorHarness:
         self.log("snapshot")
 
     async def read_vm(self, ref: str) -> CurrentVm:
+        self.log_read()
+        config = VmConfig(self.extra_config, disk_files=self.disk_files)
+        return CurrentVm(RECORD.instance_uuid, "[ds] r0/r0.vmx", config)
+
+    async def is_folder_empty(self, ref: str) -> bool:
+        self.log_read()
+        return self.folder_is_empty
+
+    def log_read(self) -> None:
         self.log("read")
-        return CurrentVm(RECORD.instance_uuid, "", VmConfig(self.extra_config))
+        self.now += self.read_seconds.pop(0) if self.read_seconds else 0.0
 
     async def destroy(self, ref: str) -> str:
         self.log("destroy")
         return "task-2"
+
+    async def destroy_folder(self, ref: str) -> str:
+        self.log("destroy folder")
+        return "task-3"
 
     async def send_clone(self, *, linked: bool = False) -> None:
         spec = SimpleNamespace(template="vm-t1", linked=linked)
@@ -115,6 +142,9 @@ class ExecutorHarness:
 
     async def send_destroy(self) -> None:
         await self.executor.change_vm(self.group, Destroy(make_vm(0, power="poweredOff")))
+
+    async def send_destroy_folder(self) -> None:
+        await self.executor.destroy_folder(self.group, DestroyFolder(FOLDER))
 
 
 @pytest.fixture
@@ -167,22 +197,67 @@ async def test_a_clone_without_response_may_be_in_progress(
     assert set(harness.for_group.active_failures()) == {RECORD.name}
 
 
-async def test_a_vm_is_read_and_its_deletion_confirmed_before_it_is_destroyed(
+async def test_a_vm_is_destroyed_right_after_it_was_read(harness: ExecutorHarness) -> None:
+    # The API server may need minutes. What vCenter returned before would be outdated then.
+    harness.confirm_seconds = 180.0
+    await harness.send_destroy()
+    assert harness.events == ["login", "confirm", "read", "lease", "log", "destroy"]
+    assert harness.for_group.busy_refs == {"vm-0"}
+
+
+async def test_a_disk_that_is_attached_during_the_confirmation_is_kept(
     harness: ExecutorHarness,
 ) -> None:
+    harness.disk_attached_during_confirm = "[ds] other/data.vmdk"
     await harness.send_destroy()
-    assert harness.events == ["login", "read", "confirm", "lease", "log", "destroy"]
-    assert harness.for_group.busy_refs == {"vm-0"}
+    assert harness.events == ["login", "confirm", "read", "refresh vm-0"]
+
+
+@pytest.mark.parametrize("target", ["vm", "folder"])
+async def test_a_read_that_took_longer_than_2_s_is_repeated(
+    harness: ExecutorHarness, target: str
+) -> None:
+    harness.read_seconds = [2.1, 5.0, 2.0]
+    await (harness.send_destroy() if target == "vm" else harness.send_destroy_folder())
+    call = "destroy" if target == "vm" else "destroy folder"
+    checks = ["login", "confirm", "read"]
+    assert harness.events == [*checks, *checks, *checks, "lease", "log", call]
+
+
+async def test_after_three_slow_reads_nothing_is_destroyed(harness: ExecutorHarness) -> None:
+    harness.read_seconds = [2.1, 2.2, 2.3]
+    with pytest.raises(Busy):
+        await harness.send_destroy()
+    assert harness.events.count("read") == 3
+    assert "destroy" not in harness.events
+    failure = harness.for_group.active_failures()["r0"]
+    assert not failure.permanent
+    assert 'Destroying "r0" failed: nothing was sent: 3 times in a row' in failure.message
+    assert "2.3 s the last time" in failure.message
+    assert (harness.for_group.busy_refs, harness.limiter.free_slots) == (set(), 3)
 
 
 async def test_a_vm_without_its_mark_is_not_destroyed(harness: ExecutorHarness) -> None:
     harness.extra_config = {}
     await harness.send_destroy()
-    assert harness.events == ["login", "read", "refresh vm-0"]
+    assert harness.events == ["login", "confirm", "read", "refresh vm-0"]
     assert (harness.for_group.busy_refs, harness.limiter.free_slots) == (set(), 3)
 
 
 async def test_a_vm_is_not_destroyed_if_the_object_has_changed(harness: ExecutorHarness) -> None:
     harness.deletion_confirmed = False
     await harness.send_destroy()
-    assert harness.events == ["login", "read", "confirm", "refresh vm-0"]
+    assert harness.events == ["login", "confirm", "refresh vm-0"]
+
+
+async def test_a_folder_is_removed_right_after_it_was_read(harness: ExecutorHarness) -> None:
+    harness.confirm_seconds = 180.0
+    await harness.send_destroy_folder()
+    assert harness.events == ["login", "confirm", "read", "lease", "log", "destroy folder"]
+
+
+async def test_a_folder_that_is_not_empty_is_kept(harness: ExecutorHarness) -> None:
+    harness.folder_is_empty = False
+    await harness.send_destroy_folder()
+    assert harness.events == ["login", "confirm", "read"]
+    assert (harness.for_group.busy_refs, harness.limiter.free_slots) == (set(), 3)

@@ -8,9 +8,10 @@ What is checked before a clone is sent?  That a slot is free, for a linked clone
     last the lease. `clone` -> `_start_task` -> `_check_and_call` -> `VmCalls.clone`.
 What if no response is received?  The clone may be in progress: its CloneRequest is "maybe_sent"
     from before the request is sent.
-What is checked before a VM is destroyed?  vCenter and the API server are read: the VM must have the
-    group's mark and uuid and no foreign disks, the object must still request the deletion. Then the
-    lease. Before a folder is destroyed: it must be empty, the object, the lease.
+What is checked before a VM or a folder is destroyed?  First the API server: the object must still
+    request it. Then vCenter: the VM must have the group's mark and uuid and no foreign disks, the
+    folder must be empty. Last the lease. The API server may need minutes to answer, so vCenter is
+    read after it, and the call is not sent later than _MAX_READ_AGE_SECONDS after that read.
 """
 
 from __future__ import annotations
@@ -61,6 +62,11 @@ from .model import (
 from .ownership import GroupId, is_owned_by, mark_from_extra_config
 from .reasons import Reason
 from .step import GroupInput
+
+# A user may attach a disk to the VM, or move a VM into the folder, after vCenter was read.
+_MAX_READ_AGE_SECONDS = 2.0
+# In one step; after that the usual back-off.
+_MAX_READS = 3
 
 VmAction = PowerOn | PowerOff | Resize | Destroy
 Precheck = Callable[[], Awaitable[Any]]
@@ -167,13 +173,16 @@ class Executor:
             # The VM is gone, or is not what the plan was made from: read it again.
             self._vcenter.vm_configs.request_refresh(ref)
 
-    async def _check_before_destroy(self, group_id: GroupId, ref: str, replica: str) -> None:
+    async def _check_before_destroy(self, group_id: GroupId, ref: str, replica: str) -> float:
+        """Returns when the read of the VM was sent."""
+        if not await self._api_reader.confirm_deletion(group_id, replica):
+            raise PreconditionFailed
+        read_at = self._clock()
         vm = await self._vcenter.vm_calls.read_vm(ref)
         mark = mark_from_extra_config(vm.config.extra_config)
         if not is_owned_by(mark, vm.instance_uuid, group_id) or vm.has_foreign_disks:
             raise PreconditionFailed
-        if not await self._api_reader.confirm_deletion(group_id, replica):
-            raise PreconditionFailed
+        return read_at
 
     async def create_folder(self, group: GroupInput, parent_ref: str) -> None:
         """Create the group's folder. CreateFolder is not a task and needs no slot."""
@@ -212,7 +221,7 @@ class Executor:
         self._record_error(pending, error)
 
     async def destroy_folder(self, group: GroupInput, action: DestroyFolder) -> None:
-        """Destroy the group's folder, if it is empty now: Destroy_Task deletes its content too."""
+        """Remove the group's folder, if it is empty now: what it contains would go with it."""
         folder = action.folder
         if folder.ref in self._memory_of(group).busy_refs:
             return
@@ -230,11 +239,14 @@ class Executor:
             precheck=partial(self._check_folder_before_destroy, group.group_id, folder.ref),
         )
 
-    async def _check_folder_before_destroy(self, group_id: GroupId, ref: str) -> None:
-        if not await self._vcenter.vm_calls.is_folder_empty(ref):
-            raise PreconditionFailed
+    async def _check_folder_before_destroy(self, group_id: GroupId, ref: str) -> float:
+        """Returns when the read of the folder was sent."""
         if not await self._api_reader.confirm_deletion(group_id):
             raise PreconditionFailed
+        read_at = self._clock()
+        if not await self._vcenter.vm_calls.is_folder_empty(ref):
+            raise PreconditionFailed
+        return read_at
 
     async def _start_task_on_target(
         self,
@@ -285,13 +297,17 @@ class Executor:
         self, group: GroupInput, action: Action, call: Call, precheck: Precheck | None = None
     ) -> Any:
         """Check, then call vCenter. If the session has ended, do both again in a new one."""
-        session, is_renewed = self._vcenter.session, False
+        session, is_renewed, reads = self._vcenter.session, False, 0
         while True:
             # A login can take seconds, so it comes before the checks.
             await session.login()
             login_count = session.login_count
             try:
                 checked = await precheck() if precheck is not None else None
+                if isinstance(action, Destroy | DestroyFolder):
+                    reads += 1
+                    if not self._is_fresh(read_at=checked, reads=reads):
+                        continue
                 # Last, so that as little time as possible passes between this check and the call.
                 if not self._can_write():
                     raise NotLeader(
@@ -308,6 +324,19 @@ class Executor:
             # After the handler, so that an error in the second try does not show the first.
             await session.renew(login_count)
             is_renewed = True
+
+    def _is_fresh(self, *, read_at: float, reads: int) -> bool:
+        """Whether the read is recent enough to act on; raises Busy after too many slow reads."""
+        age_seconds = self._clock() - read_at
+        if age_seconds <= _MAX_READ_AGE_SECONDS:
+            return True
+        if reads < _MAX_READS:
+            return False
+        raise Busy(
+            f"nothing was sent: {_MAX_READS} times in a row, vCenter took longer than "
+            f"{_MAX_READ_AGE_SECONDS:g} s to return the current state ({age_seconds:.1f} s the "
+            "last time), which may have changed since. Check the load of vCenter"
+        )
 
     def _memory_of(self, group: GroupInput) -> GroupMemory:
         return self._memory_store.for_group(group.group_id.uid)

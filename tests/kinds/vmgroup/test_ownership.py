@@ -14,7 +14,6 @@ from vsphere_operators.kinds.vmgroup.ownership import (
     GroupId,
     OwnershipMark,
     _is_made_for_vm,
-    compute_fingerprint,
     describe_folder_conflict,
     find_conflicting_owner,
     instance_uuid_of,
@@ -90,22 +89,6 @@ def test_a_vm_is_owned_if_mark_and_instance_uuid_match() -> None:
         "the group was deleted and made again"
     )
     assert not _is_made_for_vm(replace(MARK, replica_name="another"), INSTANCE_UUID)
-
-
-def test_different_parts_have_different_fingerprints() -> None:
-    assert (
-        len(
-            {
-                compute_fingerprint("t"),
-                compute_fingerprint("t", ""),
-                compute_fingerprint("", "t"),
-                compute_fingerprint("t", "linked"),
-                compute_fingerprint("tl", "inked"),
-            }
-        )
-        == 5
-    )
-    assert compute_fingerprint("t", "linked") == compute_fingerprint("t", "linked")
 
 
 FIRST_CLAIM = FolderClaim(

@@ -26,10 +26,11 @@ from kubewright.recorder import EventRecorder
 
 from ...vcenters.registry import UNAVAILABLE_RETRY_SECONDS, VCenterRegistry
 from .api_reader import CLUSTER_ID_NAMESPACE, ApiReader
+from .fingerprint import compute_fingerprints
 from .limits import MB_PER_GB, NamespaceLimits, ResourceAmount
 from .messages import SUCCESS_MESSAGE, describe_request
 from .model import CloneBlocked, DesiredState, Rollout
-from .ownership import FolderClaim, GroupId, compute_fingerprint, folder_name
+from .ownership import FolderClaim, GroupId, folder_name
 from .placement import PlacementResolver, placement_names
 from .reasons import Reason
 from .reconciler import GroupReconciler
@@ -221,13 +222,15 @@ class VmGroupController(Controller[VmGroup]):
 
 def _build_desired_state(group: VmGroup) -> DesiredState:
     spec, rollout = group.spec, group.spec.rollout or RolloutSpec()
+    fingerprint, *older_fingerprints = compute_fingerprints(spec)
     return DesiredState(
         cpus=spec.cpu,
         memory_mb=spec.memory * MB_PER_GB,
         replicas=spec.replicas,
         uid=group.metadata.uid,
         template_name=spec.template,
-        fingerprint=compute_fingerprint(spec.template, str(spec.linkedClone), spec.storagePolicy),
+        fingerprint=fingerprint,
+        older_fingerprints=tuple(older_fingerprints),
         power=spec.powerState,
         rollout=Rollout(
             max_surge=rollout.maxSurge,

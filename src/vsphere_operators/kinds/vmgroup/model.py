@@ -39,7 +39,7 @@ class ReplicaRecord(Struct, frozen=True, kw_only=True):
     instance_uuid: str
     # MoRef of the template.
     template: str
-    # Identifies what the spec requested, see `ownership.compute_fingerprint`.
+    # Identifies what the spec requested, see fingerprint.py.
     fingerprint: str
     state: ReplicaState = "Planned"
     # MoRef of the clone task.
@@ -88,7 +88,9 @@ class DesiredState(Struct, frozen=True, kw_only=True):
     # MoRef; "" if the template was not found, and then `clone_blocker` has the reason.
     template: str = ""
     template_name: str = ""
+    # Of new replicas, and by older versions for VMs that were cloned by older releases.
     fingerprint: str = ""
+    older_fingerprints: tuple[str, ...] = ()
     power: Literal["poweredOn", "poweredOff"] = "poweredOn"
     rollout: Rollout = Rollout()
     paused: bool = False

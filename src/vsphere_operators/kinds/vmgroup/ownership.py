@@ -73,11 +73,6 @@ def instance_uuid_of(uid: str, replica: str) -> str:
     return str(uuid5(_UUID_NAMESPACE, f"{uid}/{replica}"))
 
 
-def compute_fingerprint(*parts: str) -> str:
-    """Identifies what a replica is cloned from; a replica with another fingerprint is outdated."""
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
-
-
 def mark_to_extra_config(mark: OwnershipMark) -> dict[str, str]:
     group = mark.group_id
     values = (

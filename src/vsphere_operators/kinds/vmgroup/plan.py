@@ -38,6 +38,7 @@ from .replica import (
     build_replicas,
     count_to_create,
     disruptions_allowed,
+    has_current_fingerprint,
     has_desired_size,
     is_outdated,
     is_ready,
@@ -85,7 +86,7 @@ def _build_plan(
             ready=sum(is_ready(desired, replica) for replica in replicas),
             updated=sum(
                 replica.vm is not None
-                and replica.vm.fingerprint == desired.fingerprint
+                and has_current_fingerprint(desired, replica.vm.fingerprint)
                 and has_desired_size(desired, replica.vm)
                 for replica in active_replicas(replicas)
             ),
@@ -144,9 +145,9 @@ def _renew_record(desired: DesiredState, replica: Replica) -> ReplicaRecord:
     ):
         return record
     is_unsent_and_outdated = replica.clone_state is CloneState.UNSENT and (
-        record.template,
-        record.fingerprint,
-    ) != (desired.template, desired.fingerprint)
+        record.template != desired.template
+        or not has_current_fingerprint(desired, record.fingerprint)
+    )
     if replica.clone_state is not CloneState.NOT_IN_PROGRESS and not is_unsent_and_outdated:
         return record
     return replace(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
+from .fingerprint import is_current
 from .model import (
     CloneState,
     DesiredState,
@@ -98,12 +99,16 @@ def _effective_max_unavailable(desired: DesiredState) -> int:
     return rollout.max_unavailable or (0 if can_surge else 1)
 
 
+def has_current_fingerprint(desired: DesiredState, fingerprint: str) -> bool:
+    return is_current(fingerprint, (desired.fingerprint, *desired.older_fingerprints))
+
+
 def is_outdated(desired: DesiredState, replica: Replica) -> bool:
     """Whether the VM must be replaced: it has another template, or cannot be resized in place."""
     vm = replica.vm
     if vm is None or desired.rollout.strategy != "RollingUpdate":
         return False
-    return vm.fingerprint != desired.fingerprint or (
+    return not has_current_fingerprint(desired, vm.fingerprint) or (
         # A resize needs a power-off, and no replica may be unavailable.
         _effective_max_unavailable(desired) == 0 and not has_desired_size(desired, vm)
     )

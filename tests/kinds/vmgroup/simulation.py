@@ -374,9 +374,16 @@ class GroupSimulation:
         vm = self.vms[action.vm.ref]
         assert vm.is_owned, "an action on a VM of another owner"
         assert not any(task.vm is vm for task in self.vm_tasks), "one operation at a time on a VM"
-        # vCenter rejects both on a VM that is powered on.
-        if isinstance(action, Destroy | Resize):
-            assert vm.power == "poweredOff"
+        # vCenter rejects all else with InvalidPowerState.
+        match action:
+            case PowerOn():
+                assert vm.power != "poweredOn"
+            case PowerOff():
+                assert vm.power == "poweredOn"
+            case Resize():
+                assert vm.power == "poweredOff"
+            case Destroy():
+                assert vm.power != "poweredOn"
         if isinstance(action, Destroy):
             record = next(
                 record

@@ -209,6 +209,27 @@ def test_vms_that_are_off_or_suspended_are_powered_on_unless_inaccessible_or_bus
     assert "may come back" in make_plan(DESIRED, make_observed(vms)).message
 
 
+def test_a_suspended_vm_is_destroyed_without_being_resumed() -> None:
+    # PowerOffVM_Task needs a VM that is powered on; Destroy_Task only one that is not.
+    suspended = make_vm(1, power="suspended")
+    records = [make_record(0), make_record(1, terminating=True)]
+    assert make_plan(
+        replace(DESIRED, replicas=1), make_observed([make_vm(0), suspended], records)
+    ).actions == (Destroy(suspended),)
+
+
+def test_a_suspended_vm_is_resumed_before_it_is_powered_off_or_resized() -> None:
+    suspended = make_vm(0, power="suspended")
+    for desired in (
+        replace(DESIRED, replicas=1, power="poweredOff"),
+        replace(DESIRED, replicas=1, cpus=2),
+        replace(DESIRED, replicas=1, cpus=2, power="poweredOff"),
+    ):
+        assert make_plan(desired, make_observed([suspended])).actions == (PowerOn(suspended),)
+        assert make_plan(desired, make_observed([make_vm(0)])).actions == (PowerOff(make_vm(0)),)
+    assert describe_action(PowerOn(suspended)) == ('vm "r0" suspended, attempting to power on...')
+
+
 def test_vms_are_powered_off_if_desired() -> None:
     desired = replace(DESIRED, replicas=2, power="poweredOff")
     new_plan = make_plan(desired, make_observed([make_vm(0), make_vm(1, power="poweredOff")]))

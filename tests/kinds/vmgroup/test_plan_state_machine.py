@@ -243,7 +243,7 @@ class UserChangeStateMachine(CrashStateMachine):
     def change_power_or_size(self, vm: SimulatedVm, user_action: str) -> None:
         if user_action == "off":
             vm.power = "poweredOff"
-        elif user_action == "suspend":
+        elif user_action == "suspend" and vm.power == "poweredOn":
             vm.power = "suspended"
         elif user_action == "resize":
             vm.cpus = 4

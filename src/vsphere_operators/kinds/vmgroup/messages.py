@@ -189,7 +189,8 @@ def describe_action(action: Action) -> str:
         case Clone():
             return f'creating clone "{action.record.name}" from template "{action.template_name}"'
         case PowerOn():
-            return f'vm "{action.vm.replica_name}" powered off, attempting to power on...'
+            state = "suspended" if action.vm.power == "suspended" else "powered off"
+            return f'vm "{action.vm.replica_name}" {state}, attempting to power on...'
         case Destroy():
             return f'deleting virtual machine "{action.vm.replica_name}"'
         case DestroyFolder():

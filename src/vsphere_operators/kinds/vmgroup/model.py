@@ -160,7 +160,7 @@ class PowerOn(Struct, frozen=True):
 
 
 class PowerOff(Struct, frozen=True):
-    """Power a VM off, without a guest shutdown."""
+    """Power off a VM that is powered on, without a guest shutdown."""
 
     vm: ReplicaVm
 
@@ -174,13 +174,13 @@ class Resize(Struct, frozen=True):
 
 
 class Destroy(Struct, frozen=True):
-    """Destroy a VM that is powered off, after a fresh read of it and of the object."""
+    """Destroy a VM that is not powered on, after a fresh read of the object and of the VM."""
 
     vm: ReplicaVm
 
 
 class DestroyFolder(Struct, frozen=True):
-    """Destroy the group's empty folder, after a fresh read of it and of the object."""
+    """Remove the group's empty folder, after a fresh read of the object and of the folder."""
 
     folder: GroupFolder
 

@@ -201,9 +201,10 @@ def _idle_vms(replicas: Sequence[Replica], *, terminating: bool) -> Iterator[Rep
 
 def _deletion_actions(replicas: Sequence[Replica]) -> Iterator[Action]:
     for vm in _idle_vms(replicas, terminating=True):
-        # Destroy_Task deletes attached disks too, and these are other users' data.
+        # Destroy_Task deletes attached disks too, and these are other users' data. It accepts a
+        # suspended VM.
         if not vm.foreign_disks:
-            yield Destroy(vm) if vm.power == "poweredOff" else PowerOff(vm)
+            yield PowerOff(vm) if vm.power == "poweredOn" else Destroy(vm)
 
 
 def _power_actions(desired: DesiredState, replicas: Sequence[Replica]) -> Iterator[Action]:
@@ -212,7 +213,12 @@ def _power_actions(desired: DesiredState, replicas: Sequence[Replica]) -> Iterat
     for vm in _idle_vms(replicas, terminating=False):
         # A VM of another size is resized first, while it is off.
         if not vm.inaccessible and vm.power != desired.power and has_desired_size(desired, vm):
-            yield PowerOn(vm) if desired.power == "poweredOn" else PowerOff(vm)
+            yield PowerOn(vm) if desired.power == "poweredOn" else _power_off_action(vm)
+
+
+def _power_off_action(vm: ReplicaVm) -> Action:
+    """The next step to powered off: PowerOffVM_Task rejects a suspended VM, so it is resumed."""
+    return PowerOff(vm) if vm.power == "poweredOn" else PowerOn(vm)
 
 
 def _clone_actions(
@@ -264,4 +270,4 @@ def _resize_actions(
             yield Resize(vm, desired.cpus, desired.memory_mb)
         elif not is_ready(desired, replica) or allowed > 0:
             allowed -= is_ready(desired, replica)
-            yield PowerOff(vm)
+            yield _power_off_action(vm)

@@ -303,7 +303,7 @@ class Executor:
             await session.login()
             login_count = session.login_count
             try:
-                checked = await precheck() if precheck is not None else None
+                checked: Any = await precheck() if precheck is not None else None
                 if isinstance(action, Destroy | DestroyFolder):
                     reads += 1
                     if not self._is_fresh(read_at=checked, reads=reads):

@@ -127,7 +127,7 @@ async def _read_with_inventory(server: SimulatorLogin, control: str) -> dict[str
     from vsphere_operators.vsphere.address import Address
     from vsphere_operators.vsphere.credentials import Credentials, FixedCredentials
     from vsphere_operators.vsphere.inventory import Inventory
-    from vsphere_operators.vsphere.property_collector import InventoryWatcher
+    from vsphere_operators.vsphere.inventory_watcher import InventoryWatcher
     from vsphere_operators.vsphere.session import Session
     from vsphere_operators.vsphere.transport import SoapClient
 

@@ -120,6 +120,7 @@ def _build_vcenter(config: VCenterConfig, settings: Settings, metrics: VCenterMe
         disk_interval_seconds=settings.disk_refresh_seconds,
         tag_interval_seconds=settings.tag_refresh_seconds,
         max_running_tasks=settings.max_running_tasks,
+        load_timeout_seconds=config.load_timeout_seconds,
     )
     metrics.register_gauges(vcenter)
     return vcenter

@@ -115,25 +115,23 @@ def test_intervals_have_defaults_and_flags() -> None:
         settings.stats_change_percent,
         settings.disk_refresh_seconds,
         settings.tag_refresh_seconds,
-    ) == (60, 5, 60, 300)
+        settings.load_timeout_seconds,
+    ) == (60, 5, 60, 300, 600)
     settings = parse_settings(
         "-stats-interval=20s",
         "-stats-change-percent=2.5",
         "-disk-refresh-interval=2m",
         "--tag-refresh-interval",
         "1h",
+        "-vcenter-load-timeout=20m",
     )
     assert (
         settings.stats_interval_seconds,
         settings.stats_change_percent,
         settings.disk_refresh_seconds,
         settings.tag_refresh_seconds,
-    ) == (
-        20,
-        2.5,
-        120,
-        3600,
-    )
+        settings.load_timeout_seconds,
+    ) == (20, 2.5, 120, 3600, 1200)
 
 
 @pytest.mark.parametrize(
@@ -150,6 +148,10 @@ def test_intervals_have_defaults_and_flags() -> None:
         (
             "-tag-refresh-interval=-5m",
             'invalid value "-5m0s" for flag -tag-refresh-interval: must be at least 1s',
+        ),
+        (
+            "-vcenter-load-timeout=100ms",
+            'invalid value "100ms" for flag -vcenter-load-timeout: must be at least 1s',
         ),
         (
             "-stats-change-percent=101",
@@ -378,6 +380,15 @@ def test_missing_directory_causes_a_warning_and_is_read_later(tmp_path: Path) ->
         source.read()
     write_secret(tmp_path / "later", VC_USER="ann", VC_PASS=CANARY)
     assert source.read().username == "ann"
+
+
+def test_load_timeout_applies_to_every_vcenter(tmp_path: Path) -> None:
+    flag, directory = "-vcenter-load-timeout=20m", str(tmp_path)
+    resolved = (
+        ResolvedSettings(flag, **GOVMOMI_ENVIRON),
+        ResolvedSettings(flag, f"-vcenter-credentials={directory}", VC_HOST="vc"),
+    )
+    assert [item.vcenter_configs[0].load_timeout_seconds for item in resolved] == [1200, 1200]
 
 
 def test_directory_without_a_server_causes_a_warning(tmp_path: Path) -> None:

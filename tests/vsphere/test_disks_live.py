@@ -15,9 +15,9 @@ from simulator import SimulatedVCenter
 from vsphere_operators.vsphere.disk_catalog import RefreshScope
 from vsphere_operators.vsphere.disks import RELEVANT_TASKS, Disks
 from vsphere_operators.vsphere.inventory import Inventory
+from vsphere_operators.vsphere.inventory_watcher import InventoryWatcher
 from vsphere_operators.vsphere.model import Datastore, VirtualMachine
 from vsphere_operators.vsphere.polling import PollSchedule
-from vsphere_operators.vsphere.property_collector import InventoryWatcher
 from vsphere_operators.vsphere.session import Session
 from vsphere_operators.vsphere.transport import SoapClient
 

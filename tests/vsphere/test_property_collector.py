@@ -448,8 +448,10 @@ async def test_stop_does_not_wait_for_an_unreachable_server(harness: WatcherHarn
 class PartialUpdateView(ServerCollector):
     """Its first response after the load has only a part of a property."""
 
-    async def wait_for_updates(self, version: str) -> UpdateSet | None:
-        answer = await super().wait_for_updates(version)
+    async def wait_for_updates(
+        self, version: str, *, timeout_seconds: float = 0.0
+    ) -> UpdateSet | None:
+        answer = await super().wait_for_updates(version, timeout_seconds=timeout_seconds)
         if answer is None or not version:
             return answer
         parts = [
@@ -470,7 +472,7 @@ async def test_partial_property_is_read_again(
 ) -> None:
     await harness.stop()
     monkeypatch.setattr(
-        "vsphere_operators.vsphere.property_collector.ServerCollector", PartialUpdateView
+        "vsphere_operators.vsphere.inventory_watcher.ServerCollector", PartialUpdateView
     )
     harness.task = asyncio.create_task(harness.watcher.run())
     await harness.wait_for_load(2)

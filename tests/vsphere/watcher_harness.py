@@ -10,8 +10,9 @@ from kubewright.log import Log
 from kubewright.testing import eventually
 from simulator import SimulatedVCenter
 from vsphere_operators.vsphere.inventory import Change, Inventory
+from vsphere_operators.vsphere.inventory_watcher import InventoryWatcher
 from vsphere_operators.vsphere.properties import InventoryObject
-from vsphere_operators.vsphere.property_collector import CollectorOptions, InventoryWatcher
+from vsphere_operators.vsphere.property_collector import CollectorOptions
 from vsphere_operators.vsphere.session import Session
 from vsphere_operators.vsphere.transport import SoapClient
 

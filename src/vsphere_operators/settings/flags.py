@@ -71,6 +71,11 @@ class Settings(ManagerFlags):
         3,
         "Maximum number of VMs that are cloned, changed or destroyed at once in each vCenter.",
     )
+    load_timeout_seconds: Duration = flag(
+        "vcenter-load-timeout",
+        600.0,
+        "How long it may take to read the whole inventory of a vCenter.",
+    )
     limits_file: str = flag(
         "vmgroup-limits",
         "",
@@ -94,6 +99,7 @@ class Settings(ManagerFlags):
             "stats-interval": self.stats_interval_seconds,
             "disk-refresh-interval": self.disk_refresh_seconds,
             "tag-refresh-interval": self.tag_refresh_seconds,
+            "vcenter-load-timeout": self.load_timeout_seconds,
         }
         for name, seconds in intervals.items():
             if seconds < MIN_INTERVAL_SECONDS:
@@ -141,6 +147,7 @@ class Settings(ManagerFlags):
             credentials_directory=str(folder / entry.credentials),
             defaults=entry.defaults,
             namespaces=None if entry.namespaces is UNSET else entry.namespaces,
+            load_timeout_seconds=self.load_timeout_seconds,
         )
 
     def _build_default_config(self, warn: Warn) -> VCenterConfig | None:
@@ -152,7 +159,11 @@ class Settings(ManagerFlags):
             return None
         address = self._parse_address(login.variable_names[0], login.server)
         return VCenterConfig(
-            address.host, address, username=login.username, password=login.password
+            address.host,
+            address,
+            username=login.username,
+            password=login.password,
+            load_timeout_seconds=self.load_timeout_seconds,
         )
 
     def _build_directory_config(self, warn: Warn) -> VCenterConfig | None:
@@ -168,7 +179,10 @@ class Settings(ManagerFlags):
             return None
         address = self._parse_address(key, server)
         return VCenterConfig(
-            address.host, address, credentials_directory=self.credentials_directory
+            address.host,
+            address,
+            credentials_directory=self.credentials_directory,
+            load_timeout_seconds=self.load_timeout_seconds,
         )
 
     def _parse_address(self, key: str, server: str) -> Address:

@@ -239,6 +239,8 @@ class VCenterConfig:
     defaults: PlacementDefaults = PlacementDefaults()
     # None: every namespace that no other vCenter serves.
     namespaces: NamespaceSelector | None = None
+    # How long it may take to read the whole inventory.
+    load_timeout_seconds: float = 600.0
 
     def build_credential_source(self) -> CredentialSource:
         if self.credentials_directory:

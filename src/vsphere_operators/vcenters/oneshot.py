@@ -8,11 +8,8 @@ from contextlib import asynccontextmanager
 
 from kubewright.log import Log
 
-from ..vsphere.faults import Unreachable
 from ..vsphere.vcenter import VCenter
 from .config import VCenterConfig
-
-_LOAD_TIMEOUT_SECONDS = 60.0
 
 
 class NoMetrics:
@@ -30,6 +27,7 @@ async def temporary_vcenter(config: VCenterConfig) -> AsyncIterator[VCenter]:
         config.build_credential_source(),
         Log("vcenter", vCenter=config.name),
         NoMetrics(),
+        load_timeout_seconds=config.load_timeout_seconds,
     )
     try:
         yield vcenter
@@ -45,14 +43,8 @@ async def load_inventory(vcenter: VCenter) -> None:
     watcher = asyncio.create_task(vcenter.inventory_watcher.run())
     waiter = asyncio.create_task(loaded.wait())
     try:
-        done, _ = await asyncio.wait(
-            (watcher, waiter), timeout=_LOAD_TIMEOUT_SECONDS, return_when=asyncio.FIRST_COMPLETED
-        )
-        if not done:
-            raise Unreachable(
-                f"the inventory of vCenter {vcenter.name} could not be read within "
-                f"{_LOAD_TIMEOUT_SECONDS:.0f} s"
-            )
+        # The watcher ends with an error if vCenter does not respond or the load takes too long.
+        done, _ = await asyncio.wait((watcher, waiter), return_when=asyncio.FIRST_COMPLETED)
         if watcher in done:
             await watcher
     finally:

@@ -1,4 +1,4 @@
-"""The inventory of one vCenter in memory, indexed. It does no I/O: property_collector.py fills it.
+"""The inventory of one vCenter in memory, indexed. It does no I/O: inventory_watcher.py fills it.
 
 What does it hold?  Frozen values of model.py by reference. An update replaces a value.
 What are listeners notified of?  Each object of their type that an `apply` changed, once, with its

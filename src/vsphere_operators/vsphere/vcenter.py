@@ -27,8 +27,9 @@ from .devices import DEVICES_PROPERTY, AssignableHardwareCache, decode_passthrou
 from .disks import RELEVANT_TASKS, Disks
 from .faults import Denied, NotAuthenticated, Unreachable, VCenterError, WrongLogin
 from .inventory import Inventory
+from .inventory_watcher import InventoryWatcher, UpdateMetrics
 from .model import Datastore, Host, Task, VirtualMachine
-from .property_collector import InventoryWatcher, UpdateMetrics
+from .property_collector import CollectorOptions
 from .scheduled_tasks import ScheduledTasks
 from .session import Session
 from .signal import Signal
@@ -62,6 +63,7 @@ class VCenter:
         disk_interval_seconds: float = 60.0,
         tag_interval_seconds: float = 300.0,
         max_running_tasks: int = MAX_RUNNING_TASKS,
+        load_timeout_seconds: float = 600.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name, self.log, self.clock = name, log, clock
@@ -70,7 +72,12 @@ class VCenter:
         self.inventory = inventory = Inventory(name, log)
         shared = (soap, session, inventory, log)
         self.inventory_watcher = InventoryWatcher(
-            *shared, metrics, on_loaded=self._on_inventory_loaded, on_response=self.on_response
+            *shared,
+            metrics,
+            on_loaded=self._on_inventory_loaded,
+            on_response=self.on_response,
+            on_slow_load=self._on_slow_load,
+            options=CollectorOptions(load_timeout_seconds=load_timeout_seconds),
         )
         self.disks = Disks(*shared, interval_seconds=disk_interval_seconds)
         self.tags = Tags(
@@ -203,6 +210,11 @@ class VCenter:
         self.watching_since = self.clock()
         self.on_response()
         self.inventory_loaded.emit()
+
+    def _on_slow_load(self, message: VCenterError) -> None:
+        # Before the first load there is nothing that could be out of date; objects wait for it.
+        if self.loaded:
+            self.on_failure(message)
 
     def on_response(self) -> None:
         """The inventory is loaded and current."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any, cast
 from uuid import uuid4
 
@@ -53,10 +52,11 @@ class OwnershipHarness:
     inventory: Inventory = field(default_factory=make_inventory)
     vm_configs: FakePropertyCache = field(default_factory=FakePropertyCache)
     notified_uids: list[str] = field(default_factory=list)
+    watching_since: float = 0.0
 
     def make_index(self) -> OwnershipIndex:
         index = OwnershipIndex(
-            cast("Any", SimpleNamespace(inventory=self.inventory, vm_configs=self.vm_configs)),
+            cast("Any", self),
             self.notified_uids.append,
         )
         self.inventory.connect(index.on_vm_change, VirtualMachine)

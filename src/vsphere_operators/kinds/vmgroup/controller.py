@@ -29,7 +29,7 @@ from .api_reader import CLUSTER_ID_NAMESPACE, ApiReader
 from .fingerprint import compute_fingerprints
 from .limits import MB_PER_GB, NamespaceLimits, ResourceAmount
 from .messages import SUCCESS_MESSAGE, describe_request
-from .model import CloneBlocked, DesiredState, Rollout
+from .model import CloneBlocked, DesiredState, Phase, Rollout
 from .ownership import FolderClaim, GroupId, folder_name
 from .placement import PlacementResolver, placement_names
 from .reasons import Reason
@@ -38,9 +38,18 @@ from .status import last_known_refs_of, records_of, status_of
 from .step import GroupInput, StepResult
 from .triggers import trigger_keys_of
 from .types import RolloutSpec, VmGroup
+from .vcenter_identity import check_vcenter, format_orphan_command
 
 _FOLDER_NAME_INDEX = "vmgroup-by-folder"
 _MARKS_UNREAD_RETRY_SECONDS = 0.5
+
+
+class VCenterUnusable(Retry):
+    """The group's vCenter cannot be used now, or never again."""
+
+    def __init__(self, message: str, phase: Phase, reason: str) -> None:
+        super().__init__(message, after=UNAVAILABLE_RETRY_SECONDS, reason=reason)
+        self.phase = phase
 
 
 class VmGroupController(Controller[VmGroup]):
@@ -91,7 +100,13 @@ class VmGroupController(Controller[VmGroup]):
             for reconciler in self._reconcilers.values()
         ):
             return None
-        reconciler, group_input = await self._prepare_step(group)
+        try:
+            reconciler, group_input = await self._prepare_step(group)
+        except VCenterUnusable as error:
+            if group.spec.deletionPolicy != "Orphan":
+                raise
+            self._report_vms_left(group, error)
+            return None
         result = await reconciler.run_step(group_input)
         group.status = status_of(group, result, reconciler.inventory)
         if not result.cleanup_finished:
@@ -107,6 +122,17 @@ class VmGroupController(Controller[VmGroup]):
             )
         reconciler.forget_group(group.metadata.uid)
         return None
+
+    def _report_vms_left(self, group: VmGroup, cause: VCenterUnusable) -> None:
+        names = ", ".join(replica.name for replica in group.status.replicas) or "none"
+        self._recorder.event(
+            group,
+            VmGroup.definition,
+            "Warning",
+            Reason.VMS_LEFT,
+            f"The group was deleted without its vCenter. VMs left in vCenter "
+            f'"{group.status.vcenter}": {names}. {cause}',
+        )
 
     async def _prepare_step(self, group: VmGroup) -> tuple[GroupReconciler, GroupInput]:
         """The reconciler of the group's vCenter, and its input; raises Retry or NotSynced."""
@@ -124,16 +150,7 @@ class VmGroupController(Controller[VmGroup]):
         """
         status = group.status
         try:
-            reconciler = self._reconcilers[self._vcenters.get_view(group).name]
-            name = reconciler.inventory.name
-            if status.replicas and status.vcenter not in ("", name):
-                raise CloneBlocked(
-                    Reason.VCENTER_CHANGED,
-                    f'The VMs of this group are in vCenter "{status.vcenter}", but vCenter '
-                    f'"{name}" serves this namespace now. No changes are made while they differ. '
-                    "Restore the previous vCenter, or set spec.deletionPolicy to Orphan, delete "
-                    "this group and create a new one.",
-                )
+            reconciler = self._find_reconciler(group)
             if not reconciler.ownership_index.has_synced:
                 raise NotSynced(
                     "the ownership keys (extraConfig) of the VMs are being read",
@@ -142,10 +159,28 @@ class VmGroupController(Controller[VmGroup]):
             reconciler.memory_store.for_group(group.metadata.uid).check_writes_kept(
                 replica.name for replica in status.replicas
             )
-        except (Terminal, Retry, CloneBlocked) as error:
-            status.phase = "PENDING" if isinstance(error, Retry) else "ERROR"
-            status.lastMessage = str(error)
+        except VCenterUnusable as error:
+            status.phase, status.lastMessage = error.phase, str(error)
+            raise
+        except CloneBlocked as error:
+            status.phase, status.lastMessage = "ERROR", str(error)
             raise Retry(str(error), after=UNAVAILABLE_RETRY_SECONDS, reason=error.reason) from error
+        return reconciler
+
+    def _find_reconciler(self, group: VmGroup) -> GroupReconciler:
+        """The reconciler of the vCenter that has the group's VMs; raises VCenterUnusable."""
+        try:
+            reconciler = self._reconcilers[self._vcenters.get_view(group).name]
+            check_vcenter(group, reconciler.inventory)
+        except (Terminal, Retry, CloneBlocked) as error:
+            message = str(error)
+            if group.metadata.deletionTimestamp is not None:
+                message = (
+                    f"{message.rstrip('.')}. To delete this group without its vCenter, and leave "
+                    f"its VMs there, run: {format_orphan_command(group)}"
+                )
+            phase: Phase = "PENDING" if isinstance(error, Retry) else "ERROR"
+            raise VCenterUnusable(message, phase, error.reason) from error
         return reconciler
 
     def _build_input(self, group: VmGroup, vcenter: str, log: Callable[[str], None]) -> GroupInput:

@@ -8,8 +8,9 @@ from typing import cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...vsphere.model import FINAL_TASK_STATES, Folder, VirtualMachine
+from ...vsphere.model import FINAL_TASK_STATES, VirtualMachine
 from ...vsphere.vcenter import VCenter
+from .folder import FolderFinder
 from .group_memory import (
     FOLDER_KEY,
     CloneTaskTracker,
@@ -31,8 +32,6 @@ from .model import (
 from .ownership import (
     OwnershipIndex,
     OwnershipMark,
-    describe_folder_conflict,
-    find_conflicting_owner,
 )
 from .placement import Placement, PlacementResolver
 from .reasons import Reason
@@ -71,6 +70,10 @@ class GroupObserver:
         self._vcenter, self._inventory = vcenter, vcenter.inventory
         self._ownership_index, self._clone_tracker = ownership_index, clone_tracker
         self._memory_store = memory_store
+        self._folders = FolderFinder(vcenter, ownership_index)
+
+    def forget_group(self, uid: str) -> None:
+        self._folders.forget_group(uid)
 
     def observe(self, group: GroupInput) -> PlanInput:
         memory = self._memory_store.for_group(group.group_id.uid)
@@ -87,8 +90,8 @@ class GroupObserver:
                 template_ref = template.ref
         except CloneBlocked as error:
             blocker = error
-        folder = self._find_group_folder(group, memory, parent_ref)
-        if conflict := self._find_folder_conflict(group, folder, parent_ref):
+        folder = self._folders.find(group, memory, parent_ref)
+        if conflict := self._folders.find_conflict(group, folder, parent_ref):
             blocker, folder = blocker or conflict, None
         if folder is not None and folder.ref in self._inventory.folders:
             memory.created_folder = None
@@ -108,61 +111,6 @@ class GroupObserver:
                 for ref in self._ownership_index.refs_by_group_uid.get(group.group_id.uid)
                 if ref in self._inventory.vms
             },
-        )
-
-    def _find_group_folder(
-        self, group: GroupInput, memory: GroupMemory, parent_ref: str
-    ) -> GroupFolder | None:
-        """By reference, so that a user may rename or move it; else by name."""
-        inventory, created = self._inventory, memory.created_folder
-        name = group.group_id.folder_name
-        folder = (
-            inventory.folders.get(group.folder_ref)
-            or inventory.folders.get(created.ref if created else "")
-            or next(
-                (
-                    candidate
-                    for candidate in inventory.by_name(Folder, name)
-                    if parent_ref and candidate.parent == parent_ref
-                ),
-                None,
-            )
-        )
-        if folder is not None:
-            return GroupFolder(
-                ref=folder.ref,
-                name=folder.name,
-                path=inventory.path(folder.ref),
-                is_empty=not inventory.children(folder.ref),
-            )
-        if created is not None and memory.clock() < created.expires_at:
-            path = f"{inventory.path(parent_ref)}/{name}"
-            return GroupFolder(ref=created.ref, name=name, path=path, is_empty=True)
-        return None
-
-    def _find_folder_conflict(
-        self, group: GroupInput, folder: GroupFolder | None, parent_ref: str
-    ) -> CloneBlocked | None:
-        marks = self._ownership_index.marks
-        children = self._inventory.children(folder.ref) if folder else ()
-        owner = find_conflicting_owner(
-            group.folder_claim,
-            [marks[child.ref].group_id for child in children if child.ref in marks],
-            group.folder_claims,
-        )
-        if owner is None:
-            return None
-        path = (
-            folder.path
-            if folder
-            else f"{self._inventory.path(parent_ref)}/{group.group_id.folder_name}"
-        )
-        # The groups of other clusters are not known here; they are assumed to exist.
-        owner_exists = owner.cluster_id != group.group_id.cluster_id or any(
-            claim.group_id.uid == owner.uid for claim in group.folder_claims
-        )
-        return CloneBlocked(
-            Reason.FOLDER_TAKEN, describe_folder_conflict(path, owner, owner_exists=owner_exists)
         )
 
     def _observe_replicas(

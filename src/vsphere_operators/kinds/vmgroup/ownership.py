@@ -8,8 +8,8 @@ How is a folder marked?  A folder has no extraConfig. The VMs in it prove its ow
     the group that uses it, or that was created first, owns it.
 Which VMs does OwnershipIndex read?  Those with a UUID of version 5 as instanceUuid, since only
     these can be replicas. One in 64 of vCenter's own instanceUuids has that form by chance.
-When is OwnershipIndex complete?  After the first load of the inventory, when the configuration of
-    all those VMs has been read. Until then a VM of a group may be unknown.
+When is OwnershipIndex complete?  After a load of the inventory, when the configuration of all those
+    VMs has been read. Until then a VM of a group may be unknown.
 """
 
 from __future__ import annotations
@@ -134,14 +134,21 @@ class OwnershipIndex:
         # VMs that may be replicas; their configuration is not read yet, or is hidden.
         self.unread_refs: set[str] = set()
         self._inventory, self._vm_configs = vcenter.inventory, vcenter.vm_configs
-        self._notify_group = notify_group
-        self._synced = False
+        self._notify_group, self._vcenter = notify_group, vcenter
+        # Of the last load after which all marks were read: when it was.
+        self._synced_load: float | None = None
 
     @property
     def has_synced(self) -> bool:
-        """Whether the first load is complete; VMs that are created later have records."""
-        self._synced = self._synced or self.unread_refs <= self._vm_configs.hidden
-        return self._synced
+        """Whether the marks of all VMs that the last load found were read.
+
+        VMs that are created later have records. After a reload VMs may be back under another
+        reference: a removed host was added, or a vCenter restored.
+        """
+        last_load = self._vcenter.watching_since
+        if self._synced_load != last_load and self.unread_refs <= self._vm_configs.hidden:
+            self._synced_load = last_load
+        return self._synced_load == last_load
 
     def on_vm_change(self, change: Change[VirtualMachine]) -> None:
         old, new = change.old, change.new

@@ -17,7 +17,8 @@ class Reason(StrEnum):
     NEEDS_ATTENTION = "NeedsAttention"
     """An operation failed; the message has the details."""
     VCENTER_CHANGED = "VCenterChanged"
-    """The group's VMs are in another vCenter than the one that serves its namespace now."""
+    """The group's VMs are in another vCenter than the one that serves its namespace now; vCenters
+    are compared by their instance UUID."""
     CRD_OUTDATED = "CRDOutdated"
     """The installed CRD of VmGroup is older than the manager."""
 
@@ -99,5 +100,7 @@ class Reason(StrEnum):
     NOT_IN_ERROR = "NotInError"
     """Degraded: The group is not in phase ERROR, or all replicas are ready."""
 
+    VMS_LEFT = "VMsLeft"
+    """Event on VmGroup: The group was deleted without its vCenter; its VMs are left there."""
     FOLDER_KEPT = "FolderKept"
     """Event on VmGroup: The group's folder is kept, because it is not empty."""

@@ -70,6 +70,7 @@ class GroupReconciler:
 
     def forget_group(self, uid: str) -> None:
         self.memory_store.forget(uid)
+        self._observer.forget_group(uid)
         self._vcenter.task_limiter.stop_waiting(uid)
 
     async def run_step(self, group: GroupInput) -> StepResult:

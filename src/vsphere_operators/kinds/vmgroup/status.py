@@ -62,6 +62,7 @@ def status_of(group: VmGroup, result: StepResult, inventory: Inventory) -> VmGro
         ],
         folder=FolderStatus(ref=folder.ref, path=folder.path) if folder else None,
         vcenter=inventory.name,
+        vcenterUUID=inventory.instance_uuid,
         conditions=_conditions_of(group, plan),
     )
 

@@ -193,6 +193,9 @@ class VmGroupStatus(Status):
     replicas: Annotated[list[ReplicaStatus], ListType("map", "name"), Doc("The replicas.")] = []
     folder: Annotated[FolderStatus | None, Doc("The group's folder in vCenter.")] = None
     vcenter: Annotated[str, Doc("Name of the vCenter in the manager's configuration.")] = ""
+    vcenterUUID: Annotated[
+        str, Doc("instanceUuid of that vCenter. MoRefs in this status count only there.")
+    ] = ""
 
 
 @kind(

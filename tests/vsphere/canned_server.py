@@ -35,7 +35,8 @@ class RecordingMetrics:
 def simulator_address(simulator: SimulatedVCenter) -> Address:
     """The address of the simulator, with its certificate trusted."""
     host, port = simulator.address
-    return Address(host, port, ca_file=str(simulator.certificate))
+    _, tunnel_port = simulator.tunnel_address
+    return Address(host, port, ca_file=str(simulator.certificate), tunnel_port=tunnel_port)
 
 
 def simulator_credentials(simulator: SimulatedVCenter) -> FixedCredentials:

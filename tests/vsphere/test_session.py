@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from pyVmomi import vim, vmodl
@@ -19,7 +21,12 @@ from vsphere_operators.vsphere.credentials import (
     DirectoryCredentials,
     FixedCredentials,
 )
-from vsphere_operators.vsphere.faults import NotAuthenticated, VCenterError
+from vsphere_operators.vsphere.faults import (
+    CertificateRefused,
+    NotAuthenticated,
+    Unreachable,
+    VCenterError,
+)
 from vsphere_operators.vsphere.session import Session
 from vsphere_operators.vsphere.transport import SoapClient
 
@@ -183,18 +190,63 @@ async def test_saml_token_is_sent_only_with_the_login(
     await session.logout()
 
 
-async def test_extension_logs_in_by_certificate(
+def write_extension_credentials(folder: Path) -> DirectoryCredentials:
+    pair = CertificateAuthority("extensions").issue_client_certificate("com.example.operators")
+    write_key_pair(pair, folder / "tls.crt", folder / "tls.key")
+    (folder / "extension-key").write_text("com.example.operators\n")
+    return DirectoryCredentials(folder)
+
+
+async def test_extension_logs_in_by_certificate_through_the_tunnel(
     simulator: SimulatedVCenter, soap: SoapClient, log: Log, tmp_path: Path
 ) -> None:
-    pair = CertificateAuthority("extensions").issue_client_certificate("com.example.operators")
-    write_key_pair(pair, tmp_path / "tls.crt", tmp_path / "tls.key")
-    (tmp_path / "extension-key").write_text("com.example.operators\n")
-    session = Session(soap, DirectoryCredentials(tmp_path), log)
+    session = Session(soap, write_extension_credentials(tmp_path), log)
     await session.login()
     assert [session_info["user"] for session_info in await simulator.sessions()] == [
         "com.example.operators"
     ]
+    # All other calls go to the usual port, and find the session when it has to be renewed.
+    await simulator.expire_sessions()
+    await session.ensure_alive()
+    assert (await simulator.call_counts())["LoginExtensionByCertificate"] == 2
     await session.logout()
+    assert await simulator.sessions() == []
+
+
+async def test_unusable_tunnel_is_reported(
+    simulator: SimulatedVCenter, log: Log, metrics: RecordingMetrics, tmp_path: Path
+) -> None:
+    credentials = write_extension_credentials(tmp_path)
+    # The control endpoint is an HTTP server, but not a proxy.
+    control_port = urlsplit(simulator.ready_info["control"]).port or 0
+    for port, reason in ((1, "no connection"), (control_port, "it responds HTTP 4")):
+        soap = SoapClient(replace(simulator_address(simulator), tunnel_port=port), metrics)
+        session = Session(soap, credentials, log)
+        with pytest.raises(Unreachable) as caught:
+            await session.login()
+        assert f"the SDK tunnel at port {port} cannot be used ({reason}" in str(caught.value)
+        assert "open that port in firewalls" in str(caught.value)
+        # Not a rejected login, so the next attempt may follow at once.
+        assert not session.budget.failure_times
+        await session.logout()
+        await soap.close()
+
+
+async def test_certificate_behind_the_tunnel_is_verified(
+    simulator: SimulatedVCenter, metrics: RecordingMetrics, tmp_path: Path
+) -> None:
+    write_extension_credentials(tmp_path)
+    # The certificate of the simulator has only its IP address.
+    soap = SoapClient(replace(simulator_address(simulator), host="localhost"), metrics)
+    body = soap.build_envelope(vim.ServiceInstance("ServiceInstance", soap.stub), "CurrentTime")
+    with pytest.raises(CertificateRefused, match="in the certificate instead of localhost"):
+        await soap.post_through_tunnel(
+            body,
+            method="CurrentTime",
+            certificate_file=str(tmp_path / "tls.crt"),
+            key_file=str(tmp_path / "tls.key"),
+        )
+    await soap.close()
 
 
 async def test_extension_without_certificate_is_reported(

@@ -20,9 +20,11 @@ class Address:
     path: str = "/sdk"
     insecure: bool = False
     ca_file: str = ""
+    # The client certificate and its key, for a login with one.
     certificate_file: str = ""
-    # The client certificate, for a login with one.
     key_file: str = ""
+    # Of the HTTP proxy that leads to the SDK tunnel. Every vCenter has it there; tests do not.
+    tunnel_port: int = 80
     # The name in the configuration; may be empty.
     name: str = ""
 
@@ -33,8 +35,16 @@ class Address:
 
     @property
     def base_url(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        host = self._url_host
         return f"https://{host}:{self.port}" if self.port != 443 else f"https://{host}"
+
+    @property
+    def tunnel_proxy_url(self) -> str:
+        return f"http://{self._url_host}:{self.tunnel_port}"
+
+    @property
+    def _url_host(self) -> str:
+        return f"[{self.host}]" if ":" in self.host else self.host
 
 
 def parse_address(text: str, **options: Any) -> Address:

@@ -208,9 +208,6 @@ class Session:
         await self._end_previous_session()
         # With the cookie of a session that is still alive, vCenter rejects a login (InvalidLogin).
         self.soap.clear_session()
-        await self.soap.use_client_certificate(
-            credentials.certificate_file, credentials.key_file, credentials.pem
-        )
         # A separate stub: on the shared one, the token would be sent with concurrent calls too.
         stub = SoapStub(self.soap)
         stub.samlToken = credentials.saml_token or None
@@ -220,7 +217,13 @@ class Session:
         if credentials.saml_token:
             await manager.LoginByToken()
         elif credentials.extension_key:
-            await manager.LoginExtensionByCertificate(credentials.extension_key)
+            method = "LoginExtensionByCertificate"
+            await self.soap.post_through_tunnel(
+                self.soap.build_envelope(manager, method, credentials.extension_key),
+                method=method,
+                certificate_file=credentials.certificate_file,
+                key_file=credentials.key_file,
+            )
         else:
             await manager.Login(credentials.username, credentials.password)
 

@@ -3,7 +3,11 @@
     await vim.SessionManager("SessionManager", soap.stub).Login(user, password)
 
 Why not pyVmomi's own connection?  It blocks a thread per call, cannot be cancelled and has no
-deadline. Its types and methods work over any stub that has `InvokeMethod`.
+    deadline. Its types and methods work over any stub that has `InvokeMethod`.
+What is the SDK tunnel?  Port 443 of a vCenter is a reverse proxy that ends TLS, so the service
+    behind it never sees the certificate of a client. An HTTP proxy on port 80 connects clients to
+    that service itself, under the name sdkTunnel:8089. A login with a certificate needs it; the
+    session that it opens is valid everywhere.
 """
 
 from __future__ import annotations
@@ -42,6 +46,7 @@ _API_VERSION = "vim.version.v7_0"
 _SESSION_COOKIE = "vmware_soap_session"
 CALL_TIMEOUT_SECONDS = 30.0
 _CONNECT_TIMEOUT_SECONDS = 10.0
+_TUNNEL_URL = "https://sdkTunnel:8089"
 MAX_CONNECTIONS = 32
 _MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 _CONNECTION_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
@@ -81,13 +86,16 @@ class Response(NamedTuple):
 class SoapClient:
     """Calls to one vCenter over a connection pool with one session cookie."""
 
-    def __init__(self, address: Address, metrics: CallMetrics) -> None:
-        self.address, self.metrics, self._base_url = address, metrics, address.base_url
+    def __init__(
+        self, address: Address, metrics: CallMetrics, *, uses_tunnel: bool = False
+    ) -> None:
+        self.address, self.metrics, self._uses_tunnel = address, metrics, uses_tunnel
+        self._base_url = _TUNNEL_URL if uses_tunnel else address.base_url
+        self._proxy_url = URL(address.tunnel_proxy_url) if uses_tunnel else None
         self.cookie = ""
         self.last_response_at = 0.0
         """When the last SOAP call succeeded (time.monotonic): a session in use does not expire."""
         self.closed = False
-        self.client_certificate: tuple[str, str, bytes] = ("", "", b"")
         self.stub = SoapStub(self)
         self.http: aiohttp.ClientSession | None = None
         self._service_content: Any = None
@@ -103,13 +111,17 @@ class SoapClient:
     def clear_session(self) -> None:
         self.cookie, self._service_content = "", None
 
-    async def use_client_certificate(
-        self, certificate_file: str, key_file: str, pem: bytes = b""
+    async def post_through_tunnel(
+        self, body: bytes, *, method: str, certificate_file: str, key_file: str
     ) -> None:
-        """Use this client certificate; connections with an older one are closed."""
-        if (certificate_file, key_file, pem) != self.client_certificate:
-            self.client_certificate = (certificate_file, key_file, pem)
-            await self._disconnect()
+        """Send a login with a client certificate. This client then has its session."""
+        address = replace(self.address, certificate_file=certificate_file, key_file=key_file)
+        tunnel = SoapClient(address, self.metrics, uses_tunnel=True)
+        try:
+            await tunnel.post(body, method=method)
+            self.cookie, self.last_response_at = tunnel.cookie, tunnel.last_response_at
+        finally:
+            await tunnel.close()
 
     def build_envelope(self, target: Any, method: str, *arguments: Any) -> bytes:
         """A serialized call; `method` is its name on the wire, such as WaitForUpdatesEx."""
@@ -173,6 +185,9 @@ class SoapClient:
                     total=timeout_seconds, sock_connect=_CONNECT_TIMEOUT_SECONDS
                 ),
                 allow_redirects=False,
+                proxy=self._proxy_url,
+                # The certificate behind the tunnel has the name of the vCenter too.
+                server_hostname=self.address.host if self._uses_tunnel else None,
             ) as response:
                 return Response(
                     response.status,
@@ -262,6 +277,8 @@ class SoapClient:
                 f"{vcenter}: its certificate is not accepted: "
                 f"{explain_certificate_error(error, self.address)}"
             )
+        if isinstance(error, aiohttp.ClientHttpProxyError | aiohttp.ClientProxyConnectionError):
+            return self._tunnel_error(error)
         if isinstance(error, aiohttp.ClientConnectorDNSError):
             return Unreachable(
                 f"{vcenter}: no such host name. Check the address, and that this machine can "
@@ -280,15 +297,24 @@ class SoapClient:
             "or proxy blocks the connection"
         )
 
+    def _tunnel_error(self, error: Exception) -> Unreachable:
+        reason = (
+            f"it responds HTTP {error.status}"
+            if isinstance(error, aiohttp.ClientHttpProxyError)
+            else "no connection"
+        )
+        return Unreachable(
+            f"vCenter {self.address.display_name}: the SDK tunnel at port "
+            f"{self.address.tunnel_port} cannot be used ({reason}). A login with a certificate "
+            "needs it: open that port in firewalls between the manager and vCenter, or log in with "
+            "a password or a SAML token."
+        )
+
     async def _get_http_session(self) -> aiohttp.ClientSession:
         """The connection pool, created at the first call."""
         if self.http is None:
             # Reading certificates blocks, so it runs in a thread.
-            certificate_file, key_file, _ = self.client_certificate
-            address = self.address
-            if certificate_file:
-                address = replace(address, certificate_file=certificate_file, key_file=key_file)
-            context = await asyncio.to_thread(create_ssl_context, address)
+            context = await asyncio.to_thread(create_ssl_context, self.address)
             if self.closed:
                 raise Unreachable(
                     f"the connections to vCenter {self.address.display_name} are closed: "

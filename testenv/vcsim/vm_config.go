@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/types"
@@ -148,8 +149,15 @@ func (c *Control) setVApp(vapp VApp) (any, error) {
 			vm.Config.VAppConfig = nil
 		}
 	})
-	touch(ctx, vm.Self)
+	changed(ctx, vm)
 	return nil, nil
+}
+
+// changed moves the changeVersion of a VM, as vCenter does with each change of its configuration.
+func changed(ctx *simulator.Context, vm *simulator.VirtualMachine) {
+	ctx.Map.AtomicUpdate(ctx, vm, []types.PropertyChange{
+		{Name: "config.changeVersion", Val: fmt.Sprint(time.Now().UnixNano())},
+	})
 }
 
 // CPUTopology is the number of CPUs of a template and how many of them a socket has.
@@ -175,5 +183,6 @@ func (c *Control) setTopology(topology CPUTopology) (any, error) {
 		{Name: "config.hardware.numCoresPerSocket", Val: topology.CoresPerSocket},
 		{Name: "summary.config.numCpu", Val: topology.CPUs},
 	})
+	changed(ctx, vm)
 	return nil, nil
 }

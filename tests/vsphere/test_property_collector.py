@@ -94,6 +94,7 @@ VIRTUAL_MACHINE_FIELDS = {
     "configured_guest_id": "config.guestId",
     "hardware_version": "config.version",
     "cpus": "summary.config.numCpu",
+    "cores_per_socket": "config.hardware.numCoresPerSocket",
     "memory_mb": "summary.config.memorySizeMB",
     "cpu_reservation_mhz": "summary.config.cpuReservation",
     "memory_reservation_mb": "summary.config.memoryReservation",

@@ -6,12 +6,18 @@ from collections.abc import Awaitable
 from typing import Any
 from unittest.mock import Mock
 
+import pytest
+from msgspec.structs import replace
 from pyVmomi import vim
 
+from vsphere_operators.vsphere.faults import Rejected
 from vsphere_operators.vsphere.transport import SoapStub
+from vsphere_operators.vsphere.updates import Ref
 from vsphere_operators.vsphere.vm_calls import (
     CloneSpec,
     CurrentVm,
+    TemplateConfig,
+    TemplateDisk,
     VmCalls,
     VmConfig,
     _escape_name,
@@ -81,15 +87,19 @@ async def test_clone_has_mark_size_and_uuid_from_the_beginning() -> None:
 
 async def test_linked_clone_on_a_datastore_with_a_policy() -> None:
     made, wire = make_vm_calls()
-    order = CloneSpec(
-        **{
-            **{field: getattr(CLONE_REQUEST, field) for field in CLONE_REQUEST.__struct_fields__},
-            "datastore": "ds-1",
-            "storage_policy": "gold",
-        }
+    order = replace(CLONE_REQUEST, datastore="ds-1", storage_policy="gold", linked=True)
+    template = TemplateConfig(
+        snapshot=vim.vm.Snapshot("snapshot-7", wire), disks=(TemplateDisk(2000, "ds-9"),)
     )
-    await made.clone(order, vim.vm.Snapshot("snapshot-7", wire))
+    await made.clone(order, template)
     spec = wire.calls[0][2][2]
+    # A locator that does not repeat the move type would copy the disk.
+    (disk,) = spec.location.disk
+    assert (disk.diskId, disk.datastore._moId, disk.diskMoveType) == (
+        2000,
+        "ds-1",
+        "createNewChildDiskBacking",
+    )
     assert (spec.snapshot._moId, spec.location.diskMoveType) == (
         "snapshot-7",
         "createNewChildDiskBacking",
@@ -104,6 +114,99 @@ async def test_a_folder_is_removed_without_the_disks_of_what_is_in_it() -> None:
     made, wire = make_vm_calls()
     assert await made.destroy_folder("group-v3") == "task-1"
     assert wire.calls == [("group-v3", "UnregisterAndDestroy_Task", ())]
+
+
+async def test_a_policy_applies_to_each_disk_where_the_template_has_it() -> None:
+    made, wire = make_vm_calls()
+    template = TemplateConfig(disks=(TemplateDisk(2000, "ds-1"), TemplateDisk(2001, "ds-2")))
+    await made.clone(replace(CLONE_REQUEST, storage_policy="gold"), template)
+    location = wire.calls[0][2][2].location
+    assert [
+        (disk.diskId, disk.datastore._moId, [profile.profileId for profile in disk.profile])
+        for disk in location.disk
+    ] == [(2000, "ds-1", ["gold"]), (2001, "ds-2", ["gold"])]
+    assert [disk.diskMoveType for disk in location.disk] == [None, None]
+    assert location.datastore is None
+
+
+@pytest.mark.parametrize(
+    ("remove", "has_vapp", "sent"),
+    [(True, True, True), (True, False, None), (False, True, None)],
+)
+async def test_cloud_init_removes_the_vapp_configuration_that_the_template_has(
+    remove: bool, has_vapp: bool, sent: bool | None
+) -> None:
+    made, wire = make_vm_calls()
+    await made.clone(replace(CLONE_REQUEST, remove_vapp=remove), TemplateConfig(has_vapp=has_vapp))
+    assert wire.calls[0][2][2].config.vAppConfigRemoved is sent
+
+
+async def test_cores_per_socket_are_sent_with_a_clone_and_a_resize() -> None:
+    made, wire = make_vm_calls()
+    await made.clone(replace(CLONE_REQUEST, cores_per_socket=2))
+    await made.resize("vm-7", 4, 2, 2048)
+    (_, _, (_, _, clone)), (ref, method, (size,)) = wire.calls
+    assert clone.config.numCoresPerSocket == 2
+    assert (ref, method) == ("vm-7", "ReconfigVM_Task")
+    assert (size.numCPUs, size.numCoresPerSocket, size.memoryMB) == (4, 2, 2048)
+
+
+TEMPLATE_PROPERTIES = {
+    "config.hardware.device": (
+        {
+            "@type": "VirtualDisk",
+            "key": "2000",
+            "backing": {"fileName": "[a] t/t.vmdk", "datastore": Ref("Datastore", "ds-1")},
+        },
+        # A disk without a file in a datastore.
+        {"@type": "VirtualDisk", "key": "2001", "backing": {"deviceName": "vml.1"}},
+        {"@type": "VirtualPCIPassthrough", "key": "13000"},
+    ),
+    "config.vAppConfig": {"@type": "VmConfigInfo"},
+    "snapshot.currentSnapshot": Ref("VirtualMachineSnapshot", "snapshot-7"),
+}
+
+
+class RecordingReads(VmCalls):
+    """Answers reads of the template from `properties`, and records their paths."""
+
+    def __init__(self) -> None:
+        super().__init__(Mock(stub=RecordingStub()), Mock())
+        self.properties: dict[str, Any] = dict(TEMPLATE_PROPERTIES)
+        self.reads: list[list[str]] = []
+
+    async def read_properties(self, type_name: str, ref: str, paths: list[str]) -> dict[str, Any]:
+        self.reads.append(paths)
+        return {path: self.properties[path] for path in paths if path in self.properties}
+
+
+async def test_a_template_is_read_once_for_each_version_of_its_configuration() -> None:
+    calls, spec = RecordingReads(), replace(CLONE_REQUEST, storage_policy="gold")
+    expected = TemplateConfig(disks=(TemplateDisk(2000, "ds-1"),), has_vapp=True)
+    assert [await calls.read_template(spec, "v1") for _ in range(3)] == [expected] * 3
+    del calls.properties["config.vAppConfig"]
+    with_cloud_init = replace(CLONE_REQUEST, remove_vapp=True)
+    assert (await calls.read_template(with_cloud_init, "v1")).has_vapp
+    assert not (await calls.read_template(with_cloud_init, "v2")).has_vapp
+    assert calls.reads == [["config.hardware.device", "config.vAppConfig"]] * 2
+
+
+async def test_a_template_without_version_is_read_for_each_clone() -> None:
+    calls, spec = RecordingReads(), replace(CLONE_REQUEST, storage_policy="gold")
+    for _ in range(2):
+        await calls.read_template(spec, "")
+    assert len(calls.reads) == 2
+
+
+async def test_a_linked_clone_reads_the_snapshot_each_time_with_one_call() -> None:
+    calls, spec = RecordingReads(), replace(CLONE_REQUEST, linked=True, storage_policy="gold")
+    for _ in range(2):
+        template = await calls.read_template(spec, "v1")
+        assert (template.snapshot._moId, len(template.disks)) == ("snapshot-7", 1)
+    del calls.properties["snapshot.currentSnapshot"]
+    with pytest.raises(Rejected, match="a linked clone needs a snapshot of the template"):
+        await calls.read_template(spec, "v1")
+    assert [len(paths) for paths in calls.reads] == [3, 1, 1]
 
 
 def test_decode_owner_and_disks_of_a_vm() -> None:

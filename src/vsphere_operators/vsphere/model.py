@@ -152,6 +152,8 @@ class VirtualMachine(Entity, frozen=True, kw_only=True):
     # config.version, such as vmx-19.
     hardware_version: str = ""
     cpus: int | None = None
+    # 0: vCenter chooses at power-on. Releases before 7.0 U3 do not report a 1.
+    cores_per_socket: int = 1
     memory_mb: int | None = None
     cpu_reservation_mhz: int | None = None
     memory_reservation_mb: int | None = None

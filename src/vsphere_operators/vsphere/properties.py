@@ -110,12 +110,16 @@ def _to_fault_type(value: Value) -> str:
 
 
 def _to_fault_message(value: Value) -> str:
-    """The message of a LocalizedMethodFault, with the missing privilege if it names one."""
+    """The message of a LocalizedMethodFault, with the privilege or property that it names."""
     if not isinstance(value, dict):
         return ""
     fault, message = value.get("fault"), to_text(value.get("localizedMessage"))
-    privilege = to_text(fault.get("privilegeId")) if isinstance(fault, dict) else ""
-    return f'{message} (the privilege "{privilege}" is missing)' if privilege else message
+    fields = fault if isinstance(fault, dict) else {}
+    if privilege := to_text(fields.get("privilegeId")):
+        return f'{message} (the privilege "{privilege}" is missing)'
+    invalid = to_text(fields.get("invalidProperty"))
+    # Some of vCenter's messages end with it already.
+    return f"{message.rstrip('.')}: {invalid}" if invalid and invalid not in message else message
 
 
 def _to_texts(value: Value) -> tuple[str, ...]:
@@ -277,6 +281,7 @@ VIRTUAL_MACHINE_MAPPING = _map_type(
         ("config.guestId", "configured_guest_id", _to_interned_text),
         ("config.version", "hardware_version", _to_interned_text),
         ("summary.config.numCpu", "cpus", _to_int),
+        ("config.hardware.numCoresPerSocket", "cores_per_socket", _to_int),
         ("summary.config.memorySizeMB", "memory_mb", _to_int),
         ("summary.config.cpuReservation", "cpu_reservation_mhz", _to_int),
         ("summary.config.memoryReservation", "memory_reservation_mb", _to_int),

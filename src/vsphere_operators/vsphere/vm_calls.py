@@ -1,6 +1,11 @@
-"""Calls that change VMs and folders, and the reads that precede a destructive one.
+"""Calls that change VMs and folders, and the reads that precede some of them.
 
 A call starts a task and returns its reference. The end of the task arrives through the inventory.
+
+What is read of a template before a clone?  Its current snapshot for a linked clone, its disks for a
+    storage policy, and whether it has a vApp configuration for cloud-init: nothing for other
+    clones. Devices and vApp configuration are too large for the inventory, which has all VMs. They
+    are read once for each `config.changeVersion`, not for each clone.
 """
 
 from __future__ import annotations
@@ -9,17 +14,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 from pyVmomi import vim
 
 from .faults import NotFound, Rejected
-from .properties import to_text, to_tuple
+from .properties import parse_int, to_ref, to_text, to_tuple
 from .property_collector import retrieve_properties
 from .session import Session
 from .transport import SoapClient
 from .updates import DISK_TYPE, TYPE_KEY, Ref, Value
 
 _LINKED_CLONE_DISK_MOVE_TYPE = "createNewChildDiskBacking"
-VM_CONFIG_PROPERTIES = ("config.extraConfig", "config.hardware.device")
+_SNAPSHOT_PROPERTY = "snapshot.currentSnapshot"
+_DEVICES_PROPERTY, _VAPP_PROPERTY = "config.hardware.device", "config.vAppConfig"
+VM_CONFIG_PROPERTIES = ("config.extraConfig", _DEVICES_PROPERTY)
 
 
 class CloneSpec(Struct, frozen=True, kw_only=True):
@@ -31,13 +39,39 @@ class CloneSpec(Struct, frozen=True, kw_only=True):
     resource_pool: str
     datastore: str = ""
     cpus: int
+    # None is what the template has.
+    cores_per_socket: int | None = None
     memory_mb: int
     instance_uuid: str
     extra_config: Mapping[str, str] = {}
     power_on: bool = True
     # Shares the disks of the template's current snapshot.
     linked: bool = False
+    # Of the VM's home and of all its disks.
     storage_policy: str = ""
+    # Without the OVF properties of a template from an OVA: cloud-init prefers its datasource OVF,
+    # and would ignore guestinfo.userdata.
+    remove_vapp: bool = False
+
+    @property
+    def needs_template_config(self) -> bool:
+        return bool(self.linked or self.storage_policy or self.remove_vapp)
+
+
+class TemplateDisk(Struct, frozen=True):
+    # The number of the device.
+    key: int
+    # The MoRef of its datastore.
+    datastore: str
+
+
+class TemplateConfig(Struct, frozen=True, kw_only=True):
+    """What a clone has to know of its template."""
+
+    # A vim.vm.Snapshot; only read for linked clones.
+    snapshot: Any = None
+    disks: tuple[TemplateDisk, ...] = ()
+    has_vapp: bool = False
 
 
 class VmConfig(Struct, frozen=True):
@@ -83,16 +117,18 @@ class CurrentVm(Struct, frozen=True):
 class VmCalls:
     def __init__(self, soap: SoapClient, session: Session) -> None:
         self.soap, self.session = soap, session
+        # By template, with the config.changeVersion that the inventory had.
+        self._template_configs: dict[str, tuple[str, TemplateConfig]] = {}
 
-    async def clone(self, spec: CloneSpec, snapshot: Any = None) -> str:
-        """Start a clone. Its VM has the ownership mark, size and uuid from the beginning."""
-        location = vim.vm.RelocateSpec(pool=vim.ResourcePool(spec.resource_pool, self.soap.stub))
-        if spec.datastore:
-            location.datastore = vim.Datastore(spec.datastore, self.soap.stub)
-        if spec.storage_policy:
-            location.profile = [vim.vm.DefinedProfileSpec(profileId=spec.storage_policy)]
+    async def clone(self, spec: CloneSpec, template: TemplateConfig | None = None) -> str:
+        """Start a clone. Its VM has the ownership mark, size and uuid from the beginning.
+
+        `template` is required if `spec.needs_template_config`.
+        """
+        template = template or TemplateConfig()
         config = vim.vm.ConfigSpec(
             numCPUs=spec.cpus,
+            numCoresPerSocket=spec.cores_per_socket,
             memoryMB=spec.memory_mb,
             instanceUuid=spec.instance_uuid,
             extraConfig=[
@@ -100,15 +136,43 @@ class VmCalls:
                 for key, value in spec.extra_config.items()
             ],
         )
+        if spec.remove_vapp and template.has_vapp:
+            # Only then: it needs the privilege VApp.ApplicationConfig.
+            config.vAppConfigRemoved = True
         vim_spec = vim.vm.CloneSpec(
-            location=location, template=False, config=config, powerOn=spec.power_on
+            location=self._build_location(spec, template),
+            template=False,
+            config=config,
+            powerOn=spec.power_on,
+            snapshot=template.snapshot,
         )
-        if snapshot is not None:
-            location.diskMoveType, vim_spec.snapshot = _LINKED_CLONE_DISK_MOVE_TYPE, snapshot
         task = await self._managed_vm(spec.template).CloneVM_Task(
             vim.Folder(spec.folder, self.soap.stub), _escape_name(spec.name), vim_spec
         )
         return _ref_of(task)
+
+    def _build_location(self, spec: CloneSpec, template: TemplateConfig) -> Any:
+        stub, move_type = self.soap.stub, _LINKED_CLONE_DISK_MOVE_TYPE if spec.linked else None
+        location = vim.vm.RelocateSpec(
+            pool=vim.ResourcePool(spec.resource_pool, stub), diskMoveType=move_type
+        )
+        if spec.datastore:
+            location.datastore = vim.Datastore(spec.datastore, stub)
+        if spec.storage_policy:
+            profile = [vim.vm.DefinedProfileSpec(profileId=spec.storage_policy)]
+            # This is the profile of the VM's home. A disk has only that of its own locator, and the
+            # datastore and the move type of the location do not apply to it.
+            location.profile = profile
+            location.disk = [
+                vim.vm.RelocateSpec.DiskLocator(
+                    diskId=disk.key,
+                    datastore=vim.Datastore(spec.datastore or disk.datastore, stub),
+                    diskMoveType=move_type,
+                    profile=profile,
+                )
+                for disk in template.disks
+            ]
+        return location
 
     async def power_on(self, ref: str) -> str:
         """Power on a VM, or resume a suspended one."""
@@ -117,8 +181,12 @@ class VmCalls:
     async def power_off(self, ref: str) -> str:
         return _ref_of(await self._managed_vm(ref).PowerOffVM_Task())
 
-    async def resize(self, ref: str, cpus: int, memory_mb: int) -> str:
-        size = vim.vm.ConfigSpec(numCPUs=cpus, memoryMB=memory_mb)
+    async def resize(
+        self, ref: str, cpus: int, cores_per_socket: int | None, memory_mb: int
+    ) -> str:
+        size = vim.vm.ConfigSpec(
+            numCPUs=cpus, numCoresPerSocket=cores_per_socket, memoryMB=memory_mb
+        )
         return _ref_of(await self._managed_vm(ref).ReconfigVM_Task(size))
 
     async def destroy(self, ref: str) -> str:
@@ -155,17 +223,30 @@ class VmCalls:
         properties = await self.read_properties("Folder", folder, ["childEntity"])
         return not to_tuple(properties.get("childEntity"))
 
-    async def read_current_snapshot(self, template: str) -> Any:
-        """The snapshot that a linked clone is based on."""
-        path = "snapshot.currentSnapshot"
-        snapshot = (await self.read_properties("VirtualMachine", template, [path])).get(path)
+    async def read_template(self, spec: CloneSpec, config_version: str) -> TemplateConfig:
+        """What `clone` needs; `config_version` is that of the template in the inventory."""
+        known_version, known = self._template_configs.get(spec.template, ("", TemplateConfig()))
+        is_known = bool(config_version) and known_version == config_version
+        # A new snapshot does not have to change config.changeVersion, so it is always read.
+        paths = [_SNAPSHOT_PROPERTY] if spec.linked else []
+        if not is_known and (spec.storage_policy or spec.remove_vapp):
+            paths += [_DEVICES_PROPERTY, _VAPP_PROPERTY]
+        if not paths:
+            return known
+        properties = await self.read_properties("VirtualMachine", spec.template, paths)
+        if _DEVICES_PROPERTY in paths:
+            known = _decode_template_config(properties)
+            self._template_configs[spec.template] = config_version, known
+        if not spec.linked:
+            return known
+        snapshot = properties.get(_SNAPSHOT_PROPERTY)
         if not isinstance(snapshot, Ref):
             raise Rejected(
                 "a linked clone needs a snapshot of the template, and it has none; take one in "
                 "vCenter, or unset spec.linkedClone",
                 fault="NoSnapshot",
             )
-        return vim.vm.Snapshot(snapshot.value, self.soap.stub)
+        return replace(known, snapshot=vim.vm.Snapshot(snapshot.value, self.soap.stub))
 
     async def read_properties(self, type_name: str, ref: str, paths: list[str]) -> dict[str, Value]:
         """Properties of one object from vCenter itself, not from the inventory."""
@@ -185,12 +266,7 @@ class VmCalls:
 
 def decode_vm_config(properties: Mapping[str, Value]) -> VmConfig:
     """The value of VM_CONFIG_PROPERTIES."""
-    options, devices = (to_tuple(properties.get(path)) for path in VM_CONFIG_PROPERTIES)
-    disks = [
-        device
-        for device in devices
-        if isinstance(device, dict) and device.get(TYPE_KEY) == DISK_TYPE
-    ]
+    options, disks = to_tuple(properties.get("config.extraConfig")), _list_disks(properties)
     ids = [disk.get("vDiskId") for disk in disks]
     backings = [disk.get("backing") for disk in disks if not disk.get("vDiskId")]
     return VmConfig(
@@ -210,6 +286,27 @@ def decode_vm_config(properties: Mapping[str, Value]) -> VmConfig:
             if isinstance(backing, dict) and (file := to_text(backing.get("fileName")))
         ),
     )
+
+
+def _decode_template_config(properties: Mapping[str, Value]) -> TemplateConfig:
+    backings = [(disk, disk.get("backing")) for disk in _list_disks(properties)]
+    return TemplateConfig(
+        disks=tuple(
+            TemplateDisk(parse_int(disk.get("key")), datastore)
+            for disk, backing in backings
+            # A disk without a file in a datastore has no place that a locator could name.
+            if isinstance(backing, dict) and (datastore := to_ref(backing.get("datastore")))
+        ),
+        has_vapp=properties.get(_VAPP_PROPERTY) is not None,
+    )
+
+
+def _list_disks(properties: Mapping[str, Value]) -> list[dict[str, Value]]:
+    return [
+        device
+        for device in to_tuple(properties.get(_DEVICES_PROPERTY))
+        if isinstance(device, dict) and device.get(TYPE_KEY) == DISK_TYPE
+    ]
 
 
 def _ref_of(managed_object: Any) -> str:

@@ -106,14 +106,14 @@ class ExecutorHarness:
 
     # vCenter
 
-    async def clone(self, spec: Any, snapshot: Any) -> str:
+    async def clone(self, spec: Any, template: Any) -> str:
         self.log(f"clone {self.clone_outcome}")
         if self.clone_errors:
             raise self.clone_errors.pop(0)
         return "task-1"
 
-    async def read_current_snapshot(self, template: str) -> Any:
-        self.log("snapshot")
+    async def read_template(self, spec: Any, config_version: str) -> Any:
+        self.log("template")
 
     async def read_vm(self, ref: str) -> CurrentVm:
         self.log_read()
@@ -136,8 +136,8 @@ class ExecutorHarness:
         self.log("destroy folder")
         return "task-3"
 
-    async def send_clone(self, *, linked: bool = False) -> None:
-        spec = SimpleNamespace(template="vm-t1", linked=linked)
+    async def send_clone(self, *, needs_template_config: bool = False) -> None:
+        spec = SimpleNamespace(template="vm-t1", needs_template_config=needs_template_config)
         await self.executor.clone(self.group, CLONE, cast("Any", spec))
 
     async def send_destroy(self) -> None:
@@ -160,11 +160,9 @@ async def test_the_lease_is_checked_last_before_a_clone(harness: ExecutorHarness
     assert set(harness.limiter.running) == set(harness.executor.pending_tasks) == {"task-1"}
 
 
-async def test_the_snapshot_of_a_linked_clone_is_read_before_the_lease(
-    harness: ExecutorHarness,
-) -> None:
-    await harness.send_clone(linked=True)
-    assert harness.events == ["login", "snapshot", "lease", "log", "clone maybe_sent"]
+async def test_the_template_is_read_before_the_lease(harness: ExecutorHarness) -> None:
+    await harness.send_clone(needs_template_config=True)
+    assert harness.events == ["login", "template", "lease", "log", "clone maybe_sent"]
 
 
 async def test_without_the_lease_no_clone_is_sent(harness: ExecutorHarness) -> None:

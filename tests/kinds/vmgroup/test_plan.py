@@ -242,6 +242,30 @@ def test_vms_are_powered_off_if_desired() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("cpus", "template_cores", "vm_cores", "sent"),
+    [
+        (4, 2, 1, 2),  # that of the template, also after a size that it did not divide
+        (3, 2, 2, 1),
+        (2, 4, 1, 1),
+        (2, 0, 0, None),  # template and VM leave it to vCenter
+        (3, 0, 2, 1),  # the VM is older than the template
+    ],
+)
+def test_a_resize_sends_the_cores_per_socket_of_the_template(
+    cpus: int, template_cores: int, vm_cores: int, sent: int | None
+) -> None:
+    vm = make_vm(0, power="poweredOff", cpus=1, memory_mb=2048, cores_per_socket=vm_cores)
+    desired = replace(DESIRED, replicas=1, cpus=cpus, template_cores_per_socket=template_cores)
+    assert make_plan(desired, make_observed([vm])).actions == (Resize(vm, cpus, sent, 1024),)
+
+
+def test_a_resize_without_the_template_keeps_the_cores_per_socket_of_the_vm() -> None:
+    vm = make_vm(0, power="poweredOff", cpus=2, cores_per_socket=2)
+    desired = replace(DESIRED, replicas=1, cpus=4, template="", clone_blocker="no template")
+    assert make_plan(desired, make_observed([vm])).actions == (Resize(vm, 4, 2, 1024),)
+
+
 def test_a_resize_respects_max_unavailable() -> None:
     desired = replace(DESIRED, cpus=2)
     assert make_plan(desired, make_observed([make_vm(0), make_vm(1), make_vm(2)])).actions == (
@@ -249,7 +273,7 @@ def test_a_resize_respects_max_unavailable() -> None:
     )
     off = make_vm(0, power="poweredOff")
     assert make_plan(desired, make_observed([off, make_vm(1), make_vm(2)])).actions == (
-        Resize(off, 2, 1024),
+        Resize(off, 2, 1, 1024),
     )
     # The first VM has to run again before the next one is powered off.
     resized = make_vm(0, power="poweredOff", cpus=2)

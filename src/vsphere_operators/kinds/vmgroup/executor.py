@@ -4,8 +4,8 @@ Does it wait for tasks?  No. It waits only for the response that a task has star
     task comes through the inventory and wakes the group.
 What if the process is stopped between the check of the lease and the request?  The request arrives
     late and does no harm: docs/designs/vmgroup.md, A4.
-What is checked before a clone is sent?  That a slot is free, for a linked clone the snapshot, and
-    last the lease. `clone` -> `_start_task` -> `_check_and_call` -> `VmCalls.clone`.
+What is checked before a clone is sent?  That a slot is free, what the clone needs of its
+    template, and last the lease. `clone` -> `_start_task` -> `_check_and_call` -> `VmCalls.clone`.
 What if no response is received?  The clone may be in progress: its CloneRequest is "maybe_sent"
     from before the request is sent.
 What is checked before a VM or a folder is destroyed?  First the API server: the object must still
@@ -119,15 +119,16 @@ class Executor:
             record.name,
             f'Cloning "{record.name}" from template "{action.template_name}"',
         )
-        vm_calls = self._vcenter.vm_calls
-        read_snapshot = partial(vm_calls.read_current_snapshot, spec.template)
+        vm_calls, template = self._vcenter.vm_calls, self._vcenter.inventory.vms.get(spec.template)
+        version = template.config_version if template else ""
+        read_template = partial(vm_calls.read_template, spec, version)
         try:
             task_ref = await self._start_task(
                 group,
                 action,
                 pending,
                 call=partial(vm_calls.clone, spec),
-                precheck=read_snapshot if spec.linked else None,
+                precheck=read_template if spec.needs_template_config else None,
             )
         except BaseException as error:
             if memory.clone_requests[record.name].outcome == "maybe_sent":
@@ -148,11 +149,11 @@ class Executor:
                 verb, effect, call = "Powering on", "poweredOn", lambda _: vm_calls.power_on(ref)
             case PowerOff():
                 verb, effect, call = "Powering off", "poweredOff", lambda _: vm_calls.power_off(ref)
-            case Resize(cpus=cpus, memory_mb=memory_mb):
+            case Resize(cpus=cpus, cores_per_socket=cores, memory_mb=memory_mb):
                 verb, effect, call = (
                     "Resizing",
                     "resized",
-                    lambda _: vm_calls.resize(ref, cpus, memory_mb),
+                    lambda _: vm_calls.resize(ref, cpus, cores, memory_mb),
                 )
             case Destroy():
                 verb, effect, call = "Destroying", "destroyed", lambda _: vm_calls.destroy(ref)

@@ -62,6 +62,8 @@ class ReplicaVm(Struct, frozen=True, kw_only=True):
     power: VmPowerState
     cpus: int
     memory_mb: int
+    # 0: vCenter chooses.
+    cores_per_socket: int = 1
     # Orphaned, inaccessible, invalid or disconnected.
     inaccessible: bool = False
     # A task that changes its power, size or existence runs; a vMotion does not count.
@@ -88,6 +90,8 @@ class DesiredState(Struct, frozen=True, kw_only=True):
     # MoRef; "" if the template was not found, and then `clone_blocker` has the reason.
     template: str = ""
     template_name: str = ""
+    # 0: vCenter chooses, or the template was not found.
+    template_cores_per_socket: int = 0
     # Of new replicas, and by older versions for VMs that were cloned by older releases.
     fingerprint: str = ""
     older_fingerprints: tuple[str, ...] = ()
@@ -170,6 +174,8 @@ class Resize(Struct, frozen=True):
 
     vm: ReplicaVm
     cpus: int
+    # None is what the VM has.
+    cores_per_socket: int | None
     memory_mb: int
 
 

@@ -80,14 +80,13 @@ class GroupObserver:
         resolver = PlacementResolver(
             self._inventory, group.requested_placement, group.defaults, group.limits
         )
-        placement, template_ref, parent_ref = None, "", ""
+        placement, template, parent_ref = None, None, ""
         blocker: CloneBlocked | None = None
         try:
             resolver.check_requested()
             parent_ref = resolver.find_parent_folder(resolver.find_datacenter()).ref
             if not group.desired.deleting:
                 template, placement = resolver.resolve(group.desired.template_name)
-                template_ref = template.ref
         except CloneBlocked as error:
             blocker = error
         folder = self._folders.find(group, memory, parent_ref)
@@ -99,7 +98,8 @@ class GroupObserver:
         return PlanInput(
             desired=replace(
                 _limit_surge_to_quota(group),
-                template=template_ref,
+                template=template.ref if template else "",
+                template_cores_per_socket=template.cores_per_socket if template else 0,
                 clone_blocker=str(blocker) if blocker and not group.desired.deleting else "",
             ),
             observed=self._observe_replicas(group, memory, folder),
@@ -193,6 +193,7 @@ class GroupObserver:
             fingerprint=mark.fingerprint,
             power=cast("VmPowerState", vm.power or "poweredOff"),
             cpus=vm.cpus or 0,
+            cores_per_socket=vm.cores_per_socket,
             memory_mb=vm.memory_mb or 0,
             inaccessible=vm.connection not in ("connected", "") or vm.power not in power_states,
             busy=busy or vm.ref in memory.busy_refs or _is_effect_pending(vm, memory),

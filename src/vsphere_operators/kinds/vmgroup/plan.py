@@ -36,6 +36,7 @@ from .replica import (
     Replica,
     active_replicas,
     build_replicas,
+    choose_cores_per_socket,
     count_to_create,
     disruptions_allowed,
     has_current_fingerprint,
@@ -267,7 +268,10 @@ def _resize_actions(
         ):
             continue
         if vm.power == "poweredOff":
-            yield Resize(vm, desired.cpus, desired.memory_mb)
+            # First that of the template, so that resized and new replicas are the same.
+            current = desired.template_cores_per_socket or vm.cores_per_socket
+            cores = choose_cores_per_socket(desired.cpus, current)
+            yield Resize(vm, desired.cpus, cores, desired.memory_mb)
         elif not is_ready(desired, replica) or allowed > 0:
             allowed -= is_ready(desired, replica)
             yield _power_off_action(vm)

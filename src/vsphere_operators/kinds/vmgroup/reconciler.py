@@ -45,6 +45,7 @@ from .ownership import (
 )
 from .plan import plan
 from .reasons import Reason
+from .replica import choose_cores_per_socket
 from .step import GroupInput, StepResult
 
 _SHORT_REQUEUE_SECONDS = 1.0
@@ -190,7 +191,8 @@ def _newly_terminating_refs(observed: ObservedState, new_plan: Plan) -> list[str
 def _build_clone_spec(
     group: GroupInput, observation: PlanInput, action: Clone, extra_config: dict[str, str]
 ) -> CloneSpec:
-    record, folder, placement = action.record, observation.observed.folder, observation.placement
+    record, desired = action.record, observation.desired
+    folder, placement = observation.observed.folder, observation.placement
     # plan() clones only without a blocker and with a folder.
     assert placement is not None
     assert folder is not None
@@ -206,14 +208,16 @@ def _build_clone_spec(
         name=record.name,
         resource_pool=placement.resource_pool,
         datastore=placement.datastore,
-        cpus=group.desired.cpus,
-        memory_mb=group.desired.memory_mb,
+        cpus=desired.cpus,
+        cores_per_socket=choose_cores_per_socket(desired.cpus, desired.template_cores_per_socket),
+        memory_mb=desired.memory_mb,
         instance_uuid=record.instance_uuid,
         # The mark last, so that the Secret cannot replace it.
         extra_config={**extra_config, **mark_to_extra_config(mark)},
         power_on=action.power_on,
         linked=group.linked_clone,
         storage_policy=group.storage_policy,
+        remove_vapp=group.cloud_init is not None,
     )
 
 

@@ -80,6 +80,16 @@ def has_desired_size(desired: DesiredState, vm: ReplicaVm) -> bool:
     return (vm.cpus, vm.memory_mb) == (desired.cpus, desired.memory_mb)
 
 
+def choose_cores_per_socket(cpus: int, current: int) -> int | None:
+    """The current number if it divides `cpus`, else 1; None leaves the choice to vCenter.
+
+    vCenter rejects a number of CPUs that is not a multiple of the cores per socket.
+    """
+    if current == 0:
+        return None
+    return current if cpus % current == 0 else 1
+
+
 def is_ready(desired: DesiredState, replica: Replica) -> bool:
     """Whether the VM exists, is kept, works, has no task and has the desired power state."""
     vm = replica.vm

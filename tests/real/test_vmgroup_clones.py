@@ -1,0 +1,149 @@
+"""What a clone takes from its template: disks for a storage policy, vApp, CPU topology."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hack.docgen.markdown import fenced_blocks
+from kubewright.testing.controlplane import ControlPlane
+from simulator import SimulatedVCenter
+from support.tutorial_runner import TutorialRunner
+from support.vmgroup_client import TEMPLATE, VmGroupClient, list_group_vms
+
+from .crash_run import run_observed_manager, run_simulator
+from .vsphere_user import VSphereUser
+
+
+@pytest.fixture
+async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
+    async with run_simulator(
+        pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim"
+    ) as vcenter:
+        yield vcenter
+
+
+async def list_vm_details(vcenter: SimulatedVCenter, uid: str) -> list[dict[str, Any]]:
+    refs = {vm.ref for vm in await list_group_vms(vcenter, uid)}
+    return [vm for vm in await vcenter.vms() if vm["ref"] in refs]
+
+
+async def test_a_storage_policy_reaches_the_home_and_every_disk(
+    installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
+) -> None:
+    policy = await vcenter.create_storage_profile("gold")
+    await vcenter.create_disk("second-disk")
+    await vcenter.attach_disk("second-disk", TEMPLATE)
+    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m"):
+        groups = VmGroupClient(installed, namespace)
+        group = await groups.create("web", replicas=2, storagePolicy=policy)
+        await groups.wait_for_phase("web", "RUNNING")
+        (template,) = [vm for vm in await vcenter.vms() if vm["name"] == TEMPLATE]
+        assert len(template["diskKeys"]) == 2
+        disks = {str(key): policy for key in template["diskKeys"]}
+        vms = await list_vm_details(vcenter, group["metadata"]["uid"])
+        assert [vm["profiles"] for vm in vms] == [{"home": policy, "disks": disks}] * 2
+        # A policy that does not exist is an error of the user, which the status reports.
+        await groups.create("lost", replicas=1, storagePolicy="no-such-policy")
+        status = await groups.wait_for_phase("lost", "ERROR")
+        assert "profileId" in status["lastMessage"]
+
+
+async def test_cloud_init_removes_the_ovf_properties_of_the_template(
+    installed: ControlPlane,
+    vcenter: SimulatedVCenter,
+    namespace: str,
+    tmp_path: Path,
+    pytestconfig: pytest.Config,
+) -> None:
+    await vcenter.set_vapp(TEMPLATE, hostname="ova")
+    permissions = str(pytestconfig.rootpath / "config/optional/cloud-init-secrets.yaml")
+    await asyncio.to_thread(installed.kubectl, "apply", "-n", namespace, "-f", permissions)
+    secret = ("create", "secret", "generic", "boot", "-n", namespace)
+    await asyncio.to_thread(installed.kubectl, *secret, "--from-literal=user-data=#cloud-config")
+    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m"):
+        groups = VmGroupClient(installed, namespace)
+        uids = {
+            name: (await groups.create(name, replicas=1, **spec))["metadata"]["uid"]
+            for name, spec in {
+                "init": {"bootstrap": {"cloudInit": {"secretName": "boot"}}},
+                "plain": {},
+            }.items()
+        }
+        for name in uids:
+            await groups.wait_for_phase(name, "RUNNING")
+        (with_init,) = await list_vm_details(vcenter, uids["init"])
+        (plain,) = await list_vm_details(vcenter, uids["plain"])
+        assert (with_init["hasVApp"], plain["hasVApp"], plain["vApp"]) == (
+            False,
+            True,
+            {"hostname": "ova"},
+        )
+
+
+async def test_the_documented_user_data_reaches_the_vms(
+    installed: ControlPlane,
+    vcenter: SimulatedVCenter,
+    binaries: dict[str, Path],
+    tmp_path: Path,
+    pytestconfig: pytest.Config,
+) -> None:
+    """Runs the section about cloud-init of docs/howto/vmgroup.md, in the namespace `default`."""
+    root = pytestconfig.rootpath
+    blocks = fenced_blocks((root / "docs/howto/vmgroup.md").read_text())
+    (manifest,) = [block.text for block in blocks if block.argument == "web.yaml"]
+    (commands,) = [block.text for block in blocks if "create secret" in block.text]
+    (tmp_path / "web.yaml").write_text(manifest)
+    (tmp_path / "config").symlink_to(root / "config")
+    runner = TutorialRunner(
+        tmp_path,
+        {
+            "PATH": f"{binaries['kubectl'].parent}:{os.environ['PATH']}",
+            "HOME": str(tmp_path),
+            "KUBECONFIG": str(installed.admin_kubeconfig),
+            "TUTORIAL_FOLDER_FILE": str(tmp_path / "folder"),
+        },
+    )
+    groups = VmGroupClient(installed, "default")
+    try:
+        await asyncio.to_thread(runner.run_commands, f"kubectl apply -f web.yaml\n{commands}")
+        async with run_observed_manager(installed, vcenter, "default", tmp_path / "m"):
+            await groups.wait_for_phase("web", "RUNNING")
+            uid = (await groups.get("web"))["metadata"]["uid"]
+            ref = (await list_group_vms(vcenter, uid))[0].ref
+            options = await VSphereUser(vcenter).call_on(
+                lambda vm: {option.key: option.value for option in vm.config.extraConfig}, ref
+            )
+            assert base64.b64decode(options["guestinfo.userdata"]) == b"#cloud-config"
+            await groups.delete("web")
+            await groups.wait_until_deleted("web")
+    finally:
+        # The namespace is not the test's own.
+        delete = ("delete", "--ignore-not-found", "-n", "default")
+        permissions = str(root / "config/optional/cloud-init-secrets.yaml")
+        await asyncio.to_thread(installed.kubectl, *delete, "secret", "web-init")
+        await asyncio.to_thread(installed.kubectl, *delete, "-f", permissions)
+
+
+async def test_the_cores_per_socket_of_the_template_fit_the_size(
+    installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
+) -> None:
+    await vcenter.set_cpu_topology(TEMPLATE, 4, 4)
+    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m"):
+        groups = VmGroupClient(installed, namespace)
+        # 3 CPUs cannot have the 4 cores per socket of the template: without a value of its own,
+        # vCenter rejects the clone.
+        uid = (await groups.create("web", cpu=3, replicas=1))["metadata"]["uid"]
+        sizes = []
+        for cpu in (3, 4, 2):
+            await groups.patch_spec("web", cpu=cpu)
+            await groups.wait_for_phase("web", "RUNNING")
+            (vm,) = await list_vm_details(vcenter, uid)
+            sizes.append((vm["cpus"], vm["coresPerSocket"]))
+        assert sizes == [(3, 1), (4, 4), (2, 1)]

@@ -233,13 +233,13 @@ async def test_unusable_tunnel_is_reported(
 
 
 async def test_certificate_behind_the_tunnel_is_verified(
-    simulator: SimulatedVCenter, metrics: RecordingMetrics, tmp_path: Path
+    start_simulator: SimulatorFactory, metrics: RecordingMetrics, tmp_path: Path
 ) -> None:
     write_extension_credentials(tmp_path)
-    # The certificate of the simulator has only its IP address.
-    soap = SoapClient(replace(simulator_address(simulator), host="localhost"), metrics)
+    simulator = await start_simulator("--tls-name=vc.example.com")
+    soap = SoapClient(simulator_address(simulator), metrics)
     body = soap.build_envelope(vim.ServiceInstance("ServiceInstance", soap.stub), "CurrentTime")
-    with pytest.raises(CertificateRefused, match="in the certificate instead of localhost"):
+    with pytest.raises(CertificateRefused, match=r"instead of 127\.0\.0\.1"):
         await soap.post_through_tunnel(
             body,
             method="CurrentTime",

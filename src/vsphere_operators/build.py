@@ -22,6 +22,7 @@ from .kinds.gpuinfo.labels import LabelCleanup, NodeLabeller
 from .kinds.gpuinfo.tracker import NodeTracker
 from .kinds.hostinfo import HostInfoController
 from .kinds.mycustomresource import MyCustomResourceController
+from .kinds.vmgroup.absence import AbsenceTracker
 from .kinds.vmgroup.api_reader import ApiReader
 from .kinds.vmgroup.controller import VmGroupController
 from .kinds.vmgroup.executor import Executor
@@ -144,7 +145,13 @@ def _build_vmgroup_controller(
     return VmGroupController(
         vcenters,
         {
-            name: _build_group_reconciler(vcenter, api_reader, changes, manager.can_write)
+            name: _build_group_reconciler(
+                vcenter,
+                api_reader,
+                changes,
+                manager.can_write,
+                settings.missing_vm_timeout_seconds,
+            )
             for name, vcenter in vcenters.vcenters_by_name.items()
         },
         changes,
@@ -161,15 +168,19 @@ def _build_group_reconciler(
     api_reader: ApiReader,
     changes: Stream,
     can_write: Callable[[], bool],
+    missing_vm_timeout_seconds: float,
 ) -> GroupReconciler:
     """A change in the vCenter enqueues the VmGroups that it affects."""
     wake = partial(wake_group, changes)
     ownership_index = OwnershipIndex(vcenter, wake)
     clone_tracker = CloneTaskTracker(vcenter.clock)
     memory_store = GroupMemoryStore(vcenter.clock)
+    absences = AbsenceTracker(vcenter, missing_vm_timeout_seconds, partial(datetime.now, UTC))
     executor = Executor(vcenter, api_reader, memory_store, clone_tracker, can_write, wake)
     triggers = VmGroupTriggers(changes, vcenter, ownership_index, clone_tracker, executor)
     # The triggers read the index and the clones, so they are connected after these.
+    vcenter.inventory.connect(absences.on_vm_change, VirtualMachine, dependencies=False)
+    vcenter.inventory.connect(absences.on_host_change, Host, dependencies=False)
     vcenter.inventory.connect(ownership_index.on_vm_change, VirtualMachine)
     vcenter.vm_configs.changed.connect(ownership_index.on_vm_config_change)
     vcenter.inventory.connect_tasks(clone_tracker.on_task_change, CLONE_DESCRIPTION_ID)
@@ -177,8 +188,12 @@ def _build_group_reconciler(
     vcenter.task_limiter.task_ended.connect(executor.on_task_end)
     vcenter.task_limiter.slot_freed.connect(wake)
     vcenter.state_changed.connect(changes.publish_all)
-    observer = GroupObserver(vcenter, ownership_index, clone_tracker, memory_store)
-    return GroupReconciler(vcenter, observer, executor, api_reader, memory_store, ownership_index)
+    # No action is sent after a new login until everything was read again.
+    vcenter.inventory_loaded.connect(changes.publish_all)
+    observer = GroupObserver(vcenter, ownership_index, clone_tracker, memory_store, absences)
+    return GroupReconciler(
+        vcenter, observer, executor, api_reader, memory_store, ownership_index, absences
+    )
 
 
 def subscribe_triggers(triggers: VmGroupTriggers, inventory: Inventory) -> None:

@@ -123,7 +123,10 @@ async def run_lifecycle(
     loop = asyncio.get_running_loop()
     started_at, failure = loop.time(), ""
     try:
-        async with run_observed_manager(plane, vcenter, namespace, folder) as (_, injector):
+        # A VM that a user deletes between two managers is missing, not deleted, for this time.
+        async with run_observed_manager(
+            plane, vcenter, namespace, folder, "--vmgroup-missing-vm-timeout=1s"
+        ) as (_, injector):
             injector.crash_point = point
             try:
                 await GroupLifecycle(plane, vcenter, namespace, injector).run()

@@ -116,7 +116,8 @@ def test_intervals_have_defaults_and_flags() -> None:
         settings.disk_refresh_seconds,
         settings.tag_refresh_seconds,
         settings.load_timeout_seconds,
-    ) == (60, 5, 60, 300, 600)
+        settings.missing_vm_timeout_seconds,
+    ) == (60, 5, 60, 300, 600, 300)
     settings = parse_settings(
         "-stats-interval=20s",
         "-stats-change-percent=2.5",
@@ -144,6 +145,10 @@ def test_intervals_have_defaults_and_flags() -> None:
         (
             "-disk-refresh-interval=500ms",
             'invalid value "500ms" for flag -disk-refresh-interval: must be at least 1s',
+        ),
+        (
+            "-vmgroup-missing-vm-timeout=0s",
+            'invalid value "0s" for flag -vmgroup-missing-vm-timeout: must be at least 1s',
         ),
         (
             "-tag-refresh-interval=-5m",

@@ -81,6 +81,12 @@ class Settings(ManagerFlags):
         "",
         "YAML file with the templates, placements and quotas allowed for VmGroups per namespace.",
     )
+    missing_vm_timeout_seconds: Duration = flag(
+        "vmgroup-missing-vm-timeout",
+        300.0,
+        "Time after which a VM of a VmGroup that is missing in vCenter, without an update that it "
+        "was deleted, counts as deleted and is cloned again.",
+    )
     cluster_id: str = flag(
         "cluster-id",
         "",
@@ -99,6 +105,7 @@ class Settings(ManagerFlags):
             "stats-interval": self.stats_interval_seconds,
             "disk-refresh-interval": self.disk_refresh_seconds,
             "tag-refresh-interval": self.tag_refresh_seconds,
+            "vmgroup-missing-vm-timeout": self.missing_vm_timeout_seconds,
             "vcenter-load-timeout": self.load_timeout_seconds,
         }
         for name, seconds in intervals.items():

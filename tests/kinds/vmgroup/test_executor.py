@@ -10,7 +10,7 @@ import pytest
 from kubewright.errors import NotLeader
 from kubewright.log import Log
 from support.inventory_builder import make_inventory
-from vsphere_operators.kinds.vmgroup.executor import Executor
+from vsphere_operators.kinds.vmgroup.executor import Executor, InventoryOutdated
 from vsphere_operators.kinds.vmgroup.group_memory import CloneTaskTracker, GroupMemoryStore
 from vsphere_operators.kinds.vmgroup.model import Clone, Destroy, DestroyFolder
 from vsphere_operators.kinds.vmgroup.ownership import OwnershipMark, mark_to_extra_config
@@ -45,16 +45,17 @@ class ExecutorHarness:
         self.folder_is_empty = True
         self.limiter = TaskLimiter(make_inventory(), Log("test"), clock=self.clock)
         self.memory_store = GroupMemoryStore(self.clock)
-        vcenter = SimpleNamespace(
+        self.vcenter = SimpleNamespace(
             inventory=make_inventory(),
             clock=self.clock,
             session=self,
             task_limiter=self.limiter,
             vm_calls=self,
+            is_inventory_of_session=True,
             vm_configs=SimpleNamespace(request_refresh=lambda ref: self.log(f"refresh {ref}")),
         )
         self.executor = Executor(
-            cast("Any", vcenter),
+            cast("Any", self.vcenter),
             cast("Any", self),
             self.memory_store,
             CloneTaskTracker(self.clock),
@@ -173,12 +174,26 @@ async def test_without_the_lease_no_clone_is_sent(harness: ExecutorHarness) -> N
     assert (harness.clone_outcome, harness.limiter.free_slots) == ("unsent", 3)
 
 
-async def test_all_checks_are_repeated_in_a_new_session(harness: ExecutorHarness) -> None:
+async def test_in_a_new_session_nothing_is_sent_before_the_inventory_is_read_again(
+    harness: ExecutorHarness,
+) -> None:
+    # The vCenter that answers now may be restored, or another one.
     harness.clone_errors = [NotAuthenticated("the session has ended")]
-    await harness.send_clone()
-    once = ["login", "lease", "log", "clone maybe_sent"]
-    assert harness.events == [*once, "renew 1", *once]
-    assert harness.clone_outcome == "accepted"
+    with pytest.raises(InventoryOutdated):
+        await harness.send_clone()
+    assert harness.events == ["login", "lease", "log", "clone maybe_sent", "renew 1"]
+    assert harness.clone_outcome == "rejected"
+    assert harness.for_group.active_failures() == {}
+
+
+async def test_the_session_may_be_renewed_by_another_call(harness: ExecutorHarness) -> None:
+    harness.vcenter.is_inventory_of_session = False
+    for send in (harness.send_clone, harness.send_destroy):
+        with pytest.raises(InventoryOutdated):
+            await send()
+    assert not {"lease", "clone maybe_sent", "destroy"} & set(harness.events)
+    assert (harness.clone_outcome, harness.limiter.free_slots) == ("unsent", 3)
+    assert (harness.for_group.active_failures(), harness.for_group.busy_refs) == ({}, set())
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ PARENT_REF = "group-v2"
 
 
 class FolderHarness:
-    """An inventory with a folder group-v9, whose reference is in the status of the group."""
+    """An inventory with a folder group-v9; the status of the group has this reference."""
 
     def __init__(self, name: str = "team-a-web", parent: str = PARENT_REF) -> None:
         self.inventory = make_inventory(("Folder", "group-v9", name, parent))

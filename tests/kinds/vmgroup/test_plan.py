@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -106,6 +107,46 @@ def test_a_vm_that_a_user_deleted_is_cloned_again() -> None:
         ),
     )
     assert new_plan.records == (make_record(0), make_record(1, state="Planned", attempt=2))
+
+
+MISSING = {"clone_states": {"r1": CloneState.MISSING}, "missing_vms": {"r1": "Waiting for r1."}}
+
+
+def test_a_missing_vm_is_not_cloned_again() -> None:
+    observed = make_observed([make_vm(0)], [make_record(0), make_record(1)], **MISSING)
+    new_plan = make_plan(replace(DESIRED, replicas=2), observed)
+    assert (new_plan.write_status_first, new_plan.actions) == (False, ())
+    assert new_plan.records == (make_record(0), make_record(1))
+    assert (new_plan.phase, new_plan.message) == (
+        "PENDING",
+        "1/2 replicas ready; missing 1. Waiting for r1.",
+    )
+    # Neither is a missing template reported: nothing is to be cloned.
+    blocked = make_plan(replace(DESIRED, replicas=2, clone_blocker="no template"), observed)
+    assert (blocked.phase, blocked.message) == (new_plan.phase, new_plan.message)
+
+
+def test_nothing_is_selected_for_deletion_while_a_vm_is_missing() -> None:
+    # A restore brought r2 back, which was deleted, and r1 is not found yet.
+    observed = make_observed(
+        [make_vm(0), make_vm(2)], [make_record(0), make_record(1), make_record(2)], **MISSING
+    )
+    assert not make_plan(replace(DESIRED, replicas=2), observed).write_status_first
+    found = make_observed([make_vm(0), make_vm(1), make_vm(2)])
+    assert terminating_names(make_plan(replace(DESIRED, replicas=2), found)) == {"r2"}
+
+
+@pytest.mark.parametrize("policy", ["Destroy", "Orphan"])
+def test_a_group_is_deleted_only_after_its_missing_vm(policy: Any) -> None:
+    desired = replace(DESIRED, replicas=1, deleting=True, deletion_policy=policy)
+    record = make_record(1, terminating=policy == "Destroy")
+    new_plan = make_plan(desired, make_observed((), [record], **MISSING))
+    if policy == "Destroy":
+        assert (new_plan.write_status_first, new_plan.actions) == (False, ())
+        assert new_plan.message == "Deleting the group; 1 replica left. Waiting for r1."
+    else:
+        # With Orphan the VM would stay anyway.
+        assert (new_plan.write_status_first, new_plan.records) == (True, ())
 
 
 def test_a_pending_clone_keeps_its_record() -> None:

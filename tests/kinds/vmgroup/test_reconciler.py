@@ -27,7 +27,7 @@ class FakeVCenter:
         )
         unused = cast("Any", None)
         self.reconciler = GroupReconciler(
-            cast("Any", vcenter), cast("Any", self), unused, unused, unused, unused
+            cast("Any", vcenter), cast("Any", self), unused, unused, unused, unused, unused
         )
 
     async def refresh(self, refs: list[str]) -> None:

@@ -78,6 +78,13 @@ class PreconditionFailed(Exception):
     """A fresh read shows that the VM or the folder must not be destroyed now."""
 
 
+class InventoryOutdated(Busy):
+    """The plan is from an inventory of an earlier session. Nothing was sent, or it was rejected.
+
+    In between, vCenter may have been restored, or replaced by another one at the same address.
+    """
+
+
 class StartedTask(Struct, frozen=True):
     """A task that this process started, and what it is for."""
 
@@ -206,6 +213,8 @@ class Executor:
     ) -> None:
         inventory = self._vcenter.inventory
         same_name = [child for child in inventory.children(parent_ref) if child.name == name]
+        if isinstance(error, InventoryOutdated):
+            return
         if error.fault == "DuplicateName" and any(isinstance(child, Folder) for child in same_name):
             # The folder exists by now; the next step finds it in the inventory.
             return
@@ -286,7 +295,7 @@ class Executor:
                 task_ref: str = await self._check_and_call(group, action, call, precheck)
         except VCenterError as error:
             is_gone = isinstance(error, NotFound) and pending.effect is not None
-            if not isinstance(error, NoFreeSlot) and not is_gone:
+            if not isinstance(error, NoFreeSlot | InventoryOutdated) and not is_gone:
                 self._record_error(pending, error)
             raise
         # First, because `track` reports the end of a task that the inventory showed already.
@@ -297,8 +306,11 @@ class Executor:
     async def _check_and_call(
         self, group: GroupInput, action: Action, call: Call, precheck: Precheck | None = None
     ) -> Any:
-        """Check, then call vCenter. If the session has ended, do both again in a new one."""
-        session, is_renewed, reads = self._vcenter.session, False, 0
+        """Check, then call vCenter in the session in which the inventory was read.
+
+        If that session has ended, log in again: a new plan follows when everything was read again.
+        """
+        session, reads = self._vcenter.session, 0
         while True:
             # A login can take seconds, so it comes before the checks.
             await session.login()
@@ -309,6 +321,8 @@ class Executor:
                     reads += 1
                     if not self._is_fresh(read_at=checked, reads=reads):
                         continue
+                if not self._vcenter.is_inventory_of_session:
+                    raise InventoryOutdated("the inventory is being read again after a login")
                 # Last, so that as little time as possible passes between this check and the call.
                 if not self._can_write():
                     raise NotLeader(
@@ -320,11 +334,8 @@ class Executor:
                     self._memory_of(group).record_clone(action.record, "maybe_sent")
                 return await call(checked)
             except NotAuthenticated:
-                if is_renewed:
-                    raise
-            # After the handler, so that an error in the second try does not show the first.
-            await session.renew(login_count)
-            is_renewed = True
+                await session.renew(login_count)
+                raise InventoryOutdated("the session has ended") from None
 
     def _is_fresh(self, *, read_at: float, reads: int) -> bool:
         """Whether the read is recent enough to act on; raises Busy after too many slow reads."""

@@ -107,7 +107,11 @@ def _needs_clone(desired: DesiredState, replicas: Sequence[Replica]) -> bool:
     return (
         count_to_create(desired, replicas) > 0
         or len(active) < desired.replicas
-        or any(is_outdated(desired, replica) or replica.vm is None for replica in active)
+        or any(
+            is_outdated(desired, replica)
+            or (replica.vm is None and replica.clone_state is not CloneState.MISSING)
+            for replica in active
+        )
     )
 
 
@@ -131,6 +135,8 @@ def _list_transient_problems(replicas: Sequence[Replica]) -> Iterator[str]:
     for replica in replicas:
         if replica.failure is not None:
             yield replica.failure.message
+        if replica.missing_message:
+            yield replica.missing_message
         if replica.vm is not None and replica.vm.inaccessible and not replica.terminating:
             yield (
                 f'vCenter cannot access replica "{replica.name}" (its host or its files). '
@@ -145,7 +151,11 @@ def _describe_progress(desired: DesiredState, replicas: Sequence[Replica]) -> st
     ready = sum(is_ready(desired, replica) for replica in replicas)
     active = active_replicas(replicas)
     parts = {
-        "cloning": sum(replica.vm is None for replica in active),
+        "missing": sum(replica.clone_state is CloneState.MISSING for replica in active),
+        "cloning": sum(
+            replica.vm is None and replica.clone_state is not CloneState.MISSING
+            for replica in active
+        ),
         "updating": sum(
             is_outdated(desired, replica)
             or (replica.vm is not None and not has_desired_size(desired, replica.vm))

@@ -23,6 +23,7 @@ class CloneState(Enum):
     UNSENT = "this process stored the record and has sent no request since"
     RUNNING = "its task runs, or a task that may belong to it"
     UNKNOWN = "a clone may be in progress; it is too early to decide"
+    MISSING = "the VM existed and is not in the inventory, and may come back"
     NOT_IN_PROGRESS = "no clone is in progress"
 
 
@@ -139,6 +140,8 @@ class ObservedState(Struct, frozen=True, kw_only=True):
     # By record, the path of a VM of another owner that has its name in the folder. A VM is listed
     # only after its configuration was read: until then it may be the replica.
     conflicting_vms: Mapping[str, str] = {}
+    # By record that is MISSING: what the group waits for.
+    missing_vms: Mapping[str, str] = {}
     failures: Mapping[str, OperationFailure] = {}
     folder: GroupFolder | None = None
     # How many operations may start now.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import cast
 
 from msgspec import Struct
@@ -10,9 +10,11 @@ from msgspec.structs import replace
 
 from ...vsphere.model import FINAL_TASK_STATES, VirtualMachine
 from ...vsphere.vcenter import VCenter
+from .absence import Absence, AbsenceTracker
 from .folder import FolderFinder
 from .group_memory import (
     FOLDER_KEY,
+    CloneTask,
     CloneTaskTracker,
     GroupMemory,
     GroupMemoryStore,
@@ -55,6 +57,10 @@ class PlanInput(Struct, frozen=True, kw_only=True):
     parent_folder: str
     blocker_reason: str
     vms_by_replica: dict[str, VirtualMachine]
+    # References of missing VMs; whether vCenter still has them is read before the plan.
+    refs_to_read: tuple[str, ...] = ()
+    # When to decide again on missing VMs; None if none is missing.
+    recheck_seconds: float | None = None
 
 
 class GroupObserver:
@@ -66,10 +72,11 @@ class GroupObserver:
         ownership_index: OwnershipIndex,
         clone_tracker: CloneTaskTracker,
         memory_store: GroupMemoryStore,
+        absences: AbsenceTracker,
     ) -> None:
         self._vcenter, self._inventory = vcenter, vcenter.inventory
         self._ownership_index, self._clone_tracker = ownership_index, clone_tracker
-        self._memory_store = memory_store
+        self._memory_store, self._absences = memory_store, absences
         self._folders = FolderFinder(vcenter, ownership_index)
 
     def forget_group(self, uid: str) -> None:
@@ -95,6 +102,8 @@ class GroupObserver:
         if folder is not None and folder.ref in self._inventory.folders:
             memory.created_folder = None
         blocker = blocker or _find_clone_blocker(group, memory)
+        observed = self._observe_replicas(group, memory, folder)
+        absences = self._judge_absences(group, observed, resolver)
         return PlanInput(
             desired=replace(
                 _limit_surge_to_quota(group),
@@ -102,7 +111,14 @@ class GroupObserver:
                 template_cores_per_socket=template.cores_per_socket if template else 0,
                 clone_blocker=str(blocker) if blocker and not group.desired.deleting else "",
             ),
-            observed=self._observe_replicas(group, memory, folder),
+            observed=replace(
+                observed,
+                clone_states={
+                    **observed.clone_states,
+                    **dict.fromkeys(absences, CloneState.MISSING),
+                },
+                missing_vms={name: absence.message for name, absence in absences.items()},
+            ),
             placement=placement,
             parent_folder=parent_ref,
             blocker_reason=blocker.reason if blocker else "",
@@ -111,7 +127,38 @@ class GroupObserver:
                 for ref in self._ownership_index.refs_by_group_uid.get(group.group_id.uid)
                 if ref in self._inventory.vms
             },
+            refs_to_read=tuple(
+                absence.ref_to_read for absence in absences.values() if absence.ref_to_read
+            ),
+            recheck_seconds=min(
+                (absence.recheck_seconds for absence in absences.values()), default=None
+            ),
         )
+
+    def _judge_absences(
+        self, group: GroupInput, observed: ObservedState, resolver: PlacementResolver
+    ) -> dict[str, Absence]:
+        """The records with a VM that is missing, and not known to be deleted."""
+        had_vm = [
+            record
+            for record in observed.records
+            if observed.clone_states.get(record.name) is CloneState.NOT_IN_PROGRESS
+            and record.name not in observed.conflicting_vms
+            and _had_vm(record, self._clone_tracker.tasks)
+        ]
+        if not had_vm:
+            return {}
+        compute_refs = _find_compute_refs(resolver, group.desired.template_name)
+        absences = {
+            record.name: self._absences.judge(
+                record.name,
+                record.instance_uuid,
+                group.last_known_refs.get(record.name, ""),
+                compute_refs,
+            )
+            for record in had_vm
+        }
+        return {name: absence for name, absence in absences.items() if not absence.deleted}
 
     def _observe_replicas(
         self, group: GroupInput, memory: GroupMemory, folder: GroupFolder | None
@@ -257,6 +304,25 @@ def with_task(record: ReplicaRecord, memory: GroupMemory) -> ReplicaRecord:
     if request and request.attempt == record.attempt and request.task and record.state == "Planned":
         return replace(record, state="Cloning", task=request.task)
     return record
+
+
+def _had_vm(record: ReplicaRecord, clone_tasks: Mapping[str, CloneTask]) -> bool:
+    """Whether a VM has existed for the record, or may have."""
+    if record.state == "Present":
+        return True
+    # vCenter drops a task from its list some time after its end.
+    task = clone_tasks.get(record.task)
+    return bool(record.task) and (task is None or task.state == "success")
+
+
+def _find_compute_refs(resolver: PlacementResolver, template_name: str) -> tuple[str, ...]:
+    """The compute resource in which the group's VMs are placed; none if that is unknown."""
+    try:
+        _, placement = resolver.resolve(template_name)
+    except CloneBlocked:
+        return ()
+    pool = resolver.inventory.resource_pools.get(placement.resource_pool)
+    return (pool.owner,) if pool else ()
 
 
 def _is_effect_pending(vm: VirtualMachine, memory: GroupMemory) -> bool:

@@ -73,6 +73,11 @@ def instance_uuid_of(uid: str, replica: str) -> str:
     return str(uuid5(_UUID_NAMESPACE, f"{uid}/{replica}"))
 
 
+def may_be_replica(instance_uuid: str) -> bool:
+    """Whether this can be the instanceUuid of a replica, of any group."""
+    return _UUID5_PATTERN.fullmatch(instance_uuid) is not None
+
+
 def mark_to_extra_config(mark: OwnershipMark) -> dict[str, str]:
     group = mark.group_id
     values = (
@@ -157,7 +162,7 @@ class OwnershipIndex:
             # the same.
             if not new.instance_uuid or (old and old.instance_uuid == new.instance_uuid):
                 return
-            if _UUID5_PATTERN.fullmatch(new.instance_uuid):
+            if may_be_replica(new.instance_uuid):
                 # get() also requests the configuration when it is not cached.
                 if self._vm_configs.get(new.ref) is None:
                     self.unread_refs.add(new.ref)

@@ -125,6 +125,9 @@ def _compute_desired_records(
 def _can_drop_record(desired: DesiredState, replica: Replica) -> bool:
     if replica.vm is not None or replica.clone_state in PENDING_CLONE_STATES:
         return False
+    if replica.clone_state is CloneState.MISSING:
+        # A VM that is not to be destroyed need not come back before the group goes.
+        return desired.deleting and desired.deletion_policy == "Orphan"
     # Then the VM is no longer the group's, and a new replica follows.
     is_mark_removed = replica.record.state == "Present" and bool(replica.conflicting_vm)
     return replica.terminating or desired.deleting or is_mark_removed

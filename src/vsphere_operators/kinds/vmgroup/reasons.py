@@ -16,6 +16,9 @@ class Reason(StrEnum):
     """Replicas are being created, updated or deleted."""
     NEEDS_ATTENTION = "NeedsAttention"
     """An operation failed; the message has the details."""
+    VM_MISSING = "VMMissing"
+    """The VM of a replica is not in the inventory, and is not known to be deleted; the message
+    states how long the group waits for it."""
     VCENTER_CHANGED = "VCenterChanged"
     """The group's VMs are in another vCenter than the one that serves its namespace now; vCenters
     are compared by their instance UUID."""

@@ -16,8 +16,9 @@ from ...vsphere.model import VirtualMachine
 from ...vsphere.task_limiter import NoFreeSlot
 from ...vsphere.vcenter import VCenter
 from ...vsphere.vm_calls import CloneSpec
+from .absence import AbsenceTracker
 from .api_reader import ApiReader
-from .executor import Executor
+from .executor import Executor, InventoryOutdated
 from .group_memory import (
     FOLDER_KEY,
     INITIAL_BACKOFF_SECONDS,
@@ -63,11 +64,12 @@ class GroupReconciler:
         api_reader: ApiReader,
         memory_store: GroupMemoryStore,
         ownership_index: OwnershipIndex,
+        absences: AbsenceTracker,
     ) -> None:
         self.inventory, self.ownership_index = vcenter.inventory, ownership_index
         self.memory_store = memory_store
         self._vcenter, self._observer, self._executor = vcenter, observer, executor
-        self._api_reader = api_reader
+        self._api_reader, self._absences = api_reader, absences
 
     def forget_group(self, uid: str) -> None:
         self.memory_store.forget(uid)
@@ -108,7 +110,7 @@ class GroupReconciler:
         )
 
     async def _observe_and_plan(self, group: GroupInput) -> tuple[PlanInput, Plan]:
-        """Read each VM that the plan newly selects for deletion, then observe and plan again.
+        """Read missing VMs, and each VM that the plan newly selects for deletion; then plan again.
 
         `terminating` is never reset, and the cached configuration may be older than a volume that
         was attached to the VM.
@@ -116,6 +118,10 @@ class GroupReconciler:
         refreshed_refs: set[str] = set()
         while True:
             observation = self._observer.observe(group)
+            if missing_refs := set(observation.refs_to_read) - refreshed_refs:
+                await self._absences.read(missing_refs)
+                refreshed_refs |= missing_refs
+                continue
             new_plan = plan(
                 observation.desired, observation.observed, self._make_name_generator(group)
             )
@@ -174,7 +180,7 @@ class GroupReconciler:
                         await self._executor.clone(group, action, spec)
                     case _:
                         await self._executor.change_vm(group, action)
-            except NoFreeSlot:
+            except (NoFreeSlot, InventoryOutdated):
                 return False
             except VCenterError:
                 # The executor recorded the failure of the replica; the next action may succeed.
@@ -245,8 +251,10 @@ def _choose_requeue_delay(observation: PlanInput, plan: Plan, memory: GroupMemor
         if plan.phase == "PENDING" or observation.blocker_reason in _UNWATCHED_REASONS
         else MAX_BACKOFF_SECONDS
     )
+    if observation.recheck_seconds is not None:
+        delay_seconds = min(delay_seconds, observation.recheck_seconds)
     # A little later than the retry, so that the back-off has ended for certain.
-    return min(delay_seconds, (memory.seconds_until_retry() or delay_seconds) + 0.05)
+    return min(delay_seconds, memory.seconds_until_retry() or delay_seconds) + 0.05
 
 
 def _build_result(
@@ -271,6 +279,8 @@ def _build_result(
         reason=(
             observation.blocker_reason or first_reason
             if plan.phase == "ERROR"
+            else Reason.VM_MISSING
+            if observation.observed.missing_vms
             else Reason.PROGRESSING
         ),
         folder=observation.observed.folder,

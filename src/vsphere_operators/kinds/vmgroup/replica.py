@@ -22,6 +22,8 @@ class Replica(Struct, frozen=True, kw_only=True):
     vm: ReplicaVm | None
     clone_state: CloneState
     conflicting_vm: str = ""
+    # What the group waits for while the VM is MISSING.
+    missing_message: str = ""
     failure: OperationFailure | None = None
 
     @property
@@ -54,6 +56,7 @@ def build_replicas(observed: ObservedState) -> tuple[Replica, ...]:
             vm=vms.get(record.name),
             clone_state=observed.clone_states.get(record.name, CloneState.UNKNOWN),
             conflicting_vm=observed.conflicting_vms.get(record.name, ""),
+            missing_message=observed.missing_vms.get(record.name, ""),
             failure=observed.failures.get(record.name),
         )
         for record in records
@@ -141,6 +144,10 @@ def select_for_deletion(desired: DesiredState, replicas: Sequence[Replica]) -> f
     if desired.deleting:
         destroy = desired.deletion_policy == "Destroy"
         return frozenset(replica.name for replica in active if destroy)
+    if any(replica.clone_state is CloneState.MISSING for replica in active):
+        # After a restore from backup, old VMs may be back and newer ones missing. The missing ones
+        # would be selected first, and destroyed when they come back.
+        return frozenset()
     excess = max(0, len(active) - desired.replicas - surge_allowed(desired, active))
     in_deletion_order = sorted(
         (replica for replica in active if not replica.foreign_disks),

@@ -1,0 +1,228 @@
+"""Whether a replica's VM that is not in the inventory was deleted, or is only missing.
+
+Why not take every missing VM for deleted?  VMs also leave the inventory when their host is removed,
+    when vCenter is restored from a backup, and when the account loses a permission. All of them
+    come back, and a clone made meanwhile would be one VM too many.
+When was a VM deleted?  If a task destroyed it. If a leave update arrived while we watched, its host
+    is still connected, and a read by reference finds nothing. Otherwise after it has been missing
+    for a settable time, in one uninterrupted watch, with all hosts of the placement connected.
+What if the read finds the VM?  Then the account may not see it. That is never a deletion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from msgspec import Struct
+
+from kubewright.flags import format_duration
+
+from ...vsphere.faults import Denied, NotFound, Rejected, VCenterError
+from ...vsphere.inventory import Change
+from ...vsphere.model import Host, VirtualMachine
+from ...vsphere.vcenter import VCenter
+from .ownership import may_be_replica
+
+# A host and its VMs leave in several updates, the VMs first.
+_HOST_LEAVE_SECONDS = 2.0
+# How long the result of a read by reference counts.
+_READ_VALID_SECONDS = 5.0
+# How often to check hosts and permissions: their change does not wake the group.
+_RECHECK_SECONDS = 20.0
+# Groups are reconciled every 5 minutes; what no group asked for that long is of no group.
+_KEPT_SECONDS = 3600.0
+
+_ValueT = TypeVar("_ValueT", bound="_Timed")
+
+
+class Absence(Struct, frozen=True, kw_only=True):
+    """What is known of a VM that is not in the inventory."""
+
+    deleted: bool = False
+    # Why the group waits, and for what; "" if it was deleted.
+    message: str = ""
+    # When to decide again.
+    recheck_seconds: float = _RECHECK_SECONDS
+    # Whether vCenter still has this reference has to be read first (`AbsenceTracker.read`).
+    ref_to_read: str = ""
+
+
+class _Timed(Struct, frozen=True, kw_only=True):
+    at: float
+
+
+class _Departure(_Timed, frozen=True, kw_only=True):
+    """A leave update."""
+
+    ref: str
+    host: str
+
+
+class _Missing(_Timed, frozen=True, kw_only=True):
+    # When the time began to count, and the text of its end in the message. A text that moved with
+    # each reconcile would be written each time.
+    since: float
+    deadline_text: str
+
+
+class _Read(_Timed, frozen=True, kw_only=True):
+    exists: bool
+
+
+class AbsenceTracker:
+    """The VMs of replicas that left the inventory of one vCenter, by instanceUuid."""
+
+    def __init__(
+        self,
+        vcenter: VCenter,
+        timeout_seconds: float,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._vcenter, self._inventory = vcenter, vcenter.inventory
+        self._timeout_seconds, self._now = timeout_seconds, now
+        self._departures: dict[str, _Departure] = {}
+        self._missing: dict[str, _Missing] = {}
+        # By reference of a VM.
+        self._reads: dict[str, _Read] = {}
+        # By compute resource, when one of its hosts was last added, removed or (dis)connected.
+        self._hosts_changed_at: dict[str, float] = {}
+
+    def on_vm_change(self, change: Change[VirtualMachine]) -> None:
+        old, new, now = change.old, change.new, self._vcenter.clock()
+        if new is not None:
+            self._departures.pop(new.instance_uuid.lower(), None)
+            self._missing.pop(new.instance_uuid.lower(), None)
+        elif old is not None and may_be_replica(old.instance_uuid):
+            key = old.instance_uuid.lower()
+            # Before the reload the VM was seen, so an older departure is not the reason.
+            self._departures.pop(key, None)
+            if not change.reloaded:
+                departure = _Departure(at=now, ref=old.ref, host=old.host)
+                _put_last(self._departures, key, departure, now)
+
+    def on_host_change(self, change: Change[Host]) -> None:
+        old, new = change.old, change.new
+        if old is None or new is None or old.connection != new.connection:
+            for host in (old, new):
+                if host is not None:
+                    self._hosts_changed_at[host.parent] = self._vcenter.clock()
+
+    def judge(
+        self, replica: str, instance_uuid: str, last_known_ref: str, compute_refs: Collection[str]
+    ) -> Absence:
+        """Whether the VM was deleted; `compute_refs` have the hosts on which it can be."""
+        key, now = instance_uuid.lower(), self._vcenter.clock()
+        departure = self._departures.get(key)
+        ref = departure.ref if departure is not None else last_known_ref
+        if ref and self._was_destroyed(ref):
+            return Absence(deleted=True)
+        missing = self._update_missing(key, compute_refs, now)
+        prefix = f'The VM of replica "{replica}" is missing in vCenter'
+        if departure is not None and self._stayed_connected(departure):
+            wait_seconds = departure.at + min(_HOST_LEAVE_SECONDS, self._timeout_seconds) - now
+            if wait_seconds <= 0:
+                return self._judge_by_read(ref, prefix, now)
+            return Absence(message=f"{prefix}.", recheck_seconds=wait_seconds)
+        if disconnected := self._list_disconnected_hosts(compute_refs):
+            return Absence(
+                message=f"{prefix}. Hosts that may have it are not connected: "
+                f"{', '.join(disconnected)}. Reconnect them, or remove them from vCenter. If it is "
+                f"still missing {format_duration(self._timeout_seconds)} later, it counts as "
+                "deleted."
+            )
+        wait_seconds = missing.since + self._timeout_seconds - now
+        if wait_seconds <= 0:
+            return self._judge_by_read(ref, prefix, now)
+        return Absence(
+            message=f"{prefix}, and no update reported that it was deleted: its host may have been "
+            "removed, vCenter restored, or a permission changed. If it is still missing at "
+            f"{missing.deadline_text}, it counts as deleted.",
+            recheck_seconds=wait_seconds,
+        )
+
+    def _update_missing(self, key: str, compute_refs: Collection[str], now: float) -> _Missing:
+        """Since when the VM has been missing without an interruption."""
+        previous = self._missing.get(key)
+        since = max(
+            previous.since if previous else now,
+            self._vcenter.watching_since,
+            *(self._hosts_changed_at.get(ref, 0.0) for ref in compute_refs),
+        )
+        if previous is not None and previous.since == since:
+            text = previous.deadline_text
+        else:
+            deadline = self._now() + timedelta(seconds=since + self._timeout_seconds - now)
+            text = f"{deadline:%Y-%m-%dT%H:%M:%SZ}"
+        missing = _Missing(at=now, since=since, deadline_text=text)
+        _put_last(self._missing, key, missing, now)
+        return missing
+
+    def _judge_by_read(self, ref: str, prefix: str, now: float) -> Absence:
+        # With the reference in the inventory, a restored vCenter has assigned it to another VM.
+        if not ref or ref in self._inventory.vms:
+            return Absence(deleted=True)
+        read = self._reads.get(ref)
+        if read is None or now - read.at > _READ_VALID_SECONDS:
+            return Absence(message=f"{prefix}.", recheck_seconds=1.0, ref_to_read=ref)
+        if not read.exists:
+            return Absence(deleted=True)
+        return Absence(
+            message=f"{prefix}: vCenter has it ({ref}), but does not show it to the manager's "
+            "account. Grant the account the Read-only role on the VM and its folder. It is not "
+            "replaced meanwhile."
+        )
+
+    async def read(self, refs: Iterable[str]) -> None:
+        """Read whether vCenter still has these VMs. Without a response, nothing is decided."""
+        for ref in refs:
+            try:
+                await self._vcenter.vm_calls.read_properties("VirtualMachine", ref, ["name"])
+                exists = True
+            except NotFound:
+                exists = False
+            except (Denied, Rejected):
+                exists = True
+            except VCenterError:
+                continue
+            now = self._vcenter.clock()
+            _put_last(self._reads, ref, _Read(at=now, exists=exists), now)
+
+    def _was_destroyed(self, ref: str) -> bool:
+        return ref not in self._inventory.vms and any(
+            task.entity == ref
+            and task.state == "success"
+            and task.description_id.rpartition(".")[2] == "destroy"
+            for task in self._inventory.tasks.values()
+        )
+
+    def _stayed_connected(self, departure: _Departure) -> bool:
+        """Whether the host of a VM that left is there, and no host of its cluster has changed."""
+        host = self._inventory.hosts.get(departure.host)
+        return (
+            host is not None
+            and host.connection == "connected"
+            # vCenter removes a host of a cluster only in maintenance mode, or disconnected.
+            and not host.in_maintenance
+            and self._hosts_changed_at.get(host.parent, departure.at) <= departure.at
+        )
+
+    def _list_disconnected_hosts(self, compute_refs: Collection[str]) -> list[str]:
+        return sorted(
+            host.name
+            for ref in compute_refs
+            for host in self._inventory.children(ref)
+            # A host in standby has no VMs that run, and may stay there for days.
+            if isinstance(host, Host)
+            and host.connection not in ("connected", "")
+            and host.power != "standBy"
+        )
+
+
+def _put_last(table: dict[str, _ValueT], key: str, value: _ValueT, now: float) -> None:
+    """Add an entry, and remove those that are too old; the oldest is always the first."""
+    table.pop(key, None)
+    table[key] = value
+    while (oldest := next(iter(table))) != key and now - table[oldest].at > _KEPT_SECONDS:
+        del table[oldest]

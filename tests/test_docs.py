@@ -275,19 +275,15 @@ def test_reference_lists_every_reason_that_tests_assert() -> None:
     assert {reason for reason in asserted if f"`{reason}`" not in page} == set()
 
 
-def test_install_page_lists_every_privilege() -> None:
-    required = (
-        *privileges.READ_PRIVILEGES,
-        *privileges.FOLDER_PRIVILEGES,
-        *privileges.TEMPLATE_PRIVILEGES,
-        *privileges.RESOURCE_POOL_PRIVILEGES,
-        *privileges.DATASTORE_PRIVILEGES,
-    )
-    page = read_page(Path("docs/howto/install.md"))
-    assert [name for name in required if f"`{name}`" not in page] == []
-    assert set(
-        re.findall(r"`((?:Virtual|Folder|Resource|Datastore|System)\w*\.[\w.]+)`", page)
-    ) == set(required)
+def test_privileges_page_has_the_table_and_a_role_command_for_each_role() -> None:
+    page = read_page(Path("docs/reference/privileges.md"))
+    commands = " ".join(page.replace("\\\n", "").split())
+    for role in privileges.ROLES:
+        assert [name for name in role.privilege_names if f"| `{name}` |" not in page] == []
+        assert f"govc role.create {role.name} {' '.join(role.privilege_names)} govc" in commands
+        assert f"-role {role.name} -propagate=true {role.placeholder}" in commands
+    listed = {name for role in privileges.ROLES for name in role.privilege_names}
+    assert set(re.findall(r"^\| `(\w+\.[\w.]+)` \|", page, re.MULTILINE)) == listed
 
 
 def test_message_is_followed_to_its_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from . import ROOT, conditions, errors, flags, makefile, metrics, settings
+from . import ROOT, conditions, errors, flags, makefile, metrics, privileges, settings
 
 
 def _generate_files() -> dict[str, str]:
@@ -16,6 +16,7 @@ def _generate_files() -> dict[str, str]:
         "docs/reference/metrics.md": metrics.render(),
         "docs/reference/conditions.md": conditions.render(),
         "docs/reference/errors.md": errors.render(),
+        "docs/reference/privileges.md": privileges.render(),
         "docs/reference/make.md": makefile.render(),
     }
 

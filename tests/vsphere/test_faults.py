@@ -97,6 +97,15 @@ def test_missing_privilege_is_named() -> None:
     )
 
 
+def test_object_without_the_privilege_is_named() -> None:
+    fault = vim.fault.NoPermission(
+        msg="Permission was denied.", privilegeId="Network.Assign", object=vim.Network("network-7")
+    )
+    assert 'the privilege "Network.Assign" is missing on Network network-7; add it' in str(
+        error_from_fault(fault, "CloneVM_Task")
+    )
+
+
 def test_details_of_a_fault_are_in_the_message() -> None:
     assert (
         str(error_from_fault(vim.fault.InvalidName(msg="Bad.", name="a/b"), "Rename"))

@@ -1,4 +1,7 @@
-"""Privileges of an account: on the simulator, which grants all, and as vCenter denies them."""
+"""Privileges of an account: the simulator's own account has all, and another one lacks some.
+
+tests/real/test_privileges.py takes each privilege of the table away from the manager's account.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from simulator import SimulatedVCenter
 from vsphere_operators.vsphere import privileges
 from vsphere_operators.vsphere.credentials import Credentials, FixedCredentials
 from vsphere_operators.vsphere.faults import Denied
-from vsphere_operators.vsphere.privileges import Account, EntityRef
+from vsphere_operators.vsphere.privileges import Account, EntityRef, Network
 from vsphere_operators.vsphere.session import Session
 from vsphere_operators.vsphere.transport import SoapClient
 from vsphere_operators.vsphere.vm_calls import VmCalls
@@ -49,7 +52,7 @@ async def test_simulator_grants_all_privileges(
     who = await privileges.read_account(vm_calls)
     assert who.name == simulator.user
     assert who.session_key in {session["key"] for session in await simulator.sessions()}
-    wanted = (*privileges.READ_PRIVILEGES, *privileges.FOLDER_PRIVILEGES)
+    wanted = [name for role in privileges.ROLES for name in role.privilege_names]
     assert await privileges.find_missing_privileges(vm_calls, who, [ROOT_FOLDER], wanted) == {
         "group-d1": ()
     }
@@ -91,5 +94,54 @@ async def test_denied_privilege_check_is_raised(
     who = await privileges.read_account(vm_calls)
     with pytest.raises(Denied):
         await privileges.find_missing_privileges(
-            vm_calls, who, [ROOT_FOLDER], privileges.READ_PRIVILEGES
+            vm_calls, who, [ROOT_FOLDER], privileges.ROOT_ROLE.privilege_names
         )
+
+
+async def test_networks_of_vms_are_read_with_their_folder(
+    simulator: SimulatedVCenter, soap: SoapClient, session: Session
+) -> None:
+    entities = await simulator.entities()
+    vms = [entity["ref"] for entity in entities if entity["type"] == "VirtualMachine"]
+    (network,) = [entity for entity in entities if entity["type"] == "Network"]
+    (folder,) = [entity for entity in entities if entity["path"] == "/DC0/network"]
+    assert len(vms) > 1
+    expected = Network("Network", network["ref"], network["name"], folder["ref"])
+    vm_calls = VmCalls(soap, session)
+    assert await privileges.read_networks(vm_calls, [*vms, "vm-deleted"]) == [expected]
+    assert await privileges.read_networks(vm_calls, []) == []
+
+
+async def test_distributed_port_group_is_checked_by_its_type_on_the_wire(
+    soap: SoapClient, session: Session
+) -> None:
+    vm_calls = VmCalls(soap, session)
+    who = await privileges.read_account(vm_calls)
+    port_group = EntityRef("DistributedVirtualPortgroup", "dvportgroup-1")
+    names = privileges.NETWORK_ROLE.privilege_names
+    assert await privileges.find_missing_privileges(vm_calls, who, [port_group], names) == {
+        "dvportgroup-1": ()
+    }
+
+
+def test_every_privilege_is_in_one_role() -> None:
+    names = [name for role in privileges.ROLES for name in role.privilege_names]
+    assert len(names) == len(set(names))
+    assert set(names) >= {
+        "VirtualMachine.Config.AddNewDisk",
+        "VirtualMachine.Config.Settings",
+        "Network.Assign",
+        "StorageProfile.View",
+        "VApp.ApplicationConfig",
+    }
+
+
+def test_commands_quote_users_and_paths() -> None:
+    role = privileges.DATASTORE_ROLE
+    assert privileges.create_role_command(role) == (
+        "govc role.create vsphere-operators-datastore Datastore.AllocateSpace"
+    )
+    assert privileges.set_permission_command(role, "EXAMPLE\\ann", ["/DC0/datastore/b c"]) == (
+        "govc permissions.set -principal 'EXAMPLE\\ann' -role vsphere-operators-datastore "
+        "-propagate=true '/DC0/datastore/b c'"
+    )

@@ -2,44 +2,50 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from msgspec import Struct
 
 from ..vsphere import privileges
 from ..vsphere.faults import VCenterError
 from ..vsphere.inventory import Inventory
-from ..vsphere.privileges import Account, EntityRef
+from ..vsphere.privileges import Account, EntityRef, Network, Privilege, Role
 from ..vsphere.vm_calls import VmCalls
 from .finding import Finding, ok, problem, warning
 
-_ROLE_NAME = "vsphere-operators"
-_INFO_KINDS = "HostInfo, VMInfo, FCDInfo, GPUInfo"
 # A vCenter may have thousands of datastores. An account that lacks a privilege usually lacks it
 # on the first ones too.
 _MAX_OBJECTS_CHECKED = 20
 
 
-class RequiredPrivileges(Struct, frozen=True, kw_only=True):
-    """Privileges that some kinds need on objects of one type."""
+class CheckedRole(Struct, frozen=True, kw_only=True):
+    """A role, the objects on which the account needs it, and what it lacks there."""
 
-    kinds: str
-    description: str
-    privileges: tuple[str, ...]
+    role: Role
+    location: str
     objects: Sequence[EntityRef]
+    # By reference of the object.
+    missing: Mapping[str, Sequence[str]] = {}
 
 
 async def check(vm_calls: VmCalls, inventory: Inventory, parent: str) -> AsyncIterator[Finding]:
     """The findings for each set of kinds; `parent` is the name of the VmGroups' parent folder."""
     try:
         account = await privileges.read_account(vm_calls)
-        required = list(_list_required_privileges(inventory, parent))
-        missing = [
-            await privileges.find_missing_privileges(
-                vm_calls, account, need.objects, need.privileges
+        templates = _limit(vm.ref for vm in inventory.vms.values() if vm.is_template)
+        networks = await privileges.read_networks(vm_calls, templates)
+        checked = [
+            CheckedRole(
+                role=role,
+                location=location,
+                objects=objects,
+                missing=await privileges.find_missing_privileges(
+                    vm_calls, account, objects, role.privilege_names
+                ),
             )
-            for need in required
+            for role, location, objects in _list_objects(inventory, parent, templates, networks)
+            if objects
         ]
     except VCenterError as error:
         yield warning(
@@ -48,93 +54,94 @@ async def check(vm_calls: VmCalls, inventory: Inventory, parent: str) -> AsyncIt
             "A kind that lacks one reports it in its status when it needs it.",
         )
         return
-    for kinds in dict.fromkeys(need.kinds for need in required):
-        of_these_kinds = [
-            pair for pair in zip(required, missing, strict=True) if pair[0].kinds == kinds
-        ]
-        for finding in _check_missing_privileges(kinds, of_these_kinds, account):
+    for kinds in (privileges.INFO_KINDS, privileges.VM_GROUP):
+        for finding in _check_missing_privileges(kinds, checked, account):
             yield finding
 
 
-def _list_required_privileges(inventory: Inventory, parent: str) -> Iterator[RequiredPrivileges]:
-    """What is needed where; object types that the inventory lacks are left out."""
-    roots = [folder.ref for folder in inventory.folders.values() if not folder.parent]
-    yield RequiredPrivileges(
-        kinds=_INFO_KINDS,
-        description="the root folder",
-        privileges=privileges.READ_PRIVILEGES,
-        objects=_entity_refs(inventory, "Folder", roots),
-    )
-    folders = [folder.ref for folder in inventory.folders.values() if folder.name == parent]
-    templates = [vm.ref for vm in inventory.vms.values() if vm.is_template]
-    pools = [
+def _list_objects(
+    inventory: Inventory, parent: str, templates: Sequence[str], networks: Sequence[Network]
+) -> Iterator[tuple[Role, str, list[EntityRef]]]:
+    """The objects of each role; the list is empty if the inventory has no object of that type."""
+    folders = inventory.folders.values()
+    pools = (
         pool.ref
         for pool in inventory.resource_pools.values()
         if pool.parent in inventory.compute_resources
-    ]
-    datastores = list(inventory.datastores)
-    for entity_type, description, names, refs in (
-        ("Folder", f'the folder "{parent}"', privileges.FOLDER_PRIVILEGES, folders),
-        ("VirtualMachine", "templates", privileges.TEMPLATE_PRIVILEGES, templates),
-        ("ResourcePool", "resource pools", privileges.RESOURCE_POOL_PRIVILEGES, pools),
-        ("Datastore", "datastores", privileges.DATASTORE_PRIVILEGES, datastores),
+    )
+    root, folder = privileges.ROOT_ROLE, privileges.FOLDER_ROLE
+    template, pool = privileges.TEMPLATE_ROLE, privileges.RESOURCE_POOL_ROLE
+    datastore, network = privileges.DATASTORE_ROLE, privileges.NETWORK_ROLE
+    for role, location, refs in (
+        (root, root.location, (item.ref for item in folders if not item.parent)),
+        (folder, f'the folder "{parent}"', (item.ref for item in folders if item.name == parent)),
+        (template, template.location, templates),
+        (pool, pool.location, pools),
+        (datastore, datastore.location, inventory.datastores),
     ):
-        if refs:
-            yield RequiredPrivileges(
-                kinds="VmGroup",
-                description=description,
-                privileges=names,
-                objects=_entity_refs(inventory, entity_type, refs[:_MAX_OBJECTS_CHECKED]),
-            )
+        objects = [
+            EntityRef(role.entity_type, ref, inventory.path(ref) or "/") for ref in _limit(refs)
+        ]
+        yield role, location, objects
+    yield (
+        network,
+        network.location,
+        [
+            EntityRef(item.type, item.ref, f"{inventory.path(item.parent)}/{item.name}")
+            for item in networks[:_MAX_OBJECTS_CHECKED]
+        ],
+    )
 
 
-def _entity_refs(inventory: Inventory, entity_type: str, refs: Sequence[str]) -> list[EntityRef]:
-    return [EntityRef(entity_type, ref, inventory.path(ref) or "/") for ref in refs]
+def _limit(refs: Iterable[str]) -> list[str]:
+    return list(islice(refs, _MAX_OBJECTS_CHECKED))
 
 
 def _check_missing_privileges(
-    kinds: str,
-    missing: Sequence[tuple[RequiredPrivileges, Mapping[str, tuple[str, ...]]]],
-    account: Account,
+    kinds: str, checked: Sequence[CheckedRole], account: Account
 ) -> Iterator[Finding]:
-    """A privilege that is missing on all objects is a problem, on some of them a warning."""
     complete = True
-    for need, missing_by_ref in missing:
-        for privilege in need.privileges:
+    locations = []
+    for entry in checked:
+        required = [item for item in entry.role.privileges if item.kinds == kinds]
+        if required:
+            locations.append(entry.location)
+        for privilege in required:
             paths = [
                 entity.path
-                for entity in need.objects
-                if privilege in missing_by_ref.get(entity.ref, ())
+                for entity in entry.objects
+                if privilege.name in entry.missing.get(entity.ref, ())
             ]
-            if not paths:
-                continue
-            complete = False
-            everywhere = len(paths) == len(need.objects)
-            location = need.description if everywhere else ", ".join(paths)
-            message = (
-                f'User "{account.name}" lacks privilege {privilege} on {location}, '
-                f"required by {kinds}"
-            )
-            fix = _grant_command(account.name, need.privileges, paths)
-            if everywhere:
-                yield problem("privileges", message, fix)
-            else:
-                yield warning("privileges", message, fix)
-    if complete and missing:
-        objects = ", ".join(need.description for need, _ in missing)
+            if paths:
+                complete = False
+                yield _missing_privilege_finding(entry, privilege, paths, account)
+    if complete and locations:
         yield ok(
             "privileges",
-            f'{kinds}: user "{account.name}" has all required privileges on {objects}',
+            f'{kinds}: user "{account.name}" has all required privileges on {", ".join(locations)}',
         )
 
 
-def _grant_command(user: str, names: Sequence[str], paths: Sequence[str]) -> str:
-    # All fixes use the same role: `role.create` fails if an earlier fix created it, and
-    # `role.update -a` adds these privileges to those that it has. govc is VMware's own CLI.
-    objects = " ".join(shlex.quote(path) for path in paths)
-    return (
-        f"govc role.create {_ROLE_NAME}; "
-        f"govc role.update -a {_ROLE_NAME} {' '.join(names)} && "
-        f"govc permissions.set -principal {shlex.quote(user)} -role {_ROLE_NAME} "
-        f"-propagate=true {objects}"
+def _missing_privilege_finding(
+    entry: CheckedRole, privilege: Privilege, paths: Sequence[str], account: Account
+) -> Finding:
+    """A problem, or a warning if some objects have it or only an option needs it."""
+    everywhere = len(paths) == len(entry.objects)
+    location = entry.location if everywhere else ", ".join(paths)
+    needed_by = (
+        f"{privilege.kinds} with {privilege.option}" if privilege.option else privilege.kinds
     )
+    message = (
+        f'User "{account.name}" lacks privilege {privilege.name} on {location}, '
+        f"required by {needed_by} to {privilege.purpose}"
+    )
+    role = entry.role
+    # The role may exist, from the installation or an earlier fix.
+    fix = (
+        f"{privileges.create_role_command(role)} || {privileges.update_role_command(role)} && "
+        f"{privileges.set_permission_command(role, account.name, paths)}"
+        "   # replaces the role that the user has on these objects"
+    )
+    if everywhere and not privilege.option:
+        return problem("privileges", message, fix)
+    return warning("privileges", message, fix)

@@ -192,9 +192,20 @@ def _describe_detail(fault: Any) -> str:
     if isinstance(fault, vmodl.fault.SecurityError) and (
         privilege := getattr(fault, "privilegeId", None)
     ):
-        parts.append(f'the privilege "{privilege}" is missing; add it to the role of this user')
+        parts.append(
+            f'the privilege "{privilege}" is missing{_describe_object(fault)}; '
+            "add it to the role of this user"
+        )
     if argument := getattr(fault, "invalidProperty", None):
         parts.append(f"the property {argument} is invalid")
     if name := getattr(fault, "name", None):
         parts.append(f'the name is "{name}"')
     return f" ({'; '.join(parts)})" if parts else ""
+
+
+def _describe_object(fault: Any) -> str:
+    """The object of a NoPermission fault, as ` on Network network-7`."""
+    reference = getattr(fault, "object", None)
+    if reference is None:
+        return ""
+    return f" on {_fault_name(type(reference))} {reference._moId}"

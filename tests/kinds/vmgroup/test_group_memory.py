@@ -110,7 +110,8 @@ def test_removed_replicas_and_expired_effects_are_forgotten() -> None:
             False,
             "NoPermission",
             True,
-            "Grant that privilege to the role of the manager's vCenter account.",
+            "Grant that privilege to the role of the manager's vCenter account; `manager doctor` "
+            "prints the commands.",
         ),
         (
             "NoDiskSpace",

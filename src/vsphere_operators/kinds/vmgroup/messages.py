@@ -228,7 +228,8 @@ _FREE_STORAGE_ADVICE = (
 FAULT_ADVICE = {
     "NoPermission": (
         Reason.NO_PERMISSION,
-        "Grant that privilege to the role of the manager's vCenter account",
+        "Grant that privilege to the role of the manager's vCenter account; `manager doctor` "
+        "prints the commands",
     ),
     "InsufficientResourcesFault": (
         Reason.INSUFFICIENT_RESOURCES,

@@ -1,0 +1,88 @@
+"""The page of vCenter privileges, from the table that `manager doctor` checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vsphere_operators.vsphere.privileges import (
+    ROLES,
+    Role,
+    create_role_command,
+    set_permission_command,
+)
+
+from .page import code, page, table
+
+_USER = "operators@vsphere.local"
+_INTRODUCTION = """
+What the manager's vCenter account needs. `manager doctor` checks the same table, and prints the
+commands that grant what is missing. Tests run all kinds with an account that has exactly these
+privileges, against a simulated vCenter that refuses each call that lacks one.
+
+A permission on an object replaces the one that the object would inherit, so each role has all
+privileges that are needed on its objects. The kinds that only read need the first role alone,
+without `StorageProfile.View`.
+"""
+_COMMANDS_TEXT = """
+Replace the names in capitals. Repeat `permissions.set` for each template, resource pool, datastore
+and network that VmGroups use, or set it on a folder that contains them. govc reads its own
+variables, not those of the manager.
+"""
+_TAGS_TEXT = """
+Permissions on the inventory do not apply to tags. To see the tags of hosts, give the account a
+global permission with the role Read-only: in the vSphere Client, Administration, Access Control,
+Global Permissions. Neither the vSphere API nor govc can set or read global permissions, so the
+doctor does not check this one. Without it, hosts have no tags in the status of HostInfo.
+"""
+
+
+def _rows(role: Role) -> Iterator[tuple[str, ...]]:
+    for privilege in role.privileges:
+        option = f" with {code(privilege.option)}" if privilege.option else ""
+        yield code(privilege.name), f"{privilege.kinds}{option}", privilege.purpose
+
+
+def _sections() -> Iterator[str]:
+    for role in ROLES:
+        yield f"### On {role.location}"
+        yield f"Role {code(role.name)}, propagated to what is below."
+        yield table(("privilege", "needed by", "to"), _rows(role))
+
+
+def _commands() -> str:
+    lines = [
+        command
+        for role in ROLES
+        for command in (
+            create_role_command(role),
+            set_permission_command(role, _USER, [role.placeholder]),
+        )
+    ]
+    block = "\n".join(_wrap(line) for line in lines)
+    return f"<!-- not run: it needs a vCenter and govc -->\n```sh\n{block}\n```"
+
+
+def _wrap(command: str) -> str:
+    """The command with at most 100 columns, continued after a backslash."""
+    lines = [""]
+    for word in command.split(" "):
+        if len(lines[-1]) + len(word) > 96:
+            lines[-1] += " \\"
+            lines.append("  ")
+        separator = "" if not lines[-1].strip() else " "
+        lines[-1] += separator + word
+    return "\n".join(lines)
+
+
+def render() -> str:
+    return page(
+        "Privileges of the vCenter account",
+        _INTRODUCTION,
+        "## The table",
+        *_sections(),
+        "## Commands",
+        _COMMANDS_TEXT,
+        _commands(),
+        "## Tags",
+        _TAGS_TEXT,
+    )

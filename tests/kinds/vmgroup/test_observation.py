@@ -1,0 +1,103 @@
+"""Which records without a VM are MISSING, and which may be cloned again."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, Literal, cast
+
+import pytest
+from msgspec.structs import replace
+
+from support.inventory_builder import make_inventory
+from vsphere_operators.kinds.vmgroup.absence import AbsenceTracker
+from vsphere_operators.kinds.vmgroup.group_memory import (
+    CloneTask,
+    CloneTaskTracker,
+    GroupMemoryStore,
+)
+from vsphere_operators.kinds.vmgroup.model import CloneState, ReplicaRecord
+from vsphere_operators.kinds.vmgroup.observation import GroupObserver, PlanInput
+from vsphere_operators.kinds.vmgroup.ownership import FolderClaim
+from vsphere_operators.kinds.vmgroup.step import GroupInput
+from vsphere_operators.vsphere.index import Index
+from vsphere_operators.vsphere.updates import ObjectUpdate
+
+from .replica_builder import DESIRED, make_record
+from .simulation_model import GROUP_ID
+
+NOW = 1000.0
+TIMEOUT_SECONDS = 300.0
+
+
+def observe(
+    record: ReplicaRecord,
+    task_state: Literal["success", "error", ""] = "",
+    *,
+    host_connection: str = "connected",
+) -> PlanInput:
+    """Observe a group with this record and no VM, 100 s after the inventory was loaded."""
+    inventory, clock = make_inventory(), lambda: NOW
+    inventory.apply(
+        [
+            ObjectUpdate(
+                "modify", "HostSystem", "host-1", {"runtime.connectionState": host_connection}
+            )
+        ]
+    )
+    vcenter = cast(
+        "Any",
+        SimpleNamespace(
+            inventory=inventory,
+            clock=clock,
+            watching_since=NOW - 100.0,
+            task_limiter=SimpleNamespace(free_slots=3),
+        ),
+    )
+    tracker = CloneTaskTracker(clock)
+    if task_state:
+        tracker.tasks["task-1"] = CloneTask(ref="task-1", template="vm-1", state=task_state)
+    marks = SimpleNamespace(marks={}, unread_refs=set(), refs_by_group_uid=Index())
+    absences = AbsenceTracker(
+        vcenter, TIMEOUT_SECONDS, lambda: datetime(2026, 11, 17, 12, tzinfo=UTC)
+    )
+    observer = GroupObserver(
+        vcenter, cast("Any", marks), tracker, GroupMemoryStore(clock), absences
+    )
+    group = GroupInput(
+        group_id=GROUP_ID,
+        desired=replace(DESIRED, replicas=1),
+        generation=1,
+        records=(record,),
+        log=lambda line: None,
+        folder_claim=FolderClaim(group_id=GROUP_ID, folder_key="", created_at=""),
+        list_other_usage=lambda: (),
+        list_recorded_tasks=set,
+    )
+    return observer.observe(group)
+
+
+@pytest.mark.parametrize(
+    ("record", "task_state", "clone_state"),
+    [
+        (make_record(0), "", CloneState.MISSING),
+        (make_record(0, state="Cloning", task="task-1"), "success", CloneState.MISSING),
+        # vCenter no longer lists the task.
+        (make_record(0, state="Cloning", task="task-1"), "", CloneState.MISSING),
+        (make_record(0, state="Cloning", task="task-1"), "error", CloneState.NOT_IN_PROGRESS),
+        (make_record(0, state="Planned"), "", CloneState.NOT_IN_PROGRESS),
+    ],
+)
+def test_a_vm_that_existed_is_missing(
+    record: ReplicaRecord, task_state: Literal["success", "error", ""], clone_state: CloneState
+) -> None:
+    observation = observe(record, task_state)
+    assert observation.observed.clone_states == {"r0": clone_state}
+    is_missing = clone_state is CloneState.MISSING
+    assert set(observation.observed.missing_vms) == ({"r0"} if is_missing else set())
+    assert observation.recheck_seconds == (TIMEOUT_SECONDS if is_missing else None)
+
+
+def test_the_hosts_of_the_placement_count() -> None:
+    observation = observe(make_record(0), host_connection="notResponding")
+    assert "not connected: esxi-1." in observation.observed.missing_vms["r0"]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -109,6 +110,88 @@ async def test_silent_watch_reconnects_without_a_list() -> None:
         await eventually(lambda: harness.stored_names() == {"a", "b"}, within=60)
         assert harness.count_lists() == 1
         assert harness.metrics.watch_restarts.labels("widgets.kubewright.test", "silent").value == 1
+
+
+async def test_two_silent_watches_lead_to_a_list_a_metric_and_a_problem() -> None:
+    async with run_reflector("a") as harness:
+        await eventually(harness.count_watches)
+        harness.add_widget("b")
+        await eventually(lambda: "b" in harness.stored_names())
+        reflector, silent = harness.reflector, harness.api
+        silent.are_watches_silent = True
+        silent.close_watches()
+        await eventually(lambda: harness.count_watches() == 2)
+        await harness.client.delete(Widget, Key("n", "a"))
+        harness.add_widget("c")
+        await asyncio.sleep(130)
+        assert (harness.count_lists(), reflector.problem) == (1, "")
+        await eventually(lambda: harness.stored_names() == {"b", "c"}, within=20)
+        assert reflector.is_silent
+        assert "receive nothing" in reflector.problem
+        assert "proxy_buffering off" in reflector.problem
+        # Lists go on, and neither they nor accepted watches count as a sign of life.
+        harness.add_widget("d")
+        await eventually(lambda: "d" in harness.stored_names(), within=80)
+        assert reflector.problem
+        assert reflector.age_seconds > 150
+        assert harness.metrics.watch_restarts.labels("widgets.kubewright.test", "silent").value >= 2
+        silent.are_watches_silent = False
+        await asyncio.sleep(70)
+        assert reflector.problem
+        harness.add_widget("e")
+        await eventually(lambda: not reflector.problem)
+        assert (reflector.is_silent, reflector.age_seconds < 1) == (False, True)
+
+
+async def test_short_silent_watches_lead_to_few_lists() -> None:
+    async with run_reflector("a") as harness:
+        for _ in range(100):
+            await asyncio.sleep(2)
+            harness.api.close_watches()
+        assert harness.count_watches() > 50
+        assert 2 <= harness.count_lists() <= 5
+        assert harness.reflector.is_silent
+
+
+def watch_timeouts(harness: ReflectorHarness) -> list[int]:
+    return [
+        int(parse_qs(request.query)["timeoutSeconds"][0])
+        for request in harness.api.requests
+        if "watch=1" in request.query
+    ]
+
+
+async def test_idle_watch_that_a_proxy_ends_is_followed_by_shorter_ones() -> None:
+    async with run_reflector("a") as harness:
+        await eventually(harness.count_watches)
+        await asyncio.sleep(35)
+        harness.api.close_watches()
+        await asyncio.sleep(15 * 26)
+        assert watch_timeouts(harness)[0] >= 300
+        assert set(watch_timeouts(harness)[1:]) == {26}
+        assert (harness.count_lists(), harness.reflector.problem) == (1, "")
+        assert harness.reflector.age_seconds <= 26
+
+
+async def test_quiet_kind_without_bookmarks_is_not_a_problem() -> None:
+    async with run_reflector("a") as harness:
+        problems = list[str]()
+        harness.reflector.problem_changed.connect(
+            lambda: problems.append(harness.reflector.problem)
+        )
+        ages = list[float]()
+        for _ in range(120):
+            await asyncio.sleep(30)
+            ages.append(harness.reflector.age_seconds)
+        assert problems == []
+        assert max(ages) < 110
+        assert harness.count_lists() == 1
+        timeouts = watch_timeouts(harness)
+        assert timeouts[1:21] == [30] * 20
+        # A long watch is tried again from time to time.
+        assert 4 <= sum(timeout >= 300 for timeout in timeouts) <= 7
+        harness.add_widget("b")
+        await eventually(lambda: "b" in harness.stored_names())
 
 
 async def test_410_lists_again_and_finds_missed_deletions() -> None:

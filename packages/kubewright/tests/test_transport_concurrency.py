@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from kubewright.errors import TimedOut
 from kubewright.kubeconfig import Connection
 from kubewright.testing import eventually
 from kubewright.transport import MAX_CONCURRENT_REQUESTS, Request, Transport
@@ -31,6 +32,15 @@ class SlowApiServer:
         self.pending_writes -= 1
         return web.Response(body=b"{}")
 
+    async def handle_drip(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"a line\n")
+        for _ in range(100):
+            await asyncio.sleep(0.05)
+            await response.write(b" ")
+        return response
+
     async def handle_watch(self, request: web.Request) -> web.Response:
         return web.Response(body=b"a line\n")
 
@@ -41,6 +51,7 @@ async def slow_server() -> AsyncIterator[tuple[SlowApiServer, Transport]]:
     app = web.Application()
     app.router.add_patch("/write", server.handle_write)
     app.router.add_get("/watch", server.handle_watch)
+    app.router.add_get("/drip", server.handle_drip)
     async with TestServer(app) as running:
         transport = Transport(Connection(server=str(running.make_url("/"))))
         try:
@@ -97,3 +108,14 @@ async def test_cancelled_call_releases_its_slot(
     await asyncio.wait(calls[: CALL_COUNT - 1])
     server.release_writes.set()
     assert await asyncio.wait_for(calls[-1], 10) == b"{}"
+
+
+async def test_bytes_without_a_line_are_silence(
+    slow_server: tuple[SlowApiServer, Transport],
+) -> None:
+    _, transport = slow_server
+    watch = Request("GET", "/drip", operation="watch", timeout_seconds=60)
+    stream = transport.stream_lines(watch, idle_timeout_seconds=0.5)
+    assert await anext(stream) == b"a line"
+    with pytest.raises(TimedOut):
+        await asyncio.wait_for(anext(stream), 3)

@@ -144,7 +144,7 @@ async def test_stale_calendar_is_reported_at_once() -> None:
 
         reflector._set_problem("configmaps is forbidden")
         await eventually(lambda: has_reason(plans, "CalendarStale"), within=20)
-        reflector._mark_alive()
+        reflector._set_problem("")
         await eventually(lambda: has_reason(plans, "AllRead"), within=20)
 
 

@@ -35,7 +35,7 @@ _METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _METADATA_ONLY_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 # The kube-apiserver sends a bookmark about once a minute, up to 2.5 s late. A watch that is silent
 # for longer is dead.
-_WATCH_IDLE_TIMEOUT_SECONDS = 70.0
+WATCH_IDLE_TIMEOUT_SECONDS = 70.0
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -150,6 +150,7 @@ class Client:
         namespace: str = "",
         *,
         timeout_seconds: int = 300,
+        idle_timeout_seconds: float = WATCH_IDLE_TIMEOUT_SECONDS,
         label_selector: str = "",
         field_selector: str = "",
         on_open: Callable[[], None] = do_nothing,
@@ -171,10 +172,10 @@ class Client:
         # a bookmark interval is not served by a working API server.
         request = replace(
             request_for("GET", kind.definition, Key(namespace, ""), query=query),
-            timeout_seconds=timeout_seconds + _WATCH_IDLE_TIMEOUT_SECONDS,
+            timeout_seconds=timeout_seconds + idle_timeout_seconds,
         )
         async for line in self.transport.stream_lines(
-            request, idle_timeout_seconds=_WATCH_IDLE_TIMEOUT_SECONDS, on_open=on_open
+            request, idle_timeout_seconds=idle_timeout_seconds, on_open=on_open
         ):
             yield decode_watch_event(kind, line, request.operation)
 

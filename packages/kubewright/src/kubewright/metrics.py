@@ -217,6 +217,11 @@ class Metrics:
             "Seconds since the watch last received data",
             ["kind"],
         )
+        self.watch_silent = self.new_gauge(
+            "kubewright_watch_silent",
+            "1 if the watches receive nothing, so that only lists find changes; otherwise 0",
+            ["kind"],
+        )
         self.watch_restarts = self.new_counter(
             "kubewright_watch_restarts_total",
             "Number of times a watch was restarted, by the reason",

@@ -176,12 +176,10 @@ class Transport:
 
     async def server_time(self) -> datetime | None:
         """The clock of the server, to the second; None if the response has no Date header."""
-        request = Request("GET", "/version", operation="read the time", timeout_seconds=10)
+        request, timeout = Request("GET", "/version", operation="read the time"), 10.0
         try:
             response = await self._open_response(
-                request,
-                await self._auth_headers(),
-                _client_timeout(request.timeout_seconds, None),
+                request, await self._auth_headers(), _client_timeout(timeout, None)
             )
             await _read_body(response, request)
         except _CONNECTION_ERRORS as error:
@@ -214,10 +212,10 @@ class Transport:
     ) -> AsyncIterator[bytes]:
         """The lines of a streamed response.
 
-        TimedOut is raised for silence, and for a stream that goes on after the request's timeout;
-        TooMuch for a line that is too long.
+        TimedOut is raised if no line arrives in time, and for a stream that goes on after the
+        request's timeout; TooMuch for a line that is too long.
         """
-        headers = await self._auth_headers()
+        clock, headers = asyncio.get_running_loop().time, await self._auth_headers()
         timeout = _client_timeout(request.timeout_seconds, idle_timeout_seconds)
         parts: list[bytes] = []
         size = 0
@@ -231,6 +229,7 @@ class Transport:
                     body = await _read_body(response, request)
                     raise self._response_error(response, body, request)
                 on_open()
+                line_due_at = clock() + idle_timeout_seconds
                 async for chunk in response.content.iter_any():
                     parts.append(chunk)
                     size += len(chunk)
@@ -239,6 +238,10 @@ class Transport:
                         parts, size = [rest], len(rest)
                         for line in lines:
                             yield line
+                        line_due_at = clock() + idle_timeout_seconds
+                    elif clock() > line_due_at:
+                        # aiohttp's timeout starts again with each byte, but only a line is data.
+                        raise TimeoutError
                     if size > _MAX_LINE_BYTES:
                         raise TooMuch(
                             f"{request.operation}: a line of the response is longer than "

@@ -7,10 +7,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from urllib.parse import parse_qs
 
+import aiohttp
 import pytest
 
 from kubewright.controller import controller
 from kubewright.kind import Key
+from kubewright.manager import Manager, Options
 from kubewright.source import Stream
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
@@ -63,6 +65,51 @@ async def test_stalled_watch_is_noticed_within_75_seconds_and_nothing_is_missed(
             "created",
         }
         assert len(http_proxy.find_requests("GET", WIDGETS_PATH, watch=False)) == 1
+
+
+async def test_changes_behind_a_buffering_proxy_are_found_and_reported(
+    real_api: ApiHarness,
+    http_proxy: HttpProxy,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # In place of the 70 s, which are longer than the interval of bookmarks.
+    monkeypatch.setattr("kubewright.reflector.WATCH_IDLE_TIMEOUT_SECONDS", 2.0)
+    api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
+    await create_widgets(api)
+    # Buffering begins before the first watch: every watch is accepted, and none delivers a line.
+    http_proxy.hold_watches()
+    health = Options(
+        metrics_bind_address="127.0.0.1:0",
+        health_probe_bind_address="127.0.0.1:0",
+        watch_namespaces=(api.namespace,),
+        graceful_shutdown_seconds=5,
+    )
+    async with run_manager(api, controller(Widget, double), options=health) as manager:
+        await eventually(lambda: http_proxy.find_watches(WIDGETS_PATH))
+        await change_widgets(api)
+        await wait_until_reconciled(api, manager, within=20)
+        watches = http_proxy.find_requests("GET", WIDGETS_PATH, watch=True)
+        assert {watch.status for watch in watches[:-1]} == {200}
+        assert len(http_proxy.find_requests("GET", WIDGETS_PATH, watch=False)) >= 2
+        status, text = await read_readyz(manager)
+        assert status == 500
+        assert "[-]watches failed: widgets.kubewright.test: the watches of" in text
+        assert "A proxy in front of the API server probably buffers responses" in text
+        silent = 'kubewright_watch_silent{kind="widgets.kubewright.test"} '
+        assert f"{silent}1.0\n" in manager.metrics.exposition()[0].decode()
+        http_proxy.release_watches()
+        await api.create_widget("late", size=3)
+        await wait_until_reconciled(api, manager)
+        assert (await read_readyz(manager))[0] == 200
+        assert f"{silent}0.0\n" in manager.metrics.exposition()[0].decode()
+
+
+async def read_readyz(manager: Manager) -> tuple[int, str]:
+    assert manager.server is not None
+    url = f"http://127.0.0.1:{manager.server.health_port}/readyz"
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        return response.status, await response.text()
 
 
 async def expire_open_watch(proxy: HttpProxy) -> None:

@@ -16,7 +16,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from ..errors import AlreadyExists, Conflict, Gone, NotFound
+from ..errors import AlreadyExists, Conflict, Gone, NotFound, TimedOut
 from ..kind import Object, utc_now
 from ..patch import Json, apply_merge_patch
 from ..transport import Request, do_nothing
@@ -46,6 +46,8 @@ class FakeApi:
         self.history: list[tuple[int, str, Json]] = []
         self.requests: list[Request] = []
         self.faults: list[Fault] = []
+        self.are_watches_silent = False
+        """Whether new watches are accepted and receive nothing, as behind a buffering proxy."""
 
     def fail_next(self, method: str, path_part: str, error: Exception, times: int = 1) -> None:
         """Raise `error` for the next requests with this method and `path_part` in their path."""
@@ -188,9 +190,14 @@ class FakeApi:
         for fault in self.faults:
             if (error := fault(request)) is not None:
                 raise error
-        since = int(parse_qs(request.query)["resourceVersion"][0])
+        query = parse_qs(request.query)
+        since, timeout = int(query["resourceVersion"][0]), float(query["timeoutSeconds"][0])
         if since < self.oldest_revision:
             raise Gone("too old resource version", reason="Expired")
+        if self.are_watches_silent:
+            on_open()
+            await asyncio.sleep(idle_timeout_seconds)
+            raise TimedOut(f"{request.operation}: nothing was received")
         queue: asyncio.Queue[Json | None] = asyncio.Queue()
         for revision, key, event in self.history:
             if revision > since and _is_in_collection(key, request.path):
@@ -198,8 +205,21 @@ class FakeApi:
         watcher = (request.path, queue)
         self._watchers.append(watcher)
         on_open()
+        ends_at = asyncio.get_running_loop().time() + timeout
         try:
-            while (event_or_end := await queue.get()) is not None:
+            # As kube-apiserver does for a quiet kind, this sends no bookmarks.
+            while True:
+                remaining = ends_at - asyncio.get_running_loop().time()
+                wait_seconds = min(remaining, idle_timeout_seconds)
+                try:
+                    async with asyncio.timeout(wait_seconds):
+                        event_or_end = await queue.get()
+                except TimeoutError:
+                    if wait_seconds < remaining:
+                        raise TimedOut(f"{request.operation}: nothing was received") from None
+                    return
+                if event_or_end is None:
+                    return
                 yield msgspec.json.encode(event_or_end)
         finally:
             self._watchers.remove(watcher)

@@ -91,6 +91,8 @@ class HttpProxy:
         self.recorded_requests: list[RecordedRequest] = []
         self.rules: list[ProxyRule] = []
         self.watches: list[OpenWatch] = []
+        self._watch_gate = asyncio.Event()
+        self._watch_gate.set()
         self._exit_stack = contextlib.AsyncExitStack()
 
     @classmethod
@@ -217,6 +219,14 @@ class HttpProxy:
             await stream.write(encode_line(line))
         return len(streams)
 
+    def hold_watches(self) -> None:
+        """Accept watches and forward none of their lines, as a proxy that buffers responses."""
+        self._watch_gate.clear()
+
+    def release_watches(self) -> None:
+        """Forward the lines of watches again, beginning with those that were held."""
+        self._watch_gate.set()
+
     def abort_watches(self, path: str = "*") -> int:
         """Abort the connections of all open watches of the path; returns how many."""
         streams = self.find_watches(path)
@@ -297,6 +307,8 @@ class HttpProxy:
                     else upstream.content.iter_any()
                 )
                 async for chunk in chunks:
+                    if record.is_watch:
+                        await self._watch_gate.wait()
                     await response.write(chunk)
             await response.write_eof()
             return response

@@ -18,6 +18,7 @@ from kubewright import server as module
 from kubewright.errors import ConfigError
 from kubewright.metrics import Metrics
 from kubewright.server import Server
+from kubewright.testing import eventually
 from kubewright.tls import generate_self_signed_pem
 
 from .support.fake_authorizer import FakeAuthorizer
@@ -194,6 +195,27 @@ async def test_too_many_concurrent_requests_get_503(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(module, "_MAX_IN_FLIGHT", 0)
     async with run_server(make_local_server()) as server:
         assert (await http_get(server.health_port, "/healthz"))[0] == 503
+
+
+async def test_flood_of_invalid_tokens_affects_neither_probes_nor_cached_tokens() -> None:
+    authorizer = FakeAuthorizer()
+    async with run_server(make_local_server(secure=True, authorizer=authorizer)) as server:
+
+        async def get_metrics(token: str) -> int:
+            headers = {"Authorization": f"Bearer {token}"}
+            return (await http_get(server.metrics_port, "/metrics", tls=True, headers=headers))[0]
+
+        assert await get_metrics("good") == 200
+        authorizer.gate.clear()
+        flood = [asyncio.create_task(get_metrics(f"junk-{number}")) for number in range(200)]
+        await eventually(lambda: len(authorizer.requests) > 1)
+        for _ in range(20):
+            for path in ("/healthz", "/readyz", "/readyz/"):
+                assert await http_get(server.health_port, path) == (200, "ok")
+        await eventually(lambda: sum(task.done() for task in flood) >= 100)
+        assert await get_metrics("good") == 200
+        authorizer.gate.set()
+        assert set(await asyncio.gather(*flood)) == {401, 503}
 
 
 async def test_long_headers_get_400() -> None:

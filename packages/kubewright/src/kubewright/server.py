@@ -15,7 +15,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from .authorization import Authorizer, CachingAuthorizer
+from .authorization import Authorizer, CachingAuthorizer, TooManyReviews
 from .errors import ConfigError, redact
 from .listen import open_listener, parse_address, stop_accepting
 from .log import Log
@@ -25,8 +25,8 @@ from .tls import CertificateWatcher, ServingCertificate, generate_self_signed_pe
 _CHECK_TIMEOUT_SECONDS = 5.0
 _CERTIFICATE_RELOAD_SECONDS = 10.0
 _SHUTDOWN_TIMEOUT_SECONDS = 5.0
-# Prometheus and kubelet send a few requests at a time. More is an error or an attack, and must not
-# slow down the reconciles that share the event loop.
+# Per endpoint. Prometheus and kubelet send a few requests at a time. More is an error or an attack,
+# and must not slow down the reconciles that share the event loop.
 _MAX_IN_FLIGHT = 64
 _MAX_BODY_BYTES = 64 * 1024
 _KEEP_ALIVE_SECONDS = 75.0
@@ -51,6 +51,31 @@ def _text_response(
     return web.Response(
         status=status, text=text, headers={"X-Content-Type-Options": "nosniff", **(headers or {})}
     )
+
+
+def _busy_response(problem: str) -> web.Response:
+    return _text_response(503, f"{problem}; retry in a second", {"Retry-After": "1"})
+
+
+class _RequestLimit:
+    """Bounds the concurrent requests of one endpoint.
+
+    The probes have their own: if a flood of requests for metrics made them fail, kubelet would
+    restart the manager.
+    """
+
+    def __init__(self) -> None:
+        self._in_flight = 0
+
+    @web.middleware
+    async def apply(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if self._in_flight >= _MAX_IN_FLIGHT:
+            return _busy_response("too many concurrent requests")
+        self._in_flight += 1
+        try:
+            return await handler(request)
+        finally:
+            self._in_flight -= 1
 
 
 async def _run_check(check: HealthCheck) -> str | None:
@@ -141,7 +166,6 @@ class Server:
             )
         self._reload_seconds = reload_seconds
         self._reload_task: asyncio.Task[None] | None = None
-        self._in_flight = 0
         self._runners: list[web.AppRunner] = []
         self._listeners: list[socket.socket] = []
 
@@ -206,7 +230,7 @@ class Server:
             return 0
         listener = await open_listener(address, purpose, advice)
         application = web.Application(
-            middlewares=[self._limit_in_flight], client_max_size=_MAX_BODY_BYTES
+            middlewares=[_RequestLimit().apply], client_max_size=_MAX_BODY_BYTES
         )
         for path, handler in routes.items():
             application.router.add_get(path, handler)
@@ -224,18 +248,6 @@ class Server:
         port = int(listener.getsockname()[1])
         self._log.info(f"serving {purpose}", address=bind_address, port=port, tls=tls is not None)
         return port
-
-    @web.middleware
-    async def _limit_in_flight(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if self._in_flight >= _MAX_IN_FLIGHT:
-            return _text_response(
-                503, "too many concurrent requests; retry in a second", {"Retry-After": "1"}
-            )
-        self._in_flight += 1
-        try:
-            return await handler(request)
-        finally:
-            self._in_flight -= 1
 
     async def _handle_metrics(self, request: web.Request) -> web.Response:
         if self._authorizer is not None:
@@ -262,6 +274,8 @@ class Server:
             decision = await authorizer.authorize(
                 token.strip(), request.method.lower(), request.path
             )
+        except TooManyReviews:
+            return _busy_response("too many tokens under review")
         except Exception as error:
             self._log.error("cannot authorize a request for metrics", error=error)
             return _text_response(
@@ -288,4 +302,6 @@ class Server:
         self._listeners.clear()
         while self._runners:
             await self._runners.pop().cleanup()
+        if self._authorizer is not None:
+            await self._authorizer.close()
         self.metrics_port = self.health_port = 0

@@ -417,6 +417,20 @@ async def test_page_that_is_too_large_is_requested_in_smaller_ones() -> None:
     ] == ["500", "62"]
 
 
+async def test_page_after_large_objects_has_as_many_as_fit_into_4_mib() -> None:
+    fake = FakeApi()
+    for number in range(12):
+        metadata = ObjectMeta(
+            name=f"w{number:02}",
+            namespace="n",
+            annotations={"text": "x" * 1_000_000} if number < 8 else {},
+        )
+        fake.add(Widget(metadata=metadata, spec=WidgetSpec(size=1)))
+    pages = [page async for page in Client(fake).list_pages(Widget, "n", limit=6)]
+    # The second page is chosen by the size of the first, and the third by that of the second.
+    assert [len(page.items) for page in pages] == [6, 4, 2]
+
+
 def test_secret_is_decoded_and_hidden_in_repr() -> None:
     secret = Secret.decode(
         b'{"metadata":{"name":"s","namespace":"n"},"data":{"password":"aHVudGVyMg=="}}'

@@ -20,6 +20,7 @@ from typing import NoReturn
 from .disk_catalog import DatastoreCatalog, DiskCatalog, DiskListing, GlobalCatalog, RefreshScope
 from .faults import Ambiguous, Busy, CertificateRefused, NotFound, VCenterError, WrongLogin
 from .inventory import Change, Inventory
+from .lookup import quote
 from .model import FINAL_TASK_STATES, Datastore, Disk, Task, VirtualMachine
 from .polling import PollSchedule, changed_keys
 from .session import Session
@@ -98,14 +99,14 @@ class Disks:
     def find_by_name(self, name: str) -> Disk:
         disks = self.disks_by_name.get(name, [])
         if not disks:
-            raise self._not_found_error(f'named "{name}"')
+            raise self._not_found_error(f"named {quote(name)}")
         if len(disks) > 1:
             raise self._ambiguous_error(name, disks)
         return disks[0]
 
     def find_by_id(self, disk_id: str) -> Disk:
         if disk_id not in self.disks:
-            raise self._not_found_error(f'with the id "{disk_id}"')
+            raise self._not_found_error(f"with the id {quote(disk_id)}")
         return self.disks[disk_id]
 
     @property
@@ -248,9 +249,9 @@ class Disks:
             for disk in sorted(disks, key=lambda disk: (disk.datastore, disk.id))
         ]
         return Ambiguous(
-            f'vCenter "{self.inventory.name}" has {len(disks)} First Class Disks named "{name}": '
-            f"{', '.join(paths)}. Rename one, or use the name of the PersistentVolume that it "
-            "backs"
+            f'vCenter "{self.inventory.name}" has {len(disks)} First Class Disks named '
+            f"{quote(name)}: {', '.join(paths)}. Rename one, or use the name of the "
+            "PersistentVolume that it backs"
         )
 
 

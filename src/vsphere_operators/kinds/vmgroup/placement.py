@@ -15,7 +15,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from ...vsphere.inventory import Inventory
-from ...vsphere.lookup import suggest_names
+from ...vsphere.lookup import quote, shorten_path, suggest_names
 from ...vsphere.model import (
     ComputeResource,
     Datacenter,
@@ -122,7 +122,7 @@ class PlacementResolver:
             return
         raise CloneBlocked(
             Reason.PLACEMENT_NOT_ALLOWED,
-            f'This namespace may not use the {field} "{names[0] if names else "(none)"}" '
+            f"This namespace may not use the {field} {quote(names[0] if names else '(none)')} "
             f"(allowed: {', '.join(allowed) or 'none'}). Change spec.placement.{field}, or ask the "
             "administrator.",
         )
@@ -168,13 +168,13 @@ class PlacementResolver:
         if matches:
             raise CloneBlocked(
                 Reason.FOLDER_AMBIGUOUS,
-                f'Several folders are named "{requested}": {self._join_paths(matches)}. Set '
+                f"Several folders are named {quote(requested)}: {self._join_paths(matches)}. Set "
                 "spec.placement.folder to a path.",
             )
         raise CloneBlocked(
             Reason.FOLDER_NOT_FOUND,
-            f"Folder {exact_path} does not exist. Create it in vCenter (VMs and Templates); the "
-            "group continues automatically.",
+            f"Folder {shorten_path(exact_path)} does not exist. Create it in vCenter (VMs and "
+            "Templates); the group continues automatically.",
         )
 
     def _find_template(self, requested: str, datacenter: Datacenter) -> VirtualMachine:
@@ -198,8 +198,8 @@ class PlacementResolver:
             paths = ", ".join(sorted(path for path, _ in usable))
             raise CloneBlocked(
                 Reason.TEMPLATE_AMBIGUOUS,
-                f'Several templates are named "{requested}": {paths}. Set spec.template to the '
-                "full path of one of them.",
+                f"Several templates are named {quote(requested)}: {paths}. Set spec.template to "
+                "the full path of one of them.",
             )
         if same_name and not templates:
             advice = "A VM has that name, but it is not a template: convert it in vCenter"
@@ -209,7 +209,8 @@ class PlacementResolver:
             advice = "Create it there, or change spec.template"
         where = ", ".join(folders) or "any folder (none is allowed)"
         raise CloneBlocked(
-            Reason.TEMPLATE_NOT_FOUND, f'Template "{requested}" not found in {where}. {advice}.'
+            Reason.TEMPLATE_NOT_FOUND,
+            f"Template {quote(requested)} not found in {where}. {advice}.",
         )
 
     def _suggest_templates(self, requested: str, folders: Sequence[str]) -> str:
@@ -277,8 +278,8 @@ class PlacementResolver:
         if not datastore.accessible:
             raise CloneBlocked(
                 Reason.DATASTORE_INACCESSIBLE,
-                f'Datastore "{name}" is not accessible. Fix it in vCenter, or select another one '
-                "in spec.placement.datastore.",
+                f"Datastore {quote(name)} is not accessible. Fix it in vCenter, or select another "
+                "one in spec.placement.datastore.",
             )
         return datastore.ref
 
@@ -309,8 +310,8 @@ class PlacementResolver:
         if matches:
             raise CloneBlocked(
                 ambiguous,
-                f'Several {field}s are named "{name}": {self._join_paths(matches)}. Rename one in '
-                f"vCenter, or select another {field} in spec.placement.{field}.",
+                f"Several {field}s are named {quote(name)}: {self._join_paths(matches)}. Rename "
+                f"one in vCenter, or select another {field} in spec.placement.{field}.",
             )
         where = (
             f'Datacenter "{datacenter.name}"' if datacenter else f'vCenter "{self.inventory.name}"'
@@ -319,8 +320,8 @@ class PlacementResolver:
         hint = f" Did you mean {suggestions}?" if suggestions else ""
         raise CloneBlocked(
             not_found,
-            f'{where} has no {field} named "{name}".{hint} Check spec.placement.{field} (names are '
-            "case-sensitive).",
+            f"{where} has no {field} named {quote(name)}.{hint} Check spec.placement.{field} "
+            "(names are case-sensitive).",
         )
 
     def _suggest_names(

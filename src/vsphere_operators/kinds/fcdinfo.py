@@ -22,6 +22,7 @@ from kubewright import (
 from kubewright.builtin import PersistentVolume
 
 from ..vcenters.registry import VCenterRegistry, VCenterView
+from ..vsphere.lookup import MAX_NAME_LENGTH
 from ..vsphere.model import Disk
 
 CSI_DRIVER = "csi.vsphere.vmware.com"
@@ -40,7 +41,10 @@ class FCDInfoSpec(Spec):
 
     pvId: Annotated[
         str,
-        Doc("Name of the PersistentVolume that the disk backs, or of the First Class Disk."),
+        Doc(
+            "Name of the PersistentVolume that the disk backs, or of the First Class Disk.",
+            max_length=MAX_NAME_LENGTH,
+        ),
     ] = ""
 
 

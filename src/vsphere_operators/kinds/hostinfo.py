@@ -25,6 +25,7 @@ from kubewright import (
 
 from ..vcenters.registry import VCenterRegistry
 from ..vsphere.inventory import Location
+from ..vsphere.lookup import MAX_NAME_LENGTH
 from ..vsphere.model import Host, HostStats
 
 _DISCONNECTED_STATES = {
@@ -50,7 +51,9 @@ class Reason(StrEnum):
 class HostInfoSpec(Spec):
     """The host to report."""
 
-    hostname: Annotated[str, Doc("Name of the ESXi host, as shown in vCenter.")] = ""
+    hostname: Annotated[
+        str, Doc("Name of the ESXi host, as shown in vCenter.", max_length=MAX_NAME_LENGTH)
+    ] = ""
 
 
 class HostInfoStatus(Status):

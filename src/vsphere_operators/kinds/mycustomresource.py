@@ -22,6 +22,8 @@ from kubewright import (
 from kubewright.builtin import PodMetadata
 
 _POD_NAME_INDEX = "name"
+# The API server's own limit: the name of a Pod is a DNS subdomain.
+_MAX_POD_NAME_LENGTH = 253
 
 
 class Reason(StrEnum):
@@ -38,7 +40,9 @@ class Reason(StrEnum):
 class MyCustomResourceSpec(Spec):
     """The friend of the resource: a Pod."""
 
-    name: Annotated[str, Doc("Name of the friend: a Pod in any namespace.")] = ""
+    name: Annotated[
+        str, Doc("Name of the friend: a Pod in any namespace.", max_length=_MAX_POD_NAME_LENGTH)
+    ] = ""
 
 
 class MyCustomResourceStatus(Status):

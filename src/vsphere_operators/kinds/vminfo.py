@@ -24,6 +24,7 @@ from kubewright import (
 
 from ..vcenters.registry import VCenterRegistry
 from ..vsphere.inventory import Location
+from ..vsphere.lookup import MAX_NAME_LENGTH
 from ..vsphere.model import VirtualMachine
 
 _TOOLS_NOT_RUNNING_STATES = ("", "guestToolsNotRunning")
@@ -76,7 +77,9 @@ _UNAVAILABLE_STATES = {
 class VMInfoSpec(Spec):
     """The VM to report."""
 
-    nodename: Annotated[str, Doc("Name of the virtual machine, as shown in vCenter.")] = ""
+    nodename: Annotated[
+        str, Doc("Name of the virtual machine, as shown in vCenter.", max_length=MAX_NAME_LENGTH)
+    ] = ""
 
 
 class VMInfoStatus(Status):

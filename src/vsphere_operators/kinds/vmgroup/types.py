@@ -84,11 +84,14 @@ class CloudInitSpec(Spec):
     secretName: Annotated[
         str, Doc("Name of the Secret in the same namespace.", min_length=1, max_length=253)
     ]
-    userDataKey: Annotated[str, Doc("Key of the user data in the Secret.", min_length=1)] = (
-        "user-data"
-    )
+    userDataKey: Annotated[
+        str, Doc("Key of the user data in the Secret.", min_length=1, max_length=253)
+    ] = "user-data"
     metaDataKey: Annotated[
-        str, Doc("Key of the metadata in the Secret. The key is optional.", min_length=1)
+        str,
+        Doc(
+            "Key of the metadata in the Secret. The key is optional.", min_length=1, max_length=253
+        ),
     ] = "meta-data"
 
 

@@ -33,7 +33,13 @@ UNVERIFIED_TLS = ssl._create_unverified_context()  # the manager's own certifica
 class ManagerProcess(Process):
     """One manager with its log, without the environment of the tests."""
 
-    def __init__(self, log: Path, *flags: str, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        log: Path,
+        *flags: str,
+        environ: Mapping[str, str] | None = None,
+        module: str = "vsphere_operators.main",
+    ) -> None:
         # PYTHONPATH decides which checkout is tested.
         base = {"HOME": str(log.parent), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
         variables = [f"{name}={value}" for name, value in {**base, **(environ or {})}.items()]
@@ -43,7 +49,7 @@ class ManagerProcess(Process):
             *variables,
             sys.executable,
             "-m",
-            "vsphere_operators.main",
+            module,
         ]
         super().__init__("manager", [*program, *flags], log)
 

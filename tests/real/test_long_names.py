@@ -11,6 +11,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ MAX_STALL_MILLISECONDS = 100
 # The limits of config/manager/manager.yaml, and of leader.py.
 MAX_MEMORY_KIB = 256 * 1024
 RENEW_DEADLINE_SECONDS = 10.0
-# By kind: its API, the field with the name, the number of objects, and the rest of the spec.
+# By kind: its API, the field with the name, the number of objects, and the other fields.
 KINDS: dict[str, tuple[str, str, int, Json]] = {
     "HostInfo": ("topology.corinternal.com/v1", "hostname", 60, {}),
     "VMInfo": ("topology.corinternal.com/v1", "nodename", 10, {}),
@@ -131,7 +132,7 @@ async def stored_before(installed: ControlPlane, namespace: str, crds: list[Json
     apply_crds(installed, [remove_max_lengths(crd) for crd in crds])
     try:
         for kind, (_, _, count, _) in KINDS.items():
-            await eventually(lambda kind=kind: names.accepts(kind), within=20)
+            await eventually(partial(names.accepts, kind), within=20)
             for number in range(count):
                 await names.create(
                     kind, f"long-{number}", f"{number:03}" + "ab" * (NAME_LENGTH // 2)
@@ -139,7 +140,7 @@ async def stored_before(installed: ControlPlane, namespace: str, crds: list[Json
     finally:
         apply_crds(installed, crds)
     for kind in KINDS:
-        await eventually(lambda kind=kind: names.rejects(kind), within=20)
+        await eventually(partial(names.rejects, kind), within=20)
     return names
 
 
@@ -244,7 +245,7 @@ async def test_names_of_1_mb_stored_before_the_limit(
         async with run_measured_manager(installed, vcenter, manager_kubeconfig, folder) as manager:
             for kind in KINDS:
                 # Each check reads all objects: 60 MB.
-                await eventually(lambda kind=kind: has_reported(kind, 1), within=60, every=1)
+                await eventually(partial(has_reported, kind, 1), within=60, every=1)
             for number in range(20):
                 path = stored_before.path("HostInfo", f"long-{number}")
                 await stored_before.call(

@@ -17,7 +17,7 @@ from vsphere_operators.vsphere.lookup import (
 )
 
 HOSTS = [f"esxi-{number:02}.rainpole.com" for number in range(40)]
-# The event loop may stand still for 100 ms; the rest of a reconcile needs some of it.
+# The event loop may stand still for 100 ms, and a reconcile does more than this.
 MAX_SEARCH_SECONDS = 0.05
 
 

@@ -78,12 +78,12 @@ class Suggestions:
         if self._seen_generation != self._index.generation:
             self._seen_generation = self._index.generation
             self._names = _SortedNames(self._index)
-        return self._names.find_similar(name)
+        return self._names._find_similar(name)
 
 
 def suggest_names(name: str, names: Iterable[str]) -> list[str]:
     """Up to three similar names out of a list that is searched once."""
-    return [] if len(name) > MAX_NAME_LENGTH else _SortedNames(names).find_similar(name)
+    return [] if len(name) > MAX_NAME_LENGTH else _SortedNames(names)._find_similar(name)
 
 
 class _SortedNames:
@@ -99,7 +99,7 @@ class _SortedNames:
         self._by_prefix = sorted(self._names_by_key)
         self._by_suffix = sorted(key[::-1] for key in self._names_by_key)
 
-    def find_similar(self, name: str) -> list[str]:
+    def _find_similar(self, name: str) -> list[str]:
         """Up to three names, the most similar first."""
         requested = name.casefold()
         if not requested:

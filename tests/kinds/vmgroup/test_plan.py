@@ -109,7 +109,10 @@ def test_a_vm_that_a_user_deleted_is_cloned_again() -> None:
     assert new_plan.records == (make_record(0), make_record(1, state="Planned", attempt=2))
 
 
-MISSING = {"clone_states": {"r1": CloneState.MISSING}, "missing_vms": {"r1": "Waiting for r1."}}
+MISSING: dict[str, Any] = {
+    "clone_states": {"r1": CloneState.MISSING},
+    "missing_vms": {"r1": "Waiting for r1."},
+}
 
 
 def test_a_missing_vm_is_not_cloned_again() -> None:
@@ -132,6 +135,17 @@ def test_nothing_is_selected_for_deletion_while_a_vm_is_missing() -> None:
         [make_vm(0), make_vm(2)], [make_record(0), make_record(1), make_record(2)], **MISSING
     )
     assert not make_plan(replace(DESIRED, replicas=2), observed).write_status_first
+    # A record that never had a VM is selected: it would be cloned otherwise.
+    unsent = {**MISSING["clone_states"], "r2": CloneState.UNSENT}
+    planned = make_observed(
+        [make_vm(0)],
+        [make_record(0), make_record(1), make_record(2, state="Planned")],
+        clone_states=unsent,
+    )
+    assert make_plan(replace(DESIRED, replicas=1), planned).records == (
+        make_record(0),
+        make_record(1),
+    )
     found = make_observed([make_vm(0), make_vm(1), make_vm(2)])
     assert terminating_names(make_plan(replace(DESIRED, replicas=2), found)) == {"r2"}
 

@@ -144,22 +144,30 @@ def select_for_deletion(desired: DesiredState, replicas: Sequence[Replica]) -> f
     if desired.deleting:
         destroy = desired.deletion_policy == "Destroy"
         return frozenset(replica.name for replica in active if destroy)
-    if any(replica.clone_state is CloneState.MISSING for replica in active):
-        # After a restore from backup, old VMs may be back and newer ones missing. The missing ones
-        # would be selected first, and destroyed when they come back.
-        return frozenset()
+    # After a restore from backup, old VMs may be back and newer ones missing. Until they are found,
+    # only a record that never had a VM is selected: no VM is destroyed for one that is missing.
+    is_any_missing = any(map(_is_missing, active))
     excess = max(0, len(active) - desired.replicas - surge_allowed(desired, active))
     in_deletion_order = sorted(
-        (replica for replica in active if not replica.foreign_disks),
+        (
+            replica
+            for replica in active
+            if not replica.foreign_disks
+            and (not is_any_missing or (replica.vm is None and not _is_missing(replica)))
+        ),
         key=lambda replica: _deletion_order(desired, replica),
     )
     names = frozenset(replica.name for replica in in_deletion_order[:excess])
-    if desired.clone_blocker:
+    if desired.clone_blocker or is_any_missing:
         # An outdated replica is not deleted while its successor cannot be cloned.
         return names
     return names | _select_outdated(
         desired, [replica for replica in active if replica.name not in names]
     )
+
+
+def _is_missing(replica: Replica) -> bool:
+    return replica.clone_state is CloneState.MISSING
 
 
 def _deletion_order(desired: DesiredState, replica: Replica) -> tuple[int, bool, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -117,65 +118,93 @@ def make_volume(name: str, handle: str) -> PersistentVolume:
     return PersistentVolume(metadata=ObjectMeta(name=name, resourceVersion="9"), spec=spec)
 
 
-async def test_missing_name_is_reported_with_a_suggestion() -> None:
+async def test_missing_name_is_reported() -> None:
     harness = WebhookHarness().mark_loaded(DISK)
     assert await harness.collect_warnings(HostInfo, {"hostname": "esxi-del-e.rainpole.com"}) == [
-        'vCenter "vc-1" has no host named "esxi-del-e.rainpole.com". '
-        'Did you mean "esxi-dell-e.rainpole.com"? '
-        "Check the spelling (names are case-sensitive), or grant the vCenter account System.Read "
-        "on the host. The status is updated as soon as vCenter has the host."
+        'spec.hostname "esxi-del-e.rainpole.com": vCenter has no host of that name (HostNotFound). '
+        "The condition Ready of the object has the details."
     ]
     (warning,) = await harness.collect_warnings(VMInfo, {"nodename": "Worker-1"})
-    assert warning.startswith(
-        'vCenter "vc-1" has no VM named "Worker-1". Did you mean "worker-1"? '
-    )
+    assert warning.startswith('spec.nodename "Worker-1": vCenter has no VM of that name')
     (warning,) = await harness.collect_warnings(FCDInfo, {"pvId": "pvc-2"})
-    assert '"pvc-2"' in warning
-    assert await harness.collect_warnings(VmGroup, GROUP_SPEC | {"template": "doesNotExist"}) == [
-        'Template "doesNotExist" not found in /DC0. Create it there, or change spec.template.'
-    ]
+    assert warning.startswith('spec.pvId "pvc-2": vCenter has no First Class Disk')
+    (warning,) = await harness.collect_warnings(VmGroup, GROUP_SPEC | {"template": "doesNotExist"})
+    assert warning.startswith(
+        'spec.template "doesNotExist": this namespace can use no such template (TemplateNotFound)'
+    )
 
 
-async def test_ambiguous_name_is_reported_with_both_paths() -> None:
+async def test_ambiguous_name_is_reported() -> None:
     harness = WebhookHarness().mark_loaded()
     (warning,) = await harness.collect_warnings(HostInfo, {"hostname": "twin"})
-    assert "/DC0/host/C0/twin, /DC0/host/C0/twin" in warning
+    assert warning.startswith('spec.hostname "twin": several hosts have that name (HostAmbiguous)')
     (warning,) = await harness.collect_warnings(
         VmGroup, GROUP_SPEC | {"placement": {"folder": "x"}}
     )
-    assert warning == (
-        'Several folders are named "x": /DC0/vm/vm-operator/x, /DC0/vm/y/x. Set '
-        "spec.placement.folder to a path."
-    )
+    assert warning.startswith('spec.placement.folder "x": several folders have that name')
 
 
 @pytest.mark.parametrize(
-    ("placement", "message"),
+    ("field", "name", "problem"),
     [
-        ({"datacenter": "DC9"}, 'no datacenter named "DC9"'),
-        ({"cluster": "C9"}, 'no cluster named "C9"'),
-        ({"resourcePool": "smal"}, 'no resourcePool named "smal"'),
-        ({"datastore": "fats"}, 'no datastore named "fats"'),
-        ({"folder": "nope"}, "Folder /DC0/vm/nope does not exist"),
+        ("datacenter", "DC9", "the datacenter does not exist"),
+        ("cluster", "C9", "the cluster does not exist"),
+        ("resourcePool", "smal", "the resource pool does not exist"),
+        ("datastore", "fats", "the datastore does not exist"),
+        ("folder", "nope", "the folder does not exist"),
     ],
 )
-async def test_every_placement_field_is_checked(placement: dict[str, str], message: str) -> None:
-    (warning,) = (
-        await WebhookHarness()
-        .mark_loaded()
-        .collect_warnings(VmGroup, GROUP_SPEC | {"placement": placement})
-    )
-    assert message in warning
+async def test_every_placement_field_is_checked(field: str, name: str, problem: str) -> None:
+    harness = WebhookHarness().mark_loaded()
+    (warning,) = await harness.collect_warnings(VmGroup, GROUP_SPEC | {"placement": {field: name}})
+    assert warning.startswith(f'spec.placement.{field} "{name}": {problem} (')
 
 
 async def test_placement_that_the_namespace_may_not_use_is_reported() -> None:
     harness = WebhookHarness(
         limits=NamespaceLimits(allowed_placement={"cluster": ("C1",)})
     ).mark_loaded()
-    (warning,) = await harness.collect_warnings(
-        VmGroup, GROUP_SPEC | {"placement": {"cluster": "C0"}}
-    )
-    assert warning.startswith('This namespace may not use the cluster "C0" (allowed: C1)')
+    for spec in (GROUP_SPEC | {"placement": {"cluster": "C0"}}, GROUP_SPEC):
+        (warning,) = await harness.collect_warnings(VmGroup, spec)
+        assert warning.startswith("spec: this namespace may not use what it selects (Placement")
+
+
+# One request per way in which a message of the status names objects of the inventory.
+PROBES: list[tuple[type[Resource[Any, Any]], dict[str, Any]]] = [
+    *((HostInfo, {"hostname": name}) for name in ("esxi", "esxi-dell-e.rainpole.co", "twin")),
+    *((VMInfo, {"nodename": name}) for name in ("worker", "WORKER-1", "t2")),
+    *((FCDInfo, {"pvId": name}) for name in ("pvc", "pvc-2")),
+    *((VmGroup, GROUP_SPEC | {"template": name}) for name in ("T", "/DC0/vm/nope", "worker-1")),
+    *(
+        (VmGroup, GROUP_SPEC | {"placement": placement})
+        for placement in (
+            {"datacenter": "dc"},
+            {"cluster": "c"},
+            {"resourcePool": "smal"},
+            {"datastore": "fats"},
+            {"folder": "x"},
+            {"folder": "vm-operato"},
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "spec"), PROBES)
+async def test_answer_names_nothing_that_the_request_does_not_name(
+    kind: type[Resource[Any, Any]], spec: dict[str, Any]
+) -> None:
+    """Every Pod that reaches the port can send a review, so no answer may list the inventory."""
+    limits = NamespaceLimits(allowed_placement={"datastore": ("fast", "slow")})
+    harness = WebhookHarness(limits=limits).mark_loaded(DISK, replace(DISK, id="d-2"))
+    (warning,) = await harness.collect_warnings(kind, spec)
+    without_quotes = re.sub('"[^"]*"', "", warning)
+    quoted = set(re.findall('"([^"]*)"', warning))
+    assert quoted <= {str(value) for value in [*spec.values(), *spec.get("placement", {}).values()]}
+    inventory = harness.environment.vcenter.inventory
+    # These folders are in every vCenter, and their names are common nouns.
+    names = {inventory.name_of(ref) for ref in inventory.objects} - {"vm", "host", "datastore"}
+    names |= {"vc-1", "vcenter.invalid", "pvc-1", "d-1", "slow"}
+    assert set(re.findall(r"[\w.-]+", without_quotes)).isdisjoint(names)
 
 
 EXISTING_NAMES: list[tuple[type[Resource[Any, Any]], dict[str, Any]]] = [

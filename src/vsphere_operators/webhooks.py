@@ -1,15 +1,21 @@
 """Admission warnings at `kubectl apply` for names that vCenter does not have.
 
-    Warning: vCenter "vc-1" has no host named "esxi-del-e". Did you mean "esxi-dell-e"? ...
+    Warning: spec.hostname "esxi-del-e": vCenter has no host of that name (HostNotFound). ...
 
 The webhooks read only memory and never reject an object. They are silent while nothing is known (no
 inventory yet, no vCenter for the namespace): the status reports that.
+
+Why do the warnings not suggest names, as the status does?  Every Pod that reaches the port can send
+    a review with any namespace in it, and suggestions would list the whole inventory to it. So an
+    answer has no name that was not in the request. The status, which needs permission to read the
+    object, has the names.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, ClassVar, Literal, TypeVar
 
 from msgspec import to_builtins
@@ -22,11 +28,49 @@ from .kinds.hostinfo import HostInfo
 from .kinds.vmgroup.limits import NamespaceLimits
 from .kinds.vmgroup.model import CloneBlocked
 from .kinds.vmgroup.placement import PlacementResolver, placement_names
+from .kinds.vmgroup.reasons import Reason as GroupReason
 from .kinds.vmgroup.types import VmGroup
 from .kinds.vminfo import VMInfo
-from .vcenters.registry import VCenterRegistry, VCenterView
+from .vcenters.registry import Reason, VCenterRegistry, VCenterView
+from .vsphere.lookup import quote
 
 T = TypeVar("T", bound=Resource[Any, Any])
+
+# By reason: the field of the spec, and what is wrong with its name.
+_PROBLEMS: Mapping[str, tuple[str, str]] = {
+    Reason.HOST_NOT_FOUND: ("hostname", "vCenter has no host of that name"),
+    Reason.HOST_AMBIGUOUS: ("hostname", "several hosts have that name"),
+    Reason.VM_NOT_FOUND: ("nodename", "vCenter has no VM of that name"),
+    Reason.VM_AMBIGUOUS: ("nodename", "several VMs have that name"),
+    Reason.DISK_NOT_FOUND: ("pvId", "vCenter has no First Class Disk of that name or volume"),
+    Reason.DISK_AMBIGUOUS: ("pvId", "several First Class Disks have that name"),
+    GroupReason.PLACEMENT_NOT_ALLOWED: ("", "this namespace may not use what it selects"),
+    GroupReason.TEMPLATE_NOT_FOUND: ("template", "this namespace can use no such template"),
+    GroupReason.TEMPLATE_AMBIGUOUS: ("template", "several templates have that name"),
+    GroupReason.FOLDER_NOT_FOUND: ("placement.folder", "the folder does not exist"),
+    GroupReason.FOLDER_AMBIGUOUS: ("placement.folder", "several folders have that name"),
+    GroupReason.DATACENTER_NOT_FOUND: ("placement.datacenter", "the datacenter does not exist"),
+    GroupReason.DATACENTER_AMBIGUOUS: (
+        "placement.datacenter",
+        "vCenter has several datacenters of that name, or none is selected",
+    ),
+    GroupReason.CLUSTER_NOT_FOUND: ("placement.cluster", "the cluster does not exist"),
+    GroupReason.CLUSTER_AMBIGUOUS: ("placement.cluster", "several clusters have that name"),
+    GroupReason.RESOURCE_POOL_NOT_FOUND: (
+        "placement.resourcePool",
+        "the resource pool does not exist",
+    ),
+    GroupReason.RESOURCE_POOL_AMBIGUOUS: (
+        "placement.resourcePool",
+        "several resource pools are possible",
+    ),
+    GroupReason.DATASTORE_NOT_FOUND: ("placement.datastore", "the datastore does not exist"),
+    GroupReason.DATASTORE_AMBIGUOUS: ("placement.datastore", "several datastores have that name"),
+    GroupReason.DATASTORE_INACCESSIBLE: (
+        "placement.datastore",
+        "no host can access the datastore",
+    ),
+}
 
 
 class NameWarningWebhook(Webhook[T], ABC):
@@ -52,13 +96,25 @@ class NameWarningWebhook(Webhook[T], ABC):
         try:
             self._check_names(obj, view)
         except (Terminal, CloneBlocked) as error:
-            request.warn(str(error))
+            request.warn(_describe_problem(obj, error.reason))
         except (Retry, NotSynced):
             return
 
     @abstractmethod
     def _check_names(self, obj: T, view: VCenterView) -> None:
         """Raise Terminal or CloneBlocked for a name that cannot be found; skip empty names."""
+
+
+def _describe_problem(obj: Resource[Any, Any], reason: str) -> str:
+    """The warning: it names nothing but what the request names."""
+    field, problem = _PROBLEMS.get(reason, ("", "a name in it cannot be resolved"))
+    name = ""
+    if field and (not field.startswith("placement.") or obj.spec.placement is not None):
+        name = attrgetter(field)(obj.spec)
+    return (
+        f"spec{f'.{field}' if field else ''}{f' {quote(name)}' if name else ''}: {problem} "
+        f"({reason}). The condition Ready of the object has the details."
+    )
 
 
 class HostInfoWebhook(NameWarningWebhook[HostInfo]):

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import shutil
+import urllib.request
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from support.manager_process import (
     FREE_PORT_FLAGS,
     SERVICE_ACCOUNT,
     SYSTEM_NAMESPACE,
+    UNVERIFIED_TLS,
     ManagerProcess,
     run_manager,
 )
@@ -39,6 +41,8 @@ LOCALHOST = "127.0.0.1"
 WEBHOOK_CONFIGURATION = (
     "validatingwebhookconfiguration/vsphere-operators-validating-webhook-configuration"
 )
+# The folders that every datacenter has; their names are common nouns.
+COMMON_FOLDERS = {"Datacenters", "vm", "host", "datastore", "network", "Resources"}
 CA_SECRET = "vsphere-operators-webhook-ca"
 Json = dict[str, Any]
 
@@ -270,8 +274,11 @@ async def test_kubectl_warns_about_a_mistyped_name_and_the_object_is_stored(
     assert output == "hostinfo.topology.corinternal.com/wrong created"
     status = await infos.wait_for_status("HostInfo", "wrong", "HostNotFound")
     (ready,) = (document for document in status["conditions"] if document["type"] == "Ready")
-    assert warnings == [ready["message"]]
-    assert f'Did you mean "{HOST_NAME}"?' in warnings[0]
+    assert f'Did you mean "{HOST_NAME}"?' in ready["message"]
+    assert warnings == [
+        f'spec.hostname "{wrong["spec"]["hostname"]}": vCenter has no host of that name '
+        "(HostNotFound). The condition Ready of the object has the details."
+    ]
     assert await apply(wrong) == ("hostinfo.topology.corinternal.com/wrong unchanged", [])
     assert (await apply(wrong | {"metadata": {"name": "wrong", "labels": {"a": "b"}}}))[1] == []
     assert await apply(info_manifest("HostInfo", "wrong", hostname=HOST_NAME)) == (
@@ -279,9 +286,55 @@ async def test_kubectl_warns_about_a_mistyped_name_and_the_object_is_stored(
         [],
     )
     await infos.wait_for_status("HostInfo", "wrong")
-    output, warnings = await apply(wrong, "--dry-run=server")
-    assert warnings == [ready["message"]]
+    assert (await apply(wrong, "--dry-run=server"))[1] == warnings
     assert (await infos.get("HostInfo", "wrong"))["spec"] == {"hostname": HOST_NAME}
+
+
+async def test_stranger_that_reaches_the_port_receives_no_names(
+    manager: ManagerProcess, vcenter: SimulatedVCenter
+) -> None:
+    """Without a client certificate, any Pod can send a review in the name of any namespace."""
+    names = {
+        entity["name"]
+        for entity in await vcenter.entities()
+        if entity["name"] not in COMMON_FOLDERS
+    }
+    assert {HOST_NAME, NODE_NAME, TEMPLATE} <= names
+    specs: list[tuple[str, Json]] = [
+        *(("HostInfo", {"hostname": name[:-1]}) for name in names),
+        *(("VMInfo", {"nodename": name[:-1]}) for name in names),
+        *(("VmGroup", group_manifest()["spec"] | {"template": name[:-1]}) for name in names),
+        *(("VmGroup", group_manifest(cluster=name[:-1])["spec"]) for name in names),
+    ]
+    for kind, spec in specs:
+        warnings = await asyncio.to_thread(post_review, manager, kind, spec)
+        (text,) = warnings
+        for value in [*spec.values(), *spec.get("placement", {}).values()]:
+            text = text.replace(f'"{value}"', "")
+        assert not [name for name in names if name in text], text
+
+
+def post_review(manager: ManagerProcess, kind: str, spec: Json) -> list[str]:
+    """The warnings of the manager for a review that the API server did not send."""
+    group = {"VmGroup": "vm.codeconnect.vmworld.com"}.get(kind, "topology.corinternal.com")
+    version = "v1alpha1" if kind == "VmGroup" else "v1"
+    request = {
+        "uid": "u",
+        "kind": {"group": group, "version": version, "kind": kind},
+        "operation": "CREATE",
+        "object": {"metadata": {"name": "a", "namespace": "default"}, "spec": spec},
+    }
+    path = f"/validate-{group.replace('.', '-')}-{version}-{kind.lower()}"
+    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    call = urllib.request.Request(
+        f"https://{LOCALHOST}:{webhook_port(manager)}{path}",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(call, context=UNVERIFIED_TLS) as response:
+        answer = json.load(response)["response"]
+    assert answer["allowed"]
+    return list(answer.get("warnings", ()))
 
 
 REQUIRED_PERMISSIONS = {
@@ -305,11 +358,11 @@ async def test_other_kinds_warn_and_the_permissions_are_the_required_ones(
         return (await asyncio.to_thread(apply_document, installed, namespace, document))[1]
 
     (warning,) = await warnings(info_manifest("VMInfo", "a", nodename="Worker-1"))
-    assert 'no VM named "Worker-1". Did you mean "worker-1"?' in warning
+    assert 'spec.nodename "Worker-1": vCenter has no VM of that name' in warning
     (warning,) = await warnings(info_manifest("FCDInfo", "a", pvId="pvc-0"))
     assert '"pvc-0"' in warning
     (warning,) = await warnings(group_manifest(cluster="nowhere"))
-    assert 'no cluster named "nowhere"' in warning
+    assert 'spec.placement.cluster "nowhere": the cluster does not exist' in warning
     assert await warnings(group_manifest()) == []
     lines = [
         event

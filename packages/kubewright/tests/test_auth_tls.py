@@ -187,6 +187,45 @@ class TestTls:
             == "new"
         )
 
+    async def test_new_ca_file_is_trusted_without_a_restart(self, tmp_path: Path) -> None:
+        clock, ca_file = FakeClock(), tmp_path / "ca.crt"
+        new_ca = CertificateAuthority("new")
+        ca_file.write_bytes(TEST_CA.certificate)
+        credentials = make_credentials(clock, ca_file=str(ca_file))
+        first = await tls_context(credentials)
+        clock.seconds += 60
+        assert await tls_context(credentials) is first
+        serving = new_ca.issue_serving_certificate("host")
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await read_presented_name(first, serving, tmp_path)
+        ca_file.write_bytes(TEST_CA.certificate + new_ca.certificate)
+        assert await tls_context(credentials) is first
+        clock.seconds += 60
+        both = await tls_context(credentials)
+        assert await read_presented_name(both, serving, tmp_path) == ""
+        old = TEST_CA.issue_serving_certificate("host")
+        assert await read_presented_name(both, old, tmp_path) == ""
+        ca_file.write_bytes(new_ca.certificate)
+        clock.seconds += 60
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await read_presented_name(await tls_context(credentials), old, tmp_path)
+
+    async def test_unusable_ca_file_keeps_the_old_ca(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        clock, ca_file = FakeClock(), tmp_path / "ca.crt"
+        ca_file.write_bytes(TEST_CA.certificate)
+        credentials = make_credentials(clock, ca_file=str(ca_file))
+        first = await tls_context(credentials)
+        ca_file.write_bytes(b"half a certif")
+        clock.seconds += 60
+        assert await tls_context(credentials) is first
+        assert f"({ca_file}) is not a PEM certificate" in caplog.text
+        ca_file.unlink()
+        clock.seconds += 60
+        assert await tls_context(credentials) is first
+        assert f"{ca_file} cannot be read" in caplog.text
+
     async def test_refresh_sees_rotated_files_at_once(self, tmp_path: Path) -> None:
         credentials = make_credentials(
             **client_certificate_files(TEST_CA.issue_client_certificate("old"), tmp_path)

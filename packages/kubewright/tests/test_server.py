@@ -7,6 +7,7 @@ import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,13 @@ from cryptography import x509
 
 from kubewright import server as module
 from kubewright.errors import ConfigError
+from kubewright.log import Log
 from kubewright.metrics import Metrics
 from kubewright.server import Server
 from kubewright.testing import eventually
-from kubewright.tls import generate_self_signed_pem
+from kubewright.testing.ca import CertificateAuthority
+from kubewright.testing.ca import write_key_pair as write_files
+from kubewright.tls import SelfSignedCertificate
 
 from .support.fake_authorizer import FakeAuthorizer
 
@@ -257,13 +261,11 @@ def test_secure_metrics_need_an_authorizer() -> None:
 
 
 def write_key_pair(directory: Path, host: str) -> None:
-    pem = generate_self_signed_pem(host)
-    start = pem.index(b"-----BEGIN PRIVATE")
-    (directory / "tls.crt").write_bytes(pem[:start])
-    (directory / "tls.key").write_bytes(pem[start:])
+    pair = CertificateAuthority("test").issue_serving_certificate(host)
+    write_files(pair, directory / "tls.crt", directory / "tls.key")
 
 
-async def read_served_name(port: int, server_name: str = "127.0.0.1") -> str:
+async def read_served_certificate(port: int, server_name: str = "127.0.0.1") -> x509.Certificate:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     _, writer = await asyncio.open_connection(
@@ -272,11 +274,12 @@ async def read_served_name(port: int, server_name: str = "127.0.0.1") -> str:
     certificate = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     writer.close()
     await writer.wait_closed()
-    return str(
-        x509.load_der_x509_certificate(certificate)
-        .subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)[0]
-        .value
-    )
+    return x509.load_der_x509_certificate(certificate)
+
+
+async def read_served_name(port: int, server_name: str = "127.0.0.1") -> str:
+    certificate = await read_served_certificate(port, server_name)
+    return str(certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)[0].value)
 
 
 async def wait_until(holds: Callable[[], object]) -> None:
@@ -335,6 +338,31 @@ async def test_missing_certificate_is_an_error(tmp_path: Path) -> None:
         ).start()
 
 
+async def test_self_signed_certificate_is_renewed_in_a_running_server() -> None:
+    server = make_local_server(secure=True, authorizer=FakeAuthorizer(), reload_seconds=0.005)
+    certificate = server.certificate
+    assert isinstance(certificate, SelfSignedCertificate)
+    now = datetime.now(UTC)
+    certificate._clock = lambda: now
+
+    async def wait_for_another_than(pem: bytes) -> x509.Certificate:
+        await wait_until(lambda: certificate.loaded_pem != pem)
+        return await read_served_certificate(server.metrics_port)
+
+    async with run_server(server):
+        first = await read_served_certificate(server.metrics_port)
+        now += timedelta(days=240)
+        await asyncio.sleep(0.1)
+        assert await read_served_certificate(server.metrics_port) == first
+        for _ in range(3):
+            pem, now = certificate.loaded_pem, now + timedelta(days=250)
+            renewed = await wait_for_another_than(pem)
+            assert renewed.not_valid_before_utc < now < renewed.not_valid_after_utc
+        # The clock was wrong, and is corrected: the certificate is not valid yet.
+        pem, now = certificate.loaded_pem, now - timedelta(days=900)
+        assert (await wait_for_another_than(pem)).not_valid_before_utc < now
+
+
 async def test_self_signed_certificate_needs_cryptography(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
@@ -346,4 +374,4 @@ async def test_self_signed_certificate_needs_cryptography(monkeypatch: pytest.Mo
     monkeypatch.delitem(sys.modules, "kubewright.x509", raising=False)
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ConfigError, match=r"install kubewright\[tls\]"):
-        generate_self_signed_pem("host")
+        SelfSignedCertificate("host", Log("test")).load()

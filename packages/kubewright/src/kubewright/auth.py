@@ -1,9 +1,9 @@
 """Authenticating to the API server: an Authorization header and a TLS context that stay current.
 
-Credentials rotate: token and certificate files are replaced, exec plugins print a new token. They
-are reloaded when they are due, not at every request. One reload runs at a time, and all requests
-that need it wait for it. If a reload fails, the old credential stays in use: it may still be valid,
-and the API server decides that.
+Credentials rotate: token and certificate files and the file of the server's CA are replaced, exec
+plugins print a new token. They are reloaded when they are due, not at every request. One reload
+runs at a time, and all requests that need it wait for it. If a reload fails, the old credential
+stays in use: it may still be valid, and the API server decides that.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class Credential:
     """The result of one reload, and how long it can be used before the next one."""
 
     authorization: str = field(default="", repr=False)
+    ca_pem: bytes | None = field(default=None, repr=False)
     certificate_pem: bytes = field(default=b"", repr=False)
     key_pem: bytes = field(default=b"", repr=False)
     reload_after_seconds: float = field(default=math.inf, compare=False)
@@ -125,7 +126,7 @@ class Credentials:
 
     async def _fetch_credential(self) -> Credential:
         identity = self.connection.identity
-        credential = await asyncio.to_thread(_read_credential, identity)
+        credential = await asyncio.to_thread(_read_credential, self.connection)
         # As in client-go, a token or password of the kubeconfig takes precedence over a plugin.
         if identity.exec_plugin is None or credential.authorization:
             return credential
@@ -142,6 +143,7 @@ class Credentials:
         token = status.token
         return Credential(
             authorization=_bearer_header(identity.location, "exec", token) if token else "",
+            ca_pem=credential.ca_pem,
             certificate_pem=certificate_pem,
             key_pem=key_pem,
             reload_after_seconds=seconds,
@@ -152,6 +154,7 @@ class Credentials:
         # Keep the context, and so the open connections, if only the token changed.
         if (
             old is not None
+            and old.ca_pem == credential.ca_pem
             and old.certificate_pem == credential.certificate_pem
             and old.key_pem == credential.key_pem
         ):
@@ -161,8 +164,9 @@ class Credentials:
         return await asyncio.to_thread(_build_tls_context, self.connection, credential)
 
 
-def _read_credential(identity: Identity) -> Credential:
+def _read_credential(connection: Connection) -> Credential:
     """Read the kubeconfig's own credential and the files that it names; blocks."""
+    identity = connection.identity
     location = identity.location
 
     def read(key: str, file: str) -> bytes:
@@ -177,13 +181,21 @@ def _read_credential(identity: Identity) -> Credential:
     elif identity.username:
         login = f"{identity.username}:{identity.password}".encode()
         authorization = "Basic " + base64.b64encode(login).decode()
-    rotates = identity.token_file or identity.client_cert_file or identity.client_key_file
+    files = (
+        identity.token_file,
+        identity.client_cert_file,
+        identity.client_key_file,
+        connection.ca_file,
+    )
     return Credential(
         authorization=authorization,
+        ca_pem=read_file(location, "certificate-authority", connection.ca_file)
+        if connection.ca_file
+        else connection.ca_pem,
         certificate_pem=identity.client_cert_pem
         or read("client-certificate", identity.client_cert_file),
         key_pem=identity.client_key_pem or read("client-key", identity.client_key_file),
-        reload_after_seconds=_FILE_RELOAD_SECONDS if rotates else math.inf,
+        reload_after_seconds=_FILE_RELOAD_SECONDS if any(files) else math.inf,
     )
 
 
@@ -207,15 +219,15 @@ def _build_tls_context(connection: Connection, credential: Credential) -> ssl.SS
     # Python's default since 3.13. It would reject the certificates of many clusters.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.set_alpn_protocols(["http/1.1"])
-    if connection.ca_pem is None:
+    if credential.ca_pem is None:
         context.load_default_certs()
-    elif not is_certificate(connection.ca_pem):
+    elif not is_certificate(credential.ca_pem):
         raise ConfigError(
             f"the certificate authority of {connection.source or connection.server} "
-            "is not a PEM certificate"
+            f"({connection.ca_file or 'inline'}) is not a PEM certificate"
         )
     else:
-        context.load_verify_locations(cadata=connection.ca_pem.decode("ascii", "ignore"))
+        context.load_verify_locations(cadata=credential.ca_pem.decode("ascii", "ignore"))
     if credential.certificate_pem:
         _load_client_certificate(context, connection.identity, credential)
     return context

@@ -78,6 +78,8 @@ class Connection:
     proxy_url: str = field(default="", repr=False)  # may be http://user:password@proxy
     namespace: str = "default"
     source: str = ""
+    ca_file: str = ""
+    """The file of `ca_pem`, if it comes from one: it is read again, because it rotates too."""
 
 
 def load_config(
@@ -155,6 +157,7 @@ def _connection_from_service_account(folder: Path, server: str) -> Connection:
         server=server.rstrip("/"),
         identity=Identity(token_file=str(folder / "token")) if is_encrypted(server) else _ANONYMOUS,
         ca_pem=ca_pem,
+        ca_file=str(folder / "ca.crt") if ca_pem is not None else "",
         namespace=namespace or "default",
         source="the Pod's service account",
     )
@@ -178,6 +181,9 @@ def _connection_from_files(files: Sequence[Path], master: str, context: str) -> 
         if is_encrypted(server)
         else _ANONYMOUS,
         ca_pem=_load_ca(cluster_location, cluster),
+        ca_file=""
+        if cluster.certificate_authority_data
+        else cluster_location.resolve_path(cluster.certificate_authority),
         tls_server_name=cluster.tls_server_name,
         proxy_url=_validate_proxy(cluster_location, cluster),
         namespace=selected.namespace or "default",

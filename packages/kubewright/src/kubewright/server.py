@@ -20,7 +20,7 @@ from .errors import ConfigError, redact
 from .listen import open_listener, parse_address, stop_accepting
 from .log import Log
 from .metrics import Metrics
-from .tls import CertificateWatcher, ServingCertificate, generate_self_signed_pem
+from .tls import CertificateWatcher, SelfSignedCertificate
 
 _CHECK_TIMEOUT_SECONDS = 5.0
 _CERTIFICATE_RELOAD_SECONDS = 10.0
@@ -150,7 +150,7 @@ class Server:
             raise ConfigError("secure metrics need an authorizer, which decides on every token")
         self.metrics = metrics
         self.healthz, self.readyz = HealthEndpoint("healthz"), HealthEndpoint("readyz")
-        self.certificate: ServingCertificate | None = None
+        self.certificate: CertificateWatcher | SelfSignedCertificate | None = None
         self.metrics_port = self.health_port = 0
         """The ports in use after `start`; 0 for a disabled endpoint."""
         self._log = Log("server")
@@ -162,7 +162,7 @@ class Server:
             self.certificate = (
                 CertificateWatcher(Path(certificate_dir), self._log)
                 if certificate_dir
-                else ServingCertificate()
+                else SelfSignedCertificate(socket.gethostname(), self._log)
             )
         self._reload_seconds = reload_seconds
         self._reload_task: asyncio.Task[None] | None = None
@@ -205,12 +205,8 @@ class Server:
         certificate = self.certificate
         if certificate is None or parse_address(self._metrics_bind_address) is None:
             return None
-        if isinstance(certificate, CertificateWatcher):
-            await asyncio.to_thread(certificate.load)
-            self._reload_task = asyncio.create_task(certificate.watch(self._reload_seconds))
-        else:
-            pem = generate_self_signed_pem(socket.gethostname())
-            await asyncio.to_thread(certificate.load_pem, pem)
+        await asyncio.to_thread(certificate.load)
+        self._reload_task = asyncio.create_task(certificate.watch(self._reload_seconds))
         return certificate.context
 
     async def _serve(

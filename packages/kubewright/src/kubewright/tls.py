@@ -9,13 +9,17 @@ import asyncio
 import os
 import ssl
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .errors import ConfigError
 from .log import Log
+
+if TYPE_CHECKING:
+    from .x509 import KeyPair
 
 _SELF_SIGNED_LIFETIME = timedelta(days=365)
 
@@ -100,6 +104,45 @@ class CertificateWatcher(ServingCertificate):
             )
 
 
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class SelfSignedCertificate(ServingCertificate):
+    """A certificate for this host without a CA, in memory only; renewed while it is served."""
+
+    def __init__(self, host: str, log: Log, clock: Callable[[], datetime] = _utc_now) -> None:
+        super().__init__()
+        self._host, self._log, self._clock = host, log, clock
+        self._pair: KeyPair | None = None
+
+    def load(self) -> None:
+        """Create the certificate, or replace it if its renewal is due."""
+        now = self._clock()
+        pair = self._pair
+        # Before `issued_at`: the clock was wrong when the certificate was created.
+        if pair is not None and pair.issued_at <= now and not pair.is_renewal_due(now):
+            return
+        try:
+            # Imported here because cryptography is an optional dependency.
+            from .x509 import create_self_signed
+        except ImportError as error:
+            raise ConfigError(
+                "serving TLS without a certificate needs the package cryptography to generate one: "
+                "install kubewright[tls], or provide a directory with tls.crt and tls.key"
+            ) from error
+        pair = create_self_signed(self._host, now, _SELF_SIGNED_LIFETIME)
+        self.load_pem(pair.certificate + pair.key)
+        self._pair = pair
+        self._log.info("serving a new self-signed certificate", expires=pair.expires_at)
+
+    async def watch(self, seconds: float) -> None:
+        """Renew the certificate when that is due, checked at this interval, until cancelled."""
+        while True:
+            await asyncio.sleep(seconds)
+            await asyncio.to_thread(self.load)
+
+
 def _new_server_context() -> ssl.SSLContext:
     # Python's default for servers: TLS 1.2 or newer.
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -126,17 +169,3 @@ def memory_file(content: bytes) -> Iterator[str]:
         file.touch(mode=0o600)
         file.write_bytes(content)
         yield str(file)
-
-
-def generate_self_signed_pem(host: str) -> bytes:
-    """A new certificate and its key, valid for a year."""
-    try:
-        # Imported here because cryptography is an optional dependency.
-        from .x509 import create_self_signed
-    except ImportError as error:
-        raise ConfigError(
-            "serving TLS without a certificate needs the package cryptography to generate one: "
-            "install kubewright[tls], or provide a directory with tls.crt and tls.key"
-        ) from error
-    pair = create_self_signed(host, datetime.now(UTC), _SELF_SIGNED_LIFETIME)
-    return pair.certificate + pair.key

@@ -1,19 +1,23 @@
-"""A token file is rotated while the manager runs, and the API server rejects the old token."""
+"""Files of the service account are rotated while the manager runs: the token, and the CA.
+
+The API server rejects the old token, or has a certificate that the old CA did not sign.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from kubewright.controller import controller
+from kubewright.kubeconfig import load_config
 from kubewright.testing import eventually
 from kubewright.testing.cluster_access import HttpClient, HttpError
 from kubewright.testing.controlplane import ControlPlane
-from kubewright.testing.proxy import HttpProxy
+from kubewright.testing.proxy import HttpProxy, TcpProxy
 
 from ..support.api_harness import ApiHarness, run_manager
 from ..support.widget_kind import Widget, double
@@ -144,3 +148,43 @@ async def test_manager_watches_with_the_new_token(
     assert 401 in [
         request.status for request in http_proxy.find_requests("GET", WIDGETS_PATH, watch=True)
     ]
+
+
+async def test_manager_follows_the_ca_of_the_service_account(
+    real_api: ApiHarness,
+    control_plane: ControlPlane,
+    http_proxy: HttpProxy,
+    token_file: TokenFile,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # In place of a minute.
+    monkeypatch.setattr("kubewright.auth._FILE_RELOAD_SECONDS", 0.5)
+    ca_file = tmp_path / "ca.crt"
+    ca_file.write_bytes(http_proxy.ca.certificate)
+    async with (
+        HttpProxy.in_front_of(control_plane) as renewed,
+        TcpProxy("127.0.0.1", http_proxy.port) as service,
+    ):
+        environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"}
+        connection = await asyncio.to_thread(
+            load_config,
+            master=f"https://127.0.0.1:{service.port}",
+            environ=environ,
+            home=tmp_path,
+            service_account=tmp_path,
+        )
+        assert connection.source == "the Pod's service account"
+        api = replace(real_api, connection=connection)
+        async with run_manager(api, controller(Widget, double)) as manager:
+            await api.create_widget("before", size=1)
+            await wait_until_reconciled(api, manager)
+            # As kubeadm and kubelet do it: a bundle of both CAs, then the new certificate.
+            new_file = tmp_path / "new.crt"
+            new_file.write_bytes(http_proxy.ca.certificate + renewed.ca.certificate)
+            new_file.replace(ca_file)
+            service.target = ("127.0.0.1", renewed.port)
+            service.abort_connections()
+            await api.create_widget("after", size=2)
+            await wait_until_reconciled(api, manager, within=20)
+    assert renewed.find_requests("PATCH", "*/widgets/after/status")

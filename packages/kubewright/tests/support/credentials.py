@@ -31,10 +31,14 @@ def make_credentials(
     *,
     server: str = "https://host",
     ca_pem: bytes | None = TEST_CA.certificate,
+    ca_file: str = "",
     **identity: Any,
 ) -> Credentials:
     connection = Connection(
-        server=server, ca_pem=ca_pem, identity=Identity(location=USER_LOCATION, **identity)
+        server=server,
+        ca_pem=ca_pem,
+        ca_file=ca_file,
+        identity=Identity(location=USER_LOCATION, **identity),
     )
     return Credentials(connection, clock or FakeClock())
 

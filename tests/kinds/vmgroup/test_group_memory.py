@@ -40,6 +40,7 @@ def test_only_new_attempts_are_unsent() -> None:
             make_record("again", 2),
             make_record("new"),
             replace(make_record("present"), state="Present"),
+            replace(make_record("adopted"), state="Cloning"),
         ],
     )
     assert {
@@ -47,6 +48,7 @@ def test_only_new_attempts_are_unsent() -> None:
     } == {
         "again": (2, "unsent"),
         "new": (1, "unsent"),
+        "adopted": (1, "maybe_sent"),
     }
 
 

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from vsphere_operators.kinds.vmgroup.group_memory import CloneRequest, CloneTask, infer_clone_state
+from vsphere_operators.kinds.vmgroup.group_memory import (
+    CloneRequest,
+    CloneTask,
+    infer_clone_state,
+    is_clone_unfinished,
+)
 from vsphere_operators.kinds.vmgroup.model import CloneState, ReplicaRecord
 
 RECORD = ReplicaRecord(slot=0, name="r0", instance_uuid="u", template="vm-t1", fingerprint="f1")
@@ -112,3 +117,56 @@ def test_a_rejected_request_and_a_vm_that_existed_mean_ended() -> None:
         infer_state(replace(RECORD, state="Present", task="task-1"), tasks=[make_task()])
         is CloneState.NOT_IN_PROGRESS
     )
+
+
+def is_unfinished(
+    record: ReplicaRecord = RECORD,
+    request: CloneRequest | None = None,
+    tasks: Any = (),
+    assigned_tasks: Any = (),
+    now: float = 120.0,
+) -> bool:
+    return is_clone_unfinished(
+        record, {task.ref: task for task in tasks}, assigned_tasks, request, 100.0, now
+    )
+
+
+def test_a_vm_is_unfinished_while_its_own_task_runs() -> None:
+    cloning = replace(RECORD, state="Cloning", task="task-1")
+    other = make_task(ref="task-2")
+    assert is_unfinished(cloning, tasks=[make_task()], now=500.0)
+    # Also if an older release stored Present as soon as it saw the VM.
+    assert is_unfinished(replace(cloning, state="Present"), tasks=[make_task()], now=500.0)
+    # At its end, at once: a clone of another client does not matter.
+    assert not is_unfinished(cloning, tasks=[make_task(state="success"), other], now=101.0)
+    accepted = replace(UNSENT_REQUEST, outcome="accepted", task="task-1")
+    assert is_unfinished(request=accepted, tasks=[make_task()], now=500.0)
+
+
+def test_after_a_restart_an_unassigned_clone_of_the_template_may_write_the_vm() -> None:
+    assert is_unfinished(tasks=[make_task()])
+    assert not is_unfinished(tasks=[make_task()], assigned_tasks=("task-1",))
+    assert not is_unfinished(tasks=[make_task(template="vm-t2")])
+    assert not is_unfinished(tasks=[make_task(state="success", ended_at_seconds=119.0)])
+    assert not is_unfinished(tasks=[make_task(seen_at_seconds=110.5)]), "it started too late"
+    assert not is_unfinished(replace(RECORD, state="Present"), tasks=[make_task()])
+
+
+def test_the_task_may_become_visible_after_its_vm() -> None:
+    assert is_unfinished(now=109.9)
+    assert not is_unfinished(now=110.0)
+    maybe_sent = replace(UNSENT_REQUEST, outcome="maybe_sent", updated_at_seconds=200.0)
+    assert is_unfinished(request=maybe_sent, now=209.9)
+    assert not is_unfinished(request=maybe_sent, now=210.0)
+
+
+def test_if_the_own_task_failed_another_one_may_write_the_vm() -> None:
+    failed = replace(RECORD, state="Cloning", task="task-1")
+    tasks = [make_task(state="error"), make_task(ref="task-2")]
+    assert is_unfinished(failed, tasks=tasks, assigned_tasks=("task-1",))
+    assert not is_unfinished(failed, tasks=tasks[:1], assigned_tasks=("task-1",))
+
+
+def test_the_clone_of_an_adopted_vm_may_be_of_any_template() -> None:
+    adopted = replace(RECORD, state="Cloning", template="")
+    assert is_unfinished(adopted, tasks=[make_task(template="vm-t2")])

@@ -264,6 +264,28 @@ def test_vms_that_are_off_or_suspended_are_powered_on_unless_inaccessible_or_bus
     assert "may come back" in make_plan(DESIRED, make_observed(vms)).message
 
 
+def test_nothing_is_done_with_a_vm_before_its_clone_has_ended() -> None:
+    # vCenter shows the VM early, powered off, and rejects every other task on it.
+    vm = make_vm(0, power="poweredOff", cpus=2, busy=True)
+    observed = make_observed(
+        [vm], [make_record(0, state="Cloning")], clone_states={"r0": CloneState.RUNNING}
+    )
+    desired = replace(DESIRED, replicas=1)
+    waiting = make_plan(desired, observed)
+    assert (waiting.write_status_first, waiting.actions, waiting.phase) == (False, (), "PENDING")
+    assert waiting.message == "0/1 replicas ready; cloning 1; updating 1"
+    # A restart does not make it Present: the next manager must know that it waits.
+    assert waiting.records == observed.records
+    for deleting in (
+        replace(desired, deleting=True),
+        replace(desired, deleting=True, deletion_policy="Orphan"),
+    ):
+        marked = make_plan(deleting, observed)
+        assert make_plan(deleting, replace(observed, records=marked.records)).actions == ()
+    ended = make_plan(desired, replace(observed, vms=(make_vm(0),), clone_states={}))
+    assert (ended.records, ended.phase) == ((make_record(0),), "RUNNING")
+
+
 def test_a_suspended_vm_is_destroyed_without_being_resumed() -> None:
     # PowerOffVM_Task needs a VM that is powered on; Destroy_Task only one that is not.
     suspended = make_vm(1, power="suspended")
@@ -406,8 +428,9 @@ def test_a_vm_without_record_is_adopted_or_deleted() -> None:
     # A wiped status is rebuilt from the marks.
     wiped = make_plan(DESIRED, make_observed([make_vm(0), make_vm(1)], []))
     assert [(record.name, record.state) for record in wiped.records] == [
-        ("r0", "Present"),
-        ("r1", "Present"),
+        # Their clones may not have ended.
+        ("r0", "Cloning"),
+        ("r1", "Cloning"),
         ("r100", "Planned"),
     ]
     # A clone that ended after its record was dropped is one VM too many.

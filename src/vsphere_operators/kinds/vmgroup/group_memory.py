@@ -110,8 +110,13 @@ class GroupMemory:
         attempts = {record.name: record.attempt for record in before}
         self._expected_names = {record.name for record in after}
         for record in after:
-            if record.state == "Planned" and attempts.get(record.name) != record.attempt:
+            if attempts.get(record.name) == record.attempt:
+                continue
+            if record.state == "Planned":
                 self.record_clone(record, "unsent")
+            elif record.state == "Cloning":
+                # The record of an adopted VM: another process may have sent its clone.
+                self.record_clone(record, "maybe_sent")
 
     def record_clone(self, record: ReplicaRecord, outcome: CloneOutcome, task: str = "") -> None:
         self.clone_requests[record.name] = CloneRequest(
@@ -254,19 +259,57 @@ def infer_clone_state(
         return _clone_state_of_task(tasks.get(task_ref), since, now)
     if request and request.outcome == "unsent":
         return CloneState.UNSENT
-    candidates = [
-        task
-        for task in tasks.values()
-        if task.template == record.template
-        and task.ref not in assigned_tasks
-        # A task that began later than this request could have is not its task.
-        and task.seen_at_seconds <= since + _CLONE_SETTLE_SECONDS
-    ]
+    candidates = _find_possible_tasks(record, tasks, assigned_tasks, since)
     if any(task.state == "running" for task in candidates):
         return CloneState.RUNNING
     return _clone_state_after_settling(
         max([since, *(task.ended_at_seconds for task in candidates)]), now
     )
+
+
+def is_clone_unfinished(
+    record: ReplicaRecord,
+    tasks: Mapping[str, CloneTask],
+    assigned_tasks: Collection[str],
+    request: CloneRequest | None,
+    watching_since: float,
+    now: float,
+) -> bool:
+    """Whether a clone may still write the VM of a record; the arguments of `infer_clone_state`.
+
+    vCenter shows a VM long before its clone ends, and rejects other tasks on it until then.
+    """
+    if request is not None and request.attempt != record.attempt:
+        request = None
+    own_task = tasks.get((request.task if request else "") or record.task)
+    # If the own task has failed, such as with DuplicateName, another one created the VM.
+    if own_task is not None and own_task.state != "error":
+        return own_task.state == "running"
+    if record.state == "Present":
+        return False
+    since = max(watching_since, request.updated_at_seconds if request else 0.0)
+    return now - since < _CLONE_SETTLE_SECONDS or any(
+        task.state == "running"
+        for task in _find_possible_tasks(record, tasks, assigned_tasks, since)
+    )
+
+
+def _find_possible_tasks(
+    record: ReplicaRecord,
+    tasks: Mapping[str, CloneTask],
+    assigned_tasks: Collection[str],
+    since: float,
+) -> list[CloneTask]:
+    """The clone tasks that no record has and that may be this record's."""
+    return [
+        task
+        for task in tasks.values()
+        # The record of an adopted VM does not have the template.
+        if record.template in ("", task.template)
+        and task.ref not in assigned_tasks
+        # A task that began later than this request could have is not its task.
+        and task.seen_at_seconds <= since + _CLONE_SETTLE_SECONDS
+    ]
 
 
 def _clone_state_of_task(task: CloneTask | None, since: float, now: float) -> CloneState:

@@ -153,7 +153,8 @@ def _describe_progress(desired: DesiredState, replicas: Sequence[Replica]) -> st
     parts = {
         "missing": sum(replica.clone_state is CloneState.MISSING for replica in active),
         "cloning": sum(
-            replica.vm is None and replica.clone_state is not CloneState.MISSING
+            (replica.vm is None and replica.clone_state is not CloneState.MISSING)
+            or replica.clone_state is CloneState.RUNNING
             for replica in active
         ),
         "updating": sum(

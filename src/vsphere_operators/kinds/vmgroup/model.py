@@ -67,7 +67,8 @@ class ReplicaVm(Struct, frozen=True, kw_only=True):
     cores_per_socket: int = 1
     # Orphaned, inaccessible, invalid or disconnected.
     inaccessible: bool = False
-    # A task that changes its power, size or existence runs; a vMotion does not count.
+    # A task that changes its power, size or existence runs, or its clone has not ended; a vMotion
+    # does not count.
     busy: bool = False
     # Attached disks that are not its own, such as First Class Disks: other users' data.
     foreign_disks: tuple[str, ...] = ()
@@ -135,7 +136,8 @@ class ObservedState(Struct, frozen=True, kw_only=True):
 
     records: tuple[ReplicaRecord, ...] = ()
     vms: tuple[ReplicaVm, ...] = ()
-    # By record; a record that is not here is UNKNOWN.
+    # By record; a record that is not here is UNKNOWN. With a VM, only RUNNING has a meaning: the
+    # clone may still write the VM.
     clone_states: Mapping[str, CloneState] = {}
     # By record, the path of a VM of another owner that has its name in the folder. A VM is listed
     # only after its configuration was read: until then it may be the replica.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import cast
 
 from msgspec import Struct
@@ -19,6 +19,7 @@ from .group_memory import (
     GroupMemory,
     GroupMemoryStore,
     infer_clone_state,
+    is_clone_unfinished,
 )
 from .limits import Quota, ResourceAmount, find_quota_violation
 from .model import (
@@ -164,15 +165,27 @@ class GroupObserver:
         self, group: GroupInput, memory: GroupMemory, folder: GroupFolder | None
     ) -> ObservedState:
         records = tuple(with_task(record, memory) for record in group.records)
-        vms = tuple(self._find_replica_vms(group, memory, records))
-        present = {vm.replica_name for vm in vms}
-        absent = [record for record in records if record.name not in present]
+        vms = {vm.replica_name: vm for vm in self._find_replica_vms(group, memory)}
+        absent = [record for record in records if record.name not in vms]
         assigned_tasks: Collection[str] = ()
-        if absent:
+        if absent or any(record.state != "Present" for record in records):
             assigned_tasks = group.list_recorded_tasks() | self._memory_store.list_sent_tasks()
+        unfinished = {
+            record.name
+            for record in records
+            if record.name in vms
+            and is_clone_unfinished(
+                record,
+                self._clone_tracker.tasks,
+                assigned_tasks,
+                memory.clone_requests.get(record.name),
+                self._vcenter.watching_since,
+                memory.clock(),
+            )
+        }
         return ObservedState(
             records=records,
-            vms=vms,
+            vms=tuple(replace(vm, busy=vm.busy or name in unfinished) for name, vm in vms.items()),
             clone_states={
                 record.name: self._clone_state_of(
                     record,
@@ -181,7 +194,8 @@ class GroupObserver:
                     group.last_known_refs.get(record.name, ""),
                 )
                 for record in absent
-            },
+            }
+            | dict.fromkeys(unfinished, CloneState.RUNNING),
             conflicting_vms={
                 record.name: path
                 for record in absent
@@ -193,9 +207,7 @@ class GroupObserver:
             max_actions=max(1, self._vcenter.task_limiter.free_slots),
         )
 
-    def _find_replica_vms(
-        self, group: GroupInput, memory: GroupMemory, records: Sequence[ReplicaRecord]
-    ) -> Iterator[ReplicaVm]:
+    def _find_replica_vms(self, group: GroupInput, memory: GroupMemory) -> Iterator[ReplicaVm]:
         """The VMs that the group owns by their marks."""
         index, inventory, group_id = self._ownership_index, self._inventory, group.group_id
         tasks_in_progress = (
@@ -205,11 +217,6 @@ class GroupObserver:
             task.entity
             for task in tasks_in_progress
             if task.description_id.rpartition(".")[2] in _DISRUPTIVE_TASKS
-        }
-        cloning_names = {
-            record.name
-            for record in records
-            if (task := self._clone_tracker.tasks.get(record.task)) and task.state == "running"
         }
         names: set[str] = set()
         for ref in sorted(index.refs_by_group_uid.get(group_id.uid)):
@@ -221,12 +228,7 @@ class GroupObserver:
                 and mark.replica_name not in names
             ):
                 names.add(mark.replica_name)
-                yield self._build_replica_vm(
-                    vm,
-                    mark,
-                    memory,
-                    busy=ref in busy_refs or mark.replica_name in cloning_names,
-                )
+                yield self._build_replica_vm(vm, mark, memory, busy=ref in busy_refs)
 
     def _build_replica_vm(
         self, vm: VirtualMachine, mark: OwnershipMark, memory: GroupMemory, *, busy: bool
@@ -308,7 +310,8 @@ def with_task(record: ReplicaRecord, memory: GroupMemory) -> ReplicaRecord:
 
 def _had_vm(record: ReplicaRecord, clone_tasks: Mapping[str, CloneTask]) -> bool:
     """Whether a VM has existed for the record, or may have."""
-    if record.state == "Present":
+    # The record of an adopted VM is in state Cloning without a task.
+    if record.state == "Present" or (record.state == "Cloning" and not record.task):
         return True
     # vCenter drops a task from its list some time after its end.
     task = clone_tasks.get(record.task)

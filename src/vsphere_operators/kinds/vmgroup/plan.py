@@ -50,9 +50,8 @@ from .replica import (
 def plan(desired: DesiredState, observed: ObservedState, new_name: Callable[[], str]) -> Plan:
     """What to do now; `new_name` returns a name that no VM of the group ever had."""
     replicas = build_replicas(observed)
-    recorded = {record.name for record in observed.records}
     current_records = tuple(
-        _with_observed_state(replica) for replica in replicas if replica.name in recorded
+        _with_observed_state(replica) for replica in replicas if replica.is_stored
     )
     if desired.paused:
         return _build_plan(desired, replicas, current_records, ())
@@ -97,7 +96,12 @@ def _build_plan(
 
 def _with_observed_state(replica: Replica) -> ReplicaRecord:
     # "Present" is an observation. It does not have to be stored before an action.
-    return replace(replica.record, state="Present") if replica.vm is not None else replica.record
+    is_present = (
+        replica.vm is not None
+        and replica.is_stored
+        and replica.clone_state is not CloneState.RUNNING
+    )
+    return replace(replica.record, state="Present") if is_present else replica.record
 
 
 def _compute_desired_records(
@@ -180,7 +184,9 @@ def _choose_actions(
     """The operations to start now, the most urgent first, as many as there are free slots."""
     is_orphaning, folder = desired.deletion_policy == "Orphan", observed.folder
     is_ready_to_finalize = (
-        all(replica.vm is not None for replica in replicas) if is_orphaning else not replicas
+        all(replica.vm and _with_observed_state(replica).state == "Present" for replica in replicas)
+        if is_orphaning
+        else not replicas
     )
     if desired.deleting and is_ready_to_finalize:
         if is_orphaning or folder is None or not folder.is_empty:

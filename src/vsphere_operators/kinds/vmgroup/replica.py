@@ -25,6 +25,8 @@ class Replica(Struct, frozen=True, kw_only=True):
     # What the group waits for while the VM is MISSING.
     missing_message: str = ""
     failure: OperationFailure | None = None
+    # False for a VM without a record in the status.
+    is_stored: bool = True
 
     @property
     def name(self) -> str:
@@ -58,6 +60,7 @@ def build_replicas(observed: ObservedState) -> tuple[Replica, ...]:
             conflicting_vm=observed.conflicting_vms.get(record.name, ""),
             missing_message=observed.missing_vms.get(record.name, ""),
             failure=observed.failures.get(record.name),
+            is_stored=record.name in recorded,
         )
         for record in records
     )
@@ -70,7 +73,8 @@ def _build_record(vm: ReplicaVm) -> ReplicaRecord:
         instance_uuid=vm.instance_uuid,
         template="",
         fingerprint=vm.fingerprint,
-        state="Present",
+        # Its clone may not have ended: a manager that died may have sent it.
+        state="Cloning",
     )
 
 

@@ -50,11 +50,12 @@ def trigger_keys_of(group: VmGroup) -> Iterable[str]:
         if status.folder is not None
         else f"folder:{folder_name(metadata.namespace, metadata.name)}"
     )
-    # The clone of a planned record may be any running clone of its template.
+    # The clone of a record may be any running clone of its template, and a previous manager may
+    # have started it.
     yield from {
         f"foreign-clone:{replica.template}"
         for replica in status.replicas
-        if replica.template and replica.state == "Planned"
+        if replica.template and replica.state != "Present"
     }
 
 

@@ -21,7 +21,7 @@ JOBS ?= $(if $(TESTS),0,2)
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup testenv binaries simulator test crash-sweep gpu-walk rotation test-vcsim check format \
+.PHONY: help setup testenv binaries simulator test crash-sweep histories gpu-walk rotation test-vcsim check format \
   manifests docs site golden verify cluster install uninstall run manager demo live-view-picture \
   docker-build docker-push deploy undeploy build-installer helm sbom kind-up kind-load kind-down \
   bench bench-vcenter bench-vmgroup walks lock clean
@@ -57,6 +57,9 @@ test: testenv ## Run all tests, two files at a time; one file: make test TESTS=p
 
 crash-sweep: testenv ## Kill the manager at every call of a VmGroup, in three ways each; most of an hour
 	cd tests && PYTHONPATH=../testenv ../$(BIN)/python -m real.crash_sweep $(ARGS)
+
+histories: setup ## Run 10,000 generated histories of plan() in a simulated vCenter; about 20 minutes
+	cd tests && ../$(BIN)/python -m kinds.vmgroup.histories $(ARGS)
 
 gpu-walk: testenv ## Compare GPUInfo with brute force over 500 changes on the real components; takes minutes
 	cd tests && PYTHONPATH=../testenv:. ../$(BIN)/python -m real.gpuinfo_random_walk $(ARGS)

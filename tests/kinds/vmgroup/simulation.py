@@ -1,8 +1,9 @@
 """A simulated vCenter, API server and manager on which plans are tested.
 
 The vCenter is the weakest that the design allows: it checks a clone's name only at the end of the
-clone, starts a request seconds after its sender died, shows a VM later than the end of its task,
-and shows only the template of a task. The API server may return an old version of the object.
+clone, starts a request seconds after its sender died, shows a VM long before or later than the end
+of its task, and shows only the template of a task. It rejects tasks on a VM while its clone runs.
+The API server may return an old version of the object.
 """
 
 from __future__ import annotations
@@ -13,10 +14,16 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
-from vsphere_operators.kinds.vmgroup.group_memory import CloneRequest, CloneTask, infer_clone_state
+from vsphere_operators.kinds.vmgroup.group_memory import (
+    CloneRequest,
+    CloneTask,
+    infer_clone_state,
+    is_clone_unfinished,
+)
 from vsphere_operators.kinds.vmgroup.model import (
     Action,
     Clone,
+    CloneState,
     CreateFolder,
     DesiredState,
     Destroy,
@@ -70,6 +77,7 @@ class GroupSimulation:
         self.mutation_count = 0
         # Conditional writes and mutating calls of all managers.
         self.step_count = 0
+        self.restart_count = self.vm_action_count = self.suspended_vm_action_count = 0
 
     @property
     def stored(self) -> StoredGroup:
@@ -97,19 +105,40 @@ class GroupSimulation:
         if call.state == "wire" and call.begins_at <= self.now:
             call.state = "running"
             # A clone takes as long when it starts late.
-            call.ends_at += self.now - call.begins_at
-        if call.state == "running" and call.ends_at <= self.now:
-            call.ended_at = self.now
-            # CloneVM_Task checks the name only at the end: A1 of docs/designs/vmgroup.md.
-            taken = any(
-                vm.inventory_name == call.record.name and vm.folder == self.folder_ref
-                for vm in self.vms.values()
-            )
-            call.state = "error" if call.fails or taken or not self.folder_ref else "success"
-            if call.state == "success":
-                self.create_cloned_vm(call)
+            delay_seconds = self.now - call.begins_at
+            call.ends_at += delay_seconds
+            if call.shown_at is not None:
+                call.shown_at += delay_seconds
+        if call.state != "running":
+            return
+        # CloneVM_Task checks the name only when it adds the VM: A1 of docs/designs/vmgroup.md.
+        is_taken = not self.folder_ref or any(
+            vm.inventory_name == call.record.name and vm.folder == self.folder_ref
+            for vm in self.vms.values()
+        )
+        is_shown = call.shown_at is not None and call.shown_at <= self.now < call.ends_at
+        if is_shown and not call.vm and not is_taken:
+            call.vm = self.create_cloned_vm(call)
+            call.vm.is_being_cloned, call.vm.power = True, "poweredOff"
+        if call.ends_at <= self.now:
+            self.finish_clone(call, is_taken=is_taken)
 
-    def create_cloned_vm(self, call: CloneCall) -> None:
+    def finish_clone(self, call: CloneCall, *, is_taken: bool) -> None:
+        call.ended_at, vm = self.now, call.vm
+        if vm is None:
+            call.state = "error" if call.fails or is_taken else "success"
+            if call.state == "success":
+                call.vm = self.create_cloned_vm(call)
+            return
+        # A user may have destroyed the folder, and the VM with it.
+        call.state = "error" if call.fails or vm.ref not in self.vms else "success"
+        vm.is_being_cloned = False
+        if call.state == "success":
+            vm.power = call.desired.power
+        else:
+            self.vms.pop(vm.ref, None)
+
+    def create_cloned_vm(self, call: CloneCall) -> SimulatedVm:
         record, desired = call.record, call.desired
         mark = OwnershipMark(
             group_id=GROUP_ID,
@@ -130,6 +159,7 @@ class GroupSimulation:
         if call.is_from_user:
             vm.extra_config, vm.instance_uuid = {}, str(uuid4())
         self.vms[vm.ref] = vm
+        return vm
 
     def finish_vm_task(self, task: VmTask) -> None:
         vm = task.vm
@@ -167,27 +197,42 @@ class GroupSimulation:
         """A user changes the spec; the bound never falls below what was allowed before."""
         before = self.max_vms
         self.versions.append(StoredGroup(self.stored.version + 1, desired, self.stored.records))
+        # A wiped status has no records, but the VMs exist.
+        existing = len(self.list_owned_vms()) + len(self.list_running_clones())
         self.max_vms = max(
-            desired.replicas + desired.rollout.max_surge, min(before, len(self.stored.records))
+            desired.replicas + desired.rollout.max_surge,
+            min(before, max(len(self.stored.records), existing)),
+        )
+
+    def wipe_status(self) -> None:
+        """A user restores the object from a backup that has no status."""
+        self.versions.append(StoredGroup(self.stored.version + 1, self.stored.desired))
+
+    @property
+    def has_invisible_vm(self) -> bool:
+        """Whether a clone or a VM is known only from the records."""
+        return bool(self.list_running_clones()) or any(
+            vm.visible_at > self.now for vm in self.list_owned_vms()
         )
 
     # The manager
 
     def observe(self) -> ObservedState:
         manager = self.manager
-        vms = tuple(
-            self.observe_vm(vm)
+        vms = {
+            replica.replica_name: replica
             for vm in self.vms.values()
             if vm.is_owned and vm.visible_at <= self.now
-        )
-        present = {vm.replica_name for vm in vms}
+            for replica in [self.observe_vm(vm)]
+        }
         records = tuple(self.with_task(record) for record in manager.cached_group.records)
         tasks = [self.observe_clone_task(call) for call in self.clone_calls if call.state != "wire"]
         accounted = {record.task for record in records} | {
             request.task for request in manager.clone_requests.values()
         }
-        clone_states = {
-            record.name: infer_clone_state(
+        clone_states, unfinished = {}, set()
+        for record in records:
+            arguments = (
                 record,
                 {task.ref: task for task in tasks},
                 accounted,
@@ -195,9 +240,11 @@ class GroupSimulation:
                 manager.watching_since,
                 self.now,
             )
-            for record in records
-            if record.name not in present
-        }
+            if record.name not in vms:
+                clone_states[record.name] = infer_clone_state(*arguments)
+            elif is_clone_unfinished(*arguments):
+                clone_states[record.name] = CloneState.RUNNING
+                unfinished.add(record.name)
         foreign_names = {
             vm.inventory_name: f"/DC0/vm/{vm.inventory_name}"
             for vm in self.vms.values()
@@ -206,12 +253,12 @@ class GroupSimulation:
         empty = not any(vm.folder == self.folder_ref for vm in self.vms.values())
         return ObservedState(
             records=records,
-            vms=vms,
+            vms=tuple(replace(vm, busy=vm.busy or name in unfinished) for name, vm in vms.items()),
             clone_states=clone_states,
             conflicting_vms={
                 record.name: foreign_names[record.name]
                 for record in records
-                if record.name in foreign_names and record.name not in present
+                if record.name in foreign_names and record.name not in vms
             },
             failures={
                 name: failure
@@ -311,9 +358,11 @@ class GroupSimulation:
         self.store_records(manager.cached_group.desired, records)
         manager.cached_group = self.stored
         for record in records:
-            if record.state == "Planned" and attempts.get(record.name) != record.attempt:
+            if attempts.get(record.name) != record.attempt and record.state != "Present":
                 manager.clone_requests[record.name] = CloneRequest(
-                    attempt=record.attempt, outcome="unsent", updated_at_seconds=self.now
+                    attempt=record.attempt,
+                    outcome="unsent" if record.state == "Planned" else "maybe_sent",
+                    updated_at_seconds=self.now,
                 )
         return True
 
@@ -323,6 +372,7 @@ class GroupSimulation:
 
     def restart_manager(self, view: StoredGroup | None = None) -> None:
         self.manager = ManagerState(view or self.stored, self.now)
+        self.restart_count += 1
 
     def execute(self, action: Action, call_outcome: CallOutcome, *, crashes: bool = False) -> None:
         self.mutation_count += 1
@@ -359,6 +409,8 @@ class GroupSimulation:
         # vCenter may start a request after its sender gave up: A2 of the design.
         if unanswered:
             call.begins_at += call_outcome.start_delay_seconds
+        if call_outcome.shown_after < 1.0:
+            call.shown_at = self.now + call_outcome.shown_after * call_outcome.duration_seconds
         self.advance_clone(call)
         outcome: Literal["accepted", "maybe_sent"] = "maybe_sent" if unanswered else "accepted"
         manager.clone_requests[record.name] = CloneRequest(
@@ -373,6 +425,7 @@ class GroupSimulation:
     ) -> None:
         vm = self.vms[action.vm.ref]
         assert vm.is_owned, "an action on a VM of another owner"
+        assert not vm.is_being_cloned, "an action on a VM before its clone has ended"
         assert not any(task.vm is vm for task in self.vm_tasks), "one operation at a time on a VM"
         # vCenter rejects all else with InvalidPowerState.
         match action:
@@ -385,13 +438,15 @@ class GroupSimulation:
             case Destroy():
                 assert vm.power != "poweredOn"
         if isinstance(action, Destroy):
-            record = next(
-                record
-                for record in self.read_stored().records
-                if record.name == action.vm.replica_name
-            )
+            stored = {record.name: record for record in self.read_stored().records}
+            record = stored.get(action.vm.replica_name)
+            if record is None:
+                # The status was wiped: the executor does not send the call.
+                return
             assert record.terminating
             assert not vm.foreign_disks
+        self.vm_action_count += 1
+        self.suspended_vm_action_count += vm.power == "suspended"
         size = (action.cpus, action.memory_mb) if isinstance(action, Resize) else (0, 0)
         self.vm_tasks.append(
             VmTask(
@@ -409,6 +464,10 @@ class GroupSimulation:
         return [vm for vm in self.vms.values() if vm.is_owned]
 
     def list_running_clones(self) -> list[CloneCall]:
+        """The clones that have no VM yet."""
+        return [call for call in self.list_unfinished_clones() if call.vm is None]
+
+    def list_unfinished_clones(self) -> list[CloneCall]:
         return [
             call
             for call in self.clone_calls
@@ -423,7 +482,7 @@ class GroupSimulation:
     def finish_deletion(self) -> None:
         desired = self.read_stored().desired
         assert desired.deleting
-        assert not self.list_running_clones()
+        assert not self.list_unfinished_clones()
         if desired.deletion_policy == "Destroy":
             assert not self.list_owned_vms()
         self.is_finished = True
@@ -458,5 +517,6 @@ class GroupSimulation:
             0.0,
             is_from_user=True,
             state="running",
+            shown_at=self.now + 0.3 * seconds,
         )
         self.clone_calls.append(call)

@@ -35,6 +35,8 @@ class SimulatedVm:
     foreign_disks: tuple[str, ...] = ()
     inaccessible: bool = False
     visible_at: float = 0.0
+    # Until its clone ends, vCenter rejects all other tasks.
+    is_being_cloned: bool = False
 
     @property
     def mark(self) -> OwnershipMark | None:
@@ -59,6 +61,9 @@ class CloneCall:
     is_from_user: bool = False
     state: Literal["wire", "running", "success", "error"] = "wire"
     ended_at: float = 0.0
+    # When vCenter shows the VM of a running clone; None: only at the end.
+    shown_at: float | None = None
+    vm: SimulatedVm | None = None
 
 
 @dataclass
@@ -81,6 +86,8 @@ class CallOutcome:
     start_delay_seconds: float = 0.0
     visibility_delay_seconds: float = 0.0
     answer_is_lost: bool = False
+    # The share of the duration after which the inventory shows the VM of a clone.
+    shown_after: float = 1.0
 
 
 @dataclass

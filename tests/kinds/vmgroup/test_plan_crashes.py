@@ -103,7 +103,7 @@ class LifecycleRun:
                 not plan.write_status_first
                 and not plan.actions
                 and not self.simulation.vm_tasks
-                and not self.simulation.list_running_clones()
+                and not self.simulation.list_unfinished_clones()
                 and plan.phase != "PENDING"
             ):
                 return
@@ -138,8 +138,10 @@ def count_steps(outcome: CallOutcome) -> int:
         CallOutcome(duration_seconds=8.0),
         CallOutcome(duration_seconds=8.0, start_delay_seconds=8.0),
         CallOutcome(start_delay_seconds=8.0, visibility_delay_seconds=4.0),
+        CallOutcome(duration_seconds=8.0, shown_after=0.3),
+        CallOutcome(duration_seconds=8.0, start_delay_seconds=8.0, shown_after=0.0),
     ],
-    ids=["fast", "slow", "late", "late and not visible"],
+    ids=["fast", "slow", "late", "late and not visible", "shown early", "late and shown early"],
 )
 def test_a_crash_at_any_step_does_no_harm(outcome: CallOutcome, skips_settling: bool) -> None:
     steps = count_steps(outcome)

@@ -211,8 +211,10 @@ class GroupSimulation:
     @property
     def has_invisible_vm(self) -> bool:
         """Whether a clone or a VM is known only from the records."""
-        return bool(self.list_running_clones()) or any(
-            vm.visible_at > self.now for vm in self.list_owned_vms()
+        visible = {vm.ref for vm in self.list_owned_vms() if vm.visible_at <= self.now}
+        clones = self.list_unfinished_clones()
+        return len(visible) < len(self.list_owned_vms()) or any(
+            call.vm is None or call.vm.ref not in visible for call in clones
         )
 
     # The manager

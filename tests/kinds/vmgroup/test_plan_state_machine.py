@@ -297,8 +297,9 @@ class UserChangeStateMachine(CrashStateMachine):
     @precondition(lambda self: self.simulation.folder_ref)
     @rule(enabled=st.sampled_from([False, False, True]))
     def delete_folder(self, enabled: bool) -> None:
-        if enabled:
-            simulation = self.simulation
+        simulation = self.simulation
+        # vCenter rejects it with TaskInProgress while a VM in it is being cloned.
+        if enabled and not any(vm.is_being_cloned for vm in simulation.vms.values()):
             simulation.vms = {
                 ref: vm for ref, vm in simulation.vms.items() if vm.folder != simulation.folder_ref
             }

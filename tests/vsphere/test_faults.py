@@ -106,6 +106,11 @@ def test_object_without_the_privilege_is_named() -> None:
     )
 
 
+def test_ended_session_does_not_ask_for_a_privilege() -> None:
+    fault = vim.fault.NotAuthenticated(msg="Not authenticated.", privilegeId="System.View")
+    assert str(error_from_fault(fault, "CurrentTime")) == "CurrentTime: Not authenticated"
+
+
 def test_details_of_a_fault_are_in_the_message() -> None:
     assert (
         str(error_from_fault(vim.fault.InvalidName(msg="Bad.", name="a/b"), "Rename"))

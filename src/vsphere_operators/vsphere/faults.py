@@ -189,9 +189,11 @@ def _split_camel_case(name: str) -> str:
 def _describe_detail(fault: Any) -> str:
     """What the fault names in addition to its message."""
     parts = []
-    if isinstance(fault, vmodl.fault.SecurityError) and (
-        privilege := getattr(fault, "privilegeId", None)
-    ):
+    # NotAuthenticated extends NoPermission, but a privilege would not help.
+    is_denied = isinstance(fault, vmodl.fault.SecurityError) and not isinstance(
+        fault, vim.fault.NotAuthenticated
+    )
+    if is_denied and (privilege := getattr(fault, "privilegeId", None)):
         parts.append(
             f'the privilege "{privilege}" is missing{_describe_object(fault)}; '
             "add it to the role of this user"

@@ -355,3 +355,25 @@ async def test_unreadable_privileges_are_a_warning(
         await vcenter.clear_rules()
     assert finding.level == "warning"
     assert "Privileges cannot be read" in finding.message
+
+
+async def test_recording_is_written_without_the_account(
+    vcenter: SimulatedVCenter, tmp_path: Path
+) -> None:
+    folder = tmp_path / "recording"
+    flags = (METRICS_OFF, f"-record={folder}")
+    await vcenter.reset_mutating_calls()
+    report = await read_doctor_report(*flags, environ=vcenter_environ(vcenter))
+    findings = report.findings_about("record")
+    assert {finding.level for finding in findings} == {"ok"}
+    assert "Read them before you send them" in findings[-1].message
+    text = "".join(file.read_text() for file in sorted((folder / "vcenter-1").iterdir()))
+    assert "WaitForUpdatesEx" in text
+    assert "/api/cis/tagging" in text
+    assert [secret for secret in (PASSWORD, TEMPLATE, "DC0") if secret in text] == []
+    calls = {entry["method"] for entry in await vcenter.mutating_calls()}
+    assert calls <= {"Login", "Logout"}
+    again = await read_doctor_report(*flags, environ=vcenter_environ(vcenter))
+    occupied = again.finding_about("record")
+    assert occupied.level == "problem"
+    assert "is not an empty directory, so nothing is recorded" in occupied.message

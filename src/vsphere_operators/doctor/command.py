@@ -25,6 +25,7 @@ from . import cluster, metrics_endpoint, vcenter
 from .cluster import Cluster
 from .finding import Finding, SectionFinding, ok, problem, run_check, warning
 from .placement import VmGroupRequest
+from .recording import Recording
 from .report import TextReport, as_json, summary
 
 PROGRAM = "manager doctor"
@@ -41,6 +42,12 @@ class DoctorSettings(Settings):
     """The manager's own flags, so that the doctor checks what the manager would use."""
 
     json: bool = flag("json", False, "Print the findings as JSON.")
+    record: str = flag(
+        "record",
+        "",
+        "A new directory for all requests to the vCenters and their responses, with names, "
+        "addresses and identifiers replaced, to send with a report about a problem.",
+    )
 
 
 def run(
@@ -92,7 +99,7 @@ class DoctorRun:
     """All checks in their order; a check that fails does not stop the next one."""
 
     def __init__(
-        self, settings: Settings, environ: Mapping[str, str], build: ManagerBuilder
+        self, settings: DoctorSettings, environ: Mapping[str, str], build: ManagerBuilder
     ) -> None:
         self._settings, self._environ, self._build = settings, environ, build
         # What the checks have read so far.
@@ -107,8 +114,13 @@ class DoctorRun:
             yield "This manager", finding
         async for finding in run_check("vCenter", self._check_vcenter_settings()):
             yield "vCenter", finding
+        recording = Recording(self._settings.record) if self._settings.record else None
+        if recording and (occupied := recording.check_folder()):
+            yield "vCenter", occupied
+            recording = None
         for config in self._vcenter_configs:
-            async for finding in vcenter.check(config, self._vmgroups_served_by(config)):
+            groups = self._vmgroups_served_by(config)
+            async for finding in vcenter.check(config, groups, recording):
                 yield f"vCenter {config.name}", finding
 
     async def _check_kubernetes(self) -> AsyncIterator[Finding]:

@@ -17,21 +17,31 @@ from ..vcenters.config import VCenterConfig
 from ..vcenters.oneshot import load_inventory, temporary_vcenter
 from ..vsphere.address import Address
 from ..vsphere.faults import CertificateRefused, VCenterError, WrongLogin
+from ..vsphere.transport import SoapClient
 from ..vsphere.vcenter import VCenter
 from . import placement, privileges
 from .cluster import check_clock_skew
 from .finding import Finding, ok, problem, run_check, warning
 from .placement import VmGroupRequest
+from .recording import Recording, read_everything
 
 _MIN_API_VERSION = (7, 0)
 _CREDENTIALS_SECRET = "vc-creds"
 
 
-async def check(config: VCenterConfig, groups: Sequence[VmGroupRequest]) -> AsyncIterator[Finding]:
+async def check(
+    config: VCenterConfig, groups: Sequence[VmGroupRequest], recording: Recording | None = None
+) -> AsyncIterator[Finding]:
     """All checks of one vCenter, with one login that is ended afterwards."""
-    async with temporary_vcenter(config) as vcenter:
+    build_soap = recording.build_soap if recording else SoapClient
+    async with temporary_vcenter(config, build_soap=build_soap) as vcenter:
         async for finding in run_check("vCenter", _check_in_order(vcenter, config, groups)):
             yield finding
+        if recording and vcenter.loaded:
+            async for finding in run_check("record", read_everything(vcenter)):
+                yield finding
+    if recording:
+        yield await recording.write()
 
 
 async def _check_in_order(

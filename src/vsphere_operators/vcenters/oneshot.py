@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 
 from kubewright.log import Log
 
-from ..vsphere.vcenter import VCenter
+from ..vsphere.transport import SoapClient
+from ..vsphere.vcenter import SoapBuilder, VCenter
 from .config import VCenterConfig
 
 
@@ -19,7 +20,9 @@ class NoMetrics:
 
 
 @asynccontextmanager
-async def temporary_vcenter(config: VCenterConfig) -> AsyncIterator[VCenter]:
+async def temporary_vcenter(
+    config: VCenterConfig, *, build_soap: SoapBuilder = SoapClient
+) -> AsyncIterator[VCenter]:
     """A vCenter without a session yet. At the end it is logged out and closed."""
     vcenter = VCenter(
         config.name,
@@ -28,6 +31,7 @@ async def temporary_vcenter(config: VCenterConfig) -> AsyncIterator[VCenter]:
         Log("vcenter", vCenter=config.name),
         NoMetrics(),
         load_timeout_seconds=config.load_timeout_seconds,
+        build_soap=build_soap,
     )
     try:
         yield vcenter

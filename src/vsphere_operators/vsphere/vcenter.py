@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import NoReturn, Protocol
+from typing import NoReturn, Protocol, TypeAlias
 
 from .address import Address
 from .credentials import CredentialSource
@@ -49,6 +49,9 @@ MAX_BACKOFF_SECONDS = 15.0
 class ClientMetrics(CallMetrics, UpdateMetrics, Protocol): ...
 
 
+SoapBuilder: TypeAlias = Callable[[Address, CallMetrics], SoapClient]
+
+
 class VCenter:
     """One vCenter. Its parts are read from memory while `run` keeps them current."""
 
@@ -63,11 +66,12 @@ class VCenter:
         disk_interval_seconds: float = 60.0,
         tag_interval_seconds: float = 300.0,
         max_running_tasks: int = MAX_RUNNING_TASKS,
+        build_soap: SoapBuilder = SoapClient,
         load_timeout_seconds: float = 600.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name, self.log, self.clock = name, log, clock
-        self.soap = soap = SoapClient(replace(address, name=name), metrics)
+        self.soap = soap = build_soap(replace(address, name=name), metrics)
         self.session = session = Session(soap, credentials, log)
         self.inventory = inventory = Inventory(name, log)
         shared = (soap, session, inventory, log)

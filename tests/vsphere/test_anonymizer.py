@@ -1,0 +1,126 @@
+"""Names, addresses and identifiers are replaced, always by the same text; the rest remains."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from vsphere_operators.vsphere.anonymizer import Anonymizer
+
+from .canned_server import soap_envelope
+
+UUID = "50030000-0000-4000-8000-00000000000a"
+
+
+def test_same_word_has_the_same_replacement_in_names_paths_and_messages() -> None:
+    anonymizer = Anonymizer()
+    name = anonymizer.replace_text("web-1")
+    assert name == "name1-1"
+    assert anonymizer.replace_text("[fast] web-1/web-1_1.vmdk") == f"[name2] {name}/{name}_1.vmdk"
+    assert anonymizer.replace_text('VM "web-1" is gone') == f'name3 "{name}" name4 name5'
+    assert anonymizer.replace_text("/DC0/vm/web-1") == f"/name6/vm/{name}"
+
+
+def test_different_words_have_different_replacements() -> None:
+    anonymizer = Anonymizer()
+    words = [
+        "name1",
+        "name2",
+        "a",
+        "A",
+        "ab",
+        "b1",
+        "7",
+        "42",
+        "100",
+        "0100",
+        "1001",
+        "größe",
+        "件",
+    ]
+    assert len({anonymizer.replace_text(word) for word in words}) == len(words)
+    assert [anonymizer.replace_text(word) for word in ("7", "42")] == ["7", "42"]
+
+
+def test_identifiers_and_addresses_stay_valid() -> None:
+    anonymizer = Anonymizer()
+    uuid = anonymizer.replace_text(UUID)
+    assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", uuid)
+    assert uuid != UUID
+    assert anonymizer.replace_text(UUID.upper()) == uuid.upper()
+    assert anonymizer.replace_text(f"urn:vmomi:InventoryServiceTag:{UUID}:GLOBAL") == (
+        f"urn:vmomi:InventoryServiceTag:{uuid}:GLOBAL"
+    )
+    assert anonymizer.replace_text("10.1.2.3") == "198.18.0.1"
+    assert anonymizer.replace_text("https://10.1.2.3:443/sdk") == "https://198.18.0.1:1001/sdk"
+    assert anonymizer.replace_text("fe80::250:56ff:fe8a:1") == "2001:db8::1"
+    assert anonymizer.replace_text("00:50:56:8A:11:22") == "02:00:00:00:00:01"
+    assert anonymizer.replace_text("0000:3b:00.0") == "0000:3b:00.0"
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        ("powerState", "poweredOn"),
+        ("capacityInMB", "1024"),
+        ("enabled", "true"),
+        ("value", "2026-11-17T15:06:38.398Z"),
+        ("descriptionId", "VirtualMachine.clone"),
+        ("name", "vm-operator"),
+        ("key", "vsphere-operators.uid"),
+        ("name", "topology.corinternal.com/next-maintenance"),
+    ],
+)
+def test_states_numbers_times_and_own_names_remain(field: str, text: str) -> None:
+    assert Anonymizer().replace_value(text, field) == text
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [("name", "4711"), ("value", "4711"), ("hostName", "4711"), ("someNewField", "secret-host")],
+)
+def test_numbers_that_users_choose_and_unknown_fields_are_replaced(field: str, text: str) -> None:
+    replaced = Anonymizer().replace_value(text, field)
+    assert not re.search(r"4711|secret|host\b.*secret", replaced)
+
+
+def test_envelope_keeps_its_types_and_paths_and_loses_names_and_secrets() -> None:
+    body = soap_envelope(
+        '<Login xmlns="urn:vim25"><_this type="SessionManager">SessionManager</_this>'
+        "<userName>ann@corp.example</userName><password>canary-4711</password></Login>"
+        '<changeSet><name>runtime.host</name><val type="HostSystem">host-1234</val></changeSet>'
+        "<changeSet><name>name</name><val>esxi-7</val></changeSet>"
+        f"<about><fullName>VMware 8.0.3</fullName><instanceUuid>{UUID}</instanceUuid></about>"
+        "<backing><deviceName>VM Network</deviceName></backing>"
+    ).replace(
+        "<soapenv:Body>",
+        "<soapenv:Header><vcSessionCookie>key-4711</vcSessionCookie></soapenv:Header><soapenv:Body>",
+    )
+    text = Anonymizer().replace_body(body.encode()).decode()
+    for secret in ("ann", "corp", "canary", "4711", "1234", "esxi", UUID, "VM Network"):
+        assert secret not in text
+    for kept in (
+        ">SessionManager<",
+        "<name>runtime.host</name>",
+        'type="HostSystem">host-1001<',
+        "<name>name</name>",
+        "VMware 8.0.3",
+        "<password>removed</password>",
+        "<vcSessionCookie>removed</vcSessionCookie>",
+    ):
+        assert kept in text
+
+
+def test_json_and_other_bodies() -> None:
+    anonymizer = Anonymizer()
+    assert anonymizer.replace_body(b'{"name":"gold","type":"HostSystem","count":1234}') == (
+        b'{"name":"name1","type":"HostSystem","count":1234}'
+    )
+    assert anonymizer.replace_body(b'"a-session-key"') == b'"name2-name3-name4"'
+    assert anonymizer.replace_body(b"<html><body>proxy.corp.example<br></body>") == b"removed"
+    assert anonymizer.replace_body(b"proxy.corp.example") == b"removed"
+    assert anonymizer.replace_body(b" \n") == b""
+    assert anonymizer.replace_path(f"/api/cis/tagging/tag/urn:vmomi:x:{UUID}:GLOBAL") == (
+        "/api/cis/tagging/tag/urn:vmomi:x:00000001-0000-4000-8000-000000000001:GLOBAL"
+    )

@@ -9,6 +9,7 @@ How is the response found?  The same request first, whatever the order of its pa
     The same request again gets the next response, and at the end the last one again.
 And WaitForUpdatesEx?  After the recorded responses nothing changes any more, so it returns an
     empty response after the time that the request allows.
+And a login?  Any account is accepted, also if the recording has another kind of login.
 What if the recording has no such request?  The response is a fault that names it, and
     `unknown_requests` has it.
 """
@@ -46,6 +47,21 @@ EMPTY_UPDATES = """<?xml version="1.0" encoding="UTF-8"?>
 <soapenv:Envelope xmlns:soapenv="http://schemas.xmlsoap.org/soap/envelope/"><soapenv:Body>
 <WaitForUpdatesExResponse xmlns="urn:vim25"/></soapenv:Body></soapenv:Envelope>"""
 
+LOGIN = Exchange(
+    method="Login",
+    verb="POST",
+    path="/sdk",
+    action="any",
+    status=200,
+    response=EMPTY_UPDATES.replace(
+        '<WaitForUpdatesExResponse xmlns="urn:vim25"/>',
+        '<LoginResponse xmlns="urn:vim25"><returnval><key>replay</key><userName>replay</userName>'
+        "<fullName>replay</fullName><loginTime>2026-01-01T00:00:00Z</loginTime>"
+        "<lastActiveTime>2026-01-01T00:00:00Z</lastActiveTime><locale>en</locale>"
+        "<messageLocale>en</messageLocale></returnval></LoginResponse>",
+    ).encode(),
+)
+
 
 class ReplayVCenter:
     def __init__(self, exchanges: Iterable[Exchange]) -> None:
@@ -64,6 +80,8 @@ class ReplayVCenter:
         if exchange is None and request.method == "WaitForUpdatesEx":
             await asyncio.sleep(request.max_wait_seconds)
             return web.Response(text=EMPTY_UPDATES, content_type="text/xml")
+        if exchange is None and request.method.startswith("Login"):
+            exchange = LOGIN
         if exchange is None:
             self.unknown_requests.append(f"{request.method}: {request.body.decode()}")
             return web.Response(status=500, text=FAULT % request.method, content_type="text/xml")

@@ -35,6 +35,11 @@ Global Permissions. Neither the vSphere API nor govc can set or read global perm
 doctor does not check this one. Without it, hosts have no tags in the status of HostInfo.
 """
 
+_OTHER_TEXT = """
+A template that is encrypted also needs `Cryptographer.Clone`. From vSphere 8.0 U2 on, a storage
+policy can have permissions of its own, which the account then needs too. Neither has been tested.
+"""
+
 
 def _rows(role: Role) -> Iterator[tuple[str, ...]]:
     for privilege in role.privileges:
@@ -85,4 +90,6 @@ def render() -> str:
         _commands(),
         "## Tags",
         _TAGS_TEXT,
+        "## Not in the table",
+        _OTHER_TEXT,
     )

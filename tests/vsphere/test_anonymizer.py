@@ -16,8 +16,10 @@ UUID = "50030000-0000-4000-8000-00000000000a"
 def test_same_word_has_the_same_replacement_in_names_paths_and_messages() -> None:
     anonymizer = Anonymizer()
     name = anonymizer.replace_text("web-1")
-    assert name == "name1-1"
-    assert anonymizer.replace_text("[fast] web-1/web-1_1.vmdk") == f"[name2] {name}/{name}_1.vmdk"
+    assert name == "name1-1001"
+    assert (
+        anonymizer.replace_text("[fast] web-1/web-1_1.vmdk") == f"[name2] {name}/{name}_1001.vmdk"
+    )
     assert anonymizer.replace_text('VM "web-1" is gone') == f'name3 "{name}" name4 name5'
     assert anonymizer.replace_text("/DC0/vm/web-1") == f"/name6/vm/{name}"
 
@@ -40,7 +42,7 @@ def test_different_words_have_different_replacements() -> None:
         "件",
     ]
     assert len({anonymizer.replace_text(word) for word in words}) == len(words)
-    assert [anonymizer.replace_text(word) for word in ("7", "42")] == ["7", "42"]
+    assert anonymizer.replace_text("42").isdecimal()
 
 
 def test_identifiers_and_addresses_stay_valid() -> None:
@@ -93,21 +95,24 @@ def test_envelope_keeps_its_types_and_paths_and_loses_names_and_secrets() -> Non
         "<changeSet><name>name</name><val>esxi-7</val></changeSet>"
         f"<about><fullName>VMware 8.0.3</fullName><instanceUuid>{UUID}</instanceUuid></about>"
         "<backing><deviceName>VM Network</deviceName></backing>"
+        '<missingSet><path>config.extraConfig["guestinfo.blue"]</path></missingSet>'
+        "<fault><path>/vmfs/volumes/blue</path></fault>"
     ).replace(
         "<soapenv:Body>",
-        "<soapenv:Header><vcSessionCookie>key-4711</vcSessionCookie></soapenv:Header><soapenv:Body>",
+        '<soapenv:Header><Assertion Issuer="ann"/><vcSessionCookie>key-4711</vcSessionCookie>'
+        "</soapenv:Header><soapenv:Body>",
     )
     text = Anonymizer().replace_body(body.encode()).decode()
-    for secret in ("ann", "corp", "canary", "4711", "1234", "esxi", UUID, "VM Network"):
+    for secret in ("ann", "corp", "canary", "4711", "1234", "esxi", UUID, "VM Network", "blue"):
         assert secret not in text
     for kept in (
         ">SessionManager<",
         "<name>runtime.host</name>",
         'type="HostSystem">host-1001<',
         "<name>name</name>",
+        "<path>config.extraConfig[",
         "VMware 8.0.3",
         "<password>removed</password>",
-        "<vcSessionCookie>removed</vcSessionCookie>",
     ):
         assert kept in text
 

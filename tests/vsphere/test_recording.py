@@ -243,6 +243,23 @@ async def test_stored_recordings_can_be_read(folder: Path, tmp_path: Path) -> No
         assert (vcenter.disks.problem, vcenter.tags.problem) == (None, None)
 
 
+async def test_replay_accepts_another_kind_of_login(
+    simulator: SimulatedVCenter, metrics: RecordingMetrics, log: Log, tmp_path: Path
+) -> None:
+    """The login by a certificate goes through a tunnel, and is not recorded."""
+    raw: list[Exchange] = []
+    recorder = RecordingSoapClient(simulator_address(simulator), metrics, raw)
+    await recorder.get_service_content()
+    await recorder.close()
+    async with run_replay(raw, tmp_path) as replay:
+        soap = SoapClient(replay.address, metrics)
+        session = Session(soap, simulator_credentials(simulator), log)
+        await session.login()
+        assert (session.logged_in, soap.cookie) == (True, "replay")
+        await soap.close()
+        assert replay.unknown_requests == []
+
+
 async def test_request_that_is_not_recorded_is_reported(
     simulator: SimulatedVCenter, log: Log, metrics: RecordingMetrics, tmp_path: Path
 ) -> None:

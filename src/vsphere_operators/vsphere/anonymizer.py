@@ -1,7 +1,7 @@
 """Replaces names, addresses and identifiers in requests and responses, always by the same text.
 
     anonymizer = Anonymizer()
-    anonymizer.replace_text("[fast] web-1/web-1.vmdk")      # "[name1] name2-1/name2-1.vmdk"
+    anonymizer.replace_text("[fast] web-1/web-1.vmdk")    # "[name1] name2-1001/name2-1001.vmdk"
 
 What is kept?  Only what is known to be harmless: numbers, booleans, times, types, the fields in
     `_KEPT_FIELDS`, and the folders that every vCenter has. Everything else is replaced, so that a
@@ -49,7 +49,6 @@ _KEPT_FIELDS = frozenset(
         "messageLocale",
         "model",
         "op",
-        "path",
         "pathSet",
         "pciId",
         "powerState",
@@ -71,8 +70,13 @@ _KEPT_FIELDS = frozenset(
 )
 # Data objects about a product: its name and version, but also the identity of the vCenter.
 _PRODUCT_FIELDS = frozenset(("about", "product"))
-# `name` is the path of a property in these, or the name of a method.
-_PARENTS_OF_KEPT_NAMES = frozenset(("changeSet", "propSet", "selectSet", "action"))
+# Elements in which a field is the path of a property, or the name of a method.
+_PARENTS_OF_PATHS = {
+    "name": frozenset(("changeSet", "propSet", "selectSet", "action")),
+    "path": frozenset(("missingSet", "selectSet")),
+}
+# Such a path may contain the key of an option: config.extraConfig["guestinfo.x"].
+_QUOTED = re.compile(r'"[^"]*"')
 _SECRET_FIELDS = frozenset(("password", "vcSessionCookie", "base64Token", "cookie"))
 # Marks and attributes of this product.
 _OWN_PREFIXES = ("vsphere-operators.", "topology.corinternal.com/")
@@ -119,8 +123,6 @@ _PARTS = re.compile(
     """,
     re.VERBOSE,
 )
-# Shorter numbers are no names, and may be the number of a disk or of a copy.
-_MAX_KEPT_DIGITS = 2
 
 
 class Anonymizer:
@@ -131,7 +133,7 @@ class Anonymizer:
         self._counts: dict[str, int] = {}
 
     def replace_text(self, text: str) -> str:
-        """The text with each word replaced. Numbers of up to two digits remain."""
+        """The text with each word and number replaced."""
         return _PARTS.sub(self._replace_part, text)
 
     def replace_value(self, text: str, field: str = "") -> str:
@@ -168,19 +170,19 @@ class Anonymizer:
 
     def _replace_xml(self, body: bytes) -> bytes:
         root = parse_xml(body)
+        # It has the session key, or a SAML token with names in attributes too.
+        for header in root.findall("{*}Header"):
+            root.remove(header)
         for element in root.iter(etree.Element):
             if element.text and element.text.strip():
                 element.text = self._replace_element_text(element)
-        # The header of a request has the session key or a token.
-        for header in root.iterfind("{*}Header//{*}*"):
-            header.text = REMOVED if header.text and header.text.strip() else header.text
         return bytes(etree.tostring(root))
 
     def _replace_element_text(self, element: Any) -> str:
         name, parent, text = _local_name(element), element.getparent(), str(element.text)
         parent_name = _local_name(parent) if parent is not None else ""
-        if name == "name" and parent_name in _PARENTS_OF_KEPT_NAMES:
-            return text
+        if parent_name in _PARENTS_OF_PATHS.get(name, ()):
+            return _QUOTED.sub(lambda match: f'"{self.replace_value(match[0][1:-1])}"', text)
         if parent_name in _PRODUCT_FIELDS and name != "instanceUuid":
             return text
         if name == "deviceName" and _is_pci_device(parent):
@@ -212,9 +214,7 @@ class Anonymizer:
     def _replace_word(self, word: str) -> str:
         if not word.isdecimal():
             return self._lookup("word", word, lambda count: f"name{count}")
-        if len(word) <= _MAX_KEPT_DIGITS:
-            return word
-        # Longer than the numbers that remain, so that no two are the same.
+        # Still a number: vCenter appends _1, _2... to the names of folders.
         return self._lookup("number", word, lambda count: str(1000 + count))
 
     def _replace_uuid(self, uuid: str) -> str:

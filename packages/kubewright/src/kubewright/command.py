@@ -107,6 +107,18 @@ class ManagerFlags:
         "",
         "Additional host names and IP addresses of the webhook certificate, separated by commas.",
     )
+    webhook_client_ca_file: str = flag(
+        "webhook-client-ca-file",
+        "",
+        "CA of the client certificate that the API server sends to webhooks. Reviews without such "
+        "a certificate are rejected. If empty, none is required.",
+    )
+    webhook_client_names: str = flag(
+        "webhook-client-names",
+        "",
+        "Common names of the client certificates to accept, separated by commas. "
+        "Defaults to all that the CA signed.",
+    )
     graceful_shutdown_seconds: Duration = flag(
         "graceful-shutdown-timeout",
         30.0,
@@ -131,6 +143,8 @@ class ManagerFlags:
                 certificate_dir=self.webhook_certificate_dir,
                 service=self.webhook_service,
                 extra_hosts=_split_commas(self.webhook_hosts),
+                client_ca_file=self.webhook_client_ca_file,
+                client_names=_split_commas(self.webhook_client_names),
             ),
         )
 

@@ -9,6 +9,7 @@ import asyncio
 import os
 import ssl
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -25,10 +26,15 @@ _SELF_SIGNED_LIFETIME = timedelta(days=365)
 
 
 class ServingCertificate:
-    """The certificate that a server presents; `load_pem` replaces it for new handshakes."""
+    """The certificate that a server presents, and the CAs that it verifies its clients with.
+
+    Both can be replaced for new handshakes, from any thread.
+    """
 
     def __init__(self) -> None:
         self.loaded_pem = b""
+        self.client_ca_pem = b""
+        self._lock = threading.Lock()
         self.current_context = _new_server_context()
         # The server listens with `context`, which never changes: OpenSSL does not allow a context
         # to be changed while handshakes use it. The SNI callback switches each handshake to the
@@ -46,11 +52,31 @@ class ServingCertificate:
 
         Reads and writes files: call it in a thread.
         """
+        with self._lock:
+            self._replace_context(pem, self.client_ca_pem)
+
+    def load_client_ca(self, pem: bytes) -> None:
+        """Request client certificates, and verify them with these CAs from now on.
+
+        A client without a certificate can still connect: check `peercert` of the connection. Call
+        it in a thread, and before the server listens for the first time.
+        """
+        with self._lock:
+            self._replace_context(self.loaded_pem, pem)
+            if self.context.verify_mode != ssl.CERT_OPTIONAL:
+                # A handshake takes the mode from the first context, and the CAs from the second.
+                _request_client_certificates(self.context)
+
+    def _replace_context(self, pem: bytes, client_ca_pem: bytes) -> None:
         context = _new_server_context()
-        with memory_file(pem) as file:
-            # Without a password callback, OpenSSL would prompt on the terminal.
-            context.load_cert_chain(file, password=lambda: "")
-        self.current_context, self.loaded_pem = context, pem
+        if client_ca_pem:
+            _request_client_certificates(context)
+            context.load_verify_locations(cadata=client_ca_pem.decode("ascii", "ignore"))
+        if pem:
+            with memory_file(pem) as file:
+                # Without a password callback, OpenSSL would prompt on the terminal.
+                context.load_cert_chain(file, password=lambda: "")
+        self.current_context, self.loaded_pem, self.client_ca_pem = context, pem, client_ca_pem
 
 
 class CertificateWatcher(ServingCertificate):
@@ -148,6 +174,15 @@ def _new_server_context() -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.set_alpn_protocols(["http/1.1"])
     return context
+
+
+def _request_client_certificates(context: ssl.SSLContext) -> None:
+    context.verify_mode = ssl.CERT_OPTIONAL
+    # Python's default since 3.13. It would reject the certificates of many clusters.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    # A resumed session would skip the verification with the CAs of now.
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
 
 
 @contextmanager

@@ -213,13 +213,12 @@ class Transport:
     ) -> AsyncIterator[bytes]:
         """The lines of a streamed response.
 
-        TimedOut is raised if no line arrives in time, and for a stream that goes on after the
-        request's timeout; TooMuch for a line that is too long.
+        TimedOut is raised if no line arrives in time, or the stream goes on after the request's
+        timeout; TooMuch for a line that is too long.
         """
         clock, headers = asyncio.get_running_loop().time, await self._auth_headers()
         timeout = _client_timeout(request.timeout_seconds, idle_timeout_seconds)
-        parts: list[bytes] = []
-        size = 0
+        parts, size = list[bytes](), 0
         try:
             response = await self._open_response(request, headers, timeout)
             if response.status == Unauthorized.code and await self._credentials.refresh(headers):

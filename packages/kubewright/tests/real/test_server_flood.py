@@ -1,4 +1,4 @@
-"""A flood of requests for metrics on a manager whose API server reviews tokens slowly."""
+"""A flood of requests for metrics on a manager with an API server that reviews tokens slowly."""
 
 from __future__ import annotations
 

@@ -53,6 +53,11 @@ class ReviewHandler(Protocol):
     @property
     def max_body_bytes(self) -> int: ...
 
+    @property
+    def authenticates_clients(self) -> bool:
+        """Whether the client certificate is checked, if the server verifies any."""
+        ...
+
     async def handle(self, body: bytes) -> bytes:
         """Respond to a review. Raises BadReview or WebhookFailed."""
         ...
@@ -106,6 +111,7 @@ class AdmissionHandler(ABC):
 
     verb = ""
     max_body_bytes = MAX_REVIEW_BYTES
+    authenticates_clients = True
 
     def __init__(self, webhook: Webhook[Any]) -> None:
         self.webhook = webhook

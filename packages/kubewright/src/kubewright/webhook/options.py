@@ -37,6 +37,10 @@ class WebhookOptions:
     """
     extra_hosts: tuple[str, ...] = ()
     """Additional host names and IP addresses of the certificate."""
+    client_ca_file: str = ""
+    """The CA of the API server's client certificate. If empty, no certificate is required."""
+    client_names: tuple[str, ...] = ()
+    """The common names of the client certificates to accept. If empty, all of that CA."""
     secret: str = ""
     """The Secret that stores the CA. Defaults to `<name>-webhook-ca`."""
     timings: CertificateTimings = field(default_factory=CertificateTimings)
@@ -50,6 +54,11 @@ class WebhookOptions:
         if not 0 <= self.port <= 65535:
             raise ConfigError(
                 f"invalid webhook port {self.port}: must be from 1 to 65535, or 0 for any free port"
+            )
+        if self.client_names and not self.client_ca_file:
+            raise ConfigError(
+                "-webhook-client-names needs -webhook-client-ca-file, the CA that signed the "
+                "certificates with these names"
             )
 
     @property

@@ -19,6 +19,7 @@ from ..metrics import Metrics
 from ..tls import CertificateWatcher, ServingCertificate
 from .admission import ReviewHandler, create_handlers
 from .ca_bundle import CaBundleTarget, find_ca_bundle_targets
+from .client_auth import ClientAuthenticator
 from .configuration import sort_webhooks
 from .conversion import ConversionHandler
 from .options import WebhookOptions
@@ -58,19 +59,39 @@ class WebhookRunner:
         if self.cert_rotator is not None:
             expiry = webhook_metrics.certificate_expiry.labels()
             expiry.set_function(self.cert_rotator.get_expiry_seconds)
+        self._client_authenticator: ClientAuthenticator | None = None
+        if options.client_ca_file:
+            self._client_authenticator = ClientAuthenticator(
+                Path(options.client_ca_file), options.client_names, self.certificate, Log("webhook")
+            )
         address = ListenAddress(options.host, options.port)
-        self.server = WebhookServer(address, handlers, self.certificate, webhook_metrics)
+        self.server = WebhookServer(
+            address,
+            handlers,
+            self.certificate,
+            webhook_metrics,
+            client_authenticator=self._client_authenticator,
+        )
 
     async def start(self) -> None:
+        if self._client_authenticator is not None:
+            await asyncio.to_thread(self._client_authenticator.load)
         await self.server.start()
 
     async def run(self) -> None:
-        """Keep the certificate valid, until cancelled."""
+        """Keep the certificates valid, until cancelled."""
+        seconds = self.options.timings.check_interval_seconds
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._maintain_certificate(seconds))
+            if self._client_authenticator is not None:
+                group.create_task(self._client_authenticator.watch(seconds))
+
+    async def _maintain_certificate(self, seconds: float) -> None:
         if self.cert_rotator is not None:
             await self.cert_rotator.run()
         elif isinstance(self.certificate, CertificateWatcher):
             await self.certificate.reload()
-            await self.certificate.watch(self.options.timings.check_interval_seconds)
+            await self.certificate.watch(seconds)
 
     def readiness_problem(self) -> str | None:
         """The check of /readyz: why the webhooks cannot be served, None if they can."""

@@ -19,6 +19,7 @@ from ..log import Log
 from ..metrics import Metrics
 from ..tls import ServingCertificate
 from .admission import BadReview, ReviewHandler, WebhookFailed
+from .client_auth import ClientAuthenticator, ClientRejected
 
 _HEADERS_TIMEOUT_SECONDS = 10.0
 _BODY_TIMEOUT_SECONDS = 10.0
@@ -87,6 +88,7 @@ class WebhookServer:
         certificate: ServingCertificate,
         metrics: WebhookMetrics,
         *,
+        client_authenticator: ClientAuthenticator | None = None,
         stop_seconds: float = 10.0,
     ) -> None:
         self.handlers = {handler.path: handler for handler in handlers}
@@ -97,6 +99,7 @@ class WebhookServer:
         self.port = 0
         """The port in use after `start`."""
         self._address, self._certificate, self._metrics = address, certificate, metrics
+        self._client_authenticator = client_authenticator
         self._stop_seconds = stop_seconds
         self._log = Log("webhook")
         self._header_timers: dict[RequestHandler, asyncio.TimerHandle] = {}
@@ -181,11 +184,17 @@ class WebhookServer:
 
     async def _dispatch(self, request: web.Request) -> bytes:
         """Return the response of the path's handler. The API server shows the text of an error."""
+        handler = self.handlers[request.path]
+        if self._client_authenticator is not None and handler.authenticates_clients:
+            try:
+                self._client_authenticator.check(request.transport)
+            except ClientRejected as error:
+                # Not 401: the API server shows the user the text of a 403, and its own for a 401.
+                raise HttpErrorResponse(403, str(error)) from error
         if self.active_requests >= _MAX_CONCURRENT_REQUESTS:
             raise HttpErrorResponse(503, "too many concurrent reviews; retry in a second")
         if request.content_type != "application/json":
             raise HttpErrorResponse(415, "the content type of a review must be application/json")
-        handler = self.handlers[request.path]
         self.active_requests += 1
         try:
             async with self._read_body(request, handler.max_body_bytes) as body:

@@ -1,4 +1,4 @@
-"""`top hosts` and `top vms`: sorted by CPU usage. Pure functions."""
+"""`top hosts`, sorted by CPU usage, and `top vms`, sorted by CPU demand. Pure functions."""
 
 from __future__ import annotations
 

@@ -80,9 +80,10 @@ class Reflector(Generic[T]):
                 await self._watch()
                 await self._on_watch_ended("ended")
             except Gone:
-                self._log.info("the resourceVersion of the watch is too old, listing again")
-                if not self.resource_version:
-                    # The list itself answered 410: its continue token expired.
+                if self.resource_version:
+                    self._log.info("the resourceVersion of the watch is too old, listing again")
+                else:
+                    self._log.info("the continue token of the list expired, listing again")
                     await self._backoff()
                 self.resource_version = ""
                 await self._on_watch_ended("gone")

@@ -252,7 +252,7 @@ class Server:
     ) -> web.Response | None:
         """Return the error response, or None if the client may read the metrics.
 
-        A review that fails counts as a denial.
+        If the review by the API server fails, the response is 500: nothing is served.
         """
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         challenge = {"WWW-Authenticate": "Bearer"}

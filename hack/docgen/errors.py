@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from kubewright.errors import ApiError, KubewrightError
 from kubewright.flags import FlagError
-from vsphere_operators.terminal import SIGPIPE_EXIT_CODE
+from vsphere_operators.console import SIGPIPE_EXIT_CODE
 from vsphere_operators.vsphere.faults import VCenterError
 
 from .page import code, page, table

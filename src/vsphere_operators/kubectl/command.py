@@ -20,10 +20,10 @@ from kubewright.builtin import Event, Node
 from kubewright.errors import KubewrightError, NotFound
 from kubewright.log import LogOptions, configure_logging
 
+from ..console import discard_stdout, replace_unencodable, supports_color, terminal_width
 from ..kinds.gpuinfo.rules import SelectionRules
 from ..kinds.gpuinfo.types import GPUInfo
 from ..kinds.vmgroup.types import VmGroup
-from ..terminal import discard_stdout, replace_unencodable, supports_color, terminal_width
 from ..vsphere.faults import VCenterError
 from ..vsphere.vcenter import VCenter
 from . import top, tree, vmgroup, why

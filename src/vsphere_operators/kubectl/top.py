@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..terminal import Style
+from ..console import Style
 from .rows import HostRow, VmRow
 from .table import Cell, Columns, Table, build_table, format_number, short_host, short_hosts
 

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from kubewright import Condition
 from kubewright.builtin import Event
 
+from ..console import Style
 from ..kinds.vmgroup.placement import placement_names
 from ..kinds.vmgroup.types import ReplicaStatus, VmGroup
-from ..terminal import Style
 from .table import Cell, Columns, Table, build_table, render_field, render_table
 
 PHASE_STYLES: dict[str, Style] = {"RUNNING": "good", "PENDING": "busy", "ERROR": "bad"}

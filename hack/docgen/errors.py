@@ -52,7 +52,7 @@ def _error_rows(root: type[Exception], depth: int = 0) -> Iterator[tuple[str, ..
 
 def _finding_rows() -> Iterator[tuple[str, ...]]:
     for message in find_messages(_DOCTOR_PACKAGE, ("problem", "warning")):
-        subject, text, *fixes = message.texts
+        subject, text, *fixes = message.argument_texts
         # Some fixes are built by a function.
         fix = "".join(fix for fix in fixes if not re.fullmatch(r"<[^>]*>", fix))
         if not subject.startswith("<"):

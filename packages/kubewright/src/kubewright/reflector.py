@@ -8,7 +8,8 @@ in /readyz and retried.
         kind missing, malformed or too large        -> list again, with back-off
         any other failure                           -> watch again, with back-off
 
-Deletions that a watch missed are found by the next list.
+Deletions that a watch missed are found by the next list. A revision is a resourceVersion; in
+`metadata.revision` and in the Store it is an integer.
 """
 
 from __future__ import annotations

@@ -108,7 +108,10 @@ class HealthEndpoint:
 
 
 class Server:
-    """The endpoints of one manager: add checks, `start`, and `stop` at the end."""
+    """The endpoints of one manager: add checks, `start`, and `stop` at the end.
+
+    With `secure`, /metrics is served over TLS, to the clients that the authorizer allows.
+    """
 
     def __init__(
         self,

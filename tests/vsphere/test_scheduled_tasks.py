@@ -24,7 +24,7 @@ from vsphere_operators.vsphere.polling import PollSchedule
 from vsphere_operators.vsphere.scheduled_tasks import (
     MaintenanceTask,
     ScheduledTasks,
-    _decode_planned_maintenance,
+    _decode_maintenance_task,
     _parse_run_time,
 )
 from vsphere_operators.vsphere.session import Session
@@ -60,7 +60,7 @@ def task_info() -> dict[str, Any]:
 
 
 def test_task_that_enters_maintenance_mode_is_planned() -> None:
-    assert _decode_planned_maintenance(task_info()) == PLANNED
+    assert _decode_maintenance_task(task_info()) == PLANNED
 
 
 def test_other_scheduled_tasks_are_ignored() -> None:
@@ -72,8 +72,8 @@ def test_other_scheduled_tasks_are_ignored() -> None:
         {"action": {"name": "PowerOffVM_Task"}},
     ]
     for change in changes:
-        assert _decode_planned_maintenance({**task_info(), **change}) is None
-    assert _decode_planned_maintenance(None) is None
+        assert _decode_maintenance_task({**task_info(), **change}) is None
+    assert _decode_maintenance_task(None) is None
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ async def test_planned_maintenance_is_found(
     simulator: Simulator, soap: SoapClient, session: Session, log: Log
 ) -> None:
     scheduled = ScheduledTasks(soap, session, log)
-    assert await scheduled._read_planned() == []
+    assert await scheduled._read_maintenance_tasks() == []
     at = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=3)
     refs = [
         await simulator.schedule_maintenance("DC0_H0", at, name="patch day"),
@@ -212,7 +212,7 @@ async def test_planned_maintenance_is_found(
         for entity in await simulator.entities()
         if entity["type"] == "HostSystem" and entity["name"] == "DC0_H0"
     )
-    assert await scheduled._read_planned() == [MaintenanceTask(host, at, "patch day")]
+    assert await scheduled._read_maintenance_tasks() == [MaintenanceTask(host, at, "patch day")]
     for ref in refs:
         await simulator.remove_scheduled_task(ref)
-    assert await scheduled._read_planned() == []
+    assert await scheduled._read_maintenance_tasks() == []

@@ -77,7 +77,7 @@ class ScheduledTasks:
         """Read once. A failure is logged once and kept in `problem`, not raised."""
         try:
             with self.poll_schedule.track_poll():
-                self.apply(await self._session.call(self._read_planned))
+                self.apply(await self._session.call(self._read_maintenance_tasks))
             self._finish_poll("")
         except VCenterError as error:
             message = str(error)
@@ -100,7 +100,7 @@ class ScheduledTasks:
         if before != (self.is_first_poll_done, problem):
             self.state_changed.emit()
 
-    async def _read_planned(self) -> list[MaintenanceTask]:
+    async def _read_maintenance_tasks(self) -> list[MaintenanceTask]:
         content = await self._soap.get_service_content()
         if content.scheduledTaskManager is None:
             return []
@@ -118,20 +118,20 @@ class ScheduledTasks:
         )
         updates = await retrieve_selected(self._soap, spec)
         return [
-            planned
+            task
             for update in updates
-            if (planned := _decode_planned_maintenance(update.changes.get(_INFO_PROPERTY)))
+            if (task := _decode_maintenance_task(update.changes.get(_INFO_PROPERTY)))
         ]
 
-    def apply(self, planned: list[MaintenanceTask]) -> None:
+    def apply(self, tasks: list[MaintenanceTask]) -> None:
         old, self.by_host = self.by_host, {}
-        for entry in sorted(planned, key=lambda entry: (entry.starts_at, entry.task_name)):
-            self.by_host[entry.host] = (*self.by_host.get(entry.host, ()), entry)
+        for task in sorted(tasks, key=lambda task: (task.starts_at, task.task_name)):
+            self.by_host[task.host] = (*self.by_host.get(task.host, ()), task)
         for host in changed_keys(old, self.by_host):
             self.changed.emit(host)
 
 
-def _decode_planned_maintenance(info: Value) -> MaintenanceTask | None:
+def _decode_maintenance_task(info: Value) -> MaintenanceTask | None:
     """None for a ScheduledTaskInfo that is disabled, is over, or does something else."""
     if not isinstance(info, dict) or not isinstance(action := info.get("action"), dict):
         return None

@@ -185,7 +185,7 @@ def ranking_cases(draw: st.DrawFn) -> RankingCase:
 
 
 def brute_force(case: RankingCase) -> tuple[str | None, Counter[str]]:
-    """Visit one node after the other, by the rules of the contract."""
+    """Visit one node after the other, and apply the rules to each."""
     suitable, rejected = [], Counter[str]()
     for facts in case.nodes:
         if facts.general_rejection:

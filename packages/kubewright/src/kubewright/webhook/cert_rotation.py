@@ -172,7 +172,7 @@ class CertRotator:
         }
         secret = await self._client.patch(Secret, self._secret, patch)
         self._log.info(
-            "took a step of the rotation of the webhooks' CA",
+            "updated the Secret with the CA of the webhooks",
             expires=authorities.current.expires_at,
             next=authorities.next.expires_at if authorities.next else None,
             previous=authorities.previous.expires_at if authorities.previous else None,

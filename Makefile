@@ -21,7 +21,7 @@ JOBS ?= $(if $(TESTS),0,2)
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup testenv binaries simulator test crash-sweep histories gpu-walk rotation test-vcsim check format \
+.PHONY: help setup testenv binaries simulator test crash-sweep histories gpu-random-test rotation test-vcsim check format \
   manifests docs site golden verify cluster install uninstall run manager demo live-view-picture \
   docker-build docker-push deploy undeploy build-installer helm sbom kind-up kind-load kind-down \
   bench bench-vcenter bench-vmgroup walks lock clean
@@ -49,7 +49,7 @@ binaries: $(VENV)/ready ## Find or build etcd, kube-apiserver and kubectl
 $(TESTENV)/kubectl: | $(VENV)/ready
 	@$(BIN)/python -m kubewright.testing.binaries --only kubectl --into $(TESTENV)
 
-simulator: binaries ## Find or build the binaries and vcsim, the simulated vCenter
+simulator: binaries ## Find or build the binaries and vcsim, the simulated vCenter; does not start it
 	@$(BIN)/python -m kubewright.testing.go_module testenv/vcsim --into $(TESTENV)
 
 test: testenv ## Run all tests, two files at a time; one file: make test TESTS=path
@@ -61,7 +61,7 @@ crash-sweep: testenv ## Kill the manager at every call of a VmGroup, in three wa
 histories: setup ## Run 10,000 generated histories of plan() in a simulated vCenter; about 20 minutes
 	cd tests && ../$(BIN)/python -m kinds.vmgroup.histories $(ARGS)
 
-gpu-walk: testenv ## Compare GPUInfo with brute force over 500 changes on the real components; takes minutes
+gpu-random-test: testenv ## Compare GPUInfo with brute force over 500 changes on the real components; takes minutes
 	cd tests && PYTHONPATH=../testenv:. ../$(BIN)/python -m real.gpuinfo_random_walk $(ARGS)
 
 rotation: testenv ## Rotate a webhook CA three times at 60 s each, under a stream of creates; 3 minutes
@@ -94,7 +94,7 @@ site: setup ## Build the documentation site into dist/site; fail on a broken lin
 	$(BIN)/python -m hack.docgen.website dist/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-verify: setup ## Fail on stale generated files and breaking CRD changes; against a commit: AGAINST=main
+verify: setup ## Check that generated files are current and CRD changes break nothing; against a commit: AGAINST=main
 	$(KUBEWRIGHT) manifests --check --against $(AGAINST)
 	$(KUBEWRIGHT) docs --check --output docs/reference/api.md
 	$(BIN)/python hack/image/sbom.py --check

@@ -111,7 +111,7 @@ async def _measure_changes(
     """The cost of each change of one node's load."""
     answers = {
         asked.published_facts.name
-        for asked in controller.subscriptions.by_key.values()
+        for asked in controller.selections.by_key.values()
         if asked.published_facts
     }
     costs = []
@@ -160,7 +160,7 @@ async def _measure_shared_node(nodes: int, objects: int) -> list[ChangeCost]:
         )
 
         def all_selected() -> bool:
-            return len(controller.subscriptions.by_node.get("node-0", ())) == objects
+            return len(controller.selections.by_node.get("node-0", ())) == objects
 
         await eventually(all_selected, within=120)
         await wait_until_idle(cluster)
@@ -229,7 +229,7 @@ async def run(nodes: int, objects: int) -> int:
             for number in range(0, nodes, 7)
         )
         controller.tracker.on_calendar_change(parse_calendar({"w": lines})[0])
-        await eventually(lambda: len(controller.subscriptions.by_key) == objects, within=60)
+        await eventually(lambda: len(controller.selections.by_key) == objects, within=60)
         await wait_until_idle(cluster)
         print(
             f"{nodes} Nodes, {objects} GPUInfos: all reconciled after "

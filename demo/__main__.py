@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from rich.console import Console
 
-from vsphere_operators.terminal import replace_unencodable
+from vsphere_operators.console import replace_unencodable
 
 from .activity import Activity
 from .cleanup import DemoFolder, clean_up_abandoned, exit_with_parent

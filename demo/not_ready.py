@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vsphere_operators.terminal import wrap_text
+from vsphere_operators.console import wrap_text
 
 from .expected import ready_condition
 from .snapshot import Snapshot

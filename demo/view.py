@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
+from vsphere_operators.console import Style
 from vsphere_operators.kubectl.table import COLUMN_GAP, Table
-from vsphere_operators.terminal import Style
 
 from .not_ready import fit_messages, max_message_height, not_ready_messages
 from .snapshot import Snapshot

@@ -1,7 +1,7 @@
 """Draws docs/pictures/live-view.svg: the demo's live view, rendered from a real run.
 
-`make live-view-picture` runs it. The picture changes with every run (loads, times), so it is not
-one of the generated files that `make verify` compares.
+`make live-view-picture` runs it. The picture changes with every run (loads, times). So it is
+not one of the generated files that `make verify` compares.
 """
 
 from __future__ import annotations

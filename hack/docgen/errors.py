@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from kubewright.errors import ApiError, KubewrightError
 from kubewright.flags import FlagError
-from vsphere_operators.terminal import SIGPIPE_EXIT_CODE
+from vsphere_operators.console import SIGPIPE_EXIT_CODE
 from vsphere_operators.vsphere.faults import VCenterError
 
 from .page import code, page, table
@@ -52,7 +52,7 @@ def _error_rows(root: type[Exception], depth: int = 0) -> Iterator[tuple[str, ..
 
 def _finding_rows() -> Iterator[tuple[str, ...]]:
     for message in find_messages(_DOCTOR_PACKAGE, ("problem", "warning")):
-        subject, text, *fixes = message.texts
+        subject, text, *fixes = message.argument_texts
         # Some fixes are built by a function.
         fix = "".join(fix for fix in fixes if not re.fullmatch(r"<[^>]*>", fix))
         if not subject.startswith("<"):

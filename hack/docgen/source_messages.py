@@ -1,4 +1,4 @@
-"""Reads messages from the syntax trees of the code.
+"""Finds the calls that carry a message, in the syntax trees of the code.
 
 A message is shown as it stands in the code, with `<name>` for a value that is filled in at run
 time: `host "{host.name}" is in maintenance mode` becomes `host "<host name>" is in maintenance
@@ -27,11 +27,11 @@ _GENERIC_ATTRIBUTES = {"name", "names", "path", "message", "namespace", "reason"
 
 @dataclass(frozen=True)
 class Message:
-    """A call with a message in it."""
+    """A call that carries a message."""
 
     module: str
     callee: str
-    texts: tuple[str, ...]
+    argument_texts: tuple[str, ...]
     """The positional arguments as texts."""
 
 

@@ -1,7 +1,8 @@
 """Builds the manager from its settings: vCenters, controllers, services and webhooks.
 
 All wiring is here, so this one page shows which change notifies which part. Building opens no
-connection; the vCenters log in when the manager runs.
+network connection; the vCenters log in when the manager runs. The package kubewright is
+packages/kubewright in this repository.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def _build_vcenters(manager: Manager, settings: Settings) -> VCenterRegistry:
         settings.stats_interval_seconds,
         settings.stats_change_percent / 100,
     )
-    subscribe_registry(vcenters)
+    connect_registry(vcenters)
     for config in files.vcenter_configs:
         if config.address.insecure:
             log.warning(
@@ -99,7 +100,7 @@ def _build_vcenters(manager: Manager, settings: Settings) -> VCenterRegistry:
     return vcenters
 
 
-def subscribe_registry(vcenters: VCenterRegistry) -> None:
+def connect_registry(vcenters: VCenterRegistry) -> None:
     """A change in a vCenter enqueues the objects that name the changed host, VM or disk."""
     for name, vcenter in vcenters.vcenters_by_name.items():
         throttle = vcenters.throttles[name]
@@ -184,7 +185,7 @@ def _build_group_reconciler(
     vcenter.inventory.connect(ownership_index.on_vm_change, VirtualMachine)
     vcenter.vm_configs.changed.connect(ownership_index.on_vm_config_change)
     vcenter.inventory.connect_tasks(clone_tracker.on_task_change, CLONE_DESCRIPTION_ID)
-    subscribe_triggers(triggers, vcenter.inventory)
+    connect_triggers(triggers, vcenter.inventory)
     vcenter.task_limiter.task_ended.connect(executor.on_task_end)
     vcenter.task_limiter.slot_freed.connect(wake)
     vcenter.state_changed.connect(changes.publish_all)
@@ -196,7 +197,7 @@ def _build_group_reconciler(
     )
 
 
-def subscribe_triggers(triggers: VmGroupTriggers, inventory: Inventory) -> None:
+def connect_triggers(triggers: VmGroupTriggers, inventory: Inventory) -> None:
     inventory.connect(triggers.on_vm_change, VirtualMachine)
     inventory.connect(triggers.on_folder_change, Folder)
     inventory.connect_tasks(triggers.on_task_change, CLONE_DESCRIPTION_ID)
@@ -244,16 +245,16 @@ def _build_gpuinfo_controller(
         calendar=calendar,
         labeller=labeller,
     )
-    manager.add_runnable(controller.subscriptions)
-    subscribe_gpuinfo(controller, manager.cache)
+    manager.add_runnable(controller.selections)
+    connect_gpuinfo(controller, manager.cache)
     return controller
 
 
-def subscribe_gpuinfo(controller: GPUInfoController, cache: Cache) -> None:
+def connect_gpuinfo(controller: GPUInfoController, cache: Cache) -> None:
     """A change updates the facts of its Nodes, and these enqueue the GPUInfos that they affect."""
     tracker, enqueue_all = controller.tracker, controller.stream.publish_all
-    subscribe_node_tracker(tracker, cache, controller.vcenters)
-    tracker.facts_changed.connect(controller.subscriptions.on_facts_change)
+    connect_node_tracker(tracker, cache, controller.vcenters)
+    tracker.facts_changed.connect(controller.selections.on_facts_change)
     cache.store(GPUInfo).changed.connect(controller.on_gpuinfo_change)
     if controller.labeller is not None:
         cache.store(Node).changed.connect(controller.labeller.on_node_change)
@@ -265,7 +266,7 @@ def subscribe_gpuinfo(controller: GPUInfoController, cache: Cache) -> None:
         controller.calendar.state_changed.connect(enqueue_all)
 
 
-def subscribe_node_tracker(
+def connect_node_tracker(
     tracker: NodeTracker, cache: Cache, vcenters: Mapping[str, VCenter]
 ) -> None:
     cache.store(Node).changed.connect(tracker.on_node_change)

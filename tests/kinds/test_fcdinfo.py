@@ -1,4 +1,4 @@
-"""The status of a disk, the names of the contract, and the controller on a fake API server."""
+"""The status of a disk, the names of the original CRD, and the controller on a fake API server."""
 
 from __future__ import annotations
 

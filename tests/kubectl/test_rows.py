@@ -276,7 +276,7 @@ def test_explanations_are_complete_at_80_columns() -> None:
         name="vm-4",
         gpus=("vGPU",),
         load=Load(1),
-        maintenance=window_from_start(NOW + timedelta(hours=5), "Node annotation"),
+        next_window=window_from_start(NOW + timedelta(hours=5), "Node annotation"),
     )
     facts = {"vm-2": NodeFacts(name="vm-2"), "vm-3": NodeFacts(name="vm-3"), "vm-4": soon}
     text = "\n".join(
@@ -326,7 +326,7 @@ def test_why_with_facts_names_every_node() -> None:
         name="vm-4",
         gpus=("vGPU",),
         load=Load(1),
-        maintenance=window_from_start(NOW + timedelta(hours=5), "Node annotation"),
+        next_window=window_from_start(NOW + timedelta(hours=5), "Node annotation"),
     )
     facts = {"vm-2": NodeFacts(name="vm-2"), "vm-3": NodeFacts(name="vm-3"), "vm-4": soon}
     explanation = explain_selection(GPU, NODES, facts, SelectionRules(), NOW)

@@ -10,7 +10,7 @@ from kubewright.builtin import Node
 from support.fake_node_cluster import NOW, FakeNodeCluster, bios_uuid_of, node_manifest
 from vsphere_operators.kinds.gpuinfo.rules import Rejection
 from vsphere_operators.kubectl import sources
-from vsphere_operators.kubectl.live import rows_from_inventory
+from vsphere_operators.kubectl.inventory_rows import rows_from_inventory
 from vsphere_operators.kubectl.rows import DiskRow
 from vsphere_operators.vsphere.model import Disk
 

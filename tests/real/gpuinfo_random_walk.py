@@ -1,7 +1,7 @@
 """Random changes on a real API server with a simulated vCenter; GPUInfo against brute force.
 
-    make gpu-walk                        # 500 changes, some minutes
-    make gpu-walk ARGS="--cases 50 --seed 7"
+    make gpu-random-test                        # 500 changes, some minutes
+    make gpu-random-test ARGS="--cases 50 --seed 7"
 
 There are 14 GPUInfos: seven values of hours, with a GPU and without. Each step changes one thing,
 as users, kubelets and hosts do. `gpuinfo_brute_force.py`, which shares no code with the
@@ -48,7 +48,7 @@ from .gpu_cluster import (
     GpuCluster,
 )
 
-NAMESPACE = "gpu-walk"
+NAMESPACE = "gpu-random-test"
 VM_COUNT = 6
 GPU_VMS = {3: "vgpu", 4: "passthrough", 5: "vgpu"}
 DEVICE_CASES = {"vgpu": "vgpu", "passthrough": "nvidia"}
@@ -465,7 +465,7 @@ def grant_calendar_access(plane: ControlPlane) -> None:
 
 async def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="make gpu-walk",
+        prog="make gpu-random-test",
         description="Check GPUInfo against brute force after random changes.",
     )
     parser.add_argument("--cases", type=int, default=500, help="number of changes (500)")
@@ -473,7 +473,7 @@ async def main(arguments: Sequence[str] | None = None) -> int:
         "--seed", type=int, default=1, help="the same seed gives the same changes (1)"
     )
     options = parser.parse_args(arguments)
-    folder = Path(tempfile.mkdtemp(prefix="gpu-walk-"))
+    folder = Path(tempfile.mkdtemp(prefix="gpu-random-test-"))
     print(f"the manager's log is in {folder}")
     async with ControlPlane(find_binaries(folders=[BINARIES])) as plane:
         install_manifests(plane)

@@ -27,7 +27,7 @@ CRASH_POINTS = (
 )
 
 
-async def test_a_group_recovers_from_a_crash_at_any_call(
+async def test_a_group_recovers_from_a_crash_at_sampled_calls(
     pytestconfig: pytest.Config, installed: ControlPlane, tmp_path: Path
 ) -> None:
     sweep = CrashSweep(installed, tmp_path, PARALLEL_RUNS)

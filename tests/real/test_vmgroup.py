@@ -1,4 +1,4 @@
-"""VmGroup with the manifests, commands and log lines of the contract."""
+"""VmGroup with the manifests, commands and log lines of the original operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The flags of the contract, and the vCenters that flags, environment and files configure."""
+"""The original operators' flags, and the vCenters that flags, environment and files configure."""
 
 from __future__ import annotations
 

@@ -15,14 +15,14 @@ from kubewright import Cache
 from kubewright.builtin import Node
 from kubewright.log import Log
 from support.fake_environment import ADDRESS, NullMetrics
-from vsphere_operators.build import subscribe_node_tracker
+from vsphere_operators.build import connect_node_tracker
 from vsphere_operators.kinds.gpuinfo.maintenance import parse_calendar
 from vsphere_operators.kinds.gpuinfo.node import NEXT_MAINTENANCE_KEY
 from vsphere_operators.kinds.gpuinfo.tracker import NodeTracker
 from vsphere_operators.vsphere.credentials import Credentials, FixedCredentials
 from vsphere_operators.vsphere.faults import Unreachable
 from vsphere_operators.vsphere.model import PassthroughDevice
-from vsphere_operators.vsphere.scheduled_tasks import PlannedMaintenance
+from vsphere_operators.vsphere.scheduled_tasks import MaintenanceTask
 from vsphere_operators.vsphere.updates import ObjectUpdate, Ref, Value
 from vsphere_operators.vsphere.vcenter import VCenter
 
@@ -262,7 +262,7 @@ class LoadedCluster:
             log=Log("nodes"),
             gpu_resource_globs=resources,
         )
-        subscribe_node_tracker(self.tracker, self.cache, self.vcenters)
+        connect_node_tracker(self.tracker, self.cache, self.vcenters)
         # Half of the Nodes arrive before their VMs, and everything is first in another state.
         self.apply_nodes(cluster.nodes[::2], ready="False")
         self.apply_vms(cluster.vms, kind="enter", power="poweredOff", host="")
@@ -324,7 +324,7 @@ class LoadedCluster:
             ]
             vcenter.scheduled_tasks.apply(
                 [
-                    PlannedMaintenance(
+                    MaintenanceTask(
                         host.ref, NOW + timedelta(hours=host.scheduled_in_hours or 0), "patch"
                     )
                     for host in scheduled

@@ -12,7 +12,7 @@ from kubewright.kubeconfig import Connection, Identity
 from kubewright.log import Log
 from kubewright.testing import eventually
 from kubewright.testing.fake import FakeApi
-from vsphere_operators.build import subscribe_registry
+from vsphere_operators.build import connect_registry
 from vsphere_operators.vcenters.config import VCenterConfig
 from vsphere_operators.vcenters.registry import VCenterRegistry
 from vsphere_operators.vsphere.address import Address
@@ -132,7 +132,7 @@ async def run_manager(
         interval_seconds,
         0.05,
     )
-    subscribe_registry(vcenters)
+    connect_registry(vcenters)
     manager.add(make_controller(vcenters, manager.cache))
     stop = asyncio.Event()
     task = asyncio.create_task(manager.run(stop))

@@ -12,7 +12,7 @@ from typing import Any
 from kubewright import Key, Manager, Object, Options
 from kubewright.builtin import Node
 from kubewright.log import Log
-from vsphere_operators.build import subscribe_gpuinfo
+from vsphere_operators.build import connect_gpuinfo
 from vsphere_operators.kinds.gpuinfo.calendar_watcher import CalendarWatcher
 from vsphere_operators.kinds.gpuinfo.controller import GPUInfoController
 from vsphere_operators.kinds.gpuinfo.labels import LabelCleanup, NodeLabeller
@@ -199,8 +199,8 @@ async def run_gpuinfo_manager(
         calendar=calendar_watcher,
         labeller=labeller,
     )
-    subscribe_gpuinfo(controller, manager.cache)
-    manager.add_runnable(controller.subscriptions)
+    connect_gpuinfo(controller, manager.cache)
+    manager.add_runnable(controller.selections)
     manager.add(controller)
     stop = asyncio.Event()
     task = asyncio.create_task(manager.run(stop))

@@ -1,4 +1,4 @@
-"""The expected selection for a generated cluster, computed by brute force from the contract.
+"""The expected selection for a generated cluster, computed by brute force.
 
 It shares no code with what it checks: it visits one node after the other, one source of maintenance
 after the other, one day after the other.

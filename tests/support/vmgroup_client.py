@@ -133,7 +133,7 @@ def is_running(group: Mapping[str, Any]) -> bool:
 
 
 def group_folder_path(namespace: str, name: str) -> str:
-    """The inventory path of a group's folder, by the contract."""
+    """The inventory path of a group's folder, as in the original operator."""
     return f"{PARENT_FOLDER}/{namespace}-{name}"
 
 
@@ -147,5 +147,5 @@ async def list_group_vms(vcenter: SimulatedVCenter, uid: str) -> list[SimulatorV
 
 
 def has_replica_name(group: str, vm: SimulatorVm) -> bool:
-    """Whether a VM has the name of the contract."""
+    """Whether a VM has a name as in the original operator."""
     return re.fullmatch(rf"{re.escape(group)}-replica-[a-z]{{8}}", vm.name) is not None

@@ -57,7 +57,8 @@ class PagedVCenter:
 
 async def read_scheduled_tasks(paged: Any) -> list[str]:
     return [
-        planned.host for planned in await ScheduledTasks(paged, paged, Log("test"))._read_planned()
+        task.host
+        for task in await ScheduledTasks(paged, paged, Log("test"))._read_maintenance_tasks()
     ]
 
 

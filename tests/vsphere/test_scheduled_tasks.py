@@ -22,9 +22,9 @@ from vsphere_operators.vsphere.faults import (
 )
 from vsphere_operators.vsphere.polling import PollSchedule
 from vsphere_operators.vsphere.scheduled_tasks import (
-    PlannedMaintenance,
+    MaintenanceTask,
     ScheduledTasks,
-    _decode_planned_maintenance,
+    _decode_maintenance_task,
     _parse_run_time,
 )
 from vsphere_operators.vsphere.session import Session
@@ -49,7 +49,7 @@ xmlns:xsd="http://www.w3.org/2001/XMLSchema"
   <lastModifiedTime>2026-11-01T08:00:00Z</lastModifiedTime>
 <nextRunTime>2026-11-20T22:00:00Z</nextRunTime></val></propSet></objects>
 </returnval></RetrievePropertiesExResponse></Body></Envelope>"""
-PLANNED = PlannedMaintenance("host-12", datetime(2026, 11, 20, 22, tzinfo=UTC), "patch day")
+PLANNED = MaintenanceTask("host-12", datetime(2026, 11, 20, 22, tzinfo=UTC), "patch day")
 
 
 def task_info() -> dict[str, Any]:
@@ -60,7 +60,7 @@ def task_info() -> dict[str, Any]:
 
 
 def test_task_that_enters_maintenance_mode_is_planned() -> None:
-    assert _decode_planned_maintenance(task_info()) == PLANNED
+    assert _decode_maintenance_task(task_info()) == PLANNED
 
 
 def test_other_scheduled_tasks_are_ignored() -> None:
@@ -72,8 +72,8 @@ def test_other_scheduled_tasks_are_ignored() -> None:
         {"action": {"name": "PowerOffVM_Task"}},
     ]
     for change in changes:
-        assert _decode_planned_maintenance({**task_info(), **change}) is None
-    assert _decode_planned_maintenance(None) is None
+        assert _decode_maintenance_task({**task_info(), **change}) is None
+    assert _decode_maintenance_task(None) is None
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ async def test_end_of_a_poll_is_reported_once() -> None:
     turned: list[tuple[bool, str]] = []
     scheduled = ScheduledTasks(Mock(), Mock(), Mock())
     scheduled.state_changed.connect(
-        lambda: turned.append((scheduled.has_result, scheduled.problem))
+        lambda: turned.append((scheduled.is_first_poll_done, scheduled.problem))
     )
     for problem in ("", "", "no", "no", ""):
         scheduled._finish_poll(problem)
@@ -125,13 +125,13 @@ async def test_only_an_answer_ends_the_first_poll() -> None:
     for error in (Unreachable("cut off"), Busy("later"), NotAuthenticated("gone")):
         errors.append(error)
         await scheduled.poll()
-        assert (scheduled.has_result, scheduled.problem) == (False, str(error))
+        assert (scheduled.is_first_poll_done, scheduled.problem) == (False, str(error))
     errors.append(Denied("no right"))
     await scheduled.poll()
-    assert (scheduled.has_result, scheduled.problem) == (True, "no right")
+    assert (scheduled.is_first_poll_done, scheduled.problem) == (True, "no right")
     errors.append(Unreachable("cut off"))
     await scheduled.poll()
-    assert (scheduled.has_result, scheduled.problem) == (True, "cut off")
+    assert (scheduled.is_first_poll_done, scheduled.problem) == (True, "cut off")
 
 
 async def test_busy_vcenter_counts_as_an_answer_after_a_while() -> None:
@@ -144,7 +144,7 @@ async def test_busy_vcenter_counts_as_an_answer_after_a_while() -> None:
     looked = list[bool]()
     for _ in range(5):
         await scheduled.poll()
-        looked.append(scheduled.has_result)
+        looked.append(scheduled.is_first_poll_done)
     assert looked == [False, False, False, False, True]
 
 
@@ -173,14 +173,14 @@ async def test_real_calls_succeed(
     task = asyncio.create_task(vcenter.run())
     try:
         await eventually(lambda: vcenter.loaded)
-        assert (scheduled.has_result, scheduled.get(host["ref"])) == (False, ())
-        await eventually(lambda: scheduled.has_result)
-        assert scheduled.get(host["ref"]) == (PlannedMaintenance(host["ref"], at, "patch day"),)
+        assert (scheduled.is_first_poll_done, scheduled.get(host["ref"])) == (False, ())
+        await eventually(lambda: scheduled.is_first_poll_done)
+        assert scheduled.get(host["ref"]) == (MaintenanceTask(host["ref"], at, "patch day"),)
         await simulator.fail_calls("RetrieveEntityScheduledTask", "NoPermission", count=0)
         await eventually(
             lambda: "NoPermission" in scheduled.problem or "permission" in scheduled.problem.lower()
         )
-        assert scheduled.get(host["ref"]) == (PlannedMaintenance(host["ref"], at, "patch day"),)
+        assert scheduled.get(host["ref"]) == (MaintenanceTask(host["ref"], at, "patch day"),)
         await simulator.clear_rules()
         await simulator.remove_scheduled_task(refs[0])
         await eventually(lambda: not scheduled.problem and scheduled.get(host["ref"]) == ())
@@ -196,7 +196,7 @@ async def test_planned_maintenance_is_found(
     simulator: Simulator, soap: SoapClient, session: Session, log: Log
 ) -> None:
     scheduled = ScheduledTasks(soap, session, log)
-    assert await scheduled._read_planned() == []
+    assert await scheduled._read_maintenance_tasks() == []
     at = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=3)
     refs = [
         await simulator.schedule_maintenance("DC0_H0", at, name="patch day"),
@@ -212,7 +212,7 @@ async def test_planned_maintenance_is_found(
         for entity in await simulator.entities()
         if entity["type"] == "HostSystem" and entity["name"] == "DC0_H0"
     )
-    assert await scheduled._read_planned() == [PlannedMaintenance(host, at, "patch day")]
+    assert await scheduled._read_maintenance_tasks() == [MaintenanceTask(host, at, "patch day")]
     for ref in refs:
         await simulator.remove_scheduled_task(ref)
-    assert await scheduled._read_planned() == []
+    assert await scheduled._read_maintenance_tasks() == []

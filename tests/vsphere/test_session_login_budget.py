@@ -136,7 +136,7 @@ async def test_corrected_file_is_tried_at_once(
 ) -> None:
     session = Session(soap, write_credentials(tmp_path, "user", "wrong"), log)
     with pytest.raises(
-        WrongLogin, match=rf"Correct them in {tmp_path}; a change there takes effect at once"
+        WrongLogin, match=rf"Correct them in {tmp_path}; a change there takes effect within seconds"
     ):
         await session.login()
     waiting = asyncio.create_task(session.wait_for_credentials_change())

@@ -110,7 +110,7 @@ async def test_slots_are_limited_and_given_to_the_longest_waiting(
     for _ in range(2):
         await start_task(vcenter, limiter, "many")
     for owner in ("one", "many", "another"):
-        with pytest.raises(Busy, match="2 operations"):
+        with pytest.raises(Busy, match="2 tasks"):
             await start_task(vcenter, limiter, owner)
     await eventually(lambda: len(ended_tasks) == 2, within=10)
     assert offered[0] == "one"

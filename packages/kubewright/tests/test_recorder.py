@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from kubewright.builtin import Event
 from kubewright.client import Client
 from kubewright.errors import ServerError
@@ -78,6 +80,15 @@ async def test_equal_event_raises_the_count_and_an_expired_one_is_created_again(
         harness.now += 3600
         harness.record_event("Broken")
         assert len(await harness.flush_and_list()) == 2
+
+
+async def test_repeated_event_is_counted_after_many_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kubewright.recorder._MAX_LRU_CACHE_ENTRIES", 2)
+    async with RecorderHarness().run_recorder() as harness:
+        for reason in ("Broken", "Other", "Broken", "Third", "Broken"):
+            harness.record_event(reason)
+        counts = {event.reason: event.count for event in await harness.flush_and_list()}
+    assert counts == {"Broken": 3, "Other": 1, "Third": 1}
 
 
 async def test_events_of_one_object_are_rate_limited() -> None:

@@ -316,12 +316,16 @@ async def test_watch_that_goes_back_in_time_leads_to_a_new_list() -> None:
         assert harness.count_lists() >= 2
 
 
-async def test_list_that_is_always_gone_is_not_a_busy_loop() -> None:
+async def test_list_that_is_always_gone_is_not_a_busy_loop(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
     harness = ReflectorHarness()
     harness.api.fail_next("GET", "widgets", Gone("expired"), times=10**6)
     task = asyncio.create_task(harness.reflector.run())
     await asyncio.sleep(60)
     assert 5 < len(harness.api.requests) < 20
+    assert "the continue token of the list expired, listing again" in caplog.text
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

@@ -15,10 +15,10 @@ from kubewright.kubeconfig import Connection
 from kubewright.log import configure_logging
 from kubewright.transport import Transport
 
+from ..console import discard_stdout, replace_unencodable, supports_color, terminal_width
 from ..kinds.vmgroup.limits import read_limits
 from ..settings.environment import Environment
 from ..settings.flags import Settings
-from ..terminal import discard_stdout, replace_unencodable, supports_color, terminal_width
 from ..vcenters.config import VCenterConfig
 from ..vcenters.registry import CONFIGURATION_HINT, choose_vcenter
 from . import cluster, metrics_endpoint, vcenter

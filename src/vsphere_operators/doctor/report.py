@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from ..terminal import Style, apply_color, wrap_text
+from ..console import Style, apply_color, wrap_text
 from .finding import Finding, Level, SectionFinding
 
 _LEVEL_WIDTH = 9

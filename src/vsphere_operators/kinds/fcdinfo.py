@@ -26,7 +26,7 @@ from ..vsphere.lookup import MAX_NAME_LENGTH
 from ..vsphere.model import Disk
 
 CSI_DRIVER = "csi.vsphere.vmware.com"
-_VOLUME_HANDLE_INDEX = "disk"
+_VOLUME_HANDLE_INDEX = "volumeHandle"
 
 
 class Reason(StrEnum):
@@ -42,7 +42,8 @@ class FCDInfoSpec(Spec):
     pvId: Annotated[
         str,
         Doc(
-            "Name of the PersistentVolume that the disk backs, or of the First Class Disk.",
+            "Name, not ID, of the PersistentVolume that the disk backs, or of the First Class "
+            "Disk.",
             max_length=MAX_NAME_LENGTH,
         ),
     ] = ""
@@ -161,7 +162,10 @@ def _has_new_references(old: Any, new: Any) -> bool:
 
 
 class FCDInfoController(Controller[FCDInfo]):
-    """Reads memory; a change of a disk, its volume or its VM enqueues the FCDInfos that show it."""
+    """Reads only the caches, never vCenter itself.
+
+    A change of a disk, its volume or its VM enqueues the FCDInfos that show it.
+    """
 
     def __init__(self, vcenters: VCenterRegistry, cache: Cache) -> None:
         self.vcenters, self.cache = vcenters, cache
@@ -171,9 +175,9 @@ class FCDInfoController(Controller[FCDInfo]):
         self.wake_on(PersistentVolume, by=lambda info: info.status.id, of=_get_volume_handle)
         self.wake_on(vcenters.disk_changes, by=_get_disk_keys)
         self.wake_on(vcenters.vm_changes, by=lambda info: info.status.attachedTo)
-        # The two indexes by status have no entry until the status is written. A disk or VM that
-        # changes between the reconcile and that write would be missed, so reconcile once more when
-        # a written status names a new one.
+        # The indexes by status.id and status.attachedTo have no entry until the status is written.
+        # A disk or VM that changes between the reconcile and that write would be missed, so
+        # reconcile once more when a written status names a new one.
         self.wake_on(
             FCDInfo,
             by=lambda info: info.metadata.uid,

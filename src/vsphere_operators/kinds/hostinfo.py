@@ -98,6 +98,7 @@ class HostInfoStatus(Status):
 
 @kind(
     "topology.corinternal.com/v1",
+    # The plural and "ch" are those of the original operator's CRD.
     plural="hostinfoes",
     short=("ch", "hi"),
     columns=[
@@ -122,7 +123,8 @@ def status_of(
     host: Host, location: Location, vms: int, tags: Sequence[str], vcenter: str
 ) -> HostInfoStatus:
     if host.connection in _DISCONNECTED_STATES or host.power in _POWERED_DOWN_STATES:
-        # For a disconnected or sleeping host vCenter keeps reporting the last values it received.
+        # For a disconnected or powered-down host vCenter keeps reporting the last values that it
+        # received.
         host = replace(host, stats=HostStats(), boot_time=None)
     total_cpu = host.cpu_mhz * host.cpu_cores if host.cpu_mhz and host.cpu_cores else None
     total_memory = host.memory_bytes // 2**20 if host.memory_bytes else None

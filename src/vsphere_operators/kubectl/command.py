@@ -20,10 +20,10 @@ from kubewright.builtin import Event, Node
 from kubewright.errors import KubewrightError, NotFound
 from kubewright.log import LogOptions, configure_logging
 
+from ..console import discard_stdout, replace_unencodable, supports_color, terminal_width
 from ..kinds.gpuinfo.rules import SelectionRules
 from ..kinds.gpuinfo.types import GPUInfo
 from ..kinds.vmgroup.types import VmGroup
-from ..terminal import discard_stdout, replace_unencodable, supports_color, terminal_width
 from ..vsphere.faults import VCenterError
 from ..vsphere.vcenter import VCenter
 from . import top, tree, vmgroup, why
@@ -125,6 +125,7 @@ class Commands:
         if self._options.vcenter:
             async with self._open_vcenters() as vcenters:
                 facts = await read_node_facts(vcenters, nodes, now)
+        # The defaults: the flags of the manager are not readable here.
         explanation = why.explain_selection(info, nodes, facts, SelectionRules(), now)
         lines = why.render_explanation(
             explanation, width=self._printer.width, color=self._printer.color
@@ -209,7 +210,7 @@ def _build_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     command = commands.add_parser(
-        "top", parents=[shared], help="Display hosts or VMs, sorted by CPU usage."
+        "top", parents=[shared], help="Display hosts by CPU usage, or VMs by CPU demand."
     )
     command.add_argument("what", choices=("hosts", "vms"))
     commands.add_parser(

@@ -32,7 +32,7 @@ from ..settings.flags import Settings
 from ..vcenters import oneshot
 from ..vsphere.faults import Unreachable
 from ..vsphere.vcenter import VCenter
-from .live import rows_from_inventory
+from .inventory_rows import rows_from_inventory
 from .rows import ClusterObjects, Rows
 
 T = TypeVar("T", bound=Object)

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from ..terminal import Style, apply_color, wrap_text
+from ..console import Style, apply_color, wrap_text
 
 COLUMN_GAP = 2
 # Three characters and an ellipsis still show what a column is about.

@@ -1,10 +1,10 @@
-"""`top hosts` and `top vms`: sorted by CPU usage. Pure functions."""
+"""`top hosts`, sorted by CPU usage, and `top vms`, sorted by CPU demand. Pure functions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..terminal import Style
+from ..console import Style
 from .rows import HostRow, VmRow
 from .table import Cell, Columns, Table, build_table, format_number, short_host, short_hosts
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from ..terminal import Style, apply_color
+from ..console import Style, apply_color
 from .rows import DiskRow, HostRow, Rows, VmRow
 
 _UNKNOWN_LOCATION = "unknown"

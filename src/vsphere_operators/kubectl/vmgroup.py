@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from kubewright import Condition
 from kubewright.builtin import Event
 
+from ..console import Style
 from ..kinds.vmgroup.placement import placement_names
 from ..kinds.vmgroup.types import ReplicaStatus, VmGroup
-from ..terminal import Style
 from .table import Cell, Columns, Table, build_table, render_field, render_table
 
 PHASE_STYLES: dict[str, Style] = {"RUNNING": "good", "PENDING": "busy", "ERROR": "bad"}
@@ -49,7 +49,7 @@ def _overview_fields(group: VmGroup) -> Iterator[tuple[str, str, Style]]:
     yield "Group", f"{group.metadata.namespace}/{group.metadata.name}", "head"
     yield "Phase", status.phase or "not reconciled yet", PHASE_STYLES.get(status.phase, "")
     yield "Message", status.lastMessage, ""
-    # currentReplicas is optional in the contract: absent before the first reconcile.
+    # Optional in the original operator's CRD: absent before the first reconcile.
     total = status.currentReplicas if status.currentReplicas is not None else "?"
     replicas = (
         f"{spec.replicas} desired | {status.updatedReplicas} updated | {total} total | "

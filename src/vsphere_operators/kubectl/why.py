@@ -152,7 +152,7 @@ def _explain_rejection(
     if facts is None:
         return explanation
     if rejection is Rejection.TOO_LITTLE_TIME:
-        source = f" (from {facts.maintenance.source})" if facts.maintenance else ""
+        source = f" (from {facts.next_window.source})" if facts.next_window else ""
         hours = query.rules.available_hours(facts, query.now)
         return f"{explanation}: in {hours} h{source}, but {query.requirement.hours} h are requested"
     if rejection in (Rejection.HOST_DISCONNECTED, Rejection.HOST_IN_MAINTENANCE):

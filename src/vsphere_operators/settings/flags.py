@@ -27,7 +27,7 @@ MIN_INTERVAL_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Settings(ManagerFlags):
-    """The flags of the manager; their names and defaults are part of the contract."""
+    """The flags of the manager. Those of the original operators keep their names and defaults."""
 
     insecure_flag: bool | None = flag(
         "insecure",
@@ -66,6 +66,7 @@ class Settings(ManagerFlags):
     tag_refresh_seconds: Duration = flag(
         "tag-refresh-interval", 300.0, "Interval at which the tags of hosts are read."
     )
+    # "operations" is the original operator's word for vCenter's tasks.
     max_running_tasks: int = flag(
         "vcenter-operations",
         3,

@@ -1,4 +1,5 @@
-"""The configuration of vCenters, the YAML file that lists several, and which serves a namespace.
+"""The configuration of vCenters, the YAML file that lists several, and the namespaces that each may
+serve; registry.py chooses between them.
 
     vcenters:
       - name: west

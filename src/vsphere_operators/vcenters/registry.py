@@ -165,7 +165,7 @@ class VCenterRegistry:
     def on_vm_change(self, vcenter: VCenter, change: Change[VirtualMachine]) -> None:
         """Wake the objects of all disks of a VM that was added, removed, or has another uuid."""
         for uuid in _read_uuids(change.old) ^ _read_uuids(change.new):
-            for disk in vcenter.disks.disks_by_consumer.get(uuid, ()):
+            for disk in vcenter.disks.disks_by_vm_uuid.get(uuid, ()):
                 self.on_disk_change(None, disk)
 
     def publish_all(self) -> None:
@@ -187,8 +187,8 @@ class VCenterRegistry:
     def get_view(self, obj: Object) -> VCenterView:
         """The vCenter that serves the object's namespace.
 
-        Raises Terminal if none serves it or its status cannot be kept, Retry if the vCenter is
-        unavailable, and NotSynced while it is loading.
+        Raises Terminal if none serves it. While the vCenter is unavailable: Retry if the status
+        still matches the spec, else Terminal. NotSynced while it is loading.
         """
         namespace = obj.metadata.namespace
         try:
@@ -302,7 +302,8 @@ def _lookup_errors_as_terminal(not_found: Reason, ambiguous: Reason) -> Iterator
 def unavailable_error(vcenter: VCenter, problem: VCenterError, obj: Object) -> Retry | Terminal:
     """The outcome while a vCenter is unavailable.
 
-    A status that belongs to the present spec is kept, with the time until which it was accurate.
+    A status that belongs to the present spec is kept, and the message states until when it was
+    accurate.
     """
     reason = next(
         (reason for kind, reason in _UNAVAILABLE_REASONS.items() if isinstance(problem, kind)),

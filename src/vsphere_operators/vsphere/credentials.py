@@ -67,7 +67,7 @@ class Credentials:
     def advice(self) -> str:
         """What to do when they are rejected."""
         if self.is_watched:
-            return f"Correct them in {self.source}; a change there takes effect at once"
+            return f"Correct them in {self.source}; a change there takes effect within seconds"
         return f"Correct them in {self.source} and restart the manager"
 
     def redact(self, text: str) -> str:

@@ -87,7 +87,7 @@ class Disks:
         self.disks: dict[str, Disk] = {}
         self.disks_by_name: dict[str, list[Disk]] = {}
         # By the uuid of the VM that uses them, in lower case.
-        self.disks_by_consumer: dict[str, list[Disk]] = {}
+        self.disks_by_vm_uuid: dict[str, list[Disk]] = {}
         self.unreadable_datastores: dict[str, str] = {}
         self._requested_scope = RefreshScope.NEW
         self._read_at = {
@@ -200,11 +200,11 @@ class Disks:
 
     def apply(self, listing: DiskListing) -> None:
         old, self.disks = self.disks, listing.disks
-        self.disks_by_name, self.disks_by_consumer = {}, {}
+        self.disks_by_name, self.disks_by_vm_uuid = {}, {}
         for disk in listing.disks.values():
             self.disks_by_name.setdefault(disk.name, []).append(disk)
             for consumer in disk.consumers:
-                self.disks_by_consumer.setdefault(consumer.lower(), []).append(disk)
+                self.disks_by_vm_uuid.setdefault(consumer.lower(), []).append(disk)
         self._log_unreadable(listing.unreadable_datastores)
         self.problem, self.loaded, self._last_success_at = None, True, self.clock()
         for disk_id in changed_keys(old, listing.disks):

@@ -1,6 +1,6 @@
 """vCenter's scheduled tasks that put a host into maintenance mode, in memory.
 
-When?  Every 5 minutes, from the first request on.
+When?  Every 5 minutes, from the first call of `get` on.
 Why by interval?  Scheduled tasks are not entities, so no property filter covers them. A poll takes
     two calls. Maintenance is planned hours ahead, so 5 minutes are early enough.
 What if it fails, or the account lacks permission?  The last known tasks remain, and `problem` has
@@ -33,7 +33,7 @@ _MAX_BUSY_POLLS = 4
 EARLIEST_YEAR, LATEST_YEAR = 2000, 9000
 
 
-class PlannedMaintenance(Struct, frozen=True):
+class MaintenanceTask(Struct, frozen=True):
     host: str
     starts_at: datetime
     task_name: str
@@ -54,17 +54,17 @@ class ScheduledTasks:
         self._soap, self._session, self._log = soap, session, log
         self.poll_schedule = poll_schedule or PollSchedule(interval_seconds)
         self.requested = asyncio.Event()
-        self.by_host: dict[str, tuple[PlannedMaintenance, ...]] = {}
+        self.by_host: dict[str, tuple[MaintenanceTask, ...]] = {}
         # The planned maintenance of the host with this reference changed.
         self.changed: Signal[str] = Signal(log)
         # Whether a poll succeeded or failed for good. Until then, what is planned is unknown.
-        self.has_result = False
+        self.is_first_poll_done = False
         # Why the last poll failed; "" if it succeeded.
         self.problem = ""
-        # `has_result` or `problem` changed.
+        # `is_first_poll_done` or `problem` changed.
         self.state_changed: Signal[()] = Signal(log)
 
-    def get(self, host: str) -> tuple[PlannedMaintenance, ...]:
+    def get(self, host: str) -> tuple[MaintenanceTask, ...]:
         """What is planned for the host with this reference. The first call starts the polling."""
         self.requested.set()
         return self.by_host.get(host, ())
@@ -77,7 +77,7 @@ class ScheduledTasks:
         """Read once. A failure is logged once and kept in `problem`, not raised."""
         try:
             with self.poll_schedule.track_poll():
-                self.apply(await self._session.call(self._read_planned))
+                self.apply(await self._session.call(self._read_maintenance_tasks))
             self._finish_poll("")
         except VCenterError as error:
             message = str(error)
@@ -89,18 +89,18 @@ class ScheduledTasks:
             may_recover = isinstance(error, UNAVAILABLE_ERRORS) or (
                 isinstance(error, Busy) and self.poll_schedule.failures <= _MAX_BUSY_POLLS
             )
-            self._finish_poll(message, has_result=not may_recover)
+            self._finish_poll(message, is_done=not may_recover)
         except Exception:
             self._finish_poll("a response of vCenter could not be processed; see the manager's log")
             raise
 
-    def _finish_poll(self, problem: str, *, has_result: bool = True) -> None:
-        before = (self.has_result, self.problem)
-        self.has_result, self.problem = self.has_result or has_result, problem
-        if before != (self.has_result, problem):
+    def _finish_poll(self, problem: str, *, is_done: bool = True) -> None:
+        before = (self.is_first_poll_done, self.problem)
+        self.is_first_poll_done, self.problem = self.is_first_poll_done or is_done, problem
+        if before != (self.is_first_poll_done, problem):
             self.state_changed.emit()
 
-    async def _read_planned(self) -> list[PlannedMaintenance]:
+    async def _read_maintenance_tasks(self) -> list[MaintenanceTask]:
         content = await self._soap.get_service_content()
         if content.scheduledTaskManager is None:
             return []
@@ -118,20 +118,20 @@ class ScheduledTasks:
         )
         updates = await retrieve_selected(self._soap, spec)
         return [
-            planned
+            task
             for update in updates
-            if (planned := _decode_planned_maintenance(update.changes.get(_INFO_PROPERTY)))
+            if (task := _decode_maintenance_task(update.changes.get(_INFO_PROPERTY)))
         ]
 
-    def apply(self, planned: list[PlannedMaintenance]) -> None:
+    def apply(self, tasks: list[MaintenanceTask]) -> None:
         old, self.by_host = self.by_host, {}
-        for entry in sorted(planned, key=lambda entry: (entry.starts_at, entry.task_name)):
-            self.by_host[entry.host] = (*self.by_host.get(entry.host, ()), entry)
+        for task in sorted(tasks, key=lambda task: (task.starts_at, task.task_name)):
+            self.by_host[task.host] = (*self.by_host.get(task.host, ()), task)
         for host in changed_keys(old, self.by_host):
             self.changed.emit(host)
 
 
-def _decode_planned_maintenance(info: Value) -> PlannedMaintenance | None:
+def _decode_maintenance_task(info: Value) -> MaintenanceTask | None:
     """None for a ScheduledTaskInfo that is disabled, is over, or does something else."""
     if not isinstance(info, dict) or not isinstance(action := info.get("action"), dict):
         return None
@@ -145,7 +145,7 @@ def _decode_planned_maintenance(info: Value) -> PlannedMaintenance | None:
         or starts_at is None
     ):
         return None
-    return PlannedMaintenance(host, starts_at, to_name(info.get("name")))
+    return MaintenanceTask(host, starts_at, to_name(info.get("name")))
 
 
 def _parse_run_time(value: Value) -> datetime | None:

@@ -66,7 +66,7 @@ class TaskLimiter:
 
     @contextmanager
     def reserve_slot(self, owner: str) -> Iterator[None]:
-        """Hold a slot while the owner starts a task. Raises NoFreeSlot if none is.
+        """Hold a slot while the owner starts a task. Raises NoFreeSlot if no slot is free.
 
         `track` takes the slot over for the started task. Nothing may be awaited between the two.
         """
@@ -81,7 +81,7 @@ class TaskLimiter:
         self.starting_count -= 1
 
     def track(self, owner: str, task_ref: str) -> None:
-        """Follow a task that was started in a reserved slot until its end."""
+        """Follow a task that was started in a reserved slot until its end. `owner` is logged."""
         self.running[task_ref] = self._clock()
         self._log.debug("task started", owner=owner, task=task_ref)
         self._end_if_final(self._inventory.tasks.get(task_ref))
@@ -111,7 +111,7 @@ class TaskLimiter:
             return
         self._waiting_owners[owner] = now
         raise NoFreeSlot(
-            f"{self.max_running_tasks} operations are running in this vCenter, which is the limit; "
+            f"{self.max_running_tasks} tasks are running in this vCenter, which is the limit; "
             "waiting for a free slot"
         )
 

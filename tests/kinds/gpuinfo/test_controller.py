@@ -119,8 +119,8 @@ async def test_small_changes_of_load_neither_change_nor_write_the_selection() ->
         cluster.set_cpu_demand(2, 450)
         cluster.set_cpu_demand(1, 510)
         cluster.set_cpu_demand(3, 5)
-        # An enqueued object is unsubscribed until it is reconciled.
-        assert set(controller.subscriptions.by_key) == {Key("default", "plain")}
+        # An enqueued object is not in the index until it is reconciled.
+        assert set(controller.selections.by_key) == {Key("default", "plain")}
         assert cluster.count_status_writes() == before
         cluster.set_cpu_demand(2, 300)
         await wait_for_node(cluster, "plain", "node-2")
@@ -222,10 +222,10 @@ async def test_simulated_numbers_depend_on_the_seed_and_are_marked_in_the_status
     add_three_nodes(cluster)
     cluster.create(GPUInfo, "plain", desAccTime=100, gpuRequired=False)
     hours, gpu = zip(
-        *(Simulation("7")._simulate_node(f"node-{number}") for number in (1, 2, 3)), strict=True
+        *(Simulation("7").simulate_node(f"node-{number}") for number in (1, 2, 3)), strict=True
     )
     assert all(300 <= count <= 400 for count in hours)
-    assert {Simulation("7")._simulate_node(f"n{number}")[1] for number in range(20)} == {
+    assert {Simulation("7").simulate_node(f"n{number}")[1] for number in range(20)} == {
         True,
         False,
     }

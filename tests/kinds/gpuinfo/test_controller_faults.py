@@ -24,7 +24,7 @@ from vsphere_operators.vsphere.faults import Denied
 from vsphere_operators.vsphere.inventory import Change
 from vsphere_operators.vsphere.model import VirtualMachine
 from vsphere_operators.vsphere.properties import InventoryObject
-from vsphere_operators.vsphere.scheduled_tasks import PlannedMaintenance
+from vsphere_operators.vsphere.scheduled_tasks import MaintenanceTask
 from vsphere_operators.vsphere.updates import ObjectUpdate
 
 CALENDAR_KEY = Key("ops", "maintenance")
@@ -42,7 +42,7 @@ async def test_node_with_unreadable_facts_is_rejected_and_others_are_served() ->
         await wait_for_node(cluster, "plain", "node-1")
         # Adding to this time overflows. No source lets it through, so it stands for any bug.
         cluster.vcenter.scheduled_tasks.apply(
-            [PlannedMaintenance("host-1", datetime.max.replace(tzinfo=UTC), "never")]
+            [MaintenanceTask("host-1", datetime.max.replace(tzinfo=UTC), "never")]
         )
         status = await wait_for_node(cluster, "plain", "node-2")
         assert status.refused == {"FactsUnreadable": 1, "GPUPresent": 1}

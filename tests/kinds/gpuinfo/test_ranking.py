@@ -118,10 +118,10 @@ def test_hours_are_whole_and_limited_by_the_horizon() -> None:
         (window_in_hours(-1), 0),
         (window_in_hours(5000), 1000),
     ):
-        assert RULES.available_hours(make_facts("n", maintenance=window), NOW) == hours
+        assert RULES.available_hours(make_facts("n", next_window=window), NOW) == hours
     assert (
         RULES.available_hours(
-            make_facts("n", maintenance=window_in_hours(5), simulated_hours=333), NOW
+            make_facts("n", next_window=window_in_hours(5), simulated_hours=333), NOW
         )
         == 333
     )
@@ -129,7 +129,7 @@ def test_hours_are_whole_and_limited_by_the_horizon() -> None:
 
 @pytest.mark.parametrize("hours", [1.0, 1.5, 2.25, 999.5, 1000.0, 1000.5, 1500.0])
 def test_hours_change_exactly_when_predicted(hours: float) -> None:
-    facts = make_facts("n", maintenance=window_in_hours(hours))
+    facts = make_facts("n", next_window=window_in_hours(hours))
     seconds = RULES.seconds_until_hours_change(facts, NOW)
     assert seconds is not None
     before, after = NOW + timedelta(seconds=seconds - 0.01), NOW + timedelta(seconds=seconds)
@@ -140,8 +140,8 @@ def test_hours_change_exactly_when_predicted(hours: float) -> None:
 def test_no_timer_if_hours_never_change() -> None:
     for facts in (
         make_facts("n"),
-        make_facts("n", maintenance=window_in_hours(0.5)),
-        make_facts("n", maintenance=window_in_hours(9), simulated_hours=3),
+        make_facts("n", next_window=window_in_hours(0.5)),
+        make_facts("n", next_window=window_in_hours(9), simulated_hours=3),
     ):
         assert RULES.seconds_until_hours_change(facts, NOW) is None
 
@@ -170,7 +170,7 @@ def node_facts(draw: st.DrawFn, name: str) -> NodeFacts:
         gpus=gpus,
         general_rejection=general_rejection,
         load=draw(loads),
-        maintenance=draw(windows),
+        next_window=draw(windows),
     )
 
 
@@ -185,14 +185,14 @@ def ranking_cases(draw: st.DrawFn) -> RankingCase:
 
 
 def brute_force(case: RankingCase) -> tuple[str | None, Counter[str]]:
-    """Visit one node after the other, by the rules of the contract."""
+    """Visit one node after the other, and apply the rules to each."""
     suitable, rejected = [], Counter[str]()
     for facts in case.nodes:
         if facts.general_rejection:
             rejected[facts.general_rejection.value] += 1
             continue
         seconds = (
-            (facts.maintenance.start - NOW).total_seconds() if facts.maintenance else 1000 * 3600
+            (facts.next_window.start - NOW).total_seconds() if facts.next_window else 1000 * 3600
         )
         hours = int(min(max(seconds, 0), 1000 * 3600) / 3600)
         if hours < case.requirement.hours:
@@ -304,7 +304,7 @@ def test_best_node_with_enough_time_is_found_without_visiting_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     idle = [
-        make_facts(f"idle-{number}", number, maintenance=window_in_hours(72))
+        make_facts(f"idle-{number}", number, next_window=window_in_hours(72))
         for number in range(300)
     ]
     ranking, visited = make_ranking(*idle, make_facts("busy", 4000)), list[str]()
@@ -319,7 +319,7 @@ def test_best_node_with_enough_time_is_found_without_visiting_the_others(
         "busy"
     ] * 3
     assert visited == ["busy"] * 3
-    ranking.set_facts("idle-7", make_facts("idle-7", 7, maintenance=window_in_hours(300)))
+    ranking.set_facts("idle-7", make_facts("idle-7", 7, next_window=window_in_hours(300)))
     assert [choose_name(ranking, hours) for hours in (72, 73, 300, 301, 1001)] == [
         "idle-0",
         "idle-7",

@@ -61,7 +61,7 @@ def test_status_has_the_fields_of_the_contract_and_the_candidates() -> None:
         "n1",
         matched_by="name",
         gpus=("vm: vGPU a",),
-        maintenance=make_window(399.5),
+        next_window=make_window(399.5),
         host_devices=("A100",),
     )
     unmatched = [
@@ -185,8 +185,8 @@ def test_ready_message_of_a_cluster_with_one_node() -> None:
 
 def test_requeue_when_time_changes_the_status() -> None:
     current, other = (
-        make_facts("n1", maintenance=make_window(2.5)),
-        make_facts("n2", maintenance=make_window(1.25)),
+        make_facts("n1", next_window=make_window(2.5)),
+        make_facts("n2", next_window=make_window(1.25)),
     )
     one, none = Requirement(1, False), Requirement(0, False)
     assert requeue_after_seconds(
@@ -200,15 +200,15 @@ def test_requeue_when_time_changes_the_status() -> None:
         1800.25, abs=0.1
     )  # another selection at most half a second
     assert (
-        requeue_after_seconds(none, current, make_facts("n3", maintenance=make_window(1.001)))
+        requeue_after_seconds(none, current, make_facts("n3", next_window=make_window(1.001)))
         == 60.0
     )
     assert requeue_after_seconds(none, make_facts("n4")) is None
     assert requeue_after_seconds(
-        one, make_facts("n5", maintenance=make_window(8000))
+        one, make_facts("n5", next_window=make_window(8000))
     ) == pytest.approx(1e-3, abs=0.1)
     assert (
-        requeue_after_seconds(one, make_facts("n6", maintenance=make_window(9000))) == 86400.0
+        requeue_after_seconds(one, make_facts("n6", next_window=make_window(9000))) == 86400.0
     )  # beyond the horizon; no timer is longer than a day
 
 

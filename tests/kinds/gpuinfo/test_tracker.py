@@ -44,7 +44,7 @@ from vsphere_operators.vsphere.model import (
     PassthroughDevice,
     VirtualMachine,
 )
-from vsphere_operators.vsphere.scheduled_tasks import PlannedMaintenance
+from vsphere_operators.vsphere.scheduled_tasks import MaintenanceTask
 from vsphere_operators.vsphere.updates import Ref
 
 HOST = Host(ref="host-1", name="esxi-1", connection="connected")
@@ -216,8 +216,8 @@ def test_earliest_maintenance_of_all_sources_wins() -> None:
     entries, _ = parse_calendar({"w": "host=esxi-1 start=2026-11-20T00:00:00Z length=4h"})
     context = replace(CONTEXT, calendar_entries=entries)
     assert maintenance_source(make_facts(context=context)) == "calendar w line 1"
-    planned = PlannedMaintenance("host-1", datetime(2026, 11, 19, tzinfo=UTC), "patch day")
-    context = replace(context, scheduled_maintenance=(planned,))
+    planned = MaintenanceTask("host-1", datetime(2026, 11, 19, tzinfo=UTC), "patch day")
+    context = replace(context, maintenance_tasks=(planned,))
     assert (
         maintenance_source(make_facts(context=context))
         == 'scheduled task "patch day" of vCenter vc-1'
@@ -237,7 +237,7 @@ def test_earliest_maintenance_of_all_sources_wins() -> None:
 
 
 def maintenance_source(facts: NodeFacts) -> str:
-    return facts.maintenance.source if facts.maintenance else ""
+    return facts.next_window.source if facts.next_window else ""
 
 
 async def test_random_changes_enqueue_every_object_whose_selection_differs() -> None:
@@ -252,10 +252,10 @@ async def test_random_changes_enqueue_every_object_whose_selection_differs() -> 
         cluster.add_node(number)
     cluster.mark_loaded()
     async with run_gpuinfo_manager(cluster, rules=rules) as controller:
-        tracker, subscriptions = controller.tracker, controller.subscriptions
+        tracker, selections = controller.tracker, controller.selections
         await eventually(lambda: len(tracker.ranking.facts) == 12)
         enqueued, changed = set[Key](), list[str]()
-        subscriptions._enqueue = enqueued.add
+        selections._enqueue = enqueued.add
         tracker.facts_changed.connect(
             lambda old, new: changed.extend({facts.name for facts in (old, new) if facts})
         )
@@ -269,7 +269,7 @@ async def test_random_changes_enqueue_every_object_whose_selection_differs() -> 
                     query = Query(requirement, rules, NOW)
                     chosen = tracker.ranking.select_node(query, current_node)
                     selected[key] = (requirement, chosen.name if chosen else "")
-                    subscriptions.subscribe(key, requirement, chosen)
+                    selections.add(key, requirement, chosen)
             enqueued.clear()
             changed.clear()
             number = chance.randrange(12)
@@ -346,7 +346,7 @@ async def test_calendar_is_matched_once_per_node_and_host_and_timers_are_at_most
         assert tracker._timer is not None
         assert tracker._timer.when() - asyncio.get_running_loop().time() <= 3600
         tracker._on_timer()
-        assert tracker.ranking.facts["node-1"].maintenance is not None
+        assert tracker.ranking.facts["node-1"].next_window is not None
         await cluster.client.delete(Node, Key("", "node-1"))
         await eventually(lambda: not tracker._calendar.entries_by_node)
 

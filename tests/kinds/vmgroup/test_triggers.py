@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from support.inventory_builder import enter_update, make_inventory
-from vsphere_operators.build import subscribe_triggers
+from vsphere_operators.build import connect_triggers
 from vsphere_operators.kinds.vmgroup.triggers import PROGRESS_INTERVAL_SECONDS, VmGroupTriggers
 from vsphere_operators.vsphere.inventory import Inventory
 from vsphere_operators.vsphere.updates import ObjectUpdate, Ref, Value
@@ -39,7 +39,7 @@ class TriggerHarness:
             executor=cast("Any", SimpleNamespace(pending_tasks=self.pending_tasks)),
         )
         self.inventory.apply([enter_update("VirtualMachine", "vm-8", "web-1", "group-v2")])
-        subscribe_triggers(self.triggers, self.inventory)
+        connect_triggers(self.triggers, self.inventory)
 
     def modify(self, type: str, ref: str, **values: Value) -> set[str]:
         """The keys that a change of properties publishes."""

@@ -1,4 +1,7 @@
-"""Which bearer token may read /metrics: the API server decides, and decisions are cached."""
+"""Authenticates and authorizes clients of /metrics by their bearer tokens.
+
+The API server decides, and its decisions are cached.
+"""
 
 from __future__ import annotations
 

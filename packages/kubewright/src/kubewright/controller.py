@@ -11,7 +11,7 @@ A reconcile reads state from memory, acts, and sets `obj.status`. It ends in one
     return Waiting(...)        work is in progress: Ready is False, without a warning Event
     raise NotSynced(...)       the data it needs is still loading: the status stays as it is
     raise Retry(...)           a temporary fault: Ready is False, run again after a delay
-    raise Terminal(...)        a fault that only a change can fix: Ready is False, no retry
+    raise Terminal(...)        a retry is useless until the object or its input changes
     raise anything else        Ready is False, run again with back-off
 
 Only the engine writes the status: once, only if it changed, also after a failure, with conditions

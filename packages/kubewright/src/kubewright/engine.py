@@ -1,7 +1,7 @@
 """Runs one controller: key -> object -> reconcile -> outcome -> status patch -> queue.
 
-`_outcome_from_result` and `_outcome_from_error` are the one switch: they decide what each way to
-end a reconcile means for queue, condition, Event, metric and log line.
+`_outcome_from_result` and `_outcome_from_error` are the only place that maps each way to end a
+reconcile to queue, condition, Event, metric and log line.
 """
 
 from __future__ import annotations
@@ -317,6 +317,7 @@ class Engine(Generic[T]):
             if outcome.clear_status:
                 mutable.status = self._kind.status_type()
         if outcome.condition is not None:
+            # The watch event of this write must not enqueue the object again.
             with self._primary_source.own_write(obj.key) as own_revisions:
                 written = await self._status_writer.write(
                     obj,

@@ -259,7 +259,7 @@ class Terminal(KubewrightError):
     """Raise it in a reconcile when a retry is useless until the object or its input changes.
 
     The status is reset to its defaults, so that no outdated number stays next to Ready=False.
-    With `keep_status` it is written as the reconcile has set it.
+    With `keep_status` the status that the reconcile has set is written, not cleared.
     """
 
     def __init__(self, reason: str, message: str, *, keep_status: bool = False) -> None:

@@ -169,7 +169,8 @@ class LineFormatter(logging.Formatter):
 
     def _format_stacktrace(self, record: logging.LogRecord) -> str:
         error = record.exc_info[1] if record.exc_info else None
-        # The message of an expected error is complete. Other packages mark theirs by `expected`.
+        # The message of an expected error is complete. Errors of other packages that are expected
+        # have an attribute `expected = True`.
         expected = isinstance(error, KubewrightError) or getattr(error, "expected", False)
         if error is None or record.levelno < self._stacktrace_level or expected:
             return ""

@@ -1,9 +1,9 @@
 """Kubernetes Events, which `kubectl describe` shows at its end. Recording one never blocks, never
 fails a reconcile and never floods the API server.
 
-An equal Event within ten minutes raises the count of the first one. Each object may cause 25 new
-Events in a row and one more every five minutes, as in client-go's EventSourceObjectSpamFilter.
-Events above that are dropped and counted.
+An Event that repeats the last equal one within ten minutes raises the count of that one. Each
+object may cause 25 new Events in a row and one more every five minutes, as in client-go's
+EventSourceObjectSpamFilter. Events above that are dropped and counted.
 """
 
 from __future__ import annotations
@@ -132,6 +132,7 @@ class EventRecorder:
             and self._clock() - recorded.recorded_at < _DEDUPLICATION_SECONDS
             and await self._increment_count(recorded)
         ):
+            self._recorded_events.move_to_end(event_key)
             return
         if not self._take_token(obj.uid):
             self._metrics.events_dropped.inc()

@@ -9,7 +9,8 @@ in /readyz and retried.
         kind missing, malformed or too large        -> list again, with back-off
         any other failure                           -> watch again, with back-off
 
-Deletions that a watch missed are found by the next list.
+Deletions that a watch missed are found by the next list. A revision is a resourceVersion; in
+`metadata.revision` and in the Store it is an integer.
 
 What shows that a watch works? A line, or an end at the time that the request asked for. A proxy
     that buffers responses accepts every watch and delivers nothing, so an accepted watch proves
@@ -102,9 +103,10 @@ class Reflector(Generic[T]):
                     await self._list()
                 await self._watch()
             except Gone:
-                self._log.info("the resourceVersion of the watch is too old, listing again")
-                if not self.resource_version:
-                    # The list itself answered 410: its continue token expired.
+                if self.resource_version:
+                    self._log.info("the resourceVersion of the watch is too old, listing again")
+                else:
+                    self._log.info("the continue token of the list expired, listing again")
                     await self._backoff()
                 self.resource_version = ""
                 await self._on_watch_ended("gone")

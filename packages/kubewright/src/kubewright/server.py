@@ -133,7 +133,10 @@ class HealthEndpoint:
 
 
 class Server:
-    """The endpoints of one manager: add checks, `start`, and `stop` at the end."""
+    """The endpoints of one manager: add checks, `start`, and `stop` at the end.
+
+    With `secure`, /metrics is served over TLS, to the clients that the authorizer allows.
+    """
 
     def __init__(
         self,
@@ -260,7 +263,7 @@ class Server:
     ) -> web.Response | None:
         """Return the error response, or None if the client may read the metrics.
 
-        A review that fails counts as a denial.
+        If the review by the API server fails, the response is 500: nothing is served.
         """
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         challenge = {"WWW-Authenticate": "Bearer"}

@@ -178,6 +178,7 @@ class PrimaryKindSource:
 
     def __init__(self, predicate: Predicate) -> None:
         self._predicate = predicate
+        # The revisions of the events that are held back, for each object that is being written.
         self._held_revisions: dict[Key, list[int]] = {}
 
     def attach(self, primary_store: Store[Any], queue: WorkQueue[Key]) -> None:
@@ -196,7 +197,11 @@ class PrimaryKindSource:
 
     @contextmanager
     def own_write(self, key: Key) -> Iterator[list[int]]:
-        """The context of one write. Append the revision that it created to the yielded list."""
+        """The context of one write. Append the revision that it created to the yielded list.
+
+        At its end, an event that was held back enqueues the object if its revision is not in the
+        list: another client wrote it.
+        """
         own_revisions: list[int] = []
         self._held_revisions[key] = []
         try:

@@ -64,8 +64,9 @@ class StatusWriter:
             self._metrics.status_unchanged.inc()
             return None
         # A status that was never written has no fields on the wire, so the defaults that it
-        # decodes to have to be sent as well. A status class that does not extend Status has no
-        # observedGeneration; it is treated as written.
+        # decodes to have to be sent as well. Every write sets observedGeneration, so it is None
+        # until the first one. A status class that does not extend Status lacks it, and is treated
+        # as written.
         was_written = getattr(obj.status, "observedGeneration", 0) is not None
         old = drop_nulls(msgspec.json.decode(encoded_before)) if was_written else {}
         patch = build_merge_patch(old, drop_nulls(msgspec.to_builtins(status)))

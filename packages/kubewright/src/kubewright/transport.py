@@ -101,6 +101,7 @@ class WriteGuard:
         self.expires_at = expires_at
 
     def can_write(self) -> bool:
+        """Whether the lease is certainly held. Always true without leader election."""
         return self.clock() < self.expires_at
 
 

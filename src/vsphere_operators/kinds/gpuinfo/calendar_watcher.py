@@ -1,7 +1,7 @@
 """The ConfigMap with planned maintenance (-maintenance-calendar), watched in its namespace alone.
 
-Why is no node selected before the calendar was read, or if it does not exist?  A node that goes
-    down tomorrow would be selected for a job of 300 hours.
+Why is no new node selected before the calendar was read, or if it does not exist?  A node that goes
+    down tomorrow would be selected for a job of 300 hours. Selected nodes are kept.
 And if it was read once, but can no longer be read?  Its last known entries apply, and
     `stale_message` explains that in the PlansKnown condition.
 """
@@ -139,7 +139,8 @@ class CalendarWatcher:
             self.entries_changed.emit(parse_calendar(new.data)[0])
         elif was_present:
             self._log.warning(
-                "the maintenance calendar was deleted; no node is selected until it exists again",
+                "the maintenance calendar was deleted; no new node is selected until it exists "
+                "again; selected nodes are kept",
                 configMap=str(key),
             )
         if was_present != self._is_present:

@@ -21,8 +21,8 @@ from ...vsphere.vcenter import VCenter
 from .calendar_watcher import CALENDAR_RETRY_SECONDS, CalendarWatcher
 from .labels import FINALIZER, NodeLabeller, build_label_key
 from .rules import Query, SelectionRules, parse_requirement
+from .selection_index import SelectionIndex
 from .status import ready_outcome, seconds_until_change, status_of
-from .subscriptions import SelectionIndex
 from .tracker import NodeTracker
 from .types import PLANS_KNOWN, GPUInfo, GPUInfoStatus, Reason
 
@@ -55,7 +55,7 @@ class GPUInfoController(Controller[GPUInfo]):
         # Objects that have had a selection from this process.
         self._selected_keys: set[Key] = set()
         self.stream = Stream()
-        self.subscriptions = SelectionIndex(
+        self.selections = SelectionIndex(
             tracker,
             rules,
             lambda key: self.stream.publish(str(key)),
@@ -71,11 +71,11 @@ class GPUInfoController(Controller[GPUInfo]):
 
     def on_gpuinfo_change(self, key: Key, old: object, new: object, origin: Origin) -> None:
         if new is None:
-            self.subscriptions.unsubscribe(key)
+            self.selections.discard(key)
             self._selected_keys.discard(key)
 
     async def reconcile(self, info: GPUInfo) -> Done:
-        self.subscriptions.unsubscribe(info.key)
+        self.selections.discard(info.key)
         try:
             requirement = parse_requirement(info.spec)
             self._require_facts(info)
@@ -92,7 +92,7 @@ class GPUInfoController(Controller[GPUInfo]):
         selection = self.tracker.ranking.select(query, previous)
         info.status = status_of(selection, simulated=self._simulated)
         info.status.conditions = [self._build_plans_known_condition(info.metadata.generation)]
-        self.subscriptions.subscribe(info.key, requirement, selection.selected)
+        self.selections.add(info.key, requirement, selection.selected)
         self._selected_keys.add(info.key)
         done = ready_outcome(info.spec, selection, simulated=self._simulated)
         if info.status.suitableNodeName != previous:
@@ -196,7 +196,11 @@ class GPUInfoController(Controller[GPUInfo]):
                 )
         for vcenter in self.vcenters.values():
             tasks = vcenter.scheduled_tasks
-            if tasks.requested.is_set() and not tasks.has_result and vcenter.problem is None:
+            if (
+                tasks.requested.is_set()
+                and not tasks.is_first_poll_done
+                and vcenter.problem is None
+            ):
                 cause = f": {tasks.problem}" if tasks.problem else ""
                 raise NotSynced(
                     f"the scheduled tasks of vCenter {vcenter.name} are being read{cause}",

@@ -27,7 +27,8 @@ Target = Literal["host", "node"]
 Repeats = Literal["", "daily", "weekly", "monthly"]
 _ENTRY_FIELDS = ("host", "node", "start", "length", "repeats")
 _REPEAT_INTERVALS = {"daily": timedelta(days=1), "weekly": timedelta(weeks=1)}
-# Assumed if only the start is known: enough time to enter maintenance mode, or to plan again.
+# Assumed length of a window with only a start: 1 day, enough to enter maintenance mode or to plan
+# again.
 _ASSUMED_LENGTH = timedelta(days=1)
 HOUR = timedelta(hours=1)
 

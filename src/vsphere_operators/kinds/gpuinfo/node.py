@@ -12,7 +12,7 @@ from msgspec import Struct
 from kubewright.builtin import Node
 
 from ...vsphere.model import AssignableHardware, Host, PassthroughDevice, VirtualMachine
-from ...vsphere.scheduled_tasks import PlannedMaintenance
+from ...vsphere.scheduled_tasks import MaintenanceTask
 from .maintenance import (
     Calendar,
     CalendarEntry,
@@ -46,7 +46,7 @@ class Simulation(Struct, frozen=True):
 
     seed: str
 
-    def _simulate_node(self, node: str) -> tuple[int, bool]:
+    def simulate_node(self, node: str) -> tuple[int, bool]:
         """Hours until maintenance, and whether the node has a GPU."""
         numbers = random.Random(f"{self.seed}/{node}")
         return numbers.randint(MIN_SIMULATED_HOURS, MAX_SIMULATED_HOURS), numbers.random() < 0.5
@@ -66,7 +66,7 @@ class NodeContext(Struct, frozen=True):
     # The vCenter account may not see the devices of the VM.
     devices_hidden: bool = False
     assignable_hardware: AssignableHardware = AssignableHardware()
-    scheduled_maintenance: Sequence[PlannedMaintenance] = ()
+    maintenance_tasks: Sequence[MaintenanceTask] = ()
     calendar_entries: Sequence[CalendarEntry] = ()
 
 
@@ -99,7 +99,7 @@ def build_node_context(
         assignable_hardware=vcenter.assignable_hardware.get(vm.host)
         if vm.host
         else AssignableHardware(),
-        scheduled_maintenance=vcenter.scheduled_tasks.get(vm.host) if vm.host else (),
+        maintenance_tasks=vcenter.scheduled_tasks.get(vm.host) if vm.host else (),
         calendar_entries=calendar.find_entries(host=host.name if host else "", node=name),
     )
 
@@ -114,9 +114,9 @@ def build_facts(
     vm, host, name = context.vm, context.host, node.metadata.name
     general_rejection = _find_general_rejection(node, context)
     gpus: tuple[str, ...] = ()
-    hours, has_simulated_gpu, maintenance = None, None, None
+    hours, has_simulated_gpu, next_window = None, None, None
     if simulation:
-        hours, has_simulated_gpu = simulation._simulate_node(name)
+        hours, has_simulated_gpu = simulation.simulate_node(name)
     else:
         gpus = (
             *_describe_vm_gpus(context.devices, host),
@@ -126,7 +126,7 @@ def build_facts(
                 if quantity not in ("", "0") and _matches_glob(resource, gpu_resource_globs)
             ),
         )
-        maintenance = find_next_window(_list_maintenance_windows(node, context, now), now)
+        next_window = find_next_window(_list_maintenance_windows(node, context, now), now)
         if general_rejection is None and context.devices_hidden and not gpus:
             general_rejection = Rejection.DEVICES_HIDDEN
     return NodeFacts(
@@ -144,7 +144,7 @@ def build_facts(
         cpus=(vm.cpus if vm else None) or 0,
         memory_mb=(vm.memory_mb if vm else None) or 0,
         load=Load(vm.stats.cpu_demand_mhz, vm.stats.guest_memory_mb) if vm else Load(),
-        maintenance=maintenance,
+        next_window=next_window,
         simulated_hours=hours,
         simulated_gpu=has_simulated_gpu,
     )
@@ -261,7 +261,7 @@ def _list_maintenance_windows(
         except ValueError:
             # find_warnings reports it.
             continue
-    for task in context.scheduled_maintenance:
+    for task in context.maintenance_tasks:
         source = f'scheduled task "{task.task_name}" of vCenter {context.vcenter_name}'
         yield window_from_start(task.starts_at, source)
     for entry in context.calendar_entries:

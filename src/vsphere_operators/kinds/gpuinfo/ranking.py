@@ -1,11 +1,13 @@
 """All nodes in order of preference, and how many are rejected for which reason.
 
-How are rejections counted without visiting every node?  Blockers, which apply to every requirement,
-    are counted as facts come and go. A node has too little time if its maintenance starts before
-    now plus the required hours: the starts are kept sorted, so one bisection counts them.
+How are rejections counted without visiting every node?  General rejections, which apply to every
+    requirement, are counted as facts come and go. A node has too little time if its maintenance
+    starts before now plus the required hours: the starts are kept sorted, so one bisection counts
+    them.
 How is the best node with enough time found when hundreds of better ones have too little?  Only a
-    node that has more time than all better ones can be the result. These few, in order, are a
-    `_ParetoFront`. It is built at most once after a change, and each query is one bisection.
+    node that has more time than all better ones can be the result. These few, in order, are the
+    `_LongestTimeNodes`. They are found at most once after a change, and each query is one
+    bisection.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ class _LongestTimeNodes(Generic[Deadline]):
                 self._times.append(time)
                 self._ranks.append(rank)
 
-    def _find_best(self, required: Deadline) -> list[Rank]:
+    def _find_first_with_time(self, required: Deadline) -> list[Rank]:
         """The best node that has this much time, as a list of one or none."""
         index = bisect_left(self._times, required)
         return self._ranks[index : index + 1]
@@ -78,49 +80,49 @@ class _UnrejectedNodes:
         self._start_by_node: dict[str, datetime] = {}
         self._simulated_hours_by_node: dict[str, int] = {}
         # None after a change, until the next query builds them.
-        self._pareto_fronts: tuple[_LongestTimeNodes[datetime], _LongestTimeNodes[int]] | None = (
-            None
-        )
+        self._longest_time_nodes: (
+            tuple[_LongestTimeNodes[datetime], _LongestTimeNodes[int]] | None
+        ) = None
         self._sorted_starts: list[datetime] = []
         self._sorted_simulated_hours: list[int] = []
 
     def add(self, facts: NodeFacts) -> None:
-        self._pareto_fronts = None
+        self._longest_time_nodes = None
         insort(self.ranks, _rank(facts))
         if facts.simulated_hours is not None:
             self._simulated_hours_by_node[facts.name] = facts.simulated_hours
             insort(self._sorted_simulated_hours, facts.simulated_hours)
             return
         self._start_by_node[facts.name] = (
-            facts.maintenance.start if facts.maintenance else _NO_MAINTENANCE
+            facts.next_window.start if facts.next_window else _NO_MAINTENANCE
         )
-        if facts.maintenance is not None:
-            insort(self._sorted_starts, facts.maintenance.start)
+        if facts.next_window is not None:
+            insort(self._sorted_starts, facts.next_window.start)
 
     def remove(self, facts: NodeFacts) -> None:
-        self._pareto_fronts = None
+        self._longest_time_nodes = None
         self._simulated_hours_by_node.pop(facts.name, None)
         self._start_by_node.pop(facts.name, None)
         _remove_sorted(self.ranks, _rank(facts))
         if facts.simulated_hours is not None:
             _remove_sorted(self._sorted_simulated_hours, facts.simulated_hours)
-        elif facts.maintenance is not None:
-            _remove_sorted(self._sorted_starts, facts.maintenance.start)
+        elif facts.next_window is not None:
+            _remove_sorted(self._sorted_starts, facts.next_window.start)
 
-    def _find_best(self, query: Query) -> str:
+    def _find_best_node(self, query: Query) -> str:
         """The name of the best node that has enough time; "" for none."""
         hours = query.requirement.hours
         if hours <= 0:
             return self.ranks[0][2] if self.ranks else ""
-        if self._pareto_fronts is None:
-            self._pareto_fronts = (
+        if self._longest_time_nodes is None:
+            self._longest_time_nodes = (
                 _LongestTimeNodes(self.ranks, self._start_by_node),
                 _LongestTimeNodes(self.ranks, self._simulated_hours_by_node),
             )
-        by_start, by_simulated_hours = self._pareto_fronts
-        best = by_simulated_hours._find_best(hours)
+        by_start, by_simulated_hours = self._longest_time_nodes
+        best = by_simulated_hours._find_first_with_time(hours)
         if hours <= query.rules.horizon_hours:
-            best = [*best, *by_start._find_best(query.deadline)]
+            best = [*best, *by_start._find_first_with_time(query.deadline)]
         return min(best)[2] if best else ""
 
     def _count_too_little_time(self, query: Query) -> int:
@@ -192,7 +194,7 @@ class Ranking:
 
     def select_node(self, query: Query, current_node: str) -> NodeFacts | None:
         """The best node, or the current one while no other is better by the margin."""
-        best = self.facts.get(self._pools[query.requirement.gpu_required]._find_best(query))
+        best = self.facts.get(self._pools[query.requirement.gpu_required]._find_best_node(query))
         current = self.facts.get(current_node)
         if best is None or current is None or query.find_rejection(current) is not None:
             return best

@@ -20,7 +20,7 @@ from kubewright import Terminal
 from .maintenance import HOUR, Window
 from .types import GPUInfoSpec, Reason
 
-# Timers must fire after the moment, not at it: with exactly N hours left, N hours still fit.
+# Timers fire after the hour has passed: with exactly N hours left, a job of N hours still fits.
 TIMER_SLACK_SECONDS = 0.001
 
 
@@ -76,7 +76,7 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     memory_mb: int = 0
     load: Load = Load()
     # The current maintenance window, or the next one.
-    maintenance: Window | None = None
+    next_window: Window | None = None
     simulated_hours: int | None = None
     simulated_gpu: bool | None = None
 
@@ -98,7 +98,8 @@ class Requirement(Struct, frozen=True, gc=False):
 
 
 def parse_requirement(spec: GPUInfoSpec) -> Requirement:
-    # Not a `minimum` in the CRD: that would reject manifests that applied to the original operator.
+    # Checked here, not by `minimum` in the CRD: that would reject manifests that the original
+    # operator accepted.
     hours = spec.desAccTime or 0
     if hours < 0:
         raise Terminal(
@@ -122,9 +123,9 @@ class SelectionRules(Struct, frozen=True, gc=False):
         """Whole hours until the next maintenance; 0 during one."""
         if facts.simulated_hours is not None:
             return facts.simulated_hours
-        if facts.maintenance is None:
+        if facts.next_window is None:
             return self.horizon_hours
-        return min(max((facts.maintenance.start - now) // HOUR, 0), self.horizon_hours)
+        return min(max((facts.next_window.start - now) // HOUR, 0), self.horizon_hours)
 
     def seconds_until_hours_change(self, facts: NodeFacts, now: datetime) -> float | None:
         """When `available_hours` changes by time alone; None for never.
@@ -133,8 +134,8 @@ class SelectionRules(Struct, frozen=True, gc=False):
         """
         if (
             facts.simulated_hours is not None
-            or facts.maintenance is None
-            or (remaining := facts.maintenance.start - now) < HOUR
+            or facts.next_window is None
+            or (remaining := facts.next_window.start - now) < HOUR
         ):
             return None
         until_horizon = remaining - self.horizon_hours * HOUR
@@ -165,11 +166,11 @@ class Query(Struct, frozen=True, gc=False):
         """When a suitable node will have too little time; None for never."""
         if (
             facts.simulated_hours is not None
-            or facts.maintenance is None
+            or facts.next_window is None
             or not 0 < self.requirement.hours <= self.rules.horizon_hours
         ):
             return None
-        remaining = facts.maintenance.start - self.deadline
+        remaining = facts.next_window.start - self.deadline
         return remaining.total_seconds() + TIMER_SLACK_SECONDS
 
     def has_enough_time(self, facts: NodeFacts) -> bool:
@@ -179,7 +180,7 @@ class Query(Struct, frozen=True, gc=False):
         if hours > self.rules.horizon_hours:
             return False
         # A job of 0 hours also fits into a maintenance window.
-        return hours <= 0 or facts.maintenance is None or facts.maintenance.start >= self.deadline
+        return hours <= 0 or facts.next_window is None or facts.next_window.start >= self.deadline
 
     def find_rejection(self, facts: NodeFacts) -> Rejection | None:
         """The first reason why this node is not suitable; None if it is."""

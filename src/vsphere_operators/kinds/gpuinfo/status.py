@@ -49,7 +49,7 @@ def status_of(selection: Selection, *, simulated: bool) -> GPUInfoStatus:
 
 
 def _build_candidate(facts: NodeFacts, query: Query) -> Candidate:
-    window = facts.maintenance
+    window = facts.next_window
     start = window.start.astimezone(UTC).replace(microsecond=0) if window else None
     return Candidate(
         node=facts.name,

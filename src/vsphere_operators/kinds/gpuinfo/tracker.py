@@ -45,7 +45,7 @@ RecordWarning = Callable[[Object, str, str], None]
 
 
 class NodeTracker:
-    """The facts of all Nodes of the cluster; build.py subscribes its handlers."""
+    """The facts of all Nodes of the cluster; build.py connects its handlers."""
 
     def __init__(
         self,
@@ -156,10 +156,10 @@ class NodeTracker:
         self.ranking.set_facts(name, new)
         if (
             new is not None
-            and new.maintenance is not None
-            and (old is None or old.maintenance != new.maintenance)
+            and new.next_window is not None
+            and (old is None or old.next_window != new.next_window)
         ):
-            heapq.heappush(self._window_ends, (new.maintenance.end, name))
+            heapq.heappush(self._window_ends, (new.next_window.end, name))
             self._set_timer(now)
         self.facts_changed.emit(old, new)
 

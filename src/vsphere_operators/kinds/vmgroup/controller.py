@@ -89,7 +89,7 @@ class VmGroupController(Controller[VmGroup]):
             return _unfinished_outcome(result)
         message = result.plan.message
         if message == SUCCESS_MESSAGE:
-            # The contract fixes this text for status.lastMessage only.
+            # Only status.lastMessage has to keep the original operator's text.
             count = group.spec.replicas
             message = f"All {count} replicas are ready." if count != 1 else "The replica is ready."
         return Done(message=message)

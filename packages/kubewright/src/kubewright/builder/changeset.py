@@ -25,8 +25,8 @@ class ChangeSet:
 
     root: Path
     files: Mapping[str, str]
-    edits: frozenset[str] = frozenset()
-    """Existing files that the command is meant to change: the list of controllers, config/."""
+    edited_paths: frozenset[str] = frozenset()
+    """Existing files that the command is meant to change: main.py, pyproject.toml, config/."""
     removed: tuple[str, ...] = ()
 
     def _changed_files(self) -> dict[str, str]:
@@ -56,7 +56,7 @@ class ChangeSet:
             path
             for path in self._changed_files()
             # lexists: a dangling symbolic link is a file of the user, too.
-            if path not in self.edits and os.path.lexists(self.root / path)
+            if path not in self.edited_paths and os.path.lexists(self.root / path)
         )
         if conflicts:
             raise ConfigError(

@@ -79,9 +79,11 @@ def create() -> None:
 @DRY_RUN_OPTION
 @FORCE_OPTION
 def api(root: Path, dry_run: bool, force: bool, **options: Any) -> None:
-    """Add a kind: its types and controller, a test, a sample, and its line in the list of kinds.
+    """Add a kind: its types and controller, a test and a sample.
 
-    For a kind that exists, add another version of it, with its conversion.
+    Its entry is added to pyproject.toml ([tool.kubewright]), and its controller to main.py, or to
+    the file that `build` names there. For a kind that exists, add another version of it, with its
+    conversion.
 
     \b
     Examples:
@@ -132,7 +134,7 @@ def api(root: Path, dry_run: bool, force: bool, **options: Any) -> None:
 @DRY_RUN_OPTION
 @FORCE_OPTION
 def webhook(root: Path, dry_run: bool, force: bool, **options: Any) -> None:
-    """Add a webhook to a kind: its class, a test, and its line in the list of kinds.
+    """Add a webhook to a kind: its class, a test, and its lines in main.py and pyproject.toml.
 
     Certificates and webhook configurations are generated. With --conversion, add another version
     of the kind, as `create api` does: types, conversion in both directions, a test and a sample.
@@ -144,7 +146,9 @@ def webhook(root: Path, dry_run: bool, force: bool, **options: Any) -> None:
       kubewright create webhook --kind Greeting --conversion --spoke v2
     """
     change = _scaffold_webhook(Project.read(root), options)
-    files = [path for path in change.files if path.startswith("src/") and path not in change.edits]
+    files = [
+        path for path in change.files if path.startswith("src/") and path not in change.edited_paths
+    ]
     _finish(change, "Created.", files, dry_run=dry_run, force=force)
 
 

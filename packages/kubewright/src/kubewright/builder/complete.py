@@ -36,7 +36,7 @@ def complete_change(change: ChangeSet) -> tuple[ChangeSet, bool]:
     complete = replace(
         change,
         files={**change.files, **generated, **(formatted or {})},
-        edits=change.edits | frozenset(generated),
+        edited_paths=change.edited_paths | frozenset(generated),
         removed=removed,
     )
     return complete, formatted is None

@@ -8,8 +8,8 @@ conversion      ConversionReviews; fields that one version lacks survive a round
 configuration   the objects that register the webhooks with the API server
 server          HTTPS with limits, and the metrics
 runner          all of it as a part of the manager
-ca              the webhooks' CA as a value, and its rotation
-cert_rotation   stores that CA in a Secret and writes it into every caBundle
+ca              the webhooks' CA as a value; decides the next step of its rotation
+cert_rotation   takes that step: stores the CA in a Secret and writes it into every caBundle
 ca_bundle       the objects that hold a caBundle
 options         port, certificate, names and timings
 """

@@ -74,6 +74,7 @@ class CertRotator:
         self.verified_versions: dict[CaBundleTarget, str] = {}
         """The resourceVersion at which each target was last seen with the current bundle."""
         self.propagated_since: float | None = None
+        """Since when every caBundle has held the current bundle; None while one lacks it."""
         self.serving_certificate: KeyPair | None = None
         self._client, self.certificate = client, certificate
         self._name, self._secret, self.hosts = name, secret, tuple(hosts)
@@ -171,7 +172,7 @@ class CertRotator:
         }
         secret = await self._client.patch(Secret, self._secret, patch)
         self._log.info(
-            "rotated the CA of the webhooks",
+            "updated the Secret with the CA of the webhooks",
             expires=authorities.current.expires_at,
             next=authorities.next.expires_at if authorities.next else None,
             previous=authorities.previous.expires_at if authorities.previous else None,

@@ -5,9 +5,11 @@ Questions and answers:
 What happens to metadata?  It stays as it is, except for labels and annotations that a conversion
     changes.
 And to fields that the class does not know?  They stay.
-And to a field that the other version does not have?  After each conversion the object is converted
-    back and compared. Differences go into the annotation `<group>/kept-from-<version>`: the path,
-    the value after the round trip, and the original value.
+And to a field that the other version does not have?  It is preserved. After each conversion the
+    object is converted back and compared. Differences go into the annotation
+    `<group>/kept-from-<version>`: the path, the value after the round trip, and the original value.
+    If only v2 has `spec.color`, a v2 object with the color red has in v1 the annotation
+    `example.com/kept-from-v2: [[["spec", "color"], null, "red"]]`, and is red again in v2.
 What if the object is changed in the meantime, in the version without the field?  An original value
     is restored only if the value is still that of the round trip, and if the object then converts
     to the same object as before. Otherwise the change wins.
@@ -77,7 +79,10 @@ class NamedObject(Struct):
 
 
 class Difference(NamedTuple):
-    """A path at which two objects have different values. Lists are compared as a whole."""
+    """A path at which two objects have different values. Lists are compared as a whole.
+
+    For a preserved field, `first` is the value after the round trip, and `second` the original.
+    """
 
     path: list[str]
     first: Any

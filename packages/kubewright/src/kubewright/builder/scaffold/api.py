@@ -42,12 +42,12 @@ def scaffold_api(project: Project, parameters: ApiParameters) -> ChangeSet:
         f"{project.package}.kinds.{resource.module}:{resource.kind}",
         parameters.controller,
     )
-    edits = {"pyproject.toml": add_resource_entry(project, entry)}
+    edited_files = {"pyproject.toml": add_resource_entry(project, entry)}
     if parameters.controller:
-        edits |= add_to_manager(project, resource.module, f"{resource.kind}Controller")
+        edited_files |= add_to_manager(project, resource.module, f"{resource.kind}Controller")
     else:
         files = _without_controller(files, entry.source_path)
-    return ChangeSet(project.root, files | edits, frozenset(edits))
+    return ChangeSet(project.root, files | edited_files, frozenset(edited_files))
 
 
 def check_resource_is_new(project: Project, resource: ResourceNames) -> None:
@@ -91,15 +91,15 @@ def _build_template_values(project: Project, parameters: ApiParameters) -> dict[
         "package": project.package,
         "kind": resource.kind,
         "module": resource.module,
-        "argument": resource.module,
+        "object_name": resource.module,
         "api_version": resource.api_version,
         "sample": resource.sample_file,
         "typing": "from typing import Annotated\n\n" if has_fields else "",
         "imports": ", ".join(imports),
         "spec_fields": _format_fields([field.format_spec_line() for field in spec]),
         "status_fields": _format_fields([field.format_status_line() for field in status]),
-        "declaration": _format_kind_arguments(resource, columns),
-        "status": "echo=spec.foo" if is_example else "",
+        "kind_arguments": _format_kind_arguments(resource, columns),
+        "status_arguments": "echo=spec.foo" if is_example else "",
         "example": ", ".join(f"{field.name}={_format_literal(field.example)}" for field in spec),
         "sample_spec": dump_yaml(sample_spec),
         "namespace_flag": '"-n", namespace, ' if resource.namespaced else "",

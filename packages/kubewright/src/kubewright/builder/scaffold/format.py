@@ -44,7 +44,7 @@ def format_files(root: Path, change: ChangeSet) -> dict[str, str] | None:
         return {
             path: _format_text(ruff, root, path, text)
             for path, text in sources.items()
-            if path not in change.edits or _was_formatted(ruff, change.root, path)
+            if path not in change.edited_paths or _was_formatted(ruff, change.root, path)
         }
     except RuffFailed:
         return None

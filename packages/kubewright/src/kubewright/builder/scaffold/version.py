@@ -71,8 +71,11 @@ def scaffold_conversions(
         hub = find_hub(project, entry.group, entry.kind) or entry
         resource = ResourceNames(entry.group, spoke, entry.kind, entry.plural)
         version = scaffold_version(project, ApiParameters(resource), hub)
-        files, edits = {**change.files, **version.files}, change.edits | version.edits
-        change = replace(change, files=files, edits=edits)
+        change = replace(
+            change,
+            files={**change.files, **version.files},
+            edited_paths=change.edited_paths | version.edited_paths,
+        )
     return change
 
 
@@ -125,11 +128,11 @@ def scaffold_version(project: Project, parameters: ApiParameters, hub: ResourceE
         f"{project.package}.kinds.{module}:{class_name}",
         conversion=True,
     )
-    edits = add_to_manager(project, module, f"{class_name}Conversion")
-    edits["pyproject.toml"] = add_resource_entry(project, entry)
+    edited_files = add_to_manager(project, module, f"{class_name}Conversion")
+    edited_files["pyproject.toml"] = add_resource_entry(project, entry)
     if parameters.storage:
-        edits |= _unset_storage(project, resource)
-    return ChangeSet(project.root, files | edits, frozenset(edits))
+        edited_files |= _unset_storage(project, resource)
+    return ChangeSet(project.root, files | edited_files, frozenset(edited_files))
 
 
 def _check_parameters(parameters: ApiParameters, hub: ResourceEntry) -> None:
@@ -168,10 +171,10 @@ def _render_sample(project: Project, resource: ResourceNames, hub: ResourceEntry
 
 def _unset_storage(project: Project, resource: ResourceNames) -> dict[str, str]:
     """The file of the version that is stored until now, with `storage=False`."""
-    edits: dict[str, str] = {}
+    edited_files: dict[str, str] = {}
     for entry in _find_versions(project, resource.group, resource.kind):
         path, name = entry.source_path, entry.class_name
         text = project.read_text(path)
         if not is_kind_argument_false(text, name, "storage", path):
-            edits[path] = set_kind_argument(text, name, "storage", "False", path)
-    return edits
+            edited_files[path] = set_kind_argument(text, name, "storage", "False", path)
+    return edited_files

@@ -62,9 +62,9 @@ def scaffold_webhook(project: Project, parameters: WebhookParameters) -> ChangeS
             f"Add the other method to {entry.source_path.removesuffix('.py')}_webhook.py"
         )
     files = render_folder("webhook", _build_template_values(project, parameters, entry))
-    edits = add_to_manager(project, f"{kind.lower()}_webhook", f"{kind}Webhook")
-    edits["pyproject.toml"] = _set_webhooks_in_pyproject(project, entry, parameters)
-    return ChangeSet(project.root, files | edits, frozenset(edits))
+    edited_files = add_to_manager(project, f"{kind.lower()}_webhook", f"{kind}Webhook")
+    edited_files["pyproject.toml"] = _set_webhooks_in_pyproject(project, entry, parameters)
+    return ChangeSet(project.root, files | edited_files, frozenset(edited_files))
 
 
 def find_kind(project: Project, parameters: WebhookParameters) -> ResourceEntry:

@@ -43,6 +43,6 @@ class GreetingController(Controller[Greeting]):
 
     async def reconcile(self, greeting: Greeting) -> Done:
         # Return Waiting while work is in progress. Raise Retry for a temporary failure, Terminal
-        # for one that stays until the spec changes.
+        # when a retry is useless until the object or its input changes.
         greeting.status = status_of(greeting.spec)
         return Done()

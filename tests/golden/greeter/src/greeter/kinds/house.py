@@ -44,6 +44,6 @@ class HouseController(Controller[House]):
 
     async def reconcile(self, house: House) -> Done:
         # Return Waiting while work is in progress. Raise Retry for a temporary failure, Terminal
-        # for one that stays until the spec changes.
+        # when a retry is useless until the object or its input changes.
         house.status = status_of(house.spec)
         return Done()

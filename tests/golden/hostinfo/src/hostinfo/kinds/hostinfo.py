@@ -48,6 +48,6 @@ class HostInfoController(Controller[HostInfo]):
 
     async def reconcile(self, hostinfo: HostInfo) -> Done:
         # Return Waiting while work is in progress. Raise Retry for a temporary failure, Terminal
-        # for one that stays until the spec changes.
+        # when a retry is useless until the object or its input changes.
         hostinfo.status = status_of(hostinfo.spec)
         return Done()

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from vsphere_operators.terminal import SIGPIPE_EXIT_CODE, replace_unencodable
+from vsphere_operators.console import SIGPIPE_EXIT_CODE, replace_unencodable
 
 COMMANDS = {
     "doctor": ["vsphere_operators.main", "doctor", "-metrics-addr=0"],

@@ -4,7 +4,7 @@ How are the affected objects found?  Those with the changed node are checked one
     others the selection changes only if the changed node beats their selected node: one comparison
     per selected node, however many objects there are.
 And everything else that a status shows (load, other candidates, counts)?  It is refreshed once per
-    interval, each object in a slot of its own, and only if any facts changed. The load of the
+    interval, one bucket of objects after the other, and only if any facts changed. The load of the
     selected node is refreshed at once when it changes by more than `change_fraction`.
 """
 
@@ -25,7 +25,7 @@ from .rules import NodeFacts, Query, Requirement, SelectionRules
 from .tracker import NodeTracker
 
 
-class Subscription(Struct, frozen=True):
+class PublishedSelection(Struct, frozen=True):
     """The requirement of one GPUInfo, and the facts of the node that its status shows."""
 
     requirement: Requirement
@@ -34,7 +34,7 @@ class Subscription(Struct, frozen=True):
 
 
 class SelectionIndex:
-    """All subscriptions; `enqueue` is called with the objects to reconcile again."""
+    """The selections of all GPUInfos; `enqueue` is called with the objects to reconcile again."""
 
     def __init__(
         self,
@@ -46,36 +46,36 @@ class SelectionIndex:
         change_fraction: float,
     ) -> None:
         self._tracker, self._rules, self._enqueue = tracker, rules, enqueue
-        self._slot_seconds = interval_seconds / BUCKET_COUNT
+        self._bucket_seconds = interval_seconds / BUCKET_COUNT
         self._change_fraction = change_fraction
-        self.by_key: dict[Key, Subscription] = {}
+        self.by_key: dict[Key, PublishedSelection] = {}
         # By the name of the selected node; "" for none.
-        self.by_node: dict[str, dict[Key, Subscription]] = {}
-        self._slots: list[dict[Key, None]] = [{} for _ in range(BUCKET_COUNT)]
+        self.by_node: dict[str, dict[Key, PublishedSelection]] = {}
+        self._buckets: list[dict[Key, None]] = [{} for _ in range(BUCKET_COUNT)]
 
-    def subscribe(self, key: Key, requirement: Requirement, facts: NodeFacts | None) -> None:
-        self.unsubscribe(key)
-        subscription = Subscription(requirement, facts, self._tracker.version)
-        self.by_key[key] = subscription
-        self.by_node.setdefault(facts.name if facts else "", {})[key] = subscription
-        self._slots[bucket_of(str(key))][key] = None
+    def add(self, key: Key, requirement: Requirement, facts: NodeFacts | None) -> None:
+        self.discard(key)
+        selection = PublishedSelection(requirement, facts, self._tracker.version)
+        self.by_key[key] = selection
+        self.by_node.setdefault(facts.name if facts else "", {})[key] = selection
+        self._buckets[bucket_of(str(key))][key] = None
 
-    def unsubscribe(self, key: Key) -> None:
-        subscription = self.by_key.pop(key, None)
-        if subscription is None:
+    def discard(self, key: Key) -> None:
+        selection = self.by_key.pop(key, None)
+        if selection is None:
             return
-        facts = subscription.published_facts
+        facts = selection.published_facts
         name = facts.name if facts else ""
-        subscriptions = self.by_node[name]
-        del subscriptions[key]
-        if not subscriptions:
+        selections = self.by_node[name]
+        del selections[key]
+        if not selections:
             del self.by_node[name]
-        self._slots[bucket_of(str(key))].pop(key, None)
+        self._buckets[bucket_of(str(key))].pop(key, None)
 
     def on_facts_change(self, old: NodeFacts | None, new: NodeFacts | None) -> None:
         for key in self._find_affected(old, new, self._tracker.clock()):
-            # The reconcile subscribes again, so a burst of changes enqueues each object once.
-            self.unsubscribe(key)
+            # The reconcile adds it again, so a burst of changes enqueues each object once.
+            self.discard(key)
             self._enqueue(key)
 
     def _find_affected(
@@ -86,17 +86,17 @@ class SelectionIndex:
             return []
         affected = [
             key
-            for key, subscription in self.by_node.get(changed.name, {}).items()
-            if self._is_outdated(subscription, new, now)
+            for key, selection in self.by_node.get(changed.name, {}).items()
+            if self._is_outdated(selection, new, now)
         ]
         if new is not None and new.general_rejection is None:
             affected.extend(self._find_keys_with_worse_node(new, now))
         return affected
 
     def _is_outdated(
-        self, subscription: Subscription, new: NodeFacts | None, now: datetime
+        self, selection: PublishedSelection, new: NodeFacts | None, now: datetime
     ) -> bool:
-        published = subscription.published_facts
+        published = selection.published_facts
         if new is None or published is None or replace(new, load=published.load) != published:
             return True
         cpu_change = relative_change(
@@ -107,30 +107,30 @@ class SelectionIndex:
         )
         if max(cpu_change, memory_change) > self._change_fraction:
             return True
-        query = Query(subscription.requirement, self._rules, now)
+        query = Query(selection.requirement, self._rules, now)
         selected = self._tracker.ranking.select_node(query, new.name)
         return selected is None or selected.name != new.name
 
     def _find_keys_with_worse_node(self, new: NodeFacts, now: datetime) -> Iterator[Key]:
         """The objects with another node, or none, for which this one is better."""
         hours = self._rules.available_hours(new, now)
-        for name, subscriptions in self.by_node.items():
+        for name, selections in self.by_node.items():
             current = self._tracker.ranking.facts.get(name)
             if name == new.name or (
                 current is not None and not self._rules.is_better_by_margin(new, current)
             ):
                 continue
-            for key, subscription in subscriptions.items():
-                requirement = subscription.requirement
+            for key, selection in selections.items():
+                requirement = selection.requirement
                 if requirement.gpu_required == new.has_gpu and requirement.hours <= hours:
                     yield key
 
     async def run(self) -> NoReturn:
-        """Enqueue, each in its slot, the objects with a status that may show outdated facts."""
-        slot = 0
+        """Enqueue, bucket by bucket, the objects with a status that may show outdated facts."""
+        bucket = 0
         while True:
-            await asyncio.sleep(self._slot_seconds)
-            slot = (slot + 1) % BUCKET_COUNT
-            for key in list(self._slots[slot]):
+            await asyncio.sleep(self._bucket_seconds)
+            bucket = (bucket + 1) % BUCKET_COUNT
+            for key in list(self._buckets[bucket]):
                 if self.by_key[key].facts_version != self._tracker.version:
                     self._enqueue(key)

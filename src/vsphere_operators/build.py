@@ -230,8 +230,10 @@ def _build_gpuinfo_controller(
         )
         manager.add_runnable(calendar)
         manager.started_leading.connect(calendar.repeat_warnings)
-    labeller = NodeLabeller(manager.client, manager.cache) if flags.label_nodes else None
-    if labeller is None:
+    labeller = None
+    if flags.label_nodes:
+        labeller = NodeLabeller(manager.client, manager.cache, flags.label_limits)
+    else:
         manager.add_runnable(
             LabelCleanup(manager.cache, manager.client, manager.recorder, Log("labels"))
         )

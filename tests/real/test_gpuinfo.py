@@ -124,6 +124,7 @@ async def test_calendar_and_labels_with_their_optional_roles(
     )
     flags = (
         "--label-suitable-nodes",
+        "--label-move-interval=1s",
         "--maintenance-calendar=vsphere-operators-system/maintenance",
     )
     label = f"gpuinfo.topology.corinternal.com/{cluster.namespace}.plain"

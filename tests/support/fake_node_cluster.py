@@ -15,6 +15,7 @@ from kubewright.log import Log
 from vsphere_operators.build import connect_gpuinfo
 from vsphere_operators.kinds.gpuinfo.calendar_watcher import CalendarWatcher
 from vsphere_operators.kinds.gpuinfo.controller import GPUInfoController
+from vsphere_operators.kinds.gpuinfo.label_slots import LabelLimits
 from vsphere_operators.kinds.gpuinfo.labels import LabelCleanup, NodeLabeller
 from vsphere_operators.kinds.gpuinfo.node import Simulation
 from vsphere_operators.kinds.gpuinfo.rules import SelectionRules
@@ -156,6 +157,7 @@ async def run_gpuinfo_manager(
     cluster: FakeNodeCluster,
     *,
     labels: bool = False,
+    label_limits: LabelLimits | None = None,
     simulation: Simulation | None = None,
     rules: SelectionRules | None = None,
     interval_seconds: float = 60.0,
@@ -184,8 +186,11 @@ async def run_gpuinfo_manager(
             clock=cluster.monotonic_clock,
         )
         manager.add_runnable(calendar_watcher)
-    labeller = NodeLabeller(manager.client, manager.cache) if labels else None
-    if labeller is None:
+    labeller = None
+    if labels:
+        limits = label_limits or LabelLimits(interval_seconds=0.0)
+        labeller = NodeLabeller(manager.client, manager.cache, limits)
+    else:
         manager.add_runnable(
             LabelCleanup(manager.cache, manager.client, manager.recorder, Log("labels"))
         )

@@ -11,7 +11,13 @@ from kubewright.builtin import ConfigMap, Event, Node
 from kubewright.errors import Conflict, Forbidden
 from kubewright.rbac import manager_rules
 from kubewright.testing import eventually
-from support.fake_node_cluster import FakeNodeCluster, add_three_nodes, run_gpuinfo_manager
+from support.fake_node_cluster import (
+    FakeNodeCluster,
+    add_three_nodes,
+    run_gpuinfo_manager,
+    wait_for_node,
+)
+from vsphere_operators.kinds.gpuinfo.label_slots import LabelLimits
 from vsphere_operators.kinds.gpuinfo.labels import FINALIZER, _find_gpuinfo_labels, build_label_key
 from vsphere_operators.kinds.gpuinfo.types import GPUInfo
 
@@ -44,6 +50,125 @@ async def test_selected_node_has_the_label() -> None:
         await eventually(lambda: is_only_on("node-2"))
         await cluster.client.delete(GPUInfo, Key("default", "plain"))
         await eventually(is_only_on)
+
+
+async def has_label_counts(cluster: FakeNodeCluster, counts: dict[str, int]) -> bool:
+    return counts == {
+        node.metadata.name: len(labels)
+        for node in await cluster.client.list(Node)
+        if (labels := list(_find_gpuinfo_labels(node)))
+    }
+
+
+async def list_unlabelled(cluster: FakeNodeCluster, count: int) -> list[str]:
+    """The GPUInfos with a message about a missing label."""
+    infos = [await cluster.get(GPUInfo, f"plain-{number}") for number in range(count)]
+    return [
+        info.metadata.name
+        for info in infos
+        if (ready := info.status.condition("Ready")) and "is not labelled" in ready.message
+    ]
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    ("limits", "flag"),
+    [
+        (LabelLimits(per_node=3, interval_seconds=0), "-labels-per-node"),
+        (LabelLimits(per_namespace=3, interval_seconds=0), "-labels-per-namespace"),
+    ],
+)
+async def test_number_of_labels_is_limited(limits: LabelLimits, flag: str) -> None:
+    cluster = FakeNodeCluster()
+    add_three_nodes(cluster)
+    for number in range(8):
+        cluster.create(GPUInfo, f"plain-{number}", desAccTime=1, gpuRequired=False)
+
+    async def has_unlabelled(count: int) -> bool:
+        return len(await list_unlabelled(cluster, 8)) == count
+
+    async with run_gpuinfo_manager(cluster, labels=True, label_limits=limits):
+        await eventually(lambda: has_unlabelled(5), within=20)
+        assert await has_label_counts(cluster, {"node-1": 3})
+        name, *_ = await list_unlabelled(cluster, 8)
+        info, ready = await cluster.wait_for_ready(GPUInfo, name, "NodeChosen")
+        assert info.status.suitableNodeName == "node-1"
+        assert "has the maximum of 3" in ready.message or "have the maximum of 3" in ready.message
+        assert flag in ready.message
+        await eventually(lambda: has_event(cluster, name, "LabelLimitReached"), within=20)
+        labelled = {f"plain-{number}" for number in range(8)} - set(
+            await list_unlabelled(cluster, 8)
+        )
+    # A new manager keeps the labels where they are.
+    async with run_gpuinfo_manager(cluster, labels=True, label_limits=limits):
+        await asyncio.sleep(30)
+        assert labelled.isdisjoint(await list_unlabelled(cluster, 8))
+        assert await has_label_counts(cluster, {"node-1": 3})
+        # A place that becomes free is taken.
+        await cluster.client.delete(GPUInfo, Key("default", min(labelled)))
+        await eventually(lambda: has_label_counts(cluster, {"node-1": 2}), within=20)
+        await eventually(lambda: has_label_counts(cluster, {"node-1": 3}), within=90)
+
+
+@pytest.mark.looptime
+async def test_lower_limit_removes_labels() -> None:
+    cluster = FakeNodeCluster()
+    add_three_nodes(cluster)
+    for number in range(8):
+        cluster.create(GPUInfo, f"plain-{number}", desAccTime=1, gpuRequired=False)
+    async with run_gpuinfo_manager(cluster, labels=True):
+        await eventually(lambda: has_label_counts(cluster, {"node-1": 8}), within=20)
+    limits = LabelLimits(per_node=2, interval_seconds=0)
+    async with run_gpuinfo_manager(cluster, labels=True, label_limits=limits):
+        await eventually(lambda: has_label_counts(cluster, {"node-1": 2}), within=20)
+
+
+@pytest.mark.looptime
+async def test_label_moves_at_most_once_per_interval() -> None:
+    cluster = FakeNodeCluster()
+    add_three_nodes(cluster)
+    cluster.create(GPUInfo, "plain", desAccTime=1, gpuRequired=False)
+    limits = LabelLimits(interval_seconds=300)
+    async with run_gpuinfo_manager(cluster, labels=True, label_limits=limits):
+        await eventually(lambda: is_label_only_on(cluster, "node-1"), within=20)
+        began = asyncio.get_running_loop().time()
+        writes = count_label_writes(cluster)
+        # A selection that changes all the time causes one removal, and no move.
+        for turn in range(20):
+            cordoned = 1 + turn % 2
+            await cluster.patch_node(cordoned, {"spec": {"unschedulable": True}})
+            await cluster.patch_node(3 - cordoned, {"spec": {"unschedulable": False}})
+            await wait_for_node(cluster, "plain", f"node-{3 - cordoned}")
+        assert count_label_writes(cluster) == writes + 1
+        assert await is_label_only_on(cluster)
+        _, ready = await cluster.wait_for_ready(GPUInfo, "plain", "NodeChosen")
+        assert "is labelled later: -label-move-interval (5m0s)" in ready.message
+        await eventually(lambda: is_label_only_on(cluster, "node-1"), within=310)
+        assert asyncio.get_running_loop().time() - began >= 299
+        assert not await has_event(cluster, "plain", "LabelLimitReached")
+
+
+@pytest.mark.looptime
+async def test_new_objects_in_turn_cause_no_more_writes_than_the_limit() -> None:
+    cluster = FakeNodeCluster()
+    add_three_nodes(cluster)
+    limits = LabelLimits(per_namespace=2, interval_seconds=300)
+    async with run_gpuinfo_manager(cluster, labels=True, label_limits=limits):
+        for number in range(20):
+            cluster.create(GPUInfo, f"plain-{number}", desAccTime=1, gpuRequired=False)
+            await wait_for_node(cluster, f"plain-{number}", "node-1")
+            await asyncio.sleep(1)
+            await cluster.client.delete(GPUInfo, Key("default", f"plain-{number}"))
+            await asyncio.sleep(1)
+        assert count_label_writes(cluster) == 4
+
+
+def count_label_writes(cluster: FakeNodeCluster) -> int:
+    return sum(
+        request.method == "PATCH" and b"gpuinfo.topology" in (request.body or b"")
+        for request in cluster.api.requests
+        if "/nodes/" in request.path
+    )
 
 
 async def list_labelled_nodes(cluster: FakeNodeCluster) -> list[str]:

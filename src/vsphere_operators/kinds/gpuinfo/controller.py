@@ -19,6 +19,7 @@ from ...vcenters.registry import (
 from ...vsphere.stats_throttle import BUCKET_COUNT, bucket_of
 from ...vsphere.vcenter import VCenter
 from .calendar_watcher import CALENDAR_RETRY_SECONDS, CalendarWatcher
+from .label_slots import LabelDenied
 from .labels import FINALIZER, NodeLabeller, build_label_key
 from .rules import Query, SelectionRules, parse_requirement
 from .selection_index import SelectionIndex
@@ -88,7 +89,7 @@ class GPUInfoController(Controller[GPUInfo]):
                 await self.labeller.move_label(info.key, "")
             raise
         query = Query(requirement, self._rules, self.tracker.clock())
-        previous = info.status.suitableNodeName or ""
+        previous, ready = info.status.suitableNodeName or "", info.status.condition("Ready")
         selection = self.tracker.ranking.select(query, previous)
         info.status = status_of(selection, simulated=self._simulated)
         info.status.conditions = [self._build_plans_known_condition(info.metadata.generation)]
@@ -98,15 +99,32 @@ class GPUInfoController(Controller[GPUInfo]):
         if info.status.suitableNodeName != previous:
             message = f"{done.message} Previously: {previous or 'none'}."
             self._recorder.event(info, GPUInfo.definition, "Normal", done.reason, message)
-        if self.labeller is not None:
-            selected_name = selection.selected.name if selection.selected else ""
-            await self.labeller.move_label(info.key, selected_name)
         requeue_after_seconds = seconds_until_change(
             selection,
             interval_seconds=self._interval_seconds,
             spread=bucket_of(str(info.key)) / BUCKET_COUNT,
         )
-        return dataclasses.replace(done, requeue_after_seconds=requeue_after_seconds)
+        done = dataclasses.replace(done, requeue_after_seconds=requeue_after_seconds)
+        if self.labeller is None:
+            return done
+        selected_name = selection.selected.name if selection.selected else ""
+        denied = await self.labeller.move_label(info.key, selected_name)
+        return self._with_denied_label(info, done, denied, ready) if denied else done
+
+    def _with_denied_label(
+        self, info: GPUInfo, done: Done, denied: LabelDenied, ready: Condition | None
+    ) -> Done:
+        """The outcome with the reason for the missing label. `ready` is from before."""
+        if denied.limit_reached and (ready is None or denied.message not in ready.message):
+            self._recorder.event(
+                info, GPUInfo.definition, "Warning", Reason.LABEL_LIMIT_REACHED, denied.message
+            )
+        delays = (done.requeue_after_seconds, denied.retry_seconds)
+        return dataclasses.replace(
+            done,
+            message=f"{done.message} {denied.message}",
+            requeue_after_seconds=min(delay for delay in delays if delay is not None),
+        )
 
     async def finalize(self, info: GPUInfo) -> None:
         if self.labeller is not None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from kubewright import Key
 from kubewright.flags import Duration, flag, format_duration, invalid_value
 
+from .label_slots import LabelLimits
 from .node import Simulation
 from .rules import SelectionRules
 
@@ -18,6 +19,8 @@ _DEFAULT_GPU_RESOURCES = (
 )
 # 100 years: now plus the horizon stays within the range of datetime.
 _MAX_HORIZON_HOURS = 876_000
+# A label takes up to 110 bytes, and the API server stores objects of up to 1.5 MB.
+_MAX_LABELS = 1000
 VSPHERE, SIMULATED = "vsphere", "simulated"
 
 
@@ -65,6 +68,19 @@ class GPUFlags:
         False,
         "Label the selected Node with the name of the GPUInfo; requires permission to patch nodes.",
     )
+    labels_per_node: int = flag(
+        "labels-per-node", 50, "Maximum number of labels of -label-suitable-nodes on one Node."
+    )
+    labels_per_namespace: int = flag(
+        "labels-per-namespace",
+        50,
+        "Maximum number of labels of -label-suitable-nodes for the GPUInfos of one namespace.",
+    )
+    label_interval_seconds: Duration = flag(
+        "label-move-interval",
+        60.0,
+        "Minimum time between two moves of one label of -label-suitable-nodes.",
+    )
 
     def __post_init__(self) -> None:
         if self.source not in (VSPHERE, SIMULATED):
@@ -95,6 +111,19 @@ class GPUFlags:
                 "suitable-node-margin-mhz", f"{self.margin_mhz:g}", "must be 0 or more"
             )
 
+        for name, count in (
+            ("labels-per-node", self.labels_per_node),
+            ("labels-per-namespace", self.labels_per_namespace),
+        ):
+            if not 1 <= count <= _MAX_LABELS:
+                raise invalid_value(name, str(count), f"must be from 1 to {_MAX_LABELS}")
+        if not 0 <= self.label_interval_seconds <= 86400:
+            raise invalid_value(
+                "label-move-interval",
+                format_duration(self.label_interval_seconds),
+                "must be from 0s to 24h",
+            )
+
     @property
     def gpu_resource_globs(self) -> tuple[str, ...]:
         return tuple(filter(None, (name.strip() for name in self.resources.split(","))))
@@ -108,6 +137,12 @@ class GPUFlags:
     def selection_rules(self) -> SelectionRules:
         return SelectionRules(
             int(self.horizon_seconds // 3600), self.margin_percent / 100, self.margin_mhz
+        )
+
+    @property
+    def label_limits(self) -> LabelLimits:
+        return LabelLimits(
+            self.labels_per_node, self.labels_per_namespace, self.label_interval_seconds
         )
 
     def build_simulation(self) -> Simulation | None:

@@ -21,31 +21,35 @@ from kubewright.log import Log
 from kubewright.recorder import EventRecorder
 from kubewright.responses import UndecodableObject
 
+from .label_slots import LabelDenied, LabelLimits, LabelSlots
 from .types import GPUInfo, Reason
 
 _LABEL_PREFIX = "gpuinfo.topology.corinternal.com/"
 FINALIZER = "gpuinfo.topology.corinternal.com/label"
 _MAX_LABEL_NAME_LENGTH = 63
-_LABEL_INDEX = "gpuinfo-label"
+_LABEL_INDEX, _NAMESPACE_INDEX = "gpuinfo-label", "gpuinfo-label-namespace"
 ROLE_MANIFEST = "config/optional/label-suitable-nodes.yaml"
 
 
 class NodeLabeller:
-    def __init__(self, client: Client, cache: Cache) -> None:
+    def __init__(self, client: Client, cache: Cache, limits: LabelLimits) -> None:
         self._client, self._cache = client, cache
         cache.store(Node).add_index(_LABEL_INDEX, _find_gpuinfo_labels)
-        # The Node that should have each label.
-        self._desired_node_by_label: dict[str, str] = {}
+        cache.store(Node).add_index(_NAMESPACE_INDEX, _find_label_namespaces)
+        self._slots = LabelSlots(limits, lambda: asyncio.get_running_loop().time())
         # The label keys that another client has added or removed.
         self.changed_labels = Stream()
 
-    async def move_label(self, key: Key, node: str) -> None:
-        """Put the label on this Node and remove it from all others; "" removes it everywhere."""
+    async def move_label(self, key: Key, node: str) -> LabelDenied | None:
+        """Put the label on this Node and remove it from all others; "" removes it everywhere.
+
+        If a limit forbids to put it there, it is only removed.
+        """
         label = build_label_key(key)
-        if node:
-            self._desired_node_by_label[label] = node
-        else:
-            self._desired_node_by_label.pop(label, None)
+        denied = self._take_slot(label, key.namespace, node) if node else None
+        if denied is not None or not node:
+            self._slots.release(label)
+            node = ""
         labelled = {
             labelled_node.metadata.name
             for labelled_node in self._cache.by_index(Node, _LABEL_INDEX, label)
@@ -54,6 +58,23 @@ class NodeLabeller:
             await self._client.patch(Node, Key("", other), {"metadata": {"labels": {label: None}}})
         if node and node not in labelled:
             await self._client.patch(Node, Key("", node), {"metadata": {"labels": {label: "true"}}})
+            self._slots.on_label_added(label, key.namespace)
+        return denied
+
+    def _take_slot(self, label: str, namespace: str, node: str) -> LabelDenied | None:
+        stored = self._cache.get(Node, Key("", node))
+        return self._slots.take(
+            label,
+            namespace,
+            node,
+            on_node=set(_find_gpuinfo_labels(stored)) if stored else set(),
+            in_namespace={
+                other
+                for labelled in self._cache.by_index(Node, _NAMESPACE_INDEX, namespace)
+                for other in _find_gpuinfo_labels(labelled)
+                if _namespace_of(other) == namespace
+            },
+        )
 
     def on_node_change(
         self,
@@ -68,12 +89,21 @@ class NodeLabeller:
             for node in (old, new)
         )
         for label in before ^ after:
-            if (label in after) != (self._desired_node_by_label.get(label) == key.name):
+            if (label in after) != (self._slots.node_of(label) == key.name):
                 self.changed_labels.publish(label)
 
 
 def _find_gpuinfo_labels(node: Node) -> Iterable[str]:
     return [label for label in node.metadata.labels if label.startswith(_LABEL_PREFIX)]
+
+
+def _find_label_namespaces(node: Node) -> Iterable[str]:
+    return {_namespace_of(label) for label in _find_gpuinfo_labels(node)}
+
+
+def _namespace_of(label: str) -> str:
+    """The namespace in a label key. Of one with more than 52 characters only a part is left."""
+    return label.removeprefix(_LABEL_PREFIX).partition(".")[0]
 
 
 def build_label_key(key: Key) -> str:

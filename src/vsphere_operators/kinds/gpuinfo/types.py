@@ -42,6 +42,8 @@ class Reason(StrEnum):
     """Event on a Node: a maintenance annotation or custom attribute is invalid."""
     UNKNOWN_GPU_RESOURCE = "UnknownGPUResource"
     """Event on a Node: a resource may be a GPU, but -gpu-resources does not list it."""
+    LABEL_LIMIT_REACHED = "LabelLimitReached"
+    """Event on a GPUInfo: the selected Node, or the namespace, has the maximum of labels."""
     LABEL_LEFT = "LabelLeft"
     """Event on a Node: a label remains that the manager is not allowed to remove."""
     FINALIZER_LEFT = "FinalizerLeft"

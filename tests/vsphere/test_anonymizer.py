@@ -1,4 +1,4 @@
-"""Names, addresses and identifiers are replaced, always by the same text; the rest remains."""
+"""Names, addresses and identifiers are replaced by the same text; numbers and states remain."""
 
 from __future__ import annotations
 

@@ -11,6 +11,9 @@ import pytest
 
 from kubewright.log import Log
 from simulator import SimulatedVCenter
+from support.vcenter_account import ACCOUNT_FLAG, OPERATOR, OPERATOR_PASSWORD
+from vsphere_operators.doctor.vcenter import check
+from vsphere_operators.vcenters.config import VCenterConfig
 from vsphere_operators.vsphere import privileges
 from vsphere_operators.vsphere.credentials import Credentials, FixedCredentials
 from vsphere_operators.vsphere.faults import Denied
@@ -26,8 +29,10 @@ from .canned_server import (
     RecordingMetrics,
     http_response,
     run_canned_server,
+    simulator_address,
     soap_envelope,
 )
+from .conftest import SimulatorFactory
 
 ROOT_FOLDER = EntityRef("Folder", "group-d1", "/")
 PRIVILEGES_RESPONSE = soap_envelope(
@@ -145,3 +150,21 @@ def test_commands_quote_users_and_paths() -> None:
         "govc permissions.set -principal 'EXAMPLE\\ann' -role vsphere-operators-datastore "
         "-propagate=true '/DC0/datastore/b c'"
     )
+
+
+async def test_account_that_sees_nothing_is_a_problem_with_the_role_to_grant(
+    start_simulator: SimulatorFactory,
+) -> None:
+    vcenter = await start_simulator(ACCOUNT_FLAG)
+    await vcenter.set_permission(OPERATOR, ())
+    config = VCenterConfig(
+        "lab",
+        simulator_address(vcenter),
+        username=OPERATOR,
+        password=OPERATOR_PASSWORD,
+    )
+    findings = [finding async for finding in check(config, ())]
+    (finding,) = [finding for finding in findings if finding.level == "problem"]
+    assert 'the privilege "System.View" is missing on Folder group-d1' in finding.message
+    assert "govc role.create vsphere-operators-reader System.Anonymous System.Read" in finding.fix
+    assert f"-principal {OPERATOR} -role vsphere-operators-reader -propagate=true /" in finding.fix

@@ -8,7 +8,7 @@ from itertools import islice
 from msgspec import Struct
 
 from ..vsphere import privileges
-from ..vsphere.faults import VCenterError
+from ..vsphere.faults import Denied, VCenterError
 from ..vsphere.inventory import Inventory
 from ..vsphere.privileges import Account, EntityRef, Network, Privilege, Role
 from ..vsphere.vm_calls import VmCalls
@@ -135,13 +135,21 @@ def _missing_privilege_finding(
         f'User "{account.name}" lacks privilege {privilege.name} on {location}, '
         f"required by {needed_by} to {privilege.purpose}"
     )
-    role = entry.role
-    # The role may exist, from the installation or an earlier fix.
-    fix = (
-        f"{privileges.create_role_command(role)} || {privileges.update_role_command(role)} && "
-        f"{privileges.set_permission_command(role, account.name, paths)}"
-        "   # replaces the role that the user has on these objects"
-    )
+    fix = _grant_command(entry.role, account.name, paths)
     if everywhere and not privilege.option:
         return problem("privileges", message, fix)
     return warning("privileges", message, fix)
+
+
+def unreadable_inventory_finding(error: Denied, user: str) -> Finding:
+    """VCenter returns nothing to the user, so no other privilege can be checked."""
+    return problem("privileges", str(error), _grant_command(privileges.ROOT_ROLE, user, ["/"]))
+
+
+def _grant_command(role: Role, user: str, paths: Sequence[str]) -> str:
+    # The role may exist, from the installation or an earlier fix.
+    return (
+        f"{privileges.create_role_command(role)} || {privileges.update_role_command(role)} && "
+        f"{privileges.set_permission_command(role, user, paths)}"
+        "   # replaces the role that the user has on these objects"
+    )

@@ -16,7 +16,7 @@ from ..kinds.vmgroup.placement import DEFAULT_PARENT_FOLDER
 from ..vcenters.config import VCenterConfig
 from ..vcenters.oneshot import load_inventory, temporary_vcenter
 from ..vsphere.address import Address
-from ..vsphere.faults import CertificateRefused, VCenterError, WrongLogin
+from ..vsphere.faults import CertificateRefused, Denied, NotAuthenticated, VCenterError, WrongLogin
 from ..vsphere.transport import SoapClient
 from ..vsphere.vcenter import VCenter
 from . import placement, privileges
@@ -65,7 +65,15 @@ async def _check_in_order(
         lambda: vcenter.session.service_instance.CurrentTime()
     )
     yield check_clock_skew(server_time, datetime.now(UTC), f"vCenter {config.name}")
-    await load_inventory(vcenter)
+    try:
+        await load_inventory(vcenter)
+    except NotAuthenticated:
+        raise
+    except Denied as error:
+        credentials = vcenter.session.attempted_credentials
+        user = credentials.username if credentials else ""
+        yield privileges.unreadable_inventory_finding(error, user or "USER")
+        return
     defaults: Mapping[str, str] = msgspec.structs.asdict(config.defaults)
     for finding in placement.check(vcenter.inventory, defaults, groups):
         yield finding

@@ -8,8 +8,8 @@ What is kept?  Only what is known to be harmless: numbers, booleans, times, type
     field of a newer vCenter, or the text of an error, cannot disclose a name.
 Why word by word?  A name is also a part of paths, of file names and of messages. The same word has
     the same replacement everywhere, so that a path still consists of the names of its objects.
-Can it be undone?  Replacements are counted in the order in which words appear, and the mapping is
-    never stored.
+Can it be undone?  Replacements are counted in the order of appearance, and the mapping is never
+    stored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lxml import etree
 from .faults import XSI_TYPE
 from .updates import parse_xml
 
-REMOVED = "removed"
+_REMOVED = "removed"
 # What the vSphere API or this product defines, by the name of the field.
 _KEPT_FIELDS = frozenset(
     [
@@ -139,7 +139,7 @@ class Anonymizer:
     def replace_value(self, text: str, field: str = "") -> str:
         """The value of a field: unchanged if it cannot be a name."""
         if field in _SECRET_FIELDS:
-            return REMOVED
+            return _REMOVED
         # A name, or a value that a user stores in vCenter, can be a number too.
         is_number = field != "value" and "name" not in field.lower() and _NUMBER.fullmatch(text)
         if (
@@ -166,7 +166,7 @@ class Anonymizer:
                 return self._replace_xml(text)
             return msgspec.json.encode(self._replace_json(msgspec.json.decode(text), ""))
         except (etree.XMLSyntaxError, ValueError, msgspec.DecodeError):
-            return REMOVED.encode()
+            return _REMOVED.encode()
 
     def _replace_xml(self, body: bytes) -> bytes:
         root = parse_xml(body)

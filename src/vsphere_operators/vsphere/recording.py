@@ -88,7 +88,7 @@ class RecordingSoapClient(SoapClient):
 
 
 def write_recording(folder: Path, exchanges: Sequence[Exchange], anonymizer: Anonymizer) -> None:
-    """Write all exchanges, anonymized. Only the user who runs this can read the files."""
+    """Write all exchanges, anonymized. Other users cannot read the files."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     entries = [
         _write_exchange(folder, f"{number:05}", exchange, anonymizer)

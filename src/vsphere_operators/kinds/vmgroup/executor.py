@@ -5,7 +5,8 @@ Does it wait for tasks?  No. It waits only for the response that a task has star
 What if the process is stopped between the check of the lease and the request?  The request arrives
     late and does no harm: docs/designs/vmgroup.md, A4.
 What is checked before a clone is sent?  That a slot is free, what the clone needs of its
-    template, and last the lease. `clone` -> `_start_task` -> `_check_and_call` -> `VmCalls.clone`.
+    template, that the inventory was read in this session, and last the lease.
+    `clone` -> `_start_task` -> `_check_and_call` -> `VmCalls.clone`.
 What if no response is received?  The clone may be in progress: its CloneRequest is "maybe_sent"
     from before the request is sent.
 What is checked before a VM or a folder is destroyed?  First the API server: the object must still

@@ -35,6 +35,9 @@ class NullMetrics:
     def count_updates(self, type_name: str, kind: str, count: int) -> None:
         pass
 
+    def count_undecodable(self, type_name: str, path: str) -> None:
+        pass
+
 
 class FakeEnvironment:
     """The fake API server and the vCenter of a test."""

@@ -19,14 +19,18 @@ from vsphere_operators.vsphere.credentials import Credentials, FixedCredentials
 
 
 class RecordingMetrics:
-    """Records each call as (method, outcome)."""
+    """Records each call as (method, outcome), and undecodable values as (type, property)."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
+        self.undecodable: list[tuple[str, str]] = []
 
     def observe_call(self, method: str, outcome: str, seconds: float) -> None:
         assert seconds >= 0
         self.calls.append((method, outcome))
+
+    def count_undecodable(self, type_name: str, path: str) -> None:
+        self.undecodable.append((type_name, path))
 
     def count_updates(self, type_name: str, kind: str, count: int) -> None:
         assert count > 0

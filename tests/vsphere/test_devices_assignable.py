@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
 
 from kubewright.testing import eventually
 from simulator import SimulatedVCenter as Simulator
-from vsphere_operators.vsphere.devices import AssignableHardwareCache, _convert_device_info
+from vsphere_operators.vsphere.converters import require_assigned_devices
+from vsphere_operators.vsphere.devices import AssignableHardwareCache, _decode_device_info
 from vsphere_operators.vsphere.inventory import Inventory
 from vsphere_operators.vsphere.model import (
     AssignableDevice,
@@ -22,7 +22,6 @@ from vsphere_operators.vsphere.model import (
     Host,
 )
 from vsphere_operators.vsphere.polling import PollSchedule
-from vsphere_operators.vsphere.properties import _to_assigned_devices
 from vsphere_operators.vsphere.updates import Ref, Value
 from vsphere_operators.vsphere.vcenter import VCenter
 
@@ -36,20 +35,19 @@ def test_assigned_devices_of_a_host() -> None:
     vm = Ref("VirtualMachine", "vm-7")
     binding: Value = {"instanceId": "pcie:0000:3B:00.0", "vm": vm}
     silent: Value = {"instanceId": "group-1", "vm": vm}
-    assert _to_assigned_devices((binding, silent)) == (
+    assert require_assigned_devices((binding, silent)) == (
         AssignedDevice("vm-7", ""),
         AssignedDevice("vm-7", "0000:3b:00.0"),
     )
-    assert _to_assigned_devices(binding) == (AssignedDevice("vm-7", "0000:3b:00.0"),)
+    with pytest.raises(TypeError, match="dict instead of a list"):
+        require_assigned_devices(binding)
 
 
 def test_assignable_device_of_a_host() -> None:
-    info = SimpleNamespace(
-        name="0000:3B:00.0", deviceName="A100", vendorName="NVIDIA", customLabel=None
-    )
-    assert _convert_device_info(info) == AssignableDevice("A100", "NVIDIA", "", "0000:3b:00.0")
-    assert _convert_device_info(
-        SimpleNamespace(name="a", deviceName="", vendorName="", customLabel="fast")
+    info: dict[str, Value] = {"name": "0000:3B:00.0", "deviceName": "A100", "vendorName": "NVIDIA"}
+    assert _decode_device_info(info) == AssignableDevice("A100", "NVIDIA", "", "0000:3b:00.0")
+    assert _decode_device_info(
+        {"name": "a", "deviceName": "", "vendorName": "", "customLabel": "fast"}
     ) == AssignableDevice("a", "", "fast", "")
 
 

@@ -9,10 +9,13 @@ import pytest
 from pyVmomi import vim
 
 from kubewright.log import Log
+from vsphere_operators.vsphere.decode_errors import DecodeErrors
 from vsphere_operators.vsphere.devices import AssignableHardwareCache
 from vsphere_operators.vsphere.inventory import Inventory
 from vsphere_operators.vsphere.property_collector import retrieve_properties
 from vsphere_operators.vsphere.scheduled_tasks import ScheduledTasks
+
+from .canned_server import RecordingMetrics
 
 PAGE_XML = """<?xml version="1.0"?><Envelope xmlns="http://schemas.xmlsoap.org/soap/envelope/"
 xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance">
@@ -33,6 +36,7 @@ class PagedVCenter:
     def __init__(self) -> None:
         self.calls: list[tuple[str, object]] = []
         self.scheduledTaskManager = self.propertyCollector = self
+        self.decode_errors = DecodeErrors(RecordingMetrics())
 
     async def RetrieveEntityScheduledTask(self, entity: None) -> list[Any]:  # noqa: N802
         return [vim.scheduler.ScheduledTask(f"schedule-{number}") for number in range(PAGE_COUNT)]

@@ -13,6 +13,7 @@ import pytest
 from kubewright.log import Log
 from kubewright.testing import eventually
 from simulator import SimulatedVCenter as Simulator
+from vsphere_operators.vsphere.address import Address
 from vsphere_operators.vsphere.faults import (
     Busy,
     Denied,
@@ -29,7 +30,7 @@ from vsphere_operators.vsphere.scheduled_tasks import (
 )
 from vsphere_operators.vsphere.session import Session
 from vsphere_operators.vsphere.transport import SoapClient
-from vsphere_operators.vsphere.updates import decode_object_page
+from vsphere_operators.vsphere.updates import ObjectUpdate, decode_object_page
 from vsphere_operators.vsphere.vcenter import VCenter
 
 from .canned_server import RecordingMetrics, simulator_address, simulator_credentials
@@ -88,6 +89,17 @@ def test_other_scheduled_tasks_are_ignored() -> None:
 def test_implausible_year_is_not_a_time(text: str, year: int) -> None:
     info = _parse_run_time(text)
     assert (info.year if info else 0) == year
+
+
+def test_task_that_does_not_decode_is_left_out_and_counted() -> None:
+    metrics = RecordingMetrics()
+    soap = SoapClient(Address("vc.invalid"), metrics)
+    updates = [
+        ObjectUpdate("modify", "ScheduledTask", "schedule-1", {"info": info})
+        for info in ({**task_info(), "nextRunTime": "soon"}, task_info())
+    ]
+    assert len(ScheduledTasks(soap, Mock(), Mock())._decode_tasks(updates)) == 1
+    assert metrics.undecodable == [("ScheduledTask", "info")]
 
 
 async def test_only_differing_hosts_are_reported() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vsphere_operators.vsphere.faults import Unreachable
+from vsphere_operators.vsphere.model import Host
 from vsphere_operators.vsphere.properties import (
     HOST_MAPPING,
     TASK_MAPPING,
@@ -268,14 +269,6 @@ ENTITY_BOMB = '<!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;
         b"\xff\xfe\x00",
         soap_response("<returnval/>"),
         soap_response("<returnval><version/></returnval>"),
-        update_response("<objectSet><kind>become</kind><obj type='Folder'>f</obj></objectSet>"),
-        update_response("<objectSet><kind>enter</kind></objectSet>"),
-        update_response("<objectSet/>"),
-        enter_response("xsd:int", "many"),
-        enter_response("xsd:dateTime", "soon"),
-        update_response(
-            '<objectSet><kind>enter</kind><obj type="Folder">f</obj><changeSet/></objectSet>'
-        ),
         soap_response("")
         .replace(b"<soapenv:Envelope", ENTITY_BOMB.encode() + b"<soapenv:Envelope")
         .replace(b"<soapenv:Body>", b"<soapenv:Body>&b;"),
@@ -286,6 +279,99 @@ ENTITY_BOMB = '<!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;
 def test_invalid_response_is_unreachable(body: bytes) -> None:
     with pytest.raises(Unreachable, match="cannot be parsed"):
         decode_updates(body)
+
+
+NAMED = change_xml("name", '<val xsi:type="xsd:string">a</val>')
+FOLDER = f'<objectSet><kind>enter</kind><obj type="Folder">f</obj>{NAMED}%s</objectSet>'
+
+
+@pytest.mark.parametrize(
+    ("object_set", "missing", "report"),
+    [
+        (
+            FOLDER % change_xml("p", '<val xsi:type="xsd:int">many</val>'),
+            ("p",),
+            ("Folder", "p", "f"),
+        ),
+        (
+            FOLDER % change_xml("p", '<val xsi:type="xsd:dateTime">soon</val>'),
+            ("p",),
+            ("Folder", "p", "f"),
+        ),
+        (
+            FOLDER % change_xml("p", '<val xsi:type="xsd:boolean">maybe</val>'),
+            ("p",),
+            ("Folder", "p", "f"),
+        ),
+        (
+            FOLDER
+            % change_xml("p", '<val xsi:type="X"><a><b xsi:type="xsd:int">1e9</b></a></val>'),
+            ("p",),
+            ("Folder", "p", "f"),
+        ),
+        (FOLDER % "<changeSet/>", ("",), ("Folder", "", "f")),
+        (FOLDER % "<novelty><a/><b/></novelty>", (), None),
+        (
+            "<objectSet><kind>become</kind><obj type='Folder'>f</obj></objectSet>",
+            None,
+            ("ObjectUpdate", "obj", ""),
+        ),
+        (
+            "<objectSet><kind>enter</kind><obj type='Folder'/></objectSet>",
+            None,
+            ("ObjectUpdate", "obj", ""),
+        ),
+        ("<objectSet><kind>enter</kind></objectSet>", None, ("ObjectUpdate", "obj", "")),
+        ("<objectSet/>", None, ("ObjectUpdate", "obj", "")),
+    ],
+)
+def test_part_that_does_not_decode_is_left_out_and_reported(
+    object_set: str, missing: tuple[str, ...] | None, report: tuple[str, str, str] | None
+) -> None:
+    reports = list[tuple[str, str, str]]()
+    decoded = decode_updates(
+        update_response(FOLDER % "" + object_set + FOLDER % ""),
+        lambda type_name, path, ref, error: reports.append((type_name, path, ref)),
+    )
+    assert decoded is not None
+    intact = ObjectUpdate("enter", "Folder", "f", {"name": "a"})
+    damaged = (
+        [] if missing is None else [ObjectUpdate("enter", "Folder", "f", {"name": "a"}, missing)]
+    )
+    assert decoded.updates == [intact, *damaged, intact]
+    assert reports == ([report] if report else [])
+
+
+def test_field_that_does_not_decode_is_unset_and_reported() -> None:
+    reports = list[tuple[str, str, str]]()
+    old = HOST_MAPPING.apply_update(
+        Host(ref="x-1"),
+        decode_update(
+            change_xml("runtime.connectionState", '<val xsi:type="S">connected</val>'),
+            change_xml("summary.hardware.cpuMhz", '<val xsi:type="xsd:int">2000</val>'),
+        ),
+    )
+    new = HOST_MAPPING.apply_update(
+        old,
+        decode_update(
+            change_xml("name", '<val xsi:type="xsd:string">a</val>'),
+            change_xml("runtime.connectionState", '<val xsi:type="S">entangled</val>'),
+            change_xml("summary.hardware.cpuMhz", '<val xsi:type="xsd:string">fast</val>'),
+            change_xml(
+                "summary.quickStats.overallCpuUsage",
+                f'<val xsi:type="xsd:long">{2**63}</val>',
+            ),
+            type_name="HostSystem",
+        ),
+        lambda type_name, path, ref, error: reports.append((type_name, path, ref)),
+    )
+    assert old == Host(ref="x-1", connection="connected", cpu_mhz=2000)
+    assert new == Host(ref="x-1", name="a")
+    assert reports == [
+        ("HostSystem", "runtime.connectionState", "x-1"),
+        ("HostSystem", "summary.hardware.cpuMhz", "x-1"),
+        ("HostSystem", "summary.quickStats.overallCpuUsage", "x-1"),
+    ]
 
 
 def test_entities_are_not_resolved() -> None:

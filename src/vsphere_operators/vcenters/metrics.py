@@ -50,6 +50,11 @@ class VCenterMetrics:
             "Number of updates from vCenter",
             ["vcenter", "type", "kind"],
         )
+        self.undecodable = metrics.new_counter(
+            "vsphere_vcenter_undecodable_values_total",
+            "Number of values from vCenter that could not be decoded and were left unset",
+            ["vcenter", "type", "property"],
+        )
 
     def for_vcenter(self, vcenter: str) -> SingleVCenterMetrics:
         return SingleVCenterMetrics(self, vcenter)
@@ -88,6 +93,9 @@ class SingleVCenterMetrics:
         method = _ID_IN_PATH.sub(r"\1/id", method)
         self._metrics.calls.labels(self._vcenter, method, outcome).inc()
         self._metrics.call_seconds.labels(self._vcenter, method).observe(seconds)
+
+    def count_undecodable(self, type_name: str, path: str) -> None:
+        self._metrics.undecodable.labels(self._vcenter, type_name, path).inc()
 
     def count_updates(self, type_name: str, kind: str, count: int = 1) -> None:
         self._metrics.updates.labels(self._vcenter, type_name, kind).inc(count)

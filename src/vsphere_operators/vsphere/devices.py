@@ -12,22 +12,23 @@ What if that fails?  The last known hardware remains. It is only displayed and d
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NoReturn
+from collections.abc import Mapping
+from typing import NoReturn
 
 from pyVmomi import vim
 
 from .concurrency import gather_limited
+from .converters import find_pci_id, parse_int, require_items, to_ref, to_text, to_tuple
 from .faults import RETRYABLE_ERRORS, VCenterError
 from .inventory import Inventory
+from .log import Log
 from .model import AssignableDevice, AssignableHardware, GraphicsDevice, PassthroughDevice
 from .polling import PollSchedule
-from .properties import find_pci_id, parse_int, to_ref, to_text, to_tuple
 from .property_collector import retrieve_properties
 from .session import Session
 from .signal import Signal
-from .transport import Log, SoapClient, SoapStub
-from .updates import DISK_TYPE, TYPE_KEY, ObjectUpdate, Value
+from .transport import SoapClient, SoapStub
+from .updates import DISK_TYPE, TYPE_KEY, ObjectUpdate, Value, decode_results
 
 DEVICES_PROPERTY = "config.hardware.device"
 INTERVAL_SECONDS = 300.0
@@ -42,8 +43,8 @@ def decode_passthrough_devices(properties: Mapping[str, Value]) -> tuple[Passthr
     """The vGPUs and PCI devices of a VM, after updates.py dropped most other devices."""
     backings = [
         device.get("backing")
-        for device in to_tuple(properties.get(DEVICES_PROPERTY))
-        if isinstance(device, dict) and device.get(TYPE_KEY) != DISK_TYPE
+        for device in require_items(properties.get(DEVICES_PROPERTY))
+        if device.get(TYPE_KEY) != DISK_TYPE
     ]
     return tuple(
         _decode_passthrough_device(backing) for backing in backings if isinstance(backing, dict)
@@ -135,25 +136,34 @@ class AssignableHardwareCache:
     async def _read_hardware(self, update: ObjectUpdate) -> AssignableHardware:
         if not (ref := to_ref(update.changes.get(_MANAGER_PROPERTY))):
             return _NO_HARDWARE
-        manager = vim.host.AssignableHardwareManager(ref, self._soap.stub)
-        devices = await self._call_or_empty(manager.RetrieveDynamicPassthroughInfo)
         newer_stub = SoapStub(self._soap, _DEVICE_GROUPS_API_VERSION)
-        newer_manager = vim.host.AssignableHardwareManager(ref, newer_stub)
-        groups = await self._call_or_empty(newer_manager.RetrieveVendorDeviceGroupInfo)
+        devices = await self._read_list(self._soap.stub, ref, "RetrieveDynamicPassthroughInfo")
+        groups = await self._read_list(newer_stub, ref, "RetrieveVendorDeviceGroupInfo")
         return AssignableHardware(
-            tuple(sorted(map(_convert_device_info, devices))),
-            tuple(sorted(str(group.deviceGroupName) for group in groups)),
+            tuple(sorted(map(_decode_device_info, devices))),
+            tuple(sorted(to_text(group.get("deviceGroupName")) for group in groups)),
         )
 
-    async def _call_or_empty(self, method: Callable[[], Awaitable[Any]]) -> list[Any]:
-        """The result of a method; empty if the host or vCenter is too old or rejects the call."""
+    async def _read_list(self, stub: SoapStub, manager: str, method: str) -> list[dict[str, Value]]:
+        """The data objects that a method of a host's manager returns; empty if the host or vCenter
+        is too old or rejects the call.
+        """
+        target = vim.host.AssignableHardwareManager(manager, stub)
+        report = self._soap.decode_errors.report
         try:
-            return list(await self._session.call(method) or ())
+            body = await self._session.call(lambda: stub.call_undecoded(target, method))
         except RETRYABLE_ERRORS:
             raise
         except VCenterError as error:
             self._log.debug("a host does not return its assignable hardware", error=error)
             return []
+        results = list[dict[str, Value]]()
+        for result in decode_results(body, method, report):
+            if isinstance(result, dict):
+                results.append(result)
+            else:
+                report(method, "returnval", manager, TypeError(f"{type(result).__name__}"))
+        return results
 
     def apply(self, host: str, hardware: AssignableHardware) -> None:
         if host in self._inventory.hosts and self.by_host.get(host, _NO_HARDWARE) != hardware:
@@ -161,10 +171,8 @@ class AssignableHardwareCache:
             self.changed.emit(host)
 
 
-def _convert_device_info(info: Any) -> AssignableDevice:
-    """The value of a VirtualMachineDynamicPassthroughInfo of pyVmomi."""
-    name, vendor, label = (
-        str(text or "")
-        for text in (info.deviceName or info.name, info.vendorName, info.customLabel)
-    )
-    return AssignableDevice(name, vendor, label, find_pci_id(str(info.name or "")))
+def _decode_device_info(info: Mapping[str, Value]) -> AssignableDevice:
+    """A VirtualMachineDynamicPassthroughInfo."""
+    names = ("deviceName", "name", "vendorName", "customLabel")
+    device_name, name, vendor, label = (to_text(info.get(field)) for field in names)
+    return AssignableDevice(device_name or name, vendor, label, find_pci_id(name))

@@ -24,7 +24,10 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct, structs
 
+from .converters import to_attribute_names
+from .decode_errors import ReportUndecodable, ignore_undecodable
 from .index import ChangeSet, Index, Relations
+from .log import Log
 from .lookup import Suggestions, ambiguous_error, not_found_error
 from .model import (
     ComputeResource,
@@ -38,15 +41,8 @@ from .model import (
     Task,
     VirtualMachine,
 )
-from .properties import (
-    CUSTOM_FIELDS_MANAGER,
-    TYPE_MAPPINGS,
-    InventoryObject,
-    to_attribute_names,
-    without_stale_stats,
-)
+from .properties import CUSTOM_FIELDS_MANAGER, TYPE_MAPPINGS, InventoryObject, without_stale_stats
 from .signal import Signal
-from .transport import Log
 from .updates import ObjectUpdate
 
 EntityT = TypeVar("EntityT", bound=Entity)
@@ -80,7 +76,13 @@ class Location(Struct, frozen=True):
 class Inventory:
     """All objects of one vCenter. All `find_...` methods raise NotFound or Ambiguous."""
 
-    def __init__(self, name: str, log: Log | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        log: Log | None = None,
+        report_undecodable: ReportUndecodable = ignore_undecodable,
+    ) -> None:
+        self._report_undecodable = report_undecodable
         # The name in the manager's configuration.
         self.name = name
         # about.instanceUuid of the vCenter that the objects are from, "" before the first load.
@@ -157,7 +159,8 @@ class Inventory:
             if update.type == CUSTOM_FIELDS_MANAGER:
                 self._set_attribute_names(to_attribute_names(update.changes.get("field")), changes)
             elif update.type in TYPE_MAPPINGS:
-                self._put(update.ref, _apply_update(self.raw_objects, update), changes)
+                raw = _apply_update(self.raw_objects, update, self._report_undecodable)
+                self._put(update.ref, raw, changes)
         self._notify(changes)
 
     def _put(self, ref: str, raw: InventoryObject | None, changes: ChangeSet) -> None:
@@ -211,6 +214,13 @@ class Inventory:
             if (item := self.objects.get(ref)) is not None
         ]
         for change in (*own_changes.values(), *dependent_changes):
+            is_replaced = None not in (change.old, change.new) and (
+                type(change.old) is not type(change.new)
+            )
+            if is_replaced:
+                # Another vCenter at the same address may use a reference for another object.
+                self._signals[type(change.old)].emit(structs.replace(change, new=None))
+                change = structs.replace(change, old=None)
             self._signals[type(change.new or change.old)].emit(change)
 
     def find_host(self, name: str) -> Host:
@@ -330,7 +340,8 @@ class InventoryReload:
             if update.type == CUSTOM_FIELDS_MANAGER:
                 self._attribute_names = to_attribute_names(update.changes.get("field"))
             elif update.type in TYPE_MAPPINGS:
-                if (item := _apply_update(self._raw_objects, update)) is None:
+                item = _apply_update(self._raw_objects, update, self._inventory._report_undecodable)
+                if item is None:
                     self._raw_objects.pop(update.ref, None)
                 else:
                     self._raw_objects[update.ref] = item
@@ -339,8 +350,9 @@ class InventoryReload:
         """Replace the inventory, and notify listeners only of differences."""
         inventory, changes = self._inventory, ChangeSet()
         inventory.instance_uuid = self._instance_uuid
-        for ref in [ref for ref in inventory.raw_objects if ref not in self._raw_objects]:
-            inventory._put(ref, None, changes)
+        for ref, old in list(inventory.raw_objects.items()):
+            if type(self._raw_objects.get(ref)) is not type(old):
+                inventory._put(ref, None, changes)
         inventory._set_attribute_names(self._attribute_names, changes)
         for ref, raw in self._raw_objects.items():
             inventory._put(ref, raw, changes)
@@ -348,11 +360,16 @@ class InventoryReload:
 
 
 def _apply_update(
-    raw_objects: Mapping[str, InventoryObject], update: ObjectUpdate
+    raw_objects: Mapping[str, InventoryObject], update: ObjectUpdate, report: ReportUndecodable
 ) -> InventoryObject | None:
     """The object after an update; None if it was removed, or if there is nothing to modify."""
-    mapping = TYPE_MAPPINGS[update.type]
+    mapping, old = TYPE_MAPPINGS[update.type], raw_objects.get(update.ref)
+    if old is not None and type(old) is not mapping.model_type:
+        # A reference belongs to one object for ever, so one of the two updates is broken.
+        report(update.type, "obj", update.ref, TypeError(f"it was a {type(old).__name__}"))
+        return old
     if update.kind == "enter":
-        return mapping.apply_update(mapping.create_empty(update), update)
-    old = raw_objects.get(update.ref)
-    return None if old is None or update.kind == "leave" else mapping.apply_update(old, update)
+        return mapping.apply_update(mapping.create_empty(update), update, report)
+    if old is None or update.kind == "leave":
+        return None
+    return mapping.apply_update(old, update, report)

@@ -23,10 +23,11 @@ from typing import NoReturn, Protocol
 
 from .faults import Denied, NotAuthenticated, TimedOut, VCenterError
 from .inventory import Inventory, InventoryReload
+from .log import Log
 from .properties import CUSTOM_FIELDS_MANAGER, find_properties_to_reread
 from .property_collector import CollectorOptions, ServerCollector
 from .session import Session
-from .transport import Log, SoapClient
+from .transport import SoapClient
 from .updates import ObjectUpdate, UpdateSet
 
 # Faults of WaitForUpdatesEx after which everything must be read again. RequestCanceled is the

@@ -23,8 +23,8 @@ from typing import Any
 from msgspec import Struct
 from pyVmomi import VmomiSupport, vim
 
+from .converters import to_name, to_ref, to_text
 from .faults import Rejected
-from .properties import to_name, to_ref, to_text
 from .property_collector import (
     PropertyCollector,
     build_property_spec,

@@ -7,162 +7,52 @@ again whenever anything in it changes.
 
 from __future__ import annotations
 
-import re
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from msgspec import Struct, structs
 
+from .converters import (
+    require_assigned_devices,
+    require_attributes,
+    require_bool,
+    require_graphics_devices,
+    require_int,
+    require_interned_text,
+    require_ip_addresses,
+    require_name,
+    require_one_of,
+    require_ref,
+    require_refs,
+    require_text,
+    require_texts,
+    require_time,
+    to_fault_message,
+    to_fault_type,
+)
+from .decode_errors import DECODE_ERRORS, ReportUndecodable, ignore_undecodable
 from .model import (
-    AssignedDevice,
     ComputeResource,
+    ConnectionState,
     Datacenter,
     Datastore,
     Folder,
-    GraphicsDevice,
     Host,
     HostStats,
+    PowerState,
     ResourcePool,
     Task,
+    TaskState,
     VirtualMachine,
     VirtualMachineStats,
 )
-from .updates import TYPE_KEY, ObjectUpdate, Ref, Value
+from .updates import ObjectUpdate, Value
 
 InventoryObject: TypeAlias = (
     Host | VirtualMachine | Datastore | ComputeResource | ResourcePool | Folder | Datacenter | Task
 )
-_ESCAPED_CHARACTER = re.compile("%(2f|5c|25)", re.IGNORECASE)
-_PCI_ID = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE)
 # The type of the single object that has the names of custom attributes.
 CUSTOM_FIELDS_MANAGER = "CustomFieldsManager"
-
-
-def to_text(value: Value) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _to_interned_text(value: Value) -> str:
-    # Few distinct values, shared by thousands of objects.
-    return sys.intern(value) if isinstance(value, str) else ""
-
-
-def to_name(value: Value) -> str:
-    """A name as vCenter displays it."""
-    # On the wire slash, backslash and percent sign are %2f, %5c and %25.
-    text = to_text(value)
-    if "%" not in text:
-        return text
-    return _ESCAPED_CHARACTER.sub(lambda match: chr(int(match[1], 16)), text)
-
-
-def _to_int(value: Value) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def to_bool(value: Value) -> bool:
-    return value is True
-
-
-def to_ref(value: Value) -> str:
-    return sys.intern(value.value) if isinstance(value, Ref) else ""
-
-
-def to_tuple(value: Value) -> tuple[Value, ...]:
-    """The items of a field that may occur several times."""
-    return value if isinstance(value, tuple) else () if value is None else (value,)
-
-
-def _to_refs(value: Value) -> tuple[str, ...]:
-    return tuple([to_ref(item) for item in to_tuple(value)])
-
-
-def _to_ip_addresses(value: Value) -> tuple[str, ...]:
-    """All addresses in guest.net without duplicates, in the order that VMware Tools reports."""
-    nics = [nic for nic in to_tuple(value) if isinstance(nic, dict)]
-    addresses = (to_text(item) for nic in nics for item in to_tuple(nic.get("ipAddress")))
-    return tuple(dict.fromkeys(addresses))
-
-
-def _to_attributes(value: Value) -> dict[str, str]:
-    """Custom attributes by key; CustomFieldsManager has their names."""
-    return {
-        to_text(item.get("key")): to_text(item.get("value"))
-        for item in to_tuple(value)
-        if isinstance(item, dict)
-    }
-
-
-def to_attribute_names(value: Value) -> dict[str, str]:
-    """CustomFieldsManager.field: the names of custom attributes by key."""
-    return {
-        to_text(item.get("key")): to_name(item.get("name"))
-        for item in to_tuple(value)
-        if isinstance(item, dict)
-    }
-
-
-def _to_fault_type(value: Value) -> str:
-    """The type of the fault in a LocalizedMethodFault."""
-    fault = value.get("fault") if isinstance(value, dict) else None
-    return to_text(fault.get(TYPE_KEY)) if isinstance(fault, dict) else ""
-
-
-def _to_fault_message(value: Value) -> str:
-    """The message of a LocalizedMethodFault, with the privilege or property that it names."""
-    if not isinstance(value, dict):
-        return ""
-    fault, message = value.get("fault"), to_text(value.get("localizedMessage"))
-    fields = fault if isinstance(fault, dict) else {}
-    if privilege := to_text(fields.get("privilegeId")):
-        return f'{message} (the privilege "{privilege}" is missing)'
-    invalid = to_text(fields.get("invalidProperty"))
-    # Some of vCenter's messages end with it already.
-    return f"{message.rstrip('.')}: {invalid}" if invalid and invalid not in message else message
-
-
-def _to_texts(value: Value) -> tuple[str, ...]:
-    return tuple(to_text(item) for item in to_tuple(value))
-
-
-def parse_int(value: Value) -> int:
-    """An integer inside a data object, where it is text."""
-    return int(to_text(value) or 0)
-
-
-def _to_graphics_devices(value: Value) -> tuple[GraphicsDevice, ...]:
-    """config.graphicsInfo of a host."""
-    return tuple(
-        GraphicsDevice(
-            to_text(item.get("deviceName")),
-            to_text(item.get("pciId")),
-            to_text(item.get("graphicsType")),
-            parse_int(item.get("memorySizeInKB")),
-            _to_refs(item.get("vm")),
-        )
-        for item in to_tuple(value)
-        if isinstance(item, dict)
-    )
-
-
-def _to_assigned_devices(value: Value) -> tuple[AssignedDevice, ...]:
-    """config.assignableHardwareBinding of a host; `instanceId` contains the PCI id."""
-    bindings = [item for item in to_tuple(value) if isinstance(item, dict)]
-    return tuple(
-        sorted(
-            AssignedDevice(to_ref(item.get("vm")), find_pci_id(to_text(item.get("instanceId"))))
-            for item in bindings
-        )
-    )
-
-
-def find_pci_id(text: str) -> str:
-    """The PCI id inside a text, or ""."""
-    match = _PCI_ID.search(text)
-    return match[0].lower() if match else ""
-
-
 Converter: TypeAlias = Callable[[Value], object]
 FieldMapping: TypeAlias = tuple[str, str, Converter]
 
@@ -189,23 +79,33 @@ class TypeMapping(Struct, frozen=True):
             )
         return self.model_type(ref=update.ref)
 
-    def apply_update(self, old: InventoryObject, update: ObjectUpdate) -> InventoryObject:
+    def apply_update(
+        self,
+        old: InventoryObject,
+        update: ObjectUpdate,
+        report: ReportUndecodable = ignore_undecodable,
+    ) -> InventoryObject:
         """The object after an update. Properties that were not requested are ignored."""
         fields: dict[str, Any] = {}
-        values, stats_fields = update.changes, self.stats_fields
+        stats: dict[str, int | None] = {}
+        values = update.changes
         if update.missing:
             values = {**values, **dict.fromkeys(update.missing)}
         for path, value in values.items():
-            for field, convert in self.fields.get(path, ()):
-                fields[field] = self.defaults[field] if value is None else convert(value)
-        if stats_fields and isinstance(old, (Host, VirtualMachine)):
-            stats = {
-                field: _to_int(values[path])
-                for path, field in stats_fields.items()
-                if path in values
-            }
-            if stats:
-                fields["stats"] = structs.replace(old.stats, **stats)
+            try:
+                for field, convert in self.fields.get(path, ()):
+                    # First the default, which stays if the value does not decode.
+                    fields[field] = self.defaults[field]
+                    if value is not None:
+                        fields[field] = convert(value)
+                if path in self.stats_fields:
+                    stats[self.stats_fields[path]] = None
+                    if value is not None:
+                        stats[self.stats_fields[path]] = require_int(value)
+            except DECODE_ERRORS as error:
+                report(update.type, path, update.ref, error)
+        if stats and isinstance(old, (Host, VirtualMachine)):
+            fields["stats"] = structs.replace(old.stats, **stats)
         return structs.replace(old, **fields) if fields else old
 
     def _find_partial_properties(self, update: ObjectUpdate) -> set[str]:
@@ -241,27 +141,30 @@ def _map_type(
     )
 
 
-_ENTITY_FIELDS: tuple[FieldMapping, ...] = (("name", "name", to_name), ("parent", "parent", to_ref))
+_ENTITY_FIELDS: tuple[FieldMapping, ...] = (
+    ("name", "name", require_name),
+    ("parent", "parent", require_ref),
+)
 
 HOST_MAPPING = _map_type(
     Host,
     (
         *_ENTITY_FIELDS,
-        ("runtime.connectionState", "connection", _to_interned_text),
-        ("runtime.powerState", "power", _to_interned_text),
-        ("runtime.inMaintenanceMode", "in_maintenance", to_bool),
-        ("runtime.bootTime", "boot_time", lambda value: value),
-        ("summary.hardware.cpuMhz", "cpu_mhz", _to_int),
-        ("summary.hardware.numCpuCores", "cpu_cores", _to_int),
-        ("summary.hardware.memorySize", "memory_bytes", _to_int),
-        ("summary.hardware.vendor", "vendor", _to_interned_text),
-        ("summary.hardware.model", "model", _to_interned_text),
-        ("summary.config.product.version", "version", _to_interned_text),
-        ("summary.config.product.build", "build", _to_interned_text),
-        ("customValue", "attributes", _to_attributes),
-        ("config.graphicsInfo", "graphics", _to_graphics_devices),
-        ("config.sharedPassthruGpuTypes", "vgpu_profiles", _to_texts),
-        ("config.assignableHardwareBinding", "assigned_devices", _to_assigned_devices),
+        ("runtime.connectionState", "connection", require_one_of(ConnectionState)),
+        ("runtime.powerState", "power", require_one_of(PowerState)),
+        ("runtime.inMaintenanceMode", "in_maintenance", require_bool),
+        ("runtime.bootTime", "boot_time", require_time),
+        ("summary.hardware.cpuMhz", "cpu_mhz", require_int),
+        ("summary.hardware.numCpuCores", "cpu_cores", require_int),
+        ("summary.hardware.memorySize", "memory_bytes", require_int),
+        ("summary.hardware.vendor", "vendor", require_interned_text),
+        ("summary.hardware.model", "model", require_interned_text),
+        ("summary.config.product.version", "version", require_interned_text),
+        ("summary.config.product.build", "build", require_interned_text),
+        ("customValue", "attributes", require_attributes),
+        ("config.graphicsInfo", "graphics", require_graphics_devices),
+        ("config.sharedPassthruGpuTypes", "vgpu_profiles", require_texts),
+        ("config.assignableHardwareBinding", "assigned_devices", require_assigned_devices),
     ),
     {
         "summary.quickStats.overallCpuUsage": "cpu_usage_mhz",
@@ -272,30 +175,30 @@ VIRTUAL_MACHINE_MAPPING = _map_type(
     VirtualMachine,
     (
         *_ENTITY_FIELDS,
-        ("runtime.host", "host", to_ref),
-        ("runtime.connectionState", "connection", _to_interned_text),
-        ("runtime.powerState", "power", _to_interned_text),
-        ("config.template", "is_template", to_bool),
-        ("config.uuid", "bios_uuid", to_text),
-        ("config.instanceUuid", "instance_uuid", to_text),
-        ("config.guestId", "configured_guest_id", _to_interned_text),
-        ("config.version", "hardware_version", _to_interned_text),
-        ("summary.config.numCpu", "cpus", _to_int),
-        ("config.hardware.numCoresPerSocket", "cores_per_socket", _to_int),
-        ("summary.config.memorySizeMB", "memory_mb", _to_int),
-        ("summary.config.cpuReservation", "cpu_reservation_mhz", _to_int),
-        ("summary.config.memoryReservation", "memory_reservation_mb", _to_int),
-        ("summary.config.vmPathName", "vmx_path", to_text),
-        ("datastore", "datastores", _to_refs),
-        ("resourcePool", "resource_pool", to_ref),
-        ("summary.guest.toolsRunningStatus", "tools_running", _to_interned_text),
-        ("summary.guest.toolsVersionStatus2", "tools_version", _to_interned_text),
-        ("summary.guest.guestId", "guest_id", _to_interned_text),
-        ("summary.guest.hwVersion", "guest_hardware_version", _to_interned_text),
-        ("summary.guest.ipAddress", "ip_address", to_text),
-        ("guest.net", "ip_addresses", _to_ip_addresses),
-        ("customValue", "attributes", _to_attributes),
-        ("config.changeVersion", "config_version", to_text),
+        ("runtime.host", "host", require_ref),
+        ("runtime.connectionState", "connection", require_interned_text),
+        ("runtime.powerState", "power", require_one_of(PowerState)),
+        ("config.template", "is_template", require_bool),
+        ("config.uuid", "bios_uuid", require_text),
+        ("config.instanceUuid", "instance_uuid", require_text),
+        ("config.guestId", "configured_guest_id", require_interned_text),
+        ("config.version", "hardware_version", require_interned_text),
+        ("summary.config.numCpu", "cpus", require_int),
+        ("config.hardware.numCoresPerSocket", "cores_per_socket", require_int),
+        ("summary.config.memorySizeMB", "memory_mb", require_int),
+        ("summary.config.cpuReservation", "cpu_reservation_mhz", require_int),
+        ("summary.config.memoryReservation", "memory_reservation_mb", require_int),
+        ("summary.config.vmPathName", "vmx_path", require_text),
+        ("datastore", "datastores", require_refs),
+        ("resourcePool", "resource_pool", require_ref),
+        ("summary.guest.toolsRunningStatus", "tools_running", require_interned_text),
+        ("summary.guest.toolsVersionStatus2", "tools_version", require_interned_text),
+        ("summary.guest.guestId", "guest_id", require_interned_text),
+        ("summary.guest.hwVersion", "guest_hardware_version", require_interned_text),
+        ("summary.guest.ipAddress", "ip_address", require_text),
+        ("guest.net", "ip_addresses", require_ip_addresses),
+        ("customValue", "attributes", require_attributes),
+        ("config.changeVersion", "config_version", require_text),
     ),
     {
         "summary.quickStats.overallCpuUsage": "cpu_usage_mhz",
@@ -307,19 +210,19 @@ _DATASTORE_MAPPING = _map_type(
     Datastore,
     (
         *_ENTITY_FIELDS,
-        ("summary.url", "url", to_text),
-        ("summary.accessible", "accessible", to_bool),
+        ("summary.url", "url", require_text),
+        ("summary.accessible", "accessible", require_bool),
     ),
 )
 TASK_MAPPING = _map_type(
     Task,
     (
-        ("info.state", "state", _to_interned_text),
-        ("info.progress", "progress_percent", _to_int),
-        ("info.descriptionId", "description_id", _to_interned_text),
-        ("info.entity", "entity", to_ref),
-        ("info.error", "fault", _to_fault_type),
-        ("info.error", "message", _to_fault_message),
+        ("info.state", "state", require_one_of(TaskState)),
+        ("info.progress", "progress_percent", require_int),
+        ("info.descriptionId", "description_id", require_interned_text),
+        ("info.entity", "entity", require_ref),
+        ("info.error", "fault", to_fault_type),
+        ("info.error", "message", to_fault_message),
     ),
 )
 ENTITY_MAPPINGS: Mapping[str, TypeMapping] = {
@@ -327,7 +230,7 @@ ENTITY_MAPPINGS: Mapping[str, TypeMapping] = {
     "HostSystem": HOST_MAPPING,
     "Datastore": _DATASTORE_MAPPING,
     "ComputeResource": _map_type(ComputeResource, _ENTITY_FIELDS),
-    "ResourcePool": _map_type(ResourcePool, (*_ENTITY_FIELDS, ("owner", "owner", to_ref))),
+    "ResourcePool": _map_type(ResourcePool, (*_ENTITY_FIELDS, ("owner", "owner", require_ref))),
     "Folder": _map_type(Folder, _ENTITY_FIELDS),
     "Datacenter": _map_type(Datacenter, _ENTITY_FIELDS),
 }

@@ -17,14 +17,16 @@ from typing import Any
 from msgspec import structs
 from pyVmomi import vim, vmodl
 
+from .decode_errors import ReportUndecodable
 from .faults import VCenterError
+from .log import Log
 from .properties import (
     CUSTOM_FIELDS_MANAGER,
     ENTITY_MAPPINGS,
     TASK_MAPPING,
 )
 from .session import Session
-from .transport import Log, SoapClient
+from .transport import SoapClient
 from .updates import ObjectUpdate, UpdateSet, decode_object_page, decode_updates
 
 PropertyCollector = vmodl.query.PropertyCollector
@@ -100,9 +102,10 @@ class ServerCollector:
             maxWaitSeconds=self._options.max_wait_seconds,
             maxObjectUpdates=self._options.max_object_updates,
         )
-        return decode_updates(
-            await self._call("WaitForUpdatesEx", version, options, timeout_seconds=timeout_seconds)
+        body = await self._call(
+            "WaitForUpdatesEx", version, options, timeout_seconds=timeout_seconds
         )
+        return decode_updates(body, self._soap.decode_errors.report)
 
     async def read_properties(
         self, paths_by_object: Mapping[tuple[str, str], Iterable[str]]
@@ -121,6 +124,7 @@ class ServerCollector:
             self._call,
             specs,
             PropertyCollector.RetrieveOptions(maxObjects=self._options.max_object_updates),
+            self._soap.decode_errors.report,
         )
         # RetrievePropertiesEx leaves out properties that are not set.
         return [
@@ -168,13 +172,13 @@ _CollectorCall = Callable[..., Awaitable[bytes]]
 
 
 async def _retrieve_all_pages(
-    call: _CollectorCall, specs: Sequence[Any], options: Any
+    call: _CollectorCall, specs: Sequence[Any], options: Any, report: ReportUndecodable
 ) -> list[ObjectUpdate]:
     """What the specs select. A token is valid only with the collector that returned it."""
-    page = decode_object_page(await call("RetrievePropertiesEx", specs, options))
+    page = decode_object_page(await call("RetrievePropertiesEx", specs, options), report)
     updates = list(page.updates)
     while page.token:
-        page = decode_object_page(await call("ContinueRetrievePropertiesEx", page.token))
+        page = decode_object_page(await call("ContinueRetrievePropertiesEx", page.token), report)
         updates += page.updates
     return updates
 
@@ -187,7 +191,7 @@ async def retrieve_selected(soap: SoapClient, spec: Any) -> list[ObjectUpdate]:
         return await soap.post(soap.build_envelope(collector, method, *arguments), method=method)
 
     options = PropertyCollector.RetrieveOptions(maxObjects=CollectorOptions.max_object_updates)
-    return await _retrieve_all_pages(call, [spec], options)
+    return await _retrieve_all_pages(call, [spec], options, soap.decode_errors.report)
 
 
 async def retrieve_properties(

@@ -26,6 +26,7 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from .concurrency import gather_limited
+from .decode_errors import DECODE_ERRORS
 from .faults import (
     Busy,
     NotAuthenticated,
@@ -36,7 +37,8 @@ from .faults import (
     VCenterError,
     WrongLogin,
 )
-from .transport import Log, SoapClient
+from .log import Log
+from .transport import SoapClient
 
 ResultT = TypeVar("ResultT")
 
@@ -181,31 +183,33 @@ class RestSession:
                 # The call itself never results in 404. vCenter 7.0 before U2 has sessions under
                 # /api, but no tags.
                 raise _ApiNotServed(str(error)) from error
-            with _reject_malformed("attached tags"):
-                for row in rows or ():
-                    if row.get("tag_ids"):
-                        tag_ids[str(row["object_id"]["id"])] = tuple(row["tag_ids"])
+            for row in _require_list(rows):
+                with self._report_undecodable("TagAssociation", "tag_ids"):
+                    ref, ids = _require_text(row["object_id"], "id"), row.get("tag_ids") or []
+                    if not isinstance(ids, list) or not all(isinstance(id, str) for id in ids):
+                        raise TypeError("tag_ids is not a list of text")
+                    tag_ids |= {ref: tuple(ids)} if ids else {}
         return tag_ids
 
     async def read_tags(self, ids: Sequence[str]) -> dict[str, tuple[str, str]]:
         """Name and category id of each tag that still exists."""
-        tags = await gather_limited(ids, lambda id: self._read_or_none("tag", id))
-        with _reject_malformed("tags"):
-            return {
-                id: (str(tag["name"]), str(tag["category_id"]))
-                for id, tag in zip(ids, tags, strict=True)
-                if tag
-            }
+        responses = await gather_limited(ids, lambda id: self._read_or_none("tag", id))
+        tags = dict[str, tuple[str, str]]()
+        for id, tag in zip(ids, responses, strict=True):
+            if tag is not None:
+                with self._report_undecodable("Tag", "name, category_id", id):
+                    tags[id] = _require_text(tag, "name"), _require_text(tag, "category_id")
+        return tags
 
     async def read_categories(self, ids: Sequence[str]) -> dict[str, str]:
         """The name of each category that still exists."""
-        categories = await gather_limited(ids, lambda id: self._read_or_none("category", id))
-        with _reject_malformed("categories of tags"):
-            return {
-                id: str(category["name"])
-                for id, category in zip(ids, categories, strict=True)
-                if category
-            }
+        responses = await gather_limited(ids, lambda id: self._read_or_none("category", id))
+        names = dict[str, str]()
+        for id, category in zip(ids, responses, strict=True):
+            if category is not None:
+                with self._report_undecodable("Category", "name", id):
+                    names[id] = _require_text(category, "name")
+        return names
 
     async def _read_or_none(self, resource: str, id: str) -> Any:
         """A tag or a category; None if it was deleted, or this user may not read it."""
@@ -214,6 +218,14 @@ class RestSession:
             return await self._call("GET", path)
         except (NotFound, ObjectForbidden):
             return None
+
+    @contextmanager
+    def _report_undecodable(self, type_name: str, path: str, id: str = "") -> Iterator[None]:
+        """Leave out one tag, category or object of which the response has an unknown form."""
+        try:
+            yield
+        except DECODE_ERRORS as error:
+            self._soap.decode_errors.report(type_name, path, id, error)
 
     async def _call(self, verb: str, path: str, body: object = None) -> Any:
         headers = {_SESSION_HEADER: self._session_key}
@@ -231,15 +243,16 @@ class RestSession:
         )
 
 
-@contextmanager
-def _reject_malformed(subject: str) -> Iterator[None]:
-    try:
-        yield
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise Rejected(
-            f"the REST endpoint's response about {subject} has an unknown format: "
-            f"{type(error).__name__}"
-        ) from error
+def _require_list(value: Any) -> list[Any]:
+    if isinstance(value, list):
+        return value
+    raise Rejected("the REST endpoint's response about attached tags is not a list")
+
+
+def _require_text(fields: Any, name: str) -> str:
+    if isinstance(text := fields[name], str):
+        return text
+    raise TypeError(f"{name} is not text")
 
 
 _ERROR_TYPES: dict[int, type[VCenterError]] = {

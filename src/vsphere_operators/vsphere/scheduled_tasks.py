@@ -10,19 +10,22 @@ What if it fails, or the account lacks permission?  The last known tasks remain,
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import NoReturn
 
 from msgspec import Struct
 
+from .converters import require_text, to_bool, to_name, to_ref, to_text
+from .decode_errors import DECODE_ERRORS
 from .faults import UNAVAILABLE_ERRORS, Busy, VCenterError
+from .log import Log
 from .polling import PollSchedule, changed_keys
-from .properties import to_bool, to_name, to_ref, to_text
 from .property_collector import PropertyCollector, build_object_spec, retrieve_selected
 from .session import Session
 from .signal import Signal
-from .transport import Log, SoapClient
-from .updates import Value
+from .transport import SoapClient
+from .updates import ObjectUpdate, Value
 
 INTERVAL_SECONDS = 300.0
 _ENTER_MAINTENANCE = "EnterMaintenanceMode_Task"
@@ -116,12 +119,18 @@ class ScheduledTasks:
             # Without it, one task that is deleted between the two calls fails the whole call.
             reportMissingObjectsInResults=True,
         )
-        updates = await retrieve_selected(self._soap, spec)
-        return [
-            task
-            for update in updates
-            if (task := _decode_maintenance_task(update.changes.get(_INFO_PROPERTY)))
-        ]
+        return self._decode_tasks(await retrieve_selected(self._soap, spec))
+
+    def _decode_tasks(self, updates: Iterable[ObjectUpdate]) -> list[MaintenanceTask]:
+        tasks = list[MaintenanceTask]()
+        for update in updates:
+            try:
+                task = _decode_maintenance_task(update.changes.get(_INFO_PROPERTY))
+            except DECODE_ERRORS as error:
+                self._soap.decode_errors.report(update.type, _INFO_PROPERTY, update.ref, error)
+            else:
+                tasks += [task] if task else []
+        return tasks
 
     def apply(self, tasks: list[MaintenanceTask]) -> None:
         old, self.by_host = self.by_host, {}
@@ -150,10 +159,9 @@ def _decode_maintenance_task(info: Value) -> MaintenanceTask | None:
 
 def _parse_run_time(value: Value) -> datetime | None:
     """A time, also as text; without an offset it is UTC. None for an implausible year."""
-    try:
-        time = value if isinstance(value, datetime) else datetime.fromisoformat(to_text(value))
-    except ValueError:
+    if value in (None, ""):
         return None
+    time = value if isinstance(value, datetime) else datetime.fromisoformat(require_text(value))
     if not EARLIEST_YEAR <= time.year <= LATEST_YEAR:
         return None
     return time if time.tzinfo else time.replace(tzinfo=UTC)

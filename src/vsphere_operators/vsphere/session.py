@@ -23,7 +23,9 @@ from pyVmomi import vim
 
 from .credentials import Credentials, CredentialSource
 from .faults import Denied, NotAuthenticated, VCenterError, WrongLogin
-from .transport import Log, SoapClient, SoapStub
+from .log import Log
+from .transport import SoapClient, SoapStub
+from .updates import decode_results
 
 T = TypeVar("T")
 
@@ -215,17 +217,25 @@ class Session:
             (await self.soap.get_service_content()).sessionManager._moId, stub
         )
         if credentials.saml_token:
-            await manager.LoginByToken()
+            method = "LoginByToken"
+            response = await stub.call_undecoded(manager, method)
         elif credentials.extension_key:
             method = "LoginExtensionByCertificate"
-            await self.soap.post_through_tunnel(
+            response = await self.soap.post_through_tunnel(
                 self.soap.build_envelope(manager, method, credentials.extension_key),
                 method=method,
                 certificate_file=credentials.certificate_file,
                 key_file=credentials.key_file,
             )
         else:
-            await manager.Login(credentials.username, credentials.password)
+            method = "Login"
+            response = await stub.call_undecoded(
+                manager, method, credentials.username, credentials.password
+            )
+        # Nothing of the response is needed but that it is one. It is not reported if a part of it
+        # does not decode: the response of a broken server may contain the request.
+        if not decode_results(response, method):
+            raise stub.not_vsphere_error(method)
 
     async def _end_previous_session(self) -> None:
         # If only one endpoint rejected the last session, it is still open on the server.
@@ -238,7 +248,7 @@ class Session:
     async def ensure_alive(self) -> None:
         """Renew the session if it has ended."""
         # CurrentTime is the cheapest call, and needs no privilege.
-        await self.call(lambda: self.service_instance.CurrentTime())
+        await self.call(lambda: self.soap.stub.call_undecoded(self.service_instance, "CurrentTime"))
 
     @property
     def service_instance(self) -> Any:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVarTuple
 
-from .transport import Log
+from .log import Log
 
 Args = TypeVarTuple("Args")
 

@@ -23,12 +23,13 @@ from typing import Any, NoReturn
 from .credentials import Credentials, CredentialSource
 from .faults import VCenterError, WrongLogin
 from .inventory import Change, Inventory
+from .log import Log
 from .model import Host
 from .polling import PollSchedule, changed_keys
 from .rest import RestEndpoint, RestSession
 from .session import Session
 from .signal import Signal
-from .transport import Log, SoapClient
+from .transport import SoapClient
 
 INTERVAL_SECONDS = 300.0
 REJECTED_RETRY_SECONDS = 1800.0

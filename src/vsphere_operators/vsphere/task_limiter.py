@@ -25,9 +25,9 @@ from contextlib import contextmanager
 
 from .faults import Busy
 from .inventory import Change, Inventory
+from .log import Log
 from .model import FINAL_TASK_STATES, Task
 from .signal import Signal
-from .transport import Log
 
 MAX_RUNNING_TASKS = 3
 # An owner that did not try again within this time no longer wants a slot, or no longer exists.

@@ -29,6 +29,7 @@ from pyVmomi import SoapAdapter, VmomiSupport, vim
 from yarl import URL
 
 from .address import Address, create_ssl_context, explain_certificate_error
+from .decode_errors import DecodeErrors, DecodeMetrics
 from .faults import (
     CertificateRefused,
     Denied,
@@ -40,6 +41,7 @@ from .faults import (
     error_from_fault,
     error_from_xml,
 )
+from .service_content import decode_service_content
 
 # vSphere 7.0: older servers are out of support, and newer ones accept this version.
 _API_VERSION = "vim.version.v7_0"
@@ -54,24 +56,7 @@ _CONNECTION_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
 _DECODE_ERRORS = (ExpatError, LookupError, TypeError, AttributeError, ValueError, RuntimeError)
 
 
-class Log(Protocol):
-    """The interface of `kubewright.log.Log`."""
-
-    def debug(
-        self, message: str, /, error: BaseException | None = None, **fields: object
-    ) -> None: ...
-    def info(
-        self, message: str, /, error: BaseException | None = None, **fields: object
-    ) -> None: ...
-    def warning(
-        self, message: str, /, error: BaseException | None = None, **fields: object
-    ) -> None: ...
-    def error(
-        self, message: str, /, error: BaseException | None = None, **fields: object
-    ) -> None: ...
-
-
-class CallMetrics(Protocol):
+class CallMetrics(DecodeMetrics, Protocol):
     def observe_call(self, method: str, outcome: str, seconds: float) -> None:
         """`outcome` is `ok` or the name of the VCenterError."""
         ...
@@ -92,6 +77,8 @@ class SoapClient:
         self.address, self.metrics, self._uses_tunnel = address, metrics, uses_tunnel
         self._base_url = _TUNNEL_URL if uses_tunnel else address.base_url
         self._proxy_url = URL(address.tunnel_proxy_url) if uses_tunnel else None
+        # For those that decode the responses. VCenter replaces it by one with a log.
+        self.decode_errors = DecodeErrors(metrics)
         self.cookie = ""
         self.last_response_at = 0.0
         """When the last SOAP call succeeded (time.monotonic): a session in use does not expire."""
@@ -103,9 +90,12 @@ class SoapClient:
     async def get_service_content(self) -> Any:
         """The managers of this vCenter. They do not change while it runs."""
         if self._service_content is None:
-            self._service_content = await vim.ServiceInstance(
-                "ServiceInstance", self.stub
-            ).RetrieveServiceContent()
+            service_instance = vim.ServiceInstance("ServiceInstance", self.stub)
+            body = await self.stub.call_undecoded(service_instance, "RetrieveContent")
+            content = decode_service_content(body, self.stub, self.decode_errors.report)
+            if content is None:
+                raise self.stub.not_vsphere_error("RetrieveServiceContent")
+            self._service_content = content
         return self._service_content
 
     def clear_session(self) -> None:
@@ -113,13 +103,14 @@ class SoapClient:
 
     async def post_through_tunnel(
         self, body: bytes, *, method: str, certificate_file: str, key_file: str
-    ) -> None:
+    ) -> bytes:
         """Send a login with a client certificate. This client then has its session."""
         address = replace(self.address, certificate_file=certificate_file, key_file=key_file)
         tunnel = SoapClient(address, self.metrics, uses_tunnel=True)
         try:
-            await tunnel.post(body, method=method)
+            response = await tunnel.post(body, method=method)
             self.cookie, self.last_response_at = tunnel.cookie, tunnel.last_response_at
+            return response
         finally:
             await tunnel.close()
 
@@ -358,25 +349,34 @@ class SoapStub(SoapAdapter.SoapStubAdapterBase):  # type: ignore[misc]
         # The name and the arguments are those that pyVmomi calls.
         return self._invoke(target, info, arguments)
 
-    async def _invoke(self, target: Any, info: Any, arguments: Any) -> Any:
+    async def call_undecoded(self, target: Any, method: str, *arguments: Any) -> bytes:
+        """Call a method by pyVmomi's name for it. pyVmomi rejects a response with any value that it
+        does not know; with this the caller decodes what it needs.
+        """
+        return await self._send(target, target._GetMethodInfo(method), arguments)
+
+    async def _send(self, target: Any, info: Any, arguments: Any) -> bytes:
         body = self.SerializeRequest(target, info, arguments)
-        response = await self.soap.post(
+        return await self.soap.post(
             body, method=info.wsdlName, path=self.path, action=self.versionId
         )
+
+    async def _invoke(self, target: Any, info: Any, arguments: Any) -> Any:
+        response = await self._send(target, info, arguments)
         try:
             result = SoapAdapter.SoapResponseDeserializer(self).Deserialize(response, info.result)
         except _DECODE_ERRORS as error:
-            raise self._not_vsphere_error(info.wsdlName) from error
+            raise self.not_vsphere_error(info.wsdlName) from error
         # pyVmomi returns None for any other document, or a truncated one, without an error.
         if result is None and not (
             info.result is NoneType
             or issubclass(info.result, list)
             or info.resultFlags & VmomiSupport.F_OPTIONAL
         ):
-            raise self._not_vsphere_error(info.wsdlName)
+            raise self.not_vsphere_error(info.wsdlName)
         return result
 
-    def _not_vsphere_error(self, method: str) -> Unreachable:
+    def not_vsphere_error(self, method: str) -> Unreachable:
         return Unreachable(
             f"{method} at {self.soap.address.display_name}: the response is not of the vSphere "
             "API. Is it a vCenter, or a proxy?"

@@ -23,11 +23,13 @@ from typing import NoReturn, Protocol, TypeAlias
 
 from .address import Address
 from .credentials import CredentialSource
+from .decode_errors import DecodeErrors
 from .devices import DEVICES_PROPERTY, AssignableHardwareCache, decode_passthrough_devices
 from .disks import RELEVANT_TASKS, Disks
 from .faults import Denied, NotAuthenticated, Unreachable, VCenterError, WrongLogin
 from .inventory import Inventory
 from .inventory_watcher import InventoryWatcher, UpdateMetrics
+from .log import Log
 from .model import Datastore, Host, Task, VirtualMachine
 from .property_collector import CollectorOptions
 from .scheduled_tasks import ScheduledTasks
@@ -35,7 +37,7 @@ from .session import Session
 from .signal import Signal
 from .tags import Tags
 from .task_limiter import MAX_RUNNING_TASKS, TaskLimiter
-from .transport import CallMetrics, Log, SoapClient
+from .transport import CallMetrics, SoapClient
 from .vm_calls import VM_CONFIG_PROPERTIES, VmCalls, decode_vm_config
 from .vm_property_cache import VmPropertyCache
 
@@ -72,17 +74,11 @@ class VCenter:
     ) -> None:
         self.name, self.log, self.clock = name, log, clock
         self.soap = soap = build_soap(replace(address, name=name), metrics)
+        soap.decode_errors = DecodeErrors(metrics, log)
         self.session = session = Session(soap, credentials, log)
-        self.inventory = inventory = Inventory(name, log)
+        self.inventory = inventory = Inventory(name, log, soap.decode_errors.report)
         shared = (soap, session, inventory, log)
-        self.inventory_watcher = InventoryWatcher(
-            *shared,
-            metrics,
-            on_loaded=self._on_inventory_loaded,
-            on_response=self.on_response,
-            on_slow_load=self._on_slow_load,
-            options=CollectorOptions(load_timeout_seconds=load_timeout_seconds),
-        )
+        self.inventory_watcher = self._build_watcher(metrics, load_timeout_seconds)
         self.disks = Disks(*shared, interval_seconds=disk_interval_seconds)
         self.tags = Tags(
             soap, session, credentials, inventory, log, interval_seconds=tag_interval_seconds
@@ -109,6 +105,21 @@ class VCenter:
         self.state_changed: Signal[()] = Signal(log)
         # Everything was read, for the first time or again.
         self.inventory_loaded: Signal[()] = Signal(log)
+
+    def _build_watcher(
+        self, metrics: UpdateMetrics, load_timeout_seconds: float
+    ) -> InventoryWatcher:
+        return InventoryWatcher(
+            self.soap,
+            self.session,
+            self.inventory,
+            self.log,
+            metrics,
+            on_loaded=self._on_inventory_loaded,
+            on_response=self.on_response,
+            on_slow_load=self._on_slow_load,
+            options=CollectorOptions(load_timeout_seconds=load_timeout_seconds),
+        )
 
     def _connect_parts(self) -> None:
         inventory, disks = self.inventory, self.disks

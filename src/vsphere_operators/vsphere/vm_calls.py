@@ -10,19 +10,22 @@ What is read of a template before a clone?  Its current snapshot for a linked cl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 from pyVmomi import vim
 
+from .converters import parse_int, require_items, require_text, to_ref, to_text, to_tuple
+from .decode_errors import DECODE_ERRORS
 from .faults import NotFound, Rejected
-from .properties import parse_int, to_ref, to_text, to_tuple
 from .property_collector import retrieve_properties
 from .session import Session
 from .transport import SoapClient
 from .updates import DISK_TYPE, TYPE_KEY, Ref, Value
+
+DecodedT = TypeVar("DecodedT")
 
 _LINKED_CLONE_DISK_MOVE_TYPE = "createNewChildDiskBacking"
 _SNAPSHOT_PROPERTY = "snapshot.currentSnapshot"
@@ -216,7 +219,7 @@ class VmCalls:
         return CurrentVm(
             to_text(properties.get("config.instanceUuid")),
             to_text(properties.get("config.files.vmPathName")),
-            decode_vm_config(properties),
+            self._decode(decode_vm_config, properties, ref),
         )
 
     async def is_folder_empty(self, folder: str) -> bool:
@@ -235,7 +238,7 @@ class VmCalls:
             return known
         properties = await self.read_properties("VirtualMachine", spec.template, paths)
         if _DEVICES_PROPERTY in paths:
-            known = _decode_template_config(properties)
+            known = self._decode(_decode_template_config, properties, spec.template)
             self._template_configs[spec.template] = config_version, known
         if not spec.linked:
             return known
@@ -256,35 +259,50 @@ class VmCalls:
         if missing := updates[0].missing:
             raise Rejected(
                 f"vCenter does not return {', '.join(missing)} of {type_name} {ref} to this "
-                "account, so it is left unchanged"
+                "account, or in an unknown form, so it is left unchanged"
             )
         return dict(updates[0].changes)
+
+    def _decode(
+        self,
+        decode: Callable[[Mapping[str, Value]], DecodedT],
+        properties: Mapping[str, Value],
+        ref: str,
+    ) -> DecodedT:
+        try:
+            return decode(properties)
+        except DECODE_ERRORS as error:
+            self.soap.decode_errors.report("VirtualMachine", ", ".join(properties), ref, error)
+            raise Rejected(
+                f"a part of the configuration of VirtualMachine {ref} has an unknown form, so it "
+                "is left unchanged; see the manager's log"
+            ) from error
 
     def _managed_vm(self, ref: str) -> Any:
         return vim.VirtualMachine(ref, self.soap.stub)
 
 
 def decode_vm_config(properties: Mapping[str, Value]) -> VmConfig:
-    """The value of VM_CONFIG_PROPERTIES."""
-    options, disks = to_tuple(properties.get("config.extraConfig")), _list_disks(properties)
-    ids = [disk.get("vDiskId") for disk in disks]
-    backings = [disk.get("backing") for disk in disks if not disk.get("vDiskId")]
+    """The value of VM_CONFIG_PROPERTIES. A disk of an unknown form raises one of DECODE_ERRORS."""
+    # Not left out: without it, a VM would be destroyed together with a disk of a user.
+    first_class_disks, disk_files = list[str](), list[str]()
+    for disk in _list_disks(properties):
+        names, holder, key = (
+            (first_class_disks, disk["vDiskId"], "id")
+            if disk.get("vDiskId")
+            else (disk_files, disk.get("backing"), "fileName")
+        )
+        name = to_text(holder.get(key)) if isinstance(holder, dict) else ""
+        if not name:
+            raise ValueError("a disk without an id and without a file")
+        names.append(name)
     return VmConfig(
         {
-            to_text(option.get("key")): to_text(option.get("value"))
-            for option in options
-            if isinstance(option, dict)
+            require_text(option["key"]): to_text(option.get("value"))
+            for option in require_items(properties.get("config.extraConfig"))
         },
-        tuple(
-            text
-            for disk_id in ids
-            if isinstance(disk_id, dict) and (text := to_text(disk_id.get("id")))
-        ),
-        tuple(
-            file
-            for backing in backings
-            if isinstance(backing, dict) and (file := to_text(backing.get("fileName")))
-        ),
+        tuple(first_class_disks),
+        tuple(disk_files),
     )
 
 
@@ -302,11 +320,8 @@ def _decode_template_config(properties: Mapping[str, Value]) -> TemplateConfig:
 
 
 def _list_disks(properties: Mapping[str, Value]) -> list[dict[str, Value]]:
-    return [
-        device
-        for device in to_tuple(properties.get(_DEVICES_PROPERTY))
-        if isinstance(device, dict) and device.get(TYPE_KEY) == DISK_TYPE
-    ]
+    devices = require_items(properties.get(_DEVICES_PROPERTY))
+    return [device for device in devices if device.get(TYPE_KEY) == DISK_TYPE]
 
 
 def _ref_of(managed_object: Any) -> str:

@@ -4,8 +4,9 @@ When are they read?  `get` requests what is not known yet. One call reads all th
     the signal `changed` reports each VM.
 And when they change?  The inventory has `config.changeVersion`, which is new after every change of
     a VM's configuration. The properties are then read again.
-What if vCenter does not return them?  The account lacks permission, or the VM has no readable
-    configuration. Such a VM is in `hidden`. It is requested again every minute.
+What if vCenter does not return them?  The account lacks permission, the VM has no readable
+    configuration, or they do not decode. Such a VM is in `hidden`. It is requested again every
+    minute.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, NoReturn, TypeVar
 
+from .decode_errors import DECODE_ERRORS
 from .faults import RETRYABLE_ERRORS, VCenterError
 from .inventory import Change, Inventory
+from .log import Log
 from .model import VirtualMachine
 from .polling import PollSchedule
 from .property_collector import retrieve_properties
 from .session import Session
 from .signal import Signal
-from .transport import Log, SoapClient
+from .transport import SoapClient
 from .updates import ObjectUpdate, Value
 
 # A poll without requests costs nothing. The interval is the longest wait after a failed read.
@@ -142,8 +145,15 @@ class VmPropertyCache(Generic[CachedT]):
 
     def apply(self, updates: list[ObjectUpdate]) -> None:
         for update in updates:
-            value = self._decode(update.changes)
             is_complete = all(path in update.changes for path in self._paths)
+            try:
+                value = self._decode(update.changes)
+            except DECODE_ERRORS as error:
+                # As if vCenter did not return it.
+                value, is_complete = self._decode({}), False
+                self._soap.decode_errors.report(
+                    update.type, ", ".join(self._paths), update.ref, error
+                )
             is_same = self.values.get(update.ref) == value and is_complete == (
                 update.ref not in self.hidden
             )

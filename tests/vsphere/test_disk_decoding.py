@@ -4,11 +4,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from vsphere_operators.vsphere.disk_catalog import (
-    _decode_associations,
-    _decode_disk,
-    _decode_ids,
-    _decode_page,
+from vsphere_operators.vsphere.disk_decoding import (
+    decode_associations,
+    decode_disk,
+    decode_ids,
+    decode_page,
 )
 from vsphere_operators.vsphere.faults import Rejected, Unreachable
 from vsphere_operators.vsphere.model import Disk
@@ -40,7 +40,7 @@ DISK_XML = (
 
 
 def test_decode_disk() -> None:
-    assert _decode_disk(soap_response("VslmRetrieveVStorageObject", DISK_XML)) == Disk(
+    assert decode_disk(soap_response("VslmRetrieveVStorageObject", DISK_XML)) == Disk(
         id="7d0a",
         name="pvc-a",
         datastore="datastore-12",
@@ -57,14 +57,18 @@ def test_decode_disk_with_few_fields() -> None:
         "<returnval><config><id><id>7d0a</id></id><name>raw</name><createTime>never</createTime>"
         "<capacityInMB/></config></returnval>"
     )
-    assert _decode_disk(soap_response("RetrieveVStorageObject", bare, "urn:vim25")) == Disk(
-        id="7d0a", name="raw", datastore=""
+    reports = list[tuple[str, str]]()
+    disk = decode_disk(
+        soap_response("RetrieveVStorageObject", bare, "urn:vim25"),
+        lambda type_name, path, ref, error: reports.append((path, ref)),
     )
+    assert disk == Disk(id="7d0a", name="raw", datastore="")
+    assert reports == [("createTime", "7d0a")]
 
 
 def test_response_without_a_disk_is_rejected() -> None:
     with pytest.raises(Rejected, match="no disk"):
-        _decode_disk(soap_response("RetrieveVStorageObject", ""))
+        decode_disk(soap_response("RetrieveVStorageObject", ""))
 
 
 def test_decode_page_and_row_fingerprints() -> None:
@@ -73,7 +77,7 @@ def test_decode_page_and_row_fingerprints() -> None:
         "<datastoreUrl>ds:///a/</datastoreUrl>{}</queryResults>"
     )
     end = "<usedCapacityInMB>{}</usedCapacityInMB>"
-    one = _decode_page(
+    one = decode_page(
         soap_response(
             "L",
             f"<returnval>"
@@ -83,7 +87,7 @@ def test_decode_page_and_row_fingerprints() -> None:
     )
     assert not one.is_last
     assert (one.rows[0].id, one.rows[0].datastore_url) == ("1", "ds:///a/")
-    other = _decode_page(
+    other = decode_page(
         soap_response(
             "L",
             f"<returnval>"
@@ -93,25 +97,25 @@ def test_decode_page_and_row_fingerprints() -> None:
     )
     assert other.is_last
     assert other.rows == one.rows
-    renamed = _decode_page(soap_response("L", f"<returnval>{row.format('1', 'b', '')}</returnval>"))
+    renamed = decode_page(soap_response("L", f"<returnval>{row.format('1', 'b', '')}</returnval>"))
     assert renamed.rows[0].fingerprint != one.rows[0].fingerprint
 
 
 def test_page_without_rows_is_the_last() -> None:
-    assert _decode_page(
+    assert decode_page(
         soap_response("L", "<returnval><allRecordsReturned>false</allRecordsReturned></returnval>")
     ).is_last
-    assert _decode_page(soap_response("L", "")).is_last
+    assert decode_page(soap_response("L", "")).is_last
 
 
 def test_decode_ids() -> None:
-    assert _decode_ids(
+    assert decode_ids(
         soap_response(
             "ListVStorageObject",
             "<returnval><id>1</id></returnval><returnval><id>2</id></returnval>",
         )
     ) == ["1", "2"]
-    assert _decode_ids(soap_response("ListVStorageObject", "")) == []
+    assert decode_ids(soap_response("ListVStorageObject", "")) == []
 
 
 def test_decode_associations() -> None:
@@ -121,7 +125,7 @@ def test_decode_associations() -> None:
         f"<returnval><id><id>1</id>"
         f"</id>{use.format('b', 2001)}{use.format('a', 2000)}</returnval>{unused}"
     )
-    assert _decode_associations(soap_response("VslmRetrieveVStorageObjectAssociations", body)) == {
+    assert decode_associations(soap_response("VslmRetrieveVStorageObjectAssociations", body)) == {
         "1": ("a/2000", "b/2001"),
         "2": (),
     }
@@ -130,4 +134,4 @@ def test_decode_associations() -> None:
 @pytest.mark.parametrize("body", [b"", b"<html>", b"<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>"])
 def test_invalid_response_is_unreachable(body: bytes) -> None:
     with pytest.raises(Unreachable, match="cannot be parsed"):
-        _decode_ids(body)
+        decode_ids(body)

@@ -105,6 +105,30 @@ async def test_changes_behind_a_buffering_proxy_are_found_and_reported(
         assert f"{silent}0.0\n" in manager.metrics.exposition()[0].decode()
 
 
+async def test_proxy_that_forwards_a_watch_at_its_end_delays_changes_only(
+    real_api: ApiHarness,
+    http_proxy: HttpProxy,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kubewright.reflector.WATCH_IDLE_TIMEOUT_SECONDS", 8.0)
+    api = await connect_through(real_api, http_proxy.write_kubeconfig(tmp_path / "config"))
+    await create_widgets(api)
+    http_proxy.buffers_watches = True
+    async with run_manager(api, controller(Widget, double)) as manager:
+        await eventually(lambda: http_proxy.find_watches(WIDGETS_PATH))
+        await change_widgets(api)
+        # The first watch is silent for 8 s, and the API server ends the next after 6 s.
+        await wait_until_reconciled(api, manager, within=25)
+        await api.create_widget("late", size=3)
+        await wait_until_reconciled(api, manager, within=15)
+        assert manager._check_watches() is None
+    watches = http_proxy.find_requests("GET", WIDGETS_PATH, watch=True)
+    assert int(parse_qs(watches[0].query)["timeoutSeconds"][0]) >= 300
+    assert parse_qs(watches[1].query)["timeoutSeconds"] == ["6"]
+    assert len(http_proxy.find_requests("GET", WIDGETS_PATH, watch=False)) == 1
+
+
 async def read_readyz(manager: Manager) -> tuple[int, str]:
     assert manager.server is not None
     url = f"http://127.0.0.1:{manager.server.health_port}/readyz"

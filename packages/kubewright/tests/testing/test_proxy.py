@@ -289,6 +289,31 @@ async def test_line_is_injected_between_events(harness: ProxyHarness) -> None:
     assert harness.proxy.watches == []
 
 
+async def test_held_watch_is_accepted_and_delivers_nothing(harness: ProxyHarness) -> None:
+    harness.proxy.hold_watches()
+    async with harness.client.get("/api/v1/pods?watch=1") as response:
+        assert response.status == 200
+        await harness.upstream.events.put(b'{"n":1}\n')
+        await harness.upstream.events.put(b"")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(response.content.readany(), 0.2)
+        async with harness.client.get("/api") as other:
+            assert other.status == 200
+        harness.proxy.release_watches()
+        assert await response.content.read() == b'{"n":1}\n'
+
+
+async def test_buffered_watch_is_forwarded_at_its_end(harness: ProxyHarness) -> None:
+    harness.proxy.buffers_watches = True
+    async with harness.client.get("/api/v1/pods?watch=1") as response:
+        for event in (b'{"n":1}\n', b'{"n":2}\n'):
+            await harness.upstream.events.put(event)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(response.content.readany(), 0.2)
+        await harness.upstream.events.put(b"")
+        assert await response.content.read() == b'{"n":1}\n{"n":2}\n'
+
+
 async def test_watch_is_aborted(harness: ProxyHarness) -> None:
     async with harness.client.get("/api/v1/pods?watch=1") as response:
         assert harness.proxy.abort_watches() == 1

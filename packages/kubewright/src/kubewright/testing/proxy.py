@@ -91,6 +91,8 @@ class HttpProxy:
         self.recorded_requests: list[RecordedRequest] = []
         self.rules: list[ProxyRule] = []
         self.watches: list[OpenWatch] = []
+        self.buffers_watches = False
+        """Whether the lines of a watch are forwarded only when the API server has ended it."""
         self._watch_gate = asyncio.Event()
         self._watch_gate.set()
         self._exit_stack = contextlib.AsyncExitStack()
@@ -220,11 +222,11 @@ class HttpProxy:
         return len(streams)
 
     def hold_watches(self) -> None:
-        """Accept watches and forward none of their lines, as a proxy that buffers responses."""
+        """Accept watches, and forward neither their lines nor their end."""
         self._watch_gate.clear()
 
     def release_watches(self) -> None:
-        """Forward the lines of watches again, beginning with those that were held."""
+        """Forward watches again, beginning with what was held."""
         self._watch_gate.set()
 
     def abort_watches(self, path: str = "*") -> int:
@@ -300,28 +302,35 @@ class HttpProxy:
                 headers=_filter_headers(upstream.headers, _HOP_BY_HOP - {"content-length"}),
             )
             await response.prepare(request)
-            with self._track_watch(OpenWatch(record, request, response)):
-                chunks = (
-                    _iter_whole_lines(upstream.content)
-                    if record.is_watch
-                    else upstream.content.iter_any()
-                )
-                async for chunk in chunks:
-                    if record.is_watch:
-                        await self._watch_gate.wait()
+            if record.is_watch:
+                with self._track_watch(OpenWatch(record, request, response)):
+                    await self._forward_watch(upstream.content, response)
+            else:
+                async for chunk in upstream.content.iter_any():
                     await response.write(chunk)
             await response.write_eof()
             return response
 
+    async def _forward_watch(
+        self, content: aiohttp.StreamReader, response: web.StreamResponse
+    ) -> None:
+        held = b""
+        async for chunk in _iter_whole_lines(content):
+            held += chunk
+            if not self.buffers_watches:
+                await self._watch_gate.wait()
+                await response.write(held)
+                held = b""
+        await self._watch_gate.wait()
+        await response.write(held)
+
     @contextlib.contextmanager
     def _track_watch(self, watch: OpenWatch) -> Iterator[None]:
-        if watch.record.is_watch:
-            self.watches.append(watch)
+        self.watches.append(watch)
         try:
             yield
         finally:
-            if watch in self.watches:
-                self.watches.remove(watch)
+            self.watches.remove(watch)
 
     def forward(
         self, request: web.BaseRequest, body: bytes, without: Set[str] = frozenset()

@@ -21,7 +21,7 @@ JOBS ?= $(if $(TESTS),0,2)
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup testenv binaries simulator test crash-sweep histories gpu-random-test rotation test-vcsim check format \
+.PHONY: help setup testenv binaries simulator test crash-sweep histories quota-histories gpu-random-test rotation test-vcsim check format \
   manifests docs site golden verify cluster install uninstall run manager demo live-view-picture \
   docker-build docker-push deploy undeploy build-installer helm sbom kind-up kind-load kind-down \
   bench bench-vcenter bench-vmgroup walks lock clean
@@ -63,6 +63,9 @@ histories: setup ## Run 10,000 generated histories of plan() in a simulated vCen
 
 gpu-random-test: testenv ## Compare GPUInfo with brute force over 500 changes on the real components; takes minutes
 	cd tests && PYTHONPATH=../testenv:. ../$(BIN)/python -m real.gpuinfo_random_walk $(ARGS)
+
+quota-histories: setup ## Run 10,000 random histories of groups that share a quota; takes minutes
+	cd tests && ../$(BIN)/python -m kinds.vmgroup.quota_histories $(ARGS)
 
 rotation: testenv ## Rotate a webhook CA three times at 60 s each, under a stream of creates; 3 minutes
 	KUBEWRIGHT_CA_SECONDS=60 $(BIN)/python -m pytest packages/kubewright/tests/webhook/test_real_cert_rotation.py -k three_rotations -s $(ARGS)

@@ -164,7 +164,7 @@ class MissingWorld:
             log=lambda line: None,
             folder_ref=self.folder_ref,
             folder_claim=FolderClaim(group_id=GROUP_ID, folder_key="", created_at=""),
-            list_other_usage=lambda: (),
+            list_other_groups=lambda: (),
             list_recorded_tasks=set,
             last_known_refs=self.last_known_refs,
         )

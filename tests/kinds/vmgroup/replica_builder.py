@@ -40,6 +40,8 @@ def make_record(slot: int, **changes: Any) -> ReplicaRecord:
             template="vm-t1",
             fingerprint="f1",
             state="Present",
+            cpus=1,
+            memory_mb=1024,
         ),
         **changes,
     )

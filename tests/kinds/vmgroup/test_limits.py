@@ -1,4 +1,4 @@
-"""The quota of a namespace, and the file of -vmgroup-limits with its error messages."""
+"""The file of -vmgroup-limits and its error messages."""
 
 from __future__ import annotations
 
@@ -7,13 +7,8 @@ from pathlib import Path
 import pytest
 
 from kubewright.errors import ConfigError
-from vsphere_operators.kinds.vmgroup.limits import (
-    NamespaceLimits,
-    Quota,
-    ResourceAmount,
-    find_quota_violation,
-    read_limits,
-)
+from vsphere_operators.kinds.vmgroup.limits import NamespaceLimits, read_limits
+from vsphere_operators.kinds.vmgroup.model import Quota
 
 LIMITS_YAML = """\
 limits:
@@ -24,23 +19,6 @@ limits:
   - namespaces: ["team-*"]
     quota: {vms: 5}
 """
-
-
-def test_the_quota_counts_all_groups_of_the_namespace() -> None:
-    requested = ResourceAmount(vms=3, cpus=6, memory_mb=3072)
-    others = [ResourceAmount(vms=2, cpus=2, memory_mb=2048)]
-    assert find_quota_violation(requested, others, Quota()) is None
-    assert find_quota_violation(requested, others, Quota(vms=5, cpus=8, memory_mb=5120)) is None
-    # The format of the message is that of a Kubernetes ResourceQuota.
-    message = find_quota_violation(requested, others, Quota(vms=4, cpus=7))
-    assert message is not None
-    assert message.startswith(
-        "Exceeded quota of the namespace: requested: vms=3,cpus=6, used: vms=2,cpus=2, "
-        "limited: vms=4,cpus=7. "
-    )
-    message = find_quota_violation(requested, others, Quota(memory_mb=5119))
-    assert message is not None
-    assert "requested: memory=3072Mi, used: memory=2048Mi, limited: memory=5119Mi. " in message
 
 
 def write_limits(folder: Path, text: str) -> str:

@@ -71,7 +71,7 @@ def observe(
         records=(record,),
         log=lambda line: None,
         folder_claim=FolderClaim(group_id=GROUP_ID, folder_key="", created_at=""),
-        list_other_usage=lambda: (),
+        list_other_groups=lambda: (),
         list_recorded_tasks=set,
     )
     return observer.observe(group)

@@ -268,7 +268,7 @@ def test_nothing_is_done_with_a_vm_before_its_clone_has_ended() -> None:
     # vCenter shows the VM early, powered off, and rejects every other task on it.
     vm = make_vm(0, power="poweredOff", cpus=2, busy=True)
     observed = make_observed(
-        [vm], [make_record(0, state="Cloning")], clone_states={"r0": CloneState.RUNNING}
+        [vm], [make_record(0, state="Cloning", cpus=2)], clone_states={"r0": CloneState.RUNNING}
     )
     desired = replace(DESIRED, replicas=1)
     waiting = make_plan(desired, observed)

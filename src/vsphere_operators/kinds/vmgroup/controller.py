@@ -27,11 +27,12 @@ from kubewright.recorder import EventRecorder
 from ...vcenters.registry import UNAVAILABLE_RETRY_SECONDS, VCenterRegistry
 from .api_reader import CLUSTER_ID_NAMESPACE, ApiReader
 from .fingerprint import compute_fingerprints
-from .limits import MB_PER_GB, NamespaceLimits, ResourceAmount
+from .limits import MB_PER_GB, NamespaceLimits
 from .messages import SUCCESS_MESSAGE, describe_request
-from .model import CloneBlocked, DesiredState, Phase, Rollout
+from .model import CloneBlocked, DesiredState, Phase, ResourceAmount, Rollout
 from .ownership import FolderClaim, GroupId, folder_name
 from .placement import PlacementResolver, placement_names
+from .quota import OtherGroup
 from .reasons import Reason
 from .reconciler import GroupReconciler
 from .status import last_known_refs_of, records_of, status_of
@@ -77,7 +78,7 @@ class VmGroupController(Controller[VmGroup]):
         cache.store(VmGroup).add_index(_FOLDER_NAME_INDEX, _folder_name_of)
         vcenters.watch_namespaces(self)
         self.wake_on(changes, by=trigger_keys_of)
-        self.wake_on(VmGroup, by=_recovery_keys_of, of=_shared_keys_of, when=generation_changed)
+        self.wake_on(VmGroup, by=_recovery_keys_of, of=_shared_keys_of, when=_may_free_quota)
         self.needs(VmGroup, "get")
         self.needs(Namespace, "get", resource_names=(CLUSTER_ID_NAMESPACE,))
 
@@ -206,8 +207,8 @@ class VmGroupController(Controller[VmGroup]):
                     VmGroup, _FOLDER_NAME_INDEX, _folder_name_of(group)
                 )
             ],
-            list_other_usage=lambda: [
-                _quota_usage_of(other, group)
+            list_other_groups=lambda: [
+                _build_other_group(other, group)
                 for other in self._cache.all(VmGroup, namespace)
                 if other.metadata.uid != group.metadata.uid
             ],
@@ -287,6 +288,15 @@ def _recovery_keys_of(group: VmGroup) -> Iterable[str]:
     return _shared_keys_of(group) if group.status.phase == "ERROR" else ()
 
 
+def _may_free_quota(old: VmGroup | None, new: VmGroup | None) -> bool:
+    """Whether the spec of a group has changed, or what it has."""
+    if old is None or new is None or generation_changed(old, new):
+        return old is not new
+    return [record.size for record in records_of(old)] != [
+        record.size for record in records_of(new)
+    ]
+
+
 def _shared_keys_of(group: VmGroup) -> Iterable[str]:
     return f"folder:{_folder_name_of(group)}", f"namespace:{group.metadata.namespace}"
 
@@ -296,16 +306,20 @@ def _format_creation_time(group: VmGroup) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}" if moment else ""
 
 
-def _quota_usage_of(other: VmGroup, group: VmGroup) -> ResourceAmount:
-    """What another group uses of the quota: all that it requests if it is older, else what it has.
-
-    So the oldest groups come first, and a new group cannot block an existing one.
-    """
+def _build_other_group(other: VmGroup, group: VmGroup) -> OtherGroup:
+    """What the quota has to know of another group; see quota.py."""
     created_at, other_created_at = _format_creation_time(group), _format_creation_time(other)
     is_older = (other_created_at, other.metadata.uid) < (created_at, group.metadata.uid)
-    vms = other.spec.replicas if is_older else len(other.status.replicas)
-    return ResourceAmount(
-        vms=vms, cpus=vms * other.spec.cpu, memory_mb=vms * other.spec.memory * MB_PER_GB
+    is_deleting = other.metadata.deletionTimestamp is not None
+    spec, replicas = other.spec, other.spec.replicas if is_older and not is_deleting else 0
+    memory_mb = spec.memory * MB_PER_GB
+    return OtherGroup(
+        uid=other.metadata.uid,
+        records=records_of(other),
+        size=ResourceAmount(vms=1, cpus=spec.cpu, memory_mb=memory_mb),
+        requested=ResourceAmount(
+            vms=replicas, cpus=replicas * spec.cpu, memory_mb=replicas * memory_mb
+        ),
     )
 
 

@@ -140,7 +140,7 @@ class Executor:
             )
         except BaseException as error:
             if memory.clone_requests[record.name].outcome == "maybe_sent":
-                # Without a response, or if cancelled, _CLONE_SETTLE_SECONDS counts from now.
+                # Without a response, or if cancelled, REQUEST_SETTLE_SECONDS counts from now.
                 is_rejected = isinstance(error, VCenterError) and not isinstance(error, Unreachable)
                 memory.record_clone(record, "rejected" if is_rejected else "maybe_sent")
             raise

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from ...vsphere.inventory import Change
 from ...vsphere.model import Task
-from .model import CloneBlocked, CloneState, OperationFailure, ReplicaRecord
+from .model import CloneBlocked, CloneState, OperationFailure, ReplicaRecord, ResourceAmount
 from .reasons import Reason
 
 # The original operator retries a transient fault after 20 s, and users rely on it.
@@ -31,7 +31,7 @@ FOLDER_KEY = "(folder)"
 _MAX_LOST_WRITES = 5
 # vCenter starts a request within this time after its sender died or gave up, or not at all; and
 # the inventory shows a VM within this time after the end of its task (docs/designs/vmgroup.md, A2).
-_CLONE_SETTLE_SECONDS = 10.0
+REQUEST_SETTLE_SECONDS = 10.0
 CLONE_DESCRIPTION_ID = "VirtualMachine.clone"
 
 Effect = Literal["poweredOn", "poweredOff", "resized", "destroyed"]
@@ -102,13 +102,29 @@ class GroupMemory:
         # Names of the records of the last write, and how often in a row none of them was stored.
         self._expected_names: set[str] = set()
         self._lost_writes = 0
+        # Sizes by replica that are about to be stored, for the quota; and those of the last write.
+        self.reserved_sizes: dict[str, ResourceAmount] = {}
+        self._last_sizes: dict[str, ResourceAmount] = {}
 
     def expect_records(
         self, before: Iterable[ReplicaRecord], after: Iterable[ReplicaRecord]
     ) -> None:
-        """Remember that `after` is about to be stored: its new attempts are unsent."""
+        """Remember that `after` is about to be stored: its new attempts are unsent.
+
+        A record that it drops or lets terminate is no longer unsent: the write may be stored
+        without a response, and then the cache still has the record as it was.
+        """
+        before, after = tuple(before), tuple(after)
+        kept_names = {record.name for record in after if not record.terminating}
+        for record in before:
+            request = self.clone_requests.get(record.name)
+            if record.name not in kept_names and request and request.outcome == "unsent":
+                del self.clone_requests[record.name]
         attempts = {record.name: record.attempt for record in before}
         self._expected_names = {record.name for record in after}
+        self._last_sizes = {record.name: record.size for record in after}
+        for name, size in self._last_sizes.items():
+            self.reserved_sizes[name] = size.larger(self.reserved_sizes.get(name, size))
         for record in after:
             if attempts.get(record.name) == record.attempt:
                 continue
@@ -117,6 +133,18 @@ class GroupMemory:
             elif record.state == "Cloning":
                 # The record of an adopted VM: another process may have sent its clone.
                 self.record_clone(record, "maybe_sent")
+
+    def observe_records(self, stored: Iterable[ReplicaRecord]) -> None:
+        """Forget the reserved sizes if the last write is stored.
+
+        A write that is not visible may have been stored all the same: its response may be late.
+        """
+        sizes = {record.name: record.size for record in stored}
+        if all(
+            name in sizes and size.larger(sizes[name]) == sizes[name]
+            for name, size in self._last_sizes.items()
+        ):
+            self.reserved_sizes, self._last_sizes = {}, {}
 
     def record_clone(self, record: ReplicaRecord, outcome: CloneOutcome, task: str = "") -> None:
         self.clone_requests[record.name] = CloneRequest(
@@ -288,7 +316,7 @@ def is_clone_unfinished(
     if record.state == "Present":
         return False
     since = max(watching_since, request.updated_at_seconds if request else 0.0)
-    return now - since < _CLONE_SETTLE_SECONDS or any(
+    return now - since < REQUEST_SETTLE_SECONDS or any(
         task.state == "running"
         for task in _find_possible_tasks(record, tasks, assigned_tasks, since)
     )
@@ -308,7 +336,7 @@ def _find_possible_tasks(
         if record.template in ("", task.template)
         and task.ref not in assigned_tasks
         # A task that began later than this request could have is not its task.
-        and task.seen_at_seconds <= since + _CLONE_SETTLE_SECONDS
+        and task.seen_at_seconds <= since + REQUEST_SETTLE_SECONDS
     ]
 
 
@@ -325,5 +353,5 @@ def _clone_state_of_task(task: CloneTask | None, since: float, now: float) -> Cl
 
 def _clone_state_after_settling(since: float, now: float) -> CloneState:
     return (
-        CloneState.NOT_IN_PROGRESS if now - since >= _CLONE_SETTLE_SECONDS else CloneState.UNKNOWN
+        CloneState.NOT_IN_PROGRESS if now - since >= REQUEST_SETTLE_SECONDS else CloneState.UNKNOWN
     )

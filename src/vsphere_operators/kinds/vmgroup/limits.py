@@ -14,7 +14,7 @@ limited.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Annotated
@@ -23,26 +23,11 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ...vcenters.config import PlacementDefaults, find_glob_error
 from ...yamlfile import FileFormat
+from .model import Quota
 
 MB_PER_GB = 1024
 # The fields of spec.placement.
 PLACEMENT_FIELDS = PlacementDefaults.__struct_fields__
-
-
-class ResourceAmount(Struct, frozen=True, kw_only=True):
-    """A number of VMs with their vCPUs and memory."""
-
-    vms: int = 0
-    cpus: int = 0
-    memory_mb: int = 0
-
-
-class Quota(Struct, frozen=True, kw_only=True):
-    """The most that the groups of a namespace may use together; None is no limit."""
-
-    vms: int | None = None
-    cpus: int | None = None
-    memory_mb: int | None = None
 
 
 class NamespaceLimits(Struct, frozen=True, kw_only=True):
@@ -55,36 +40,6 @@ class NamespaceLimits(Struct, frozen=True, kw_only=True):
     # The allowed names by field of spec.placement; a field that is not here is not limited.
     allowed_placement: dict[str, tuple[str, ...]] = {}
     quota: Quota = Quota()
-
-
-def find_quota_violation(
-    requested: ResourceAmount, others: Iterable[ResourceAmount], quota: Quota
-) -> str | None:
-    """Why a group does not fit into the quota; `requested` is all of the group, as in its spec."""
-    others = tuple(others)
-    exceeded: list[tuple[str, str, str]] = []
-    for text, needed, used, limit in (
-        ("vms={}", requested.vms, sum(usage.vms for usage in others), quota.vms),
-        ("cpus={}", requested.cpus, sum(usage.cpus for usage in others), quota.cpus),
-        (
-            "memory={}Mi",
-            requested.memory_mb,
-            sum(usage.memory_mb for usage in others),
-            quota.memory_mb,
-        ),
-    ):
-        if limit is not None and needed + used > limit:
-            exceeded.append((text.format(needed), text.format(used), text.format(limit)))
-    if not exceeded:
-        return None
-    requested_text, used_text, limited_text = (
-        ",".join(column) for column in zip(*exceeded, strict=True)
-    )
-    return (
-        f"Exceeded quota of the namespace: requested: {requested_text}, used: {used_text}, "
-        f"limited: {limited_text}. Lower spec.replicas, spec.cpu or spec.memory of this or another "
-        "VmGroup, or ask the administrator."
-    )
 
 
 class QuotaEntry(Struct, frozen=True, forbid_unknown_fields=True):

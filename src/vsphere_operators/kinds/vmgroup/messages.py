@@ -36,6 +36,10 @@ from .replica import (
 
 # The text of status.lastMessage that existing scripts wait for.
 SUCCESS_MESSAGE = "successfully reconciled VmGroup"
+WAITS_FOR_QUOTA_MESSAGE = (
+    "Waiting for the quota of the namespace: VMs of this group that are being deleted or resized "
+    "still count"
+)
 
 
 def summarize(desired: DesiredState, replicas: Sequence[Replica]) -> tuple[Phase, str]:
@@ -78,6 +82,15 @@ def _list_errors(desired: DesiredState, replicas: Sequence[Replica]) -> Iterator
     """What only a user can fix."""
     if desired.clone_blocker and _needs_clone(desired, replicas):
         yield desired.clone_blocker
+    elif (
+        desired.quota_violation
+        and not desired.deleting
+        and any(
+            replica.vm is not None and not has_desired_size(desired, replica.vm)
+            for replica in active_replicas(replicas)
+        )
+    ):
+        yield desired.quota_violation
     for replica in replicas:
         if replica.failure is not None and replica.failure.permanent:
             yield replica.failure.message

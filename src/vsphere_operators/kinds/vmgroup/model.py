@@ -31,6 +31,66 @@ class CloneState(Enum):
 PENDING_CLONE_STATES = (CloneState.RUNNING, CloneState.UNKNOWN)
 
 
+class ResourceAmount(Struct, frozen=True, kw_only=True):
+    """A number of VMs with their vCPUs and memory."""
+
+    vms: int = 0
+    cpus: int = 0
+    memory_mb: int = 0
+
+    def __add__(self, other: ResourceAmount) -> ResourceAmount:
+        return ResourceAmount(
+            vms=self.vms + other.vms,
+            cpus=self.cpus + other.cpus,
+            memory_mb=self.memory_mb + other.memory_mb,
+        )
+
+    def larger(self, other: ResourceAmount) -> ResourceAmount:
+        """The larger number of each resource."""
+        return ResourceAmount(
+            vms=max(self.vms, other.vms),
+            cpus=max(self.cpus, other.cpus),
+            memory_mb=max(self.memory_mb, other.memory_mb),
+        )
+
+    def smaller(self, other: ResourceAmount) -> ResourceAmount:
+        """The smaller number of each resource."""
+        return ResourceAmount(
+            vms=min(self.vms, other.vms),
+            cpus=min(self.cpus, other.cpus),
+            memory_mb=min(self.memory_mb, other.memory_mb),
+        )
+
+    def __sub__(self, other: ResourceAmount) -> ResourceAmount:
+        return ResourceAmount(
+            vms=self.vms - other.vms,
+            cpus=self.cpus - other.cpus,
+            memory_mb=self.memory_mb - other.memory_mb,
+        )
+
+
+class Quota(Struct, frozen=True, kw_only=True):
+    """The most of each resource; None is no limit."""
+
+    vms: int | None = None
+    cpus: int | None = None
+    memory_mb: int | None = None
+
+    def minus(self, used: ResourceAmount) -> Quota:
+        return Quota(
+            vms=None if self.vms is None else self.vms - used.vms,
+            cpus=None if self.cpus is None else self.cpus - used.cpus,
+            memory_mb=None if self.memory_mb is None else self.memory_mb - used.memory_mb,
+        )
+
+    def covers(self, amount: ResourceAmount) -> bool:
+        return (
+            (self.vms is None or amount.vms <= self.vms)
+            and (self.cpus is None or amount.cpus <= self.cpus)
+            and (self.memory_mb is None or amount.memory_mb <= self.memory_mb)
+        )
+
+
 class ReplicaRecord(Struct, frozen=True, kw_only=True):
     """A ReplicaStatus as plan() uses it, stored before any request is sent for the replica."""
 
@@ -46,9 +106,17 @@ class ReplicaRecord(Struct, frozen=True, kw_only=True):
     # MoRef of the clone task.
     task: str = ""
     attempt: int = 1
+    # What it counts for in the quota even if its VM is smaller: the size of the clone or resize
+    # that may be in progress. 0 if an older release stored the record.
+    cpus: int = 0
+    memory_mb: int = 0
     # Selected for deletion, `leaving` in the status. Never reset: a Destroy_Task that arrives
     # late destroys nothing that is needed again.
     terminating: bool = False
+
+    @property
+    def size(self) -> ResourceAmount:
+        return ResourceAmount(vms=1, cpus=self.cpus, memory_mb=self.memory_mb)
 
 
 class ReplicaVm(Struct, frozen=True, kw_only=True):
@@ -70,8 +138,14 @@ class ReplicaVm(Struct, frozen=True, kw_only=True):
     # A task that changes its power, size or existence runs, or its clone has not ended; a vMotion
     # does not count.
     busy: bool = False
+    # A resize that this process does not know of may be in progress.
+    resize_possible: bool = False
     # Attached disks that are not its own, such as First Class Disks: other users' data.
     foreign_disks: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> ResourceAmount:
+        return ResourceAmount(vms=1, cpus=self.cpus, memory_mb=self.memory_mb)
 
 
 class Rollout(Struct, frozen=True, kw_only=True):
@@ -104,6 +178,15 @@ class DesiredState(Struct, frozen=True, kw_only=True):
     deletion_policy: Literal["Destroy", "Orphan"] = "Destroy"
     # The message of what prevents clones now: template, folder, another owner, quota.
     clone_blocker: str = ""
+    # The message if the spec requests more than the quota of the namespace allows.
+    quota_violation: str = ""
+    # What this group may have of that quota: without what other groups have, or older ones request.
+    quota: Quota = Quota()
+
+    @property
+    def size(self) -> ResourceAmount:
+        """The size of one replica."""
+        return ResourceAmount(vms=1, cpus=self.cpus, memory_mb=self.memory_mb)
 
 
 class OperationFailure(Struct, frozen=True):

@@ -14,6 +14,7 @@ from .absence import Absence, AbsenceTracker
 from .folder import FolderFinder
 from .group_memory import (
     FOLDER_KEY,
+    REQUEST_SETTLE_SECONDS,
     CloneTask,
     CloneTaskTracker,
     GroupMemory,
@@ -21,7 +22,6 @@ from .group_memory import (
     infer_clone_state,
     is_clone_unfinished,
 )
-from .limits import Quota, ResourceAmount, find_quota_violation
 from .model import (
     CloneBlocked,
     CloneState,
@@ -39,6 +39,7 @@ from .ownership import (
 from .placement import Placement, PlacementResolver
 from .reasons import Reason
 from .step import GroupInput
+from .usage import UsageCounter
 
 # etcd stores at most 1.5 MB per object, and a record takes half a KB.
 _MAX_REPLICAS = 1000
@@ -50,7 +51,7 @@ _DISRUPTIVE_TASKS = ("powerOn", "powerOff", "suspend", "reset", "destroy", "unre
 class PlanInput(Struct, frozen=True, kw_only=True):
     """Everything that a step decides on."""
 
-    # The desired state with the template's MoRef, the blocker, and a surge within the quota.
+    # The desired state with the template's MoRef, the blocker, and the group's part of the quota.
     desired: DesiredState
     observed: ObservedState
     # None while no VM can be cloned.
@@ -79,6 +80,7 @@ class GroupObserver:
         self._ownership_index, self._clone_tracker = ownership_index, clone_tracker
         self._memory_store, self._absences = memory_store, absences
         self._folders = FolderFinder(vcenter, ownership_index)
+        self._usage = UsageCounter(vcenter.inventory, ownership_index, memory_store)
 
     def forget_group(self, uid: str) -> None:
         self._folders.forget_group(uid)
@@ -102,12 +104,13 @@ class GroupObserver:
             blocker, folder = blocker or conflict, None
         if folder is not None and folder.ref in self._inventory.folders:
             memory.created_folder = None
-        blocker = blocker or _find_clone_blocker(group, memory)
+        desired = self._usage.limit(group)
+        blocker = blocker or _find_clone_blocker(desired, memory)
         observed = self._observe_replicas(group, memory, folder)
         absences = self._judge_absences(group, observed, resolver)
         return PlanInput(
             desired=replace(
-                _limit_surge_to_quota(group),
+                desired,
                 template=template.ref if template else "",
                 template_cores_per_socket=template.cores_per_socket if template else 0,
                 clone_blocker=str(blocker) if blocker and not group.desired.deleting else "",
@@ -213,11 +216,13 @@ class GroupObserver:
         tasks_in_progress = (
             task for task in inventory.tasks.values() if task.state not in FINAL_TASK_STATES
         )
-        busy_refs = {
-            task.entity
-            for task in tasks_in_progress
-            if task.description_id.rpartition(".")[2] in _DISRUPTIVE_TASKS
-        }
+        tasks_by_ref = [
+            (task.entity, task.description_id.rpartition(".")[2]) for task in tasks_in_progress
+        ]
+        busy_refs = {ref for ref, task in tasks_by_ref if task in _DISRUPTIVE_TASKS}
+        resized_refs = {ref for ref, task in tasks_by_ref if task == "reconfigure"}
+        # A request of a manager that died just before may still begin.
+        is_recent = memory.clock() - self._vcenter.watching_since < REQUEST_SETTLE_SECONDS
         names: set[str] = set()
         for ref in sorted(index.refs_by_group_uid.get(group_id.uid)):
             mark, vm = index.marks[ref], inventory.vms.get(ref)
@@ -228,7 +233,10 @@ class GroupObserver:
                 and mark.replica_name not in names
             ):
                 names.add(mark.replica_name)
-                yield self._build_replica_vm(vm, mark, memory, busy=ref in busy_refs)
+                yield replace(
+                    self._build_replica_vm(vm, mark, memory, busy=ref in busy_refs),
+                    resize_possible=is_recent or ref in resized_refs,
+                )
 
     def _build_replica_vm(
         self, vm: VirtualMachine, mark: OwnershipMark, memory: GroupMemory, *, busy: bool
@@ -338,38 +346,17 @@ def _is_effect_pending(vm: VirtualMachine, memory: GroupMemory) -> bool:
     return pending.effect == "destroyed" or vm.config_version == pending.config_version_before
 
 
-def _find_clone_blocker(group: GroupInput, memory: GroupMemory) -> CloneBlocked | None:
+def _find_clone_blocker(desired: DesiredState, memory: GroupMemory) -> CloneBlocked | None:
     """What prevents clones in addition to placement and folder."""
-    desired, quota = group.desired, group.limits.quota
     if desired.replicas > _MAX_REPLICAS:
         return CloneBlocked(
             Reason.TOO_MANY_REPLICAS,
             f"spec.replicas: Invalid value: {desired.replicas}: must be less than or equal to "
             f"{_MAX_REPLICAS}",
         )
-    if quota != Quota() and (
-        violation := find_quota_violation(
-            _usage_of(desired, desired.replicas), group.list_other_usage(), quota
-        )
-    ):
-        return CloneBlocked(Reason.QUOTA_EXCEEDED, violation)
+    if desired.quota_violation:
+        return CloneBlocked(Reason.QUOTA_EXCEEDED, desired.quota_violation)
     failure = memory.active_failures().get(FOLDER_KEY)
     if failure is not None and failure.permanent:
         return CloneBlocked(failure.reason, failure.message)
     return None
-
-
-def _limit_surge_to_quota(group: GroupInput) -> DesiredState:
-    desired, quota = group.desired, group.limits.quota
-    if quota == Quota() or not desired.rollout.max_surge:
-        return desired
-    others, surge = group.list_other_usage(), desired.rollout.max_surge
-    while surge and find_quota_violation(
-        _usage_of(desired, desired.replicas + surge), others, quota
-    ):
-        surge -= 1
-    return replace(desired, rollout=replace(desired.rollout, max_surge=surge))
-
-
-def _usage_of(desired: DesiredState, vms: int) -> ResourceAmount:
-    return ResourceAmount(vms=vms, cpus=vms * desired.cpus, memory_mb=vms * desired.memory_mb)

@@ -58,6 +58,11 @@ class GroupId(Struct, frozen=True, kw_only=True):
     def folder_name(self) -> str:
         return folder_name(self.namespace, self.name)
 
+    @property
+    def namespace_key(self) -> str:
+        """The namespace and its cluster: two clusters may have namespaces of the same name."""
+        return f"{self.cluster_id}/{self.namespace}"
+
 
 class OwnershipMark(Struct, frozen=True, kw_only=True):
     """The content of a VM's extraConfig that names its owner."""
@@ -136,6 +141,8 @@ class OwnershipIndex:
     def __init__(self, vcenter: VCenter, notify_group: Callable[[str], None]) -> None:
         self.marks: dict[str, OwnershipMark] = {}
         self.refs_by_group_uid = Index()
+        # By `namespace_key`.
+        self.refs_by_namespace = Index()
         # VMs that may be replicas; their configuration is not read yet, or is hidden.
         self.unread_refs: set[str] = set()
         self._inventory, self._vm_configs = vcenter.inventory, vcenter.vm_configs
@@ -188,6 +195,7 @@ class OwnershipIndex:
             self._remove(ref)
             self.marks[ref] = mark
             self.refs_by_group_uid.add(mark.group_id.uid, ref)
+            self.refs_by_namespace.add(mark.group_id.namespace_key, ref)
         self._notify_group(mark.group_id.uid)
 
     def _remove(self, ref: str) -> None:
@@ -195,6 +203,7 @@ class OwnershipIndex:
         mark = self.marks.pop(ref, None)
         if mark is not None:
             self.refs_by_group_uid.drop(mark.group_id.uid, ref)
+            self.refs_by_namespace.drop(mark.group_id.namespace_key, ref)
             self._notify_group(mark.group_id.uid)
 
 

@@ -79,6 +79,7 @@ class GroupReconciler:
     async def run_step(self, group: GroupInput) -> StepResult:
         memory = self.memory_store.for_group(group.group_id.uid)
         memory.observe_generation(group.generation)
+        memory.observe_records(group.records)
         observation, new_plan = await self._observe_and_plan(group)
         for line in new_plan.log_lines:
             group.log(line)
@@ -214,9 +215,10 @@ def _build_clone_spec(
         name=record.name,
         resource_pool=placement.resource_pool,
         datastore=placement.datastore,
-        cpus=desired.cpus,
-        cores_per_socket=choose_cores_per_socket(desired.cpus, desired.template_cores_per_socket),
-        memory_mb=desired.memory_mb,
+        # Those of the record: the quota counts them.
+        cpus=record.cpus,
+        cores_per_socket=choose_cores_per_socket(record.cpus, desired.template_cores_per_socket),
+        memory_mb=record.memory_mb,
         instance_uuid=record.instance_uuid,
         # The mark last, so that the Secret cannot replace it.
         extra_config={**extra_config, **mark_to_extra_config(mark)},

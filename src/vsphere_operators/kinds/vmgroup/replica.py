@@ -14,6 +14,7 @@ from .model import (
     OperationFailure,
     ReplicaRecord,
     ReplicaVm,
+    ResourceAmount,
 )
 
 
@@ -76,6 +77,14 @@ def _build_record(vm: ReplicaVm) -> ReplicaRecord:
         # Its clone may not have ended: a manager that died may have sent it.
         state="Cloning",
     )
+
+
+def counted_size(desired: DesiredState, replica: Replica) -> ResourceAmount:
+    """What a replica counts for in the quota: the larger of its record and its VM."""
+    record, vm = replica.record, replica.vm
+    if vm is not None:
+        return record.size.larger(vm.size)
+    return record.size if record.cpus else desired.size
 
 
 def active_replicas(replicas: Iterable[Replica]) -> list[Replica]:

@@ -29,6 +29,8 @@ def records_of(group: VmGroup) -> tuple[ReplicaRecord, ...]:
             state=replica.state,
             task=replica.task,
             attempt=replica.attempt,
+            cpus=replica.cpu,
+            memory_mb=replica.memoryMB,
             terminating=replica.leaving,
         )
         for replica in group.status.replicas
@@ -85,6 +87,8 @@ def _replica_status_of(
         task=record.task,
         progress=task.progress_percent if task is not None and is_running else None,
         attempt=record.attempt,
+        cpu=record.cpus,
+        memoryMB=record.memory_mb,
         leaving=record.terminating,
         moRef=vm.ref if vm else kept_ref,
         power=vm.power if vm else "",

@@ -7,9 +7,10 @@ from collections.abc import Callable, Collection, Mapping
 from msgspec import Struct
 
 from ...vsphere.model import VirtualMachine
-from .limits import NamespaceLimits, ResourceAmount
+from .limits import NamespaceLimits
 from .model import DesiredState, GroupFolder, Plan, ReplicaRecord
 from .ownership import FolderClaim, GroupId
+from .quota import OtherGroup
 from .types import CloudInitSpec
 
 
@@ -32,8 +33,8 @@ class GroupInput(Struct, frozen=True, kw_only=True):
     folder_claim: FolderClaim
     # The claims of all groups with the same folder name.
     folder_claims: Collection[FolderClaim] = ()
-    # The usage of the other groups of the namespace, computed only if there is a quota.
-    list_other_usage: Callable[[], Collection[ResourceAmount]]
+    # The other groups of the namespace, listed only if there is a quota.
+    list_other_groups: Callable[[], Collection[OtherGroup]]
     # The clone tasks in the records of all groups, collected only if a record has no VM.
     list_recorded_tasks: Callable[[], set[str]]
     # MoRefs of the VMs by replica, as last reported.

@@ -160,6 +160,14 @@ class ReplicaStatus(Struct, kw_only=True, omit_defaults=True):
     progress: Annotated[Int32 | None, Doc("Progress of the clone task, in percent.")] = None
     attempt: Annotated[Int32, Doc("Number of attempts to clone it.")] = 1
     # `terminating` in the code; the field keeps the name that stored objects have.
+    cpu: Annotated[
+        Int32,
+        Doc("Virtual CPUs that it counts for in the quota: of its VM, or of a pending request."),
+    ] = 0
+    memoryMB: Annotated[
+        Int32,
+        Doc("Memory that it counts for in the quota: of its VM, or of a pending request."),
+    ] = 0
     leaving: Annotated[bool, Doc("Whether the replica is selected for deletion.")] = False
     moRef: Annotated[str, Doc("MoRef of its VM.")] = ""
     power: Annotated[str, Doc("poweredOn, poweredOff or suspended.")] = ""

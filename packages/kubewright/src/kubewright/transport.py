@@ -178,11 +178,10 @@ class Transport:
 
     async def server_time(self) -> datetime | None:
         """The clock of the server, to the second; None if the response has no Date header."""
-        request, timeout = Request("GET", "/version", operation="read the time"), 10.0
+        request = Request("GET", "/version", operation="read the time")
+        timeout = _client_timeout(10.0, None)
         try:
-            response = await self._open_response(
-                request, await self._auth_headers(), _client_timeout(timeout, None)
-            )
+            response = await self._open_response(request, await self._auth_headers(), timeout)
             await _read_body(response, request)
         except _CONNECTION_ERRORS as error:
             raise self._connection_error(error, request) from error

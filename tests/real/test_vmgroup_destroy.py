@@ -50,7 +50,7 @@ class DestroyHarness:
         return next(vm for vm in state.vms if vm.name == FOREIGN_VM)
 
     async def find_folder(self) -> str:
-        """The reference of the group's folder, "" if there is none."""
+        """The reference of the group's folder; "" if it does not exist."""
         path = group_folder_path(self.client.namespace, GROUP_NAME)
         entities = await self.vcenter.entities()
         return next((entity["ref"] for entity in entities if entity["path"] == path), "")

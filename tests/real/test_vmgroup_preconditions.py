@@ -25,6 +25,7 @@ MUTATIONS = (
     "CreateFolder",
     "CloneVM_Task",
     "Destroy_Task",
+    "UnregisterAndDestroy_Task",
     "PowerOffVM_Task",
     "PowerOnVM_Task",
     "ReconfigVM_Task",

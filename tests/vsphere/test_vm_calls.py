@@ -232,8 +232,8 @@ def test_decode_owner_and_disks_of_a_vm() -> None:
         }
     )
     assert (config.extra_config, config.first_class_disks) == ({"a": "1", "b": ""}, ("fcd-1",))
-    # web-1_1 and web-10 are folders of other VMs. vCenter chose web-1_1 for a VM whose name is
-    # web-1 too.
+    # web-1_1 and web-10 are folders of other VMs. vCenter chose web-1_1 for a second VM with the
+    # name web-1.
     assert config.foreign_disk_files("[ds] web-1/web-1.vmx") == (
         "[ds] web-1_1/web-1.vmdk",
         "[ds] other/data.vmdk",

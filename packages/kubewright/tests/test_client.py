@@ -21,6 +21,7 @@ from kubewright.errors import (
     KindMissing,
     NotFound,
     ServerError,
+    TimedOut,
     Timeout,
     TooManyRequests,
     TooMuch,
@@ -429,6 +430,20 @@ async def test_page_after_large_objects_has_as_many_as_fit_into_4_mib() -> None:
     pages = [page async for page in Client(fake).list_pages(Widget, "n", limit=6)]
     # The second page is chosen by the size of the first, and the third by that of the second.
     assert [len(page.items) for page in pages] == [6, 4, 2]
+
+
+async def test_list_after_a_timeout_begins_with_a_smaller_page() -> None:
+    transport = FakeApi()
+    client = Client(transport)
+    transport.add(Widget(metadata=ObjectMeta(name="w", namespace="n"), spec=WidgetSpec(size=1)))
+    transport.fail_next("GET", "widgets", TimedOut("no answer"))
+    with pytest.raises(TimedOut):
+        await client.list(Widget, "n")
+    for _ in range(2):
+        assert len(await client.list(Widget, "n")) == 1
+    assert [
+        dict(part.split("=") for part in r.query.split("&"))["limit"] for r in transport.requests
+    ] == ["500", "62", "500"]
 
 
 def test_secret_is_decoded_and_hidden_in_repr() -> None:

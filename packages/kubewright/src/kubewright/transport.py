@@ -41,8 +41,7 @@ from .metrics import Metrics
 # etcd limits objects to 1.5 MiB and the API server limits requests to 3 MiB, so a longer line does
 # not come from a working API server.
 _MAX_LINE_BYTES = 8 * 1024 * 1024
-# Joining and scanning 64 MiB stops the event loop for 0.3 s, and a small Pod has no memory for it.
-_MAX_RESPONSE_BYTES = 16 * 1024 * 1024
+_MAX_RESPONSE_BYTES = 8 * 1024 * 1024  # joining 64 MiB stops the event loop for 0.1 s
 # With at most 60 s of Retry-After each, a request waits for five minutes at most.
 _MAX_RETRIES = 5
 # For all controllers together. Reads have their own slots, because a write may wait for one of our

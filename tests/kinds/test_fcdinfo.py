@@ -17,6 +17,7 @@ from kubewright.builtin import (
     PersistentVolumeSpec,
 )
 from kubewright.crd import build_crds
+from kubewright.responses import UndecodableObject
 from kubewright.transport import Request
 from support.fake_environment import FakeEnvironment, run_manager
 from vsphere_operators.kinds.fcdinfo import (
@@ -131,6 +132,13 @@ def test_new_references_in_a_status() -> None:
     assert not _has_new_references(make_fcdinfo(id=DISK_ID, vm="node-1"), make_fcdinfo(id=DISK_ID))
     assert not _has_new_references(None, make_fcdinfo(id=DISK_ID))
     assert not _has_new_references(make_fcdinfo(id=DISK_ID), None)
+
+
+def test_object_that_cannot_be_decoded_has_no_references() -> None:
+    undecodable = UndecodableObject(ObjectMeta(name="a", namespace="b"), "pvId is too long")
+    info = FCDInfo(status=FCDInfoStatus(id=DISK_ID))
+    assert not _has_new_references(undecodable, info)
+    assert not _has_new_references(info, undecodable)
 
 
 def test_crd_has_the_names_of_the_contract() -> None:

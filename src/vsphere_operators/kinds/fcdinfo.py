@@ -155,7 +155,7 @@ def _get_disk_keys(info: FCDInfo) -> tuple[str, ...]:
 
 def _has_new_references(old: Any, new: Any) -> bool:
     """Whether the status names a disk or a VM that it did not name before."""
-    if old is None or new is None:
+    if not isinstance(old, FCDInfo) or not isinstance(new, FCDInfo):
         return False
     before, after = ({info.status.id, info.status.attachedTo} - {None, ""} for info in (old, new))
     return not after <= before

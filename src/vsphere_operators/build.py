@@ -158,7 +158,7 @@ def _build_vmgroup_controller(
         changes,
         manager.cache,
         api_reader,
-        read_limits(settings.limits_file),
+        read_limits(settings.limits_file, settings.allowed_templates),
         manager.recorder,
         settings.cluster_id,
     )

@@ -14,10 +14,12 @@ import pytest
 from hack.docgen.markdown import fenced_blocks
 from kubewright.testing.controlplane import ControlPlane
 from simulator import SimulatedVCenter
+from support.simulator_state import read_simulator_state
 from support.tutorial_runner import TutorialRunner
 from support.vmgroup_client import TEMPLATE, VmGroupClient, list_group_vms
 
 from .crash_run import run_observed_manager, run_simulator
+from .group_lifecycle import OTHER_TEMPLATE
 from .vsphere_user import VSphereUser
 
 
@@ -129,6 +131,22 @@ async def test_the_documented_user_data_reaches_the_vms(
         permissions = str(root / "config/optional/cloud-init-secrets.yaml")
         await asyncio.to_thread(installed.kubectl, *delete, "secret", "web-init")
         await asyncio.to_thread(installed.kubectl, *delete, "-f", permissions)
+
+
+async def test_only_allowed_templates_can_be_used_by_name_or_path(
+    installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
+) -> None:
+    paths = {entity["name"]: entity["path"] for entity in await vcenter.entities()}
+    flag = f"-vmgroup-allowed-template={paths[TEMPLATE]}"
+    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m", flag):
+        groups = VmGroupClient(installed, namespace)
+        for name, template in (("by-name", OTHER_TEMPLATE), ("by-path", paths[OTHER_TEMPLATE])):
+            await groups.create(name, replicas=1, template=template)
+            status = await groups.wait_for_phase(name, "ERROR")
+            assert f"not found in {paths[TEMPLATE]}" in status["lastMessage"]
+        await groups.create("allowed", replicas=1)
+        await groups.wait_for_phase("allowed", "RUNNING")
+        assert len((await read_simulator_state(vcenter)).marked_vms) == 1
 
 
 async def test_the_cores_per_socket_of_the_template_fit_the_size(

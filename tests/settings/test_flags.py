@@ -54,6 +54,15 @@ def test_insecure_as_existing_manifests_write_it(argv: list[str]) -> None:
     assert parse_settings(*argv).insecure
 
 
+def test_allowed_templates_are_full_paths() -> None:
+    paths = ("/DC0/vm/golden", "/DC1/vm/a, b")
+    flags = [f"-vmgroup-allowed-template={path}" for path in paths]
+    assert parse_settings(*flags).allowed_templates == paths
+    for wrong in ("golden", "/", ""):
+        with pytest.raises(FlagError, match="must be a full inventory path, such as /DC0/vm"):
+            parse_settings(f"-vmgroup-allowed-template={wrong}")
+
+
 @pytest.mark.parametrize("name", ["-metrics-addr", "--metrics-addr", "--metrics-bind-address"])
 def test_metrics_address_has_two_names(name: str) -> None:
     assert parse_settings(f"{name}=:9090").metrics_bind_address == ":9090"

@@ -298,7 +298,7 @@ async def list_vmgroup_requests(cluster: Cluster, settings: Settings) -> list[Vm
         ]
     except KubewrightError:
         return []
-    limits = await asyncio.to_thread(read_limits, settings.limits_file)
+    limits = await asyncio.to_thread(read_limits, settings.limits_file, settings.allowed_templates)
     return [
         VmGroupRequest(
             namespace=group.metadata.namespace,

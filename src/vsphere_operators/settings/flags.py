@@ -18,6 +18,7 @@ from kubewright.errors import ConfigError
 from kubewright.flags import Duration, flag, format_duration, invalid_value
 
 from ..kinds.gpuinfo.flags import GPUFlags
+from ..kinds.vmgroup.limits import find_template_path_error
 from ..vcenters.config import VCENTERS_FORMAT, VCenterConfig, VCenterEntry, parse_server_address
 from ..vsphere.address import Address
 from .environment import SERVER_KEYS, Environment, Warn, read_server
@@ -82,6 +83,13 @@ class Settings(ManagerFlags):
         "",
         "YAML file with the templates, placements and quotas allowed for VmGroups per namespace.",
     )
+    allowed_templates: tuple[str, ...] = flag(
+        "vmgroup-allowed-template",
+        (),
+        "Full inventory path of a template, or of a folder with templates. If set, VmGroups can "
+        "use no others, neither by name nor by path. Namespaces with templateFolders in "
+        "-vmgroup-limits have those instead.",
+    )
     missing_vm_timeout_seconds: Duration = flag(
         "vmgroup-missing-vm-timeout",
         300.0,
@@ -112,6 +120,9 @@ class Settings(ManagerFlags):
         for name, seconds in intervals.items():
             if seconds < MIN_INTERVAL_SECONDS:
                 raise invalid_value(name, format_duration(seconds), "must be at least 1s")
+        for path in self.allowed_templates:
+            if error := find_template_path_error(path):
+                raise invalid_value("vmgroup-allowed-template", path, error)
         if not 1 <= self.max_running_tasks <= 100:
             raise invalid_value(
                 "vcenter-operations", str(self.max_running_tasks), "must be from 1 to 100"

@@ -39,6 +39,15 @@ def test_the_first_matching_entry_applies(tmp_path: Path) -> None:
     assert limits("default") == read_limits("")("default") == NamespaceLimits()
 
 
+def test_the_flag_limits_templates_where_the_file_does_not(tmp_path: Path) -> None:
+    limits = read_limits(write_limits(tmp_path, LIMITS_YAML), ("/DC0/vm/golden",))
+    assert limits("team-a").template_folders == ("/DC0/vm/vm-operator/team-a",)
+    assert limits("team-b") == NamespaceLimits(
+        quota=Quota(vms=5), template_folders=("/DC0/vm/golden",)
+    )
+    assert limits("default").template_folders == ("/DC0/vm/golden",)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -223,6 +223,17 @@ def test_allowed_template_folders_apply_to_names_and_paths() -> None:
         find_template(inventory, "t", NamespaceLimits(template_folders=()))
 
 
+@pytest.mark.parametrize("requested", ["u", "/DC0/vm/elsewhere/u", "t", "/DC0/vm/vm-operator/t"])
+def test_a_single_template_can_be_allowed(requested: str) -> None:
+    inventory = make_template_inventory()
+    limits = NamespaceLimits(template_folders=("/DC0/vm/elsewhere/twice",))
+    for allowed in ("twice", "/DC0/vm/elsewhere/twice"):
+        assert find_template(inventory, allowed, limits) == "vm-4"
+    with pytest.raises(CloneBlocked) as raised:
+        find_template(inventory, requested, limits)
+    assert raised.value.reason == "TemplateNotFound"
+
+
 def test_a_vm_that_is_not_a_template_is_not_cloned() -> None:
     inventory = make_inventory(
         ("VirtualMachine", "vm-2", "t", "group-v1"),

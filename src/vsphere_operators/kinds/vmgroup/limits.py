@@ -20,6 +20,7 @@ from functools import lru_cache
 from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import replace
 
 from ...vcenters.config import PlacementDefaults, find_glob_error
 from ...yamlfile import FileFormat
@@ -33,9 +34,9 @@ PLACEMENT_FIELDS = PlacementDefaults.__struct_fields__
 class NamespaceLimits(Struct, frozen=True, kw_only=True):
     """What the administrator allows one namespace."""
 
-    # Inventory paths of the folders in which templates are found. None: a template that is given
-    # by path has to be in the datacenter's vm-operator folder, one that is given by name can be
-    # anywhere in the datacenter.
+    # Inventory paths of templates, or of the folders in which they are found. None: a template that
+    # is given by path has to be in the datacenter's vm-operator folder, one that is given by name
+    # can be anywhere in the datacenter.
     template_folders: tuple[str, ...] | None = None
     # The allowed names by field of spec.placement; a field that is not here is not limited.
     allowed_placement: dict[str, tuple[str, ...]] = {}
@@ -56,7 +57,8 @@ class LimitsEntry(Struct, frozen=True, forbid_unknown_fields=True):
         tuple[str, ...] | UnsetType,
         Meta(
             description="Full inventory paths; only templates in these folders can be used. "
-            "If unset, a template that is given by name can be anywhere in the datacenter."
+            "If unset, -vmgroup-allowed-template applies; without that flag, a template that is "
+            "given by name can be anywhere in the datacenter."
         ),
     ] = UNSET
     # `allowed_placement` in the code; the key keeps the name that existing files have.
@@ -106,11 +108,8 @@ def _find_file_errors(file: LimitsFile) -> Iterator[tuple[str, str]]:
             if error := find_glob_error(glob):
                 yield f"{path}.namespaces[{position}]", error
         for folder in entry.templateFolders if entry.templateFolders is not UNSET else ():
-            if not folder.startswith("/"):
-                yield (
-                    f"{path}.templateFolders",
-                    f'"{folder}" must be a full inventory path, such as /DC0/vm/vm-operator',
-                )
+            if error := find_template_path_error(folder):
+                yield f"{path}.templateFolders", f'"{folder}" {error}'
         for field in entry.places:
             if field not in PLACEMENT_FIELDS:
                 yield (
@@ -128,8 +127,21 @@ LIMITS_FILE_FORMAT = FileFormat(
 )
 
 
-def read_limits(file: str) -> Callable[[str], NamespaceLimits]:
-    """The limits by namespace; without a file ("") no namespace is limited."""
+def find_template_path_error(path: str) -> str:
+    """Why this cannot be the path of a template or folder, "" if it can."""
+    if path.startswith("/") and path.strip("/"):
+        return ""
+    return "must be a full inventory path, such as /DC0/vm/vm-operator"
+
+
+def read_limits(
+    file: str, allowed_templates: tuple[str, ...] = ()
+) -> Callable[[str], NamespaceLimits]:
+    """The limits by namespace; without a file ("") only the templates are limited, if at all.
+
+    `allowed_templates` are for namespaces without templates of their own in the file.
+    """
+    default = NamespaceLimits(template_folders=allowed_templates or None)
     entries = (
         [(entry.namespaces, entry._to_limits()) for entry in LIMITS_FILE_FORMAT.read(file).limits]
         if file
@@ -141,7 +153,9 @@ def read_limits(file: str) -> Callable[[str], NamespaceLimits]:
     def limits_for(namespace: str) -> NamespaceLimits:
         for globs, limits in entries:
             if any(fnmatchcase(namespace, glob) for glob in globs):
+                if limits.template_folders is None:
+                    return replace(limits, template_folders=default.template_folders)
                 return limits
-        return NamespaceLimits()
+        return default
 
     return limits_for

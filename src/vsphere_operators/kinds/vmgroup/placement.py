@@ -345,7 +345,8 @@ class PlacementResolver:
 
 
 def _is_below_any(path: str, folders: Iterable[str]) -> bool:
-    return any(path.startswith(f"{folder.rstrip('/')}/") for folder in folders)
+    """Whether a template is in one of the folders, or is itself listed."""
+    return any(f"{path}/".startswith(f"{folder.rstrip('/')}/") for folder in folders)
 
 
 def _quote_names(names: Iterable[str]) -> str:

@@ -25,6 +25,7 @@ from .changeset import read_text, read_text_if_exists
 
 # The order matters: a component may change what those before it have added.
 COMPONENTS = (
+    "aggregate-editors",
     "ha",
     "namespaced",
     "network-policy",
@@ -90,6 +91,8 @@ class ProjectConfig(Struct, frozen=True, forbid_unknown_fields=True):
     components: tuple[str, ...] = ()
     optional_webhooks: str = ""
     """Flag of the manager that adds its webhooks; if empty, they are always on."""
+    optional_editors: tuple[str, ...] = ()
+    """Kinds that users with the roles edit and admin may change only with aggregate-editors."""
     manager: ManagerConfig = ManagerConfig()
     resources: tuple[ResourceEntry, ...] = ()
 
@@ -259,5 +262,11 @@ def _parse_config(table: dict[str, Any], file: Path) -> ProjectConfig:
         raise ConfigError(
             f"{file}: [tool.kubewright] components: unknown {', '.join(unknown)}; "
             f"must be one of {', '.join(COMPONENTS)}"
+        )
+    kinds = sorted({entry.kind for entry in config.resources})
+    if unknown := sorted(set(config.optional_editors) - set(kinds)):
+        raise ConfigError(
+            f"{file}: [tool.kubewright] optional_editors: unknown {', '.join(unknown)}; "
+            f"must be one of {', '.join(kinds)}"
         )
     return config

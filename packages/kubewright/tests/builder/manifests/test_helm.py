@@ -206,7 +206,8 @@ def test_chart_of_this_repository_renders_the_same_as_kustomize(
         _run_kustomize(ROOT, ROOT / "config/default", str(binaries["kubectl"]))
     )
     shutil.copytree(ROOT / "config", tmp_path / "config")
-    for components, values in OPTIONAL_WEBHOOK_VARIANTS:
+    editors: tuple[list[str], Json] = (["aggregate-editors"], {"rbac": {"aggregateEditors": True}})
+    for components, values in (*OPTIONAL_WEBHOOK_VARIANTS, editors):
         rendered = render_chart(
             helm, chart, "vsphere-operators-system", tmp_path, **COMMON_VALUES, **values
         )

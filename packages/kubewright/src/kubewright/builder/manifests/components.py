@@ -18,7 +18,14 @@ from .deployment import (
     build_webhook_ingress,
     build_webhook_port,
 )
-from .rbac import build_binding, build_ca_roles, build_cluster_rules, build_role, build_webhook_role
+from .rbac import (
+    build_aggregation_patches,
+    build_binding,
+    build_ca_roles,
+    build_cluster_rules,
+    build_role,
+    build_webhook_role,
+)
 from .webhooks import (
     CERTIFICATE_DIR,
     build_ca_bundle_targets,
@@ -75,6 +82,8 @@ def build_component_folders(project: Project, declared: OperatorParts) -> dict[s
         "network-policy": {"kustomization.yaml": [_build_component(["../../network-policy"])]},
         "prometheus": {"kustomization.yaml": [_build_component(["../../prometheus"])]},
     }
+    if patches := build_aggregation_patches(project):
+        folders["aggregate-editors"] = _build_component_files({}, patches)
     all_declared = declared.including_optional_webhooks
     if all_declared.has_webhook_server:
         folders["cert-manager"] = _build_cert_manager_component(project, all_declared)

@@ -31,7 +31,13 @@ from .deployment import (
     build_webhook_ingress,
     build_webhook_port,
 )
-from .rbac import build_ca_roles, build_namespace, build_role_files, build_webhook_role
+from .rbac import (
+    build_aggregation_patches,
+    build_ca_roles,
+    build_namespace,
+    build_role_files,
+    build_webhook_role,
+)
 from .webhooks import (
     CERTIFICATE_DIR,
     build_certificate_files,
@@ -61,6 +67,7 @@ _VALUE_COMMENTS = {
     "secrets": "Names of Secrets to mount (optional).",
     "createNamespace": 'Create the namespace with Pod Security level "restricted".',
     "namespaced": "Serve only the namespace of the release, with permissions only there.",
+    "rbac": "aggregateEditors: let users with the roles edit and admin change {}.",
     "crds": "keep: `helm uninstall` keeps the CRDs, and with them the objects of all users.",
     "metrics": "serviceMonitor requires the Prometheus Operator.",
     "webhooks": "certManager: use certificates from cert-manager instead of the manager's own CA.",
@@ -124,6 +131,7 @@ def _render_values(project: Project, declared: OperatorParts) -> str:
         "secrets": {secret.name: secret.name for secret in manager.secrets},
         "createNamespace": False,
         "namespaced": "namespaced" in components,
+        "rbac": {"aggregateEditors": "aggregate-editors" in components},
         "crds": {"install": True, "keep": True},
         "metrics": {"enabled": True, "serviceMonitor": "prometheus" in components},
         "networkPolicy": {"enabled": "network-policy" in components},
@@ -133,9 +141,12 @@ def _render_values(project: Project, declared: OperatorParts) -> str:
         if declared.optional_webhooks:
             enabled = "webhooks" in components
         values["webhooks"] = {"enabled": enabled, "certManager": "cert-manager" in components}
-    lines: list[str] = []
+    if not project.config.optional_editors:
+        del values["rbac"]
+    kinds, lines = ", ".join(project.config.optional_editors), list[str]()
     for key, value in values.items():
-        lines += [f"# {_VALUE_COMMENTS[key]}\n"] if key in _VALUE_COMMENTS else []
+        if key in _VALUE_COMMENTS:
+            lines.append(f"# {_VALUE_COMMENTS[key].replace('{}', kinds)}\n")
         lines.append(dump_yaml({key: value}))
     return "".join(lines)
 
@@ -153,7 +164,7 @@ def _render_templates(project: Project, declared: OperatorParts) -> dict[str, st
         network_policy["spec"]["ingress"].append(ingress)
     return {
         "namespace": _render_if(".Values.createNamespace", build_namespace(project)),
-        "rbac": _render_documents(*_flatten(roles)),
+        "rbac": _render_documents(*_add_optional_labels(project, _flatten(roles))),
         "scope": _render_if("not .Values.namespaced", *cluster_wide)
         + _render_if(".Values.namespaced", *namespaced),
         "manager": _render_documents(_build_deployment_template(project, declared)),
@@ -167,6 +178,23 @@ def _render_templates(project: Project, declared: OperatorParts) -> dict[str, st
         "crds": _render_if(".Values.crds.install", *_build_crd_templates(project, declared)),
         **_render_webhook_templates(project, declared),
     }
+
+
+def _add_optional_labels(project: Project, roles: Sequence[Document]) -> list[Document]:
+    """The roles; the value aggregateEditors adds some of them to those of Kubernetes."""
+    labels = {
+        patch["metadata"]["name"]: patch["metadata"]["labels"]
+        for patch in _flatten(build_aggregation_patches(project))
+    }
+    condition, labelled = ".Values.rbac.aggregateEditors", list[Document]()
+    for role in roles:
+        metadata = role["metadata"]
+        lines = [f"  {key}: '{value}'" for key, value in labels.get(metadata["name"], {}).items()]
+        if lines:
+            # A list as placeholder, see `_annotate`.
+            metadata = metadata | {"labels": [_encode_if_block(condition, *lines)]}
+        labelled.append(role | {"metadata": metadata})
+    return labelled
 
 
 def _flatten(files: Files) -> list[Document]:

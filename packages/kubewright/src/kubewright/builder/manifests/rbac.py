@@ -115,16 +115,39 @@ def build_binding(
 
 
 def _build_user_roles(project: Project, kind: KindDefinition) -> list[Document]:
-    # Aggregation adds these rules to the ClusterRoles admin, edit and view of Kubernetes.
+    is_optional = kind.name in project.config.optional_editors
     return [
         build_role(
             project,
             f"{kind.name.lower()}-{role}-role",
             rbac.user_rules(kind, verbs),
-            labels={f"{_RBAC_GROUP}/aggregate-to-{_AGGREGATION_TARGETS[role]}": "true"},
+            labels={} if is_optional and role != "viewer" else _build_aggregation_label(role),
         )
         for role, verbs in rbac.USER_ROLES.items()
     ]
+
+
+def _build_aggregation_label(role: str) -> dict[str, str]:
+    """The label that adds a role to one of the ClusterRoles admin, edit and view of Kubernetes."""
+    return {f"{_RBAC_GROUP}/aggregate-to-{_AGGREGATION_TARGETS[role]}": "true"}
+
+
+def build_aggregation_patches(project: Project) -> Files:
+    """Patches that add the roles of optional_editors to those of Kubernetes."""
+    return {
+        f"{kind.lower()}_{role}_role_patch.yaml": [
+            {
+                "apiVersion": f"{_RBAC_GROUP}/v1",
+                "kind": "ClusterRole",
+                "metadata": {
+                    "name": f"{project.name}-{kind.lower()}-{role}-role",
+                    "labels": _build_aggregation_label(role),
+                },
+            }
+        ]
+        for kind in project.config.optional_editors
+        for role in ("admin", "editor")
+    }
 
 
 def build_cluster_rules(declared: OperatorParts) -> list[rbac.PolicyRule]:

@@ -6,12 +6,17 @@ import json
 
 import pytest
 
+from kubewright import Client
 from kubewright.builtin import Node
+from kubewright.testing.fake import FakeApi
+from support.fake_environment import FAKE_CONNECTION
 from support.fake_node_cluster import NOW, FakeNodeCluster, bios_uuid_of, node_manifest
 from vsphere_operators.kinds.gpuinfo.rules import Rejection
+from vsphere_operators.kinds.hostinfo import HostInfo
 from vsphere_operators.kubectl import sources
 from vsphere_operators.kubectl.inventory_rows import rows_from_inventory
 from vsphere_operators.kubectl.rows import DiskRow
+from vsphere_operators.kubectl.sources import ClusterReader
 from vsphere_operators.vsphere.model import Disk
 
 
@@ -56,3 +61,21 @@ def test_rows_of_an_inventory_have_no_stale_load_and_the_vm_of_a_disk() -> None:
     (host,) = rows.hosts
     assert (host.name, host.state, host.vms) == ("esxi-1", "disconnected", 1)
     assert (host.cpuTotalMHz, host.cpuUsedMHz) == (16_000, None)
+
+
+async def test_objects_that_cannot_be_decoded_do_not_hide_the_others() -> None:
+    api, warnings = FakeApi(), list[str]()
+    for name, target in (("good", "esxi-1"), ("long-1", "x" * 1000), ("long-2", "y" * 1000)):
+        metadata = {"name": name, "namespace": "default"}
+        api.create(
+            HostInfo.definition.path("default"),
+            {"metadata": metadata, "spec": {"hostname": target}},
+        )
+    reader = ClusterReader(FAKE_CONNECTION, "", warnings.append)
+    reader.client = Client(api)
+    assert [info.metadata.name for info in await reader.list_readable(HostInfo)] == ["good"]
+    assert warnings == [
+        "skipped: HostInfo default/long-1 and 1 more: cannot decode HostInfo: "
+        "Expected `str` of length <= 255 - at `$.spec.hostname`"
+    ]
+    await reader.transport.close()

@@ -16,6 +16,7 @@ from kubewright.builtin import Node
 from kubewright.errors import ConfigError, Forbidden, KindMissing
 from kubewright.flags import parse_command_line
 from kubewright.kubeconfig import Connection, load_config
+from kubewright.responses import UndecodableObject
 from kubewright.transport import Transport
 
 from ..kinds.fcdinfo import FCDInfo
@@ -49,14 +50,25 @@ class ClusterReader:
         self.namespace, self.warn = namespace, warn
 
     async def list_readable(self, kind: type[T]) -> list[T]:
-        """All objects of a kind; empty, with a warning, if forbidden or not installed."""
+        """All objects of a kind; empty, with a warning, if forbidden or not installed.
+
+        Objects that cannot be decoded are left out with a warning: they must not hide the others.
+        """
+        items: list[T | UndecodableObject] = []
+        namespace = self.namespace if kind.definition.namespaced else ""
         try:
-            return await self.client.list(
-                kind, self.namespace if kind.definition.namespaced else ""
-            )
+            async for page in self.client.list_pages(kind, namespace):
+                items += page.items
         except (Forbidden, KindMissing) as error:
             self.warn(f"skipped: {error}")
             return []
+        undecodable = [item for item in items if isinstance(item, UndecodableObject)]
+        if undecodable:
+            first, count = undecodable[0], len(undecodable)
+            more = f" and {count - 1} more" if count > 1 else ""
+            name = f"{kind.definition.name} {first.metadata.key}{more}"
+            self.warn(f"skipped: {name}: {first.message}")
+        return [item for item in items if not isinstance(item, UndecodableObject)]
 
     async def read_objects(self) -> ClusterObjects:
         hosts, vms, disks, gpus, groups, nodes = await asyncio.gather(

@@ -98,6 +98,17 @@ async def test_a_vm_that_left_while_watched_was_deleted(harness: AbsenceHarness)
     assert harness.read_refs == ["vm-9"]
 
 
+async def test_a_leave_update_proves_nothing_after_a_reload(harness: AbsenceHarness) -> None:
+    # A user hid the VM, then vCenter was restored from a backup without it.
+    harness.remove("VirtualMachine", "vm-9")
+    harness.time += 1.0
+    harness.reload_without_vm()
+    harness.time += 2.0
+    assert not (await harness.decide()).deleted
+    harness.time += TIMEOUT_SECONDS
+    assert (await harness.decide()).deleted
+
+
 async def test_a_destroy_task_needs_no_wait(harness: AbsenceHarness) -> None:
     harness.remove("VirtualMachine", "vm-9")
     task: dict[str, Value] = {

@@ -96,7 +96,7 @@ class MissingVmMachine(RuleBasedStateMachine):
 TestMissingVms = MissingVmMachine.TestCase
 # Shrinking takes minutes. Add Phase.shrink to analyze a failure.
 TestMissingVms.settings = settings(
-    max_examples=400,
+    max_examples=250,
     stateful_step_count=40,
     derandomize=True,
     deadline=None,

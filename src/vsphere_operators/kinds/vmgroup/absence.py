@@ -3,9 +3,9 @@
 Why not take every missing VM for deleted?  VMs also leave the inventory when their host is removed,
     when vCenter is restored from a backup, and when the account loses a permission. All of them
     come back, and a clone made meanwhile would be one VM too many.
-When was a VM deleted?  If a task destroyed it. If a leave update arrived while we watched, its host
-    is still connected, and a read by reference finds nothing. Otherwise after it has been missing
-    for a settable time, in one uninterrupted watch, with all hosts of the placement connected.
+When was a VM deleted?  If a task destroyed it. If a leave update arrived in this watch, its host is
+    still connected, and a read by reference finds nothing. Otherwise after it has been missing for
+    a settable time, in one uninterrupted watch, with all hosts of the placement connected.
 What if the read finds the VM?  Then the account may not see it. That is never a deletion.
 """
 
@@ -120,7 +120,7 @@ class AbsenceTracker:
             return Absence(deleted=True)
         missing = self._update_missing(key, compute_refs, now)
         prefix = f'The VM of replica "{replica}" is missing in vCenter'
-        if departure is not None and self._stayed_connected(departure):
+        if departure is not None and self._is_watched_since(departure):
             wait_seconds = departure.at + min(_HOST_LEAVE_SECONDS, self._timeout_seconds) - now
             if wait_seconds <= 0:
                 return self._judge_by_read(ref, prefix, now)
@@ -197,11 +197,16 @@ class AbsenceTracker:
             for task in self._inventory.tasks.values()
         )
 
-    def _stayed_connected(self, departure: _Departure) -> bool:
-        """Whether the host of a VM that left is there, and no host of its cluster has changed."""
+    def _is_watched_since(self, departure: _Departure) -> bool:
+        """Whether the host of a VM that left is there, and no host of its cluster has changed.
+
+        Not after a reload: the VM may have left because it was hidden, and now be missing because
+        vCenter was restored.
+        """
         host = self._inventory.hosts.get(departure.host)
         return (
             host is not None
+            and departure.at >= self._vcenter.watching_since
             and host.connection == "connected"
             # vCenter removes a host of a cluster only in maintenance mode, or disconnected.
             and not host.in_maintenance

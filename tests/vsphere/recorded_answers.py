@@ -43,9 +43,9 @@ SIMULATOR_FLAGS = (
 @dataclass
 class Answers:
     # By the name of the method on the wire.
-    soap: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
+    soap: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list), repr=False)
     # By verb and path, without the parameters.
-    json: dict[str, Any] = field(default_factory=dict)
+    json: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
 def make_recording_client(answers: Answers) -> type[SoapClient]:

@@ -309,6 +309,16 @@ FOLDER = f'<objectSet><kind>enter</kind><obj type="Folder">f</obj>{NAMED}%s</obj
             ("p",),
             ("Folder", "p", "f"),
         ),
+        (
+            FOLDER % change_xml("p", '<val xsi:type="ArrayOfVirtualDevice"/>'),
+            ("p",),
+            ("Folder", "p", "f"),
+        ),
+        (
+            FOLDER % change_xml("p", '<val xsi:type="ArrayOfString">none</val>'),
+            ("p",),
+            ("Folder", "p", "f"),
+        ),
         (FOLDER % "<changeSet/>", ("",), ("Folder", "", "f")),
         (FOLDER % "<novelty><a/><b/></novelty>", (), None),
         (

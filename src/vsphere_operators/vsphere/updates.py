@@ -262,6 +262,10 @@ def _decode_complex_value(element: etree._Element) -> Value:
     if type_name == "ManagedObjectReference":
         return Ref(element.get("type", ""), element.text or "")
     if type_name == "ArrayOfVirtualDevice":
+        # Every VM has controllers. An empty list must not be taken for a VM without disks, which
+        # may be destroyed.
+        if not len(element):
+            raise ValueError("a VM without any device")
         return tuple(
             [
                 _decode_value(child)

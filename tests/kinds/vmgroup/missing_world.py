@@ -246,9 +246,9 @@ class MissingWorld:
             self.publish(ObjectUpdate("leave", "VirtualMachine", vm.ref))
 
     def set_hidden(self, vm: WorldVm, hidden: bool) -> None:
-        was_shown, vm.hidden = not vm.hidden, hidden
         if vm.missing_until:
             return
+        was_shown, vm.hidden = not vm.hidden, hidden
         if hidden and was_shown:
             self.publish(ObjectUpdate("leave", "VirtualMachine", vm.ref))
         elif not hidden and not was_shown:
@@ -272,11 +272,10 @@ class MissingWorld:
         self.find_vms([vm for vm in self.vms if vm.host == host and vm.missing_until])
 
     def find_vms(self, vms: list[WorldVm]) -> None:
-        """They get new references."""
+        """They get new references, and have lost the permissions that were set on them."""
         for vm in vms:
-            vm.ref, vm.missing_until = f"vm-{self.next_number()}", 0.0
-            if not vm.hidden:
-                self.publish(self.build_vm_update(vm))
+            vm.ref, vm.missing_until, vm.hidden = f"vm-{self.next_number()}", 0.0, False
+            self.publish(self.build_vm_update(vm))
 
     def back_up(self) -> None:
         self.backup = [vm for vm in self.vms if not vm.missing_until]

@@ -19,6 +19,7 @@ from vsphere_operators.kinds.vmgroup.group_memory import (
     CloneTask,
     infer_clone_state,
     is_clone_unfinished,
+    without_other_vm,
 )
 from vsphere_operators.kinds.vmgroup.model import (
     Action,
@@ -182,7 +183,18 @@ class GroupSimulation:
     # The API server
 
     def store_records(self, desired: DesiredState, records: tuple[ReplicaRecord, ...]) -> None:
-        self.versions.append(StoredGroup(self.stored.version + 1, desired, records))
+        visible = {
+            vm.mark.replica_name: vm.ref
+            for vm in self.list_owned_vms()
+            if vm.mark and vm.visible_at <= self.now
+        }
+        kept = {
+            record.name: self.stored.refs.get(record.name, "")
+            for record in records
+            if record.state == "Present"
+        }
+        refs = {record.name: ref for record in records if (ref := visible.get(record.name))}
+        self.versions.append(StoredGroup(self.stored.version + 1, desired, records, kept | refs))
         # After a scale-down, VMs that still exist are not an error.
         bound = desired.replicas + desired.rollout.max_surge
         self.max_vms = max(
@@ -196,7 +208,8 @@ class GroupSimulation:
     def edit_spec(self, desired: DesiredState) -> None:
         """A user changes the spec; the bound never falls below what was allowed before."""
         before = self.max_vms
-        self.versions.append(StoredGroup(self.stored.version + 1, desired, self.stored.records))
+        stored = self.stored
+        self.versions.append(StoredGroup(stored.version + 1, desired, stored.records, stored.refs))
         # A wiped status has no records, but the VMs exist.
         existing = len(self.list_owned_vms()) + len(self.list_running_clones())
         self.max_vms = max(
@@ -244,7 +257,14 @@ class GroupSimulation:
             )
             if record.name not in vms:
                 clone_states[record.name] = infer_clone_state(*arguments)
-            elif is_clone_unfinished(*arguments):
+            elif is_clone_unfinished(
+                without_other_vm(
+                    record,
+                    manager.cached_group.refs.get(record.name, ""),
+                    vms[record.name].ref,
+                ),
+                *arguments[1:],
+            ):
                 clone_states[record.name] = CloneState.RUNNING
                 unfinished.add(record.name)
         foreign_names = {

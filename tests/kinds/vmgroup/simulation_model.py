@@ -97,6 +97,8 @@ class StoredGroup:
     version: int
     desired: DesiredState
     records: tuple[ReplicaRecord, ...] = ()
+    # MoRefs of the VMs by replica.
+    refs: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass

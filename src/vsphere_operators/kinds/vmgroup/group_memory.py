@@ -295,6 +295,17 @@ def infer_clone_state(
     )
 
 
+def without_other_vm(record: ReplicaRecord, last_known_ref: str, ref: str) -> ReplicaRecord:
+    """The record of a visible VM, without what it states of a previous VM of the replica.
+
+    The object may be stale: since then, the VM was deleted and a clone that may not have ended
+    created another one.
+    """
+    if record.state != "Present" or last_known_ref in ("", ref):
+        return record
+    return replace(record, state="Cloning", task="")
+
+
 def is_clone_unfinished(
     record: ReplicaRecord,
     tasks: Mapping[str, CloneTask],

@@ -21,6 +21,7 @@ from .group_memory import (
     GroupMemoryStore,
     infer_clone_state,
     is_clone_unfinished,
+    without_other_vm,
 )
 from .model import (
     CloneBlocked,
@@ -167,8 +168,8 @@ class GroupObserver:
     def _observe_replicas(
         self, group: GroupInput, memory: GroupMemory, folder: GroupFolder | None
     ) -> ObservedState:
-        records = tuple(with_task(record, memory) for record in group.records)
         vms = {vm.replica_name: vm for vm in self._find_replica_vms(group, memory)}
+        records = tuple(with_task(record, memory) for record in group.records)
         absent = [record for record in records if record.name not in vms]
         assigned_tasks: Collection[str] = ()
         if absent or any(record.state != "Present" for record in records):
@@ -178,7 +179,9 @@ class GroupObserver:
             for record in records
             if record.name in vms
             and is_clone_unfinished(
-                record,
+                without_other_vm(
+                    record, group.last_known_refs.get(record.name, ""), vms[record.name].ref
+                ),
                 self._clone_tracker.tasks,
                 assigned_tasks,
                 memory.clone_requests.get(record.name),

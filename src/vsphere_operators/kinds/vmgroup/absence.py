@@ -206,7 +206,7 @@ class AbsenceTracker:
         host = self._inventory.hosts.get(departure.host)
         return (
             host is not None
-            and departure.at >= self._vcenter.watching_since
+            and departure.at > self._vcenter.watching_since
             and host.connection == "connected"
             # vCenter removes a host of a cluster only in maintenance mode, or disconnected.
             and not host.in_maintenance

@@ -417,14 +417,20 @@ class History:
         self.edit_spec(uid, **{name: spec[name] for name in names})
 
     def wipe_group(self, uid: str) -> None:
-        """A user removes the finalizer: the VMs stay."""
+        """A user removes the finalizer: the VMs stay.
+
+        Only in a group that is idle: nothing is left that could count a clone in progress.
+        """
         del self.stored[uid]
         self.writes.pop(uid, None)
         self.refresh(uid)
         self.memory.forget(uid)
 
     def is_idle(self, uid: str) -> bool:
-        return not any(
+        """Whether nothing of the group is in progress, and all its VMs are visible."""
+        return all(
+            vm.uid != uid or vm.visible_at <= self.now for vm in self.vms.values()
+        ) and not any(
             request.uid == uid and request.state in ("wire", "running") for request in self.requests
         )
 

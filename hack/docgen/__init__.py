@@ -3,9 +3,9 @@
     python -m hack.docgen            # writes docs/reference/*.md except api.md
     python -m hack.docgen --check    # writes nothing; fails and names stale files
 
-Each module generates one page: `flags`, `settings`, `metrics`, `conditions`, `errors`,
-`makefile`. `reasons` and `source_messages` read reasons and messages from the syntax trees of the
-code, `markdown` finds headings and links, and `website` prepares the folder for mkdocs.
+`flags`, `settings`, `metrics`, `conditions`, `errors` and `makefile` generate one page each; `page`
+has what they share. `reasons` and `source_messages` read reasons and messages from the syntax trees
+of the code, `markdown` finds headings and links, and `website` prepares the folder for mkdocs.
 """
 
 from __future__ import annotations

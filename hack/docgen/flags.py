@@ -11,9 +11,10 @@ from vsphere_operators.settings.flags import Settings
 from .page import code, page, table
 
 _INTRODUCTION = """
-Flags have Go's syntax: `-x`, `--x`, `-x=true` and `-x value` all work. A flag overrides its
-environment variable, which overrides the default. An empty variable counts as not set. `manager
--help` prints the same list, and `manager doctor` accepts the same flags.
+Flags have Go's syntax: `-x`, `--x`, `-x=value` and `-x value` all work, but a switch takes a value
+only as `-x=false`. A flag overrides its environment variable, which overrides the default. An empty
+variable counts as not set. `manager -help` prints the same list, and `manager doctor` accepts the
+same flags.
 """
 _EXIT_CODES_TEXT = """
 The exit code is 0 after a signal, 1 if the manager failed or did not stop in time, and 2 for an

@@ -95,7 +95,7 @@ def load_connection(kubeconfig: str, context: str, environ: Mapping[str, str]) -
 async def open_vcenters(
     flags: Sequence[str], environ: Mapping[str, str], warn: Callable[[str], None]
 ) -> AsyncIterator[list[VCenter]]:
-    """All vCenters of the manager's variables and of these flags, with their inventory."""
+    """All vCenters of the manager's environment variables and these flags, with their inventory."""
     settings = parse_command_line(Settings, flags, environ, program="kubectl vsphere")
     configs = await asyncio.to_thread(settings.read_vcenter_configs, warn)
     if not configs:

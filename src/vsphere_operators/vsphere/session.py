@@ -31,8 +31,8 @@ T = TypeVar("T")
 
 # The default of vCenter: 5 failures in 180 s lock an account.
 LOCKOUT_WINDOW_SECONDS = 180.0
-# Longer than the window: the same wrong password causes one failure per manager in it, which leaves
-# three for mistakes while it is being fixed.
+# Longer than the window: a wrong password causes one failure of each manager in it. With a leader
+# and a standby, two more failures do not lock the account.
 SAME_CREDENTIALS_RETRY_SECONDS = 185.0
 MAX_LOGIN_FAILURES = 3
 _UNREADABLE_RETRY_SECONDS = 10.0

@@ -5,7 +5,7 @@
     host_added.emit(host)
 
 `VCenter.__init__` connects the parts of one vCenter. build.py makes all other connections.
-kubewright.signals has a similar class, but this package must not import kubewright.
+kubewright.cache has a similar class, but this package must not import kubewright.
 """
 
 from __future__ import annotations

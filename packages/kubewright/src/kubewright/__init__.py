@@ -10,7 +10,7 @@
    credentials. `responses` decodes the line into an object of the class that `kind` has declared.
    The `cache` stores the object if it is newer than the stored one.
 
-2. The cache emits a Signal (`signals`). A `source` turns it into a key on the queue.
+2. The cache emits a Signal. A `source` turns it into a key on the queue.
 
     cache -> source -> workqueue
 

@@ -1,6 +1,6 @@
 """One step of one group: observe, plan, then either report records to store first, or act.
 
-GroupInput -> GroupObserver -> Observation -> plan() -> Executor -> StepResult
+GroupInput -> GroupObserver -> PlanInput -> plan() -> Executor -> StepResult
 """
 
 from __future__ import annotations

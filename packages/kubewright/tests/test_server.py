@@ -222,6 +222,25 @@ async def test_flood_of_invalid_tokens_affects_neither_probes_nor_cached_tokens(
         assert set(await asyncio.gather(*flood)) == {401, 503}
 
 
+async def test_requests_that_wait_for_one_review_do_not_occupy_the_probes() -> None:
+    authorizer = FakeAuthorizer()
+    async with run_server(make_local_server(secure=True, authorizer=authorizer)) as server:
+
+        async def get_metrics() -> int:
+            headers = {"Authorization": "Bearer junk"}
+            return (await http_get(server.metrics_port, "/metrics", tls=True, headers=headers))[0]
+
+        authorizer.gate.clear()
+        waiting = [asyncio.create_task(get_metrics()) for _ in range(module._MAX_IN_FLIGHT + 10)]
+        # Those beyond the limit of the endpoint are rejected; the others share one review.
+        await eventually(lambda: sum(task.done() for task in waiting) == 10)
+        for path in ("/healthz", "/readyz", "/readyz/"):
+            assert await http_get(server.health_port, path) == (200, "ok")
+        authorizer.gate.set()
+        statuses = await asyncio.gather(*waiting)
+    assert (statuses.count(401), statuses.count(503)) == (module._MAX_IN_FLIGHT, 10)
+
+
 async def test_long_headers_get_400() -> None:
     async with run_server(make_local_server()) as server:
         assert (await http_get(server.metrics_port, "/metrics", headers={"X-Long": "x" * 20_000}))[

@@ -6,6 +6,7 @@ from dataclasses import fields
 
 from kubewright.command import ManagerFlags
 from kubewright.flags import Option, collect_options, format_default, format_type
+from vsphere_operators.doctor.command import DoctorSettings
 from vsphere_operators.settings.flags import Settings
 
 from .page import code, page, table
@@ -14,7 +15,11 @@ _INTRODUCTION = """
 Flags have Go's syntax: `-x`, `--x`, `-x=value` and `-x value` all work, but a switch takes a value
 only as `-x=false`. A flag overrides its environment variable, which overrides the default. An empty
 variable counts as not set. `manager -help` prints the same list, and `manager doctor` accepts the
-same flags.
+same flags and [two more](#only-manager-doctor).
+"""
+_DOCTOR_TEXT = """
+[Debug](../howto/debug.md#the-doctor) shows how to use it, and [send a
+recording](../howto/record.md) what `-record` writes.
 """
 _EXIT_CODES_TEXT = """
 The exit code is 0 after a signal, 1 if the manager failed or did not stop in time, and 2 for an
@@ -58,12 +63,14 @@ def _flag_row(option: Option) -> tuple[str, ...]:
 
 def render() -> str:
     options = list(collect_options(Settings))
+    manager_names = {option.names for option in options}
+    header = ("flag", "type", "environment", "default", "description")
     parts = [_INTRODUCTION]
     for name, title in _GROUP_TITLES.items():
         parts += [
             f"## {title}",
             table(
-                ("flag", "type", "environment", "default", "description"),
+                header,
                 (
                     _flag_row(option)
                     for option in options
@@ -75,6 +82,16 @@ def render() -> str:
         (code(option.flag.env), option.flag.help) for option in options if not option.flag.name
     ]
     parts += [
+        "## Only manager doctor",
+        _DOCTOR_TEXT,
+        table(
+            header,
+            (
+                _flag_row(option)
+                for option in collect_options(DoctorSettings)
+                if option.names not in manager_names
+            ),
+        ),
         "## Variables without a flag",
         _VARIABLES_TEXT,
         table(("variable", "description"), variables),

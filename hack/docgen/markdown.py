@@ -13,6 +13,7 @@ _FENCE = re.compile(
 _HEADING = re.compile(r"^(#{1,6}) +(.+?) *$", re.MULTILINE)
 # The text of a link may be wrapped, but not contain an empty line.
 _LINK = re.compile(r"!?\[(?:[^\]\n]|\n(?!\n))*\]\(<?([^)\s>]+)>?(?: \"[^\"]*\")?\)")
+_LINK_DEFINITION = re.compile(r"^\[[^\]\n]+\]: +<?([^\s>]+)>?", re.MULTILINE)
 _CODE = re.compile(r"(`+)[^\n]*?\1")
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
@@ -65,7 +66,8 @@ def anchors(page: str) -> set[str]:
 
 
 def links(page: str) -> Iterator[tuple[int, str]]:
-    """Every link and picture outside of code, with its line."""
+    """Every link, picture and definition of a link outside of code, with its line."""
     text = _CODE.sub("", _without_code(page))
-    for match in _LINK.finditer(text):
-        yield text.count("\n", 0, match.start()) + 1, match[1]
+    for pattern in (_LINK, _LINK_DEFINITION):
+        for match in pattern.finditer(text):
+            yield text.count("\n", 0, match.start()) + 1, match[1]

@@ -4,7 +4,8 @@
 
 Every page keeps its path in the repository, so that links work on GitHub and on the site. Other
 files that pages link to (a manifest, a module) are copied too. Of the info string of a fenced
-block only the language is kept: the other arguments are for tests.
+block only the language is kept: the other arguments are for tests. Tables in HTML, which wide ones
+are, get the attribute that lets mkdocs read Markdown in their cells, as GitHub does without it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from .markdown import links
 _EXCLUDED_PREFIXES = ("tests/golden/", "packages/kubewright/src/")
 _STYLESHEET = Path("docs/assets/site.css")
 _FENCE_INFO_PATTERN = re.compile(r"^```(\w+) [^\n]*$", re.MULTILINE)
+_TABLE_TAGS_PATTERN = re.compile(r"^(?:</?t[a-z]+>)+$", re.MULTILINE)
 
 
 def list_pages() -> list[Path]:
@@ -51,6 +53,13 @@ def _linked_files(page: Path) -> set[Path]:
     }
 
 
+def _convert_page(text: str) -> str:
+    text = _FENCE_INFO_PATTERN.sub(r"```\1", text)
+    return _TABLE_TAGS_PATTERN.sub(
+        lambda match: re.sub(r"<(t[a-z]+)>", r'<\1 markdown="block">', match[0]), text
+    )
+
+
 def copy_pages(folder: Path) -> int:
     """Writes the folder again; returns the number of files in it."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -59,7 +68,7 @@ def copy_pages(folder: Path) -> int:
     for path in {*pages, *linked, _STYLESHEET}:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".md":
-            (folder / path).write_text(_FENCE_INFO_PATTERN.sub(r"```\1", (ROOT / path).read_text()))
+            (folder / path).write_text(_convert_page((ROOT / path).read_text()))
         else:
             shutil.copyfile(ROOT / path, folder / path)
     return sum(path.is_file() for path in folder.rglob("*"))

@@ -77,6 +77,27 @@ def test_broken_links_are_reported() -> None:
     )
 
 
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_every_named_test_exists(page: Path) -> None:
+    """A link with the name of a test leads to a file that has it."""
+    text = read_page(page)
+    targets = dict(re.findall(r"^\[([\w-]+)\]: (\S+)$", text, re.MULTILINE))
+    named = re.findall(r"\[`(test_\w+)`\]\[([\w-]+)\]", text)
+    assert [
+        f"{name}: {targets[label]}"
+        for name, label in named
+        if f"def {name}(" not in (ROOT / page.parent / targets[label]).read_text()
+    ] == []
+    assert targets.keys() == set(re.findall(r"\]\[([\w-]+)\]", text))
+
+
+def test_tables_in_html_have_markdown_on_the_site(tmp_path: Path) -> None:
+    copy_pages(tmp_path)
+    page = (tmp_path / "docs/explanation/reliability.md").read_text()
+    assert page.count('</td><td markdown="block">\n') == 25 * 3
+    assert "<td>\n" not in page
+
+
 # Reference pages and the list of samples are generated.
 HANDWRITTEN_PAGES = [
     page for page in PAGES if not str(page).startswith(("docs/reference/", "config/samples/"))

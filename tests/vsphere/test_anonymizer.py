@@ -80,7 +80,20 @@ def test_states_numbers_times_and_own_names_remain(field: str, text: str) -> Non
 
 @pytest.mark.parametrize(
     ("field", "text"),
-    [("name", "4711"), ("value", "4711"), ("hostName", "4711"), ("someNewField", "secret-host")],
+    [
+        ("name", "4711"),
+        ("value", "4711"),
+        ("hostName", "4711"),
+        ("serialNumber", "4711"),
+        ("identifierValue", "4711"),
+        ("defaultValue", "4711"),
+        ("someNewField", "secret-host"),
+        ("type", 'string["secret-a", "secret-b"]'),
+        ("type", "ip:secret"),
+        # Names of VMs, not a mark and an attribute of this product.
+        ("name", "vsphere-operators.secret"),
+        ("name", "topology.corinternal.com/secret"),
+    ],
 )
 def test_numbers_that_users_choose_and_unknown_fields_are_replaced(field: str, text: str) -> None:
     replaced = Anonymizer().replace_value(text, field)
@@ -117,6 +130,40 @@ def test_envelope_keeps_its_types_and_paths_and_loses_names_and_secrets() -> Non
         assert kept in text
 
 
+@pytest.mark.parametrize("text", ["%73ecret", "s%65cret", "%c3%bc", "\u092e\u0941", "u\u0308"])
+def test_escaped_letters_and_accents_are_a_part_of_a_name(text: str) -> None:
+    assert re.fullmatch(r"(name\d+)+", Anonymizer().replace_text(text))
+
+
+def test_escaped_punctuation_remains() -> None:
+    assert Anonymizer().replace_text("a%2fb%25%5Cc") == "name1%2fname2%25%5Cname3"
+
+
+def test_attributes_and_mixed_content_are_replaced() -> None:
+    body = soap_envelope(
+        f'<obj type="Folder" serverGuid="{UUID}">group-d17</obj><x Issuer="ann">a<b/>corp</x>'
+    )
+    text = Anonymizer().replace_body(body.encode()).decode()
+    for secret in (UUID, "ann", "corp"):
+        assert secret not in text
+    assert 'type="Folder"' in text
+
+
+def test_only_the_presence_of_a_vapp_configuration_remains() -> None:
+    """It has names of products, URLs, and the values of OVF properties."""
+    body = soap_envelope(
+        '<propSet><name>config.vAppConfig</name><val xsi:type="VmConfigInfo">'
+        "<product><name>billing</name><vendor>corp</vendor><appUrl>http://10.1.2.3</appUrl>"
+        "</product><property><id>pin</id><type>ip:VM Network</type>"
+        "<defaultValue>4711</defaultValue></property></val></propSet>"
+        "<product><name>billing</name></product>"
+    )
+    text = Anonymizer().replace_body(body.encode()).decode()
+    for secret in ("billing", "corp", "10.1.2.3", "VM Network", "4711"):
+        assert secret not in text
+    assert 'xsi:type="VmConfigInfo"/>' in text
+
+
 def test_json_and_other_bodies() -> None:
     anonymizer = Anonymizer()
     assert anonymizer.replace_body(b'{"name":"gold","type":"HostSystem","count":1234}') == (
@@ -125,6 +172,8 @@ def test_json_and_other_bodies() -> None:
     assert anonymizer.replace_body(b'"a-session-key"') == b'"name2-name3-name4"'
     assert anonymizer.replace_body(b"<html><body>proxy.corp.example<br></body>") == b"removed"
     assert anonymizer.replace_body(b"proxy.corp.example") == b"removed"
+    assert anonymizer.replace_body(b"<html>at <b/> proxy.corp.example</html>") == b"removed"
+    assert anonymizer.replace_body(b'{"id":"4711","count":4711}') == b'{"id":"1001","count":4711}'
     assert anonymizer.replace_body(b" \n") == b""
     assert anonymizer.replace_path(f"/api/cis/tagging/tag/urn:vmomi:x:{UUID}:GLOBAL") == (
         "/api/cis/tagging/tag/urn:vmomi:x:00000001-0000-4000-8000-000000000001:GLOBAL"

@@ -26,8 +26,9 @@ from vsphere_operators.vsphere.recording import (
     write_recording,
 )
 from vsphere_operators.vsphere.session import Session
-from vsphere_operators.vsphere.transport import SoapClient
+from vsphere_operators.vsphere.transport import Response, SoapClient
 from vsphere_operators.vsphere.vcenter import VCenter
+from vsphere_operators.vsphere.vm_calls import CloneSpec
 
 from .canned_server import RecordingMetrics, simulator_address, simulator_credentials
 from .conftest import SimulatorFactory
@@ -91,7 +92,14 @@ async def list_secrets(simulator: SimulatedVCenter) -> set[str]:
     )
     names = {entity["name"] for entity in entities} - COMMON_NAMES
     secrets = names | {USER, PASSWORD, simulator.instance_uuid, NODE_UUID, *USER.split("@")}
-    secrets |= {"data-hall", "rack-seventeen", "cost-center", "blue-4711", "firmware-night"}
+    secrets |= {
+        "data-hall",
+        "rack-seventeen",
+        "cost-center",
+        "blue-4711",
+        "firmware-night",
+        "from-the-ova",
+    }
     secrets |= {part for name in names if "." in name for part in name.split(".")} - {"com"}
     for vm in vms:
         secrets |= {str(vm[key]) for key in ("uuid", "instanceUuid", "address") if vm.get(key)}
@@ -112,7 +120,7 @@ async def test_responses_have_the_names_that_a_recording_must_not_have(
     text = b"".join(exchange.request + exchange.response for exchange in raw).decode()
     unused = {secret for secret in await list_secrets(furnished_simulator) if secret not in text}
     # Networks and the vApp are read by other calls.
-    assert unused <= {"VM Network"}
+    assert unused <= {"VM Network", "from-the-ova"}
 
 
 async def test_recording_has_no_name_address_identifier_or_password(
@@ -197,6 +205,22 @@ async def test_replay_has_everything_that_kinds_read(
         (template,) = [vm for vm in replayed.inventory.vms.values() if vm.is_template]
         assert template.name in replayed.inventory.path(template.ref)
         assert template.name in template.vmx_path
+        template_config = await replayed.vm_calls.read_template(clone_of(template.ref), "")
+        assert template_config.has_vapp
+        assert template_config.disks
+
+
+def clone_of(template: str) -> CloneSpec:
+    return CloneSpec(
+        template=template,
+        folder="",
+        name="",
+        resource_pool="",
+        cpus=1,
+        memory_mb=1,
+        instance_uuid="",
+        remove_vapp=True,
+    )
 
 
 def assert_same_structure(original: VCenter, replayed: VCenter) -> None:
@@ -258,6 +282,20 @@ async def test_replay_accepts_another_kind_of_login(
         assert (session.logged_in, soap.cookie) == (True, "replay")
         await soap.close()
         assert replay.unknown_requests == []
+
+
+async def test_path_of_a_reverse_proxy_is_not_recorded(
+    metrics: RecordingMetrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def respond(*arguments: object) -> Response:
+        return Response(200, [], b"")
+
+    monkeypatch.setattr(SoapClient, "request", respond)
+    raw: list[Exchange] = []
+    recorder = RecordingSoapClient(Address("proxy", path="/corp/sdk"), metrics, raw)
+    for path in ("/corp/sdk", "/vslm/sdk", "/api/session"):
+        await recorder.request("POST", path, b"", {}, 1.0, "Login")
+    assert [exchange.path for exchange in raw] == ["/sdk", "/vslm/sdk", "/api/session"]
 
 
 async def test_request_that_is_not_recorded_is_reported(

@@ -105,24 +105,28 @@ async def _read_vms(vcenter: VCenter) -> str:
         await vcenter.vm_calls.read_vm(refs[0])
     templates = sorted(ref for ref, vm in vms.items() if vm.is_template)[:_MAX_OBJECTS]
     for ref in templates:
-        # All that a clone may read of its template; it does not need a snapshot here.
-        spec = CloneSpec(
-            template=ref,
-            folder="",
-            name="",
-            resource_pool="",
-            cpus=1,
-            memory_mb=1,
-            instance_uuid="",
-            linked=True,
-            storage_policy="any",
-            remove_vapp=True,
-        )
-        with suppress(Rejected):
-            await vcenter.vm_calls.read_template(spec, "")
+        for linked in (False, True):
+            # All that a clone may read of its template; it does not need a snapshot here.
+            with suppress(Rejected):
+                await vcenter.vm_calls.read_template(_build_clone_spec(ref, linked=linked), "")
     for folder in sorted(vcenter.inventory.folders)[:1]:
         await vcenter.vm_calls.is_folder_empty(folder)
     return f"configurations of VMs: {len(refs)}, of templates: {len(templates)}"
+
+
+def _build_clone_spec(template: str, *, linked: bool) -> CloneSpec:
+    return CloneSpec(
+        template=template,
+        folder="",
+        name="",
+        resource_pool="",
+        cpus=1,
+        memory_mb=1,
+        instance_uuid="",
+        linked=linked,
+        storage_policy="any",
+        remove_vapp=True,
+    )
 
 
 async def _read_hosts(vcenter: VCenter) -> str:

@@ -68,8 +68,10 @@ _KEPT_FIELDS = frozenset(
         "vgpu",
     ]
 )
-# Data objects about a product: its name and version, but also the identity of the vCenter.
-_PRODUCT_FIELDS = frozenset(("about", "product"))
+# A type in the vSphere API. That of an OVF property has names: `ip:VM Network`, `string["a", "b"]`.
+_TYPE_NAME = re.compile(r"\w+")
+# Properties of which only their presence is used. They have URLs and values that users entered.
+_EMPTIED_PROPERTIES = frozenset(("config.vAppConfig",))
 # Elements in which a field is the path of a property, or the name of a method.
 _PARENTS_OF_PATHS = {
     "name": frozenset(("changeSet", "propSet", "selectSet", "action")),
@@ -77,9 +79,13 @@ _PARENTS_OF_PATHS = {
 }
 # Such a path may contain the key of an option: config.extraConfig["guestinfo.x"].
 _QUOTED = re.compile(r'"[^"]*"')
+_KEPT_ATTRIBUTES = frozenset((XSI_TYPE, "type", "versionId"))
 _SECRET_FIELDS = frozenset(("password", "vcSessionCookie", "base64Token", "cookie"))
-# Marks and attributes of this product.
-_OWN_PREFIXES = ("vsphere-operators.", "topology.corinternal.com/")
+# Marks and attributes of this product, by field. Elsewhere such a text may be the name of a VM.
+_OWN_NAMES = {
+    "key": re.compile(r"vsphere-operators\.[a-zA-Z]+"),
+    "name": re.compile(r"topology\.corinternal\.com/next-maintenance"),
+}
 # Every vCenter has these: folders, the parts of a URL, and the extensions of files.
 _KEPT_WORDS = frozenset(
     [
@@ -108,6 +114,10 @@ _KEPT_WORDS = frozenset(
 )
 # The default parent folder of VmGroups.
 _KEPT_NAMES = frozenset(("vm-operator",))
+# Fields in which a user may have entered a number, or in which a number identifies something.
+_FIELDS_OF_USERS = re.compile(
+    "name|value|serial|label|summary|description|annotation|note|^id$", re.IGNORECASE
+)
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
 _BOOLEAN_OR_TIME = re.compile(r"true|false|\d{4}-\d\d-\d\dT[\d:.]+(Z|[-+]\d\d:\d\d)?")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -119,7 +129,8 @@ _PARTS = re.compile(
     | (?P<ipv4>\b\d{{1,3}}(?:\.\d{{1,3}}){{3}}\b)
     | (?P<ipv6>(?:[0-9a-fA-F]{{0,4}}:){{2,7}}[0-9a-fA-F]{{0,4}})
     | (?P<escape>%[0-9a-fA-F]{{2}})
-    | (?P<word>[^\W_]+)
+    # With marks such as accents, which are not alphanumeric.
+    | (?P<word>(?:[^\W_]|[^\x00-\x7f])+)
     """,
     re.VERBOSE,
 )
@@ -140,13 +151,14 @@ class Anonymizer:
         """The value of a field: unchanged if it cannot be a name."""
         if field in _SECRET_FIELDS:
             return _REMOVED
-        # A name, or a value that a user stores in vCenter, can be a number too.
-        is_number = field != "value" and "name" not in field.lower() and _NUMBER.fullmatch(text)
+        is_kept = field in _KEPT_FIELDS and (field != "type" or _TYPE_NAME.fullmatch(text))
+        is_own = field in _OWN_NAMES and _OWN_NAMES[field].fullmatch(text)
+        is_number = _NUMBER.fullmatch(text) and not _FIELDS_OF_USERS.search(field)
         if (
-            field in _KEPT_FIELDS
-            or text in _KEPT_NAMES
-            or text.startswith(_OWN_PREFIXES)
+            is_kept
+            or is_own
             or is_number
+            or text in _KEPT_NAMES
             or _BOOLEAN_OR_TIME.fullmatch(text)
         ):
             return text
@@ -170,12 +182,24 @@ class Anonymizer:
 
     def _replace_xml(self, body: bytes) -> bytes:
         root = parse_xml(body)
+        if _local_name(root) != "Envelope":
+            raise ValueError("it is not a SOAP envelope")
         # It has the session key, or a SAML token with names in attributes too.
         for header in root.findall("{*}Header"):
             root.remove(header)
+        for value in root.iterfind(".//{*}val"):
+            siblings = value.itersiblings(preceding=True)
+            if any(sibling.text in _EMPTIED_PROPERTIES for sibling in siblings):
+                value[:] = []
         for element in root.iter(etree.Element):
             if element.text and element.text.strip():
                 element.text = self._replace_element_text(element)
+            if element.tail and element.tail.strip():
+                element.tail = self.replace_text(element.tail)
+            for attribute, text in element.attrib.items():
+                # Such as serverGuid, which is the identity of the vCenter.
+                if attribute not in _KEPT_ATTRIBUTES:
+                    element.set(attribute, self.replace_value(text, attribute))
         return bytes(etree.tostring(root))
 
     def _replace_element_text(self, element: Any) -> str:
@@ -183,7 +207,7 @@ class Anonymizer:
         parent_name = _local_name(parent) if parent is not None else ""
         if parent_name in _PARENTS_OF_PATHS.get(name, ()):
             return _QUOTED.sub(lambda match: f'"{self.replace_value(match[0][1:-1])}"', text)
-        if parent_name in _PRODUCT_FIELDS and name != "instanceUuid":
+        if parent_name == "about" and name != "instanceUuid":
             return text
         if name == "deviceName" and _is_pci_device(parent):
             return text
@@ -194,7 +218,9 @@ class Anonymizer:
 
     def _replace_json(self, value: Any, field: str) -> Any:
         if isinstance(value, str):
-            return self.replace_value(value, field)
+            # Text, even if it consists of digits: a number has no quotation marks in JSON.
+            is_number = _NUMBER.fullmatch(value) and field not in _SECRET_FIELDS
+            return self.replace_text(value) if is_number else self.replace_value(value, field)
         if isinstance(value, list):
             return [self._replace_json(item, field) for item in value]
         if isinstance(value, dict):
@@ -203,9 +229,11 @@ class Anonymizer:
 
     def _replace_part(self, match: re.Match[str]) -> str:
         kind, text = match.lastgroup or "", match[0]
-        if kind in ("pci", "escape") or (kind == "word" and text in _KEPT_WORDS):
+        if kind == "pci" or (kind == "word" and text in _KEPT_WORDS):
             return text
-        if kind == "word":
+        if kind == "escape" and _is_punctuation(chr(int(text[1:], 16))):
+            return text
+        if kind in ("word", "escape"):
             return self._replace_word(text)
         if kind == "uuid":
             return self._replace_uuid(text)
@@ -253,6 +281,10 @@ def _format_mac(count: int) -> str:
     # 02: locally administered.
     digits = f"02{count:010x}"
     return ":".join(digits[start : start + 2] for start in range(0, 12, 2))
+
+
+def _is_punctuation(character: str) -> bool:
+    return character.isascii() and not character.isalnum()
 
 
 def _local_name(element: Any) -> str:

@@ -24,6 +24,7 @@ from .transport import CallMetrics, Response, SoapClient
 
 _INDEX_FILE = "index.json"
 _FORMAT = 1
+_API_PATH = "/sdk"
 
 
 class Exchange(Struct, frozen=True, kw_only=True):
@@ -77,7 +78,8 @@ class RecordingSoapClient(SoapClient):
             Exchange(
                 method=method,
                 verb=verb,
-                path=path,
+                # That of the API may be the path at a reverse proxy, and is replayed at /sdk.
+                path=_API_PATH if path == self.address.path else path,
                 action=headers.get("SOAPAction", ""),
                 request=body or b"",
                 status=response.status,

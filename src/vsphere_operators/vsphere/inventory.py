@@ -275,6 +275,11 @@ class Inventory:
 
     def path(self, ref: str) -> str:
         """The inventory path as vSphere writes it, `/DC0/host/C0/esxi-1`; "" if it is unknown."""
+        names = "".join(f"/{name}" for name in self.path_names(ref))
+        return names or ("/" if self.entity(ref) is not None else "")
+
+    def path_names(self, ref: str) -> tuple[str, ...]:
+        """The names in the path. A name may contain a slash, so that the path is ambiguous."""
         entities = [
             entity
             for ancestor in self._relations.tree.self_and_ancestors(ref)
@@ -282,12 +287,11 @@ class Inventory:
         ]
         # The root folder is not part of paths. Any other object without a parent is not the root:
         # its parent is only unknown.
-        steps = [
-            entity
+        return tuple(
+            entity.name
             for entity in reversed(entities)
             if entity.parent or not isinstance(entity, Folder)
-        ]
-        return "".join(f"/{entity.name}" for entity in steps) or ("/" if entities else "")
+        )
 
     def location(self, ref: str) -> Location:
         datacenter, cluster = self.datacenter_of(ref), self._cluster_of(ref)

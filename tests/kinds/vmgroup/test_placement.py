@@ -234,6 +234,23 @@ def test_a_single_template_can_be_allowed(requested: str) -> None:
     assert raised.value.reason == "TemplateNotFound"
 
 
+@pytest.mark.parametrize("requested", ["foreign", "/DC0/vm/elsewhere/x/foreign"])
+def test_a_folder_with_a_slash_in_its_name_is_not_below_an_allowed_one(requested: str) -> None:
+    inventory = make_template_inventory()
+    inventory.apply(
+        [
+            enter_update("Folder", "group-v7", "elsewhere%2fx", "group-v1"),
+            enter_update("VirtualMachine", "vm-7", "foreign", "group-v7", config__template=True),
+        ]
+    )
+    assert inventory.path("vm-7") == "/DC0/vm/elsewhere/x/foreign"
+    limits = NamespaceLimits(template_folders=("/DC0/vm/elsewhere/",))
+    assert find_template(inventory, "u", limits) == "vm-2"
+    with pytest.raises(CloneBlocked) as raised:
+        find_template(inventory, requested, limits)
+    assert raised.value.reason == "TemplateNotFound"
+
+
 def test_a_vm_that_is_not_a_template_is_not_cloned() -> None:
     inventory = make_inventory(
         ("VirtualMachine", "vm-2", "t", "group-v1"),
@@ -330,4 +347,3 @@ def test_only_objects_that_the_group_can_use_are_suggested() -> None:
     with pytest.raises(CloneBlocked) as raised:
         PlacementResolver(inventory, requested, {}, limits).resolve("t")
     assert raised.value.reason == "DatastoreNotFound"
-    assert "Did you mean" not in str(raised.value)

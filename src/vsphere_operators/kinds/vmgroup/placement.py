@@ -190,7 +190,8 @@ class PlacementResolver:
         usable = [
             (path, vm)
             for path, vm in templates
-            if requested in (path, path.rpartition("/")[2]) and _is_below_any(path, folders)
+            if requested in (path, path.rpartition("/")[2])
+            and _is_below_any(inventory.path_names(vm.ref), folders)
         ]
         if len(usable) == 1:
             return usable[0][1]
@@ -215,8 +216,11 @@ class PlacementResolver:
 
     def _suggest_templates(self, requested: str, folders: Sequence[str]) -> str:
         inventory = self.inventory
-        paths = [inventory.path(vm.ref) for vm in inventory.vms.values() if vm.is_template]
-        usable = {path for path in paths if _is_below_any(path, folders)}
+        usable = {
+            inventory.path(vm.ref)
+            for vm in inventory.vms.values()
+            if vm.is_template and _is_below_any(inventory.path_names(vm.ref), folders)
+        }
         names = usable if "/" in requested else {path.rpartition("/")[2] for path in usable}
         return _quote_names(suggest_names(requested, names))
 
@@ -344,9 +348,13 @@ class PlacementResolver:
         return ", ".join(sorted(self.inventory.path(entity.ref) for entity in entities))
 
 
-def _is_below_any(path: str, folders: Iterable[str]) -> bool:
-    """Whether a template is in one of the folders, or is itself listed."""
-    return any(f"{path}/".startswith(f"{folder.rstrip('/')}/") for folder in folders)
+def _is_below_any(names: Sequence[str], folders: Iterable[str]) -> bool:
+    """Whether a template is in one of the folders, or is itself listed.
+
+    By names, not by paths: a folder of another user may be named `golden/x`.
+    """
+    allowed_paths = (folder.removeprefix("/").rstrip("/").split("/") for folder in folders)
+    return any(list(names[: len(allowed)]) == allowed for allowed in allowed_paths)
 
 
 def _quote_names(names: Iterable[str]) -> str:

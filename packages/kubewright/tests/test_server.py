@@ -92,6 +92,32 @@ async def test_endpoint_without_checks_is_healthy() -> None:
         )
 
 
+@pytest.mark.parametrize("secure", [False, True])
+async def test_idle_connections_are_limited_per_endpoint(
+    secure: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connections without a request, or in a TLS handshake, would use up all file descriptors."""
+    monkeypatch.setattr(module, "_MAX_METRICS_CONNECTIONS", 4)
+    server = make_local_server(secure=secure, authorizer=FakeAuthorizer())
+    async with run_server(server):
+        probe = socket.create_connection(("127.0.0.1", server.health_port))
+        idle = [await asyncio.open_connection("127.0.0.1", server.metrics_port) for _ in range(10)]
+        async with asyncio.timeout(10):
+            for reader, _ in idle[:6]:
+                assert await reader.read() == b""
+        assert [reader.at_eof() for reader, _ in idle[6:]] == [False] * 4
+        assert await http_get(server.health_port, "/healthz") == (200, "ok")
+        status, _ = await http_get(server.metrics_port, "/metrics", tls=secure)
+        assert status == (401 if secure else 200)
+        # The limit of one endpoint does not end connections of another.
+        probe.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        response = await asyncio.to_thread(probe.recv, 1024)
+        assert response.startswith(b"HTTP/1.1 200")
+        probe.close()
+        for _, writer in idle:
+            writer.close()
+
+
 async def hanging_check() -> str | None:
     await asyncio.Event().wait()
     return None

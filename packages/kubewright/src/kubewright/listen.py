@@ -7,7 +7,10 @@ import errno
 import re
 import socket
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
+from weakref import ref
 
 from .errors import ConfigError
 
@@ -36,10 +39,45 @@ def parse_address(text: str) -> ListenAddress | None:
     return ListenAddress(match[1] or match[2] or "", int(match[3]))
 
 
-async def open_listener(address: ListenAddress, purpose: str, advice: str) -> socket.socket:
+class _LimitedListener(socket.socket):
+    """A listening socket with a limit of open connections: beyond it, a new one ends the oldest.
+
+    The listeners of a process share its file descriptors. Without a limit, idle connections to one
+    of them, which cost a client nothing, would keep the others from accepting any.
+    """
+
+    def __init__(self, listener: socket.socket, max_connections: int) -> None:
+        super().__init__(fileno=listener.detach())
+        self._max_connections = max_connections
+        self._connections: list[ref[socket.socket]] = []
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        connection, address = super().accept()
+        if len(self._connections) >= self._max_connections:
+            self._end_oldest()
+        self._connections.append(ref(connection))
+        return connection, address
+
+    def _end_oldest(self) -> None:
+        is_open = [
+            (reference, connection)
+            for reference in self._connections
+            if (connection := reference()) is not None and connection.fileno() >= 0
+        ]
+        count = max(0, len(is_open) - self._max_connections + 1)
+        for _, connection in is_open[:count]:
+            # Not closed here: its transport, in a TLS handshake too, reads the end and closes it.
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        self._connections = [reference for reference, _ in is_open[count:]]
+
+
+async def open_listener(
+    address: ListenAddress, purpose: str, advice: str, max_connections: int
+) -> socket.socket:
     """Open a listening socket; the error names the reason and ends with `advice`."""
     try:
-        return await _bind_socket(address)
+        return _LimitedListener(await _bind_socket(address), max_connections)
     except OSError as error:
         reasons = {
             errno.EADDRINUSE: "another process, possibly another manager, already listens there",

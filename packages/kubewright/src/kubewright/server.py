@@ -28,6 +28,8 @@ _SHUTDOWN_TIMEOUT_SECONDS = 5.0
 # Per endpoint. Prometheus and kubelet send a few requests at a time. More is an error or an attack,
 # and must not slow down the reconciles that share the event loop.
 _MAX_IN_FLIGHT = 64
+# With those of the webhooks less than 1024, the usual limit of file descriptors.
+_MAX_METRICS_CONNECTIONS, _MAX_PROBE_CONNECTIONS = 384, 128
 _MAX_BODY_BYTES = 64 * 1024
 _KEEP_ALIVE_SECONDS = 75.0
 _METRICS_ADVICE = (
@@ -190,6 +192,7 @@ class Server:
                 {"/metrics": self._handle_metrics},
                 tls,
                 _METRICS_ADVICE,
+                _MAX_METRICS_CONNECTIONS,
             )
             routes: dict[str, Handler] = {}
             for endpoint in (self.healthz, self.readyz):
@@ -197,7 +200,12 @@ class Server:
                 routes[f"/{endpoint.name}/"] = endpoint._handle_all
                 routes[f"/{endpoint.name}/{{check}}"] = endpoint._handle_one
             self.health_port = await self._serve(
-                "health probes", self._health_probe_bind_address, routes, None, _HEALTH_ADVICE
+                "health probes",
+                self._health_probe_bind_address,
+                routes,
+                None,
+                _HEALTH_ADVICE,
+                _MAX_PROBE_CONNECTIONS,
             )
         except BaseException:
             await self.stop()
@@ -219,6 +227,7 @@ class Server:
         routes: Mapping[str, Handler],
         tls: ssl.SSLContext | None,
         advice: str,
+        max_connections: int,
     ) -> int:
         """Serve these paths and return the port; 0 if the address disables the endpoint.
 
@@ -227,7 +236,7 @@ class Server:
         address = parse_address(bind_address)
         if address is None:
             return 0
-        listener = await open_listener(address, purpose, advice)
+        listener = await open_listener(address, purpose, advice, max_connections)
         application = web.Application(
             middlewares=[_RequestLimit().apply], client_max_size=_MAX_BODY_BYTES
         )

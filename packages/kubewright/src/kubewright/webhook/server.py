@@ -31,6 +31,7 @@ _LINGER_SECONDS = 2.0
 # More than the API server sends to one webhook in practice; they bound the memory of the process.
 _MAX_CONCURRENT_REQUESTS = 128
 _MAX_CONNECTIONS_WITHOUT_REQUEST = 256
+_MAX_CONNECTIONS = 384
 _MAX_BUFFERED_BYTES = 256 * 1024 * 1024
 # The defaults of Prometheus, as in controller-runtime.
 _LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -121,7 +122,7 @@ class WebhookServer:
         )
         await self._runner.setup()
         listener = await open_listener(
-            self._address, "webhooks", "Choose another port with -webhook-port"
+            self._address, "webhooks", "Choose another port with -webhook-port", _MAX_CONNECTIONS
         )
         self.listener = await asyncio.get_running_loop().create_server(
             self._create_protocol,

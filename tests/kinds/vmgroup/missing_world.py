@@ -47,7 +47,7 @@ from vsphere_operators.vsphere.updates import ObjectUpdate, Ref
 from vsphere_operators.vsphere.vm_calls import VmConfig
 
 from .replica_builder import DESIRED
-from .simulation_model import GROUP_ID
+from .simulation_model import GROUP_ID, VCENTER_ID
 
 TIMEOUT_SECONDS = 300.0
 # Everything that is missing comes back earlier than it counts as deleted.
@@ -162,6 +162,8 @@ class MissingWorld:
             generation=1,
             records=self.records,
             log=lambda line: None,
+            vcenter=VCENTER_ID,
+            loaded_at=0.0,
             folder_ref=self.folder_ref,
             folder_claim=FolderClaim(group_id=GROUP_ID, folder_key="", created_at=""),
             list_other_groups=lambda: (),

@@ -18,8 +18,10 @@ from vsphere_operators.kinds.vmgroup.ownership import (
     is_owned_by,
     mark_from_extra_config,
 )
+from vsphere_operators.kinds.vmgroup.step import VCenterId
 
 GROUP_ID = GroupId(cluster_id="c1", namespace="team-a", name="web", uid="uid-1")
+VCENTER_ID = VCenterId(name="vc", instance_uuid="A")
 
 
 @dataclass

@@ -12,7 +12,7 @@ from kubewright.log import Log
 from support.inventory_builder import make_inventory
 from vsphere_operators.kinds.vmgroup.executor import Executor, InventoryOutdated
 from vsphere_operators.kinds.vmgroup.group_memory import CloneTaskTracker, GroupMemoryStore
-from vsphere_operators.kinds.vmgroup.model import Clone, Destroy, DestroyFolder
+from vsphere_operators.kinds.vmgroup.model import Clone, Destroy, DestroyFolder, PowerOff
 from vsphere_operators.kinds.vmgroup.ownership import OwnershipMark, mark_to_extra_config
 from vsphere_operators.vsphere.faults import Busy, NotAuthenticated, Rejected, Unreachable
 from vsphere_operators.vsphere.task_limiter import TaskLimiter
@@ -42,6 +42,8 @@ class ExecutorHarness:
         self.read_seconds: list[float] = []
         # A user attaches this disk to the VM while the API server confirms.
         self.disk_attached_during_confirm = ""
+        # The session is renewed and the inventory loaded again while the API server confirms.
+        self.loads_during_confirm = False
         self.folder_is_empty = True
         self.limiter = TaskLimiter(make_inventory(), Log("test"), clock=self.clock)
         self.memory_store = GroupMemoryStore(self.clock)
@@ -52,6 +54,7 @@ class ExecutorHarness:
             task_limiter=self.limiter,
             vm_calls=self,
             is_inventory_of_session=True,
+            watching_since=50.0,
             vm_configs=SimpleNamespace(request_refresh=lambda ref: self.log(f"refresh {ref}")),
         )
         self.executor = Executor(
@@ -64,7 +67,9 @@ class ExecutorHarness:
         )
         self.group = cast(
             "Any",
-            SimpleNamespace(group_id=GROUP_ID, desired=DESIRED, log=lambda _: self.log("log")),
+            SimpleNamespace(
+                group_id=GROUP_ID, desired=DESIRED, loaded_at=50.0, log=lambda _: self.log("log")
+            ),
         )
         self.for_group.expect_records([], [RECORD])
 
@@ -101,6 +106,8 @@ class ExecutorHarness:
     async def confirm_deletion(self, group_id: Any, replica: str = "") -> bool:
         self.log("confirm")
         self.now += self.confirm_seconds
+        if self.loads_during_confirm:
+            self.vcenter.watching_since = self.now
         if self.disk_attached_during_confirm:
             self.disk_files = (self.disk_attached_during_confirm,)
         return self.deletion_confirmed
@@ -133,6 +140,10 @@ class ExecutorHarness:
         self.log("destroy")
         return "task-2"
 
+    async def power_off(self, ref: str) -> str:
+        self.log("power off")
+        return "task-4"
+
     async def destroy_folder(self, ref: str) -> str:
         self.log("destroy folder")
         return "task-3"
@@ -143,6 +154,9 @@ class ExecutorHarness:
 
     async def send_destroy(self) -> None:
         await self.executor.change_vm(self.group, Destroy(make_vm(0, power="poweredOff")))
+
+    async def send_power_off(self) -> None:
+        await self.executor.change_vm(self.group, PowerOff(make_vm(0)))
 
     async def send_destroy_folder(self) -> None:
         await self.executor.destroy_folder(self.group, DestroyFolder(FOLDER))
@@ -192,6 +206,20 @@ async def test_the_session_may_be_renewed_by_another_call(harness: ExecutorHarne
         with pytest.raises(InventoryOutdated):
             await send()
     assert not {"lease", "clone maybe_sent", "destroy"} & set(harness.events)
+    assert (harness.clone_outcome, harness.limiter.free_slots) == ("unsent", 3)
+    assert (harness.for_group.active_failures(), harness.for_group.busy_refs) == ({}, set())
+
+
+async def test_a_plan_is_void_once_the_inventory_was_loaded_again(
+    harness: ExecutorHarness,
+) -> None:
+    # In a session that began while the API server confirmed: vCenter may have been restored since
+    # the plan, and may have given its references to other objects.
+    harness.loads_during_confirm = True
+    for send in (harness.send_destroy, harness.send_power_off, harness.send_clone):
+        with pytest.raises(InventoryOutdated):
+            await send()
+    assert harness.events == ["login", "confirm", "read", "login", "login"]
     assert (harness.clone_outcome, harness.limiter.free_slots) == ("unsent", 3)
     assert (harness.for_group.active_failures(), harness.for_group.busy_refs) == ({}, set())
 

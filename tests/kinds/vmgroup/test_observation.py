@@ -24,7 +24,7 @@ from vsphere_operators.vsphere.index import Index
 from vsphere_operators.vsphere.updates import ObjectUpdate
 
 from .replica_builder import DESIRED, make_record
-from .simulation_model import GROUP_ID
+from .simulation_model import GROUP_ID, VCENTER_ID
 
 NOW = 1000.0
 TIMEOUT_SECONDS = 300.0
@@ -70,6 +70,8 @@ def observe(
         generation=1,
         records=(record,),
         log=lambda line: None,
+        vcenter=VCENTER_ID,
+        loaded_at=NOW - 100.0,
         folder_claim=FolderClaim(group_id=GROUP_ID, folder_key="", created_at=""),
         list_other_groups=lambda: (),
         list_recorded_tasks=set,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from msgspec.structs import replace
 
+from kubewright import NotSynced
 from support.inventory_builder import make_inventory
 from vsphere_operators.kinds.vmgroup.observation import PlanInput
 from vsphere_operators.kinds.vmgroup.reconciler import GroupReconciler
@@ -22,8 +24,12 @@ class FakeVCenter:
     def __init__(self, volumes: dict[str, str], *, vcenter_answers: bool = True) -> None:
         self.volume_by_vm, self.vcenter_answers = volumes, vcenter_answers
         self.refreshed_refs: list[list[str]] = []
-        vcenter = SimpleNamespace(
-            inventory=make_inventory(), vm_configs=SimpleNamespace(refresh=self.refresh)
+        # The inventory is loaded again during a refresh.
+        self.loads_during_refresh = False
+        self.vcenter = vcenter = SimpleNamespace(
+            inventory=make_inventory(),
+            vm_configs=SimpleNamespace(refresh=self.refresh),
+            watching_since=50.0,
         )
         unused = cast("Any", None)
         self.reconciler = GroupReconciler(
@@ -32,6 +38,8 @@ class FakeVCenter:
 
     async def refresh(self, refs: list[str]) -> None:
         self.refreshed_refs.append(refs)
+        if self.loads_during_refresh:
+            self.vcenter.watching_since += 1.0
         if not self.vcenter_answers:
             raise Unreachable("gone")
 
@@ -56,7 +64,10 @@ class FakeVCenter:
 
     async def terminating_names(self) -> set[str]:
         """The replicas that the plan selects for deletion."""
-        group = cast("Any", SimpleNamespace(records=(), group_id=SimpleNamespace(name="web")))
+        group = cast(
+            "Any",
+            SimpleNamespace(records=(), group_id=SimpleNamespace(name="web"), loaded_at=50.0),
+        )
         _, plan = await self.reconciler._observe_and_plan(group)
         return {record.name for record in plan.records if record.terminating}
 
@@ -74,3 +85,11 @@ async def test_a_vm_is_read_once_if_vcenter_is_unreachable() -> None:
     vcenter = FakeVCenter({"vm-3": "pvc-a"}, vcenter_answers=False)
     assert await vcenter.terminating_names() == {"r3"}
     assert vcenter.refreshed_refs == [["vm-3"]]
+
+
+async def test_nothing_is_decided_from_two_loads_of_the_inventory() -> None:
+    # The second may be of another vCenter than the one that was checked for this group.
+    vcenter = FakeVCenter({"vm-3": "pvc-a"})
+    vcenter.loads_during_refresh = True
+    with pytest.raises(NotSynced):
+        await vcenter.terminating_names()

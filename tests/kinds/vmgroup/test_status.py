@@ -12,6 +12,33 @@ from vsphere_operators.kinds.vmgroup.status import status_of
 from vsphere_operators.kinds.vmgroup.step import StepResult
 from vsphere_operators.kinds.vmgroup.types import VmGroup, VmGroupSpec
 
+from .simulation_model import VCENTER_ID
+
+
+def make_group() -> VmGroup:
+    return VmGroup(
+        metadata=ObjectMeta(name="web", namespace="team-a"),
+        spec=VmGroupSpec(cpu=1, memory=1, replicas=2, template="t", paused=True),
+    )
+
+
+def make_result(phase: Phase, ready: int) -> StepResult:
+    return StepResult(
+        plan=Plan(
+            records=(),
+            write_status_first=False,
+            actions=(),
+            phase=phase,
+            message="",
+            counts=Counts(current=2, ready=ready, updated=2),
+        ),
+        reason=Reason.PROGRESSING,
+        vcenter=VCENTER_ID,
+        folder=None,
+        vms_by_replica={},
+        requeue_after_seconds=None,
+    )
+
 
 @pytest.mark.parametrize(
     ("phase", "ready", "status", "message"),
@@ -25,24 +52,16 @@ from vsphere_operators.kinds.vmgroup.types import VmGroup, VmGroupSpec
 def test_degraded_reports_the_replicas_that_are_ready(
     phase: Phase, ready: int, status: str, message: str
 ) -> None:
-    group = VmGroup(
-        metadata=ObjectMeta(name="web", namespace="team-a"),
-        spec=VmGroupSpec(cpu=1, memory=1, replicas=2, template="t", paused=True),
-    )
-    plan = Plan(
-        records=(),
-        write_status_first=False,
-        actions=(),
-        phase=phase,
-        message="",
-        counts=Counts(current=2, ready=ready, updated=2),
-    )
-    result = StepResult(
-        plan=plan,
-        reason=Reason.PROGRESSING,
-        folder=None,
-        vms_by_replica={},
-        requeue_after_seconds=None,
-    )
-    progressing, degraded = status_of(group, result, make_inventory()).conditions
+    progressing, degraded = status_of(
+        make_group(), make_result(phase, ready), make_inventory()
+    ).conditions
     assert (progressing.reason, degraded.status, degraded.message) == ("Paused", status, message)
+
+
+def test_the_status_names_the_vcenter_of_its_records() -> None:
+    # Not the one that was loaded at the same address while the step was running: the references in
+    # the status would count there.
+    inventory = make_inventory()
+    inventory.instance_uuid = "B"
+    status = status_of(make_group(), make_result("PENDING", 1), inventory)
+    assert (status.vcenter, status.vcenterUUID) == ("vc", "A")

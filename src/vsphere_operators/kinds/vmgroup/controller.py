@@ -36,7 +36,7 @@ from .quota import OtherGroup
 from .reasons import Reason
 from .reconciler import GroupReconciler
 from .status import last_known_refs_of, records_of, status_of
-from .step import GroupInput, StepResult
+from .step import GroupInput, StepResult, VCenterId
 from .triggers import trigger_keys_of
 from .types import RolloutSpec, VmGroup
 from .vcenter_identity import check_vcenter, format_orphan_command
@@ -139,10 +139,11 @@ class VmGroupController(Controller[VmGroup]):
         """The reconciler of the group's vCenter, and its input; raises Retry or NotSynced."""
         log = self.log.for_object("VmGroup", group.key)
         log.info(describe_request(group.metadata.namespace, group.metadata.name))
-        reconciler = self._require_reconciler(group)
         if not self._cluster_id:
             self._cluster_id = await self._api_reader.read_cluster_id()
-        return reconciler, self._build_input(group, reconciler.inventory.name, log.info)
+        # Nothing is awaited from here on: the vCenter that is checked is that of the input.
+        reconciler = self._require_reconciler(group)
+        return reconciler, self._build_input(group, reconciler, log.info)
 
     def _require_reconciler(self, group: VmGroup) -> GroupReconciler:
         """The reconciler of the group's vCenter, which can be used now.
@@ -184,7 +185,10 @@ class VmGroupController(Controller[VmGroup]):
             raise VCenterUnusable(message, phase, error.reason) from error
         return reconciler
 
-    def _build_input(self, group: VmGroup, vcenter: str, log: Callable[[str], None]) -> GroupInput:
+    def _build_input(
+        self, group: VmGroup, reconciler: GroupReconciler, log: Callable[[str], None]
+    ) -> GroupInput:
+        inventory = reconciler.inventory
         spec, namespace, folder_claim = (
             group.spec,
             group.metadata.namespace,
@@ -196,9 +200,11 @@ class VmGroupController(Controller[VmGroup]):
             generation=group.metadata.generation,
             records=records_of(group),
             log=log,
+            vcenter=VCenterId(name=inventory.name, instance_uuid=inventory.instance_uuid),
+            loaded_at=reconciler.loaded_at,
             folder_ref=group.status.folder.ref if group.status.folder else "",
             requested_placement=placement_names(spec.placement),
-            defaults=to_builtins(self._vcenters.get_config(vcenter).defaults),
+            defaults=to_builtins(self._vcenters.get_config(inventory.name).defaults),
             limits=self.limits_for(namespace),
             folder_claim=folder_claim,
             folder_claims=[

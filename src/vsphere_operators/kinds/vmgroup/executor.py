@@ -80,7 +80,7 @@ class PreconditionFailed(Exception):
 
 
 class InventoryOutdated(Busy):
-    """The plan is from an inventory of an earlier session. Nothing was sent, or it was rejected.
+    """The plan is from an earlier load of the inventory. Nothing was sent, or it was rejected.
 
     In between, vCenter may have been restored, or replaced by another one at the same address.
     """
@@ -307,7 +307,7 @@ class Executor:
     async def _check_and_call(
         self, group: GroupInput, action: Action, call: Call, precheck: Precheck | None = None
     ) -> Any:
-        """Check, then call vCenter in the session in which the inventory was read.
+        """Check, then call vCenter in the session in which the inventory of the plan was read.
 
         If that session has ended, log in again: a new plan follows when everything was read again.
         """
@@ -322,8 +322,12 @@ class Executor:
                     reads += 1
                     if not self._is_fresh(read_at=checked, reads=reads):
                         continue
-                if not self._vcenter.is_inventory_of_session:
-                    raise InventoryOutdated("the inventory is being read again after a login")
+                if (
+                    not self._vcenter.is_inventory_of_session
+                    # The checks take time, and so do the actions before this one.
+                    or self._vcenter.watching_since != group.loaded_at
+                ):
+                    raise InventoryOutdated("the inventory is being read again, or was")
                 # Last, so that as little time as possible passes between this check and the call.
                 if not self._can_write():
                     raise NotLeader(

@@ -11,6 +11,8 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
+from kubewright import NotSynced
+
 from ...vsphere.faults import VCenterError
 from ...vsphere.model import VirtualMachine
 from ...vsphere.task_limiter import NoFreeSlot
@@ -71,6 +73,11 @@ class GroupReconciler:
         self._vcenter, self._observer, self._executor = vcenter, observer, executor
         self._api_reader, self._absences = api_reader, absences
 
+    @property
+    def loaded_at(self) -> float:
+        """When the inventory was last loaded."""
+        return self._vcenter.watching_since
+
     def forget_group(self, uid: str) -> None:
         self.memory_store.forget(uid)
         self._observer.forget_group(uid)
@@ -86,7 +93,7 @@ class GroupReconciler:
         if new_plan.write_status_first:
             memory.expect_records(observation.observed.records, new_plan.records)
             self._vcenter.task_limiter.stop_waiting(group.group_id.uid)
-            return _build_result(observation, new_plan, requeue_after_seconds=0.0)
+            return _build_result(group, observation, new_plan, requeue_after_seconds=0.0)
         extra_config: dict[str, str] = {}
         has_clones = any(isinstance(action, Clone) for action in new_plan.actions)
         if has_clones and group.cloud_init is not None:
@@ -104,6 +111,7 @@ class GroupReconciler:
         records = tuple(with_task(record, memory) for record in new_plan.records)
         memory.keep_only(record.name for record in records)
         return _build_result(
+            group,
             observation,
             replace(new_plan, records=records),
             requeue_after_seconds=_choose_requeue_delay(observation, new_plan, memory),
@@ -118,6 +126,8 @@ class GroupReconciler:
         """
         refreshed_refs: set[str] = set()
         while True:
+            if self._vcenter.watching_since != group.loaded_at:
+                raise NotSynced("the inventory was loaded again", after=_SHORT_REQUEUE_SECONDS)
             observation = self._observer.observe(group)
             if missing_refs := set(observation.refs_to_read) - refreshed_refs:
                 await self._absences.read(missing_refs)
@@ -260,6 +270,7 @@ def _choose_requeue_delay(observation: PlanInput, plan: Plan, memory: GroupMemor
 
 
 def _build_result(
+    group: GroupInput,
     observation: PlanInput,
     plan: Plan,
     *,
@@ -285,6 +296,7 @@ def _build_result(
             if observation.observed.missing_vms
             else Reason.PROGRESSING
         ),
+        vcenter=group.vcenter,
         folder=observation.observed.folder,
         vms_by_replica=observation.vms_by_replica,
         requeue_after_seconds=requeue_after_seconds,

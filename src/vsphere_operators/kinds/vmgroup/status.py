@@ -63,8 +63,9 @@ def status_of(group: VmGroup, result: StepResult, inventory: Inventory) -> VmGro
             for record in plan.records
         ],
         folder=FolderStatus(ref=folder.ref, path=folder.path) if folder else None,
-        vcenter=inventory.name,
-        vcenterUUID=inventory.instance_uuid,
+        # Not those of the inventory: during the step, another vCenter may have been loaded.
+        vcenter=result.vcenter.name,
+        vcenterUUID=result.vcenter.instance_uuid,
         conditions=_conditions_of(group, plan),
     )
 

@@ -14,6 +14,13 @@ from .quota import OtherGroup
 from .types import CloudInitSpec
 
 
+class VCenterId(Struct, frozen=True, kw_only=True):
+    # In the manager's configuration.
+    name: str
+    # about.instanceUuid
+    instance_uuid: str
+
+
 class GroupInput(Struct, frozen=True, kw_only=True):
     """The object, and what has to be known of other groups."""
 
@@ -24,6 +31,10 @@ class GroupInput(Struct, frozen=True, kw_only=True):
     records: tuple[ReplicaRecord, ...]
     # Writes a line to the log of the object.
     log: Callable[[str], None]
+    # The vCenter that has the VMs in the records, and when its inventory was loaded. Once it was
+    # loaded again, this input is void: references may belong to other objects.
+    vcenter: VCenterId
+    loaded_at: float
     # MoRef of the group's folder in the status.
     folder_ref: str = ""
     requested_placement: Mapping[str, str] = {}
@@ -50,6 +61,7 @@ class StepResult(Struct, frozen=True, kw_only=True):
     plan: Plan
     # The reason of Ready while it is False.
     reason: str
+    vcenter: VCenterId
     folder: GroupFolder | None
     vms_by_replica: dict[str, VirtualMachine]
     # None: no timer; a change wakes the group.

@@ -72,3 +72,12 @@ def test_both_uuids_are_in_the_message() -> None:
         check_vcenter(group, inventory)
     assert '"vc" (instance UUID B)' in str(raised.value)
     assert '"vc" (instance UUID A)' in str(raised.value)
+
+
+def test_a_vcenter_without_a_uuid_is_not_known_to_be_the_same() -> None:
+    # Its about.instanceUuid did not decode, or it is not a vCenter.
+    group = make_group(vcenter="vc", vcenterUUID="A", replicas=[REPLICA])
+    inventory = make_inventory()
+    assert inventory.name == "vc"
+    with pytest.raises(CloneBlocked, match="instance UUID unknown"):
+        check_vcenter(group, inventory)

@@ -19,12 +19,12 @@ def check_vcenter(group: VmGroup, inventory: Inventory) -> None:
     status, name, instance_uuid = group.status, inventory.name, inventory.instance_uuid
     if not status.replicas and status.folder is None:
         return
-    if status.vcenterUUID and instance_uuid:
+    if status.vcenterUUID:
         if status.vcenterUUID == instance_uuid:
             return
         previous, current = (
             f'"{status.vcenter}" (instance UUID {status.vcenterUUID})',
-            f'"{name}" (instance UUID {instance_uuid})',
+            f'"{name}" (instance UUID {instance_uuid or "unknown"})',
         )
     else:
         if status.vcenter in ("", name):

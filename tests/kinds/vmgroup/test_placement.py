@@ -6,10 +6,19 @@ from collections.abc import Mapping
 
 import pytest
 
-from support.inventory_builder import InventoryRow, enter_update, make_inventory
+from support.inventory_builder import (
+    InventoryRow,
+    enter_update,
+    fill_inventory,
+    make_inventory,
+)
 from vsphere_operators.kinds.vmgroup.limits import NamespaceLimits
 from vsphere_operators.kinds.vmgroup.model import CloneBlocked
-from vsphere_operators.kinds.vmgroup.placement import Placement, PlacementResolver
+from vsphere_operators.kinds.vmgroup.placement import (
+    Placement,
+    PlacementResolver,
+    build_parent_folder_key,
+)
 from vsphere_operators.vsphere.inventory import Inventory
 from vsphere_operators.vsphere.updates import ObjectUpdate
 
@@ -347,3 +356,31 @@ def test_only_objects_that_the_group_can_use_are_suggested() -> None:
     with pytest.raises(CloneBlocked) as raised:
         PlacementResolver(inventory, requested, {}, limits).resolve("t")
     assert raised.value.reason == "DatastoreNotFound"
+
+
+def test_without_a_placement_any_host_of_the_datacenter_may_have_a_vm() -> None:
+    inventory = make_inventory(
+        *SECOND_CLUSTER,
+        *SECOND_DATACENTER,
+        ("Folder", "group-h9", "host", "datacenter-2"),
+        ("ClusterComputeResource", "domain-c9", "C9", "group-h9"),
+    )
+
+    def find(template: str, **placement: str) -> set[str]:
+        resolver = PlacementResolver(inventory, placement, {}, NamespaceLimits())
+        return set(resolver.find_compute_refs(template))
+
+    assert find("t", datacenter="DC0", cluster="C0") == {"domain-c1"}
+    # Its template was deleted.
+    assert find("gone", datacenter="DC0") == {"domain-c1", "domain-c2"}
+    assert find("gone") == {"domain-c1", "domain-c2", "domain-c9"}
+
+
+def test_a_vcenter_with_two_entries_has_one_key_for_a_folder() -> None:
+    def build_key(name: str, instance_uuid: str) -> str:
+        inventory = fill_inventory(Inventory(name))
+        inventory.instance_uuid = instance_uuid
+        return build_parent_folder_key(make_resolver(inventory))
+
+    assert build_key("10.0.0.5", "A") == build_key("vc.corp.local", "A") == "A/group-v2"
+    assert build_key("vc.corp.local", "B") == "B/group-v2"

@@ -31,11 +31,11 @@ from .limits import MB_PER_GB, NamespaceLimits
 from .messages import SUCCESS_MESSAGE, describe_request
 from .model import CloneBlocked, DesiredState, Phase, ResourceAmount, Rollout
 from .ownership import FolderClaim, GroupId, folder_name
-from .placement import PlacementResolver, placement_names
+from .placement import PlacementResolver, build_parent_folder_key, placement_names
 from .quota import OtherGroup
 from .reasons import Reason
 from .reconciler import GroupReconciler
-from .status import last_known_refs_of, records_of, status_of
+from .status import last_known_refs_of, list_recorded_tasks, records_of, status_of
 from .step import GroupInput, StepResult, VCenterId
 from .triggers import trigger_keys_of
 from .types import RolloutSpec, VmGroup
@@ -218,12 +218,7 @@ class VmGroupController(Controller[VmGroup]):
                 for other in self._cache.all(VmGroup, namespace)
                 if other.metadata.uid != group.metadata.uid
             ],
-            list_recorded_tasks=lambda: {
-                replica.task
-                for other in self._cache.all(VmGroup)
-                for replica in other.status.replicas
-                if replica.task
-            },
+            list_recorded_tasks=lambda: list_recorded_tasks(self._cache.all(VmGroup), inventory),
             last_known_refs=last_known_refs_of(group),
             linked_clone=spec.linkedClone,
             storage_policy=spec.storagePolicy,
@@ -245,21 +240,17 @@ class VmGroupController(Controller[VmGroup]):
         )
 
     def _build_parent_folder_key(self, group: VmGroup) -> str:
-        """Identifies the parent folder by vCenter and MoRef: specs can name it in several ways."""
         config = self._vcenters.find_config(group.metadata.namespace)
         if config is None:
             return ""
-        resolver = PlacementResolver(
-            self._vcenters.vcenters_by_name[config.name].inventory,
-            placement_names(group.spec.placement),
-            to_builtins(config.defaults),
-            NamespaceLimits(),
+        return build_parent_folder_key(
+            PlacementResolver(
+                self._vcenters.vcenters_by_name[config.name].inventory,
+                placement_names(group.spec.placement),
+                to_builtins(config.defaults),
+                NamespaceLimits(),
+            )
         )
-        try:
-            folder = resolver.find_parent_folder(resolver.find_datacenter())
-        except CloneBlocked:
-            return f"{config.name}/"
-        return f"{config.name}/{folder.ref}"
 
 
 def _build_desired_state(group: VmGroup) -> DesiredState:

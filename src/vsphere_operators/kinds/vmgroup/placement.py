@@ -89,6 +89,23 @@ class PlacementResolver:
         self._check_resolved(datacenter, placement, template)
         return template, placement
 
+    def find_compute_refs(self, template_name: str) -> tuple[str, ...]:
+        """The compute resources that may have VMs of the group.
+
+        All of the datacenter if the placement cannot be resolved, such as after the template was
+        deleted; all of vCenter if the datacenter cannot.
+        """
+        try:
+            _, placement = self.resolve(template_name)
+            return (self.inventory.resource_pools[placement.resource_pool].owner,)
+        except (CloneBlocked, KeyError):
+            refs = tuple(self.inventory.compute_resources)
+        try:
+            datacenter = self.find_datacenter()
+        except CloneBlocked:
+            return refs
+        return tuple(ref for ref in refs if self._is_in_datacenter(ref, datacenter))
+
     def check_requested(self) -> None:
         """Reject a name in spec.placement that the namespace may not use."""
         for field, name in self._requested.items():
@@ -346,6 +363,18 @@ class PlacementResolver:
 
     def _join_paths(self, entities: Iterable[Entity]) -> str:
         return ", ".join(sorted(self.inventory.path(entity.ref) for entity in entities))
+
+
+def build_parent_folder_key(resolver: PlacementResolver) -> str:
+    """Identifies the parent folder by vCenter and MoRef: specs can name it in several ways."""
+    inventory = resolver.inventory
+    # Not by name: two entries of the configuration may be the same vCenter.
+    vcenter = inventory.instance_uuid or inventory.name
+    try:
+        folder = resolver.find_parent_folder(resolver.find_datacenter())
+    except CloneBlocked:
+        return f"{vcenter}/"
+    return f"{vcenter}/{folder.ref}"
 
 
 def _is_below_any(names: Sequence[str], folders: Iterable[str]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from kubewright import Condition
@@ -42,6 +43,25 @@ def last_known_refs_of(group: VmGroup) -> dict[str, str]:
     return {replica.name: replica.moRef for replica in group.status.replicas if replica.moRef}
 
 
+def list_recorded_tasks(groups: Iterable[VmGroup], inventory: Inventory) -> set[str]:
+    """The clone tasks in this vCenter that the records of these groups account for."""
+    return {
+        replica.task
+        for group in groups
+        # Two vCenters use the same references.
+        if group.status.vcenterUUID in ("", inventory.instance_uuid)
+        for replica in group.status.replicas
+        # The task of a present replica has ended. If the reference is that of a task that runs, a
+        # restored vCenter has used it again.
+        if replica.task and (replica.state != "Present" or not _is_running(replica.task, inventory))
+    }
+
+
+def _is_running(task_ref: str, inventory: Inventory) -> bool:
+    task = inventory.tasks.get(task_ref)
+    return task is not None and task.state not in FINAL_TASK_STATES
+
+
 def status_of(group: VmGroup, result: StepResult, inventory: Inventory) -> VmGroupStatus:
     plan, folder = result.plan, result.folder
     last_known_refs = last_known_refs_of(group)
@@ -74,7 +94,6 @@ def _replica_status_of(
     record: ReplicaRecord, vm: VirtualMachine | None, last_known_ref: str, inventory: Inventory
 ) -> ReplicaStatus:
     task = inventory.tasks.get(record.task)
-    is_running = task is not None and task.state not in FINAL_TASK_STATES
     # vCenter reports no configuration of a VM with inaccessible files. The reference is kept, so
     # that a new manager still recognizes the VM.
     kept_ref = last_known_ref if record.state == "Present" else ""
@@ -86,7 +105,7 @@ def _replica_status_of(
         fingerprint=record.fingerprint,
         state=record.state,
         task=record.task,
-        progress=task.progress_percent if task is not None and is_running else None,
+        progress=task.progress_percent if task and _is_running(task.ref, inventory) else None,
         attempt=record.attempt,
         cpu=record.cpus,
         memoryMB=record.memory_mb,

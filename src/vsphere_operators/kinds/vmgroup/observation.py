@@ -153,7 +153,7 @@ class GroupObserver:
         ]
         if not had_vm:
             return {}
-        compute_refs = _find_compute_refs(resolver, group.desired.template_name)
+        compute_refs = resolver.find_compute_refs(group.desired.template_name)
         absences = {
             record.name: self._absences.judge(
                 record.name,
@@ -327,16 +327,6 @@ def _had_vm(record: ReplicaRecord, clone_tasks: Mapping[str, CloneTask]) -> bool
     # vCenter drops a task from its list some time after its end.
     task = clone_tasks.get(record.task)
     return bool(record.task) and (task is None or task.state == "success")
-
-
-def _find_compute_refs(resolver: PlacementResolver, template_name: str) -> tuple[str, ...]:
-    """The compute resource in which the group's VMs are placed; none if that is unknown."""
-    try:
-        _, placement = resolver.resolve(template_name)
-    except CloneBlocked:
-        return ()
-    pool = resolver.inventory.resource_pools.get(placement.resource_pool)
-    return (pool.owner,) if pool else ()
 
 
 def _is_effect_pending(vm: VirtualMachine, memory: GroupMemory) -> bool:

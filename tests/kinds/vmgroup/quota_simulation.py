@@ -299,14 +299,14 @@ class History:
             return None
         memory, group = self.memory.for_group(uid), self.cached[uid]
         memory.observe_generation(group.version)
-        memory.observe_records(group.records)
+        memory.observe_records(group.records, str(group.version))
         desired = self.limit(uid)
         if desired.quota_violation:
             desired = replace(desired, clone_blocker=desired.quota_violation)
         observed = self.observe(uid)
         new_plan = plan(desired, observed, lambda: f"{uid}-replica-{self.number():08d}")
         if new_plan.write_status_first:
-            memory.expect_records(observed.records, new_plan.records)
+            memory.expect_records(observed.records, new_plan.records, str(group.version))
             self.writes[uid] = Write(group.version, new_plan.records)
             return new_plan
         for action in new_plan.actions:

@@ -96,6 +96,17 @@ def test_sizes_count_while_they_are_written() -> None:
     assert memory.reserved_sizes == {}
 
 
+def test_the_sizes_of_a_write_in_conflict_do_not_count() -> None:
+    memory = GroupMemoryStore(lambda: 0.0).for_group("u")
+    memory.expect_records([make_record(0)], [make_record(0), with_size(1, LARGE)], "7")
+    # The cache may be behind.
+    memory.observe_records([make_record(0)], "7")
+    assert memory.reserved_sizes == {"r0": SMALL, "r1": LARGE}
+    # A user has lowered replicas again just before the write, so nothing more is written.
+    memory.observe_records([make_record(0)], "10")
+    assert memory.reserved_sizes == {}
+
+
 def test_a_dropped_record_is_not_unsent_while_the_write_has_no_response() -> None:
     memory = GroupMemoryStore(lambda: 0.0).for_group("u")
     records = [make_record(slot, state="Planned") for slot in range(3)]

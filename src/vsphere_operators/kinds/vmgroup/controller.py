@@ -198,6 +198,7 @@ class VmGroupController(Controller[VmGroup]):
             group_id=folder_claim.group_id,
             desired=_build_desired_state(group),
             generation=group.metadata.generation,
+            resource_version=group.metadata.resourceVersion,
             records=records_of(group),
             log=log,
             vcenter=VCenterId(name=inventory.name, instance_uuid=inventory.instance_uuid),

@@ -105,11 +105,17 @@ class GroupMemory:
         # Sizes by replica that are about to be stored, for the quota; and those of the last write.
         self.reserved_sizes: dict[str, ResourceAmount] = {}
         self._last_sizes: dict[str, ResourceAmount] = {}
+        self._version_before_write = ""
 
     def expect_records(
-        self, before: Iterable[ReplicaRecord], after: Iterable[ReplicaRecord]
+        self,
+        before: Iterable[ReplicaRecord],
+        after: Iterable[ReplicaRecord],
+        resource_version: str = "",
     ) -> None:
         """Remember that `after` is about to be stored: its new attempts are unsent.
+
+        The write is conditional on `resource_version`, that of `before`.
 
         A record that it drops or lets terminate is no longer unsent: the write may be stored
         without a response, and then the cache still has the record as it was.
@@ -123,6 +129,7 @@ class GroupMemory:
         attempts = {record.name: record.attempt for record in before}
         self._expected_names = {record.name for record in after}
         self._last_sizes = {record.name: record.size for record in after}
+        self._version_before_write = resource_version
         for name, size in self._last_sizes.items():
             self.reserved_sizes[name] = size.larger(self.reserved_sizes.get(name, size))
         for record in after:
@@ -134,13 +141,14 @@ class GroupMemory:
                 # The record of an adopted VM: another process may have sent its clone.
                 self.record_clone(record, "maybe_sent")
 
-    def observe_records(self, stored: Iterable[ReplicaRecord]) -> None:
-        """Forget the reserved sizes if the last write is stored.
+    def observe_records(self, stored: Iterable[ReplicaRecord], resource_version: str = "") -> None:
+        """Forget the reserved sizes if the last write is stored, or cannot be any more.
 
         A write that is not visible may have been stored all the same: its response may be late.
+        Once the object has a later version, the write is in it, or was in conflict with it.
         """
         sizes = {record.name: record.size for record in stored}
-        if all(
+        if _is_later_version(resource_version, self._version_before_write) or all(
             name in sizes and size.larger(sizes[name]) == sizes[name]
             for name, size in self._last_sizes.items()
         ):
@@ -263,6 +271,11 @@ class CloneTaskTracker:
             state=state,
             ended_at_seconds=now if has_just_ended else clone_task.ended_at_seconds,
         )
+
+
+def _is_later_version(version: str, than: str) -> bool:
+    """By resourceVersion, which the API server counts up. False if they cannot be compared."""
+    return version.isdecimal() and than.isdecimal() and int(version) > int(than)
 
 
 def infer_clone_state(

@@ -86,12 +86,14 @@ class GroupReconciler:
     async def run_step(self, group: GroupInput) -> StepResult:
         memory = self.memory_store.for_group(group.group_id.uid)
         memory.observe_generation(group.generation)
-        memory.observe_records(group.records)
+        memory.observe_records(group.records, group.resource_version)
         observation, new_plan = await self._observe_and_plan(group)
         for line in new_plan.log_lines:
             group.log(line)
         if new_plan.write_status_first:
-            memory.expect_records(observation.observed.records, new_plan.records)
+            memory.expect_records(
+                observation.observed.records, new_plan.records, group.resource_version
+            )
             self._vcenter.task_limiter.stop_waiting(group.group_id.uid)
             return _build_result(group, observation, new_plan, requeue_after_seconds=0.0)
         extra_config: dict[str, str] = {}

@@ -28,6 +28,8 @@ class GroupInput(Struct, frozen=True, kw_only=True):
     # Without template and blocker, which depend on the inventory.
     desired: DesiredState
     generation: int
+    # The version of the object that `records` are from.
+    resource_version: str = ""
     records: tuple[ReplicaRecord, ...]
     # Writes a line to the log of the object.
     log: Callable[[str], None]

@@ -56,7 +56,7 @@ Any other error of Kubernetes has its own name as the reason, such as `Forbidden
 """
 _VMGROUP_TEXT = """
 Ready is False and the phase is ERROR; `status.lastMessage` has the same message. In phase PENDING
-the reason is `Progressing`.
+the reason is `Progressing`, `VMMissing`, or a reason of the vCenter, such as `VCenterUnreachable`.
 """
 # Reasons that a function or a table chooses, with the call that reports them.
 _COMPUTED_REASONS = {

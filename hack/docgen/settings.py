@@ -119,7 +119,8 @@ def _credentials_table() -> str:
         (code(TOKEN_FILE), "a bearer token: a SAML assertion as XML"),
         (
             ", ".join(map(code, (CERTIFICATE_FILE, KEY_FILE, EXTENSION_KEY_FILE))),
-            "the certificate of a registered extension, its key, and the extension's name",
+            "the certificate of a registered extension, its key, and the extension's name; [needs "
+            "port 80 of vCenter](../howto/tls.md#log-in-with-a-certificate)",
         ),
         *((", ".join(map(code, pair)), "a user and a password") for pair in USER_PASSWORD_FILES),
     ]

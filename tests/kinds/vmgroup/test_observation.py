@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 import pytest
 from msgspec.structs import replace
 
-from support.inventory_builder import make_inventory
+from support.inventory_builder import enter_update, make_inventory
 from vsphere_operators.kinds.vmgroup.absence import AbsenceTracker
 from vsphere_operators.kinds.vmgroup.group_memory import (
     CloneTask,
@@ -35,9 +35,26 @@ def observe(
     task_state: Literal["success", "error", ""] = "",
     *,
     host_connection: str = "connected",
+    conflicting_uuid: str = "",
 ) -> PlanInput:
-    """Observe a group with this record and no VM, 100 s after the inventory was loaded."""
+    """Observe a group with this record and no VM, 100 s after the inventory was loaded.
+
+    With `conflicting_uuid`, its folder has a VM of the record's name without a mark.
+    """
     inventory, clock = make_inventory(), lambda: NOW
+    if conflicting_uuid:
+        inventory.apply(
+            [
+                enter_update("Folder", "group-v9", GROUP_ID.folder_name, "group-v2"),
+                enter_update(
+                    "VirtualMachine",
+                    "vm-9",
+                    record.name,
+                    "group-v9",
+                    config__instanceUuid=conflicting_uuid,
+                ),
+            ]
+        )
     inventory.apply(
         [
             ObjectUpdate(
@@ -103,3 +120,15 @@ def test_a_vm_that_existed_is_missing(
 def test_the_hosts_of_the_placement_count() -> None:
     observation = observe(make_record(0), host_connection="notResponding")
     assert "not connected: esxi-1." in observation.observed.missing_vms["r0"]
+
+
+@pytest.mark.parametrize("is_own_vm", [False, True])
+def test_a_vm_of_another_owner_with_its_name_proves_nothing(is_own_vm: bool) -> None:
+    """Its own VM may be on a removed host, and come back. Without its mark it is left alone."""
+    record = make_record(0)
+    observed = observe(
+        record, conflicting_uuid=record.instance_uuid if is_own_vm else "5f0e6a6e-1"
+    ).observed
+    assert set(observed.conflicting_vms) == {"r0"}
+    state = CloneState.NOT_IN_PROGRESS if is_own_vm else CloneState.MISSING
+    assert observed.clone_states == {"r0": state}

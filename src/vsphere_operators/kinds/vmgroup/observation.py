@@ -148,7 +148,8 @@ class GroupObserver:
             record
             for record in observed.records
             if observed.clone_states.get(record.name) is CloneState.NOT_IN_PROGRESS
-            and record.name not in observed.conflicting_vms
+            # With its uuid, it is the VM without its mark. Another VM of its name proves nothing.
+            and not self._inventory.by_instance_uuid(record.instance_uuid)
             and _had_vm(record, self._clone_tracker.tasks)
         ]
         if not had_vm:

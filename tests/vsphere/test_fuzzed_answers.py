@@ -17,7 +17,7 @@ from pyVmomi import vim
 from kubewright.log import Log
 from simulator import SimulatedVCenter
 from vsphere_operators.vsphere.address import Address
-from vsphere_operators.vsphere.decode_errors import ReportUndecodable
+from vsphere_operators.vsphere.decode_errors import DECODE_ERRORS, ReportUndecodable
 from vsphere_operators.vsphere.devices import DEVICES_PROPERTY, decode_passthrough_devices
 from vsphere_operators.vsphere.disk_decoding import (
     decode_associations,
@@ -34,7 +34,11 @@ from vsphere_operators.vsphere.service_content import decode_service_content
 from vsphere_operators.vsphere.tags import _read_tags
 from vsphere_operators.vsphere.transport import CALL_TIMEOUT_SECONDS, SoapClient
 from vsphere_operators.vsphere.updates import decode_object_page, decode_results, decode_updates
-from vsphere_operators.vsphere.vm_calls import VM_CONFIG_PROPERTIES, decode_vm_config
+from vsphere_operators.vsphere.vm_calls import (
+    VM_CONFIG_PROPERTIES,
+    _decode_template_disks,
+    decode_vm_config,
+)
 from vsphere_operators.vsphere.vm_property_cache import VmPropertyCache
 
 from .canned_server import RecordingMetrics
@@ -180,6 +184,25 @@ def test_configuration_of_vms(answers: Answers, numbers: list[int]) -> None:
             assert len(new.disk_files) == len(old.disk_files)
     is_noticeable = damaged.damage not in UNNOTICEABLE and damaged.element != "name"
     assert not cache.hidden or metrics.undecodable or not is_noticeable
+
+
+@FUZZ
+@given(NUMBERS)
+def test_disks_of_templates(answers: Answers, numbers: list[int]) -> None:
+    """Never a disk less, or another one, without a word: it would be cloned without its policy."""
+    choices = Choices(numbers)
+    [body] = find_with(answers.soap["RetrievePropertiesEx"], b"config.extraConfig")
+    intact = {
+        item.ref: _decode_template_disks(item.changes) for item in decode_object_page(body).updates
+    }
+    assert all(intact.values())
+    damaged = damage_answer(choices, body, "objects")
+    for item in decode_object_page(damaged.body).updates:
+        with suppress(*DECODE_ERRORS):
+            disks = _decode_template_disks(item.changes)
+            assert all(0 < disk.key < 2**31 for disk in disks)
+            if damaged.damage not in UNNOTICEABLE and item.ref in intact:
+                assert len(disks) == len(intact[item.ref])
 
 
 @FUZZ

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 from pyVmomi import vim
 
+from vsphere_operators.vsphere.decode_errors import DecodeErrors
 from vsphere_operators.vsphere.faults import Rejected
 from vsphere_operators.vsphere.transport import SoapStub
 from vsphere_operators.vsphere.updates import Ref
@@ -23,6 +24,8 @@ from vsphere_operators.vsphere.vm_calls import (
     _escape_name,
     decode_vm_config,
 )
+
+from .canned_server import RecordingMetrics
 
 CLONE_REQUEST = CloneSpec(
     template="vm-1",
@@ -191,6 +194,38 @@ async def test_a_template_is_read_once_for_each_version_of_its_configuration() -
     assert calls.reads == [["config.hardware.device", "config.vAppConfig"]] * 2
 
 
+@pytest.mark.parametrize(
+    "devices",
+    [
+        (),
+        ({"@type": "VirtualDisk", "key": "2000"},),
+        ({"@type": "VirtualDisk", "key": "2000", "backing": ""},),
+        ({"@type": "VirtualDisk", "key": "2000", "backing": {"fileName": "[a] t/t.vmdk"}},),
+        ({"@type": "VirtualDisk", "backing": {"datastore": Ref("Datastore", "ds-1")}},),
+        ({"@type": "VirtualDisk", "key": "x", "backing": {"datastore": Ref("Datastore", "d")}},),
+        (
+            {
+                "@type": "VirtualDisk",
+                "key": str(2**31),
+                "backing": {"datastore": Ref("Datastore", "d")},
+            },
+        ),
+    ],
+)
+async def test_a_disk_of_an_unknown_form_is_not_cloned_without_its_policy(
+    devices: tuple[Any, ...],
+) -> None:
+    calls, metrics = RecordingReads(), RecordingMetrics()
+    calls.soap.decode_errors = DecodeErrors(metrics)
+    calls.properties["config.hardware.device"] = devices
+    for _ in range(2):
+        with pytest.raises(Rejected, match=r"spec\.storagePolicy would not apply"):
+            await calls.read_template(replace(CLONE_REQUEST, storage_policy="gold"), "v1")
+    assert metrics.undecodable
+    # Other clones do not name the disks.
+    assert (await calls.read_template(replace(CLONE_REQUEST, remove_vapp=True), "v1")).has_vapp
+
+
 async def test_a_template_without_version_is_read_for_each_clone() -> None:
     calls, spec = RecordingReads(), replace(CLONE_REQUEST, storage_policy="gold")
     for _ in range(2):
@@ -202,7 +237,7 @@ async def test_a_linked_clone_reads_the_snapshot_each_time_with_one_call() -> No
     calls, spec = RecordingReads(), replace(CLONE_REQUEST, linked=True, storage_policy="gold")
     for _ in range(2):
         template = await calls.read_template(spec, "v1")
-        assert (template.snapshot._moId, len(template.disks)) == ("snapshot-7", 1)
+        assert (template.snapshot._moId, len(template.disks or ())) == ("snapshot-7", 1)
     del calls.properties["snapshot.currentSnapshot"]
     with pytest.raises(Rejected, match="a linked clone needs a snapshot of the template"):
         await calls.read_template(spec, "v1")

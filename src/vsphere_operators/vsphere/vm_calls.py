@@ -17,7 +17,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pyVmomi import vim
 
-from .converters import parse_int, require_items, require_text, to_ref, to_text, to_tuple
+from .converters import (
+    parse_int,
+    require_int,
+    require_items,
+    require_ref,
+    require_text,
+    to_text,
+    to_tuple,
+)
 from .decode_errors import DECODE_ERRORS
 from .faults import NotFound, Rejected
 from .property_collector import retrieve_properties
@@ -31,6 +39,8 @@ _LINKED_CLONE_DISK_MOVE_TYPE = "createNewChildDiskBacking"
 _SNAPSHOT_PROPERTY = "snapshot.currentSnapshot"
 _DEVICES_PROPERTY, _VAPP_PROPERTY = "config.hardware.device", "config.vAppConfig"
 VM_CONFIG_PROPERTIES = ("config.extraConfig", _DEVICES_PROPERTY)
+# An int of the vSphere API.
+_MAX_DEVICE_KEY = 2**31 - 1
 
 
 class CloneSpec(Struct, frozen=True, kw_only=True):
@@ -73,7 +83,8 @@ class TemplateConfig(Struct, frozen=True, kw_only=True):
 
     # A vim.vm.Snapshot; only read for linked clones.
     snapshot: Any = None
-    disks: tuple[TemplateDisk, ...] = ()
+    # None if one of them has an unknown form.
+    disks: tuple[TemplateDisk, ...] | None = ()
     has_vapp: bool = False
 
 
@@ -173,7 +184,7 @@ class VmCalls:
                     diskMoveType=move_type,
                     profile=profile,
                 )
-                for disk in template.disks
+                for disk in template.disks or ()
             ]
         return location
 
@@ -234,12 +245,17 @@ class VmCalls:
         paths = [_SNAPSHOT_PROPERTY] if spec.linked else []
         if not is_known and (spec.storage_policy or spec.remove_vapp):
             paths += [_DEVICES_PROPERTY, _VAPP_PROPERTY]
-        if not paths:
-            return known
-        properties = await self.read_properties("VirtualMachine", spec.template, paths)
+        properties = dict[str, Value]()
+        if paths:
+            properties = await self.read_properties("VirtualMachine", spec.template, paths)
         if _DEVICES_PROPERTY in paths:
-            known = self._decode(_decode_template_config, properties, spec.template)
+            known = self._decode_template_config(properties, spec.template)
             self._template_configs[spec.template] = config_version, known
+        if spec.storage_policy and known.disks is None:
+            raise Rejected(
+                f"a disk of template {spec.template} has an unknown form, and spec.storagePolicy "
+                "would not apply to it, so nothing is cloned; see the manager's log"
+            )
         if not spec.linked:
             return known
         snapshot = properties.get(_SNAPSHOT_PROPERTY)
@@ -262,6 +278,16 @@ class VmCalls:
                 "account, or in an unknown form, so it is left unchanged"
             )
         return dict(updates[0].changes)
+
+    def _decode_template_config(
+        self, properties: Mapping[str, Value], template: str
+    ) -> TemplateConfig:
+        disks = None
+        try:
+            disks = _decode_template_disks(properties)
+        except DECODE_ERRORS as error:
+            self.soap.decode_errors.report("VirtualMachine", _DEVICES_PROPERTY, template, error)
+        return TemplateConfig(disks=disks, has_vapp=properties.get(_VAPP_PROPERTY) is not None)
 
     def _decode(
         self,
@@ -306,17 +332,24 @@ def decode_vm_config(properties: Mapping[str, Value]) -> VmConfig:
     )
 
 
-def _decode_template_config(properties: Mapping[str, Value]) -> TemplateConfig:
-    backings = [(disk, disk.get("backing")) for disk in _list_disks(properties)]
-    return TemplateConfig(
-        disks=tuple(
-            TemplateDisk(parse_int(disk.get("key")), datastore)
-            for disk, backing in backings
-            # A disk without a file in a datastore has no place that a locator could name.
-            if isinstance(backing, dict) and (datastore := to_ref(backing.get("datastore")))
-        ),
-        has_vapp=properties.get(_VAPP_PROPERTY) is not None,
-    )
+def _decode_template_disks(properties: Mapping[str, Value]) -> tuple[TemplateDisk, ...]:
+    """The disks to which a policy applies. One of an unknown form raises one of DECODE_ERRORS."""
+    # Not left out: it would be cloned without the policy, which may be that of an encryption.
+    if not require_items(properties.get(_DEVICES_PROPERTY)):
+        raise ValueError("a VM without devices")
+    disks = list[TemplateDisk]()
+    for disk in _list_disks(properties):
+        backing = disk["backing"]
+        if not isinstance(backing, dict):
+            raise TypeError("a disk without a backing")
+        # A device of the host has no file in a datastore, and no place that a locator could name.
+        if "deviceName" in backing and "fileName" not in backing:
+            continue
+        key = require_int(parse_int(disk["key"]))
+        if not 0 < key <= _MAX_DEVICE_KEY:
+            raise ValueError("a disk without a number")
+        disks.append(TemplateDisk(key, require_ref(backing["datastore"])))
+    return tuple(disks)
 
 
 def _list_disks(properties: Mapping[str, Value]) -> list[dict[str, Value]]:

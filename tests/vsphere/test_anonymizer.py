@@ -69,6 +69,8 @@ def test_identifiers_and_addresses_stay_valid() -> None:
         ("enabled", "true"),
         ("value", "2026-11-17T15:06:38.398Z"),
         ("descriptionId", "VirtualMachine.clone"),
+        ("descriptionId", "vslm.vcenter.VStorageObjectManager.deleteDisk"),
+        ("descriptionId", "com.vmware.vcenter.iso.Image.mount"),
         ("name", "vm-operator"),
         ("key", "vsphere-operators.uid"),
         ("name", "topology.corinternal.com/next-maintenance"),
@@ -90,6 +92,7 @@ def test_states_numbers_times_and_own_names_remain(field: str, text: str) -> Non
         ("someNewField", "secret-host"),
         ("type", 'string["secret-a", "secret-b"]'),
         ("type", "ip:secret"),
+        ("descriptionId", "com.secret.backup.run"),
         # Names of VMs, not a mark and an attribute of this product.
         ("name", "vsphere-operators.secret"),
         ("name", "topology.corinternal.com/secret"),

@@ -68,8 +68,15 @@ _KEPT_FIELDS = frozenset(
         "vgpu",
     ]
 )
-# A type in the vSphere API. That of an OVF property has names: `ip:VM Network`, `string["a", "b"]`.
-_TYPE_NAME = re.compile(r"\w+")
+# What the vSphere API defines for these fields.
+_KEPT_VALUES = {
+    # The type of an OVF property has names: `ip:VM Network`, `string["a", "b"]`.
+    "type": re.compile(r"\w+"),
+    # The kind of a task. An extension of a company has its own: `com.example.backup.run`.
+    "descriptionId": re.compile(
+        r"([A-Z]\w*|com\.vmware|cluster|cns|dvs|host|profile|scheduler|vm|vsan|vslm)\.[\w.]+"
+    ),
+}
 # Properties of which only their presence is used. They have URLs and values that users entered.
 _EMPTIED_PROPERTIES = frozenset(("config.vAppConfig",))
 # Elements in which a field is the path of a property, or the name of a method.
@@ -151,7 +158,9 @@ class Anonymizer:
         """The value of a field: unchanged if it cannot be a name."""
         if field in _SECRET_FIELDS:
             return _REMOVED
-        is_kept = field in _KEPT_FIELDS and (field != "type" or _TYPE_NAME.fullmatch(text))
+        is_kept = field in _KEPT_FIELDS and (
+            field not in _KEPT_VALUES or _KEPT_VALUES[field].fullmatch(text)
+        )
         is_own = field in _OWN_NAMES and _OWN_NAMES[field].fullmatch(text)
         is_number = _NUMBER.fullmatch(text) and not _FIELDS_OF_USERS.search(field)
         if (

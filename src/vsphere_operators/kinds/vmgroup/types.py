@@ -159,7 +159,6 @@ class ReplicaStatus(Struct, kw_only=True, omit_defaults=True):
     task: Annotated[str, Doc("MoRef of the clone task.")] = ""
     progress: Annotated[Int32 | None, Doc("Progress of the clone task, in percent.")] = None
     attempt: Annotated[Int32, Doc("Number of attempts to clone it.")] = 1
-    # `terminating` in the code; the field keeps the name that stored objects have.
     cpu: Annotated[
         Int32,
         Doc("Virtual CPUs that it counts for in the quota: of its VM, or of a pending request."),
@@ -168,6 +167,7 @@ class ReplicaStatus(Struct, kw_only=True, omit_defaults=True):
         Int32,
         Doc("Memory that it counts for in the quota: of its VM, or of a pending request."),
     ] = 0
+    # `terminating` in the code; the field keeps the name that stored objects have.
     leaving: Annotated[bool, Doc("Whether the replica is selected for deletion.")] = False
     moRef: Annotated[str, Doc("MoRef of its VM.")] = ""
     power: Annotated[str, Doc("poweredOn, poweredOff or suspended.")] = ""

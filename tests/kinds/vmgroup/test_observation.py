@@ -33,13 +33,15 @@ TIMEOUT_SECONDS = 300.0
 def observe(
     record: ReplicaRecord,
     task_state: Literal["success", "error", ""] = "",
-    *,
+    *more: ReplicaRecord,
     host_connection: str = "connected",
     conflicting_uuid: str = "",
+    rejected: str = "",
 ) -> PlanInput:
-    """Observe a group with this record and no VM, 100 s after the inventory was loaded.
+    """Observe a group with these records and no VM, 100 s after the inventory was loaded.
 
-    With `conflicting_uuid`, its folder has a VM of the record's name without a mark.
+    With `conflicting_uuid`, its folder has a VM of the record's name without a mark. vCenter has
+    rejected the clone of the record `rejected`.
     """
     inventory, clock = make_inventory(), lambda: NOW
     if conflicting_uuid:
@@ -78,14 +80,16 @@ def observe(
     absences = AbsenceTracker(
         vcenter, TIMEOUT_SECONDS, lambda: datetime(2026, 11, 17, 12, tzinfo=UTC)
     )
-    observer = GroupObserver(
-        vcenter, cast("Any", marks), tracker, GroupMemoryStore(clock), absences
-    )
+    memory_store = GroupMemoryStore(clock)
+    for other in more:
+        if other.name == rejected:
+            memory_store.for_group(GROUP_ID.uid).record_clone(other, "rejected")
+    observer = GroupObserver(vcenter, cast("Any", marks), tracker, memory_store, absences)
     group = GroupInput(
         group_id=GROUP_ID,
         desired=replace(DESIRED, replicas=1),
         generation=1,
-        records=(record,),
+        records=(record, *more),
         log=lambda line: None,
         vcenter=VCENTER_ID,
         loaded_at=NOW - 100.0,
@@ -132,3 +136,14 @@ def test_a_vm_of_another_owner_with_its_name_proves_nothing(is_own_vm: bool) -> 
     assert set(observed.conflicting_vms) == {"r0"}
     state = CloneState.NOT_IN_PROGRESS if is_own_vm else CloneState.MISSING
     assert observed.clone_states == {"r0": state}
+
+
+def test_while_a_vm_is_missing_a_clone_without_a_response_may_have_been_sent() -> None:
+    # The manager died after it sent the clone of r1, and vCenter was restored from a backup.
+    in_doubt = make_record(1, state="Planned")
+    observation = observe(make_record(0), "", in_doubt)
+    assert set(observation.observed.missing_vms) == {"r0", "r1"}
+    assert observation.observed.clone_states == dict.fromkeys(("r0", "r1"), CloneState.MISSING)
+    # Of this clone, it is known that it was never begun.
+    observation = observe(make_record(0), "", in_doubt, rejected="r1")
+    assert observation.observed.clone_states["r1"] is CloneState.NOT_IN_PROGRESS

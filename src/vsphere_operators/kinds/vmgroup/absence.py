@@ -6,11 +6,15 @@ Why not take every missing VM for deleted?  VMs also leave the inventory when th
 When was a VM deleted?  If a task destroyed it. If a leave update arrived in this watch, its host is
     still connected, and a read by reference finds nothing. Otherwise after it has been missing for
     a settable time, in one uninterrupted watch, with all hosts of the placement connected.
+What if it is not known whether a VM existed?  The response to a clone was lost, and no VM is there.
+    That is mostly a clone that was never sent. But while VMs of other replicas are missing, vCenter
+    may have been restored, and this one may come back too.
 What if the read finds the VM?  Then the account may not see it. That is never a deletion.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -31,6 +35,8 @@ _HOST_LEAVE_SECONDS = 2.0
 _READ_VALID_SECONDS = 5.0
 # How often to check hosts and permissions: their change does not wake the group.
 _RECHECK_SECONDS = 20.0
+# For how long a missing VM makes others doubtful; until then its group has decided again.
+_DOUBT_SECONDS = 3 * _RECHECK_SECONDS
 # Groups are reconciled every 5 minutes; what no group asked for that long is of no group.
 _KEPT_SECONDS = 3600.0
 
@@ -88,6 +94,8 @@ class AbsenceTracker:
         self._reads: dict[str, _Read] = {}
         # By compute resource, when one of its hosts was last added, removed or (dis)connected.
         self._hosts_changed_at: dict[str, float] = {}
+        # When the VM of any replica was last missing.
+        self._last_missing_at = -math.inf
 
     def on_vm_change(self, change: Change[VirtualMachine]) -> None:
         old, new, now = change.old, change.new, self._vcenter.clock()
@@ -108,6 +116,15 @@ class AbsenceTracker:
             for host in (old, new):
                 if host is not None:
                     self._hosts_changed_at[host.parent] = self._vcenter.clock()
+
+    def report_missing(self) -> None:
+        """A replica that had a VM is missing it."""
+        self._last_missing_at = self._vcenter.clock()
+
+    @property
+    def is_any_missing(self) -> bool:
+        """Whether VMs of this vCenter are missing, so that others may be too."""
+        return self._vcenter.clock() - self._last_missing_at <= _DOUBT_SECONDS
 
     def judge(
         self, replica: str, instance_uuid: str, last_known_ref: str, compute_refs: Collection[str]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import cast
 
 from msgspec import Struct
@@ -15,6 +15,7 @@ from .folder import FolderFinder
 from .group_memory import (
     FOLDER_KEY,
     REQUEST_SETTLE_SECONDS,
+    CloneRequest,
     CloneTask,
     CloneTaskTracker,
     GroupMemory,
@@ -144,27 +145,41 @@ class GroupObserver:
         self, group: GroupInput, observed: ObservedState, resolver: PlacementResolver
     ) -> dict[str, Absence]:
         """The records with a VM that is missing, and not known to be deleted."""
-        had_vm = [
+        absent = [
             record
             for record in observed.records
             if observed.clone_states.get(record.name) is CloneState.NOT_IN_PROGRESS
             # With its uuid, it is the VM without its mark. Another VM of its name proves nothing.
             and not self._inventory.by_instance_uuid(record.instance_uuid)
-            and _had_vm(record, self._clone_tracker.tasks)
         ]
-        if not had_vm:
+        if not absent:
             return {}
         compute_refs = resolver.find_compute_refs(group.desired.template_name)
-        absences = {
-            record.name: self._absences.judge(
-                record.name,
-                record.instance_uuid,
-                group.last_known_refs.get(record.name, ""),
-                compute_refs,
-            )
-            for record in had_vm
-        }
-        return {name: absence for name, absence in absences.items() if not absence.deleted}
+
+        def find_missing(records: Iterable[ReplicaRecord]) -> dict[str, Absence]:
+            absences = {
+                record.name: self._absences.judge(
+                    record.name,
+                    record.instance_uuid,
+                    group.last_known_refs.get(record.name, ""),
+                    compute_refs,
+                )
+                for record in records
+            }
+            return {name: absence for name, absence in absences.items() if not absence.deleted}
+
+        had_vm = [record for record in absent if _had_vm(record, self._clone_tracker.tasks)]
+        missing = find_missing(had_vm)
+        if missing:
+            self._absences.report_missing()
+        if not self._absences.is_any_missing:
+            return missing
+        requests = self._memory_store.for_group(group.group_id.uid).clone_requests
+        return missing | find_missing(
+            record
+            for record in absent
+            if record not in had_vm and _may_have_been_cloned(record, requests.get(record.name))
+        )
 
     def _observe_replicas(
         self, group: GroupInput, memory: GroupMemory, folder: GroupFolder | None
@@ -328,6 +343,14 @@ def _had_vm(record: ReplicaRecord, clone_tasks: Mapping[str, CloneTask]) -> bool
     # vCenter drops a task from its list some time after its end.
     task = clone_tasks.get(record.task)
     return bool(record.task) and (task is None or task.state == "success")
+
+
+def _may_have_been_cloned(record: ReplicaRecord, request: CloneRequest | None) -> bool:
+    """Whether a clone was perhaps sent without a response, by this process or an earlier one."""
+    if record.state != "Planned":
+        return False
+    is_of_record = request is not None and request.attempt == record.attempt
+    return not is_of_record or (request is not None and request.outcome == "maybe_sent")
 
 
 def _is_effect_pending(vm: VirtualMachine, memory: GroupMemory) -> bool:

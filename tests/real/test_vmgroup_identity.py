@@ -182,13 +182,20 @@ async def test_groups_of_a_vcenter_that_is_gone_can_be_deleted(
         await groups.delete("web")
         await run_named_command(installed, groups, "web")
         await groups.wait_until_deleted("web", within=20)
-        events = await groups.call("GET", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")
-        left = {
-            event["regarding"]["name"]: event["note"]
-            for event in events["items"]
-            if event["reason"] == "VMsLeft"
-        }
-        assert left.keys() == {"kept", "web"}
+
+        async def list_vms_left() -> dict[str, str]:
+            path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+            events = (await groups.call("GET", path))["items"]
+            notes = {
+                event["regarding"]["name"]: event["note"]
+                for event in events
+                if event["reason"] == "VMsLeft"
+            }
+            assert notes.keys() == {"kept", "web"}
+            return notes
+
+        # Events may be written after the object is gone.
+        left = await eventually(list_vms_left, within=20)
         assert 'VMs left in vCenter "127.0.0.1": web-replica-' in left["web"]
 
 

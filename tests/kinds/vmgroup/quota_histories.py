@@ -37,9 +37,9 @@ def run_event(history: History) -> bool:
         case roll if roll < 90 and uid:
             policy = chance.choice(["Destroy", "Orphan"])
             history.edit_spec(uid, deleting=True, deletion_policy=policy)
-        case 90 if uid and history.is_idle(uid):
+        case 90 if uid and history.is_known_to_manager(uid):
             history.wipe_group(uid)
-        case roll if roll < 93:
+        case roll if roll < 93 and not history.is_any_task_without_group():
             history.restart_manager()
         case roll if roll < 95:
             # The session ended, and the inventory was loaded again.

@@ -72,6 +72,8 @@ class Request:
     ref: str
     fails: bool
     state: Any = "wire"
+    # The manager never received its reference, or was restarted since.
+    lost: bool = False
     ended_at: float = 0.0
 
 
@@ -145,6 +147,7 @@ class History:
                     request.ended_at = self.now
                     request.state = "error" if request.fails else "success"
                     self.finish(request)
+                    self.memory.sizes_in_progress.end(request.ref, visible_within_seconds=10.0)
 
     def finish(self, request: Request) -> None:
         action = request.action
@@ -341,8 +344,11 @@ class History:
             f"task-{self.number()}",
             fails=faults and chance.random() < 0.15,
             state="wire" if lost else "running",
+            lost=lost,
         )
         self.requests.append(request)
+        if not lost:
+            self.memory.sizes_in_progress.begin(request.ref, group_id(uid), action)
         self.grown += isinstance(action, Clone | Resize)
         if isinstance(action, Clone):
             outcome: Any = "maybe_sent" if lost else "accepted"
@@ -378,6 +384,8 @@ class History:
             self.answer_write(uid, self.random.choice(["stored", "lost"]))
         self.cached = dict(self.stored)
         self.memory = GroupMemoryStore(lambda: self.now)
+        for request in self.requests:
+            request.lost = True
         self.watching_since = self.now
 
     # Users
@@ -417,22 +425,26 @@ class History:
         self.edit_spec(uid, **{name: spec[name] for name in names})
 
     def wipe_group(self, uid: str) -> None:
-        """A user removes the finalizer: the VMs stay.
-
-        Only in a group that is idle: nothing is left that could count a clone in progress.
-        """
+        """A user removes the finalizer: the VMs stay, and clones and resizes go on."""
         del self.stored[uid]
         self.writes.pop(uid, None)
         self.refresh(uid)
-        self.memory.forget(uid)
 
-    def is_idle(self, uid: str) -> bool:
-        """Whether nothing of the group is in progress, and all its VMs are visible."""
-        return all(
-            vm.uid != uid or vm.visible_at <= self.now for vm in self.vms.values()
-        ) and not any(
-            request.uid == uid and request.state in ("wire", "running") for request in self.requests
+    def is_known_to_manager(self, uid: str) -> bool:
+        """Whether the manager has the task of all that is in progress, or not visible yet."""
+        return not any(
+            request.uid == uid
+            and request.lost
+            and (request.state in ("wire", "running") or self.now - request.ended_at < 10.0)
+            for request in self.requests
         )
+
+    def is_any_task_without_group(self) -> bool:
+        """Whether only the memory of the manager has what is in progress, or not visible yet."""
+        return any(
+            request.uid not in self.stored and request.state in ("wire", "running")
+            for request in self.requests
+        ) or any(vm.uid not in self.stored and vm.visible_at > self.now for vm in self.vms.values())
 
 
 def group_id(uid: str) -> GroupId:

@@ -38,6 +38,7 @@ from .replica_builder import DESIRED, make_observed, make_record, make_vm
 
 SMALL = ResourceAmount(vms=1, cpus=1, memory_mb=1024)
 LARGE = ResourceAmount(vms=1, cpus=4, memory_mb=4096)
+OWN_ID = GroupId(cluster_id="c1", namespace="team-a", name="web", uid="own")
 
 
 def make_plan(desired: DesiredState, *arguments: Any, **changes: Any) -> Plan:
@@ -151,7 +152,7 @@ def make_counter(vms: dict[str, ResourceAmount]) -> UsageCounter:
 
 def limit(counter: UsageCounter, others: list[OtherGroup], **limits: int) -> DesiredState:
     group = SimpleNamespace(
-        group_id=GroupId(cluster_id="c1", namespace="team-a", name="web", uid="own"),
+        group_id=OWN_ID,
         desired=DESIRED,
         limits=NamespaceLimits(quota=Quota(**limits)),
         list_other_groups=lambda: others,
@@ -169,6 +170,26 @@ def test_a_group_gets_what_others_and_vms_of_deleted_groups_leave() -> None:
     )
     # Nothing grows, not even by what would fit.
     assert exceeded.quota == Quota(vms=0, cpus=0, memory_mb=0)
+
+
+def test_clones_and_resizes_count_after_their_group_was_deleted() -> None:
+    # A user has removed the finalizer.
+    now = 100.0
+    counter, group_id = make_counter({"deleted/r1": SMALL}), replace(OWN_ID, uid="deleted")
+    counter._memory_store = GroupMemoryStore(lambda: now)
+    sizes = counter._memory_store.sizes_in_progress
+    sizes.begin("task-1", group_id, Clone(with_size(0, LARGE), "t", power_on=True))
+    sizes.begin("task-2", group_id, Resize(make_vm(1), 4, 1, 4096))
+    sizes.begin("task-3", group_id, PowerOff(make_vm(1)))
+    elsewhere = replace(group_id, namespace="team-b")
+    sizes.begin("task-4", elsewhere, Clone(with_size(0, LARGE), "t", power_on=True))
+    assert limit(counter, [], vms=10, cpus=20).quota == Quota(vms=8, cpus=12)
+    sizes.end("task-1", visible_within_seconds=10.0)
+    sizes.end("task-2", visible_within_seconds=10.0)
+    now = 109.0
+    assert limit(counter, [], vms=10, cpus=20).quota == Quota(vms=8, cpus=12)
+    now = 110.0
+    assert limit(counter, [], vms=10, cpus=20).quota == Quota(vms=9, cpus=19)
 
 
 # What a group may do

@@ -301,6 +301,7 @@ class Executor:
             raise
         # First, because `track` reports the end of a task that the inventory showed already.
         self.pending_tasks[task_ref] = pending
+        self._memory_store.sizes_in_progress.begin(task_ref, group.group_id, action)
         limiter.track(pending.group_uid, task_ref)
         return task_ref
 
@@ -373,6 +374,9 @@ class Executor:
         pending = self.pending_tasks.pop(task_ref)
         memory = self._memory_store.for_group(pending.group_uid)
         memory.busy_refs.discard(pending.target_ref)
+        self._memory_store.sizes_in_progress.end(
+            task_ref, visible_within_seconds=EFFECT_TIMEOUT_SECONDS
+        )
         if task is not None and task.state == "success":
             memory.record_success(pending.key)
             if pending.effect is not None:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from ...vsphere.inventory import Change
 from ...vsphere.model import Task
 from .model import CloneBlocked, CloneState, OperationFailure, ReplicaRecord, ResourceAmount
+from .quota import SizesInProgress
 from .reasons import Reason
 
 # The original operator retries a transient fault after 20 s, and users rely on it.
@@ -225,6 +226,7 @@ class GroupMemoryStore:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self._by_uid: dict[str, GroupMemory] = {}
+        self.sizes_in_progress = SizesInProgress(clock)
 
     def for_group(self, uid: str) -> GroupMemory:
         return self._by_uid.setdefault(uid, GroupMemory(self.clock))

@@ -9,17 +9,22 @@ With which size?  The larger of its VM and its record. The record has the size o
     the spec has changed again.
 Which group comes first?  The older one: of older groups the requests count too, of younger ones
     only what exists. Otherwise a new group that requests too much would block those that run.
+What if a user removes the finalizer of a group with clones in progress?  They count as long as
+    their tasks run, and then as VMs: `SizesInProgress`. A restart of the manager forgets them.
 What if two groups grow at the same moment?  Until the API server has answered, the records of a
     group are in its GroupMemory, and all other groups of this process count them there.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from .model import Quota, ReplicaRecord, ResourceAmount
+from .model import Action, Clone, Quota, ReplicaRecord, Resize, ResourceAmount
+from .ownership import GroupId
 
 
 class OtherGroup(Struct, frozen=True, kw_only=True):
@@ -31,6 +36,52 @@ class OtherGroup(Struct, frozen=True, kw_only=True):
     size: ResourceAmount
     # What it requests, if it is older; otherwise nothing.
     requested: ResourceAmount = ResourceAmount()
+
+
+class SizeInProgress(Struct, frozen=True, kw_only=True):
+    """The size that a replica has at the end of a task."""
+
+    group_id: GroupId
+    replica_name: str
+    size: ResourceAmount
+    # The VM may not be visible at the end of the task.
+    expires_at: float = math.inf
+
+
+class SizesInProgress:
+    """The clones and resizes that this process has started in one vCenter, by task."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._by_task: dict[str, SizeInProgress] = {}
+
+    def begin(self, task: str, group_id: GroupId, action: Action) -> None:
+        """An action of any type was accepted; only clones and resizes matter."""
+        match action:
+            case Clone(record):
+                name, size = record.name, record.size
+            case Resize(vm, cpus=cpus, memory_mb=memory_mb):
+                name = vm.replica_name
+                size = ResourceAmount(vms=1, cpus=cpus, memory_mb=memory_mb)
+            case _:
+                return
+        self._by_task[task] = SizeInProgress(group_id=group_id, replica_name=name, size=size)
+
+    def end(self, task: str, *, visible_within_seconds: float) -> None:
+        now = self._clock()
+        self._by_task = {ref: item for ref, item in self._by_task.items() if item.expires_at > now}
+        if task in self._by_task:
+            self._by_task[task] = replace(
+                self._by_task[task], expires_at=now + visible_within_seconds
+            )
+
+    def list_of_namespace(self, namespace_key: str) -> list[SizeInProgress]:
+        now = self._clock()
+        return [
+            item
+            for item in self._by_task.values()
+            if item.group_id.namespace_key == namespace_key and item.expires_at > now
+        ]
 
 
 def sum_amounts(amounts: Iterable[ResourceAmount]) -> ResourceAmount:

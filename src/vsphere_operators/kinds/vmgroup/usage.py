@@ -64,14 +64,22 @@ class UsageCounter:
         return OtherUsage(amount=sum_amounts([*amounts, *unmanaged]), unmanaged_vms=len(unmanaged))
 
     def _list_vm_sizes(self, group: GroupInput) -> dict[str, dict[str, ResourceAmount]]:
-        """The sizes of all VMs with a mark of the namespace, by uid of the group and by replica."""
+        """The sizes of all VMs with a mark of the namespace, by uid of the group and by replica.
+
+        Also those that clones and resizes in progress will have.
+        """
         sizes: dict[str, dict[str, ResourceAmount]] = {}
-        for ref in self._ownership_index.refs_by_namespace.get(group.group_id.namespace_key):
+        namespace_key = group.group_id.namespace_key
+        for ref in self._ownership_index.refs_by_namespace.get(namespace_key):
             mark, vm = self._ownership_index.marks[ref], self._inventory.vms.get(ref)
             if vm is not None:
                 sizes.setdefault(mark.group_id.uid, {})[mark.replica_name] = ResourceAmount(
                     vms=1, cpus=vm.cpus or 0, memory_mb=vm.memory_mb or 0
                 )
+        for item in self._memory_store.sizes_in_progress.list_of_namespace(namespace_key):
+            by_replica = sizes.setdefault(item.group_id.uid, {})
+            known = by_replica.get(item.replica_name, item.size)
+            by_replica[item.replica_name] = item.size.larger(known)
         return sizes
 
 

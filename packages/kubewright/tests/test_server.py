@@ -408,6 +408,27 @@ async def test_self_signed_certificate_is_renewed_in_a_running_server() -> None:
         assert (await wait_for_another_than(pem)).not_valid_before_utc < now
 
 
+async def test_self_signed_certificate_is_renewed_after_a_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = make_local_server(secure=True, authorizer=FakeAuthorizer(), reload_seconds=0.005)
+    certificate = server.certificate
+    assert isinstance(certificate, SelfSignedCertificate)
+    failures = []
+
+    def fail(pem: bytes) -> None:
+        failures.append(pem)
+        raise OSError(24, "Too many open files")
+
+    async with run_server(server):
+        pem, now = certificate.loaded_pem, datetime.now(UTC) + timedelta(days=300)
+        with monkeypatch.context() as patch:
+            patch.setattr(certificate, "load_pem", fail)
+            certificate._clock = lambda: now
+            await wait_until(lambda: len(failures) > 1)
+        await wait_until(lambda: certificate.loaded_pem != pem)
+
+
 async def test_self_signed_certificate_needs_cryptography(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 

@@ -164,9 +164,17 @@ class SelfSignedCertificate(ServingCertificate):
 
     async def watch(self, seconds: float) -> None:
         """Renew the certificate when that is due, checked at this interval, until cancelled."""
+        problem = ""
         while True:
             await asyncio.sleep(seconds)
-            await asyncio.to_thread(self.load)
+            try:
+                await asyncio.to_thread(self.load)
+                problem = ""
+            except OSError as error:
+                # Such as too many open files. Without a retry, the certificate would expire.
+                if str(error) != problem:
+                    self._log.error("cannot renew the certificate, retrying", error=error)
+                problem = str(error)
 
 
 def _new_server_context() -> ssl.SSLContext:

@@ -7,7 +7,6 @@ AdmissionConfiguration can name one.
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -63,7 +62,8 @@ class ClientAuthenticator:
             try:
                 await asyncio.to_thread(self.load)
                 self._problem = ""
-            except (ConfigError, ssl.SSLError) as error:
+            # An SSLError is an OSError. One that ended this task would end the manager.
+            except (ConfigError, OSError) as error:
                 if str(error) != self._problem:
                     self._log.error("keeping the old CA of webhook clients", error=error)
                 self._problem = str(error)

@@ -32,6 +32,7 @@ from lxml import etree
 from kubewright.testing.ca import CertificateAuthority, write_key_pair
 from vsphere_operators.vsphere.address import Address
 from vsphere_operators.vsphere.recording import Exchange
+from vsphere_operators.vsphere.updates import parse_xml
 
 HOST = "127.0.0.1"
 # What differs from run to run: the account, and the session.
@@ -112,7 +113,8 @@ class Request:
 
     def __init__(self, verb: str, path: str, body: bytes) -> None:
         self.verb, self.path, self.body = verb, path, body.strip()
-        self._root = etree.fromstring(self.body) if self.body.startswith(b"<") else None
+        # Untrusted: others send recordings.
+        self._root = parse_xml(self.body) if self.body.startswith(b"<") else None
         call = None if self._root is None else self._root.find("{*}Body/{*}*")
         self.method = f"{verb} {path}" if call is None else etree.QName(call).localname
 

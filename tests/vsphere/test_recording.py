@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -352,5 +353,11 @@ def test_other_folders_and_formats_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "index.json").write_text('{"format": 2, "exchanges": []}')
     with pytest.raises(ValueError, match="record again with this version"):
         read_recording(tmp_path)
+    entry = {"method": "x", "verb": "POST", "path": "/sdk", "status": 200}
+    for name in ("../secret", "/etc/hostname"):
+        index = {"format": 1, "exchanges": [{**entry, "response": name}]}
+        (tmp_path / "index.json").write_text(json.dumps(index))
+        with pytest.raises(ValueError, match="which is not in it"):
+            read_recording(tmp_path)
     write_recording(tmp_path / "empty", [], Anonymizer())
     assert read_recording(tmp_path / "empty") == []

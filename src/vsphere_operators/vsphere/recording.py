@@ -144,6 +144,9 @@ def read_recording(folder: Path) -> list[Exchange]:
         )
 
     def read(name: str) -> bytes:
+        # Others send recordings, and the index must not name files outside of them.
+        if Path(name).name != name:
+            raise ValueError(f'{folder} names the file "{name}", which is not in it')
         return (folder / name).read_bytes().rstrip(b"\n") if name else b""
 
     return [

@@ -15,10 +15,11 @@ from typing import Any
 
 from .cache import Cache, Index, IndexFunction, Origin, Signal, Store
 from .kind import Key, KindDefinition, Object
+from .responses import UndecodableObject
 from .workqueue import LOW_PRIORITY, NORMAL_PRIORITY, WorkQueue
 
 Predicate = Callable[[Any, Any], bool]
-"""Whether a change from (old object) to (new object) matters."""
+"""Whether a change from (old object) to (new object) matters. Only decoded objects are passed."""
 
 
 class Stream:
@@ -68,6 +69,10 @@ def _has_same_desired_state(old: Any, new: Any) -> bool:
     )
 
 
+def _drop_undecodable(obj: Any) -> Any:
+    return None if isinstance(obj, UndecodableObject) else obj
+
+
 def object_name(obj: Object) -> str:
     """The value by which other objects refer to this one, unless `wake_on` gets another."""
     return obj.metadata.name
@@ -94,7 +99,11 @@ class KindSource:
 
         def on_change(key: Key, old: Any, new: Any, origin: Origin) -> None:
             # The engine enqueues every object of its own kind at the start anyway.
-            if origin is Origin.INITIAL_LIST or not self.predicate(old, new):
+            if origin is Origin.INITIAL_LIST:
+                return
+            # An object that cannot be decoded has no index values, as one that does not exist.
+            old, new = _drop_undecodable(old), _drop_undecodable(new)
+            if (old is None and new is None) or not self.predicate(old, new):
                 return
             for value in {*lookup.read_values(old), *lookup.read_values(new)}:
                 for key_to_wake in primary_store.keys_by_index(index, value):
@@ -189,11 +198,16 @@ class PrimaryKindSource:
                 self._held_revisions[key].append(new.metadata.revision)
             elif (
                 origin is not Origin.OWN_WRITE or not _has_same_desired_state(old, new)
-            ) and self._predicate(old, new):
+            ) and self._matters(old, new):
                 # Low priority for the first list, so that an edit by a user overtakes it.
                 queue.add(key, LOW_PRIORITY if origin is Origin.INITIAL_LIST else NORMAL_PRIORITY)
 
         primary_store.changed.connect(on_change)
+
+    def _matters(self, old: Any, new: Any) -> bool:
+        # The engine reports in the status that an object cannot be decoded, so it must be woken.
+        is_undecodable = isinstance(old, UndecodableObject) or isinstance(new, UndecodableObject)
+        return is_undecodable or self._predicate(old, new)
 
     @contextmanager
     def own_write(self, key: Key) -> Iterator[list[int]]:

@@ -37,6 +37,7 @@ def observe(
     host_connection: str = "connected",
     conflicting_uuid: str = "",
     rejected: str = "",
+    last_known_refs: dict[str, str] | None = None,
 ) -> PlanInput:
     """Observe a group with these records and no VM, 100 s after the inventory was loaded.
 
@@ -96,6 +97,7 @@ def observe(
         folder_claim=FolderClaim(group_id=GROUP_ID, folder_key="", created_at=""),
         list_other_groups=lambda: (),
         list_recorded_tasks=set,
+        last_known_refs=last_known_refs or {},
     )
     return observer.observe(group)
 
@@ -147,3 +149,10 @@ def test_while_a_vm_is_missing_a_clone_without_a_response_may_have_been_sent() -
     # Of this clone, it is known that it was never begun.
     observation = observe(make_record(0), "", in_doubt, rejected="r1")
     assert observation.observed.clone_states["r1"] is CloneState.NOT_IN_PROGRESS
+
+
+def test_a_vm_that_was_seen_before_its_clone_was_known_to_have_ended_is_missing() -> None:
+    """The answer to the clone was lost, so the record never got its task."""
+    record = make_record(0, state="Planned")
+    observation = observe(record, last_known_refs={"r0": "vm-9"})
+    assert observation.observed.clone_states == {"r0": CloneState.MISSING}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from kubewright import ObjectMeta
 from support.inventory_builder import make_inventory
 from vsphere_operators.kinds.vmgroup.model import Counts, Phase, Plan, ReplicaState
 from vsphere_operators.kinds.vmgroup.reasons import Reason
-from vsphere_operators.kinds.vmgroup.status import list_recorded_tasks, status_of
+from vsphere_operators.kinds.vmgroup.status import list_recorded_tasks, records_of, status_of
 from vsphere_operators.kinds.vmgroup.step import StepResult
 from vsphere_operators.kinds.vmgroup.types import (
     ReplicaStatus,
@@ -103,3 +104,15 @@ def make_group_with_tasks(vcenter_uuid: str, *tasks: tuple[str, ReplicaState]) -
         ],
     )
     return group
+
+
+@pytest.mark.parametrize(("attempt", "ref"), [(1, "vm-9"), (2, "")])
+def test_the_reference_of_a_vm_is_kept_until_its_record_is_renewed(attempt: int, ref: str) -> None:
+    """Also in a record that is not Present: the VM of a clone is seen before the clone ends."""
+    group, result = make_group(), make_result("PENDING", 0)
+    group.status.replicas = [
+        ReplicaStatus(name="r0", slot=0, instanceUUID="u", state="Planned", moRef="vm-9")
+    ]
+    record = replace(records_of(group)[0], attempt=attempt)
+    result = replace(result, plan=replace(result.plan, records=(record,)))
+    assert status_of(group, result, make_inventory()).replicas[0].moRef == ref

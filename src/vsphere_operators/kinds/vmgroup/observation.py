@@ -168,7 +168,11 @@ class GroupObserver:
             }
             return {name: absence for name, absence in absences.items() if not absence.deleted}
 
-        had_vm = [record for record in absent if _had_vm(record, self._clone_tracker.tasks)]
+        had_vm = [
+            record
+            for record in absent
+            if record.name in group.last_known_refs or _had_vm(record, self._clone_tracker.tasks)
+        ]
         missing = find_missing(had_vm)
         if missing:
             self._absences.report_missing()

@@ -64,7 +64,7 @@ def _is_running(task_ref: str, inventory: Inventory) -> bool:
 
 def status_of(group: VmGroup, result: StepResult, inventory: Inventory) -> VmGroupStatus:
     plan, folder = result.plan, result.folder
-    last_known_refs = last_known_refs_of(group)
+    previous = {replica.name: replica for replica in group.status.replicas}
     return VmGroupStatus(
         phase=plan.phase,
         currentReplicas=plan.counts.current,
@@ -77,7 +77,7 @@ def status_of(group: VmGroup, result: StepResult, inventory: Inventory) -> VmGro
             _replica_status_of(
                 record,
                 result.vms_by_replica.get(record.name),
-                last_known_refs.get(record.name, ""),
+                previous.get(record.name),
                 inventory,
             )
             for record in plan.records
@@ -91,12 +91,16 @@ def status_of(group: VmGroup, result: StepResult, inventory: Inventory) -> VmGro
 
 
 def _replica_status_of(
-    record: ReplicaRecord, vm: VirtualMachine | None, last_known_ref: str, inventory: Inventory
+    record: ReplicaRecord,
+    vm: VirtualMachine | None,
+    previous: ReplicaStatus | None,
+    inventory: Inventory,
 ) -> ReplicaStatus:
     task = inventory.tasks.get(record.task)
-    # vCenter reports no configuration of a VM with inaccessible files. The reference is kept, so
-    # that a new manager still recognizes the VM.
-    kept_ref = last_known_ref if record.state == "Present" else ""
+    # vCenter reports no configuration of a VM with inaccessible files, and a VM may be missing for
+    # a while. The reference is kept until the record is renewed, so that a new manager still knows
+    # of the VM.
+    kept_ref = previous.moRef if previous and previous.attempt == record.attempt else ""
     return ReplicaStatus(
         name=record.name,
         slot=record.slot,

@@ -7,7 +7,9 @@ import io
 import json
 import ssl
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
+from unittest.mock import Mock
 
 import aiohttp
 import pytest
@@ -259,3 +261,38 @@ async def test_stop_waits_for_reviews_in_flight(harness: WebhookServerHarness) -
     harness.webhook.gate.set()
     assert (await waiting)[0] == 200
     await stopping
+
+
+async def test_large_bodies_are_decoded_in_turns(
+    harness: WebhookServerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others, such as the renewal of the leader lease, run between two of them."""
+    arrived, turn = asyncio.Event(), 0
+    turns: list[int] = []
+
+    @asynccontextmanager
+    async def read_body(request: object, max_bytes: int) -> AsyncIterator[bytes]:
+        await arrived.wait()
+        yield bytes(max_bytes)
+
+    async def handle(body: bytes) -> bytes:
+        turns.append(turn)
+        return b""
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    server = harness.server
+    monkeypatch.setattr(server, "_read_body", read_body)
+    monkeypatch.setattr(server.handlers[VALIDATE_PATH], "handle", handle)
+    request = Mock(path=VALIDATE_PATH, content_type="application/json")
+    counter = asyncio.create_task(count_turns())
+    reviews = [asyncio.create_task(server._dispatch(request)) for _ in range(20)]
+    await asyncio.sleep(0)
+    arrived.set()
+    await asyncio.gather(*reviews)
+    counter.cancel()
+    assert len(turns) == len(set(turns)) == 20

@@ -58,6 +58,7 @@ class InterceptingSoap(SoapClient):
         timeout_seconds: float = CALL_TIMEOUT_SECONDS,
         path: str = "",
         action: str = "",
+        send_within_seconds: float | None = None,
     ) -> bytes:
         if (
             self.hook is not None
@@ -65,7 +66,12 @@ class InterceptingSoap(SoapClient):
         ):
             return answer
         return await super().post(
-            body, method=method, timeout_seconds=timeout_seconds, path=path, action=action
+            body,
+            method=method,
+            timeout_seconds=timeout_seconds,
+            path=path,
+            action=action,
+            send_within_seconds=send_within_seconds,
         )
 
 

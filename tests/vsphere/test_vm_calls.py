@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -10,9 +12,11 @@ import pytest
 from msgspec.structs import replace
 from pyVmomi import vim
 
+from kubewright.testing import eventually
+from vsphere_operators.vsphere import transport
 from vsphere_operators.vsphere.decode_errors import DecodeErrors
-from vsphere_operators.vsphere.faults import Rejected
-from vsphere_operators.vsphere.transport import SoapStub
+from vsphere_operators.vsphere.faults import Rejected, TimedOut
+from vsphere_operators.vsphere.transport import SoapClient, SoapStub
 from vsphere_operators.vsphere.updates import Ref
 from vsphere_operators.vsphere.vm_calls import (
     CloneSpec,
@@ -25,7 +29,13 @@ from vsphere_operators.vsphere.vm_calls import (
     decode_vm_config,
 )
 
-from .canned_server import RecordingMetrics
+from .canned_server import (
+    CURRENT_TIME_RESPONSE,
+    ReceivedRequest,
+    RecordingMetrics,
+    http_response,
+    run_canned_server,
+)
 
 CLONE_REQUEST = CloneSpec(
     template="vm-1",
@@ -115,7 +125,7 @@ async def test_linked_clone_on_a_datastore_with_a_policy() -> None:
 
 async def test_a_folder_is_removed_without_the_disks_of_what_is_in_it() -> None:
     made, wire = make_vm_calls()
-    assert await made.destroy_folder("group-v3") == "task-1"
+    assert await made.destroy_folder("group-v3", send_within_seconds=2.0) == "task-1"
     assert wire.calls == [("group-v3", "UnregisterAndDestroy_Task", ())]
 
 
@@ -287,3 +297,31 @@ def test_without_the_own_folder_every_disk_may_be_foreign() -> None:
 
 def test_escaped_names() -> None:
     assert _escape_name("a/b\\c%d") == "a%2fb%5cc%25d"
+
+
+async def test_nothing_is_destroyed_later_than_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The only connection is in use. A new one to a vCenter under load may take as long.
+    monkeypatch.setattr(transport, "MAX_CONNECTIONS", 1)
+    requests, answer = list[ReceivedRequest](), asyncio.Event()
+
+    async def reply(request: ReceivedRequest) -> bytes:
+        requests.append(request)
+        await answer.wait()
+        return http_response(200, CURRENT_TIME_RESPONSE)
+
+    async with run_canned_server(tmp_path, reply) as address:
+        soap = SoapClient(address, RecordingMetrics())
+        vm_calls = VmCalls(soap, Mock())
+        current_time = asyncio.create_task(
+            soap.stub.call_undecoded(vim.ServiceInstance("s", soap.stub), "CurrentTime")
+        )
+        await eventually(lambda: len(requests) == 1)
+        for destroy in (vm_calls.destroy, vm_calls.destroy_folder):
+            with pytest.raises(TimedOut):
+                await destroy("ref-1", send_within_seconds=0.05)
+        answer.set()
+        await current_time
+        await soap.close()
+    assert len(requests) == 1

@@ -72,8 +72,11 @@ class RecordingSoapClient(SoapClient):
         headers: Mapping[str, str],
         timeout_seconds: float,
         method: str,
+        send_within_seconds: float | None = None,
     ) -> Response:
-        response = await super().request(verb, path, body, headers, timeout_seconds, method)
+        response = await super().request(
+            verb, path, body, headers, timeout_seconds, method, send_within_seconds
+        )
         self._exchanges.append(
             Exchange(
                 method=method,

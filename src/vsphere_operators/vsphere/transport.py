@@ -126,6 +126,7 @@ class SoapClient:
         timeout_seconds: float = CALL_TIMEOUT_SECONDS,
         path: str = "",
         action: str = "",
+        send_within_seconds: float | None = None,
     ) -> bytes:
         """Send an envelope and return the response. A fault is raised as a VCenterError."""
         path, sent_cookie = path or self.address.path, self.cookie
@@ -137,7 +138,9 @@ class SoapClient:
             headers["Cookie"] = f"{_SESSION_COOKIE}={sent_cookie}"
         started, outcome = time.monotonic(), "cancelled"
         try:
-            response = await self.request("POST", path, body, headers, timeout_seconds, method)
+            response = await self.request(
+                "POST", path, body, headers, timeout_seconds, method, send_within_seconds
+            )
             # vCenter assigns a new key to every call without a live session: a late response must
             # not replace the key of a login.
             if path == self.address.path and (
@@ -164,6 +167,7 @@ class SoapClient:
         headers: Mapping[str, str],
         timeout_seconds: float,
         method: str,
+        send_within_seconds: float | None = None,
     ) -> Response:
         """The response to one request, whatever its status. Raises Unreachable without one."""
         try:
@@ -173,7 +177,7 @@ class SoapClient:
                 data=body,
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(
-                    total=timeout_seconds, sock_connect=_CONNECT_TIMEOUT_SECONDS
+                    timeout_seconds, send_within_seconds, sock_connect=_CONNECT_TIMEOUT_SECONDS
                 ),
                 allow_redirects=False,
                 proxy=self._proxy_url,
@@ -340,6 +344,8 @@ class SoapStub(SoapAdapter.SoapStubAdapterBase):  # type: ignore[misc]
     def __init__(self, soap: SoapClient, version: str = _API_VERSION, path: str = "") -> None:
         super().__init__(version)
         self.soap, self.path = soap, path
+        # If no connection is ready within this time, nothing is sent.
+        self.send_within_seconds: float | None = None
         self.requestContext: dict[str, str] | None = None
         self.samlToken: str | None = None
 
@@ -358,7 +364,11 @@ class SoapStub(SoapAdapter.SoapStubAdapterBase):  # type: ignore[misc]
     async def _send(self, target: Any, info: Any, arguments: Any) -> bytes:
         body = self.SerializeRequest(target, info, arguments)
         return await self.soap.post(
-            body, method=info.wsdlName, path=self.path, action=self.versionId
+            body,
+            method=info.wsdlName,
+            path=self.path,
+            action=self.versionId,
+            send_within_seconds=self.send_within_seconds,
         )
 
     async def _invoke(self, target: Any, info: Any, arguments: Any) -> Any:

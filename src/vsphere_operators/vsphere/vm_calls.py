@@ -11,6 +11,7 @@ What is read of a template before a clone?  Its current snapshot for a linked cl
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -203,17 +204,25 @@ class VmCalls:
         )
         return _ref_of(await self._managed_vm(ref).ReconfigVM_Task(size))
 
-    async def destroy(self, ref: str) -> str:
+    async def destroy(self, ref: str, send_within_seconds: float) -> str:
         """Destroy a VM with its disks. It may be suspended, but not powered on."""
-        return _ref_of(await self._managed_vm(ref).Destroy_Task())
+        stub = self._build_stub(send_within_seconds)
+        return _ref_of(await vim.VirtualMachine(ref, stub).Destroy_Task())
 
-    async def destroy_folder(self, ref: str) -> str:
+    async def destroy_folder(self, ref: str, send_within_seconds: float) -> str:
         """Remove a folder. Check `is_folder_empty` first.
 
         Destroy_Task would also delete the disks of a VM that was moved into the folder since. This
         call only unregisters such a VM, and it can be registered again.
         """
-        return _ref_of(await vim.Folder(ref, self.soap.stub).UnregisterAndDestroy_Task())
+        stub = self._build_stub(send_within_seconds)
+        return _ref_of(await vim.Folder(ref, stub).UnregisterAndDestroy_Task())
+
+    def _build_stub(self, send_within_seconds: float) -> Any:
+        """A stub that sends nothing later than that: a new connection may take long."""
+        stub = copy(self.soap.stub)
+        stub.send_within_seconds = send_within_seconds
+        return stub
 
     async def create_folder(self, parent: str, name: str) -> str:
         """Create a folder, and return its reference."""

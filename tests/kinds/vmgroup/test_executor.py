@@ -45,6 +45,7 @@ class ExecutorHarness:
         # The session is renewed and the inventory loaded again while the API server confirms.
         self.loads_during_confirm = False
         self.folder_is_empty = True
+        self.send_within_seconds = 0.0
         self.limiter = TaskLimiter(make_inventory(), Log("test"), clock=self.clock)
         self.memory_store = GroupMemoryStore(self.clock)
         self.vcenter = SimpleNamespace(
@@ -136,7 +137,8 @@ class ExecutorHarness:
         self.log("read")
         self.now += self.read_seconds.pop(0) if self.read_seconds else 0.0
 
-    async def destroy(self, ref: str) -> str:
+    async def destroy(self, ref: str, send_within_seconds: float) -> str:
+        self.send_within_seconds = send_within_seconds
         self.log("destroy")
         return "task-2"
 
@@ -144,7 +146,8 @@ class ExecutorHarness:
         self.log("power off")
         return "task-4"
 
-    async def destroy_folder(self, ref: str) -> str:
+    async def destroy_folder(self, ref: str, send_within_seconds: float) -> str:
+        self.send_within_seconds = send_within_seconds
         self.log("destroy folder")
         return "task-3"
 
@@ -263,6 +266,15 @@ async def test_a_read_that_took_longer_than_2_s_is_repeated(
     call = "destroy" if target == "vm" else "destroy folder"
     checks = ["login", "confirm", "read"]
     assert harness.events == [*checks, *checks, *checks, "lease", "log", call]
+
+
+@pytest.mark.parametrize("target", ["vm", "folder"])
+async def test_the_call_does_not_wait_longer_than_2_s_after_the_read(
+    harness: ExecutorHarness, target: str
+) -> None:
+    harness.confirm_seconds, harness.read_seconds = 180.0, [1.5]
+    await (harness.send_destroy() if target == "vm" else harness.send_destroy_folder())
+    assert harness.send_within_seconds == 0.5
 
 
 async def test_after_three_slow_reads_nothing_is_destroyed(harness: ExecutorHarness) -> None:

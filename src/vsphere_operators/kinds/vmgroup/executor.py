@@ -12,7 +12,7 @@ What if no response is received?  The clone may be in progress: its CloneRequest
 What is checked before a VM or a folder is destroyed?  First the API server: the object must still
     request it. Then vCenter: the VM must have the group's mark and uuid and no foreign disks, the
     folder must be empty. Last the lease. The API server may need minutes to answer, so vCenter is
-    read after it, and the call is not sent later than _MAX_READ_AGE_SECONDS after that read.
+    read after it, and the call is not sent later than 2 s after that read.
 """
 
 from __future__ import annotations
@@ -61,13 +61,9 @@ from .model import (
     Resize,
 )
 from .ownership import GroupId, is_owned_by, mark_from_extra_config
+from .read_age import is_fresh, seconds_left
 from .reasons import Reason
 from .step import GroupInput
-
-# A user may attach a disk to the VM, or move a VM into the folder, after vCenter was read.
-_MAX_READ_AGE_SECONDS = 2.0
-# In one step; after that the usual back-off.
-_MAX_READS = 3
 
 VmAction = PowerOn | PowerOff | Resize | Destroy
 Precheck = Callable[[], Awaitable[Any]]
@@ -164,7 +160,11 @@ class Executor:
                     lambda _: vm_calls.resize(ref, cpus, cores, memory_mb),
                 )
             case Destroy():
-                verb, effect, call = "Destroying", "destroyed", lambda _: vm_calls.destroy(ref)
+                verb, effect, call = (
+                    "Destroying",
+                    "destroyed",
+                    lambda read_at: vm_calls.destroy(ref, seconds_left(self._clock() - read_at)),
+                )
         inventory_vm = self._vcenter.inventory.vms.get(ref)
         pending = StartedTask(
             group.group_id.uid,
@@ -246,7 +246,9 @@ class Executor:
                 folder.ref,
                 "destroyed",
             ),
-            call=lambda _: self._vcenter.vm_calls.destroy_folder(folder.ref),
+            call=lambda read_at: self._vcenter.vm_calls.destroy_folder(
+                folder.ref, seconds_left(self._clock() - read_at)
+            ),
             precheck=partial(self._check_folder_before_destroy, group.group_id, folder.ref),
         )
 
@@ -321,7 +323,7 @@ class Executor:
                 checked: Any = await precheck() if precheck is not None else None
                 if isinstance(action, Destroy | DestroyFolder):
                     reads += 1
-                    if not self._is_fresh(read_at=checked, reads=reads):
+                    if not is_fresh(self._clock() - checked, reads):
                         continue
                 if (
                     not self._vcenter.is_inventory_of_session
@@ -342,19 +344,6 @@ class Executor:
             except NotAuthenticated:
                 await session.renew(login_count)
                 raise InventoryOutdated("the session has ended") from None
-
-    def _is_fresh(self, *, read_at: float, reads: int) -> bool:
-        """Whether the read is recent enough to act on; raises Busy after too many slow reads."""
-        age_seconds = self._clock() - read_at
-        if age_seconds <= _MAX_READ_AGE_SECONDS:
-            return True
-        if reads < _MAX_READS:
-            return False
-        raise Busy(
-            f"nothing was sent: {_MAX_READS} times in a row, vCenter took longer than "
-            f"{_MAX_READ_AGE_SECONDS:g} s to return the current state ({age_seconds:.1f} s the "
-            "last time), which may have changed since. Check the load of vCenter"
-        )
 
     def _memory_of(self, group: GroupInput) -> GroupMemory:
         return self._memory_store.for_group(group.group_id.uid)

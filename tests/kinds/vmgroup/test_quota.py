@@ -188,7 +188,13 @@ def test_clones_and_resizes_count_after_their_group_was_deleted() -> None:
     sizes.end("task-2", visible_within_seconds=10.0)
     now = 109.0
     assert limit(counter, [], vms=10, cpus=20).quota == Quota(vms=8, cpus=12)
+    # Of a group that exists, the records count, and of one that was finalized nothing.
+    other = OtherGroup(uid="deleted", size=SMALL)
+    assert limit(counter, [other], vms=10, cpus=20).quota == Quota(vms=9, cpus=19)
     now = 110.0
+    assert limit(counter, [], vms=10, cpus=20).quota == Quota(vms=9, cpus=19)
+    sizes.begin("task-5", group_id, Clone(with_size(0, LARGE), "t", power_on=True))
+    counter._memory_store.forget("deleted")
     assert limit(counter, [], vms=10, cpus=20).quota == Quota(vms=9, cpus=19)
 
 

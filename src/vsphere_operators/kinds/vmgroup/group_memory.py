@@ -233,6 +233,7 @@ class GroupMemoryStore:
 
     def forget(self, uid: str) -> None:
         self._by_uid.pop(uid, None)
+        self.sizes_in_progress.forget(uid)
 
     def list_sent_tasks(self) -> set[str]:
         """The clone tasks that this process started for a record of any group."""

@@ -75,6 +75,12 @@ class SizesInProgress:
                 self._by_task[task], expires_at=now + visible_within_seconds
             )
 
+    def forget(self, uid: str) -> None:
+        """The group was deleted together with its VMs."""
+        self._by_task = {
+            ref: item for ref, item in self._by_task.items() if item.group_id.uid != uid
+        }
+
     def list_of_namespace(self, namespace_key: str) -> list[SizeInProgress]:
         now = self._clock()
         return [

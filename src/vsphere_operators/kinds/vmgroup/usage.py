@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import TypeAlias
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -11,6 +14,9 @@ from .model import DesiredState, Quota, ResourceAmount
 from .ownership import OwnershipIndex
 from .quota import count_other_group, find_quota_violation, sum_amounts
 from .step import GroupInput
+
+# By uid of the group and by replica.
+_SizesByUid: TypeAlias = dict[str, dict[str, ResourceAmount]]
 
 
 class OtherUsage(Struct, frozen=True, kw_only=True):
@@ -50,7 +56,7 @@ class UsageCounter:
         return replace(desired, quota=part, quota_violation=violation)
 
     def _count_others(self, group: GroupInput) -> OtherUsage:
-        sizes_by_uid = self._list_vm_sizes(group)
+        sizes_by_uid, others = self._list_vm_sizes(group), group.list_other_groups()
         sizes_by_uid.pop(group.group_id.uid, None)
         amounts = [
             count_other_group(
@@ -58,29 +64,35 @@ class UsageCounter:
                 sizes_by_uid.pop(other.uid, {}),
                 self._memory_store.for_group(other.uid).reserved_sizes,
             )
-            for other in group.list_other_groups()
+            for other in others
         ]
+        self._add_sizes_in_progress(
+            sizes_by_uid, group, {group.group_id.uid, *(other.uid for other in others)}
+        )
         unmanaged = [size for sizes in sizes_by_uid.values() for size in sizes.values()]
         return OtherUsage(amount=sum_amounts([*amounts, *unmanaged]), unmanaged_vms=len(unmanaged))
 
-    def _list_vm_sizes(self, group: GroupInput) -> dict[str, dict[str, ResourceAmount]]:
-        """The sizes of all VMs with a mark of the namespace, by uid of the group and by replica.
-
-        Also those that clones and resizes in progress will have.
-        """
-        sizes: dict[str, dict[str, ResourceAmount]] = {}
-        namespace_key = group.group_id.namespace_key
-        for ref in self._ownership_index.refs_by_namespace.get(namespace_key):
+    def _list_vm_sizes(self, group: GroupInput) -> _SizesByUid:
+        """The sizes of all VMs with a mark of the namespace."""
+        sizes: _SizesByUid = {}
+        for ref in self._ownership_index.refs_by_namespace.get(group.group_id.namespace_key):
             mark, vm = self._ownership_index.marks[ref], self._inventory.vms.get(ref)
             if vm is not None:
                 sizes.setdefault(mark.group_id.uid, {})[mark.replica_name] = ResourceAmount(
                     vms=1, cpus=vm.cpus or 0, memory_mb=vm.memory_mb or 0
                 )
-        for item in self._memory_store.sizes_in_progress.list_of_namespace(namespace_key):
-            by_replica = sizes.setdefault(item.group_id.uid, {})
-            known = by_replica.get(item.replica_name, item.size)
-            by_replica[item.replica_name] = item.size.larger(known)
         return sizes
+
+    def _add_sizes_in_progress(
+        self, sizes: _SizesByUid, group: GroupInput, existing_uids: Collection[str]
+    ) -> None:
+        """Add clones and resizes of groups that no longer exist; all others have records."""
+        in_progress = self._memory_store.sizes_in_progress
+        for item in in_progress.list_of_namespace(group.group_id.namespace_key):
+            if item.group_id.uid not in existing_uids:
+                by_replica = sizes.setdefault(item.group_id.uid, {})
+                known = by_replica.get(item.replica_name, item.size)
+                by_replica[item.replica_name] = item.size.larger(known)
 
 
 def _multiply(size: ResourceAmount, count: int) -> ResourceAmount:

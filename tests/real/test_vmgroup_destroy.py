@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -184,3 +185,21 @@ async def test_a_suspended_vm_is_powered_off_and_resized(harness: DestroyHarness
     assert [(vm.ref, vm.power, vm.cpus) for vm in await harness.list_vms()] == [
         (vm.ref, "poweredOn", 1)
     ]
+
+
+async def test_after_a_restore_nothing_of_an_earlier_plan_is_sent(harness: DestroyHarness) -> None:
+    await harness.vcenter.back_up()
+    await harness.create_group(replicas=2)
+    await harness.client.patch_spec(GROUP_NAME, paused=True)
+    first = (await harness.client.get(GROUP_NAME))["status"]["replicas"][0]["moRef"]
+    await harness.vcenter.set_power(first, False)
+    await harness.client.delete(GROUP_NAME)
+    count_confirmations = harness.slow_down_confirmations()
+    await harness.client.patch_spec(GROUP_NAME, paused=False)
+    # The plan: destroy the first VM, power off the second one.
+    await eventually(lambda: count_confirmations() == 1, within=30)
+    await harness.vcenter.restore_backup()
+    # The new session has read everything again before the API server answers.
+    await asyncio.sleep(CONFIRM_SECONDS + 2.0)
+    for operation in ("Destroy_Task", "PowerOffVM_Task"):
+        assert harness.count_calls(operation) == 0

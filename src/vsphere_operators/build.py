@@ -180,8 +180,8 @@ def _build_group_reconciler(
     executor = Executor(vcenter, api_reader, memory_store, clone_tracker, can_write, wake)
     triggers = VmGroupTriggers(changes, vcenter, ownership_index, clone_tracker, executor)
     # The triggers read the index and the clones, so they are connected after these.
-    vcenter.inventory.connect(absences.on_vm_change, VirtualMachine, dependencies=False)
-    vcenter.inventory.connect(absences.on_host_change, Host, dependencies=False)
+    vcenter.inventory.connect(absences.on_vm_change, VirtualMachine, include_related=False)
+    vcenter.inventory.connect(absences.on_host_change, Host, include_related=False)
     vcenter.inventory.connect(ownership_index.on_vm_change, VirtualMachine)
     vcenter.vm_configs.changed.connect(ownership_index.on_vm_config_change)
     vcenter.inventory.connect_tasks(clone_tracker.on_task_change, CLONE_DESCRIPTION_ID)

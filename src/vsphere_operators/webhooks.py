@@ -31,7 +31,7 @@ from .kinds.vmgroup.placement import PlacementResolver, placement_names
 from .kinds.vmgroup.reasons import Reason as GroupReason
 from .kinds.vmgroup.types import VmGroup
 from .kinds.vminfo import VMInfo
-from .vcenters.registry import Reason, VCenterRegistry, VCenterView
+from .vcenters.registry import Reason, VCenterLookup, VCenterRegistry
 from .vsphere.lookup import quote
 
 T = TypeVar("T", bound=Resource[Any, Any])
@@ -90,18 +90,18 @@ class NameWarningWebhook(Webhook[T], ABC):
         if self._namespaces and obj.metadata.namespace not in self._namespaces:
             return
         try:
-            view = self.vcenters.get_view(obj)
+            lookup = self.vcenters.lookup_for(obj)
         except (Terminal, Retry, NotSynced):
             return
         try:
-            self._check_names(obj, view)
+            self._check_names(obj, lookup)
         except (Terminal, CloneBlocked) as error:
             request.warn(_describe_problem(obj, error.reason))
         except (Retry, NotSynced):
             return
 
     @abstractmethod
-    def _check_names(self, obj: T, view: VCenterView) -> None:
+    def _check_names(self, obj: T, lookup: VCenterLookup) -> None:
         """Raise Terminal or CloneBlocked for a name that cannot be found; skip empty names."""
 
 
@@ -118,15 +118,15 @@ def _describe_problem(obj: Resource[Any, Any], reason: str) -> str:
 
 
 class HostInfoWebhook(NameWarningWebhook[HostInfo]):
-    def _check_names(self, obj: HostInfo, view: VCenterView) -> None:
+    def _check_names(self, obj: HostInfo, lookup: VCenterLookup) -> None:
         if obj.spec.hostname:
-            view.find_host(obj.spec.hostname)
+            lookup.find_host(obj.spec.hostname)
 
 
 class VMInfoWebhook(NameWarningWebhook[VMInfo]):
-    def _check_names(self, obj: VMInfo, view: VCenterView) -> None:
+    def _check_names(self, obj: VMInfo, lookup: VCenterLookup) -> None:
         if obj.spec.nodename:
-            view.find_vm(obj.spec.nodename)
+            lookup.find_vm(obj.spec.nodename)
 
 
 class FCDInfoWebhook(NameWarningWebhook[FCDInfo]):
@@ -134,11 +134,11 @@ class FCDInfoWebhook(NameWarningWebhook[FCDInfo]):
         super().__init__(vcenters, namespaces)
         self._cache = cache
 
-    def _check_names(self, obj: FCDInfo, view: VCenterView) -> None:
+    def _check_names(self, obj: FCDInfo, lookup: VCenterLookup) -> None:
         # A PersistentVolume of that name decides which disk is meant. Skip the check until all are
         # listed.
         if obj.spec.pvId and self._cache.store(PersistentVolume).watched_revision(""):
-            find_disk(obj.spec.pvId, find_volume(obj.spec.pvId, self._cache), view)
+            find_disk(obj.spec.pvId, find_volume(obj.spec.pvId, self._cache), lookup)
 
 
 class VmGroupWebhook(NameWarningWebhook[VmGroup]):
@@ -151,11 +151,11 @@ class VmGroupWebhook(NameWarningWebhook[VmGroup]):
         super().__init__(vcenters, namespaces)
         self._limits_for = limits_for
 
-    def _check_names(self, obj: VmGroup, view: VCenterView) -> None:
+    def _check_names(self, obj: VmGroup, lookup: VCenterLookup) -> None:
         PlacementResolver(
-            view.inventory,
+            lookup.inventory,
             placement_names(obj.spec.placement),
-            to_builtins(self.vcenters.get_config(view.name).defaults),
+            to_builtins(self.vcenters.get_config_by_name(lookup.vcenter_name).defaults),
             self._limits_for(obj.metadata.namespace),
         ).resolve(obj.spec.template)
 

@@ -58,7 +58,7 @@ class Change(Struct, Generic[ObjectT_co], frozen=True):
     old: ObjectT_co | None
     new: ObjectT_co | None
     # An object that its status depends on changed, whether or not it changed itself.
-    dependency_changed: bool = False
+    related_object_changed: bool = False
     # A difference that a reload found. What happened, and whether more than once, is not known: an
     # object that is missing after a reload need not be deleted.
     reloaded: bool = False
@@ -122,7 +122,7 @@ class Inventory:
         self,
         listener: Callable[[Change[ObjectT]], object],
         *types: type[ObjectT],
-        dependencies: bool = True,
+        include_related: bool = True,
     ) -> None:
         """Call the listener for each change of an object of these types, or of any type.
 
@@ -134,7 +134,7 @@ class Inventory:
                 listener(change)
 
         for object_type in types or self._signals:
-            self._signals[object_type].connect(listener if dependencies else on_own_change)
+            self._signals[object_type].connect(listener if include_related else on_own_change)
 
     def connect_tasks(
         self, listener: Callable[[Change[Task]], object], *description_ids: str

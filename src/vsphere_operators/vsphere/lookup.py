@@ -67,7 +67,7 @@ class Suggestions:
     """Similar names out of an index."""
 
     def __init__(self, index: Index) -> None:
-        self._index, self._seen_generation = index, -1
+        self._index, self._seen_change_count = index, -1
         self._names = _SortedNames(())
 
     def _suggest(self, name: str) -> list[str]:
@@ -75,8 +75,8 @@ class Suggestions:
         if len(name) > MAX_NAME_LENGTH:
             return []
         # Sorted again only after names were added or removed.
-        if self._seen_generation != self._index.generation:
-            self._seen_generation = self._index.generation
+        if self._seen_change_count != self._index.change_count:
+            self._seen_change_count = self._index.change_count
             self._names = _SortedNames(self._index)
         return self._names._find_similar(name)
 

@@ -107,8 +107,8 @@ class MissingWorld:
         self.observer = GroupObserver(
             self.vcenter, self.index, self.clones, self.memory_store, self.absences
         )
-        self.inventory.connect(self.absences.on_vm_change, VirtualMachine, dependencies=False)
-        self.inventory.connect(self.absences.on_host_change, Host, dependencies=False)
+        self.inventory.connect(self.absences.on_vm_change, VirtualMachine, include_related=False)
+        self.inventory.connect(self.absences.on_host_change, Host, include_related=False)
         self.inventory.connect(self.index.on_vm_change, VirtualMachine)
         self.load()
 
@@ -201,7 +201,7 @@ class MissingWorld:
         mark = OwnershipMark(
             group_id=GROUP_ID,
             replica_name=record.name,
-            slot=record.slot,
+            sequence_number=record.sequence_number,
             fingerprint=record.fingerprint,
         )
         host = sorted(self.hosts)[self.clone_count % len(self.hosts)]

@@ -230,7 +230,7 @@ class History:
         return ReplicaVm(
             replica_name=vm.record.name,
             ref=vm.ref,
-            slot=vm.record.slot,
+            sequence_number=vm.record.sequence_number,
             instance_uuid=vm.record.instance_uuid,
             fingerprint=vm.record.fingerprint,
             power=vm.power,
@@ -249,7 +249,7 @@ class History:
                 marks[vm.ref] = OwnershipMark(
                     group_id=group_id(vm.uid),
                     replica_name=vm.record.name,
-                    slot=vm.record.slot,
+                    sequence_number=vm.record.sequence_number,
                     fingerprint="f",
                 )
                 by_namespace.add(marks[vm.ref].group_id.namespace_key, vm.ref)

@@ -31,8 +31,8 @@ class AbsenceHarness:
         self.tracker = AbsenceTracker(
             cast("Any", self), TIMEOUT_SECONDS, lambda: datetime(2026, 11, 17, 12, tzinfo=UTC)
         )
-        self.inventory.connect(self.tracker.on_vm_change, VirtualMachine, dependencies=False)
-        self.inventory.connect(self.tracker.on_host_change, Host, dependencies=False)
+        self.inventory.connect(self.tracker.on_vm_change, VirtualMachine, include_related=False)
+        self.inventory.connect(self.tracker.on_host_change, Host, include_related=False)
         self.add_vm()
 
     def clock(self) -> float:

@@ -32,7 +32,7 @@ class FolderHarness:
     def add_vm(self, group_id: GroupId) -> None:
         self.inventory.apply([enter_update("VirtualMachine", "vm-9", "r0", "group-v9")])
         self.marks["vm-9"] = OwnershipMark(
-            group_id=group_id, replica_name="r0", slot=0, fingerprint="f"
+            group_id=group_id, replica_name="r0", sequence_number=0, fingerprint="f"
         )
 
     def remove_vm(self) -> None:

@@ -137,7 +137,7 @@ def make_counter(vms: dict[str, ResourceAmount]) -> UsageCounter:
         uid, _, replica = name.partition("/")
         group_id = GroupId(cluster_id="c1", namespace="team-a", name=uid, uid=uid)
         marks[name] = OwnershipMark(
-            group_id=group_id, replica_name=replica, slot=0, fingerprint="f"
+            group_id=group_id, replica_name=replica, sequence_number=0, fingerprint="f"
         )
         by_namespace.add(group_id.namespace_key, name)
     inventory = SimpleNamespace(

@@ -159,7 +159,7 @@ async def test_manager_follows_the_ca_of_the_service_account(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # In place of a minute.
-    monkeypatch.setattr("kubewright.auth._FILE_RELOAD_SECONDS", 0.5)
+    monkeypatch.setattr("kubewright.api_credentials._FILE_RELOAD_SECONDS", 0.5)
     ca_file = tmp_path / "ca.crt"
     ca_file.write_bytes(http_proxy.ca.certificate)
     async with (

@@ -172,7 +172,7 @@ class VmGroupController(Controller[VmGroup]):
     def _find_reconciler(self, group: VmGroup) -> GroupReconciler:
         """The reconciler of the vCenter that has the group's VMs; raises VCenterUnusable."""
         try:
-            reconciler = self._reconcilers[self._vcenters.get_view(group).name]
+            reconciler = self._reconcilers[self._vcenters.lookup_for(group).vcenter_name]
             check_vcenter(group, reconciler.inventory)
         except (Terminal, Retry, CloneBlocked) as error:
             message = str(error)
@@ -205,7 +205,7 @@ class VmGroupController(Controller[VmGroup]):
             loaded_at=reconciler.loaded_at,
             folder_ref=group.status.folder.ref if group.status.folder else "",
             requested_placement=placement_names(spec.placement),
-            defaults=to_builtins(self._vcenters.get_config(inventory.name).defaults),
+            defaults=to_builtins(self._vcenters.get_config_by_name(inventory.name).defaults),
             limits=self.limits_for(namespace),
             folder_claim=folder_claim,
             folder_claims=[
@@ -241,7 +241,7 @@ class VmGroupController(Controller[VmGroup]):
         )
 
     def _build_parent_folder_key(self, group: VmGroup) -> str:
-        config = self._vcenters.find_config(group.metadata.namespace)
+        config = self._vcenters.find_config_of_namespace(group.metadata.namespace)
         if config is None:
             return ""
         return build_parent_folder_key(

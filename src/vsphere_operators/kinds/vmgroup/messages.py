@@ -29,8 +29,8 @@ from .replica import (
     active_replicas,
     count_to_create,
     has_desired_size,
-    is_outdated,
     is_ready,
+    needs_replacement,
     surge_allowed,
 )
 
@@ -70,7 +70,7 @@ def _is_in_desired_state(desired: DesiredState, replicas: Sequence[Replica]) -> 
         and len(replicas) == desired.replicas
         and all(
             is_ready(desired, replica)
-            and not is_outdated(desired, replica)
+            and not needs_replacement(desired, replica)
             and replica.vm is not None
             and has_desired_size(desired, replica.vm)
             for replica in replicas
@@ -121,7 +121,7 @@ def _needs_clone(desired: DesiredState, replicas: Sequence[Replica]) -> bool:
         count_to_create(desired, replicas) > 0
         or len(active) < desired.replicas
         or any(
-            is_outdated(desired, replica)
+            needs_replacement(desired, replica)
             or (replica.vm is None and replica.clone_state is not CloneState.MISSING)
             for replica in active
         )
@@ -139,7 +139,7 @@ def _find_blocked_by_disks(desired: DesiredState, replicas: Sequence[Replica]) -
         if replica.foreign_disks and (
             replica.terminating
             or has_excess
-            or (is_outdated(desired, replica) and not desired.deleting)
+            or (needs_replacement(desired, replica) and not desired.deleting)
         ):
             yield replica
 
@@ -150,7 +150,7 @@ def _list_transient_problems(replicas: Sequence[Replica]) -> Iterator[str]:
             yield replica.failure.message
         if replica.missing_message:
             yield replica.missing_message
-        if replica.vm is not None and replica.vm.inaccessible and not replica.terminating:
+        if replica.vm is not None and replica.vm.unavailable and not replica.terminating:
             yield (
                 f'vCenter cannot access replica "{replica.name}" (its host or its files). '
                 "It is not replaced, because it may come back."
@@ -171,7 +171,7 @@ def _describe_progress(desired: DesiredState, replicas: Sequence[Replica]) -> st
             for replica in active
         ),
         "updating": sum(
-            is_outdated(desired, replica)
+            needs_replacement(desired, replica)
             or (replica.vm is not None and not has_desired_size(desired, replica.vm))
             for replica in active
         ),

@@ -95,7 +95,7 @@ class ReplicaRecord(Struct, frozen=True, kw_only=True):
     """A ReplicaStatus as plan() uses it, stored before any request is sent for the replica."""
 
     # Grows with each new record: the highest slot is the newest replica.
-    slot: int
+    sequence_number: int
     name: str
     instance_uuid: str
     # MoRef of the template.
@@ -125,7 +125,7 @@ class ReplicaVm(Struct, frozen=True, kw_only=True):
     # The name in the record, which is in the mark too. A user may have renamed the VM.
     replica_name: str
     ref: str
-    slot: int
+    sequence_number: int
     instance_uuid: str
     fingerprint: str
     power: VmPowerState
@@ -134,7 +134,7 @@ class ReplicaVm(Struct, frozen=True, kw_only=True):
     # 0: vCenter chooses.
     cores_per_socket: int = 1
     # Orphaned, inaccessible, invalid or disconnected.
-    inaccessible: bool = False
+    unavailable: bool = False
     # A task that changes its power, size or existence runs, or its clone has not ended; a vMotion
     # does not count.
     busy: bool = False

@@ -50,8 +50,8 @@ from .replica import (
     disruptions_allowed,
     has_current_fingerprint,
     has_desired_size,
-    is_outdated,
     is_ready,
+    needs_replacement,
     select_for_deletion,
 )
 
@@ -161,7 +161,7 @@ def _compute_desired_records(
     used = sum_amounts(counted_size(desired, replica) for replica in kept)
     records, waits = list[ReplicaRecord](), False
     for replica in kept:
-        record = _renew_record(desired, replica)
+        record = _with_next_attempt(desired, replica)
         counted_then = counted_size(desired, replace(replica, record=record))
         used_then = used - counted_size(desired, replica) + counted_then
         if used_then.larger(used) == used or desired.quota.covers(used_then):
@@ -169,13 +169,13 @@ def _compute_desired_records(
         else:
             record, waits = replica.record, True
         records.append(record)
-    first_slot = max((replica.record.slot for replica in replicas), default=-1) + 1
+    first_number = max((replica.record.sequence_number for replica in replicas), default=-1) + 1
     count = 0 if desired.clone_blocker else count_to_create(desired, kept)
-    for slot in range(first_slot, first_slot + count):
+    for number in range(first_number, first_number + count):
         used += desired.size
         if not desired.quota.covers(used):
             return tuple(records), True
-        records.append(_new_record(desired, slot, new_name()))
+        records.append(_new_record(desired, number, new_name()))
     return tuple(records), waits
 
 
@@ -193,7 +193,7 @@ def _can_drop_record(desired: DesiredState, replica: Replica) -> bool:
     return replica.terminating or desired.deleting or is_mark_removed
 
 
-def _renew_record(desired: DesiredState, replica: Replica) -> ReplicaRecord:
+def _with_next_attempt(desired: DesiredState, replica: Replica) -> ReplicaRecord:
     """The record for the next attempt to clone, if the last one has ended without a VM.
 
     It keeps its name, because the previous request may have been sent after all; vCenter then
@@ -205,12 +205,12 @@ def _renew_record(desired: DesiredState, replica: Replica) -> ReplicaRecord:
         return _with_size(record, record.size.larger(desired.size)) if is_resized else record
     if record.terminating or desired.clone_blocker or replica.conflicting_vm or replica.failure:
         return record
-    is_unsent_and_outdated = replica.clone_state is CloneState.UNSENT and (
+    is_planned_for_old_spec = replica.clone_state is CloneState.UNSENT and (
         record.template != desired.template
         or record.size != desired.size
         or not has_current_fingerprint(desired, record.fingerprint)
     )
-    if replica.clone_state is not CloneState.NOT_IN_PROGRESS and not is_unsent_and_outdated:
+    if replica.clone_state is not CloneState.NOT_IN_PROGRESS and not is_planned_for_old_spec:
         return record
     return _with_size(
         replace(
@@ -225,9 +225,9 @@ def _renew_record(desired: DesiredState, replica: Replica) -> ReplicaRecord:
     )
 
 
-def _new_record(desired: DesiredState, slot: int, name: str) -> ReplicaRecord:
+def _new_record(desired: DesiredState, sequence_number: int, name: str) -> ReplicaRecord:
     return ReplicaRecord(
-        slot=slot,
+        sequence_number=sequence_number,
         name=name,
         instance_uuid=instance_uuid_of(desired.uid, name),
         template=desired.template,
@@ -287,7 +287,7 @@ def _power_actions(desired: DesiredState, replicas: Sequence[Replica]) -> Iterat
         return
     for vm in _idle_vms(replicas, terminating=False):
         # A VM of another size is resized first, while it is off.
-        if not vm.inaccessible and vm.power != desired.power and has_desired_size(desired, vm):
+        if not vm.unavailable and vm.power != desired.power and has_desired_size(desired, vm):
             yield PowerOn(vm) if desired.power == "poweredOn" else _power_off_action(vm)
 
 
@@ -313,7 +313,7 @@ def _clone_actions(
         and not replica.terminating
         and not replica.conflicting_vm
         # Otherwise it waits until its new size is within the quota.
-        and replica.record == _renew_record(desired, replica)
+        and replica.record == _with_next_attempt(desired, replica)
     ]
     if unsent and observed.folder is None:
         yield CreateFolder()
@@ -335,7 +335,9 @@ def _is_to_be_resized(desired: DesiredState, replica: Replica) -> bool:
         return False
     # A replica with other users' disks is never replaced, so it is resized in place.
     is_to_be_replaced = (
-        is_outdated(desired, replica) and not desired.clone_blocker and not replica.foreign_disks
+        needs_replacement(desired, replica)
+        and not desired.clone_blocker
+        and not replica.foreign_disks
     )
     return not has_desired_size(desired, replica.vm) and not is_to_be_replaced
 
@@ -352,10 +354,10 @@ def _resize_actions(
         if (
             vm is None
             or vm.busy
-            or vm.inaccessible
+            or vm.unavailable
             or not _is_to_be_resized(desired, replica)
             # Otherwise it waits until its new size is within the quota.
-            or replica.record != _renew_record(desired, replica)
+            or replica.record != _with_next_attempt(desired, replica)
             or (vm.size.larger(desired.size) != vm.size and not has_quota)
         ):
             continue

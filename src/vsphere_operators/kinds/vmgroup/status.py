@@ -22,7 +22,7 @@ from .types import API_GROUP, FolderStatus, ReplicaStatus, VmGroup, VmGroupStatu
 def records_of(group: VmGroup) -> tuple[ReplicaRecord, ...]:
     return tuple(
         ReplicaRecord(
-            slot=replica.slot,
+            sequence_number=replica.slot,
             name=replica.name,
             instance_uuid=replica.instanceUUID,
             template=replica.template,
@@ -103,7 +103,7 @@ def _replica_status_of(
     kept_ref = previous.moRef if previous and previous.attempt == record.attempt else ""
     return ReplicaStatus(
         name=record.name,
-        slot=record.slot,
+        slot=record.sequence_number,
         instanceUUID=record.instance_uuid,
         template=record.template,
         fingerprint=record.fingerprint,

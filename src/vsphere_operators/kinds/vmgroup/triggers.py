@@ -87,7 +87,7 @@ class VmGroupTriggers:
             and new is not None
             and replace(old, stats=_NO_STATS) == replace(new, stats=_NO_STATS)
         )
-        if differs_only_in_stats and not change.dependency_changed:
+        if differs_only_in_stats and not change.related_object_changed:
             return
         mark = self._ownership_index.marks.get(vms[0].ref)
         if mark is not None:
@@ -97,7 +97,7 @@ class VmGroupTriggers:
             new.parent,
             new.is_template,
         )
-        if is_structural or (change.dependency_changed and vms[-1].is_template):
+        if is_structural or (change.related_object_changed and vms[-1].is_template):
             for vm in vms:
                 self._stream.publish(f"template:{vm.name}")
                 self._stream.publish(f"folder:{vm.parent}")
@@ -139,15 +139,15 @@ class VmGroupTriggers:
         # the end of each clone would wake all groups of the same template.
         if has_ended and not had_ended and task.ref not in self._clone_tracker.own_tasks:
             self._stream.publish(f"foreign-clone:{task.entity}")
-        now, pending = self._vcenter.clock(), self._executor.pending_tasks.get(task.ref)
+        now, purpose = self._vcenter.clock(), self._executor.pending_tasks.get(task.ref)
         if old is None or new is None or old.state != new.state:
             self.progress_published_at[task.ref] = now
         elif (
-            pending is not None
+            purpose is not None
             and now - self.progress_published_at.get(task.ref, now) >= PROGRESS_INTERVAL_SECONDS
         ):
             self.progress_published_at[task.ref] = now
-            wake_group(self._stream, pending.group_uid)
+            wake_group(self._stream, purpose.group_uid)
         if has_ended:
             self.progress_published_at.pop(task.ref, None)
 
@@ -156,7 +156,7 @@ def _is_structural(change: Change[Entity]) -> bool:
     """Whether the object was added, removed, renamed or moved."""
     old, new = change.old, change.new
     return (
-        change.dependency_changed
+        change.related_object_changed
         or old is None
         or new is None
         or (old.name, old.parent) != (new.name, new.parent)

@@ -23,7 +23,7 @@ from ..vcenters.config import VCENTERS_FORMAT, VCenterConfig, VCenterEntry, pars
 from ..vsphere.address import Address
 from .environment import SERVER_KEYS, Environment, Warn, read_server
 
-MIN_INTERVAL_SECONDS = 1.0
+_MIN_INTERVAL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Settings(ManagerFlags):
             "vcenter-load-timeout": self.load_timeout_seconds,
         }
         for name, seconds in intervals.items():
-            if seconds < MIN_INTERVAL_SECONDS:
+            if seconds < _MIN_INTERVAL_SECONDS:
                 raise invalid_value(name, format_duration(seconds), "must be at least 1s")
         for path in self.allowed_templates:
             if error := find_template_path_error(path):

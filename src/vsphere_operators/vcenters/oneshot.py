@@ -13,7 +13,7 @@ from ..vsphere.vcenter import SoapBuilder, VCenter
 from .config import VCenterConfig
 
 
-class NoMetrics:
+class _NoMetrics:
     def observe_call(self, method: str, outcome: str, seconds: float) -> None: ...
 
     def count_undecodable(self, type_name: str, path: str) -> None: ...
@@ -31,7 +31,7 @@ async def temporary_vcenter(
         config.address,
         config.build_credential_source(),
         Log("vcenter", vCenter=config.name),
-        NoMetrics(),
+        _NoMetrics(),
         load_timeout_seconds=config.load_timeout_seconds,
         build_soap=build_soap,
     )

@@ -28,7 +28,7 @@ from .session import Session
 from .signal import Signal
 from .transport import SoapClient
 
-INTERVAL_SECONDS = 60.0
+_INTERVAL_SECONDS = 60.0
 FULL_REFRESH_SECONDS = 600.0
 _STALE_INTERVALS = 3
 
@@ -71,7 +71,7 @@ class Disks:
         inventory: Inventory,
         log: Log,
         *,
-        interval_seconds: float = INTERVAL_SECONDS,
+        interval_seconds: float = _INTERVAL_SECONDS,
         poll_schedule: PollSchedule | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

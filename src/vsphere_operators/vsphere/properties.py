@@ -54,7 +54,7 @@ InventoryObject: TypeAlias = (
 # The type of the single object that has the names of custom attributes.
 CUSTOM_FIELDS_MANAGER = "CustomFieldsManager"
 Converter: TypeAlias = Callable[[Value], object]
-FieldMapping: TypeAlias = tuple[str, str, Converter]
+_FieldMapping: TypeAlias = tuple[str, str, Converter]
 
 
 class TypeMapping(Struct, frozen=True):
@@ -125,7 +125,7 @@ class TypeMapping(Struct, frozen=True):
 
 def _map_type(
     model_type: type[InventoryObject],
-    rows: Iterable[FieldMapping],
+    rows: Iterable[_FieldMapping],
     stats: Mapping[str, str] | None = None,
 ) -> TypeMapping:
     """A mapping from rows of property, field and converter, with the defaults of the model."""
@@ -141,7 +141,7 @@ def _map_type(
     )
 
 
-_ENTITY_FIELDS: tuple[FieldMapping, ...] = (
+_ENTITY_FIELDS: tuple[_FieldMapping, ...] = (
     ("name", "name", require_name),
     ("parent", "parent", require_ref),
 )

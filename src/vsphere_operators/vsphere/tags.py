@@ -31,7 +31,7 @@ from .session import Session
 from .signal import Signal
 from .transport import SoapClient
 
-INTERVAL_SECONDS = 300.0
+_INTERVAL_SECONDS = 300.0
 REJECTED_RETRY_SECONDS = 1800.0
 
 
@@ -46,7 +46,7 @@ class Tags:
         inventory: Inventory,
         log: Log,
         *,
-        interval_seconds: float = INTERVAL_SECONDS,
+        interval_seconds: float = _INTERVAL_SECONDS,
         poll_schedule: PollSchedule | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -30,9 +30,9 @@ _MISSING_TAG = f"{_VIM_NAMESPACE}missingSet"
 TYPE_KEY = "@type"
 # Only these of a VM's devices are used. A VM has a dozen others, which would be most of the work of
 # decoding it.
-PCI_PASSTHROUGH_TYPE, DISK_TYPE = "VirtualPCIPassthrough", "VirtualDisk"
+_PCI_PASSTHROUGH_TYPE, DISK_TYPE = "VirtualPCIPassthrough", "VirtualDisk"
 
-ResultT = TypeVar("ResultT")
+_ResultT = TypeVar("_ResultT")
 
 
 class Ref(Struct, frozen=True, gc=False):
@@ -127,8 +127,8 @@ def decode_result_fields(
 
 
 def _decode_response(
-    body: bytes, decode_result: Callable[[etree._Element], ResultT]
-) -> list[ResultT]:
+    body: bytes, decode_result: Callable[[etree._Element], _ResultT]
+) -> list[_ResultT]:
     try:
         content = parse_xml(body).find(f"{_SOAP_NAMESPACE}Body")
         if content is None or len(content) != 1:
@@ -270,7 +270,7 @@ def _decode_complex_value(element: etree._Element) -> Value:
             [
                 _decode_value(child)
                 for child in _require_items_only(element)
-                if child.get(XSI_TYPE) in (PCI_PASSTHROUGH_TYPE, DISK_TYPE)
+                if child.get(XSI_TYPE) in (_PCI_PASSTHROUGH_TYPE, DISK_TYPE)
             ]
         )
     if type_name.startswith("ArrayOf"):

@@ -34,7 +34,7 @@ ROLE_MANIFEST = "config/optional/maintenance-calendar.yaml"
 CALENDAR_PERMISSION = Permission(ConfigMap, ("list", "watch"))
 
 
-class CalendarReflector(Reflector[ConfigMap]):
+class _CalendarReflector(Reflector[ConfigMap]):
     def describe_problem(self, error: Exception) -> str:
         if not isinstance(error, Forbidden):
             return super().describe_problem(error)
@@ -63,7 +63,7 @@ class CalendarWatcher:
         self._clock = clock
         store: Store[ConfigMap] = Store(ConfigMap.definition, log)
         store.changed.connect(self._on_configmap_change)
-        self.reflector = CalendarReflector(
+        self.reflector = _CalendarReflector(
             ConfigMap, store, client, metrics, log, namespace=key.namespace
         )
         self._started_at: float | None = None

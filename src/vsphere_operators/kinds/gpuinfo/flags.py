@@ -21,7 +21,7 @@ _DEFAULT_GPU_RESOURCES = (
 _MAX_HORIZON_HOURS = 876_000
 # A label takes up to 110 bytes, and the API server stores objects of up to 1.5 MB.
 _MAX_LABELS = 1000
-VSPHERE, SIMULATED = "vsphere", "simulated"
+_VSPHERE, _SIMULATED = "vsphere", "simulated"
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class GPUFlags:
 
     source: str = flag(
         "accelerator-source",
-        VSPHERE,
+        _VSPHERE,
         "Source of GPUs and hours to maintenance: vsphere, or simulated (random, for trials).",
     )
     seed: str = flag(
@@ -83,9 +83,9 @@ class GPUFlags:
     )
 
     def __post_init__(self) -> None:
-        if self.source not in (VSPHERE, SIMULATED):
+        if self.source not in (_VSPHERE, _SIMULATED):
             raise invalid_value(
-                "accelerator-source", self.source, f"must be {VSPHERE} or {SIMULATED}"
+                "accelerator-source", self.source, f"must be {_VSPHERE} or {_SIMULATED}"
             )
         for name in self.gpu_resource_globs:
             if not _RESOURCE_PATTERN.fullmatch(name):
@@ -146,4 +146,4 @@ class GPUFlags:
         )
 
     def build_simulation(self) -> Simulation | None:
-        return Simulation(self.seed or secrets.token_hex(8)) if self.source == SIMULATED else None
+        return Simulation(self.seed or secrets.token_hex(8)) if self.source == _SIMULATED else None

@@ -66,12 +66,12 @@ from .reasons import Reason
 from .step import GroupInput
 
 VmAction = PowerOn | PowerOff | Resize | Destroy
-Precheck = Callable[[], Awaitable[Any]]
+_Precheck = Callable[[], Awaitable[Any]]
 # Receives the result of the precheck, None without one.
-Call = Callable[[Any], Awaitable[Any]]
+_Call = Callable[[Any], Awaitable[Any]]
 
 
-class DestroyNotConfirmed(Exception):
+class _DestroyNotConfirmed(Exception):
     """A fresh read shows that the VM or the folder must not be destroyed now."""
 
 
@@ -82,7 +82,7 @@ class InventoryOutdated(Busy):
     """
 
 
-class TaskPurpose(Struct, frozen=True):
+class _TaskPurpose(Struct, frozen=True):
     """A task that this process started, and what it is for."""
 
     group_uid: str
@@ -113,12 +113,12 @@ class Executor:
         self._vcenter, self._api_reader, self._can_write = vcenter, api_reader, can_write
         self._memory_store, self._clone_tracker = memory_store, clone_tracker
         self._notify_group, self._clock = notify_group, vcenter.clock
-        self.pending_tasks: dict[str, TaskPurpose] = {}
+        self.pending_tasks: dict[str, _TaskPurpose] = {}
 
     async def clone(self, group: GroupInput, action: Clone, spec: CloneSpec) -> None:
         """Clone the template for a stored record."""
         record, memory = action.record, self._memory_of(group)
-        purpose = TaskPurpose(
+        purpose = _TaskPurpose(
             group.group_id.uid,
             record.name,
             f'Cloning "{record.name}" from template "{action.template_name}"',
@@ -147,7 +147,7 @@ class Executor:
         """Power a VM on or off, resize it or destroy it."""
         vm, ref, vm_calls = action.vm, action.vm.ref, self._vcenter.vm_calls
         effect: TaskEffect
-        call: Call
+        call: _Call
         match action:
             case PowerOn():
                 verb, effect, call = "Powering on", "poweredOn", lambda _: vm_calls.power_on(ref)
@@ -166,7 +166,7 @@ class Executor:
                     lambda read_at: vm_calls.destroy(ref, seconds_left(self._clock() - read_at)),
                 )
         inventory_vm = self._vcenter.inventory.vms.get(ref)
-        purpose = TaskPurpose(
+        purpose = _TaskPurpose(
             group.group_id.uid,
             vm.replica_name,
             f'{verb} "{vm.replica_name}"',
@@ -185,12 +185,12 @@ class Executor:
     async def _check_before_destroy(self, group_id: GroupId, ref: str, replica: str) -> float:
         """Returns when the read of the VM was sent."""
         if not await self._api_reader.confirm_deletion(group_id, replica):
-            raise DestroyNotConfirmed
+            raise _DestroyNotConfirmed
         read_at = self._clock()
         vm = await self._vcenter.vm_calls.read_vm(ref)
         mark = mark_from_extra_config(vm.config.extra_config)
         if not is_owned_by(mark, vm.instance_uuid, group_id) or vm.has_foreign_disks:
-            raise DestroyNotConfirmed
+            raise _DestroyNotConfirmed
         return read_at
 
     async def create_folder(self, group: GroupInput, parent_ref: str) -> None:
@@ -228,7 +228,7 @@ class Executor:
                 FOLDER_KEY, OperationFailure(message, True, Reason.FOLDER_NAME_TAKEN)
             )
             return
-        purpose = TaskPurpose(group.group_id.uid, FOLDER_KEY, f'Creating the folder "{name}"')
+        purpose = _TaskPurpose(group.group_id.uid, FOLDER_KEY, f'Creating the folder "{name}"')
         self._record_error(purpose, error)
 
     async def destroy_folder(self, group: GroupInput, action: DestroyFolder) -> None:
@@ -239,7 +239,7 @@ class Executor:
         await self._start_task_on_target(
             group,
             action,
-            TaskPurpose(
+            _TaskPurpose(
                 group.group_id.uid,
                 FOLDER_KEY,
                 f'Destroying the folder "{folder.name}"',
@@ -255,26 +255,26 @@ class Executor:
     async def _check_folder_before_destroy(self, group_id: GroupId, ref: str) -> float:
         """Returns when the read of the folder was sent."""
         if not await self._api_reader.confirm_deletion(group_id):
-            raise DestroyNotConfirmed
+            raise _DestroyNotConfirmed
         read_at = self._clock()
         if not await self._vcenter.vm_calls.is_folder_empty(ref):
-            raise DestroyNotConfirmed
+            raise _DestroyNotConfirmed
         return read_at
 
     async def _start_task_on_target(
         self,
         group: GroupInput,
         action: Action,
-        purpose: TaskPurpose,
-        call: Call,
-        precheck: Precheck | None,
+        purpose: _TaskPurpose,
+        call: _Call,
+        precheck: _Precheck | None,
     ) -> bool:
         """Start a task on a VM or folder, which is busy until then; returns whether it started."""
         busy_refs = self._memory_of(group).busy_refs
         busy_refs.add(purpose.target_ref)
         try:
             await self._start_task(group, action, purpose, call, precheck)
-        except (NotFound, DestroyNotConfirmed):
+        except (NotFound, _DestroyNotConfirmed):
             return False
         finally:
             if not any(
@@ -287,9 +287,9 @@ class Executor:
         self,
         group: GroupInput,
         action: Action,
-        purpose: TaskPurpose,
-        call: Call,
-        precheck: Precheck | None = None,
+        purpose: _TaskPurpose,
+        call: _Call,
+        precheck: _Precheck | None = None,
     ) -> str:
         """Reserve a slot, start the task and remember it; returns its MoRef."""
         limiter = self._vcenter.task_limiter
@@ -308,7 +308,7 @@ class Executor:
         return task_ref
 
     async def _check_and_call(
-        self, group: GroupInput, action: Action, call: Call, precheck: Precheck | None = None
+        self, group: GroupInput, action: Action, call: _Call, precheck: _Precheck | None = None
     ) -> Any:
         """Check, then call vCenter in the session in which the inventory of the plan was read.
 
@@ -348,7 +348,7 @@ class Executor:
     def _memory_of(self, group: GroupInput) -> GroupMemory:
         return self._memory_store.for_group(group.group_id.uid)
 
-    def _record_error(self, purpose: TaskPurpose, error: VCenterError) -> None:
+    def _record_error(self, purpose: _TaskPurpose, error: VCenterError) -> None:
         """Record that vCenter rejected a request or did not respond."""
         failure = describe_failure(
             purpose.description,

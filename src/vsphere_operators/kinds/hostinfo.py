@@ -24,9 +24,8 @@ from kubewright import (
 )
 
 from ..vcenters.registry import VCenterRegistry
-from ..vsphere.inventory import Location
 from ..vsphere.lookup import MAX_NAME_LENGTH
-from ..vsphere.model import Host, HostStats
+from ..vsphere.model import Host, HostStats, Location
 
 _DISCONNECTED_STATES = {
     "disconnected": "is disconnected from",

@@ -23,9 +23,8 @@ from kubewright import (
 )
 
 from ..vcenters.registry import VCenterRegistry
-from ..vsphere.inventory import Location
 from ..vsphere.lookup import MAX_NAME_LENGTH
-from ..vsphere.model import VirtualMachine
+from ..vsphere.model import Location, VirtualMachine
 
 _TOOLS_NOT_RUNNING_STATES = ("", "guestToolsNotRunning")
 

@@ -20,13 +20,12 @@ from pyVmomi import vim
 from .concurrency import gather_limited
 from .converters import find_pci_id, parse_int, require_items, to_ref, to_text, to_tuple
 from .faults import RETRYABLE_ERRORS, VCenterError
-from .inventory import Inventory
+from .inventory import Inventory, Signal
 from .log import Log
 from .model import AssignableDevice, AssignableHardware, GraphicsDevice, PassthroughDevice
 from .polling import PollSchedule
 from .property_collector import retrieve_properties
 from .session import Session
-from .signal import Signal
 from .transport import SoapClient, SoapStub
 from .updates import DISK_TYPE, TYPE_KEY, ObjectUpdate, Value, decode_results
 

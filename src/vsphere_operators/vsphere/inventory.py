@@ -20,7 +20,7 @@ Why are quickStats sometimes None although vCenter sends numbers?  vCenter keeps
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, TypeVarTuple
 
 from msgspec import Struct, structs
 
@@ -37,12 +37,12 @@ from .model import (
     Entity,
     Folder,
     Host,
+    Location,
     ResourcePool,
     Task,
     VirtualMachine,
 )
 from .properties import CUSTOM_FIELDS_MANAGER, TYPE_MAPPINGS, InventoryObject, without_stale_stats
-from .signal import Signal
 from .updates import ObjectUpdate
 
 EntityT = TypeVar("EntityT", bound=Entity)
@@ -62,15 +62,6 @@ class Change(Struct, Generic[ObjectT_co], frozen=True):
     # A difference that a reload found. What happened, and whether more than once, is not known: an
     # object that is missing after a reload need not be deleted.
     reloaded: bool = False
-
-
-class Location(Struct, frozen=True):
-    """Where an object is, by names. Fields that do not apply are empty."""
-
-    path: str = ""
-    datacenter: str = ""
-    # Also "" for a standalone host.
-    cluster: str = ""
 
 
 class Inventory:
@@ -377,3 +368,29 @@ def _apply_update(
     if old is None or update.kind == "leave":
         return None
     return mapping.apply_update(old, update, report)
+
+
+Args = TypeVarTuple("Args")
+
+
+class Signal(Generic[*Args]):
+    """Calls its listeners in the order in which they were connected."""
+
+    def __init__(self, log: Log | None = None) -> None:
+        self._log = log
+        self._listeners: list[Callable[[*Args], object]] = []
+
+    def connect(self, listener: Callable[[*Args], object]) -> None:
+        self._listeners.append(listener)
+
+    def emit(self, *args: *Args) -> None:
+        """Call all listeners. The error of one is logged; without a log it is raised."""
+        for listener in self._listeners:
+            try:
+                listener(*args)
+            except Exception as error:
+                # An error in our own code must not count as a fault of vCenter: the session would
+                # log in again and reload everything. Nor may it hide the change from the others.
+                if self._log is None:
+                    raise
+                self._log.error("a listener failed; the others were notified", error=error)

@@ -19,11 +19,11 @@ from msgspec import Struct
 from .converters import require_text, to_bool, to_name, to_ref, to_text
 from .decode_errors import DECODE_ERRORS
 from .faults import UNAVAILABLE_ERRORS, Busy, VCenterError
+from .inventory import Signal
 from .log import Log
 from .polling import PollSchedule, changed_keys
 from .property_collector import PropertyCollector, build_object_spec, retrieve_selected
 from .session import Session
-from .signal import Signal
 from .transport import SoapClient
 from .updates import ObjectUpdate, Value
 

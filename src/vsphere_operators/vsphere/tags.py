@@ -22,13 +22,12 @@ from typing import Any, NoReturn
 
 from .credentials import Credentials, CredentialSource
 from .faults import VCenterError, WrongLogin
-from .inventory import Change, Inventory
+from .inventory import Change, Inventory, Signal
 from .log import Log
 from .model import Host
 from .polling import PollSchedule, changed_keys
 from .rest import RestEndpoint, RestSession
 from .session import Session
-from .signal import Signal
 from .transport import SoapClient
 
 _INTERVAL_SECONDS = 300.0

@@ -24,10 +24,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from .faults import Busy
-from .inventory import Change, Inventory
+from .inventory import Change, Inventory, Signal
 from .log import Log
 from .model import FINAL_TASK_STATES, Task
-from .signal import Signal
 
 MAX_RUNNING_TASKS = 3
 # An owner that did not try again within this time no longer wants a slot, or no longer exists.

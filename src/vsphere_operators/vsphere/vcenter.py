@@ -27,14 +27,13 @@ from .decode_errors import DecodeErrors
 from .devices import DEVICES_PROPERTY, AssignableHardwareCache, decode_passthrough_devices
 from .disks import RELEVANT_TASKS, Disks
 from .faults import Denied, NotAuthenticated, Unreachable, VCenterError, WrongLogin
-from .inventory import Inventory
+from .inventory import Inventory, Signal
 from .inventory_watcher import InventoryWatcher, UpdateMetrics
 from .log import Log
 from .model import Datastore, Host, Task, VirtualMachine
 from .property_collector import CollectorOptions
 from .scheduled_tasks import ScheduledTasks
 from .session import Session
-from .signal import Signal
 from .tags import Tags
 from .task_limiter import MAX_RUNNING_TASKS, TaskLimiter
 from .transport import CallMetrics, SoapClient

@@ -16,13 +16,12 @@ from typing import Generic, NoReturn, TypeVar
 
 from .decode_errors import DECODE_ERRORS
 from .faults import RETRYABLE_ERRORS, VCenterError
-from .inventory import Change, Inventory
+from .inventory import Change, Inventory, Signal
 from .log import Log
 from .model import VirtualMachine
 from .polling import PollSchedule
 from .property_collector import retrieve_properties
 from .session import Session
-from .signal import Signal
 from .transport import SoapClient
 from .updates import ObjectUpdate, Value
 

@@ -21,7 +21,7 @@ from kubewright.metrics import Metrics
 from kubewright.reflector import Reflector
 from kubewright.responses import UndecodableObject
 
-from ...vsphere.signal import Signal
+from ...vsphere.inventory import Signal
 from .maintenance import CalendarEntry, parse_calendar
 from .tracker import RecordWarning
 from .types import Reason

@@ -30,11 +30,11 @@ FOLDER = GroupFolder(
 )
 
 
-def make_record(slot: int, **changes: Any) -> ReplicaRecord:
-    name = f"r{slot}"
+def make_record(number: int, **changes: Any) -> ReplicaRecord:
+    name = f"r{number}"
     return replace(
         ReplicaRecord(
-            slot=slot,
+            sequence_number=number,
             name=name,
             instance_uuid=instance_uuid_of("uid-1", name),
             template="vm-t1",
@@ -45,13 +45,13 @@ def make_record(slot: int, **changes: Any) -> ReplicaRecord:
     )
 
 
-def make_vm(slot: int, **changes: Any) -> ReplicaVm:
-    name = f"r{slot}"
+def make_vm(number: int, **changes: Any) -> ReplicaVm:
+    name = f"r{number}"
     uuid = instance_uuid_of("uid-1", name)
     vm = ReplicaVm(
         replica_name=name,
-        ref=f"vm-{slot}",
-        slot=slot,
+        ref=f"vm-{number}",
+        sequence_number=number,
         instance_uuid=uuid,
         fingerprint="f1",
         power="poweredOn",
@@ -66,7 +66,7 @@ def make_observed(
 ) -> ObservedState:
     vms = tuple(vms)
     stored = (
-        tuple(make_record(vm.slot, fingerprint=vm.fingerprint) for vm in vms)
+        tuple(make_record(vm.sequence_number, fingerprint=vm.fingerprint) for vm in vms)
         if records is None
         else tuple(records)
     )

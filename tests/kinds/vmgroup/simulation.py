@@ -114,7 +114,7 @@ class GroupSimulation:
         mark = OwnershipMark(
             group_id=GROUP_ID,
             replica_name=record.name,
-            slot=record.slot,
+            sequence_number=record.sequence_number,
             fingerprint=record.fingerprint,
         )
         vm = SimulatedVm(
@@ -234,13 +234,13 @@ class GroupSimulation:
         return ReplicaVm(
             replica_name=mark.replica_name,
             ref=vm.ref,
-            slot=mark.slot,
+            sequence_number=mark.sequence_number,
             instance_uuid=vm.instance_uuid,
             fingerprint=mark.fingerprint,
             power=vm.power,
             cpus=vm.cpus,
             memory_mb=vm.memory_mb,
-            inaccessible=vm.inaccessible,
+            unavailable=vm.unavailable,
             busy=any(task.vm is vm for task in self.vm_tasks),
             foreign_disks=vm.foreign_disks,
         )
@@ -435,7 +435,7 @@ class GroupSimulation:
     def clone_template_as_user(self, template: str, seconds: float) -> None:
         name = f"foreign-{self.last_number}"
         record = ReplicaRecord(
-            slot=0,
+            sequence_number=0,
             name=name,
             instance_uuid=instance_uuid_of("x", name),
             template=template,

@@ -33,7 +33,7 @@ class SimulatedVm:
     cpus: int = 1
     memory_mb: int = 1024
     foreign_disks: tuple[str, ...] = ()
-    inaccessible: bool = False
+    unavailable: bool = False
     visible_at: float = 0.0
 
     @property

@@ -23,7 +23,7 @@ from .simulation_model import GROUP_ID
 
 RECORD = make_record(0, state="Planned")
 CLONE = Clone(RECORD, "t", power_on=True)
-MARK = OwnershipMark(group_id=GROUP_ID, replica_name="r0", slot=0, fingerprint="f1")
+MARK = OwnershipMark(group_id=GROUP_ID, replica_name="r0", sequence_number=0, fingerprint="f1")
 
 
 class ExecutorHarness:

@@ -27,7 +27,12 @@ class FakeClock:
 
 def make_record(name: str, attempt: int = 1) -> ReplicaRecord:
     return ReplicaRecord(
-        slot=0, name=name, instance_uuid="u", template="vm-1", fingerprint="f", attempt=attempt
+        sequence_number=0,
+        name=name,
+        instance_uuid="u",
+        template="vm-1",
+        fingerprint="f",
+        attempt=attempt,
     )
 
 

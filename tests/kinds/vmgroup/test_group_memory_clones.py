@@ -10,7 +10,9 @@ from msgspec.structs import replace
 from vsphere_operators.kinds.vmgroup.group_memory import CloneRequest, CloneTask, infer_clone_state
 from vsphere_operators.kinds.vmgroup.model import CloneState, ReplicaRecord
 
-RECORD = ReplicaRecord(slot=0, name="r0", instance_uuid="u", template="vm-t1", fingerprint="f1")
+RECORD = ReplicaRecord(
+    sequence_number=0, name="r0", instance_uuid="u", template="vm-t1", fingerprint="f1"
+)
 UNSENT_REQUEST = CloneRequest(attempt=1, outcome="unsent", updated_at_seconds=100.0)
 
 

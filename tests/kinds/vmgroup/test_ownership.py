@@ -26,7 +26,7 @@ from vsphere_operators.kinds.vmgroup.ownership import (
 GROUP_ID = GroupId(cluster_id="c1", namespace="a", name="b-c", uid="uid-1")
 OTHER_GROUP_ID = GroupId(cluster_id="c1", namespace="a-b", name="c", uid="uid-2")
 MARK = OwnershipMark(
-    group_id=GROUP_ID, replica_name="web-replica-abcdefgh", slot=4, fingerprint="f1"
+    group_id=GROUP_ID, replica_name="web-replica-abcdefgh", sequence_number=4, fingerprint="f1"
 )
 INSTANCE_UUID = instance_uuid_of("uid-1", "web-replica-abcdefgh")
 
@@ -54,7 +54,7 @@ def test_a_mark_can_be_read_back(
     mark = OwnershipMark(
         group_id=GroupId(cluster_id=cluster, namespace=namespace, name=name, uid=uid),
         replica_name=replica,
-        slot=slot,
+        sequence_number=slot,
         fingerprint=fingerprint,
     )
     assert mark_from_extra_config({"guestinfo.x": "y", **mark_to_extra_config(mark)}) == mark

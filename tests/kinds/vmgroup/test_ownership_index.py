@@ -22,7 +22,9 @@ from vsphere_operators.vsphere.updates import ObjectUpdate
 from vsphere_operators.vsphere.vm_calls import VmConfig
 
 GROUP_ID = GroupId(cluster_id="c1", namespace="a", name="web", uid="uid-1")
-MARK = OwnershipMark(group_id=GROUP_ID, replica_name="web-replica-a", slot=0, fingerprint="f1")
+MARK = OwnershipMark(
+    group_id=GROUP_ID, replica_name="web-replica-a", sequence_number=0, fingerprint="f1"
+)
 OWN_INSTANCE_UUID = instance_uuid_of("uid-1", "web-replica-a")
 
 

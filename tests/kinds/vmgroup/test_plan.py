@@ -66,8 +66,9 @@ def test_records_are_stored_before_anything_is_sent() -> None:
     new_plan = make_plan(DESIRED, ObservedState())
     assert (new_plan.write_status_first, new_plan.actions) == (True, ())
     assert [
-        (record.slot, record.name, record.state, record.template) for record in new_plan.records
-    ] == [(slot, f"r{100 + slot}", "Planned", "vm-t1") for slot in range(3)]
+        (record.sequence_number, record.name, record.state, record.template)
+        for record in new_plan.records
+    ] == [(number, f"r{100 + number}", "Planned", "vm-t1") for number in range(3)]
     # The identity is derived, so that a VM can be recognized without its record.
     assert new_plan.records[0].instance_uuid == instance_uuid_of("uid-1", "r100")
     assert new_plan.log_lines == ("too few replicas, creating 3 replica(s)",)
@@ -75,7 +76,7 @@ def test_records_are_stored_before_anything_is_sent() -> None:
 
 
 def test_the_folder_is_created_before_clones_and_only_unsent_records_are_cloned() -> None:
-    planned = [make_record(slot, state="Planned") for slot in range(3)]
+    planned = [make_record(number, state="Planned") for number in range(3)]
     clone_states = {"r0": CloneState.UNSENT, "r1": CloneState.UNKNOWN, "r2": CloneState.RUNNING}
     assert make_plan(
         DESIRED, make_observed((), planned, clone_states=clone_states, folder=None)
@@ -140,12 +141,12 @@ def test_a_terminating_record_with_a_pending_clone_is_kept() -> None:
         ([make_vm(0), make_vm(1), make_vm(2), make_vm(3)], "r3"),
         ([make_vm(0), make_vm(1, power="poweredOff"), make_vm(2), make_vm(3)], "r1"),
         (
-            [make_vm(0), make_vm(1, power="poweredOff"), make_vm(2, inaccessible=True), make_vm(3)],
+            [make_vm(0), make_vm(1, power="poweredOff"), make_vm(2, unavailable=True), make_vm(3)],
             "r2",
         ),
         ([make_vm(0), make_vm(1), make_vm(2), make_vm(3, foreign_disks=("pvc-1",))], "r2"),
     ],
-    ids=["the newest", "off", "inaccessible", "not with a disk"],
+    ids=["the newest", "off", "unavailable", "not with a disk"],
 )
 def test_excess_replicas_are_deleted_in_order(vms: list[ReplicaVm], deleted_name: str) -> None:
     new_plan = make_plan(DESIRED, make_observed(vms))
@@ -156,7 +157,7 @@ def test_excess_replicas_are_deleted_in_order(vms: list[ReplicaVm], deleted_name
 def test_a_record_without_vm_is_dropped_first() -> None:
     observed = make_observed(
         [make_vm(0), make_vm(1), make_vm(3)],
-        [make_record(slot) for slot in range(4)],
+        [make_record(number) for number in range(4)],
         clone_states={"r2": CloneState.NOT_IN_PROGRESS},
     )
     assert [record.name for record in make_plan(DESIRED, observed).records] == ["r0", "r1", "r3"]
@@ -198,11 +199,11 @@ def test_a_vm_with_a_foreign_disk_is_not_destroyed() -> None:
     assert (both.write_status_first, both.actions, both.phase) == (False, (), "ERROR")
 
 
-def test_vms_that_are_off_or_suspended_are_powered_on_unless_inaccessible_or_busy() -> None:
+def test_vms_that_are_off_or_suspended_are_powered_on_unless_unavailable_or_busy() -> None:
     vms = [
         make_vm(0, power="poweredOff"),
         make_vm(1, power="suspended"),
-        make_vm(2, power="poweredOff", inaccessible=True),
+        make_vm(2, power="poweredOff", unavailable=True),
     ]
     assert make_plan(DESIRED, make_observed(vms)).actions == (PowerOn(vms[0]), PowerOn(vms[1]))
     assert make_plan(DESIRED, make_observed([replace(vm, busy=True) for vm in vms])).actions == ()
@@ -215,7 +216,7 @@ def test_vms_are_powered_off_if_desired() -> None:
     assert new_plan.actions == (PowerOff(make_vm(0)),)
     assert (
         make_plan(
-            desired, make_observed([make_vm(slot, power="poweredOff") for slot in (0, 1)])
+            desired, make_observed([make_vm(number, power="poweredOff") for number in (0, 1)])
         ).phase
         == "RUNNING"
     )
@@ -414,14 +415,14 @@ def test_a_vm_without_its_mark_is_replaced() -> None:
     )
     new_plan = make_plan(replace(DESIRED, replicas=2), observed)
     assert new_plan.write_status_first
-    assert [(record.slot, record.name == "r1") for record in new_plan.records] == [
+    assert [(record.sequence_number, record.name == "r1") for record in new_plan.records] == [
         (0, False),
         (2, False),
     ]
 
 
 def test_no_more_actions_than_free_slots_are_started() -> None:
-    planned = [make_record(slot, state="Planned") for slot in range(5)]
+    planned = [make_record(number, state="Planned") for number in range(5)]
     observed = make_observed(
         (),
         planned,
@@ -456,18 +457,18 @@ def test_log_lines_are_those_of_the_contract() -> None:
 
 
 VMS = st.builds(
-    lambda slot, **changes: make_vm(slot, **changes),
-    slot=st.integers(0, 8),
+    lambda number, **changes: make_vm(number, **changes),
+    number=st.integers(0, 8),
     power=st.sampled_from(["poweredOn", "poweredOn", "poweredOff", "suspended"]),
-    inaccessible=st.sampled_from([False, False, True]),
+    unavailable=st.sampled_from([False, False, True]),
     cpus=st.integers(1, 2),
     fingerprint=st.sampled_from(["f1", "f2"]),
     busy=st.sampled_from([False, False, True]),
     foreign_disks=st.sampled_from([(), (), ("pvc-1",)]),
 )
 RECORDS = st.builds(
-    lambda slot, **changes: make_record(slot, **changes),
-    slot=st.integers(0, 8),
+    lambda number, **changes: make_record(number, **changes),
+    number=st.integers(0, 8),
     state=st.sampled_from(["Planned", "Cloning", "Present"]),
     terminating=st.sampled_from([False, False, True]),
 )
@@ -488,7 +489,7 @@ def observed_states() -> st.SearchStrategy[ObservedState]:
         st.lists(VMS, max_size=7, unique_by=lambda vm: vm.replica_name),
         st.lists(RECORDS, max_size=7, unique_by=lambda record: record.name),
         st.dictionaries(
-            st.sampled_from([f"r{slot}" for slot in range(9)]), st.sampled_from(CloneState)
+            st.sampled_from([f"r{number}" for number in range(9)]), st.sampled_from(CloneState)
         ),
         st.integers(0, 4),
     )
@@ -549,13 +550,16 @@ def check_actions(new_plan: Plan, observed: ObservedState) -> None:
 def test_a_deleted_replica_is_never_better_than_a_kept_one(
     vms: list[ReplicaVm], replicas: int
 ) -> None:
-    """Compared with ranks: inaccessible, off, on; within a rank the newest first."""
+    """Compared with ranks: unavailable, off, on; within a rank the newest first."""
     alike = [replace(vm, fingerprint="f1", foreign_disks=(), cpus=1) for vm in vms]
     deleted_names = select_for_deletion(
         replace(DESIRED, replicas=replicas), build_replicas(make_observed(alike))
     )
     ranks = {
-        vm.replica_name: (0 if vm.inaccessible else 1 if vm.power != "poweredOn" else 2, -vm.slot)
+        vm.replica_name: (
+            0 if vm.unavailable else 1 if vm.power != "poweredOn" else 2,
+            -vm.sequence_number,
+        )
         for vm in alike
     }
     assert len(deleted_names) == max(0, len(alike) - replicas)

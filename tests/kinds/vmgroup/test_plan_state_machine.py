@@ -127,7 +127,7 @@ class CrashStateMachine(RuleBasedStateMachine):
         ]:
             del simulation.vms[ref]
         for vm in simulation.list_owned_vms():
-            vm.foreign_disks, vm.inaccessible = (), False
+            vm.foreign_disks, vm.unavailable = (), False
         if not simulation.is_finished:
             simulation.edit_spec(replace(simulation.stored.desired, paused=False, clone_blocker=""))
         # The invariants hold all the time; convergence needs an end of the disturbances.
@@ -230,7 +230,7 @@ class UserChangeStateMachine(CrashStateMachine):
         ):
             vm.foreign_disks = ("pvc-1",) if user_action == "attach" else ()
         elif user_action in ("break", "heal"):
-            vm.inaccessible = user_action == "break"
+            vm.unavailable = user_action == "break"
         elif user_action in ("rename", "move") and vm.visible_at <= simulation.now:
             vm.inventory_name, vm.folder = (
                 (f"mine {vm.ref}", vm.folder)

@@ -61,7 +61,7 @@ class FakeVCenter:
         return {record.name for record in plan.records if record.terminating}
 
 
-VMS = [make_vm(slot) for slot in range(4)]
+VMS = [make_vm(number) for number in range(4)]
 
 
 async def test_a_vm_is_read_again_before_it_is_selected_for_deletion() -> None:

@@ -41,10 +41,10 @@ from .group_memory import (
     FOLDER_KEY,
     CloneTaskTracker,
     CreatedFolder,
-    Effect,
     GroupMemory,
     GroupMemoryStore,
     PendingEffect,
+    TaskEffect,
 )
 from .model import (
     Action,
@@ -68,11 +68,11 @@ Precheck = Callable[[], Awaitable[Any]]
 Call = Callable[[Any], Awaitable[Any]]
 
 
-class PreconditionFailed(Exception):
+class DestroyNotConfirmed(Exception):
     """A fresh read shows that the VM or the folder must not be destroyed now."""
 
 
-class StartedTask(Struct, frozen=True):
+class TaskPurpose(Struct, frozen=True):
     """A task that this process started, and what it is for."""
 
     group_uid: str
@@ -80,7 +80,7 @@ class StartedTask(Struct, frozen=True):
     key: str
     description: str
     target_ref: str = ""
-    effect: Effect | None = None
+    effect: TaskEffect | None = None
     config_version_before: str = ""
 
 
@@ -103,12 +103,12 @@ class Executor:
         self._vcenter, self._api_reader, self._can_write = vcenter, api_reader, can_write
         self._memory_store, self._clone_tracker = memory_store, clone_tracker
         self._notify_group, self._clock = notify_group, vcenter.clock
-        self.pending_tasks: dict[str, StartedTask] = {}
+        self.pending_tasks: dict[str, TaskPurpose] = {}
 
     async def clone(self, group: GroupInput, action: Clone, spec: CloneSpec) -> None:
         """Clone the template for a stored record."""
         record, memory = action.record, self._memory_of(group)
-        pending = StartedTask(
+        purpose = TaskPurpose(
             group.group_id.uid,
             record.name,
             f'Cloning "{record.name}" from template "{action.template_name}"',
@@ -119,7 +119,7 @@ class Executor:
             task_ref = await self._start_task(
                 group,
                 action,
-                pending,
+                purpose,
                 call=partial(vm_calls.clone, spec),
                 precheck=read_snapshot if spec.linked else None,
             )
@@ -135,7 +135,7 @@ class Executor:
     async def change_vm(self, group: GroupInput, action: VmAction) -> None:
         """Power a VM on or off, resize it or destroy it."""
         vm, ref, vm_calls = action.vm, action.vm.ref, self._vcenter.vm_calls
-        effect: Effect
+        effect: TaskEffect
         call: Call
         match action:
             case PowerOn():
@@ -151,7 +151,7 @@ class Executor:
             case Destroy():
                 verb, effect, call = "Destroying", "destroyed", lambda _: vm_calls.destroy(ref)
         inventory_vm = self._vcenter.inventory.vms.get(ref)
-        pending = StartedTask(
+        purpose = TaskPurpose(
             group.group_id.uid,
             vm.replica_name,
             f'{verb} "{vm.replica_name}"',
@@ -161,7 +161,7 @@ class Executor:
         )
         check = partial(self._check_before_destroy, group.group_id, ref, vm.replica_name)
         started = await self._start_task_on_target(
-            group, action, pending, call, check if isinstance(action, Destroy) else None
+            group, action, purpose, call, check if isinstance(action, Destroy) else None
         )
         if not started:
             # The VM is gone, or is not what the plan was made from: read it again.
@@ -171,9 +171,9 @@ class Executor:
         vm = await self._vcenter.vm_calls.read_vm(ref)
         mark = mark_from_extra_config(vm.config.extra_config)
         if not is_owned_by(mark, vm.instance_uuid, group_id) or vm.has_foreign_disks:
-            raise PreconditionFailed
+            raise DestroyNotConfirmed
         if not await self._api_reader.confirm_deletion(group_id, replica):
-            raise PreconditionFailed
+            raise DestroyNotConfirmed
 
     async def create_folder(self, group: GroupInput, parent_ref: str) -> None:
         """Create the group's folder. CreateFolder is not a task and needs no slot."""
@@ -208,8 +208,8 @@ class Executor:
                 FOLDER_KEY, OperationFailure(message, True, Reason.FOLDER_NAME_TAKEN)
             )
             return
-        pending = StartedTask(group.group_id.uid, FOLDER_KEY, f'Creating the folder "{name}"')
-        self._record_error(pending, error)
+        purpose = TaskPurpose(group.group_id.uid, FOLDER_KEY, f'Creating the folder "{name}"')
+        self._record_error(purpose, error)
 
     async def destroy_folder(self, group: GroupInput, action: DestroyFolder) -> None:
         """Destroy the group's folder, if it is empty now: Destroy_Task deletes its content too."""
@@ -219,7 +219,7 @@ class Executor:
         await self._start_task_on_target(
             group,
             action,
-            StartedTask(
+            TaskPurpose(
                 group.group_id.uid,
                 FOLDER_KEY,
                 f'Destroying the folder "{folder.name}"',
@@ -232,53 +232,53 @@ class Executor:
 
     async def _check_folder_before_destroy(self, group_id: GroupId, ref: str) -> None:
         if not await self._vcenter.vm_calls.is_folder_empty(ref):
-            raise PreconditionFailed
+            raise DestroyNotConfirmed
         if not await self._api_reader.confirm_deletion(group_id):
-            raise PreconditionFailed
+            raise DestroyNotConfirmed
 
     async def _start_task_on_target(
         self,
         group: GroupInput,
         action: Action,
-        pending: StartedTask,
+        purpose: TaskPurpose,
         call: Call,
         precheck: Precheck | None,
     ) -> bool:
         """Start a task on a VM or folder, which is busy until then; returns whether it started."""
         busy_refs = self._memory_of(group).busy_refs
-        busy_refs.add(pending.target_ref)
+        busy_refs.add(purpose.target_ref)
         try:
-            await self._start_task(group, action, pending, call, precheck)
-        except (NotFound, PreconditionFailed):
+            await self._start_task(group, action, purpose, call, precheck)
+        except (NotFound, DestroyNotConfirmed):
             return False
         finally:
             if not any(
-                task.target_ref == pending.target_ref for task in self.pending_tasks.values()
+                task.target_ref == purpose.target_ref for task in self.pending_tasks.values()
             ):
-                busy_refs.discard(pending.target_ref)
+                busy_refs.discard(purpose.target_ref)
         return True
 
     async def _start_task(
         self,
         group: GroupInput,
         action: Action,
-        pending: StartedTask,
+        purpose: TaskPurpose,
         call: Call,
         precheck: Precheck | None = None,
     ) -> str:
         """Reserve a slot, start the task and remember it; returns its MoRef."""
         limiter = self._vcenter.task_limiter
         try:
-            with limiter.reserve_slot(pending.group_uid):
+            with limiter.reserve_slot(purpose.group_uid):
                 task_ref: str = await self._check_and_call(group, action, call, precheck)
         except VCenterError as error:
-            is_gone = isinstance(error, NotFound) and pending.effect is not None
+            is_gone = isinstance(error, NotFound) and purpose.effect is not None
             if not isinstance(error, NoFreeSlot) and not is_gone:
-                self._record_error(pending, error)
+                self._record_error(purpose, error)
             raise
         # First, because `track` reports the end of a task that the inventory showed already.
-        self.pending_tasks[task_ref] = pending
-        limiter.track(pending.group_uid, task_ref)
+        self.pending_tasks[task_ref] = purpose
+        limiter.track(purpose.group_uid, task_ref)
         return task_ref
 
     async def _check_and_call(
@@ -312,35 +312,35 @@ class Executor:
     def _memory_of(self, group: GroupInput) -> GroupMemory:
         return self._memory_store.for_group(group.group_id.uid)
 
-    def _record_error(self, pending: StartedTask, error: VCenterError) -> None:
+    def _record_error(self, purpose: TaskPurpose, error: VCenterError) -> None:
         """Record that vCenter rejected a request or did not respond."""
         failure = describe_failure(
-            pending.description,
+            purpose.description,
             error.fault,
             str(error),
             transient=isinstance(error, Busy | Unreachable),
         )
-        self._memory_store.for_group(pending.group_uid).record_failure(pending.key, failure)
+        self._memory_store.for_group(purpose.group_uid).record_failure(purpose.key, failure)
 
     def on_task_end(self, task_ref: str, task: Task | None) -> None:
         """A task of this process has ended; None means that its result is unknown."""
-        pending = self.pending_tasks.pop(task_ref)
-        memory = self._memory_store.for_group(pending.group_uid)
-        memory.busy_refs.discard(pending.target_ref)
+        purpose = self.pending_tasks.pop(task_ref)
+        memory = self._memory_store.for_group(purpose.group_uid)
+        memory.busy_refs.discard(purpose.target_ref)
         if task is not None and task.state == "success":
-            memory.record_success(pending.key)
-            if pending.effect is not None:
-                memory.pending_effects[pending.target_ref] = PendingEffect(
-                    pending.effect,
+            memory.record_success(purpose.key)
+            if purpose.effect is not None:
+                memory.pending_effects[purpose.target_ref] = PendingEffect(
+                    purpose.effect,
                     self._clock() + EFFECT_TIMEOUT_SECONDS,
-                    pending.config_version_before,
+                    purpose.config_version_before,
                 )
         elif task is not None:
             failure = describe_failure(
-                pending.description,
+                purpose.description,
                 task.fault,
                 task.message or task.fault,
                 transient=issubclass(error_type_for_name(task.fault), Busy | Unreachable),
             )
-            memory.record_failure(pending.key, failure)
-        self._notify_group(pending.group_uid)
+            memory.record_failure(purpose.key, failure)
+        self._notify_group(purpose.group_uid)

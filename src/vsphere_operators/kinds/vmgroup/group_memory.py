@@ -34,7 +34,7 @@ _MAX_LOST_WRITES = 5
 _CLONE_SETTLE_SECONDS = 10.0
 CLONE_DESCRIPTION_ID = "VirtualMachine.clone"
 
-Effect = Literal["poweredOn", "poweredOff", "resized", "destroyed"]
+TaskEffect = Literal["poweredOn", "poweredOff", "resized", "destroyed"]
 CloneOutcome = Literal["unsent", "accepted", "rejected", "maybe_sent"]
 Clock = Callable[[], float]
 
@@ -74,7 +74,7 @@ class BackoffEntry(Struct, frozen=True):
 class PendingEffect(Struct, frozen=True):
     """A task has succeeded; the inventory does not show its effect yet."""
 
-    effect: Effect
+    effect: TaskEffect
     expires_at: float
     # The VM's config_version when the task started.
     config_version_before: str = ""

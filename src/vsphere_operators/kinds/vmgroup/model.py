@@ -34,7 +34,7 @@ class ReplicaRecord(Struct, frozen=True, kw_only=True):
     """A ReplicaStatus as plan() uses it, stored before any request is sent for the replica."""
 
     # Grows with each new record: the highest slot is the newest replica.
-    slot: int
+    sequence_number: int
     name: str
     instance_uuid: str
     # MoRef of the template.
@@ -56,14 +56,14 @@ class ReplicaVm(Struct, frozen=True, kw_only=True):
     # The name in the record, which is in the mark too. A user may have renamed the VM.
     replica_name: str
     ref: str
-    slot: int
+    sequence_number: int
     instance_uuid: str
     fingerprint: str
     power: VmPowerState
     cpus: int
     memory_mb: int
     # Orphaned, inaccessible, invalid or disconnected.
-    inaccessible: bool = False
+    unavailable: bool = False
     # A task that changes its power, size or existence runs; a vMotion does not count.
     busy: bool = False
     # Attached disks that are not its own, such as First Class Disks: other users' data.

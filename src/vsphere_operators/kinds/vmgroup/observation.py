@@ -240,13 +240,13 @@ class GroupObserver:
         return ReplicaVm(
             replica_name=mark.replica_name,
             ref=vm.ref,
-            slot=mark.slot,
+            sequence_number=mark.sequence_number,
             instance_uuid=vm.instance_uuid,
             fingerprint=mark.fingerprint,
             power=cast("VmPowerState", vm.power or "poweredOff"),
             cpus=vm.cpus or 0,
             memory_mb=vm.memory_mb or 0,
-            inaccessible=vm.connection not in ("connected", "") or vm.power not in power_states,
+            unavailable=vm.connection not in ("connected", "") or vm.power not in power_states,
             busy=busy or vm.ref in memory.busy_refs or _is_effect_pending(vm, memory),
             foreign_disks=self._foreign_disk_names(vm),
         )

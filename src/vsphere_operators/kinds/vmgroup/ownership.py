@@ -64,7 +64,7 @@ class OwnershipMark(Struct, frozen=True, kw_only=True):
 
     group_id: GroupId
     replica_name: str
-    slot: int
+    sequence_number: int
     fingerprint: str
 
 
@@ -86,7 +86,7 @@ def mark_to_extra_config(mark: OwnershipMark) -> dict[str, str]:
         group.name,
         group.uid,
         mark.replica_name,
-        str(mark.slot),
+        str(mark.sequence_number),
         mark.fingerprint,
     )
     return {
@@ -108,7 +108,7 @@ def mark_from_extra_config(extra_config: Mapping[str, str]) -> OwnershipMark | N
             uid=values["uid"],
         ),
         replica_name=values["replica"],
-        slot=int(slot),
+        sequence_number=int(slot),
         fingerprint=values["fingerprint"],
     )
 

@@ -38,8 +38,8 @@ from .replica import (
     count_to_create,
     disruptions_allowed,
     has_desired_size,
-    is_outdated,
     is_ready,
+    needs_replacement,
     select_for_deletion,
 )
 from .status import describe_record_changes, describe_sync_state, summarize
@@ -110,13 +110,13 @@ def _compute_desired_records(
         for replica in replicas
     ]
     kept = [replica for replica in selected if not _can_drop_record(desired, replica)]
-    records = [_renew_record(desired, replica) for replica in kept]
-    first_slot = max((replica.record.slot for replica in replicas), default=-1) + 1
+    records = [_with_next_attempt(desired, replica) for replica in kept]
+    first_number = max((replica.record.sequence_number for replica in replicas), default=-1) + 1
     count = 0 if desired.clone_blocker else count_to_create(desired, kept)
     names = [new_name() for _ in range(count)]
     return (
         *records,
-        *(_new_record(desired, slot, name) for slot, name in enumerate(names, first_slot)),
+        *(_new_record(desired, number, name) for number, name in enumerate(names, first_number)),
     )
 
 
@@ -128,7 +128,7 @@ def _can_drop_record(desired: DesiredState, replica: Replica) -> bool:
     return replica.terminating or desired.deleting or is_mark_removed
 
 
-def _renew_record(desired: DesiredState, replica: Replica) -> ReplicaRecord:
+def _with_next_attempt(desired: DesiredState, replica: Replica) -> ReplicaRecord:
     """The record for the next attempt to clone, if the last one has ended without a VM.
 
     It keeps its name, because the previous request may have been sent after all; vCenter then
@@ -159,9 +159,9 @@ def _renew_record(desired: DesiredState, replica: Replica) -> ReplicaRecord:
     )
 
 
-def _new_record(desired: DesiredState, slot: int, name: str) -> ReplicaRecord:
+def _new_record(desired: DesiredState, sequence_number: int, name: str) -> ReplicaRecord:
     return ReplicaRecord(
-        slot=slot,
+        sequence_number=sequence_number,
         name=name,
         instance_uuid=instance_uuid_of(desired.uid, name),
         template=desired.template,
@@ -210,7 +210,7 @@ def _power_actions(desired: DesiredState, replicas: Sequence[Replica]) -> Iterat
         return
     for vm in _idle_vms(replicas, terminating=False):
         # A VM of another size is resized first, while it is off.
-        if not vm.inaccessible and vm.power != desired.power and has_desired_size(desired, vm):
+        if not vm.unavailable and vm.power != desired.power and has_desired_size(desired, vm):
             yield PowerOn(vm) if desired.power == "poweredOn" else PowerOff(vm)
 
 
@@ -246,14 +246,14 @@ def _resize_actions(
         vm = replica.vm
         # A replica with other users' disks is never replaced, so it is resized in place.
         is_to_be_replaced = (
-            is_outdated(desired, replica)
+            needs_replacement(desired, replica)
             and not desired.clone_blocker
             and not replica.foreign_disks
         )
         if (
             vm is None
             or vm.busy
-            or vm.inaccessible
+            or vm.unavailable
             or replica.terminating
             or has_desired_size(desired, vm)
             or is_to_be_replaced

@@ -196,7 +196,7 @@ def _build_clone_spec(
     mark = OwnershipMark(
         group_id=group.group_id,
         replica_name=record.name,
-        slot=record.slot,
+        sequence_number=record.sequence_number,
         fingerprint=record.fingerprint,
     )
     return CloneSpec(

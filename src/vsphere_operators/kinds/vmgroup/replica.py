@@ -44,7 +44,8 @@ def build_replicas(observed: ObservedState) -> tuple[Replica, ...]:
     vms = {vm.replica_name: vm for vm in observed.vms}
     recorded = {record.name for record in observed.records}
     vms_without_record = sorted(
-        (vm for vm in observed.vms if vm.replica_name not in recorded), key=lambda vm: vm.slot
+        (vm for vm in observed.vms if vm.replica_name not in recorded),
+        key=lambda vm: vm.sequence_number,
     )
     records = (*observed.records, *(_build_record(vm) for vm in vms_without_record))
     return tuple(
@@ -61,7 +62,7 @@ def build_replicas(observed: ObservedState) -> tuple[Replica, ...]:
 
 def _build_record(vm: ReplicaVm) -> ReplicaRecord:
     return ReplicaRecord(
-        slot=vm.slot,
+        sequence_number=vm.sequence_number,
         name=vm.replica_name,
         instance_uuid=vm.instance_uuid,
         template="",
@@ -85,7 +86,7 @@ def is_ready(desired: DesiredState, replica: Replica) -> bool:
     return (
         vm is not None
         and not replica.terminating
-        and not vm.inaccessible
+        and not vm.unavailable
         and not vm.busy
         and vm.power == desired.power
     )
@@ -98,7 +99,7 @@ def _effective_max_unavailable(desired: DesiredState) -> int:
     return rollout.max_unavailable or (0 if can_surge else 1)
 
 
-def is_outdated(desired: DesiredState, replica: Replica) -> bool:
+def needs_replacement(desired: DesiredState, replica: Replica) -> bool:
     """Whether the VM must be replaced: it has another template, or cannot be resized in place."""
     vm = replica.vm
     if vm is None or desired.rollout.strategy != "RollingUpdate":
@@ -111,7 +112,9 @@ def is_outdated(desired: DesiredState, replica: Replica) -> bool:
 
 def surge_allowed(desired: DesiredState, active: Iterable[Replica]) -> int:
     """How many replicas more than `replicas` may exist now."""
-    return min(desired.rollout.max_surge, sum(is_outdated(desired, replica) for replica in active))
+    return min(
+        desired.rollout.max_surge, sum(needs_replacement(desired, replica) for replica in active)
+    )
 
 
 def disruptions_allowed(desired: DesiredState, replicas: Iterable[Replica]) -> int:
@@ -135,7 +138,7 @@ def select_for_deletion(desired: DesiredState, replicas: Sequence[Replica]) -> f
     if desired.clone_blocker:
         # An outdated replica is not deleted while its successor cannot be cloned.
         return names
-    return names | _select_outdated(
+    return names | _select_for_replacement(
         desired, [replica for replica in active if replica.name not in names]
     )
 
@@ -143,19 +146,19 @@ def select_for_deletion(desired: DesiredState, replicas: Sequence[Replica]) -> f
 def _deletion_order(desired: DesiredState, replica: Replica) -> tuple[int, bool, int]:
     """Missing VMs first, then inaccessible, then powered-off, then outdated, then the newest."""
     vm = replica.vm
-    rank = 0 if vm is None else 1 if vm.inaccessible else 2 if vm.power != "poweredOn" else 3
-    return rank, not is_outdated(desired, replica), -replica.record.slot
+    rank = 0 if vm is None else 1 if vm.unavailable else 2 if vm.power != "poweredOn" else 3
+    return rank, not needs_replacement(desired, replica), -replica.record.sequence_number
 
 
-def _select_outdated(desired: DesiredState, active: Sequence[Replica]) -> frozenset[str]:
+def _select_for_replacement(desired: DesiredState, active: Sequence[Replica]) -> frozenset[str]:
     """Outdated replicas: all that are not ready, and as many others as the rollout allows."""
     outdated = sorted(
         (
             replica
             for replica in active
-            if is_outdated(desired, replica) and not replica.foreign_disks
+            if needs_replacement(desired, replica) and not replica.foreign_disks
         ),
-        key=lambda replica: replica.record.slot,
+        key=lambda replica: replica.record.sequence_number,
     )
     ready = [replica.name for replica in outdated if is_ready(desired, replica)]
     not_ready = [

@@ -36,8 +36,8 @@ from .replica import (
     active_replicas,
     count_to_create,
     has_desired_size,
-    is_outdated,
     is_ready,
+    needs_replacement,
     surge_allowed,
 )
 from .step import StepResult
@@ -50,7 +50,7 @@ SUCCESS_MESSAGE = "successfully reconciled VmGroup"
 def records_of(group: VmGroup) -> tuple[ReplicaRecord, ...]:
     return tuple(
         ReplicaRecord(
-            slot=replica.slot,
+            sequence_number=replica.slot,
             name=replica.name,
             instance_uuid=replica.instanceUUID,
             template=replica.template,
@@ -105,7 +105,7 @@ def _replica_status_of(
     kept_ref = last_known_ref if record.state == "Present" else ""
     return ReplicaStatus(
         name=record.name,
-        slot=record.slot,
+        slot=record.sequence_number,
         instanceUUID=record.instance_uuid,
         template=record.template,
         fingerprint=record.fingerprint,
@@ -182,7 +182,7 @@ def _is_in_desired_state(desired: DesiredState, replicas: Sequence[Replica]) -> 
         and len(replicas) == desired.replicas
         and all(
             is_ready(desired, replica)
-            and not is_outdated(desired, replica)
+            and not needs_replacement(desired, replica)
             and replica.vm is not None
             and has_desired_size(desired, replica.vm)
             for replica in replicas
@@ -223,7 +223,7 @@ def _needs_clone(desired: DesiredState, replicas: Sequence[Replica]) -> bool:
     return (
         count_to_create(desired, replicas) > 0
         or len(active) < desired.replicas
-        or any(is_outdated(desired, replica) or replica.vm is None for replica in active)
+        or any(needs_replacement(desired, replica) or replica.vm is None for replica in active)
     )
 
 
@@ -238,7 +238,7 @@ def _find_blocked_by_disks(desired: DesiredState, replicas: Sequence[Replica]) -
         if replica.foreign_disks and (
             replica.terminating
             or has_excess
-            or (is_outdated(desired, replica) and not desired.deleting)
+            or (needs_replacement(desired, replica) and not desired.deleting)
         ):
             yield replica
 
@@ -247,7 +247,7 @@ def _list_transient_problems(replicas: Sequence[Replica]) -> Iterator[str]:
     for replica in replicas:
         if replica.failure is not None:
             yield replica.failure.message
-        if replica.vm is not None and replica.vm.inaccessible and not replica.terminating:
+        if replica.vm is not None and replica.vm.unavailable and not replica.terminating:
             yield (
                 f'vCenter cannot access replica "{replica.name}" (its host or its files). '
                 "It is not replaced, because it may come back."
@@ -263,7 +263,7 @@ def _describe_progress(desired: DesiredState, replicas: Sequence[Replica]) -> st
     parts = {
         "cloning": sum(replica.vm is None for replica in active),
         "updating": sum(
-            is_outdated(desired, replica)
+            needs_replacement(desired, replica)
             or (replica.vm is not None and not has_desired_size(desired, replica.vm))
             for replica in active
         ),

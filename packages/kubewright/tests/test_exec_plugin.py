@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kubewright import exec_plugin
-from kubewright.auth import Credentials
+from kubewright.api_credentials import ApiCredentials
 from kubewright.errors import KubeconfigError
 from kubewright.kubeconfig import Connection, ExecPlugin, Identity
 from kubewright.testing import eventually
@@ -120,7 +120,7 @@ class TestExecPlugin:
             "kubernetes",
             "http://proxy",
         )
-        credentials = Credentials(
+        credentials = ApiCredentials(
             connection, environ={"INHERITED": "yes", "EXTRA": "0", "PATH": os.environ["PATH"]}
         )
         assert await read_token(credentials) == "x"

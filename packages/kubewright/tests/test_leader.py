@@ -18,7 +18,7 @@ from kubewright.manager import Manager, Options
 from kubewright.metrics import Metrics
 from kubewright.testing import eventually
 from kubewright.testing.fake import FakeApi
-from kubewright.transport import WriteGuard
+from kubewright.transport import LeaseGuard
 
 LEASE_KEY = Key("system", "manager-leader")
 
@@ -33,7 +33,7 @@ class FakeClock:
 
 def make_candidate(api: FakeApi, name: str, clock: Callable[[], float]) -> LeaderElector:
     return LeaderElector(
-        Client(api), LEASE_KEY, name, guard=WriteGuard(clock), metrics=Metrics(), log=Log("test")
+        Client(api), LEASE_KEY, name, guard=LeaseGuard(clock), metrics=Metrics(), log=Log("test")
     )
 
 

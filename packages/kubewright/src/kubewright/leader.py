@@ -6,7 +6,7 @@ Which manager is the leader?  The one that the Lease names, as long as it renews
     over when they have seen no renewal for the lease's duration (15 s). They measure with their own
     clock and never compare with the times in the Lease, because clocks of machines differ.
 How does a leader know that it still leads, after it was stopped, starved or cut off?  By
-    `WriteGuard.can_write()`: its last successful renewal, counted from when that request was
+    `LeaseGuard.can_write()`: its last successful renewal, counted from when that request was
     SENT, is younger than the renew deadline (10 s). That is 5 s before another manager may take
     over. The transport checks this immediately before it sends a write, not when the work begins.
 Which clock?  One that does not stop while the machine sleeps (CLOCK_BOOTTIME on Linux). A suspended
@@ -31,7 +31,7 @@ from .errors import AlreadyExists, Conflict, Forbidden, KubewrightError, LeaseLo
 from .kind import Key, ObjectMeta
 from .log import Log
 from .metrics import Metrics
-from .transport import WriteGuard
+from .transport import LeaseGuard
 
 # client-go's defaults for the three; a standby of ours polls twice as often.
 LEASE_DURATION_SECONDS = 15.0
@@ -54,7 +54,7 @@ class LeaderElector:
         key: Key,
         identity: str,
         *,
-        guard: WriteGuard,
+        guard: LeaseGuard,
         metrics: Metrics,
         log: Log,
     ) -> None:

@@ -37,7 +37,7 @@ from .metrics import Metrics
 from .recorder import EventRecorder
 from .reflector import Reflector
 from .server import Server
-from .transport import ApiTransport, Transport, WriteGuard
+from .transport import ApiTransport, LeaseGuard, Transport
 from .webhook.options import WebhookOptions
 from .webhook.runner import WebhookRunner
 from .webhook.types import Conversion, Webhook
@@ -52,7 +52,7 @@ _DRAIN_FRACTION = 0.7
 
 
 class ManagerTransport(ApiTransport, Protocol):
-    def unguarded(self) -> ManagerTransport:
+    def without_lease_guard(self) -> ManagerTransport:
         """A transport to the same server that writes without a lease."""
         ...
 
@@ -106,7 +106,7 @@ class Manager:
         self._server_address = connection.server
         self.log = Log("manager")
         self.metrics = Metrics()
-        guard = WriteGuard(expires_at=0.0 if options.leader_election else math.inf)
+        guard = LeaseGuard(expires_at=0.0 if options.leader_election else math.inf)
         self.can_write = guard.can_write
         """Whether a write may be sent now: while this process certainly holds the lease, or
         always without leader election."""
@@ -116,7 +116,7 @@ class Manager:
             guard=guard if options.leader_election else None,
             user_agent=f"{name}/{os.getpid()} (kubewright)",
         )
-        self._unguarded_transport: ManagerTransport = self.transport.unguarded()
+        self._transport_without_lease: ManagerTransport = self.transport.without_lease_guard()
         self.cache = Cache(self.log)
         self.client = Client(
             self.transport, field_manager=name, on_write=self.cache.apply_own_write
@@ -124,13 +124,18 @@ class Manager:
         self.recorder = EventRecorder(
             self.client, self.metrics, self.log, component=name, instance=identity
         )
-        self._unguarded_client = Client(self._unguarded_transport, field_manager=name)
+        self._client_without_lease = Client(self._transport_without_lease, field_manager=name)
         self.namespace = options.leader_election_namespace or connection.namespace
         lease = Key(self.namespace, options.leader_election_id or f"{name}-leader")
         self.leader = LeaderElector(
-            self._unguarded_client, lease, identity, guard=guard, metrics=self.metrics, log=self.log
+            self._client_without_lease,
+            lease,
+            identity,
+            guard=guard,
+            metrics=self.metrics,
+            log=self.log,
         )
-        self.authorizer = ApiAuthorizer(self._unguarded_client)
+        self.authorizer = ApiAuthorizer(self._client_without_lease)
         self.started_leading: Signal[()] = Signal("started leading")
         """Emitted when this process gets the lease, before any controller starts. Events recorded
         before that were not sent."""
@@ -192,7 +197,7 @@ class Manager:
                 await self.webhook_runner.stop()
             await server.stop()
             await self.transport.close()
-            await self._unguarded_transport.close()
+            await self._transport_without_lease.close()
 
     def _background_work(self, engines: list[Engine[Any]]) -> list[Coroutine[Any, Any, None]]:
         webhooks = [self.webhook_runner.run()] if self.webhook_runner is not None else []
@@ -314,7 +319,7 @@ class Manager:
             name=self.options.name,
             namespace=self.namespace,
             # Every replica serves webhooks, so their writes need no lease.
-            client=self._unguarded_client,
+            client=self._client_without_lease,
             metrics=self.metrics,
         )
 

@@ -179,14 +179,14 @@ class PrimaryKindSource:
     def __init__(self, predicate: Predicate) -> None:
         self._predicate = predicate
         # The revisions of the events that are held back, for each object that is being written.
-        self._held_revisions: dict[Key, list[int]] = {}
+        self._held_back_revisions: dict[Key, list[int]] = {}
 
     def attach(self, primary_store: Store[Any], queue: WorkQueue[Key]) -> None:
         self._queue = queue
 
         def on_change(key: Key, old: Any, new: Any, origin: Origin) -> None:
-            if key in self._held_revisions and _has_same_desired_state(old, new):
-                self._held_revisions[key].append(new.metadata.revision)
+            if key in self._held_back_revisions and _has_same_desired_state(old, new):
+                self._held_back_revisions[key].append(new.metadata.revision)
             elif (
                 origin is not Origin.OWN_WRITE or not _has_same_desired_state(old, new)
             ) and self._predicate(old, new):
@@ -203,9 +203,9 @@ class PrimaryKindSource:
         list: another client wrote it.
         """
         own_revisions: list[int] = []
-        self._held_revisions[key] = []
+        self._held_back_revisions[key] = []
         try:
             yield own_revisions
         finally:
-            if any(held not in own_revisions for held in self._held_revisions.pop(key)):
+            if any(held not in own_revisions for held in self._held_back_revisions.pop(key)):
                 self._queue.add(key)

@@ -22,7 +22,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from .auth import Credentials
+from .api_credentials import ApiCredentials
 from .errors import (
     ApiError,
     CertificateRefused,
@@ -90,7 +90,7 @@ def _boottime_seconds() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
-class WriteGuard:
+class LeaseGuard:
     """Until when this process may write. The leader elector extends it with each renewal."""
 
     def __init__(
@@ -110,7 +110,7 @@ class GuardedRequest(aiohttp.ClientRequest):
     An earlier check may be outdated after the wait for a connection.
     """
 
-    guard: WriteGuard
+    guard: LeaseGuard
 
     async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
         if self.method not in _READ_METHODS and not self.guard.can_write():
@@ -129,12 +129,12 @@ class Transport:
         connection: Connection,
         *,
         metrics: Metrics | None = None,
-        guard: WriteGuard | None = None,
+        guard: LeaseGuard | None = None,
         user_agent: str = "kubewright",
-        credentials: Credentials | None = None,
+        credentials: ApiCredentials | None = None,
     ) -> None:
         self._connection = connection
-        self._credentials = credentials or Credentials(connection)
+        self._credentials = credentials or ApiCredentials(connection)
         self._metrics = metrics
         self._guard = guard
         self._user_agent = user_agent
@@ -344,7 +344,7 @@ class Transport:
             await asyncio.sleep(0)
         await self._credentials.close()
 
-    def unguarded(self) -> Transport:
+    def without_lease_guard(self) -> Transport:
         """A second pool to the same server without the write guard: for the lease itself, for
         reviews and for webhooks.
         """

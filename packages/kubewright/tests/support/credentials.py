@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kubewright.auth import Credentials
+from kubewright.api_credentials import ApiCredentials
 from kubewright.kubeconfig import Connection, ExecPlugin, Identity
 from kubewright.kubeconfig_file import KubeconfigLocation
 from kubewright.testing.ca import CertificateAuthority
@@ -32,18 +32,18 @@ def make_credentials(
     server: str = "https://host",
     ca_pem: bytes | None = TEST_CA.certificate,
     **identity: Any,
-) -> Credentials:
+) -> ApiCredentials:
     connection = Connection(
         server=server, ca_pem=ca_pem, identity=Identity(location=USER_LOCATION, **identity)
     )
-    return Credentials(connection, clock or FakeClock())
+    return ApiCredentials(connection, clock or FakeClock())
 
 
-async def read_token(credentials: Credentials) -> str:
+async def read_token(credentials: ApiCredentials) -> str:
     return (await credentials.headers())["Authorization"].removeprefix("Bearer ")
 
 
-async def tls_context(credentials: Credentials) -> ssl.SSLContext | None:
+async def tls_context(credentials: ApiCredentials) -> ssl.SSLContext | None:
     await credentials.headers()
     return credentials.context
 
@@ -69,7 +69,7 @@ def exec_credential_script(
 
 def make_plugin_credentials(
     folder: Path, body: str, clock: FakeClock | None = None, **options: Any
-) -> Credentials:
+) -> ApiCredentials:
     return make_credentials(
         clock, exec_plugin=ExecPlugin(command=write_plugin(folder, body), **options)
     )

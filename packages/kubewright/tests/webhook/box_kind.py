@@ -172,7 +172,7 @@ async def wait_until_trusted(manager: Manager) -> None:
     assert rotator is not None
     await eventually(
         lambda: (
-            rotator.propagated_since is not None
+            rotator.in_all_bundles_since is not None
             and len(rotator.verified_versions) == len(rotator.targets)
         )
     )

@@ -204,7 +204,7 @@ class FakeApi:
         finally:
             self._watchers.remove(watcher)
 
-    def unguarded(self) -> FakeApi:
+    def without_lease_guard(self) -> FakeApi:
         return self
 
     async def close(self) -> None:

@@ -148,7 +148,7 @@ async def _register_webhooks(
         lambda: (
             rotator is None
             or (
-                rotator.propagated_since is not None
+                rotator.in_all_bundles_since is not None
                 and len(rotator.verified_versions) == len(rotator.targets)
             )
         )

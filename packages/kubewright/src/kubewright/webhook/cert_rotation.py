@@ -73,7 +73,7 @@ class CertRotator:
         self.stored: StoredCa | None = None
         self.verified_versions: dict[CaBundleTarget, str] = {}
         """The resourceVersion at which each target was last seen with the current bundle."""
-        self.propagated_since: float | None = None
+        self.in_all_bundles_since: float | None = None
         """Since when every caBundle has held the current bundle; None while one lacks it."""
         self.serving_certificate: KeyPair | None = None
         self._client, self.certificate = client, certificate
@@ -113,8 +113,8 @@ class CertRotator:
         await self._renew_serving_certificate(stored.authorities.current)
         error = await self._propagate_bundle(stored)
         propagated = False
-        if self.propagated_since is not None:
-            seconds = asyncio.get_running_loop().time() - self.propagated_since
+        if self.in_all_bundles_since is not None:
+            seconds = asyncio.get_running_loop().time() - self.in_all_bundles_since
             propagated = seconds >= self._timings.propagation_seconds
         rotated = next_rotation_step(
             stored.authorities, self._clock(), self._timings, self._name, propagated=propagated
@@ -183,7 +183,7 @@ class CertRotator:
         # A different bundle has to be verified in every target again.
         if self.stored is None or self.stored.authorities.bundle != stored.authorities.bundle:
             self.verified_versions.clear()
-            self.propagated_since = None
+            self.in_all_bundles_since = None
         self.stored = stored
         return stored
 
@@ -215,9 +215,9 @@ class CertRotator:
                 raise ConcurrentWrite from None
             except KubewrightError as error:
                 last_error = error
-                self.propagated_since = None
-        if last_error is None and self.propagated_since is None:
-            self.propagated_since = asyncio.get_running_loop().time()
+                self.in_all_bundles_since = None
+        if last_error is None and self.in_all_bundles_since is None:
+            self.in_all_bundles_since = asyncio.get_running_loop().time()
         return last_error
 
     async def _update_target(self, target: CaBundleTarget, stored: StoredCa) -> None:
@@ -240,7 +240,7 @@ class CertRotator:
             secret = await self._client.get(Secret, self._secret)
             if secret.metadata.resourceVersion != stored.resource_version:
                 raise ConcurrentWrite
-            self.propagated_since = None
+            self.in_all_bundles_since = None
             obj = await self._client.patch(target.kind, target.key, patch)
             self._log.info("wrote the CA into the caBundle", target=str(target))
         self.verified_versions[target] = obj.metadata.resourceVersion

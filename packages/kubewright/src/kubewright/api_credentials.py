@@ -35,7 +35,7 @@ _MIN_PLUGIN_INTERVAL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Credential:
+class LoadedCredential:
     """The result of one reload, and how long it can be used before the next one."""
 
     authorization: str = field(default="", repr=False)
@@ -44,7 +44,7 @@ class Credential:
     reload_after_seconds: float = field(default=math.inf, compare=False)
 
 
-class Credentials:
+class ApiCredentials:
     """The live credentials of one connection; several transports may share them."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Credentials:
     ) -> None:
         self.connection = connection
         self.clock = clock
-        self.credential: Credential | None = None
+        self.credential: LoadedCredential | None = None
         self.cached_headers: dict[str, str] = {}
         """The Authorization header, or {}; current until `valid_until`."""
         self.context: ssl.SSLContext | None = None
@@ -123,7 +123,7 @@ class Credentials:
         self.valid_until = self.clock() + credential.reload_after_seconds
         return changed
 
-    async def _fetch_credential(self) -> Credential:
+    async def _fetch_credential(self) -> LoadedCredential:
         identity = self.connection.identity
         credential = await asyncio.to_thread(_read_credential, identity)
         # As in client-go, a token or password of the kubeconfig takes precedence over a plugin.
@@ -140,14 +140,14 @@ class Credentials:
             remaining = (status.expiration_timestamp - datetime.now(UTC)).total_seconds()
             seconds = max(remaining - _EXPIRY_LEEWAY_SECONDS, _MIN_PLUGIN_INTERVAL_SECONDS)
         token = status.token
-        return Credential(
+        return LoadedCredential(
             authorization=_bearer_header(identity.location, "exec", token) if token else "",
             certificate_pem=certificate_pem,
             key_pem=key_pem,
             reload_after_seconds=seconds,
         )
 
-    async def _tls_context_for(self, credential: Credential) -> ssl.SSLContext | None:
+    async def _tls_context_for(self, credential: LoadedCredential) -> ssl.SSLContext | None:
         old = self.credential
         # Keep the context, and so the open connections, if only the token changed.
         if (
@@ -161,7 +161,7 @@ class Credentials:
         return await asyncio.to_thread(_build_tls_context, self.connection, credential)
 
 
-def _read_credential(identity: Identity) -> Credential:
+def _read_credential(identity: Identity) -> LoadedCredential:
     """Read the kubeconfig's own credential and the files that it names; blocks."""
     location = identity.location
 
@@ -178,7 +178,7 @@ def _read_credential(identity: Identity) -> Credential:
         login = f"{identity.username}:{identity.password}".encode()
         authorization = "Basic " + base64.b64encode(login).decode()
     rotates = identity.token_file or identity.client_cert_file or identity.client_key_file
-    return Credential(
+    return LoadedCredential(
         authorization=authorization,
         certificate_pem=identity.client_cert_pem
         or read("client-certificate", identity.client_cert_file),
@@ -198,7 +198,7 @@ def _bearer_header(location: KubeconfigLocation, key: str, token: str) -> str:
     return "Bearer " + token.strip()
 
 
-def _build_tls_context(connection: Connection, credential: Credential) -> ssl.SSLContext:
+def _build_tls_context(connection: Connection, credential: LoadedCredential) -> ssl.SSLContext:
     """A context that verifies the server and presents the client certificate, if any; blocks."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -222,7 +222,7 @@ def _build_tls_context(connection: Connection, credential: Credential) -> ssl.SS
 
 
 def _load_client_certificate(
-    context: ssl.SSLContext, identity: Identity, credential: Credential
+    context: ssl.SSLContext, identity: Identity, credential: LoadedCredential
 ) -> None:
     # The keys of the user's entry that an error points at.
     certificate_key = private_key = "exec"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kubewright.auth import Credentials
+from kubewright.api_credentials import ApiCredentials
 from kubewright.errors import ConfigError, KubeconfigError
 from kubewright.kubeconfig import Connection, Identity
 
@@ -153,7 +153,7 @@ class TestTokenFile:
         assert await read_token(credentials) == "one"
 
     async def test_without_a_kubeconfig_the_error_names_the_file(self, tmp_path: Path) -> None:
-        credentials = Credentials(
+        credentials = ApiCredentials(
             Connection("https://host", Identity(token_file=str(tmp_path / "token")))
         )
         with pytest.raises(ConfigError, match=r"^\S+token cannot be read"):

@@ -24,7 +24,7 @@ from .kinds.vmgroup.model import CloneBlocked
 from .kinds.vmgroup.placement import PlacementResolver, placement_names
 from .kinds.vmgroup.types import VmGroup
 from .kinds.vminfo import VMInfo
-from .vcenters.registry import VCenterRegistry, VCenterView
+from .vcenters.registry import VCenterLookup, VCenterRegistry
 
 T = TypeVar("T", bound=Resource[Any, Any])
 
@@ -46,31 +46,31 @@ class NameWarningWebhook(Webhook[T], ABC):
         if self._namespaces and obj.metadata.namespace not in self._namespaces:
             return
         try:
-            view = self.vcenters.get_view(obj)
+            lookup = self.vcenters.lookup_for(obj)
         except (Terminal, Retry, NotSynced):
             return
         try:
-            self._check_names(obj, view)
+            self._check_names(obj, lookup)
         except (Terminal, CloneBlocked) as error:
             request.warn(str(error))
         except (Retry, NotSynced):
             return
 
     @abstractmethod
-    def _check_names(self, obj: T, view: VCenterView) -> None:
+    def _check_names(self, obj: T, lookup: VCenterLookup) -> None:
         """Raise Terminal or CloneBlocked for a name that cannot be found; skip empty names."""
 
 
 class HostInfoWebhook(NameWarningWebhook[HostInfo]):
-    def _check_names(self, obj: HostInfo, view: VCenterView) -> None:
+    def _check_names(self, obj: HostInfo, lookup: VCenterLookup) -> None:
         if obj.spec.hostname:
-            view.find_host(obj.spec.hostname)
+            lookup.find_host(obj.spec.hostname)
 
 
 class VMInfoWebhook(NameWarningWebhook[VMInfo]):
-    def _check_names(self, obj: VMInfo, view: VCenterView) -> None:
+    def _check_names(self, obj: VMInfo, lookup: VCenterLookup) -> None:
         if obj.spec.nodename:
-            view.find_vm(obj.spec.nodename)
+            lookup.find_vm(obj.spec.nodename)
 
 
 class FCDInfoWebhook(NameWarningWebhook[FCDInfo]):
@@ -78,11 +78,11 @@ class FCDInfoWebhook(NameWarningWebhook[FCDInfo]):
         super().__init__(vcenters, namespaces)
         self._cache = cache
 
-    def _check_names(self, obj: FCDInfo, view: VCenterView) -> None:
+    def _check_names(self, obj: FCDInfo, lookup: VCenterLookup) -> None:
         # A PersistentVolume of that name decides which disk is meant. Skip the check until all are
         # listed.
         if obj.spec.pvId and self._cache.store(PersistentVolume).watched_revision(""):
-            find_disk(obj.spec.pvId, find_volume(obj.spec.pvId, self._cache), view)
+            find_disk(obj.spec.pvId, find_volume(obj.spec.pvId, self._cache), lookup)
 
 
 class VmGroupWebhook(NameWarningWebhook[VmGroup]):
@@ -95,11 +95,11 @@ class VmGroupWebhook(NameWarningWebhook[VmGroup]):
         super().__init__(vcenters, namespaces)
         self._limits_for = limits_for
 
-    def _check_names(self, obj: VmGroup, view: VCenterView) -> None:
+    def _check_names(self, obj: VmGroup, lookup: VCenterLookup) -> None:
         PlacementResolver(
-            view.inventory,
+            lookup.inventory,
             placement_names(obj.spec.placement),
-            to_builtins(self.vcenters.get_config(view.name).defaults),
+            to_builtins(self.vcenters.get_config_by_name(lookup.vcenter_name).defaults),
             self._limits_for(obj.metadata.namespace),
         ).resolve(obj.spec.template)
 

@@ -129,4 +129,4 @@ async def test_namespace_without_known_labels_is_not_served_yet() -> None:
         )
         vcenters.cache.store(Namespace)
         with pytest.raises(NotSynced, match="labels"):
-            labelled.get_view(HostInfo(metadata=ObjectMeta(name="h", namespace="new")))
+            labelled.lookup_for(HostInfo(metadata=ObjectMeta(name="h", namespace="new")))

@@ -161,10 +161,10 @@ def test_no_repr_shows_a_secret() -> None:
 def test_secrets_are_redacted_from_server_messages() -> None:
     credentials = Credentials("me", 'p<&>"w')
     assert (
-        credentials.redact('sent p<&>"w or p&lt;&amp;&gt;"w or p&lt;&amp;&gt;&quot;w')
+        credentials.remove_secrets('sent p<&>"w or p&lt;&amp;&gt;"w or p&lt;&amp;&gt;&quot;w')
         == "sent *** or *** or ***"
     )
-    assert Credentials(extension_key="x").redact("as it was") == "as it was"
+    assert Credentials(extension_key="x").remove_secrets("as it was") == "as it was"
 
 
 def test_description_of_credentials() -> None:

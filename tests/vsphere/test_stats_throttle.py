@@ -130,7 +130,7 @@ def test_dependency_change_is_published_at_once() -> None:
     clock = FakeClock()
     throttle = make_throttle(HOST, clock)
     assert throttle._record_change(HOST, HOST)
-    assert throttle._record_change(HOST, with_load(HOST, 5001), dependency_changed=True)
+    assert throttle._record_change(HOST, with_load(HOST, 5001), related_object_changed=True)
     assert collect_due(throttle, clock, 2 * INTERVAL_SECONDS) == []
 
 

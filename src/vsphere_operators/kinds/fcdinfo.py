@@ -21,7 +21,7 @@ from kubewright import (
 )
 from kubewright.builtin import PersistentVolume
 
-from ..vcenters.registry import VCenterRegistry, VCenterView
+from ..vcenters.registry import VCenterLookup, VCenterRegistry
 from ..vsphere.model import Disk
 
 CSI_DRIVER = "csi.vsphere.vmware.com"
@@ -138,11 +138,11 @@ def find_volume(name: str, cache: Cache) -> PersistentVolume | None:
     return volume if volume is not None and _get_volume_handle(volume) else None
 
 
-def find_disk(name: str, volume: PersistentVolume | None, view: VCenterView) -> Disk:
+def find_disk(name: str, volume: PersistentVolume | None, lookup: VCenterLookup) -> Disk:
     """The disk that backs the volume; without a volume, the disk of that name."""
     if volume is None:
-        return view.find_disk(name)
-    return view.find_disk_by_id(_get_volume_handle(volume) or "")
+        return lookup.find_disk(name)
+    return lookup.find_disk_by_id(_get_volume_handle(volume) or "")
 
 
 def _get_disk_keys(info: FCDInfo) -> tuple[str, ...]:
@@ -190,24 +190,24 @@ class FCDInfoController(Controller[FCDInfo]):
                 "spec.pvId is empty. "
                 "Set it to the name of a PersistentVolume of the vSphere CSI driver.",
             )
-        view = self.vcenters.get_view(info)
+        lookup = self.vcenters.lookup_for(info)
         volume = find_volume(name, self.cache)
         try:
-            disk = find_disk(name, volume, view)
+            disk = find_disk(name, volume, lookup)
         except Terminal as error:
             # It may be newer than the last listing.
-            view.vcenter.disks.request_refresh()
+            lookup.vcenter.disks.request_refresh()
             info.status, error.keep_status = _status_without_disk(volume), True
             raise
         if volume is None:
             # Two volumes may share a disk; take the first by name, so that the status is stable.
             volumes = self.cache.by_index(PersistentVolume, _VOLUME_HANDLE_INDEX, disk.id)
             volume = min(volumes, key=lambda volume: volume.metadata.name, default=None)
-        vm = view.inventory.find_vm_of_disk(disk)
+        vm = lookup.inventory.find_vm_of_disk(disk)
         info.status = status_of(
             disk,
             volume,
-            datastore=view.inventory.name_of(disk.datastore),
+            datastore=lookup.inventory.name_of(disk.datastore),
             attached_to=vm.name if vm else "",
-            vcenter=view.name,
+            vcenter=lookup.vcenter_name,
         )

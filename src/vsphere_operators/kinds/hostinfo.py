@@ -187,13 +187,13 @@ class HostInfoController(Controller[HostInfo]):
                 Reason.HOSTNAME_MISSING,
                 "spec.hostname is empty. Set it to the name of an ESXi host, as shown in vCenter.",
             )
-        view = self.vcenters.get_view(info)
-        host = view.find_host(info.spec.hostname)
+        lookup = self.vcenters.lookup_for(info)
+        host = lookup.find_host(info.spec.hostname)
         info.status = status_of(
             host,
-            view.inventory.location(host.ref),
-            len(view.inventory.vms_on(host.ref)),
-            view.vcenter.tags.get(host.ref),
-            view.name,
+            lookup.inventory.location(host.ref),
+            len(lookup.inventory.vms_on(host.ref)),
+            lookup.vcenter.tags.get(host.ref),
+            lookup.vcenter_name,
         )
-        return ready_outcome(host, view.name)
+        return ready_outcome(host, lookup.vcenter_name)

@@ -229,10 +229,14 @@ class VMInfoController(Controller[VMInfo]):
                 "spec.nodename is empty. "
                 "Set it to the name of a virtual machine, as shown in vCenter.",
             )
-        view = self.vcenters.get_view(info)
-        vm, inventory = view.find_vm(info.spec.nodename), view.inventory
+        lookup = self.vcenters.lookup_for(info)
+        vm, inventory = lookup.find_vm(info.spec.nodename), lookup.inventory
         datastores = [inventory.name_of(ref) for ref in vm.datastores]
         info.status = status_of(
-            vm, inventory.location(vm.ref), inventory.name_of(vm.host), datastores, view.name
+            vm,
+            inventory.location(vm.ref),
+            inventory.name_of(vm.host),
+            datastores,
+            lookup.vcenter_name,
         )
         return ready_outcome(vm)

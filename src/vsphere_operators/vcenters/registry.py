@@ -184,7 +184,7 @@ class VCenterRegistry:
             # added later, and needs the permission.
             controller.needs(Namespace, "list", "watch")
 
-    def get_view(self, obj: Object) -> VCenterView:
+    def lookup_for(self, obj: Object) -> VCenterLookup:
         """The vCenter that serves the object's namespace.
 
         Raises Terminal if none serves it. While the vCenter is unavailable: Retry if the status
@@ -209,16 +209,16 @@ class VCenterRegistry:
                 f'the inventory of vCenter "{vcenter.name}" is being loaded',
                 after=NOT_LOADED_RETRY_SECONDS,
             )
-        return VCenterView(vcenter, self.throttles[vcenter.name])
+        return VCenterLookup(vcenter, self.throttles[vcenter.name])
 
-    def find_config(self, namespace: str) -> VCenterConfig | None:
+    def find_config_of_namespace(self, namespace: str) -> VCenterConfig | None:
         """The vCenter of a namespace; None if no vCenter serves it, or it is not known yet."""
         try:
             return choose_vcenter(self.configs, namespace, self._read_labels(namespace))
         except (ConfigError, NotSynced):
             return None
 
-    def get_config(self, name: str) -> VCenterConfig:
+    def get_config_by_name(self, name: str) -> VCenterConfig:
         return next(config for config in self.configs if config.name == name)
 
     def _explain_unserved(self, namespace: str) -> str:
@@ -247,14 +247,14 @@ class VCenterRegistry:
         return stored.metadata.labels
 
 
-class VCenterView:
+class VCenterLookup:
     """Lookups in one vCenter for controllers. A missing object raises Terminal."""
 
     def __init__(self, vcenter: VCenter, throttle: StatsThrottle) -> None:
         self.vcenter, self.inventory, self._throttle = vcenter, vcenter.inventory, throttle
 
     @property
-    def name(self) -> str:
+    def vcenter_name(self) -> str:
         return self.vcenter.name
 
     def find_host(self, name: str) -> Host:
@@ -275,13 +275,14 @@ class VCenterView:
         disks = self.vcenter.disks
         if disks.problem is not None and (disks.is_stale or not disks.loaded):
             raise Retry(
-                f'The First Class Disks of vCenter "{self.name}" cannot be read: {disks.problem}',
+                f'The First Class Disks of vCenter "{self.vcenter_name}" cannot be read: '
+                f"{disks.problem}",
                 after=UNAVAILABLE_RETRY_SECONDS,
                 reason=Reason.DISKS_UNREADABLE,
             )
         if not disks.loaded:
             raise NotSynced(
-                f'the disks of vCenter "{self.name}" are being listed',
+                f'the disks of vCenter "{self.vcenter_name}" are being listed',
                 after=NOT_LOADED_RETRY_SECONDS,
             )
         with _lookup_errors_as_terminal(Reason.DISK_NOT_FOUND, Reason.DISK_AMBIGUOUS):

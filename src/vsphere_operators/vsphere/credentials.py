@@ -70,7 +70,7 @@ class Credentials:
             return f"Correct them in {self.source}; a change there takes effect within seconds"
         return f"Correct them in {self.source} and restart the manager"
 
-    def redact(self, text: str) -> str:
+    def remove_secrets(self, text: str) -> str:
         """The text without these secrets, plain or escaped: a server may echo the request."""
         for secret in filter(None, (self.password, self.saml_token)):
             # As pyVmomi writes it into a request.

@@ -62,7 +62,7 @@ class Change(Struct, Generic[ObjectT_co], frozen=True):
     old: ObjectT_co | None
     new: ObjectT_co | None
     # An object that its status depends on changed, whether or not it changed itself.
-    dependency_changed: bool = False
+    related_object_changed: bool = False
 
 
 class Location(Struct, frozen=True):

@@ -193,7 +193,7 @@ class Session:
             await self._send_login(credentials)
         except WrongLogin as error:
             self.budget.add_failure(credentials)
-            self._last_rejection = credentials.redact(str(error).partition(": ")[2])
+            self._last_rejection = credentials.remove_secrets(str(error).partition(": ")[2])
             wait = self.budget.wait_seconds(credentials)
             return WrongLogin(
                 self._rejection_message(credentials, self._last_rejection),
@@ -201,7 +201,7 @@ class Session:
                 retry_after_seconds=wait,
             )
         except VCenterError as error:
-            return type(error)(credentials.redact(str(error)), fault=error.fault)
+            return type(error)(credentials.remove_secrets(str(error)), fault=error.fault)
         return None
 
     async def _send_login(self, credentials: Credentials) -> None:

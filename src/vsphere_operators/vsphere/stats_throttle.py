@@ -60,7 +60,7 @@ class StatsThrottle:
 
     def on_inventory_change(self, change: Change[Host | VirtualMachine]) -> None:
         old, new = change.old, change.new
-        if self._record_change(old, new, dependency_changed=change.dependency_changed):
+        if self._record_change(old, new, related_object_changed=change.related_object_changed):
             # A renamed entity is published under both names.
             entities = {entity.name: entity for entity in (old, new) if entity is not None}
             for entity in entities.values():
@@ -83,7 +83,7 @@ class StatsThrottle:
         old: Host | VirtualMachine | None,
         new: Host | VirtualMachine | None,
         *,
-        dependency_changed: bool = False,
+        related_object_changed: bool = False,
     ) -> bool:
         """Record a change as published or as pending; returns whether to publish it now."""
         if new is None:
@@ -96,7 +96,7 @@ class StatsThrottle:
         if (
             published is None
             or self._is_disabled
-            or dependency_changed
+            or related_object_changed
             or not _only_stats_changed(old, new)
             or _largest_relative_change(published, new) > self._change_fraction
         ):

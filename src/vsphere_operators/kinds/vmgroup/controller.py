@@ -128,7 +128,7 @@ class VmGroupController(Controller[VmGroup]):
         """
         status = group.status
         try:
-            reconciler = self._reconcilers[self._vcenters.get_view(group).name]
+            reconciler = self._reconcilers[self._vcenters.lookup_for(group).vcenter_name]
             name = reconciler.inventory.name
             if status.replicas and status.vcenter not in ("", name):
                 raise CloneBlocked(
@@ -166,7 +166,7 @@ class VmGroupController(Controller[VmGroup]):
             log=log,
             folder_ref=group.status.folder.ref if group.status.folder else "",
             requested_placement=placement_names(spec.placement),
-            defaults=to_builtins(self._vcenters.get_config(vcenter).defaults),
+            defaults=to_builtins(self._vcenters.get_config_by_name(vcenter).defaults),
             limits=self.limits_for(namespace),
             folder_claim=folder_claim,
             folder_claims=[
@@ -208,7 +208,7 @@ class VmGroupController(Controller[VmGroup]):
 
     def _build_parent_folder_key(self, group: VmGroup) -> str:
         """Identifies the parent folder by vCenter and MoRef: specs can name it in several ways."""
-        config = self._vcenters.find_config(group.metadata.namespace)
+        config = self._vcenters.find_config_of_namespace(group.metadata.namespace)
         if config is None:
             return ""
         resolver = PlacementResolver(

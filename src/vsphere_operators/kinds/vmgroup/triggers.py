@@ -86,7 +86,7 @@ class VmGroupTriggers:
             and new is not None
             and replace(old, stats=_NO_STATS) == replace(new, stats=_NO_STATS)
         )
-        if differs_only_in_stats and not change.dependency_changed:
+        if differs_only_in_stats and not change.related_object_changed:
             return
         mark = self._ownership_index.marks.get(vms[0].ref)
         if mark is not None:
@@ -96,7 +96,7 @@ class VmGroupTriggers:
             new.parent,
             new.is_template,
         )
-        if is_structural or (change.dependency_changed and vms[-1].is_template):
+        if is_structural or (change.related_object_changed and vms[-1].is_template):
             for vm in vms:
                 self._stream.publish(f"template:{vm.name}")
                 self._stream.publish(f"folder:{vm.parent}")
@@ -155,7 +155,7 @@ def _is_structural(change: Change[Entity]) -> bool:
     """Whether the object was added, removed, renamed or moved."""
     old, new = change.old, change.new
     return (
-        change.dependency_changed
+        change.related_object_changed
         or old is None
         or new is None
         or (old.name, old.parent) != (new.name, new.parent)

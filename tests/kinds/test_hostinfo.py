@@ -23,8 +23,7 @@ from vsphere_operators.kinds.hostinfo import (
     status_of,
 )
 from vsphere_operators.vcenters.registry import VCenterRegistry
-from vsphere_operators.vsphere.inventory import Location
-from vsphere_operators.vsphere.model import Host, HostStats
+from vsphere_operators.vsphere.model import Host, HostStats, Location
 from vsphere_operators.vsphere.updates import Ref
 
 SAMPLES = Path(__file__).parents[2] / "config/samples"

@@ -19,8 +19,7 @@ from vsphere_operators.kinds.vminfo import (
     status_of,
 )
 from vsphere_operators.vcenters.registry import VCenterRegistry
-from vsphere_operators.vsphere.inventory import Location
-from vsphere_operators.vsphere.model import VirtualMachine, VirtualMachineStats
+from vsphere_operators.vsphere.model import Location, VirtualMachine, VirtualMachineStats
 from vsphere_operators.vsphere.updates import Ref
 
 SAMPLES = Path(__file__).parents[2] / "config/samples"

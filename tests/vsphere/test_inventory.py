@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 from vsphere_operators.vsphere.faults import Ambiguous, NotFound
-from vsphere_operators.vsphere.inventory import Change, Inventory, InventoryReload, Location
+from vsphere_operators.vsphere.inventory import Change, Inventory, InventoryReload
 from vsphere_operators.vsphere.model import (
     ComputeResource,
     Datacenter,
@@ -17,6 +17,7 @@ from vsphere_operators.vsphere.model import (
     Entity,
     Folder,
     HostStats,
+    Location,
     ResourcePool,
     Task,
     VirtualMachineStats,

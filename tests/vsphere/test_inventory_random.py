@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vsphere_operators.vsphere.inventory import Inventory, InventoryReload, Location
-from vsphere_operators.vsphere.model import Host, VirtualMachine
+from vsphere_operators.vsphere.inventory import Inventory, InventoryReload
+from vsphere_operators.vsphere.model import Host, Location, VirtualMachine
 from vsphere_operators.vsphere.updates import ObjectUpdate, Ref
 
 from .test_inventory import changed_refs, record_changes, type_of

@@ -24,8 +24,7 @@ from kubewright import (
 )
 
 from ..vcenters.registry import VCenterRegistry
-from ..vsphere.inventory import Location
-from ..vsphere.model import Host, HostStats
+from ..vsphere.model import Host, HostStats, Location
 
 _DISCONNECTED_STATES = {
     "disconnected": "is disconnected from",

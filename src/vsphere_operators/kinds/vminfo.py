@@ -23,8 +23,7 @@ from kubewright import (
 )
 
 from ..vcenters.registry import VCenterRegistry
-from ..vsphere.inventory import Location
-from ..vsphere.model import VirtualMachine
+from ..vsphere.model import Location, VirtualMachine
 
 _TOOLS_NOT_RUNNING_STATES = ("", "guestToolsNotRunning")
 

@@ -34,6 +34,7 @@ from .model import (
     Entity,
     Folder,
     Host,
+    Location,
     ResourcePool,
     Task,
     VirtualMachine,
@@ -63,15 +64,6 @@ class Change(Struct, Generic[ObjectT_co], frozen=True):
     new: ObjectT_co | None
     # An object that its status depends on changed, whether or not it changed itself.
     related_object_changed: bool = False
-
-
-class Location(Struct, frozen=True):
-    """Where an object is, by names. Fields that do not apply are empty."""
-
-    path: str = ""
-    datacenter: str = ""
-    # Also "" for a standalone host.
-    cluster: str = ""
 
 
 class Inventory:

@@ -201,3 +201,12 @@ class Disk(Struct, frozen=True, kw_only=True):
     created_at: datetime | None = None
     # Uuids of the VMs that use it.
     consumers: tuple[str, ...] = ()
+
+
+class Location(Struct, frozen=True):
+    """Where an object is, by names. Fields that do not apply are empty."""
+
+    path: str = ""
+    datacenter: str = ""
+    # Also "" for a standalone host.
+    cluster: str = ""

@@ -19,13 +19,12 @@ from pyVmomi import vim
 
 from .concurrency import gather_limited
 from .faults import RETRYABLE_ERRORS, VCenterError
-from .inventory import Inventory
+from .inventory import Inventory, Signal
 from .model import AssignableDevice, AssignableHardware, GraphicsDevice, PassthroughDevice
 from .polling import PollSchedule
 from .properties import find_pci_id, parse_int, to_ref, to_text, to_tuple
 from .property_collector import retrieve_properties
 from .session import Session
-from .signal import Signal
 from .transport import Log, SoapClient, SoapStub
 from .updates import DISK_TYPE, TYPE_KEY, ObjectUpdate, Value
 

@@ -19,11 +19,10 @@ from typing import NoReturn
 
 from .disk_catalog import DatastoreCatalog, DiskCatalog, DiskListing, GlobalCatalog, RefreshScope
 from .faults import Ambiguous, Busy, CertificateRefused, NotFound, VCenterError, WrongLogin
-from .inventory import Change, Inventory
+from .inventory import Change, Inventory, Signal
 from .model import FINAL_TASK_STATES, Datastore, Disk, Task, VirtualMachine
 from .polling import PollSchedule, changed_keys
 from .session import Session
-from .signal import Signal
 from .transport import Log, SoapClient
 
 INTERVAL_SECONDS = 60.0

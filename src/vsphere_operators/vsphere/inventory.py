@@ -2,7 +2,7 @@
 
 What does it hold?  Frozen values of model.py by reference. An update replaces a value.
 What are listeners notified of?  Each object of their type that an `apply` changed, once, with its
-    old and its new value.
+    old and its new value. VCenter connects its own parts, build.py all other listeners.
 And of an object that did not change itself?  Yes, if its status depends on one that did: a host's
     status holds the number of its VMs and the names above it, a VM's the names of its host, its
     datastores and the folders above. Then `old` and `new` are the same value.
@@ -20,7 +20,7 @@ Why are quickStats sometimes None although vCenter sends numbers?  vCenter keeps
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, TypeVarTuple
 
 from msgspec import Struct, structs
 
@@ -46,13 +46,13 @@ from .properties import (
     to_attribute_names,
     without_stale_stats,
 )
-from .signal import Signal
 from .transport import Log
 from .updates import ObjectUpdate
 
 EntityT = TypeVar("EntityT", bound=Entity)
 ObjectT = TypeVar("ObjectT", bound=Entity | Task)
 ObjectT_co = TypeVar("ObjectT_co", bound=Entity | Task, covariant=True)
+Args = TypeVarTuple("Args")
 
 _TYPE_LABELS: Mapping[type[Entity], str] = {Host: "host", VirtualMachine: "VM"}
 
@@ -64,6 +64,32 @@ class Change(Struct, Generic[ObjectT_co], frozen=True):
     new: ObjectT_co | None
     # An object that its status depends on changed, whether or not it changed itself.
     related_object_changed: bool = False
+
+
+class Signal(Generic[*Args]):
+    """Calls its listeners in the order in which they were connected.
+
+    kubewright.cache has a similar class, but this package must not import kubewright.
+    """
+
+    def __init__(self, log: Log | None = None) -> None:
+        self._log = log
+        self._listeners: list[Callable[[*Args], object]] = []
+
+    def connect(self, listener: Callable[[*Args], object]) -> None:
+        self._listeners.append(listener)
+
+    def emit(self, *args: *Args) -> None:
+        """Call all listeners. The error of one is logged; without a log it is raised."""
+        for listener in self._listeners:
+            try:
+                listener(*args)
+            except Exception as error:
+                # An error in our own code must not count as a fault of vCenter: the session would
+                # log in again and reload everything. Nor may it hide the change from the others.
+                if self._log is None:
+                    raise
+                self._log.error("a listener failed; the others were notified", error=error)
 
 
 class Inventory:

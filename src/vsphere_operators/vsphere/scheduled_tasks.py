@@ -16,11 +16,11 @@ from typing import NoReturn
 from msgspec import Struct
 
 from .faults import UNAVAILABLE_ERRORS, Busy, VCenterError
+from .inventory import Signal
 from .polling import PollSchedule, changed_keys
 from .properties import to_bool, to_name, to_ref, to_text
 from .property_collector import PropertyCollector, build_object_spec, retrieve_selected
 from .session import Session
-from .signal import Signal
 from .transport import Log, SoapClient
 from .updates import Value
 

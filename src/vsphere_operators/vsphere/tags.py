@@ -22,12 +22,11 @@ from typing import Any, NoReturn
 
 from .credentials import Credentials, CredentialSource
 from .faults import VCenterError, WrongLogin
-from .inventory import Change, Inventory
+from .inventory import Change, Inventory, Signal
 from .model import Host
 from .polling import PollSchedule, changed_keys
 from .rest import RestSession
 from .session import Session
-from .signal import Signal
 from .transport import Log, SoapClient
 
 INTERVAL_SECONDS = 300.0

@@ -24,9 +24,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from .faults import Busy
-from .inventory import Change, Inventory
+from .inventory import Change, Inventory, Signal
 from .model import FINAL_TASK_STATES, Task
-from .signal import Signal
 from .transport import Log
 
 MAX_RUNNING_TASKS = 3

@@ -26,12 +26,11 @@ from .credentials import CredentialSource
 from .devices import DEVICES_PROPERTY, AssignableHardwareCache, decode_passthrough_devices
 from .disks import RELEVANT_TASKS, Disks
 from .faults import Denied, NotAuthenticated, Unreachable, VCenterError, WrongLogin
-from .inventory import Inventory
+from .inventory import Inventory, Signal
 from .model import Datastore, Host, Task, VirtualMachine
 from .property_collector import InventoryWatcher, UpdateMetrics
 from .scheduled_tasks import ScheduledTasks
 from .session import Session
-from .signal import Signal
 from .tags import Tags
 from .task_limiter import MAX_RUNNING_TASKS, TaskLimiter
 from .transport import CallMetrics, Log, SoapClient

@@ -14,12 +14,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, NoReturn, TypeVar
 
 from .faults import RETRYABLE_ERRORS, VCenterError
-from .inventory import Change, Inventory
+from .inventory import Change, Inventory, Signal
 from .model import VirtualMachine
 from .polling import PollSchedule
 from .property_collector import retrieve_properties
 from .session import Session
-from .signal import Signal
 from .transport import Log, SoapClient
 from .updates import ObjectUpdate, Value
 

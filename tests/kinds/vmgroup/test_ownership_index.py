@@ -15,9 +15,8 @@ from vsphere_operators.kinds.vmgroup.ownership import (
     instance_uuid_of,
     mark_to_extra_config,
 )
-from vsphere_operators.vsphere.inventory import Inventory
+from vsphere_operators.vsphere.inventory import Inventory, Signal
 from vsphere_operators.vsphere.model import VirtualMachine
-from vsphere_operators.vsphere.signal import Signal
 from vsphere_operators.vsphere.updates import ObjectUpdate
 from vsphere_operators.vsphere.vm_calls import VmConfig
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from kubewright import Client, Key, NotSynced
 from kubewright.builtin import ConfigMap
-from kubewright.cache import Origin, Store
+from kubewright.cache import Origin, Signal, Store
 from kubewright.controller import Permission
 from kubewright.errors import Forbidden
 from kubewright.log import Log
@@ -21,7 +21,6 @@ from kubewright.metrics import Metrics
 from kubewright.reflector import Reflector
 from kubewright.responses import UndecodableObject
 
-from ...vsphere.signal import Signal
 from .maintenance import CalendarEntry, parse_calendar
 from .tracker import RecordWarning
 from .types import Reason
@@ -68,9 +67,9 @@ class CalendarWatcher:
         )
         self._started_at: float | None = None
         self._is_present = False
-        self.entries_changed: Signal[list[CalendarEntry]] = Signal(log)
+        self.entries_changed: Signal[list[CalendarEntry]] = Signal("calendar changed")
         # It appeared or disappeared, or became stale or current.
-        self.state_changed: Signal[()] = Signal(log)
+        self.state_changed: Signal[()] = Signal("state of the calendar changed")
         self.reflector.problem_changed.connect(self.state_changed.emit)
 
     async def run(self) -> None:

@@ -26,9 +26,8 @@ from kubewright.log import Log
 from kubewright.responses import UndecodableObject
 
 from ...vsphere.index import Index
-from ...vsphere.inventory import Change
+from ...vsphere.inventory import Change, Signal
 from ...vsphere.model import Host, VirtualMachine
-from ...vsphere.signal import Signal
 from ...vsphere.vcenter import VCenter
 from .maintenance import Calendar, CalendarEntry
 from .matching import match_node, parse_provider_id

@@ -85,7 +85,7 @@ class CredentialSource(Protocol):
         """The current credentials; Denied if they are incomplete. It may block."""
         ...
 
-    async def wait_for_change(self, since: Credentials) -> Credentials:
+    async def wait_for_change(self, previous: Credentials) -> Credentials:
         """Wait until they can be read and differ from those."""
         ...
 
@@ -99,9 +99,9 @@ class FixedCredentials:
     def read(self) -> Credentials:
         return _require_usable(self.credentials)
 
-    async def wait_for_change(self, since: Credentials) -> Credentials:
+    async def wait_for_change(self, previous: Credentials) -> Credentials:
         # Unusable credentials never become usable.
-        if self.credentials == since or _explain_unusable(self.credentials):
+        if self.credentials == previous or _explain_unusable(self.credentials):
             await asyncio.Event().wait()
         return self.credentials
 
@@ -124,12 +124,12 @@ class DirectoryCredentials:
             )
         return _require_usable(credentials)
 
-    async def wait_for_change(self, since: Credentials) -> Credentials:
+    async def wait_for_change(self, previous: Credentials) -> Credentials:
         """Poll the files. Unreadable or incomplete credentials count as unchanged."""
         while True:
             with suppress(Denied):
                 credentials = await asyncio.to_thread(self.read)
-                if credentials != since:
+                if credentials != previous:
                     return credentials
             await asyncio.sleep(self.poll_seconds)
 

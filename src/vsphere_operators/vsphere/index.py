@@ -19,7 +19,7 @@ class Index:
         # thousands of sets would slow the garbage collector down.
         self._refs: dict[str, set[str] | str] = {}
         # Grows with each key that is added or removed.
-        self.generation = 0
+        self.change_count = 0
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._refs)
@@ -41,7 +41,7 @@ class Index:
             self._refs[key] = {refs, ref}
         elif key:
             self._refs[key] = ref
-            self.generation += 1
+            self.change_count += 1
 
     def drop(self, key: str, ref: str) -> None:
         refs = self._refs.get(key)
@@ -49,7 +49,7 @@ class Index:
             refs.discard(ref)
         if refs == ref or refs == set():
             del self._refs[key]
-            self.generation += 1
+            self.change_count += 1
 
 
 class Tree:

@@ -131,7 +131,7 @@ class Inventory:
         self,
         listener: Callable[[Change[ObjectT]], object],
         *types: type[ObjectT],
-        dependencies: bool = True,
+        include_related: bool = True,
     ) -> None:
         """Call the listener for each change of an object of these types, or of any type.
 
@@ -143,7 +143,7 @@ class Inventory:
                 listener(change)
 
         for object_type in types or self._signals:
-            self._signals[object_type].connect(listener if dependencies else on_own_change)
+            self._signals[object_type].connect(listener if include_related else on_own_change)
 
     def connect_tasks(
         self, listener: Callable[[Change[Task]], object], *description_ids: str

@@ -45,15 +45,15 @@ class Suggestions:
     """
 
     def __init__(self, index: Index) -> None:
-        self._index, self._seen_generation = index, -1
+        self._index, self._seen_change_count = index, -1
         self._by_prefix: _SortedNames = []
         self._by_suffix: _SortedNames = []
 
     def _suggest(self, name: str) -> list[str]:
         """Up to three names, the most similar first."""
         # Sorted again only after names were added or removed.
-        if self._seen_generation != self._index.generation:
-            self._seen_generation = self._index.generation
+        if self._seen_change_count != self._index.change_count:
+            self._seen_change_count = self._index.change_count
             self._by_prefix, self._by_suffix = _sort_by_prefix_and_suffix(self._index)
         return _closest_names(name, self._by_prefix, self._by_suffix)
 

@@ -100,10 +100,10 @@ class VCenter:
         inventory, disks = self.inventory, self.disks
         inventory.connect(self.task_limiter.on_task_change, Task)
         inventory.connect_tasks(disks.on_task_change, *RELEVANT_TASKS)
-        inventory.connect(disks.on_datastore_change, Datastore, dependencies=False)
-        inventory.connect(self.tags.on_host_change, Host, dependencies=False)
+        inventory.connect(disks.on_datastore_change, Datastore, include_related=False)
+        inventory.connect(self.tags.on_host_change, Host, include_related=False)
         for part in (disks, self.passthrough_devices, self.vm_configs):
-            inventory.connect(part.on_vm_change, VirtualMachine, dependencies=False)
+            inventory.connect(part.on_vm_change, VirtualMachine, include_related=False)
 
     async def run(self) -> None:
         """Run until cancelled, then log out."""

@@ -143,11 +143,11 @@ def _with_next_attempt(desired: DesiredState, replica: Replica) -> ReplicaRecord
         or replica.failure
     ):
         return record
-    is_unsent_and_outdated = replica.clone_state is CloneState.UNSENT and (
+    is_planned_for_old_spec = replica.clone_state is CloneState.UNSENT and (
         record.template,
         record.fingerprint,
     ) != (desired.template, desired.fingerprint)
-    if replica.clone_state is not CloneState.NOT_IN_PROGRESS and not is_unsent_and_outdated:
+    if replica.clone_state is not CloneState.NOT_IN_PROGRESS and not is_planned_for_old_spec:
         return record
     return replace(
         record,

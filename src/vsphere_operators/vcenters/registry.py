@@ -185,7 +185,7 @@ class VCenterRegistry:
             controller.needs(Namespace, "list", "watch")
 
     def lookup_for(self, obj: Object) -> VCenterLookup:
-        """The vCenter that serves the object's namespace.
+        """Lookups in the vCenter that serves the object's namespace.
 
         Raises Terminal if none serves it. While the vCenter is unavailable: Retry if the status
         still matches the spec, else Terminal. NotSynced while it is loading.
@@ -248,7 +248,7 @@ class VCenterRegistry:
 
 
 class VCenterLookup:
-    """Lookups in one vCenter for controllers. A missing object raises Terminal."""
+    """Finds hosts, VMs and disks of one vCenter for controllers; a missing one raises Terminal."""
 
     def __init__(self, vcenter: VCenter, throttle: StatsThrottle) -> None:
         self.vcenter, self.inventory, self._throttle = vcenter, vcenter.inventory, throttle

@@ -20,8 +20,8 @@ class Address:
     path: str = "/sdk"
     insecure: bool = False
     ca_file: str = ""
-    certificate_file: str = ""
     # The client certificate, for a login with one.
+    certificate_file: str = ""
     key_file: str = ""
     # The name in the configuration; may be empty.
     name: str = ""

@@ -86,7 +86,7 @@ class CredentialSource(Protocol):
         ...
 
     async def wait_for_change(self, previous: Credentials) -> Credentials:
-        """Wait until they can be read and differ from those."""
+        """Wait until the credentials can be read and differ from the previous ones."""
         ...
 
 

@@ -62,7 +62,8 @@ class Change(Struct, Generic[ObjectT_co], frozen=True):
 
     old: ObjectT_co | None
     new: ObjectT_co | None
-    # An object that its status depends on changed, whether or not it changed itself.
+    # Another object changed on which the status of this one depends. If this one did not change
+    # itself, `old` is `new`.
     related_object_changed: bool = False
 
 
@@ -135,7 +136,7 @@ class Inventory:
     ) -> None:
         """Call the listener for each change of an object of these types, or of any type.
 
-        Without `dependencies` the object itself must have changed.
+        With `include_related` also if only an object changed on which its status depends.
         """
 
         def on_own_change(change: Change[ObjectT]) -> None:

@@ -63,7 +63,7 @@ class VmConfig(Struct, frozen=True):
 
 
 class CurrentVm(Struct, frozen=True):
-    """A VM as vCenter has it now; read past the inventory."""
+    """A VM as vCenter has it now, which the inventory may not show yet."""
 
     instance_uuid: str
     vmx_path: str

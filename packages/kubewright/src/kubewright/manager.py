@@ -124,6 +124,8 @@ class Manager:
         self.recorder = EventRecorder(
             self.client, self.metrics, self.log, component=name, instance=identity
         )
+        # Sends writes whether or not this process is the leader: of the Lease, the reviews that
+        # authorize requests to /metrics, and the certificates of webhooks.
         self._client_without_lease = Client(self._transport_without_lease, field_manager=name)
         self.namespace = options.leader_election_namespace or connection.namespace
         lease = Key(self.namespace, options.leader_election_id or f"{name}-leader")

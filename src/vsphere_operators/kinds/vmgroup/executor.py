@@ -69,11 +69,11 @@ Call = Callable[[Any], Awaitable[Any]]
 
 
 class DestroyNotConfirmed(Exception):
-    """A fresh read shows that the VM or the folder must not be destroyed now."""
+    """The read before a destroy shows that the VM or the folder must not be destroyed now."""
 
 
 class TaskPurpose(Struct, frozen=True):
-    """A task that this process started, and what it is for."""
+    """What a task of this process is for: its group, its target and its intended effect."""
 
     group_uid: str
     # The name of the replica, or FOLDER_KEY.
@@ -103,6 +103,7 @@ class Executor:
         self._vcenter, self._api_reader, self._can_write = vcenter, api_reader, can_write
         self._memory_store, self._clone_tracker = memory_store, clone_tracker
         self._notify_group, self._clock = notify_group, vcenter.clock
+        # By reference of the task, until its end.
         self.pending_tasks: dict[str, TaskPurpose] = {}
 
     async def clone(self, group: GroupInput, action: Clone, spec: CloneSpec) -> None:
@@ -244,7 +245,10 @@ class Executor:
         call: Call,
         precheck: Precheck | None,
     ) -> bool:
-        """Start a task on a VM or folder, which is busy until then; returns whether it started."""
+        """Start a task on a VM or folder; returns whether it started.
+
+        The target is in `busy_refs` from before the checks until the task has ended.
+        """
         busy_refs = self._memory_of(group).busy_refs
         busy_refs.add(purpose.target_ref)
         try:

@@ -113,7 +113,7 @@ class GroupObserver:
     def _find_group_folder(
         self, group: GroupInput, memory: GroupMemory, parent_ref: str
     ) -> GroupFolder | None:
-        """By reference, so that a user may rename or move it; else by name."""
+        """The folder by its reference, so that a user may rename or move it; else by its name."""
         inventory, created = self._inventory, memory.created_folder
         name = group.group_id.folder_name
         folder = (

@@ -101,7 +101,7 @@ def _with_observed_state(replica: Replica) -> ReplicaRecord:
 def _compute_desired_records(
     desired: DesiredState, replicas: Sequence[Replica], new_name: Callable[[], str]
 ) -> tuple[ReplicaRecord, ...]:
-    """Select replicas for deletion, drop finished records, renew failed ones, add missing ones."""
+    """The records to store: selects replicas for deletion, drops, retries and adds records."""
     deleted_names = select_for_deletion(desired, replicas)
     selected = [
         replace(replica, record=replace(_with_observed_state(replica), terminating=True))
@@ -123,13 +123,13 @@ def _compute_desired_records(
 def _can_drop_record(desired: DesiredState, replica: Replica) -> bool:
     if replica.vm is not None or replica.clone_state in PENDING_CLONE_STATES:
         return False
-    # Then the VM is no longer the group's, and a new replica follows.
+    # A user removed the mark: the VM is no longer the group's, and a new replica follows.
     is_mark_removed = replica.record.state == "Present" and bool(replica.conflicting_vm)
     return replica.terminating or desired.deleting or is_mark_removed
 
 
 def _with_next_attempt(desired: DesiredState, replica: Replica) -> ReplicaRecord:
-    """The record for the next attempt to clone, if the last one has ended without a VM.
+    """The record for the next attempt, if the last clone ended without a VM; else as it is.
 
     It keeps its name, because the previous request may have been sent after all; vCenter then
     rejects the second VM of that name.

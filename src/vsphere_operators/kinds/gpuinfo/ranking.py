@@ -71,7 +71,7 @@ class _LongestTimeNodes(Generic[Deadline]):
         return self._ranks[index : index + 1]
 
 
-class _UnrejectedNodes:
+class _NodePool:
     """The nodes without a general rejection, either those with a GPU or those without one."""
 
     def __init__(self) -> None:
@@ -150,7 +150,7 @@ class Ranking:
 
     def __init__(self) -> None:
         self.facts: dict[str, NodeFacts] = {}
-        self._pools = {True: _UnrejectedNodes(), False: _UnrejectedNodes()}
+        self._pools = {True: _NodePool(), False: _NodePool()}
         self._general_rejection_counts: Counter[Rejection] = Counter()
         self._unmatched_names: list[str] = []
 

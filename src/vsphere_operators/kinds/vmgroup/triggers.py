@@ -138,15 +138,15 @@ class VmGroupTriggers:
         # the end of each clone would wake all groups of the same template.
         if has_ended and not had_ended and task.ref not in self._clone_tracker.own_tasks:
             self._stream.publish(f"foreign-clone:{task.entity}")
-        now, pending = self._vcenter.clock(), self._executor.pending_tasks.get(task.ref)
+        now, purpose = self._vcenter.clock(), self._executor.pending_tasks.get(task.ref)
         if old is None or new is None or old.state != new.state:
             self.progress_published_at[task.ref] = now
         elif (
-            pending is not None
+            purpose is not None
             and now - self.progress_published_at.get(task.ref, now) >= PROGRESS_INTERVAL_SECONDS
         ):
             self.progress_published_at[task.ref] = now
-            wake_group(self._stream, pending.group_uid)
+            wake_group(self._stream, purpose.group_uid)
         if has_ended:
             self.progress_published_at.pop(task.ref, None)
 

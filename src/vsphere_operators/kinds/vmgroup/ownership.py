@@ -74,7 +74,7 @@ def instance_uuid_of(uid: str, replica: str) -> str:
 
 
 def compute_fingerprint(*parts: str) -> str:
-    """Identifies what a replica is cloned from; a replica with another fingerprint is outdated."""
+    """Identifies what a replica is cloned from; one with another fingerprint must be replaced."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 

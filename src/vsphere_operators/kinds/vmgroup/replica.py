@@ -148,7 +148,7 @@ def select_for_deletion(desired: DesiredState, replicas: Sequence[Replica]) -> f
 
 
 def _deletion_order(desired: DesiredState, replica: Replica) -> tuple[int, bool, int]:
-    """Missing VMs first, then unavailable, then powered-off, then outdated, then the newest."""
+    """Missing VMs, unavailable, powered off, on; among these those to replace, then the newest."""
     vm = replica.vm
     rank = 0 if vm is None else 1 if vm.unavailable else 2 if vm.power != "poweredOn" else 3
     return rank, not needs_replacement(desired, replica), -replica.record.sequence_number

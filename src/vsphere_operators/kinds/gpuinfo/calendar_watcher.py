@@ -61,7 +61,6 @@ class CalendarWatcher:
         self._key, self._record_warning, self._log = key, record_warning, log
         self._clock = clock
         store: Store[ConfigMap] = Store(ConfigMap.definition, log)
-        store.changed.connect(self._on_configmap_change)
         self.reflector = CalendarReflector(
             ConfigMap, store, client, metrics, log, namespace=key.namespace
         )
@@ -70,7 +69,6 @@ class CalendarWatcher:
         self.entries_changed: Signal[list[CalendarEntry]] = Signal("calendar changed")
         # It appeared or disappeared, or became stale or current.
         self.state_changed: Signal[()] = Signal("state of the calendar changed")
-        self.reflector.problem_changed.connect(self.state_changed.emit)
 
     async def run(self) -> None:
         self._started_at = self._clock()
@@ -123,7 +121,7 @@ class CalendarWatcher:
         for line in parse_calendar(config_map.data)[1]:
             self._record_warning(config_map, Reason.CALENDAR_LINE_UNREADABLE, str(line))
 
-    def _on_configmap_change(
+    def on_configmap_change(
         self,
         key: Key,
         old: ConfigMap | UndecodableObject | None,

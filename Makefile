@@ -89,6 +89,8 @@ docs: setup ## Generate docs/reference from the code
 site: setup ## Build the documentation site into dist/site; fail on a broken link
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
 	$(BIN)/python -m hack.docgen.website dist/docs
+# The warning is about MkDocs 2, which the theme does not support; the theme requires mkdocs < 2.
+# requirements/docs.in has the end of its maintenance and the successor.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 verify: setup ## Check that generated files are current and CRD changes break nothing; against a commit: AGAINST=main

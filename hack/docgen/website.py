@@ -4,7 +4,8 @@
 
 Every page keeps its path in the repository, so that links work on GitHub and on the site. Other
 files that pages link to (a manifest, a module) are copied too. Of the info string of a fenced
-block only the language is kept: the other arguments are for tests.
+block only the language is kept: the other arguments are for tests. Each cell of a table gets the
+heading of its column, which docs/assets/site.css shows on a phone.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from .markdown import links
 
 _EXCLUDED_PREFIXES = ("tests/golden/", "packages/kubewright/src/")
 _STYLESHEET = Path("docs/assets/site.css")
+_CELL_SEPARATOR_PATTERN = re.compile(r"(?<!\\)\|")
+_LEADING_COMMENT_PATTERN = re.compile(r"\A<!--.*?-->\s*", re.DOTALL)
 _FENCE_INFO_PATTERN = re.compile(r"^```(\w+) [^\n]*$", re.MULTILINE)
 
 
@@ -51,6 +54,30 @@ def _linked_files(page: Path) -> set[Path]:
     }
 
 
+def label_cells(page: str) -> str:
+    """Adds `data-column` to the cells of tables, in the syntax of the extension attr_list."""
+    lines: list[str] = []
+    headings: list[str] = []
+    in_fence = False
+    for line in page.splitlines():
+        in_fence ^= line.startswith("```")
+        if in_fence or not line.startswith("|"):
+            headings = []
+            lines.append(line)
+            continue
+        cells = [cell.strip() for cell in _CELL_SEPARATOR_PATTERN.split(line.strip())[1:-1]]
+        if not headings:
+            headings = cells
+        elif not all(set(cell) <= set(":-") for cell in cells):
+            # The first cell is the title of its row. An empty cell is not shown on a phone.
+            cells[1:] = [
+                f'{cell} {{: data-column="{heading}" }}' if heading and cell else cell
+                for heading, cell in zip(headings[1:], cells[1:], strict=True)
+            ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def copy_pages(folder: Path) -> int:
     """Writes the folder again; returns the number of files in it."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -59,7 +86,10 @@ def copy_pages(folder: Path) -> int:
     for path in {*pages, *linked, _STYLESHEET}:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".md":
-            (folder / path).write_text(_FENCE_INFO_PATTERN.sub(r"```\1", (ROOT / path).read_text()))
+            text = _FENCE_INFO_PATTERN.sub(r"```\1", (ROOT / path).read_text())
+            # mkdocs takes the title from the heading only if the page begins with it.
+            text = _LEADING_COMMENT_PATTERN.sub("", text)
+            (folder / path).write_text(label_cells(text))
         else:
             shutil.copyfile(ROOT / path, folder / path)
     return sum(path.is_file() for path in folder.rglob("*"))

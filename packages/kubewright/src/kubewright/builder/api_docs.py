@@ -61,7 +61,7 @@ def _render_version(crd: Schema, version: Schema) -> str:
     for name in ("spec", "status"):
         if name in schema["properties"]:
             part = schema["properties"][name]
-            parts.append(f"### {name} of {heading}\n\n{part.get('description', '')}\n")
+            parts.append(f"### {name.capitalize()} of {heading}\n\n{part.get('description', '')}\n")
             parts.append(_FIELDS_HEADER + "".join(_render_rows(part, "")))
     rules = [
         f"- {rule.get('message') or rule['rule']}\n"

@@ -287,7 +287,7 @@ class SimulatedVCenter:
         await self.request("POST", "/move", {"vm": vm, "host": host})
 
     async def create_vm(self, name: str, **fields: Any) -> str:
-        """Returns the reference; see testenv/vcsim/machines.go for the fields."""
+        """Returns the reference; see testenv/vcsim/vms.go for the fields."""
         return str((await self.request("POST", "/create", {"name": name, **fields}))["ref"])
 
     async def delete(self, entity: str) -> None:

@@ -46,11 +46,11 @@ async def test_simulator_grants_all_privileges(
     simulator: SimulatedVCenter, soap: SoapClient, session: Session
 ) -> None:
     vm_calls = VmCalls(soap, session)
-    who = await privileges.read_account(vm_calls)
-    assert who.name == simulator.user
-    assert who.session_key in {session["key"] for session in await simulator.sessions()}
+    account = await privileges.read_account(vm_calls)
+    assert account.name == simulator.user
+    assert account.session_key in {session["key"] for session in await simulator.sessions()}
     wanted = (*privileges.READ_PRIVILEGES, *privileges.FOLDER_PRIVILEGES)
-    assert await privileges.find_missing_privileges(vm_calls, who, [ROOT_FOLDER], wanted) == {
+    assert await privileges.find_missing_privileges(vm_calls, account, [ROOT_FOLDER], wanted) == {
         "group-d1": ()
     }
 
@@ -88,8 +88,8 @@ async def test_denied_privilege_check_is_raised(
 ) -> None:
     await simulator.fail_calls("HasPrivilegeOnEntities", "NoPermission")
     vm_calls = VmCalls(soap, session)
-    who = await privileges.read_account(vm_calls)
+    account = await privileges.read_account(vm_calls)
     with pytest.raises(Denied):
         await privileges.find_missing_privileges(
-            vm_calls, who, [ROOT_FOLDER], privileges.READ_PRIVILEGES
+            vm_calls, account, [ROOT_FOLDER], privileges.READ_PRIVILEGES
         )

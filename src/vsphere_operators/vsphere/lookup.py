@@ -13,7 +13,7 @@ from .faults import Ambiguous, NotFound
 from .index import Index
 
 _MAX_QUOTED_LENGTH = 100
-_MAX_NEIGHBOURS = 10
+_MAX_NEIGHBORS = 10
 _MAX_SUGGESTIONS = 3
 
 # Pairs of sort key and name.
@@ -70,9 +70,9 @@ def _sort_by_prefix_and_suffix(names: Iterable[str]) -> tuple[_SortedNames, _Sor
 
 def _closest_names(name: str, by_prefix: _SortedNames, by_suffix: _SortedNames) -> list[str]:
     requested = name.casefold()
-    candidates = dict(_find_neighbours(by_prefix, requested))
+    candidates = dict(_find_neighbors(by_prefix, requested))
     candidates |= {
-        key[::-1]: candidate for key, candidate in _find_neighbours(by_suffix, requested[::-1])
+        key[::-1]: candidate for key, candidate in _find_neighbors(by_suffix, requested[::-1])
     }
     # Names that differ only by a longer end, such as a domain, come first.
     extended = [key for key in candidates if key.startswith(requested) or requested.startswith(key)]
@@ -82,6 +82,6 @@ def _closest_names(name: str, by_prefix: _SortedNames, by_suffix: _SortedNames) 
     return [candidates[key] for key in ranked][:_MAX_SUGGESTIONS] if requested else []
 
 
-def _find_neighbours(ordered: _SortedNames, key: str) -> _SortedNames:
+def _find_neighbors(ordered: _SortedNames, key: str) -> _SortedNames:
     position = bisect(ordered, (key, ""))
-    return ordered[max(0, position - _MAX_NEIGHBOURS) : position + _MAX_NEIGHBOURS]
+    return ordered[max(0, position - _MAX_NEIGHBORS) : position + _MAX_NEIGHBORS]

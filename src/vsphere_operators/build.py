@@ -93,7 +93,7 @@ def _build_vcenters(manager: Manager, settings: Settings) -> VCenterRegistry:
         manager.add_runnable(vcenter)
         manager.add_runnable(vcenters.throttles[name])
     if not vcenters_by_name:
-        manager.add_runnable(NoVCenterWarning())
+        manager.add_runnable(_NoVCenterWarning())
     if settings.credentials_directory or settings.vcenters_file or settings.limits_file:
         manager.add_runnable(ConfigFileWatcher(settings, files))
     return vcenters
@@ -126,7 +126,7 @@ def _build_vcenter(config: VCenterConfig, settings: Settings, metrics: VCenterMe
     return vcenter
 
 
-class NoVCenterWarning:
+class _NoVCenterWarning:
     """Logs when the manager runs, not when it is built: `manager doctor` only builds it."""
 
     async def run(self) -> None:

@@ -70,12 +70,12 @@ class FileFormat(Generic[T]):
         return YamlReader(file, self).decode(data)
 
 
-class ValuePosition(NamedTuple):
+class _ValuePosition(NamedTuple):
     line: int
     type_description: str
 
 
-class NoAliasLoader(yaml.SafeLoader):
+class _NoAliasLoader(yaml.SafeLoader):
     """Rejects aliases: a few lines of them can expand to more values than fit in memory."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
@@ -92,7 +92,7 @@ class YamlReader(Generic[T]):
 
     def __init__(self, file: str, file_format: FileFormat[T]) -> None:
         self._file, self._file_format = file, file_format
-        self._positions: dict[str, ValuePosition] = {"$": ValuePosition(1, "nothing")}
+        self._positions: dict[str, _ValuePosition] = {"$": _ValuePosition(1, "nothing")}
 
     def decode(self, data: bytes) -> T:
         root = self._parse(data)
@@ -111,7 +111,7 @@ class YamlReader(Generic[T]):
 
     def _parse(self, data: bytes) -> yaml.Node | None:
         try:
-            loader = NoAliasLoader(data)
+            loader = _NoAliasLoader(data)
             return loader.get_single_node()
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
@@ -124,7 +124,7 @@ class YamlReader(Generic[T]):
 
     def _convert_value(self, node: yaml.Node, path: str, line: int = 0) -> Any:
         # An error in a value of a mapping is reported at the line of its key.
-        self._positions[path] = ValuePosition(
+        self._positions[path] = _ValuePosition(
             line or node.start_mark.line + 1, _describe_type(node)
         )
         match node:

@@ -27,7 +27,7 @@ from .finding import Finding, SectionFinding, ok, problem, run_check, warning
 from .placement import VmGroupRequest
 from .report import TextReport, as_json, summary
 
-PROGRAM = "manager doctor"
+_PROGRAM = "manager doctor"
 _SET_VCENTER_COMMAND = (
     "export GOVMOMI_URL=VCENTER GOVMOMI_USERNAME=USER && "
     "read -rsp 'password: ' GOVMOMI_PASSWORD && export GOVMOMI_PASSWORD"
@@ -52,19 +52,19 @@ def run(
     """Exit codes: 0 no problems, 1 problems, 2 a wrong flag, 130 Ctrl-C, 141 closed pipe."""
     out = out or sys.stdout
     try:
-        settings = parse_command_line(DoctorSettings, argv, environ, program=PROGRAM)
+        settings = parse_command_line(DoctorSettings, argv, environ, program=_PROGRAM)
         # The findings contain what the manager would log; -zap-log-level prints both.
         configure_logging(replace(settings.logs, level=settings.logs.level or "panic"))
     except HelpRequested as help_request:
         print(help_request.usage, file=out)
         return 0
     except ConfigError as error:
-        hint = f"\nRun `{PROGRAM} -help` for the flags." if isinstance(error, FlagError) else ""
-        print(f"{PROGRAM}: {error}{hint}", file=sys.stderr)
+        hint = f"\nRun `{_PROGRAM} -help` for the flags." if isinstance(error, FlagError) else ""
+        print(f"{_PROGRAM}: {error}{hint}", file=sys.stderr)
         return 2
     replace_unencodable(out, machine_readable=settings.json)
     report = TextReport(columns=terminal_width(out), color=supports_color(out, environ))
-    doctor = DoctorRun(settings, environ, build)
+    doctor = _DoctorRun(settings, environ, build)
     try:
         entries = asyncio.run(_print_report(doctor, report, out, as_text=not settings.json))
     except BrokenPipeError:
@@ -75,7 +75,7 @@ def run(
 
 
 async def _print_report(
-    doctor: DoctorRun, report: TextReport, out: TextIO, *, as_text: bool
+    doctor: _DoctorRun, report: TextReport, out: TextIO, *, as_text: bool
 ) -> list[SectionFinding]:
     """Prints text as the findings arrive, JSON at the end."""
     entries: list[SectionFinding] = []
@@ -88,7 +88,7 @@ async def _print_report(
     return entries
 
 
-class DoctorRun:
+class _DoctorRun:
     """All checks in their order; a check that fails does not stop the next one."""
 
     def __init__(

@@ -37,7 +37,7 @@ from .sources import (
 )
 from .table import Table, render_table
 
-PROGRAM = "kubectl vsphere"
+_PROGRAM = "kubectl vsphere"
 Output = Literal["", "wide", "json", "yaml"]
 
 
@@ -69,7 +69,7 @@ class Printer:
         return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).rstrip()
 
 
-class Commands:
+class _Commands:
     def __init__(
         self,
         options: argparse.Namespace,
@@ -204,7 +204,7 @@ def _build_shared_parser() -> argparse.ArgumentParser:
 def _build_parser() -> argparse.ArgumentParser:
     shared = _build_shared_parser()
     parser = argparse.ArgumentParser(
-        prog=PROGRAM,
+        prog=_PROGRAM,
         parents=[shared],
         description="Display vSphere inventory and VmGroup details.",
     )
@@ -251,7 +251,7 @@ async def _run_command(
     namespace = "" if options.all_namespaces else options.namespace or connection.namespace
     cluster = ClusterReader(connection, namespace, lambda message: print(message, file=sys.stderr))
     try:
-        return await Commands(options, cluster, environ, printer).run()
+        return await _Commands(options, cluster, environ, printer).run()
     finally:
         await cluster.transport.close()
 
@@ -269,10 +269,10 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
     try:
         print(asyncio.run(_run_command(options, environ, printer)), flush=True)
     except NotFound as error:
-        print(f"{PROGRAM}: {error}. Check the namespace, or set it with -n.", file=sys.stderr)
+        print(f"{_PROGRAM}: {error}. Check the namespace, or set it with -n.", file=sys.stderr)
         return 1
     except (KubewrightError, VCenterError) as error:
-        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        print(f"{_PROGRAM}: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
         return discard_stdout()

@@ -22,7 +22,7 @@ from ..vcenters.config import VCENTERS_FORMAT, VCenterConfig, VCenterEntry, pars
 from ..vsphere.address import Address
 from .environment import SERVER_KEYS, Environment, Warn, read_server
 
-MIN_INTERVAL_SECONDS = 1.0
+_MIN_INTERVAL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Settings(ManagerFlags):
             "tag-refresh-interval": self.tag_refresh_seconds,
         }
         for name, seconds in intervals.items():
-            if seconds < MIN_INTERVAL_SECONDS:
+            if seconds < _MIN_INTERVAL_SECONDS:
                 raise invalid_value(name, format_duration(seconds), "must be at least 1s")
         if not 1 <= self.max_running_tasks <= 100:
             raise invalid_value(

@@ -21,7 +21,7 @@ from .environment import Warn
 from .flags import Settings
 
 # As often as the session reads credentials.
-POLL_SECONDS = 2.0
+_POLL_SECONDS = 2.0
 
 
 class LoadedConfig(Struct, frozen=True):
@@ -42,7 +42,7 @@ class ConfigFileWatcher:
     """Raises RestartRequired when the files change; invalid files are logged and ignored."""
 
     def __init__(
-        self, settings: Settings, loaded: LoadedConfig, poll_seconds: float = POLL_SECONDS
+        self, settings: Settings, loaded: LoadedConfig, poll_seconds: float = _POLL_SECONDS
     ) -> None:
         self._settings, self._loaded, self._poll_seconds = settings, loaded, poll_seconds
         self._last_error = ""

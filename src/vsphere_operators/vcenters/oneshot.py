@@ -15,7 +15,7 @@ from .config import VCenterConfig
 _LOAD_TIMEOUT_SECONDS = 60.0
 
 
-class NoMetrics:
+class _NoMetrics:
     def observe_call(self, method: str, outcome: str, seconds: float) -> None: ...
 
     def count_updates(self, type_name: str, kind: str, count: int) -> None: ...
@@ -29,7 +29,7 @@ async def temporary_vcenter(config: VCenterConfig) -> AsyncIterator[VCenter]:
         config.address,
         config.build_credential_source(),
         Log("vcenter", vCenter=config.name),
-        NoMetrics(),
+        _NoMetrics(),
     )
     try:
         yield vcenter

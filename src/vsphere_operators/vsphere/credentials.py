@@ -28,7 +28,7 @@ TOKEN_FILE = "saml-token"
 CERTIFICATE_FILE, KEY_FILE, EXTENSION_KEY_FILE = "tls.crt", "tls.key", "extension-key"
 POLL_SECONDS = 2.0
 # A Secret cannot be larger.
-MAX_FILE_BYTES = 1024 * 1024
+_MAX_FILE_BYTES = 1024 * 1024
 
 # Characters that are invalid in XML, and surrogates of bytes that are not UTF-8. The serializer's
 # error for them would quote the whole request, with the password.
@@ -113,10 +113,10 @@ class DirectoryCredentials:
         self.path, self.poll_seconds = Path(path), poll_seconds
 
     def read(self) -> Credentials:
-        files = CredentialFiles(self.path)
+        files = _CredentialFiles(self.path)
         credentials = _read_token(files) or _read_certificate(files) or _read_user_password(files)
         if credentials is None:
-            if CredentialFiles(self.path).data_path != files.data_path:
+            if _CredentialFiles(self.path).data_path != files.data_path:
                 # The kubelet swapped the directory and deleted the old files during the read.
                 return self.read()
             raise Denied(
@@ -134,7 +134,7 @@ class DirectoryCredentials:
             await asyncio.sleep(self.poll_seconds)
 
 
-class CredentialFiles:
+class _CredentialFiles:
     """A consistent view of the directory.
 
     The kubelet updates a mounted Secret by swapping the link `..data`. All files are read through
@@ -157,7 +157,7 @@ class CredentialFiles:
     def read_bytes(self, key: str) -> bytes:
         try:
             with (self.data_path / key).open("rb") as file:
-                return file.read(MAX_FILE_BYTES)
+                return file.read(_MAX_FILE_BYTES)
         except (FileNotFoundError, NotADirectoryError):
             return b""
         except OSError as error:
@@ -181,7 +181,7 @@ class CredentialFiles:
         return f"none of the expected keys exists, or all are empty. {fix}"
 
 
-def _read_token(files: CredentialFiles) -> Credentials | None:
+def _read_token(files: _CredentialFiles) -> Credentials | None:
     # An XML declaration is not allowed inside another document, the SOAP envelope.
     token = re.sub(r"\A\s*<\?xml[^>]{0,200}\?>", "", files.read_text(TOKEN_FILE)).strip()
     if token and not token.startswith("<"):
@@ -192,7 +192,7 @@ def _read_token(files: CredentialFiles) -> Credentials | None:
     return Credentials(saml_token=token, source=str(files.path), is_watched=True) if token else None
 
 
-def _read_certificate(files: CredentialFiles) -> Credentials | None:
+def _read_certificate(files: _CredentialFiles) -> Credentials | None:
     certificate, key, extension = (
         files.read_bytes(CERTIFICATE_FILE),
         files.read_bytes(KEY_FILE),
@@ -213,7 +213,7 @@ def _read_certificate(files: CredentialFiles) -> Credentials | None:
     )
 
 
-def _read_user_password(files: CredentialFiles) -> Credentials | None:
+def _read_user_password(files: _CredentialFiles) -> Credentials | None:
     for user_key, password_key in USER_PASSWORD_FILES:
         user, password = files.read_text(user_key), files.read_text(password_key)
         if user and password:

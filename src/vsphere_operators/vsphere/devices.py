@@ -29,7 +29,7 @@ from .transport import Log, SoapClient, SoapStub
 from .updates import DISK_TYPE, TYPE_KEY, ObjectUpdate, Value
 
 DEVICES_PROPERTY = "config.hardware.device"
-INTERVAL_SECONDS = 300.0
+_INTERVAL_SECONDS = 300.0
 _MANAGER_PROPERTY = "configManager.assignableHardwareManager"
 # The first version with RetrieveVendorDeviceGroupInfo. An older vCenter rejects the call, and then
 # there are no groups.
@@ -77,7 +77,7 @@ class AssignableHardwareCache:
         poll_schedule: PollSchedule | None = None,
     ) -> None:
         self._soap, self._session, self._inventory, self._log = soap, session, inventory, log
-        self.poll_schedule = poll_schedule or PollSchedule(INTERVAL_SECONDS)
+        self.poll_schedule = poll_schedule or PollSchedule(_INTERVAL_SECONDS)
         self.by_host: dict[str, AssignableHardware] = {}
         # The graphics devices of each requested host at its last request.
         self._graphics_by_host: dict[str, tuple[GraphicsDevice, ...]] = {}

@@ -25,7 +25,7 @@ from .polling import PollSchedule, changed_keys
 from .session import Session
 from .transport import Log, SoapClient
 
-INTERVAL_SECONDS = 60.0
+_INTERVAL_SECONDS = 60.0
 FULL_REFRESH_SECONDS = 600.0
 _STALE_INTERVALS = 3
 
@@ -68,7 +68,7 @@ class Disks:
         inventory: Inventory,
         log: Log,
         *,
-        interval_seconds: float = INTERVAL_SECONDS,
+        interval_seconds: float = _INTERVAL_SECONDS,
         poll_schedule: PollSchedule | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -52,7 +52,7 @@ class Index:
             self.change_count += 1
 
 
-class Tree:
+class _Tree:
     """Parents and children by reference.
 
     A parent may be unknown: updates arrive in any order, and missing permissions may hide it.
@@ -110,7 +110,7 @@ class Relations:
     """All indexes over the objects of one vCenter."""
 
     def __init__(self, types: Iterable[type[object]]) -> None:
-        self.tree = Tree()
+        self.tree = _Tree()
         self.by_name: dict[type[object], Index] = {entity_type: Index() for entity_type in types}
         self.by_bios_uuid, self.by_instance_uuid = Index(), Index()
         self.vms_by_host, self._vms_by_datastore = Index(), Index()

@@ -19,8 +19,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NoReturn
 
-DEBOUNCE_SECONDS = 1.0
-MIN_INTERVAL_SECONDS = 5.0
+_DEBOUNCE_SECONDS = 1.0
+_MIN_INTERVAL_SECONDS = 5.0
 _IDLE_PER_POLL_RATIO = 4.0
 
 
@@ -31,8 +31,8 @@ class PollSchedule:
         self,
         interval_seconds: float,
         *,
-        debounce_seconds: float = DEBOUNCE_SECONDS,
-        min_interval_seconds: float = MIN_INTERVAL_SECONDS,
+        debounce_seconds: float = _DEBOUNCE_SECONDS,
+        min_interval_seconds: float = _MIN_INTERVAL_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.interval_seconds, self._debounce_seconds = interval_seconds, debounce_seconds

@@ -160,7 +160,7 @@ def find_pci_id(text: str) -> str:
 
 
 Converter: TypeAlias = Callable[[Value], object]
-FieldMapping: TypeAlias = tuple[str, str, Converter]
+_FieldMapping: TypeAlias = tuple[str, str, Converter]
 
 
 class TypeMapping(Struct, frozen=True):
@@ -221,7 +221,7 @@ class TypeMapping(Struct, frozen=True):
 
 def _map_type(
     model_type: type[InventoryObject],
-    rows: Iterable[FieldMapping],
+    rows: Iterable[_FieldMapping],
     stats: Mapping[str, str] | None = None,
 ) -> TypeMapping:
     """A mapping from rows of property, field and converter, with the defaults of the model."""
@@ -237,7 +237,10 @@ def _map_type(
     )
 
 
-_ENTITY_FIELDS: tuple[FieldMapping, ...] = (("name", "name", to_name), ("parent", "parent", to_ref))
+_ENTITY_FIELDS: tuple[_FieldMapping, ...] = (
+    ("name", "name", to_name),
+    ("parent", "parent", to_ref),
+)
 
 HOST_MAPPING = _map_type(
     Host,

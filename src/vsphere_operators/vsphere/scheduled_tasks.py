@@ -24,13 +24,13 @@ from .session import Session
 from .transport import Log, SoapClient
 from .updates import Value
 
-INTERVAL_SECONDS = 300.0
+_INTERVAL_SECONDS = 300.0
 _ENTER_MAINTENANCE = "EnterMaintenanceMode_Task"
 _INFO_PROPERTY = "info"
 # With the pauses of PollSchedule: over 5, 10 and 20 seconds.
 _MAX_BUSY_POLLS = 4
 # Some clients write a date such as 9999-12-31 for "never", to which no time can be added.
-EARLIEST_YEAR, LATEST_YEAR = 2000, 9000
+_EARLIEST_YEAR, _LATEST_YEAR = 2000, 9000
 
 
 class MaintenanceTask(Struct, frozen=True):
@@ -48,7 +48,7 @@ class ScheduledTasks:
         session: Session,
         log: Log,
         *,
-        interval_seconds: float = INTERVAL_SECONDS,
+        interval_seconds: float = _INTERVAL_SECONDS,
         poll_schedule: PollSchedule | None = None,
     ) -> None:
         self._soap, self._session, self._log = soap, session, log
@@ -154,6 +154,6 @@ def _parse_run_time(value: Value) -> datetime | None:
         time = value if isinstance(value, datetime) else datetime.fromisoformat(to_text(value))
     except ValueError:
         return None
-    if not EARLIEST_YEAR <= time.year <= LATEST_YEAR:
+    if not _EARLIEST_YEAR <= time.year <= _LATEST_YEAR:
         return None
     return time if time.tzinfo else time.replace(tzinfo=UTC)

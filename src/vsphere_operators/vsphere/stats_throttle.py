@@ -30,7 +30,7 @@ BUCKET_COUNT = 60
 # decides what counts as a large change.
 ASSUMED_VCPU_MHZ = 2000
 
-Stats = HostStats | VirtualMachineStats
+_Stats = HostStats | VirtualMachineStats
 EntityT = TypeVar("EntityT", Host, VirtualMachine)
 
 
@@ -49,9 +49,9 @@ class StatsThrottle:
         self._is_disabled = interval_seconds <= 0
         self._bucket_seconds = (interval_seconds if interval_seconds > 0 else 60.0) / BUCKET_COUNT
         self._change_fraction, self._clock = change_fraction, clock
-        self.published_stats: dict[str, Stats] = {}
+        self.published_stats: dict[str, _Stats] = {}
         # By bucket, the newest stats of each entity that changed since it was published.
-        self.pending_by_bucket: list[dict[str, Stats]] = [{} for _ in range(BUCKET_COUNT)]
+        self.pending_by_bucket: list[dict[str, _Stats]] = [{} for _ in range(BUCKET_COUNT)]
         self._last_bucket = self._current_bucket()
 
     def _current_bucket(self) -> int:
@@ -143,7 +143,7 @@ def _only_stats_changed(old: Host | VirtualMachine | None, new: Host | VirtualMa
     return old is not None and old.stats != new.stats and replace(new, stats=old.stats) == old
 
 
-def _largest_relative_change(published: Stats, new: Host | VirtualMachine) -> float:
+def _largest_relative_change(published: _Stats, new: Host | VirtualMachine) -> float:
     changes = (relative_change(*values) for values in _compare_stats(published, new))
     return max(changes, default=1.0)
 
@@ -160,7 +160,7 @@ def relative_change(before: int | None, now: int | None, total: float) -> float:
 
 
 def _compare_stats(
-    published: Stats, new: Host | VirtualMachine
+    published: _Stats, new: Host | VirtualMachine
 ) -> Iterator[tuple[int | None, int | None, float]]:
     """Tuples of the published value, the current value and the total."""
     if isinstance(new, Host) and isinstance(published, HostStats):

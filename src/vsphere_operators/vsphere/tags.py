@@ -29,7 +29,7 @@ from .rest import RestSession
 from .session import Session
 from .transport import Log, SoapClient
 
-INTERVAL_SECONDS = 300.0
+_INTERVAL_SECONDS = 300.0
 REJECTED_RETRY_SECONDS = 1800.0
 
 
@@ -44,7 +44,7 @@ class Tags:
         inventory: Inventory,
         log: Log,
         *,
-        interval_seconds: float = INTERVAL_SECONDS,
+        interval_seconds: float = _INTERVAL_SECONDS,
         poll_schedule: PollSchedule | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -26,9 +26,9 @@ _MISSING_TAG = f"{_VIM_NAMESPACE}missingSet"
 TYPE_KEY = "@type"
 # Only these of a VM's devices are used. A VM has a dozen others, which would be most of the work of
 # decoding it.
-PCI_PASSTHROUGH_TYPE, DISK_TYPE = "VirtualPCIPassthrough", "VirtualDisk"
+_PCI_PASSTHROUGH_TYPE, DISK_TYPE = "VirtualPCIPassthrough", "VirtualDisk"
 
-ResultT = TypeVar("ResultT")
+_ResultT = TypeVar("_ResultT")
 
 
 class Ref(Struct, frozen=True, gc=False):
@@ -83,8 +83,8 @@ def decode_object_page(body: bytes) -> ObjectPage:
 
 
 def _decode_response(
-    body: bytes, decode_result: Callable[[etree._Element], ResultT]
-) -> ResultT | None:
+    body: bytes, decode_result: Callable[[etree._Element], _ResultT]
+) -> _ResultT | None:
     try:
         content = parse_xml(body).find(f"{_SOAP_NAMESPACE}Body")
         if content is None or len(content) != 1:
@@ -197,7 +197,7 @@ def _decode_complex_value(element: etree._Element) -> Value:
             [
                 _decode_value(child)
                 for child in element
-                if child.get(XSI_TYPE) in (PCI_PASSTHROUGH_TYPE, DISK_TYPE)
+                if child.get(XSI_TYPE) in (_PCI_PASSTHROUGH_TYPE, DISK_TYPE)
             ]
         )
     if type_name.startswith("ArrayOf"):

@@ -41,7 +41,7 @@ GRACE_SECONDS = 10.0
 # WaitForUpdatesEx returns every 15 s: after two missed responses the inventory is out of date.
 _STALE_SECONDS = 30.0
 _MIN_BACKOFF_SECONDS = 1.0
-MAX_BACKOFF_SECONDS = 15.0
+_MAX_BACKOFF_SECONDS = 15.0
 
 
 class ClientMetrics(CallMetrics, UpdateMetrics, Protocol): ...
@@ -132,7 +132,7 @@ class VCenter:
                 await loop()
             except Exception as error:
                 self.log.error("unexpected error, starting again", vCenter=self.name, error=error)
-                await asyncio.sleep(MAX_BACKOFF_SECONDS)
+                await asyncio.sleep(_MAX_BACKOFF_SECONDS)
 
     async def _watch_credentials(self) -> NoReturn:
         """Replace a working session when the credentials change."""
@@ -168,7 +168,7 @@ class VCenter:
                 self.log.error(
                     "unexpected error, loading the inventory again", vCenter=self.name, error=error
                 )
-                await asyncio.sleep(MAX_BACKOFF_SECONDS)
+                await asyncio.sleep(_MAX_BACKOFF_SECONDS)
 
     async def _renew_session(self, login_count: int, cause: VCenterError) -> None:
         self.log.info("the session ended on the server, logging in again", vCenter=self.name)
@@ -193,7 +193,7 @@ class VCenter:
                     await self.session.wait_for_credentials_change()
             return
         await asyncio.sleep(
-            min(_MIN_BACKOFF_SECONDS * 2.0 ** min(self.failures - 1, 10), MAX_BACKOFF_SECONDS)
+            min(_MIN_BACKOFF_SECONDS * 2.0 ** min(self.failures - 1, 10), _MAX_BACKOFF_SECONDS)
         )
 
     def _on_inventory_loaded(self) -> None:

@@ -23,7 +23,7 @@ from .transport import Log, SoapClient
 from .updates import ObjectUpdate, Value
 
 # A poll without requests costs nothing. The interval is the longest wait after a failed read.
-INTERVAL_SECONDS, DEBOUNCE_SECONDS, MIN_INTERVAL_SECONDS = 15.0, 0.05, 0.25
+_INTERVAL_SECONDS, _DEBOUNCE_SECONDS, _MIN_INTERVAL_SECONDS = 15.0, 0.05, 0.25
 _HIDDEN_RETRY_SECONDS = 60.0
 _VMS_PER_CALL = 100
 CachedT = TypeVar("CachedT")
@@ -46,9 +46,9 @@ class VmPropertyCache(Generic[CachedT]):
         self._paths, self._decode, self._soap, self._session = list(paths), decode, soap, session
         self.inventory, self._log = inventory, log
         self.poll_schedule = poll_schedule or PollSchedule(
-            INTERVAL_SECONDS,
-            debounce_seconds=DEBOUNCE_SECONDS,
-            min_interval_seconds=MIN_INTERVAL_SECONDS,
+            _INTERVAL_SECONDS,
+            debounce_seconds=_DEBOUNCE_SECONDS,
+            min_interval_seconds=_MIN_INTERVAL_SECONDS,
         )
         self.values: dict[str, CachedT] = {}
         # VMs of which vCenter does not return all properties.

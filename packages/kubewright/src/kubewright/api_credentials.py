@@ -35,7 +35,7 @@ _MIN_PLUGIN_INTERVAL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class LoadedCredential:
+class _LoadedCredential:
     """The result of one reload, and how long it can be used before the next one."""
 
     authorization: str = field(default="", repr=False)
@@ -55,7 +55,7 @@ class ApiCredentials:
     ) -> None:
         self.connection = connection
         self.clock = clock
-        self.credential: LoadedCredential | None = None
+        self.credential: _LoadedCredential | None = None
         self.cached_headers: dict[str, str] = {}
         """The Authorization header, or {}; current until `valid_until`."""
         self.context: ssl.SSLContext | None = None
@@ -123,7 +123,7 @@ class ApiCredentials:
         self.valid_until = self.clock() + credential.reload_after_seconds
         return changed
 
-    async def _fetch_credential(self) -> LoadedCredential:
+    async def _fetch_credential(self) -> _LoadedCredential:
         identity = self.connection.identity
         credential = await asyncio.to_thread(_read_credential, identity)
         # As in client-go, a token or password of the kubeconfig takes precedence over a plugin.
@@ -140,14 +140,14 @@ class ApiCredentials:
             remaining = (status.expiration_timestamp - datetime.now(UTC)).total_seconds()
             seconds = max(remaining - _EXPIRY_LEEWAY_SECONDS, _MIN_PLUGIN_INTERVAL_SECONDS)
         token = status.token
-        return LoadedCredential(
+        return _LoadedCredential(
             authorization=_bearer_header(identity.location, "exec", token) if token else "",
             certificate_pem=certificate_pem,
             key_pem=key_pem,
             reload_after_seconds=seconds,
         )
 
-    async def _tls_context_for(self, credential: LoadedCredential) -> ssl.SSLContext | None:
+    async def _tls_context_for(self, credential: _LoadedCredential) -> ssl.SSLContext | None:
         old = self.credential
         # Keep the context, and so the open connections, if only the token changed.
         if (
@@ -161,7 +161,7 @@ class ApiCredentials:
         return await asyncio.to_thread(_build_tls_context, self.connection, credential)
 
 
-def _read_credential(identity: Identity) -> LoadedCredential:
+def _read_credential(identity: Identity) -> _LoadedCredential:
     """Read the kubeconfig's own credential and the files that it names; blocks."""
     location = identity.location
 
@@ -178,7 +178,7 @@ def _read_credential(identity: Identity) -> LoadedCredential:
         login = f"{identity.username}:{identity.password}".encode()
         authorization = "Basic " + base64.b64encode(login).decode()
     rotates = identity.token_file or identity.client_cert_file or identity.client_key_file
-    return LoadedCredential(
+    return _LoadedCredential(
         authorization=authorization,
         certificate_pem=identity.client_cert_pem
         or read("client-certificate", identity.client_cert_file),
@@ -198,7 +198,7 @@ def _bearer_header(location: KubeconfigLocation, key: str, token: str) -> str:
     return "Bearer " + token.strip()
 
 
-def _build_tls_context(connection: Connection, credential: LoadedCredential) -> ssl.SSLContext:
+def _build_tls_context(connection: Connection, credential: _LoadedCredential) -> ssl.SSLContext:
     """A context that verifies the server and presents the client certificate, if any; blocks."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -222,7 +222,7 @@ def _build_tls_context(connection: Connection, credential: LoadedCredential) -> 
 
 
 def _load_client_certificate(
-    context: ssl.SSLContext, identity: Identity, credential: LoadedCredential
+    context: ssl.SSLContext, identity: Identity, credential: _LoadedCredential
 ) -> None:
     # The keys of the user's entry that an error points at.
     certificate_key = private_key = "exec"

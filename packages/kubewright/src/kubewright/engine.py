@@ -48,7 +48,7 @@ _VALID_DELAY = "it must be a finite number of seconds, 0 or more"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class _Outcome:
     """The consequences of a reconcile for the queue, the status, the metrics and the log."""
 
     result: ReconcileResult
@@ -63,7 +63,7 @@ class Outcome:
     error: BaseException | None = None
 
 
-def _outcome_from_result(returned: object, generation: int) -> Outcome:
+def _outcome_from_result(returned: object, generation: int) -> _Outcome:
     status: Literal["True", "False"]
     match Done() if returned is None else returned:
         case Done(reason, message, after):
@@ -81,7 +81,7 @@ def _outcome_from_result(returned: object, generation: int) -> Outcome:
         return _outcome_from_error(TypeError(message), generation)
     condition = ready_condition(status, reason, message, generation)
     result: ReconcileResult = "success" if after is None else "requeue_after"
-    return Outcome(result, condition, after, warning_event=False)
+    return _Outcome(result, condition, after, warning_event=False)
 
 
 def _is_valid_delay(value: object) -> bool:
@@ -89,30 +89,30 @@ def _is_valid_delay(value: object) -> bool:
     return is_number and math.isfinite(value) and value >= 0  # type: ignore[arg-type,operator]
 
 
-def _outcome_from_error(error: BaseException, generation: int) -> Outcome:
+def _outcome_from_error(error: BaseException, generation: int) -> _Outcome:
     match error:
         case Retry() | NotSynced() if not _is_valid_delay(error.after):
             message = f"{type(error).__name__}(after={error.after!r}): {_VALID_DELAY}"
             return _outcome_from_error(TypeError(message), generation)
         case NotSynced():
-            return Outcome("requeue_after", None, error.after, error=error)
+            return _Outcome("requeue_after", None, error.after, error=error)
         case Retry():
             condition = ready_condition("False", error.reason, str(error), generation)
-            return Outcome("requeue_after", condition, error.after, error=error)
+            return _Outcome("requeue_after", condition, error.after, error=error)
         case Terminal():
             condition = ready_condition("False", error.reason, str(error), generation)
-            return Outcome(
+            return _Outcome(
                 "error", condition, terminal=True, clear_status=not error.keep_status, error=error
             )
         case NotLeader():
             # Either the process is about to end and the next leader does the work, or the lease
             # is renewed late and we do.
-            return Outcome("requeue", None, rate_limited=True, error=error)
+            return _Outcome("requeue", None, rate_limited=True, error=error)
         case Conflict():
             # Another client wrote first. Its change will arrive through the watch.
-            return Outcome("requeue", None, rate_limited=True, error=error)
+            return _Outcome("requeue", None, rate_limited=True, error=error)
         case TooManyRequests(retry_after=float() | int() as after):
-            return Outcome("requeue_after", None, float(after), error=error)
+            return _Outcome("requeue_after", None, float(after), error=error)
         case KubewrightError():
             condition = ready_condition("False", type(error).__name__, str(error), generation)
         case TimeoutError():
@@ -120,8 +120,8 @@ def _outcome_from_error(error: BaseException, generation: int) -> Outcome:
         case _:
             message = f"{type(error).__name__}: {redact(str(error))}; it is retried with back-off"
             condition = ready_condition("False", "Error", message, generation)
-            return Outcome("error", condition, rate_limited=True, unexpected=True, error=error)
-    return Outcome("error", condition, rate_limited=True, error=error)
+            return _Outcome("error", condition, rate_limited=True, unexpected=True, error=error)
+    return _Outcome("error", condition, rate_limited=True, error=error)
 
 
 class Engine(Generic[T]):
@@ -246,7 +246,7 @@ class Engine(Generic[T]):
             if isinstance(obj, UndecodableObject):
                 # Terminal: a retry is useless until the object changes.
                 condition = await self._status_writer.write_undecodable(obj, self._kind)
-                outcome = Outcome("error", condition, terminal=True)
+                outcome = _Outcome("error", condition, terminal=True)
             else:
                 outcome = await self._reconcile_object(obj)
         except (Exception, asyncio.CancelledError) as error:
@@ -262,7 +262,7 @@ class Engine(Generic[T]):
             raise error
         _clear_cancellations()
 
-    def _apply_outcome(self, key: Key, priority: int, outcome: Outcome) -> None:
+    def _apply_outcome(self, key: Key, priority: int, outcome: _Outcome) -> None:
         metrics, error = self._metrics, outcome.error
         metrics.results[outcome.result].inc()
         if outcome.terminal:
@@ -291,15 +291,15 @@ class Engine(Generic[T]):
         if outcome.requeue_after_seconds is not None:
             self.queue.add_after(key, outcome.requeue_after_seconds, priority)
 
-    async def _reconcile_object(self, obj: T) -> Outcome:
+    async def _reconcile_object(self, obj: T) -> _Outcome:
         finalizer, finalizers = self.controller.finalizer, obj.metadata.finalizers
         deleting = obj.metadata.deletionTimestamp is not None
         if deleting and finalizer not in finalizers:
-            return Outcome("success", None)
+            return _Outcome("success", None)
         if finalizer and not deleting and finalizer not in finalizers:
             with_finalizer = await self._set_finalizers(obj, [*finalizers, finalizer])
             if with_finalizer is None:
-                return Outcome("success", None)
+                return _Outcome("success", None)
             obj = with_finalizer
         # The reconcile gets a copy of the status, since the object in the cache is shared. The
         # encoded form is compared later, to find out whether anything changed.
@@ -330,7 +330,7 @@ class Engine(Generic[T]):
                     own_revisions.append(written.metadata.revision)
         return outcome
 
-    async def _run_user_code(self, method: Callable[[T], Awaitable[object]], obj: T) -> Outcome:
+    async def _run_user_code(self, method: Callable[[T], Awaitable[object]], obj: T) -> _Outcome:
         """Run `reconcile` or `finalize`. Whatever it raises or returns becomes an outcome."""
         seconds, generation = self.controller.timeout_seconds, obj.metadata.generation
         self._started_at[obj.key] = asyncio.get_running_loop().time()

@@ -235,7 +235,7 @@ def _parse_bool(text: str) -> bool:
     return text in TRUE
 
 
-def parse_int(text: str) -> int:
+def _parse_int(text: str) -> int:
     """Parse an integer; 0x, 0o and 0b are accepted as in Go."""
     if not re.fullmatch(r"[+-]?\w+", text, re.ASCII):
         raise ValueError("must be an integer")
@@ -271,7 +271,7 @@ def parse_duration(text: str) -> float:
 _TYPES: dict[Any, tuple[Callable[[str], Any], str]] = {
     str: (str, "string"),
     bool: (_parse_bool, ""),
-    int: (parse_int, "int"),
+    int: (_parse_int, "int"),
     float: (_parse_float, "float"),
     Duration: (parse_duration, "duration"),
     tuple[str, ...]: (str, "string, repeatable"),

@@ -113,7 +113,7 @@ class NamedEntry(Struct, frozen=True):
     context: Context = Context()
 
 
-class KubeconfigDocument(Struct, frozen=True, rename="kebab"):
+class _KubeconfigDocument(Struct, frozen=True, rename="kebab"):
     kind: str = "Config"
     current_context: str = ""
     clusters: tuple[NamedEntry, ...] = ()
@@ -178,13 +178,13 @@ def merge_files(files: Sequence[Path]) -> MergedKubeconfig:
     return MergedKubeconfig(os.pathsep.join(map(str, files)), current, entries)
 
 
-def _parse_file(file: Path) -> KubeconfigDocument:
+def _parse_file(file: Path) -> _KubeconfigDocument:
     location = KubeconfigLocation(str(file))
     raw = _read_yaml(location, read_file(location, "", str(file)))
     try:
-        # An empty file is an empty kubeconfig, as in kubectl. Not strict, because `TextLoader`
+        # An empty file is an empty kubeconfig, as in kubectl. Not strict, because `_TextLoader`
         # returns the string "true" for a bool.
-        document = msgspec.convert({} if raw is None else raw, KubeconfigDocument, strict=False)
+        document = msgspec.convert({} if raw is None else raw, _KubeconfigDocument, strict=False)
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at `$")
         raise location.error(
@@ -200,7 +200,7 @@ def _parse_file(file: Path) -> KubeconfigDocument:
     return document
 
 
-class TextLoader(yaml.SafeLoader):
+class _TextLoader(yaml.SafeLoader):
     """Reads scalars as strings and omits nulls, as kubectl: a password may consist of digits."""
 
     yaml_constructors = yaml.SafeLoader.yaml_constructors | {
@@ -223,7 +223,7 @@ class TextLoader(yaml.SafeLoader):
 def _read_yaml(location: KubeconfigLocation, content: bytes) -> Any:
     # The message of the parser is left out: it quotes the line, which may hold a secret.
     try:
-        return yaml.load(content, TextLoader)
+        return yaml.load(content, _TextLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         position = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "unknown line"

@@ -24,16 +24,16 @@ from .log import Log
 from .metrics import Metrics
 from .responses import UndecodableObject
 
-K = TypeVar("K")
-V = TypeVar("V")
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 EventType = Literal["Normal", "Warning"]
 
 _DEDUPLICATION_SECONDS = 600.0
-BURST, REFILL_SECONDS = 25, 300.0
+BURST, _REFILL_SECONDS = 25, 300.0
 MAX_QUEUE_LENGTH = 1000
 _MAX_LRU_CACHE_ENTRIES = 4096
 # The API server rejects an Event with a longer message.
-MAX_MESSAGE_LENGTH = 1024
+_MAX_MESSAGE_LENGTH = 1024
 
 
 @dataclass
@@ -89,7 +89,7 @@ class EventRecorder:
             involvedObject=reference,
             type=type,
             reason=reason,
-            message=message[:MAX_MESSAGE_LENGTH],
+            message=message[:_MAX_MESSAGE_LENGTH],
             source=EventSource(component=self._component),
             reportingComponent=self._component,
             reportingInstance=self._instance,
@@ -161,7 +161,7 @@ class EventRecorder:
     def _take_token(self, uid: str) -> bool:
         now = self._clock()
         bucket = self._token_buckets.get(uid) or _TokenBucket(BURST, now)
-        bucket.tokens = min(BURST, bucket.tokens + (now - bucket.refilled_at) / REFILL_SECONDS)
+        bucket.tokens = min(BURST, bucket.tokens + (now - bucket.refilled_at) / _REFILL_SECONDS)
         bucket.refilled_at = now
         _put_in_lru(self._token_buckets, uid, bucket)
         if bucket.tokens < 1:
@@ -170,7 +170,7 @@ class EventRecorder:
         return True
 
 
-def _put_in_lru(cache: OrderedDict[K, V], key: K, value: V) -> None:
+def _put_in_lru(cache: OrderedDict[_K, _V], key: _K, value: _V) -> None:
     cache[key] = value
     cache.move_to_end(key)
     if len(cache) > _MAX_LRU_CACHE_ENTRIES:

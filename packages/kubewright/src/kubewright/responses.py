@@ -14,7 +14,7 @@ from .errors import Gone, Undecodable, error_from_status
 from .kind import Condition, Object, ObjectMeta
 
 T = TypeVar("T", bound=Object)
-StructT = TypeVar("StructT", bound=Struct)
+_StructT = TypeVar("_StructT", bound=Struct)
 
 # msgspec decodes nested values by recursion and fails near Python's recursion limit. No real
 # object is nested as deep as this.
@@ -144,7 +144,7 @@ def decode_watch_event(kind: type[T], raw: bytes, operation: str) -> WatchEvent[
     raise error_from_status(int(status.get("code") or 500), status, operation=operation)
 
 
-def _decode_json(decoder: msgspec.json.Decoder[StructT], body: bytes) -> StructT:
+def _decode_json(decoder: msgspec.json.Decoder[_StructT], body: bytes) -> _StructT:
     try:
         return decoder.decode(body)
     except RecursionError:

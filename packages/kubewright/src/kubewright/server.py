@@ -41,7 +41,7 @@ _HEALTH_ADVICE = (
 HealthCheck = Callable[[], str | Awaitable[str | None] | None]
 """Returns None if healthy, otherwise the problem."""
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def _text_response(
@@ -66,7 +66,7 @@ async def _run_check(check: HealthCheck) -> str | None:
     return None if problem is None else " ".join(redact(problem).split())
 
 
-class HealthEndpoint:
+class _HealthEndpoint:
     """/healthz or /readyz: its checks, and responses in the format of kube-apiserver."""
 
     def __init__(self, name: str) -> None:
@@ -127,7 +127,7 @@ class Server:
         if secure and authorizer is None:
             raise ConfigError("secure metrics need an authorizer, which decides on every token")
         self.metrics = metrics
-        self.healthz, self.readyz = HealthEndpoint("healthz"), HealthEndpoint("readyz")
+        self.healthz, self.readyz = _HealthEndpoint("healthz"), _HealthEndpoint("readyz")
         self.certificate: ServingCertificate | None = None
         self.metrics_port = self.health_port = 0
         """The ports in use after `start`; 0 for a disabled endpoint."""
@@ -167,7 +167,7 @@ class Server:
                 tls,
                 _METRICS_ADVICE,
             )
-            routes: dict[str, Handler] = {}
+            routes: dict[str, _Handler] = {}
             for endpoint in (self.healthz, self.readyz):
                 routes[f"/{endpoint.name}"] = endpoint._handle_all
                 routes[f"/{endpoint.name}/"] = endpoint._handle_all
@@ -196,7 +196,7 @@ class Server:
         self,
         purpose: str,
         bind_address: str,
-        routes: Mapping[str, Handler],
+        routes: Mapping[str, _Handler],
         tls: ssl.SSLContext | None,
         advice: str,
     ) -> int:
@@ -229,7 +229,7 @@ class Server:
         return port
 
     @web.middleware
-    async def _limit_in_flight(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _limit_in_flight(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         if self._in_flight >= _MAX_IN_FLIGHT:
             return _text_response(
                 503, "too many concurrent requests; retry in a second", {"Retry-After": "1"}

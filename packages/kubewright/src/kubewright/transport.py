@@ -104,7 +104,7 @@ class LeaseGuard:
         return self.clock() < self.expires_at
 
 
-class GuardedRequest(aiohttp.ClientRequest):
+class _GuardedRequest(aiohttp.ClientRequest):
     """A request that checks the lease immediately before its first byte is sent, unless it reads.
 
     An earlier check may be outdated after the wait for a connection.
@@ -325,7 +325,7 @@ class Transport:
         request_class: type[aiohttp.ClientRequest] = aiohttp.ClientRequest
         if self._guard is not None:
             # aiohttp takes a class, not an instance, so the guard becomes a class attribute.
-            request_class = type("GuardedRequest", (GuardedRequest,), {"guard": self._guard})
+            request_class = type("GuardedRequest", (_GuardedRequest,), {"guard": self._guard})
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
             cookie_jar=aiohttp.DummyCookieJar(),

@@ -33,7 +33,7 @@ ROLE_MANIFEST = "config/optional/maintenance-calendar.yaml"
 CALENDAR_PERMISSION = Permission(ConfigMap, ("list", "watch"))
 
 
-class CalendarReflector(Reflector[ConfigMap]):
+class _CalendarReflector(Reflector[ConfigMap]):
     def describe_problem(self, error: Exception) -> str:
         if not isinstance(error, Forbidden):
             return super().describe_problem(error)
@@ -61,7 +61,7 @@ class CalendarWatcher:
         self._key, self._record_warning, self._log = key, record_warning, log
         self._clock = clock
         store: Store[ConfigMap] = Store(ConfigMap.definition, log)
-        self.reflector = CalendarReflector(
+        self.reflector = _CalendarReflector(
             ConfigMap, store, client, metrics, log, namespace=key.namespace
         )
         self._started_at: float | None = None

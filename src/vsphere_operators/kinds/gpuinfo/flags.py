@@ -18,7 +18,7 @@ _DEFAULT_GPU_RESOURCES = (
 )
 # 100 years: now plus the horizon stays within the range of datetime.
 _MAX_HORIZON_HOURS = 876_000
-VSPHERE, SIMULATED = "vsphere", "simulated"
+_VSPHERE, _SIMULATED = "vsphere", "simulated"
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class GPUFlags:
 
     source: str = flag(
         "accelerator-source",
-        VSPHERE,
+        _VSPHERE,
         "Source of GPUs and hours to maintenance: vsphere, or simulated (random, for trials).",
     )
     seed: str = flag(
@@ -67,9 +67,9 @@ class GPUFlags:
     )
 
     def __post_init__(self) -> None:
-        if self.source not in (VSPHERE, SIMULATED):
+        if self.source not in (_VSPHERE, _SIMULATED):
             raise invalid_value(
-                "accelerator-source", self.source, f"must be {VSPHERE} or {SIMULATED}"
+                "accelerator-source", self.source, f"must be {_VSPHERE} or {_SIMULATED}"
             )
         for name in self.gpu_resource_globs:
             if not _RESOURCE_PATTERN.fullmatch(name):
@@ -111,4 +111,4 @@ class GPUFlags:
         )
 
     def build_simulation(self) -> Simulation | None:
-        return Simulation(self.seed or secrets.token_hex(8)) if self.source == SIMULATED else None
+        return Simulation(self.seed or secrets.token_hex(8)) if self.source == _SIMULATED else None

@@ -38,7 +38,7 @@ _KUBERNETES_TAINT_PREFIXES = ("node.kubernetes.io/", "node.cloudprovider.kuberne
 # PCI vendor ids of NVIDIA and AMD. Intel's is not listed: its network cards are passed through too.
 _GPU_VENDOR_IDS = (0x10DE, 0x1002)
 # As in the original operator.
-MIN_SIMULATED_HOURS, MAX_SIMULATED_HOURS = 300, 400
+_MIN_SIMULATED_HOURS, _MAX_SIMULATED_HOURS = 300, 400
 
 
 class Simulation(Struct, frozen=True):
@@ -49,7 +49,7 @@ class Simulation(Struct, frozen=True):
     def simulate_node(self, node: str) -> tuple[int, bool]:
         """Hours until maintenance, and whether the node has a GPU."""
         numbers = random.Random(f"{self.seed}/{node}")
-        return numbers.randint(MIN_SIMULATED_HOURS, MAX_SIMULATED_HOURS), numbers.random() < 0.5
+        return numbers.randint(_MIN_SIMULATED_HOURS, _MAX_SIMULATED_HOURS), numbers.random() < 0.5
 
 
 class NodeContext(Struct, frozen=True):

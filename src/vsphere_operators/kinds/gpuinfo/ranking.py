@@ -23,8 +23,8 @@ from msgspec import Struct
 
 from .rules import TIMER_SLACK_SECONDS, NodeFacts, Query, Rejection
 
-Rank = tuple[float, int, str]
-Deadline = TypeVar("Deadline", datetime, int)
+_Rank = tuple[float, int, str]
+_Deadline = TypeVar("_Deadline", datetime, int)
 _NO_MAINTENANCE = datetime.max.replace(tzinfo=UTC)
 # Keep the status small: it is written for every GPUInfo, and a cluster may have 1,000 nodes.
 MAX_CANDIDATES = 5
@@ -53,19 +53,19 @@ class Selection(Struct, frozen=True, kw_only=True):
         return [self.selected, *islice(others, MAX_CANDIDATES - 1)]
 
 
-class _LongestTimeNodes(Generic[Deadline]):
+class _LongestTimeNodes(Generic[_Deadline]):
     """The nodes that have more time than every better node, best first."""
 
-    def __init__(self, ranks: Iterable[Rank], times: Mapping[str, Deadline]) -> None:
-        self._times: list[Deadline] = []
-        self._ranks: list[Rank] = []
+    def __init__(self, ranks: Iterable[_Rank], times: Mapping[str, _Deadline]) -> None:
+        self._times: list[_Deadline] = []
+        self._ranks: list[_Rank] = []
         for rank in ranks:
             time = times.get(rank[2])
             if time is not None and (not self._times or time > self._times[-1]):
                 self._times.append(time)
                 self._ranks.append(rank)
 
-    def _find_first_with_time(self, required: Deadline) -> list[Rank]:
+    def _find_first_with_time(self, required: _Deadline) -> list[_Rank]:
         """The best node that has this much time, as a list of one or none."""
         index = bisect_left(self._times, required)
         return self._ranks[index : index + 1]
@@ -75,7 +75,7 @@ class _NodePool:
     """The nodes without a general rejection, either those with a GPU or those without one."""
 
     def __init__(self) -> None:
-        self.ranks: list[Rank] = []
+        self.ranks: list[_Rank] = []
         # Start of maintenance by node. Nodes with simulated hours are in the other dictionary.
         self._start_by_node: dict[str, datetime] = {}
         self._simulated_hours_by_node: dict[str, int] = {}
@@ -213,7 +213,7 @@ class Ranking:
         return {reason.value: counts[reason] for reason in Rejection if counts[reason]}
 
 
-def _rank(facts: NodeFacts) -> Rank:
+def _rank(facts: NodeFacts) -> _Rank:
     demand = facts.load.cpu_demand_mhz
     # A node with unknown demand comes last.
     return (float("inf") if demand is None else demand, -(facts.free_memory_mb or 0), facts.name)

@@ -25,7 +25,7 @@ from .rules import NodeFacts, Query, Requirement, SelectionRules
 from .tracker import NodeTracker
 
 
-class PublishedSelection(Struct, frozen=True):
+class _PublishedSelection(Struct, frozen=True):
     """The requirement of one GPUInfo, and the facts of the node that its status shows."""
 
     requirement: Requirement
@@ -48,14 +48,14 @@ class SelectionIndex:
         self._tracker, self._rules, self._enqueue = tracker, rules, enqueue
         self._bucket_seconds = interval_seconds / BUCKET_COUNT
         self._change_fraction = change_fraction
-        self.by_key: dict[Key, PublishedSelection] = {}
+        self.by_key: dict[Key, _PublishedSelection] = {}
         # By the name of the selected node; "" for none.
-        self.by_node: dict[str, dict[Key, PublishedSelection]] = {}
+        self.by_node: dict[str, dict[Key, _PublishedSelection]] = {}
         self._buckets: list[dict[Key, None]] = [{} for _ in range(BUCKET_COUNT)]
 
     def add(self, key: Key, requirement: Requirement, facts: NodeFacts | None) -> None:
         self.discard(key)
-        selection = PublishedSelection(requirement, facts, self._tracker.version)
+        selection = _PublishedSelection(requirement, facts, self._tracker.version)
         self.by_key[key] = selection
         self.by_node.setdefault(facts.name if facts else "", {})[key] = selection
         self._buckets[bucket_of(str(key))][key] = None
@@ -94,7 +94,7 @@ class SelectionIndex:
         return affected
 
     def _is_outdated(
-        self, selection: PublishedSelection, new: NodeFacts | None, now: datetime
+        self, selection: _PublishedSelection, new: NodeFacts | None, now: datetime
     ) -> bool:
         published = selection.published_facts
         if new is None or published is None or replace(new, load=published.load) != published:

@@ -21,7 +21,7 @@ from .types import (
 
 # Windows begin at full hours, for hundreds of nodes and thousands of objects at once. Their
 # reconciles are spread over this time: briefly if the selected node changes, else longer.
-RESELECT_SPREAD_SECONDS, REFRESH_SPREAD_SECONDS = 0.5, 30.0
+_RESELECT_SPREAD_SECONDS, _REFRESH_SPREAD_SECONDS = 0.5, 30.0
 _MAX_REQUEUE_SECONDS = 86400.0
 
 
@@ -117,12 +117,12 @@ def seconds_until_change(
         if seconds is not None
     ]
     delays = [
-        seconds + spread * REFRESH_SPREAD_SECONDS
+        seconds + spread * _REFRESH_SPREAD_SECONDS
         for seconds in refresh_delays
         if seconds is not None
     ]
     if (reselect_delay := query.seconds_until_too_little_time(selected)) is not None:
-        delays.append(reselect_delay + spread * RESELECT_SPREAD_SECONDS)
+        delays.append(reselect_delay + spread * _RESELECT_SPREAD_SECONDS)
     # A timer follows a clock that may stop while the machine sleeps, so none is longer than a day.
-    max_delay = _MAX_REQUEUE_SECONDS + spread * REFRESH_SPREAD_SECONDS
+    max_delay = _MAX_REQUEUE_SECONDS + spread * _REFRESH_SPREAD_SECONDS
     return min(*delays, max_delay) if delays else None

@@ -63,16 +63,16 @@ from .status import describe_action, describe_failure
 from .step import GroupInput
 
 VmAction = PowerOn | PowerOff | Resize | Destroy
-Precheck = Callable[[], Awaitable[Any]]
+_Precheck = Callable[[], Awaitable[Any]]
 # Receives the result of the precheck, None without one.
-Call = Callable[[Any], Awaitable[Any]]
+_Call = Callable[[Any], Awaitable[Any]]
 
 
-class DestroyNotConfirmed(Exception):
+class _DestroyNotConfirmed(Exception):
     """The read before a destroy shows that the VM or the folder must not be destroyed now."""
 
 
-class TaskPurpose(Struct, frozen=True):
+class _TaskPurpose(Struct, frozen=True):
     """What a task of this process is for: its group, its target and its intended effect."""
 
     group_uid: str
@@ -104,12 +104,12 @@ class Executor:
         self._memory_store, self._clone_tracker = memory_store, clone_tracker
         self._notify_group, self._clock = notify_group, vcenter.clock
         # By reference of the task, until its end.
-        self.pending_tasks: dict[str, TaskPurpose] = {}
+        self.pending_tasks: dict[str, _TaskPurpose] = {}
 
     async def clone(self, group: GroupInput, action: Clone, spec: CloneSpec) -> None:
         """Clone the template for a stored record."""
         record, memory = action.record, self._memory_of(group)
-        purpose = TaskPurpose(
+        purpose = _TaskPurpose(
             group.group_id.uid,
             record.name,
             f'Cloning "{record.name}" from template "{action.template_name}"',
@@ -137,7 +137,7 @@ class Executor:
         """Power a VM on or off, resize it or destroy it."""
         vm, ref, vm_calls = action.vm, action.vm.ref, self._vcenter.vm_calls
         effect: TaskEffect
-        call: Call
+        call: _Call
         match action:
             case PowerOn():
                 verb, effect, call = "Powering on", "poweredOn", lambda _: vm_calls.power_on(ref)
@@ -152,7 +152,7 @@ class Executor:
             case Destroy():
                 verb, effect, call = "Destroying", "destroyed", lambda _: vm_calls.destroy(ref)
         inventory_vm = self._vcenter.inventory.vms.get(ref)
-        purpose = TaskPurpose(
+        purpose = _TaskPurpose(
             group.group_id.uid,
             vm.replica_name,
             f'{verb} "{vm.replica_name}"',
@@ -172,9 +172,9 @@ class Executor:
         vm = await self._vcenter.vm_calls.read_vm(ref)
         mark = mark_from_extra_config(vm.config.extra_config)
         if not is_owned_by(mark, vm.instance_uuid, group_id) or vm.has_foreign_disks:
-            raise DestroyNotConfirmed
+            raise _DestroyNotConfirmed
         if not await self._api_reader.confirm_deletion(group_id, replica):
-            raise DestroyNotConfirmed
+            raise _DestroyNotConfirmed
 
     async def create_folder(self, group: GroupInput, parent_ref: str) -> None:
         """Create the group's folder. CreateFolder is not a task and needs no slot."""
@@ -209,7 +209,7 @@ class Executor:
                 FOLDER_KEY, OperationFailure(message, True, Reason.FOLDER_NAME_TAKEN)
             )
             return
-        purpose = TaskPurpose(group.group_id.uid, FOLDER_KEY, f'Creating the folder "{name}"')
+        purpose = _TaskPurpose(group.group_id.uid, FOLDER_KEY, f'Creating the folder "{name}"')
         self._record_error(purpose, error)
 
     async def destroy_folder(self, group: GroupInput, action: DestroyFolder) -> None:
@@ -220,7 +220,7 @@ class Executor:
         await self._start_task_on_target(
             group,
             action,
-            TaskPurpose(
+            _TaskPurpose(
                 group.group_id.uid,
                 FOLDER_KEY,
                 f'Destroying the folder "{folder.name}"',
@@ -233,17 +233,17 @@ class Executor:
 
     async def _check_folder_before_destroy(self, group_id: GroupId, ref: str) -> None:
         if not await self._vcenter.vm_calls.is_folder_empty(ref):
-            raise DestroyNotConfirmed
+            raise _DestroyNotConfirmed
         if not await self._api_reader.confirm_deletion(group_id):
-            raise DestroyNotConfirmed
+            raise _DestroyNotConfirmed
 
     async def _start_task_on_target(
         self,
         group: GroupInput,
         action: Action,
-        purpose: TaskPurpose,
-        call: Call,
-        precheck: Precheck | None,
+        purpose: _TaskPurpose,
+        call: _Call,
+        precheck: _Precheck | None,
     ) -> bool:
         """Start a task on a VM or folder; returns whether it started.
 
@@ -253,7 +253,7 @@ class Executor:
         busy_refs.add(purpose.target_ref)
         try:
             await self._start_task(group, action, purpose, call, precheck)
-        except (NotFound, DestroyNotConfirmed):
+        except (NotFound, _DestroyNotConfirmed):
             return False
         finally:
             if not any(
@@ -266,9 +266,9 @@ class Executor:
         self,
         group: GroupInput,
         action: Action,
-        purpose: TaskPurpose,
-        call: Call,
-        precheck: Precheck | None = None,
+        purpose: _TaskPurpose,
+        call: _Call,
+        precheck: _Precheck | None = None,
     ) -> str:
         """Reserve a slot, start the task and remember it; returns its MoRef."""
         limiter = self._vcenter.task_limiter
@@ -286,7 +286,7 @@ class Executor:
         return task_ref
 
     async def _check_and_call(
-        self, group: GroupInput, action: Action, call: Call, precheck: Precheck | None = None
+        self, group: GroupInput, action: Action, call: _Call, precheck: _Precheck | None = None
     ) -> Any:
         """Check, then call vCenter. If the session has ended, do both again in a new one."""
         session, is_renewed = self._vcenter.session, False
@@ -316,7 +316,7 @@ class Executor:
     def _memory_of(self, group: GroupInput) -> GroupMemory:
         return self._memory_store.for_group(group.group_id.uid)
 
-    def _record_error(self, purpose: TaskPurpose, error: VCenterError) -> None:
+    def _record_error(self, purpose: _TaskPurpose, error: VCenterError) -> None:
         """Record that vCenter rejected a request or did not respond."""
         failure = describe_failure(
             purpose.description,

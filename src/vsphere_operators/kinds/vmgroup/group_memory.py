@@ -64,7 +64,7 @@ class CloneRequest(Struct, frozen=True, kw_only=True):
     updated_at_seconds: float = 0.0
 
 
-class BackoffEntry(Struct, frozen=True):
+class _BackoffEntry(Struct, frozen=True):
     """A failure and when the operation is retried."""
 
     failure: OperationFailure
@@ -94,7 +94,7 @@ class GroupMemory:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.clone_requests: dict[str, CloneRequest] = {}
-        self.backoffs: dict[str, BackoffEntry] = {}
+        self.backoffs: dict[str, _BackoffEntry] = {}
         self.pending_effects: dict[str, PendingEffect] = {}
         # VMs and folders with a task of this process that has not ended.
         self.busy_refs: set[str] = set()
@@ -152,7 +152,7 @@ class GroupMemory:
         delay_seconds = min(
             INITIAL_BACKOFF_SECONDS * 2.0 ** (failure_count - 1), MAX_BACKOFF_SECONDS
         )
-        self.backoffs[name] = BackoffEntry(failure, failure_count, self.clock() + delay_seconds)
+        self.backoffs[name] = _BackoffEntry(failure, failure_count, self.clock() + delay_seconds)
 
     def record_success(self, name: str) -> None:
         self.backoffs.pop(name, None)

@@ -31,10 +31,10 @@ from .reasons import Reason
 from .types import PlacementSpec
 
 DEFAULT_PARENT_FOLDER = "vm-operator"
-EntityT = TypeVar("EntityT", ComputeResource, Datacenter, Datastore, Folder, ResourcePool)
-EntityType = type[Datacenter] | type[ComputeResource] | type[ResourcePool] | type[Datastore]
+_EntityT = TypeVar("_EntityT", ComputeResource, Datacenter, Datastore, Folder, ResourcePool)
+_EntityType = type[Datacenter] | type[ComputeResource] | type[ResourcePool] | type[Datastore]
 # By field: the type, and the reasons if no object or several have the name.
-_FIELDS: Mapping[str, tuple[EntityType, Reason, Reason]] = {
+_FIELDS: Mapping[str, tuple[_EntityType, Reason, Reason]] = {
     "datacenter": (Datacenter, Reason.DATACENTER_NOT_FOUND, Reason.DATACENTER_AMBIGUOUS),
     "cluster": (ComputeResource, Reason.CLUSTER_NOT_FOUND, Reason.CLUSTER_AMBIGUOUS),
     "resourcePool": (
@@ -283,8 +283,8 @@ class PlacementResolver:
         return datastore.ref
 
     def _find_in_datacenter(
-        self, entity_type: type[EntityT], name: str, datacenter: Datacenter
-    ) -> list[EntityT]:
+        self, entity_type: type[_EntityT], name: str, datacenter: Datacenter
+    ) -> list[_EntityT]:
         return [
             entity
             for entity in self.inventory.by_name(entity_type, name)
@@ -297,11 +297,11 @@ class PlacementResolver:
 
     def _require_one(
         self,
-        matches: Sequence[EntityT],
+        matches: Sequence[_EntityT],
         field: str,
         name: str,
         datacenter: Datacenter | None = None,
-    ) -> EntityT:
+    ) -> _EntityT:
         """The only match; `datacenter` is where it was searched for, None is the whole vCenter."""
         if len(matches) == 1:
             return matches[0]
@@ -324,7 +324,7 @@ class PlacementResolver:
         )
 
     def _suggest_names(
-        self, entity_type: EntityType, field: str, name: str, datacenter: Datacenter | None
+        self, entity_type: _EntityType, field: str, name: str, datacenter: Datacenter | None
     ) -> str:
         """Similar names of objects in the datacenter that the namespace may use."""
         allowed = self._limits.allowed_placement.get(field)

@@ -80,7 +80,7 @@ def _render_rows(schema: Schema, prefix: str) -> Iterator[str]:
     required = schema.get("required", [])
     for name, field in schema.get("properties", {}).items():
         mark = "**required**. " if name in required else ""
-        yield f"| `{prefix}{name}` | {format_type(field)} | {mark}{_describe_field(field)} |\n"
+        yield f"| `{prefix}{name}` | {_format_type(field)} | {mark}{_describe_field(field)} |\n"
         inner, suffix = _find_inner_schema(field)
         if inner.get("properties"):
             yield from _render_rows(inner, f"{prefix}{name}{suffix}.")
@@ -95,13 +95,13 @@ def _find_inner_schema(field: Schema) -> tuple[Schema, str]:
     return field, ""
 
 
-def format_type(field: Schema) -> str:
+def _format_type(field: Schema) -> str:
     if field.get("x-kubernetes-int-or-string"):
         return "integer or string"
     if field.get("type") == "array":
-        return f"list of {format_type(field['items'])}"
+        return f"list of {_format_type(field['items'])}"
     if isinstance(field.get("additionalProperties"), Mapping):
-        return f"map of {format_type(field['additionalProperties'])}"
+        return f"map of {_format_type(field['additionalProperties'])}"
     if field.get("format") in ("int32", "date-time", "byte"):
         return str(field["format"])
     return str(field.get("type", "any"))

@@ -26,7 +26,7 @@ from .scaffold.version import (
 from .scaffold.webhook import WebhookParameters, find_kind, scaffold_webhook
 from .terminal import DRY_RUN_OPTION, FORCE_OPTION, PROJECT_OPTION, get_or_prompt, show_or_write
 
-CommandOptions = dict[str, Any]
+_CommandOptions = dict[str, Any]
 
 
 @click.group()
@@ -164,7 +164,7 @@ def _finish(
     click.echo("\n".join([f"\n{message} Next:", *(f"  {step}" for step in steps)]))
 
 
-def _scaffold_webhook(project: Project, options: CommandOptions) -> ChangeSet:
+def _scaffold_webhook(project: Project, options: _CommandOptions) -> ChangeSet:
     if not (options["defaulting"] or options["validation"] or options["conversion"]):
         raise ConfigError(
             "specify what the webhook does: one or more of --defaulting, --validation, --conversion"
@@ -183,7 +183,7 @@ def _scaffold_webhook(project: Project, options: CommandOptions) -> ChangeSet:
 
 
 def _choose_spokes(
-    project: Project, entry: ResourceEntry, options: CommandOptions
+    project: Project, entry: ResourceEntry, options: _CommandOptions
 ) -> tuple[str, ...]:
     version = options["version_"]
     if not options["conversion"]:
@@ -197,7 +197,7 @@ def _choose_spokes(
     )
 
 
-def _read_api_parameters(project: Project, options: CommandOptions) -> ApiParameters:
+def _read_api_parameters(project: Project, options: _CommandOptions) -> ApiParameters:
     if not options["resource"]:
         raise ConfigError(
             "--resource=false is not supported: a controller owns a kind, "

@@ -21,7 +21,7 @@ from ..kind import Object, utc_now
 from ..patch import Json, apply_merge_patch
 from ..transport import Request, do_nothing
 
-Fault = Callable[[Request], Exception | None]
+_Fault = Callable[[Request], Exception | None]
 _SERVER_METADATA_FIELDS = (
     "uid",
     "resourceVersion",
@@ -45,7 +45,7 @@ class FakeApi:
         self._watchers: list[tuple[str, asyncio.Queue[Json | None]]] = []
         self.history: list[tuple[int, str, Json]] = []
         self.requests: list[Request] = []
-        self.faults: list[Fault] = []
+        self.faults: list[_Fault] = []
 
     def fail_next(self, method: str, path_part: str, error: Exception, times: int = 1) -> None:
         """Raise `error` for the next requests with this method and `path_part` in their path."""

@@ -32,7 +32,7 @@ from .controlplane import ControlPlane
 from .wait import eventually
 
 S = TypeVar("S")
-STOP_SECONDS = 5.0
+_STOP_SECONDS = 5.0
 _LOCALHOST = "127.0.0.1"
 SERVICE_ACCOUNT = "controller-manager"
 _NO_CONVERSION: dict[str, Any] = {"strategy": "None", "webhook": None}
@@ -113,7 +113,7 @@ def _build_options(name: str, system_namespace: str, namespaces: tuple[str, ...]
         metrics_bind_address="0",
         leader_election_namespace=system_namespace,
         watch_namespaces=namespaces,
-        graceful_shutdown_seconds=STOP_SECONDS,
+        graceful_shutdown_seconds=_STOP_SECONDS,
         webhooks=webhooks,
     )
 

@@ -7,17 +7,19 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, overload
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 @overload
 async def eventually(
-    check: Callable[[], Awaitable[T]], *, within: float = 10.0, every: float = 0.02
-) -> T: ...
+    check: Callable[[], Awaitable[_T]], *, within: float = 10.0, every: float = 0.02
+) -> _T: ...
 
 
 @overload
-async def eventually(check: Callable[[], T], *, within: float = 10.0, every: float = 0.02) -> T: ...
+async def eventually(
+    check: Callable[[], _T], *, within: float = 10.0, every: float = 0.02
+) -> _T: ...
 
 
 async def eventually(check: Callable[[], Any], *, within: float = 10.0, every: float = 0.02) -> Any:

@@ -22,7 +22,7 @@ from .types import Admission, Operation, Webhook
 
 # The object and the old object, each below the 3 MiB limit of the API server, and the envelope. The
 # same limit as in controller-runtime.
-MAX_REVIEW_BYTES = 7 * 1024 * 1024
+_MAX_REVIEW_BYTES = 7 * 1024 * 1024
 # Of the timeout of the API server. The remaining time is for the error message, which the client
 # gets instead of a timeout without a reason.
 _TIMEOUT_FRACTION = 0.9
@@ -88,14 +88,14 @@ class AdmissionReview(Struct):
     request: AdmissionRequest
 
 
-class DeletionMetadata(Struct):
+class _DeletionMetadata(Struct):
     deletionTimestamp: Any = None
 
 
-class DeletionInfo(Struct):
+class _DeletionInfo(Struct):
     """An object of which only the deletion timestamp is decoded."""
 
-    metadata: DeletionMetadata
+    metadata: _DeletionMetadata
 
 
 _REVIEW_DECODER = msgspec.json.Decoder(AdmissionReview)
@@ -105,7 +105,7 @@ class AdmissionHandler(ABC):
     """The common part of defaulting and validation: the envelope, the timeout, the errors."""
 
     verb = ""
-    max_body_bytes = MAX_REVIEW_BYTES
+    max_body_bytes = _MAX_REVIEW_BYTES
 
     def __init__(self, webhook: Webhook[Any]) -> None:
         self.webhook = webhook
@@ -285,7 +285,7 @@ def _decode_old_object(kind: type[Object], request: AdmissionRequest) -> Object 
 def _is_terminating(raw: Raw) -> bool:
     # Decoded separately: it must be possible to delete an object that does not match its class.
     with suppress(msgspec.DecodeError):
-        return msgspec.json.decode(raw, type=DeletionInfo).metadata.deletionTimestamp is not None
+        return msgspec.json.decode(raw, type=_DeletionInfo).metadata.deletionTimestamp is not None
     return False
 
 

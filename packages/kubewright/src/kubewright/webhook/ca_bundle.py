@@ -20,7 +20,7 @@ from .configuration import MUTATING, VALIDATING, configuration_name
 from .options import WebhookOptions
 from .types import Conversion, Webhook
 
-GROUP = "admissionregistration.k8s.io"
+_GROUP = "admissionregistration.k8s.io"
 
 
 class WebhookConfiguration(Object, omit_defaults=True):
@@ -29,12 +29,12 @@ class WebhookConfiguration(Object, omit_defaults=True):
     webhooks: list[dict[str, Any]] = []
 
 
-@kind(f"{GROUP}/v1", namespaced=False)
+@kind(f"{_GROUP}/v1", namespaced=False)
 class MutatingWebhookConfiguration(WebhookConfiguration):
     """The webhooks that set defaults."""
 
 
-@kind(f"{GROUP}/v1", namespaced=False)
+@kind(f"{_GROUP}/v1", namespaced=False)
 class ValidatingWebhookConfiguration(WebhookConfiguration):
     """The webhooks that validate."""
 
@@ -53,12 +53,12 @@ class CustomResourceDefinition(Object, omit_defaults=True):
 
 
 # Only the resourceVersion is read of these, to detect a change cheaply: a CRD can be large.
-@kind(f"{GROUP}/v1", name=MUTATING, namespaced=False, metadata_only=True)
+@kind(f"{_GROUP}/v1", name=MUTATING, namespaced=False, metadata_only=True)
 class MutatingWebhookConfigurationMetadata(Object):
     """The metadata of a MutatingWebhookConfiguration."""
 
 
-@kind(f"{GROUP}/v1", name=VALIDATING, namespaced=False, metadata_only=True)
+@kind(f"{_GROUP}/v1", name=VALIDATING, namespaced=False, metadata_only=True)
 class ValidatingWebhookConfigurationMetadata(Object):
     """The metadata of a ValidatingWebhookConfiguration."""
 

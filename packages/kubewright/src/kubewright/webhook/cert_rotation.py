@@ -42,7 +42,7 @@ _MAX_DOUBLINGS = 16
 
 
 @dataclass(frozen=True)
-class StoredCa:
+class _StoredCa:
     """The CAs of the Secret, and the resourceVersion at which they were read."""
 
     authorities: CertificateAuthorities
@@ -70,7 +70,7 @@ class CertRotator:
     ) -> None:
         """The writes of `client` must not need the leader lease, because every replica serves."""
         self.targets = tuple(targets)
-        self.stored: StoredCa | None = None
+        self.stored: _StoredCa | None = None
         self.verified_versions: dict[CaBundleTarget, str] = {}
         """The resourceVersion at which each target was last seen with the current bundle."""
         self.in_all_bundles_since: float | None = None
@@ -127,7 +127,7 @@ class CertRotator:
             raise error
         self._last_error = ""
 
-    async def _read_secret(self) -> StoredCa | None:
+    async def _read_secret(self) -> _StoredCa | None:
         """The CAs of the Secret, None if it does not exist; an empty or damaged one is filled."""
         try:
             secret = await self._client.get(Secret, self._secret)
@@ -139,7 +139,7 @@ class CertRotator:
             return await self._update_secret(
                 secret.metadata.resourceVersion, self._restore_or_create_ca()
             )
-        return self._set_stored(StoredCa(authorities, secret.metadata.resourceVersion))
+        return self._set_stored(_StoredCa(authorities, secret.metadata.resourceVersion))
 
     def _restore_or_create_ca(self) -> CertificateAuthorities:
         # From memory if possible: the API servers trust what is in their caBundles.
@@ -148,7 +148,7 @@ class CertRotator:
             authorities, self._clock(), self._timings, self._name, propagated=False
         )
 
-    async def _create_secret(self) -> StoredCa:
+    async def _create_secret(self) -> _StoredCa:
         authorities = self._restore_or_create_ca()
         data = {
             key: value for key, value in authorities.to_secret_data().items() if value is not None
@@ -161,11 +161,11 @@ class CertRotator:
         self._log.info(
             "created the Secret with the CA of the webhooks", expires=authorities.current.expires_at
         )
-        return self._set_stored(StoredCa(authorities, secret.metadata.resourceVersion))
+        return self._set_stored(_StoredCa(authorities, secret.metadata.resourceVersion))
 
     async def _update_secret(
         self, resource_version: str, authorities: CertificateAuthorities
-    ) -> StoredCa:
+    ) -> _StoredCa:
         patch = {
             "metadata": {"resourceVersion": resource_version},
             "data": authorities.to_secret_data(),
@@ -177,9 +177,9 @@ class CertRotator:
             next=authorities.next.expires_at if authorities.next else None,
             previous=authorities.previous.expires_at if authorities.previous else None,
         )
-        return self._set_stored(StoredCa(authorities, secret.metadata.resourceVersion))
+        return self._set_stored(_StoredCa(authorities, secret.metadata.resourceVersion))
 
-    def _set_stored(self, stored: StoredCa) -> StoredCa:
+    def _set_stored(self, stored: _StoredCa) -> _StoredCa:
         # A different bundle has to be verified in every target again.
         if self.stored is None or self.stored.authorities.bundle != stored.authorities.bundle:
             self.verified_versions.clear()
@@ -202,7 +202,7 @@ class CertRotator:
             self.serving_certificate, self.issuer_certificate = pair, ca.certificate
             self._log.info("serving a new certificate", expires=pair.expires_at)
 
-    async def _propagate_bundle(self, stored: StoredCa) -> KubewrightError | None:
+    async def _propagate_bundle(self, stored: _StoredCa) -> KubewrightError | None:
         """Write the bundle into every target. Return an error instead of stopping at it.
 
         A target that cannot be reached must not block the others.
@@ -220,7 +220,7 @@ class CertRotator:
             self.in_all_bundles_since = asyncio.get_running_loop().time()
         return last_error
 
-    async def _update_target(self, target: CaBundleTarget, stored: StoredCa) -> None:
+    async def _update_target(self, target: CaBundleTarget, stored: _StoredCa) -> None:
         try:
             metadata = (await self._client.get(target.metadata_kind, target.key)).metadata
             if self.verified_versions.get(target) == metadata.resourceVersion:

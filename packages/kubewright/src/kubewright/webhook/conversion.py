@@ -36,7 +36,7 @@ from .types import Conversion
 
 CONVERSION_PATH = "/convert"
 # One review holds a page of a list, and a response of the API server may be as large.
-MAX_REVIEW_BYTES = 64 * 1024 * 1024
+_MAX_REVIEW_BYTES = 64 * 1024 * 1024
 # Converting blocks the event loop: other tasks run after this many objects.
 _OBJECTS_PER_YIELD = 50
 # The limit of the API server for keys and values together.
@@ -47,7 +47,7 @@ _ENVELOPE_FIELDS = ("apiVersion", "kind", "metadata")
 # Kubernetes drops null from objects, so null has no other meaning.
 _ABSENT: Final = None
 
-ConvertFunction = Callable[[Any], Object]
+_ConvertFunction = Callable[[Any], Object]
 
 
 class ConversionRequest(Struct):
@@ -62,23 +62,23 @@ class ConversionReview(Struct):
     request: ConversionRequest
 
 
-class TypeMeta(Struct):
+class _TypeMeta(Struct):
     apiVersion: str
     kind: str
 
 
-class NameMetadata(Struct):
+class _NameMetadata(Struct):
     name: str = ""
     namespace: str = ""
 
 
-class NamedObject(Struct):
+class _NamedObject(Struct):
     """An object of which only the name is decoded."""
 
-    metadata: NameMetadata
+    metadata: _NameMetadata
 
 
-class Difference(NamedTuple):
+class _Difference(NamedTuple):
     """A path at which two objects have different values. Lists are compared as a whole."""
 
     path: list[str]
@@ -88,7 +88,7 @@ class Difference(NamedTuple):
     second_value: Any
 
 
-class KindVersions:
+class _KindVersions:
     """All versions of one kind: the hub, and a conversion for each other one."""
 
     def __init__(self, hub: type[Object]) -> None:
@@ -131,14 +131,14 @@ class ConversionHandler:
     """All conversions of a manager, at /convert."""
 
     path = CONVERSION_PATH
-    max_body_bytes = MAX_REVIEW_BYTES
+    max_body_bytes = _MAX_REVIEW_BYTES
 
     def __init__(self, conversions: Iterable[Conversion[Any, Any]]) -> None:
         self._log = Log("conversion")
-        self._kinds: dict[tuple[str, str], KindVersions] = {}
+        self._kinds: dict[tuple[str, str], _KindVersions] = {}
         for conversion in conversions:
             hub = conversion.hub.definition
-            versions = self._kinds.setdefault((hub.group, hub.name), KindVersions(conversion.hub))
+            versions = self._kinds.setdefault((hub.group, hub.name), _KindVersions(conversion.hub))
             versions.add(conversion)
 
     async def handle(self, body: bytes) -> bytes:
@@ -172,7 +172,7 @@ class ConversionHandler:
 
     def _convert(self, raw: Raw, desired_version: str) -> Json:
         obj: Json = msgspec.json.decode(raw, type=dict[str, Any])
-        type_meta = msgspec.convert(obj, TypeMeta)
+        type_meta = msgspec.convert(obj, _TypeMeta)
         group, kind = type_meta.apiVersion.rpartition("/")[0], type_meta.kind
         if (group, kind) not in self._kinds:
             raise BadReview(f"{type_meta.apiVersion} {kind} has no conversion: add a Conversion")
@@ -182,7 +182,7 @@ class ConversionHandler:
 def _describe_object(raw: Raw) -> str:
     # One object fails the whole page, so the message must name it, even if it is malformed.
     try:
-        key = msgspec.json.decode(raw, type=NamedObject).metadata
+        key = msgspec.json.decode(raw, type=_NamedObject).metadata
     except (msgspec.DecodeError, RecursionError):
         return "an object without a name"
     return f"{key.namespace}/{key.name}" if key.namespace else key.name
@@ -199,8 +199,8 @@ def _decode_request(body: bytes) -> ConversionRequest:
 def _convert_preserving(obj: Json, conversion: Conversion[Any, Any], *, to_hub: bool) -> Json:
     """Convert, restore what was preserved for the target, and preserve what it lacks."""
     source, target = conversion.spoke, conversion.hub
-    convert: ConvertFunction = conversion.to_hub
-    convert_back: ConvertFunction = conversion.from_hub
+    convert: _ConvertFunction = conversion.to_hub
+    convert_back: _ConvertFunction = conversion.from_hub
     if not to_hub:
         source, target, convert, convert_back = target, source, convert_back, convert
     converted = _convert_once(obj, source, target, convert)
@@ -227,7 +227,7 @@ def _convert_preserving(obj: Json, conversion: Conversion[Any, Any], *, to_hub: 
 
 
 def _convert_once(
-    obj: Json, source: type[Object], target: type[Object], convert: ConvertFunction
+    obj: Json, source: type[Object], target: type[Object], convert: _ConvertFunction
 ) -> Json:
     """Call the operator's conversion, and copy metadata and unknown fields."""
     typed = source.decode(msgspec.json.encode(obj))
@@ -261,7 +261,7 @@ def _convert_once(
     return envelope | body
 
 
-def _restore_preserved(obj: Json, target: type[Object], convert_back: ConvertFunction) -> Json:
+def _restore_preserved(obj: Json, target: type[Object], convert_back: _ConvertFunction) -> Json:
     """Restore the values of the target's annotation that nothing has changed since, and remove it.
 
     Any client can write annotations, and one that makes an object invalid would break every list.
@@ -288,13 +288,13 @@ def _restore_preserved(obj: Json, target: type[Object], convert_back: ConvertFun
     return restored
 
 
-def _parse_preserved(text: str) -> list[Difference]:
+def _parse_preserved(text: str) -> list[_Difference]:
     """The differences in an annotation; none if another client wrote something else into it."""
     try:
         items = msgspec.json.decode(text, type=list[tuple[list[str], Any, Any]])
     except (msgspec.DecodeError, RecursionError):
         return []
-    return [Difference(*item) for item in items if item[0] and item[0][0] not in _ENVELOPE_FIELDS]
+    return [_Difference(*item) for item in items if item[0] and item[0][0] not in _ENVELOPE_FIELDS]
 
 
 def _preserved_annotation_key(kind: KindDefinition) -> str:
@@ -310,8 +310,8 @@ def _without_envelope(obj: Json) -> Json:
     return {name: value for name, value in obj.items() if name not in _ENVELOPE_FIELDS}
 
 
-def _find_differences(first: Json, second: Json, path: tuple[str, ...] = ()) -> list[Difference]:
-    differences: list[Difference] = []
+def _find_differences(first: Json, second: Json, path: tuple[str, ...] = ()) -> list[_Difference]:
+    differences: list[_Difference] = []
     for name in {**first, **second}:
         first_value, second_value = first.get(name, _ABSENT), second.get(name, _ABSENT)
         # An absent value is compared as an empty object, so that its fields become paths.
@@ -319,7 +319,7 @@ def _find_differences(first: Json, second: Json, path: tuple[str, ...] = ()) -> 
         if isinstance(a, dict) and isinstance(b, dict) and (a or b):
             differences += _find_differences(a, b, (*path, name))
         elif first_value != second_value:
-            differences.append(Difference([*path, name], first_value, second_value))
+            differences.append(_Difference([*path, name], first_value, second_value))
     return differences
 
 

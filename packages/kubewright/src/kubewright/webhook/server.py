@@ -35,7 +35,7 @@ _MAX_BUFFERED_BYTES = 256 * 1024 * 1024
 _LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
-class HttpErrorResponse(Exception):
+class _HttpErrorResponse(Exception):
     """Raised to send an error: its status code and text."""
 
     def __init__(self, code: int, text: str) -> None:
@@ -147,7 +147,7 @@ class WebhookServer:
         self._header_timers[handler] = asyncio.get_running_loop().call_later(
             _HEADERS_TIMEOUT_SECONDS, self._close_connection, handler
         )
-        return TrackedConnection(handler, self._cancel_header_timer)
+        return _TrackedConnection(handler, self._cancel_header_timer)
 
     def _cancel_header_timer(self, handler: RequestHandler) -> None:
         if (timer := self._header_timers.pop(handler, None)) is not None:
@@ -167,7 +167,7 @@ class WebhookServer:
             body = await self._dispatch(request)
             code = 200
             return web.Response(body=body, content_type="application/json")
-        except HttpErrorResponse as error:
+        except _HttpErrorResponse as error:
             code = error.code
             response = web.Response(
                 status=code, text=str(error), headers={"X-Content-Type-Options": "nosniff"}
@@ -182,27 +182,27 @@ class WebhookServer:
     async def _dispatch(self, request: web.Request) -> bytes:
         """Return the response of the path's handler. The API server shows the text of an error."""
         if self.active_requests >= _MAX_CONCURRENT_REQUESTS:
-            raise HttpErrorResponse(503, "too many concurrent reviews; retry in a second")
+            raise _HttpErrorResponse(503, "too many concurrent reviews; retry in a second")
         if request.content_type != "application/json":
-            raise HttpErrorResponse(415, "the content type of a review must be application/json")
+            raise _HttpErrorResponse(415, "the content type of a review must be application/json")
         handler = self.handlers[request.path]
         self.active_requests += 1
         try:
             async with self._read_body(request, handler.max_body_bytes) as body:
                 return await handler.handle(body)
         except BadReview as error:
-            raise HttpErrorResponse(400, str(error)) from error
+            raise _HttpErrorResponse(400, str(error)) from error
         except WebhookFailed as error:
             if error.unexpected:
                 # An exception of the webhook's code is what a panic is in Go.
                 self._metrics.panics.inc()
-            raise HttpErrorResponse(500, str(error)) from error
-        except (HttpErrorResponse, asyncio.CancelledError, ConnectionError):
+            raise _HttpErrorResponse(500, str(error)) from error
+        except (_HttpErrorResponse, asyncio.CancelledError, ConnectionError):
             raise
         except Exception as error:
             self._log.error("a review failed", error=error, path=request.path)
             # Without the message, which may describe internals to any client of the port.
-            raise HttpErrorResponse(
+            raise _HttpErrorResponse(
                 500, f"the review failed: {type(error).__name__}; see the log of the manager"
             ) from error
         finally:
@@ -219,11 +219,11 @@ class WebhookServer:
                         self.buffered_bytes += len(chunk)
                         body += chunk
                         if self.buffered_bytes > _MAX_BUFFERED_BYTES:
-                            raise HttpErrorResponse(
+                            raise _HttpErrorResponse(
                                 503, "too many bytes under review; retry in a second"
                             )
             except TimeoutError:
-                raise HttpErrorResponse(
+                raise _HttpErrorResponse(
                     408, f"the body did not arrive within {_BODY_TIMEOUT_SECONDS:g} s"
                 ) from None
             yield bytes(body)
@@ -255,10 +255,10 @@ async def _read_chunks(request: web.Request, max_bytes: int) -> AsyncIterator[by
                 break
             yield chunk
     if size > max_bytes:
-        raise HttpErrorResponse(413, f"a review must not be larger than {max_bytes} bytes")
+        raise _HttpErrorResponse(413, f"a review must not be larger than {max_bytes} bytes")
 
 
-class TrackedConnection(asyncio.Protocol):
+class _TrackedConnection(asyncio.Protocol):
     """The connection handler of aiohttp, with a callback when the connection is lost."""
 
     def __init__(

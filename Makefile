@@ -67,7 +67,7 @@ rotation: testenv ## Rotate a webhook CA three times at 60 s each, under a strea
 test-vcsim: ## Vet and test the simulated vCenter; needs Go
 	cd testenv/vcsim && test -z "$$(gofmt -l .)" && go vet ./... && go test ./...
 
-check: setup ## Check format, lint, import contracts, types, words and private names
+check: setup ## Check format, lint, import contracts, types, language and private names
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports

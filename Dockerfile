@@ -1,5 +1,6 @@
-# The manager in an empty image: an interpreter, its libraries and our packages; no shell, no package
-# manager. hack/image/install.py writes its content; tests run that without a container engine.
+# The manager in an empty image: an interpreter, its libraries and our packages; no shell and no
+# package manager. hack/image/install.py writes its content; tests run that without a container
+# engine.
 # Build it with: make docker-build IMG=...
 
 # The digest pins the base image, so that builds are reproducible. The newest digest of the tag:
@@ -24,7 +25,7 @@ ARG BASE_DIGEST
 ARG VERSION=unknown
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="vsphere-operators" \
-      org.opencontainers.image.description="Kubernetes operators that answer, live, what runs under a cluster on VMware vSphere." \
+      org.opencontainers.image.description="Kubernetes operators for VMware vSphere." \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \

@@ -7,10 +7,12 @@ KUBECTL ?= $(or $(shell command -v kubectl 2> /dev/null),$(TESTENV)/kubectl)
 # Without a kubectl on PATH, targets that use it first build that of the test environment.
 KUBECTL_MADE = $(filter $(TESTENV)/kubectl,$(KUBECTL))
 KUBEWRIGHT := $(BIN)/python -m kubewright
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 CONTAINER_TOOL ?= docker
 IMG ?= controller:latest
 VERSION = $(shell awk -F '"' '/^version = /{print $$2; exit}' pyproject.toml)
-REVISION = $(shell git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null || echo unknown)
+REVISION = $(shell git describe --always --dirty --abbrev=40 --exclude '*' 2> /dev/null || \
+  echo unknown)
 BASE_DIGEST ?=
 KIND ?= kind
 KIND_CLUSTER ?= custom-operator-cluster
@@ -21,26 +23,31 @@ JOBS ?= $(if $(TESTS),0,2)
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup testenv binaries simulator test crash-sweep histories quota-histories gpu-random-test rotation test-vcsim check format \
-  manifests docs site golden verify cluster install uninstall run manager demo live-view-picture \
-  docker-build docker-push deploy undeploy build-installer helm sbom kind-up kind-load kind-down \
-  bench bench-vcenter bench-vmgroup walks lock clean
+.PHONY: help setup testenv binaries simulator test crash-sweep histories quota-histories \
+  gpu-random-test rotation test-vcsim check format manifests docs site golden verify cluster install \
+  uninstall run manager demo live-view-picture docker-build docker-push deploy undeploy \
+  build-installer helm sbom kind-up kind-load kind-down bench bench-vcenter bench-vmgroup walks lock \
+  clean
+
+##@ Set up
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^##@ /{printf "\n%s\n", substr($$0, 5)} \
+	  /^[a-z-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/ready ## Create .venv with pinned, hashed dependencies and both packages editable
 
 $(VENV)/ready: requirements/dev.txt pyproject.toml packages/kubewright/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "Python 3.11 or newer is required. Select one with: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+	  { echo "Python 3.11 or newer is required." \
+	    "Select one with: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
 	@echo "setting up $(VENV): about a minute the first time"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e packages/kubewright -e .
+	$(PIP_INSTALL) --require-hashes -r requirements/dev.txt
+	$(PIP_INSTALL) --no-deps --no-build-isolation -e packages/kubewright -e .
 	@touch $@
 
-testenv: simulator ## Find or build etcd, kube-apiserver, kubectl, vcsim and helmtemplate into .testenv/bin
+testenv: simulator ## Find or build all binaries of the tests into .testenv/bin
 	@$(BIN)/python -m kubewright.testing.go_module testenv/helmtemplate --into $(TESTENV)
 
 binaries: $(VENV)/ready ## Find or build etcd, kube-apiserver and kubectl
@@ -49,31 +56,34 @@ binaries: $(VENV)/ready ## Find or build etcd, kube-apiserver and kubectl
 $(TESTENV)/kubectl: | $(VENV)/ready
 	@$(BIN)/python -m kubewright.testing.binaries --only kubectl --into $(TESTENV)
 
-simulator: binaries ## Find or build the binaries and vcsim, the simulated vCenter; does not start it
+simulator: binaries ## Find or build the binaries and vcsim, the simulated vCenter
 	@$(BIN)/python -m kubewright.testing.go_module testenv/vcsim --into $(TESTENV)
+
+##@ Test and check
 
 test: testenv ## Run all tests, two files at a time; one file: make test TESTS=path
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
 
-crash-sweep: testenv ## Kill the manager at every call of a VmGroup, in three ways each; most of an hour
+crash-sweep: testenv ## Kill the manager at every call of a VmGroup, in three ways; most of an hour
 	cd tests && PYTHONPATH=../testenv ../$(BIN)/python -m real.crash_sweep $(ARGS)
 
-histories: setup ## Run 10,000 generated histories of plan() in a simulated vCenter; about 20 minutes
+histories: setup ## Run 10,000 generated histories of plan() in a simulated vCenter; 20 minutes
 	cd tests && ../$(BIN)/python -m kinds.vmgroup.histories $(ARGS)
-
-gpu-random-test: testenv ## Compare GPUInfo with brute force over 500 changes on the real components; takes minutes
-	cd tests && PYTHONPATH=../testenv:. ../$(BIN)/python -m real.gpuinfo_random_walk $(ARGS)
 
 quota-histories: setup ## Run 10,000 random histories of groups that share a quota; takes minutes
 	cd tests && ../$(BIN)/python -m kinds.vmgroup.quota_histories $(ARGS)
 
-rotation: testenv ## Rotate a webhook CA three times at 60 s each, under a stream of creates; 3 minutes
-	KUBEWRIGHT_CA_SECONDS=60 $(BIN)/python -m pytest packages/kubewright/tests/webhook/test_real_cert_rotation.py -k three_rotations -s $(ARGS)
+gpu-random-test: testenv ## Compare GPUInfo with brute force over 500 changes; takes minutes
+	cd tests && PYTHONPATH=../testenv:. ../$(BIN)/python -m real.gpuinfo_random_walk $(ARGS)
+
+rotation: testenv ## Rotate a webhook CA three times during a stream of creates; 3 minutes
+	KUBEWRIGHT_CA_SECONDS=60 $(BIN)/python -m pytest -k three_rotations -s $(ARGS) \
+	  packages/kubewright/tests/webhook/test_real_cert_rotation.py
 
 test-vcsim: ## Vet and test the simulated vCenter; needs Go
 	cd testenv/vcsim && test -z "$$(gofmt -l .)" && go vet ./... && go test ./...
 
-check: setup ## Check format, lint, import contracts, types, words and private names
+check: setup ## Check format, lint, import contracts, types, language and private names
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
@@ -85,6 +95,8 @@ format: setup ## Format the code and apply automatic lint fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+##@ Generate
+
 manifests: setup ## Generate config/ from the types, the controllers and pyproject.toml
 	$(KUBEWRIGHT) manifests
 
@@ -93,11 +105,13 @@ docs: setup ## Generate docs/reference from the code
 	$(BIN)/python -m hack.docgen
 
 site: setup ## Build the documentation site into dist/site; fail on a broken link
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
+	$(PIP_INSTALL) --require-hashes -r requirements/docs.txt
 	$(BIN)/python -m hack.docgen.website dist/docs
+# The warning is about MkDocs 2, which the theme does not support; the theme requires mkdocs < 2.
+# requirements/docs.in has the end of its maintenance and the successor.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-verify: setup ## Check that generated files are current and CRD changes break nothing; against a commit: AGAINST=main
+verify: setup ## Check generated files and that CRD changes break nothing; or AGAINST=main
 	$(KUBEWRIGHT) manifests --check --against $(AGAINST)
 	$(KUBEWRIGHT) docs --check --output docs/reference/api.md
 	$(BIN)/python hack/image/sbom.py --check
@@ -106,12 +120,16 @@ verify: setup ## Check that generated files are current and CRD changes break no
 golden: setup ## Regenerate the golden projects in tests/golden
 	$(BIN)/python tests/support/golden_projects.py > /dev/null
 
+##@ Run
+
 # Without a kubeconfig, kubectl connects to localhost:8080 and reports only "connection refused".
 # This check does not use kubectl, which may have to be built first.
 cluster: ## Fail with an explanation if no cluster is configured
 	@test -n "$$KUBERNETES_SERVICE_HOST" || \
-	  (IFS=:; grep -Eqs "current-context[\"']?: *[\"']?[^\"' ]" $${KUBECONFIG:-$$HOME/.kube/config}) || \
-	  { echo "No Kubernetes cluster is configured: set KUBECONFIG, or create a local cluster with: make kind-up" >&2; exit 1; }
+	  (IFS=:; grep -Eqs "current-context[\"']?: *[\"']?[^\"' ]" \
+	    $${KUBECONFIG:-$$HOME/.kube/config}) || \
+	  { echo "No Kubernetes cluster is configured: set KUBECONFIG," \
+	    "or create a local cluster with: make kind-up" >&2; exit 1; }
 
 install: cluster $(KUBECTL_MADE) ## Install the CRDs into the cluster of your current kubeconfig
 	$(KUBECTL) apply -k config/crd
@@ -119,33 +137,37 @@ install: cluster $(KUBECTL_MADE) ## Install the CRDs into the cluster of your cu
 uninstall: cluster $(KUBECTL_MADE) ## Remove the CRDs and all their objects from the cluster
 	$(KUBECTL) delete --ignore-not-found -k config/crd
 
-run: setup ## Run the manager on this machine with your kubeconfig; flags: make run ARGS="--zap-devel"
+run: setup ## Run the manager on this machine with your kubeconfig; flags: ARGS="--zap-devel"
 	$(BIN)/manager $(ARGS)
 
 manager: setup ## Install the manager command as .venv/bin/manager
 	@$(BIN)/manager -help > /dev/null && echo "$(BIN)/manager is ready"
 
-demo: simulator ## Show all kinds live, without your own cluster or vCenter; ONCE=1 prints them and exits
+demo: simulator ## Show all kinds live, without a cluster or vCenter; ONCE=1 prints and exits
 	@$(BIN)/python -m demo --with-parent $(if $(ONCE),--once)
 
 live-view-picture: simulator ## Draw docs/pictures/live-view.svg from a real run of the demo
 	@$(BIN)/python -m hack.live_view_picture
 
-docker-build: ## Build the image: IMG=example.com/vsphere-operators:v1; podman: CONTAINER_TOOL=podman
+##@ Deploy
+
+docker-build: ## Build the image: IMG=example.com/vsphere-operators:v1; CONTAINER_TOOL=podman
 	$(CONTAINER_TOOL) build --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) \
 	  $(if $(BASE_DIGEST),--build-arg BASE_DIGEST=$(BASE_DIGEST) )-t $(IMG) .
 
 docker-push: ## Push the image
 	$(CONTAINER_TOOL) push $(IMG)
 
-deploy: cluster $(VENV)/ready $(KUBECTL_MADE) ## Deploy to the cluster of your kubeconfig: IMG=example.com/vsphere-operators:v1
-	$(KUBEWRIGHT) build-installer --image $(IMG) --kubectl $(KUBECTL) --output - | $(KUBECTL) apply -f -
+deploy: cluster $(VENV)/ready $(KUBECTL_MADE) ## Deploy to the cluster of your kubeconfig: IMG=...
+	$(KUBEWRIGHT) build-installer --image $(IMG) --kubectl $(KUBECTL) --output - | \
+	  $(KUBECTL) apply -f -
 
 # CRDs first, while the manager still runs: only the manager removes the finalizers.
-undeploy: uninstall $(VENV)/ready ## Remove everything from the cluster, including the CRDs and their objects
-	$(KUBEWRIGHT) build-installer --kubectl $(KUBECTL) --output - | $(KUBECTL) delete --ignore-not-found -f -
+undeploy: uninstall $(VENV)/ready ## Remove everything, including the CRDs and their objects
+	$(KUBEWRIGHT) build-installer --kubectl $(KUBECTL) --output - | \
+	  $(KUBECTL) delete --ignore-not-found -f -
 
-build-installer: $(VENV)/ready $(KUBECTL_MADE) ## Write dist/install.yaml, the objects that make deploy applies
+build-installer: $(VENV)/ready $(KUBECTL_MADE) ## Write what make deploy applies: dist/install.yaml
 	$(KUBEWRIGHT) build-installer --image $(IMG) --kubectl $(KUBECTL)
 
 helm: setup ## Write a Helm chart to dist/chart
@@ -155,13 +177,18 @@ sbom: ## Write hack/image/sbom.cdx.json, the image's packages with their hashes,
 	$(PYTHON) hack/image/sbom.py
 
 kind-up: ## Create a local cluster with three nodes from local-dev-cluster/kind-config.yml
-	@{ command -v $(KIND) && { command -v docker || command -v podman || command -v nerdctl; }; } > /dev/null || \
-	  { echo "Install kind (https://kind.sigs.k8s.io) and docker or podman; make demo needs neither. If kind is not on PATH: make kind-up KIND=path/to/kind" >&2; exit 1; }
-	$(KIND) get clusters | grep -qx $(KIND_CLUSTER) || $(KIND) create cluster --name $(KIND_CLUSTER) --config local-dev-cluster/kind-config.yml
+	@{ command -v $(KIND) && \
+	  { command -v docker || command -v podman || command -v nerdctl; }; } > /dev/null || \
+	  { echo "Install kind (https://kind.sigs.k8s.io) and docker or podman;" \
+	    "make demo needs neither." \
+	    "If kind is not on PATH: make kind-up KIND=path/to/kind" >&2; exit 1; }
+	$(KIND) get clusters | grep -qx $(KIND_CLUSTER) || \
+	  $(KIND) create cluster --name $(KIND_CLUSTER) --config local-dev-cluster/kind-config.yml
 
 kind-load: ## Load the image into the local cluster: IMG=vsphere-operators:dev
 	@case "$(notdir $(IMG))" in *:latest) ;; *:*) exit 0 ;; esac; \
-	  echo "$(IMG) has the tag latest, so the nodes would pull it from a registry and ignore the loaded image. Use another tag: IMG=vsphere-operators:dev"; exit 1
+	  echo "$(IMG) has the tag latest, so the nodes would pull it from a registry and ignore" \
+	    "the loaded image. Use another tag: IMG=vsphere-operators:dev"; exit 1
 	@mkdir -p dist
 	$(CONTAINER_TOOL) save --output dist/image.tar $(IMG)
 	$(KIND) load image-archive dist/image.tar --name $(KIND_CLUSTER)
@@ -169,31 +196,37 @@ kind-load: ## Load the image into the local cluster: IMG=vsphere-operators:dev
 kind-down: ## Delete the local cluster
 	$(KIND) delete cluster --name $(KIND_CLUSTER)
 
-bench: testenv ## Compare the runtime with a bare loop, controller-runtime and kopf; one size: ARGS="-n 1000"
+##@ Measure
+
+bench: testenv ## Compare with a bare loop, controller-runtime and kopf; one size: ARGS="-n 1000"
 	@$(BIN)/python -m kubewright.testing.go_module bench/contenders/controllerruntime --into $(TESTENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
+	$(PIP_INSTALL) --require-hashes -r requirements/bench.txt
 	$(BIN)/python -m bench $(ARGS)
 
 bench-vcenter: testenv ## Measure a large simulated vCenter: loading, changes, churn and memory
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
+	$(PIP_INSTALL) --require-hashes -r requirements/bench.txt
 	$(BIN)/python -m bench.vcenter_load
 	$(BIN)/python -m bench.vcenter_scale $(ARGS)
 
-walks: testenv ## Count the source files that one event enters, by tracing a real manager; takes 2 minutes
+walks: testenv ## Count the source files that one event enters in a real manager; 2 minutes
 	$(BIN)/python -m hack.walks $(ARGS)
 
 bench-vmgroup: testenv ## Measure a VmGroup of 50 and its effect on small ones
 	$(BIN)/python -m bench.vmgroup_scale $(ARGS)
 
+##@ Maintain
+
 lock: ## Pin the dependencies again after a change of requirements/*.in
 	$(PYTHON) -m venv .venv-lock && .venv-lock/bin/python -m pip install --quiet uv
 	for part in runtime build dev bench docs; do \
-	  (cd requirements && ../.venv-lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
-	    --no-emit-index-url --no-emit-find-links --no-header $$part.in -o $$part.txt) || exit 1; \
+	  (cd requirements && ../.venv-lock/bin/uv pip compile --quiet --upgrade --universal \
+	    --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+	    --no-header $$part.in -o $$part.txt) || exit 1; \
 	done
 	rm -rf .venv-lock
 	$(PYTHON) hack/image/sbom.py
 
 clean: ## Remove the virtual environment and test and build output; keep the cached binaries
-	rm -rf $(VENV) .testenv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache bench/results
+	rm -rf $(VENV) .testenv bench/results
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

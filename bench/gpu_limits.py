@@ -5,7 +5,7 @@ from __future__ import annotations
 MAX_CPU_MS, MAX_STALL_MS = 50.0, 250.0
 
 
-def print_verdict(kept: bool) -> int:
+def print_result(kept: bool) -> int:
     """Returns the exit code."""
     print(
         "met" if kept else "NOT MET",

@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 
 from bench.cluster import BINARIES, CRDS, CREATE_CONCURRENCY, connect_as_admin, install_contender
-from bench.gpu_limits import MAX_CPU_MS, MAX_STALL_MS, print_verdict
+from bench.gpu_limits import MAX_CPU_MS, MAX_STALL_MS, print_result
 from bench.process_stats import cpu_seconds
 from bench.vcenter_scale import manager_process
 from kubewright import Client, Key, ObjectMeta
@@ -245,7 +245,7 @@ def report(
             f"{cost.statuses_written} statuses, {per_status:.2f} ms each"
         )
     print(f"the longest stall of the loop after the first minute: {stall_ms:.0f} ms")
-    return print_verdict(worst <= MAX_CPU_MS and stall_ms <= MAX_STALL_MS)
+    return print_result(worst <= MAX_CPU_MS and stall_ms <= MAX_STALL_MS)
 
 
 async def run(nodes: int, objects: int) -> int:

@@ -22,7 +22,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from bench import gpu_real
-from bench.gpu_limits import MAX_CPU_MS, MAX_STALL_MS, print_verdict
+from bench.gpu_limits import MAX_CPU_MS, MAX_STALL_MS, print_result
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -283,7 +283,7 @@ def report(
     )
     print(f"all VMs at once: CPU {wave_ms:.0f} ms, stall including the reconciles {together}")
     taken_in = max(worst, shared_ms, average.total_cpu_ms, *(cost.apply_cpu_ms for cost in large))
-    return print_verdict(taken_in <= MAX_CPU_MS and max(single, together).ms <= MAX_STALL_MS)
+    return print_result(taken_in <= MAX_CPU_MS and max(single, together).ms <= MAX_STALL_MS)
 
 
 def main() -> int:

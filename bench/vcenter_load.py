@@ -269,10 +269,10 @@ def _print_report(turns: list[tuple[dict[str, Any], dict[str, Any]]]) -> int:
         statistics.median(us["cpu"] / them["cpu"] for them, us in turns),
         max(us["stall"] for _, us in turns),
     )
-    for who, one in (("pyVmomi", theirs), ("ours", ours)):
+    for client, run in (("pyVmomi", theirs), ("ours", ours)):
         print(
-            f"{who:8} {one['cpu']:.3f} s CPU, {one['wall']:.2f} s, {one['objects']:.0f} objects, "
-            f"{one['rss'] / 2**20:+.1f} MiB"
+            f"{client:8} {run['cpu']:.3f} s CPU, {run['wall']:.2f} s, "
+            f"{run['objects']:.0f} objects, {run['rss'] / 2**20:+.1f} MiB"
         )
     print(
         f"ours uses {share:.3f} of pyVmomi's CPU: 1/{1 / share:.1f}; "

@@ -175,19 +175,19 @@ class VCenterBenchmark:
             "s",
         )
         print(f"    median {statistics.median(seconds):.3f} s, {len(seconds)} changes", flush=True)
-        crowd = [(index, names[index]) for index in range(0, min(len(names), 500), 5)]
+        targets = [(index, names[index]) for index in range(0, min(len(names), 500), 5)]
         began = time.monotonic()
-        await asyncio.gather(*(self.vcenter.set_maintenance(name) for _, name in crowd))
+        await asyncio.gather(*(self.vcenter.set_maintenance(name) for _, name in targets))
         together = [
             await watcher._wait_for_maintenance_mode(f"host-{index}", began, True)
-            for index, _ in crowd
+            for index, _ in targets
         ]
         print(
-            f"    {len(crowd)} changes at once: the last after {max(together):.3f} s, "
+            f"    {len(targets)} changes at once: the last after {max(together):.3f} s, "
             "including the work of the simulator",
             flush=True,
         )
-        await asyncio.gather(*(self.vcenter.set_maintenance(name, on=False) for _, name in crowd))
+        await asyncio.gather(*(self.vcenter.set_maintenance(name, on=False) for _, name in targets))
 
     async def _measure_edits(self) -> None:
         """1,000 edits of objects cause no calls except WaitForUpdatesEx and periodic ones."""

@@ -160,7 +160,7 @@ class DemoEnvironment:
             shutil.which("env") or "env",
             "-i",
             f"HOME={self._folder.path}",
-            # Of this environment the manager gets only the place of its source.
+            # Of the environment of the demo, the manager gets only PYTHONPATH.
             f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}",
             sys.executable,
             "-m",

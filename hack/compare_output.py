@@ -2,22 +2,30 @@
 
     python -m hack.compare_output OLD_CHECKOUT NEW_CHECKOUT
 
-Compares CRDs (without descriptions), every other manifest of config/, flags with their types,
-variables and defaults, metrics with their types and labels, condition and Event reasons, and
-the log lines and messages that existing scripts match. Prints one line per subject and exits
-with 1 if one differs. Both checkouts must have current generated files (`make verify`).
+Compares CRDs (without descriptions), every other manifest of config/, flags and variables with
+their types and defaults, metrics with their types and labels, the reasons of conditions, Events
+and `status.refused` with their values by kind, and the log lines and messages that existing
+scripts match. Prints one line per subject and exits with 1 if one differs.
+
+Manifests and reference pages are generated from the code, so both checkouts first run their own
+generators with `--check`: a change of the code that the files do not show fails.
 """
 
 from __future__ import annotations
 
+import ast
+import os
 import re
+import subprocess
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
+_PLACEHOLDER = "\x00"
 # Existing scripts match these; `\x00` stands for what a placeholder fills in.
 FIXED_TEXTS = (
     "successfully reconciled VmGroup",
@@ -33,6 +41,25 @@ FIXED_TEXTS = (
     "VmGroup marked for deletion",
     'deleting group folder "\x00" (path: "\x00")',
 )
+# Reasons that no generated table lists in one of the versions: they are read from the code.
+_REASONS_IN_CODE = {
+    "Progressing": ("Working", "Paused", "Idle"),
+    "Degraded": ("TooFewReady", "NotInError"),
+    "VmGroup": ("Progressing", "FolderNameTaken", "VCenterError"),
+}
+_REASON = re.compile(r"`([A-Z][A-Za-z]+)`")
+# The heading of this section has another verb in older versions.
+_REFUSED_SECTION = "status.refused"
+_VALUE_COLUMNS = ("Ready", "status", "type", "on", "object")
+
+
+class _Row(NamedTuple):
+    section: str
+    cells: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        return next(iter(self.cells.values()))
 
 
 def read_crds(root: Path) -> dict[str, Any]:
@@ -68,42 +95,107 @@ def read_rbac(root: Path) -> dict[str, Any]:
 
 
 def read_flags(root: Path) -> dict[str, tuple[str, ...]]:
-    """Type, environment variable and default by flag."""
-    return {row[0]: tuple(row[1:4]) for row in _rows(root, "flags.md") if row[0].startswith("`-")}
+    """Type, environment variable and default by flag; a variable without a flag has none."""
+    return {
+        row.name: tuple(row.cells.get(column, "") for column in ("type", "environment", "default"))
+        for row in _rows(root, "flags.md")
+        if re.match(r"`(?:-|[A-Z_]+`)", row.name)
+    }
 
 
 def read_metrics(root: Path) -> dict[str, tuple[str, ...]]:
     """Type and labels by metric."""
-    return {row[0]: tuple(row[1:3]) for row in _rows(root, "metrics.md") if "_" in row[0]}
+    return {
+        row.name: tuple(row.cells.get(column, "") for column in ("type", "labels"))
+        for row in _rows(root, "metrics.md")
+        if "_" in row.name
+    }
 
 
-def read_reasons(root: Path) -> dict[str, str]:
-    """Reasons of conditions and Events, by the first column of their tables."""
-    names = (row[0].strip("`") for row in _rows(root, "conditions.md"))
-    return {name: "" for name in names if re.fullmatch(r"[A-Z][A-Za-z]+", name)}
+def read_reasons(root: Path) -> dict[str, tuple[str, ...]]:
+    """The value of the condition, or type and object of the Event, by `section: reason`."""
+    reasons: dict[str, tuple[str, ...]] = {}
+    for row in _rows(root, "conditions.md"):
+        match = _REASON.fullmatch(row.name)
+        if match and "reason" in row.cells:
+            values = tuple(row.cells[column] for column in _VALUE_COLUMNS if column in row.cells)
+            reasons[f"{row.section}: {match[1]}"] = values
+        elif match and "type" in row.cells:
+            # The table of conditions: kinds, and the reasons in the text.
+            reasons[f"{match[1]}: condition"] = (row.cells["kinds"],)
+            texts = (text for column, text in row.cells.items() if column.startswith("True"))
+            for text in texts:
+                reasons |= {f"{match[1]}: {reason}": () for reason in _REASON.findall(text)}
+    for line in (root / "docs/reference/conditions.md").read_text().splitlines():
+        # One sentence lists them, in the order in which they are checked.
+        if line.startswith("A node is counted under the first of these"):
+            for number, reason in enumerate(_REASON.findall(line), 1):
+                reasons[f"{_REFUSED_SECTION}: {reason}"] = (f"number {number}",)
+    literals = _count_literals(root)
+    for section, names in _REASONS_IN_CODE.items():
+        for name in names:
+            key = f"{section}: {name}"
+            reasons.pop(key, None)
+            if literals[name]:
+                reasons[key] = ("in the code",)
+    return reasons
 
 
-def _rows(root: Path, page: str) -> list[list[str]]:
-    lines = (root / "docs/reference" / page).read_text().splitlines()
-    cells = [[c.strip() for c in line.strip("|").split(" | ")] for line in lines if "|" in line]
-    return [[c.strip("| ") for c in row] for row in cells if len(row) > 2]
+def _rows(root: Path, page: str) -> Iterator[_Row]:
+    """Rows of all tables of a page with the heading above them, and their cells by column."""
+    section = ""
+    columns: list[str] = []
+    for line in (root / "docs/reference" / page).read_text().splitlines():
+        if line.startswith("#"):
+            section = line.lstrip("# ")
+        if not line.startswith("|"):
+            columns = []
+            continue
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip()[1:-1])]
+        if not columns:
+            columns = cells
+        elif set(cells) != {"---"}:
+            yield _Row(section, dict(zip(columns, cells, strict=True)))
 
 
-def read_fixed_texts(root: Path) -> dict[str, str]:
-    """The fixed texts that a string literal or an f-string of the sources has."""
-    source = "\n".join(p.read_text() for p in sorted((root / "src").rglob("*.py")))
-    patterns = {text: re.escape(text).replace("\x00", r"\{[^}]*\}") for text in FIXED_TEXTS}
-    return {text: "" for text, pattern in patterns.items() if re.search(pattern, source)}
+def read_fixed_texts(root: Path) -> dict[str, int]:
+    """How many string literals of the sources are the whole of a fixed text."""
+    literals = _count_literals(root)
+    return {text: literals[text] for text in FIXED_TEXTS if literals[text]}
+
+
+def _count_literals(root: Path) -> Counter[str]:
+    """String literals of the application, without docstrings."""
+    return Counter(
+        literal
+        for path in sorted((root / "src").rglob("*.py"))
+        for literal in _literals(ast.parse(path.read_text()))
+    )
+
+
+def _literals(tree: ast.Module) -> Iterator[str]:
+    parts: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            parts |= {id(part) for part in node.values}
+            yield "".join(
+                str(part.value) if isinstance(part, ast.Constant) else _PLACEHOLDER
+                for part in node.values
+            )
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            parts.add(id(node.value))
+        elif isinstance(node, ast.Constant) and id(node) not in parts:
+            yield str(node.value)
 
 
 SUBJECTS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "CRDs without descriptions": read_crds,
     "RBAC": read_rbac,
     "other manifests of config/": read_manifests,
-    "flags (type, variable, default)": read_flags,
+    "flags and variables (type, variable, default)": read_flags,
     "metrics (type, labels)": read_metrics,
-    "reasons": read_reasons,
-    "fixed log lines and messages": read_fixed_texts,
+    "reasons by kind (value, type, object)": read_reasons,
+    "fixed log lines and messages (number of uses)": read_fixed_texts,
 }
 
 
@@ -116,9 +208,36 @@ def compare(old: Path, new: Path) -> bool:
         print(f"{'equal ' if not differing else 'DIFFER'}  {subject}: {len(after)} in the new one")
         for key in differing:
             state = "missing" if key not in after else "added" if key not in before else "changed"
-            print(f"          {state}: {key}")
+            values = f": {before[key]} -> {after[key]}" if state == "changed" else ""
+            print(f"          {state}: {key}{values if len(values) < 200 else ''}")
     return equal
 
 
+def is_current(root: Path) -> bool:
+    """Whether the generated files of a checkout are what its code generates."""
+    docgen = "hack.docgen" if (root / "hack/docgen").is_dir() else "docgen"
+    root = root.resolve()
+    paths = (root / "src", root / "packages/kubewright/src")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(path) for path in paths)}
+    current = True
+    for arguments in ([docgen, "--check"], ["kubewright", "manifests", "--check"]):
+        command = [sys.executable, "-m", *arguments]
+        result = subprocess.run(
+            command, cwd=root, env=environment, capture_output=True, text=True, check=False
+        )
+        if result.returncode:
+            current = False
+            print(f"STALE   {root}: {' '.join(arguments)}\n{result.stdout}{result.stderr}")
+    return current
+
+
+def main(arguments: list[str]) -> int:
+    old, new = Path(arguments[0]), Path(arguments[1])
+    current = [is_current(old), is_current(new)]
+    if all(current):
+        print("equal   generated files and the code that generates them, in both")
+    return 0 if compare(old, new) and all(current) else 1
+
+
 if __name__ == "__main__":
-    sys.exit(0 if compare(Path(sys.argv[1]), Path(sys.argv[2])) else 1)
+    sys.exit(main(sys.argv[1:]))

@@ -21,7 +21,7 @@ from hack.docgen.conditions import (
 from hack.docgen.markdown import anchors, fenced_blocks, links, slug
 from hack.docgen.reasons import ReasonUse, read_reasons
 from hack.docgen.source_messages import Message, find_messages
-from hack.docgen.website import copy_pages, list_pages
+from hack.docgen.website import copy_pages, label_cells, list_pages
 from kubewright.flags import collect_options
 from vsphere_operators.settings.flags import Settings
 from vsphere_operators.vsphere import privileges
@@ -393,4 +393,13 @@ def test_site_has_every_page_at_its_path(tmp_path: Path) -> None:
     ).read_bytes()
     assert not re.search(
         r"^```\w+ ", (tmp_path / "docs/howto/several-vcenters.md").read_text(), re.MULTILINE
+    )
+
+
+def test_cells_of_a_table_have_the_heading_of_their_column() -> None:
+    table = "| flag | default |\n|---|---|\n| `-x` | `a\\|b` |\n| `-y` | |\n"
+    fence = "```text\n| a | b |\n| c | d |\n```\n"
+    assert label_cells(f"{fence}\n{table}") == (
+        f"{fence}\n| flag | default |\n| --- | --- |\n"
+        '| `-x` | `a\\|b` {: data-column="default" } |\n| `-y` |  |\n'
     )

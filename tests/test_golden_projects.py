@@ -69,7 +69,7 @@ def test_golden_project_passes_its_checks(tmp_path: Path, binaries: dict[str, Pa
 
 
 @pytest.mark.parametrize("license_", ["MIT", "none"])
-def test_image_has_the_licence_of_the_project(tmp_path: Path, license_: str) -> None:
+def test_image_has_the_license_of_the_project(tmp_path: Path, license_: str) -> None:
     root, context = tmp_path / "greeter", tmp_path / "context"
     assert main(["init", str(root), "--domain", "example.com", "--license", license_]) == 0
     context.mkdir()

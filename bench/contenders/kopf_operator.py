@@ -3,7 +3,7 @@
 By default it is a plain function, as in its tutorial, which kopf runs in threads; kopf logs each
 step, and posts its log lines about an object as Events. With the argument `tuned` it is an async
 function without Events, logs start at WARNING, and a session with few connections saves TLS
-handshakes. In favour of kopf, both have no deletion handler (so no finalizer), one namespace and no
+handshakes. In favor of kopf, both have no deletion handler (so no finalizer), one namespace and no
 peering.
 """
 

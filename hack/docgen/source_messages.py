@@ -1,4 +1,4 @@
-"""Finds the calls that carry a message, in the syntax trees of the code.
+"""Finds the calls with a message among their arguments, in the syntax trees of the code.
 
 A message is shown as it stands in the code, with `<name>` for a value that is filled in at run
 time: `host "{host.name}" is in maintenance mode` becomes `host "<host name>" is in maintenance
@@ -27,7 +27,7 @@ _GENERIC_ATTRIBUTES = {"name", "names", "path", "message", "namespace", "reason"
 
 @dataclass(frozen=True)
 class Message:
-    """A call that carries a message."""
+    """A call with a message among its arguments."""
 
     module: str
     callee: str

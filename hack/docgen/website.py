@@ -4,7 +4,8 @@
 
 Every page keeps its path in the repository, so that links work on GitHub and on the site. Other
 files that pages link to (a manifest, a module) are copied too. Of the info string of a fenced
-block only the language is kept: the other arguments are for tests. Tables in HTML, which wide ones
+block only the language is kept: the other arguments are for tests. Each cell of a table gets the
+heading of its column, which docs/assets/site.css shows on a phone. Tables in HTML, which wide ones
 are, get the attribute that lets mkdocs read Markdown in their cells, as GitHub does without it.
 """
 
@@ -21,6 +22,8 @@ from .markdown import links
 
 _EXCLUDED_PREFIXES = ("tests/golden/", "packages/kubewright/src/")
 _STYLESHEET = Path("docs/assets/site.css")
+_CELL_SEPARATOR_PATTERN = re.compile(r"(?<!\\)\|")
+_LEADING_COMMENT_PATTERN = re.compile(r"\A<!--.*?-->\s*", re.DOTALL)
 _FENCE_INFO_PATTERN = re.compile(r"^```(\w+) [^\n]*$", re.MULTILINE)
 _TABLE_TAGS_PATTERN = re.compile(r"^(?:</?t[a-z]+>)+$", re.MULTILINE)
 
@@ -55,9 +58,35 @@ def _linked_files(page: Path) -> set[Path]:
 
 def _convert_page(text: str) -> str:
     text = _FENCE_INFO_PATTERN.sub(r"```\1", text)
+    # mkdocs takes the title from the heading only if the page begins with it.
+    text = label_cells(_LEADING_COMMENT_PATTERN.sub("", text))
     return _TABLE_TAGS_PATTERN.sub(
         lambda match: re.sub(r"<(t[a-z]+)>", r'<\1 markdown="block">', match[0]), text
     )
+
+
+def label_cells(page: str) -> str:
+    """Adds `data-column` to the cells of tables, in the syntax of the extension attr_list."""
+    lines: list[str] = []
+    headings: list[str] = []
+    in_fence = False
+    for line in page.splitlines():
+        in_fence ^= line.startswith("```")
+        if in_fence or not line.startswith("|"):
+            headings = []
+            lines.append(line)
+            continue
+        cells = [cell.strip() for cell in _CELL_SEPARATOR_PATTERN.split(line.strip())[1:-1]]
+        if not headings:
+            headings = cells
+        elif not all(set(cell) <= set(":-") for cell in cells):
+            # The first cell is the title of its row. An empty cell is not shown on a phone.
+            cells[1:] = [
+                f'{cell} {{: data-column="{heading}" }}' if heading and cell else cell
+                for heading, cell in zip(headings[1:], cells[1:], strict=True)
+            ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def copy_pages(folder: Path) -> int:

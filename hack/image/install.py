@@ -141,7 +141,7 @@ def _linked_libraries(program: Path) -> list[Path]:
 
 
 def _write_dpkg_status(root: Path, libraries: Iterable[Path]) -> None:
-    """Lists the packages of the libraries, with their licences, where image scanners read them."""
+    """Lists the packages of the libraries, with their licenses, where image scanners read them."""
     if not shutil.which("dpkg-query"):
         return
     for owner in sorted(_debian_packages_of(libraries)):
@@ -150,9 +150,9 @@ def _write_dpkg_status(root: Path, libraries: Iterable[Path]) -> None:
             ["dpkg-query", "--status", owner], capture_output=True, text=True, check=True
         ).stdout
         _write_file(root / "var/lib/dpkg/status.d" / name, status)
-        licence = Path("/usr/share/doc", name, "copyright")
-        if licence.exists():
-            _copy_into_root(licence, root)
+        license = Path("/usr/share/doc", name, "copyright")
+        if license.exists():
+            _copy_into_root(license, root)
 
 
 def _debian_packages_of(paths: Iterable[Path]) -> set[str]:

@@ -19,7 +19,7 @@ _GROUPS = "/apis/vm.codeconnect.vmworld.com/v1alpha1/namespaces/default/vmgroups
 
 @dataclass(frozen=True)
 class Walk:
-    """One trigger, which gets the number of the repeat, and how its result is recognised."""
+    """One trigger, which gets the number of the repeat, and how its result is recognized."""
 
     name: str
     trigger: Callable[[int], object]

@@ -1,8 +1,8 @@
 """Builds the manager from its settings: vCenters, controllers, services and webhooks.
 
-All wiring is here, so this one page shows which change notifies which part. Building opens no
-network connection; the vCenters log in when the manager runs. The package kubewright is
-packages/kubewright in this repository.
+This one page shows which change notifies which part; vsphere/vcenter.py connects the parts of one
+vCenter with each other. Building opens no network connection; the vCenters log in when the manager
+runs. The package kubewright is packages/kubewright in this repository.
 """
 
 from __future__ import annotations
@@ -263,9 +263,11 @@ def connect_gpuinfo(controller: GPUInfoController, cache: Cache) -> None:
     for vcenter in controller.vcenters.values():
         vcenter.scheduled_tasks.state_changed.connect(enqueue_all)
         vcenter.state_changed.connect(enqueue_all)
-    if controller.calendar is not None:
-        controller.calendar.entries_changed.connect(tracker.on_calendar_change)
-        controller.calendar.state_changed.connect(enqueue_all)
+    if (calendar := controller.calendar) is not None:
+        calendar.reflector.store.changed.connect(calendar.on_configmap_change)
+        calendar.reflector.problem_changed.connect(calendar.state_changed.emit)
+        calendar.entries_changed.connect(tracker.on_calendar_change)
+        calendar.state_changed.connect(enqueue_all)
 
 
 def connect_node_tracker(

@@ -1,4 +1,4 @@
-"""Output of the command-line tools: closed pipes, encodings, colour and wrapping."""
+"""Output of the command-line tools: closed pipes, encodings, color and wrapping."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def terminal_width(stream: TextIO) -> int:
 
 
 def supports_color(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Whether to print colour; NO_COLOR turns it off (https://no-color.org)."""
+    """Whether to print color; NO_COLOR turns it off (https://no-color.org)."""
     return stream.isatty() and "NO_COLOR" not in environ
 
 

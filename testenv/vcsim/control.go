@@ -103,7 +103,7 @@ func (e Expiry) fits(user, key string) bool {
 
 func (c *Control) expire(which Expiry) (any, error) {
 	if which == (Expiry{}) {
-		return nil, fmt.Errorf("say which sessions: all, user or key")
+		return nil, fmt.Errorf("name the sessions: all, user or key")
 	}
 	soap := c.Gate.Sessions.End(func(live types.UserSession) bool { return which.fits(live.UserName, live.Key) })
 	rest := c.REST.End(func(session RESTSession) bool { return which.fits(session.User, session.Key) })

@@ -126,7 +126,7 @@ func (c *Control) schedule(wish Schedule) (any, error) {
 		return nil, err
 	}
 	if wish.At.IsZero() {
-		return nil, fmt.Errorf("say when: at is a time such as 2030-01-31T22:00:00Z")
+		return nil, fmt.Errorf("at is missing: set it to a time such as 2030-01-31T22:00:00Z")
 	}
 	spec := types.ScheduledTaskSpec{
 		Name: cmp.Or(wish.Name, "maintenance of "+nameOf(host)), Enabled: !wish.Disabled,
@@ -143,7 +143,7 @@ func (c *Control) unschedule(wish Target) (any, error) {
 	ctx := c.Inventory.context()
 	task, ok := ctx.Map.Get(types.ManagedObjectReference{Type: "ScheduledTask", Value: wish.Of}).(*ScheduledTask)
 	if !ok {
-		return nil, fmt.Errorf("there is no scheduled task %q; say its reference, such as schedule-1", wish.Of)
+		return nil, fmt.Errorf("there is no scheduled task %q; use its reference, such as schedule-1", wish.Of)
 	}
 	task.RemoveScheduledTask(ctx, nil)
 	return nil, nil

@@ -125,7 +125,7 @@ func newAccounts(s *Settings) (*Accounts, *url.Userinfo, error) {
 	for _, text := range s.Accounts {
 		user, password, given := strings.Cut(text, ":")
 		if !given {
-			return nil, nil, errors.New("--account must look like user:password")
+			return nil, nil, errors.New("--account must have the format user:password")
 		}
 		accounts.Set(user, password)
 	}

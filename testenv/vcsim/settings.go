@@ -162,7 +162,7 @@ func (s *Settings) rules() ([]Rule, error) {
 		method, length, _ := strings.Cut(text, "=")
 		delay, err := time.ParseDuration(length)
 		if err != nil {
-			return nil, fmt.Errorf("--delay %s: it must look like CloneVM_Task=8s", text)
+			return nil, fmt.Errorf("--delay %s: the format is CloneVM_Task=8s", text)
 		}
 		rules = append(rules, delayRule(method, delay))
 	}

@@ -268,7 +268,7 @@ def test_why_without_vcenter_names_unschedulable_nodes_and_counts_others() -> No
     assert explanation.unnamed == {"GPUMissing": 1}
     text = "\n".join(render_explanation(explanation, width=0, color=False))
     assert "Requested:  a node with a GPU for 100 h" in text
-    assert ("1 more node rejected: GPUMissing (no GPU). Run with --vcenter to list them.") in text
+    assert "1 more node rejected: GPUMissing (no GPU).\nRun with --vcenter to list them." in text
 
 
 def test_explanations_are_complete_at_80_columns() -> None:
@@ -344,8 +344,8 @@ def test_every_rejection_has_an_explanation_and_unknown_ones_are_tolerated() -> 
     explanation = Explanation(
         requirement="a node", selected="", unnamed={"PoweredOff": 1, "OnFire": 2}
     )
-    assert list(render_explanation(explanation, width=0, color=False))[-2:] == [
-        "1 more node rejected: PoweredOff (its VM is not running). "
+    assert list(render_explanation(explanation, width=0, color=False))[-3:] == [
+        "1 more node rejected: PoweredOff (its VM is not running).",
+        "2 more nodes rejected: OnFire.",
         "Run with --vcenter to list them.",
-        "2 more nodes rejected: OnFire. Run with --vcenter to list them.",
     ]

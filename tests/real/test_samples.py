@@ -96,10 +96,10 @@ def test_editor_can_scale_a_group_and_viewer_only_read_it(
     installed.kubectl(
         "-n", sample_namespace, "apply", "-f", str(SAMPLES / "vm_v1alpha1_vmgroup_vg1.yaml")
     )
-    for who in ("editor", "viewer"):
-        role = f"--clusterrole=vsphere-operators-vmgroup-{who}-role"
+    for user in ("editor", "viewer"):
+        role = f"--clusterrole=vsphere-operators-vmgroup-{user}-role"
         installed.kubectl(
-            "-n", sample_namespace, "create", "rolebinding", who, role, f"--user={who}"
+            "-n", sample_namespace, "create", "rolebinding", user, role, f"--user={user}"
         )
     with pytest.raises(KubectlFailed, match='cannot patch resource "vmgroups/scale"'):
         installed.kubectl(

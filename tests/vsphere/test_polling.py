@@ -20,10 +20,10 @@ class PollRecorder:
             list[float](),
         )
 
-    async def run(self, looks: int) -> list[float]:
+    async def run(self, poll_count: int) -> list[float]:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        while len(self.poll_times) < looks:
+        while len(self.poll_times) < poll_count:
             self.poll_times.append(round(loop.time() - began, 1))
             try:
                 with self.schedule.track_poll():
@@ -32,7 +32,7 @@ class PollRecorder:
                         raise ValueError
             except ValueError:
                 pass
-            if len(self.poll_times) < looks:
+            if len(self.poll_times) < poll_count:
                 await self.schedule.wait_for_next()
         return self.poll_times
 

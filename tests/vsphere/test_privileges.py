@@ -54,11 +54,11 @@ async def test_simulator_grants_all_privileges(
     simulator: SimulatedVCenter, soap: SoapClient, session: Session
 ) -> None:
     vm_calls = VmCalls(soap, session)
-    who = await privileges.read_account(vm_calls)
-    assert who.name == simulator.user
-    assert who.session_key in {session["key"] for session in await simulator.sessions()}
+    account = await privileges.read_account(vm_calls)
+    assert account.name == simulator.user
+    assert account.session_key in {session["key"] for session in await simulator.sessions()}
     wanted = [name for role in privileges.ROLES for name in role.privilege_names]
-    assert await privileges.find_missing_privileges(vm_calls, who, [ROOT_FOLDER], wanted) == {
+    assert await privileges.find_missing_privileges(vm_calls, account, [ROOT_FOLDER], wanted) == {
         "group-d1": ()
     }
 
@@ -96,10 +96,10 @@ async def test_denied_privilege_check_is_raised(
 ) -> None:
     await simulator.fail_calls("HasPrivilegeOnEntities", "NoPermission")
     vm_calls = VmCalls(soap, session)
-    who = await privileges.read_account(vm_calls)
+    account = await privileges.read_account(vm_calls)
     with pytest.raises(Denied):
         await privileges.find_missing_privileges(
-            vm_calls, who, [ROOT_FOLDER], privileges.ROOT_ROLE.privilege_names
+            vm_calls, account, [ROOT_FOLDER], privileges.ROOT_ROLE.privilege_names
         )
 
 
@@ -121,10 +121,10 @@ async def test_distributed_port_group_is_checked_by_its_type_on_the_wire(
     soap: SoapClient, session: Session
 ) -> None:
     vm_calls = VmCalls(soap, session)
-    who = await privileges.read_account(vm_calls)
+    account = await privileges.read_account(vm_calls)
     port_group = EntityRef("DistributedVirtualPortgroup", "dvportgroup-1")
     names = privileges.NETWORK_ROLE.privilege_names
-    assert await privileges.find_missing_privileges(vm_calls, who, [port_group], names) == {
+    assert await privileges.find_missing_privileges(vm_calls, account, [port_group], names) == {
         "dvportgroup-1": ()
     }
 

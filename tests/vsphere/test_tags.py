@@ -271,13 +271,13 @@ async def test_tags_of_hosts_that_enter_and_leave(harness: TagHarness) -> None:
 async def test_rest_session_is_ended_after_a_cancelled_poll(harness: TagHarness, path: str) -> None:
     await harness.simulator.set_tag(HOST, "zone", "a")
     await harness.session.login()
-    look = asyncio.create_task(harness.tags.poll())
+    poll = asyncio.create_task(harness.tags.poll())
     # Once: a second cancellation would interrupt the call that ends the session.
     harness.soap.before_call = lambda call: (
-        look.cancel() if call.startswith(path) and not look.cancelling() else None
+        poll.cancel() if call.startswith(path) and not poll.cancelling() else None
     )
     with pytest.raises(asyncio.CancelledError):
-        await look
+        await poll
     harness.soap.before_call = None
     assert (await harness.simulator.call_counts())[LOGIN_CALL] == 1
     assert await harness.simulator.rest_sessions() == []

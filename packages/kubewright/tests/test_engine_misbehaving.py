@@ -153,3 +153,26 @@ async def test_failed_task_group_leaves_no_cancellation_on_the_worker(
             assert (await api.wait_for_ready(name)).status == "True"
     assert len(cancellations) >= 3
     assert not any(cancellations)
+
+
+async def test_done_with_a_delay_keeps_the_finalizer(api: ApiHarness) -> None:
+    finished = asyncio.Event()
+
+    async def clean(widget: Widget) -> Any:
+        return None if finished.is_set() else Done("Emptying", requeue_after_seconds=0.02)
+
+    async with run_manager(
+        api, controller(Widget, double, finalize=clean, finalizer="kubewright.test/hold")
+    ):
+        await api.create_widget()
+        await api.wait_for_ready()
+        await api.client.delete(Widget, Key(api.namespace, "a"))
+        await api.wait_for_ready(reason="Emptying")
+        widget = await api.client.get(Widget, Key(api.namespace, "a"))
+        assert widget.metadata.finalizers == ["kubewright.test/hold"]
+        finished.set()
+        await eventually(lambda: is_gone(api))
+
+
+async def is_gone(api: ApiHarness) -> bool:
+    return not await api.client.list(Widget, api.namespace)

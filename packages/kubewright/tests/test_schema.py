@@ -72,7 +72,7 @@ SPEC_PROPERTIES: dict[str, Any] = struct_schema(ThingSpec)["properties"]
             },
         ),
         ("enabled", {"type": "boolean", "default": True}),
-        ("colour", {"type": "string", "enum": ["red", "blue"], "default": "red"}),
+        ("color", {"type": "string", "enum": ["red", "blue"], "default": "red"}),
         ("mode", {"type": "string", "enum": ["fast", "slow"]}),
         ("level", {"type": "integer", "enum": [1, 2, 3], "default": 1}),
         ("until", {"type": "string", "format": "date-time"}),
@@ -440,7 +440,7 @@ def test_real_api_server_accepts_the_crd_and_sets_defaults(
     [
         ("name: ABC", "should match"),
         ("name: abc\n  replicas: -1", "greater than or equal to 0"),
-        ("name: abc\n  colour: green", "Unsupported value"),
+        ("name: abc\n  color: green", "Unsupported value"),
         ("name: abc\n  ratio: 0", "greater than 0"),
         ("name: abc\n  tags: [a, a]", "Duplicate value"),
         ("name: abc\n  window: {low: 9, high: 3}", "low must not be above high"),

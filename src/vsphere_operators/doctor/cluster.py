@@ -185,18 +185,19 @@ def _check_lease_holder(lease: Lease, now: datetime) -> Finding:
     spec, name = lease.spec, str(lease.key)
     if not spec.holderIdentity:
         return ok("leader", f"No leader: the last one released lease {name}")
+    holder = spec.holderIdentity
     try:
         age = now - datetime.fromisoformat(spec.renewTime)
     except ValueError:
-        return warning("leader", f'Lease {name} of "{spec.holderIdentity}" has no valid renewTime')
+        return warning("leader", f'Lease {name} of "{holder}" has no valid renewTime')
     if age > timedelta(seconds=spec.leaseDurationSeconds):
         return problem(
             "leader",
             f"No active leader: lease {name} expired "
-            f'(last renewed {_format_duration(age)} ago by "{spec.holderIdentity}")',
+            f'(last renewed {_format_duration(age)} ago by "{holder}")',
             "kubectl get pods -A -l control-plane=controller-manager",
         )
-    return ok("leader", f'"{spec.holderIdentity}" is the leader (lease {name})')
+    return ok("leader", f'"{holder}" is the leader (lease {name})')
 
 
 def _required_grants(settings: Settings, manager: Manager, lease_namespace: str) -> list[Grant]:

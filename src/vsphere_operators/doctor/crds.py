@@ -71,12 +71,12 @@ def _compare_crd(kind: type[Object], crd: CustomResourceDefinition | None) -> It
         return
     (generated,) = build_crds([kind])
     if paths := _diff_specs(generated["spec"], crd.spec):
-        shown = ", ".join(paths[:_MAX_PATHS_SHOWN])
+        differing_fields = ", ".join(paths[:_MAX_PATHS_SHOWN])
         if len(paths) > _MAX_PATHS_SHOWN:
-            shown += f" and {len(paths) - _MAX_PATHS_SHOWN} more"
+            differing_fields += f" and {len(paths) - _MAX_PATHS_SHOWN} more"
         yield problem(
             "CRDs",
-            f"{name} does not match this version of the manager; it differs at {shown}",
+            f"{name} does not match this version of the manager; it differs at {differing_fields}",
             _INSTALL_COMMAND,
         )
 

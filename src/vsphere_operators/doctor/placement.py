@@ -46,18 +46,18 @@ def check(
         resolver = PlacementResolver(inventory, group.placement, defaults, group.limits)
         try:
             resolver.resolve(group.template)
-        except CloneBlocked as blocked:
+        except CloneBlocked as error:
             yield warning(
                 "VmGroup",
-                f"{group.namespace}/{group.name}: {blocked}",
-                _suggest_patch(inventory, group, blocked),
+                f"{group.namespace}/{group.name}: {error}",
+                _suggest_patch(inventory, group, error),
             )
 
 
 def _check_datacenters(inventory: Inventory, defaults: Mapping[str, str]) -> Finding:
     try:
         chosen = PlacementResolver(inventory, {}, defaults, NamespaceLimits()).find_datacenter()
-    except CloneBlocked as blocked:
+    except CloneBlocked as error:
         if not inventory.datacenters:
             return warning(
                 "datacenters",
@@ -66,7 +66,7 @@ def _check_datacenters(inventory: Inventory, defaults: Mapping[str, str]) -> Fin
             )
         return warning(
             "datacenters",
-            f"{_without_full_stop(blocked)}. HostInfo, VMInfo, FCDInfo and GPUInfo read all "
+            f"{_without_full_stop(error)}. HostInfo, VMInfo, FCDInfo and GPUInfo read all "
             "datacenters; a VmGroup has to name one.",
             _patch_command(
                 "VMGROUP", {"placement": {"datacenter": _datacenter_names(inventory)[0]}}
@@ -79,12 +79,12 @@ def _check_datacenters(inventory: Inventory, defaults: Mapping[str, str]) -> Fin
 def _check_parent_folder(resolver: PlacementResolver, datacenter: Datacenter) -> Finding:
     try:
         return ok("folder", resolver.inventory.path(resolver.find_parent_folder(datacenter).ref))
-    except CloneBlocked as blocked:
+    except CloneBlocked as error:
         folder = resolver.effective_placement["folder"] or DEFAULT_PARENT_FOLDER
         path = f"{resolver.inventory.path(datacenter.ref)}/vm/{folder}"
         return warning(
             "folder",
-            f"{_without_full_stop(blocked)}. VmGroups in this datacenter stay in phase ERROR "
+            f"{_without_full_stop(error)}. VmGroups in this datacenter stay in phase ERROR "
             "until the folder exists.",
             f"govc folder.create {shlex.quote(path)}",
         )
@@ -116,12 +116,12 @@ def _check_templates(inventory: Inventory) -> Finding:
     return ok("templates", _join_names(names))
 
 
-def _suggest_patch(inventory: Inventory, group: VmGroupRequest, blocked: CloneBlocked) -> str:
+def _suggest_patch(inventory: Inventory, group: VmGroupRequest, error: CloneBlocked) -> str:
     """A patch of the VmGroup that fixes it, "" if only a change in vCenter does."""
     templates = _template_names(inventory)
-    if blocked.reason == "TemplateNotFound" and templates:
+    if error.reason == "TemplateNotFound" and templates:
         return _patch_command(group.name, {"template": templates[0]}, group.namespace)
-    if blocked.reason == "DatacenterAmbiguous":
+    if error.reason == "DatacenterAmbiguous":
         datacenter = _datacenter_names(inventory)[0]
         return _patch_command(
             group.name, {"placement": {"datacenter": datacenter}}, group.namespace

@@ -112,17 +112,17 @@ async def _review_access(client: Client, reviews: Sequence[AccessReview]) -> lis
 
 def _denied_findings(denied: Iterable[AccessReview], user: str, grant: Grant) -> list[Finding]:
     """One finding for each resource, with the command that binds the generated role."""
-    verbs: dict[str, list[str]] = {}
+    verbs_by_resource: dict[str, list[str]] = {}
     for review in denied:
-        verbs.setdefault(review._resource_title, []).append(review.verb)
+        verbs_by_resource.setdefault(review._resource_title, []).append(review.verb)
     scope = f"in namespace {grant.namespace}" if grant.namespace else "at the cluster scope"
     return [
         problem(
             "rights",
-            f'{resource} is forbidden: user "{user}" cannot {" or ".join(names)} {scope}',
+            f'{resource} is forbidden: user "{user}" cannot {" or ".join(verbs)} {scope}',
             _binding_command(user, grant),
         )
-        for resource, names in verbs.items()
+        for resource, verbs in verbs_by_resource.items()
     ]
 
 

@@ -94,20 +94,21 @@ async def _check_reachable(vcenter: VCenter, config: VCenterConfig) -> Finding:
         return problem(
             "reach", str(error), f"curl -vk {address.base_url}{address.path}/vimServiceVersions.xml"
         )
+    product = about.fullName
     if about.apiType != "VirtualCenter":
         return problem(
             "reach",
-            f"{address.base_url} is {about.fullName}, not a vCenter; "
+            f"{address.base_url} is {product}, not a vCenter; "
             "use the address of the vCenter that manages it",
         )
     version = tuple(int(part) for part in about.apiVersion.split(".")[:2] if part.isdigit())
     if version < _MIN_API_VERSION:
         return warning(
             "reach",
-            f"{address.base_url} is {about.fullName}; versions before vSphere 7.0 are not tested",
+            f"{address.base_url} is {product}; versions before vSphere 7.0 are not tested",
         )
     trusted = "" if address.insecure else " with a trusted certificate"
-    return ok("reach", f"{address.base_url} is {about.fullName}{trusted}")
+    return ok("reach", f"{address.base_url} is {product}{trusted}")
 
 
 async def _check_login(vcenter: VCenter, config: VCenterConfig) -> Finding:

@@ -212,7 +212,7 @@ def _build_parser() -> argparse.ArgumentParser:
     command = commands.add_parser(
         "top", parents=[shared], help="Display hosts by CPU usage, or VMs by CPU demand."
     )
-    command.add_argument("what", choices=("hosts", "vms"))
+    command.add_argument("what", choices=("hosts", "vms"), metavar="hosts|vms")
     commands.add_parser(
         "tree",
         parents=[shared],
@@ -221,13 +221,13 @@ def _build_parser() -> argparse.ArgumentParser:
     command = commands.add_parser(
         "describe", parents=[shared], help="Show a VmGroup with its VMs, conditions and Events."
     )
-    command.add_argument("what", choices=("group",))
-    command.add_argument("name")
+    command.add_argument("what", choices=("group",), metavar="group")
+    command.add_argument("name", metavar="NAME")
     command = commands.add_parser(
         "why", parents=[shared], help="Explain why a GPUInfo selected its node."
     )
-    command.add_argument("what", choices=("gpu",))
-    command.add_argument("name")
+    command.add_argument("what", choices=("gpu",), metavar="gpu")
+    command.add_argument("name", metavar="NAME")
     return parser
 
 

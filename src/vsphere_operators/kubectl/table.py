@@ -158,7 +158,7 @@ def render_field(
 def render_table(table: Table, *, width: int = 0, color: bool = False) -> str:
     lines = []
     for *front, last in table.lines(width):
-        # Padding inside a colour code would survive the rstrip() of the line.
+        # Padding inside a color code would survive the rstrip() of the line.
         cells = [*front, Cell(last.text.rstrip(), last.style)]
         texts = (apply_color(cell.text, cell.style, color=color) for cell in cells)
         lines.append((" " * COLUMN_GAP).join(texts).rstrip())

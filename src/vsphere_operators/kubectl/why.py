@@ -180,7 +180,9 @@ def render_explanation(explanation: Explanation, *, width: int, color: bool) -> 
         # A newer manager may write reasons that this version does not have.
         text = REJECTION_EXPLANATIONS.get(reason)
         cause = f"{reason} ({text})" if text else reason
-        yield f"{count} more {nodes} rejected: {cause}. Run with --vcenter to list them."
+        yield f"{count} more {nodes} rejected: {cause}."
+    if explanation.unnamed:
+        yield "Run with --vcenter to list them."
     if explanation.candidates:
         yield ""
         yield render_table(_candidate_table(explanation.candidates), width=width, color=color)

@@ -275,7 +275,8 @@ class VCenterLookup:
         disks = self.vcenter.disks
         if disks.problem is not None and (disks.is_stale or not disks.loaded):
             raise Retry(
-                f'The First Class Disks of vCenter "{self.vcenter_name}" cannot be read: {disks.problem}',
+                f'The First Class Disks of vCenter "{self.vcenter_name}" cannot be read: '
+                f"{disks.problem}",
                 after=UNAVAILABLE_RETRY_SECONDS,
                 reason=Reason.DISKS_UNREADABLE,
             )

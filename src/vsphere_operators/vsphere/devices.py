@@ -4,8 +4,8 @@ Why are they not in the inventory?  A VM has a dozen devices, and vCenter return
     2,500 VMs that adds 0.4 s of CPU time (50 %) to the load, and only the VMs of Nodes need it.
     Assignable hardware is not a property: only two methods of each host's
     HostAssignableHardwareManager return it.
-When is assignable hardware read?  From the first request for a host on, every 5 minutes, and soon
-    after its graphics devices have changed.
+When is assignable hardware read?  From the first call of `get` for a host on, every 5 minutes, and
+    soon after the graphics devices of the host have changed.
 What if that fails?  The last known hardware remains. It is only displayed and does not affect the
     selection, so no reconcile waits for it.
 """

@@ -2,7 +2,7 @@
 
 What does it hold?  Frozen values of model.py by reference. An update replaces a value.
 What are listeners notified of?  Each object of their type that an `apply` changed, once, with its
-    old and its new value.
+    old and its new value. VCenter connects its own parts, build.py all other listeners.
 And of an object that did not change itself?  Yes, if its status depends on one that did: a host's
     status holds the number of its VMs and the names above it, a VM's the names of its host, its
     datastores and the folders above. Then `old` and `new` are the same value.
@@ -48,6 +48,7 @@ from .updates import ObjectUpdate
 EntityT = TypeVar("EntityT", bound=Entity)
 ObjectT = TypeVar("ObjectT", bound=Entity | Task)
 ObjectT_co = TypeVar("ObjectT_co", bound=Entity | Task, covariant=True)
+Args = TypeVarTuple("Args")
 
 _TYPE_LABELS: Mapping[type[Entity], str] = {Host: "host", VirtualMachine: "VM"}
 
@@ -57,11 +58,38 @@ class Change(Struct, Generic[ObjectT_co], frozen=True):
 
     old: ObjectT_co | None
     new: ObjectT_co | None
-    # An object that its status depends on changed, whether or not it changed itself.
+    # Another object changed on which the status of this one depends. If this one did not change
+    # itself, `old` is `new`.
     related_object_changed: bool = False
     # A difference that a reload found. What happened, and whether more than once, is not known: an
     # object that is missing after a reload need not be deleted.
     reloaded: bool = False
+
+
+class Signal(Generic[*Args]):
+    """Calls its listeners in the order in which they were connected.
+
+    kubewright.cache has a similar class, but this package must not import kubewright.
+    """
+
+    def __init__(self, log: Log | None = None) -> None:
+        self._log = log
+        self._listeners: list[Callable[[*Args], object]] = []
+
+    def connect(self, listener: Callable[[*Args], object]) -> None:
+        self._listeners.append(listener)
+
+    def emit(self, *args: *Args) -> None:
+        """Call all listeners. The error of one is logged; without a log it is raised."""
+        for listener in self._listeners:
+            try:
+                listener(*args)
+            except Exception as error:
+                # An error in our own code must not count as a fault of vCenter: the session would
+                # log in again and reload everything. Nor may it hide the change from the others.
+                if self._log is None:
+                    raise
+                self._log.error("a listener failed; the others were notified", error=error)
 
 
 class Inventory:
@@ -117,7 +145,7 @@ class Inventory:
     ) -> None:
         """Call the listener for each change of an object of these types, or of any type.
 
-        Without `dependencies` the object itself must have changed.
+        With `include_related` also if only an object changed on which its status depends.
         """
 
         def on_own_change(change: Change[ObjectT]) -> None:
@@ -368,29 +396,3 @@ def _apply_update(
     if old is None or update.kind == "leave":
         return None
     return mapping.apply_update(old, update, report)
-
-
-Args = TypeVarTuple("Args")
-
-
-class Signal(Generic[*Args]):
-    """Calls its listeners in the order in which they were connected."""
-
-    def __init__(self, log: Log | None = None) -> None:
-        self._log = log
-        self._listeners: list[Callable[[*Args], object]] = []
-
-    def connect(self, listener: Callable[[*Args], object]) -> None:
-        self._listeners.append(listener)
-
-    def emit(self, *args: *Args) -> None:
-        """Call all listeners. The error of one is logged; without a log it is raised."""
-        for listener in self._listeners:
-            try:
-                listener(*args)
-            except Exception as error:
-                # An error in our own code must not count as a fault of vCenter: the session would
-                # log in again and reload everything. Nor may it hide the change from the others.
-                if self._log is None:
-                    raise
-                self._log.error("a listener failed; the others were notified", error=error)

@@ -25,7 +25,7 @@ from .index import Index
 MAX_NAME_LENGTH = 255
 _MAX_QUOTED_LENGTH = 100
 _MAX_PATH_LENGTH = 500
-_MAX_NEIGHBOURS = 5
+_MAX_NEIGHBORS = 5
 _MAX_SUGGESTIONS = 3
 # More than the VMs of a vCenter (45,000 registered ones in vSphere 8). Sorting so many names takes
 # about 50 ms, once after names were added or removed.
@@ -104,9 +104,9 @@ class _SortedNames:
         requested = name.casefold()
         if not requested:
             return []
-        candidates = dict.fromkeys(_find_neighbours(self._by_prefix, requested))
+        candidates = dict.fromkeys(_find_neighbors(self._by_prefix, requested))
         candidates |= dict.fromkeys(
-            key[::-1] for key in _find_neighbours(self._by_suffix, requested[::-1])
+            key[::-1] for key in _find_neighbors(self._by_suffix, requested[::-1])
         )
         # Names that differ only by a longer end, such as a domain, come first.
         extended = [
@@ -118,9 +118,9 @@ class _SortedNames:
         return [self._names_by_key[key] for key in islice(ranked, _MAX_SUGGESTIONS)]
 
 
-def _find_neighbours(ordered: Sequence[str], key: str) -> Sequence[str]:
+def _find_neighbors(ordered: Sequence[str], key: str) -> Sequence[str]:
     position = bisect(ordered, key)
-    return ordered[max(0, position - _MAX_NEIGHBOURS) : position + _MAX_NEIGHBOURS]
+    return ordered[max(0, position - _MAX_NEIGHBORS) : position + _MAX_NEIGHBORS]
 
 
 def _rate_similarity(first: str, second: str) -> float:

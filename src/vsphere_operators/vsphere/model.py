@@ -73,7 +73,7 @@ class AssignableDevice(Struct, frozen=True, order=True):
 
     name: str = ""
     vendor: str = ""
-    # What an administrator calls it, "" for nothing.
+    # The custom label that an administrator gave it, or "".
     label: str = ""
     # Empty if vCenter does not report it.
     pci_id: str = ""

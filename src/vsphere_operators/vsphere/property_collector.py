@@ -36,7 +36,7 @@ PropertyCollector = vmodl.query.PropertyCollector
 class CollectorOptions:
     # How long the server waits for a change before it responds that there was none.
     max_wait_seconds: int = 15
-    # Together with the wait before it, an outage is noticed within a minute.
+    # A call without a response is given up then: an outage is noticed within a minute.
     call_timeout_seconds: float = 35.0
     # Per response: a few milliseconds of work, after which the event loop serves others.
     max_object_updates: int = 100

@@ -139,7 +139,7 @@ def bucket_of(ref: str) -> int:
 
 
 def _only_stats_changed(old: Host | VirtualMachine | None, new: Host | VirtualMachine) -> bool:
-    # A change without any difference is that of a dependency, such as the name of a cluster.
+    # If nothing differs, a related object has changed, such as the name of a cluster.
     return old is not None and old.stats != new.stats and replace(new, stats=old.stats) == old
 
 

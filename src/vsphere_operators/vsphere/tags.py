@@ -95,7 +95,7 @@ class Tags:
                 self._log.info,
             )
             return
-        # SOAP and REST logins count towards the same lockout of the account, so both obey the same
+        # SOAP and REST logins count toward the same lockout of the account, so both obey the same
         # budget.
         await self._session.login()
         self._session.check_login_budget(credentials)

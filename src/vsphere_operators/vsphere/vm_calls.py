@@ -34,7 +34,7 @@ from .session import Session
 from .transport import SoapClient
 from .updates import DISK_TYPE, TYPE_KEY, Ref, Value
 
-DecodedT = TypeVar("DecodedT")
+_DecodedT = TypeVar("_DecodedT")
 
 _LINKED_CLONE_DISK_MOVE_TYPE = "createNewChildDiskBacking"
 _SNAPSHOT_PROPERTY = "snapshot.currentSnapshot"
@@ -111,7 +111,7 @@ class VmConfig(Struct, frozen=True):
 
 
 class CurrentVm(Struct, frozen=True):
-    """A VM as vCenter has it now; read past the inventory."""
+    """A VM as vCenter has it now, which the inventory may not show yet."""
 
     instance_uuid: str
     vmx_path: str
@@ -300,10 +300,10 @@ class VmCalls:
 
     def _decode(
         self,
-        decode: Callable[[Mapping[str, Value]], DecodedT],
+        decode: Callable[[Mapping[str, Value]], _DecodedT],
         properties: Mapping[str, Value],
         ref: str,
-    ) -> DecodedT:
+    ) -> _DecodedT:
         try:
             return decode(properties)
         except DECODE_ERRORS as error:

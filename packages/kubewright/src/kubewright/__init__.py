@@ -6,9 +6,9 @@
 
    The `reflector` lists a kind once and then watches it. Its requests go through the `client`,
    which offers verbs such as get, list and watch, and through the `transport`, the only module
-   that speaks HTTP to the API server. `kubeconfig` and `auth` provide the address and the
-   credentials. `responses` decodes the line into an object of the class that `kind` has declared.
-   The `cache` stores the object if it is newer than the stored one.
+   that speaks HTTP to the API server. `kubeconfig` and `api_credentials` provide the address and
+   the credentials. `responses` decodes the line into an object of the class that `kind` has
+   declared. The `cache` stores the object if it is newer than the stored one.
 
 2. The cache emits a Signal. A `source` turns it into a key on the queue.
 
@@ -25,7 +25,7 @@
 
    The `controller` is what you write. It reads from memory, acts, and sets `obj.status`.
 
-4. One switch in the engine decides what the end of the reconcile means.
+4. One place in the engine decides what each way to end a reconcile means.
 
     engine -> status -> client -> transport -> API server
            -> workqueue (again later?), metrics, recorder, log

@@ -1,4 +1,4 @@
-"""Authenticating to the API server: an Authorization header and a TLS context that stay current.
+"""Credentials for the API server: an Authorization header and a TLS context that stay current.
 
 Credentials rotate: token and certificate files and the file of the server's CA are replaced, exec
 plugins print a new token. They are reloaded when they are due, not at every request. One reload

@@ -309,7 +309,10 @@ class Engine(Generic[T]):
         )
         if deleting:
             outcome = await self._run_user_code(self.controller.finalize, mutable)
-            if outcome.condition is not None and outcome.condition.status == "True":
+            ready = outcome.condition is not None and outcome.condition.status == "True"
+            # With a delay, cleanup goes on: `Done(requeue_after_seconds=...)` keeps the finalizer,
+            # although the type of finalize does not allow it.
+            if ready and outcome.requeue_after_seconds is None:
                 await self._set_finalizers(obj, [name for name in finalizers if name != finalizer])
                 return outcome
         else:

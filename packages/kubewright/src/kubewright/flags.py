@@ -183,8 +183,8 @@ def _scan_arguments(
             raise HelpRequested(_format_usage(options, program))
         if name not in by_name:
             similar = difflib.get_close_matches(name, by_name, n=1)
-            hint = f"did you mean -{similar[0]}? " if similar else ""
-            raise FlagError(f"flag provided but not defined: -{name}; {hint}-help lists all flags")
+            hint = f"; did you mean -{similar[0]}?" if similar else ""
+            raise FlagError(f"flag provided but not defined: -{name}{hint}")
         option = by_name[name]
         if not equals and option.type is bool:
             text = "true"

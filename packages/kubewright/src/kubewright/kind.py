@@ -142,7 +142,7 @@ _DEFAULT_COLUMNS = (
         "Ready",
         '.status.conditions[?(@.type=="Ready")].status',
         "string",
-        description="Whether the status is current.",
+        description="Whether the last reconcile reached the desired state; see Reason.",
     ),
     Column(
         "Reason",

@@ -104,8 +104,7 @@ class Manager:
         self.options = options = options or Options()
         name, identity = options.name, options.identity
         self._server_address = connection.server
-        self.log = Log("manager")
-        self.metrics = Metrics()
+        self.log, self.metrics = Log("manager"), Metrics()
         guard = LeaseGuard(expires_at=0.0 if options.leader_election else math.inf)
         self.can_write = guard.can_write
         """Whether a write may be sent now: while this process certainly holds the lease, or
@@ -117,25 +116,21 @@ class Manager:
             user_agent=f"{name}/{os.getpid()} (kubewright)",
         )
         self._transport_without_lease: ManagerTransport = self.transport.without_lease_guard()
-        self.cache = Cache(self.log)
-        self.client = Client(
-            self.transport, field_manager=name, on_write=self.cache.apply_own_write
-        )
+        self.cache = cache = Cache(self.log)
+        self.client = Client(self.transport, field_manager=name, on_write=cache.apply_own_write)
         self.recorder = EventRecorder(
             self.client, self.metrics, self.log, component=name, instance=identity
         )
-        self._client_without_lease = Client(self._transport_without_lease, field_manager=name)
+        # A standby writes too: the Lease, reviews for /metrics, and certificates of webhooks.
+        self._client_without_lease = client = Client(
+            self._transport_without_lease, field_manager=name
+        )
         self.namespace = options.leader_election_namespace or connection.namespace
         lease = Key(self.namespace, options.leader_election_id or f"{name}-leader")
         self.leader = LeaderElector(
-            self._client_without_lease,
-            lease,
-            identity,
-            guard=guard,
-            metrics=self.metrics,
-            log=self.log,
+            client, lease, identity, guard=guard, metrics=self.metrics, log=self.log
         )
-        self.authorizer = ApiAuthorizer(self._client_without_lease)
+        self.authorizer = ApiAuthorizer(client)
         self.started_leading: Signal[()] = Signal("started leading")
         """Emitted when this process gets the lease, before any controller starts. Events recorded
         before that were not sent."""

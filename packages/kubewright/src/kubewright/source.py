@@ -82,7 +82,8 @@ def object_name(obj: Object) -> str:
 class KindSource:
     """A change of another kind wakes the objects that share an index value with it.
 
-    `index_by` reads the values of our object, `lookup_by` those of the other one.
+    `index_by` reads the values of our object, `lookup_by` those of the other one. For example, a
+    Pod wakes the objects that name it: `index_by` reads their spec.name, `lookup_by` its name.
 
     Values of the old object count too, because an object may refer to a name that is now gone.
     """

@@ -88,9 +88,11 @@ class StatusWriter:
 
     async def write_undecodable(self, obj: UndecodableObject, kind: type[T]) -> Condition:
         """Report in the object's own status that it cannot be decoded; return that condition."""
+        # These two names are the placeholders on the reference page of conditions.
+        decoding_error, resource = obj.message, kind.definition.name.lower()
         message = (
-            f"{obj.message}. Change the object so that it matches the schema; see it with: "
-            f"kubectl explain {kind.definition.name.lower()}"
+            f"{decoding_error}. Change the object so that it matches the schema; see it with: "
+            f"kubectl explain {resource}"
         )
         condition = ready_condition("False", "Undecodable", message, obj.metadata.generation)
         conditions = with_condition(obj.conditions, condition)

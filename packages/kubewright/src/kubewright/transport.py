@@ -91,7 +91,7 @@ def _boottime_seconds() -> float:
 
 
 class LeaseGuard:
-    """Until when this process may write. The leader elector extends it with each renewal."""
+    """Until when this process certainly holds the lease. LeaderElector extends it by a renewal."""
 
     def __init__(
         self, clock: Callable[[], float] = _boottime_seconds, *, expires_at: float = 0.0
@@ -105,7 +105,7 @@ class LeaseGuard:
 
 
 class _GuardedRequest(aiohttp.ClientRequest):
-    """A request that checks the write guard immediately before its first byte is sent.
+    """A request that checks the lease immediately before its first byte is sent, unless it reads.
 
     An earlier check may be outdated after the wait for a connection.
     """
@@ -346,8 +346,8 @@ class Transport:
         await self._credentials.close()
 
     def without_lease_guard(self) -> Transport:
-        """A second pool to the same server without the write guard: for the lease itself, for
-        reviews and for webhooks.
+        """A second pool to the same server that also writes without the lease: the lease itself,
+        reviews, and what webhooks need.
         """
         return Transport(
             self._connection,

@@ -24,7 +24,7 @@ from kubewright.schema import (
 )
 
 
-class Colour(enum.Enum):
+class Color(enum.Enum):
     RED = "red"
     BLUE = "blue"
 
@@ -56,7 +56,7 @@ class ThingSpec(Spec):
     big: Int64 = 0
     ratio: Annotated[float, Doc("A share.", gt=0, le=1)] = 0.5
     enabled: bool = True
-    colour: Colour = Colour.RED
+    color: Color = Color.RED
     mode: Literal["fast", "slow"] | None = None
     level: Literal[1, 2, 3] = 1
     until: datetime | None = None

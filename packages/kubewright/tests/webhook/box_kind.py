@@ -43,7 +43,7 @@ class BoxSpec(Spec):
 
     width: Annotated[int, Doc("How wide.")] = 0
     height: Annotated[int, Doc("How high; as wide by default.")] = 0
-    colour: Annotated[str, Doc("Its colour.")] = ""
+    color: Annotated[str, Doc("Its color.")] = ""
 
 
 class BoxStatus(Status):
@@ -79,7 +79,7 @@ class BoxConversion(Conversion[OldBox, Box]):
 
 
 class BoxWebhook(Webhook[Box]):
-    """Defaults to squares, rejects large boxes, and fails for some colours."""
+    """Defaults to squares, rejects large boxes, and fails for some colors."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, Admission]] = []
@@ -93,20 +93,20 @@ class BoxWebhook(Webhook[Box]):
 
     async def validate(self, box: Box, old: Box | None, request: Admission) -> None:
         self.requests.append(("validate", request))
-        if box.spec.colour == "broken":
-            raise KeyError("no such colour, password=hunter22")
-        if box.spec.colour == "slow":
+        if box.spec.color == "broken":
+            raise KeyError("no such color, password=hunter22")
+        if box.spec.color == "slow":
             await self.gate.wait()
-        if box.spec.colour == "plaid":
-            raise Rejected("plaid is out of fashion; choose a plain colour")
+        if box.spec.color == "plaid":
+            raise Rejected("plaid is out of fashion; choose a plain color")
         if box.spec.width > 100:
             request.reject("must not be above 100", field="spec.width")
         if box.spec.height > 100:
             request.reject("must not be above 100", field="spec.height")
         if old is not None and box.spec.width < old.spec.width:
             raise Rejected("a box does not shrink", field="spec.width")
-        if box.spec.colour == "grey":
-            request.warn("grey boxes are hard to find")
+        if box.spec.color == "gray":
+            request.warn("gray boxes are hard to find")
 
 
 def box_manifests(

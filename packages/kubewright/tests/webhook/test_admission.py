@@ -87,7 +87,7 @@ async def test_patch_contains_only_what_default_changed() -> None:
 
 class DefaultingWebhook(Webhook[Box]):
     async def default(self, box: Box, request: Admission) -> None:
-        box.spec = replace(box.spec, width=1, colour="")
+        box.spec = replace(box.spec, width=1, color="")
         box.metadata = replace(box.metadata, labels={**box.metadata.labels, "a/b": "c"})
 
 
@@ -98,12 +98,12 @@ async def test_patch_adds_missing_parents_and_removes_cleared_fields() -> None:
         {"op": "add", "path": "/metadata/labels", "value": {"a/b": "c"}},
         {"op": "add", "path": "/spec", "value": {"width": 1}},
     ]
-    sent = make_box({"width": 1, "colour": "red", "unknown": 1}, labels={"x": "y"})
+    sent = make_box({"width": 1, "color": "red", "unknown": 1}, labels={"x": "y"})
     assert decode_patch(
         await handle_review(DefaultingWebhook(), make_review(sent), mutate=True)
     ) == [
         {"op": "add", "path": "/metadata/labels/a~1b", "value": "c"},
-        {"op": "remove", "path": "/spec/colour"},
+        {"op": "remove", "path": "/spec/color"},
     ]
 
 
@@ -128,7 +128,7 @@ async def test_rejections_with_fields_are_invalid_and_all_are_listed() -> None:
 
 
 async def test_rejection_without_a_field_is_forbidden() -> None:
-    response = await handle_review(BoxWebhook(), make_review(make_box({"colour": "plaid"})))
+    response = await handle_review(BoxWebhook(), make_review(make_box({"color": "plaid"})))
     assert (response["allowed"], response["status"]["code"], response["status"]["reason"]) == (
         False,
         403,
@@ -142,14 +142,14 @@ class WarnOnlyWebhook(BoxWebhook):
 
 
 async def test_warn_only_webhook_never_rejects() -> None:
-    for spec in ({"width": 101}, {"colour": "plaid"}, {"width": "wide"}):
+    for spec in ({"width": 101}, {"color": "plaid"}, {"width": "wide"}):
         assert (await handle_review(BoxWebhook(), make_review(make_box(spec))))["allowed"] is False
         assert await handle_review(WarnOnlyWebhook(), make_review(make_box(spec))) == {
             "allowed": True
         }
-    assert await handle_review(WarnOnlyWebhook(), make_review(make_box({"colour": "grey"}))) == {
+    assert await handle_review(WarnOnlyWebhook(), make_review(make_box({"color": "gray"}))) == {
         "allowed": True,
-        "warnings": ["grey boxes are hard to find"],
+        "warnings": ["gray boxes are hard to find"],
     }
 
 
@@ -256,9 +256,9 @@ async def test_invalid_review_is_an_error(body: bytes) -> None:
 
 async def test_exception_of_a_webhook_is_a_failure_without_secrets() -> None:
     with pytest.raises(WebhookFailed) as failed:
-        await handle_review(BoxWebhook(), make_review(make_box({"colour": "broken"})))
+        await handle_review(BoxWebhook(), make_review(make_box({"color": "broken"})))
     assert (
-        str(failed.value) == "BoxWebhook.validate failed: KeyError: 'no such colour, password=***'"
+        str(failed.value) == "BoxWebhook.validate failed: KeyError: 'no such color, password=***'"
     )
     assert failed.value.unexpected
 
@@ -269,7 +269,7 @@ async def test_webhook_that_takes_too_long_times_out() -> None:
     webhook.gate.clear()
     started_at = asyncio.get_running_loop().time()
     with pytest.raises(WebhookFailed, match=r"timed out after 4\.5 s"):
-        await handle_review(webhook, make_review(make_box({"colour": "slow"})))
+        await handle_review(webhook, make_review(make_box({"color": "slow"})))
     assert asyncio.get_running_loop().time() - started_at == pytest.approx(4.5)
 
 

@@ -118,7 +118,7 @@ SPECS = st.fixed_dictionaries(
     optional={
         "width": SIDES,
         "height": SIDES,
-        "colour": st.sampled_from(["", "red"]),
+        "color": st.sampled_from(["", "red"]),
         "unknown": st.recursive(
             st.integers(0, 1),
             lambda inner: st.dictionaries(st.sampled_from("ab"), inner, min_size=1),
@@ -183,7 +183,7 @@ async def test_preserved_value_that_does_not_convert_is_ignored() -> None:
 
 async def test_too_large_lost_fields_are_an_error_with_the_object() -> None:
     response = await handle_review(
-        V1, make_box(V2, {"width": 1, "height": 1, "colour": "x" * 262_144})
+        V1, make_box(V2, {"width": 1, "height": 1, "color": "x" * 262_144})
     )
     assert response["result"]["message"].startswith(
         "a: the fields that v1 does not have are larger than an annotation may be (262144 bytes)"

@@ -61,9 +61,9 @@ async def test_errors_and_warnings_in_kubectl(
     forbidden = (
         'Error from server (Forbidden): error when creating "STDIN": '
         'admission webhook "validate.boxes.hooks.kubewright.test" denied the request: '
-        "plaid is out of fashion; choose a plain colour"
+        "plaid is out of fashion; choose a plain color"
     )
-    assert await apply_rejected(box_harness, "plaid", "colour: plaid") == forbidden
+    assert await apply_rejected(box_harness, "plaid", "color: plaid") == forbidden
     odd = 'The Box "odd" is invalid: spec.width: cannot decode Box: Expected `int`, got `str`'
     assert await apply_rejected(box_harness, "odd", "width: a") == odd
     await box_harness.apply_box("first", "width: 5, height: 5")
@@ -71,11 +71,11 @@ async def test_errors_and_warnings_in_kubectl(
         await apply_rejected(box_harness, "first", "width: 4, height: 5")
         == 'The Box "first" is invalid: spec.width: a box does not shrink'
     )
-    with pytest.raises(KubectlFailed, match="Warning: grey boxes are hard to find"):
+    with pytest.raises(KubectlFailed, match="Warning: gray boxes are hard to find"):
         await box_harness.kubectl(
-            "apply", "--warnings-as-errors", "-f", "-", stdin=box_manifest("grey", "colour: grey")
+            "apply", "--warnings-as-errors", "-f", "-", stdin=box_manifest("gray", "color: gray")
         )
-    assert (await get_box(box_harness, "grey"))["spec"]["colour"] == "grey"
+    assert (await get_box(box_harness, "gray"))["spec"]["color"] == "gray"
 
 
 def box_manifest(name: str, spec: str) -> str:
@@ -97,17 +97,17 @@ async def test_errors_of_the_client(box_harness: BoxHarness) -> None:
     ):
         await create("large", width=101, height=102)
     with pytest.raises(Forbidden, match="out of fashion"):
-        await create("plaid", colour="plaid")
+        await create("plaid", color="plaid")
 
 
 async def test_exception_of_a_webhook_is_an_internal_error_of_one_request(
     box_harness: BoxHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR):
-        text = await apply_rejected(box_harness, "broken", "colour: broken")
+        text = await apply_rejected(box_harness, "broken", "color: broken")
     assert (
         'an error on the server ("BoxWebhook.validate failed: '
-        "KeyError: 'no such colour, password=***'\")" in text
+        "KeyError: 'no such color, password=***'\")" in text
     )
     assert "InternalError" in text
     assert [record.getMessage() for record in caplog.records if record.name == "BoxWebhook"] == [
@@ -212,7 +212,7 @@ async def test_object_is_served_in_both_versions(box_harness: BoxHarness) -> Non
 async def test_lost_fields_survive_an_edit_in_the_other_version(
     box_harness: BoxHarness,
 ) -> None:
-    await box_harness.apply_box("new", "width: 3, height: 9, colour: red, future: {depth: 1}")
+    await box_harness.apply_box("new", "width: 3, height: 9, color: red, future: {depth: 1}")
     await box_harness.client.patch_status(Box, key(box_harness.namespace, "new"), {"area": 27})
     old = await get_box(box_harness, "new", "v1")
     assert old["spec"] == {"size": 3, "future": {"depth": 1}}
@@ -227,7 +227,7 @@ async def test_lost_fields_survive_an_edit_in_the_other_version(
         '{"spec": {"note": "hi"}}',
     )
     hub = await get_box(box_harness, "new")
-    assert hub["spec"] == {"width": 3, "height": 9, "colour": "red", "future": {"depth": 1}}
+    assert hub["spec"] == {"width": 3, "height": 9, "color": "red", "future": {"depth": 1}}
     assert PRESERVED_ANNOTATION not in hub["metadata"].get("annotations", {})
     assert (await get_box(box_harness, "new", "v1"))["spec"] == {
         "size": 3,
@@ -239,7 +239,7 @@ async def test_lost_fields_survive_an_edit_in_the_other_version(
     assert (await get_box(box_harness, "new"))["spec"] == {
         "width": 4,
         "height": 4,
-        "colour": "red",
+        "color": "red",
         "future": {"depth": 1},
     }
 

@@ -172,7 +172,7 @@ async def test_shutdown_fails_readiness_first_and_keeps_serving(tmp_path: Path) 
         await eventually(lambda: running.post_review(create_tls_context(authority)))
         running.webhook.gate.clear()
         waiting = asyncio.create_task(
-            running.post_review(create_tls_context(authority), {"colour": "slow"})
+            running.post_review(create_tls_context(authority), {"color": "slow"})
         )
         await eventually(
             lambda: (

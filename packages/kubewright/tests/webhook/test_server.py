@@ -151,10 +151,10 @@ async def test_body_that_is_too_large_gets_413(harness: WebhookServerHarness) ->
 
 
 async def test_failure_of_a_webhook_gets_500_and_counts(harness: WebhookServerHarness) -> None:
-    status, text = await harness.post(make_review(make_box({"colour": "broken"})))
+    status, text = await harness.post(make_review(make_box({"color": "broken"})))
     assert (status, text) == (
         500,
-        "BoxWebhook.validate failed: KeyError: 'no such colour, password=***'",
+        "BoxWebhook.validate failed: KeyError: 'no such color, password=***'",
     )
     assert harness.metric_lines("controller_runtime_webhook_panics_total") == [
         "controller_runtime_webhook_panics_total 1.0"
@@ -226,7 +226,7 @@ async def test_too_many_concurrent_reviews_get_503(
 ) -> None:
     monkeypatch.setattr(module, "_MAX_CONCURRENT_REQUESTS", 1)
     harness.webhook.gate.clear()
-    waiting = asyncio.create_task(harness.post(make_review(make_box({"colour": "slow"}))))
+    waiting = asyncio.create_task(harness.post(make_review(make_box({"color": "slow"}))))
     await eventually(lambda: harness.server.active_requests == 1)
     assert (await harness.post(make_review(make_box())))[0] == 503
     harness.webhook.gate.set()
@@ -251,7 +251,7 @@ async def test_handshakes_fail_until_a_certificate_is_loaded() -> None:
 
 async def test_stop_waits_for_reviews_in_flight(harness: WebhookServerHarness) -> None:
     harness.webhook.gate.clear()
-    waiting = asyncio.create_task(harness.post(make_review(make_box({"colour": "slow"}))))
+    waiting = asyncio.create_task(harness.post(make_review(make_box({"color": "slow"}))))
     await eventually(lambda: harness.server.active_requests == 1)
     port = harness.server.port
     stopping = asyncio.create_task(harness.server.stop())

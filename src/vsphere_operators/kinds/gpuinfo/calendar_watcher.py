@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from kubewright import Client, Key, NotSynced
 from kubewright.builtin import ConfigMap
-from kubewright.cache import Origin, Store
+from kubewright.cache import Origin, Signal, Store
 from kubewright.controller import Permission
 from kubewright.errors import Forbidden
 from kubewright.log import Log
@@ -21,7 +21,6 @@ from kubewright.metrics import Metrics
 from kubewright.reflector import Reflector
 from kubewright.responses import UndecodableObject
 
-from ...vsphere.inventory import Signal
 from .maintenance import CalendarEntry, parse_calendar
 from .tracker import RecordWarning
 from .types import Reason
@@ -62,16 +61,14 @@ class CalendarWatcher:
         self._key, self._record_warning, self._log = key, record_warning, log
         self._clock = clock
         store: Store[ConfigMap] = Store(ConfigMap.definition, log)
-        store.changed.connect(self._on_configmap_change)
         self.reflector = _CalendarReflector(
             ConfigMap, store, client, metrics, log, namespace=key.namespace
         )
         self._started_at: float | None = None
         self._is_present = False
-        self.entries_changed: Signal[list[CalendarEntry]] = Signal(log)
+        self.entries_changed: Signal[list[CalendarEntry]] = Signal("calendar changed")
         # It appeared or disappeared, or became stale or current.
-        self.state_changed: Signal[()] = Signal(log)
-        self.reflector.problem_changed.connect(self.state_changed.emit)
+        self.state_changed: Signal[()] = Signal("state of the calendar changed")
 
     async def run(self) -> None:
         self._started_at = self._clock()
@@ -124,7 +121,7 @@ class CalendarWatcher:
         for line in parse_calendar(config_map.data)[1]:
             self._record_warning(config_map, Reason.CALENDAR_LINE_UNREADABLE, str(line))
 
-    def _on_configmap_change(
+    def on_configmap_change(
         self,
         key: Key,
         old: ConfigMap | UndecodableObject | None,

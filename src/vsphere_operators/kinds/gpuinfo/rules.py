@@ -62,7 +62,8 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     """The current state of one Node, its VM and its host, as far as a selection depends on it."""
 
     name: str
-    # The first rejection that applies to every requirement.
+    # Why the node suits no GPUInfo, whatever it requires; the first that applies. Rejections that
+    # depend on the requirement (time, GPU) are not here: see `Query.find_rejection`.
     general_rejection: Rejection | None = None
     # Set even if an earlier rejection applies, because status.unmatched lists all of these.
     match_failure: MatchFailure | None = None

@@ -45,7 +45,7 @@ _FOLDER_NAME_INDEX = "vmgroup-by-folder"
 _MARKS_UNREAD_RETRY_SECONDS = 0.5
 
 
-class VCenterUnusable(Retry):
+class _VCenterUnusable(Retry):
     """The group's vCenter cannot be used now, or never again."""
 
     def __init__(self, message: str, phase: Phase, reason: str) -> None:
@@ -103,7 +103,7 @@ class VmGroupController(Controller[VmGroup]):
             return None
         try:
             reconciler, group_input = await self._prepare_step(group)
-        except VCenterUnusable as error:
+        except _VCenterUnusable as error:
             if group.spec.deletionPolicy != "Orphan":
                 raise
             self._report_vms_left(group, error)
@@ -124,7 +124,7 @@ class VmGroupController(Controller[VmGroup]):
         reconciler.forget_group(group.metadata.uid)
         return None
 
-    def _report_vms_left(self, group: VmGroup, cause: VCenterUnusable) -> None:
+    def _report_vms_left(self, group: VmGroup, cause: _VCenterUnusable) -> None:
         names = ", ".join(replica.name for replica in group.status.replicas) or "none"
         self._recorder.event(
             group,
@@ -161,7 +161,7 @@ class VmGroupController(Controller[VmGroup]):
             reconciler.memory_store.for_group(group.metadata.uid).check_writes_kept(
                 replica.name for replica in status.replicas
             )
-        except VCenterUnusable as error:
+        except _VCenterUnusable as error:
             status.phase, status.lastMessage = error.phase, str(error)
             raise
         except CloneBlocked as error:
@@ -182,7 +182,7 @@ class VmGroupController(Controller[VmGroup]):
                     f"its VMs there, run: {format_orphan_command(group)}"
                 )
             phase: Phase = "PENDING" if isinstance(error, Retry) else "ERROR"
-            raise VCenterUnusable(message, phase, error.reason) from error
+            raise _VCenterUnusable(message, phase, error.reason) from error
         return reconciler
 
     def _build_input(

@@ -269,7 +269,10 @@ class Executor:
         call: _Call,
         precheck: _Precheck | None,
     ) -> bool:
-        """Start a task on a VM or folder, which is busy until then; returns whether it started."""
+        """Start a task on a VM or folder; returns whether it started.
+
+        The target is in `busy_refs` from before the checks until the task has ended.
+        """
         busy_refs = self._memory_of(group).busy_refs
         busy_refs.add(purpose.target_ref)
         try:

@@ -1,4 +1,4 @@
-"""What this process did for a group and does not store: clones sent, effects awaited, retries.
+"""What this process remembers of a group: clone requests, effects not yet visible, back-offs.
 
 Is it stored?  No. A new process has only records, marks and the clone tasks in the inventory.
 Is a clone in progress for a record that has no VM?  A process that dies after CloneVM_Task leaves
@@ -55,7 +55,7 @@ class CloneTask(Struct, frozen=True, kw_only=True):
 class CloneRequest(Struct, frozen=True, kw_only=True):
     """What this process last did for a record."""
 
-    # The record's attempt; the request is void once the record has another one.
+    # The record's attempt; the request no longer counts when the record has another one.
     attempt: int
     # unsent: the record is stored. accepted: vCenter returned a task. rejected: vCenter returned a
     # fault. maybe_sent: the request is about to be sent, or no response was received.
@@ -73,7 +73,7 @@ class _BackoffEntry(Struct, frozen=True):
 
 
 class PendingEffect(Struct, frozen=True):
-    """A task has succeeded; the inventory does not show its effect yet."""
+    """The effect of a task that has succeeded, until the inventory shows it or it expires."""
 
     effect: TaskEffect
     expires_at: float

@@ -1,7 +1,7 @@
 """Values of a VmGroup: the desired state, the stored records, the observed state and the plan.
 
-Records, VMs and failures are joined by the replica's name in its record. It stays the same when a
-user renames the VM in vCenter.
+The record, the VM and the failure of a replica are matched by the replica's name. A record keeps
+that name when a user renames the VM in vCenter.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ class Quota(Struct, frozen=True, kw_only=True):
 class ReplicaRecord(Struct, frozen=True, kw_only=True):
     """A ReplicaStatus as plan() uses it, stored before any request is sent for the replica."""
 
-    # Grows with each new record: the highest slot is the newest replica.
+    # Grows with each new record: the highest number is the newest replica. `slot` in the status and
+    # in the mark.
     sequence_number: int
     name: str
     instance_uuid: str

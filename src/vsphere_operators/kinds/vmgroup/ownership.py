@@ -102,8 +102,9 @@ def mark_to_extra_config(mark: OwnershipMark) -> dict[str, str]:
 def mark_from_extra_config(extra_config: Mapping[str, str]) -> OwnershipMark | None:
     """The mark; None if it is missing or incomplete."""
     values = {key: extra_config.get(f"{_EXTRA_CONFIG_PREFIX}{key}", "") for key in _MARK_KEYS}
-    slot = values["slot"]
-    if not all(values.values()) or not (slot.isascii() and slot.isdecimal()):
+    # The key keeps the name that existing VMs have.
+    sequence_number = values["slot"]
+    if not all(values.values()) or not (sequence_number.isascii() and sequence_number.isdecimal()):
         return None
     return OwnershipMark(
         group_id=GroupId(
@@ -113,7 +114,7 @@ def mark_from_extra_config(extra_config: Mapping[str, str]) -> OwnershipMark | N
             uid=values["uid"],
         ),
         replica_name=values["replica"],
-        sequence_number=int(slot),
+        sequence_number=int(sequence_number),
         fingerprint=values["fingerprint"],
     )
 

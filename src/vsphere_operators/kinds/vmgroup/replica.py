@@ -131,7 +131,11 @@ def has_current_fingerprint(desired: DesiredState, fingerprint: str) -> bool:
 
 
 def needs_replacement(desired: DesiredState, replica: Replica) -> bool:
-    """Whether the VM must be replaced: it has another template, or cannot be resized in place."""
+    """Whether a new clone must replace the VM.
+
+    The spec has another template, linkedClone or storagePolicy (see `fingerprint`), or another size
+    that cannot be set in place.
+    """
     vm = replica.vm
     if vm is None or desired.rollout.strategy != "RollingUpdate":
         return False
@@ -175,7 +179,7 @@ def select_for_deletion(desired: DesiredState, replicas: Sequence[Replica]) -> f
     )
     names = frozenset(replica.name for replica in in_deletion_order[:excess])
     if desired.clone_blocker or is_any_missing:
-        # An outdated replica is not deleted while its successor cannot be cloned.
+        # No replica is deleted to be replaced while no new one can be cloned.
         return names
     return names | _select_for_replacement(
         desired, [replica for replica in active if replica.name not in names]
@@ -187,15 +191,15 @@ def _is_missing(replica: Replica) -> bool:
 
 
 def _deletion_order(desired: DesiredState, replica: Replica) -> tuple[int, bool, int]:
-    """Missing VMs first, then inaccessible, then powered-off, then outdated, then the newest."""
+    """Missing VMs, unavailable, powered off, on; among these those to replace, then the newest."""
     vm = replica.vm
     rank = 0 if vm is None else 1 if vm.unavailable else 2 if vm.power != "poweredOn" else 3
     return rank, not needs_replacement(desired, replica), -replica.record.sequence_number
 
 
 def _select_for_replacement(desired: DesiredState, active: Sequence[Replica]) -> frozenset[str]:
-    """Outdated replicas: all that are not ready, and as many others as the rollout allows."""
-    outdated = sorted(
+    """The replicas to replace now: all that are not ready, and as many others as is allowed."""
+    to_replace = sorted(
         (
             replica
             for replica in active
@@ -203,10 +207,10 @@ def _select_for_replacement(desired: DesiredState, active: Sequence[Replica]) ->
         ),
         key=lambda replica: replica.record.sequence_number,
     )
-    ready = [replica.name for replica in outdated if is_ready(desired, replica)]
+    ready = [replica.name for replica in to_replace if is_ready(desired, replica)]
     not_ready = [
         replica.name
-        for replica in outdated
+        for replica in to_replace
         if not is_ready(desired, replica) and not (replica.vm and replica.vm.busy)
     ]
     return frozenset([*not_ready, *ready[: disruptions_allowed(desired, active)]])

@@ -19,7 +19,7 @@ from .step import GroupInput
 _SizesByUid: TypeAlias = dict[str, dict[str, ResourceAmount]]
 
 
-class OtherUsage(Struct, frozen=True, kw_only=True):
+class _OtherUsage(Struct, frozen=True, kw_only=True):
     """What all but one group of a namespace count for."""
 
     amount: ResourceAmount = ResourceAmount()
@@ -55,7 +55,7 @@ class UsageCounter:
         part = Quota(vms=0, cpus=0, memory_mb=0) if violation else quota.minus(used.amount)
         return replace(desired, quota=part, quota_violation=violation)
 
-    def _count_others(self, group: GroupInput) -> OtherUsage:
+    def _count_others(self, group: GroupInput) -> _OtherUsage:
         sizes_by_uid, others = self._list_vm_sizes(group), group.list_other_groups()
         sizes_by_uid.pop(group.group_id.uid, None)
         amounts = [
@@ -70,7 +70,7 @@ class UsageCounter:
             sizes_by_uid, group, {group.group_id.uid, *(other.uid for other in others)}
         )
         unmanaged = [size for sizes in sizes_by_uid.values() for size in sizes.values()]
-        return OtherUsage(amount=sum_amounts([*amounts, *unmanaged]), unmanaged_vms=len(unmanaged))
+        return _OtherUsage(amount=sum_amounts([*amounts, *unmanaged]), unmanaged_vms=len(unmanaged))
 
     def _list_vm_sizes(self, group: GroupInput) -> _SizesByUid:
         """The sizes of all VMs with a mark of the namespace."""

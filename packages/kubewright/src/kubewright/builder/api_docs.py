@@ -61,17 +61,17 @@ def _render_version(crd: Schema, version: Schema) -> str:
     for name in ("spec", "status"):
         if name in schema["properties"]:
             part = schema["properties"][name]
-            parts.append(f"### {name} of {heading}\n\n{part.get('description', '')}\n")
+            parts.append(f"### {name.capitalize()} of {heading}\n\n{part.get('description', '')}\n")
             parts.append(_FIELDS_HEADER + "".join(_render_rows(part, "")))
     rules = [
         f"- {rule.get('message') or rule['rule']}\n"
         for rule in schema.get("x-kubernetes-validations", [])
     ]
-    columns = ", ".join(
-        f"{column['name']}{' (wide)' if column.get('priority') else ''}"
-        for column in version.get("additionalPrinterColumns", [])
-    )
-    parts.append(f"`kubectl get` shows: {columns}.\n" if columns else "")
+    columns = version.get("additionalPrinterColumns", [])
+    shown = ", ".join(column["name"] for column in columns if not column.get("priority"))
+    wide = ", ".join(column["name"] for column in columns if column.get("priority"))
+    also = f" With `-o wide` also: {wide}." if wide else ""
+    parts.append(f"`kubectl get` shows: {shown}.{also}\n" if columns else "")
     return "\n".join([*parts, "".join(rules)]).rstrip("\n") + "\n"
 
 

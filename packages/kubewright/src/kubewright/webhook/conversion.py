@@ -79,14 +79,13 @@ class _NamedObject(Struct):
 
 
 class _Difference(NamedTuple):
-    """A path at which two objects have different values. Lists are compared as a whole.
-
-    For a preserved field, `first` is the value after the round trip, and `second` the original.
-    """
+    """A path at which two objects have different values. Lists are compared as a whole."""
 
     path: list[str]
-    first: Any
-    second: Any
+    # Of a preserved field: the value after the round trip.
+    first_value: Any
+    # Of a preserved field: the original value.
+    second_value: Any
 
 
 class _KindVersions:
@@ -212,10 +211,10 @@ def _convert_preserving(obj: Json, conversion: Conversion[Any, Any], *, to_hub: 
         return converted
     converted = _restore_preserved(converted, target, convert_back)
     round_trip = _convert_once(converted, target, source, convert_back)
-    lost = _find_differences(_without_envelope(round_trip), _without_envelope(obj))
-    if not lost:
+    differences = _find_differences(_without_envelope(round_trip), _without_envelope(obj))
+    if not differences:
         return converted
-    preserved = msgspec.json.encode([list(difference) for difference in lost]).decode()
+    preserved = msgspec.json.encode([list(difference) for difference in differences]).decode()
     annotations = dict(converted["metadata"].get("annotations") or {})
     annotations[_preserved_annotation_key(source.definition)] = preserved
     # Checked here, because the error of the API server would not name the object.
@@ -317,13 +316,13 @@ def _without_envelope(obj: Json) -> Json:
 def _find_differences(first: Json, second: Json, path: tuple[str, ...] = ()) -> list[_Difference]:
     differences: list[_Difference] = []
     for name in {**first, **second}:
-        old_value, new_value = first.get(name, _ABSENT), second.get(name, _ABSENT)
+        first_value, second_value = first.get(name, _ABSENT), second.get(name, _ABSENT)
         # An absent value is compared as an empty object, so that its fields become paths.
-        old, new = ({} if value is _ABSENT else value for value in (old_value, new_value))
-        if isinstance(old, dict) and isinstance(new, dict) and (old or new):
-            differences += _find_differences(old, new, (*path, name))
-        elif old_value != new_value:
-            differences.append(_Difference([*path, name], old_value, new_value))
+        a, b = ({} if value is _ABSENT else value for value in (first_value, second_value))
+        if isinstance(a, dict) and isinstance(b, dict) and (a or b):
+            differences += _find_differences(a, b, (*path, name))
+        elif first_value != second_value:
+            differences.append(_Difference([*path, name], first_value, second_value))
     return differences
 
 

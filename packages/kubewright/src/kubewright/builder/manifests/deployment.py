@@ -151,7 +151,7 @@ def build_service_monitor(project: Project) -> Document:
 
 
 def build_network_policy(project: Project, declared: OperatorParts) -> Document:
-    """Allows /metrics from namespaces labelled `metrics: enabled`, and webhooks from anywhere.
+    """Allows /metrics from namespaces labeled `metrics: enabled`, and webhooks from anywhere.
 
     The kubelet needs no rule: a NetworkPolicy does not apply to traffic of the Pod's own node.
     """

@@ -42,11 +42,11 @@ def _build_template_values(parameters: ProjectParameters) -> dict[str, str]:
     name, license_ = parameters.name, parameters.license
     owner = parameters.owner or f"The authors of {name}"
     license_lines, license_label = f"authors = [{{ name = {json.dumps(owner)} }}]\n", ""
-    license_note = "No licence: all rights reserved."
+    license_note = "No license: all rights reserved."
     if license_ != "none":
         license_lines = f'license = "{license_}"\nlicense-files = ["LICENSE"]\n{license_lines}'
         license_label = f' org.opencontainers.image.licenses="{license_}"'
-        license_note = f"Licence: {license_}, see [LICENSE](LICENSE)."
+        license_note = f"License: {license_}, see [LICENSE](LICENSE)."
     return {
         "project": name,
         "package": package_name(name),

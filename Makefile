@@ -58,8 +58,8 @@ test: testenv ## Run all tests, two files at a time; one file: make test TESTS=p
 crash-sweep: testenv ## Kill the manager at every call of a VmGroup, in three ways each; most of an hour
 	cd tests && PYTHONPATH=../testenv ../$(BIN)/python -m real.crash_sweep $(ARGS)
 
-histories: setup ## Run 10,000 generated histories of plan() in a simulated vCenter; about 20 minutes
-	cd tests && ../$(BIN)/python -m kinds.vmgroup.histories $(ARGS)
+histories: setup ## Run 10,000 generated histories of VmGroups, their quota and two vCenters; most of an hour
+	cd tests && PYTHONHASHSEED=0 ../$(BIN)/python -m kinds.vmgroup.histories $(ARGS)
 
 gpu-random-test: testenv ## Compare GPUInfo with brute force over 500 changes on the real components; takes minutes
 	cd tests && PYTHONPATH=../testenv:. ../$(BIN)/python -m real.gpuinfo_random_walk $(ARGS)

@@ -69,7 +69,12 @@ class History:
         }
         groups = self.world.list_groups()
         return all(
-            (vm.owner, vm.replica) in recorded or vm.owner not in groups or vm.returned
+            vm.owner not in groups
+            or (
+                (vm.owner, vm.replica) in recorded
+                # Until the manager has seen it, the record has another VM that was deleted.
+                and (not vm.returned or bool(vm.missing_until) or self.is_known(vm))
+            )
             for _, vm in self.world.list_vms()
         )
 

@@ -240,6 +240,16 @@ class World:
             vm.ref, vm.missing_until, vm.hidden = appliance.new_ref("vm"), 0.0, False
             # vCenter registers only VMs that it can read.
             vm.inaccessible = False
+            twins = [
+                other
+                for other in appliance.vms
+                if other is not vm
+                and other.instance_uuid == vm.instance_uuid
+                and appliance.is_registered(other)
+            ]
+            if any(other.returned for other in (vm, *twins)) and twins:
+                # A user restored a VM that was cloned again.
+                vm.instance_uuid, vm.owner = f"duplicate {vm.ref}", ""
             if [other.name for other in appliance.vms if other.folder == vm.folder].count(
                 vm.name
             ) > 1 and vm.name in names:
@@ -308,7 +318,8 @@ class World:
             is_known = appliance is self.served and appliance.is_seen(vm) and not vm.inaccessible
             # A user left or brought back what no record has: it counts while it can be seen.
             is_unmanaged = vm.owner not in groups or (
-                vm.returned and (vm.owner, vm.replica) not in recorded
+                (vm.returned or is_orphaning(groups[vm.owner]))
+                and (vm.owner, vm.replica) not in recorded
             )
             if is_unmanaged and not is_known:
                 continue
@@ -430,3 +441,7 @@ class World:
 def bound_of(obj: dict[str, Any]) -> int:
     spec = obj["spec"]
     return int(spec["replicas"] + (spec.get("rollout") or {}).get("maxSurge", 0))
+
+
+def is_orphaning(obj: dict[str, Any]) -> bool:
+    return "deletionTimestamp" in obj["metadata"] and obj["spec"].get("deletionPolicy") == "Orphan"

@@ -67,8 +67,8 @@ test: testenv ## Run all tests, two files at a time; one file: make test TESTS=p
 crash-sweep: testenv ## Kill the manager at every call of a VmGroup, in three ways; most of an hour
 	cd tests && PYTHONPATH=../testenv ../$(BIN)/python -m real.crash_sweep $(ARGS)
 
-histories: setup ## Run 10,000 generated histories of plan() in a simulated vCenter; 20 minutes
-	cd tests && ../$(BIN)/python -m kinds.vmgroup.histories $(ARGS)
+histories: setup ## Run 10,000 generated histories of VmGroups in two vCenters; most of an hour
+	cd tests && PYTHONHASHSEED=0 ../$(BIN)/python -m kinds.vmgroup.histories $(ARGS)
 
 quota-histories: setup ## Run 10,000 random histories of groups that share a quota; takes minutes
 	cd tests && ../$(BIN)/python -m kinds.vmgroup.quota_histories $(ARGS)

@@ -80,10 +80,13 @@ class VmPropertyCache(Generic[CachedT]):
     def on_vm_change(self, change: Change[VirtualMachine]) -> None:
         old, new = change.old, change.new
         if old is not None and old.ref in self.values:
-            if new is None:
+            # A restored vCenter, or another one at the same address, may use a reference for
+            # another VM.
+            is_other_vm = new is not None and new.instance_uuid not in ("", old.instance_uuid)
+            if new is None or is_other_vm:
                 self.values.pop(old.ref)
                 self.hidden.discard(old.ref)
-            elif old.config_version != new.config_version:
+            if new is not None and (is_other_vm or old.config_version != new.config_version):
                 self.request_refresh(old.ref)
 
     async def poll(self) -> None:
@@ -97,7 +100,7 @@ class VmPropertyCache(Generic[CachedT]):
         try:
             with self.poll_schedule.track_poll():
                 while unread:
-                    self.apply(await self.read_properties(unread[:_VMS_PER_CALL]))
+                    await self._read_and_apply(unread[:_VMS_PER_CALL])
                     del unread[:_VMS_PER_CALL]
         except RETRYABLE_ERRORS as error:
             self.requested |= set(refs)
@@ -135,7 +138,18 @@ class VmPropertyCache(Generic[CachedT]):
 
     async def refresh(self, refs: list[str]) -> None:
         """Read these VMs now: the last change may not have been read yet."""
-        self.apply(await self.read_properties(refs))
+        await self._read_and_apply(refs)
+
+    async def _read_and_apply(self, refs: list[str]) -> None:
+        login_count = self._session.login_count
+        updates = await self.read_properties(refs)
+        if self._session.login_count == login_count:
+            self.apply(updates)
+            return
+        # The answer may be of the last session, and the inventory of a vCenter that was restored or
+        # replaced since.
+        for ref in refs:
+            self.request_refresh(ref)
 
     async def read_properties(self, refs: list[str]) -> list[ObjectUpdate]:
         return await retrieve_properties(

@@ -62,6 +62,15 @@ class AbsenceHarness:
     def remove(self, type_name: str, ref: str) -> None:
         self.inventory.apply([ObjectUpdate("leave", type_name, ref)])
 
+    def destroy_vm(self) -> None:
+        self.remove("VirtualMachine", "vm-9")
+        task: dict[str, Value] = {
+            "info.state": "success",
+            "info.descriptionId": "VirtualMachine.destroy",
+            "info.entity": Ref("VirtualMachine", "vm-9"),
+        }
+        self.inventory.apply([ObjectUpdate("enter", "Task", "task-1", task)])
+
     def set_host(self, path: str, value: str | bool) -> None:
         self.inventory.apply([ObjectUpdate("modify", "HostSystem", "host-1", {path: value})])
 
@@ -110,14 +119,19 @@ async def test_a_leave_update_proves_nothing_after_a_reload(harness: AbsenceHarn
 
 
 async def test_a_destroy_task_needs_no_wait(harness: AbsenceHarness) -> None:
-    harness.remove("VirtualMachine", "vm-9")
-    task: dict[str, Value] = {
-        "info.state": "success",
-        "info.descriptionId": "VirtualMachine.destroy",
-        "info.entity": Ref("VirtualMachine", "vm-9"),
-    }
-    harness.inventory.apply([ObjectUpdate("enter", "Task", "task-1", task)])
+    harness.destroy_vm()
     assert harness.judge().deleted
+
+
+async def test_the_destroy_task_of_another_vm_proves_nothing(harness: AbsenceHarness) -> None:
+    # After a restore from backup, another VM has the reference of the missing one.
+    harness.reload_without_vm()
+    other = instance_uuid_of("uid-2", "r0")
+    harness.inventory.apply(
+        [enter_update("VirtualMachine", "vm-9", "r0", "group-v2", config__instanceUuid=other)]
+    )
+    harness.destroy_vm()
+    assert not harness.judge().deleted
 
 
 async def test_a_vm_missing_after_a_reload_is_not_deleted(harness: AbsenceHarness) -> None:

@@ -66,6 +66,12 @@ class _Departure(_Timed, frozen=True, kw_only=True):
     host: str
 
 
+class _LastVm(_Timed, frozen=True, kw_only=True):
+    """The VM that last had a reference."""
+
+    instance_uuid: str
+
+
 class _Missing(_Timed, frozen=True, kw_only=True):
     # When the time began to count, and the text of its end in the message. A text that moved with
     # each reconcile would be written each time.
@@ -89,6 +95,8 @@ class AbsenceTracker:
         self._vcenter, self._inventory = vcenter, vcenter.inventory
         self._timeout_seconds, self._now = timeout_seconds, now
         self._departures: dict[str, _Departure] = {}
+        # By reference, of all VMs that left.
+        self._last_vms: dict[str, _LastVm] = {}
         self._missing: dict[str, _Missing] = {}
         # By reference of a VM.
         self._reads: dict[str, _Read] = {}
@@ -99,6 +107,9 @@ class AbsenceTracker:
 
     def on_vm_change(self, change: Change[VirtualMachine]) -> None:
         old, new, now = change.old, change.new, self._vcenter.clock()
+        if old and old.instance_uuid and (not new or old.instance_uuid != new.instance_uuid):
+            last_vm = _LastVm(at=now, instance_uuid=old.instance_uuid.lower())
+            _put_last(self._last_vms, old.ref, last_vm, now)
         if new is not None:
             self._departures.pop(new.instance_uuid.lower(), None)
             self._missing.pop(new.instance_uuid.lower(), None)
@@ -133,7 +144,7 @@ class AbsenceTracker:
         key, now = instance_uuid.lower(), self._vcenter.clock()
         departure = self._departures.get(key)
         ref = departure.ref if departure is not None else last_known_ref
-        if ref and self._was_destroyed(ref):
+        if ref and self._was_destroyed(ref, key):
             return Absence(deleted=True)
         missing = self._update_missing(key, compute_refs, now)
         prefix = f'The VM of replica "{replica}" is missing in vCenter'
@@ -206,7 +217,11 @@ class AbsenceTracker:
             now = self._vcenter.clock()
             _put_last(self._reads, ref, _Read(at=now, exists=exists), now)
 
-    def _was_destroyed(self, ref: str) -> bool:
+    def _was_destroyed(self, ref: str, key: str) -> bool:
+        # A restored vCenter gives references of VMs that it does not have to other VMs.
+        last_vm = self._last_vms.get(ref)
+        if last_vm is not None and last_vm.instance_uuid != key:
+            return False
         return ref not in self._inventory.vms and any(
             task.entity == ref
             and task.state == "success"

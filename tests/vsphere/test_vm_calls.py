@@ -52,8 +52,8 @@ def make_vm_calls() -> tuple[VmCalls, RecordingStub]:
 
 
 async def test_clone_has_mark_size_and_uuid_from_the_beginning() -> None:
-    made, wire = make_vm_calls()
-    assert await made.clone(CLONE_REQUEST) == "task-1"
+    vm_calls, wire = make_vm_calls()
+    assert await vm_calls.clone(CLONE_REQUEST) == "task-1"
     ((template, method, (folder, name, spec)),) = wire.calls
     assert (template, method, folder._moId, name) == ("vm-1", "CloneVM_Task", "group-v3", "web%2f1")
     assert (spec.powerOn, spec.template, spec.location.pool._moId, spec.location.datastore) == (
@@ -68,7 +68,7 @@ async def test_clone_has_mark_size_and_uuid_from_the_beginning() -> None:
         1024,
         CLONE_REQUEST.instance_uuid,
     )
-    assert [(each.key, each.value) for each in config.extraConfig] == [
+    assert [(option.key, option.value) for option in config.extraConfig] == [
         ("vsphere-operators.uid", "u1")
     ]
     assert (spec.snapshot, spec.location.diskMoveType, list(spec.location.profile)) == (
@@ -79,7 +79,7 @@ async def test_clone_has_mark_size_and_uuid_from_the_beginning() -> None:
 
 
 async def test_linked_clone_on_a_datastore_with_a_policy() -> None:
-    made, wire = make_vm_calls()
+    vm_calls, wire = make_vm_calls()
     order = CloneSpec(
         **{
             **{field: getattr(CLONE_REQUEST, field) for field in CLONE_REQUEST.__struct_fields__},
@@ -87,13 +87,16 @@ async def test_linked_clone_on_a_datastore_with_a_policy() -> None:
             "storage_policy": "gold",
         }
     )
-    await made.clone(order, vim.vm.Snapshot("snapshot-7", wire))
+    await vm_calls.clone(order, vim.vm.Snapshot("snapshot-7", wire))
     spec = wire.calls[0][2][2]
     assert (spec.snapshot._moId, spec.location.diskMoveType) == (
         "snapshot-7",
         "createNewChildDiskBacking",
     )
-    assert (spec.location.datastore._moId, [each.profileId for each in spec.location.profile]) == (
+    assert (
+        spec.location.datastore._moId,
+        [profile.profileId for profile in spec.location.profile],
+    ) == (
         "ds-1",
         ["gold"],
     )

@@ -207,14 +207,14 @@ def _is_registered(node: ast.stmt) -> bool:
 
 def _signature_types(definitions: dict[str, ast.stmt], public: set[str]) -> set[str]:
     """Types in the signatures of public names, and in those of these types, and so on."""
-    found: set[str] = set()
+    reachable: set[str] = set()
     pending = list(public)
     while pending:
         names = _annotation_names(definitions[pending.pop()])
-        new = {n for n in names if n in definitions} - found - public
-        found |= new
+        new = {n for n in names if n in definitions} - reachable - public
+        reachable |= new
         pending += new
-    return found
+    return reachable
 
 
 def _annotation_names(node: ast.stmt) -> set[str]:

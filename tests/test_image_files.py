@@ -143,14 +143,14 @@ def test_sbom_has_every_pin_with_every_hash() -> None:
 
 def test_sbom_has_the_dependency_graph() -> None:
     bom = json.loads((ROOT / "hack/image/sbom.cdx.json").read_text())
-    known = {
+    components = {
         bom["metadata"]["component"]["bom-ref"],
         *(component["bom-ref"] for component in bom["components"]),
     }
     edges = {entry["ref"]: set(entry["dependsOn"]) for entry in bom["dependencies"]}
-    assert edges.keys() == known
+    assert edges.keys() == components
     needed = set().union(*edges.values())
-    assert needed == known - {bom["metadata"]["component"]["bom-ref"]}, (
+    assert needed == components - {bom["metadata"]["component"]["bom-ref"]}, (
         "a component is listed that no other requires"
     )
 
@@ -291,10 +291,10 @@ def test_make_uses_an_installed_kubectl_and_builds_one_otherwise(tmp_path: Path)
     assert f"kubewright.testing.binaries --only kubectl --into {tmp_path}/testenv\n" in without
     assert without.splitlines()[-1] == f"{tmp_path}/testenv/kubectl apply -k config/crd"
     ours = write_program(tmp_path / "kubectl")
-    found = run_make(*arguments, PATH=str(tmp_path)).stdout
-    assert "kubewright.testing.binaries" not in found
-    assert "pip install" not in found
-    assert found.splitlines()[-1] == f"{ours} apply -k config/crd"
+    output = run_make(*arguments, PATH=str(tmp_path)).stdout
+    assert "kubewright.testing.binaries" not in output
+    assert "pip install" not in output
+    assert output.splitlines()[-1] == f"{ours} apply -k config/crd"
 
 
 @pytest.mark.parametrize(
@@ -382,8 +382,10 @@ def test_image_with_the_tag_latest_is_not_loaded(image: str) -> None:
 
 
 def read_kind_config() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((ROOT / "local-dev-cluster/kind-config.yml").read_text())
-    return found
+    config: dict[str, Any] = yaml.safe_load(
+        (ROOT / "local-dev-cluster/kind-config.yml").read_text()
+    )
+    return config
 
 
 def test_configuration_of_the_local_cluster_is_valid() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from .source_messages import SourceModule, callee_name, load_modules
 
 # A message that consists of placeholders explains nothing.
-_MIN_WORDS = 3
+_MIN_WORD_COUNT = 3
 _REASON = re.compile(r"[A-Z][A-Za-z]+")
 # Calls with a reason that may be a plain text: the position or the keyword of the reason.
 _REASON_ARGUMENTS: dict[str, int | str] = {
@@ -105,7 +105,7 @@ def _add_use(module: SourceModule, call: ast.Call, reasons: list[ReasonUse]) -> 
         related = module.name == reason.module or reason.module.startswith(f"{package}/")
         if reason.value in texts and related:
             reason.callees.append(callee_name(call))
-            sentences = [text for text in texts if _word_count(text) >= _MIN_WORDS]
+            sentences = [text for text in texts if _word_count(text) >= _MIN_WORD_COUNT]
             reason.messages += sentences[:1]
 
 

@@ -111,18 +111,20 @@ class SourceModule:
             ):
                 return self.text_of(assigned, depth + 1)
             case ast.Name(id=name) if name in self._global_names and isinstance(
-                known := getattr(self._runtime_module, name, None), str | int
+                constant := getattr(self._runtime_module, name, None), str | int
             ):
-                return str(known)
+                return str(constant)
             case ast.Attribute(value=ast.Name(id=owner), attr=attribute) if (
                 owner in self._global_names
                 and isinstance(
-                    known := getattr(getattr(self._runtime_module, owner, None), attribute, None),
+                    constant := getattr(
+                        getattr(self._runtime_module, owner, None), attribute, None
+                    ),
                     str,
                 )
             ):
                 # A member of an enum.
-                return str(known)
+                return str(constant)
             case ast.IfExp(body=body, orelse=other) if _is_text(body) or _is_text(other):
                 return " or ".join(
                     filter(None, (self.text_of(body, depth), self.text_of(other, depth)))

@@ -206,7 +206,7 @@ async def test_incomplete_vcenter_settings_name_the_missing_variable(
     config = write_kubeconfig(
         tmp_path / "config",
         "https://127.0.0.1:1",
-        CertificateAuthority("nobody").certificate,
+        CertificateAuthority("unknown-user").certificate,
         "manager",
         "token",
     )
@@ -221,9 +221,9 @@ async def test_incomplete_vcenter_settings_name_the_missing_variable(
 async def test_unreachable_cluster(
     control_plane: ControlPlane, tmp_path: Path, log_file: Path
 ) -> None:
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        server = f"https://127.0.0.1:{nobody.getsockname()[1]}"
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        server = f"https://127.0.0.1:{unused.getsockname()[1]}"
         config = control_plane.write_kubeconfig(tmp_path / "config", server=server)
         code, log_text = await run_failing_manager(log_file, f"--kubeconfig={config}")
     assert code == 1
@@ -238,7 +238,7 @@ async def test_certificate_of_another_authority(
     config = write_kubeconfig(
         tmp_path / "config",
         installed.url,
-        CertificateAuthority("somebody-else").certificate,
+        CertificateAuthority("another-ca").certificate,
         "manager",
         token,
     )

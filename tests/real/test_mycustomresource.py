@@ -115,7 +115,7 @@ async def test_pod_reconciles_exactly_the_resources_that_name_it(
         create_pod(installed, other_namespace, "unrelated")
         for name in ("first", "second"):
             await wait_for_status(installed, namespace, name, "FriendFound")
-        installed.kubectl("-n", other_namespace, "label", "pod", "the-one", "looks=different")
+        installed.kubectl("-n", other_namespace, "label", "pod", "the-one", "changed=yes")
         delete_pod(installed, other_namespace, "the-one")
         for name in ("first", "second"):
             await wait_for_status(installed, namespace, name, "NoFriend")

@@ -138,7 +138,7 @@ async def use_all_kinds(cluster: GpuCluster) -> None:
 async def repeat_event(plane: ControlPlane, namespace: str) -> None:
     """Causes the same Event twice, so that its count is increased."""
     create_resource(plane, namespace, "nameless")
-    for name, reason in (("", "NameMissing"), ("nobody", "NoFriend"), ("", "NameMissing")):
+    for name, reason in (("", "NameMissing"), ("unknown", "NoFriend"), ("", "NameMissing")):
         plane.kubectl(
             "-n",
             namespace,
@@ -182,7 +182,7 @@ async def test_manager_uses_exactly_the_generated_roles(
         event for event in plane.read_audit_events() if event.get("userAgent") == manager.user_agent
     ]
     used = list_used(lines)
-    print(f"{len(lines)} requests, {len(used)} rights used of {len(given)} granted")
+    print(f"{len(lines)} requests, {len(used)} permissions used of {len(given)} granted")
     assert {event["user"]["username"] for event in lines} == {MANAGER_USER}
     assert list_forbidden_messages(lines) == []
     assert used <= given

@@ -85,13 +85,13 @@ async def test_a_disk_that_is_attached_while_the_api_server_is_slow_is_kept(
     (vm,) = await harness.create_group(replicas=1)
     other = await harness.find_foreign_vm()
     file = await harness.user.call_on(
-        lambda found: list_disks(found)[0].backing.fileName, other.ref
+        lambda proxy: list_disks(proxy)[0].backing.fileName, other.ref
     )
     count_confirmations = harness.slow_down_confirmations()
     await harness.client.delete(GROUP_NAME)
     await eventually(lambda: count_confirmations() == 1, within=30)
     await harness.user.call_on(
-        lambda found: found.ReconfigVM_Task(add_disk_spec(found, file)), vm.ref
+        lambda proxy: proxy.ReconfigVM_Task(add_disk_spec(proxy, file)), vm.ref
     )
 
     async def is_reported() -> bool:
@@ -100,7 +100,7 @@ async def test_a_disk_that_is_attached_while_the_api_server_is_slow_is_kept(
     await eventually(is_reported, within=30)
     assert harness.count_calls("Destroy_Task") == 0
     await harness.user.call_on(
-        lambda found: found.ReconfigVM_Task(remove_disk_spec(found, file)), vm.ref
+        lambda proxy: proxy.ReconfigVM_Task(remove_disk_spec(proxy, file)), vm.ref
     )
     await harness.client.wait_until_deleted(GROUP_NAME)
     assert await harness.find_foreign_vm() == other

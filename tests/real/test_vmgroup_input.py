@@ -108,8 +108,8 @@ async def test_a_missing_template_is_an_error_and_sends_no_call(
         ["CloneVM_Task", "CreateFolder", "PowerOnVM_Task"],
     )
     after = await read_simulator_state(harness.vcenter)
-    known = {vm.ref for vm in before.vms}
-    folders = {vm.folder for vm in after.vms if vm.ref not in known}
+    refs_before = {vm.ref for vm in before.vms}
+    folders = {vm.folder for vm in after.vms if vm.ref not in refs_before}
     assert folders == {group_folder_path(harness.client.namespace, "right")}
 
 

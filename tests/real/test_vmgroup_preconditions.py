@@ -114,8 +114,12 @@ async def test_a_vm_with_a_foreign_disk_file_is_not_destroyed(
         other = next(
             vm for vm in (await read_simulator_state(vcenter)).vms if vm.name == "DC0_C0_RP0_VM0"
         )
-        file = await user.call_on(lambda found: list_disks(found)[0].backing.fileName, other.ref)
-        await user.call_on(lambda found: found.ReconfigVM_Task(add_disk_spec(found, file)), vm.ref)
+        file = await user.call_on(
+            lambda remote_vm: list_disks(remote_vm)[0].backing.fileName, other.ref
+        )
+        await user.call_on(
+            lambda remote_vm: remote_vm.ReconfigVM_Task(add_disk_spec(remote_vm, file)), vm.ref
+        )
         await groups.delete("web")
 
         async def is_reported() -> bool:
@@ -124,7 +128,7 @@ async def test_a_vm_with_a_foreign_disk_file_is_not_destroyed(
         await eventually(is_reported, within=30)
         assert "Destroy_Task" not in list_mutations(injector)
         await user.call_on(
-            lambda found: found.ReconfigVM_Task(remove_disk_spec(found, file)), vm.ref
+            lambda remote_vm: remote_vm.ReconfigVM_Task(remove_disk_spec(remote_vm, file)), vm.ref
         )
         await groups.wait_until_deleted("web")
 
@@ -296,7 +300,8 @@ async def test_user_data_is_read_from_a_secret_that_is_created_later(
         await groups.wait_for_phase("web", "RUNNING")
         (vm,) = await list_group_vms(vcenter, uid)
         extra_config = await VSphereUser(vcenter).call_on(
-            lambda found: {option.key: option.value for option in found.config.extraConfig}, vm.ref
+            lambda remote_vm: {option.key: option.value for option in remote_vm.config.extraConfig},
+            vm.ref,
         )
         assert extra_config["guestinfo.userdata"] == "I2Nsb3VkLWNvbmZpZyBjYW5hcnktNzc="
         assert extra_config["guestinfo.userdata.encoding"] == "base64"

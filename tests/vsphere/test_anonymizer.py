@@ -24,9 +24,9 @@ def test_same_word_has_the_same_replacement_in_names_paths_and_messages() -> Non
     assert anonymizer.replace_text("/DC0/vm/web-1") == f"/name6/vm/{name}"
 
 
-def test_different_words_have_different_replacements() -> None:
+def test_different_names_have_different_replacements() -> None:
     anonymizer = Anonymizer()
-    words = [
+    names = [
         "name1",
         "name2",
         "a",
@@ -41,7 +41,7 @@ def test_different_words_have_different_replacements() -> None:
         "größe",
         "件",
     ]
-    assert len({anonymizer.replace_text(word) for word in words}) == len(words)
+    assert len({anonymizer.replace_text(word) for word in names}) == len(names)
     assert anonymizer.replace_text("42").isdecimal()
 
 

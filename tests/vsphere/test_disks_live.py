@@ -137,10 +137,10 @@ async def test_renamed_datastore_refreshes_its_disks(
         within=20,
     )
 
-    async def looked() -> bool:
+    async def is_disk_read() -> bool:
         return (await simulator.call_counts()).get("VslmRetrieveVStorageObject", 0) == 1
 
-    await eventually(looked, within=20)
+    await eventually(is_disk_read, within=20)
 
 
 async def test_idle_vcenter_causes_no_calls(simulator: SimulatedVCenter, disks: Disks) -> None:

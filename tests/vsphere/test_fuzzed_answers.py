@@ -100,9 +100,9 @@ def assert_valid(inventory: Inventory) -> None:
 
 
 def find_with(answers: list[bytes], part: bytes) -> list[bytes]:
-    found = [answer for answer in answers if part in answer]
-    assert found, part
-    return found
+    matching = [answer for answer in answers if part in answer]
+    assert matching, part
+    return matching
 
 
 @FUZZ

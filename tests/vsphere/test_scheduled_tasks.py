@@ -153,11 +153,11 @@ async def test_busy_vcenter_counts_as_an_answer_after_a_while() -> None:
         raise Busy("later")
 
     scheduled._session.call = call  # type: ignore[method-assign, assignment]
-    looked = list[bool]()
+    polled = list[bool]()
     for _ in range(5):
         await scheduled.poll()
-        looked.append(scheduled.is_first_poll_done)
-    assert looked == [False, False, False, False, True]
+        polled.append(scheduled.is_first_poll_done)
+    assert polled == [False, False, False, False, True]
 
 
 async def test_real_calls_succeed(

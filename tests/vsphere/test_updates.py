@@ -74,7 +74,7 @@ def decode_value(xml: str) -> object:
     return decode_update(change_xml("p", xml)).changes["p"]
 
 
-def test_response_without_updates_is_none() -> None:
+def test_response_without_updates_gives_none() -> None:
     assert decode_updates(soap_response("")) is None
 
 
@@ -155,7 +155,7 @@ def test_any_text_is_decoded(text: str) -> None:
     assert decode_value(f'<val xsi:type="xsd:string">{escaped}</val>') == text
 
 
-def test_unset_property_is_none() -> None:
+def test_unset_property_gives_none() -> None:
     update = decode_update(
         change_xml("a", ""),
         change_xml("b", "", "remove"),

@@ -72,8 +72,8 @@ def make_vm_calls() -> tuple[VmCalls, RecordingStub]:
 
 
 async def test_clone_has_mark_size_and_uuid_from_the_beginning() -> None:
-    made, wire = make_vm_calls()
-    assert await made.clone(CLONE_REQUEST) == "task-1"
+    vm_calls, wire = make_vm_calls()
+    assert await vm_calls.clone(CLONE_REQUEST) == "task-1"
     ((template, method, (folder, name, spec)),) = wire.calls
     assert (template, method, folder._moId, name) == ("vm-1", "CloneVM_Task", "group-v3", "web%2f1")
     assert (spec.powerOn, spec.template, spec.location.pool._moId, spec.location.datastore) == (
@@ -88,7 +88,7 @@ async def test_clone_has_mark_size_and_uuid_from_the_beginning() -> None:
         1024,
         CLONE_REQUEST.instance_uuid,
     )
-    assert [(each.key, each.value) for each in config.extraConfig] == [
+    assert [(option.key, option.value) for option in config.extraConfig] == [
         ("vsphere-operators.uid", "u1")
     ]
     assert (spec.snapshot, spec.location.diskMoveType, list(spec.location.profile)) == (
@@ -99,12 +99,12 @@ async def test_clone_has_mark_size_and_uuid_from_the_beginning() -> None:
 
 
 async def test_linked_clone_on_a_datastore_with_a_policy() -> None:
-    made, wire = make_vm_calls()
+    vm_calls, wire = make_vm_calls()
     order = replace(CLONE_REQUEST, datastore="ds-1", storage_policy="gold", linked=True)
     template = TemplateConfig(
         snapshot=vim.vm.Snapshot("snapshot-7", wire), disks=(TemplateDisk(2000, "ds-9"),)
     )
-    await made.clone(order, template)
+    await vm_calls.clone(order, template)
     spec = wire.calls[0][2][2]
     # A locator that does not repeat the move type would copy the disk.
     (disk,) = spec.location.disk
@@ -117,22 +117,25 @@ async def test_linked_clone_on_a_datastore_with_a_policy() -> None:
         "snapshot-7",
         "createNewChildDiskBacking",
     )
-    assert (spec.location.datastore._moId, [each.profileId for each in spec.location.profile]) == (
+    assert (
+        spec.location.datastore._moId,
+        [profile.profileId for profile in spec.location.profile],
+    ) == (
         "ds-1",
         ["gold"],
     )
 
 
 async def test_a_folder_is_removed_without_the_disks_of_what_is_in_it() -> None:
-    made, wire = make_vm_calls()
-    assert await made.destroy_folder("group-v3", send_within_seconds=2.0) == "task-1"
+    vm_calls, wire = make_vm_calls()
+    assert await vm_calls.destroy_folder("group-v3", send_within_seconds=2.0) == "task-1"
     assert wire.calls == [("group-v3", "UnregisterAndDestroy_Task", ())]
 
 
 async def test_a_policy_applies_to_each_disk_where_the_template_has_it() -> None:
-    made, wire = make_vm_calls()
+    vm_calls, wire = make_vm_calls()
     template = TemplateConfig(disks=(TemplateDisk(2000, "ds-1"), TemplateDisk(2001, "ds-2")))
-    await made.clone(replace(CLONE_REQUEST, storage_policy="gold"), template)
+    await vm_calls.clone(replace(CLONE_REQUEST, storage_policy="gold"), template)
     location = wire.calls[0][2][2].location
     assert [
         (disk.diskId, disk.datastore._moId, [profile.profileId for profile in disk.profile])
@@ -149,15 +152,17 @@ async def test_a_policy_applies_to_each_disk_where_the_template_has_it() -> None
 async def test_cloud_init_removes_the_vapp_configuration_that_the_template_has(
     remove: bool, has_vapp: bool, sent: bool | None
 ) -> None:
-    made, wire = make_vm_calls()
-    await made.clone(replace(CLONE_REQUEST, remove_vapp=remove), TemplateConfig(has_vapp=has_vapp))
+    vm_calls, wire = make_vm_calls()
+    await vm_calls.clone(
+        replace(CLONE_REQUEST, remove_vapp=remove), TemplateConfig(has_vapp=has_vapp)
+    )
     assert wire.calls[0][2][2].config.vAppConfigRemoved is sent
 
 
 async def test_cores_per_socket_are_sent_with_a_clone_and_a_resize() -> None:
-    made, wire = make_vm_calls()
-    await made.clone(replace(CLONE_REQUEST, cores_per_socket=2))
-    await made.resize("vm-7", 4, 2, 2048)
+    vm_calls, wire = make_vm_calls()
+    await vm_calls.clone(replace(CLONE_REQUEST, cores_per_socket=2))
+    await vm_calls.resize("vm-7", 4, 2, 2048)
     (_, _, (_, _, clone)), (ref, method, (size,)) = wire.calls
     assert clone.config.numCoresPerSocket == 2
     assert (ref, method) == ("vm-7", "ReconfigVM_Task")

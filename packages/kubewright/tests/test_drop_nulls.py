@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from kubewright.kind import drop_nulls
 
-# Keys and texts that look like a null in JSON text.
-WORDS = st.sampled_from(["", "null", ":null", '":null,"', "a"])
-LEAVES = st.none() | WORDS | st.integers(0, 3) | st.booleans()
+# Keys and texts that contain a null as JSON writes it.
+TEXTS = st.sampled_from(["", "null", ":null", '":null,"', "a"])
+LEAVES = st.none() | TEXTS | st.integers(0, 3) | st.booleans()
 VALUES: st.SearchStrategy[Any] = st.recursive(
     LEAVES,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
     max_leaves=8,
 )
 
@@ -41,7 +41,7 @@ def has_null_key(value: Any) -> bool:
     return isinstance(value, list) and any(has_null_key(inner) for inner in value)
 
 
-@given(st.dictionaries(WORDS, VALUES, max_size=4))
+@given(st.dictionaries(TEXTS, VALUES, max_size=4))
 def test_no_key_with_null_is_left_and_nothing_else_is_lost(value: dict[str, Any]) -> None:
     before = copy.deepcopy(value)
     result = drop_nulls(value)

@@ -94,7 +94,7 @@ _OWN_NAMES = {
     "name": re.compile(r"topology\.corinternal\.com/next-maintenance"),
 }
 # Every vCenter has these: folders, the parts of a URL, and the extensions of files.
-_KEPT_WORDS = frozenset(
+_KEPT_NAMES = frozenset(
     [
         "Datacenters",
         "vm",
@@ -238,7 +238,7 @@ class Anonymizer:
 
     def _replace_part(self, match: re.Match[str]) -> str:
         kind, text = match.lastgroup or "", match[0]
-        if kind == "pci" or (kind == "word" and text in _KEPT_WORDS):
+        if kind == "pci" or (kind == "word" and text in _KEPT_NAMES):
             return text
         if kind == "escape" and _is_punctuation(chr(int(text[1:], 16))):
             return text

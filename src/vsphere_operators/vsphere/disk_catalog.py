@@ -64,8 +64,8 @@ class DiskListing(Struct):
 
 
 class DiskCatalog(Protocol):
-    async def list_disks(self, known: Mapping[str, Disk], scope: RefreshScope) -> DiskListing:
-        """All disks; those in `known` are reused as far as the scope allows."""
+    async def list_disks(self, known_disks: Mapping[str, Disk], scope: RefreshScope) -> DiskListing:
+        """All disks; those in `known_disks` are reused as far as the scope allows."""
         ...
 
 
@@ -84,7 +84,7 @@ class GlobalCatalog:
         self._associations: dict[str, tuple[str, ...]] = {}
         self._supports_associations = True
 
-    async def list_disks(self, known: Mapping[str, Disk], scope: RefreshScope) -> DiskListing:
+    async def list_disks(self, known_disks: Mapping[str, Disk], scope: RefreshScope) -> DiskListing:
         self._supports_associations = self._supports_associations or scope is RefreshScope.ALL
         rows = await self._list_rows()
         associations = self._associations
@@ -97,10 +97,12 @@ class GlobalCatalog:
         stale = [
             id
             for id, fingerprint in fingerprints.items()
-            if reads_all or id not in known or self._fingerprints.get(id) != fingerprint
+            if reads_all or id not in known_disks or self._fingerprints.get(id) != fingerprint
         ]
-        listing = DiskListing(disks={id: known[id] for id in fingerprints.keys() - set(stale)})
-        datastores = self._find_datastores(rows, known)
+        listing = DiskListing(
+            disks={id: known_disks[id] for id in fingerprints.keys() - set(stale)}
+        )
+        datastores = self._find_datastores(rows, known_disks)
         await _read_disks_into(
             listing,
             stale,
@@ -184,7 +186,7 @@ class GlobalCatalog:
         return await stub.call_undecoded(manager, method, *arguments)
 
     def _find_datastores(
-        self, rows: Iterable[DiskRow], known: Mapping[str, Disk]
+        self, rows: Iterable[DiskRow], known_disks: Mapping[str, Disk]
     ) -> dict[str, str]:
         """The MoRef of each disk's datastore: by the URL in its row, else the last known one."""
         refs_by_url = {
@@ -192,7 +194,7 @@ class GlobalCatalog:
             for datastore in self._inventory.datastores.values()
             if datastore.url
         }
-        known_refs = {id: disk.datastore for id, disk in known.items()}
+        known_refs = {id: disk.datastore for id, disk in known_disks.items()}
         return {
             row.id: refs_by_url.get(row.datastore_url.rstrip("/")) or known_refs.get(row.id, "")
             for row in rows
@@ -203,7 +205,7 @@ class DatastoreCatalog:
     def __init__(self, soap: SoapClient, session: Session, inventory: Inventory) -> None:
         self._soap, self._session, self._inventory = soap, session, inventory
 
-    async def list_disks(self, known: Mapping[str, Disk], scope: RefreshScope) -> DiskListing:
+    async def list_disks(self, known_disks: Mapping[str, Disk], scope: RefreshScope) -> DiskListing:
         datastores = [store for store in self._inventory.datastores.values() if store.accessible]
         listing = DiskListing()
         datastore_by_id: dict[str, str] = {}
@@ -218,9 +220,9 @@ class DatastoreCatalog:
         fresh = {
             id
             for id, ref in datastore_by_id.items()
-            if scope is RefreshScope.NEW and id in known and known[id].datastore == ref
+            if scope is RefreshScope.NEW and id in known_disks and known_disks[id].datastore == ref
         }
-        listing.disks = {id: known[id] for id in fresh}
+        listing.disks = {id: known_disks[id] for id in fresh}
         await _read_disks_into(
             listing,
             [id for id in datastore_by_id if id not in fresh],

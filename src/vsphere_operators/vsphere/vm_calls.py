@@ -248,25 +248,25 @@ class VmCalls:
 
     async def read_template(self, spec: CloneSpec, config_version: str) -> TemplateConfig:
         """What `clone` needs; `config_version` is that of the template in the inventory."""
-        known_version, known = self._template_configs.get(spec.template, ("", TemplateConfig()))
-        is_known = bool(config_version) and known_version == config_version
+        cached_version, config = self._template_configs.get(spec.template, ("", TemplateConfig()))
+        is_cached = bool(config_version) and cached_version == config_version
         # A new snapshot does not have to change config.changeVersion, so it is always read.
         paths = [_SNAPSHOT_PROPERTY] if spec.linked else []
-        if not is_known and (spec.storage_policy or spec.remove_vapp):
+        if not is_cached and (spec.storage_policy or spec.remove_vapp):
             paths += [_DEVICES_PROPERTY, _VAPP_PROPERTY]
         properties = dict[str, Value]()
         if paths:
             properties = await self.read_properties("VirtualMachine", spec.template, paths)
         if _DEVICES_PROPERTY in paths:
-            known = self._decode_template_config(properties, spec.template)
-            self._template_configs[spec.template] = config_version, known
-        if spec.storage_policy and known.disks is None:
+            config = self._decode_template_config(properties, spec.template)
+            self._template_configs[spec.template] = config_version, config
+        if spec.storage_policy and config.disks is None:
             raise Rejected(
                 f"a disk of template {spec.template} has an unknown form, and spec.storagePolicy "
                 "would not apply to it, so nothing is cloned; see the manager's log"
             )
         if not spec.linked:
-            return known
+            return config
         snapshot = properties.get(_SNAPSHOT_PROPERTY)
         if not isinstance(snapshot, Ref):
             raise Rejected(
@@ -274,7 +274,7 @@ class VmCalls:
                 "vCenter, or unset spec.linkedClone",
                 fault="NoSnapshot",
             )
-        return replace(known, snapshot=vim.vm.Snapshot(snapshot.value, self.soap.stub))
+        return replace(config, snapshot=vim.vm.Snapshot(snapshot.value, self.soap.stub))
 
     async def read_properties(self, type_name: str, ref: str, paths: list[str]) -> dict[str, Value]:
         """Properties of one object from vCenter itself, not from the inventory."""

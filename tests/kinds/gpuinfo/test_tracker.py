@@ -240,7 +240,7 @@ def maintenance_source(facts: NodeFacts) -> str:
     return facts.next_window.source if facts.next_window else ""
 
 
-async def test_random_changes_enqueue_every_object_whose_selection_differs() -> None:
+async def test_random_changes_enqueue_every_object_with_another_selection() -> None:
     """The selection of each object that is not enqueued is compared with one made from scratch."""
     chance, cluster, rules = random.Random(11), FakeNodeCluster(), SelectionRules()
     for number in range(3):

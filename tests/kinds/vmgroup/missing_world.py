@@ -187,7 +187,7 @@ class MissingWorld:
             case Clone(record=record):
                 self.clone(record)
             case PowerOn(vm=vm) | PowerOff(vm=vm) | Destroy(vm=vm):
-                target = next(known for known in self.vms if known.ref == vm.ref)
+                target = next(other for other in self.vms if other.ref == vm.ref)
                 assert not target.hidden
                 assert not target.missing_until
                 if isinstance(action, Destroy):
@@ -289,7 +289,7 @@ class MissingWorld:
             if vm not in self.backup and not vm.missing_until:
                 vm.missing_until = self.now + RETURN_SECONDS
         for vm in self.backup:
-            if vm.instance_uuid not in {known.instance_uuid for known in self.vms}:
+            if vm.instance_uuid not in {other.instance_uuid for other in self.vms}:
                 vm.returned, vm.hidden, vm.missing_until = True, False, 0.0
                 self.vms.append(vm)
         self.tasks.clear()

@@ -147,8 +147,8 @@ def test_nothing_is_selected_for_deletion_while_a_vm_is_missing() -> None:
         make_record(0),
         make_record(1),
     )
-    found = make_observed([make_vm(0), make_vm(1), make_vm(2)])
-    assert terminating_names(make_plan(replace(DESIRED, replicas=2), found)) == {"r2"}
+    observed = make_observed([make_vm(0), make_vm(1), make_vm(2)])
+    assert terminating_names(make_plan(replace(DESIRED, replicas=2), observed)) == {"r2"}
 
 
 @pytest.mark.parametrize("policy", ["Destroy", "Orphan"])

@@ -318,7 +318,9 @@ def test_names_that_generated_code_imports_are_reserved() -> None:
             check_kind(name)
 
 
-def test_kind_whose_name_starts_with_test_has_tests_that_pytest_collects(project: Path) -> None:
+def test_kind_named_test_something_has_tests_that_pytest_collects(
+    project: Path,
+) -> None:
     assert create_api(project, kind="TestRun") == 0
     assert create_webhook(project, "--defaulting", "--validation", kind="TestRun") == 0
     options = ["--collect-only", "-q", "-p", "no:cacheprovider"]

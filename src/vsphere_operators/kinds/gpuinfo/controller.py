@@ -138,10 +138,10 @@ class GPUInfoController(Controller[GPUInfo]):
             )
         else:
             reason, message = self._describe_unreadable_plans()
-        known = reason in (Reason.SIMULATED, Reason.ALL_READ)
+        plans_known = reason in (Reason.SIMULATED, Reason.ALL_READ)
         return Condition(
             type=PLANS_KNOWN,
-            status="True" if known else "False",
+            status="True" if plans_known else "False",
             reason=reason,
             message=message,
             observedGeneration=generation,

@@ -91,8 +91,8 @@ class UsageCounter:
         for item in in_progress.list_of_namespace(group.group_id.namespace_key):
             if item.group_id.uid not in existing_uids:
                 by_replica = sizes.setdefault(item.group_id.uid, {})
-                known = by_replica.get(item.replica_name, item.size)
-                by_replica[item.replica_name] = item.size.larger(known)
+                counted_size = by_replica.get(item.replica_name, item.size)
+                by_replica[item.replica_name] = item.size.larger(counted_size)
 
 
 def _multiply(size: ResourceAmount, count: int) -> ResourceAmount:

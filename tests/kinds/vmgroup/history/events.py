@@ -309,11 +309,11 @@ class History:
                 appliance.vms.remove(task.vm)
         appliance.tasks.clear()
         appliance.folders, appliance.numbers = copy.deepcopy(folders), dict(numbers)
-        known = {vm for vm, *_ in vms}
+        vms_of_backup = {vm for vm, *_ in vms}
         for vm in appliance.vms:
             if vm.folder not in folders:
                 vm.folder = DISCOVERED_FOLDER
-            if vm not in known and not vm.missing_until:
+            if vm not in vms_of_backup and not vm.missing_until:
                 vm.missing_until = world.now + RETURN_SECONDS
         for vm, ref, name, folder in vms:
             if vm.missing_until:

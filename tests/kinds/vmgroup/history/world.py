@@ -435,7 +435,7 @@ class World:
             replica["name"] == vm.replica and replica.get("leaving")
             for replica in status.get("replicas", ())
         ):
-            self.report(f"{vm.label} is destroyed, and no stored record of it is leaving")
+            self.report(f"{vm.label} is destroyed, and no stored record of it terminates")
 
 
 def bound_of(obj: dict[str, Any]) -> int:

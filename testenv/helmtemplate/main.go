@@ -35,11 +35,11 @@ func run(args []string) error {
 		}
 	}
 	release := chartutil.ReleaseOptions{Name: args[1], Namespace: args[2], Revision: 1, IsInstall: true}
-	all, err := chartutil.ToRenderValues(chart, values, release, chartutil.DefaultCapabilities)
+	renderValues, err := chartutil.ToRenderValues(chart, values, release, chartutil.DefaultCapabilities)
 	if err != nil {
 		return err
 	}
-	rendered, err := engine.Render(chart, all)
+	rendered, err := engine.Render(chart, renderValues)
 	if err != nil {
 		return err
 	}

@@ -59,14 +59,14 @@ func (a *Accounts) Valid(login *types.Login) bool {
 	if now.Before(a.until[user]) {
 		return false
 	}
-	if password, known := a.password[user]; known && password == login.Password {
+	if password, ok := a.password[user]; ok && password == login.Password {
 		delete(a.failed, user)
 		return true
 	}
 	recent := []time.Time{now}
-	for _, at := range a.failed[user] {
-		if now.Sub(at) < a.within {
-			recent = append(recent, at)
+	for _, failedAt := range a.failed[user] {
+		if now.Sub(failedAt) < a.within {
+			recent = append(recent, failedAt)
 		}
 	}
 	a.failed[user] = recent

@@ -13,25 +13,25 @@ import (
 // disk is a First Class Disk and where it is, or nil; the library's catalog is by datastore.
 func disk(ctx *simulator.Context, id types.ID) (types.ManagedObjectReference, *simulator.VStorageObject) {
 	manager := ctx.Map.VStorageObjectManager()
-	var home types.ManagedObjectReference
-	var found *simulator.VStorageObject
+	var location types.ManagedObjectReference
+	var fcd *simulator.VStorageObject
 	ctx.WithLock(manager, func() {
 		for datastore, disks := range manager.Catalog() {
 			if disks[id] != nil {
-				home, found = datastore, disks[id]
+				location, fcd = datastore, disks[id]
 			}
 		}
 	})
-	return home, found
+	return location, fcd
 }
 
 // refuseAttach rejects a disk that another VM uses.
 func refuseAttach(ctx *simulator.Context, req *types.AttachDisk_Task) types.BaseMethodFault {
-	_, found := disk(ctx, req.DiskId)
-	if found == nil {
+	_, fcd := disk(ctx, req.DiskId)
+	if fcd == nil {
 		return &types.NotFound{}
 	}
-	if len(found.Config.ConsumerId) > 0 {
+	if len(fcd.Config.ConsumerId) > 0 {
 		return &types.InvalidState{}
 	}
 	return nil
@@ -40,8 +40,8 @@ func refuseAttach(ctx *simulator.Context, req *types.AttachDisk_Task) types.Base
 // plugDisk gives the VM the device, which the library forgets.
 func plugDisk(ctx *simulator.Context, req *types.AttachDisk_Task) types.BaseMethodFault {
 	vm, ok := machine(ctx, req.This)
-	_, found := disk(ctx, req.DiskId)
-	if !ok || found == nil {
+	_, fcd := disk(ctx, req.DiskId)
+	if !ok || fcd == nil {
 		return nil
 	}
 	devices := object.VirtualDeviceList(slices.Clone(vm.Config.Hardware.Device))
@@ -52,9 +52,9 @@ func plugDisk(ctx *simulator.Context, req *types.AttachDisk_Task) types.BaseMeth
 		controller, devices = scsi, append(devices, scsi)
 	}
 	id := req.DiskId
-	device := &types.VirtualDisk{CapacityInKB: found.Config.CapacityInMB * 1024, VDiskId: &id}
+	device := &types.VirtualDisk{CapacityInKB: fcd.Config.CapacityInMB * 1024, VDiskId: &id}
 	backing := &types.VirtualDiskFlatVer2BackingInfo{DiskMode: string(types.VirtualDiskModeIndependent_persistent)}
-	if file, ok := found.Config.Backing.(*types.BaseConfigInfoDiskFileBackingInfo); ok {
+	if file, ok := fcd.Config.Backing.(*types.BaseConfigInfoDiskFileBackingInfo); ok {
 		datastore := file.Datastore
 		backing.FileName, backing.Datastore = file.FilePath, &datastore
 	}
@@ -80,11 +80,11 @@ func unplugDisk(ctx *simulator.Context, ref types.ManagedObjectReference, id typ
 	if !ok {
 		return nil
 	}
-	rest := slices.DeleteFunc(slices.Clone(vm.Config.Hardware.Device), func(device types.BaseVirtualDevice) bool { return isDisk(device, id) })
-	if len(rest) == len(vm.Config.Hardware.Device) {
+	devices := slices.DeleteFunc(slices.Clone(vm.Config.Hardware.Device), func(device types.BaseVirtualDevice) bool { return isDisk(device, id) })
+	if len(devices) == len(vm.Config.Hardware.Device) {
 		return &types.NotFound{}
 	}
-	plug(ctx, vm, rest)
+	plug(ctx, vm, devices)
 	return nil
 }
 
@@ -115,25 +115,25 @@ func destroyDisks(ctx *simulator.Context, vm *simulator.VirtualMachine) types.Ba
 		if !ok || plugged.VDiskId == nil {
 			continue
 		}
-		home, found := disk(ctx, *plugged.VDiskId)
-		if found == nil {
+		datastore, fcd := disk(ctx, *plugged.VDiskId)
+		if fcd == nil {
 			continue
 		}
 		if fault := unplugDisk(ctx, vm.Self, *plugged.VDiskId); fault != nil {
 			return fault
 		}
-		release(ctx, home, found)
+		release(ctx, datastore, fcd)
 	}
 	return nil
 }
 
 // release frees the disk of a VM that goes away, or deletes it with the VM.
-func release(ctx *simulator.Context, home types.ManagedObjectReference, found *simulator.VStorageObject) {
-	manager, keep := ctx.Map.VStorageObjectManager(), found.Config.KeepAfterDeleteVm
+func release(ctx *simulator.Context, datastore types.ManagedObjectReference, fcd *simulator.VStorageObject) {
+	manager, keep := ctx.Map.VStorageObjectManager(), fcd.Config.KeepAfterDeleteVm
 	ctx.WithLock(manager, func() {
-		found.Config.ConsumerId = nil
+		fcd.Config.ConsumerId = nil
 		if keep == nil || !*keep {
-			delete(manager.Catalog()[home], found.Config.Id)
+			delete(manager.Catalog()[datastore], fcd.Config.Id)
 		}
 	})
 }

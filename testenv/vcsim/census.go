@@ -182,11 +182,11 @@ func (c *Census) See(vm *mo.VirtualMachine) {
 	})
 }
 
-func (c *Census) change(make func()) {
+func (c *Census) change(apply func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sequence++
-	make()
+	apply()
 }
 
 // put counts one in place of what had its reference. It goes before the other comes: a VM that moves is never counted twice.

@@ -58,16 +58,16 @@ func machineStats(vm *simulator.VirtualMachine, drift float64) []types.PropertyC
 }
 
 // moved is a new number, or the old one a little further.
-func moved(old, whole int32, drift float64) int32 {
+func moved(old, capacity int32, drift float64) int32 {
 	if drift == 0 {
-		return share(whole)
+		return share(capacity)
 	}
-	step := int32(float64(whole) * drift * (2*rand.Float64() - 1))
-	return min(max(1, old+step), whole)
+	step := int32(float64(capacity) * drift * (2*rand.Float64() - 1))
+	return min(max(1, old+step), capacity)
 }
 
 // share is between 10 and 90 hundredths of the whole, and at least 1: vCenter omits what is 0.
-func share(whole int32) int32 { return max(1, int32(float64(whole)*(0.1+0.8*rand.Float64()))) }
+func share(capacity int32) int32 { return max(1, int32(float64(capacity)*(0.1+0.8*rand.Float64()))) }
 
 // churning repeats the churn until the context ends.
 func churning(ctx context.Context, own *simulator.Context, every time.Duration) {

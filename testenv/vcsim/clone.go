@@ -26,137 +26,137 @@ type Clone struct {
 	req     *types.CloneVM_Task
 	name    string // as the caller gave it
 	early   bool
-	made    *simulator.VirtualMachine
-	release func() // of its lock
-	placed  func() // gives back the folder's lock, when the VM is in it
+	vm    *simulator.VirtualMachine
+	unlock func() // of its lock
+	unlockFolder  func() // gives back the folder's lock, when the VM is in it
 }
 
-func (c *Clone) perform(e *TaskCall, task *simulator.Task, run execute) (types.AnyType, types.BaseMethodFault) {
-	result, fault := c.create(e, task, run)
-	if fault != nil || !c.early || c.made == nil {
+func (c *Clone) perform(call *TaskCall, task *simulator.Task, run execute) (types.AnyType, types.BaseMethodFault) {
+	result, fault := c.create(call, task, run)
+	if fault != nil || !c.early || c.vm == nil {
 		return result, fault
 	}
-	e.effect.advance(visibleAt, 100, e.report(task))
-	return result, c.start(e)
+	call.effect.advance(visibleAt, 100, call.report(task))
+	return result, c.start(call)
 }
 
 // create makes the VM and shows it.
-func (c *Clone) create(e *TaskCall, task *simulator.Task, run execute) (types.AnyType, types.BaseMethodFault) {
+func (c *Clone) create(call *TaskCall, task *simulator.Task, run execute) (types.AnyType, types.BaseMethodFault) {
 	// The folder first: a folder's destruction takes it and then its children, of which the source may be one.
-	folder, source, name := e.tasks.guard.Entity(c.req.Folder), e.tasks.guard.Entity(e.this), e.tasks.guard.Name(c.req.Folder, c.name)
+	folder, source, name := call.tasks.guard.Entity(c.req.Folder), call.tasks.guard.Entity(call.this), call.tasks.guard.Name(c.req.Folder, c.name)
 	folder.RLock()
 	defer folder.RUnlock()
 	source.RLock()
 	defer source.RUnlock()
 	name.Lock()
 	defer name.Unlock()
-	if fault := c.refuse(e); fault != nil {
+	if fault := c.refuse(call); fault != nil {
 		return nil, fault
 	}
-	c.complete(e, task.Self)
+	c.complete(call, task.Self)
 	if c.name != escaped(c.name) {
 		// To escape a name the library copies the specification onto itself, which doubles its devices: it gets another name
 		// for as long as nothing can see the VM.
 		c.req.Name = "clone-" + task.Self.Value
 	}
-	defer c.reveal(e, task.Self)
-	c.placed = sync.OnceFunc(e.ctx.Map.AcquireLock(e.ctx, c.req.Folder))
-	defer c.placed()
-	return e.work(task, run)
+	defer c.reveal(call, task.Self)
+	c.unlockFolder = sync.OnceFunc(call.ctx.Map.AcquireLock(call.ctx, c.req.Folder))
+	defer c.unlockFolder()
+	return call.work(task, run)
 }
 
 // finish gives a clone what the library does not: see configureClone. A VM that is shown late gets its power before.
-func (c *Clone) finish(e *TaskCall, made types.AnyType) types.BaseMethodFault {
-	if clone, ok := machine(e.ctx, made); ok && c.name != c.req.Name {
+func (c *Clone) finish(call *TaskCall, result types.AnyType) types.BaseMethodFault {
+	if clone, ok := machine(call.ctx, result); ok && c.name != c.req.Name {
 		name := escaped(c.name)
-		e.ctx.Map.AtomicUpdate(e.ctx, clone, []types.PropertyChange{
+		call.ctx.Map.AtomicUpdate(call.ctx, clone, []types.PropertyChange{
 			{Name: "name", Val: name}, {Name: "config.name", Val: name}, {Name: "summary.config.name", Val: name},
 		})
 	}
-	if fault := configureClone(e, c.req, made); fault != nil || c.early {
+	if fault := configureClone(call, c.req, result); fault != nil || c.early {
 		return fault
 	}
-	return c.power(e.ctx)
+	return c.power(call.ctx)
 }
 
 // start powers on a VM that others see already, and that a person may have removed from the inventory meanwhile.
-func (c *Clone) start(e *TaskCall) types.BaseMethodFault {
-	guard := e.tasks.guard.Entity(c.made.Self)
+func (c *Clone) start(call *TaskCall) types.BaseMethodFault {
+	guard := call.tasks.guard.Entity(c.vm.Self)
 	guard.Lock()
 	defer guard.Unlock()
-	if e.ctx.Map.Get(c.made.Self) == nil {
-		return &types.ManagedObjectNotFound{Obj: c.made.Self}
+	if call.ctx.Map.Get(c.vm.Self) == nil {
+		return &types.ManagedObjectNotFound{Obj: c.vm.Self}
 	}
-	defer func() { touch(e.ctx, around(e.ctx, c.made.Self)...) }()
-	return c.power(e.ctx)
+	defer func() { touch(call.ctx, around(call.ctx, c.vm.Self)...) }()
+	return c.power(call.ctx)
 }
 
 func (c *Clone) power(ctx *simulator.Context) types.BaseMethodFault {
-	if c.made == nil || !c.req.Spec.PowerOn || c.req.Spec.Template {
+	if c.vm == nil || !c.req.Spec.PowerOn || c.req.Spec.Template {
 		return nil
 	}
-	return powerOn(ctx, c.made)
+	return powerOn(ctx, c.vm)
 }
 
-func (c *Clone) refuse(e *TaskCall) types.BaseMethodFault {
-	if e.restarts != e.tasks.restarted() {
+func (c *Clone) refuse(call *TaskCall) types.BaseMethodFault {
+	if call.restarts != call.tasks.restarted() {
 		return &types.SystemErrorFault{Reason: "the vCenter was restored from a backup"}
 	}
-	if fault := e.tasks.refuseBusy(e.this); fault != nil {
+	if fault := call.tasks.refuseBusy(call.this); fault != nil {
 		return fault
 	}
-	for _, needed := range []types.ManagedObjectReference{c.req.Folder, e.this} {
-		if e.ctx.Map.Get(needed) == nil {
+	for _, needed := range []types.ManagedObjectReference{c.req.Folder, call.this} {
+		if call.ctx.Map.Get(needed) == nil {
 			return &types.ManagedObjectNotFound{Obj: needed}
 		}
 	}
-	if fault := refuseCloneConfig(e, c.req); fault != nil {
+	if fault := refuseCloneConfig(call, c.req); fault != nil {
 		return fault
 	}
-	return taken(e.ctx, c.req.Folder, c.name, types.ManagedObjectReference{})
+	return taken(call.ctx, c.req.Folder, c.name, types.ManagedObjectReference{})
 }
 
 // complete gives the clone an instanceUuid that no VM has, a bios uuid and the source's extraConfig, where it does not set them.
-func (c *Clone) complete(e *TaskCall, task types.ManagedObjectReference) {
+func (c *Clone) complete(call *TaskCall, task types.ManagedObjectReference) {
 	if c.req.Spec.Config == nil {
 		c.req.Spec.Config = &types.VirtualMachineConfigSpec{}
 	}
 	spec := c.req.Spec.Config
-	if spec.InstanceUuid == "" || !e.tasks.Census.Claim(task, spec.InstanceUuid) {
+	if spec.InstanceUuid == "" || !call.tasks.Census.Claim(task, spec.InstanceUuid) {
 		spec.InstanceUuid = uuid.NewString()
-		e.tasks.Census.Claim(task, spec.InstanceUuid)
+		call.tasks.Census.Claim(task, spec.InstanceUuid)
 	}
 	if spec.Uuid == "" {
 		spec.Uuid = uuid.NewString()
 	}
-	if source, ok := machine(e.ctx, e.this); ok {
-		e.ctx.WithLock(source, func() { spec.ExtraConfig = merged(spec.ExtraConfig, source.Config.ExtraConfig) })
+	if source, ok := machine(call.ctx, call.this); ok {
+		call.ctx.WithLock(source, func() { spec.ExtraConfig = merged(spec.ExtraConfig, source.Config.ExtraConfig) })
 	}
 }
 
 // reveal lets others see the VM, if there is one.
-func (c *Clone) reveal(e *TaskCall, task types.ManagedObjectReference) {
-	if c.made == nil {
+func (c *Clone) reveal(call *TaskCall, task types.ManagedObjectReference) {
+	if c.vm == nil {
 		return
 	}
-	if e.ctx.Map.Get(c.made.Self) != nil {
+	if call.ctx.Map.Get(c.vm.Self) != nil {
 		if c.early {
-			e.tasks.occupy(c.made.Self, task)
+			call.tasks.occupy(c.vm.Self, task)
 		}
-		e.tasks.Census.Arrive(task, &c.made.VirtualMachine, c.early)
+		call.tasks.Census.Arrive(task, &c.vm.VirtualMachine, c.early)
 	}
-	c.release()
+	c.unlock()
 }
 
 // configureClone gives a clone what the library does not: annotation, reservations, cores per socket, the template's vApp
 // configuration and storage profiles.
-func configureClone(e *TaskCall, req *types.CloneVM_Task, made types.AnyType) types.BaseMethodFault {
-	clone, ok := machine(e.ctx, made)
-	source, found := machine(e.ctx, req.This)
-	if !ok || !found {
+func configureClone(call *TaskCall, req *types.CloneVM_Task, result types.AnyType) types.BaseMethodFault {
+	clone, ok := machine(call.ctx, result)
+	source, hasSource := machine(call.ctx, req.This)
+	if !ok || !hasSource {
 		return nil
 	}
-	e.ctx.WithLock(clone, func() {
+	call.ctx.WithLock(clone, func() {
 		config, spec := clone.Config, req.Spec.Config
 		config.Annotation = source.Config.Annotation
 		if spec.Annotation != "" {
@@ -173,8 +173,8 @@ func configureClone(e *TaskCall, req *types.CloneVM_Task, made types.AnyType) ty
 		}
 		config.VAppConfig = clonedVApp(source.Config.VAppConfig, spec)
 	})
-	e.tasks.profiles.record(clone.Self, &req.Spec.Location)
-	return summarize(e.ctx, made)
+	call.tasks.profiles.record(clone.Self, &req.Spec.Location)
+	return summarize(call.ctx, result)
 }
 
 // merged is what a clone sets itself, and the source's options that it does not set; an empty value takes an option away.

@@ -79,18 +79,18 @@ func TestOfManyClonesOfOneNameOneSucceeds(t *testing.T) {
 	eventually(t, "all are held", func() bool { return len(s.held()) == clones })
 	s.ask("POST", "/release", ask{}, nil)
 	tasks = append(tasks, s.clone("a%b", nil))
-	made := 0
+	succeeded := 0
 	for _, task := range tasks {
 		if err := task.Wait(context.Background()); err == nil {
-			made++
+			succeeded++
 		} else {
 			expectFault[*types.DuplicateName](t, err)
 		}
 	}
 	truth := s.truth()
 	peak := truth.Folders["/DC0/vm/vm-operator"]
-	if made != 1 || peak.Now != 1 || peak.Peak < clones || truth.Owners["u1"].Peak != clones || len(truth.Clones) != 0 {
-		t.Errorf("%d were made; %+v", made, truth)
+	if succeeded != 1 || peak.Now != 1 || peak.Peak < clones || truth.Owners["u1"].Peak != clones || len(truth.Clones) != 0 {
+		t.Errorf("%d were made; %+v", succeeded, truth)
 	}
 	s.ask("DELETE", "/truth", nil, nil)
 	if peak := s.truth().Folders["/DC0/vm/vm-operator"]; peak.Peak != 1 {
@@ -139,10 +139,10 @@ func TestACloneThatIsVisibleLateAppearsWhole(t *testing.T) {
 func TestInstanceUuidsAreUnique(t *testing.T) {
 	const wanted = "50030000-0000-4000-8000-00000000000a"
 	s := set(t)
-	wish := types.VirtualMachineConfigSpec{InstanceUuid: wanted}
+	request := types.VirtualMachineConfigSpec{InstanceUuid: wanted}
 	var tasks []*object.Task
 	for number := range 5 {
-		config := wish
+		config := request
 		tasks = append(tasks, s.clone(fmt.Sprint("twin-", number), &config))
 	}
 	tasks = append(tasks, s.clone("own", nil))
@@ -171,11 +171,11 @@ func TestWhatACloneNeedsCanVanish(t *testing.T) {
 		s.ask("POST", "/rules", ask{"method": "CloneVM_Task", "where": "task", "hold": true, "count": 1}, nil)
 		task := s.clone("late", nil)
 		eventually(t, "the clone is held", func() bool { return len(s.held()) == 1 })
-		what := s.folder.Reference()
+		target := s.folder.Reference()
 		if gone == "template" {
-			what = s.template.Reference()
+			target = s.template.Reference()
 		}
-		if err := done(object.NewCommon(s.client.Client, what).Destroy(context.Background())); err != nil {
+		if err := done(object.NewCommon(s.client.Client, target).Destroy(context.Background())); err != nil {
 			t.Fatal(err)
 		}
 		s.ask("POST", "/release", ask{}, nil)

@@ -63,10 +63,10 @@ func (c *Collector) CreateFilter(ctx *simulator.Context, req *types.CreateFilter
 
 // CreatePropertyCollector makes a further collector of the session.
 func (c *Collector) CreatePropertyCollector(ctx *simulator.Context, _ *types.CreatePropertyCollector) soap.HasFault {
-	made := &Collector{}
-	made.Self.Type = "PropertyCollector"
+	collector := &Collector{}
+	collector.Self.Type = "PropertyCollector"
 	return &methods.CreatePropertyCollectorBody{
-		Res: &types.CreatePropertyCollectorResponse{Returnval: ctx.Session.Put(made).Reference()},
+		Res: &types.CreatePropertyCollectorResponse{Returnval: ctx.Session.Put(collector).Reference()},
 	}
 }
 
@@ -255,21 +255,21 @@ func (c *Collector) next(ctx *simulator.Context, version string, objects int, wa
 		c.changed = marks{}
 	}
 	c.guard.Unlock()
-	var found []types.PropertyFilterUpdate
+	var filterUpdates []types.PropertyFilterUpdate
 	if !ready {
 		for _, filter := range filters {
 			if updates := filter.refresh(ctx, &changed); len(updates) > 0 {
-				found = append(found, types.PropertyFilterUpdate{Filter: filter.Self, ObjectSet: updates})
+				filterUpdates = append(filterUpdates, types.PropertyFilterUpdate{Filter: filter.Self, ObjectSet: updates})
 			}
 		}
 	}
-	return c.send(version, found, objects), nil
+	return c.send(version, filterUpdates, objects), nil
 }
 
-func (c *Collector) send(version string, found []types.PropertyFilterUpdate, objects int) *types.UpdateSet {
+func (c *Collector) send(version string, updates []types.PropertyFilterUpdate, objects int) *types.UpdateSet {
 	c.guard.Lock()
 	defer c.guard.Unlock()
-	c.pages = append(c.pages, paged(found, objects)...)
+	c.pages = append(c.pages, paged(updates, objects)...)
 	if len(c.pages) == 0 && version != "" {
 		return nil
 	}
@@ -285,9 +285,9 @@ func (c *Collector) send(version string, found []types.PropertyFilterUpdate, obj
 }
 
 // mark notes a change; it is called with the object's lock held and so must not read any object.
-func (c *Collector) mark(note func(*marks)) {
+func (c *Collector) mark(apply func(*marks)) {
 	c.guard.Lock()
-	note(&c.changed)
+	apply(&c.changed)
 	c.notify()
 	c.guard.Unlock()
 }
@@ -337,10 +337,10 @@ func (c *Collector) waiting() bool {
 }
 
 // paged splits updates into answers of at most `objects` objects; all but the last are marked as truncated.
-func paged(found []types.PropertyFilterUpdate, objects int) []types.UpdateSet {
+func paged(updates []types.PropertyFilterUpdate, objects int) []types.UpdateSet {
 	var pages []types.UpdateSet
 	room := 0
-	for _, update := range found {
+	for _, update := range updates {
 		for rest := update.ObjectSet; len(rest) > 0; {
 			if room == 0 {
 				pages = append(pages, types.UpdateSet{Truncated: types.NewBool(true)})

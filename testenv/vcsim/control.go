@@ -101,12 +101,12 @@ func (e Expiry) fits(user, key string) bool {
 	return e.All || (e.User != "" && e.User == user) || (e.Key != "" && e.Key == key)
 }
 
-func (c *Control) expire(which Expiry) (any, error) {
-	if which == (Expiry{}) {
+func (c *Control) expire(selector Expiry) (any, error) {
+	if selector == (Expiry{}) {
 		return nil, fmt.Errorf("say which sessions: all, user or key")
 	}
-	soap := c.Gate.Sessions.End(func(live types.UserSession) bool { return which.fits(live.UserName, live.Key) })
-	rest := c.REST.End(func(session RESTSession) bool { return which.fits(session.User, session.Key) })
+	soap := c.Gate.Sessions.End(func(live types.UserSession) bool { return selector.fits(live.UserName, live.Key) })
+	rest := c.REST.End(func(session RESTSession) bool { return selector.fits(session.User, session.Key) })
 	return map[string]int{"ended": soap + rest}, nil
 }
 
@@ -116,8 +116,8 @@ type Release struct {
 	Method string `json:"method"`
 }
 
-func (c *Control) release(which Release) (any, error) {
-	return map[string]int{"released": c.Gate.Rules.Release(which.ID, which.Method)}, nil
+func (c *Control) release(selector Release) (any, error) {
+	return map[string]int{"released": c.Gate.Rules.Release(selector.ID, selector.Method)}, nil
 }
 
 // Outage is a time during which the server does not answer.
@@ -126,11 +126,11 @@ type Outage struct {
 	Length Duration `json:"length"`
 }
 
-func (c *Control) outage(wish Outage) (any, error) {
-	if !slices.Contains([]string{"", "503", "reset", "hang"}, wish.How) {
-		return nil, fmt.Errorf("how is %q, and can be 503, reset, hang or empty", wish.How)
+func (c *Control) outage(request Outage) (any, error) {
+	if !slices.Contains([]string{"", "503", "reset", "hang"}, request.How) {
+		return nil, fmt.Errorf("how is %q, and can be 503, reset, hang or empty", request.How)
 	}
-	c.Outages.Begin(wish.How, time.Duration(wish.Length))
+	c.Outages.Begin(request.How, time.Duration(request.Length))
 	return nil, nil
 }
 
@@ -141,29 +141,29 @@ type Account struct {
 	Unlock   bool   `json:"unlock"`
 }
 
-func (c *Control) account(wish Account) (any, error) {
-	if wish.Password != "" {
-		c.Accounts.Set(wish.User, wish.Password)
+func (c *Control) account(request Account) (any, error) {
+	if request.Password != "" {
+		c.Accounts.Set(request.User, request.Password)
 	}
-	if wish.Unlock {
-		c.Accounts.Unlock(wish.User)
+	if request.Unlock {
+		c.Accounts.Unlock(request.User)
 	}
-	return map[string]bool{"locked": c.Accounts.Locked(wish.User)}, nil
+	return map[string]bool{"locked": c.Accounts.Locked(request.User)}, nil
 }
 
 // reply turns a function of a JSON body into a handler; its error is the answer's text, with status 400.
-func reply[Wish any](act func(Wish) (any, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, request *http.Request) {
-		var wish Wish
-		if request.Method == http.MethodPost {
-			decoder := json.NewDecoder(request.Body)
+func reply[Request any](act func(Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var request Request
+		if r.Method == http.MethodPost {
+			decoder := json.NewDecoder(r.Body)
 			decoder.DisallowUnknownFields()
-			if err := decoder.Decode(&wish); err != nil {
+			if err := decoder.Decode(&request); err != nil {
 				http.Error(w, "the body is not what is expected here: "+err.Error(), http.StatusBadRequest)
 				return
 			}
 		}
-		result, err := act(wish)
+		result, err := act(request)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return

@@ -60,8 +60,8 @@ type Churn struct {
 	Drift float64 `json:"drift"`
 }
 
-func (c *Control) churn(wish Churn) (any, error) {
-	return map[string]int{"changed": churn(c.Inventory.context(), wish.Drift)}, nil
+func (c *Control) churn(request Churn) (any, error) {
+	return map[string]int{"changed": churn(c.Inventory.context(), request.Drift)}, nil
 }
 
 // Rename is a new name for an entity; `of` is everywhere a reference's value, a name or a path.
@@ -70,16 +70,16 @@ type Rename struct {
 	Name string `json:"name"`
 }
 
-func (c *Control) rename(wish Rename) (any, error) {
-	entity, err := lookup(c.Inventory.own, "", wish.Of)
+func (c *Control) rename(request Rename) (any, error) {
+	entity, err := lookup(c.Inventory.own, "", request.Of)
 	if err != nil {
 		return nil, err
 	}
 	if host, ok := entity.(*simulator.HostSystem); ok {
-		c.Inventory.nameHost(host, wish.Name) // vCenter has no call for this: a host is added again under its new name
+		c.Inventory.nameHost(host, request.Name) // vCenter has no call for this: a host is added again under its new name
 		return nil, nil
 	}
-	return nil, done(object.NewCommon(c.Inventory.client, entity.Reference()).Rename(context.Background(), wish.Name))
+	return nil, done(object.NewCommon(c.Inventory.client, entity.Reference()).Rename(context.Background(), request.Name))
 }
 
 // HostState is what becomes of a host; what is not given stays.
@@ -91,26 +91,26 @@ type HostState struct {
 	GPUKind     string `json:"gpuKind"` // shared or direct
 }
 
-func (c *Control) host(wish HostState) (any, error) {
-	entity, err := lookup(c.Inventory.own, "HostSystem", wish.Host)
+func (c *Control) host(request HostState) (any, error) {
+	entity, err := lookup(c.Inventory.own, "HostSystem", request.Host)
 	if err != nil {
 		return nil, err
 	}
 	host, ctx := object.NewHostSystem(c.Inventory.client, entity.Reference()), context.Background()
-	if wish.Connected != nil && *wish.Connected {
+	if request.Connected != nil && *request.Connected {
 		err = done(host.Reconnect(ctx, nil, nil))
-	} else if wish.Connected != nil {
+	} else if request.Connected != nil {
 		err = done(host.Disconnect(ctx))
 	}
-	if err == nil && wish.Maintenance != nil {
-		if *wish.Maintenance {
+	if err == nil && request.Maintenance != nil {
+		if *request.Maintenance {
 			err = done(host.EnterMaintenanceMode(ctx, 0, false, nil))
 		} else {
 			err = done(host.ExitMaintenanceMode(ctx, 0))
 		}
 	}
-	if wish.GPUs != nil {
-		fitGPUs(c.Inventory.context(), entity.(*simulator.HostSystem), wish.GPUKind, *wish.GPUs)
+	if request.GPUs != nil {
+		fitGPUs(c.Inventory.context(), entity.(*simulator.HostSystem), request.GPUKind, *request.GPUs)
 	}
 	return nil, err
 }
@@ -121,12 +121,12 @@ type Power struct {
 	On bool   `json:"on"`
 }
 
-func (c *Control) power(wish Power) (any, error) {
-	vm, err := lookup(c.Inventory.own, "VirtualMachine", wish.VM)
+func (c *Control) power(request Power) (any, error) {
+	vm, err := lookup(c.Inventory.own, "VirtualMachine", request.VM)
 	if err != nil {
 		return nil, err
 	}
-	return nil, c.Inventory.Power(vm.Reference(), wish.On)
+	return nil, c.Inventory.Power(vm.Reference(), request.On)
 }
 
 // Suspension names the VM to be suspended.
@@ -148,20 +148,20 @@ type Move struct {
 	Host string `json:"host"`
 }
 
-func (c *Control) move(wish Move) (any, error) {
-	vm, err := lookup(c.Inventory.own, "VirtualMachine", wish.VM)
+func (c *Control) move(request Move) (any, error) {
+	vm, err := lookup(c.Inventory.own, "VirtualMachine", request.VM)
 	if err != nil {
 		return nil, err
 	}
-	host, err := lookup(c.Inventory.own, "HostSystem", wish.Host)
+	host, err := lookup(c.Inventory.own, "HostSystem", request.Host)
 	if err != nil {
 		return nil, err
 	}
 	return nil, c.Inventory.Move(vm.Reference(), host.Reference())
 }
 
-func (c *Control) create(wish VMSpec) (any, error) {
-	ref, err := c.Inventory.MakeMachine(wish)
+func (c *Control) create(request VMSpec) (any, error) {
+	ref, err := c.Inventory.MakeMachine(request)
 	return map[string]string{"ref": ref.Value}, err
 }
 
@@ -170,8 +170,8 @@ type Target struct {
 	Of string `json:"of"`
 }
 
-func (c *Control) delete(wish Target) (any, error) {
-	entity, err := lookup(c.Inventory.own, "", wish.Of)
+func (c *Control) delete(request Target) (any, error) {
+	entity, err := lookup(c.Inventory.own, "", request.Of)
 	if err != nil {
 		return nil, err
 	}
@@ -184,8 +184,8 @@ type Guest struct {
 	Tools bool   `json:"tools"`
 }
 
-func (c *Control) guest(wish Guest) (any, error) {
-	entity, err := lookup(c.Inventory.own, "VirtualMachine", wish.VM)
+func (c *Control) guest(request Guest) (any, error) {
+	entity, err := lookup(c.Inventory.own, "VirtualMachine", request.VM)
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +195,7 @@ func (c *Control) guest(wish Guest) (any, error) {
 			return option.GetOptionValue().Key == toolsOption
 		})
 	})
-	if wish.Tools {
+	if request.Tools {
 		c.Inventory.giveTools(vm)
 	} else {
 		haltGuest(ctx, vm.Self)
@@ -209,10 +209,10 @@ type GPU struct {
 	Kind string `json:"kind"`
 }
 
-func (c *Control) gpu(wish GPU) (any, error) { return nil, c.Inventory.GiveGPU(wish.VM, wish.Kind) }
+func (c *Control) gpu(request GPU) (any, error) { return nil, c.Inventory.GiveGPU(request.VM, request.Kind) }
 
-func (c *Control) createDisk(wish DiskSpec) (any, error) {
-	id, err := c.Inventory.MakeDisk(wish)
+func (c *Control) createDisk(request DiskSpec) (any, error) {
+	id, err := c.Inventory.MakeDisk(request)
 	return map[string]string{"id": id}, err
 }
 
@@ -222,12 +222,12 @@ type Disk struct {
 	VM   string `json:"vm"`
 }
 
-func (c *Control) deleteDisk(wish Disk) (any, error) {
-	return map[string]int{"deleted": c.Inventory.DeleteDisks(wish.Disk)}, nil
+func (c *Control) deleteDisk(request Disk) (any, error) {
+	return map[string]int{"deleted": c.Inventory.DeleteDisks(request.Disk)}, nil
 }
 
-func (c *Control) attachDisk(wish Disk) (any, error) {
-	return nil, c.Inventory.AttachDisk(wish.Disk, wish.VM)
+func (c *Control) attachDisk(request Disk) (any, error) {
+	return nil, c.Inventory.AttachDisk(request.Disk, request.VM)
 }
 
 // Attribute is the value of a custom attribute.
@@ -237,8 +237,8 @@ type Attribute struct {
 	Value string `json:"value"`
 }
 
-func (c *Control) attribute(wish Attribute) (any, error) {
-	entity, err := lookup(c.Inventory.own, "", wish.Of)
+func (c *Control) attribute(request Attribute) (any, error) {
+	entity, err := lookup(c.Inventory.own, "", request.Of)
 	if err != nil {
 		return nil, err
 	}
@@ -246,15 +246,15 @@ func (c *Control) attribute(wish Attribute) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := manager.FindKey(context.Background(), wish.Name)
+	key, err := manager.FindKey(context.Background(), request.Name)
 	if err != nil {
-		made, err := manager.Add(context.Background(), wish.Name, entity.Reference().Type, nil, nil)
+		field, err := manager.Add(context.Background(), request.Name, entity.Reference().Type, nil, nil)
 		if err != nil {
 			return nil, err
 		}
-		key = made.Key
+		key = field.Key
 	}
-	err = manager.Set(context.Background(), entity.Reference(), key, wish.Value)
+	err = manager.Set(context.Background(), entity.Reference(), key, request.Value)
 	touch(c.Inventory.context(), entity.Reference())
 	return nil, err
 }
@@ -267,12 +267,12 @@ type Tag struct {
 	Detach   bool   `json:"detach"`
 }
 
-func (c *Control) tag(wish Tag) (any, error) {
-	entity, err := lookup(c.Inventory.own, "", wish.Of)
+func (c *Control) tag(request Tag) (any, error) {
+	entity, err := lookup(c.Inventory.own, "", request.Of)
 	if err != nil {
 		return nil, err
 	}
-	return nil, c.REST.Tag(entity.Reference(), wish.Category, wish.Tag, !wish.Detach)
+	return nil, c.REST.Tag(entity.Reference(), request.Category, request.Tag, !request.Detach)
 }
 
 // Stats are quickStats of one entity by their wire names.
@@ -281,13 +281,13 @@ type Stats struct {
 	Stats map[string]json.RawMessage `json:"stats"`
 }
 
-func (c *Control) stats(wish Stats) (any, error) {
-	entity, err := lookup(c.Inventory.own, "", wish.Of)
+func (c *Control) stats(request Stats) (any, error) {
+	entity, err := lookup(c.Inventory.own, "", request.Of)
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range slices.Sorted(maps.Keys(wish.Stats)) {
-		if err := setProperty(c.Inventory.context(), entity, "summary.quickStats."+name, wish.Stats[name]); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(request.Stats)) {
+		if err := setProperty(c.Inventory.context(), entity, "summary.quickStats."+name, request.Stats[name]); err != nil {
 			return nil, err
 		}
 	}
@@ -301,10 +301,10 @@ type Property struct {
 	Value    json.RawMessage `json:"value"`
 }
 
-func (c *Control) property(wish Property) (any, error) {
-	entity, err := lookup(c.Inventory.own, "", wish.Of)
+func (c *Control) property(request Property) (any, error) {
+	entity, err := lookup(c.Inventory.own, "", request.Of)
 	if err != nil {
 		return nil, err
 	}
-	return nil, setProperty(c.Inventory.context(), entity, wish.Property, wish.Value)
+	return nil, setProperty(c.Inventory.context(), entity, request.Property, request.Value)
 }

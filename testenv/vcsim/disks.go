@@ -36,16 +36,16 @@ type DiskView struct {
 }
 
 // MakeDisk makes a First Class Disk and returns its id.
-func (i *Inventory) MakeDisk(wish DiskSpec) (string, error) {
-	datastore, err := i.datastore(wish.Datastore)
+func (i *Inventory) MakeDisk(request DiskSpec) (string, error) {
+	datastore, err := i.datastore(request.Datastore)
 	if err != nil {
 		return "", err
 	}
 	spec := types.VslmCreateSpec{
-		Name: cmp.Or(wish.Name, "pvc-"+uuid.NewString()), CapacityInMB: cmp.Or(wish.SizeMB, 1024), KeepAfterDeleteVm: types.NewBool(wish.Keep),
+		Name: cmp.Or(request.Name, "pvc-"+uuid.NewString()), CapacityInMB: cmp.Or(request.SizeMB, 1024), KeepAfterDeleteVm: types.NewBool(request.Keep),
 		BackingSpec: &types.VslmCreateSpecDiskFileBackingSpec{
 			VslmCreateSpecBackingSpec: types.VslmCreateSpecBackingSpec{Datastore: datastore},
-			ProvisioningType:          cmp.Or(wish.Provisioning, "thin"),
+			ProvisioningType:          cmp.Or(request.Provisioning, "thin"),
 		},
 	}
 	task, err := vslm.NewObjectManager(i.client).CreateDisk(context.Background(), spec)
@@ -56,14 +56,14 @@ func (i *Inventory) MakeDisk(wish DiskSpec) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	made, ok := info.Result.(types.VStorageObject)
+	disk, ok := info.Result.(types.VStorageObject)
 	if !ok {
 		return "", fmt.Errorf("making a disk gave a %T", info.Result)
 	}
-	if wish.ID == "" {
-		return made.Config.Id.Id, nil
+	if request.ID == "" {
+		return disk.Config.Id.Id, nil
 	}
-	return wish.ID, i.renumber(datastore, made.Config.Id, wish.ID)
+	return request.ID, i.renumber(datastore, disk.Config.Id, request.ID)
 }
 
 // renumber gives a disk an id of our choosing; the API has no way to do so.
@@ -85,12 +85,12 @@ func (i *Inventory) renumber(datastore types.ManagedObjectReference, from types.
 }
 
 // DeleteDisks deletes the disks of a name or id, also while a VM uses them, and returns how many there were.
-func (i *Inventory) DeleteDisks(what string) int {
+func (i *Inventory) DeleteDisks(nameOrID string) int {
 	ctx, manager, count := i.context(), i.own.Map.VStorageObjectManager(), 0
 	ctx.WithLock(manager, func() {
 		for _, disks := range manager.Catalog() {
 			for id, disk := range disks {
-				if id.Id == what || disk.Config.Name == what {
+				if id.Id == nameOrID || disk.Config.Name == nameOrID {
 					delete(disks, id)
 					count++
 				}
@@ -116,8 +116,8 @@ func (i *Inventory) Disks() []DiskView {
 
 func (i *Inventory) viewDisk(datastore types.ManagedObjectReference, disk *simulator.VStorageObject) DiskView {
 	view := DiskView{Name: disk.Config.Name, ID: disk.Config.Id.Id, SizeMB: disk.Config.CapacityInMB, Consumers: []string{}}
-	if home, ok := i.own.Map.Get(datastore).(*simulator.Datastore); ok {
-		view.Datastore = home.Name
+	if entity, ok := i.own.Map.Get(datastore).(*simulator.Datastore); ok {
+		view.Datastore = entity.Name
 	}
 	if backing, ok := disk.Config.Backing.(*types.BaseConfigInfoDiskFileBackingInfo); ok {
 		view.Path = backing.FilePath
@@ -129,21 +129,21 @@ func (i *Inventory) viewDisk(datastore types.ManagedObjectReference, disk *simul
 }
 
 // AttachDisk attaches a disk to a VM, as a person would; an empty VM takes it from the one that has it.
-func (i *Inventory) AttachDisk(what, vm string) error {
-	found, err := i.disk(what)
+func (i *Inventory) AttachDisk(nameOrID, vm string) error {
+	fcd, err := i.disk(nameOrID)
 	if err != nil {
 		return err
 	}
 	if vm == "" {
-		return i.detachDisk(found)
+		return i.detachDisk(fcd)
 	}
-	user, err := lookup(i.own, "VirtualMachine", vm)
+	entity, err := lookup(i.own, "VirtualMachine", vm)
 	if err != nil {
 		return err
 	}
-	home, _ := disk(i.context(), found.Config.Id)
+	datastore, _ := disk(i.context(), fcd.Config.Id)
 	task, err := methods.AttachDisk_Task(context.Background(), i.client, &types.AttachDisk_Task{
-		This: user.Reference(), DiskId: found.Config.Id, Datastore: home,
+		This: entity.Reference(), DiskId: fcd.Config.Id, Datastore: datastore,
 	})
 	if err != nil {
 		return err
@@ -151,11 +151,11 @@ func (i *Inventory) AttachDisk(what, vm string) error {
 	return done(object.NewTask(i.client, task.Returnval), nil)
 }
 
-func (i *Inventory) detachDisk(found *simulator.VStorageObject) error {
+func (i *Inventory) detachDisk(fcd *simulator.VStorageObject) error {
 	for _, entity := range entities(i.own, "VirtualMachine") {
 		vm := entity.(*simulator.VirtualMachine)
-		if slices.ContainsFunc(found.Config.ConsumerId, func(id types.ID) bool { return id.Id == vm.Config.Uuid }) {
-			req := &types.DetachDisk_Task{This: vm.Self, DiskId: found.Config.Id}
+		if slices.ContainsFunc(fcd.Config.ConsumerId, func(id types.ID) bool { return id.Id == vm.Config.Uuid }) {
+			req := &types.DetachDisk_Task{This: vm.Self, DiskId: fcd.Config.Id}
 			task, err := methods.DetachDisk_Task(context.Background(), i.client, req)
 			if err != nil {
 				return err
@@ -167,33 +167,33 @@ func (i *Inventory) detachDisk(found *simulator.VStorageObject) error {
 }
 
 // disk is the one of a name or id.
-func (i *Inventory) disk(what string) (*simulator.VStorageObject, error) {
+func (i *Inventory) disk(nameOrID string) (*simulator.VStorageObject, error) {
 	ctx, manager := i.context(), i.own.Map.VStorageObjectManager()
-	var found *simulator.VStorageObject
+	var fcd *simulator.VStorageObject
 	ctx.WithLock(manager, func() {
 		for _, disks := range manager.Catalog() {
 			for id, disk := range disks {
-				if id.Id == what || disk.Config.Name == what {
-					found = disk
+				if id.Id == nameOrID || disk.Config.Name == nameOrID {
+					fcd = disk
 				}
 			}
 		}
 	})
-	if found == nil {
-		return nil, fmt.Errorf("there is no First Class Disk %q", what)
+	if fcd == nil {
+		return nil, fmt.Errorf("there is no First Class Disk %q", nameOrID)
 	}
-	return found, nil
+	return fcd, nil
 }
 
 func (i *Inventory) datastore(name string) (types.ManagedObjectReference, error) {
 	if name == "" {
 		return entities(i.own, "Datastore")[0].Reference(), nil
 	}
-	found, err := lookup(i.own, "Datastore", name)
+	datastore, err := lookup(i.own, "Datastore", name)
 	if err != nil {
 		return types.ManagedObjectReference{}, err
 	}
-	return found.Reference(), nil
+	return datastore.Reference(), nil
 }
 
 func (i *Inventory) makeDisks(s *Settings) error {
@@ -205,8 +205,8 @@ func (i *Inventory) makeDisks(s *Settings) error {
 	}
 	datastores := entities(i.own, "Datastore")
 	for number := range s.Disks {
-		home := datastores[number%len(datastores)].Reference().Value
-		if _, err := i.MakeDisk(DiskSpec{Datastore: home}); err != nil {
+		datastore := datastores[number%len(datastores)].Reference().Value
+		if _, err := i.MakeDisk(DiskSpec{Datastore: datastore}); err != nil {
 			return err
 		}
 	}

@@ -58,9 +58,9 @@ func TestACloneIsVisibleBeforeItEnds(t *testing.T) {
 		t.Errorf("counted %+v", truth)
 	}
 	s.ask("POST", "/release", ask{}, nil)
-	made := s.made(task)
-	if made.Self != children[0] || made.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOn {
-		t.Errorf("it became %s, %s", made.Self, made.Runtime.PowerState)
+	finished := s.made(task)
+	if finished.Self != children[0] || finished.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOn {
+		t.Errorf("it became %s, %s", finished.Self, finished.Runtime.PowerState)
 	}
 	for _, vm := range s.truth().Machines {
 		if vm.Cloning {

@@ -60,11 +60,11 @@ func (f *Filter) validate(ctx *simulator.Context) types.BaseMethodFault {
 	if fault != nil {
 		return fault
 	}
-	one := map[string]types.ManagedObjectReference{}
+	samples := map[string]types.ManagedObjectReference{}
 	for ref := range members {
-		one[ref.Type] = ref
+		samples[ref.Type] = ref
 	}
-	return unknownProperty(f.read(ctx, slices.Collect(maps.Values(one))))
+	return unknownProperty(f.read(ctx, slices.Collect(maps.Values(samples))))
 }
 
 // refresh compares the filter's objects with what was sent, and returns what is new.
@@ -72,45 +72,45 @@ func (f *Filter) refresh(ctx *simulator.Context, changed *marks) []types.ObjectU
 	if f.fresh {
 		f.sent = map[types.ManagedObjectReference]values{}
 	}
-	var left []types.ObjectUpdate
-	look := map[types.ManagedObjectReference]struct{}{}
+	var leaving []types.ObjectUpdate
+	toRead := map[types.ManagedObjectReference]struct{}{}
 	if f.fresh || changed.everything || f.moved(changed) {
 		members, _ := f.members(ctx)
 		for ref := range members {
-			if _, known := f.sent[ref]; !known {
-				look[ref] = struct{}{}
+			if _, ok := f.sent[ref]; !ok {
+				toRead[ref] = struct{}{}
 			}
 		}
 		for ref := range f.sent {
-			if _, member := members[ref]; !member {
-				left = append(left, f.forget(ref))
+			if _, ok := members[ref]; !ok {
+				leaving = append(leaving, f.forget(ref))
 			}
 		}
 	}
 	f.fresh = false
 	if changed.everything {
 		for ref := range f.sent {
-			look[ref] = struct{}{}
+			toRead[ref] = struct{}{}
 		}
 	}
 	for ref := range changed.changed {
-		if _, known := f.sent[ref]; known {
-			look[ref] = struct{}{}
+		if _, ok := f.sent[ref]; ok {
+			toRead[ref] = struct{}{}
 		}
 	}
 	for ref := range changed.gone {
-		delete(look, ref)
-		if _, known := f.sent[ref]; known {
-			left = append(left, f.forget(ref))
+		delete(toRead, ref)
+		if _, ok := f.sent[ref]; ok {
+			leaving = append(leaving, f.forget(ref))
 		}
 	}
-	return append(left, f.compare(ctx, slices.Collect(maps.Keys(look)))...)
+	return append(leaving, f.compare(ctx, slices.Collect(maps.Keys(toRead)))...)
 }
 
 // moved reports whether objects may have come into the filter's sight or left it.
 func (f *Filter) moved(changed *marks) bool {
 	for path := range changed.paths {
-		if _, walked := f.walks[path]; walked || (path == "" && f.walksInventory()) {
+		if _, ok := f.walks[path]; ok || (path == "" && f.walksInventory()) {
 			return true
 		}
 	}
@@ -145,15 +145,15 @@ func (f *Filter) compare(ctx *simulator.Context, refs []types.ManagedObjectRefer
 	slices.SortFunc(refs, byReference)
 	var updates []types.ObjectUpdate
 	for _, content := range f.read(ctx, refs) {
-		now := values{}
+		current := values{}
 		for _, property := range content.PropSet {
-			now[property.Name] = property.Val
+			current[property.Name] = property.Val
 		}
-		before, known := f.sent[content.Obj]
-		f.sent[content.Obj] = now
-		changes := differences(before, now)
+		previous, seen := f.sent[content.Obj]
+		f.sent[content.Obj] = current
+		changes := differences(previous, current)
 		switch {
-		case !known:
+		case !seen:
 			updates = append(updates, types.ObjectUpdate{Kind: types.ObjectUpdateKindEnter, Obj: content.Obj, ChangeSet: changes})
 		case len(changes) > 0:
 			updates = append(updates, types.ObjectUpdate{Kind: types.ObjectUpdateKindModify, Obj: content.Obj, ChangeSet: changes})
@@ -162,15 +162,15 @@ func (f *Filter) compare(ctx *simulator.Context, refs []types.ManagedObjectRefer
 	return updates
 }
 
-func differences(before, now values) []types.PropertyChange {
+func differences(previous, current values) []types.PropertyChange {
 	var changes []types.PropertyChange
-	for _, name := range slices.Sorted(maps.Keys(now)) {
-		if old, known := before[name]; !known || !reflect.DeepEqual(old, now[name]) {
-			changes = append(changes, types.PropertyChange{Name: name, Op: types.PropertyChangeOpAssign, Val: now[name]})
+	for _, name := range slices.Sorted(maps.Keys(current)) {
+		if old, ok := previous[name]; !ok || !reflect.DeepEqual(old, current[name]) {
+			changes = append(changes, types.PropertyChange{Name: name, Op: types.PropertyChangeOpAssign, Val: current[name]})
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(before)) {
-		if _, still := now[name]; !still {
+	for _, name := range slices.Sorted(maps.Keys(previous)) {
+		if _, ok := current[name]; !ok {
 			changes = append(changes, types.PropertyChange{Name: name, Op: types.PropertyChangeOpAssign})
 		}
 	}

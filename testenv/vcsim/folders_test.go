@@ -16,17 +16,17 @@ import (
 // files finds the files of a name in all datastores.
 func (r *rig) files(pattern string) []string {
 	r.Helper()
-	var found []string
+	var matches []string
 	err := filepath.WalkDir(r.server.folder, func(path string, _ os.DirEntry, err error) error {
 		if matched, _ := filepath.Match(pattern, filepath.Base(path)); matched {
-			found = append(found, path)
+			matches = append(matches, path)
 		}
 		return err
 	})
 	if err != nil {
 		r.Fatal(err)
 	}
-	return found
+	return matches
 }
 
 func (r *rig) unregister(client *vim25.Client, folder types.ManagedObjectReference) error {
@@ -51,9 +51,9 @@ func TestUnregisterAndDestroyKeepsTheFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	expectFault[*types.ManagedObjectNotFound](t, s.client.RetrieveOne(ctx, folder, []string{"name"}, &mo.Folder{}))
-	var found []map[string]string
-	s.ask("GET", "/entities", nil, &found)
-	for _, entity := range found {
+	var matches []map[string]string
+	s.ask("GET", "/entities", nil, &matches)
+	for _, entity := range matches {
 		if entity["name"] == "child" || entity["name"] == "runs" || entity["name"] == "inner" {
 			t.Errorf("%v is still there", entity)
 		}

@@ -130,8 +130,8 @@ var (
 )
 
 func methodIn(body []byte) string {
-	if found := method.FindSubmatch(body); found != nil {
-		return string(found[1])
+	if match := method.FindSubmatch(body); match != nil {
+		return string(match[1])
 	}
 	return ""
 }
@@ -139,8 +139,8 @@ func methodIn(body []byte) string {
 // mentioned lists the objects that a request names: the library may have changed them without notification.
 func mentioned(body []byte) []types.ManagedObjectReference {
 	var refs []types.ManagedObjectReference
-	for _, found := range mention.FindAllSubmatch(body, -1) {
-		refs = append(refs, types.ManagedObjectReference{Type: string(found[1]), Value: string(found[2])})
+	for _, match := range mention.FindAllSubmatch(body, -1) {
+		refs = append(refs, types.ManagedObjectReference{Type: string(match[1]), Value: string(match[2])})
 	}
 	return refs
 }

@@ -62,10 +62,10 @@ var escapes = strings.NewReplacer("%25", "%", "%2f", "/", "%2F", "/", "%5c", `\`
 func plain(name string) string { return escapes.Replace(name) }
 
 // taken is the fault for a name that another entity in the folder has; nil when it is free. The folder must be guarded.
-func taken(ctx *simulator.Context, folder types.ManagedObjectReference, name string, but types.ManagedObjectReference) types.BaseMethodFault {
+func taken(ctx *simulator.Context, folder types.ManagedObjectReference, name string, except types.ManagedObjectReference) types.BaseMethodFault {
 	for _, child := range children(ctx, folder) {
 		entity, ok := ctx.Map.Get(child).(mo.Entity)
-		if ok && child != but && plain(nameOf(entity)) == plain(name) {
+		if ok && child != except && plain(nameOf(entity)) == plain(name) {
 			return &types.DuplicateName{Name: name, Object: child}
 		}
 	}

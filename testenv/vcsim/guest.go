@@ -13,8 +13,8 @@ import (
 const toolsOption = "vcsim.tools"
 
 // bootGuest lets Tools report, in a VM that has them.
-func bootGuest(ctx *simulator.Context, made types.AnyType) types.BaseMethodFault {
-	vm, ok := machine(ctx, made)
+func bootGuest(ctx *simulator.Context, vmRef types.AnyType) types.BaseMethodFault {
+	vm, ok := machine(ctx, vmRef)
 	if !ok || !hasTools(vm) {
 		return nil
 	}
@@ -49,8 +49,8 @@ func runningGuest(vm *simulator.VirtualMachine, address string) *types.GuestInfo
 }
 
 // haltGuest lets the guest fall silent: no addresses, no load.
-func haltGuest(ctx *simulator.Context, made types.AnyType) types.BaseMethodFault {
-	vm, ok := machine(ctx, made)
+func haltGuest(ctx *simulator.Context, vmRef types.AnyType) types.BaseMethodFault {
+	vm, ok := machine(ctx, vmRef)
 	if !ok {
 		return nil
 	}
@@ -58,15 +58,15 @@ func haltGuest(ctx *simulator.Context, made types.AnyType) types.BaseMethodFault
 	if hasTools(vm) {
 		status = types.VirtualMachineToolsStatusToolsNotRunning
 	}
-	still := string(types.VirtualMachineToolsRunningStatusGuestToolsNotRunning)
-	quiet := types.VirtualMachineQuickStats{GuestHeartbeatStatus: types.ManagedEntityStatusGray}
+	notRunning := string(types.VirtualMachineToolsRunningStatusGuestToolsNotRunning)
+	idle := types.VirtualMachineQuickStats{GuestHeartbeatStatus: types.ManagedEntityStatusGray}
 	ctx.Map.AtomicUpdate(ctx, vm, []types.PropertyChange{
 		{Name: "guest", Val: &types.GuestInfo{
-			ToolsStatus: status, ToolsRunningStatus: still, ToolsVersion: vm.Guest.ToolsVersion,
+			ToolsStatus: status, ToolsRunningStatus: notRunning, ToolsVersion: vm.Guest.ToolsVersion,
 			GuestState: string(types.VirtualMachineGuestStateNotRunning), GuestFamily: vm.Guest.GuestFamily,
 		}},
-		{Name: "summary.guest", Val: &types.VirtualMachineGuestSummary{ToolsStatus: status, ToolsRunningStatus: still}},
-		{Name: "summary.quickStats", Val: quiet},
+		{Name: "summary.guest", Val: &types.VirtualMachineGuestSummary{ToolsStatus: status, ToolsRunningStatus: notRunning}},
+		{Name: "summary.quickStats", Val: idle},
 	})
 	return nil
 }

@@ -40,9 +40,9 @@ const (
 func giveHardware(ctx *simulator.Context, host *simulator.HostSystem) {
 	ref := types.ManagedObjectReference{Type: "HostAssignableHardwareManager", Value: "assignableHardwareManager-" + host.Self.Value}
 	if ctx.Map.Get(ref) == nil {
-		made := &Hardware{host: host}
-		made.Self = ref
-		ctx.Map.Put(made)
+		manager := &Hardware{host: host}
+		manager.Self = ref
+		ctx.Map.Put(manager)
 		ctx.Map.AtomicUpdate(ctx, host, []types.PropertyChange{
 			{Name: "configManager.assignableHardwareManager", Val: ref}, {Name: "config.assignableHardwareConfig", Val: types.HostAssignableHardwareConfig{}},
 		})

@@ -144,11 +144,11 @@ func (c *Control) folderFor(
 			return folder, nil
 		}
 	}
-	made, err := object.NewFolder(c.Inventory.client, datacenter.VmFolder).CreateFolder(context.Background(), discoveredFolder)
+	created, err := object.NewFolder(c.Inventory.client, datacenter.VmFolder).CreateFolder(context.Background(), discoveredFolder)
 	if err != nil {
 		return nil, err
 	}
-	return ctx.Map.Get(made.Reference()).(*simulator.Folder), nil
+	return ctx.Map.Get(created.Reference()).(*simulator.Folder), nil
 }
 
 // withGuard keeps tasks on an entity, and clones into a folder, out for the time of a change.

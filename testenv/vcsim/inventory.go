@@ -26,8 +26,8 @@ func NewInventory(service *simulator.Service) (*Inventory, error) {
 
 // context is a new one for each piece of work: the library's locks are per context, and would not keep two users of one apart.
 func (i *Inventory) context() *simulator.Context {
-	fresh := *i.own
-	return &fresh
+	ctx := *i.own
+	return &ctx
 }
 
 // Populate makes what the command line asks for, after the library has made datacenters, clusters, hosts, datastores and VMs.
@@ -79,8 +79,8 @@ func (i *Inventory) makeFolders(s *Settings) error {
 func (i *Inventory) makeTemplates(s *Settings) error {
 	for _, datacenter := range entities(i.own, "Datacenter") {
 		for _, name := range s.Templates {
-			wish := VMSpec{Name: name, Datacenter: nameOf(datacenter), Template: true, Annotation: "a template of the simulator"}
-			if _, err := i.MakeMachine(wish); err != nil {
+			request := VMSpec{Name: name, Datacenter: nameOf(datacenter), Template: true, Annotation: "a template of the simulator"}
+			if _, err := i.MakeMachine(request); err != nil {
 				return fmt.Errorf("template %s: %w", name, err)
 			}
 		}
@@ -91,9 +91,9 @@ func (i *Inventory) makeTemplates(s *Settings) error {
 func (i *Inventory) makeNodes(s *Settings) error {
 	for _, text := range s.Nodes {
 		name, uuid, _ := strings.Cut(text, "=")
-		wish := VMSpec{Name: name, UUID: uuid, On: !slices.Contains(s.PoweredOff, name), CPUs: 4, MemoryMB: 8192, GuestID: "ubuntu64Guest"}
-		wish.WithoutTools = slices.Contains(s.WithoutTools, name)
-		if _, err := i.MakeMachine(wish); err != nil {
+		request := VMSpec{Name: name, UUID: uuid, On: !slices.Contains(s.PoweredOff, name), CPUs: 4, MemoryMB: 8192, GuestID: "ubuntu64Guest"}
+		request.WithoutTools = slices.Contains(s.WithoutTools, name)
+		if _, err := i.MakeMachine(request); err != nil {
 			return fmt.Errorf("node %s: %w", name, err)
 		}
 	}

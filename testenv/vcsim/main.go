@@ -28,9 +28,9 @@ func run(arguments []string) error {
 	if err != nil {
 		return err
 	}
-	ended := make(chan os.Signal, 1)
-	signal.Notify(ended, syscall.SIGTERM, syscall.SIGINT)
-	began := time.Now()
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	started := time.Now()
 	server, err := Start(settings)
 	if err != nil {
 		return err
@@ -39,11 +39,11 @@ func run(arguments []string) error {
 	ready := map[string]any{
 		"url": server.URL.String(), "control": server.ControlURL.String(), "certificate": server.Certificate,
 		"tunnel": server.TunnelURL.String(), "instanceUuid": server.InstanceUUID(),
-		"user": settings.User, "pid": os.Getpid(), "seconds": time.Since(began).Seconds(),
+		"user": settings.User, "pid": os.Getpid(), "seconds": time.Since(started).Seconds(),
 	}
 	if err := json.NewEncoder(os.Stdout).Encode(ready); err != nil {
 		return err
 	}
-	<-ended
+	<-signals
 	return nil
 }

@@ -31,7 +31,7 @@ var messages = map[string]string{
 
 // faultMessage is a sentence for a fault; of one that has none here, its name as text.
 func faultMessage(name string) string {
-	if message, known := messages[name]; known {
+	if message, ok := messages[name]; ok {
 		return message
 	}
 	return strings.TrimSpace(humps.ReplaceAllString(name, " $1")) + "."
@@ -44,11 +44,11 @@ var (
 
 // worded fills an empty faultstring of a SOAP answer.
 func worded(answer []byte) []byte {
-	found := faultKind.FindSubmatch(answer)
-	if found == nil {
+	match := faultKind.FindSubmatch(answer)
+	if match == nil {
 		return answer
 	}
-	said := "<faultstring>" + faultMessage(string(found[1])) + "</faultstring>"
-	text := strings.Replace(string(answer), "<faultstring></faultstring>", said, 1)
-	return []byte(strings.Replace(text, "<faultstring>Login failure</faultstring>", said, 1))
+	faultString := "<faultstring>" + faultMessage(string(match[1])) + "</faultstring>"
+	text := strings.Replace(string(answer), "<faultstring></faultstring>", faultString, 1)
+	return []byte(strings.Replace(text, "<faultstring>Login failure</faultstring>", faultString, 1))
 }

@@ -66,8 +66,8 @@ func (c *Collector) RetrievePropertiesEx(ctx *simulator.Context, req *types.Retr
 // ContinueRetrievePropertiesEx gives the next page. A token is good for one call of its session.
 func (c *Collector) ContinueRetrievePropertiesEx(ctx *simulator.Context, req *types.ContinueRetrievePropertiesEx) soap.HasFault {
 	shared := sharedOf(ctx)
-	rest, known := shared.take(ctx, req.Token)
-	if !known {
+	rest, ok := shared.take(ctx, req.Token)
+	if !ok {
 		fault := simulator.Fault("", &types.InvalidProperty{Name: "token"})
 		return &methods.ContinueRetrievePropertiesExBody{Fault_: fault}
 	}
@@ -79,7 +79,7 @@ func (c *Collector) ContinueRetrievePropertiesEx(ctx *simulator.Context, req *ty
 
 // CancelRetrievePropertiesEx drops the pages that are left.
 func (c *Collector) CancelRetrievePropertiesEx(ctx *simulator.Context, req *types.CancelRetrievePropertiesEx) soap.HasFault {
-	if _, known := sharedOf(ctx).take(ctx, req.Token); !known {
+	if _, ok := sharedOf(ctx).take(ctx, req.Token); !ok {
 		fault := simulator.Fault("", &types.InvalidProperty{Name: "token"})
 		return &methods.CancelRetrievePropertiesExBody{Fault_: fault}
 	}
@@ -125,12 +125,12 @@ func (s *Shared) page(b book) types.RetrieveResult {
 func (s *Shared) take(ctx *simulator.Context, token string) (book, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	found, known := s.books[token]
-	if !known || found.session != sessionOf(ctx) {
+	result, ok := s.books[token]
+	if !ok || result.session != sessionOf(ctx) {
 		return book{}, false
 	}
 	delete(s.books, token)
-	return found, true
+	return result, true
 }
 
 func sessionOf(ctx *simulator.Context) string {

@@ -14,7 +14,7 @@ import (
 // names asks for the names of all VMs.
 func names(t *testing.T, client *govmomi.Client) []types.PropertyFilterSpec {
 	t.Helper()
-	made, err := view.NewManager(client.Client).CreateContainerView(
+	containerView, err := view.NewManager(client.Client).CreateContainerView(
 		context.Background(), client.ServiceContent.RootFolder, []string{"VirtualMachine"}, true)
 	if err != nil {
 		t.Fatal(err)
@@ -22,7 +22,7 @@ func names(t *testing.T, client *govmomi.Client) []types.PropertyFilterSpec {
 	walk := &types.TraversalSpec{Type: "ContainerView", Path: "view"}
 	return []types.PropertyFilterSpec{{
 		PropSet:   []types.PropertySpec{{Type: "VirtualMachine", PathSet: []string{"name", "summary.customValue"}}},
-		ObjectSet: []types.ObjectSpec{{Obj: made.Reference(), Skip: types.NewBool(true), SelectSet: []types.BaseSelectionSpec{walk}}},
+		ObjectSet: []types.ObjectSpec{{Obj: containerView.Reference(), Skip: types.NewBool(true), SelectSet: []types.BaseSelectionSpec{walk}}},
 	}}
 }
 

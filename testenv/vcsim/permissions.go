@@ -77,9 +77,9 @@ func (p *Permissions) Clear() {
 	p.change(func() { p.users = map[string]map[types.ManagedObjectReference]grant{} })
 }
 
-func (p *Permissions) change(make func()) {
+func (p *Permissions) change(apply func()) {
 	p.mu.Lock()
-	make()
+	apply()
 	p.mu.Unlock()
 	if p.onChange != nil {
 		p.onChange()
@@ -105,8 +105,8 @@ func (p *Permissions) Has(user string, object types.ManagedObjectReference, priv
 	if _, ok := p.ctx.Map.Get(object).(mo.Entity); !ok {
 		object = p.root
 	}
-	if own, set := grants[object]; set {
-		return own.privileges[privilege]
+	if entry, ok := grants[object]; ok {
+		return entry.privileges[privilege]
 	}
 	return p.inherits(grants, object, privilege)
 }
@@ -115,13 +115,13 @@ func (p *Permissions) inherits(
 	grants map[types.ManagedObjectReference]grant, object types.ManagedObjectReference, privilege string,
 ) bool {
 	if object == p.root {
-		own, set := grants[object]
-		return !set || own.privileges[privilege]
+		entry, ok := grants[object]
+		return !ok || entry.privileges[privilege]
 	}
 	return slices.ContainsFunc(p.parents(object), func(parent types.ManagedObjectReference) bool {
-		if own, set := grants[parent]; set && own.propagate {
-			return own.privileges[privilege]
-		} else if set && parent == p.root {
+		if entry, ok := grants[parent]; ok && entry.propagate {
+			return entry.privileges[privilege]
+		} else if ok && parent == p.root {
 			return false
 		}
 		return p.inherits(grants, parent, privilege)
@@ -152,8 +152,8 @@ func (p *Permissions) Sees(user string, ref types.ManagedObjectReference) bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for below, own := range p.users[user] {
-		if own.privileges["System.View"] && p.isAbove(ref, below) {
+	for entity, entry := range p.users[user] {
+		if entry.privileges["System.View"] && p.isAbove(ref, entity) {
 			return true
 		}
 	}
@@ -245,10 +245,10 @@ func (p *Permissions) List() []PermissionView {
 	list := []PermissionView{}
 	for _, user := range slices.Sorted(maps.Keys(p.users)) {
 		for _, ref := range slices.SortedFunc(maps.Keys(p.users[user]), byReference) {
-			own := p.users[user][ref]
+			entry := p.users[user][ref]
 			list = append(list, PermissionView{
-				User: user, Of: ref.Value, Propagate: &own.propagate,
-				Privileges: slices.Sorted(maps.Keys(own.privileges)),
+				User: user, Of: ref.Value, Propagate: &entry.propagate,
+				Privileges: slices.Sorted(maps.Keys(entry.privileges)),
 			})
 		}
 	}
@@ -261,23 +261,23 @@ func (c *Control) permission(view PermissionView) (any, error) {
 	}
 	permissions, entity := c.Gate.Permissions, c.Gate.Permissions.root
 	if view.Of != "" {
-		found, err := lookup(c.Inventory.own, "", view.Of)
+		target, err := lookup(c.Inventory.own, "", view.Of)
 		if err != nil {
 			return nil, err
 		}
-		entity = found.Reference()
+		entity = target.Reference()
 	}
 	if view.Remove {
 		permissions.Remove(view.User, entity)
 		return nil, nil
 	}
-	known := adminPrivileges(c.Inventory.own)
+	allPrivileges := adminPrivileges(c.Inventory.own)
 	for _, privilege := range view.Privileges {
-		if !slices.Contains(known, privilege) {
+		if !slices.Contains(allPrivileges, privilege) {
 			return nil, fmt.Errorf("%q is not a privilege; an example is VirtualMachine.Interact.PowerOn", privilege)
 		}
 	}
-	always := true
-	permissions.Set(view.User, entity, view.Privileges, *cmp.Or(view.Propagate, &always))
+	propagate := true
+	permissions.Set(view.User, entity, view.Privileges, *cmp.Or(view.Propagate, &propagate))
 	return nil, nil
 }

@@ -78,9 +78,9 @@ func TestACloneNeedsEachOfItsPrivileges(t *testing.T) {
 	for privilege, kind := range needed {
 		rest := slices.DeleteFunc(slices.Clone(all), func(other string) bool { return other == privilege })
 		s.ask("POST", "/permissions", ask{"user": "operator", "privileges": rest}, nil)
-		lacks, on := missing(t, s.fullClone(client, "denied", gold.ID))
-		if lacks != privilege || on.Type != kind {
-			t.Errorf("without %s it says %q on %s", privilege, lacks, on.Type)
+		missingPrivilege, on := missing(t, s.fullClone(client, "denied", gold.ID))
+		if missingPrivilege != privilege || on.Type != kind {
+			t.Errorf("without %s it says %q on %s", privilege, missingPrivilege, on.Type)
 		}
 	}
 	s.ask("POST", "/permissions", ask{"user": "operator", "privileges": all}, nil)
@@ -117,9 +117,9 @@ func TestOtherCallsNeedTheirPrivileges(t *testing.T) {
 		{"Folder.Delete", func() error { return s.unregister(client.Client, folder.Reference()) }},
 		{"vcsim.NotInTheTable.ExportVm", func() error { _, err := vm.Export(ctx); return err }},
 	}
-	for _, each := range attempts {
-		if lacks, _ := missing(t, each.attempt()); lacks != each.privilege {
-			t.Errorf("it says %q, and not %s", lacks, each.privilege)
+	for _, testCase := range attempts {
+		if missingPrivilege, _ := missing(t, testCase.attempt()); missingPrivilege != testCase.privilege {
+			t.Errorf("it says %q, and not %s", missingPrivilege, testCase.privilege)
 		}
 	}
 }
@@ -187,8 +187,8 @@ func TestWithoutAccessNothingIsSeen(t *testing.T) {
 		_, err := manager.CreateContainerView(ctx, client.ServiceContent.RootFolder, []string{"VirtualMachine"}, true)
 		return err
 	}
-	if lacks, _ := missing(t, create()); lacks != "System.View" {
-		t.Errorf("it says %q", lacks)
+	if missingPrivilege, _ := missing(t, create()); missingPrivilege != "System.View" {
+		t.Errorf("it says %q", missingPrivilege)
 	}
 	// A permission on one folder lets the account see what is above it, and nothing else.
 	s.ask("POST", "/create", ask{"name": "mine", "folder": "vm-operator"}, nil)
@@ -218,16 +218,16 @@ func TestAVMWithoutPermissionLeavesAndEnters(t *testing.T) {
 		t.Errorf("the folder shows %v", children)
 	}
 	err := s.client.RetrieveOne(ctx, vm, []string{"name"}, &mo.VirtualMachine{})
-	if lacks, _ := missing(t, err); lacks != "System.Read" {
-		t.Errorf("it says %q", lacks)
+	if missingPrivilege, _ := missing(t, err); missingPrivilege != "System.Read" {
+		t.Errorf("it says %q", missingPrivilege)
 	}
 	if truth := s.truth(); truth.Folders["/DC0/vm/vm-operator"].Now != 1 {
 		t.Errorf("the VM still exists: %+v", truth.Folders)
 	}
-	fresh := watchFor(s.rig, s.rig.client(), "VirtualMachine", "name")
-	fresh.next()
-	if fresh.named("mine") != nil || fresh.named("template") == nil {
-		t.Errorf("a new session sees %v", fresh.objects)
+	newWatch := watchFor(s.rig, s.rig.client(), "VirtualMachine", "name")
+	newWatch.next()
+	if newWatch.named("mine") != nil || newWatch.named("template") == nil {
+		t.Errorf("a new session sees %v", newWatch.objects)
 	}
 	s.ask("POST", "/permissions", ask{"user": "user", "of": "mine", "remove": true}, nil)
 	watch.until("the VM enters", func() bool { return watch.named("mine") != nil })

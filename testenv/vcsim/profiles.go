@@ -79,14 +79,14 @@ func (p *Profiles) rename(from, to types.ManagedObjectReference) {
 // refuse is the fault for a profile id that does not exist. The API reference names no fault of
 // its own; the storage policy service answers InvalidArgument for such an id.
 func (p *Profiles) refuse(spec *types.VirtualMachineRelocateSpec) types.BaseMethodFault {
-	asked := []string{profileID(spec.Profile)}
+	ids := []string{profileID(spec.Profile)}
 	for _, disk := range spec.Disk {
-		asked = append(asked, profileID(disk.Profile))
+		ids = append(ids, profileID(disk.Profile))
 	}
 	for _, change := range spec.DeviceChange {
-		asked = append(asked, profileID(change.GetVirtualDeviceConfigSpec().Profile))
+		ids = append(ids, profileID(change.GetVirtualDeviceConfigSpec().Profile))
 	}
-	for _, id := range asked {
+	for _, id := range ids {
 		if id != "" && p.find(id) == nil {
 			return &types.InvalidArgument{InvalidProperty: "profileId"}
 		}
@@ -105,15 +105,15 @@ func profileID(specs []types.BaseVirtualMachineProfileSpec) string {
 
 // find returns a profile, or nil.
 func (p *Profiles) find(id string) *pbm.PbmProfile {
-	var found *pbm.PbmProfile
+	var profile *pbm.PbmProfile
 	p.manager(func(_ *simulator.Context, manager *pbmsimulator.ProfileManager) {
 		req := &pbm.PbmRetrieveContent{ProfileIds: []pbm.PbmProfileId{{UniqueId: id}}}
 		body := manager.PbmRetrieveContent(req).(*pbmmethods.PbmRetrieveContentBody)
 		if body.Fault_ == nil {
-			found = body.Res.Returnval[0].GetPbmProfile()
+			profile = body.Res.Returnval[0].GetPbmProfile()
 		}
 	})
-	return found
+	return profile
 }
 
 // List returns all profiles.

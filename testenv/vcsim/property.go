@@ -18,12 +18,12 @@ func setProperty(ctx *simulator.Context, entity mo.Entity, path string, value js
 		if field, err = fieldAt(reflect.ValueOf(entity).Elem(), path); err != nil {
 			return
 		}
-		fresh := reflect.New(field.Type())
-		if err = json.Unmarshal(value, fresh.Interface()); err != nil {
+		decoded := reflect.New(field.Type())
+		if err = json.Unmarshal(value, decoded.Interface()); err != nil {
 			err = fmt.Errorf("%s takes a %s: %w", path, field.Type(), err)
 			return
 		}
-		field.Set(fresh.Elem())
+		field.Set(decoded.Elem())
 	})
 	if err == nil {
 		touch(ctx, entity.Reference())

@@ -12,64 +12,64 @@ import (
 )
 
 // arrange sets the steps in which vCenter does more than the library.
-func arrange(e *TaskCall, body types.AnyType) {
-	ctx := e.ctx
+func arrange(call *TaskCall, body types.AnyType) {
+	ctx := call.ctx
 	switch req := body.(type) {
 	case *types.CloneVM_Task:
-		e.clone = &Clone{req: req, name: req.Name, early: e.tasks.early}
-		e.after = func(made types.AnyType) types.BaseMethodFault { return e.clone.finish(e, made) }
+		call.clone = &Clone{req: req, name: req.Name, early: call.tasks.early}
+		call.after = func(result types.AnyType) types.BaseMethodFault { return call.clone.finish(call, result) }
 	case *types.PowerOnVM_Task:
-		e.after = func(types.AnyType) types.BaseMethodFault { return bootGuest(ctx, req.This) }
+		call.after = func(types.AnyType) types.BaseMethodFault { return bootGuest(ctx, req.This) }
 	case *types.SuspendVM_Task:
-		e.before = func() types.BaseMethodFault { return refuseUnlessPoweredOn(ctx, req.This) }
-		e.after = func(types.AnyType) types.BaseMethodFault { return haltGuest(ctx, req.This) }
+		call.before = func() types.BaseMethodFault { return refuseUnlessPoweredOn(ctx, req.This) }
+		call.after = func(types.AnyType) types.BaseMethodFault { return haltGuest(ctx, req.This) }
 	case *types.PowerOffVM_Task:
-		e.before = func() types.BaseMethodFault { return refuseUnlessPoweredOn(ctx, req.This) }
-		e.after = func(types.AnyType) types.BaseMethodFault { return haltGuest(ctx, req.This) }
+		call.before = func() types.BaseMethodFault { return refuseUnlessPoweredOn(ctx, req.This) }
+		call.after = func(types.AnyType) types.BaseMethodFault { return haltGuest(ctx, req.This) }
 	case *types.ResetVM_Task:
-		e.before = func() types.BaseMethodFault { return refuseUnlessPoweredOn(ctx, req.This) }
+		call.before = func() types.BaseMethodFault { return refuseUnlessPoweredOn(ctx, req.This) }
 	case *types.RelocateVM_Task:
-		e.before = func() types.BaseMethodFault { return leaveHost(ctx, req) }
-		e.after = func(types.AnyType) types.BaseMethodFault { return joinHost(ctx, req) }
+		call.before = func() types.BaseMethodFault { return leaveHost(ctx, req) }
+		call.after = func(types.AnyType) types.BaseMethodFault { return joinHost(ctx, req) }
 	case *types.DisconnectHost_Task:
-		e.after = func(types.AnyType) types.BaseMethodFault { return connectMachines(ctx, req.This, false) }
+		call.after = func(types.AnyType) types.BaseMethodFault { return connectMachines(ctx, req.This, false) }
 	case *types.ReconnectHost_Task:
-		e.after = func(types.AnyType) types.BaseMethodFault { return connectMachines(ctx, req.This, true) }
+		call.after = func(types.AnyType) types.BaseMethodFault { return connectMachines(ctx, req.This, true) }
 	default:
-		arrangeInventory(e, body)
+		arrangeInventory(call, body)
 	}
 }
 
 // arrangeInventory does so for the methods that make, change and destroy entities.
-func arrangeInventory(e *TaskCall, body types.AnyType) {
-	ctx, nobody := e.ctx, types.ManagedObjectReference{}
+func arrangeInventory(call *TaskCall, body types.AnyType) {
+	ctx, none := call.ctx, types.ManagedObjectReference{}
 	switch req := body.(type) {
 	case *types.Destroy_Task:
-		e.before = func() types.BaseMethodFault { return destroyContent(e, req.This) }
+		call.before = func() types.BaseMethodFault { return destroyContent(call, req.This) }
 	case *types.UnregisterAndDestroy_Task:
-		e.before = func() types.BaseMethodFault { return unregisterFolder(e, req.This) }
+		call.before = func() types.BaseMethodFault { return unregisterFolder(call, req.This) }
 	case *types.CreateVM_Task:
-		e.before = func() types.BaseMethodFault { return taken(ctx, req.This, req.Config.Name, nobody) }
-		e.after = func(made types.AnyType) types.BaseMethodFault { return summarize(ctx, made) }
+		call.before = func() types.BaseMethodFault { return taken(ctx, req.This, req.Config.Name, none) }
+		call.after = func(result types.AnyType) types.BaseMethodFault { return summarize(ctx, result) }
 	case *types.RegisterVM_Task:
-		e.before = func() types.BaseMethodFault { return taken(ctx, req.This, req.Name, nobody) }
-		e.after = func(made types.AnyType) types.BaseMethodFault { return summarize(ctx, made) }
+		call.before = func() types.BaseMethodFault { return taken(ctx, req.This, req.Name, none) }
+		call.after = func(result types.AnyType) types.BaseMethodFault { return summarize(ctx, result) }
 	case *types.ReconfigVM_Task:
-		e.before = func() types.BaseMethodFault { return refuseReconfigure(ctx, req) }
-		e.after = func(types.AnyType) types.BaseMethodFault {
+		call.before = func() types.BaseMethodFault { return refuseReconfigure(ctx, req) }
+		call.after = func(types.AnyType) types.BaseMethodFault {
 			removeVApp(ctx, req)
 			return summarize(ctx, req.This)
 		}
 	case *types.Rename_Task:
-		e.before = func() types.BaseMethodFault { return refuseRename(ctx, req.This, req.NewName) }
+		call.before = func() types.BaseMethodFault { return refuseRename(ctx, req.This, req.NewName) }
 	case *types.MoveIntoFolder_Task:
-		e.involved = req.List
-		e.before = func() types.BaseMethodFault { return refuseMove(ctx, req) }
+		call.involved = req.List
+		call.before = func() types.BaseMethodFault { return refuseMove(ctx, req) }
 	case *types.AttachDisk_Task:
-		e.before = func() types.BaseMethodFault { return refuseAttach(ctx, req) }
-		e.after = func(types.AnyType) types.BaseMethodFault { return plugDisk(ctx, req) }
+		call.before = func() types.BaseMethodFault { return refuseAttach(ctx, req) }
+		call.after = func(types.AnyType) types.BaseMethodFault { return plugDisk(ctx, req) }
 	case *types.DetachDisk_Task:
-		e.before = func() types.BaseMethodFault { return unplugDisk(ctx, req.This, req.DiskId) }
+		call.before = func() types.BaseMethodFault { return unplugDisk(ctx, req.This, req.DiskId) }
 	}
 }
 
@@ -136,32 +136,32 @@ func refuseMove(ctx *simulator.Context, req *types.MoveIntoFolder_Task) types.Ba
 }
 
 // destroyContent destroys what goes with an entity: a folder's children, the deepest first, which the library leaves behind, and a VM's disks.
-func destroyContent(e *TaskCall, ref types.ManagedObjectReference) types.BaseMethodFault {
-	if vm, ok := machine(e.ctx, ref); ok {
-		return destroyDisks(e.ctx, vm)
+func destroyContent(call *TaskCall, ref types.ManagedObjectReference) types.BaseMethodFault {
+	if vm, ok := machine(call.ctx, ref); ok {
+		return destroyDisks(call.ctx, vm)
 	}
-	for _, child := range children(e.ctx, ref) {
-		if fault := destroyChild(e, child); fault != nil {
+	for _, child := range children(call.ctx, ref) {
+		if fault := destroyChild(call, child); fault != nil {
 			return fault
 		}
 	}
 	return nil
 }
 
-func destroyChild(e *TaskCall, ref types.ManagedObjectReference) types.BaseMethodFault {
-	guard := e.tasks.guard.Entity(ref)
+func destroyChild(call *TaskCall, ref types.ManagedObjectReference) types.BaseMethodFault {
+	guard := call.tasks.guard.Entity(ref)
 	guard.Lock()
 	defer guard.Unlock()
-	if fault := e.tasks.refuseBusy(ref); fault != nil {
+	if fault := call.tasks.refuseBusy(ref); fault != nil {
 		return fault
 	}
-	if e.ctx.Map.Get(ref) == nil {
+	if call.ctx.Map.Get(ref) == nil {
 		return nil
 	}
-	if fault := destroyContent(e, ref); fault != nil {
+	if fault := destroyContent(call, ref); fault != nil {
 		return fault
 	}
-	return destroy(e.ctx, ref)
+	return destroy(call.ctx, ref)
 }
 
 type destroyer interface {
@@ -174,8 +174,8 @@ func destroy(ctx *simulator.Context, ref types.ManagedObjectReference) types.Bas
 	if !ok {
 		return &types.NotSupported{}
 	}
-	neighbours := around(ctx, ref)
-	defer func() { touch(ctx, neighbours...) }()
+	related := around(ctx, ref)
+	defer func() { touch(ctx, related...) }()
 	var fault types.BaseMethodFault
 	ctx.WithLock(object, func() {
 		body := object.DestroyTask(ctx, &types.Destroy_Task{This: ref}).(*methods.Destroy_TaskBody)
@@ -219,8 +219,8 @@ func powerOn(ctx *simulator.Context, vm *simulator.VirtualMachine) types.BaseMet
 
 // summarize brings a VM's summary in line with its configuration, and sets what vCenter always sets: with an empty enum in it,
 // pyVmomi cannot read the VM's runtime or summary.
-func summarize(ctx *simulator.Context, made types.AnyType) types.BaseMethodFault {
-	vm, ok := machine(ctx, made)
+func summarize(ctx *simulator.Context, vmRef types.AnyType) types.BaseMethodFault {
+	vm, ok := machine(ctx, vmRef)
 	if !ok {
 		return nil
 	}
@@ -287,8 +287,8 @@ func connectMachines(ctx *simulator.Context, ref types.ManagedObjectReference, c
 	return nil
 }
 
-func machine(ctx *simulator.Context, made types.AnyType) (*simulator.VirtualMachine, bool) {
-	ref, ok := made.(types.ManagedObjectReference)
+func machine(ctx *simulator.Context, value types.AnyType) (*simulator.VirtualMachine, bool) {
+	ref, ok := value.(types.ManagedObjectReference)
 	if !ok {
 		return nil, false
 	}

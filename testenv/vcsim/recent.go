@@ -33,11 +33,11 @@ func NewRecent(ctx *simulator.Context, manager types.ManagedObjectReference, kee
 
 // Get is what clients see (the library's hook for objects that are not what they keep).
 func (r *Recent) Get() mo.Reference {
-	shown := r.TaskManager.TaskManager
+	view := r.TaskManager.TaskManager
 	r.guard.Lock()
-	shown.RecentTask = slices.Clone(r.tasks)
+	view.RecentTask = slices.Clone(r.tasks)
 	r.guard.Unlock()
-	return &shown
+	return &view
 }
 
 // Add lists a task.
@@ -70,21 +70,21 @@ func (r *Recent) Forget(ctx context.Context, own func() *simulator.Context) {
 }
 
 func (r *Recent) drop(ctx *simulator.Context, now time.Time) {
-	old := func(task types.ManagedObjectReference) bool {
+	isExpired := func(task types.ManagedObjectReference) bool {
 		at, ended := r.ended[task]
 		return ended && now.Sub(at) > r.keep
 	}
 	r.guard.Lock()
-	gone := slices.DeleteFunc(slices.Clone(r.tasks), func(task types.ManagedObjectReference) bool { return !old(task) })
-	r.tasks = slices.DeleteFunc(r.tasks, old)
-	for _, task := range gone {
+	expired := slices.DeleteFunc(slices.Clone(r.tasks), func(task types.ManagedObjectReference) bool { return !isExpired(task) })
+	r.tasks = slices.DeleteFunc(r.tasks, isExpired)
+	for _, task := range expired {
 		delete(r.ended, task)
 	}
 	r.guard.Unlock()
-	for _, task := range gone {
+	for _, task := range expired {
 		ctx.Map.Remove(ctx, task)
 	}
-	if len(gone) > 0 {
+	if len(expired) > 0 {
 		r.tell(ctx)
 	}
 }
@@ -92,10 +92,10 @@ func (r *Recent) drop(ctx *simulator.Context, now time.Time) {
 // Clear drops all tasks, also those that run.
 func (r *Recent) Clear(ctx *simulator.Context) {
 	r.guard.Lock()
-	gone := r.tasks
+	tasks := r.tasks
 	r.tasks, r.ended = nil, map[types.ManagedObjectReference]time.Time{}
 	r.guard.Unlock()
-	for _, task := range gone {
+	for _, task := range tasks {
 		ctx.Map.Remove(ctx, task)
 	}
 	r.tell(ctx)

@@ -19,7 +19,7 @@ var releases = map[string]struct{ build, api string }{
 
 // checkRelease refuses a release that is not known.
 func checkRelease(version string) error {
-	if _, known := releases[version]; !known {
+	if _, ok := releases[version]; !ok {
 		return fmt.Errorf("--release %s is not known; there are %s", version, strings.Join(slices.Sorted(maps.Keys(releases)), ", "))
 	}
 	return nil

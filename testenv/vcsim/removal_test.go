@@ -91,7 +91,7 @@ func TestARestoreBringsBackTheInventoryOfTheBackup(t *testing.T) {
 	if err := done(kept.Destroy(ctx)); err != nil {
 		t.Fatal(err)
 	}
-	made := s.made(s.clone("new", marked("u1")))
+	newVM := s.made(s.clone("new", marked("u1")))
 	if _, err := s.folder.CreateFolder(ctx, "later"); err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestARestoreBringsBackTheInventoryOfTheBackup(t *testing.T) {
 	if back.Self != old.Self || back.Config.Hardware.NumCPU != 3 || len(back.Config.Hardware.Device) != len(old.Config.Hardware.Device) {
 		t.Errorf("it came back as %s with %d CPUs and %d devices", back.Self, back.Config.Hardware.NumCPU, len(back.Config.Hardware.Device))
 	}
-	expectFault[*types.ManagedObjectNotFound](t, s.client.RetrieveOne(ctx, made.Self, []string{"name"}, &mo.VirtualMachine{}))
+	expectFault[*types.ManagedObjectNotFound](t, s.client.RetrieveOne(ctx, newVM.Self, []string{"name"}, &mo.VirtualMachine{}))
 	var list []map[string]string
 	s.ask("GET", "/entities", nil, &list)
 	for _, entity := range list {
@@ -122,10 +122,10 @@ func TestARestoreBringsBackTheInventoryOfTheBackup(t *testing.T) {
 		t.Errorf("counted %+v", truth)
 	}
 
-	var found added
-	s.ask("POST", "/discover", nil, &found)
-	if found.VMs["new"] == "" || found.VMs["new"] == made.Self.Value {
-		t.Errorf("discovered %v", found)
+	var discovered added
+	s.ask("POST", "/discover", nil, &discovered)
+	if discovered.VMs["new"] == "" || discovered.VMs["new"] == newVM.Self.Value {
+		t.Errorf("discovered %v", discovered)
 	}
 	if marks := marksOf(s.machine(discoveredFolder + "/new").Config.ExtraConfig); marks[ownerMark] != "u1" {
 		t.Errorf("it has %v", marks)

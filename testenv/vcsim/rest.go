@@ -124,13 +124,13 @@ func tagNamed(ctx context.Context, manager *tags.Manager, category, name string)
 	if tag, err := manager.GetTagForCategory(ctx, name, category); err == nil {
 		return tag.ID, nil
 	}
-	home := ""
-	if found, err := manager.GetCategory(ctx, category); err == nil {
-		home = found.ID
-	} else if home, err = manager.CreateCategory(ctx, &tags.Category{Name: category, Cardinality: "MULTIPLE"}); err != nil {
+	categoryID := ""
+	if existing, err := manager.GetCategory(ctx, category); err == nil {
+		categoryID = existing.ID
+	} else if categoryID, err = manager.CreateCategory(ctx, &tags.Category{Name: category, Cardinality: "MULTIPLE"}); err != nil {
 		return "", err
 	}
-	return manager.CreateTag(ctx, &tags.Tag{Name: name, CategoryID: home})
+	return manager.CreateTag(ctx, &tags.Tag{Name: name, CategoryID: categoryID})
 }
 
 func (r *REST) client() *rest.Client {

@@ -43,8 +43,8 @@ func (a *API) serve(w http.ResponseWriter, request *http.Request) bool {
 		http.Error(w, "404 page not found", http.StatusNotFound)
 		return true
 	}
-	legacy, known := legacyPath(path)
-	if !known {
+	legacy, ok := legacyPath(path)
+	if !ok {
 		return false
 	}
 	a.translate(w, request, legacy)
@@ -56,14 +56,14 @@ func legacyPath(path string) (string, bool) {
 	if path == apiSession {
 		return legacySession, true
 	}
-	rest, ok := strings.CutPrefix(path, apiTagging)
+	resourcePath, ok := strings.CutPrefix(path, apiTagging)
 	if !ok {
 		return "", false
 	}
-	if resource, id, found := strings.Cut(rest, "/"); found {
+	if resource, id, hasID := strings.Cut(resourcePath, "/"); hasID {
 		return legacyTagging + resource + "/id:" + id, true
 	}
-	return legacyTagging + rest, true
+	return legacyTagging + resourcePath, true
 }
 
 func (a *API) translate(w http.ResponseWriter, request *http.Request, path string) {

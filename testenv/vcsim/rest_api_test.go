@@ -84,7 +84,7 @@ func TestTagsAreServedUnderAPI(t *testing.T) {
 		t.Errorf("a tag that does not exist: %d %v", status, answer)
 	}
 	status, answer = rig.rest("POST", "/api/cis/tagging/tag", key, ask{"name": "b", "category_id": tag["category_id"]})
-	if made, _ := answer.(string); status != http.StatusCreated || made == "" {
+	if newTag, _ := answer.(string); status != http.StatusCreated || newTag == "" {
 		t.Errorf("a new tag: %d %v", status, answer)
 	}
 	if status, _ := rig.rest("DELETE", "/api/session", key, nil); status != http.StatusNoContent {

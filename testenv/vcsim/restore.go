@@ -92,14 +92,14 @@ func (c *Control) restoreFolders(ctx *simulator.Context) {
 }
 
 func (c *Control) dropNewVMs(ctx *simulator.Context) int {
-	known := map[types.ManagedObjectReference]bool{}
+	inBackup := map[types.ManagedObjectReference]bool{}
 	for _, saved := range c.saved.vms {
-		known[saved.state.Self] = true
+		inBackup[saved.state.Self] = true
 	}
 	c.dropped = nil
 	for _, entity := range entities(ctx, "VirtualMachine") {
 		vm := entity.(*simulator.VirtualMachine)
-		if !known[vm.Self] {
+		if !inBackup[vm.Self] {
 			c.withGuard(vm.Self, func() { detachVM(ctx, vm) })
 			c.dropped = append(c.dropped, vm)
 		}
@@ -131,17 +131,17 @@ func (c *Control) returnVMs(ctx *simulator.Context, orphaned bool) int {
 }
 
 func (c *Control) dropNewFolders(ctx *simulator.Context) {
-	known := map[types.ManagedObjectReference]bool{}
+	inBackup := map[types.ManagedObjectReference]bool{}
 	current := &Backup{}
 	for _, entity := range entities(ctx, "Datacenter") {
 		current.addFolders(ctx, entity.(*simulator.Datacenter).VmFolder)
 	}
 	for _, saved := range c.saved.folders {
-		known[saved.state.Self] = true
+		inBackup[saved.state.Self] = true
 	}
-	for _, present := range slices.Backward(current.folders) { // children before their parents
-		if !known[present.state.Self] {
-			removeFolder(ctx, present.folder)
+	for _, entry := range slices.Backward(current.folders) { // children before their parents
+		if !inBackup[entry.state.Self] {
+			removeFolder(ctx, entry.folder)
 		}
 	}
 }

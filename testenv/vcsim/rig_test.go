@@ -120,12 +120,12 @@ func expectFault[F types.BaseMethodFault](t *testing.T, err error) {
 	}
 }
 
-func eventually(t *testing.T, what string, holds func() bool) {
+func eventually(t *testing.T, condition string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if holds() {
 			return
 		}
 	}
-	t.Fatalf("it never came true: %s", what)
+	t.Fatalf("it never came true: %s", condition)
 }

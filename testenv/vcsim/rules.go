@@ -168,18 +168,18 @@ func (r *Rule) fault() (types.BaseMethodFault, error) {
 	if r.Fault == "" {
 		return nil, nil
 	}
-	kind, known := types.TypeFunc()(r.Fault)
-	if !known {
+	kind, ok := types.TypeFunc()(r.Fault)
+	if !ok {
 		return nil, fmt.Errorf("there is no fault %q; the names are those of the vSphere API, such as NoPermission", r.Fault)
 	}
-	made, ok := reflect.New(kind).Interface().(types.BaseMethodFault)
+	fault, ok := reflect.New(kind).Interface().(types.BaseMethodFault)
 	if !ok {
 		return nil, fmt.Errorf("%s is a type, but no fault", r.Fault)
 	}
 	if len(r.Fields) > 0 {
-		if err := json.Unmarshal(r.Fields, made); err != nil {
+		if err := json.Unmarshal(r.Fields, fault); err != nil {
 			return nil, fmt.Errorf("fields of %s: %w", r.Fault, err)
 		}
 	}
-	return made, nil
+	return fault, nil
 }

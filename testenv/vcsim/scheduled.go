@@ -105,8 +105,8 @@ func (m *Scheduled) RetrieveEntityScheduledTask(ctx *simulator.Context, req *typ
 
 // RemoveScheduledTask takes it away.
 func (t *ScheduledTask) RemoveScheduledTask(ctx *simulator.Context, _ *types.RemoveScheduledTask) soap.HasFault {
-	rest := slices.DeleteFunc(slices.Clone(t.manager.ScheduledTask), func(ref types.ManagedObjectReference) bool { return ref == t.Self })
-	ctx.Map.AtomicUpdate(ctx, t.manager, []types.PropertyChange{{Name: "scheduledTask", Val: rest}})
+	remaining := slices.DeleteFunc(slices.Clone(t.manager.ScheduledTask), func(ref types.ManagedObjectReference) bool { return ref == t.Self })
+	ctx.Map.AtomicUpdate(ctx, t.manager, []types.PropertyChange{{Name: "scheduledTask", Val: remaining}})
 	ctx.Map.Remove(ctx, t.Self)
 	return &methods.RemoveScheduledTaskBody{Res: &types.RemoveScheduledTaskResponse{}}
 }
@@ -120,18 +120,18 @@ type Schedule struct {
 	Disabled bool      `json:"disabled"` // it is there, and will not run
 }
 
-func (c *Control) schedule(wish Schedule) (any, error) {
-	host, err := lookup(c.Inventory.own, "HostSystem", wish.Host)
+func (c *Control) schedule(request Schedule) (any, error) {
+	host, err := lookup(c.Inventory.own, "HostSystem", request.Host)
 	if err != nil {
 		return nil, err
 	}
-	if wish.At.IsZero() {
+	if request.At.IsZero() {
 		return nil, fmt.Errorf("say when: at is a time such as 2030-01-31T22:00:00Z")
 	}
 	spec := types.ScheduledTaskSpec{
-		Name: cmp.Or(wish.Name, "maintenance of "+nameOf(host)), Enabled: !wish.Disabled,
-		Scheduler: &types.OnceTaskScheduler{RunAt: &wish.At},
-		Action: &types.MethodAction{Name: cmp.Or(wish.Method, "EnterMaintenanceMode_Task"), Argument: []types.MethodActionArgument{
+		Name: cmp.Or(request.Name, "maintenance of "+nameOf(host)), Enabled: !request.Disabled,
+		Scheduler: &types.OnceTaskScheduler{RunAt: &request.At},
+		Action: &types.MethodAction{Name: cmp.Or(request.Method, "EnterMaintenanceMode_Task"), Argument: []types.MethodActionArgument{
 			{Value: int32(0)}, {Value: false},
 		}},
 	}
@@ -139,11 +139,11 @@ func (c *Control) schedule(wish Schedule) (any, error) {
 	return map[string]string{"ref": manager.add(c.Inventory.context(), host.Reference(), spec).Self.Value}, nil
 }
 
-func (c *Control) unschedule(wish Target) (any, error) {
+func (c *Control) unschedule(request Target) (any, error) {
 	ctx := c.Inventory.context()
-	task, ok := ctx.Map.Get(types.ManagedObjectReference{Type: "ScheduledTask", Value: wish.Of}).(*ScheduledTask)
+	task, ok := ctx.Map.Get(types.ManagedObjectReference{Type: "ScheduledTask", Value: request.Of}).(*ScheduledTask)
 	if !ok {
-		return nil, fmt.Errorf("there is no scheduled task %q; say its reference, such as schedule-1", wish.Of)
+		return nil, fmt.Errorf("there is no scheduled task %q; say its reference, such as schedule-1", request.Of)
 	}
 	task.RemoveScheduledTask(ctx, nil)
 	return nil, nil

@@ -123,16 +123,16 @@ func newAccounts(s *Settings) (*Accounts, *url.Userinfo, error) {
 	accounts := NewAccounts(s.LockFailures, s.LockWithin, s.LockFor)
 	accounts.Set(s.User, s.Password)
 	for _, text := range s.Accounts {
-		user, password, given := strings.Cut(text, ":")
-		if !given {
+		user, password, ok := strings.Cut(text, ":")
+		if !ok {
 			return nil, nil, errors.New("--account must look like user:password")
 		}
 		accounts.Set(user, password)
 	}
-	own := url.UserPassword("vcsim-control", rand.Text())
-	password, _ := own.Password()
-	accounts.Set(own.Username(), password)
-	return accounts, own, nil
+	login := url.UserPassword("vcsim-control", rand.Text())
+	password, _ := login.Password()
+	accounts.Set(login.Username(), password)
+	return accounts, login, nil
 }
 
 // populate makes the service, then hangs ourselves into it, then fills it.
@@ -174,13 +174,13 @@ func (v *Server) populate(s *Settings) (*Gate, *Inventory, error) {
 
 // inFolder has the library make its folder for datastores in ours; only TMPDIR decides where.
 func inFolder(folder string, create func() error) error {
-	before, set := os.LookupEnv("TMPDIR")
+	previous, wasSet := os.LookupEnv("TMPDIR")
 	if err := os.Setenv("TMPDIR", folder); err != nil {
 		return err
 	}
 	err := create()
-	if set {
-		return errors.Join(err, os.Setenv("TMPDIR", before))
+	if wasSet {
+		return errors.Join(err, os.Setenv("TMPDIR", previous))
 	}
 	return errors.Join(err, os.Unsetenv("TMPDIR"))
 }
@@ -211,8 +211,8 @@ func (v *Server) expose(shared *tls.Config, accounts *Accounts, s *Settings) err
 }
 
 func text(value types.AnyType) string {
-	said, _ := value.(string)
-	return said
+	s, _ := value.(string)
+	return s
 }
 
 // admit lets the other SOAP endpoints pass the gate too.

@@ -79,8 +79,8 @@ func TestHotAddIsAllowedWhereTheVMSaysSo(t *testing.T) {
 	config := &types.VirtualMachineConfigInfo{CpuHotAddEnabled: &yes, MemoryHotAddEnabled: &yes}
 	config.Hardware.NumCPU, config.Hardware.MemoryMB = 2, 1024
 	for spec, allowed := range map[[2]int64]bool{{0, 0}: true, {2, 1024}: true, {3, 2048}: true, {1, 0}: false, {0, 512}: false} {
-		wish := &types.VirtualMachineConfigSpec{NumCPUs: int32(spec[0]), MemoryMB: spec[1]}
-		if got := hotPluggable(config, wish); got != allowed {
+		request := &types.VirtualMachineConfigSpec{NumCPUs: int32(spec[0]), MemoryMB: spec[1]}
+		if got := hotPluggable(config, request); got != allowed {
 			t.Errorf("%v: %v", spec, got)
 		}
 	}

@@ -32,78 +32,78 @@ func (t *Tasks) newTaskCall(ctx *simulator.Context, method *simulator.Method) *T
 }
 
 // fits reports whether a task is the call's: the library starts it with the context of the call, which no other call has.
-func (e *TaskCall) fits(task *simulator.Task) bool {
-	return e.runs(task) && e.this == *task.Info.Entity && sameTask(e.method, task.Info.Name)
+func (call *TaskCall) fits(task *simulator.Task) bool {
+	return call.runs(task) && call.this == *task.Info.Entity && sameTask(call.method, task.Info.Name)
 }
 
 // runs reports whether this call started the task, directly or from inside another one.
-func (e *TaskCall) runs(task *simulator.Task) bool {
-	return reflect.ValueOf(task).Elem().FieldByName("ctx").Pointer() == reflect.ValueOf(e.ctx).Pointer()
+func (call *TaskCall) runs(task *simulator.Task) bool {
+	return reflect.ValueOf(task).Elem().FieldByName("ctx").Pointer() == reflect.ValueOf(call.ctx).Pointer()
 }
 
 type execute = func(*simulator.Task) (types.AnyType, types.BaseMethodFault)
 
 // around does the call in place of the library's own way of running a task. It does not return to it: there the lock of an object that
 // may be gone would be given back.
-func (e *TaskCall) around(run execute) execute {
+func (call *TaskCall) around(run execute) execute {
 	return func(task *simulator.Task) (types.AnyType, types.BaseMethodFault) {
-		e.letGo()
-		if e.clone != nil {
-			e.clone.early = e.clone.early && e.effect.Fault == nil // a clone that is to fail makes no VM
+		call.letGo()
+		if call.clone != nil {
+			call.clone.early = call.clone.early && call.effect.Fault == nil // a clone that is to fail makes no VM
 		}
-		if e.clone != nil && e.clone.early {
-			e.effect.advance(0, visibleAt, e.report(task))
+		if call.clone != nil && call.clone.early {
+			call.effect.advance(0, visibleAt, call.report(task))
 		} else {
-			e.effect.Wait(e.report(task))
+			call.effect.Wait(call.report(task))
 		}
-		e.end(task, func() (types.AnyType, types.BaseMethodFault) { return e.perform(task, run) })
+		call.end(task, func() (types.AnyType, types.BaseMethodFault) { return call.perform(task, run) })
 		runtime.Goexit()
 		return nil, nil
 	}
 }
 
 // report sets the progress of a task.
-func (e *TaskCall) report(task *simulator.Task) func(percent int32) {
+func (call *TaskCall) report(task *simulator.Task) func(percent int32) {
 	return func(percent int32) {
-		e.ctx.Map.AtomicUpdate(e.ctx, task, []types.PropertyChange{{Name: "info.progress", Val: percent}})
+		call.ctx.Map.AtomicUpdate(call.ctx, task, []types.PropertyChange{{Name: "info.progress", Val: percent}})
 	}
 }
 
 // letGo gives back the object's lock, which the library hands to a task, so that others can use the object while the task waits. The lock
 // counts its holds per context: ours makes one more, and releasing two leaves what the call itself still holds.
-func (e *TaskCall) letGo() {
-	release := e.ctx.Map.AcquireLock(e.ctx, e.this)
+func (call *TaskCall) letGo() {
+	release := call.ctx.Map.AcquireLock(call.ctx, call.this)
 	release()
 	release()
 }
 
-func (e *TaskCall) perform(task *simulator.Task, run execute) (types.AnyType, types.BaseMethodFault) {
-	if e.effect.Fault != nil {
-		return nil, e.effect.Fault
+func (call *TaskCall) perform(task *simulator.Task, run execute) (types.AnyType, types.BaseMethodFault) {
+	if call.effect.Fault != nil {
+		return nil, call.effect.Fault
 	}
-	if e.clone != nil {
-		return e.clone.perform(e, task, run)
+	if call.clone != nil {
+		return call.clone.perform(call, task, run)
 	}
-	if fault := e.tasks.refuseBusy(append(e.involved, e.this)...); fault != nil {
+	if fault := call.tasks.refuseBusy(append(call.involved, call.this)...); fault != nil {
 		return nil, fault
 	}
-	guard := e.tasks.guard.Entity(e.this)
+	guard := call.tasks.guard.Entity(call.this)
 	guard.Lock()
 	defer guard.Unlock()
-	if e.ctx.Map.Get(e.this) == nil {
-		return nil, &types.ManagedObjectNotFound{Obj: e.this}
+	if call.ctx.Map.Get(call.this) == nil {
+		return nil, &types.ManagedObjectNotFound{Obj: call.this}
 	}
-	release := e.ctx.Map.AcquireLock(e.ctx, e.this)
+	release := call.ctx.Map.AcquireLock(call.ctx, call.this)
 	defer release()
-	return e.work(task, run)
+	return call.work(task, run)
 }
 
 // work runs the library's part between ours, and refreshes all that may have changed for watchers.
-func (e *TaskCall) work(task *simulator.Task, run execute) (types.AnyType, types.BaseMethodFault) {
-	neighbours := around(e.ctx, e.this)
-	defer func() { touch(e.ctx, neighbours...) }()
-	if e.before != nil {
-		if fault := e.before(); fault != nil {
+func (call *TaskCall) work(task *simulator.Task, run execute) (types.AnyType, types.BaseMethodFault) {
+	related := around(call.ctx, call.this)
+	defer func() { touch(call.ctx, related...) }()
+	if call.before != nil {
+		if fault := call.before(); fault != nil {
 			return nil, fault
 		}
 	}
@@ -111,19 +111,19 @@ func (e *TaskCall) work(task *simulator.Task, run execute) (types.AnyType, types
 	if fault != nil {
 		return result, fault
 	}
-	neighbours = append(neighbours, around(e.ctx, e.this)...)
-	if made, ok := result.(types.ManagedObjectReference); ok {
-		neighbours = append(neighbours, around(e.ctx, made)...)
+	related = append(related, around(call.ctx, call.this)...)
+	if created, ok := result.(types.ManagedObjectReference); ok {
+		related = append(related, around(call.ctx, created)...)
 	}
-	if e.after != nil {
-		fault = e.after(result)
+	if call.after != nil {
+		fault = call.after(result)
 	}
-	bindMachine(e.ctx, e.this)
+	bindMachine(call.ctx, call.this)
 	return result, fault
 }
 
 // end records how the work ended; a failure of the library itself fails the task only.
-func (e *TaskCall) end(task *simulator.Task, work func() (types.AnyType, types.BaseMethodFault)) {
+func (call *TaskCall) end(task *simulator.Task, work func() (types.AnyType, types.BaseMethodFault)) {
 	result, fault := rescued(work)
 	changes := []types.PropertyChange{
 		{Name: "info.completeTime", Val: time.Now()}, {Name: "info.state", Val: types.TaskInfoStateSuccess}, {Name: "info.result", Val: result},
@@ -132,12 +132,12 @@ func (e *TaskCall) end(task *simulator.Task, work func() (types.AnyType, types.B
 		changes[1].Val = types.TaskInfoStateError
 		changes = append(changes, types.PropertyChange{Name: "info.error", Val: types.LocalizedMethodFault{Fault: fault}})
 	}
-	if e.clone != nil {
-		e.tasks.Census.End(task.Self)
-		e.tasks.over(e)
-		e.tasks.vacate(e.clone)
+	if call.clone != nil {
+		call.tasks.Census.End(task.Self)
+		call.tasks.over(call)
+		call.tasks.vacate(call.clone)
 	}
-	e.ctx.Map.AtomicUpdate(e.ctx, task, changes)
+	call.ctx.Map.AtomicUpdate(call.ctx, task, changes)
 }
 
 // rescued is the work, with a SystemError in place of a panic.

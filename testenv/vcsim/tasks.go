@@ -113,7 +113,7 @@ func (t *Tasks) inner(task *simulator.Task, run execute) execute {
 	return func(task *simulator.Task) (types.AnyType, types.BaseMethodFault) {
 		if clone != nil && folder.Type == "Folder" {
 			t.note(folder, clone)
-			defer clone.clone.placed()
+			defer clone.clone.unlockFolder()
 			defer t.note(folder, nil)
 		}
 		return rescued(func() (types.AnyType, types.BaseMethodFault) { return run(task) })
@@ -178,13 +178,13 @@ func (t *Tasks) occupy(vm, task types.ManagedObjectReference) {
 
 // vacate allows tasks on the VM of a clone that has ended.
 func (t *Tasks) vacate(clone *Clone) {
-	if clone.made == nil {
+	if clone.vm == nil {
 		return
 	}
 	t.mu.Lock()
-	delete(t.busy, clone.made.Self)
+	delete(t.busy, clone.vm.Self)
 	t.mu.Unlock()
-	t.Census.Finish(clone.made.Self)
+	t.Census.Finish(clone.vm.Self)
 }
 
 // refuseBusy is the fault for an object that is busy: the API reference names TaskInProgress among the faults of all calls that
@@ -205,11 +205,11 @@ func (t *Tasks) hide(vm *simulator.VirtualMachine) bool {
 	t.mu.Lock()
 	call := t.creating[*vm.Parent]
 	t.mu.Unlock()
-	if call == nil || call.clone.made != nil {
+	if call == nil || call.clone.vm != nil {
 		return false
 	}
 	t.Census.Hide(vm.Self)
-	call.clone.made, call.clone.release = vm, call.ctx.Map.AcquireLock(call.ctx, vm)
+	call.clone.vm, call.clone.unlock = vm, call.ctx.Map.AcquireLock(call.ctx, vm)
 	return true
 }
 
@@ -253,9 +253,9 @@ func around(ctx *simulator.Context, ref types.ManagedObjectReference) []types.Ma
 	switch object := ctx.Map.Get(ref).(type) {
 	case *simulator.VirtualMachine:
 		refs = append(refs, object.Datastore...)
-		for _, near := range []*types.ManagedObjectReference{object.Parent, object.Runtime.Host, object.ResourcePool} {
-			if near != nil {
-				refs = append(refs, *near)
+		for _, neighbour := range []*types.ManagedObjectReference{object.Parent, object.Runtime.Host, object.ResourcePool} {
+			if neighbour != nil {
+				refs = append(refs, *neighbour)
 			}
 		}
 	case mo.Entity:
@@ -275,8 +275,8 @@ var descriptions = map[string]string{
 
 // description is vCenter's id of a task where the library has another.
 func description(id string) string {
-	if ours, known := descriptions[id]; known {
-		return ours
+	if vcenterID, ok := descriptions[id]; ok {
+		return vcenterID
 	}
 	return id
 }

@@ -19,10 +19,10 @@ func TestDestroyOfAFolderTakesItsChildren(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var made struct {
+	var created struct {
 		Ref string `json:"ref"`
 	}
-	rig.ask("POST", "/create", ask{"name": "child", "folder": "inner", "on": true}, &made)
+	rig.ask("POST", "/create", ask{"name": "child", "folder": "inner", "on": true}, &created)
 	err = done(rig.folder(client, "vm-operator").Destroy(ctx))
 	expectFault[*types.InvalidPowerState](t, err)
 	rig.ask("POST", "/power", ask{"vm": "child", "on": false}, nil)
@@ -30,7 +30,7 @@ func TestDestroyOfAFolderTakesItsChildren(t *testing.T) {
 		t.Fatal(err)
 	}
 	var vm mo.VirtualMachine
-	err = client.RetrieveOne(ctx, types.ManagedObjectReference{Type: "VirtualMachine", Value: made.Ref}, []string{"name"}, &vm)
+	err = client.RetrieveOne(ctx, types.ManagedObjectReference{Type: "VirtualMachine", Value: created.Ref}, []string{"name"}, &vm)
 	expectFault[*types.ManagedObjectNotFound](t, err)
 	err = client.RetrieveOne(ctx, inner.Reference(), []string{"name"}, &mo.Folder{})
 	expectFault[*types.ManagedObjectNotFound](t, err)

@@ -12,8 +12,8 @@ import (
 )
 
 // refuseCloneConfig is the fault for a clone with a configuration that vCenter rejects.
-func refuseCloneConfig(e *TaskCall, req *types.CloneVM_Task) types.BaseMethodFault {
-	source, ok := machine(e.ctx, req.This)
+func refuseCloneConfig(call *TaskCall, req *types.CloneVM_Task) types.BaseMethodFault {
+	source, ok := machine(call.ctx, req.This)
 	if !ok {
 		return nil
 	}
@@ -22,7 +22,7 @@ func refuseCloneConfig(e *TaskCall, req *types.CloneVM_Task) types.BaseMethodFau
 			return fault
 		}
 	}
-	return e.tasks.profiles.refuse(&req.Spec.Location)
+	return call.tasks.profiles.refuse(&req.Spec.Location)
 }
 
 // refuseCores is the fault for a number of CPUs that is not a multiple of the cores per socket.

@@ -31,13 +31,13 @@ type VMSpec struct {
 }
 
 // MakeMachine makes a VM or a template.
-func (i *Inventory) MakeMachine(wish VMSpec) (types.ManagedObjectReference, error) {
+func (i *Inventory) MakeMachine(request VMSpec) (types.ManagedObjectReference, error) {
 	none := types.ManagedObjectReference{}
-	place, err := i.place(wish)
+	place, err := i.place(request)
 	if err != nil {
 		return none, err
 	}
-	task, err := place.folder.CreateVM(context.Background(), place.spec(wish), place.pool, place.host)
+	task, err := place.folder.CreateVM(context.Background(), place.spec(request), place.pool, place.host)
 	if err != nil {
 		return none, err
 	}
@@ -48,10 +48,10 @@ func (i *Inventory) MakeMachine(wish VMSpec) (types.ManagedObjectReference, erro
 	ref := info.Result.(types.ManagedObjectReference)
 	vm := object.NewVirtualMachine(i.client, ref)
 	switch {
-	case wish.Template:
+	case request.Template:
 		err = vm.MarkAsTemplate(context.Background())
 		touch(i.context(), ref)
-	case wish.On:
+	case request.On:
 		err = i.Power(ref, true)
 	}
 	return ref, err
@@ -65,22 +65,22 @@ type place struct {
 	network   *types.ManagedObjectReference
 }
 
-func (i *Inventory) place(wish VMSpec) (place, error) {
-	datacenter, err := i.datacenter(wish.Datacenter)
+func (i *Inventory) place(request VMSpec) (place, error) {
+	datacenter, err := i.datacenter(request.Datacenter)
 	if err != nil {
 		return place{}, err
 	}
-	host, err := i.hostIn(datacenter, wish.Host)
+	host, err := i.hostIn(datacenter, request.Host)
 	if err != nil {
 		return place{}, err
 	}
 	folder := datacenter.VmFolder
-	if wish.Folder != "" {
-		found, err := lookup(i.own, "Folder", wish.Folder)
+	if request.Folder != "" {
+		entity, err := lookup(i.own, "Folder", request.Folder)
 		if err != nil {
 			return place{}, err
 		}
-		folder = found.Reference()
+		folder = entity.Reference()
 	}
 	if len(host.Datastore) == 0 {
 		return place{}, fmt.Errorf("host %s has no datastore", host.Name)
@@ -99,31 +99,31 @@ func (i *Inventory) place(wish VMSpec) (place, error) {
 	}, nil
 }
 
-func (p place) spec(wish VMSpec) types.VirtualMachineConfigSpec {
+func (p place) spec(request VMSpec) types.VirtualMachineConfigSpec {
 	tools := "true"
-	if wish.WithoutTools {
+	if request.WithoutTools {
 		tools = "false"
 	}
 	return types.VirtualMachineConfigSpec{
-		Name: wish.Name, Uuid: wish.UUID, InstanceUuid: wish.InstanceUUID, Annotation: wish.Annotation,
-		GuestId: cmp.Or(wish.GuestID, "otherGuest"), NumCPUs: cmp.Or(wish.CPUs, 1), MemoryMB: cmp.Or(wish.MemoryMB, 1024),
-		NumCoresPerSocket: types.NewInt32(cmp.Or(wish.Cores, 1)), DeviceChange: p.devices(wish),
+		Name: request.Name, Uuid: request.UUID, InstanceUuid: request.InstanceUUID, Annotation: request.Annotation,
+		GuestId: cmp.Or(request.GuestID, "otherGuest"), NumCPUs: cmp.Or(request.CPUs, 1), MemoryMB: cmp.Or(request.MemoryMB, 1024),
+		NumCoresPerSocket: types.NewInt32(cmp.Or(request.Cores, 1)), DeviceChange: p.devices(request),
 		Files:       &types.VirtualMachineFileInfo{VmPathName: "[" + p.datastore + "]"},
 		ExtraConfig: []types.BaseOptionValue{&types.OptionValue{Key: toolsOption, Value: tools}},
 	}
 }
 
 // devices are the disks of a VM, and the network card of a template: what it is cloned with decides which privileges a clone needs.
-func (p place) devices(wish VMSpec) []types.BaseVirtualDeviceConfigSpec {
+func (p place) devices(request VMSpec) []types.BaseVirtualDeviceConfigSpec {
 	count := 0
-	if wish.Name != escaped(wish.Name) {
+	if request.Name != escaped(request.Name) {
 		return nil // the library doubles the devices of a VM with such a name
 	}
-	if wish.Template {
+	if request.Template {
 		count = 1
 	}
-	if wish.Disks != nil {
-		count = *wish.Disks
+	if request.Disks != nil {
+		count = *request.Disks
 	}
 	var devices object.VirtualDeviceList
 	if count > 0 {
@@ -136,7 +136,7 @@ func (p place) devices(wish VMSpec) []types.BaseVirtualDeviceConfigSpec {
 		disk.CapacityInKB = 1024 * 1024
 		devices = append(devices, disk)
 	}
-	if wish.Template && p.network != nil {
+	if request.Template && p.network != nil {
 		card, _ := devices.CreateEthernetCard("vmxnet3", &types.VirtualEthernetCardNetworkBackingInfo{
 			VirtualDeviceDeviceBackingInfo: types.VirtualDeviceDeviceBackingInfo{DeviceName: "VM Network"}, Network: p.network,
 		})
@@ -158,26 +158,26 @@ func isVirtualDisk(device types.BaseVirtualDevice) bool {
 
 func (i *Inventory) datacenter(name string) (*simulator.Datacenter, error) {
 	if name != "" {
-		found, err := lookup(i.own, "Datacenter", name)
+		datacenter, err := lookup(i.own, "Datacenter", name)
 		if err != nil {
 			return nil, err
 		}
-		return found.(*simulator.Datacenter), nil
+		return datacenter.(*simulator.Datacenter), nil
 	}
 	return entities(i.own, "Datacenter")[0].(*simulator.Datacenter), nil
 }
 
 func (i *Inventory) hostIn(datacenter *simulator.Datacenter, name string) (*simulator.HostSystem, error) {
 	if name != "" {
-		found, err := lookup(i.own, "HostSystem", name)
+		host, err := lookup(i.own, "HostSystem", name)
 		if err != nil {
 			return nil, err
 		}
-		return found.(*simulator.HostSystem), nil
+		return host.(*simulator.HostSystem), nil
 	}
 	for _, entity := range entities(i.own, "HostSystem") {
-		host, home := entity.(*simulator.HostSystem), datacenterOf(i.own, entity)
-		if home != nil && home.Self == datacenter.Self && takesMachines(host) {
+		host, parent := entity.(*simulator.HostSystem), datacenterOf(i.own, entity)
+		if parent != nil && parent.Self == datacenter.Self && takesMachines(host) {
 			return host, nil
 		}
 	}

@@ -25,14 +25,14 @@ type watch struct {
 func watchFor(rig *rig, client *govmomi.Client, kind string, paths ...string) *watch {
 	rig.Helper()
 	ctx := context.Background()
-	made, err := view.NewManager(client.Client).CreateContainerView(ctx, client.ServiceContent.RootFolder, []string{kind}, true)
+	containerView, err := view.NewManager(client.Client).CreateContainerView(ctx, client.ServiceContent.RootFolder, []string{kind}, true)
 	if err != nil {
 		rig.Fatal(err)
 	}
 	walk := &types.TraversalSpec{Type: "ContainerView", Path: "view"}
 	spec := types.PropertyFilterSpec{
 		PropSet:   []types.PropertySpec{{Type: kind, PathSet: paths}},
-		ObjectSet: []types.ObjectSpec{{Obj: made.Reference(), Skip: types.NewBool(true), SelectSet: []types.BaseSelectionSpec{walk}}},
+		ObjectSet: []types.ObjectSpec{{Obj: containerView.Reference(), Skip: types.NewBool(true), SelectSet: []types.BaseSelectionSpec{walk}}},
 	}
 	if _, err := property.DefaultCollector(client.Client).CreateFilter(ctx, types.CreateFilter{Spec: spec}); err != nil {
 		rig.Fatal(err)
@@ -89,11 +89,11 @@ func (w *watch) apply(set *types.UpdateSet) {
 }
 
 // until takes answers in until something holds.
-func (w *watch) until(what string, holds func() bool) {
+func (w *watch) until(condition string, holds func() bool) {
 	w.rig.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !holds(); w.next() {
 		if time.Now().After(deadline) {
-			w.rig.Fatalf("the watch never showed: %s; it holds %v", what, w.objects)
+			w.rig.Fatalf("the watch never showed: %s; it holds %v", condition, w.objects)
 		}
 	}
 }
@@ -233,7 +233,7 @@ func TestManyHostsChurnQuickly(t *testing.T) {
 	rig.ask("POST", "/churn", ask{}, nil)
 	began := time.Now()
 	watch.until("all changes", func() bool { return watch.kinds[types.ObjectUpdateKindModify] >= 140 })
-	if took := time.Since(began); took > 5*time.Second {
-		t.Fatalf("it took %s", took)
+	if elapsed := time.Since(began); elapsed > 5*time.Second {
+		t.Fatalf("it took %s", elapsed)
 	}
 }

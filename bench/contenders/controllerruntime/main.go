@@ -117,21 +117,21 @@ func run(kubeconfig, namespace string, tuned bool) error {
 		config.QPS = -1
 		options.MaxConcurrentReconciles = workers
 	}
-	known, err := (&scheme.Builder{GroupVersion: schema.GroupVersion{Group: "bench.kubewright.example", Version: "v1"}}).
+	sampleScheme, err := (&scheme.Builder{GroupVersion: schema.GroupVersion{Group: "bench.kubewright.example", Version: "v1"}}).
 		Register(&Sample{}, &SampleList{}).Build()
 	if err != nil {
 		return err
 	}
 	manager, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme:  known,
+		Scheme:  sampleScheme,
 		Cache:   cache.Options{DefaultNamespaces: map[string]cache.Config{namespace: {}}},
 		Metrics: server.Options{BindAddress: "127.0.0.1:0"},
 	})
 	if err != nil {
 		return err
 	}
-	made := &reconciler{manager.GetClient(), tuned}
-	if err := ctrl.NewControllerManagedBy(manager).For(&Sample{}).WithOptions(options).Complete(made); err != nil {
+	r := &reconciler{manager.GetClient(), tuned}
+	if err := ctrl.NewControllerManagedBy(manager).For(&Sample{}).WithOptions(options).Complete(r); err != nil {
 		return err
 	}
 	return manager.Start(ctrl.SetupSignalHandler())

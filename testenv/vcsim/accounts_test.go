@@ -48,9 +48,9 @@ func TestLockoutOverTheWire(t *testing.T) {
 	}
 	_, err := rig.login("user", "pass")
 	expectFault[*types.InvalidLogin](t, err)
-	rig.ask("POST", "/accounts", ask{"user": "user", "unlock": true}, nil)
+	rig.call("POST", "/accounts", params{"user": "user", "unlock": true}, nil)
 	rig.client()
-	rig.ask("POST", "/accounts", ask{"user": "user", "password": "new"}, nil)
+	rig.call("POST", "/accounts", params{"user": "user", "password": "new"}, nil)
 	_, err = rig.login("user", "pass")
 	expectFault[*types.InvalidLogin](t, err)
 	if _, err = rig.login("user", "new"); err != nil {

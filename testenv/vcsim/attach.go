@@ -10,8 +10,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// disk is a First Class Disk and where it is, or nil; the library's catalog is by datastore.
-func disk(ctx *simulator.Context, id types.ID) (types.ManagedObjectReference, *simulator.VStorageObject) {
+// findDisk is a First Class Disk and where it is, or nil; the library's catalog is by datastore.
+func findDisk(ctx *simulator.Context, id types.ID) (types.ManagedObjectReference, *simulator.VStorageObject) {
 	manager := ctx.Map.VStorageObjectManager()
 	var location types.ManagedObjectReference
 	var fcd *simulator.VStorageObject
@@ -25,9 +25,9 @@ func disk(ctx *simulator.Context, id types.ID) (types.ManagedObjectReference, *s
 	return location, fcd
 }
 
-// refuseAttach rejects a disk that another VM uses.
-func refuseAttach(ctx *simulator.Context, req *types.AttachDisk_Task) types.BaseMethodFault {
-	_, fcd := disk(ctx, req.DiskId)
+// checkAttach rejects a disk that another VM uses.
+func checkAttach(ctx *simulator.Context, req *types.AttachDisk_Task) types.BaseMethodFault {
+	_, fcd := findDisk(ctx, req.DiskId)
 	if fcd == nil {
 		return &types.NotFound{}
 	}
@@ -37,10 +37,10 @@ func refuseAttach(ctx *simulator.Context, req *types.AttachDisk_Task) types.Base
 	return nil
 }
 
-// plugDisk gives the VM the device, which the library forgets.
-func plugDisk(ctx *simulator.Context, req *types.AttachDisk_Task) types.BaseMethodFault {
-	vm, ok := machine(ctx, req.This)
-	_, fcd := disk(ctx, req.DiskId)
+// addDiskDevice gives the VM the device, which the library forgets.
+func addDiskDevice(ctx *simulator.Context, req *types.AttachDisk_Task) types.BaseMethodFault {
+	vm, ok := findVM(ctx, req.This)
+	_, fcd := findDisk(ctx, req.DiskId)
 	if !ok || fcd == nil {
 		return nil
 	}
@@ -60,13 +60,13 @@ func plugDisk(ctx *simulator.Context, req *types.AttachDisk_Task) types.BaseMeth
 	}
 	device.Backing = backing
 	devices.AssignController(device, controller)
-	device.Key = freeKey(devices)
-	plug(ctx, vm, append(devices, device))
+	device.Key = freeDiskKey(devices)
+	setDevices(ctx, vm, append(devices, device))
 	return nil
 }
 
-// freeKey is a key for a disk; vCenter counts them from 2000.
-func freeKey(devices object.VirtualDeviceList) int32 {
+// freeDiskKey is a key for a disk; vCenter counts them from 2000.
+func freeDiskKey(devices object.VirtualDeviceList) int32 {
 	key := int32(2000)
 	for devices.FindByKey(key) != nil {
 		key++
@@ -74,9 +74,9 @@ func freeKey(devices object.VirtualDeviceList) int32 {
 	return key
 }
 
-// unplugDisk takes the device away.
-func unplugDisk(ctx *simulator.Context, ref types.ManagedObjectReference, id types.ID) types.BaseMethodFault {
-	vm, ok := machine(ctx, ref)
+// removeDiskDevice takes the device away.
+func removeDiskDevice(ctx *simulator.Context, ref types.ManagedObjectReference, id types.ID) types.BaseMethodFault {
+	vm, ok := findVM(ctx, ref)
 	if !ok {
 		return nil
 	}
@@ -84,7 +84,7 @@ func unplugDisk(ctx *simulator.Context, ref types.ManagedObjectReference, id typ
 	if len(devices) == len(vm.Config.Hardware.Device) {
 		return &types.NotFound{}
 	}
-	plug(ctx, vm, devices)
+	setDevices(ctx, vm, devices)
 	return nil
 }
 
@@ -93,8 +93,8 @@ func isDisk(device types.BaseVirtualDevice, id types.ID) bool {
 	return ok && disk.VDiskId != nil && *disk.VDiskId == id
 }
 
-// plug sets a VM's devices and moves its changeVersion.
-func plug(ctx *simulator.Context, vm *simulator.VirtualMachine, devices []types.BaseVirtualDevice) {
+// setDevices sets a VM's devices and moves its changeVersion.
+func setDevices(ctx *simulator.Context, vm *simulator.VirtualMachine, devices []types.BaseVirtualDevice) {
 	now := time.Now()
 	disks := object.VirtualDeviceList(devices).SelectByType((*types.VirtualDisk)(nil))
 	ctx.Map.AtomicUpdate(ctx, vm, []types.PropertyChange{
@@ -111,24 +111,24 @@ func destroyDisks(ctx *simulator.Context, vm *simulator.VirtualMachine) types.Ba
 		return &types.InvalidPowerState{RequestedState: types.VirtualMachinePowerStatePoweredOff, ExistingState: state}
 	}
 	for _, device := range slices.Clone(vm.Config.Hardware.Device) {
-		plugged, ok := device.(*types.VirtualDisk)
-		if !ok || plugged.VDiskId == nil {
+		disk, ok := device.(*types.VirtualDisk)
+		if !ok || disk.VDiskId == nil {
 			continue
 		}
-		datastore, fcd := disk(ctx, *plugged.VDiskId)
+		datastore, fcd := findDisk(ctx, *disk.VDiskId)
 		if fcd == nil {
 			continue
 		}
-		if fault := unplugDisk(ctx, vm.Self, *plugged.VDiskId); fault != nil {
+		if fault := removeDiskDevice(ctx, vm.Self, *disk.VDiskId); fault != nil {
 			return fault
 		}
-		release(ctx, datastore, fcd)
+		releaseDisk(ctx, datastore, fcd)
 	}
 	return nil
 }
 
-// release frees the disk of a VM that goes away, or deletes it with the VM.
-func release(ctx *simulator.Context, datastore types.ManagedObjectReference, fcd *simulator.VStorageObject) {
+// releaseDisk frees the disk of a VM that goes away, or deletes it with the VM.
+func releaseDisk(ctx *simulator.Context, datastore types.ManagedObjectReference, fcd *simulator.VStorageObject) {
 	manager, keep := ctx.Map.VStorageObjectManager(), fcd.Config.KeepAfterDeleteVm
 	ctx.WithLock(manager, func() {
 		fcd.Config.ConsumerId = nil

@@ -13,29 +13,29 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// markPrefix begins the extraConfig keys that an operator marks its VMs with; ownerMark names the object that owns a VM.
+// markerPrefix begins the extraConfig keys that an operator marks its VMs with; ownerMark names the object that owns a VM.
 const (
-	markPrefix = "vsphere-operators."
-	ownerMark  = markPrefix + "uid"
+	markerPrefix = "vsphere-operators."
+	ownerKey     = markerPrefix + "uid"
 )
 
-// Census knows at every instant which VMs there are and which clones are under way, and how many there ever were at once. It is notified of
+// VMCounter knows at every instant which VMs there are and which clones are under way, and how many there ever were at once. It is notified of
 // each change while the library makes it, so it never has to wait for an object.
-type Census struct {
+type VMCounter struct {
 	Self types.ManagedObjectReference
 	ctx  *simulator.Context
 
 	mu       sync.Mutex
 	sequence int
-	machines map[types.ManagedObjectReference]*Counted
-	clones   map[types.ManagedObjectReference]*Counted // by task
-	hidden   map[types.ManagedObjectReference]bool     // VMs of clones under way: counted as clones
-	folders  map[types.ManagedObjectReference]*Peak
-	owners   map[string]*Peak
+	vms      map[types.ManagedObjectReference]*CountedVM
+	clones   map[types.ManagedObjectReference]*CountedVM // by task
+	hidden   map[types.ManagedObjectReference]bool       // VMs of clones under way: counted as clones
+	folders  map[types.ManagedObjectReference]*Count
+	owners   map[string]*Count
 }
 
-// Counted is a VM, or a clone under way.
-type Counted struct {
+// CountedVM is a VM, or a clone under way.
+type CountedVM struct {
 	Ref          string            `json:"ref"`
 	Name         string            `json:"name"`
 	Folder       string            `json:"folder"` // its path
@@ -45,86 +45,86 @@ type Counted struct {
 	MemoryMB     int64             `json:"memoryMB"`
 	Template     bool              `json:"template,omitempty"`
 	Cloning      bool              `json:"cloning,omitempty"` // of a VM: its clone task still runs
-	Marks        map[string]string `json:"marks"`
+	Markers      map[string]string `json:"marks"`
 
 	folder  types.ManagedObjectReference
 	claimed bool // of a clone: the instanceUuid is certain, where two clones may ask for the same one
 }
 
-// Peak is how many VMs and clones there are, and the most there ever were at once.
-type Peak struct {
+// Count is how many VMs and clones there are, and the most there ever were at once.
+type Count struct {
 	Now  int `json:"now"`
 	Peak int `json:"peak"`
 
 	path string // of a folder: the last known, as the folder may be gone
 }
 
-// Truth is everything at one instant.
-type Truth struct {
-	Sequence int             `json:"sequence"` // grows with each change
-	Time     time.Time       `json:"time"`
-	Machines []Counted       `json:"vms"`
-	Clones   []Counted       `json:"clones"`
-	Folders  map[string]Peak `json:"folders"` // by path: all VMs and clones in it
-	Owners   map[string]Peak `json:"owners"`  // by the mark of the owner: wherever they are
+// VMCounts is everything at one instant.
+type VMCounts struct {
+	Sequence int              `json:"sequence"` // grows with each change
+	Time     time.Time        `json:"time"`
+	VMs      []CountedVM      `json:"vms"`
+	Clones   []CountedVM      `json:"clones"`
+	Folders  map[string]Count `json:"folders"` // by path: all VMs and clones in it
+	Owners   map[string]Count `json:"owners"`  // by the mark of the owner: wherever they are
 }
 
-// NewCensus listens to the registry, before there is any VM.
-func NewCensus(ctx *simulator.Context) *Census {
-	census := &Census{
-		Self: types.ManagedObjectReference{Type: "Census", Value: "census"}, ctx: ctx,
-		machines: map[types.ManagedObjectReference]*Counted{}, clones: map[types.ManagedObjectReference]*Counted{},
-		hidden: map[types.ManagedObjectReference]bool{}, folders: map[types.ManagedObjectReference]*Peak{}, owners: map[string]*Peak{},
+// NewVMCounter listens to the registry, before there is any VM.
+func NewVMCounter(ctx *simulator.Context) *VMCounter {
+	counter := &VMCounter{
+		Self: types.ManagedObjectReference{Type: "VMCounter", Value: "vmCounter"}, ctx: ctx,
+		vms: map[types.ManagedObjectReference]*CountedVM{}, clones: map[types.ManagedObjectReference]*CountedVM{},
+		hidden: map[types.ManagedObjectReference]bool{}, folders: map[types.ManagedObjectReference]*Count{}, owners: map[string]*Count{},
 	}
-	ctx.Map.AddHandler(census)
-	return census
+	ctx.Map.AddHandler(counter)
+	return counter
 }
 
-// Begin counts a clone that has started.
-func (c *Census) Begin(task types.ManagedObjectReference, req *types.CloneVM_Task) {
-	counted := &Counted{Ref: task.Value, Name: req.Name, Marks: map[string]string{}, folder: req.Folder}
+// BeginClone counts a clone that has started.
+func (c *VMCounter) BeginClone(task types.ManagedObjectReference, req *types.CloneVM_Task) {
+	counted := &CountedVM{Ref: task.Value, Name: req.Name, Markers: map[string]string{}, folder: req.Folder}
 	if spec := req.Spec.Config; spec != nil {
 		counted.InstanceUUID, counted.CPUs, counted.MemoryMB = spec.InstanceUuid, spec.NumCPUs, spec.MemoryMB
-		counted.Marks = marksOf(spec.ExtraConfig)
+		counted.Markers = markersOf(spec.ExtraConfig)
 	}
-	c.change(func() { c.put(c.clones, task, counted) })
+	c.change(func() { c.set(c.clones, task, counted) })
 }
 
-// Hide keeps a clone's VM out until it is whole.
-func (c *Census) Hide(vm types.ManagedObjectReference) {
+// HideVM keeps a clone's VM out until it is whole.
+func (c *VMCounter) HideVM(vm types.ManagedObjectReference) {
 	c.change(func() { c.hidden[vm] = true })
 }
 
-// Arrive turns a clone into a VM, in one step; its clone task may still run.
-func (c *Census) Arrive(task types.ManagedObjectReference, vm *mo.VirtualMachine, cloning bool) {
-	counted := countedOf(vm)
+// ShowVM turns a clone into a VM, in one step; its clone task may still run.
+func (c *VMCounter) ShowVM(task types.ManagedObjectReference, vm *mo.VirtualMachine, cloning bool) {
+	counted := newCountedVM(vm)
 	counted.Cloning = cloning
 	c.change(func() {
-		c.take(c.clones, task)
+		c.remove(c.clones, task)
 		delete(c.hidden, vm.Self)
-		c.put(c.machines, vm.Self, counted)
+		c.set(c.vms, vm.Self, counted)
 	})
 }
 
-// Finish notes that the clone task of a VM has ended.
-func (c *Census) Finish(vm types.ManagedObjectReference) {
+// FinishClone notes that the clone task of a VM has ended.
+func (c *VMCounter) FinishClone(vm types.ManagedObjectReference) {
 	c.change(func() {
-		if counted := c.machines[vm]; counted != nil {
+		if counted := c.vms[vm]; counted != nil {
 			counted.Cloning = false
 		}
 	})
 }
 
-// End drops a clone that made no VM.
-func (c *Census) End(task types.ManagedObjectReference) {
-	c.change(func() { c.take(c.clones, task) })
+// EndClone drops a clone that made no VM.
+func (c *VMCounter) EndClone(task types.ManagedObjectReference) {
+	c.change(func() { c.remove(c.clones, task) })
 }
 
-// Claim gives an instanceUuid to a clone, unless a VM or another clone has it.
-func (c *Census) Claim(task types.ManagedObjectReference, uuid string) bool {
+// ClaimUUID gives an instanceUuid to a clone, unless a VM or another clone has it.
+func (c *VMCounter) ClaimUUID(task types.ManagedObjectReference, uuid string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, vm := range c.machines {
+	for _, vm := range c.vms {
 		if strings.EqualFold(vm.InstanceUUID, uuid) {
 			return false
 		}
@@ -141,93 +141,93 @@ func (c *Census) Claim(task types.ManagedObjectReference, uuid string) bool {
 }
 
 // Reference names the listener in the registry.
-func (c *Census) Reference() types.ManagedObjectReference { return c.Self }
+func (c *VMCounter) Reference() types.ManagedObjectReference { return c.Self }
 
 // PutObject does nothing: the caller that knows whether a new VM belongs to a clone calls See or Hide.
-func (c *Census) PutObject(*simulator.Context, mo.Reference) {}
+func (c *VMCounter) PutObject(*simulator.Context, mo.Reference) {}
 
 // UpdateObject counts a VM that changed. Without changes it is only a hint for watchers, given without the VM's lock; and the library
 // changes VMs that are not there yet, and such as are gone.
-func (c *Census) UpdateObject(_ *simulator.Context, object mo.Reference, changes []types.PropertyChange) {
+func (c *VMCounter) UpdateObject(_ *simulator.Context, object mo.Reference, changes []types.PropertyChange) {
 	vm, ok := object.(*mo.VirtualMachine)
 	if !ok || len(changes) == 0 || vm.Parent == nil {
 		return
 	}
-	counted := countedOf(vm)
+	counted := newCountedVM(vm)
 	c.change(func() {
-		if before := c.machines[vm.Self]; before != nil {
+		if before := c.vms[vm.Self]; before != nil {
 			counted.Cloning = before.Cloning
-			c.put(c.machines, vm.Self, counted)
+			c.set(c.vms, vm.Self, counted)
 		}
 	})
 }
 
 // RemoveObject drops a VM.
-func (c *Census) RemoveObject(_ *simulator.Context, ref types.ManagedObjectReference) {
+func (c *VMCounter) RemoveObject(_ *simulator.Context, ref types.ManagedObjectReference) {
 	if ref.Type == "VirtualMachine" {
 		c.change(func() {
-			c.take(c.machines, ref)
+			c.remove(c.vms, ref)
 			delete(c.hidden, ref)
 		})
 	}
 }
 
-// See counts a VM that comes or moves; its lock is held.
-func (c *Census) See(vm *mo.VirtualMachine) {
-	counted := countedOf(vm)
+// AddVM counts a VM that comes or moves; its lock is held.
+func (c *VMCounter) AddVM(vm *mo.VirtualMachine) {
+	counted := newCountedVM(vm)
 	c.change(func() {
 		if !c.hidden[vm.Self] {
-			c.put(c.machines, vm.Self, counted)
+			c.set(c.vms, vm.Self, counted)
 		}
 	})
 }
 
-func (c *Census) change(apply func()) {
+func (c *VMCounter) change(apply func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sequence++
 	apply()
 }
 
-// put counts one in place of what had its reference. It goes before the other comes: a VM that moves is never counted twice.
-func (c *Census) put(set map[types.ManagedObjectReference]*Counted, ref types.ManagedObjectReference, counted *Counted) {
-	c.take(set, ref)
+// set counts one in place of what had its reference. It goes before the other comes: a VM that moves is never counted twice.
+func (c *VMCounter) set(set map[types.ManagedObjectReference]*CountedVM, ref types.ManagedObjectReference, counted *CountedVM) {
+	c.remove(set, ref)
 	set[ref] = counted
 	c.count(counted, 1)
 }
 
-func (c *Census) take(set map[types.ManagedObjectReference]*Counted, ref types.ManagedObjectReference) {
+func (c *VMCounter) remove(set map[types.ManagedObjectReference]*CountedVM, ref types.ManagedObjectReference) {
 	if counted := set[ref]; counted != nil {
 		delete(set, ref)
 		c.count(counted, -1)
 	}
 }
 
-func (c *Census) count(counted *Counted, step int) {
-	raise(c.folders, counted.folder, step)
-	if owner := counted.Marks[ownerMark]; owner != "" {
-		raise(c.owners, owner, step)
+func (c *VMCounter) count(counted *CountedVM, step int) {
+	addCount(c.folders, counted.folder, step)
+	if owner := counted.Markers[ownerKey]; owner != "" {
+		addCount(c.owners, owner, step)
 	}
 }
 
-func raise[K comparable](peaks map[K]*Peak, key K, step int) {
+func addCount[K comparable](peaks map[K]*Count, key K, step int) {
 	if peaks[key] == nil {
-		peaks[key] = &Peak{}
+		peaks[key] = &Count{}
 	}
 	peak := peaks[key]
 	peak.Now += step
 	peak.Peak = max(peak.Peak, peak.Now)
 }
 
-// Reset lets the peaks begin at what is now.
-func (c *Census) Reset() {
+// ResetPeaks lets the peaks begin at what is now.
+func (c *VMCounter) ResetPeaks() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	forget(c.folders)
-	forget(c.owners)
+	resetPeaks(c.folders)
+	resetPeaks(c.owners)
 }
 
-func forget[K comparable](peaks map[K]*Peak) {
+func resetPeaks[K comparable](peaks map[K]*Count) {
 	for key, peak := range peaks {
 		if peak.Peak = peak.Now; peak.Now == 0 {
 			delete(peaks, key)
@@ -235,26 +235,26 @@ func forget[K comparable](peaks map[K]*Peak) {
 	}
 }
 
-// Truth is a copy of all.
-func (c *Census) Truth() Truth {
+// Counts is a copy of all.
+func (c *VMCounter) Counts() VMCounts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	truth := Truth{Sequence: c.sequence, Time: time.Now(), Folders: map[string]Peak{}, Owners: map[string]Peak{}}
+	counts := VMCounts{Sequence: c.sequence, Time: time.Now(), Folders: map[string]Count{}, Owners: map[string]Count{}}
 	for ref, peak := range c.folders {
 		if folder, ok := c.ctx.Map.Get(ref).(mo.Entity); ok {
 			peak.path = pathOf(c.ctx, folder)
 		}
-		truth.Folders[cmp.Or(peak.path, ref.Value)] = *peak
+		counts.Folders[cmp.Or(peak.path, ref.Value)] = *peak
 	}
 	for owner, peak := range c.owners {
-		truth.Owners[owner] = *peak
+		counts.Owners[owner] = *peak
 	}
-	truth.Machines, truth.Clones = c.list(c.machines), c.list(c.clones)
-	return truth
+	counts.VMs, counts.Clones = c.list(c.vms), c.list(c.clones)
+	return counts
 }
 
-func (c *Census) list(set map[types.ManagedObjectReference]*Counted) []Counted {
-	list := []Counted{}
+func (c *VMCounter) list(set map[types.ManagedObjectReference]*CountedVM) []CountedVM {
+	list := []CountedVM{}
 	for _, ref := range slices.SortedFunc(maps.Keys(set), byReference) {
 		counted := *set[ref]
 		counted.Folder = counted.folder.Value
@@ -266,20 +266,20 @@ func (c *Census) list(set map[types.ManagedObjectReference]*Counted) []Counted {
 	return list
 }
 
-func countedOf(vm *mo.VirtualMachine) *Counted {
-	return &Counted{
+func newCountedVM(vm *mo.VirtualMachine) *CountedVM {
+	return &CountedVM{
 		Ref: vm.Self.Value, Name: vm.Name, Power: string(vm.Runtime.PowerState), InstanceUUID: vm.Config.InstanceUuid,
 		CPUs: vm.Config.Hardware.NumCPU, MemoryMB: int64(vm.Config.Hardware.MemoryMB), Template: vm.Config.Template,
-		Marks: marksOf(vm.Config.ExtraConfig), folder: *vm.Parent,
+		Markers: markersOf(vm.Config.ExtraConfig), folder: *vm.Parent,
 	}
 }
 
-func marksOf(options []types.BaseOptionValue) map[string]string {
-	marks := map[string]string{}
+func markersOf(options []types.BaseOptionValue) map[string]string {
+	markers := map[string]string{}
 	for _, option := range options {
-		if value := option.GetOptionValue(); strings.HasPrefix(value.Key, markPrefix) {
-			marks[value.Key] = text(value.Value)
+		if value := option.GetOptionValue(); strings.HasPrefix(value.Key, markerPrefix) {
+			markers[value.Key] = asString(value.Value)
 		}
 	}
-	return marks
+	return markers
 }

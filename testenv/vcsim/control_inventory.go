@@ -14,43 +14,43 @@ import (
 
 func (c *Control) inventoryRoutes() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
-		"GET /entities":     reply(c.entities),
-		"GET /truth":        reply(func(nothing) (any, error) { return c.Gate.Tasks.Census.Truth(), nil }),
-		"DELETE /truth":     reply(func(nothing) (any, error) { c.Gate.Tasks.Census.Reset(); return nil, nil }),
-		"POST /rename":      reply(c.rename),
-		"POST /host":        reply(c.host),
-		"POST /schedule":    reply(c.schedule),
-		"POST /unschedule":  reply(c.unschedule),
-		"POST /power":       reply(c.power),
-		"POST /move":        reply(c.move),
-		"POST /create":      reply(c.create),
-		"POST /delete":      reply(c.delete),
-		"POST /guest":       reply(c.guest),
-		"POST /gpu":         reply(c.gpu),
-		"GET /fcds":         reply(func(nothing) (any, error) { return c.Inventory.Disks(), nil }),
-		"POST /fcds":        reply(c.createDisk),
-		"POST /fcds/delete": reply(c.deleteDisk),
-		"POST /fcds/attach": reply(c.attachDisk),
-		"POST /attribute":   reply(c.attribute),
-		"POST /tag":         reply(c.tag),
-		"POST /stats":       reply(c.stats),
-		"POST /property":    reply(c.property),
-		"POST /churn":       reply(c.churn),
-		"GET /vms":          reply(c.VMs),
-		"POST /vapp":        reply(c.setVApp),
-		"POST /topology":    reply(c.setTopology),
-		"POST /suspend":     reply(c.suspend),
-		"GET /profiles":     reply(func(nothing) (any, error) { return c.Gate.Tasks.profiles.List(), nil }),
-		"POST /profiles":    reply(func(profile Profile) (any, error) { return c.Gate.Tasks.profiles.Make(profile) }),
+		"GET /entities":     handle(c.entities),
+		"GET /truth":        handle(func(noBody) (any, error) { return c.Interceptor.Tasks.Counter.Counts(), nil }),
+		"DELETE /truth":     handle(func(noBody) (any, error) { c.Interceptor.Tasks.Counter.ResetPeaks(); return nil, nil }),
+		"POST /rename":      handle(c.rename),
+		"POST /host":        handle(c.host),
+		"POST /schedule":    handle(c.schedule),
+		"POST /unschedule":  handle(c.unschedule),
+		"POST /power":       handle(c.power),
+		"POST /move":        handle(c.move),
+		"POST /create":      handle(c.create),
+		"POST /delete":      handle(c.delete),
+		"POST /guest":       handle(c.guest),
+		"POST /gpu":         handle(c.gpu),
+		"GET /fcds":         handle(func(noBody) (any, error) { return c.Inventory.Disks(), nil }),
+		"POST /fcds":        handle(c.createDisk),
+		"POST /fcds/delete": handle(c.deleteDisk),
+		"POST /fcds/attach": handle(c.attachDisk),
+		"POST /attribute":   handle(c.attribute),
+		"POST /tag":         handle(c.tag),
+		"POST /stats":       handle(c.stats),
+		"POST /property":    handle(c.property),
+		"POST /churn":       handle(c.churn),
+		"GET /vms":          handle(c.VMs),
+		"POST /vapp":        handle(c.setVApp),
+		"POST /topology":    handle(c.setTopology),
+		"POST /suspend":     handle(c.suspend),
+		"GET /profiles":     handle(func(noBody) (any, error) { return c.Interceptor.Tasks.profiles.List(), nil }),
+		"POST /profiles":    handle(func(profile Profile) (any, error) { return c.Interceptor.Tasks.profiles.Create(profile) }),
 	}
 }
 
 // entities lists all entities, so that a test can go from names to references without a session.
-func (c *Control) entities(nothing) (any, error) {
+func (c *Control) entities(noBody) (any, error) {
 	list := []map[string]string{}
-	for _, entity := range entities(c.Inventory.own, "") {
+	for _, entity := range entities(c.Inventory.simCtx, "") {
 		ref := entity.Reference()
-		list = append(list, map[string]string{"type": ref.Type, "ref": ref.Value, "name": nameOf(entity), "path": pathOf(c.Inventory.own, entity)})
+		list = append(list, map[string]string{"type": ref.Type, "ref": ref.Value, "name": nameOf(entity), "path": pathOf(c.Inventory.simCtx, entity)})
 	}
 	return list, nil
 }
@@ -71,15 +71,15 @@ type Rename struct {
 }
 
 func (c *Control) rename(request Rename) (any, error) {
-	entity, err := lookup(c.Inventory.own, "", request.Of)
+	entity, err := lookup(c.Inventory.simCtx, "", request.Of)
 	if err != nil {
 		return nil, err
 	}
 	if host, ok := entity.(*simulator.HostSystem); ok {
-		c.Inventory.nameHost(host, request.Name) // vCenter has no call for this: a host is added again under its new name
+		c.Inventory.renameHost(host, request.Name) // vCenter has no call for this: a host is added again under its new name
 		return nil, nil
 	}
-	return nil, done(object.NewCommon(c.Inventory.client, entity.Reference()).Rename(context.Background(), request.Name))
+	return nil, waitForTask(object.NewCommon(c.Inventory.client, entity.Reference()).Rename(context.Background(), request.Name))
 }
 
 // HostState is what becomes of a host; what is not given stays.
@@ -92,25 +92,25 @@ type HostState struct {
 }
 
 func (c *Control) host(request HostState) (any, error) {
-	entity, err := lookup(c.Inventory.own, "HostSystem", request.Host)
+	entity, err := lookup(c.Inventory.simCtx, "HostSystem", request.Host)
 	if err != nil {
 		return nil, err
 	}
 	host, ctx := object.NewHostSystem(c.Inventory.client, entity.Reference()), context.Background()
 	if request.Connected != nil && *request.Connected {
-		err = done(host.Reconnect(ctx, nil, nil))
+		err = waitForTask(host.Reconnect(ctx, nil, nil))
 	} else if request.Connected != nil {
-		err = done(host.Disconnect(ctx))
+		err = waitForTask(host.Disconnect(ctx))
 	}
 	if err == nil && request.Maintenance != nil {
 		if *request.Maintenance {
-			err = done(host.EnterMaintenanceMode(ctx, 0, false, nil))
+			err = waitForTask(host.EnterMaintenanceMode(ctx, 0, false, nil))
 		} else {
-			err = done(host.ExitMaintenanceMode(ctx, 0))
+			err = waitForTask(host.ExitMaintenanceMode(ctx, 0))
 		}
 	}
 	if request.GPUs != nil {
-		fitGPUs(c.Inventory.context(), entity.(*simulator.HostSystem), request.GPUKind, *request.GPUs)
+		setGPUs(c.Inventory.context(), entity.(*simulator.HostSystem), request.GPUKind, *request.GPUs)
 	}
 	return nil, err
 }
@@ -122,7 +122,7 @@ type Power struct {
 }
 
 func (c *Control) power(request Power) (any, error) {
-	vm, err := lookup(c.Inventory.own, "VirtualMachine", request.VM)
+	vm, err := lookup(c.Inventory.simCtx, "VirtualMachine", request.VM)
 	if err != nil {
 		return nil, err
 	}
@@ -135,11 +135,11 @@ type Suspension struct {
 }
 
 func (c *Control) suspend(suspension Suspension) (any, error) {
-	vm, err := lookup(c.Inventory.own, "VirtualMachine", suspension.VM)
+	vm, err := lookup(c.Inventory.simCtx, "VirtualMachine", suspension.VM)
 	if err != nil {
 		return nil, err
 	}
-	return nil, done(object.NewVirtualMachine(c.Inventory.client, vm.Reference()).Suspend(context.Background()))
+	return nil, waitForTask(object.NewVirtualMachine(c.Inventory.client, vm.Reference()).Suspend(context.Background()))
 }
 
 // Move puts a VM on another host.
@@ -149,11 +149,11 @@ type Move struct {
 }
 
 func (c *Control) move(request Move) (any, error) {
-	vm, err := lookup(c.Inventory.own, "VirtualMachine", request.VM)
+	vm, err := lookup(c.Inventory.simCtx, "VirtualMachine", request.VM)
 	if err != nil {
 		return nil, err
 	}
-	host, err := lookup(c.Inventory.own, "HostSystem", request.Host)
+	host, err := lookup(c.Inventory.simCtx, "HostSystem", request.Host)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func (c *Control) move(request Move) (any, error) {
 }
 
 func (c *Control) create(request VMSpec) (any, error) {
-	ref, err := c.Inventory.MakeMachine(request)
+	ref, err := c.Inventory.CreateVM(request)
 	return map[string]string{"ref": ref.Value}, err
 }
 
@@ -171,7 +171,7 @@ type Target struct {
 }
 
 func (c *Control) delete(request Target) (any, error) {
-	entity, err := lookup(c.Inventory.own, "", request.Of)
+	entity, err := lookup(c.Inventory.simCtx, "", request.Of)
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +185,7 @@ type Guest struct {
 }
 
 func (c *Control) guest(request Guest) (any, error) {
-	entity, err := lookup(c.Inventory.own, "VirtualMachine", request.VM)
+	entity, err := lookup(c.Inventory.simCtx, "VirtualMachine", request.VM)
 	if err != nil {
 		return nil, err
 	}
@@ -196,9 +196,9 @@ func (c *Control) guest(request Guest) (any, error) {
 		})
 	})
 	if request.Tools {
-		c.Inventory.giveTools(vm)
+		c.Inventory.installTools(vm)
 	} else {
-		haltGuest(ctx, vm.Self)
+		stopGuest(ctx, vm.Self)
 	}
 	return nil, nil
 }
@@ -209,10 +209,12 @@ type GPU struct {
 	Kind string `json:"kind"`
 }
 
-func (c *Control) gpu(request GPU) (any, error) { return nil, c.Inventory.GiveGPU(request.VM, request.Kind) }
+func (c *Control) gpu(request GPU) (any, error) {
+	return nil, c.Inventory.AddGPU(request.VM, request.Kind)
+}
 
 func (c *Control) createDisk(request DiskSpec) (any, error) {
-	id, err := c.Inventory.MakeDisk(request)
+	id, err := c.Inventory.CreateDisk(request)
 	return map[string]string{"id": id}, err
 }
 
@@ -238,7 +240,7 @@ type Attribute struct {
 }
 
 func (c *Control) attribute(request Attribute) (any, error) {
-	entity, err := lookup(c.Inventory.own, "", request.Of)
+	entity, err := lookup(c.Inventory.simCtx, "", request.Of)
 	if err != nil {
 		return nil, err
 	}
@@ -268,7 +270,7 @@ type Tag struct {
 }
 
 func (c *Control) tag(request Tag) (any, error) {
-	entity, err := lookup(c.Inventory.own, "", request.Of)
+	entity, err := lookup(c.Inventory.simCtx, "", request.Of)
 	if err != nil {
 		return nil, err
 	}
@@ -282,7 +284,7 @@ type Stats struct {
 }
 
 func (c *Control) stats(request Stats) (any, error) {
-	entity, err := lookup(c.Inventory.own, "", request.Of)
+	entity, err := lookup(c.Inventory.simCtx, "", request.Of)
 	if err != nil {
 		return nil, err
 	}
@@ -302,7 +304,7 @@ type Property struct {
 }
 
 func (c *Control) property(request Property) (any, error) {
-	entity, err := lookup(c.Inventory.own, "", request.Of)
+	entity, err := lookup(c.Inventory.simCtx, "", request.Of)
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/vmware/govmomi/vslm"
 )
 
-func TestTheInventoryIsAsAsked(t *testing.T) {
+func TestInventoryMatchesFlags(t *testing.T) {
 	rig := start(t, "--datacenters", "2", "--host-name", "esxi-dell-e.rainpole.com", "--host-pattern", "esxi-%04d.rainpole.com",
 		"--node", "tkg-worker-1=4203a0b5-0000-4000-8000-000000000001", "--template", "vm-operator-template", "--folder", "vm-operator",
 		"--gpu-host", "esxi-dell-e.rainpole.com", "--gpu-vm", "tkg-worker-1=vgpu", "--without-tools", "DC0_H0_VM0", "--powered-off", "DC0_H0_VM1")
@@ -67,22 +67,22 @@ func TestCountersAndLedger(t *testing.T) {
 	rig := start(t)
 	client, ctx := rig.client(), context.Background()
 	vm := rig.vm(client, "DC0_H0_VM0")
-	rig.ask("DELETE", "/calls", nil, nil)
-	rig.ask("DELETE", "/ledger", nil, nil)
+	rig.call("DELETE", "/calls", nil, nil)
+	rig.call("DELETE", "/ledger", nil, nil)
 	if _, err := methods.GetCurrentTime(ctx, client.Client); err != nil {
 		t.Fatal(err)
 	}
-	if err := done(vm.PowerOff(ctx)); err != nil {
+	if err := waitForTask(vm.PowerOff(ctx)); err != nil {
 		t.Fatal(err)
 	}
-	rig.ask("POST", "/power", ask{"vm": "DC0_H0_VM0", "on": true}, nil)
+	rig.call("POST", "/power", params{"vm": "DC0_H0_VM0", "on": true}, nil)
 	var counts map[string]int
-	rig.ask("GET", "/calls", nil, &counts)
+	rig.call("GET", "/calls", nil, &counts)
 	if counts["CurrentTime"] != 1 || counts["PowerOffVM_Task"] != 1 || counts["PowerOnVM_Task"] != 0 {
 		t.Errorf("counted %v", counts)
 	}
-	var ledger []Entry
-	rig.ask("GET", "/ledger", nil, &ledger)
+	var ledger []LedgerEntry
+	rig.call("GET", "/ledger", nil, &ledger)
 	if len(ledger) != 1 || ledger[0].Method != "PowerOffVM_Task" || ledger[0].Name != "DC0_H0_VM0" || ledger[0].User != "user" {
 		t.Errorf("the ledger: %+v", ledger)
 	}
@@ -91,8 +91,8 @@ func TestCountersAndLedger(t *testing.T) {
 func TestFirstClassDisks(t *testing.T) {
 	rig := start(t, "--fcds", "3", "--fcd", "pvc-e3f6dd59-cbc0-49a7-97c8-d92a26732c43=7d0a1d4c-0000-4000-8000-000000000001", "--datastores", "2")
 	client, ctx := rig.client(), context.Background()
-	rig.ask("POST", "/fcds", ask{"name": "pvc-late", "sizeMB": 20, "datastore": "LocalDS_1"}, nil)
-	rig.ask("POST", "/fcds/attach", ask{"disk": "pvc-late", "vm": "DC0_H0_VM0"}, nil)
+	rig.call("POST", "/fcds", params{"name": "pvc-late", "sizeMB": 20, "datastore": "LocalDS_1"}, nil)
+	rig.call("POST", "/fcds/attach", params{"disk": "pvc-late", "vm": "DC0_H0_VM0"}, nil)
 	manager, names := vslm.NewObjectManager(client.Client), []string{}
 	stores, err := find.NewFinder(client.Client).DatastoreList(ctx, "/DC0/datastore/*")
 	if err != nil {
@@ -120,9 +120,9 @@ func TestFirstClassDisks(t *testing.T) {
 	if len(names) != 5 {
 		t.Errorf("disks: %v", names)
 	}
-	rig.ask("POST", "/fcds/delete", ask{"disk": "pvc-late"}, nil)
+	rig.call("POST", "/fcds/delete", params{"disk": "pvc-late"}, nil)
 	var left []DiskView
-	rig.ask("GET", "/fcds", nil, &left)
+	rig.call("GET", "/fcds", nil, &left)
 	if len(left) != 4 {
 		t.Errorf("left: %v", left)
 	}
@@ -131,9 +131,9 @@ func TestFirstClassDisks(t *testing.T) {
 func TestTagsAndAttributes(t *testing.T) {
 	rig := start(t)
 	client, ctx := rig.client(), context.Background()
-	rig.ask("POST", "/tag", ask{"of": "DC0_H0", "category": "zone", "tag": "a"}, nil)
-	rig.ask("POST", "/tag", ask{"of": "DC0_H0", "category": "zone", "tag": "b"}, nil)
-	rig.ask("POST", "/tag", ask{"of": "DC0_H0", "category": "zone", "tag": "b", "detach": true}, nil)
+	rig.call("POST", "/tag", params{"of": "DC0_H0", "category": "zone", "tag": "a"}, nil)
+	rig.call("POST", "/tag", params{"of": "DC0_H0", "category": "zone", "tag": "b"}, nil)
+	rig.call("POST", "/tag", params{"of": "DC0_H0", "category": "zone", "tag": "b", "detach": true}, nil)
 	vapi := rest.NewClient(client.Client)
 	if err := vapi.Login(ctx, user); err != nil {
 		t.Fatal(err)
@@ -151,18 +151,18 @@ func TestTagsAndAttributes(t *testing.T) {
 	}
 	watch := watchFor(rig, client, "HostSystem", "name", "customValue", "summary.quickStats.overallCpuUsage", "runtime.connectionState")
 	watch.next()
-	rig.ask("POST", "/attribute", ask{"of": "DC0_H0", "name": "owner", "value": "me"}, nil)
+	rig.call("POST", "/attribute", params{"of": "DC0_H0", "name": "owner", "value": "me"}, nil)
 	watch.until("the attribute", func() bool {
-		values, ok := watch.named("DC0_H0")["customValue"].(types.ArrayOfCustomFieldValue)
+		values, ok := watch.byName("DC0_H0")["customValue"].(types.ArrayOfCustomFieldValue)
 		return ok && len(values.CustomFieldValue) == 1 && values.CustomFieldValue[0].(*types.CustomFieldStringValue).Value == "me"
 	})
-	rig.ask("POST", "/stats", ask{"of": "DC0_H0", "stats": ask{"overallCpuUsage": 4711}}, nil)
-	rig.ask("POST", "/property", ask{"of": "DC0_H0", "property": "runtime.connectionState", "value": "notResponding"}, nil)
+	rig.call("POST", "/stats", params{"of": "DC0_H0", "stats": params{"overallCpuUsage": 4711}}, nil)
+	rig.call("POST", "/property", params{"of": "DC0_H0", "property": "runtime.connectionState", "value": "notResponding"}, nil)
 	watch.until("stats and property", func() bool {
-		host := watch.named("DC0_H0")
+		host := watch.byName("DC0_H0")
 		return host["summary.quickStats.overallCpuUsage"] == int32(4711) && host["runtime.connectionState"] == types.HostSystemConnectionStateNotResponding
 	})
-	if text := rig.try("POST", "/property", ask{"of": "DC0_H0", "property": "runtime.nonsense", "value": 1}, nil); !strings.Contains(text, "nonsense") {
+	if text := rig.tryCall("POST", "/property", params{"of": "DC0_H0", "property": "runtime.nonsense", "value": 1}, nil); !strings.Contains(text, "nonsense") {
 		t.Errorf("it says %q", text)
 	}
 }
@@ -171,17 +171,17 @@ func TestOutages(t *testing.T) {
 	rig := start(t)
 	client, ctx := rig.client(), context.Background()
 	for how := range strings.SplitSeq("503 reset", " ") {
-		rig.ask("POST", "/outage", ask{"how": how, "length": "1m"}, nil)
+		rig.call("POST", "/outage", params{"how": how, "length": "1m"}, nil)
 		if _, err := methods.GetCurrentTime(ctx, client.Client); err == nil {
 			t.Errorf("%s: it answers", how)
 		}
 	}
-	rig.ask("POST", "/outage", ask{"how": "hang", "length": "200ms"}, nil)
+	rig.call("POST", "/outage", params{"how": "hang", "length": "200ms"}, nil)
 	began := time.Now()
 	if _, err := methods.GetCurrentTime(ctx, client.Client); err == nil || time.Since(began) < 150*time.Millisecond {
 		t.Errorf("hang: %v after %s", err, time.Since(began))
 	}
-	rig.ask("POST", "/outage", ask{"how": ""}, nil)
+	rig.call("POST", "/outage", params{"how": ""}, nil)
 	if _, err := methods.GetCurrentTime(ctx, client.Client); err != nil {
 		t.Error("after the outage the session lives on:", err)
 	}
@@ -190,7 +190,7 @@ func TestOutages(t *testing.T) {
 func TestARuleDelaysACallUntilItIsCleared(t *testing.T) {
 	rig := start(t)
 	client := rig.client()
-	rig.ask("POST", "/rules", ask{"method": "CurrentTime", "delay": "1h"}, nil)
+	rig.call("POST", "/rules", params{"method": "CurrentTime", "delay": "1h"}, nil)
 	ended := make(chan error, 1)
 	go func() {
 		_, err := methods.GetCurrentTime(context.Background(), client.Client)
@@ -198,11 +198,11 @@ func TestARuleDelaysACallUntilItIsCleared(t *testing.T) {
 	}()
 	eventually(t, "the call has come", func() bool {
 		var counts map[string]int
-		rig.ask("GET", "/calls", nil, &counts)
+		rig.call("GET", "/calls", nil, &counts)
 		return counts["CurrentTime"] == 1
 	})
 	for waiting := true; waiting; {
-		rig.ask("DELETE", "/rules", nil, nil)
+		rig.call("DELETE", "/rules", nil, nil)
 		select {
 		case err := <-ended:
 			if err != nil {
@@ -251,12 +251,12 @@ func TestSettingsAreChecked(t *testing.T) {
 	}
 }
 
-func TestLookupSaysWhatIsWrong(t *testing.T) {
+func TestLookupErrors(t *testing.T) {
 	rig := start(t, "--datacenters", "2", "--template", "twice")
-	if text := rig.try("POST", "/power", ask{"vm": "twice"}, nil); !strings.Contains(text, "/DC0/vm/twice, /DC1/vm/twice") {
+	if text := rig.tryCall("POST", "/power", params{"vm": "twice"}, nil); !strings.Contains(text, "/DC0/vm/twice, /DC1/vm/twice") {
 		t.Errorf("it says %q", text)
 	}
-	if text := rig.try("POST", "/power", ask{"vm": "nobody"}, nil); !strings.Contains(text, "no VirtualMachine") {
+	if text := rig.tryCall("POST", "/power", params{"vm": "nobody"}, nil); !strings.Contains(text, "no VirtualMachine") {
 		t.Errorf("it says %q", text)
 	}
 }

@@ -35,8 +35,8 @@ type DiskView struct {
 	Consumers []string `json:"consumers"`
 }
 
-// MakeDisk makes a First Class Disk and returns its id.
-func (i *Inventory) MakeDisk(request DiskSpec) (string, error) {
+// CreateDisk makes a First Class Disk and returns its id.
+func (i *Inventory) CreateDisk(request DiskSpec) (string, error) {
 	datastore, err := i.datastore(request.Datastore)
 	if err != nil {
 		return "", err
@@ -63,12 +63,12 @@ func (i *Inventory) MakeDisk(request DiskSpec) (string, error) {
 	if request.ID == "" {
 		return disk.Config.Id.Id, nil
 	}
-	return request.ID, i.renumber(datastore, disk.Config.Id, request.ID)
+	return request.ID, i.setDiskID(datastore, disk.Config.Id, request.ID)
 }
 
-// renumber gives a disk an id of our choosing; the API has no way to do so.
-func (i *Inventory) renumber(datastore types.ManagedObjectReference, from types.ID, to string) error {
-	ctx, manager := i.context(), i.own.Map.VStorageObjectManager()
+// setDiskID gives a disk an id of our choosing; the API has no way to do so.
+func (i *Inventory) setDiskID(datastore types.ManagedObjectReference, from types.ID, to string) error {
+	ctx, manager := i.context(), i.simCtx.Map.VStorageObjectManager()
 	var err error
 	ctx.WithLock(manager, func() {
 		disks := manager.Catalog()[datastore]
@@ -86,7 +86,7 @@ func (i *Inventory) renumber(datastore types.ManagedObjectReference, from types.
 
 // DeleteDisks deletes the disks of a name or id, also while a VM uses them, and returns how many there were.
 func (i *Inventory) DeleteDisks(nameOrID string) int {
-	ctx, manager, count := i.context(), i.own.Map.VStorageObjectManager(), 0
+	ctx, manager, count := i.context(), i.simCtx.Map.VStorageObjectManager(), 0
 	ctx.WithLock(manager, func() {
 		for _, disks := range manager.Catalog() {
 			for id, disk := range disks {
@@ -102,11 +102,11 @@ func (i *Inventory) DeleteDisks(nameOrID string) int {
 
 // Disks lists all First Class Disks by name.
 func (i *Inventory) Disks() []DiskView {
-	ctx, manager, views := i.context(), i.own.Map.VStorageObjectManager(), []DiskView{}
+	ctx, manager, views := i.context(), i.simCtx.Map.VStorageObjectManager(), []DiskView{}
 	ctx.WithLock(manager, func() {
 		for datastore, disks := range manager.Catalog() {
 			for _, disk := range disks {
-				views = append(views, i.viewDisk(datastore, disk))
+				views = append(views, i.diskView(datastore, disk))
 			}
 		}
 	})
@@ -114,9 +114,9 @@ func (i *Inventory) Disks() []DiskView {
 	return views
 }
 
-func (i *Inventory) viewDisk(datastore types.ManagedObjectReference, disk *simulator.VStorageObject) DiskView {
+func (i *Inventory) diskView(datastore types.ManagedObjectReference, disk *simulator.VStorageObject) DiskView {
 	view := DiskView{Name: disk.Config.Name, ID: disk.Config.Id.Id, SizeMB: disk.Config.CapacityInMB, Consumers: []string{}}
-	if entity, ok := i.own.Map.Get(datastore).(*simulator.Datastore); ok {
+	if entity, ok := i.simCtx.Map.Get(datastore).(*simulator.Datastore); ok {
 		view.Datastore = entity.Name
 	}
 	if backing, ok := disk.Config.Backing.(*types.BaseConfigInfoDiskFileBackingInfo); ok {
@@ -130,29 +130,29 @@ func (i *Inventory) viewDisk(datastore types.ManagedObjectReference, disk *simul
 
 // AttachDisk attaches a disk to a VM, as a person would; an empty VM takes it from the one that has it.
 func (i *Inventory) AttachDisk(nameOrID, vm string) error {
-	fcd, err := i.disk(nameOrID)
+	fcd, err := i.diskByNameOrID(nameOrID)
 	if err != nil {
 		return err
 	}
 	if vm == "" {
 		return i.detachDisk(fcd)
 	}
-	entity, err := lookup(i.own, "VirtualMachine", vm)
+	entity, err := lookup(i.simCtx, "VirtualMachine", vm)
 	if err != nil {
 		return err
 	}
-	datastore, _ := disk(i.context(), fcd.Config.Id)
+	datastore, _ := findDisk(i.context(), fcd.Config.Id)
 	task, err := methods.AttachDisk_Task(context.Background(), i.client, &types.AttachDisk_Task{
 		This: entity.Reference(), DiskId: fcd.Config.Id, Datastore: datastore,
 	})
 	if err != nil {
 		return err
 	}
-	return done(object.NewTask(i.client, task.Returnval), nil)
+	return waitForTask(object.NewTask(i.client, task.Returnval), nil)
 }
 
 func (i *Inventory) detachDisk(fcd *simulator.VStorageObject) error {
-	for _, entity := range entities(i.own, "VirtualMachine") {
+	for _, entity := range entities(i.simCtx, "VirtualMachine") {
 		vm := entity.(*simulator.VirtualMachine)
 		if slices.ContainsFunc(fcd.Config.ConsumerId, func(id types.ID) bool { return id.Id == vm.Config.Uuid }) {
 			req := &types.DetachDisk_Task{This: vm.Self, DiskId: fcd.Config.Id}
@@ -160,15 +160,15 @@ func (i *Inventory) detachDisk(fcd *simulator.VStorageObject) error {
 			if err != nil {
 				return err
 			}
-			return done(object.NewTask(i.client, task.Returnval), nil)
+			return waitForTask(object.NewTask(i.client, task.Returnval), nil)
 		}
 	}
 	return nil
 }
 
-// disk is the one of a name or id.
-func (i *Inventory) disk(nameOrID string) (*simulator.VStorageObject, error) {
-	ctx, manager := i.context(), i.own.Map.VStorageObjectManager()
+// diskByNameOrID is the one of a name or id.
+func (i *Inventory) diskByNameOrID(nameOrID string) (*simulator.VStorageObject, error) {
+	ctx, manager := i.context(), i.simCtx.Map.VStorageObjectManager()
 	var fcd *simulator.VStorageObject
 	ctx.WithLock(manager, func() {
 		for _, disks := range manager.Catalog() {
@@ -187,26 +187,26 @@ func (i *Inventory) disk(nameOrID string) (*simulator.VStorageObject, error) {
 
 func (i *Inventory) datastore(name string) (types.ManagedObjectReference, error) {
 	if name == "" {
-		return entities(i.own, "Datastore")[0].Reference(), nil
+		return entities(i.simCtx, "Datastore")[0].Reference(), nil
 	}
-	datastore, err := lookup(i.own, "Datastore", name)
+	datastore, err := lookup(i.simCtx, "Datastore", name)
 	if err != nil {
 		return types.ManagedObjectReference{}, err
 	}
 	return datastore.Reference(), nil
 }
 
-func (i *Inventory) makeDisks(s *Settings) error {
-	for _, text := range s.DiskNames {
+func (i *Inventory) createDisks(s *Settings) error {
+	for _, text := range s.FCDNames {
 		name, id, _ := strings.Cut(text, "=")
-		if _, err := i.MakeDisk(DiskSpec{Name: name, ID: id}); err != nil {
+		if _, err := i.CreateDisk(DiskSpec{Name: name, ID: id}); err != nil {
 			return fmt.Errorf("disk %s: %w", name, err)
 		}
 	}
-	datastores := entities(i.own, "Datastore")
-	for number := range s.Disks {
+	datastores := entities(i.simCtx, "Datastore")
+	for number := range s.FCDs {
 		datastore := datastores[number%len(datastores)].Reference().Value
-		if _, err := i.MakeDisk(DiskSpec{Datastore: datastore}); err != nil {
+		if _, err := i.CreateDisk(DiskSpec{Datastore: datastore}); err != nil {
 			return err
 		}
 	}

@@ -11,15 +11,15 @@ import (
 )
 
 // holdClone starts a clone that is held at a percentage, and waits until it is.
-func (s *stage) holdClone(name string, percent int) *object.Task {
+func (s *cloneRig) holdClone(name string, percent int) *object.Task {
 	s.Helper()
-	s.ask("POST", "/rules", ask{"method": "CloneVM_Task", "where": "task", "hold": true, "at": percent, "count": 1}, nil)
-	task := s.clone(name, marked("u1"))
+	s.call("POST", "/rules", params{"method": "CloneVM_Task", "where": "task", "hold": true, "at": percent, "count": 1}, nil)
+	task := s.clone(name, ownedBy("u1"))
 	eventually(s.T, "the clone is held", func() bool { return len(s.held()) == 1 })
 	return task
 }
 
-func (s *stage) inFolder() []types.ManagedObjectReference {
+func (s *cloneRig) inFolder() []types.ManagedObjectReference {
 	s.Helper()
 	var folder mo.Folder
 	err := s.client.RetrieveOne(context.Background(), s.folder.Reference(), []string{"childEntity"}, &folder)
@@ -30,7 +30,7 @@ func (s *stage) inFolder() []types.ManagedObjectReference {
 }
 
 func TestACloneIsVisibleBeforeItEnds(t *testing.T) {
-	s := set(t)
+	s := startCloneRig(t)
 	task := s.holdClone("replica", 60)
 	children := s.inFolder()
 	if len(children) != 1 {
@@ -40,8 +40,8 @@ func TestACloneIsVisibleBeforeItEnds(t *testing.T) {
 	if err := s.client.RetrieveOne(context.Background(), children[0], nil, &vm); err != nil {
 		t.Fatal(err)
 	}
-	if vm.Name != "replica" || marksOf(vm.Config.ExtraConfig)[ownerMark] != "u1" || vm.Config.InstanceUuid == "" {
-		t.Errorf("it is %s, %v, %s", vm.Name, marksOf(vm.Config.ExtraConfig), vm.Config.InstanceUuid)
+	if vm.Name != "replica" || markersOf(vm.Config.ExtraConfig)[ownerKey] != "u1" || vm.Config.InstanceUuid == "" {
+		t.Errorf("it is %s, %v, %s", vm.Name, markersOf(vm.Config.ExtraConfig), vm.Config.InstanceUuid)
 	}
 	if vm.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOff {
 		t.Errorf("it is %s", vm.Runtime.PowerState)
@@ -53,16 +53,16 @@ func TestACloneIsVisibleBeforeItEnds(t *testing.T) {
 	if info.Info.State != types.TaskInfoStateRunning || info.Info.Progress != 60 {
 		t.Errorf("the task is %s at %d %%", info.Info.State, info.Info.Progress)
 	}
-	truth := s.truth()
-	if counted := truth.Folders["/DC0/vm/vm-operator"]; counted.Now != 1 || counted.Peak != 1 || len(truth.Clones) != 0 {
-		t.Errorf("counted %+v", truth)
+	counts := s.counts()
+	if counted := counts.Folders["/DC0/vm/vm-operator"]; counted.Now != 1 || counted.Peak != 1 || len(counts.Clones) != 0 {
+		t.Errorf("counted %+v", counts)
 	}
-	s.ask("POST", "/release", ask{}, nil)
-	finished := s.made(task)
+	s.call("POST", "/release", params{}, nil)
+	finished := s.waitVM(task)
 	if finished.Self != children[0] || finished.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOn {
 		t.Errorf("it became %s, %s", finished.Self, finished.Runtime.PowerState)
 	}
-	for _, vm := range s.truth().Machines {
+	for _, vm := range s.counts().VMs {
 		if vm.Cloning {
 			t.Errorf("still cloning: %+v", vm)
 		}
@@ -70,20 +70,20 @@ func TestACloneIsVisibleBeforeItEnds(t *testing.T) {
 }
 
 func TestACloneBeforeItsThirdIsInvisible(t *testing.T) {
-	s := set(t)
+	s := startCloneRig(t)
 	task := s.holdClone("replica", 20)
 	if children := s.inFolder(); len(children) != 0 {
 		t.Fatalf("the folder has %v", children)
 	}
-	if truth := s.truth(); len(truth.Clones) != 1 || truth.Folders["/DC0/vm/vm-operator"].Now != 1 {
-		t.Errorf("counted %+v", truth)
+	if counts := s.counts(); len(counts.Clones) != 1 || counts.Folders["/DC0/vm/vm-operator"].Now != 1 {
+		t.Errorf("counted %+v", counts)
 	}
-	s.ask("POST", "/release", ask{}, nil)
-	s.made(task)
+	s.call("POST", "/release", params{}, nil)
+	s.waitVM(task)
 }
 
 func TestAnUnfinishedCloneIsBusy(t *testing.T) {
-	s, ctx := set(t), context.Background()
+	s, ctx := startCloneRig(t), context.Background()
 	task := s.holdClone("replica", 60)
 	vm := object.NewVirtualMachine(s.client.Client, s.inFolder()[0])
 	attempts := map[string]func() (*object.Task, error){
@@ -95,49 +95,49 @@ func TestAnUnfinishedCloneIsBusy(t *testing.T) {
 		"the folder":  func() (*object.Task, error) { return s.folder.Destroy(ctx) },
 	}
 	for name, attempt := range attempts {
-		t.Run(name, func(t *testing.T) { expectFault[*types.TaskInProgress](t, done(attempt())) })
+		t.Run(name, func(t *testing.T) { expectFault[*types.TaskInProgress](t, waitForTask(attempt())) })
 	}
 	expectFault[*types.TaskInProgress](t, vm.Unregister(ctx))
-	s.ask("POST", "/release", ask{}, nil)
-	s.made(task)
-	if err := done(vm.PowerOff(ctx)); err != nil {
+	s.call("POST", "/release", params{}, nil)
+	s.waitVM(task)
+	if err := waitForTask(vm.PowerOff(ctx)); err != nil {
 		t.Fatal(err)
 	}
-	if err := done(vm.Destroy(ctx)); err != nil {
+	if err := waitForTask(vm.Destroy(ctx)); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func TestADelayedCloneShowsItsVMAfterAThird(t *testing.T) {
-	s := set(t, "--delay", "CloneVM_Task=1s")
+	s := startCloneRig(t, "--delay", "CloneVM_Task=1s")
 	watch := watchFor(s.rig, s.client, "VirtualMachine", "name", "runtime.powerState")
 	watch.next()
 	began := time.Now()
 	task := s.clone("replica", nil)
-	watch.until("the clone", func() bool { return watch.named("replica") != nil })
+	watch.until("the clone", func() bool { return watch.byName("replica") != nil })
 	if took := time.Since(began); took < 250*time.Millisecond || took > 800*time.Millisecond {
 		t.Errorf("it was visible after %s", took)
 	}
-	if state := watch.named("replica")["runtime.powerState"]; state != types.VirtualMachinePowerStatePoweredOff {
+	if state := watch.byName("replica")["runtime.powerState"]; state != types.VirtualMachinePowerStatePoweredOff {
 		t.Errorf("it was %v", state)
 	}
 	watch.until("its power", func() bool {
-		return watch.named("replica")["runtime.powerState"] == types.VirtualMachinePowerStatePoweredOn
+		return watch.byName("replica")["runtime.powerState"] == types.VirtualMachinePowerStatePoweredOn
 	})
-	s.made(task)
+	s.waitVM(task)
 	if took := time.Since(began); took < time.Second {
 		t.Errorf("the task took %s", took)
 	}
 }
 
 func TestACloneIsHeldAtAPercentageOnly(t *testing.T) {
-	s := set(t)
-	for _, rule := range []ask{
+	s := startCloneRig(t)
+	for _, rule := range []params{
 		{"method": "CloneVM_Task", "where": "call", "hold": true, "at": 50},
 		{"method": "CloneVM_Task", "where": "task", "at": 50},
 		{"method": "CloneVM_Task", "where": "task", "hold": true, "at": 101},
 	} {
-		if text := s.try("POST", "/rules", rule, nil); text == "" {
+		if text := s.tryCall("POST", "/rules", rule, nil); text == "" {
 			t.Errorf("%v was accepted", rule)
 		}
 	}

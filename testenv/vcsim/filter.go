@@ -19,26 +19,26 @@ type Filter struct {
 	mo.PropertyFilter
 
 	collector *Collector
-	fresh     bool
+	initial   bool
 	sent      map[types.ManagedObjectReference]values
-	walks     map[string]struct{} // properties through which the filter reaches its objects
+	traversed map[string]struct{} // properties through which the filter reaches its objects
 }
 
 func newFilter(collector *Collector, req *types.CreateFilter) *Filter {
-	filter := &Filter{collector: collector, fresh: true, walks: map[string]struct{}{}}
+	filter := &Filter{collector: collector, initial: true, traversed: map[string]struct{}{}}
 	filter.Self.Type = "PropertyFilter"
 	filter.Spec, filter.PartialUpdates = req.Spec, req.PartialUpdates
 	for _, object := range filter.Spec.ObjectSet {
-		filter.learn(object.SelectSet)
+		filter.addTraversals(object.SelectSet)
 	}
 	return filter
 }
 
-func (f *Filter) learn(specs []types.BaseSelectionSpec) {
+func (f *Filter) addTraversals(specs []types.BaseSelectionSpec) {
 	for _, spec := range specs {
 		if walk, ok := spec.(*types.TraversalSpec); ok {
-			f.walks[walk.Path] = struct{}{}
-			f.learn(walk.SelectSet)
+			f.traversed[walk.Path] = struct{}{}
+			f.addTraversals(walk.SelectSet)
 		}
 	}
 }
@@ -46,10 +46,10 @@ func (f *Filter) learn(specs []types.BaseSelectionSpec) {
 // DestroyPropertyFilter takes the filter from its collector.
 func (f *Filter) DestroyPropertyFilter(ctx *simulator.Context, req *types.DestroyPropertyFilter) soap.HasFault {
 	c := f.collector
-	c.guard.Lock()
+	c.mu.Lock()
 	c.filters = slices.DeleteFunc(slices.Clone(c.filters), func(other *Filter) bool { return other == f })
 	simulator.RemoveReference(&c.Filter, f.Self)
-	c.guard.Unlock()
+	c.mu.Unlock()
 	ctx.Session.Remove(ctx, req.This)
 	return &methods.DestroyPropertyFilterBody{Res: &types.DestroyPropertyFilterResponse{}}
 }
@@ -68,13 +68,13 @@ func (f *Filter) validate(ctx *simulator.Context) types.BaseMethodFault {
 }
 
 // refresh compares the filter's objects with what was sent, and returns what is new.
-func (f *Filter) refresh(ctx *simulator.Context, changed *marks) []types.ObjectUpdate {
-	if f.fresh {
+func (f *Filter) refresh(ctx *simulator.Context, changed *pendingChanges) []types.ObjectUpdate {
+	if f.initial {
 		f.sent = map[types.ManagedObjectReference]values{}
 	}
 	var leaving []types.ObjectUpdate
 	toRead := map[types.ManagedObjectReference]struct{}{}
-	if f.fresh || changed.everything || f.moved(changed) {
+	if f.initial || changed.all || f.membershipChanged(changed) {
 		members, _ := f.members(ctx)
 		for ref := range members {
 			if _, ok := f.sent[ref]; !ok {
@@ -83,40 +83,40 @@ func (f *Filter) refresh(ctx *simulator.Context, changed *marks) []types.ObjectU
 		}
 		for ref := range f.sent {
 			if _, ok := members[ref]; !ok {
-				leaving = append(leaving, f.forget(ref))
+				leaving = append(leaving, f.leave(ref))
 			}
 		}
 	}
-	f.fresh = false
-	if changed.everything {
+	f.initial = false
+	if changed.all {
 		for ref := range f.sent {
 			toRead[ref] = struct{}{}
 		}
 	}
-	for ref := range changed.changed {
+	for ref := range changed.updated {
 		if _, ok := f.sent[ref]; ok {
 			toRead[ref] = struct{}{}
 		}
 	}
-	for ref := range changed.gone {
+	for ref := range changed.removed {
 		delete(toRead, ref)
 		if _, ok := f.sent[ref]; ok {
-			leaving = append(leaving, f.forget(ref))
+			leaving = append(leaving, f.leave(ref))
 		}
 	}
 	return append(leaving, f.compare(ctx, slices.Collect(maps.Keys(toRead)))...)
 }
 
-// moved reports whether objects may have come into the filter's sight or left it.
-func (f *Filter) moved(changed *marks) bool {
+// membershipChanged reports whether objects may have come into the filter's sight or left it.
+func (f *Filter) membershipChanged(changed *pendingChanges) bool {
 	for path := range changed.paths {
-		if _, ok := f.walks[path]; ok || (path == "" && f.walksInventory()) {
+		if _, ok := f.traversed[path]; ok || (path == "" && f.traversesInventory()) {
 			return true
 		}
 	}
 	for _, spec := range f.Spec.PropSet {
 		for kind := range changed.kinds {
-			if spec.Type == kind || spec.Type == "ManagedEntity" || derived[kind] == spec.Type {
+			if spec.Type == kind || spec.Type == "ManagedEntity" || baseTypes[kind] == spec.Type {
 				return true
 			}
 		}
@@ -124,19 +124,19 @@ func (f *Filter) moved(changed *marks) bool {
 	return false
 }
 
-// walksInventory reports whether more than a view leads to the objects; views announce their changes themselves.
-func (f *Filter) walksInventory() bool {
-	_, view := f.walks["view"]
-	return len(f.walks) > 1 || (len(f.walks) == 1 && !view)
+// traversesInventory reports whether more than a view leads to the objects; views announce their changes themselves.
+func (f *Filter) traversesInventory() bool {
+	_, view := f.traversed["view"]
+	return len(f.traversed) > 1 || (len(f.traversed) == 1 && !view)
 }
 
-var derived = map[string]string{
+var baseTypes = map[string]string{
 	"ClusterComputeResource": "ComputeResource",
 	"VirtualApp":             "ResourcePool",
 	"StoragePod":             "Folder",
 }
 
-func (f *Filter) forget(ref types.ManagedObjectReference) types.ObjectUpdate {
+func (f *Filter) leave(ref types.ManagedObjectReference) types.ObjectUpdate {
 	delete(f.sent, ref)
 	return types.ObjectUpdate{Kind: types.ObjectUpdateKindLeave, Obj: ref}
 }
@@ -209,5 +209,5 @@ func retrieve(ctx *simulator.Context, spec types.PropertyFilterSpec) ([]types.Ob
 		fault, _ := body.Fault_.Detail.Fault.(types.BaseMethodFault)
 		return nil, fault
 	}
-	return sharedOf(ctx).permissions.Visible(ctx, body.Res.Returnval.Objects), nil
+	return sharedState(ctx).permissions.Visible(ctx, body.Res.Returnval.Objects), nil
 }

@@ -70,10 +70,10 @@ func unregisterFolder(call *TaskCall, ref types.ManagedObjectReference) types.Ba
 }
 
 func unregisterChild(call *TaskCall, ref types.ManagedObjectReference) types.BaseMethodFault {
-	guard := call.tasks.guard.Entity(ref)
+	guard := call.tasks.locks.Entity(ref)
 	guard.Lock()
 	defer guard.Unlock()
-	if fault := call.tasks.refuseBusy(ref); fault != nil {
+	if fault := call.tasks.checkBusy(ref); fault != nil {
 		return fault
 	}
 	switch object := call.ctx.Map.Get(ref).(type) {
@@ -128,7 +128,7 @@ func addChild(ctx *simulator.Context, folder *simulator.Folder, entity mo.Entity
 // detachVM takes a VM out of the inventory in whatever state it is; its files stay. The library's
 // UnregisterVM refuses VMs that run.
 func detachVM(ctx *simulator.Context, vm *simulator.VirtualMachine) {
-	related := around(ctx, vm.Self)
+	related := relatedTo(ctx, vm.Self)
 	if host, ok := ctx.Map.Get(*vm.Runtime.Host).(*simulator.HostSystem); ok {
 		ctx.Map.RemoveReference(ctx, host, &host.Vm, vm.Self)
 	}
@@ -174,5 +174,5 @@ func attachVM(ctx *simulator.Context, folder *simulator.Folder, vm *simulator.Vi
 		}
 	}
 	addChild(ctx, folder, vm)
-	touch(ctx, around(ctx, vm.Self)...)
+	touch(ctx, relatedTo(ctx, vm.Self)...)
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Gate is what every call passes before the library sees it: counted, refused where vCenter would, made slow or failing where a
+// Interceptor is what every call passes before the library sees it: counted, refused where vCenter would, made slow or failing where a
 // test asked for it.
-type Gate struct {
+type Interceptor struct {
 	Calls    *Calls
 	Rules    *Rules
 	Sessions *Sessions
@@ -23,88 +23,88 @@ type Gate struct {
 	Relogin bool // whether Login on a live session gives a new one
 }
 
-// Admit implements the library's hook (simulator.Registry.Handler).
-func (g *Gate) Admit(ctx *simulator.Context, method *simulator.Method) (mo.Reference, types.BaseMethodFault) {
+// Intercept implements the library's hook (simulator.Registry.Handler).
+func (i *Interceptor) Intercept(ctx *simulator.Context, method *simulator.Method) (mo.Reference, types.BaseMethodFault) {
 	defer redirect(ctx, method) // last: all else is about the object that the caller names
-	if ours(ctx) {
-		g.Tasks.Expect(g.Tasks.newTaskCall(ctx, method))
+	if isInternal(ctx) {
+		i.Tasks.Expect(i.Tasks.newTaskCall(ctx, method))
 		return nil, nil
 	}
-	g.Calls.Count(method.Name)
-	if fault := g.authenticate(ctx, method); fault != nil {
+	i.Calls.Count(method.Name)
+	if fault := i.authenticate(ctx, method); fault != nil {
 		return nil, fault
 	}
-	fault := g.refuse(ctx, method)
-	if !reads(method.Name) {
-		entry := entryOf(ctx, method)
+	fault := i.check(ctx, method)
+	if !isReadOnly(method.Name) {
+		entry := newLedgerEntry(ctx, method)
 		entry.Refused = faultName(fault)
-		g.Calls.Note(entry)
+		i.Calls.Record(entry)
 	}
 	if fault == nil && ctx.Session != nil {
-		call := g.Tasks.newTaskCall(ctx, method)
-		call.effect = g.Rules.Take("task", method.Name, method.This.Value)
-		g.Tasks.Expect(call)
+		call := i.Tasks.newTaskCall(ctx, method)
+		call.effect = i.Rules.Take("task", method.Name, method.This.Value)
+		i.Tasks.Expect(call)
 	}
 	return nil, fault
 }
 
-// ours reports whether the simulator itself calls: the library's in-process client has a session without a user.
-func ours(ctx *simulator.Context) bool { return ctx.Session != nil && ctx.Session.UserName == "" }
+// isInternal reports whether the simulator itself calls: the library's in-process client has a session without a user.
+func isInternal(ctx *simulator.Context) bool { return ctx.Session != nil && ctx.Session.UserName == "" }
 
-func (g *Gate) authenticate(ctx *simulator.Context, method *simulator.Method) types.BaseMethodFault {
+func (i *Interceptor) authenticate(ctx *simulator.Context, method *simulator.Method) types.BaseMethodFault {
 	if ctx.Session == nil {
-		if anonymous(method) {
+		if allowsAnonymous(method) {
 			return nil
 		}
 		object := method.This
 		return &types.NotAuthenticated{NoPermission: types.NoPermission{Object: &object, PrivilegeId: "System.View"}}
 	}
-	g.Sessions.See(ctx.Session)
+	i.Sessions.Track(ctx.Session)
 	switch req := method.Body.(type) {
 	case *types.Login:
-		if g.Relogin {
-			g.leave(ctx)
+		if i.Relogin {
+			i.endSession(ctx)
 		}
 	case *types.Logout:
-		g.Sessions.Release(ctx.Session.Key)
+		i.Sessions.Release(ctx.Session.Key)
 	case *types.TerminateSession:
 		for _, key := range req.SessionId {
 			if key != ctx.Session.Key {
-				g.Sessions.Release(key)
+				i.Sessions.Release(key)
 			}
 		}
 	}
 	return nil
 }
 
-// leave ends the caller's session, for the login that follows to begin another.
-func (g *Gate) leave(ctx *simulator.Context) {
+// endSession ends the caller's session, for the login that follows to begin another.
+func (i *Interceptor) endSession(ctx *simulator.Context) {
 	key := ctx.Session.Key
 	ctx.Session = nil
-	g.Sessions.End(func(live types.UserSession) bool { return live.Key == key })
+	i.Sessions.End(func(live types.UserSession) bool { return live.Key == key })
 }
 
-func (g *Gate) refuse(ctx *simulator.Context, method *simulator.Method) types.BaseMethodFault {
-	effect := g.Rules.Take("call", method.Name, method.This.Value)
+func (i *Interceptor) check(ctx *simulator.Context, method *simulator.Method) types.BaseMethodFault {
+	effect := i.Rules.Take("call", method.Name, method.This.Value)
 	effect.Wait(nil)
 	if effect.Fault != nil {
 		return effect.Fault
 	}
 	if ctx.Session != nil {
-		if fault := g.Permissions.refuse(ctx.Session.UserName, method); fault != nil {
+		if fault := i.Permissions.check(ctx.Session.UserName, method); fault != nil {
 			return fault
 		}
 	}
-	if !reads(method.Name) && !strings.HasSuffix(method.Name, "_Task") {
-		if fault := g.Tasks.refuseBusy(method.This); fault != nil { // the others fail as tasks
+	if !isReadOnly(method.Name) && !strings.HasSuffix(method.Name, "_Task") {
+		if fault := i.Tasks.checkBusy(method.This); fault != nil { // the others fail as tasks
 			return fault
 		}
 	}
-	return refuseName(method.Body)
+	return checkName(method.Body)
 }
 
-func entryOf(ctx *simulator.Context, method *simulator.Method) Entry {
-	entry := Entry{Time: time.Now(), Method: method.Name, Object: method.This.String()}
+func newLedgerEntry(ctx *simulator.Context, method *simulator.Method) LedgerEntry {
+	entry := LedgerEntry{Time: time.Now(), Method: method.Name, Object: method.This.String()}
 	entry.NewName, _ = newName(method.Body)
 	if ctx.Session != nil {
 		entry.Session, entry.User = ctx.Session.Key, ctx.Session.UserName
@@ -122,8 +122,8 @@ func faultName(fault types.BaseMethodFault) string {
 	return reflect.TypeOf(fault).Elem().Name()
 }
 
-// fetched is the object that a Fetch call asks for; its type is internal to the library.
-func fetched(body types.AnyType) types.ManagedObjectReference {
+// fetchTarget is the object that a Fetch call asks for; its type is internal to the library.
+func fetchTarget(body types.AnyType) types.ManagedObjectReference {
 	this := reflect.ValueOf(body).Elem().FieldByName("This")
 	if !this.IsValid() {
 		return types.ManagedObjectReference{}

@@ -16,8 +16,8 @@ const (
 
 var vgpuTypes = []string{"grid_a100-4c", vgpu, "grid_a100-20c", "grid_a100-40c"}
 
-// fitGPUs gives a host graphics devices: "shared" ones carry vGPUs, "direct" ones pass through; none takes them away.
-func fitGPUs(ctx *simulator.Context, host *simulator.HostSystem, kind string, count int) {
+// setGPUs gives a host graphics devices: "shared" ones carry vGPUs, "direct" ones pass through; none takes them away.
+func setGPUs(ctx *simulator.Context, host *simulator.HostSystem, kind string, count int) {
 	infos := []types.HostGraphicsInfo{}
 	for number := range count {
 		infos = append(infos, types.HostGraphicsInfo{
@@ -30,7 +30,7 @@ func fitGPUs(ctx *simulator.Context, host *simulator.HostSystem, kind string, co
 	}
 	changes := []types.PropertyChange{{Name: "config.graphicsInfo", Val: infos}, {Name: "config.sharedPassthruGpuTypes", Val: shared}}
 	ctx.Map.AtomicUpdate(ctx, host, changes)
-	giveHardware(ctx, host)
+	addHardwareManager(ctx, host)
 }
 
 func pciID(number int) string { return fmt.Sprintf("0000:%02x:00.0", 0x3b+number) }

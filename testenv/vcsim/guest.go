@@ -12,9 +12,9 @@ import (
 // toolsOption marks a VM as one that has VMware Tools.
 const toolsOption = "vcsim.tools"
 
-// bootGuest lets Tools report, in a VM that has them.
-func bootGuest(ctx *simulator.Context, vmRef types.AnyType) types.BaseMethodFault {
-	vm, ok := machine(ctx, vmRef)
+// startGuest lets Tools report, in a VM that has them.
+func startGuest(ctx *simulator.Context, vmRef types.AnyType) types.BaseMethodFault {
+	vm, ok := findVM(ctx, vmRef)
 	if !ok || !hasTools(vm) {
 		return nil
 	}
@@ -43,14 +43,14 @@ func runningGuest(vm *simulator.VirtualMachine, address string) *types.GuestInfo
 		GuestState: string(types.VirtualMachineGuestStateRunning), HostName: vm.Name, IpAddress: address,
 		Net: []types.GuestNicInfo{{
 			Network: "VM Network", Connected: true, DeviceConfigId: 4000,
-			IpAddress: []string{address, "fe80::250:56ff:fe00:" + lastWords(address)},
+			IpAddress: []string{address, "fe80::250:56ff:fe00:" + lastOctets(address)},
 		}},
 	}
 }
 
-// haltGuest lets the guest fall silent: no addresses, no load.
-func haltGuest(ctx *simulator.Context, vmRef types.AnyType) types.BaseMethodFault {
-	vm, ok := machine(ctx, vmRef)
+// stopGuest lets the guest fall silent: no addresses, no load.
+func stopGuest(ctx *simulator.Context, vmRef types.AnyType) types.BaseMethodFault {
+	vm, ok := findVM(ctx, vmRef)
 	if !ok {
 		return nil
 	}
@@ -82,11 +82,11 @@ func hasTools(vm *simulator.VirtualMachine) bool {
 
 // addressOf is an address of the VM's own, the same after each boot.
 func addressOf(vm *simulator.VirtualMachine) string {
-	number := serial(vm.Self.Value)
+	number := serialNumber(vm.Self.Value)
 	return fmt.Sprintf("10.%d.%d.%d", number>>16&255, number>>8&255, number&255)
 }
 
-func lastWords(address string) string {
+func lastOctets(address string) string {
 	parts := strings.Split(address, ".")
 	return parts[2] + parts[3]
 }

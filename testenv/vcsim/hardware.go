@@ -36,8 +36,8 @@ const (
 	a100   = 0x20f1
 )
 
-// giveHardware adds the manager to a host, once.
-func giveHardware(ctx *simulator.Context, host *simulator.HostSystem) {
+// addHardwareManager adds the manager to a host, once.
+func addHardwareManager(ctx *simulator.Context, host *simulator.HostSystem) {
 	ref := types.ManagedObjectReference{Type: "HostAssignableHardwareManager", Value: "assignableHardwareManager-" + host.Self.Value}
 	if ctx.Map.Get(ref) == nil {
 		manager := &Hardware{host: host}
@@ -61,8 +61,8 @@ func bindHardware(ctx *simulator.Context, host *simulator.HostSystem) {
 	}
 	bindings := []types.HostAssignableHardwareBinding{}
 	for _, ref := range slices.Clone(host.Vm) {
-		if vm, ok := machine(ctx, ref); ok && vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn {
-			for range passedThrough(vm) {
+		if vm, ok := findVM(ctx, ref); ok && vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn {
+			for range dynamicDevices(vm) {
 				bindings = append(bindings, types.HostAssignableHardwareBinding{InstanceId: "pci:" + pciID(len(bindings)), Vm: ref})
 			}
 		}
@@ -71,17 +71,17 @@ func bindHardware(ctx *simulator.Context, host *simulator.HostSystem) {
 	ctx.Map.AtomicUpdate(ctx, host, []types.PropertyChange{{Name: "config.assignableHardwareBinding", Val: bindings}})
 }
 
-// bindMachine does so for the host of a VM.
-func bindMachine(ctx *simulator.Context, ref types.ManagedObjectReference) {
-	if vm, ok := machine(ctx, ref); ok && vm.Runtime.Host != nil {
+// bindHardwareOfVM does so for the host of a VM.
+func bindHardwareOfVM(ctx *simulator.Context, ref types.ManagedObjectReference) {
+	if vm, ok := findVM(ctx, ref); ok && vm.Runtime.Host != nil {
 		if host, ok := ctx.Map.Get(*vm.Runtime.Host).(*simulator.HostSystem); ok {
 			bindHardware(ctx, host)
 		}
 	}
 }
 
-// passedThrough lists the devices that vCenter assigns, as opposed to a person.
-func passedThrough(vm *simulator.VirtualMachine) []types.BaseVirtualDevice {
+// dynamicDevices lists the devices that vCenter assigns, as opposed to a person.
+func dynamicDevices(vm *simulator.VirtualMachine) []types.BaseVirtualDevice {
 	return slices.DeleteFunc(slices.Clone(vm.Config.Hardware.Device), func(device types.BaseVirtualDevice) bool {
 		_, dynamic := device.GetVirtualDevice().Backing.(*types.VirtualPCIPassthroughDynamicBackingInfo)
 		return !dynamic

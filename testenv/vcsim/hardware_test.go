@@ -11,8 +11,8 @@ import (
 )
 
 func TestAssignableHardware(t *testing.T) {
-	s, ctx := set(t, "--gpu-host", "DC0_H0=direct", "--gpu-host", "DC0_C0_H0=shared"), context.Background()
-	s.ask("POST", "/gpu", ask{"vm": "DC0_H0_VM0", "kind": "dynamic"}, nil)
+	s, ctx := startCloneRig(t, "--gpu-host", "DC0_H0=direct", "--gpu-host", "DC0_C0_H0=shared"), context.Background()
+	s.call("POST", "/gpu", params{"vm": "DC0_H0_VM0", "kind": "dynamic"}, nil)
 	offered := func(name string) ([]types.VirtualMachineDynamicPassthroughInfo, mo.HostSystem) {
 		host, err := find.NewFinder(s.client.Client).HostSystem(ctx, name)
 		if err != nil {
@@ -36,7 +36,7 @@ func TestAssignableHardware(t *testing.T) {
 	if bound := host.Config.AssignableHardwareBinding; len(bound) != 1 || bound[0].Vm != s.vm(s.client, "DC0_H0_VM0").Reference() {
 		t.Errorf("bound: %+v", bound)
 	}
-	s.ask("POST", "/power", ask{"vm": "DC0_H0_VM0", "on": false}, nil)
+	s.call("POST", "/power", params{"vm": "DC0_H0_VM0", "on": false}, nil)
 	if _, host := offered("DC0_H0"); len(host.Config.AssignableHardwareBinding) != 0 {
 		t.Errorf("a VM that is off has %+v", host.Config.AssignableHardwareBinding)
 	}

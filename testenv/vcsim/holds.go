@@ -55,15 +55,15 @@ func (e Effect) advance(from, to int32, report func(percent int32)) {
 	if report != nil && e.holdAt > 0 {
 		report(min(99, e.holdAt))
 	}
-	if e.wait() {
+	if e.waitReleased() {
 		e.sleep(e.holdAt, to, report)
 	}
 }
 
-// wait is false when the rules were cleared meanwhile.
-func (e Effect) wait() bool {
-	e.rules.keep(e.hold)
-	defer e.rules.drop(e.hold)
+// waitReleased is false when the rules were cleared meanwhile.
+func (e Effect) waitReleased() bool {
+	e.rules.addHeld(e.hold)
+	defer e.rules.removeHeld(e.hold)
 	select {
 	case <-e.hold.released:
 		return true
@@ -99,7 +99,7 @@ func (e Effect) sleep(from, to int32, report func(percent int32)) bool {
 	}
 }
 
-func (r *Rules) keep(held *Held) {
+func (r *Rules) addHeld(held *Held) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.last++
@@ -107,7 +107,7 @@ func (r *Rules) keep(held *Held) {
 	r.held[held.ID] = held
 }
 
-func (r *Rules) drop(held *Held) {
+func (r *Rules) removeHeld(held *Held) {
 	r.mu.Lock()
 	delete(r.held, held.ID)
 	r.mu.Unlock()

@@ -48,10 +48,10 @@ func entities(ctx *simulator.Context, kind string) []mo.Entity {
 }
 
 func byReference(a, b types.ManagedObjectReference) int {
-	return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(serial(a.Value), serial(b.Value)), cmp.Compare(a.Value, b.Value))
+	return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(serialNumber(a.Value), serialNumber(b.Value)), cmp.Compare(a.Value, b.Value))
 }
 
-func serial(value string) int {
+func serialNumber(value string) int {
 	number, _ := strconv.Atoi(value[strings.LastIndex(value, "-")+1:])
 	return number
 }

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// messages are vCenter's texts for the faults that clients meet most; the library sends most faults without any.
-var messages = map[string]string{
+// faultMessages are vCenter's texts for the faults that clients meet most; the library sends most faults without any.
+var faultMessages = map[string]string{
 	"NotAuthenticated":           "The session is not authenticated.",
 	"InvalidLogin":               "Cannot complete login due to an incorrect user name or password.",
 	"NoPermission":               "Permission to perform this operation was denied.",
@@ -31,20 +31,20 @@ var messages = map[string]string{
 
 // faultMessage is a sentence for a fault; of one that has none here, its name as text.
 func faultMessage(name string) string {
-	if message, ok := messages[name]; ok {
+	if message, ok := faultMessages[name]; ok {
 		return message
 	}
-	return strings.TrimSpace(humps.ReplaceAllString(name, " $1")) + "."
+	return strings.TrimSpace(camelCaseWord.ReplaceAllString(name, " $1")) + "."
 }
 
 var (
-	humps     = regexp.MustCompile(`([A-Z][a-z0-9]+)`)
-	faultKind = regexp.MustCompile(`<(\w+)Fault [^>]*xsi:type="`)
+	camelCaseWord = regexp.MustCompile(`([A-Z][a-z0-9]+)`)
+	faultPattern  = regexp.MustCompile(`<(\w+)Fault [^>]*xsi:type="`)
 )
 
-// worded fills an empty faultstring of a SOAP answer.
-func worded(answer []byte) []byte {
-	match := faultKind.FindSubmatch(answer)
+// withFaultMessage fills an empty faultstring of a SOAP answer.
+func withFaultMessage(answer []byte) []byte {
+	match := faultPattern.FindSubmatch(answer)
 	if match == nil {
 		return answer
 	}

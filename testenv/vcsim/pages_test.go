@@ -11,8 +11,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// names asks for the names of all VMs.
-func names(t *testing.T, client *govmomi.Client) []types.PropertyFilterSpec {
+// nameSpecs asks for the names of all VMs.
+func nameSpecs(t *testing.T, client *govmomi.Client) []types.PropertyFilterSpec {
 	t.Helper()
 	containerView, err := view.NewManager(client.Client).CreateContainerView(
 		context.Background(), client.ServiceContent.RootFolder, []string{"VirtualMachine"}, true)
@@ -26,12 +26,12 @@ func names(t *testing.T, client *govmomi.Client) []types.PropertyFilterSpec {
 	}}
 }
 
-// load reads all pages and returns their sizes.
-func load(t *testing.T, client *govmomi.Client, maxObjects int32) []int {
+// readPages reads all pages and returns their sizes.
+func readPages(t *testing.T, client *govmomi.Client, maxObjects int32) []int {
 	t.Helper()
 	ctx, collector := context.Background(), client.ServiceContent.PropertyCollector
 	res, err := methods.RetrievePropertiesEx(ctx, client.Client, &types.RetrievePropertiesEx{
-		This: collector, SpecSet: names(t, client), Options: types.RetrieveOptions{MaxObjects: maxObjects},
+		This: collector, SpecSet: nameSpecs(t, client), Options: types.RetrieveOptions{MaxObjects: maxObjects},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -69,12 +69,12 @@ func TestAResultComesInPages(t *testing.T) {
 	rig := start(t, "--vms", "30", "--hosts", "1", "--page-objects", "25")
 	client := rig.client()
 	for maxObjects, wanted := range map[int32]int{0: 3, 100: 3, 10: 6, 60: 3} {
-		sizes := load(t, client, maxObjects)
+		sizes := readPages(t, client, maxObjects)
 		if len(sizes) != wanted || sum(sizes) != 60 {
 			t.Errorf("with maxObjects %d: %v", maxObjects, sizes)
 		}
 	}
-	if sizes := load(t, start(t, "--vms", "30", "--hosts", "1", "--page-objects", "0").client(), 0); len(sizes) != 1 || sizes[0] != 60 {
+	if sizes := readPages(t, start(t, "--vms", "30", "--hosts", "1", "--page-objects", "0").client(), 0); len(sizes) != 1 || sizes[0] != 60 {
 		t.Errorf("without a limit: %v", sizes)
 	}
 }
@@ -84,7 +84,7 @@ func TestATokenIsGoodOnceAndForItsSession(t *testing.T) {
 	client, other := rig.client(), rig.client()
 	collector := client.ServiceContent.PropertyCollector
 	res, err := methods.RetrievePropertiesEx(ctx, client.Client, &types.RetrievePropertiesEx{
-		This: collector, SpecSet: names(t, client), Options: types.RetrieveOptions{MaxObjects: 4},
+		This: collector, SpecSet: nameSpecs(t, client), Options: types.RetrieveOptions{MaxObjects: 4},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -102,9 +102,9 @@ func TestATokenIsGoodOnceAndForItsSession(t *testing.T) {
 func TestEachPageCanBeSlow(t *testing.T) {
 	rig := start(t, "--vms", "5", "--hosts", "1")
 	client := rig.client()
-	rig.ask("POST", "/rules", ask{"method": "*", "where": "page", "delay": "100ms"}, nil)
+	rig.call("POST", "/rules", params{"method": "*", "where": "page", "delay": "100ms"}, nil)
 	began := time.Now()
-	if sizes := load(t, client, 4); len(sizes) != 3 || time.Since(began) < 300*time.Millisecond {
+	if sizes := readPages(t, client, 4); len(sizes) != 3 || time.Since(began) < 300*time.Millisecond {
 		t.Errorf("%v pages took %s", sizes, time.Since(began))
 	}
 	watch := watchFor(rig, client, "VirtualMachine", "name")
@@ -120,8 +120,8 @@ func TestEachPageCanBeSlow(t *testing.T) {
 		t.Errorf("three pages took %s", took)
 	}
 	began = time.Now()
-	rig.ask("POST", "/rename", ask{"of": "DC0_H0_VM0", "name": "renamed"}, nil)
-	watch.until("the rename", func() bool { return watch.named("renamed") != nil })
+	rig.call("POST", "/rename", params{"of": "DC0_H0_VM0", "name": "renamed"}, nil)
+	watch.until("the rename", func() bool { return watch.byName("renamed") != nil })
 	if took := time.Since(began); took > 90*time.Millisecond {
 		t.Errorf("an update took %s", took)
 	}

@@ -259,9 +259,9 @@ func (c *Control) permission(view PermissionView) (any, error) {
 	if view.User == "" {
 		return nil, fmt.Errorf("a permission needs a user")
 	}
-	permissions, entity := c.Gate.Permissions, c.Gate.Permissions.root
+	permissions, entity := c.Interceptor.Permissions, c.Interceptor.Permissions.root
 	if view.Of != "" {
-		target, err := lookup(c.Inventory.own, "", view.Of)
+		target, err := lookup(c.Inventory.simCtx, "", view.Of)
 		if err != nil {
 			return nil, err
 		}
@@ -271,7 +271,7 @@ func (c *Control) permission(view PermissionView) (any, error) {
 		permissions.Remove(view.User, entity)
 		return nil, nil
 	}
-	allPrivileges := adminPrivileges(c.Inventory.own)
+	allPrivileges := adminPrivileges(c.Inventory.simCtx)
 	for _, privilege := range view.Privileges {
 		if !slices.Contains(allPrivileges, privilege) {
 			return nil, fmt.Errorf("%q is not a privilege; an example is VirtualMachine.Interact.PowerOn", privilege)

@@ -14,8 +14,8 @@ type need struct {
 	privilege string
 }
 
-// refuse is NoPermission for the first privilege of a call that its account lacks, else nil.
-func (p *Permissions) refuse(user string, method *simulator.Method) types.BaseMethodFault {
+// check is NoPermission for the first privilege of a call that its account lacks, else nil.
+func (p *Permissions) check(user string, method *simulator.Method) types.BaseMethodFault {
 	if !p.Restricted(user) {
 		return nil
 	}
@@ -60,9 +60,9 @@ func (p *Permissions) needs(method *simulator.Method) []need {
 	case *types.MoveIntoFolder_Task:
 		return p.moveNeeds(req)
 	case *types.HasPrivilegeOnEntities:
-		return onAll(req.Entity, "System.Read")
+		return needOnAll(req.Entity, "System.Read")
 	case *types.RegisterVM_Task:
-		return append(onAll(optional(req.Pool), "Resource.AssignVMToPool"), need{this, "VirtualMachine.Inventory.Register"})
+		return append(needOnAll(refList(req.Pool), "Resource.AssignVMToPool"), need{this, "VirtualMachine.Inventory.Register"})
 	case *types.SetCustomValue:
 		return []need{{this, "Global.SetCustomField"}}
 	case *types.SetField:
@@ -71,7 +71,7 @@ func (p *Permissions) needs(method *simulator.Method) []need {
 	if privilege, listed := methodPrivileges[method.Name]; listed {
 		return []need{{this, privilege}}
 	}
-	if reads(method.Name) {
+	if isReadOnly(method.Name) {
 		return nil
 	}
 	return []need{{this, "vcsim.NotInTheTable." + method.Name}}
@@ -152,7 +152,7 @@ func (p *Permissions) cloneNeeds(req *types.CloneVM_Task) []need {
 	if req.Spec.Location.Folder != nil {
 		folder = *req.Spec.Location.Folder // takes precedence over the parameter
 	}
-	source, ok := machine(p.ctx, req.This)
+	source, ok := findVM(p.ctx, req.This)
 	if !ok {
 		return nil // the library answers ManagedObjectNotFound
 	}
@@ -163,14 +163,14 @@ func (p *Permissions) cloneNeeds(req *types.CloneVM_Task) []need {
 	if req.Spec.Customization != nil {
 		needs = append(needs, need{req.This, "VirtualMachine.Provisioning.Customize"})
 	}
-	if pool := cmpRef(req.Spec.Location.Pool, source.ResourcePool); pool != nil && !req.Spec.Template {
+	if pool := firstRef(req.Spec.Location.Pool, source.ResourcePool); pool != nil && !req.Spec.Template {
 		needs = append(needs, need{*pool, "Resource.AssignVMToPool"})
 	}
-	needs = append(needs, onAll(targetDatastores(source, &req.Spec.Location), "Datastore.AllocateSpace")...)
+	needs = append(needs, needOnAll(targetDatastores(source, &req.Spec.Location), "Datastore.AllocateSpace")...)
 	if len(disksOf(source)) > 0 {
 		needs = append(needs, need{folder, "VirtualMachine.Config.AddNewDisk"})
 	}
-	needs = append(needs, onAll(source.Network, "Network.Assign")...)
+	needs = append(needs, needOnAll(source.Network, "Network.Assign")...)
 	if req.Spec.Config != nil {
 		needs = append(needs, configNeeds(folder, req.Spec.Config)...)
 	}
@@ -195,7 +195,7 @@ func sourcePrivilege(fromTemplate, toTemplate bool) string {
 	return "VirtualMachine.Provisioning.Clone"
 }
 
-func cmpRef(first, second *types.ManagedObjectReference) *types.ManagedObjectReference {
+func firstRef(first, second *types.ManagedObjectReference) *types.ManagedObjectReference {
 	if first != nil {
 		return first
 	}
@@ -208,7 +208,7 @@ func targetDatastores(
 ) []types.ManagedObjectReference {
 	targets := slices.Clone(source.Datastore)
 	if spec.Datastore != nil {
-		targets = optional(spec.Datastore)
+		targets = refList(spec.Datastore)
 	}
 	for _, disk := range spec.Disk {
 		if !slices.Contains(targets, disk.Datastore) {
@@ -306,12 +306,12 @@ func (p *Permissions) createNeeds(req *types.CreateVM_Task) []need {
 
 func (p *Permissions) relocateNeeds(req *types.RelocateVM_Task) []need {
 	privilege := "Resource.ColdMigrate"
-	if vm, ok := machine(p.ctx, req.This); ok && vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn {
+	if vm, ok := findVM(p.ctx, req.This); ok && vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn {
 		privilege = "Resource.HotMigrate"
 	}
 	needs := []need{{req.This, privilege}}
-	needs = append(needs, onAll(optional(req.Spec.Pool), "Resource.AssignVMToPool")...)
-	return append(needs, onAll(optional(req.Spec.Datastore), "Datastore.AllocateSpace")...)
+	needs = append(needs, needOnAll(refList(req.Spec.Pool), "Resource.AssignVMToPool")...)
+	return append(needs, needOnAll(refList(req.Spec.Datastore), "Datastore.AllocateSpace")...)
 }
 
 // destroyNeeds: what is deleted and its parent need the privilege, and so does all that a folder
@@ -355,7 +355,7 @@ func (p *Permissions) moveNeeds(req *types.MoveIntoFolder_Task) []need {
 	return needs
 }
 
-func onAll(refs []types.ManagedObjectReference, privilege string) []need {
+func needOnAll(refs []types.ManagedObjectReference, privilege string) []need {
 	var needs []need
 	for _, ref := range refs {
 		needs = append(needs, need{ref, privilege})
@@ -363,7 +363,7 @@ func onAll(refs []types.ManagedObjectReference, privilege string) []need {
 	return needs
 }
 
-func optional(ref *types.ManagedObjectReference) []types.ManagedObjectReference {
+func refList(ref *types.ManagedObjectReference) []types.ManagedObjectReference {
 	if ref == nil {
 		return nil
 	}

@@ -76,9 +76,9 @@ func (p *Profiles) rename(from, to types.ManagedObjectReference) {
 	p.mu.Unlock()
 }
 
-// refuse is the fault for a profile id that does not exist. The API reference names no fault of
+// check is the fault for a profile id that does not exist. The API reference names no fault of
 // its own; the storage policy service answers InvalidArgument for such an id.
-func (p *Profiles) refuse(spec *types.VirtualMachineRelocateSpec) types.BaseMethodFault {
+func (p *Profiles) check(spec *types.VirtualMachineRelocateSpec) types.BaseMethodFault {
 	ids := []string{profileID(spec.Profile)}
 	for _, disk := range spec.Disk {
 		ids = append(ids, profileID(disk.Profile))
@@ -129,8 +129,8 @@ func (p *Profiles) List() []Profile {
 	return list
 }
 
-// Make creates a profile; without an id it gets a random one.
-func (p *Profiles) Make(profile Profile) (Profile, error) {
+// Create creates a profile; without an id it gets a random one.
+func (p *Profiles) Create(profile Profile) (Profile, error) {
 	if profile.Name == "" {
 		return profile, errors.New("a storage profile needs a name")
 	}

@@ -11,37 +11,37 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// arrange sets the steps in which vCenter does more than the library.
-func arrange(call *TaskCall, body types.AnyType) {
+// addTaskHooks sets the steps in which vCenter does more than the library.
+func addTaskHooks(call *TaskCall, body types.AnyType) {
 	ctx := call.ctx
 	switch req := body.(type) {
 	case *types.CloneVM_Task:
 		call.clone = &Clone{req: req, name: req.Name, early: call.tasks.early}
 		call.after = func(result types.AnyType) types.BaseMethodFault { return call.clone.finish(call, result) }
 	case *types.PowerOnVM_Task:
-		call.after = func(types.AnyType) types.BaseMethodFault { return bootGuest(ctx, req.This) }
+		call.after = func(types.AnyType) types.BaseMethodFault { return startGuest(ctx, req.This) }
 	case *types.SuspendVM_Task:
-		call.before = func() types.BaseMethodFault { return refuseUnlessPoweredOn(ctx, req.This) }
-		call.after = func(types.AnyType) types.BaseMethodFault { return haltGuest(ctx, req.This) }
+		call.before = func() types.BaseMethodFault { return checkPoweredOn(ctx, req.This) }
+		call.after = func(types.AnyType) types.BaseMethodFault { return stopGuest(ctx, req.This) }
 	case *types.PowerOffVM_Task:
-		call.before = func() types.BaseMethodFault { return refuseUnlessPoweredOn(ctx, req.This) }
-		call.after = func(types.AnyType) types.BaseMethodFault { return haltGuest(ctx, req.This) }
+		call.before = func() types.BaseMethodFault { return checkPoweredOn(ctx, req.This) }
+		call.after = func(types.AnyType) types.BaseMethodFault { return stopGuest(ctx, req.This) }
 	case *types.ResetVM_Task:
-		call.before = func() types.BaseMethodFault { return refuseUnlessPoweredOn(ctx, req.This) }
+		call.before = func() types.BaseMethodFault { return checkPoweredOn(ctx, req.This) }
 	case *types.RelocateVM_Task:
 		call.before = func() types.BaseMethodFault { return leaveHost(ctx, req) }
-		call.after = func(types.AnyType) types.BaseMethodFault { return joinHost(ctx, req) }
+		call.after = func(types.AnyType) types.BaseMethodFault { return enterHost(ctx, req) }
 	case *types.DisconnectHost_Task:
-		call.after = func(types.AnyType) types.BaseMethodFault { return connectMachines(ctx, req.This, false) }
+		call.after = func(types.AnyType) types.BaseMethodFault { return setVMConnections(ctx, req.This, false) }
 	case *types.ReconnectHost_Task:
-		call.after = func(types.AnyType) types.BaseMethodFault { return connectMachines(ctx, req.This, true) }
+		call.after = func(types.AnyType) types.BaseMethodFault { return setVMConnections(ctx, req.This, true) }
 	default:
-		arrangeInventory(call, body)
+		addInventoryHooks(call, body)
 	}
 }
 
-// arrangeInventory does so for the methods that make, change and destroy entities.
-func arrangeInventory(call *TaskCall, body types.AnyType) {
+// addInventoryHooks does so for the methods that make, change and destroy entities.
+func addInventoryHooks(call *TaskCall, body types.AnyType) {
 	ctx, none := call.ctx, types.ManagedObjectReference{}
 	switch req := body.(type) {
 	case *types.Destroy_Task:
@@ -49,44 +49,44 @@ func arrangeInventory(call *TaskCall, body types.AnyType) {
 	case *types.UnregisterAndDestroy_Task:
 		call.before = func() types.BaseMethodFault { return unregisterFolder(call, req.This) }
 	case *types.CreateVM_Task:
-		call.before = func() types.BaseMethodFault { return taken(ctx, req.This, req.Config.Name, none) }
-		call.after = func(result types.AnyType) types.BaseMethodFault { return summarize(ctx, result) }
+		call.before = func() types.BaseMethodFault { return checkDuplicateName(ctx, req.This, req.Config.Name, none) }
+		call.after = func(result types.AnyType) types.BaseMethodFault { return updateSummary(ctx, result) }
 	case *types.RegisterVM_Task:
-		call.before = func() types.BaseMethodFault { return taken(ctx, req.This, req.Name, none) }
-		call.after = func(result types.AnyType) types.BaseMethodFault { return summarize(ctx, result) }
+		call.before = func() types.BaseMethodFault { return checkDuplicateName(ctx, req.This, req.Name, none) }
+		call.after = func(result types.AnyType) types.BaseMethodFault { return updateSummary(ctx, result) }
 	case *types.ReconfigVM_Task:
-		call.before = func() types.BaseMethodFault { return refuseReconfigure(ctx, req) }
+		call.before = func() types.BaseMethodFault { return checkReconfigure(ctx, req) }
 		call.after = func(types.AnyType) types.BaseMethodFault {
 			removeVApp(ctx, req)
-			return summarize(ctx, req.This)
+			return updateSummary(ctx, req.This)
 		}
 	case *types.Rename_Task:
-		call.before = func() types.BaseMethodFault { return refuseRename(ctx, req.This, req.NewName) }
+		call.before = func() types.BaseMethodFault { return checkRename(ctx, req.This, req.NewName) }
 	case *types.MoveIntoFolder_Task:
 		call.involved = req.List
-		call.before = func() types.BaseMethodFault { return refuseMove(ctx, req) }
+		call.before = func() types.BaseMethodFault { return checkMove(ctx, req) }
 	case *types.AttachDisk_Task:
-		call.before = func() types.BaseMethodFault { return refuseAttach(ctx, req) }
-		call.after = func(types.AnyType) types.BaseMethodFault { return plugDisk(ctx, req) }
+		call.before = func() types.BaseMethodFault { return checkAttach(ctx, req) }
+		call.after = func(types.AnyType) types.BaseMethodFault { return addDiskDevice(ctx, req) }
 	case *types.DetachDisk_Task:
-		call.before = func() types.BaseMethodFault { return unplugDisk(ctx, req.This, req.DiskId) }
+		call.before = func() types.BaseMethodFault { return removeDiskDevice(ctx, req.This, req.DiskId) }
 	}
 }
 
-// refuseUnlessPoweredOn is the fault of PowerOffVM_Task, SuspendVM_Task and ResetVM_Task for a VM in another state. The API reference:
+// checkPoweredOn is the fault of PowerOffVM_Task, SuspendVM_Task and ResetVM_Task for a VM in another state. The API reference:
 // "InvalidPowerState: if the power state is not poweredOn", so that a suspended VM is refused too.
-func refuseUnlessPoweredOn(ctx *simulator.Context, ref types.ManagedObjectReference) types.BaseMethodFault {
-	vm, ok := machine(ctx, ref)
+func checkPoweredOn(ctx *simulator.Context, ref types.ManagedObjectReference) types.BaseMethodFault {
+	vm, ok := findVM(ctx, ref)
 	if !ok || vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn {
 		return nil
 	}
 	return &types.InvalidPowerState{RequestedState: types.VirtualMachinePowerStatePoweredOn, ExistingState: vm.Runtime.PowerState}
 }
 
-// refuseReconfigure rejects what cannot be changed while a VM runs or is suspended: the memory image of a suspended VM has its CPUs and
+// checkReconfigure rejects what cannot be changed while a VM runs or is suspended: the memory image of a suspended VM has its CPUs and
 // its memory, so that not even hot-add is possible.
-func refuseReconfigure(ctx *simulator.Context, req *types.ReconfigVM_Task) types.BaseMethodFault {
-	vm, ok := machine(ctx, req.This)
+func checkReconfigure(ctx *simulator.Context, req *types.ReconfigVM_Task) types.BaseMethodFault {
+	vm, ok := findVM(ctx, req.This)
 	if !ok {
 		return nil
 	}
@@ -97,10 +97,10 @@ func refuseReconfigure(ctx *simulator.Context, req *types.ReconfigVM_Task) types
 	if state != types.VirtualMachinePowerStatePoweredOff && !hotPluggable(config, &req.Spec) {
 		return &types.InvalidPowerState{RequestedState: types.VirtualMachinePowerStatePoweredOff, ExistingState: state}
 	}
-	if fault := refuseCores(vm.Config, &req.Spec); fault != nil {
+	if fault := checkCores(vm.Config, &req.Spec); fault != nil {
 		return fault
 	}
-	return refuseRename(ctx, req.This, req.Spec.Name)
+	return checkRename(ctx, req.This, req.Spec.Name)
 }
 
 // hotPluggable reports whether the CPUs and memory of a spec can be given to a running VM: more of them, where it allows that.
@@ -113,22 +113,22 @@ func hotPluggable(config *types.VirtualMachineConfigInfo, spec *types.VirtualMac
 	return spec.MemoryMB == 0 || spec.MemoryMB == memory || spec.MemoryMB > memory && allowed(config.MemoryHotAddEnabled)
 }
 
-// refuseRename is DuplicateName where the library has InvalidArgument, or no objection.
-func refuseRename(ctx *simulator.Context, ref types.ManagedObjectReference, name string) types.BaseMethodFault {
+// checkRename is DuplicateName where the library has InvalidArgument, or no objection.
+func checkRename(ctx *simulator.Context, ref types.ManagedObjectReference, name string) types.BaseMethodFault {
 	entity, ok := ctx.Map.Get(ref).(mo.Entity)
 	if !ok || entity.Entity().Parent == nil || name == "" {
 		return nil
 	}
-	return taken(ctx, *entity.Entity().Parent, name, ref)
+	return checkDuplicateName(ctx, *entity.Entity().Parent, name, ref)
 }
 
-func refuseMove(ctx *simulator.Context, req *types.MoveIntoFolder_Task) types.BaseMethodFault {
+func checkMove(ctx *simulator.Context, req *types.MoveIntoFolder_Task) types.BaseMethodFault {
 	for _, ref := range req.List {
 		entity, ok := ctx.Map.Get(ref).(mo.Entity)
 		if !ok {
 			return &types.ManagedObjectNotFound{Obj: ref}
 		}
-		if fault := taken(ctx, req.This, nameOf(entity), ref); fault != nil {
+		if fault := checkDuplicateName(ctx, req.This, nameOf(entity), ref); fault != nil {
 			return fault
 		}
 	}
@@ -137,7 +137,7 @@ func refuseMove(ctx *simulator.Context, req *types.MoveIntoFolder_Task) types.Ba
 
 // destroyContent destroys what goes with an entity: a folder's children, the deepest first, which the library leaves behind, and a VM's disks.
 func destroyContent(call *TaskCall, ref types.ManagedObjectReference) types.BaseMethodFault {
-	if vm, ok := machine(call.ctx, ref); ok {
+	if vm, ok := findVM(call.ctx, ref); ok {
 		return destroyDisks(call.ctx, vm)
 	}
 	for _, child := range children(call.ctx, ref) {
@@ -149,10 +149,10 @@ func destroyContent(call *TaskCall, ref types.ManagedObjectReference) types.Base
 }
 
 func destroyChild(call *TaskCall, ref types.ManagedObjectReference) types.BaseMethodFault {
-	guard := call.tasks.guard.Entity(ref)
+	guard := call.tasks.locks.Entity(ref)
 	guard.Lock()
 	defer guard.Unlock()
-	if fault := call.tasks.refuseBusy(ref); fault != nil {
+	if fault := call.tasks.checkBusy(ref); fault != nil {
 		return fault
 	}
 	if call.ctx.Map.Get(ref) == nil {
@@ -174,18 +174,18 @@ func destroy(ctx *simulator.Context, ref types.ManagedObjectReference) types.Bas
 	if !ok {
 		return &types.NotSupported{}
 	}
-	related := around(ctx, ref)
+	related := relatedTo(ctx, ref)
 	defer func() { touch(ctx, related...) }()
 	var fault types.BaseMethodFault
 	ctx.WithLock(object, func() {
 		body := object.DestroyTask(ctx, &types.Destroy_Task{This: ref}).(*methods.Destroy_TaskBody)
-		fault = finish(ctx, body.Fault_, func() types.ManagedObjectReference { return body.Res.Returnval })
+		fault = waitLibraryTask(ctx, body.Fault_, func() types.ManagedObjectReference { return body.Res.Returnval })
 	})
 	return fault
 }
 
-// finish waits for a task that the library has started, and returns its fault.
-func finish(ctx *simulator.Context, refused *soap.Fault, started func() types.ManagedObjectReference) types.BaseMethodFault {
+// waitLibraryTask waits for a task that the library has started, and returns its fault.
+func waitLibraryTask(ctx *simulator.Context, refused *soap.Fault, started func() types.ManagedObjectReference) types.BaseMethodFault {
 	if refused != nil {
 		fault, _ := refused.Detail.Fault.(types.BaseMethodFault)
 		return fault
@@ -209,18 +209,18 @@ func powerOn(ctx *simulator.Context, vm *simulator.VirtualMachine) types.BaseMet
 	var fault types.BaseMethodFault
 	ctx.WithLock(vm, func() {
 		body := vm.PowerOnVMTask(ctx, &types.PowerOnVM_Task{This: vm.Self}).(*methods.PowerOnVM_TaskBody)
-		fault = finish(ctx, body.Fault_, func() types.ManagedObjectReference { return body.Res.Returnval })
+		fault = waitLibraryTask(ctx, body.Fault_, func() types.ManagedObjectReference { return body.Res.Returnval })
 	})
 	if fault != nil {
 		return fault
 	}
-	return bootGuest(ctx, vm.Self)
+	return startGuest(ctx, vm.Self)
 }
 
-// summarize brings a VM's summary in line with its configuration, and sets what vCenter always sets: with an empty enum in it,
+// updateSummary brings a VM's summary in line with its configuration, and sets what vCenter always sets: with an empty enum in it,
 // pyVmomi cannot read the VM's runtime or summary.
-func summarize(ctx *simulator.Context, vmRef types.AnyType) types.BaseMethodFault {
-	vm, ok := machine(ctx, vmRef)
+func updateSummary(ctx *simulator.Context, vmRef types.AnyType) types.BaseMethodFault {
+	vm, ok := findVM(ctx, vmRef)
 	if !ok {
 		return nil
 	}
@@ -238,13 +238,13 @@ func summarize(ctx *simulator.Context, vmRef types.AnyType) types.BaseMethodFaul
 			summary.MemoryReservation = int32(*memory.Reservation)
 		}
 	})
-	touch(ctx, around(ctx, vm.Self)...)
+	touch(ctx, relatedTo(ctx, vm.Self)...)
 	return nil
 }
 
 // leaveHost takes a VM out of its host's list before it moves.
 func leaveHost(ctx *simulator.Context, req *types.RelocateVM_Task) types.BaseMethodFault {
-	vm, ok := machine(ctx, req.This)
+	vm, ok := findVM(ctx, req.This)
 	if !ok || req.Spec.Host == nil || vm.Runtime.Host == nil {
 		return nil
 	}
@@ -254,20 +254,20 @@ func leaveHost(ctx *simulator.Context, req *types.RelocateVM_Task) types.BaseMet
 	return nil
 }
 
-func joinHost(ctx *simulator.Context, req *types.RelocateVM_Task) types.BaseMethodFault {
-	vm, ok := machine(ctx, req.This)
+func enterHost(ctx *simulator.Context, req *types.RelocateVM_Task) types.BaseMethodFault {
+	vm, ok := findVM(ctx, req.This)
 	if !ok || vm.Runtime.Host == nil {
 		return nil
 	}
 	if host, ok := ctx.Map.Get(*vm.Runtime.Host).(*simulator.HostSystem); ok {
 		ctx.Map.AddReference(ctx, host, &host.Vm, req.This)
 	}
-	touch(ctx, around(ctx, req.This)...)
+	touch(ctx, relatedTo(ctx, req.This)...)
 	return nil
 }
 
-// connectMachines gives the VMs of a host the host's connection state.
-func connectMachines(ctx *simulator.Context, ref types.ManagedObjectReference, connected bool) types.BaseMethodFault {
+// setVMConnections gives the VMs of a host the host's connection state.
+func setVMConnections(ctx *simulator.Context, ref types.ManagedObjectReference, connected bool) types.BaseMethodFault {
 	host, ok := ctx.Map.Get(ref).(*simulator.HostSystem)
 	if !ok {
 		return nil
@@ -277,7 +277,7 @@ func connectMachines(ctx *simulator.Context, ref types.ManagedObjectReference, c
 		state = types.VirtualMachineConnectionStateConnected
 	}
 	for _, member := range slices.Clone(host.Vm) {
-		if vm, ok := machine(ctx, member); ok {
+		if vm, ok := findVM(ctx, member); ok {
 			ctx.Map.AtomicUpdate(ctx, vm, []types.PropertyChange{
 				{Name: "runtime.connectionState", Val: state},
 				{Name: "summary.runtime.connectionState", Val: state},
@@ -287,7 +287,7 @@ func connectMachines(ctx *simulator.Context, ref types.ManagedObjectReference, c
 	return nil
 }
 
-func machine(ctx *simulator.Context, value types.AnyType) (*simulator.VirtualMachine, bool) {
+func findVM(ctx *simulator.Context, value types.AnyType) (*simulator.VirtualMachine, bool) {
 	ref, ok := value.(types.ManagedObjectReference)
 	if !ok {
 		return nil, false

@@ -25,9 +25,9 @@ func checkRelease(version string) error {
 	return nil
 }
 
-// appearAs sets the release that the vCenter reports, and with it what /sdk/vimServiceVersions.xml offers as the newest version, and
+// setAbout sets the release that the vCenter reports, and with it what /sdk/vimServiceVersions.xml offers as the newest version, and
 // the instanceUuid. A real vCenter has one from its installation on; the library gives the same one to every simulator.
-func appearAs(about *types.AboutInfo, version, instanceUUID string) {
+func setAbout(about *types.AboutInfo, version, instanceUUID string) {
 	release := releases[version]
 	about.InstanceUuid = cmp.Or(instanceUUID, uuid.NewString())
 	about.Version, about.Build, about.ApiVersion = version, release.build, release.api

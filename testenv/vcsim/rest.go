@@ -110,7 +110,7 @@ func (r *REST) Tag(entity mo.Reference, category, name string, attach bool) erro
 	}
 	defer func() { _ = client.Logout(ctx) }()
 	manager := tags.NewManager(client)
-	tag, err := tagNamed(ctx, manager, category, name)
+	tag, err := ensureTag(ctx, manager, category, name)
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (r *REST) Tag(entity mo.Reference, category, name string, attach bool) erro
 	return manager.DetachTag(ctx, tag, entity)
 }
 
-func tagNamed(ctx context.Context, manager *tags.Manager, category, name string) (string, error) {
+func ensureTag(ctx context.Context, manager *tags.Manager, category, name string) (string, error) {
 	if tag, err := manager.GetTagForCategory(ctx, name, category); err == nil {
 		return tag.ID, nil
 	}

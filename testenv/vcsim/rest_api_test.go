@@ -45,7 +45,7 @@ func (r *rig) rest(verb, path, token string, body any) (int, any) {
 func (r *rig) hostRef(name string) string {
 	r.Helper()
 	var list []map[string]string
-	r.ask("GET", "/entities", nil, &list)
+	r.call("GET", "/entities", nil, &list)
 	for _, entity := range list {
 		if entity["type"] == "HostSystem" && entity["name"] == name {
 			return entity["ref"]
@@ -57,13 +57,13 @@ func (r *rig) hostRef(name string) string {
 
 func TestTagsAreServedUnderAPI(t *testing.T) {
 	rig := start(t)
-	rig.ask("POST", "/tag", ask{"of": "DC0_H0", "category": "zone", "tag": "a"}, nil)
+	rig.call("POST", "/tag", params{"of": "DC0_H0", "category": "zone", "tag": "a"}, nil)
 	status, token := rig.rest("POST", "/api/session", "", nil)
 	key, _ := token.(string)
 	if status != http.StatusCreated || key == "" {
 		t.Fatalf("a login gives %d %v", status, token)
 	}
-	objects := ask{"object_ids": []ask{{"id": rig.hostRef("DC0_H0"), "type": "HostSystem"}}}
+	objects := params{"object_ids": []params{{"id": rig.hostRef("DC0_H0"), "type": "HostSystem"}}}
 	status, answer := rig.rest("POST", "/api/cis/tagging/tag-association?action=list-attached-tags-on-objects", key, objects)
 	rows, _ := answer.([]any)
 	if status != http.StatusOK || len(rows) != 1 {
@@ -83,7 +83,7 @@ func TestTagsAreServedUnderAPI(t *testing.T) {
 	if failure, _ := answer.(map[string]any); status != http.StatusNotFound || failure["error_type"] != "NOT_FOUND" {
 		t.Errorf("a tag that does not exist: %d %v", status, answer)
 	}
-	status, answer = rig.rest("POST", "/api/cis/tagging/tag", key, ask{"name": "b", "category_id": tag["category_id"]})
+	status, answer = rig.rest("POST", "/api/cis/tagging/tag", key, params{"name": "b", "category_id": tag["category_id"]})
 	if newTag, _ := answer.(string); status != http.StatusCreated || newTag == "" {
 		t.Errorf("a new tag: %d %v", status, answer)
 	}
@@ -112,15 +112,15 @@ func TestARESTEndpointCanBeMissing(t *testing.T) {
 func TestTagsNeedAPermission(t *testing.T) {
 	rig := start(t)
 	_, token := rig.rest("POST", "/api/session", "", nil)
-	rig.ask("POST", "/permissions", ask{"user": "user", "privileges": []string{"Global.LogEvent"}}, nil)
+	rig.call("POST", "/permissions", params{"user": "user", "privileges": []string{"Global.LogEvent"}}, nil)
 	path := "/api/cis/tagging/tag"
 	if status, _ := rig.rest("GET", path, token.(string), nil); status != http.StatusOK {
 		t.Errorf("with a role that reads: %d", status)
 	}
-	if status, _ := rig.rest("POST", path, token.(string), ask{"name": "x", "category_id": "y"}); status != http.StatusForbidden {
+	if status, _ := rig.rest("POST", path, token.(string), params{"name": "x", "category_id": "y"}); status != http.StatusForbidden {
 		t.Errorf("making a tag: %d", status)
 	}
-	rig.ask("POST", "/permissions", ask{"user": "user", "privileges": []string{}}, nil)
+	rig.call("POST", "/permissions", params{"user": "user", "privileges": []string{}}, nil)
 	if status, _ := rig.rest("GET", path, token.(string), nil); status != http.StatusForbidden {
 		t.Errorf("without access: %d", status)
 	}

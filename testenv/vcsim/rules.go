@@ -68,8 +68,8 @@ func (r *Rules) Add(rule Rule) error {
 	if rule.Where == "" {
 		rule.Where = "call"
 	}
-	if !slices.Contains(places, rule.Where) {
-		return fmt.Errorf("where is %q, and can be %s", rule.Where, strings.Join(places, ", "))
+	if !slices.Contains(ruleStages, rule.Where) {
+		return fmt.Errorf("where is %q, and can be %s", rule.Where, strings.Join(ruleStages, ", "))
 	}
 	if err := rule.checkHold(); err != nil {
 		return err
@@ -92,9 +92,9 @@ func (r *Rules) Add(rule Rule) error {
 	return nil
 }
 
-// places are where a rule can apply. A page is one answer of several that hold a large result: of RetrievePropertiesEx and
+// ruleStages are where a rule can apply. A page is one answer of several that hold a large result: of RetrievePropertiesEx and
 // ContinueRetrievePropertiesEx, and of the first WaitForUpdatesEx calls of a filter.
-var places = []string{"call", "task", "answer", "page"}
+var ruleStages = []string{"call", "task", "answer", "page"}
 
 func (r *Rule) checkHold() error {
 	if r.At == nil {

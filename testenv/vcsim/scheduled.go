@@ -14,16 +14,16 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Scheduled is the ScheduledTaskManager, of which the library has only the reference. It keeps scheduled tasks; it does not run them.
-type Scheduled struct {
+// ScheduledTasks is the ScheduledTaskManager, of which the library has only the reference. It keeps scheduled tasks; it does not run them.
+type ScheduledTasks struct {
 	mo.ScheduledTaskManager
 
 	last atomic.Int64
 }
 
-// NewScheduled takes its place in the registry.
-func NewScheduled(ctx *simulator.Context, self types.ManagedObjectReference) *Scheduled {
-	manager := &Scheduled{}
+// NewScheduledTasks takes its place in the registry.
+func NewScheduledTasks(ctx *simulator.Context, self types.ManagedObjectReference) *ScheduledTasks {
+	manager := &ScheduledTasks{}
 	manager.Self = self
 	ctx.Map.Put(manager)
 	return manager
@@ -33,18 +33,18 @@ func NewScheduled(ctx *simulator.Context, self types.ManagedObjectReference) *Sc
 type ScheduledTask struct {
 	mo.ScheduledTask
 
-	manager *Scheduled
+	manager *ScheduledTasks
 }
 
 // CreateScheduledTask adds one.
-func (m *Scheduled) CreateScheduledTask(ctx *simulator.Context, req *types.CreateScheduledTask) soap.HasFault {
+func (m *ScheduledTasks) CreateScheduledTask(ctx *simulator.Context, req *types.CreateScheduledTask) soap.HasFault {
 	body := &methods.CreateScheduledTaskBody{}
 	spec := req.Spec.GetScheduledTaskSpec()
 	if ctx.Map.Get(req.Entity) == nil {
 		body.Fault_ = simulator.Fault("", &types.ManagedObjectNotFound{Obj: req.Entity})
 		return body
 	}
-	if fault := m.refuse(ctx, spec); fault != nil {
+	if fault := m.check(ctx, spec); fault != nil {
 		body.Fault_ = simulator.Fault("", fault)
 		return body
 	}
@@ -53,7 +53,7 @@ func (m *Scheduled) CreateScheduledTask(ctx *simulator.Context, req *types.Creat
 	return body
 }
 
-func (m *Scheduled) refuse(ctx *simulator.Context, spec *types.ScheduledTaskSpec) types.BaseMethodFault {
+func (m *ScheduledTasks) check(ctx *simulator.Context, spec *types.ScheduledTaskSpec) types.BaseMethodFault {
 	if spec.Name == "" || nameLength(spec.Name) > longestName {
 		return &types.InvalidName{Name: spec.Name}
 	}
@@ -68,7 +68,7 @@ func (m *Scheduled) refuse(ctx *simulator.Context, spec *types.ScheduledTaskSpec
 	return nil
 }
 
-func (m *Scheduled) add(ctx *simulator.Context, entity types.ManagedObjectReference, spec types.ScheduledTaskSpec) *ScheduledTask {
+func (m *ScheduledTasks) add(ctx *simulator.Context, entity types.ManagedObjectReference, spec types.ScheduledTaskSpec) *ScheduledTask {
 	task := &ScheduledTask{manager: m}
 	task.Self = types.ManagedObjectReference{Type: "ScheduledTask", Value: fmt.Sprint("schedule-", m.last.Add(1))}
 	task.Info = types.ScheduledTaskInfo{
@@ -92,7 +92,7 @@ func nextRun(scheduler types.BaseTaskScheduler) *time.Time {
 }
 
 // RetrieveEntityScheduledTask lists those of an entity, or all.
-func (m *Scheduled) RetrieveEntityScheduledTask(ctx *simulator.Context, req *types.RetrieveEntityScheduledTask) soap.HasFault {
+func (m *ScheduledTasks) RetrieveEntityScheduledTask(ctx *simulator.Context, req *types.RetrieveEntityScheduledTask) soap.HasFault {
 	res := &types.RetrieveEntityScheduledTaskResponse{}
 	for _, ref := range m.ScheduledTask {
 		task, ok := ctx.Map.Get(ref).(*ScheduledTask)
@@ -121,7 +121,7 @@ type Schedule struct {
 }
 
 func (c *Control) schedule(request Schedule) (any, error) {
-	host, err := lookup(c.Inventory.own, "HostSystem", request.Host)
+	host, err := lookup(c.Inventory.simCtx, "HostSystem", request.Host)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func (c *Control) schedule(request Schedule) (any, error) {
 			{Value: int32(0)}, {Value: false},
 		}},
 	}
-	manager := c.Inventory.own.Map.Get(*c.Inventory.client.ServiceContent.ScheduledTaskManager).(*Scheduled)
+	manager := c.Inventory.simCtx.Map.Get(*c.Inventory.client.ServiceContent.ScheduledTaskManager).(*ScheduledTasks)
 	return map[string]string{"ref": manager.add(c.Inventory.context(), host.Reference(), spec).Self.Value}, nil
 }
 

@@ -12,12 +12,12 @@ import (
 )
 
 func TestScheduledTasks(t *testing.T) {
-	s, ctx := set(t), context.Background()
+	s, ctx := startCloneRig(t), context.Background()
 	at := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
 	var scheduled struct {
 		Ref string `json:"ref"`
 	}
-	s.ask("POST", "/schedule", ask{"host": "DC0_H0", "at": at, "name": "patch day"}, &scheduled)
+	s.call("POST", "/schedule", params{"host": "DC0_H0", "at": at, "name": "patch day"}, &scheduled)
 	host, err := find.NewFinder(s.client.Client).HostSystem(ctx, "DC0_C0_H0")
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +54,7 @@ func TestScheduledTasks(t *testing.T) {
 	if _, err := methods.RemoveScheduledTask(ctx, s.client, &types.RemoveScheduledTask{This: created.Returnval}); err != nil {
 		t.Fatal(err)
 	}
-	s.ask("POST", "/unschedule", ask{"of": scheduled.Ref}, nil)
+	s.call("POST", "/unschedule", params{"of": scheduled.Ref}, nil)
 	if left := of(nil); len(left) != 0 {
 		t.Errorf("left: %v", left)
 	}

@@ -19,13 +19,13 @@ const defaultCollector = "propertyCollector"
 type Sessions struct {
 	ctx *simulator.Context // the simulator's own
 
-	mu   sync.Mutex
-	seen map[string]*simulator.Session
+	mu      sync.Mutex
+	tracked map[string]*simulator.Session
 }
 
 // NewSessions watches the sessions of one simulator.
 func NewSessions(ctx *simulator.Context) *Sessions {
-	return &Sessions{ctx: ctx, seen: map[string]*simulator.Session{}}
+	return &Sessions{ctx: ctx, tracked: map[string]*simulator.Session{}}
 }
 
 // SessionView is a session as the control endpoint shows it.
@@ -42,10 +42,10 @@ type SessionView struct {
 	Waiting    int       `json:"waiting"` // open calls of WaitForUpdatesEx
 }
 
-// See remembers the session of a call, to find its objects later.
-func (s *Sessions) See(session *simulator.Session) {
+// Track remembers the session of a call, to find its objects later.
+func (s *Sessions) Track(session *simulator.Session) {
 	s.mu.Lock()
-	s.seen[session.Key] = session
+	s.tracked[session.Key] = session
 	s.mu.Unlock()
 }
 
@@ -81,7 +81,7 @@ func (s *Sessions) describe(view *SessionView) {
 			if ref.Value != defaultCollector {
 				view.Collectors = append(view.Collectors, ref.Value)
 			}
-			if object.waiting() {
+			if object.isWaiting() {
 				view.Waiting++
 			}
 		case *simulator.ContainerView, *simulator.ListView:
@@ -109,7 +109,7 @@ func (s *Sessions) End(match func(types.UserSession) bool) int {
 func (s *Sessions) Release(key string) {
 	objects := s.objects(key)
 	s.mu.Lock()
-	delete(s.seen, key)
+	delete(s.tracked, key)
 	s.mu.Unlock()
 	for _, object := range objects {
 		switch object := object.(type) {
@@ -130,7 +130,9 @@ func (s *Sessions) Sweep(ctx context.Context, timeout time.Duration) {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			s.End(func(live types.UserSession) bool { return now.Sub(live.LastActiveTime) > timeout && !s.waits(live.Key) })
+			s.End(func(live types.UserSession) bool {
+				return now.Sub(live.LastActiveTime) > timeout && !s.isWaiting(live.Key)
+			})
 		}
 	}
 }
@@ -138,12 +140,12 @@ func (s *Sessions) Sweep(ctx context.Context, timeout time.Duration) {
 // Refresh lets all collectors compare all objects with what they have sent.
 func (s *Sessions) Refresh() {
 	s.mu.Lock()
-	keys := slices.Collect(maps.Keys(s.seen))
+	keys := slices.Collect(maps.Keys(s.tracked))
 	s.mu.Unlock()
 	for _, key := range keys {
 		for _, object := range s.objects(key) {
 			if collector, ok := object.(*Collector); ok {
-				collector.mark(func(m *marks) { m.everything = true })
+				collector.recordChange(func(m *pendingChanges) { m.all = true })
 			}
 		}
 	}
@@ -151,7 +153,7 @@ func (s *Sessions) Refresh() {
 
 func (s *Sessions) objects(key string) []mo.Reference {
 	s.mu.Lock()
-	session := s.seen[key]
+	session := s.tracked[key]
 	s.mu.Unlock()
 	if session == nil {
 		return nil
@@ -159,9 +161,9 @@ func (s *Sessions) objects(key string) []mo.Reference {
 	return session.Registry.AllReference("")
 }
 
-func (s *Sessions) waits(key string) bool {
+func (s *Sessions) isWaiting(key string) bool {
 	for _, object := range s.objects(key) {
-		if collector, ok := object.(*Collector); ok && collector.waiting() {
+		if collector, ok := object.(*Collector); ok && collector.isWaiting() {
 			return true
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-func (s *stage) machine(name string) mo.VirtualMachine {
+func (s *cloneRig) vmProperties(name string) mo.VirtualMachine {
 	s.Helper()
 	var vm mo.VirtualMachine
 	if err := s.client.RetrieveOne(context.Background(), s.vm(s.client, name).Reference(), nil, &vm); err != nil {
@@ -20,24 +20,24 @@ func (s *stage) machine(name string) mo.VirtualMachine {
 }
 
 func TestPowerDecidesWhatAVMAllows(t *testing.T) {
-	s, ctx := set(t), context.Background()
+	s, ctx := startCloneRig(t), context.Background()
 	vm := s.vm(s.client, "DC0_H0_VM0")
 	size := types.VirtualMachineConfigSpec{NumCPUs: 2, MemoryMB: 2048}
-	expectFault[*types.InvalidPowerState](t, done(vm.Destroy(ctx)))
-	expectFault[*types.InvalidPowerState](t, done(vm.PowerOn(ctx)))
-	expectFault[*types.InvalidPowerState](t, done(vm.Reconfigure(ctx, size)))
-	if err := done(vm.Reconfigure(ctx, types.VirtualMachineConfigSpec{Annotation: "allowed"})); err != nil {
+	expectFault[*types.InvalidPowerState](t, waitForTask(vm.Destroy(ctx)))
+	expectFault[*types.InvalidPowerState](t, waitForTask(vm.PowerOn(ctx)))
+	expectFault[*types.InvalidPowerState](t, waitForTask(vm.Reconfigure(ctx, size)))
+	if err := waitForTask(vm.Reconfigure(ctx, types.VirtualMachineConfigSpec{Annotation: "allowed"})); err != nil {
 		t.Error(err)
 	}
-	if err := done(vm.PowerOff(ctx)); err != nil {
+	if err := waitForTask(vm.PowerOff(ctx)); err != nil {
 		t.Fatal(err)
 	}
-	expectFault[*types.InvalidPowerState](t, done(vm.PowerOff(ctx)))
-	before := s.machine("DC0_H0_VM0").Config.ChangeVersion
-	if err := done(vm.Reconfigure(ctx, size)); err != nil {
+	expectFault[*types.InvalidPowerState](t, waitForTask(vm.PowerOff(ctx)))
+	before := s.vmProperties("DC0_H0_VM0").Config.ChangeVersion
+	if err := waitForTask(vm.Reconfigure(ctx, size)); err != nil {
 		t.Fatal(err)
 	}
-	after := s.machine("DC0_H0_VM0")
+	after := s.vmProperties("DC0_H0_VM0")
 	if after.Config.ChangeVersion == before || after.Config.Hardware.NumCPU != 2 || after.Summary.Config.MemorySizeMB != 2048 {
 		t.Errorf("it has %d CPUs, %d MB and version %s after %s", after.Config.Hardware.NumCPU, after.Summary.Config.MemorySizeMB, after.Config.ChangeVersion, before)
 	}
@@ -46,30 +46,30 @@ func TestPowerDecidesWhatAVMAllows(t *testing.T) {
 // TestASuspendedVMRefusesWhatTheAPIDocuments: the reference of PowerOffVM_Task and SuspendVM_Task has "InvalidPowerState: if the power
 // state is not poweredOn". Deleting a VM is refused only while it is powered on (UnregisterVM, and DELETE /api/vcenter/vm/{vm}).
 func TestASuspendedVMRefusesWhatTheAPIDocuments(t *testing.T) {
-	s, ctx := set(t), context.Background()
+	s, ctx := startCloneRig(t), context.Background()
 	vm := s.vm(s.client, "DC0_H0_VM0")
-	if err := done(vm.Suspend(ctx)); err != nil {
+	if err := waitForTask(vm.Suspend(ctx)); err != nil {
 		t.Fatal(err)
 	}
-	if suspended := s.machine("DC0_H0_VM0"); suspended.Runtime.PowerState != types.VirtualMachinePowerStateSuspended || suspended.Guest.IpAddress != "" {
+	if suspended := s.vmProperties("DC0_H0_VM0"); suspended.Runtime.PowerState != types.VirtualMachinePowerStateSuspended || suspended.Guest.IpAddress != "" {
 		t.Errorf("it is %s with address %q", suspended.Runtime.PowerState, suspended.Guest.IpAddress)
 	}
-	expectFault[*types.InvalidPowerState](t, done(vm.PowerOff(ctx)))
-	expectFault[*types.InvalidPowerState](t, done(vm.Suspend(ctx)))
-	expectFault[*types.InvalidPowerState](t, done(vm.Reset(ctx)))
-	expectFault[*types.InvalidPowerState](t, done(vm.Reconfigure(ctx, types.VirtualMachineConfigSpec{NumCPUs: 2})))
-	s.ask("POST", "/property", ask{"of": "DC0_H0_VM0", "property": "config.cpuHotAddEnabled", "value": true}, nil)
-	expectFault[*types.InvalidPowerState](t, done(vm.Reconfigure(ctx, types.VirtualMachineConfigSpec{NumCPUs: 2})))
-	if err := done(vm.PowerOn(ctx)); err != nil {
+	expectFault[*types.InvalidPowerState](t, waitForTask(vm.PowerOff(ctx)))
+	expectFault[*types.InvalidPowerState](t, waitForTask(vm.Suspend(ctx)))
+	expectFault[*types.InvalidPowerState](t, waitForTask(vm.Reset(ctx)))
+	expectFault[*types.InvalidPowerState](t, waitForTask(vm.Reconfigure(ctx, types.VirtualMachineConfigSpec{NumCPUs: 2})))
+	s.call("POST", "/property", params{"of": "DC0_H0_VM0", "property": "config.cpuHotAddEnabled", "value": true}, nil)
+	expectFault[*types.InvalidPowerState](t, waitForTask(vm.Reconfigure(ctx, types.VirtualMachineConfigSpec{NumCPUs: 2})))
+	if err := waitForTask(vm.PowerOn(ctx)); err != nil {
 		t.Fatal(err)
 	}
-	expectFault[*types.InvalidPowerState](t, done(vm.PowerOn(ctx)))
-	if err := done(vm.PowerOff(ctx)); err != nil {
+	expectFault[*types.InvalidPowerState](t, waitForTask(vm.PowerOn(ctx)))
+	if err := waitForTask(vm.PowerOff(ctx)); err != nil {
 		t.Fatal(err)
 	}
-	expectFault[*types.InvalidPowerState](t, done(vm.Suspend(ctx)))
-	s.ask("POST", "/suspend", ask{"vm": "DC0_H0_VM1"}, nil)
-	if err := done(s.vm(s.client, "DC0_H0_VM1").Destroy(ctx)); err != nil {
+	expectFault[*types.InvalidPowerState](t, waitForTask(vm.Suspend(ctx)))
+	s.call("POST", "/suspend", params{"vm": "DC0_H0_VM1"}, nil)
+	if err := waitForTask(s.vm(s.client, "DC0_H0_VM1").Destroy(ctx)); err != nil {
 		t.Error("a suspended VM can be destroyed:", err)
 	}
 }
@@ -87,28 +87,28 @@ func TestHotAddIsAllowedWhereTheVMSaysSo(t *testing.T) {
 }
 
 func TestNamesAreUniqueInAFolder(t *testing.T) {
-	s, ctx := set(t), context.Background()
-	s.ask("POST", "/create", ask{"name": "a", "folder": "vm-operator"}, nil)
-	s.ask("POST", "/create", ask{"name": "b", "folder": "vm-operator"}, nil)
-	s.ask("POST", "/create", ask{"name": "c"}, nil)
-	if text := s.try("POST", "/create", ask{"name": "a", "folder": "vm-operator"}, nil); text == "" {
+	s, ctx := startCloneRig(t), context.Background()
+	s.call("POST", "/create", params{"name": "a", "folder": "vm-operator"}, nil)
+	s.call("POST", "/create", params{"name": "b", "folder": "vm-operator"}, nil)
+	s.call("POST", "/create", params{"name": "c"}, nil)
+	if text := s.tryCall("POST", "/create", params{"name": "a", "folder": "vm-operator"}, nil); text == "" {
 		t.Error("two VMs of one name were made")
 	}
 	a := s.vm(s.client, "vm-operator/a")
-	expectFault[*types.DuplicateName](t, done(a.Rename(ctx, "b")))
-	expectFault[*types.DuplicateName](t, done(a.Reconfigure(ctx, types.VirtualMachineConfigSpec{Name: "b"})))
-	if err := done(s.vm(s.client, "c").Rename(ctx, "a")); err != nil {
+	expectFault[*types.DuplicateName](t, waitForTask(a.Rename(ctx, "b")))
+	expectFault[*types.DuplicateName](t, waitForTask(a.Reconfigure(ctx, types.VirtualMachineConfigSpec{Name: "b"})))
+	if err := waitForTask(s.vm(s.client, "c").Rename(ctx, "a")); err != nil {
 		t.Fatal(err)
 	}
-	expectFault[*types.DuplicateName](t, done(s.folder.MoveInto(ctx, []types.ManagedObjectReference{s.vm(s.client, "a").Reference()})))
+	expectFault[*types.DuplicateName](t, waitForTask(s.folder.MoveInto(ctx, []types.ManagedObjectReference{s.vm(s.client, "a").Reference()})))
 }
 
 func TestRecentTasksAreThoseThatRunOrEndedLately(t *testing.T) {
-	s, ctx := set(t, "--tasks-kept", "300ms"), context.Background()
-	s.ask("POST", "/rules", ask{"method": "CloneVM_Task", "where": "task", "delay": "2s", "hold": true, "count": 1}, nil)
+	s, ctx := startCloneRig(t, "--tasks-kept", "300ms"), context.Background()
+	s.call("POST", "/rules", params{"method": "CloneVM_Task", "where": "task", "delay": "2s", "hold": true, "count": 1}, nil)
 	running := s.clone("slow", nil)
 	for number := range 250 {
-		if err := done(s.template.Reconfigure(ctx, types.VirtualMachineConfigSpec{Annotation: fmt.Sprint(number)})); err != nil {
+		if err := waitForTask(s.template.Reconfigure(ctx, types.VirtualMachineConfigSpec{Annotation: fmt.Sprint(number)})); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -135,7 +135,7 @@ func TestRecentTasksAreThoseThatRunOrEndedLately(t *testing.T) {
 		return info.Progress > 20
 	})
 	eventually(t, "it is held", func() bool { return len(s.held()) == 1 })
-	s.ask("POST", "/release", ask{}, nil)
+	s.call("POST", "/release", params{}, nil)
 	info, err := running.WaitForResult(ctx, nil)
 	if err != nil || info.Result == nil || info.CompleteTime == nil {
 		t.Fatalf("it ended as %+v, %v", info, err)
@@ -145,10 +145,10 @@ func TestRecentTasksAreThoseThatRunOrEndedLately(t *testing.T) {
 }
 
 func TestAttachedDisksGoWithTheirVM(t *testing.T) {
-	s, ctx := set(t, "--powered-off", "DC0_H0_VM0"), context.Background()
+	s, ctx := startCloneRig(t, "--powered-off", "DC0_H0_VM0"), context.Background()
 	disks := func() map[string]DiskView {
 		var list []DiskView
-		s.ask("GET", "/fcds", nil, &list)
+		s.call("GET", "/fcds", nil, &list)
 		views := map[string]DiskView{}
 		for _, view := range list {
 			views[view.Name] = view
@@ -156,10 +156,10 @@ func TestAttachedDisksGoWithTheirVM(t *testing.T) {
 		return views
 	}
 	for _, name := range []string{"pvc-lost", "pvc-kept", "pvc-freed"} {
-		s.ask("POST", "/fcds", ask{"name": name, "keep": name == "pvc-kept"}, nil)
-		before := s.machine("DC0_H0_VM0").Config
-		s.ask("POST", "/fcds/attach", ask{"disk": name, "vm": "DC0_H0_VM0"}, nil)
-		vm := s.machine("DC0_H0_VM0")
+		s.call("POST", "/fcds", params{"name": name, "keep": name == "pvc-kept"}, nil)
+		before := s.vmProperties("DC0_H0_VM0").Config
+		s.call("POST", "/fcds/attach", params{"disk": name, "vm": "DC0_H0_VM0"}, nil)
+		vm := s.vmProperties("DC0_H0_VM0")
 		plugged := object.VirtualDeviceList(vm.Config.Hardware.Device).Select(func(device types.BaseVirtualDevice) bool {
 			return isDisk(device, types.ID{Id: disks()[name].ID})
 		})
@@ -167,14 +167,14 @@ func TestAttachedDisksGoWithTheirVM(t *testing.T) {
 			t.Fatalf("%s: %d devices, %+v", name, len(plugged), disks()[name])
 		}
 	}
-	if text := s.try("POST", "/fcds/attach", ask{"disk": "pvc-lost", "vm": "DC0_H0_VM1"}, nil); text == "" {
+	if text := s.tryCall("POST", "/fcds/attach", params{"disk": "pvc-lost", "vm": "DC0_H0_VM1"}, nil); text == "" {
 		t.Error("a disk was attached to two VMs")
 	}
-	s.ask("POST", "/fcds/attach", ask{"disk": "pvc-freed", "vm": ""}, nil)
-	if freed := disks()["pvc-freed"]; len(freed.Consumers) != 0 || len(s.machine("DC0_H0_VM0").Config.Hardware.Device) == 0 {
+	s.call("POST", "/fcds/attach", params{"disk": "pvc-freed", "vm": ""}, nil)
+	if freed := disks()["pvc-freed"]; len(freed.Consumers) != 0 || len(s.vmProperties("DC0_H0_VM0").Config.Hardware.Device) == 0 {
 		t.Errorf("still used: %+v", freed)
 	}
-	if err := done(s.vm(s.client, "DC0_H0_VM0").Destroy(ctx)); err != nil {
+	if err := waitForTask(s.vm(s.client, "DC0_H0_VM0").Destroy(ctx)); err != nil {
 		t.Fatal(err)
 	}
 	left := disks()

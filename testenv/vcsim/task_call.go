@@ -26,28 +26,28 @@ type TaskCall struct {
 }
 
 func (t *Tasks) newTaskCall(ctx *simulator.Context, method *simulator.Method) *TaskCall {
-	call := &TaskCall{ctx: ctx, tasks: t, method: method.Name, this: method.This, restarts: t.restarted()}
-	arrange(call, method.Body)
+	call := &TaskCall{ctx: ctx, tasks: t, method: method.Name, this: method.This, restarts: t.restartCount()}
+	addTaskHooks(call, method.Body)
 	return call
 }
 
-// fits reports whether a task is the call's: the library starts it with the context of the call, which no other call has.
-func (call *TaskCall) fits(task *simulator.Task) bool {
-	return call.runs(task) && call.this == *task.Info.Entity && sameTask(call.method, task.Info.Name)
+// matches reports whether a task is the call's: the library starts it with the context of the call, which no other call has.
+func (call *TaskCall) matches(task *simulator.Task) bool {
+	return call.started(task) && call.this == *task.Info.Entity && sameTask(call.method, task.Info.Name)
 }
 
-// runs reports whether this call started the task, directly or from inside another one.
-func (call *TaskCall) runs(task *simulator.Task) bool {
+// started reports whether this call started the task, directly or from inside another one.
+func (call *TaskCall) started(task *simulator.Task) bool {
 	return reflect.ValueOf(task).Elem().FieldByName("ctx").Pointer() == reflect.ValueOf(call.ctx).Pointer()
 }
 
-type execute = func(*simulator.Task) (types.AnyType, types.BaseMethodFault)
+type taskFunc = func(*simulator.Task) (types.AnyType, types.BaseMethodFault)
 
-// around does the call in place of the library's own way of running a task. It does not return to it: there the lock of an object that
+// wrap does the call in place of the library's own way of running a task. It does not return to it: there the lock of an object that
 // may be gone would be given back.
-func (call *TaskCall) around(run execute) execute {
+func (call *TaskCall) wrap(run taskFunc) taskFunc {
 	return func(task *simulator.Task) (types.AnyType, types.BaseMethodFault) {
-		call.letGo()
+		call.releaseLock()
 		if call.clone != nil {
 			call.clone.early = call.clone.early && call.effect.Fault == nil // a clone that is to fail makes no VM
 		}
@@ -69,25 +69,25 @@ func (call *TaskCall) report(task *simulator.Task) func(percent int32) {
 	}
 }
 
-// letGo gives back the object's lock, which the library hands to a task, so that others can use the object while the task waits. The lock
+// releaseLock gives back the object's lock, which the library hands to a task, so that others can use the object while the task waits. The lock
 // counts its holds per context: ours makes one more, and releasing two leaves what the call itself still holds.
-func (call *TaskCall) letGo() {
+func (call *TaskCall) releaseLock() {
 	release := call.ctx.Map.AcquireLock(call.ctx, call.this)
 	release()
 	release()
 }
 
-func (call *TaskCall) perform(task *simulator.Task, run execute) (types.AnyType, types.BaseMethodFault) {
+func (call *TaskCall) perform(task *simulator.Task, run taskFunc) (types.AnyType, types.BaseMethodFault) {
 	if call.effect.Fault != nil {
 		return nil, call.effect.Fault
 	}
 	if call.clone != nil {
-		return call.clone.perform(call, task, run)
+		return call.clone.run(call, task, run)
 	}
-	if fault := call.tasks.refuseBusy(append(call.involved, call.this)...); fault != nil {
+	if fault := call.tasks.checkBusy(append(call.involved, call.this)...); fault != nil {
 		return nil, fault
 	}
-	guard := call.tasks.guard.Entity(call.this)
+	guard := call.tasks.locks.Entity(call.this)
 	guard.Lock()
 	defer guard.Unlock()
 	if call.ctx.Map.Get(call.this) == nil {
@@ -99,8 +99,8 @@ func (call *TaskCall) perform(task *simulator.Task, run execute) (types.AnyType,
 }
 
 // work runs the library's part between ours, and refreshes all that may have changed for watchers.
-func (call *TaskCall) work(task *simulator.Task, run execute) (types.AnyType, types.BaseMethodFault) {
-	related := around(call.ctx, call.this)
+func (call *TaskCall) work(task *simulator.Task, run taskFunc) (types.AnyType, types.BaseMethodFault) {
+	related := relatedTo(call.ctx, call.this)
 	defer func() { touch(call.ctx, related...) }()
 	if call.before != nil {
 		if fault := call.before(); fault != nil {
@@ -111,20 +111,20 @@ func (call *TaskCall) work(task *simulator.Task, run execute) (types.AnyType, ty
 	if fault != nil {
 		return result, fault
 	}
-	related = append(related, around(call.ctx, call.this)...)
+	related = append(related, relatedTo(call.ctx, call.this)...)
 	if created, ok := result.(types.ManagedObjectReference); ok {
-		related = append(related, around(call.ctx, created)...)
+		related = append(related, relatedTo(call.ctx, created)...)
 	}
 	if call.after != nil {
 		fault = call.after(result)
 	}
-	bindMachine(call.ctx, call.this)
+	bindHardwareOfVM(call.ctx, call.this)
 	return result, fault
 }
 
 // end records how the work ended; a failure of the library itself fails the task only.
 func (call *TaskCall) end(task *simulator.Task, work func() (types.AnyType, types.BaseMethodFault)) {
-	result, fault := rescued(work)
+	result, fault := withRecover(work)
 	changes := []types.PropertyChange{
 		{Name: "info.completeTime", Val: time.Now()}, {Name: "info.state", Val: types.TaskInfoStateSuccess}, {Name: "info.result", Val: result},
 	}
@@ -133,15 +133,15 @@ func (call *TaskCall) end(task *simulator.Task, work func() (types.AnyType, type
 		changes = append(changes, types.PropertyChange{Name: "info.error", Val: types.LocalizedMethodFault{Fault: fault}})
 	}
 	if call.clone != nil {
-		call.tasks.Census.End(task.Self)
-		call.tasks.over(call)
-		call.tasks.vacate(call.clone)
+		call.tasks.Counter.EndClone(task.Self)
+		call.tasks.endClone(call)
+		call.tasks.clearBusy(call.clone)
 	}
 	call.ctx.Map.AtomicUpdate(call.ctx, task, changes)
 }
 
-// rescued is the work, with a SystemError in place of a panic.
-func rescued(work func() (types.AnyType, types.BaseMethodFault)) (result types.AnyType, fault types.BaseMethodFault) {
+// withRecover is the work, with a SystemError in place of a panic.
+func withRecover(work func() (types.AnyType, types.BaseMethodFault)) (result types.AnyType, fault types.BaseMethodFault) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			result, fault = nil, &types.SystemErrorFault{Reason: fmt.Sprint("the simulator failed: ", cause)}

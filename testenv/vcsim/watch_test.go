@@ -98,7 +98,7 @@ func (w *watch) until(condition string, holds func() bool) {
 	}
 }
 
-func (w *watch) named(name string) map[string]types.AnyType {
+func (w *watch) byName(name string) map[string]types.AnyType {
 	for _, values := range w.objects {
 		if values["name"] == name {
 			return values
@@ -128,11 +128,11 @@ func TestAnAnswerThatWasLostIsGivenAgain(t *testing.T) {
 	rig := start(t)
 	watch := watchFor(rig, rig.client(), "VirtualMachine", "name")
 	watch.next()
-	rig.ask("POST", "/rename", ask{"of": "DC0_H0_VM0", "name": "renamed"}, nil)
+	rig.call("POST", "/rename", params{"of": "DC0_H0_VM0", "name": "renamed"}, nil)
 	if _, err := watch.wait(nil); err != nil { // the answer is not taken in: the version stays
 		t.Fatal(err)
 	}
-	watch.until("the rename again", func() bool { return watch.named("renamed") != nil })
+	watch.until("the rename again", func() bool { return watch.byName("renamed") != nil })
 	watch.version = "999"
 	_, err := watch.wait(nil)
 	expectFault[*types.InvalidCollectorVersion](t, err)
@@ -160,35 +160,35 @@ func TestTwoSessionsWatchSideBySide(t *testing.T) {
 	first.next()
 	second := watchFor(rig, rig.client(), "VirtualMachine", "name")
 	second.next()
-	rig.ask("POST", "/rename", ask{"of": "DC0_H0_VM0", "name": "renamed"}, nil)
+	rig.call("POST", "/rename", params{"of": "DC0_H0_VM0", "name": "renamed"}, nil)
 	for _, watch := range []*watch{first, second} {
-		watch.until("the rename", func() bool { return watch.named("renamed") != nil })
+		watch.until("the rename", func() bool { return watch.byName("renamed") != nil })
 	}
 }
 
-func TestMachinesComeMoveAndGo(t *testing.T) {
+func TestWatchReportsNewMovedAndDeletedVMs(t *testing.T) {
 	rig := start(t, "--standalone-hosts", "2")
 	client := rig.client()
-	machines := watchFor(rig, client, "VirtualMachine", "name", "runtime.host", "guest.ipAddress", "runtime.powerState")
+	vms := watchFor(rig, client, "VirtualMachine", "name", "runtime.host", "guest.ipAddress", "runtime.powerState")
 	hosts := watchFor(rig, client, "HostSystem", "name", "vm")
-	hosts.objects = machines.objects // one collector, one stream
-	machines.next()
+	hosts.objects = vms.objects // one collector, one stream
+	vms.next()
 
-	rig.ask("POST", "/create", ask{"name": "new", "host": "DC0_H0", "on": true}, nil)
-	machines.until("the new VM with its address", func() bool {
-		vm := machines.named("new")
-		return vm != nil && vm["guest.ipAddress"] != nil && contains(machines.named("DC0_H0")["vm"], machines, "new")
+	rig.call("POST", "/create", params{"name": "new", "host": "DC0_H0", "on": true}, nil)
+	vms.until("the new VM with its address", func() bool {
+		vm := vms.byName("new")
+		return vm != nil && vm["guest.ipAddress"] != nil && contains(vms.byName("DC0_H0")["vm"], vms, "new")
 	})
-	before := machines.named("new")["runtime.host"]
-	rig.ask("POST", "/move", ask{"vm": "new", "host": "DC0_H1"}, nil)
-	machines.until("the move", func() bool {
-		return machines.named("new")["runtime.host"] != before && contains(machines.named("DC0_H1")["vm"], machines, "new") &&
-			!contains(machines.named("DC0_H0")["vm"], machines, "new")
+	before := vms.byName("new")["runtime.host"]
+	rig.call("POST", "/move", params{"vm": "new", "host": "DC0_H1"}, nil)
+	vms.until("the move", func() bool {
+		return vms.byName("new")["runtime.host"] != before && contains(vms.byName("DC0_H1")["vm"], vms, "new") &&
+			!contains(vms.byName("DC0_H0")["vm"], vms, "new")
 	})
-	rig.ask("POST", "/power", ask{"vm": "new", "on": false}, nil)
-	machines.until("the address is gone", func() bool { return machines.named("new")["guest.ipAddress"] == nil })
-	rig.ask("POST", "/delete", ask{"of": "new"}, nil)
-	machines.until("the VM is gone", func() bool { return machines.named("new") == nil })
+	rig.call("POST", "/power", params{"vm": "new", "on": false}, nil)
+	vms.until("the address is gone", func() bool { return vms.byName("new")["guest.ipAddress"] == nil })
+	rig.call("POST", "/delete", params{"of": "new"}, nil)
+	vms.until("the VM is gone", func() bool { return vms.byName("new") == nil })
 }
 
 func contains(refs types.AnyType, watch *watch, name string) bool {
@@ -204,14 +204,14 @@ func contains(refs types.AnyType, watch *watch, name string) bool {
 	return false
 }
 
-func TestChurnIsTold(t *testing.T) {
+func TestChurnIsReported(t *testing.T) {
 	rig := start(t, "--churn", "100ms")
 	client := rig.client()
 	path := "summary.quickStats.overallCpuUsage"
 	watch := watchFor(rig, client, "HostSystem", "name", path)
 	watch.next()
-	before := watch.named("DC0_H0")[path]
-	watch.until("another CPU usage", func() bool { return watch.named("DC0_H0")[path] != before })
+	before := watch.byName("DC0_H0")[path]
+	watch.until("another CPU usage", func() bool { return watch.byName("DC0_H0")[path] != before })
 }
 
 func TestUnknownPropertiesAreRefused(t *testing.T) {
@@ -230,7 +230,7 @@ func TestManyHostsChurnQuickly(t *testing.T) {
 	rig := start(t, "--hosts", "150", "--vms", "0", "--standalone-hosts", "0")
 	watch := watchFor(rig, rig.client(), "HostSystem", "name", "summary.quickStats.overallCpuUsage")
 	watch.until("all hosts", func() bool { return len(watch.objects) == 150 })
-	rig.ask("POST", "/churn", ask{}, nil)
+	rig.call("POST", "/churn", params{}, nil)
 	began := time.Now()
 	watch.until("all changes", func() bool { return watch.kinds[types.ObjectUpdateKindModify] >= 140 })
 	if elapsed := time.Since(began); elapsed > 5*time.Second {

@@ -7,8 +7,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Accounts checks passwords and locks accounts as vCenter's single sign-on does: 5 failures in 180 s, then even the right
-// password is wrong until the lock passes.
+// Accounts checks passwords and locks accounts as vCenter's single sign-on does: 5 failures in 180
+// s, then even the right password is wrong until the lock passes.
 type Accounts struct {
 	maxFailures int
 	window      time.Duration
@@ -25,7 +25,9 @@ type Accounts struct {
 func NewAccounts(failures int, within, locked time.Duration) *Accounts {
 	return &Accounts{
 		maxFailures: failures, window: within, lockFor: locked, now: time.Now,
-		password: map[string]string{}, failed: map[string][]time.Time{}, lockedUntil: map[string]time.Time{},
+		password:    map[string]string{},
+		failed:      map[string][]time.Time{},
+		lockedUntil: map[string]time.Time{},
 	}
 }
 

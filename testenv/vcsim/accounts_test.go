@@ -12,7 +12,9 @@ func TestAnAccountIsLockedAndUnlocked(t *testing.T) {
 	accounts := NewAccounts(5, 180*time.Second, 300*time.Second)
 	accounts.now = func() time.Time { return now }
 	accounts.Set("me", "right")
-	try := func(password string) bool { return accounts.Valid(&types.Login{UserName: "me", Password: password}) }
+	try := func(password string) bool {
+		return accounts.Valid(&types.Login{UserName: "me", Password: password})
+	}
 
 	for range 4 {
 		try("wrong")

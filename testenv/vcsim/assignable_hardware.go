@@ -17,14 +17,20 @@ type Hardware struct {
 	host *simulator.HostSystem
 }
 
-// RetrieveDynamicPassthroughInfo lists the devices that any VM of the host may be given: those that pass through, each once.
-func (h *Hardware) RetrieveDynamicPassthroughInfo(*types.RetrieveDynamicPassthroughInfo) soap.HasFault {
+// RetrieveDynamicPassthroughInfo lists the devices that any VM of the host may be given: those that
+// pass through, each once.
+func (h *Hardware) RetrieveDynamicPassthroughInfo(
+	*types.RetrieveDynamicPassthroughInfo,
+) soap.HasFault {
 	res := &types.RetrieveDynamicPassthroughInfoResponse{}
 	for _, info := range h.host.Config.GraphicsInfo {
 		if info.GraphicsType == graphicsType("direct") {
 			res.Returnval = append(res.Returnval, types.VirtualMachineDynamicPassthroughInfo{
 				VirtualMachineTargetInfo: types.VirtualMachineTargetInfo{Name: info.PciId},
-				VendorName:               info.VendorName, DeviceName: info.DeviceName, VendorId: nvidia, DeviceId: a100,
+				VendorName:               info.VendorName,
+				DeviceName:               info.DeviceName,
+				VendorId:                 nvidia,
+				DeviceId:                 a100,
 			})
 		}
 	}
@@ -38,13 +44,17 @@ const (
 
 // addHardwareManager adds the manager to a host, once.
 func addHardwareManager(ctx *simulator.Context, host *simulator.HostSystem) {
-	ref := types.ManagedObjectReference{Type: "HostAssignableHardwareManager", Value: "assignableHardwareManager-" + host.Self.Value}
+	ref := types.ManagedObjectReference{
+		Type:  "HostAssignableHardwareManager",
+		Value: "assignableHardwareManager-" + host.Self.Value,
+	}
 	if ctx.Map.Get(ref) == nil {
 		manager := &Hardware{host: host}
 		manager.Self = ref
 		ctx.Map.Put(manager)
 		ctx.Map.AtomicUpdate(ctx, host, []types.PropertyChange{
-			{Name: "configManager.assignableHardwareManager", Val: ref}, {Name: "config.assignableHardwareConfig", Val: types.HostAssignableHardwareConfig{}},
+			{Name: "configManager.assignableHardwareManager", Val: ref},
+			{Name: "config.assignableHardwareConfig", Val: types.HostAssignableHardwareConfig{}},
 		})
 	}
 	bindHardware(ctx, host)
@@ -61,14 +71,19 @@ func bindHardware(ctx *simulator.Context, host *simulator.HostSystem) {
 	}
 	bindings := []types.HostAssignableHardwareBinding{}
 	for _, ref := range slices.Clone(host.Vm) {
-		if vm, ok := findVM(ctx, ref); ok && vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn {
+		if vm, ok := findVM(ctx, ref); ok &&
+			vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn {
 			for range dynamicDevices(vm) {
-				bindings = append(bindings, types.HostAssignableHardwareBinding{InstanceId: "pci:" + pciID(len(bindings)), Vm: ref})
+				bindings = append(bindings, types.HostAssignableHardwareBinding{
+					InstanceId: "pci:" + pciID(len(bindings)), Vm: ref,
+				})
 			}
 		}
 	}
 	ctx.Map.AtomicUpdate(ctx, manager, []types.PropertyChange{{Name: "binding", Val: bindings}})
-	ctx.Map.AtomicUpdate(ctx, host, []types.PropertyChange{{Name: "config.assignableHardwareBinding", Val: bindings}})
+	ctx.Map.AtomicUpdate(ctx, host, []types.PropertyChange{
+		{Name: "config.assignableHardwareBinding", Val: bindings},
+	})
 }
 
 // bindHardwareOfVM does so for the host of a VM.
@@ -82,8 +97,11 @@ func bindHardwareOfVM(ctx *simulator.Context, ref types.ManagedObjectReference) 
 
 // dynamicDevices lists the devices that vCenter assigns, as opposed to a person.
 func dynamicDevices(vm *simulator.VirtualMachine) []types.BaseVirtualDevice {
-	return slices.DeleteFunc(slices.Clone(vm.Config.Hardware.Device), func(device types.BaseVirtualDevice) bool {
-		_, dynamic := device.GetVirtualDevice().Backing.(*types.VirtualPCIPassthroughDynamicBackingInfo)
+	return slices.DeleteFunc(slices.Clone(vm.Config.Hardware.Device), func(
+		device types.BaseVirtualDevice,
+	) bool {
+		backing := device.GetVirtualDevice().Backing
+		_, dynamic := backing.(*types.VirtualPCIPassthroughDynamicBackingInfo)
 		return !dynamic
 	})
 }

@@ -24,7 +24,8 @@ type LedgerEntry struct {
 	NewName  string    `json:"newName"` // what it makes, or the object from now on, is to be called
 	Session  string    `json:"session"`
 	User     string    `json:"user"`
-	Refused  string    `json:"refused,omitempty"` // the fault with which our rules refused it, before it could run
+	// the fault with which our rules refused it, before it could run
+	Refused string `json:"refused,omitempty"`
 }
 
 // NewCalls has counted nothing.

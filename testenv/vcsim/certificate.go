@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// certificate loads the given files, or makes a self-signed certificate and writes its public half to `out` for clients.
+// certificate loads the given files, or makes a self-signed certificate and writes its public half
+// to `out` for clients.
 func certificate(s *Settings, out string) (tls.Certificate, error) {
 	if s.Certificate != "" {
 		return tls.LoadX509KeyPair(s.Certificate, s.Key)
@@ -46,7 +47,8 @@ func selfSigned(names []string, expired bool) (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key, Leaf: leaf}, err
 }
 
-// template is a certificate that is its own authority, so that the one file is all that a client needs.
+// template is a certificate that is its own authority, so that the one file is all that a client
+// needs.
 func template(names []string, expired bool) *x509.Certificate {
 	notBefore, notAfter := time.Now().Add(-time.Hour), time.Now().AddDate(1, 0, 0)
 	if expired {

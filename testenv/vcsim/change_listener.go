@@ -27,8 +27,9 @@ func addTo[K comparable](set *map[K]struct{}, key K) {
 	(*set)[key] = struct{}{}
 }
 
-// changeListener notifies a collector of every change in the registry. It is not the collector itself: the registry keeps listeners by
-// reference, and the default collectors of all sessions share one.
+// changeListener notifies a collector of every change in the registry. It is not the collector
+// itself: the registry keeps listeners by reference, and the default collectors of all sessions
+// share one.
 type changeListener struct {
 	Self      types.ManagedObjectReference
 	collector *Collector
@@ -38,7 +39,10 @@ var listenerCount atomic.Int64
 
 func newChangeListener(collector *Collector) *changeListener {
 	value := "changeListener-" + strconv.FormatInt(listenerCount.Add(1), 10)
-	return &changeListener{Self: types.ManagedObjectReference{Type: "ChangeListener", Value: value}, collector: collector}
+	return &changeListener{
+		Self:      types.ManagedObjectReference{Type: "ChangeListener", Value: value},
+		collector: collector,
+	}
 }
 
 // Reference names the relay in the registry.
@@ -55,7 +59,9 @@ func (r *changeListener) PutObject(_ *simulator.Context, object mo.Reference) {
 }
 
 // UpdateObject marks what changed.
-func (r *changeListener) UpdateObject(_ *simulator.Context, object mo.Reference, changes []types.PropertyChange) {
+func (r *changeListener) UpdateObject(
+	_ *simulator.Context, object mo.Reference, changes []types.PropertyChange,
+) {
 	ref := object.Reference()
 	r.collector.recordChange(func(m *pendingChanges) {
 		addTo(&m.updated, ref)
@@ -69,7 +75,8 @@ func (r *changeListener) UpdateObject(_ *simulator.Context, object mo.Reference,
 	})
 }
 
-// RemoveObject marks what goes. The registry calls it before the object is taken out, so that its absence cannot be seen yet.
+// RemoveObject marks what goes. The registry calls it before the object is taken out, so that its
+// absence cannot be seen yet.
 func (r *changeListener) RemoveObject(_ *simulator.Context, ref types.ManagedObjectReference) {
 	r.collector.recordChange(func(m *pendingChanges) {
 		addTo(&m.removed, ref)
@@ -77,7 +84,8 @@ func (r *changeListener) RemoveObject(_ *simulator.Context, ref types.ManagedObj
 	})
 }
 
-// touch makes the collectors read objects again that the library may have changed without notification.
+// touch makes the collectors read objects again that the library may have changed without
+// notification.
 func touch(ctx *simulator.Context, refs ...types.ManagedObjectReference) {
 	for _, ref := range refs {
 		if object := ctx.Map.Get(ref); object != nil {

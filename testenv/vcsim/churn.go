@@ -9,8 +9,9 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// churn gives all connected hosts and running VMs new quickStats, and returns how many objects changed. Each number is new altogether, or,
-// with a drift, moves by at most that share of the whole.
+// churn gives all connected hosts and running VMs new quickStats, and returns how many objects
+// changed. Each number is new altogether, or, with a drift, moves by at most that share of the
+// whole.
 func churn(ctx *simulator.Context, drift float64) int {
 	changed := 0
 	for _, entity := range entities(ctx, "HostSystem") {
@@ -40,8 +41,14 @@ func hostStats(host *simulator.HostSystem, drift float64) []types.PropertyChange
 	}
 	stats := host.Summary.QuickStats
 	return []types.PropertyChange{
-		{Name: "summary.quickStats.overallCpuUsage", Val: nextUsage(stats.OverallCpuUsage, megahertz, drift)},
-		{Name: "summary.quickStats.overallMemoryUsage", Val: nextUsage(stats.OverallMemoryUsage, megabytes, drift)},
+		{
+			Name: "summary.quickStats.overallCpuUsage",
+			Val:  nextUsage(stats.OverallCpuUsage, megahertz, drift),
+		},
+		{
+			Name: "summary.quickStats.overallMemoryUsage",
+			Val:  nextUsage(stats.OverallMemoryUsage, megabytes, drift),
+		},
 		{Name: "summary.quickStats.uptime", Val: uptime + 1},
 	}
 }
@@ -50,10 +57,22 @@ func vmStats(vm *simulator.VirtualMachine, drift float64) []types.PropertyChange
 	megahertz := vm.Config.Hardware.NumCPU * 2000
 	stats, megabytes := vm.Summary.QuickStats, vm.Config.Hardware.MemoryMB
 	return []types.PropertyChange{
-		{Name: "summary.quickStats.overallCpuUsage", Val: nextUsage(stats.OverallCpuUsage, megahertz, drift)},
-		{Name: "summary.quickStats.overallCpuDemand", Val: nextUsage(stats.OverallCpuDemand, megahertz, drift)},
-		{Name: "summary.quickStats.guestMemoryUsage", Val: nextUsage(stats.GuestMemoryUsage, megabytes, drift)},
-		{Name: "summary.quickStats.hostMemoryUsage", Val: nextUsage(stats.HostMemoryUsage, megabytes, drift)},
+		{
+			Name: "summary.quickStats.overallCpuUsage",
+			Val:  nextUsage(stats.OverallCpuUsage, megahertz, drift),
+		},
+		{
+			Name: "summary.quickStats.overallCpuDemand",
+			Val:  nextUsage(stats.OverallCpuDemand, megahertz, drift),
+		},
+		{
+			Name: "summary.quickStats.guestMemoryUsage",
+			Val:  nextUsage(stats.GuestMemoryUsage, megabytes, drift),
+		},
+		{
+			Name: "summary.quickStats.hostMemoryUsage",
+			Val:  nextUsage(stats.HostMemoryUsage, megabytes, drift),
+		},
 	}
 }
 
@@ -66,7 +85,8 @@ func nextUsage(old, capacity int32, drift float64) int32 {
 	return min(max(1, old+step), capacity)
 }
 
-// randomUsage is between 10 and 90 hundredths of the whole, and at least 1: vCenter omits what is 0.
+// randomUsage is between 10 and 90 hundredths of the whole, and at least 1: vCenter omits what is
+// 0.
 func randomUsage(capacity int32) int32 {
 	return max(1, int32(float64(capacity)*(0.1+0.8*rand.Float64())))
 }

@@ -11,17 +11,18 @@ import (
 const (
 	clonesEarly = "early"
 	clonesLate  = "late"
-	// visibleAt is the percentage of a clone at which its VM is in the inventory. A real vCenter creates the VM first and
-	// copies its disks then.
+	// visibleAt is the percentage of a clone at which its VM is in the inventory. A real vCenter
+	// creates the VM first and copies its disks then.
 	visibleAt = 30
 )
 
 // Clone is a CloneVM_Task that runs.
 //
-// The library searches the name, makes the VM and configures it in steps that others can see and run between. Here clones of one
-// name into one folder run one after the other, and the new VM stays locked, and uncounted, until it has its name, its identity and
-// its configuration. When clones are visible early, the VM is then shown without power until the task ends, and
-// refuses other tasks with TaskInProgress; otherwise it is shown when its task ends, with its power.
+// The library searches the name, makes the VM and configures it in steps that others can see and
+// run between. Here clones of one name into one folder run one after the other, and the new VM
+// stays locked, and uncounted, until it has its name, its identity and its configuration. When
+// clones are visible early, the VM is then shown without power until the task ends, and refuses
+// other tasks with TaskInProgress; otherwise it is shown when its task ends, with its power.
 type Clone struct {
 	req          *types.CloneVM_Task
 	name         string // as the caller gave it
@@ -31,7 +32,9 @@ type Clone struct {
 	unlockFolder func() // gives back the folder's lock, when the VM is in it
 }
 
-func (c *Clone) run(call *TaskCall, task *simulator.Task, run taskFunc) (types.AnyType, types.BaseMethodFault) {
+func (c *Clone) run(
+	call *TaskCall, task *simulator.Task, run taskFunc,
+) (types.AnyType, types.BaseMethodFault) {
 	result, fault := c.create(call, task, run)
 	if fault != nil || !c.early || c.vm == nil {
 		return result, fault
@@ -41,9 +44,14 @@ func (c *Clone) run(call *TaskCall, task *simulator.Task, run taskFunc) (types.A
 }
 
 // create makes the VM and shows it.
-func (c *Clone) create(call *TaskCall, task *simulator.Task, run taskFunc) (types.AnyType, types.BaseMethodFault) {
-	// The folder first: a folder's destruction takes it and then its children, of which the source may be one.
-	folder, source, name := call.tasks.locks.Entity(c.req.Folder), call.tasks.locks.Entity(call.this), call.tasks.locks.Name(c.req.Folder, c.name)
+func (c *Clone) create(
+	call *TaskCall, task *simulator.Task, run taskFunc,
+) (types.AnyType, types.BaseMethodFault) {
+	// The folder first: a folder's destruction takes it and then its children, of which the source
+	// may be one.
+	locks := call.tasks.locks
+	folder, source := locks.Entity(c.req.Folder), locks.Entity(call.this)
+	name := locks.Name(c.req.Folder, c.name)
 	folder.RLock()
 	defer folder.RUnlock()
 	source.RLock()
@@ -55,8 +63,8 @@ func (c *Clone) create(call *TaskCall, task *simulator.Task, run taskFunc) (type
 	}
 	c.fillSpec(call, task.Self)
 	if c.name != escapeName(c.name) {
-		// To escape a name the library copies the specification onto itself, which doubles its devices: it gets another name
-		// for as long as nothing can see the VM.
+		// To escape a name the library copies the specification onto itself, which doubles its
+		// devices: it gets another name for as long as nothing can see the VM.
 		c.req.Name = "clone-" + task.Self.Value
 	}
 	defer c.show(call, task.Self)
@@ -65,12 +73,15 @@ func (c *Clone) create(call *TaskCall, task *simulator.Task, run taskFunc) (type
 	return call.work(task, run)
 }
 
-// finish gives a clone what the library does not: see configureClone. A VM that is shown late gets its power before.
+// finish gives a clone what the library does not: see configureClone. A VM that is shown late gets
+// its power before.
 func (c *Clone) finish(call *TaskCall, result types.AnyType) types.BaseMethodFault {
 	if clone, ok := findVM(call.ctx, result); ok && c.name != c.req.Name {
 		name := escapeName(c.name)
 		call.ctx.Map.AtomicUpdate(call.ctx, clone, []types.PropertyChange{
-			{Name: "name", Val: name}, {Name: "config.name", Val: name}, {Name: "summary.config.name", Val: name},
+			{Name: "name", Val: name},
+			{Name: "config.name", Val: name},
+			{Name: "summary.config.name", Val: name},
 		})
 	}
 	if fault := configureClone(call, c.req, result); fault != nil || c.early {
@@ -79,11 +90,12 @@ func (c *Clone) finish(call *TaskCall, result types.AnyType) types.BaseMethodFau
 	return c.powerOn(call.ctx)
 }
 
-// startVisible powers on a VM that others see already, and that a person may have removed from the inventory meanwhile.
+// startVisible powers on a VM that others see already, and that a person may have removed from the
+// inventory meanwhile.
 func (c *Clone) startVisible(call *TaskCall) types.BaseMethodFault {
-	guard := call.tasks.locks.Entity(c.vm.Self)
-	guard.Lock()
-	defer guard.Unlock()
+	lock := call.tasks.locks.Entity(c.vm.Self)
+	lock.Lock()
+	defer lock.Unlock()
 	if call.ctx.Map.Get(c.vm.Self) == nil {
 		return &types.ManagedObjectNotFound{Obj: c.vm.Self}
 	}
@@ -116,7 +128,8 @@ func (c *Clone) check(call *TaskCall) types.BaseMethodFault {
 	return checkDuplicateName(call.ctx, c.req.Folder, c.name, types.ManagedObjectReference{})
 }
 
-// fillSpec gives the clone an instanceUuid that no VM has, a bios uuid and the source's extraConfig, where it does not set them.
+// fillSpec gives the clone an instanceUuid that no VM has, a bios uuid and the source's
+// extraConfig, where it does not set them.
 func (c *Clone) fillSpec(call *TaskCall, task types.ManagedObjectReference) {
 	if c.req.Spec.Config == nil {
 		c.req.Spec.Config = &types.VirtualMachineConfigSpec{}
@@ -130,7 +143,9 @@ func (c *Clone) fillSpec(call *TaskCall, task types.ManagedObjectReference) {
 		spec.Uuid = uuid.NewString()
 	}
 	if source, ok := findVM(call.ctx, call.this); ok {
-		call.ctx.WithLock(source, func() { spec.ExtraConfig = mergeOptions(spec.ExtraConfig, source.Config.ExtraConfig) })
+		call.ctx.WithLock(source, func() {
+			spec.ExtraConfig = mergeOptions(spec.ExtraConfig, source.Config.ExtraConfig)
+		})
 	}
 }
 
@@ -148,9 +163,11 @@ func (c *Clone) show(call *TaskCall, task types.ManagedObjectReference) {
 	c.unlock()
 }
 
-// configureClone gives a clone what the library does not: annotation, reservations, cores per socket, the template's vApp
-// configuration and storage profiles.
-func configureClone(call *TaskCall, req *types.CloneVM_Task, result types.AnyType) types.BaseMethodFault {
+// configureClone gives a clone what the library does not: annotation, reservations, cores per
+// socket, the template's vApp configuration and storage profiles.
+func configureClone(
+	call *TaskCall, req *types.CloneVM_Task, result types.AnyType,
+) types.BaseMethodFault {
 	clone, ok := findVM(call.ctx, result)
 	source, hasSource := findVM(call.ctx, req.This)
 	if !ok || !hasSource {
@@ -177,7 +194,8 @@ func configureClone(call *TaskCall, req *types.CloneVM_Task, result types.AnyTyp
 	return updateSummary(call.ctx, result)
 }
 
-// mergeOptions is what a clone sets itself, and the source's options that it does not set; an empty value takes an option away.
+// mergeOptions is what a clone sets itself, and the source's options that it does not set; an empty
+// value takes an option away.
 func mergeOptions(options, source []types.BaseOptionValue) []types.BaseOptionValue {
 	var list []types.BaseOptionValue
 	for _, option := range inheritOptions(options, source) {

@@ -25,18 +25,29 @@ type cloneRig struct {
 
 func startCloneRig(t *testing.T, arguments ...string) *cloneRig {
 	t.Helper()
-	rig := start(t, append([]string{"--folder", "vm-operator", "--template", "template"}, arguments...)...)
+	rig := start(
+		t, append([]string{"--folder", "vm-operator", "--template", "template"}, arguments...)...,
+	)
 	client := rig.client()
-	pool, err := find.NewFinder(client.Client).ResourcePool(context.Background(), "/DC0/host/DC0_C0/Resources")
+	pool, err := find.NewFinder(client.Client).ResourcePool(
+		context.Background(), "/DC0/host/DC0_C0/Resources",
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &cloneRig{rig, client, rig.vm(client, "template"), rig.folder(client, "vm-operator"), pool.Reference()}
+	return &cloneRig{
+		rig, client, rig.vm(client, "template"), rig.folder(client, "vm-operator"),
+		pool.Reference(),
+	}
 }
 
 func (s *cloneRig) clone(name string, config *types.VirtualMachineConfigSpec) *object.Task {
 	s.Helper()
-	spec := types.VirtualMachineCloneSpec{PowerOn: true, Config: config, Location: types.VirtualMachineRelocateSpec{Pool: &s.pool}}
+	spec := types.VirtualMachineCloneSpec{
+		PowerOn:  true,
+		Config:   config,
+		Location: types.VirtualMachineRelocateSpec{Pool: &s.pool},
+	}
 	task, err := s.template.Clone(context.Background(), s.folder, name, spec)
 	if err != nil {
 		s.Fatal(err)
@@ -51,7 +62,9 @@ func (s *cloneRig) waitVM(task *object.Task) mo.VirtualMachine {
 		s.Fatal(err)
 	}
 	var vm mo.VirtualMachine
-	if err := s.client.RetrieveOne(context.Background(), info.Result.(types.ManagedObjectReference), nil, &vm); err != nil {
+	if err := s.client.RetrieveOne(
+		context.Background(), info.Result.(types.ManagedObjectReference), nil, &vm,
+	); err != nil {
 		s.Fatal(err)
 	}
 	return vm
@@ -65,13 +78,17 @@ func (s *cloneRig) counts() VMCounts {
 }
 
 func ownedBy(owner string) *types.VirtualMachineConfigSpec {
-	return &types.VirtualMachineConfigSpec{ExtraConfig: []types.BaseOptionValue{&types.OptionValue{Key: ownerKey, Value: owner}}}
+	return &types.VirtualMachineConfigSpec{ExtraConfig: []types.BaseOptionValue{
+		&types.OptionValue{Key: ownerKey, Value: owner},
+	}}
 }
 
 func TestOneOfManyClonesWithOneNameSucceeds(t *testing.T) {
 	s := startCloneRig(t)
 	const clones = 8
-	s.call("POST", "/rules", params{"method": "CloneVM_Task", "where": "task", "hold": true, "count": clones}, nil)
+	s.call("POST", "/rules", params{
+		"method": "CloneVM_Task", "where": "task", "hold": true, "count": clones,
+	}, nil)
 	var tasks []*object.Task
 	for range clones {
 		tasks = append(tasks, s.clone("a%b", ownedBy("u1")))
@@ -89,7 +106,8 @@ func TestOneOfManyClonesWithOneNameSucceeds(t *testing.T) {
 	}
 	counts := s.counts()
 	peak := counts.Folders["/DC0/vm/vm-operator"]
-	if succeeded != 1 || peak.Now != 1 || peak.Peak < clones || counts.Owners["u1"].Peak != clones || len(counts.Clones) != 0 {
+	if succeeded != 1 || peak.Now != 1 || peak.Peak < clones ||
+		counts.Owners["u1"].Peak != clones || len(counts.Clones) != 0 {
 		t.Errorf("%d were made; %+v", succeeded, counts)
 	}
 	s.call("DELETE", "/truth", nil, nil)
@@ -100,7 +118,10 @@ func TestOneOfManyClonesWithOneNameSucceeds(t *testing.T) {
 
 func TestACloneThatIsVisibleLateAppearsWhole(t *testing.T) {
 	s := startCloneRig(t, "--clones-visible", "late", "--delay", "CloneVM_Task=50ms")
-	watch := watchFor(s.rig, s.client, "VirtualMachine", "name", "config.extraConfig", "config.hardware.numCPU", "runtime.powerState", "parent")
+	watch := watchFor(
+		s.rig, s.client, "VirtualMachine", "name", "config.extraConfig", "config.hardware.numCPU",
+		"runtime.powerState", "parent",
+	)
 	watch.next()
 	const clones = 12
 	var tasks []*object.Task
@@ -110,13 +131,15 @@ func TestACloneThatIsVisibleLateAppearsWhole(t *testing.T) {
 		tasks = append(tasks, s.clone(fmt.Sprintf("clone-%02d", number), config))
 	}
 	counts := s.counts()
-	if len(counts.Clones)+len(counts.VMs) != clones+5 || counts.Folders["/DC0/vm/vm-operator"].Now != clones {
+	if len(counts.Clones)+len(counts.VMs) != clones+5 ||
+		counts.Folders["/DC0/vm/vm-operator"].Now != clones {
 		t.Errorf("while they run: %+v", counts)
 	}
 	seen := 0
 	watch.first = func(values map[string]types.AnyType) {
 		options, _ := values["config.extraConfig"].(types.ArrayOfOptionValue)
-		if values["runtime.powerState"] != types.VirtualMachinePowerStatePoweredOn || markersOf(options.OptionValue)[ownerKey] == "" {
+		if values["runtime.powerState"] != types.VirtualMachinePowerStatePoweredOn ||
+			markersOf(options.OptionValue)[ownerKey] == "" {
 			t.Errorf("a clone was seen as %+v", values)
 		}
 		seen++
@@ -124,14 +147,19 @@ func TestACloneThatIsVisibleLateAppearsWhole(t *testing.T) {
 	watch.until("all clones are seen", func() bool { return seen == clones })
 	for number, task := range tasks {
 		vm := s.waitVM(task)
-		if vm.Config.Hardware.NumCPU != int32(number%4+1) || markersOf(vm.Config.ExtraConfig)[ownerKey] != fmt.Sprint(number) {
-			t.Errorf("clone %d has %d CPUs and %v", number, vm.Config.Hardware.NumCPU, markersOf(vm.Config.ExtraConfig))
+		if vm.Config.Hardware.NumCPU != int32(number%4+1) ||
+			markersOf(vm.Config.ExtraConfig)[ownerKey] != fmt.Sprint(number) {
+			t.Errorf(
+				"clone %d has %d CPUs and %v", number, vm.Config.Hardware.NumCPU,
+				markersOf(vm.Config.ExtraConfig),
+			)
 		}
 		if vm.Name != fmt.Sprintf("clone-%02d", number) || vm.Config.Template {
 			t.Errorf("clone %d is %s", number, vm.Name)
 		}
 	}
-	if peak := s.counts().Folders["/DC0/vm/vm-operator"]; peak.Peak != clones || peak.Now != clones {
+	if peak := s.counts().Folders["/DC0/vm/vm-operator"]; peak.Peak != clones ||
+		peak.Now != clones {
 		t.Errorf("counted %+v", peak)
 	}
 }
@@ -152,11 +180,14 @@ func TestInstanceUuidsAreUnique(t *testing.T) {
 		if vm.Config.InstanceUuid == wanted {
 			granted++
 		}
-		if seen[vm.Config.InstanceUuid] || seen[vm.Config.Uuid] || vm.Config.InstanceUuid != vm.Summary.Config.InstanceUuid {
+		if seen[vm.Config.InstanceUuid] || seen[vm.Config.Uuid] ||
+			vm.Config.InstanceUuid != vm.Summary.Config.InstanceUuid {
 			t.Errorf("%s has %s and %s", vm.Name, vm.Config.InstanceUuid, vm.Config.Uuid)
 		}
 		seen[vm.Config.InstanceUuid], seen[vm.Config.Uuid] = true, true
-		if options := object.OptionValueList(vm.Config.ExtraConfig); !hasOption(options, toolsOption, "true") {
+		if options := object.OptionValueList(vm.Config.ExtraConfig); !hasOption(
+			options, toolsOption, "true",
+		) {
 			t.Errorf("%s lost the template's options: %v", vm.Name, options)
 		}
 	}
@@ -168,14 +199,18 @@ func TestInstanceUuidsAreUnique(t *testing.T) {
 func TestDependenciesOfACloneCanBeDestroyed(t *testing.T) {
 	for _, gone := range []string{"folder", "template"} {
 		s := startCloneRig(t)
-		s.call("POST", "/rules", params{"method": "CloneVM_Task", "where": "task", "hold": true, "count": 1}, nil)
+		s.call("POST", "/rules", params{
+			"method": "CloneVM_Task", "where": "task", "hold": true, "count": 1,
+		}, nil)
 		task := s.clone("late", nil)
 		eventually(t, "the clone is held", func() bool { return len(s.held()) == 1 })
 		target := s.folder.Reference()
 		if gone == "template" {
 			target = s.template.Reference()
 		}
-		if err := waitForTask(object.NewCommon(s.client.Client, target).Destroy(context.Background())); err != nil {
+		if err := waitForTask(object.NewCommon(s.client.Client, target).Destroy(
+			context.Background(),
+		)); err != nil {
 			t.Fatal(err)
 		}
 		s.call("POST", "/release", params{}, nil)
@@ -194,11 +229,15 @@ func TestDestroyAndCloneConcurrently(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		spec := types.VirtualMachineCloneSpec{Location: types.VirtualMachineRelocateSpec{Pool: &s.pool}}
+		spec := types.VirtualMachineCloneSpec{Location: types.VirtualMachineRelocateSpec{
+			Pool: &s.pool,
+		}}
 		var all sync.WaitGroup
 		for number := range 4 {
 			all.Go(func() {
-				if task, err := s.template.Clone(ctx, folder, fmt.Sprint("vm-", number), spec); err == nil {
+				if task, err := s.template.Clone(
+					ctx, folder, fmt.Sprint("vm-", number), spec,
+				); err == nil {
 					_ = task.Wait(ctx)
 				}
 			})
@@ -220,7 +259,8 @@ func TestDestroyAndCloneConcurrently(t *testing.T) {
 	}
 }
 
-// TestClonesRunSideBySide has ten under way at a time, of half a second each: five rounds, whatever the simulator's own locks do.
+// TestClonesRunSideBySide has ten under way at a time, of half a second each: five rounds, whatever
+// the simulator's own locks do.
 func TestClonesRunSideBySide(t *testing.T) {
 	s := startCloneRig(t, "--delay", "CloneVM_Task=500ms")
 	began, room := time.Now(), make(chan struct{}, 10)
@@ -228,7 +268,9 @@ func TestClonesRunSideBySide(t *testing.T) {
 	for number := range 50 {
 		room <- struct{}{}
 		all.Go(func() {
-			if err := s.clone(fmt.Sprintf("replica-%02d", number), nil).Wait(context.Background()); err != nil {
+			if err := s.clone(
+				fmt.Sprintf("replica-%02d", number), nil,
+			).Wait(context.Background()); err != nil {
 				t.Error(err)
 			}
 			<-room

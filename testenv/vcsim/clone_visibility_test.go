@@ -13,7 +13,13 @@ import (
 // holdClone starts a clone that is held at a percentage, and waits until it is.
 func (s *cloneRig) holdClone(name string, percent int) *object.Task {
 	s.Helper()
-	s.call("POST", "/rules", params{"method": "CloneVM_Task", "where": "task", "hold": true, "at": percent, "count": 1}, nil)
+	s.call("POST", "/rules", params{
+		"method": "CloneVM_Task",
+		"where":  "task",
+		"hold":   true,
+		"at":     percent,
+		"count":  1,
+	}, nil)
 	task := s.clone(name, ownedBy("u1"))
 	eventually(s.T, "the clone is held", func() bool { return len(s.held()) == 1 })
 	return task
@@ -22,7 +28,9 @@ func (s *cloneRig) holdClone(name string, percent int) *object.Task {
 func (s *cloneRig) inFolder() []types.ManagedObjectReference {
 	s.Helper()
 	var folder mo.Folder
-	err := s.client.RetrieveOne(context.Background(), s.folder.Reference(), []string{"childEntity"}, &folder)
+	err := s.client.RetrieveOne(context.Background(), s.folder.Reference(), []string{
+		"childEntity",
+	}, &folder)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -40,26 +48,33 @@ func TestACloneIsVisibleBeforeItEnds(t *testing.T) {
 	if err := s.client.RetrieveOne(context.Background(), children[0], nil, &vm); err != nil {
 		t.Fatal(err)
 	}
-	if vm.Name != "replica" || markersOf(vm.Config.ExtraConfig)[ownerKey] != "u1" || vm.Config.InstanceUuid == "" {
-		t.Errorf("it is %s, %v, %s", vm.Name, markersOf(vm.Config.ExtraConfig), vm.Config.InstanceUuid)
+	if vm.Name != "replica" || markersOf(vm.Config.ExtraConfig)[ownerKey] != "u1" ||
+		vm.Config.InstanceUuid == "" {
+		t.Errorf(
+			"it is %s, %v, %s", vm.Name, markersOf(vm.Config.ExtraConfig), vm.Config.InstanceUuid,
+		)
 	}
 	if vm.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOff {
 		t.Errorf("it is %s", vm.Runtime.PowerState)
 	}
 	var info mo.Task
-	if err := s.client.RetrieveOne(context.Background(), task.Reference(), []string{"info"}, &info); err != nil {
+	if err := s.client.RetrieveOne(context.Background(), task.Reference(), []string{
+		"info",
+	}, &info); err != nil {
 		t.Fatal(err)
 	}
 	if info.Info.State != types.TaskInfoStateRunning || info.Info.Progress != 60 {
 		t.Errorf("the task is %s at %d %%", info.Info.State, info.Info.Progress)
 	}
 	counts := s.counts()
-	if counted := counts.Folders["/DC0/vm/vm-operator"]; counted.Now != 1 || counted.Peak != 1 || len(counts.Clones) != 0 {
+	if counted := counts.Folders["/DC0/vm/vm-operator"]; counted.Now != 1 || counted.Peak != 1 ||
+		len(counts.Clones) != 0 {
 		t.Errorf("counted %+v", counts)
 	}
 	s.call("POST", "/release", params{}, nil)
 	finished := s.waitVM(task)
-	if finished.Self != children[0] || finished.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOn {
+	if finished.Self != children[0] ||
+		finished.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOn {
 		t.Errorf("it became %s, %s", finished.Self, finished.Runtime.PowerState)
 	}
 	for _, vm := range s.counts().VMs {
@@ -75,7 +90,8 @@ func TestACloneBeforeItsThirdIsInvisible(t *testing.T) {
 	if children := s.inFolder(); len(children) != 0 {
 		t.Fatalf("the folder has %v", children)
 	}
-	if counts := s.counts(); len(counts.Clones) != 1 || counts.Folders["/DC0/vm/vm-operator"].Now != 1 {
+	if counts := s.counts(); len(counts.Clones) != 1 ||
+		counts.Folders["/DC0/vm/vm-operator"].Now != 1 {
 		t.Errorf("counted %+v", counts)
 	}
 	s.call("POST", "/release", params{}, nil)
@@ -87,15 +103,19 @@ func TestAnUnfinishedCloneIsBusy(t *testing.T) {
 	task := s.holdClone("replica", 60)
 	vm := object.NewVirtualMachine(s.client.Client, s.inFolder()[0])
 	attempts := map[string]func() (*object.Task, error){
-		"PowerOn":     func() (*object.Task, error) { return vm.PowerOn(ctx) },
-		"PowerOff":    func() (*object.Task, error) { return vm.PowerOff(ctx) },
-		"Destroy":     func() (*object.Task, error) { return vm.Destroy(ctx) },
-		"Rename":      func() (*object.Task, error) { return vm.Rename(ctx, "other") },
-		"Reconfigure": func() (*object.Task, error) { return vm.Reconfigure(ctx, types.VirtualMachineConfigSpec{NumCPUs: 2}) },
-		"the folder":  func() (*object.Task, error) { return s.folder.Destroy(ctx) },
+		"PowerOn":  func() (*object.Task, error) { return vm.PowerOn(ctx) },
+		"PowerOff": func() (*object.Task, error) { return vm.PowerOff(ctx) },
+		"Destroy":  func() (*object.Task, error) { return vm.Destroy(ctx) },
+		"Rename":   func() (*object.Task, error) { return vm.Rename(ctx, "other") },
+		"Reconfigure": func() (*object.Task, error) {
+			return vm.Reconfigure(ctx, types.VirtualMachineConfigSpec{NumCPUs: 2})
+		},
+		"the folder": func() (*object.Task, error) { return s.folder.Destroy(ctx) },
 	}
 	for name, attempt := range attempts {
-		t.Run(name, func(t *testing.T) { expectFault[*types.TaskInProgress](t, waitForTask(attempt())) })
+		t.Run(name, func(t *testing.T) {
+			expectFault[*types.TaskInProgress](t, waitForTask(attempt()))
+		})
 	}
 	expectFault[*types.TaskInProgress](t, vm.Unregister(ctx))
 	s.call("POST", "/release", params{}, nil)
@@ -118,11 +138,13 @@ func TestADelayedCloneShowsItsVMAfterAThird(t *testing.T) {
 	if took := time.Since(began); took < 250*time.Millisecond || took > 800*time.Millisecond {
 		t.Errorf("it was visible after %s", took)
 	}
-	if state := watch.byName("replica")["runtime.powerState"]; state != types.VirtualMachinePowerStatePoweredOff {
+	state := watch.byName("replica")["runtime.powerState"]
+	if state != types.VirtualMachinePowerStatePoweredOff {
 		t.Errorf("it was %v", state)
 	}
 	watch.until("its power", func() bool {
-		return watch.byName("replica")["runtime.powerState"] == types.VirtualMachinePowerStatePoweredOn
+		state := watch.byName("replica")["runtime.powerState"]
+		return state == types.VirtualMachinePowerStatePoweredOn
 	})
 	s.waitVM(task)
 	if took := time.Since(began); took < time.Second {

@@ -20,10 +20,12 @@ const (
 
 // Collector answers WaitForUpdatesEx in place of the library's collector.
 //
-// Why not the library's? It reads the whole inventory again for every single update, so 1,000 hosts that change together take
-// minutes; two sessions on the default collector silence each other; the request of a client that is gone swallows the updates; any
-// version is accepted; and what the library changes without notification (host.vm, childEntity, maintenance mode) never arrives.
-// How is it done here? Whatever changes is marked; the marked objects are read again and compared with what was sent last.
+// Why not the library's? It reads the whole inventory again for every single update, so 1,000 hosts
+// that change together take minutes; two sessions on the default collector silence each other; the
+// request of a client that is gone swallows the updates; any version is accepted; and what the
+// library changes without notification (host.vm, childEntity, maintenance mode) never arrives.
+// How is it done here? Whatever changes is marked; the marked objects are read again and compared
+// with what was sent last.
 type Collector struct {
 	simulator.PropertyCollector
 
@@ -62,16 +64,22 @@ func (c *Collector) CreateFilter(ctx *simulator.Context, req *types.CreateFilter
 }
 
 // CreatePropertyCollector makes a further collector of the session.
-func (c *Collector) CreatePropertyCollector(ctx *simulator.Context, _ *types.CreatePropertyCollector) soap.HasFault {
+func (c *Collector) CreatePropertyCollector(
+	ctx *simulator.Context, _ *types.CreatePropertyCollector,
+) soap.HasFault {
 	collector := &Collector{}
 	collector.Self.Type = "PropertyCollector"
 	return &methods.CreatePropertyCollectorBody{
-		Res: &types.CreatePropertyCollectorResponse{Returnval: ctx.Session.Put(collector).Reference()},
+		Res: &types.CreatePropertyCollectorResponse{
+			Returnval: ctx.Session.Put(collector).Reference(),
+		},
 	}
 }
 
 // DestroyPropertyCollector ends the collector, its filters and the calls that wait on it.
-func (c *Collector) DestroyPropertyCollector(ctx *simulator.Context, req *types.DestroyPropertyCollector) soap.HasFault {
+func (c *Collector) DestroyPropertyCollector(
+	ctx *simulator.Context, req *types.DestroyPropertyCollector,
+) soap.HasFault {
 	c.mu.Lock()
 	filters := c.filters
 	c.mu.Unlock()
@@ -91,8 +99,11 @@ func (c *Collector) CancelWaitForUpdates(*types.CancelWaitForUpdates) soap.HasFa
 	return &methods.CancelWaitForUpdatesBody{Res: &types.CancelWaitForUpdatesResponse{}}
 }
 
-// WaitForUpdatesEx answers with what changed since the version; an empty version asks for everything.
-func (c *Collector) WaitForUpdatesEx(ctx *simulator.Context, req *types.WaitForUpdatesEx) soap.HasFault {
+// WaitForUpdatesEx answers with what changed since the version; an empty version asks for
+// everything.
+func (c *Collector) WaitForUpdatesEx(
+	ctx *simulator.Context, req *types.WaitForUpdatesEx,
+) soap.HasFault {
 	set, fault := c.wait(ctx, req.Version, limits(req.Options))
 	if fault != nil {
 		return &methods.WaitForUpdatesExBody{Fault_: simulator.Fault("", fault)}
@@ -101,7 +112,9 @@ func (c *Collector) WaitForUpdatesEx(ctx *simulator.Context, req *types.WaitForU
 }
 
 // WaitForUpdates is the older form without limits.
-func (c *Collector) WaitForUpdates(ctx *simulator.Context, req *types.WaitForUpdates) soap.HasFault {
+func (c *Collector) WaitForUpdates(
+	ctx *simulator.Context, req *types.WaitForUpdates,
+) soap.HasFault {
 	set, fault := c.wait(ctx, req.Version, limits(nil))
 	if fault != nil {
 		return &methods.WaitForUpdatesBody{Fault_: simulator.Fault("", fault)}
@@ -110,7 +123,9 @@ func (c *Collector) WaitForUpdates(ctx *simulator.Context, req *types.WaitForUpd
 }
 
 // CheckForUpdates answers at once.
-func (c *Collector) CheckForUpdates(ctx *simulator.Context, req *types.CheckForUpdates) soap.HasFault {
+func (c *Collector) CheckForUpdates(
+	ctx *simulator.Context, req *types.CheckForUpdates,
+) soap.HasFault {
 	limit := limits(nil)
 	limit.wait = 0
 	set, fault := c.wait(ctx, req.Version, limit)
@@ -139,7 +154,9 @@ func limits(options *types.WaitOptions) limit {
 	return limit
 }
 
-func (c *Collector) wait(ctx *simulator.Context, version string, limit limit) (*types.UpdateSet, types.BaseMethodFault) {
+func (c *Collector) wait(
+	ctx *simulator.Context, version string, limit limit,
+) (*types.UpdateSet, types.BaseMethodFault) {
 	cancelled, fault := c.startWait(ctx, version)
 	if fault != nil {
 		return nil, fault
@@ -152,7 +169,8 @@ func (c *Collector) wait(ctx *simulator.Context, version string, limit limit) (*
 		deadline = timer.C
 	}
 	for {
-		if set, fault := c.next(ctx, version, limit.objects, cancelled); set != nil || fault != nil {
+		if set, fault := c.next(ctx, version, limit.objects, cancelled); set != nil ||
+			fault != nil {
 			if c.isPage(version, set) {
 				sharedState(ctx).delayPage(ctx, "WaitForUpdatesEx")
 			}
@@ -172,8 +190,8 @@ func (c *Collector) wait(ctx *simulator.Context, version string, limit limit) (*
 	}
 }
 
-// isPage reports whether an answer is part of a load that takes several: the first one, one that has more after it, or the next
-// after such a one.
+// isPage reports whether an answer is part of a load that takes several: the first one, one that
+// has more after it, or the next after such a one.
 func (c *Collector) isPage(version string, set *types.UpdateSet) bool {
 	if set == nil {
 		return false
@@ -191,15 +209,19 @@ func (c *Collector) isPage(version string, set *types.UpdateSet) bool {
 // coalesce waits a little for more, unless all that is watched is one object, such as a task.
 func (c *Collector) coalesce() {
 	c.mu.Lock()
-	single := len(c.filters) == 1 && len(c.filters[0].Spec.ObjectSet) == 1 && len(c.filters[0].traversed) == 0
+	single := len(c.filters) == 1 && len(c.filters[0].Spec.ObjectSet) == 1 &&
+		len(c.filters[0].traversed) == 0
 	c.mu.Unlock()
 	if !single {
 		time.Sleep(coalesceDelay)
 	}
 }
 
-// startWait takes the place of the waiting call: a client that calls again has given the earlier call up.
-func (c *Collector) startWait(ctx *simulator.Context, version string) (chan types.BaseMethodFault, types.BaseMethodFault) {
+// startWait takes the place of the waiting call: a client that calls again has given the earlier
+// call up.
+func (c *Collector) startWait(
+	ctx *simulator.Context, version string,
+) (chan types.BaseMethodFault, types.BaseMethodFault) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed != nil {
@@ -237,7 +259,9 @@ func (c *Collector) restart(ctx *simulator.Context) {
 	}
 }
 
-func (c *Collector) next(ctx *simulator.Context, version string, objects int, waiter chan types.BaseMethodFault) (*types.UpdateSet, types.BaseMethodFault) {
+func (c *Collector) next(
+	ctx *simulator.Context, version string, objects int, waiter chan types.BaseMethodFault,
+) (*types.UpdateSet, types.BaseMethodFault) {
 	c.readMu.Lock()
 	defer c.readMu.Unlock()
 	c.mu.Lock()
@@ -259,14 +283,18 @@ func (c *Collector) next(ctx *simulator.Context, version string, objects int, wa
 	if !ready {
 		for _, filter := range filters {
 			if updates := filter.refresh(ctx, &changed); len(updates) > 0 {
-				filterUpdates = append(filterUpdates, types.PropertyFilterUpdate{Filter: filter.Self, ObjectSet: updates})
+				filterUpdates = append(filterUpdates, types.PropertyFilterUpdate{
+					Filter: filter.Self, ObjectSet: updates,
+				})
 			}
 		}
 	}
 	return c.send(version, filterUpdates, objects), nil
 }
 
-func (c *Collector) send(version string, updates []types.PropertyFilterUpdate, objects int) *types.UpdateSet {
+func (c *Collector) send(
+	version string, updates []types.PropertyFilterUpdate, objects int,
+) *types.UpdateSet {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.pages = append(c.pages, paginate(updates, objects)...)
@@ -284,7 +312,8 @@ func (c *Collector) send(version string, updates []types.PropertyFilterUpdate, o
 	return &set
 }
 
-// recordChange notes a change; it is called with the object's lock held and so must not read any object.
+// recordChange notes a change; it is called with the object's lock held and so must not read any
+// object.
 func (c *Collector) recordChange(apply func(*pendingChanges)) {
 	c.mu.Lock()
 	apply(&c.pending)
@@ -336,7 +365,8 @@ func (c *Collector) isWaiting() bool {
 	return c.waiter != nil
 }
 
-// paginate splits updates into answers of at most `objects` objects; all but the last are marked as truncated.
+// paginate splits updates into answers of at most `objects` objects; all but the last are marked as
+// truncated.
 func paginate(updates []types.PropertyFilterUpdate, objects int) []types.UpdateSet {
 	var pages []types.UpdateSet
 	room := 0
@@ -348,7 +378,9 @@ func paginate(updates []types.PropertyFilterUpdate, objects int) []types.UpdateS
 			}
 			take := min(room, len(rest))
 			last := &pages[len(pages)-1]
-			last.FilterSet = append(last.FilterSet, types.PropertyFilterUpdate{Filter: update.Filter, ObjectSet: rest[:take]})
+			last.FilterSet = append(last.FilterSet, types.PropertyFilterUpdate{
+				Filter: update.Filter, ObjectSet: rest[:take],
+			})
 			rest, room = rest[take:], room-take
 		}
 	}
@@ -356,15 +388,4 @@ func paginate(updates []types.PropertyFilterUpdate, objects int) []types.UpdateS
 		pages[len(pages)-1].Truncated = nil
 	}
 	return pages
-}
-
-func unknownProperty(objects []types.ObjectContent) types.BaseMethodFault {
-	for _, object := range objects {
-		for _, missing := range object.MissingSet {
-			if invalid, ok := missing.Fault.Fault.(*types.InvalidProperty); ok {
-				return invalid
-			}
-		}
-	}
-	return nil
 }

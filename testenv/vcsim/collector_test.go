@@ -12,7 +12,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// watch follows all objects of a kind on the session's default collector, and holds what it received.
+// watch follows all objects of a kind on the session's default collector, and holds what it
+// received.
 type watch struct {
 	rig     *rig
 	client  *govmomi.Client
@@ -25,16 +26,24 @@ type watch struct {
 func watchFor(rig *rig, client *govmomi.Client, kind string, paths ...string) *watch {
 	rig.Helper()
 	ctx := context.Background()
-	containerView, err := view.NewManager(client.Client).CreateContainerView(ctx, client.ServiceContent.RootFolder, []string{kind}, true)
+	containerView, err := view.NewManager(client.Client).CreateContainerView(
+		ctx, client.ServiceContent.RootFolder, []string{kind}, true,
+	)
 	if err != nil {
 		rig.Fatal(err)
 	}
 	walk := &types.TraversalSpec{Type: "ContainerView", Path: "view"}
 	spec := types.PropertyFilterSpec{
-		PropSet:   []types.PropertySpec{{Type: kind, PathSet: paths}},
-		ObjectSet: []types.ObjectSpec{{Obj: containerView.Reference(), Skip: types.NewBool(true), SelectSet: []types.BaseSelectionSpec{walk}}},
+		PropSet: []types.PropertySpec{{Type: kind, PathSet: paths}},
+		ObjectSet: []types.ObjectSpec{{
+			Obj:       containerView.Reference(),
+			Skip:      types.NewBool(true),
+			SelectSet: []types.BaseSelectionSpec{walk},
+		}},
 	}
-	if _, err := property.DefaultCollector(client.Client).CreateFilter(ctx, types.CreateFilter{Spec: spec}); err != nil {
+	if _, err := property.DefaultCollector(client.Client).CreateFilter(ctx, types.CreateFilter{
+		Spec: spec,
+	}); err != nil {
 		rig.Fatal(err)
 	}
 	return &watch{
@@ -44,7 +53,11 @@ func watchFor(rig *rig, client *govmomi.Client, kind string, paths ...string) *w
 }
 
 func (w *watch) wait(options *types.WaitOptions) (*types.UpdateSet, error) {
-	req := types.WaitForUpdatesEx{This: w.client.ServiceContent.PropertyCollector, Version: w.version, Options: options}
+	req := types.WaitForUpdatesEx{
+		This:    w.client.ServiceContent.PropertyCollector,
+		Version: w.version,
+		Options: options,
+	}
 	res, err := methods.WaitForUpdatesEx(context.Background(), w.client.Client, &req)
 	if err != nil {
 		return nil, err
@@ -109,13 +122,19 @@ func (w *watch) byName(name string) map[string]types.AnyType {
 
 func TestTheFirstAnswerHoldsEverythingInPages(t *testing.T) {
 	rig := start(t, "--vms", "60", "--hosts", "1")
-	watch := watchFor(rig, rig.client(), "VirtualMachine", "name", "runtime.powerState", "runtime.host")
+	watch := watchFor(
+		rig, rig.client(), "VirtualMachine", "name", "runtime.powerState", "runtime.host",
+	)
 	set, err := watch.wait(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if set.Truncated == nil || !*set.Truncated || len(set.FilterSet[0].ObjectSet) != 100 {
-		t.Fatalf("the first page: truncated %v, %d objects", set.Truncated, len(set.FilterSet[0].ObjectSet))
+		t.Fatalf(
+			"the first page: truncated %v, %d objects",
+			set.Truncated,
+			len(set.FilterSet[0].ObjectSet),
+		)
 	}
 	watch.apply(set)
 	watch.next()
@@ -169,7 +188,10 @@ func TestTwoSessionsWatchSideBySide(t *testing.T) {
 func TestWatchReportsNewMovedAndDeletedVMs(t *testing.T) {
 	rig := start(t, "--standalone-hosts", "2")
 	client := rig.client()
-	vms := watchFor(rig, client, "VirtualMachine", "name", "runtime.host", "guest.ipAddress", "runtime.powerState")
+	vms := watchFor(
+		rig, client, "VirtualMachine", "name", "runtime.host", "guest.ipAddress",
+		"runtime.powerState",
+	)
 	hosts := watchFor(rig, client, "HostSystem", "name", "vm")
 	hosts.objects = vms.objects // one collector, one stream
 	vms.next()
@@ -177,16 +199,20 @@ func TestWatchReportsNewMovedAndDeletedVMs(t *testing.T) {
 	rig.call("POST", "/create", params{"name": "new", "host": "DC0_H0", "on": true}, nil)
 	vms.until("the new VM with its address", func() bool {
 		vm := vms.byName("new")
-		return vm != nil && vm["guest.ipAddress"] != nil && contains(vms.byName("DC0_H0")["vm"], vms, "new")
+		return vm != nil && vm["guest.ipAddress"] != nil &&
+			contains(vms.byName("DC0_H0")["vm"], vms, "new")
 	})
 	before := vms.byName("new")["runtime.host"]
 	rig.call("POST", "/move", params{"vm": "new", "host": "DC0_H1"}, nil)
 	vms.until("the move", func() bool {
-		return vms.byName("new")["runtime.host"] != before && contains(vms.byName("DC0_H1")["vm"], vms, "new") &&
+		return vms.byName("new")["runtime.host"] != before &&
+			contains(vms.byName("DC0_H1")["vm"], vms, "new") &&
 			!contains(vms.byName("DC0_H0")["vm"], vms, "new")
 	})
 	rig.call("POST", "/power", params{"vm": "new", "on": false}, nil)
-	vms.until("the address is gone", func() bool { return vms.byName("new")["guest.ipAddress"] == nil })
+	vms.until("the address is gone", func() bool {
+		return vms.byName("new")["guest.ipAddress"] == nil
+	})
 	rig.call("POST", "/delete", params{"of": "new"}, nil)
 	vms.until("the VM is gone", func() bool { return vms.byName("new") == nil })
 }
@@ -221,7 +247,9 @@ func TestUnknownPropertiesAreRefused(t *testing.T) {
 		PropSet:   []types.PropertySpec{{Type: "Folder", PathSet: []string{"nmae"}}},
 		ObjectSet: []types.ObjectSpec{{Obj: client.ServiceContent.RootFolder}},
 	}
-	_, err := property.DefaultCollector(client.Client).CreateFilter(context.Background(), types.CreateFilter{Spec: spec})
+	_, err := property.DefaultCollector(client.Client).CreateFilter(
+		context.Background(), types.CreateFilter{Spec: spec},
+	)
 	expectFault[*types.InvalidProperty](t, err)
 }
 
@@ -232,7 +260,9 @@ func TestManyHostsChurnQuickly(t *testing.T) {
 	watch.until("all hosts", func() bool { return len(watch.objects) == 150 })
 	rig.call("POST", "/churn", params{}, nil)
 	began := time.Now()
-	watch.until("all changes", func() bool { return watch.kinds[types.ObjectUpdateKindModify] >= 140 })
+	watch.until("all changes", func() bool {
+		return watch.kinds[types.ObjectUpdateKindModify] >= 140
+	})
 	if elapsed := time.Since(began); elapsed > 5*time.Second {
 		t.Fatalf("it took %s", elapsed)
 	}

@@ -37,36 +37,65 @@ func (c *Control) Handler() http.Handler {
 	for pattern, handler := range routes {
 		mux.HandleFunc(pattern, handler)
 	}
-	mux.HandleFunc("GET /{$}", handle(func(noBody) (any, error) { return slices.Sorted(maps.Keys(routes)), nil }))
+	mux.HandleFunc("GET /{$}", handle(func(noBody) (any, error) {
+		return slices.Sorted(maps.Keys(routes)), nil
+	}))
 	return mux
 }
 
 func (c *Control) routes() map[string]http.HandlerFunc {
 	routes := map[string]http.HandlerFunc{
-		"GET /clock":            handle(func(noBody) (any, error) { return map[string]any{"time": time.Now()}, nil }),
-		"GET /calls":            handle(func(noBody) (any, error) { return c.Interceptor.Calls.Counts(), nil }),
-		"DELETE /calls":         handle(func(noBody) (any, error) { c.Interceptor.Calls.ResetCounts(); return nil, nil }),
-		"GET /ledger":           handle(func(noBody) (any, error) { return c.Interceptor.Calls.Ledger(), nil }),
-		"DELETE /ledger":        handle(func(noBody) (any, error) { c.Interceptor.Calls.ResetLedger(); return nil, nil }),
+		"GET /clock": handle(func(noBody) (any, error) {
+			return map[string]any{"time": time.Now()}, nil
+		}),
+		"GET /calls": handle(func(noBody) (any, error) {
+			return c.Interceptor.Calls.Counts(), nil
+		}),
+		"DELETE /calls": handle(func(noBody) (any, error) {
+			c.Interceptor.Calls.ResetCounts()
+			return nil, nil
+		}),
+		"GET /ledger": handle(func(noBody) (any, error) {
+			return c.Interceptor.Calls.Ledger(), nil
+		}),
+		"DELETE /ledger": handle(func(noBody) (any, error) {
+			c.Interceptor.Calls.ResetLedger()
+			return nil, nil
+		}),
 		"GET /sessions":         handle(c.sessions),
 		"POST /sessions/expire": handle(c.expire),
-		"GET /rules":            handle(func(noBody) (any, error) { return c.Interceptor.Rules.List(), nil }),
-		"POST /rules":           handle(func(rule Rule) (any, error) { return nil, c.Interceptor.Rules.Add(rule) }),
-		"DELETE /rules":         handle(func(noBody) (any, error) { c.Interceptor.Rules.Clear(); return nil, nil }),
-		"GET /held":             handle(func(noBody) (any, error) { return c.Interceptor.Rules.Held(), nil }),
-		"POST /release":         handle(c.release),
-		"POST /outage":          handle(c.outage),
-		"POST /accounts":        handle(c.account),
-		"GET /permissions":      handle(func(noBody) (any, error) { return c.Interceptor.Permissions.List(), nil }),
-		"POST /permissions":     handle(c.permission),
-		"DELETE /permissions":   handle(func(noBody) (any, error) { c.Interceptor.Permissions.Clear(); return nil, nil }),
+		"GET /rules": handle(func(noBody) (any, error) {
+			return c.Interceptor.Rules.List(), nil
+		}),
+		"POST /rules": handle(func(rule Rule) (any, error) {
+			return nil, c.Interceptor.Rules.Add(rule)
+		}),
+		"DELETE /rules": handle(func(noBody) (any, error) {
+			c.Interceptor.Rules.Clear()
+			return nil, nil
+		}),
+		"GET /held": handle(func(noBody) (any, error) {
+			return c.Interceptor.Rules.Held(), nil
+		}),
+		"POST /release":  handle(c.release),
+		"POST /outage":   handle(c.outage),
+		"POST /accounts": handle(c.account),
+		"GET /permissions": handle(func(noBody) (any, error) {
+			return c.Interceptor.Permissions.List(), nil
+		}),
+		"POST /permissions": handle(c.permission),
+		"DELETE /permissions": handle(func(noBody) (any, error) {
+			c.Interceptor.Permissions.Clear()
+			return nil, nil
+		}),
 	}
 	maps.Copy(routes, c.inventoryRoutes())
 	maps.Copy(routes, c.removalRoutes())
 	return routes
 }
 
-// removalRoutes are the calls that take objects out of the inventory and put them back, one at a time.
+// removalRoutes are the calls that take objects out of the inventory and put them back, one at a
+// time.
 func (c *Control) removalRoutes() map[string]http.HandlerFunc {
 	c.removedHosts = map[string]*removedHost{}
 	routes := map[string]http.HandlerFunc{
@@ -105,8 +134,12 @@ func (c *Control) expire(selector SessionSelector) (any, error) {
 	if selector == (SessionSelector{}) {
 		return nil, fmt.Errorf("say which sessions: all, user or key")
 	}
-	soap := c.Interceptor.Sessions.End(func(live types.UserSession) bool { return selector.matches(live.UserName, live.Key) })
-	rest := c.REST.End(func(session RESTSession) bool { return selector.matches(session.User, session.Key) })
+	soap := c.Interceptor.Sessions.End(func(live types.UserSession) bool {
+		return selector.matches(live.UserName, live.Key)
+	})
+	rest := c.REST.End(func(session RESTSession) bool {
+		return selector.matches(session.User, session.Key)
+	})
 	return map[string]int{"ended": soap + rest}, nil
 }
 
@@ -117,7 +150,9 @@ type HeldSelector struct {
 }
 
 func (c *Control) release(selector HeldSelector) (any, error) {
-	return map[string]int{"released": c.Interceptor.Rules.Release(selector.ID, selector.Method)}, nil
+	return map[string]int{"released": c.Interceptor.Rules.Release(
+		selector.ID, selector.Method,
+	)}, nil
 }
 
 // Outage is a time during which the server does not answer.
@@ -151,7 +186,8 @@ func (c *Control) account(request Account) (any, error) {
 	return map[string]bool{"locked": c.Accounts.Locked(request.User)}, nil
 }
 
-// handle turns a function of a JSON body into a handler; its error is the answer's text, with status 400.
+// handle turns a function of a JSON body into a handler; its error is the answer's text, with
+// status 400.
 func handle[Request any](act func(Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var request Request
@@ -159,7 +195,9 @@ func handle[Request any](act func(Request) (any, error)) http.HandlerFunc {
 			decoder := json.NewDecoder(r.Body)
 			decoder.DisallowUnknownFields()
 			if err := decoder.Decode(&request); err != nil {
-				http.Error(w, "the body is not what is expected here: "+err.Error(), http.StatusBadRequest)
+				http.Error(
+					w, "the body is not what is expected here: "+err.Error(), http.StatusBadRequest,
+				)
 				return
 			}
 		}

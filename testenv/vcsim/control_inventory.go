@@ -14,9 +14,14 @@ import (
 
 func (c *Control) inventoryRoutes() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
-		"GET /entities":     handle(c.entities),
-		"GET /truth":        handle(func(noBody) (any, error) { return c.Interceptor.Tasks.Counter.Counts(), nil }),
-		"DELETE /truth":     handle(func(noBody) (any, error) { c.Interceptor.Tasks.Counter.ResetPeaks(); return nil, nil }),
+		"GET /entities": handle(c.entities),
+		"GET /truth": handle(func(noBody) (any, error) {
+			return c.Interceptor.Tasks.Counter.Counts(), nil
+		}),
+		"DELETE /truth": handle(func(noBody) (any, error) {
+			c.Interceptor.Tasks.Counter.ResetPeaks()
+			return nil, nil
+		}),
 		"POST /rename":      handle(c.rename),
 		"POST /host":        handle(c.host),
 		"POST /schedule":    handle(c.schedule),
@@ -40,8 +45,12 @@ func (c *Control) inventoryRoutes() map[string]http.HandlerFunc {
 		"POST /vapp":        handle(c.setVApp),
 		"POST /topology":    handle(c.setTopology),
 		"POST /suspend":     handle(c.suspend),
-		"GET /profiles":     handle(func(noBody) (any, error) { return c.Interceptor.Tasks.profiles.List(), nil }),
-		"POST /profiles":    handle(func(profile Profile) (any, error) { return c.Interceptor.Tasks.profiles.Create(profile) }),
+		"GET /profiles": handle(func(noBody) (any, error) {
+			return c.Interceptor.Tasks.profiles.List(), nil
+		}),
+		"POST /profiles": handle(func(profile Profile) (any, error) {
+			return c.Interceptor.Tasks.profiles.Create(profile)
+		}),
 	}
 }
 
@@ -50,7 +59,12 @@ func (c *Control) entities(noBody) (any, error) {
 	list := []map[string]string{}
 	for _, entity := range entities(c.Inventory.simCtx, "") {
 		ref := entity.Reference()
-		list = append(list, map[string]string{"type": ref.Type, "ref": ref.Value, "name": nameOf(entity), "path": pathOf(c.Inventory.simCtx, entity)})
+		list = append(list, map[string]string{
+			"type": ref.Type,
+			"ref":  ref.Value,
+			"name": nameOf(entity),
+			"path": pathOf(c.Inventory.simCtx, entity),
+		})
 	}
 	return list, nil
 }
@@ -76,10 +90,13 @@ func (c *Control) rename(request Rename) (any, error) {
 		return nil, err
 	}
 	if host, ok := entity.(*simulator.HostSystem); ok {
-		c.Inventory.renameHost(host, request.Name) // vCenter has no call for this: a host is added again under its new name
+		// vCenter has no call for this: a host is added again under its new name
+		c.Inventory.renameHost(host, request.Name)
 		return nil, nil
 	}
-	return nil, waitForTask(object.NewCommon(c.Inventory.client, entity.Reference()).Rename(context.Background(), request.Name))
+	return nil, waitForTask(object.NewCommon(c.Inventory.client, entity.Reference()).Rename(
+		context.Background(), request.Name,
+	))
 }
 
 // HostState is what becomes of a host; what is not given stays.
@@ -110,7 +127,9 @@ func (c *Control) host(request HostState) (any, error) {
 		}
 	}
 	if request.GPUs != nil {
-		setGPUs(c.Inventory.context(), entity.(*simulator.HostSystem), request.GPUKind, *request.GPUs)
+		setGPUs(
+			c.Inventory.context(), entity.(*simulator.HostSystem), request.GPUKind, *request.GPUs,
+		)
 	}
 	return nil, err
 }
@@ -139,7 +158,9 @@ func (c *Control) suspend(suspension Suspension) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nil, waitForTask(object.NewVirtualMachine(c.Inventory.client, vm.Reference()).Suspend(context.Background()))
+	return nil, waitForTask(object.NewVirtualMachine(c.Inventory.client, vm.Reference()).Suspend(
+		context.Background(),
+	))
 }
 
 // Move puts a VM on another host.
@@ -191,7 +212,9 @@ func (c *Control) guest(request Guest) (any, error) {
 	}
 	vm, ctx := entity.(*simulator.VirtualMachine), c.Inventory.context()
 	ctx.WithLock(vm, func() {
-		vm.Config.ExtraConfig = slices.DeleteFunc(slices.Clone(vm.Config.ExtraConfig), func(option types.BaseOptionValue) bool {
+		vm.Config.ExtraConfig = slices.DeleteFunc(slices.Clone(vm.Config.ExtraConfig), func(
+			option types.BaseOptionValue,
+		) bool {
 			return option.GetOptionValue().Key == toolsOption
 		})
 	})
@@ -250,7 +273,9 @@ func (c *Control) attribute(request Attribute) (any, error) {
 	}
 	key, err := manager.FindKey(context.Background(), request.Name)
 	if err != nil {
-		field, err := manager.Add(context.Background(), request.Name, entity.Reference().Type, nil, nil)
+		field, err := manager.Add(
+			context.Background(), request.Name, entity.Reference().Type, nil, nil,
+		)
 		if err != nil {
 			return nil, err
 		}
@@ -289,7 +314,9 @@ func (c *Control) stats(request Stats) (any, error) {
 		return nil, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(request.Stats)) {
-		if err := setProperty(c.Inventory.context(), entity, "summary.quickStats."+name, request.Stats[name]); err != nil {
+		if err := setProperty(
+			c.Inventory.context(), entity, "summary.quickStats."+name, request.Stats[name],
+		); err != nil {
 			return nil, err
 		}
 	}

@@ -11,7 +11,9 @@ import (
 )
 
 // findDisk is a First Class Disk and where it is, or nil; the library's catalog is by datastore.
-func findDisk(ctx *simulator.Context, id types.ID) (types.ManagedObjectReference, *simulator.VStorageObject) {
+func findDisk(
+	ctx *simulator.Context, id types.ID,
+) (types.ManagedObjectReference, *simulator.VStorageObject) {
 	manager := ctx.Map.VStorageObjectManager()
 	var location types.ManagedObjectReference
 	var fcd *simulator.VStorageObject
@@ -53,7 +55,9 @@ func addDiskDevice(ctx *simulator.Context, req *types.AttachDisk_Task) types.Bas
 	}
 	id := req.DiskId
 	device := &types.VirtualDisk{CapacityInKB: fcd.Config.CapacityInMB * 1024, VDiskId: &id}
-	backing := &types.VirtualDiskFlatVer2BackingInfo{DiskMode: string(types.VirtualDiskModeIndependent_persistent)}
+	backing := &types.VirtualDiskFlatVer2BackingInfo{DiskMode: string(
+		types.VirtualDiskModeIndependent_persistent,
+	)}
 	if file, ok := fcd.Config.Backing.(*types.BaseConfigInfoDiskFileBackingInfo); ok {
 		datastore := file.Datastore
 		backing.FileName, backing.Datastore = file.FilePath, &datastore
@@ -75,12 +79,17 @@ func freeDiskKey(devices object.VirtualDeviceList) int32 {
 }
 
 // removeDiskDevice takes the device away.
-func removeDiskDevice(ctx *simulator.Context, ref types.ManagedObjectReference, id types.ID) types.BaseMethodFault {
+func removeDiskDevice(
+	ctx *simulator.Context, ref types.ManagedObjectReference, id types.ID,
+) types.BaseMethodFault {
 	vm, ok := findVM(ctx, ref)
 	if !ok {
 		return nil
 	}
-	devices := slices.DeleteFunc(slices.Clone(vm.Config.Hardware.Device), func(device types.BaseVirtualDevice) bool { return isDisk(device, id) })
+	devices := slices.DeleteFunc(
+		slices.Clone(vm.Config.Hardware.Device),
+		func(device types.BaseVirtualDevice) bool { return isDisk(device, id) },
+	)
 	if len(devices) == len(vm.Config.Hardware.Device) {
 		return &types.NotFound{}
 	}
@@ -94,7 +103,9 @@ func isDisk(device types.BaseVirtualDevice, id types.ID) bool {
 }
 
 // setDevices sets a VM's devices and moves its changeVersion.
-func setDevices(ctx *simulator.Context, vm *simulator.VirtualMachine, devices []types.BaseVirtualDevice) {
+func setDevices(
+	ctx *simulator.Context, vm *simulator.VirtualMachine, devices []types.BaseVirtualDevice,
+) {
 	now := time.Now()
 	disks := object.VirtualDeviceList(devices).SelectByType((*types.VirtualDisk)(nil))
 	ctx.Map.AtomicUpdate(ctx, vm, []types.PropertyChange{
@@ -105,10 +116,13 @@ func setDevices(ctx *simulator.Context, vm *simulator.VirtualMachine, devices []
 	})
 }
 
-// destroyDisks destroys the First Class Disks of a VM that is about to be destroyed, but spares those that are to be kept.
+// destroyDisks destroys the First Class Disks of a VM that is about to be destroyed, but spares
+// those that are to be kept.
 func destroyDisks(ctx *simulator.Context, vm *simulator.VirtualMachine) types.BaseMethodFault {
 	if state := vm.Runtime.PowerState; state == types.VirtualMachinePowerStatePoweredOn {
-		return &types.InvalidPowerState{RequestedState: types.VirtualMachinePowerStatePoweredOff, ExistingState: state}
+		return &types.InvalidPowerState{
+			RequestedState: types.VirtualMachinePowerStatePoweredOff, ExistingState: state,
+		}
 	}
 	for _, device := range slices.Clone(vm.Config.Hardware.Device) {
 		disk, ok := device.(*types.VirtualDisk)
@@ -128,7 +142,9 @@ func destroyDisks(ctx *simulator.Context, vm *simulator.VirtualMachine) types.Ba
 }
 
 // releaseDisk frees the disk of a VM that goes away, or deletes it with the VM.
-func releaseDisk(ctx *simulator.Context, datastore types.ManagedObjectReference, fcd *simulator.VStorageObject) {
+func releaseDisk(
+	ctx *simulator.Context, datastore types.ManagedObjectReference, fcd *simulator.VStorageObject,
+) {
 	manager, keep := ctx.Map.VStorageObjectManager(), fcd.Config.KeepAfterDeleteVm
 	ctx.WithLock(manager, func() {
 		fcd.Config.ConsumerId = nil

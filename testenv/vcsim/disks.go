@@ -22,7 +22,8 @@ type DiskSpec struct {
 	SizeMB       int64  `json:"sizeMB"`
 	Datastore    string `json:"datastore"`    // the first one by default
 	Provisioning string `json:"provisioning"` // thin, eagerZeroedThick or lazyZeroedThick
-	Keep         bool   `json:"keep"`         // keepAfterDeleteVm: it survives the VM that it is attached to
+	// keepAfterDeleteVm: it survives the VM that it is attached to
+	Keep bool `json:"keep"`
 }
 
 // DiskView is a First Class Disk as the control endpoint shows it.
@@ -42,7 +43,9 @@ func (i *Inventory) CreateDisk(request DiskSpec) (string, error) {
 		return "", err
 	}
 	spec := types.VslmCreateSpec{
-		Name: cmp.Or(request.Name, "pvc-"+uuid.NewString()), CapacityInMB: cmp.Or(request.SizeMB, 1024), KeepAfterDeleteVm: types.NewBool(request.Keep),
+		Name:              cmp.Or(request.Name, "pvc-"+uuid.NewString()),
+		CapacityInMB:      cmp.Or(request.SizeMB, 1024),
+		KeepAfterDeleteVm: types.NewBool(request.Keep),
 		BackingSpec: &types.VslmCreateSpecDiskFileBackingSpec{
 			VslmCreateSpecBackingSpec: types.VslmCreateSpecBackingSpec{Datastore: datastore},
 			ProvisioningType:          cmp.Or(request.Provisioning, "thin"),
@@ -67,7 +70,9 @@ func (i *Inventory) CreateDisk(request DiskSpec) (string, error) {
 }
 
 // setDiskID gives a disk an id of our choosing; the API has no way to do so.
-func (i *Inventory) setDiskID(datastore types.ManagedObjectReference, from types.ID, to string) error {
+func (i *Inventory) setDiskID(
+	datastore types.ManagedObjectReference, from types.ID, to string,
+) error {
 	ctx, manager := i.context(), i.simCtx.Map.VStorageObjectManager()
 	var err error
 	ctx.WithLock(manager, func() {
@@ -84,7 +89,8 @@ func (i *Inventory) setDiskID(datastore types.ManagedObjectReference, from types
 	return err
 }
 
-// DeleteDisks deletes the disks of a name or id, also while a VM uses them, and returns how many there were.
+// DeleteDisks deletes the disks of a name or id, also while a VM uses them, and returns how many
+// there were.
 func (i *Inventory) DeleteDisks(nameOrID string) int {
 	ctx, manager, count := i.context(), i.simCtx.Map.VStorageObjectManager(), 0
 	ctx.WithLock(manager, func() {
@@ -110,12 +116,21 @@ func (i *Inventory) Disks() []DiskView {
 			}
 		}
 	})
-	slices.SortFunc(views, func(a, b DiskView) int { return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID)) })
+	slices.SortFunc(views, func(a, b DiskView) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID))
+	})
 	return views
 }
 
-func (i *Inventory) diskView(datastore types.ManagedObjectReference, disk *simulator.VStorageObject) DiskView {
-	view := DiskView{Name: disk.Config.Name, ID: disk.Config.Id.Id, SizeMB: disk.Config.CapacityInMB, Consumers: []string{}}
+func (i *Inventory) diskView(
+	datastore types.ManagedObjectReference, disk *simulator.VStorageObject,
+) DiskView {
+	view := DiskView{
+		Name:      disk.Config.Name,
+		ID:        disk.Config.Id.Id,
+		SizeMB:    disk.Config.CapacityInMB,
+		Consumers: []string{},
+	}
 	if entity, ok := i.simCtx.Map.Get(datastore).(*simulator.Datastore); ok {
 		view.Datastore = entity.Name
 	}
@@ -128,7 +143,8 @@ func (i *Inventory) diskView(datastore types.ManagedObjectReference, disk *simul
 	return view
 }
 
-// AttachDisk attaches a disk to a VM, as a person would; an empty VM takes it from the one that has it.
+// AttachDisk attaches a disk to a VM, as a person would; an empty VM takes it from the one that has
+// it.
 func (i *Inventory) AttachDisk(nameOrID, vm string) error {
 	fcd, err := i.diskByNameOrID(nameOrID)
 	if err != nil {
@@ -154,7 +170,9 @@ func (i *Inventory) AttachDisk(nameOrID, vm string) error {
 func (i *Inventory) detachDisk(fcd *simulator.VStorageObject) error {
 	for _, entity := range entities(i.simCtx, "VirtualMachine") {
 		vm := entity.(*simulator.VirtualMachine)
-		if slices.ContainsFunc(fcd.Config.ConsumerId, func(id types.ID) bool { return id.Id == vm.Config.Uuid }) {
+		if slices.ContainsFunc(fcd.Config.ConsumerId, func(id types.ID) bool {
+			return id.Id == vm.Config.Uuid
+		}) {
 			req := &types.DetachDisk_Task{This: vm.Self, DiskId: fcd.Config.Id}
 			task, err := methods.DetachDisk_Task(context.Background(), i.client, req)
 			if err != nil {

@@ -5,28 +5,30 @@ import (
 	"strings"
 )
 
-// faultMessages are vCenter's texts for the faults that clients meet most; the library sends most faults without any.
+// faultMessages are vCenter's texts for the faults that clients meet most; the library sends most
+// faults without any.
 var faultMessages = map[string]string{
-	"NotAuthenticated":           "The session is not authenticated.",
-	"InvalidLogin":               "Cannot complete login due to an incorrect user name or password.",
-	"NoPermission":               "Permission to perform this operation was denied.",
-	"InvalidName":                "The specified name is invalid.",
-	"DuplicateName":              "The name already exists.",
+	"NotAuthenticated":  "The session is not authenticated.",
+	"InvalidLogin":      "Cannot complete login due to an incorrect user name or password.",
+	"NoPermission":      "Permission to perform this operation was denied.",
+	"InvalidName":       "The specified name is invalid.",
+	"DuplicateName":     "The name already exists.",
+	"InvalidPowerState": "The attempted operation cannot be performed in the current state.",
+	"InvalidState":      "The operation is not allowed in the current state.",
+	"InvalidArgument":   "A specified parameter was not correct.",
+	"InvalidProperty":   "The specified property does not exist.",
+	"RequestCanceled":   "The request was canceled by a user.",
+	"NotFound":          "The requested object was not found.",
+	"NotSupported":      "The operation is not supported on the object.",
+	"ResourceInUse":     "The resource is in use.",
+	"TaskInProgress":    "Another task is already in progress.",
+	"NoDiskSpace":       "There is not enough space on the datastore.",
+	"HostNotConnected":  "The host is not connected.",
+	"ConcurrentAccess":  "The object was changed by another client.",
+
 	"ManagedObjectNotFound":      "The object has already been deleted or has not been completely created",
-	"InvalidPowerState":          "The attempted operation cannot be performed in the current state.",
-	"InvalidState":               "The operation is not allowed in the current state.",
-	"InvalidArgument":            "A specified parameter was not correct.",
-	"InvalidProperty":            "The specified property does not exist.",
 	"InvalidCollectorVersion":    "The collector version is not valid.",
-	"RequestCanceled":            "The request was canceled by a user.",
-	"NotFound":                   "The requested object was not found.",
-	"NotSupported":               "The operation is not supported on the object.",
-	"ResourceInUse":              "The resource is in use.",
-	"TaskInProgress":             "Another task is already in progress.",
 	"InsufficientResourcesFault": "The available resources are not sufficient for the operation.",
-	"NoDiskSpace":                "There is not enough space on the datastore.",
-	"HostNotConnected":           "The host is not connected.",
-	"ConcurrentAccess":           "The object was changed by another client.",
 }
 
 // faultMessage is a sentence for a fault; of one that has none here, its name as text.

@@ -44,10 +44,14 @@ func (f *Filter) addTraversals(specs []types.BaseSelectionSpec) {
 }
 
 // DestroyPropertyFilter takes the filter from its collector.
-func (f *Filter) DestroyPropertyFilter(ctx *simulator.Context, req *types.DestroyPropertyFilter) soap.HasFault {
+func (f *Filter) DestroyPropertyFilter(
+	ctx *simulator.Context, req *types.DestroyPropertyFilter,
+) soap.HasFault {
 	c := f.collector
 	c.mu.Lock()
-	c.filters = slices.DeleteFunc(slices.Clone(c.filters), func(other *Filter) bool { return other == f })
+	c.filters = slices.DeleteFunc(slices.Clone(c.filters), func(other *Filter) bool {
+		return other == f
+	})
 	simulator.RemoveReference(&c.Filter, f.Self)
 	c.mu.Unlock()
 	ctx.Session.Remove(ctx, req.This)
@@ -124,7 +128,8 @@ func (f *Filter) membershipChanged(changed *pendingChanges) bool {
 	return false
 }
 
-// traversesInventory reports whether more than a view leads to the objects; views announce their changes themselves.
+// traversesInventory reports whether more than a view leads to the objects; views announce their
+// changes themselves.
 func (f *Filter) traversesInventory() bool {
 	_, view := f.traversed["view"]
 	return len(f.traversed) > 1 || (len(f.traversed) == 1 && !view)
@@ -141,7 +146,9 @@ func (f *Filter) leave(ref types.ManagedObjectReference) types.ObjectUpdate {
 	return types.ObjectUpdate{Kind: types.ObjectUpdateKindLeave, Obj: ref}
 }
 
-func (f *Filter) compare(ctx *simulator.Context, refs []types.ManagedObjectReference) []types.ObjectUpdate {
+func (f *Filter) compare(
+	ctx *simulator.Context, refs []types.ManagedObjectReference,
+) []types.ObjectUpdate {
 	slices.SortFunc(refs, byReference)
 	var updates []types.ObjectUpdate
 	for _, content := range f.read(ctx, refs) {
@@ -154,9 +161,13 @@ func (f *Filter) compare(ctx *simulator.Context, refs []types.ManagedObjectRefer
 		changes := differences(previous, current)
 		switch {
 		case !seen:
-			updates = append(updates, types.ObjectUpdate{Kind: types.ObjectUpdateKindEnter, Obj: content.Obj, ChangeSet: changes})
+			updates = append(updates, types.ObjectUpdate{
+				Kind: types.ObjectUpdateKindEnter, Obj: content.Obj, ChangeSet: changes,
+			})
 		case len(changes) > 0:
-			updates = append(updates, types.ObjectUpdate{Kind: types.ObjectUpdateKindModify, Obj: content.Obj, ChangeSet: changes})
+			updates = append(updates, types.ObjectUpdate{
+				Kind: types.ObjectUpdateKindModify, Obj: content.Obj, ChangeSet: changes,
+			})
 		}
 	}
 	return updates
@@ -166,19 +177,25 @@ func differences(previous, current values) []types.PropertyChange {
 	var changes []types.PropertyChange
 	for _, name := range slices.Sorted(maps.Keys(current)) {
 		if old, ok := previous[name]; !ok || !reflect.DeepEqual(old, current[name]) {
-			changes = append(changes, types.PropertyChange{Name: name, Op: types.PropertyChangeOpAssign, Val: current[name]})
+			changes = append(changes, types.PropertyChange{
+				Name: name, Op: types.PropertyChangeOpAssign, Val: current[name],
+			})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(previous)) {
 		if _, ok := current[name]; !ok {
-			changes = append(changes, types.PropertyChange{Name: name, Op: types.PropertyChangeOpAssign})
+			changes = append(changes, types.PropertyChange{
+				Name: name, Op: types.PropertyChangeOpAssign,
+			})
 		}
 	}
 	return changes
 }
 
 // members finds the filter's objects without reading their properties.
-func (f *Filter) members(ctx *simulator.Context) (map[types.ManagedObjectReference]struct{}, types.BaseMethodFault) {
+func (f *Filter) members(
+	ctx *simulator.Context,
+) (map[types.ManagedObjectReference]struct{}, types.BaseMethodFault) {
 	spec := f.Spec
 	spec.PropSet = nil
 	for _, set := range f.Spec.PropSet {
@@ -192,8 +209,12 @@ func (f *Filter) members(ctx *simulator.Context) (map[types.ManagedObjectReferen
 	return members, fault
 }
 
-func (f *Filter) read(ctx *simulator.Context, refs []types.ManagedObjectReference) []types.ObjectContent {
-	spec := types.PropertyFilterSpec{PropSet: f.Spec.PropSet, ReportMissingObjectsInResults: types.NewBool(true)}
+func (f *Filter) read(
+	ctx *simulator.Context, refs []types.ManagedObjectReference,
+) []types.ObjectContent {
+	spec := types.PropertyFilterSpec{
+		PropSet: f.Spec.PropSet, ReportMissingObjectsInResults: types.NewBool(true),
+	}
 	for _, ref := range refs {
 		spec.ObjectSet = append(spec.ObjectSet, types.ObjectSpec{Obj: ref})
 	}
@@ -201,7 +222,9 @@ func (f *Filter) read(ctx *simulator.Context, refs []types.ManagedObjectReferenc
 	return objects
 }
 
-func retrieve(ctx *simulator.Context, spec types.PropertyFilterSpec) ([]types.ObjectContent, types.BaseMethodFault) {
+func retrieve(
+	ctx *simulator.Context, spec types.PropertyFilterSpec,
+) ([]types.ObjectContent, types.BaseMethodFault) {
 	library := &simulator.PropertyCollector{}
 	req := &types.RetrievePropertiesEx{SpecSet: []types.PropertyFilterSpec{spec}}
 	body := library.RetrievePropertiesEx(ctx, req).(*methods.RetrievePropertiesExBody)

@@ -57,7 +57,8 @@ func unregisterFolder(call *TaskCall, ref types.ManagedObjectReference) types.Ba
 	if !ok {
 		return &types.ManagedObjectNotFound{Obj: ref}
 	}
-	if !slices.Contains(folder.ChildType, "VirtualMachine") || isRootOfDatacenter(call.ctx, folder) {
+	if !slices.Contains(folder.ChildType, "VirtualMachine") ||
+		isRootOfDatacenter(call.ctx, folder) {
 		return &types.NotSupported{}
 	}
 	for _, child := range children(call.ctx, ref) {
@@ -70,9 +71,9 @@ func unregisterFolder(call *TaskCall, ref types.ManagedObjectReference) types.Ba
 }
 
 func unregisterChild(call *TaskCall, ref types.ManagedObjectReference) types.BaseMethodFault {
-	guard := call.tasks.locks.Entity(ref)
-	guard.Lock()
-	defer guard.Unlock()
+	lock := call.tasks.locks.Entity(ref)
+	lock.Lock()
+	defer lock.Unlock()
 	if fault := call.tasks.checkBusy(ref); fault != nil {
 		return fault
 	}
@@ -81,7 +82,9 @@ func unregisterChild(call *TaskCall, ref types.ManagedObjectReference) types.Bas
 		return unregisterFolder(call, ref)
 	case *simulator.VirtualMachine:
 		if state := object.Runtime.PowerState; state == types.VirtualMachinePowerStatePoweredOn {
-			return &types.InvalidPowerState{RequestedState: types.VirtualMachinePowerStatePoweredOff, ExistingState: state}
+			return &types.InvalidPowerState{
+				RequestedState: types.VirtualMachinePowerStatePoweredOff, ExistingState: state,
+			}
 		}
 		detachVM(call.ctx, object)
 		return nil

@@ -30,7 +30,9 @@ func (r *rig) files(pattern string) []string {
 }
 
 func (r *rig) unregister(client *vim25.Client, folder types.ManagedObjectReference) error {
-	res, err := methods.UnregisterAndDestroy_Task(context.Background(), client, &types.UnregisterAndDestroy_Task{This: folder})
+	res, err := methods.UnregisterAndDestroy_Task(
+		context.Background(), client, &types.UnregisterAndDestroy_Task{This: folder},
+	)
 	if err != nil {
 		return err
 	}
@@ -50,7 +52,9 @@ func TestUnregisterAndDestroyKeepsTheFiles(t *testing.T) {
 	if err := s.unregister(s.client.Client, folder); err != nil {
 		t.Fatal(err)
 	}
-	expectFault[*types.ManagedObjectNotFound](t, s.client.RetrieveOne(ctx, folder, []string{"name"}, &mo.Folder{}))
+	expectFault[*types.ManagedObjectNotFound](
+		t, s.client.RetrieveOne(ctx, folder, []string{"name"}, &mo.Folder{}),
+	)
 	var matches []map[string]string
 	s.call("GET", "/entities", nil, &matches)
 	for _, entity := range matches {
@@ -91,7 +95,9 @@ func TestOnlyFoldersForVMsAreUnregistered(t *testing.T) {
 	for _, entity := range list {
 		if entity["path"] == "/DC0" {
 			ref := types.ManagedObjectReference{Type: "Datacenter", Value: entity["ref"]}
-			if err := s.client.RetrieveOne(context.Background(), ref, []string{"vmFolder", "hostFolder"}, &datacenter); err != nil {
+			if err := s.client.RetrieveOne(
+				context.Background(), ref, []string{"vmFolder", "hostFolder"}, &datacenter,
+			); err != nil {
 				t.Fatal(err)
 			}
 		}

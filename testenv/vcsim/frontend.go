@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"io"
 	"net/http"
 	"regexp"
@@ -15,7 +16,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Frontend is the HTTP side of the gate: outages, the limit of sessions, REST counters, and messages for faults.
+// Frontend is the HTTP side of the gate: outages, the limit of sessions, REST counters, and
+// messages for faults.
 type Frontend struct {
 	Next        http.Handler
 	Calls       *Calls
@@ -38,7 +40,9 @@ func (f *Frontend) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		return
 	}
 	if f.tooManySessions(request) {
-		http.Error(w, "503 Service Unavailable: out of HTTP sessions", http.StatusServiceUnavailable)
+		http.Error(
+			w, "503 Service Unavailable: out of HTTP sessions", http.StatusServiceUnavailable,
+		)
 		return
 	}
 	if !isSOAP(request) {
@@ -69,8 +73,12 @@ func (f *Frontend) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 func (f *Frontend) serveREST(w http.ResponseWriter, request *http.Request) {
 	f.countREST(request)
 	if privilege := f.missingPrivilege(request); privilege != "" {
-		http.Error(w, `{"type":"com.vmware.vapi.std.errors.unauthorized","value":{"messages":[{"default_message":"`+
-			"The account lacks the privilege "+privilege+`"}]}}`, http.StatusForbidden)
+		body := fmt.Sprintf(
+			`{"type":%q,"value":{"messages":[{"default_message":%q}]}}`,
+			"com.vmware.vapi.std.errors.unauthorized",
+			"The account lacks the privilege "+privilege,
+		)
+		http.Error(w, body, http.StatusForbidden)
 		return
 	}
 	if !f.API.serve(w, request) {
@@ -78,7 +86,8 @@ func (f *Frontend) serveREST(w http.ResponseWriter, request *http.Request) {
 	}
 }
 
-// effect is what a rule does to the answer; the first object that a request names is the one that is called.
+// effect is what a rule does to the answer; the first object that a request names is the one that
+// is called.
 func (f *Frontend) effect(method string, refs []types.ManagedObjectReference) Effect {
 	object := ""
 	if len(refs) > 0 {
@@ -87,7 +96,8 @@ func (f *Frontend) effect(method string, refs []types.ManagedObjectReference) Ef
 	return f.Rules.Take("answer", method, object)
 }
 
-// tooManySessions reports whether a request would need a new session when there are too many; vCenter answers 503 even to RetrieveServiceContent.
+// tooManySessions reports whether a request would need a new session when there are too many;
+// vCenter answers 503 even to RetrieveServiceContent.
 func (f *Frontend) tooManySessions(request *http.Request) bool {
 	if f.MaxSessions <= 0 {
 		return false
@@ -113,14 +123,20 @@ func (f *Frontend) tooManySessions(request *http.Request) bool {
 
 func isSOAP(request *http.Request) bool {
 	path := request.URL.Path
-	return request.Method == http.MethodPost && !strings.HasPrefix(path, "/rest") && !strings.HasPrefix(path, "/api")
+	return request.Method == http.MethodPost && !strings.HasPrefix(path, "/rest") &&
+		!strings.HasPrefix(path, "/api")
 }
 
 func (f *Frontend) countREST(request *http.Request) {
 	name, changes := restCall(request)
 	f.Calls.Count(name)
 	if changes {
-		f.Calls.Record(LedgerEntry{Time: time.Now(), Method: name, Object: request.URL.Path, Session: request.Header.Get("vmware-api-session-id")})
+		f.Calls.Record(LedgerEntry{
+			Time:    time.Now(),
+			Method:  name,
+			Object:  request.URL.Path,
+			Session: request.Header.Get("vmware-api-session-id"),
+		})
 	}
 }
 
@@ -136,16 +152,20 @@ func methodIn(body []byte) string {
 	return ""
 }
 
-// referencesIn lists the objects that a request names: the library may have changed them without notification.
+// referencesIn lists the objects that a request names: the library may have changed them without
+// notification.
 func referencesIn(body []byte) []types.ManagedObjectReference {
 	var refs []types.ManagedObjectReference
 	for _, match := range referencePattern.FindAllSubmatch(body, -1) {
-		refs = append(refs, types.ManagedObjectReference{Type: string(match[1]), Value: string(match[2])})
+		refs = append(refs, types.ManagedObjectReference{
+			Type: string(match[1]), Value: string(match[2]),
+		})
 	}
 	return refs
 }
 
-// bufferedResponse holds failed answers back, to give them a message, and late ones until they may go.
+// bufferedResponse holds failed answers back, to give them a message, and late ones until they may
+// go.
 type bufferedResponse struct {
 	http.ResponseWriter
 	delayed bool
@@ -189,7 +209,8 @@ type Outages struct {
 	done chan struct{}
 }
 
-// Begin starts an outage: "503" answers so, "reset" closes connections, "hang" keeps them open and silent. An empty how ends it.
+// Begin starts an outage: "503" answers so, "reset" closes connections, "hang" keeps them open and
+// silent. An empty how ends it.
 func (o *Outages) Begin(how string, length time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

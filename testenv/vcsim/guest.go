@@ -22,9 +22,14 @@ func startGuest(ctx *simulator.Context, vmRef types.AnyType) types.BaseMethodFau
 	ctx.Map.AtomicUpdate(ctx, vm, []types.PropertyChange{
 		{Name: "guest", Val: runningGuest(vm, address)},
 		{Name: "summary.guest", Val: &types.VirtualMachineGuestSummary{
-			GuestId: vm.Config.GuestId, GuestFullName: vm.Config.GuestFullName, HostName: vm.Name, IpAddress: address,
-			ToolsStatus: types.VirtualMachineToolsStatusToolsOk, ToolsRunningStatus: guestRunning, ToolsVersionStatus2: toolsCurrent,
-			HwVersion: vm.Config.Version,
+			GuestId:             vm.Config.GuestId,
+			GuestFullName:       vm.Config.GuestFullName,
+			HostName:            vm.Name,
+			IpAddress:           address,
+			ToolsStatus:         types.VirtualMachineToolsStatusToolsOk,
+			ToolsRunningStatus:  guestRunning,
+			ToolsVersionStatus2: toolsCurrent,
+			HwVersion:           vm.Config.Version,
 		}},
 		{Name: "runtime.bootTime", Val: types.NewTime(time.Now())},
 	})
@@ -38,9 +43,16 @@ const (
 
 func runningGuest(vm *simulator.VirtualMachine, address string) *types.GuestInfo {
 	return &types.GuestInfo{
-		ToolsStatus: types.VirtualMachineToolsStatusToolsOk, ToolsRunningStatus: guestRunning, ToolsVersionStatus2: toolsCurrent,
-		ToolsVersion: "12352", GuestId: vm.Config.GuestId, GuestFullName: vm.Config.GuestFullName, GuestFamily: vm.Guest.GuestFamily,
-		GuestState: string(types.VirtualMachineGuestStateRunning), HostName: vm.Name, IpAddress: address,
+		ToolsStatus:         types.VirtualMachineToolsStatusToolsOk,
+		ToolsRunningStatus:  guestRunning,
+		ToolsVersionStatus2: toolsCurrent,
+		ToolsVersion:        "12352",
+		GuestId:             vm.Config.GuestId,
+		GuestFullName:       vm.Config.GuestFullName,
+		GuestFamily:         vm.Guest.GuestFamily,
+		GuestState:          string(types.VirtualMachineGuestStateRunning),
+		HostName:            vm.Name,
+		IpAddress:           address,
 		Net: []types.GuestNicInfo{{
 			Network: "VM Network", Connected: true, DeviceConfigId: 4000,
 			IpAddress: []string{address, "fe80::250:56ff:fe00:" + lastOctets(address)},
@@ -62,10 +74,15 @@ func stopGuest(ctx *simulator.Context, vmRef types.AnyType) types.BaseMethodFaul
 	idle := types.VirtualMachineQuickStats{GuestHeartbeatStatus: types.ManagedEntityStatusGray}
 	ctx.Map.AtomicUpdate(ctx, vm, []types.PropertyChange{
 		{Name: "guest", Val: &types.GuestInfo{
-			ToolsStatus: status, ToolsRunningStatus: notRunning, ToolsVersion: vm.Guest.ToolsVersion,
-			GuestState: string(types.VirtualMachineGuestStateNotRunning), GuestFamily: vm.Guest.GuestFamily,
+			ToolsStatus:        status,
+			ToolsRunningStatus: notRunning,
+			ToolsVersion:       vm.Guest.ToolsVersion,
+			GuestState:         string(types.VirtualMachineGuestStateNotRunning),
+			GuestFamily:        vm.Guest.GuestFamily,
 		}},
-		{Name: "summary.guest", Val: &types.VirtualMachineGuestSummary{ToolsStatus: status, ToolsRunningStatus: notRunning}},
+		{Name: "summary.guest", Val: &types.VirtualMachineGuestSummary{
+			ToolsStatus: status, ToolsRunningStatus: notRunning,
+		}},
 		{Name: "summary.quickStats", Val: idle},
 	})
 	return nil

@@ -33,8 +33,8 @@ type HostRemoval struct {
 // discoveredFolder is vCenter's own name for it.
 const discoveredFolder = "Discovered virtual machine"
 
-// removeHost takes a host and its VMs out of the inventory, in whatever state they are: "Remove from
-// Inventory" of a host that is not connected. Their files stay.
+// removeHost takes a host and its VMs out of the inventory, in whatever state they are: "Remove
+// from Inventory" of a host that is not connected. Their files stay.
 func (c *Control) removeHost(removal HostRemoval) (any, error) {
 	entity, err := lookup(c.Inventory.simCtx, "HostSystem", removal.Host)
 	if err != nil {
@@ -69,7 +69,8 @@ func (c *Control) removeHost(removal HostRemoval) (any, error) {
 	return map[string]int{"vms": len(removed.vms)}, nil
 }
 
-// addHost puts a removed host back with its VMs. As in a real vCenter all of them get new references.
+// addHost puts a removed host back with its VMs. As in a real vCenter all of them get new
+// references.
 func (c *Control) addHost(addition HostRemoval) (any, error) {
 	removed := c.removedHosts[addition.Host]
 	if removed == nil {
@@ -82,7 +83,9 @@ func (c *Control) addHost(addition HostRemoval) (any, error) {
 	host.Config.Host = host.Self
 	if removed.cluster != nil {
 		pool = *removed.cluster.ResourcePool
-		ctx.WithLock(removed.cluster, func() { removed.cluster.Host = append(removed.cluster.Host, host.Self) })
+		ctx.WithLock(removed.cluster, func() {
+			removed.cluster.Host = append(removed.cluster.Host, host.Self)
+		})
 		adjustSummary(removed.cluster.Summary.GetComputeResourceSummary(), host, 1)
 		ctx.Map.PutEntity(removed.cluster, host)
 	} else {
@@ -140,11 +143,14 @@ func (c *Control) folderFor(
 	}
 	datacenter := datacenterOf(ctx, ctx.Map.Get(host).(mo.Entity))
 	for _, child := range children(ctx, datacenter.VmFolder) {
-		if folder, ok := ctx.Map.Get(child).(*simulator.Folder); ok && folder.Name == discoveredFolder {
+		if folder, ok := ctx.Map.Get(child).(*simulator.Folder); ok &&
+			folder.Name == discoveredFolder {
 			return folder, nil
 		}
 	}
-	created, err := object.NewFolder(c.Inventory.client, datacenter.VmFolder).CreateFolder(context.Background(), discoveredFolder)
+	created, err := object.NewFolder(
+		c.Inventory.client, datacenter.VmFolder,
+	).CreateFolder(context.Background(), discoveredFolder)
 	if err != nil {
 		return nil, err
 	}
@@ -153,9 +159,9 @@ func (c *Control) folderFor(
 
 // withLock keeps tasks on an entity, and clones into a folder, out for the time of a change.
 func (c *Control) withLock(ref types.ManagedObjectReference, change func()) {
-	guard := c.Interceptor.Tasks.locks.Entity(ref)
-	guard.Lock()
-	defer guard.Unlock()
+	lock := c.Interceptor.Tasks.locks.Entity(ref)
+	lock.Lock()
+	defer lock.Unlock()
 	change()
 }
 
@@ -177,7 +183,9 @@ func unmount(ctx *simulator.Context, host types.ManagedObjectReference) {
 	for _, entity := range entities(ctx, "Datastore") {
 		datastore := entity.(*simulator.Datastore)
 		ctx.WithLock(datastore, func() {
-			datastore.Host = slices.DeleteFunc(slices.Clone(datastore.Host), func(mount types.DatastoreHostMount) bool {
+			datastore.Host = slices.DeleteFunc(slices.Clone(datastore.Host), func(
+				mount types.DatastoreHostMount,
+			) bool {
 				return mount.Key == host
 			})
 		})
@@ -195,9 +203,15 @@ func unmount(ctx *simulator.Context, host types.ManagedObjectReference) {
 func mount(ctx *simulator.Context, host *simulator.HostSystem, old types.ManagedObjectReference) {
 	for _, ref := range host.Datastore {
 		if datastore, ok := ctx.Map.Get(ref).(*simulator.Datastore); ok {
-			access := types.HostMountInfo{AccessMode: string(types.HostMountModeReadWrite), Mounted: types.NewBool(true), Accessible: types.NewBool(true)}
+			access := types.HostMountInfo{
+				AccessMode: string(types.HostMountModeReadWrite),
+				Mounted:    types.NewBool(true),
+				Accessible: types.NewBool(true),
+			}
 			ctx.WithLock(datastore, func() {
-				datastore.Host = append(datastore.Host, types.DatastoreHostMount{Key: host.Self, MountInfo: access})
+				datastore.Host = append(datastore.Host, types.DatastoreHostMount{
+					Key: host.Self, MountInfo: access,
+				})
 			})
 			touch(ctx, datastore.Self)
 		}

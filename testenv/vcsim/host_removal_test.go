@@ -17,8 +17,17 @@ type added struct {
 func TestARemovedHostTakesItsVMsAndComesBackWithNewReferences(t *testing.T) {
 	for _, name := range []string{"DC0_C0_H0", "DC0_H0"} {
 		s := startCloneRig(t, "--vms", "0")
-		s.call("POST", "/create", params{"name": "mine", "host": name, "folder": "vm-operator", "on": true, "instanceUuid": "50030000-0000-4000-8000-00000000000a"}, nil)
-		watch := watchFor(s.rig, s.client, "VirtualMachine", "name", "runtime.host", "runtime.powerState", "config.instanceUuid", "parent")
+		s.call("POST", "/create", params{
+			"name":         "mine",
+			"host":         name,
+			"folder":       "vm-operator",
+			"on":           true,
+			"instanceUuid": "50030000-0000-4000-8000-00000000000a",
+		}, nil)
+		watch := watchFor(
+			s.rig, s.client, "VirtualMachine", "name", "runtime.host", "runtime.powerState",
+			"config.instanceUuid", "parent",
+		)
 		watch.next()
 		before := watch.byName("mine")
 		old := s.vm(s.client, "vm-operator/mine").Reference()
@@ -38,10 +47,12 @@ func TestARemovedHostTakesItsVMsAndComesBackWithNewReferences(t *testing.T) {
 		s.call("POST", "/host/add", params{"host": name}, &back)
 		watch.until("the VM comes back", func() bool { return watch.byName("mine") != nil })
 		after := watch.byName("mine")
-		if back.VMs["mine"] == old.Value || back.VMs["mine"] == "" || after["runtime.host"] == before["runtime.host"] {
+		if back.VMs["mine"] == old.Value || back.VMs["mine"] == "" ||
+			after["runtime.host"] == before["runtime.host"] {
 			t.Errorf("it came back as %+v, on %v", back, after["runtime.host"])
 		}
-		if after["config.instanceUuid"] != before["config.instanceUuid"] || after["parent"] != before["parent"] {
+		if after["config.instanceUuid"] != before["config.instanceUuid"] ||
+			after["parent"] != before["parent"] {
 			t.Errorf("it was %v and is %v", before, after)
 		}
 		if after["runtime.powerState"] != types.VirtualMachinePowerStatePoweredOn {
@@ -49,7 +60,9 @@ func TestARemovedHostTakesItsVMsAndComesBackWithNewReferences(t *testing.T) {
 		}
 		host := types.ManagedObjectReference{Type: "HostSystem", Value: back.Host}
 		var esx mo.HostSystem
-		if err := s.client.RetrieveOne(context.Background(), host, []string{"name", "vm", "parent"}, &esx); err != nil {
+		if err := s.client.RetrieveOne(context.Background(), host, []string{
+			"name", "vm", "parent",
+		}, &esx); err != nil {
 			t.Fatal(err)
 		}
 		mine := types.ManagedObjectReference{Type: "VirtualMachine", Value: back.VMs["mine"]}
@@ -72,7 +85,9 @@ func TestARemovedHostTakesItsVMsAndComesBackWithNewReferences(t *testing.T) {
 
 func TestDiscoveredVMsAreInAFolderOfTheirOwn(t *testing.T) {
 	s := startCloneRig(t)
-	s.call("POST", "/create", params{"name": "mine", "host": "DC0_H0", "folder": "vm-operator"}, nil)
+	s.call("POST", "/create", params{
+		"name": "mine", "host": "DC0_H0", "folder": "vm-operator",
+	}, nil)
 	s.call("POST", "/host/remove", params{"host": "DC0_H0"}, nil)
 	s.call("POST", "/host/add", params{"host": "DC0_H0", "discovered": true}, nil)
 	s.vm(s.client, discoveredFolder+"/mine")
@@ -103,10 +118,18 @@ func TestARestoreBringsBackTheInventoryOfTheBackup(t *testing.T) {
 	}
 	s.client = s.rig.client()
 	back := s.vmProperties("vm-operator/kept/old")
-	if back.Self != old.Self || back.Config.Hardware.NumCPU != 3 || len(back.Config.Hardware.Device) != len(old.Config.Hardware.Device) {
-		t.Errorf("it came back as %s with %d CPUs and %d devices", back.Self, back.Config.Hardware.NumCPU, len(back.Config.Hardware.Device))
+	if back.Self != old.Self || back.Config.Hardware.NumCPU != 3 ||
+		len(back.Config.Hardware.Device) != len(old.Config.Hardware.Device) {
+		t.Errorf(
+			"it came back as %s with %d CPUs and %d devices",
+			back.Self,
+			back.Config.Hardware.NumCPU,
+			len(back.Config.Hardware.Device),
+		)
 	}
-	expectFault[*types.ManagedObjectNotFound](t, s.client.RetrieveOne(ctx, newVM.Self, []string{"name"}, &mo.VirtualMachine{}))
+	expectFault[*types.ManagedObjectNotFound](
+		t, s.client.RetrieveOne(ctx, newVM.Self, []string{"name"}, &mo.VirtualMachine{}),
+	)
 	var list []map[string]string
 	s.call("GET", "/entities", nil, &list)
 	for _, entity := range list {
@@ -115,10 +138,13 @@ func TestARestoreBringsBackTheInventoryOfTheBackup(t *testing.T) {
 		}
 	}
 	var manager mo.TaskManager
-	if err := s.client.RetrieveOne(ctx, *s.client.ServiceContent.TaskManager, []string{"recentTask"}, &manager); err != nil || len(manager.RecentTask) != 0 {
+	if err := s.client.RetrieveOne(ctx, *s.client.ServiceContent.TaskManager, []string{
+		"recentTask",
+	}, &manager); err != nil || len(manager.RecentTask) != 0 {
 		t.Errorf("tasks: %v, %v", manager.RecentTask, err)
 	}
-	if counts := s.counts(); counts.Owners["u1"].Now != 0 || counts.Folders["/DC0/vm/vm-operator/kept"].Now != 1 {
+	if counts := s.counts(); counts.Owners["u1"].Now != 0 ||
+		counts.Folders["/DC0/vm/vm-operator/kept"].Now != 1 {
 		t.Errorf("counted %+v", counts)
 	}
 
@@ -127,7 +153,9 @@ func TestARestoreBringsBackTheInventoryOfTheBackup(t *testing.T) {
 	if discovered.VMs["new"] == "" || discovered.VMs["new"] == newVM.Self.Value {
 		t.Errorf("discovered %v", discovered)
 	}
-	if markers := markersOf(s.vmProperties(discoveredFolder + "/new").Config.ExtraConfig); markers[ownerKey] != "u1" {
+	if markers := markersOf(
+		s.vmProperties(discoveredFolder + "/new").Config.ExtraConfig,
+	); markers[ownerKey] != "u1" {
 		t.Errorf("it has %v", markers)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Interceptor is what every call passes before the library sees it: counted, refused where vCenter would, made slow or failing where a
-// test asked for it.
+// Interceptor is what every call passes before the library sees it: counted, refused where vCenter
+// would, made slow or failing where a test asked for it.
 type Interceptor struct {
 	Calls    *Calls
 	Rules    *Rules
@@ -24,7 +24,9 @@ type Interceptor struct {
 }
 
 // Intercept implements the library's hook (simulator.Registry.Handler).
-func (i *Interceptor) Intercept(ctx *simulator.Context, method *simulator.Method) (mo.Reference, types.BaseMethodFault) {
+func (i *Interceptor) Intercept(
+	ctx *simulator.Context, method *simulator.Method,
+) (mo.Reference, types.BaseMethodFault) {
 	defer redirect(ctx, method) // last: all else is about the object that the caller names
 	if isInternal(ctx) {
 		i.Tasks.Expect(i.Tasks.newTaskCall(ctx, method))
@@ -48,16 +50,25 @@ func (i *Interceptor) Intercept(ctx *simulator.Context, method *simulator.Method
 	return nil, fault
 }
 
-// isInternal reports whether the simulator itself calls: the library's in-process client has a session without a user.
-func isInternal(ctx *simulator.Context) bool { return ctx.Session != nil && ctx.Session.UserName == "" }
+// isInternal reports whether the simulator itself calls: the library's in-process client has a
+// session without a user.
+func isInternal(
+	ctx *simulator.Context,
+) bool {
+	return ctx.Session != nil && ctx.Session.UserName == ""
+}
 
-func (i *Interceptor) authenticate(ctx *simulator.Context, method *simulator.Method) types.BaseMethodFault {
+func (i *Interceptor) authenticate(
+	ctx *simulator.Context, method *simulator.Method,
+) types.BaseMethodFault {
 	if ctx.Session == nil {
 		if allowsAnonymous(method) {
 			return nil
 		}
 		object := method.This
-		return &types.NotAuthenticated{NoPermission: types.NoPermission{Object: &object, PrivilegeId: "System.View"}}
+		return &types.NotAuthenticated{NoPermission: types.NoPermission{
+			Object: &object, PrivilegeId: "System.View",
+		}}
 	}
 	i.Sessions.Track(ctx.Session)
 	switch req := method.Body.(type) {
@@ -84,7 +95,9 @@ func (i *Interceptor) endSession(ctx *simulator.Context) {
 	i.Sessions.End(func(live types.UserSession) bool { return live.Key == key })
 }
 
-func (i *Interceptor) check(ctx *simulator.Context, method *simulator.Method) types.BaseMethodFault {
+func (i *Interceptor) check(
+	ctx *simulator.Context, method *simulator.Method,
+) types.BaseMethodFault {
 	effect := i.Rules.Take("call", method.Name, method.This.Value)
 	effect.Wait(nil)
 	if effect.Fault != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Inventory makes and changes what is in the simulated vCenter, through the library's in-process client.
+// Inventory makes and changes what is in the simulated vCenter, through the library's in-process
+// client.
 type Inventory struct {
 	simCtx *simulator.Context
 	client *vim25.Client
@@ -24,16 +25,21 @@ func NewInventory(service *simulator.Service) (*Inventory, error) {
 	return &Inventory{simCtx: service.Context, client: client}, err
 }
 
-// context is a new one for each piece of work: the library's locks are per context, and would not keep two users of one apart.
+// context is a new one for each piece of work: the library's locks are per context, and would not
+// keep two users of one apart.
 func (i *Inventory) context() *simulator.Context {
 	ctx := *i.simCtx
 	return &ctx
 }
 
-// Populate makes what the command line asks for, after the library has made datacenters, clusters, hosts, datastores and VMs.
+// Populate makes what the command line asks for, after the library has made datacenters, clusters,
+// hosts, datastores and VMs.
 func (i *Inventory) Populate(s *Settings) error {
 	i.renameHosts(s.HostNames, s.HostPattern)
-	steps := []func(*Settings) error{i.createFolders, i.createTemplates, i.createNodes, i.configureVMs, i.configureHosts, i.createDisks}
+	steps := []func(*Settings) error{
+		i.createFolders, i.createTemplates, i.createNodes, i.configureVMs, i.configureHosts,
+		i.createDisks,
+	}
 	for _, step := range steps {
 		if err := step(s); err != nil {
 			return err
@@ -58,9 +64,13 @@ func (i *Inventory) renameHosts(names []string, pattern string) {
 // renameHost also renames the host's ComputeResource where that bears the host's name.
 func (i *Inventory) renameHost(host *simulator.HostSystem, name string) {
 	ctx := i.context()
-	ctx.Map.AtomicUpdate(ctx, host, []types.PropertyChange{{Name: "name", Val: name}, {Name: "summary.config.name", Val: name}})
+	ctx.Map.AtomicUpdate(ctx, host, []types.PropertyChange{
+		{Name: "name", Val: name}, {Name: "summary.config.name", Val: name},
+	})
 	if host.Parent.Type == "ComputeResource" {
-		ctx.Map.AtomicUpdate(ctx, ctx.Map.Get(*host.Parent), []types.PropertyChange{{Name: "name", Val: name}})
+		ctx.Map.AtomicUpdate(ctx, ctx.Map.Get(*host.Parent), []types.PropertyChange{
+			{Name: "name", Val: name},
+		})
 	}
 }
 
@@ -79,7 +89,12 @@ func (i *Inventory) createFolders(s *Settings) error {
 func (i *Inventory) createTemplates(s *Settings) error {
 	for _, datacenter := range entities(i.simCtx, "Datacenter") {
 		for _, name := range s.Templates {
-			request := VMSpec{Name: name, Datacenter: nameOf(datacenter), Template: true, Annotation: "a template of the simulator"}
+			request := VMSpec{
+				Name:       name,
+				Datacenter: nameOf(datacenter),
+				Template:   true,
+				Annotation: "a template of the simulator",
+			}
 			if _, err := i.CreateVM(request); err != nil {
 				return fmt.Errorf("template %s: %w", name, err)
 			}
@@ -91,7 +106,14 @@ func (i *Inventory) createTemplates(s *Settings) error {
 func (i *Inventory) createNodes(s *Settings) error {
 	for _, text := range s.Nodes {
 		name, uuid, _ := strings.Cut(text, "=")
-		request := VMSpec{Name: name, UUID: uuid, On: !slices.Contains(s.PoweredOff, name), CPUs: 4, MemoryMB: 8192, GuestID: "ubuntu64Guest"}
+		request := VMSpec{
+			Name:     name,
+			UUID:     uuid,
+			On:       !slices.Contains(s.PoweredOff, name),
+			CPUs:     4,
+			MemoryMB: 8192,
+			GuestID:  "ubuntu64Guest",
+		}
 		request.WithoutTools = slices.Contains(s.WithoutTools, name)
 		if _, err := i.CreateVM(request); err != nil {
 			return fmt.Errorf("node %s: %w", name, err)
@@ -114,7 +136,8 @@ func (i *Inventory) configureVMs(s *Settings) error {
 		if err != nil {
 			return err
 		}
-		if vm.(*simulator.VirtualMachine).Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn {
+		state := vm.(*simulator.VirtualMachine).Runtime.PowerState
+		if state == types.VirtualMachinePowerStatePoweredOn {
 			if err := i.Power(vm.Reference(), false); err != nil {
 				return err
 			}

@@ -12,8 +12,9 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// lookup is the one entity of a kind that is meant: by reference (vm-12), by name, or by path (/DC0/vm/vm-operator). An empty
-// kind is any but the ComputeResource around a standalone host, which bears the host's name.
+// lookup is the one entity of a kind that is meant: by reference (vm-12), by name, or by path
+// (/DC0/vm/vm-operator). An empty kind is any but the ComputeResource around a standalone host,
+// which bears the host's name.
 func lookup(ctx *simulator.Context, kind, id string) (mo.Entity, error) {
 	var matches []mo.Entity
 	for _, entity := range entities(ctx, kind) {
@@ -43,12 +44,18 @@ func lookup(ctx *simulator.Context, kind, id string) (mo.Entity, error) {
 // entities lists the entities of a kind in the order in which they were made.
 func entities(ctx *simulator.Context, kind string) []mo.Entity {
 	all := ctx.Map.All(kind)
-	slices.SortFunc(all, func(a, b mo.Entity) int { return byReference(a.Reference(), b.Reference()) })
+	slices.SortFunc(all, func(a, b mo.Entity) int {
+		return byReference(a.Reference(), b.Reference())
+	})
 	return all
 }
 
 func byReference(a, b types.ManagedObjectReference) int {
-	return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(serialNumber(a.Value), serialNumber(b.Value)), cmp.Compare(a.Value, b.Value))
+	return cmp.Or(
+		cmp.Compare(a.Type, b.Type),
+		cmp.Compare(serialNumber(a.Value), serialNumber(b.Value)),
+		cmp.Compare(a.Value, b.Value),
+	)
 }
 
 func serialNumber(value string) int {

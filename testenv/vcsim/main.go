@@ -1,5 +1,6 @@
-// Command vcsim is a vCenter for tests: the simulator of govmomi, made as strict as a real vCenter where it is kinder, with
-// an inventory of our choosing and an endpoint through which tests break things.
+// Command vcsim is a vCenter for tests: the simulator of govmomi, made as strict as a real vCenter
+// where it is kinder, with an inventory of our choosing and an endpoint through which tests break
+// things.
 package main
 
 import (
@@ -37,8 +38,10 @@ func run(arguments []string) error {
 	}
 	defer server.Close()
 	ready := map[string]any{
-		"url": server.URL.String(), "control": server.ControlURL.String(), "certificate": server.Certificate,
-		"tunnel": server.TunnelURL.String(), "instanceUuid": server.InstanceUUID(),
+		"url":         server.URL.String(),
+		"control":     server.ControlURL.String(),
+		"certificate": server.Certificate,
+		"tunnel":      server.TunnelURL.String(), "instanceUuid": server.InstanceUUID(),
 		"user": settings.User, "pid": os.Getpid(), "seconds": time.Since(started).Seconds(),
 	}
 	if err := json.NewEncoder(os.Stdout).Encode(ready); err != nil {

@@ -9,19 +9,38 @@ import (
 
 // readOnlyPrefixes are the beginnings of methods that change nothing in the inventory.
 var readOnlyPrefixes = []string{
-	"Retrieve", "Query", "Find", "List", "Fetch", "Get", "Search", "Browse", "Read", "Validate", "Check", "Estimate", "Continue",
+	"Retrieve", "Query", "Find", "List", "Fetch", "Get", "Search", "Browse", "Read", "Validate",
+	"Check", "Estimate", "Continue",
 	"WaitFor", "CancelWaitFor", "Login", "Logout", "Current", "Acquire", "Has", "Pbm", "CnsQuery",
 }
 
 var readOnlyMethods = map[string]bool{
-	"CreateFilter": true, "DestroyPropertyFilter": true, "CreatePropertyCollector": true, "DestroyPropertyCollector": true,
-	"CreateContainerView": true, "CreateListView": true, "ModifyListView": true, "ResetListView": true, "DestroyView": true,
-	"CreateCollectorForTasks": true, "CreateCollectorForEvents": true, "DestroyCollector": true, "ResetCollector": true,
-	"RewindCollector": true, "SetCollectorPageSize": true, "SessionIsActive": true, "CloneSession": true, "TerminateSession": true,
-	"ImpersonateUser": true, "SetLocale": true, "RefreshStorageInfo": true, "RefreshDatastore": true,
+	"CreateFilter":             true,
+	"DestroyPropertyFilter":    true,
+	"CreatePropertyCollector":  true,
+	"DestroyPropertyCollector": true,
+	"CreateContainerView":      true,
+	"CreateListView":           true,
+	"ModifyListView":           true,
+	"ResetListView":            true,
+	"DestroyView":              true,
+	"CreateCollectorForTasks":  true,
+	"CreateCollectorForEvents": true,
+	"DestroyCollector":         true,
+	"ResetCollector":           true,
+	"RewindCollector":          true,
+	"SetCollectorPageSize":     true,
+	"SessionIsActive":          true,
+	"CloneSession":             true,
+	"TerminateSession":         true,
+	"ImpersonateUser":          true,
+	"SetLocale":                true,
+	"RefreshStorageInfo":       true,
+	"RefreshDatastore":         true,
 }
 
-// isReadOnly reports whether a method leaves the inventory as it is. What is not known to read counts as changing.
+// isReadOnly reports whether a method leaves the inventory as it is. What is not known to read
+// counts as changing.
 func isReadOnly(method string) bool {
 	if readOnlyMethods[method] {
 		return true
@@ -35,13 +54,20 @@ func isReadOnly(method string) bool {
 }
 
 var anonymousMethods = map[string]bool{
-	"Login": true, "LoginByToken": true, "LoginBySSPI": true, "LoginExtensionByCertificate": true, "CloneSession": true,
-	"RetrieveServiceContent": true, "RetrieveInternalContent": true, "PbmRetrieveServiceContent": true,
-	"List": true, "GetTrustedCertificates": true,
+	"Login":                       true,
+	"LoginByToken":                true,
+	"LoginBySSPI":                 true,
+	"LoginExtensionByCertificate": true,
+	"CloneSession":                true,
+	"RetrieveServiceContent":      true,
+	"RetrieveInternalContent":     true,
+	"PbmRetrieveServiceContent":   true,
+	"List":                        true, "GetTrustedCertificates": true,
 }
 
-// allowsAnonymous reports whether vCenter answers a call without a session: what is needed to log in, and the properties of the
-// ServiceInstance and the SessionManager, through which clients find out whether they are.
+// allowsAnonymous reports whether vCenter answers a call without a session: what is needed to log
+// in, and the properties of the ServiceInstance and the SessionManager, through which clients find
+// out whether they are.
 func allowsAnonymous(method *simulator.Method) bool {
 	switch req := method.Body.(type) {
 	case *types.RetrieveProperties:
@@ -49,7 +75,8 @@ func allowsAnonymous(method *simulator.Method) bool {
 	case *types.RetrievePropertiesEx:
 		return areAllPublic(req.SpecSet)
 	}
-	return anonymousMethods[method.Name] || (method.Name == "Fetch" && isPublic(fetchTarget(method.Body)))
+	return anonymousMethods[method.Name] ||
+		(method.Name == "Fetch" && isPublic(fetchTarget(method.Body)))
 }
 
 func areAllPublic(specs []types.PropertyFilterSpec) bool {

@@ -19,8 +19,8 @@ import (
 // that propagates holds for what is below the entity too. A VM inherits from its folder and from
 // its resource pool, and has the privileges of both.
 // What if the list is empty?  That is vCenter's role "No access": the account does not see the
-// entity. Every other role contains System.Anonymous, System.View and System.Read.
-// (vSphere Security, "Hierarchical Inheritance of Permissions" and "Using Roles to Assign Privileges")
+// entity. Every other role contains System.Anonymous, System.View and System.Read. (vSphere
+// Security, "Hierarchical Inheritance of Permissions" and "Using Roles to Assign Privileges")
 type Permissions struct {
 	ctx  *simulator.Context // the simulator's own
 	root types.ManagedObjectReference
@@ -40,11 +40,15 @@ var systemPrivileges = []string{"System.Anonymous", "System.Read", "System.View"
 
 // NewPermissions lets every account do everything.
 func NewPermissions(ctx *simulator.Context, root types.ManagedObjectReference) *Permissions {
-	return &Permissions{ctx: ctx, root: root, users: map[string]map[types.ManagedObjectReference]grant{}}
+	return &Permissions{
+		ctx: ctx, root: root, users: map[string]map[types.ManagedObjectReference]grant{},
+	}
 }
 
 // Set gives an account privileges on an entity; none of them means that it does not see the entity.
-func (p *Permissions) Set(user string, entity types.ManagedObjectReference, privileges []string, propagate bool) {
+func (p *Permissions) Set(
+	user string, entity types.ManagedObjectReference, privileges []string, propagate bool,
+) {
 	granted := map[string]bool{}
 	for _, privilege := range privileges {
 		granted[privilege] = true
@@ -112,7 +116,9 @@ func (p *Permissions) Has(user string, object types.ManagedObjectReference, priv
 }
 
 func (p *Permissions) inherits(
-	grants map[types.ManagedObjectReference]grant, object types.ManagedObjectReference, privilege string,
+	grants map[types.ManagedObjectReference]grant,
+	object types.ManagedObjectReference,
+	privilege string,
 ) bool {
 	if object == p.root {
 		entry, ok := grants[object]
@@ -203,8 +209,10 @@ func withoutValues(object types.ObjectContent) types.ObjectContent {
 		ref := object.Obj
 		fault := &types.NoPermission{Object: &ref, PrivilegeId: "System.Read"}
 		object.MissingSet = append(object.MissingSet, types.MissingProperty{
-			Path:  property.Name,
-			Fault: types.LocalizedMethodFault{Fault: fault, LocalizedMessage: faultMessage("NoPermission")},
+			Path: property.Name,
+			Fault: types.LocalizedMethodFault{
+				Fault: fault, LocalizedMessage: faultMessage("NoPermission"),
+			},
 		})
 	}
 	object.PropSet = nil
@@ -223,7 +231,9 @@ func (p *Permissions) withoutUnseen(user string, object types.ObjectContent) typ
 		default:
 			continue
 		}
-		seen := slices.DeleteFunc(slices.Clone(refs), func(ref types.ManagedObjectReference) bool { return p.unseen(user, ref) })
+		seen := slices.DeleteFunc(slices.Clone(refs), func(ref types.ManagedObjectReference) bool {
+			return p.unseen(user, ref)
+		})
 		object.PropSet[i].Val = types.ArrayOfManagedObjectReference{ManagedObjectReference: seen}
 	}
 	return object
@@ -274,7 +284,9 @@ func (c *Control) permission(view PermissionView) (any, error) {
 	allPrivileges := adminPrivileges(c.Inventory.simCtx)
 	for _, privilege := range view.Privileges {
 		if !slices.Contains(allPrivileges, privilege) {
-			return nil, fmt.Errorf("%q is not a privilege; an example is VirtualMachine.Interact.PowerOn", privilege)
+			return nil, fmt.Errorf(
+				"%q is not a privilege; an example is VirtualMachine.Interact.PowerOn", privilege,
+			)
 		}
 	}
 	propagate := true

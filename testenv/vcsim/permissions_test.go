@@ -43,13 +43,22 @@ func (s *cloneRig) operator(privileges ...string) *govmomi.Client {
 // fullClone uses all arguments that the operators use.
 func (s *cloneRig) fullClone(client *govmomi.Client, name, profile string) error {
 	config := ownedBy("u1")
-	config.NumCPUs, config.MemoryMB, config.InstanceUuid = 2, 2048, "50030000-0000-4000-8000-00000000000a"
-	spec := types.VirtualMachineCloneSpec{PowerOn: true, Config: config, Location: types.VirtualMachineRelocateSpec{Pool: &s.pool}}
+	config.NumCPUs, config.MemoryMB = 2, 2048
+	config.InstanceUuid = "50030000-0000-4000-8000-00000000000a"
+	spec := types.VirtualMachineCloneSpec{
+		PowerOn:  true,
+		Config:   config,
+		Location: types.VirtualMachineRelocateSpec{Pool: &s.pool},
+	}
 	if profile != "" {
-		spec.Location.Profile = []types.BaseVirtualMachineProfileSpec{&types.VirtualMachineDefinedProfileSpec{ProfileId: profile}}
+		spec.Location.Profile = []types.BaseVirtualMachineProfileSpec{
+			&types.VirtualMachineDefinedProfileSpec{ProfileId: profile},
+		}
 	}
 	template := object.NewVirtualMachine(client.Client, s.template.Reference())
-	return waitForTask(template.Clone(context.Background(), object.NewFolder(client.Client, s.folder.Reference()), name, spec))
+	return waitForTask(template.Clone(
+		context.Background(), object.NewFolder(client.Client, s.folder.Reference()), name, spec,
+	))
 }
 
 func TestACloneNeedsEachOfItsPrivileges(t *testing.T) {
@@ -76,7 +85,9 @@ func TestACloneNeedsEachOfItsPrivileges(t *testing.T) {
 	}
 	client := s.operator(all...)
 	for privilege, kind := range needed {
-		rest := slices.DeleteFunc(slices.Clone(all), func(other string) bool { return other == privilege })
+		rest := slices.DeleteFunc(slices.Clone(all), func(other string) bool {
+			return other == privilege
+		})
 		s.call("POST", "/permissions", params{"user": "operator", "privileges": rest}, nil)
 		missingPrivilege, on := missing(t, s.fullClone(client, "denied", gold.ID))
 		if missingPrivilege != privilege || on.Type != kind {
@@ -110,15 +121,20 @@ func TestOtherCallsNeedTheirPrivileges(t *testing.T) {
 		{"VirtualMachine.Interact.PowerOn", func() error { return waitForTask(vm.PowerOn(ctx)) }},
 		{"VirtualMachine.Interact.Suspend", func() error { return waitForTask(vm.Suspend(ctx)) }},
 		{"VirtualMachine.Interact.PowerOff", func() error { return waitForTask(vm.PowerOff(ctx)) }},
-		{"VirtualMachine.Config.CPUCount", func() error { return waitForTask(vm.Reconfigure(ctx, types.VirtualMachineConfigSpec{NumCPUs: 2})) }},
-		{"VirtualMachine.Config.Rename", func() error { return waitForTask(vm.Rename(ctx, "renamed")) }},
+		{"VirtualMachine.Config.CPUCount", func() error {
+			return waitForTask(vm.Reconfigure(ctx, types.VirtualMachineConfigSpec{NumCPUs: 2}))
+		}},
+		{"VirtualMachine.Config.Rename", func() error {
+			return waitForTask(vm.Rename(ctx, "renamed"))
+		}},
 		{"VirtualMachine.Inventory.Delete", func() error { return waitForTask(vm.Destroy(ctx)) }},
 		{"Folder.Create", func() error { _, err := folder.CreateFolder(ctx, "sub"); return err }},
 		{"Folder.Delete", func() error { return s.unregister(client.Client, folder.Reference()) }},
 		{"vcsim.NotInTheTable.ExportVm", func() error { _, err := vm.Export(ctx); return err }},
 	}
 	for _, testCase := range attempts {
-		if missingPrivilege, _ := missing(t, testCase.attempt()); missingPrivilege != testCase.privilege {
+		missingPrivilege, _ := missing(t, testCase.attempt())
+		if missingPrivilege != testCase.privilege {
 			t.Errorf("it says %q, and not %s", missingPrivilege, testCase.privilege)
 		}
 	}
@@ -135,10 +151,12 @@ func TestPermissionsPropagateAndAreReplacedBelow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		res, err := methods.HasPrivilegeOnEntities(context.Background(), client.Client, &types.HasPrivilegeOnEntities{
-			This: *client.ServiceContent.AuthorizationManager, Entity: []types.ManagedObjectReference{vm},
+		req := &types.HasPrivilegeOnEntities{
+			This:      *client.ServiceContent.AuthorizationManager,
+			Entity:    []types.ManagedObjectReference{vm},
 			SessionId: session.Key, PrivId: []string{power, "System.Read"},
-		})
+		}
+		res, err := methods.HasPrivilegeOnEntities(context.Background(), client.Client, req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,7 +176,8 @@ func TestPermissionsPropagateAndAreReplacedBelow(t *testing.T) {
 		{params{"of": "mine", "privileges": []string{"Global.LogEvent"}}, false},
 		{params{"of": "mine", "remove": true}, true},
 		{params{"of": "vm-operator", "remove": true}, false},
-		{params{"of": "/DC0/host/DC0_C0/Resources", "privileges": []string{power}}, true}, // a VM inherits from its pool too
+		// a VM inherits from its pool too
+		{params{"of": "/DC0/host/DC0_C0/Resources", "privileges": []string{power}}, true},
 	}
 	for number, step := range steps {
 		step.permission["user"] = "operator"
@@ -174,7 +193,9 @@ func TestPermissionsPropagateAndAreReplacedBelow(t *testing.T) {
 	if !has() {
 		t.Error("without permissions an account may do everything")
 	}
-	if text := s.tryCall("POST", "/permissions", params{"user": "operator", "privileges": []string{"Virtualmachine.Poweron"}}, nil); text == "" {
+	if text := s.tryCall("POST", "/permissions", params{
+		"user": "operator", "privileges": []string{"Virtualmachine.Poweron"},
+	}, nil); text == "" {
 		t.Error("a privilege that does not exist was accepted")
 	}
 }
@@ -184,7 +205,9 @@ func TestWithoutAccessNothingIsSeen(t *testing.T) {
 	client := s.operator()
 	manager := view.NewManager(client.Client)
 	create := func() error {
-		_, err := manager.CreateContainerView(ctx, client.ServiceContent.RootFolder, []string{"VirtualMachine"}, true)
+		_, err := manager.CreateContainerView(ctx, client.ServiceContent.RootFolder, []string{
+			"VirtualMachine",
+		}, true)
 		return err
 	}
 	if missingPrivilege, _ := missing(t, create()); missingPrivilege != "System.View" {
@@ -192,7 +215,9 @@ func TestWithoutAccessNothingIsSeen(t *testing.T) {
 	}
 	// A permission on one folder lets the account see what is above it, and nothing else.
 	s.call("POST", "/create", params{"name": "mine", "folder": "vm-operator"}, nil)
-	s.call("POST", "/permissions", params{"user": "operator", "of": "vm-operator", "privileges": []string{"Folder.Create"}}, nil)
+	s.call("POST", "/permissions", params{
+		"user": "operator", "of": "vm-operator", "privileges": []string{"Folder.Create"},
+	}, nil)
 	if err := create(); err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +234,9 @@ func TestAVMWithoutPermissionLeavesAndEnters(t *testing.T) {
 	vm := s.vm(s.client, "vm-operator/mine").Reference()
 	watch := watchFor(s.rig, s.client, "VirtualMachine", "name")
 	watch.next()
-	s.call("POST", "/permissions", params{"user": "user", "of": "mine", "privileges": []string{}}, nil)
+	s.call("POST", "/permissions", params{
+		"user": "user", "of": "mine", "privileges": []string{},
+	}, nil)
 	watch.until("the VM leaves", func() bool { return watch.byName("mine") == nil })
 	if watch.kinds[types.ObjectUpdateKindLeave] != 1 {
 		t.Errorf("received %v", watch.kinds)

@@ -139,10 +139,12 @@ func (p *Profiles) Create(profile Profile) (Profile, error) {
 	}
 	id := ""
 	p.manager(func(ctx *simulator.Context, manager *pbmsimulator.ProfileManager) {
-		body := manager.PbmCreate(ctx, &pbm.PbmCreate{CreateSpec: pbm.PbmCapabilityProfileCreateSpec{
-			Name: profile.Name, Category: "REQUIREMENT",
+		spec := pbm.PbmCapabilityProfileCreateSpec{
+			Name:         profile.Name,
+			Category:     "REQUIREMENT",
 			ResourceType: pbm.PbmProfileResourceType{ResourceType: "STORAGE"},
-		}})
+		}
+		body := manager.PbmCreate(ctx, &pbm.PbmCreate{CreateSpec: spec})
 		id = body.(*pbmmethods.PbmCreateBody).Res.Returnval.UniqueId
 	})
 	profile.ID = cmp.Or(profile.ID, id)

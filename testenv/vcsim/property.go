@@ -8,10 +8,14 @@ import (
 
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
 )
 
-// setProperty sets a property such as runtime.connectionState to a JSON value, and notifies watchers.
-func setProperty(ctx *simulator.Context, entity mo.Entity, path string, value json.RawMessage) error {
+// setProperty sets a property such as runtime.connectionState to a JSON value, and notifies
+// watchers.
+func setProperty(
+	ctx *simulator.Context, entity mo.Entity, path string, value json.RawMessage,
+) error {
 	var err error
 	ctx.WithLock(entity, func() {
 		var field reflect.Value
@@ -48,4 +52,16 @@ func fieldAt(value reflect.Value, path string) (reflect.Value, error) {
 		}
 	}
 	return value, nil
+}
+
+// unknownProperty returns InvalidProperty if a property of the objects does not exist.
+func unknownProperty(objects []types.ObjectContent) types.BaseMethodFault {
+	for _, object := range objects {
+		for _, missing := range object.MissingSet {
+			if invalid, ok := missing.Fault.Fault.(*types.InvalidProperty); ok {
+				return invalid
+			}
+		}
+	}
+	return nil
 }

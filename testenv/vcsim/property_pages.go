@@ -10,8 +10,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// SharedState is what the collectors of all sessions use. The library makes them without our help, so
-// the collector in the registry keeps it.
+// SharedState is what the collectors of all sessions use. The library makes them without our help,
+// so the collector in the registry keeps it.
 type SharedState struct {
 	permissions *Permissions
 	rules       *Rules
@@ -36,7 +36,9 @@ func sharedState(ctx *simulator.Context) *SharedState {
 // RetrievePropertiesEx refuses unknown properties, which the library only lists as missing, and
 // answers in pages: RetrieveOptions.maxObjects limits them, and so may a policy of the server when
 // it is unset or larger.
-func (c *Collector) RetrievePropertiesEx(ctx *simulator.Context, req *types.RetrievePropertiesEx) soap.HasFault {
+func (c *Collector) RetrievePropertiesEx(
+	ctx *simulator.Context, req *types.RetrievePropertiesEx,
+) soap.HasFault {
 	all := *req
 	all.Options.MaxObjects = 0
 	body := c.PropertyCollector.RetrievePropertiesEx(ctx, &all).(*methods.RetrievePropertiesExBody)
@@ -64,7 +66,9 @@ func (c *Collector) RetrievePropertiesEx(ctx *simulator.Context, req *types.Retr
 }
 
 // ContinueRetrievePropertiesEx gives the next page. A token is good for one call of its session.
-func (c *Collector) ContinueRetrievePropertiesEx(ctx *simulator.Context, req *types.ContinueRetrievePropertiesEx) soap.HasFault {
+func (c *Collector) ContinueRetrievePropertiesEx(
+	ctx *simulator.Context, req *types.ContinueRetrievePropertiesEx,
+) soap.HasFault {
 	shared := sharedState(ctx)
 	rest, ok := shared.takeResult(ctx, req.Token)
 	if !ok {
@@ -78,7 +82,9 @@ func (c *Collector) ContinueRetrievePropertiesEx(ctx *simulator.Context, req *ty
 }
 
 // CancelRetrievePropertiesEx drops the pages that are left.
-func (c *Collector) CancelRetrievePropertiesEx(ctx *simulator.Context, req *types.CancelRetrievePropertiesEx) soap.HasFault {
+func (c *Collector) CancelRetrievePropertiesEx(
+	ctx *simulator.Context, req *types.CancelRetrievePropertiesEx,
+) soap.HasFault {
 	if _, ok := sharedState(ctx).takeResult(ctx, req.Token); !ok {
 		fault := simulator.Fault("", &types.InvalidProperty{Name: "token"})
 		return &methods.CancelRetrievePropertiesExBody{Fault_: fault}
@@ -87,7 +93,9 @@ func (c *Collector) CancelRetrievePropertiesEx(ctx *simulator.Context, req *type
 }
 
 // RetrieveProperties is the older form without pages, as strict.
-func (c *Collector) RetrieveProperties(ctx *simulator.Context, req *types.RetrieveProperties) soap.HasFault {
+func (c *Collector) RetrieveProperties(
+	ctx *simulator.Context, req *types.RetrieveProperties,
+) soap.HasFault {
 	body := c.PropertyCollector.RetrieveProperties(ctx, req).(*methods.RetrievePropertiesBody)
 	if body.Fault_ != nil {
 		return body
@@ -95,7 +103,9 @@ func (c *Collector) RetrieveProperties(ctx *simulator.Context, req *types.Retrie
 	if fault := unknownProperty(body.Res.Returnval); fault != nil {
 		return &methods.RetrievePropertiesBody{Fault_: simulator.Fault("", fault)}
 	}
-	body.Res.Returnval = sharedState(ctx).permissions.Visible(ctx, body.Res.Returnval, req.SpecSet...)
+	body.Res.Returnval = sharedState(ctx).permissions.Visible(
+		ctx, body.Res.Returnval, req.SpecSet...,
+	)
 	return body
 }
 

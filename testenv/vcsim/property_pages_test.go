@@ -21,8 +21,14 @@ func nameSpecs(t *testing.T, client *govmomi.Client) []types.PropertyFilterSpec 
 	}
 	walk := &types.TraversalSpec{Type: "ContainerView", Path: "view"}
 	return []types.PropertyFilterSpec{{
-		PropSet:   []types.PropertySpec{{Type: "VirtualMachine", PathSet: []string{"name", "summary.customValue"}}},
-		ObjectSet: []types.ObjectSpec{{Obj: containerView.Reference(), Skip: types.NewBool(true), SelectSet: []types.BaseSelectionSpec{walk}}},
+		PropSet: []types.PropertySpec{{
+			Type: "VirtualMachine", PathSet: []string{"name", "summary.customValue"},
+		}},
+		ObjectSet: []types.ObjectSpec{{
+			Obj:       containerView.Reference(),
+			Skip:      types.NewBool(true),
+			SelectSet: []types.BaseSelectionSpec{walk},
+		}},
 	}}
 }
 
@@ -31,12 +37,16 @@ func readPages(t *testing.T, client *govmomi.Client, maxObjects int32) []int {
 	t.Helper()
 	ctx, collector := context.Background(), client.ServiceContent.PropertyCollector
 	res, err := methods.RetrievePropertiesEx(ctx, client.Client, &types.RetrievePropertiesEx{
-		This: collector, SpecSet: nameSpecs(t, client), Options: types.RetrieveOptions{MaxObjects: maxObjects},
+		This:    collector,
+		SpecSet: nameSpecs(t, client),
+		Options: types.RetrieveOptions{MaxObjects: maxObjects},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	sizes, token, seen := []int{len(res.Returnval.Objects)}, res.Returnval.Token, map[types.ManagedObjectReference]bool{}
+	sizes, token, seen := []int{len(
+		res.Returnval.Objects,
+	)}, res.Returnval.Token, map[types.ManagedObjectReference]bool{}
 	note := func(objects []types.ObjectContent) {
 		for _, object := range objects {
 			if seen[object.Obj] || len(object.PropSet) == 0 || object.PropSet[0].Val == nil {
@@ -47,7 +57,9 @@ func readPages(t *testing.T, client *govmomi.Client, maxObjects int32) []int {
 	}
 	note(res.Returnval.Objects)
 	for token != "" {
-		next, err := methods.ContinueRetrievePropertiesEx(ctx, client.Client, &types.ContinueRetrievePropertiesEx{This: collector, Token: token})
+		next, err := methods.ContinueRetrievePropertiesEx(
+			ctx, client.Client, &types.ContinueRetrievePropertiesEx{This: collector, Token: token},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +86,9 @@ func TestAResultComesInPages(t *testing.T) {
 			t.Errorf("with maxObjects %d: %v", maxObjects, sizes)
 		}
 	}
-	if sizes := readPages(t, start(t, "--vms", "30", "--hosts", "1", "--page-objects", "0").client(), 0); len(sizes) != 1 || sizes[0] != 60 {
+	if sizes := readPages(
+		t, start(t, "--vms", "30", "--hosts", "1", "--page-objects", "0").client(), 0,
+	); len(sizes) != 1 || sizes[0] != 60 {
 		t.Errorf("without a limit: %v", sizes)
 	}
 }
@@ -84,7 +98,9 @@ func TestATokenIsGoodOnceAndForItsSession(t *testing.T) {
 	client, other := rig.client(), rig.client()
 	collector := client.ServiceContent.PropertyCollector
 	res, err := methods.RetrievePropertiesEx(ctx, client.Client, &types.RetrievePropertiesEx{
-		This: collector, SpecSet: nameSpecs(t, client), Options: types.RetrieveOptions{MaxObjects: 4},
+		This:    collector,
+		SpecSet: nameSpecs(t, client),
+		Options: types.RetrieveOptions{MaxObjects: 4},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +120,8 @@ func TestEachPageCanBeSlow(t *testing.T) {
 	client := rig.client()
 	rig.call("POST", "/rules", params{"method": "*", "where": "page", "delay": "100ms"}, nil)
 	began := time.Now()
-	if sizes := readPages(t, client, 4); len(sizes) != 3 || time.Since(began) < 300*time.Millisecond {
+	if sizes := readPages(t, client, 4); len(sizes) != 3 ||
+		time.Since(began) < 300*time.Millisecond {
 		t.Errorf("%v pages took %s", sizes, time.Since(began))
 	}
 	watch := watchFor(rig, client, "VirtualMachine", "name")

@@ -11,8 +11,9 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// RecentTasks stands in front of the library's TaskManager, which keeps the last 200 tasks, whether they still run or ended long ago. vCenter
-// lists those that run and those that ended in the last 10 minutes.
+// RecentTasks stands in front of the library's TaskManager, which keeps the last 200 tasks, whether
+// they still run or ended long ago. vCenter lists those that run and those that ended in the last
+// 10 minutes.
 type RecentTasks struct {
 	*simulator.TaskManager
 
@@ -23,10 +24,17 @@ type RecentTasks struct {
 }
 
 // NewRecentTasks takes the TaskManager's place in the registry.
-func NewRecentTasks(ctx *simulator.Context, manager types.ManagedObjectReference, keep time.Duration) *RecentTasks {
+func NewRecentTasks(
+	ctx *simulator.Context, manager types.ManagedObjectReference, keep time.Duration,
+) *RecentTasks {
 	library := ctx.Map.Get(manager).(*simulator.TaskManager)
-	recent := &RecentTasks{TaskManager: library, keep: keep, ended: map[types.ManagedObjectReference]time.Time{}}
-	ctx.Map.AddHandler(library) // by its reference, so that the next line does not make us the listener
+	recent := &RecentTasks{
+		TaskManager: library,
+		keep:        keep,
+		ended:       map[types.ManagedObjectReference]time.Time{},
+	}
+	// by its reference, so that the next line does not make us the listener
+	ctx.Map.AddHandler(library)
 	ctx.Map.Put(recent)
 	return recent
 }
@@ -75,7 +83,10 @@ func (r *RecentTasks) expire(ctx *simulator.Context, now time.Time) {
 		return ended && now.Sub(at) > r.keep
 	}
 	r.mu.Lock()
-	expired := slices.DeleteFunc(slices.Clone(r.tasks), func(task types.ManagedObjectReference) bool { return !isExpired(task) })
+	expired := slices.DeleteFunc(
+		slices.Clone(r.tasks),
+		func(task types.ManagedObjectReference) bool { return !isExpired(task) },
+	)
 	r.tasks = slices.DeleteFunc(r.tasks, isExpired)
 	for _, task := range expired {
 		delete(r.ended, task)

@@ -11,8 +11,14 @@ import (
 
 func TestDefaultReleaseIsCurrent(t *testing.T) {
 	about := start(t).client().ServiceContent.About
-	if about.FullName != "VMware vCenter Server 8.0.3 build-24022515" || about.Version != "8.0.3" || about.ApiVersion != "8.0.3.0" {
-		t.Errorf("it calls itself %s, version %s, API %s", about.FullName, about.Version, about.ApiVersion)
+	if about.FullName != "VMware vCenter Server 8.0.3 build-24022515" || about.Version != "8.0.3" ||
+		about.ApiVersion != "8.0.3.0" {
+		t.Errorf(
+			"it calls itself %s, version %s, API %s",
+			about.FullName,
+			about.Version,
+			about.ApiVersion,
+		)
 	}
 }
 

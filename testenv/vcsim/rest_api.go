@@ -96,7 +96,9 @@ func wrapBody(verb, path, action string, body []byte) []byte {
 	return []byte(`{"` + name + `":` + string(body) + `}`)
 }
 
-func writeAPIResponse(w http.ResponseWriter, verb, action string, recorder *httptest.ResponseRecorder) {
+func writeAPIResponse(
+	w http.ResponseWriter, verb, action string, recorder *httptest.ResponseRecorder,
+) {
 	status := recorder.Code
 	var legacy struct {
 		Type  string          `json:"type"`
@@ -107,7 +109,9 @@ func writeAPIResponse(w http.ResponseWriter, verb, action string, recorder *http
 	switch {
 	case status >= http.StatusBadRequest:
 		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(map[string]any{"error_type": errorType(status, legacy.Type), "messages": []any{}})
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"error_type": errorType(status, legacy.Type), "messages": []any{},
+		})
 	case len(legacy.Value) == 0:
 		w.WriteHeader(http.StatusNoContent)
 	case verb == http.MethodPost && action == "":
@@ -135,8 +139,9 @@ func errorType(status int, legacy string) string {
 	return "ERROR"
 }
 
-// missingPrivilege is the privilege that a restricted account lacks for a call about tags, "" when it may
-// call. Reading needs System.Read, which every role has, on the root folder, where tags belong.
+// missingPrivilege is the privilege that a restricted account lacks for a call about tags, "" when
+// it may call. Reading needs System.Read, which every role has, on the root folder, where tags
+// belong.
 func (f *Frontend) missingPrivilege(request *http.Request) string {
 	user := f.REST.UserOf(request.Header.Get(restSessionKey))
 	if user == "" || !strings.Contains(request.URL.Path, "/cis/tagging/") {

@@ -25,14 +25,17 @@ func (r *rig) ledger() []LedgerEntry {
 func TestACallIsHeldBeforeOrAfterItsWork(t *testing.T) {
 	for where, done := range map[string]int{"call": 0, "answer": 1} {
 		s := startCloneRig(t)
-		s.call("POST", "/rules", params{"method": "CreateFolder", "where": where, "hold": true, "count": 1}, nil)
+		s.call("POST", "/rules", params{
+			"method": "CreateFolder", "where": where, "hold": true, "count": 1,
+		}, nil)
 		ended := make(chan error, 1)
 		go func() {
 			_, err := s.folder.CreateFolder(context.Background(), "group")
 			ended <- err
 		}()
 		eventually(t, "the call is held", func() bool { return len(s.held()) == 1 })
-		if held := s.held()[0]; held.Where != where || held.Method != "CreateFolder" || held.Object != s.folder.Reference().Value {
+		if held := s.held()[0]; held.Where != where || held.Method != "CreateFolder" ||
+			held.Object != s.folder.Reference().Value {
 			t.Errorf("held is %+v", held)
 		}
 		if got := len(s.ledger()); got != done {
@@ -48,7 +51,8 @@ func TestACallIsHeldBeforeOrAfterItsWork(t *testing.T) {
 			t.Error(err)
 		}
 		entry := s.ledger()[0]
-		if entry.NewName != "group" || entry.Name != "vm-operator" || entry.Sequence != 1 || len(s.held()) != 0 {
+		if entry.NewName != "group" || entry.Name != "vm-operator" || entry.Sequence != 1 ||
+			len(s.held()) != 0 {
 			t.Errorf("the ledger has %+v", entry)
 		}
 	}
@@ -74,7 +78,9 @@ func TestAHeldCallRunsThoughItsSenderIsGone(t *testing.T) {
 
 func TestAnAnswerIsLost(t *testing.T) {
 	s := startCloneRig(t)
-	s.call("POST", "/rules", params{"method": "CreateFolder", "where": "answer", "drop": true, "count": 1}, nil)
+	s.call("POST", "/rules", params{
+		"method": "CreateFolder", "where": "answer", "drop": true, "count": 1,
+	}, nil)
 	if _, err := s.folder.CreateFolder(context.Background(), "group"); err == nil {
 		t.Fatal("it was answered")
 	}
@@ -99,19 +105,29 @@ func TestInvalidRulesAreRejected(t *testing.T) {
 func TestFaultsInsideTheTask(t *testing.T) {
 	s := startCloneRig(t)
 	for fault, fields := range map[string]params{
-		"NoPermission": {"privilegeId": "VirtualMachine.Provisioning.DeployTemplate"}, "InsufficientResourcesFault": {}, "NoDiskSpace": {"datastore": "LocalDS_0"},
-		"DuplicateName": {"name": "x"}, "InvalidState": {},
+		"NoPermission":               {"privilegeId": "VirtualMachine.Provisioning.DeployTemplate"},
+		"InsufficientResourcesFault": {},
+		"NoDiskSpace":                {"datastore": "LocalDS_0"},
+		"DuplicateName":              {"name": "x"}, "InvalidState": {},
 	} {
-		s.call("POST", "/rules", params{"method": "CloneVM_Task", "where": "task", "fault": fault, "fields": fields, "count": 1}, nil)
+		s.call("POST", "/rules", params{
+			"method": "CloneVM_Task",
+			"where":  "task",
+			"fault":  fault,
+			"fields": fields,
+			"count":  1,
+		}, nil)
 		info, err := s.clone("x", nil).WaitForResult(context.Background(), nil)
 		if err == nil || faultName(info.Error.Fault.(types.BaseMethodFault)) != fault {
 			t.Errorf("%s: %v", fault, err)
 		}
-		if refused, ok := info.Error.Fault.(*types.NoPermission); ok && !strings.HasPrefix(refused.PrivilegeId, "VirtualMachine.") {
+		if refused, ok := info.Error.Fault.(*types.NoPermission); ok &&
+			!strings.HasPrefix(refused.PrivilegeId, "VirtualMachine.") {
 			t.Errorf("the privilege is %q", refused.PrivilegeId)
 		}
 	}
-	if counts := s.counts(); len(counts.Clones) != 0 || counts.Folders["/DC0/vm/vm-operator"].Now != 0 {
+	if counts := s.counts(); len(counts.Clones) != 0 ||
+		counts.Folders["/DC0/vm/vm-operator"].Now != 0 {
 		t.Errorf("left: %+v", counts)
 	}
 }

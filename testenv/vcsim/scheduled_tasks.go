@@ -14,7 +14,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// ScheduledTasks is the ScheduledTaskManager, of which the library has only the reference. It keeps scheduled tasks; it does not run them.
+// ScheduledTasks is the ScheduledTaskManager, of which the library has only the reference. It keeps
+// scheduled tasks; it does not run them.
 type ScheduledTasks struct {
 	mo.ScheduledTaskManager
 
@@ -37,7 +38,9 @@ type ScheduledTask struct {
 }
 
 // CreateScheduledTask adds one.
-func (m *ScheduledTasks) CreateScheduledTask(ctx *simulator.Context, req *types.CreateScheduledTask) soap.HasFault {
+func (m *ScheduledTasks) CreateScheduledTask(
+	ctx *simulator.Context, req *types.CreateScheduledTask,
+) soap.HasFault {
 	body := &methods.CreateScheduledTaskBody{}
 	spec := req.Spec.GetScheduledTaskSpec()
 	if ctx.Map.Get(req.Entity) == nil {
@@ -53,11 +56,14 @@ func (m *ScheduledTasks) CreateScheduledTask(ctx *simulator.Context, req *types.
 	return body
 }
 
-func (m *ScheduledTasks) check(ctx *simulator.Context, spec *types.ScheduledTaskSpec) types.BaseMethodFault {
+func (m *ScheduledTasks) check(
+	ctx *simulator.Context, spec *types.ScheduledTaskSpec,
+) types.BaseMethodFault {
 	if spec.Name == "" || nameLength(spec.Name) > longestName {
 		return &types.InvalidName{Name: spec.Name}
 	}
-	if once, ok := spec.Scheduler.(*types.OnceTaskScheduler); ok && once.RunAt != nil && once.RunAt.Before(time.Now()) {
+	if once, ok := spec.Scheduler.(*types.OnceTaskScheduler); ok && once.RunAt != nil &&
+		once.RunAt.Before(time.Now()) {
 		return &types.InvalidArgument{InvalidProperty: "spec.scheduler.runAt"}
 	}
 	for _, other := range m.ScheduledTask {
@@ -68,18 +74,30 @@ func (m *ScheduledTasks) check(ctx *simulator.Context, spec *types.ScheduledTask
 	return nil
 }
 
-func (m *ScheduledTasks) add(ctx *simulator.Context, entity types.ManagedObjectReference, spec types.ScheduledTaskSpec) *ScheduledTask {
+func (m *ScheduledTasks) add(
+	ctx *simulator.Context, entity types.ManagedObjectReference, spec types.ScheduledTaskSpec,
+) *ScheduledTask {
 	task := &ScheduledTask{manager: m}
-	task.Self = types.ManagedObjectReference{Type: "ScheduledTask", Value: fmt.Sprint("schedule-", m.last.Add(1))}
+	task.Self = types.ManagedObjectReference{
+		Type: "ScheduledTask", Value: fmt.Sprint("schedule-", m.last.Add(1)),
+	}
 	task.Info = types.ScheduledTaskInfo{
-		ScheduledTaskSpec: spec, ScheduledTask: task.Self, Entity: entity, TaskObject: entity, State: types.TaskInfoStateQueued,
-		LastModifiedTime: time.Now(), LastModifiedUser: "vcsim", NextRunTime: nextRun(spec.Scheduler),
+		ScheduledTaskSpec: spec,
+		ScheduledTask:     task.Self,
+		Entity:            entity,
+		TaskObject:        entity,
+		State:             types.TaskInfoStateQueued,
+		LastModifiedTime:  time.Now(),
+		LastModifiedUser:  "vcsim",
+		NextRunTime:       nextRun(spec.Scheduler),
 	}
 	if ctx.Session != nil {
 		task.Info.LastModifiedUser = cmp.Or(ctx.Session.UserName, task.Info.LastModifiedUser)
 	}
 	ctx.Map.Put(task)
-	ctx.Map.AtomicUpdate(ctx, m, []types.PropertyChange{{Name: "scheduledTask", Val: append(slices.Clone(m.ScheduledTask), task.Self)}})
+	ctx.Map.AtomicUpdate(ctx, m, []types.PropertyChange{
+		{Name: "scheduledTask", Val: append(slices.Clone(m.ScheduledTask), task.Self)},
+	})
 	return task
 }
 
@@ -92,7 +110,9 @@ func nextRun(scheduler types.BaseTaskScheduler) *time.Time {
 }
 
 // RetrieveEntityScheduledTask lists those of an entity, or all.
-func (m *ScheduledTasks) RetrieveEntityScheduledTask(ctx *simulator.Context, req *types.RetrieveEntityScheduledTask) soap.HasFault {
+func (m *ScheduledTasks) RetrieveEntityScheduledTask(
+	ctx *simulator.Context, req *types.RetrieveEntityScheduledTask,
+) soap.HasFault {
 	res := &types.RetrieveEntityScheduledTaskResponse{}
 	for _, ref := range m.ScheduledTask {
 		task, ok := ctx.Map.Get(ref).(*ScheduledTask)
@@ -104,9 +124,16 @@ func (m *ScheduledTasks) RetrieveEntityScheduledTask(ctx *simulator.Context, req
 }
 
 // RemoveScheduledTask takes it away.
-func (t *ScheduledTask) RemoveScheduledTask(ctx *simulator.Context, _ *types.RemoveScheduledTask) soap.HasFault {
-	remaining := slices.DeleteFunc(slices.Clone(t.manager.ScheduledTask), func(ref types.ManagedObjectReference) bool { return ref == t.Self })
-	ctx.Map.AtomicUpdate(ctx, t.manager, []types.PropertyChange{{Name: "scheduledTask", Val: remaining}})
+func (t *ScheduledTask) RemoveScheduledTask(
+	ctx *simulator.Context, _ *types.RemoveScheduledTask,
+) soap.HasFault {
+	remaining := slices.DeleteFunc(
+		slices.Clone(t.manager.ScheduledTask),
+		func(ref types.ManagedObjectReference) bool { return ref == t.Self },
+	)
+	ctx.Map.AtomicUpdate(ctx, t.manager, []types.PropertyChange{
+		{Name: "scheduledTask", Val: remaining},
+	})
 	ctx.Map.Remove(ctx, t.Self)
 	return &methods.RemoveScheduledTaskBody{Res: &types.RemoveScheduledTaskResponse{}}
 }
@@ -129,21 +156,31 @@ func (c *Control) schedule(request Schedule) (any, error) {
 		return nil, fmt.Errorf("say when: at is a time such as 2030-01-31T22:00:00Z")
 	}
 	spec := types.ScheduledTaskSpec{
-		Name: cmp.Or(request.Name, "maintenance of "+nameOf(host)), Enabled: !request.Disabled,
+		Name:      cmp.Or(request.Name, "maintenance of "+nameOf(host)),
+		Enabled:   !request.Disabled,
 		Scheduler: &types.OnceTaskScheduler{RunAt: &request.At},
-		Action: &types.MethodAction{Name: cmp.Or(request.Method, "EnterMaintenanceMode_Task"), Argument: []types.MethodActionArgument{
-			{Value: int32(0)}, {Value: false},
-		}},
+		Action: &types.MethodAction{
+			Name:     cmp.Or(request.Method, "EnterMaintenanceMode_Task"),
+			Argument: []types.MethodActionArgument{{Value: int32(0)}, {Value: false}},
+		},
 	}
-	manager := c.Inventory.simCtx.Map.Get(*c.Inventory.client.ServiceContent.ScheduledTaskManager).(*ScheduledTasks)
-	return map[string]string{"ref": manager.add(c.Inventory.context(), host.Reference(), spec).Self.Value}, nil
+	manager := c.Inventory.simCtx.Map.Get(
+		*c.Inventory.client.ServiceContent.ScheduledTaskManager,
+	).(*ScheduledTasks)
+	return map[string]string{
+		"ref": manager.add(c.Inventory.context(), host.Reference(), spec).Self.Value,
+	}, nil
 }
 
 func (c *Control) unschedule(request Target) (any, error) {
 	ctx := c.Inventory.context()
-	task, ok := ctx.Map.Get(types.ManagedObjectReference{Type: "ScheduledTask", Value: request.Of}).(*ScheduledTask)
+	task, ok := ctx.Map.Get(types.ManagedObjectReference{
+		Type: "ScheduledTask", Value: request.Of,
+	}).(*ScheduledTask)
 	if !ok {
-		return nil, fmt.Errorf("there is no scheduled task %q; say its reference, such as schedule-1", request.Of)
+		return nil, fmt.Errorf(
+			"there is no scheduled task %q; say its reference, such as schedule-1", request.Of,
+		)
 	}
 	task.RemoveScheduledTask(ctx, nil)
 	return nil, nil

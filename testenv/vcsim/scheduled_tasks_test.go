@@ -23,9 +23,13 @@ func TestScheduledTasks(t *testing.T) {
 		t.Fatal(err)
 	}
 	manager := *s.client.ServiceContent.ScheduledTaskManager
-	create := types.CreateScheduledTask{This: manager, Entity: host.Reference(), Spec: &types.ScheduledTaskSpec{
-		Name: "later", Enabled: true, Scheduler: &types.OnceTaskScheduler{RunAt: &at}, Action: &types.MethodAction{Name: "EnterMaintenanceMode_Task"},
-	}}
+	spec := &types.ScheduledTaskSpec{
+		Name:      "later",
+		Enabled:   true,
+		Scheduler: &types.OnceTaskScheduler{RunAt: &at},
+		Action:    &types.MethodAction{Name: "EnterMaintenanceMode_Task"},
+	}
+	create := types.CreateScheduledTask{This: manager, Entity: host.Reference(), Spec: spec}
 	created, err := methods.CreateScheduledTask(ctx, s.client, &create)
 	if err != nil {
 		t.Fatal(err)
@@ -33,14 +37,17 @@ func TestScheduledTasks(t *testing.T) {
 	_, err = methods.CreateScheduledTask(ctx, s.client, &create)
 	expectFault[*types.DuplicateName](t, err)
 	of := func(entity *types.ManagedObjectReference) []types.ManagedObjectReference {
-		response, err := methods.RetrieveEntityScheduledTask(ctx, s.client, &types.RetrieveEntityScheduledTask{This: manager, Entity: entity})
+		response, err := methods.RetrieveEntityScheduledTask(
+			ctx, s.client, &types.RetrieveEntityScheduledTask{This: manager, Entity: entity},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return response.Returnval
 	}
 	ref := host.Reference()
-	if all, one := of(nil), of(&ref); len(all) != 2 || len(one) != 1 || one[0] != created.Returnval || all[0].Value != scheduled.Ref {
+	if all, one := of(nil), of(&ref); len(all) != 2 || len(one) != 1 ||
+		one[0] != created.Returnval || all[0].Value != scheduled.Ref {
 		t.Errorf("all are %v, of the host %v", all, one)
 	}
 	var task mo.ScheduledTask
@@ -48,10 +55,13 @@ func TestScheduledTasks(t *testing.T) {
 		t.Fatal(err)
 	}
 	action, ok := task.Info.Action.(*types.MethodAction)
-	if !ok || action.Name != "EnterMaintenanceMode_Task" || !task.Info.NextRunTime.Equal(at) || task.Info.Entity != ref || task.Info.LastModifiedUser != "user" {
+	if !ok || action.Name != "EnterMaintenanceMode_Task" || !task.Info.NextRunTime.Equal(at) ||
+		task.Info.Entity != ref || task.Info.LastModifiedUser != "user" {
 		t.Errorf("it is %+v", task.Info)
 	}
-	if _, err := methods.RemoveScheduledTask(ctx, s.client, &types.RemoveScheduledTask{This: created.Returnval}); err != nil {
+	if _, err := methods.RemoveScheduledTask(ctx, s.client, &types.RemoveScheduledTask{
+		This: created.Returnval,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	s.call("POST", "/unschedule", params{"of": scheduled.Ref}, nil)

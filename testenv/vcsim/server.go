@@ -90,11 +90,23 @@ func (v *Server) start(s *Settings) error {
 	}
 	mux := v.model.Service.ServeMux
 	front := &Frontend{
-		Next: mux, Calls: interceptor.Calls, Rules: interceptor.Rules, Sessions: interceptor.Sessions, REST: vapi, MaxSessions: s.MaxSessions, NewContext: inventory.context,
+		Next:        mux,
+		Calls:       interceptor.Calls,
+		Rules:       interceptor.Rules,
+		Sessions:    interceptor.Sessions,
+		REST:        vapi,
+		MaxSessions: s.MaxSessions,
+		NewContext:  inventory.context,
 		Permissions: interceptor.Permissions, API: &API{Next: mux, Mode: s.REST}, Tunnel: tunnel,
 	}
 	v.serve(tls.NewListener(listener, shared), front)
-	control := &Control{Interceptor: interceptor, Accounts: accounts, Inventory: inventory, REST: vapi, Outages: &front.outages}
+	control := &Control{
+		Interceptor: interceptor,
+		Accounts:    accounts,
+		Inventory:   inventory,
+		REST:        vapi,
+		Outages:     &front.outages,
+	}
 	if err := v.control(s.Control, control.Handler()); err != nil {
 		return err
 	}
@@ -105,7 +117,8 @@ func (v *Server) start(s *Settings) error {
 // InstanceUUID is about.instanceUuid.
 func (v *Server) InstanceUUID() string { return v.model.ServiceContent.About.InstanceUuid }
 
-// tls prepares the certificate; the library's own server is not used, as it cannot be given one per server.
+// tls prepares the certificate; the library's own server is not used, as it cannot be given one per
+// server.
 func (v *Server) tls(s *Settings) (*tls.Config, error) {
 	v.Certificate = s.Certificate
 	if v.Certificate == "" {
@@ -115,8 +128,13 @@ func (v *Server) tls(s *Settings) (*tls.Config, error) {
 		v.Certificate = filepath.Join(v.folder, "certificate.pem")
 	}
 	pair, err := certificate(s, v.Certificate)
-	// Clients may log in by certificate (LoginExtensionByCertificate); HTTP/1.1 only, as connections are to be cut in outages.
-	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequestClientCert, NextProtos: []string{"http/1.1"}}, err
+	// Clients may log in by certificate (LoginExtensionByCertificate); HTTP/1.1 only, as
+	// connections are to be cut in outages.
+	return &tls.Config{
+		Certificates: []tls.Certificate{pair},
+		ClientAuth:   tls.RequestClientCert,
+		NextProtos:   []string{"http/1.1"},
+	}, err
 }
 
 func newAccounts(s *Settings) (*Accounts, *url.Userinfo, error) {
@@ -145,16 +163,29 @@ func (v *Server) populate(s *Settings) (*Interceptor, *Inventory, error) {
 	simCtx := model.Service.Context
 	permissions := NewPermissions(simCtx, model.ServiceContent.RootFolder)
 	rules := NewRules()
-	collector := &Collector{shared: &SharedState{permissions: permissions, rules: rules, pageObjects: s.PageObjects}}
-	collector.Self = types.ManagedObjectReference{Type: "PropertyCollector", Value: defaultCollector}
+	collector := &Collector{shared: &SharedState{
+		permissions: permissions, rules: rules, pageObjects: s.PageObjects,
+	}}
+	collector.Self = types.ManagedObjectReference{
+		Type: "PropertyCollector", Value: defaultCollector,
+	}
 	simCtx.Map.Put(collector)
 	v.recent = NewRecentTasks(simCtx, *model.ServiceContent.TaskManager, s.TasksKept)
 	NewFolders(simCtx)
 	NewScheduledTasks(simCtx, *model.ServiceContent.ScheduledTaskManager)
 	tasks := NewTasks(simCtx, NewVMCounter(simCtx), v.recent, s.ClonesVisible == clonesEarly)
-	interceptor := &Interceptor{Calls: NewCalls(), Rules: rules, Sessions: NewSessions(simCtx), Tasks: tasks, Permissions: permissions, Relogin: s.Relogin}
+	interceptor := &Interceptor{
+		Calls:       NewCalls(),
+		Rules:       rules,
+		Sessions:    NewSessions(simCtx),
+		Tasks:       tasks,
+		Permissions: permissions,
+		Relogin:     s.Relogin,
+	}
 	permissions.onChange = interceptor.Sessions.Refresh
-	NewAuthorization(simCtx, *model.ServiceContent.AuthorizationManager, permissions, interceptor.Sessions)
+	NewAuthorization(
+		simCtx, *model.ServiceContent.AuthorizationManager, permissions, interceptor.Sessions,
+	)
 	simCtx.Map.Handler = interceptor.Intercept
 	model.Datacenter, model.Cluster, model.ClusterHost = s.Datacenters, s.Clusters, s.ClusterHosts
 	model.Host, model.Machine, model.Datastore = s.StandaloneHosts, s.VMs, s.Datastores
@@ -185,21 +216,25 @@ func inFolder(folder string, create func() error) error {
 	return errors.Join(err, os.Unsetenv("TMPDIR"))
 }
 
-// registerEndpoints has the library register its endpoints. Its server is only a means to that and is closed at once: ours stands in front
-// of the same routes, under the address that the endpoints get here.
+// registerEndpoints has the library register its endpoints. Its server is only a means to that and
+// is closed at once: ours stands in front of the same routes, under the address that the endpoints
+// get here.
 func (v *Server) registerEndpoints(shared *tls.Config, accounts *Accounts, s *Settings) error {
 	service := v.model.Service
 	service.RegisterEndpoints = true
 	service.Listen = &url.URL{Host: "127.0.0.1:0", User: url.User(s.User)}
 	service.NewServer().Close()
-	service.Listen = &url.URL{Scheme: "https", Host: v.URL.Host, Path: v.URL.Path, User: url.User(s.User)}
+	service.Listen = &url.URL{
+		Scheme: "https", Host: v.URL.Host, Path: v.URL.Path, User: url.User(s.User),
+	}
 	manager := service.Context.Map.SessionManager()
 	manager.ServiceHostName = v.URL.Host
 	manager.TLS = func() *tls.Config { return shared }
 	manager.ValidLogin = accounts.Valid
 	for _, option := range service.Context.Map.OptionManager().Setting {
 		value := option.GetOptionValue()
-		if address, err := url.Parse(asString(value.Value)); err == nil && strings.HasSuffix(value.Key, ".uri") {
+		if address, err := url.Parse(asString(value.Value)); err == nil &&
+			strings.HasSuffix(value.Key, ".uri") {
 			address.Scheme, address.Host = "https", v.URL.Host
 			value.Value = address.String()
 		}
@@ -230,7 +265,8 @@ func (v *Server) serve(listener net.Listener, handler http.Handler) {
 	go func() { _ = server.Serve(listener) }()
 }
 
-// quiet drops the complaints about clients that hang up or do not trust the certificate: tests do both on purpose.
+// quiet drops the complaints about clients that hang up or do not trust the certificate: tests do
+// both on purpose.
 type quiet struct{}
 
 // Write implements io.Writer.
@@ -246,7 +282,9 @@ func (v *Server) control(address string, handler http.Handler) error {
 	return nil
 }
 
-func (v *Server) startBackground(s *Settings, interceptor *Interceptor, vapi *REST, inventory *Inventory) {
+func (v *Server) startBackground(
+	s *Settings, interceptor *Interceptor, vapi *REST, inventory *Inventory,
+) {
 	ctx, cancel := context.WithCancel(context.Background())
 	v.cancel = cancel
 	if s.SessionTimeout > 0 {

@@ -15,7 +15,8 @@ import (
 // defaultCollector is the value of the reference that all sessions have for their first collector.
 const defaultCollector = "propertyCollector"
 
-// Sessions knows the objects of each session, and ends sessions as vCenter does: with their filters, views and open calls.
+// Sessions knows the objects of each session, and ends sessions as vCenter does: with their
+// filters, views and open calls.
 type Sessions struct {
 	ctx *simulator.Context // the simulator's own
 
@@ -99,13 +100,16 @@ func (s *Sessions) End(match func(types.UserSession) bool) int {
 		}
 	}
 	for _, key := range keys {
-		s.ctx.Map.SessionManager().TerminateSession(s.ctx, &types.TerminateSession{SessionId: []string{key}})
+		s.ctx.Map.SessionManager().TerminateSession(s.ctx, &types.TerminateSession{
+			SessionId: []string{key},
+		})
 		s.Release(key)
 	}
 	return len(keys)
 }
 
-// Release drops the objects of a session that has ended; calls that wait in it get NotAuthenticated.
+// Release drops the objects of a session that has ended; calls that wait in it get
+// NotAuthenticated.
 func (s *Sessions) Release(key string) {
 	objects := s.objects(key)
 	s.mu.Lock()

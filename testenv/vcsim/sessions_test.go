@@ -60,7 +60,8 @@ func TestSessionsEndByUserAndByKey(t *testing.T) {
 	if _, err := rig.login("other", "secret"); err != nil {
 		t.Fatal(err)
 	}
-	if live := rig.sessions().SOAP; len(live) != 2 || live[0].User != "user" || live[1].User != "other" {
+	if live := rig.sessions().SOAP; len(live) != 2 || live[0].User != "user" ||
+		live[1].User != "other" {
 		t.Fatalf("sessions: %+v", live)
 	}
 	rig.call("POST", "/sessions/expire", params{"user": "other"}, nil)
@@ -77,7 +78,9 @@ func TestSessionsEndByUserAndByKey(t *testing.T) {
 func TestAnEndedSessionReleasesItsObjects(t *testing.T) {
 	rig := start(t)
 	client, ctx := rig.client(), context.Background()
-	if _, err := view.NewManager(client.Client).CreateContainerView(ctx, client.ServiceContent.RootFolder, []string{"HostSystem"}, true); err != nil {
+	if _, err := view.NewManager(client.Client).CreateContainerView(
+		ctx, client.ServiceContent.RootFolder, []string{"HostSystem"}, true,
+	); err != nil {
 		t.Fatal(err)
 	}
 	watch := watchFor(rig, client, "HostSystem", "name")
@@ -87,7 +90,9 @@ func TestAnEndedSessionReleasesItsObjects(t *testing.T) {
 		_, err := watch.wait(nil)
 		ended <- err
 	}()
-	eventually(t, "the open call is shown", func() bool { return rig.sessions().SOAP[0].Waiting == 1 })
+	eventually(t, "the open call is shown", func() bool {
+		return rig.sessions().SOAP[0].Waiting == 1
+	})
 	if live := rig.sessions().SOAP[0]; len(live.Filters) != 1 || len(live.Views) != 2 {
 		t.Fatalf("session: %+v", live)
 	}

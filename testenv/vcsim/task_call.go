@@ -26,37 +26,49 @@ type TaskCall struct {
 }
 
 func (t *Tasks) newTaskCall(ctx *simulator.Context, method *simulator.Method) *TaskCall {
-	call := &TaskCall{ctx: ctx, tasks: t, method: method.Name, this: method.This, restarts: t.restartCount()}
+	call := &TaskCall{
+		ctx:      ctx,
+		tasks:    t,
+		method:   method.Name,
+		this:     method.This,
+		restarts: t.restartCount(),
+	}
 	addTaskHooks(call, method.Body)
 	return call
 }
 
-// matches reports whether a task is the call's: the library starts it with the context of the call, which no other call has.
+// matches reports whether a task is the call's: the library starts it with the context of the call,
+// which no other call has.
 func (call *TaskCall) matches(task *simulator.Task) bool {
-	return call.started(task) && call.this == *task.Info.Entity && sameTask(call.method, task.Info.Name)
+	return call.started(task) && call.this == *task.Info.Entity &&
+		sameTask(call.method, task.Info.Name)
 }
 
 // started reports whether this call started the task, directly or from inside another one.
 func (call *TaskCall) started(task *simulator.Task) bool {
-	return reflect.ValueOf(task).Elem().FieldByName("ctx").Pointer() == reflect.ValueOf(call.ctx).Pointer()
+	taskCtx := reflect.ValueOf(task).Elem().FieldByName("ctx")
+	return taskCtx.Pointer() == reflect.ValueOf(call.ctx).Pointer()
 }
 
 type taskFunc = func(*simulator.Task) (types.AnyType, types.BaseMethodFault)
 
-// wrap does the call in place of the library's own way of running a task. It does not return to it: there the lock of an object that
-// may be gone would be given back.
+// wrap does the call in place of the library's own way of running a task. It does not return to it:
+// there the lock of an object that may be gone would be given back.
 func (call *TaskCall) wrap(run taskFunc) taskFunc {
 	return func(task *simulator.Task) (types.AnyType, types.BaseMethodFault) {
 		call.releaseLock()
 		if call.clone != nil {
-			call.clone.early = call.clone.early && call.effect.Fault == nil // a clone that is to fail makes no VM
+			// a clone that is to fail makes no VM
+			call.clone.early = call.clone.early && call.effect.Fault == nil
 		}
 		if call.clone != nil && call.clone.early {
 			call.effect.advance(0, visibleAt, call.report(task))
 		} else {
 			call.effect.Wait(call.report(task))
 		}
-		call.end(task, func() (types.AnyType, types.BaseMethodFault) { return call.perform(task, run) })
+		call.end(task, func() (types.AnyType, types.BaseMethodFault) {
+			return call.perform(task, run)
+		})
 		runtime.Goexit()
 		return nil, nil
 	}
@@ -65,19 +77,24 @@ func (call *TaskCall) wrap(run taskFunc) taskFunc {
 // report sets the progress of a task.
 func (call *TaskCall) report(task *simulator.Task) func(percent int32) {
 	return func(percent int32) {
-		call.ctx.Map.AtomicUpdate(call.ctx, task, []types.PropertyChange{{Name: "info.progress", Val: percent}})
+		call.ctx.Map.AtomicUpdate(call.ctx, task, []types.PropertyChange{
+			{Name: "info.progress", Val: percent},
+		})
 	}
 }
 
-// releaseLock gives back the object's lock, which the library hands to a task, so that others can use the object while the task waits. The lock
-// counts its holds per context: ours makes one more, and releasing two leaves what the call itself still holds.
+// releaseLock gives back the object's lock, which the library hands to a task, so that others can
+// use the object while the task waits. The lock counts its holds per context: ours makes one more,
+// and releasing two leaves what the call itself still holds.
 func (call *TaskCall) releaseLock() {
 	release := call.ctx.Map.AcquireLock(call.ctx, call.this)
 	release()
 	release()
 }
 
-func (call *TaskCall) perform(task *simulator.Task, run taskFunc) (types.AnyType, types.BaseMethodFault) {
+func (call *TaskCall) perform(
+	task *simulator.Task, run taskFunc,
+) (types.AnyType, types.BaseMethodFault) {
 	if call.effect.Fault != nil {
 		return nil, call.effect.Fault
 	}
@@ -87,9 +104,9 @@ func (call *TaskCall) perform(task *simulator.Task, run taskFunc) (types.AnyType
 	if fault := call.tasks.checkBusy(append(call.involved, call.this)...); fault != nil {
 		return nil, fault
 	}
-	guard := call.tasks.locks.Entity(call.this)
-	guard.Lock()
-	defer guard.Unlock()
+	lock := call.tasks.locks.Entity(call.this)
+	lock.Lock()
+	defer lock.Unlock()
 	if call.ctx.Map.Get(call.this) == nil {
 		return nil, &types.ManagedObjectNotFound{Obj: call.this}
 	}
@@ -99,7 +116,9 @@ func (call *TaskCall) perform(task *simulator.Task, run taskFunc) (types.AnyType
 }
 
 // work runs the library's part between ours, and refreshes all that may have changed for watchers.
-func (call *TaskCall) work(task *simulator.Task, run taskFunc) (types.AnyType, types.BaseMethodFault) {
+func (call *TaskCall) work(
+	task *simulator.Task, run taskFunc,
+) (types.AnyType, types.BaseMethodFault) {
 	related := relatedTo(call.ctx, call.this)
 	defer func() { touch(call.ctx, related...) }()
 	if call.before != nil {
@@ -123,14 +142,20 @@ func (call *TaskCall) work(task *simulator.Task, run taskFunc) (types.AnyType, t
 }
 
 // end records how the work ended; a failure of the library itself fails the task only.
-func (call *TaskCall) end(task *simulator.Task, work func() (types.AnyType, types.BaseMethodFault)) {
+func (call *TaskCall) end(
+	task *simulator.Task, work func() (types.AnyType, types.BaseMethodFault),
+) {
 	result, fault := withRecover(work)
 	changes := []types.PropertyChange{
-		{Name: "info.completeTime", Val: time.Now()}, {Name: "info.state", Val: types.TaskInfoStateSuccess}, {Name: "info.result", Val: result},
+		{Name: "info.completeTime", Val: time.Now()},
+		{Name: "info.state", Val: types.TaskInfoStateSuccess},
+		{Name: "info.result", Val: result},
 	}
 	if fault != nil {
 		changes[1].Val = types.TaskInfoStateError
-		changes = append(changes, types.PropertyChange{Name: "info.error", Val: types.LocalizedMethodFault{Fault: fault}})
+		changes = append(changes, types.PropertyChange{
+			Name: "info.error", Val: types.LocalizedMethodFault{Fault: fault},
+		})
 	}
 	if call.clone != nil {
 		call.tasks.Counter.EndClone(task.Self)
@@ -141,10 +166,14 @@ func (call *TaskCall) end(task *simulator.Task, work func() (types.AnyType, type
 }
 
 // withRecover is the work, with a SystemError in place of a panic.
-func withRecover(work func() (types.AnyType, types.BaseMethodFault)) (result types.AnyType, fault types.BaseMethodFault) {
+func withRecover(
+	work func() (types.AnyType, types.BaseMethodFault),
+) (result types.AnyType, fault types.BaseMethodFault) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			result, fault = nil, &types.SystemErrorFault{Reason: fmt.Sprint("the simulator failed: ", cause)}
+			result, fault = nil, &types.SystemErrorFault{Reason: fmt.Sprint(
+				"the simulator failed: ", cause,
+			)}
 		}
 	}()
 	return work()

@@ -17,7 +17,9 @@ func addTaskHooks(call *TaskCall, body types.AnyType) {
 	switch req := body.(type) {
 	case *types.CloneVM_Task:
 		call.clone = &Clone{req: req, name: req.Name, early: call.tasks.early}
-		call.after = func(result types.AnyType) types.BaseMethodFault { return call.clone.finish(call, result) }
+		call.after = func(result types.AnyType) types.BaseMethodFault {
+			return call.clone.finish(call, result)
+		}
 	case *types.PowerOnVM_Task:
 		call.after = func(types.AnyType) types.BaseMethodFault { return startGuest(ctx, req.This) }
 	case *types.SuspendVM_Task:
@@ -32,9 +34,13 @@ func addTaskHooks(call *TaskCall, body types.AnyType) {
 		call.before = func() types.BaseMethodFault { return leaveHost(ctx, req) }
 		call.after = func(types.AnyType) types.BaseMethodFault { return enterHost(ctx, req) }
 	case *types.DisconnectHost_Task:
-		call.after = func(types.AnyType) types.BaseMethodFault { return setVMConnections(ctx, req.This, false) }
+		call.after = func(types.AnyType) types.BaseMethodFault {
+			return setVMConnections(ctx, req.This, false)
+		}
 	case *types.ReconnectHost_Task:
-		call.after = func(types.AnyType) types.BaseMethodFault { return setVMConnections(ctx, req.This, true) }
+		call.after = func(types.AnyType) types.BaseMethodFault {
+			return setVMConnections(ctx, req.This, true)
+		}
 	default:
 		addInventoryHooks(call, body)
 	}
@@ -49,11 +55,19 @@ func addInventoryHooks(call *TaskCall, body types.AnyType) {
 	case *types.UnregisterAndDestroy_Task:
 		call.before = func() types.BaseMethodFault { return unregisterFolder(call, req.This) }
 	case *types.CreateVM_Task:
-		call.before = func() types.BaseMethodFault { return checkDuplicateName(ctx, req.This, req.Config.Name, none) }
-		call.after = func(result types.AnyType) types.BaseMethodFault { return updateSummary(ctx, result) }
+		call.before = func() types.BaseMethodFault {
+			return checkDuplicateName(ctx, req.This, req.Config.Name, none)
+		}
+		call.after = func(result types.AnyType) types.BaseMethodFault {
+			return updateSummary(ctx, result)
+		}
 	case *types.RegisterVM_Task:
-		call.before = func() types.BaseMethodFault { return checkDuplicateName(ctx, req.This, req.Name, none) }
-		call.after = func(result types.AnyType) types.BaseMethodFault { return updateSummary(ctx, result) }
+		call.before = func() types.BaseMethodFault {
+			return checkDuplicateName(ctx, req.This, req.Name, none)
+		}
+		call.after = func(result types.AnyType) types.BaseMethodFault {
+			return updateSummary(ctx, result)
+		}
 	case *types.ReconfigVM_Task:
 		call.before = func() types.BaseMethodFault { return checkReconfigure(ctx, req) }
 		call.after = func(types.AnyType) types.BaseMethodFault {
@@ -61,7 +75,9 @@ func addInventoryHooks(call *TaskCall, body types.AnyType) {
 			return updateSummary(ctx, req.This)
 		}
 	case *types.Rename_Task:
-		call.before = func() types.BaseMethodFault { return checkRename(ctx, req.This, req.NewName) }
+		call.before = func() types.BaseMethodFault {
+			return checkRename(ctx, req.This, req.NewName)
+		}
 	case *types.MoveIntoFolder_Task:
 		call.involved = req.List
 		call.before = func() types.BaseMethodFault { return checkMove(ctx, req) }
@@ -69,22 +85,30 @@ func addInventoryHooks(call *TaskCall, body types.AnyType) {
 		call.before = func() types.BaseMethodFault { return checkAttach(ctx, req) }
 		call.after = func(types.AnyType) types.BaseMethodFault { return addDiskDevice(ctx, req) }
 	case *types.DetachDisk_Task:
-		call.before = func() types.BaseMethodFault { return removeDiskDevice(ctx, req.This, req.DiskId) }
+		call.before = func() types.BaseMethodFault {
+			return removeDiskDevice(ctx, req.This, req.DiskId)
+		}
 	}
 }
 
-// checkPoweredOn is the fault of PowerOffVM_Task, SuspendVM_Task and ResetVM_Task for a VM in another state. The API reference:
-// "InvalidPowerState: if the power state is not poweredOn", so that a suspended VM is refused too.
-func checkPoweredOn(ctx *simulator.Context, ref types.ManagedObjectReference) types.BaseMethodFault {
+// checkPoweredOn is the fault of PowerOffVM_Task, SuspendVM_Task and ResetVM_Task for a VM in
+// another state. The API reference: "InvalidPowerState: if the power state is not poweredOn", so
+// that a suspended VM is refused too.
+func checkPoweredOn(
+	ctx *simulator.Context, ref types.ManagedObjectReference,
+) types.BaseMethodFault {
 	vm, ok := findVM(ctx, ref)
 	if !ok || vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn {
 		return nil
 	}
-	return &types.InvalidPowerState{RequestedState: types.VirtualMachinePowerStatePoweredOn, ExistingState: vm.Runtime.PowerState}
+	return &types.InvalidPowerState{
+		RequestedState: types.VirtualMachinePowerStatePoweredOn,
+		ExistingState:  vm.Runtime.PowerState,
+	}
 }
 
-// checkReconfigure rejects what cannot be changed while a VM runs or is suspended: the memory image of a suspended VM has its CPUs and
-// its memory, so that not even hot-add is possible.
+// checkReconfigure rejects what cannot be changed while a VM runs or is suspended: the memory image
+// of a suspended VM has its CPUs and its memory, so that not even hot-add is possible.
 func checkReconfigure(ctx *simulator.Context, req *types.ReconfigVM_Task) types.BaseMethodFault {
 	vm, ok := findVM(ctx, req.This)
 	if !ok {
@@ -95,7 +119,9 @@ func checkReconfigure(ctx *simulator.Context, req *types.ReconfigVM_Task) types.
 		config = &types.VirtualMachineConfigInfo{Hardware: config.Hardware}
 	}
 	if state != types.VirtualMachinePowerStatePoweredOff && !hotPluggable(config, &req.Spec) {
-		return &types.InvalidPowerState{RequestedState: types.VirtualMachinePowerStatePoweredOff, ExistingState: state}
+		return &types.InvalidPowerState{
+			RequestedState: types.VirtualMachinePowerStatePoweredOff, ExistingState: state,
+		}
 	}
 	if fault := checkCores(vm.Config, &req.Spec); fault != nil {
 		return fault
@@ -103,18 +129,25 @@ func checkReconfigure(ctx *simulator.Context, req *types.ReconfigVM_Task) types.
 	return checkRename(ctx, req.This, req.Spec.Name)
 }
 
-// hotPluggable reports whether the CPUs and memory of a spec can be given to a running VM: more of them, where it allows that.
-func hotPluggable(config *types.VirtualMachineConfigInfo, spec *types.VirtualMachineConfigSpec) bool {
+// hotPluggable reports whether the CPUs and memory of a spec can be given to a running VM: more of
+// them, where it allows that.
+func hotPluggable(
+	config *types.VirtualMachineConfigInfo, spec *types.VirtualMachineConfigSpec,
+) bool {
 	allowed := func(flag *bool) bool { return flag != nil && *flag }
 	cpus, memory := config.Hardware.NumCPU, int64(config.Hardware.MemoryMB)
-	if spec.NumCPUs > cpus && !allowed(config.CpuHotAddEnabled) || spec.NumCPUs != 0 && spec.NumCPUs < cpus && !allowed(config.CpuHotRemoveEnabled) {
+	if spec.NumCPUs > cpus && !allowed(config.CpuHotAddEnabled) || spec.NumCPUs != 0 &&
+		spec.NumCPUs < cpus && !allowed(config.CpuHotRemoveEnabled) {
 		return false
 	}
-	return spec.MemoryMB == 0 || spec.MemoryMB == memory || spec.MemoryMB > memory && allowed(config.MemoryHotAddEnabled)
+	return spec.MemoryMB == 0 || spec.MemoryMB == memory || spec.MemoryMB > memory &&
+		allowed(config.MemoryHotAddEnabled)
 }
 
 // checkRename is DuplicateName where the library has InvalidArgument, or no objection.
-func checkRename(ctx *simulator.Context, ref types.ManagedObjectReference, name string) types.BaseMethodFault {
+func checkRename(
+	ctx *simulator.Context, ref types.ManagedObjectReference, name string,
+) types.BaseMethodFault {
 	entity, ok := ctx.Map.Get(ref).(mo.Entity)
 	if !ok || entity.Entity().Parent == nil || name == "" {
 		return nil
@@ -135,7 +168,8 @@ func checkMove(ctx *simulator.Context, req *types.MoveIntoFolder_Task) types.Bas
 	return nil
 }
 
-// destroyContent destroys what goes with an entity: a folder's children, the deepest first, which the library leaves behind, and a VM's disks.
+// destroyContent destroys what goes with an entity: a folder's children, the deepest first, which
+// the library leaves behind, and a VM's disks.
 func destroyContent(call *TaskCall, ref types.ManagedObjectReference) types.BaseMethodFault {
 	if vm, ok := findVM(call.ctx, ref); ok {
 		return destroyDisks(call.ctx, vm)
@@ -149,9 +183,9 @@ func destroyContent(call *TaskCall, ref types.ManagedObjectReference) types.Base
 }
 
 func destroyChild(call *TaskCall, ref types.ManagedObjectReference) types.BaseMethodFault {
-	guard := call.tasks.locks.Entity(ref)
-	guard.Lock()
-	defer guard.Unlock()
+	lock := call.tasks.locks.Entity(ref)
+	lock.Lock()
+	defer lock.Unlock()
 	if fault := call.tasks.checkBusy(ref); fault != nil {
 		return fault
 	}
@@ -179,13 +213,17 @@ func destroy(ctx *simulator.Context, ref types.ManagedObjectReference) types.Bas
 	var fault types.BaseMethodFault
 	ctx.WithLock(object, func() {
 		body := object.DestroyTask(ctx, &types.Destroy_Task{This: ref}).(*methods.Destroy_TaskBody)
-		fault = waitLibraryTask(ctx, body.Fault_, func() types.ManagedObjectReference { return body.Res.Returnval })
+		fault = waitLibraryTask(ctx, body.Fault_, func() types.ManagedObjectReference {
+			return body.Res.Returnval
+		})
 	})
 	return fault
 }
 
 // waitLibraryTask waits for a task that the library has started, and returns its fault.
-func waitLibraryTask(ctx *simulator.Context, refused *soap.Fault, started func() types.ManagedObjectReference) types.BaseMethodFault {
+func waitLibraryTask(
+	ctx *simulator.Context, refused *soap.Fault, started func() types.ManagedObjectReference,
+) types.BaseMethodFault {
 	if refused != nil {
 		fault, _ := refused.Detail.Fault.(types.BaseMethodFault)
 		return fault
@@ -208,8 +246,12 @@ func waitLibraryTask(ctx *simulator.Context, refused *soap.Fault, started func()
 func powerOn(ctx *simulator.Context, vm *simulator.VirtualMachine) types.BaseMethodFault {
 	var fault types.BaseMethodFault
 	ctx.WithLock(vm, func() {
-		body := vm.PowerOnVMTask(ctx, &types.PowerOnVM_Task{This: vm.Self}).(*methods.PowerOnVM_TaskBody)
-		fault = waitLibraryTask(ctx, body.Fault_, func() types.ManagedObjectReference { return body.Res.Returnval })
+		body := vm.PowerOnVMTask(ctx, &types.PowerOnVM_Task{
+			This: vm.Self,
+		}).(*methods.PowerOnVM_TaskBody)
+		fault = waitLibraryTask(ctx, body.Fault_, func() types.ManagedObjectReference {
+			return body.Res.Returnval
+		})
 	})
 	if fault != nil {
 		return fault
@@ -217,15 +259,17 @@ func powerOn(ctx *simulator.Context, vm *simulator.VirtualMachine) types.BaseMet
 	return startGuest(ctx, vm.Self)
 }
 
-// updateSummary brings a VM's summary in line with its configuration, and sets what vCenter always sets: with an empty enum in it,
-// pyVmomi cannot read the VM's runtime or summary.
+// updateSummary brings a VM's summary in line with its configuration, and sets what vCenter always
+// sets: with an empty enum in it, pyVmomi cannot read the VM's runtime or summary.
 func updateSummary(ctx *simulator.Context, vmRef types.AnyType) types.BaseMethodFault {
 	vm, ok := findVM(ctx, vmRef)
 	if !ok {
 		return nil
 	}
 	ctx.WithLock(vm, func() {
-		for _, runtime := range []*types.VirtualMachineRuntimeInfo{&vm.Runtime, &vm.Summary.Runtime} {
+		for _, runtime := range []*types.VirtualMachineRuntimeInfo{
+			&vm.Runtime, &vm.Summary.Runtime,
+		} {
 			runtime.FaultToleranceState = types.VirtualMachineFaultToleranceStateNotConfigured
 			runtime.RecordReplayState = types.VirtualMachineRecordReplayStateInactive
 		}
@@ -267,7 +311,9 @@ func enterHost(ctx *simulator.Context, req *types.RelocateVM_Task) types.BaseMet
 }
 
 // setVMConnections gives the VMs of a host the host's connection state.
-func setVMConnections(ctx *simulator.Context, ref types.ManagedObjectReference, connected bool) types.BaseMethodFault {
+func setVMConnections(
+	ctx *simulator.Context, ref types.ManagedObjectReference, connected bool,
+) types.BaseMethodFault {
 	host, ok := ctx.Map.Get(ref).(*simulator.HostSystem)
 	if !ok {
 		return nil

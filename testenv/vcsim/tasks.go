@@ -10,7 +10,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Tasks puts our steps around the tasks of the library. The registry notifies it of each new task before the task runs.
+// Tasks puts our steps around the tasks of the library. The registry notifies it of each new task
+// before the task runs.
 type Tasks struct {
 	Self    types.ManagedObjectReference
 	Counter *VMCounter
@@ -22,8 +23,9 @@ type Tasks struct {
 
 	mu       sync.Mutex
 	expected []*TaskCall
-	clones   []*TaskCall                                // under way
-	creating map[types.ManagedObjectReference]*TaskCall // by folder: the clone that is making its VM there
+	clones   []*TaskCall // under way
+	// by folder: the clone that is making its VM there
+	creating map[types.ManagedObjectReference]*TaskCall
 
 	// busy has the running clone task of each VM that is not finished.
 	busy map[types.ManagedObjectReference]types.ManagedObjectReference
@@ -34,7 +36,11 @@ type Tasks struct {
 // NewTasks listens to the registry.
 func NewTasks(ctx *simulator.Context, counter *VMCounter, recent *RecentTasks, early bool) *Tasks {
 	tasks := &Tasks{
-		Self: types.ManagedObjectReference{Type: "Tasks", Value: "tasks"}, Counter: counter, locks: NewTaskLocks(), recent: recent, early: early,
+		Self:     types.ManagedObjectReference{Type: "Tasks", Value: "tasks"},
+		Counter:  counter,
+		locks:    NewTaskLocks(),
+		recent:   recent,
+		early:    early,
 		profiles: NewProfiles(), creating: map[types.ManagedObjectReference]*TaskCall{},
 		busy: map[types.ManagedObjectReference]types.ManagedObjectReference{},
 	}
@@ -67,10 +73,12 @@ func (t *Tasks) takeExpected(task *simulator.Task) *TaskCall {
 	return nil
 }
 
-// sameTask compares a method with the library's name of its task: PowerOnVM_Task runs as "PowerOn", CloneVM_Task as "CloneVm".
+// sameTask compares a method with the library's name of its task: PowerOnVM_Task runs as "PowerOn",
+// CloneVM_Task as "CloneVm".
 func sameTask(method, task string) bool {
 	bare := func(name string) string { return strings.ToLower(strings.TrimSuffix(name, "_Task")) }
-	return strings.Contains(bare(method), bare(task)) || (method == "DeleteVStorageObject_Task" && task == "DeleteDisk")
+	return strings.Contains(bare(method), bare(task)) ||
+		(method == "DeleteVStorageObject_Task" && task == "DeleteDisk")
 }
 
 // Reference names the listener in the registry.
@@ -123,13 +131,16 @@ func (t *Tasks) wrapInner(task *simulator.Task, run taskFunc) taskFunc {
 func (t *Tasks) cloneOf(task *simulator.Task) *TaskCall {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if i := slices.IndexFunc(t.clones, func(call *TaskCall) bool { return call.started(task) }); i >= 0 {
+	if i := slices.IndexFunc(t.clones, func(call *TaskCall) bool {
+		return call.started(task)
+	}); i >= 0 {
 		return t.clones[i]
 	}
 	return nil
 }
 
-// setCreating records the clone that makes a VM in a folder; the library makes one at a time in each, as it holds the folder's lock.
+// setCreating records the clone that makes a VM in a folder; the library makes one at a time in
+// each, as it holds the folder's lock.
 func (t *Tasks) setCreating(folder types.ManagedObjectReference, clone *TaskCall) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -187,8 +198,8 @@ func (t *Tasks) clearBusy(clone *Clone) {
 	t.Counter.FinishClone(clone.vm.Self)
 }
 
-// checkBusy is the fault for an object that is busy: the API reference names TaskInProgress among the faults of all calls that
-// change a VM.
+// checkBusy is the fault for an object that is busy: the API reference names TaskInProgress among
+// the faults of all calls that change a VM.
 func (t *Tasks) checkBusy(refs ...types.ManagedObjectReference) types.BaseMethodFault {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -200,7 +211,8 @@ func (t *Tasks) checkBusy(refs ...types.ManagedObjectReference) types.BaseMethod
 	return nil
 }
 
-// hideClone locks a clone's VM as soon as it is there, so that readers wait until it is complete; false for other VMs.
+// hideClone locks a clone's VM as soon as it is there, so that readers wait until it is complete;
+// false for other VMs.
 func (t *Tasks) hideClone(vm *simulator.VirtualMachine) bool {
 	t.mu.Lock()
 	call := t.creating[*vm.Parent]
@@ -213,7 +225,8 @@ func (t *Tasks) hideClone(vm *simulator.VirtualMachine) bool {
 	return true
 }
 
-// setName names a clone's VM before it is in the folder: there the library reads all names, and fails at one that is empty.
+// setName names a clone's VM before it is in the folder: there the library reads all names, and
+// fails at one that is empty.
 func (t *Tasks) setName(vm *mo.VirtualMachine) {
 	if vm.Parent == nil {
 		return
@@ -225,7 +238,8 @@ func (t *Tasks) setName(vm *mo.VirtualMachine) {
 	}
 }
 
-// UpdateObject gives failed tasks a message for people, where the library's is the name of a Go type, and notes their end.
+// UpdateObject gives failed tasks a message for people, where the library's is the name of a Go
+// type, and notes their end.
 func (t *Tasks) UpdateObject(_ *simulator.Context, object mo.Reference, _ []types.PropertyChange) {
 	if vm, ok := object.(*mo.VirtualMachine); ok && vm.Name == "" {
 		t.setName(vm)
@@ -248,12 +262,16 @@ func (t *Tasks) UpdateObject(_ *simulator.Context, object mo.Reference, _ []type
 func (t *Tasks) RemoveObject(*simulator.Context, types.ManagedObjectReference) {}
 
 // relatedTo lists an object and those with properties that name it.
-func relatedTo(ctx *simulator.Context, ref types.ManagedObjectReference) []types.ManagedObjectReference {
+func relatedTo(
+	ctx *simulator.Context, ref types.ManagedObjectReference,
+) []types.ManagedObjectReference {
 	refs := []types.ManagedObjectReference{ref}
 	switch object := ctx.Map.Get(ref).(type) {
 	case *simulator.VirtualMachine:
 		refs = append(refs, object.Datastore...)
-		for _, neighbour := range []*types.ManagedObjectReference{object.Parent, object.Runtime.Host, object.ResourcePool} {
+		for _, neighbour := range []*types.ManagedObjectReference{
+			object.Parent, object.Runtime.Host, object.ResourcePool,
+		} {
 			if neighbour != nil {
 				refs = append(refs, *neighbour)
 			}

@@ -79,7 +79,8 @@ func (t *Tunnel) track(source string, open bool) {
 	}
 }
 
-// stripCertificate takes the client's certificate from a request that did not come through the tunnel.
+// stripCertificate takes the client's certificate from a request that did not come through the
+// tunnel.
 func (t *Tunnel) stripCertificate(request *http.Request) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

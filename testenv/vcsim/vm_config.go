@@ -101,8 +101,9 @@ func (c *Control) view(vm *simulator.VirtualMachine) VMView {
 	}
 	c.Inventory.context().WithLock(vm, func() {
 		config := vm.Config
-		view.Name, view.InstanceUUID, view.Power = vm.Name, config.InstanceUuid, string(vm.Runtime.PowerState)
-		view.CPUs, view.MemoryMB, view.Template = config.Hardware.NumCPU, config.Hardware.MemoryMB, config.Template
+		view.Name, view.InstanceUUID = vm.Name, config.InstanceUuid
+		view.Power, view.Template = string(vm.Runtime.PowerState), config.Template
+		view.CPUs, view.MemoryMB = config.Hardware.NumCPU, config.Hardware.MemoryMB
 		if config.Hardware.NumCoresPerSocket != nil {
 			view.CoresPerSocket = *config.Hardware.NumCoresPerSocket
 		}
@@ -135,7 +136,9 @@ func (c *Control) setVApp(vapp VApp) (any, error) {
 	}
 	info := &types.VmConfigInfo{
 		OvfEnvironmentTransport: []string{"com.vmware.guestInfo"},
-		IpAssignment:            types.VAppIPAssignmentInfo{IpAllocationPolicy: "dhcpPolicy", IpProtocol: "IPv4"},
+		IpAssignment: types.VAppIPAssignmentInfo{
+			IpAllocationPolicy: "dhcpPolicy", IpProtocol: "IPv4",
+		},
 	}
 	for number, id := range slices.Sorted(maps.Keys(vapp.Properties)) {
 		info.Property = append(info.Property, types.VAppPropertyInfo{
@@ -175,7 +178,9 @@ func (c *Control) setTopology(topology CPUTopology) (any, error) {
 	}
 	if topology.CPUs < 1 || topology.CoresPerSocket < 0 ||
 		topology.CoresPerSocket > 0 && topology.CPUs%topology.CoresPerSocket != 0 {
-		return nil, fmt.Errorf("%d CPUs cannot have %d cores per socket", topology.CPUs, topology.CoresPerSocket)
+		return nil, fmt.Errorf(
+			"%d CPUs cannot have %d cores per socket", topology.CPUs, topology.CoresPerSocket,
+		)
 	}
 	vm, ctx := entity.(*simulator.VirtualMachine), c.Inventory.context()
 	ctx.Map.AtomicUpdate(ctx, vm, []types.PropertyChange{

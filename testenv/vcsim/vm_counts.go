@@ -13,14 +13,16 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// markerPrefix begins the extraConfig keys that an operator marks its VMs with; ownerMark names the object that owns a VM.
+// markerPrefix begins the extraConfig keys that an operator marks its VMs with; ownerMark names the
+// object that owns a VM.
 const (
 	markerPrefix = "vsphere-operators."
 	ownerKey     = markerPrefix + "uid"
 )
 
-// VMCounter knows at every instant which VMs there are and which clones are under way, and how many there ever were at once. It is notified of
-// each change while the library makes it, so it never has to wait for an object.
+// VMCounter knows at every instant which VMs there are and which clones are under way, and how many
+// there ever were at once. It is notified of each change while the library makes it, so it never
+// has to wait for an object.
 type VMCounter struct {
 	Self types.ManagedObjectReference
 	ctx  *simulator.Context
@@ -29,9 +31,10 @@ type VMCounter struct {
 	sequence int
 	vms      map[types.ManagedObjectReference]*CountedVM
 	clones   map[types.ManagedObjectReference]*CountedVM // by task
-	hidden   map[types.ManagedObjectReference]bool       // VMs of clones under way: counted as clones
-	folders  map[types.ManagedObjectReference]*Count
-	owners   map[string]*Count
+	// VMs of clones under way: counted as clones
+	hidden  map[types.ManagedObjectReference]bool
+	folders map[types.ManagedObjectReference]*Count
+	owners  map[string]*Count
 }
 
 // CountedVM is a VM, or a clone under way.
@@ -47,8 +50,9 @@ type CountedVM struct {
 	Cloning      bool              `json:"cloning,omitempty"` // of a VM: its clone task still runs
 	Markers      map[string]string `json:"marks"`
 
-	folder  types.ManagedObjectReference
-	claimed bool // of a clone: the instanceUuid is certain, where two clones may ask for the same one
+	folder types.ManagedObjectReference
+	// of a clone: the instanceUuid is certain, where two clones may ask for the same one
+	claimed bool
 }
 
 // Count is how many VMs and clones there are, and the most there ever were at once.
@@ -73,8 +77,11 @@ type VMCounts struct {
 func NewVMCounter(ctx *simulator.Context) *VMCounter {
 	counter := &VMCounter{
 		Self: types.ManagedObjectReference{Type: "VMCounter", Value: "vmCounter"}, ctx: ctx,
-		vms: map[types.ManagedObjectReference]*CountedVM{}, clones: map[types.ManagedObjectReference]*CountedVM{},
-		hidden: map[types.ManagedObjectReference]bool{}, folders: map[types.ManagedObjectReference]*Count{}, owners: map[string]*Count{},
+		vms:     map[types.ManagedObjectReference]*CountedVM{},
+		clones:  map[types.ManagedObjectReference]*CountedVM{},
+		hidden:  map[types.ManagedObjectReference]bool{},
+		folders: map[types.ManagedObjectReference]*Count{},
+		owners:  map[string]*Count{},
 	}
 	ctx.Map.AddHandler(counter)
 	return counter
@@ -82,9 +89,12 @@ func NewVMCounter(ctx *simulator.Context) *VMCounter {
 
 // BeginClone counts a clone that has started.
 func (c *VMCounter) BeginClone(task types.ManagedObjectReference, req *types.CloneVM_Task) {
-	counted := &CountedVM{Ref: task.Value, Name: req.Name, Markers: map[string]string{}, folder: req.Folder}
+	counted := &CountedVM{
+		Ref: task.Value, Name: req.Name, Markers: map[string]string{}, folder: req.Folder,
+	}
 	if spec := req.Spec.Config; spec != nil {
-		counted.InstanceUUID, counted.CPUs, counted.MemoryMB = spec.InstanceUuid, spec.NumCPUs, spec.MemoryMB
+		counted.InstanceUUID = spec.InstanceUuid
+		counted.CPUs, counted.MemoryMB = spec.NumCPUs, spec.MemoryMB
 		counted.Markers = markersOf(spec.ExtraConfig)
 	}
 	c.change(func() { c.set(c.clones, task, counted) })
@@ -143,12 +153,15 @@ func (c *VMCounter) ClaimUUID(task types.ManagedObjectReference, uuid string) bo
 // Reference names the listener in the registry.
 func (c *VMCounter) Reference() types.ManagedObjectReference { return c.Self }
 
-// PutObject does nothing: the caller that knows whether a new VM belongs to a clone calls See or Hide.
+// PutObject does nothing: the caller that knows whether a new VM belongs to a clone calls See or
+// Hide.
 func (c *VMCounter) PutObject(*simulator.Context, mo.Reference) {}
 
-// UpdateObject counts a VM that changed. Without changes it is only a hint for watchers, given without the VM's lock; and the library
-// changes VMs that are not there yet, and such as are gone.
-func (c *VMCounter) UpdateObject(_ *simulator.Context, object mo.Reference, changes []types.PropertyChange) {
+// UpdateObject counts a VM that changed. Without changes it is only a hint for watchers, given
+// without the VM's lock; and the library changes VMs that are not there yet, and such as are gone.
+func (c *VMCounter) UpdateObject(
+	_ *simulator.Context, object mo.Reference, changes []types.PropertyChange,
+) {
 	vm, ok := object.(*mo.VirtualMachine)
 	if !ok || len(changes) == 0 || vm.Parent == nil {
 		return
@@ -189,14 +202,21 @@ func (c *VMCounter) change(apply func()) {
 	apply()
 }
 
-// set counts one in place of what had its reference. It goes before the other comes: a VM that moves is never counted twice.
-func (c *VMCounter) set(set map[types.ManagedObjectReference]*CountedVM, ref types.ManagedObjectReference, counted *CountedVM) {
+// set counts one in place of what had its reference. It goes before the other comes: a VM that
+// moves is never counted twice.
+func (c *VMCounter) set(
+	set map[types.ManagedObjectReference]*CountedVM,
+	ref types.ManagedObjectReference,
+	counted *CountedVM,
+) {
 	c.remove(set, ref)
 	set[ref] = counted
 	c.count(counted, 1)
 }
 
-func (c *VMCounter) remove(set map[types.ManagedObjectReference]*CountedVM, ref types.ManagedObjectReference) {
+func (c *VMCounter) remove(
+	set map[types.ManagedObjectReference]*CountedVM, ref types.ManagedObjectReference,
+) {
 	if counted := set[ref]; counted != nil {
 		delete(set, ref)
 		c.count(counted, -1)
@@ -239,7 +259,12 @@ func resetPeaks[K comparable](peaks map[K]*Count) {
 func (c *VMCounter) Counts() VMCounts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	counts := VMCounts{Sequence: c.sequence, Time: time.Now(), Folders: map[string]Count{}, Owners: map[string]Count{}}
+	counts := VMCounts{
+		Sequence: c.sequence,
+		Time:     time.Now(),
+		Folders:  map[string]Count{},
+		Owners:   map[string]Count{},
+	}
 	for ref, peak := range c.folders {
 		if folder, ok := c.ctx.Map.Get(ref).(mo.Entity); ok {
 			peak.path = pathOf(c.ctx, folder)
@@ -268,9 +293,14 @@ func (c *VMCounter) list(set map[types.ManagedObjectReference]*CountedVM) []Coun
 
 func newCountedVM(vm *mo.VirtualMachine) *CountedVM {
 	return &CountedVM{
-		Ref: vm.Self.Value, Name: vm.Name, Power: string(vm.Runtime.PowerState), InstanceUUID: vm.Config.InstanceUuid,
-		CPUs: vm.Config.Hardware.NumCPU, MemoryMB: int64(vm.Config.Hardware.MemoryMB), Template: vm.Config.Template,
-		Markers: markersOf(vm.Config.ExtraConfig), folder: *vm.Parent,
+		Ref:          vm.Self.Value,
+		Name:         vm.Name,
+		Power:        string(vm.Runtime.PowerState),
+		InstanceUUID: vm.Config.InstanceUuid,
+		CPUs:         vm.Config.Hardware.NumCPU,
+		MemoryMB:     int64(vm.Config.Hardware.MemoryMB),
+		Template:     vm.Config.Template,
+		Markers:      markersOf(vm.Config.ExtraConfig), folder: *vm.Parent,
 	}
 }
 

@@ -37,7 +37,9 @@ func (i *Inventory) CreateVM(request VMSpec) (types.ManagedObjectReference, erro
 	if err != nil {
 		return none, err
 	}
-	task, err := place.folder.CreateVM(context.Background(), place.spec(request), place.pool, place.host)
+	task, err := place.folder.CreateVM(
+		context.Background(), place.spec(request), place.pool, place.host,
+	)
 	if err != nil {
 		return none, err
 	}
@@ -105,15 +107,24 @@ func (p placement) spec(request VMSpec) types.VirtualMachineConfigSpec {
 		tools = "false"
 	}
 	return types.VirtualMachineConfigSpec{
-		Name: request.Name, Uuid: request.UUID, InstanceUuid: request.InstanceUUID, Annotation: request.Annotation,
-		GuestId: cmp.Or(request.GuestID, "otherGuest"), NumCPUs: cmp.Or(request.CPUs, 1), MemoryMB: cmp.Or(request.MemoryMB, 1024),
-		NumCoresPerSocket: types.NewInt32(cmp.Or(request.Cores, 1)), DeviceChange: p.devices(request),
-		Files:       &types.VirtualMachineFileInfo{VmPathName: "[" + p.datastore + "]"},
-		ExtraConfig: []types.BaseOptionValue{&types.OptionValue{Key: toolsOption, Value: tools}},
+		Name:              request.Name,
+		Uuid:              request.UUID,
+		InstanceUuid:      request.InstanceUUID,
+		Annotation:        request.Annotation,
+		GuestId:           cmp.Or(request.GuestID, "otherGuest"),
+		NumCPUs:           cmp.Or(request.CPUs, 1),
+		MemoryMB:          cmp.Or(request.MemoryMB, 1024),
+		NumCoresPerSocket: types.NewInt32(cmp.Or(request.Cores, 1)),
+		DeviceChange:      p.devices(request),
+		Files:             &types.VirtualMachineFileInfo{VmPathName: "[" + p.datastore + "]"},
+		ExtraConfig: []types.BaseOptionValue{&types.OptionValue{
+			Key: toolsOption, Value: tools,
+		}},
 	}
 }
 
-// devices are the disks of a VM, and the network card of a template: what it is cloned with decides which privileges a clone needs.
+// devices are the disks of a VM, and the network card of a template: what it is cloned with decides
+// which privileges a clone needs.
 func (p placement) devices(request VMSpec) []types.BaseVirtualDeviceConfigSpec {
 	count := 0
 	if request.Name != escapeName(request.Name) {
@@ -131,15 +142,17 @@ func (p placement) devices(request VMSpec) []types.BaseVirtualDeviceConfigSpec {
 		devices = append(devices, controller)
 	}
 	for range count {
-		disk := devices.CreateDisk(devices[0].(types.BaseVirtualController), types.ManagedObjectReference{}, "")
+		disk := devices.CreateDisk(
+			devices[0].(types.BaseVirtualController), types.ManagedObjectReference{}, "",
+		)
 		disk.Backing.(*types.VirtualDiskFlatVer2BackingInfo).Datastore = nil // that of the VM
 		disk.CapacityInKB = 1024 * 1024
 		devices = append(devices, disk)
 	}
 	if request.Template && p.network != nil {
-		card, _ := devices.CreateEthernetCard("vmxnet3", &types.VirtualEthernetCardNetworkBackingInfo{
-			VirtualDeviceDeviceBackingInfo: types.VirtualDeviceDeviceBackingInfo{DeviceName: "VM Network"}, Network: p.network,
-		})
+		backing := &types.VirtualEthernetCardNetworkBackingInfo{Network: p.network}
+		backing.DeviceName = "VM Network"
+		card, _ := devices.CreateEthernetCard("vmxnet3", backing)
 		devices = append(devices, card)
 	}
 	changes, _ := devices.ConfigSpec(types.VirtualDeviceConfigSpecOperationAdd)
@@ -167,7 +180,9 @@ func (i *Inventory) datacenter(name string) (*simulator.Datacenter, error) {
 	return entities(i.simCtx, "Datacenter")[0].(*simulator.Datacenter), nil
 }
 
-func (i *Inventory) hostIn(datacenter *simulator.Datacenter, name string) (*simulator.HostSystem, error) {
+func (i *Inventory) hostIn(
+	datacenter *simulator.Datacenter, name string,
+) (*simulator.HostSystem, error) {
 	if name != "" {
 		host, err := lookup(i.simCtx, "HostSystem", name)
 		if err != nil {
@@ -181,11 +196,15 @@ func (i *Inventory) hostIn(datacenter *simulator.Datacenter, name string) (*simu
 			return host, nil
 		}
 	}
-	return nil, fmt.Errorf("there is no host in datacenter %s that is connected and not in maintenance", datacenter.Name)
+	return nil, fmt.Errorf(
+		"there is no host in datacenter %s that is connected and not in maintenance",
+		datacenter.Name,
+	)
 }
 
 func acceptsVMs(host *simulator.HostSystem) bool {
-	return host.Runtime.ConnectionState == types.HostSystemConnectionStateConnected && !host.Runtime.InMaintenanceMode
+	return host.Runtime.ConnectionState == types.HostSystemConnectionStateConnected &&
+		!host.Runtime.InMaintenanceMode
 }
 
 func (i *Inventory) poolOf(host *simulator.HostSystem) types.ManagedObjectReference {
@@ -214,12 +233,15 @@ func (i *Inventory) Move(vm, host types.ManagedObjectReference) error {
 	pool := i.poolOf(target)
 	spec := types.VirtualMachineRelocateSpec{Host: &host, Pool: &pool}
 	machine := object.NewVirtualMachine(i.client, vm)
-	return waitForTask(machine.Relocate(context.Background(), spec, types.VirtualMachineMovePriorityDefaultPriority))
+	return waitForTask(machine.Relocate(
+		context.Background(), spec, types.VirtualMachineMovePriorityDefaultPriority,
+	))
 }
 
 // Delete switches a VM off and destroys it, or destroys another entity.
 func (i *Inventory) Delete(entity mo.Entity) error {
-	if vm, ok := entity.(*simulator.VirtualMachine); ok && vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn {
+	if vm, ok := entity.(*simulator.VirtualMachine); ok &&
+		vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn {
 		if err := i.Power(vm.Self, false); err != nil {
 			return err
 		}
@@ -237,14 +259,20 @@ func (i *Inventory) AddGPU(name, kind string) error {
 	if err != nil {
 		return err
 	}
-	spec := types.VirtualMachineConfigSpec{DeviceChange: []types.BaseVirtualDeviceConfigSpec{device}}
-	return waitForTask(object.NewVirtualMachine(i.client, vm.Reference()).Reconfigure(context.Background(), spec))
+	spec := types.VirtualMachineConfigSpec{DeviceChange: []types.BaseVirtualDeviceConfigSpec{
+		device,
+	}}
+	return waitForTask(object.NewVirtualMachine(i.client, vm.Reference()).Reconfigure(
+		context.Background(), spec,
+	))
 }
 
 func (i *Inventory) installTools(vm *simulator.VirtualMachine) {
 	ctx := i.context()
 	ctx.WithLock(vm, func() {
-		vm.Config.ExtraConfig = inheritOptions(vm.Config.ExtraConfig, []types.BaseOptionValue{&types.OptionValue{Key: toolsOption, Value: "true"}})
+		vm.Config.ExtraConfig = inheritOptions(vm.Config.ExtraConfig, []types.BaseOptionValue{
+			&types.OptionValue{Key: toolsOption, Value: "true"},
+		})
 	})
 	if vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn {
 		startGuest(ctx, vm.Self)

@@ -41,7 +41,7 @@ class InventoryControl(ABC):
     async def schedule_maintenance(self, host: str, at: datetime, **fields: Any) -> str:
         """Returns the reference of the scheduled task, which never starts.
 
-        See testenv/vcsim/scheduled.go for the fields.
+        See testenv/vcsim/scheduled_tasks.go for the fields.
         """
         return str(
             (

@@ -1,4 +1,5 @@
-// helmtemplate renders a chart as `helm template` does, with Helm's own engine: for the tests of the chart that `kubewright helm` writes.
+// helmtemplate renders a chart as `helm template` does, with Helm's own engine: for the tests of
+// the chart that `kubewright helm` writes.
 //
 //	helmtemplate CHART RELEASE NAMESPACE [VALUES]
 package main
@@ -34,12 +35,16 @@ func run(args []string) error {
 			return err
 		}
 	}
-	release := chartutil.ReleaseOptions{Name: args[1], Namespace: args[2], Revision: 1, IsInstall: true}
-	all, err := chartutil.ToRenderValues(chart, values, release, chartutil.DefaultCapabilities)
+	release := chartutil.ReleaseOptions{
+		Name: args[1], Namespace: args[2], Revision: 1, IsInstall: true,
+	}
+	renderValues, err := chartutil.ToRenderValues(
+		chart, values, release, chartutil.DefaultCapabilities,
+	)
 	if err != nil {
 		return err
 	}
-	rendered, err := engine.Render(chart, all)
+	rendered, err := engine.Render(chart, renderValues)
 	if err != nil {
 		return err
 	}

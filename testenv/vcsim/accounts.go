@@ -7,25 +7,27 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Accounts checks passwords and locks accounts as vCenter's single sign-on does: 5 failures in 180 s, then even the right
-// password is wrong until the lock passes.
+// Accounts checks passwords and locks accounts as vCenter's single sign-on does: 5 failures in 180
+// s, then even the right password is wrong until the lock passes.
 type Accounts struct {
-	failures int
-	within   time.Duration
-	locked   time.Duration
-	now      func() time.Time
+	maxFailures int
+	window      time.Duration
+	lockFor     time.Duration
+	now         func() time.Time
 
-	mu       sync.Mutex
-	password map[string]string
-	failed   map[string][]time.Time
-	until    map[string]time.Time
+	mu          sync.Mutex
+	password    map[string]string
+	failed      map[string][]time.Time
+	lockedUntil map[string]time.Time
 }
 
 // NewAccounts has no accounts yet.
 func NewAccounts(failures int, within, locked time.Duration) *Accounts {
 	return &Accounts{
-		failures: failures, within: within, locked: locked, now: time.Now,
-		password: map[string]string{}, failed: map[string][]time.Time{}, until: map[string]time.Time{},
+		maxFailures: failures, window: within, lockFor: locked, now: time.Now,
+		password:    map[string]string{},
+		failed:      map[string][]time.Time{},
+		lockedUntil: map[string]time.Time{},
 	}
 }
 
@@ -40,7 +42,7 @@ func (a *Accounts) Set(user, password string) {
 func (a *Accounts) Unlock(user string) {
 	a.mu.Lock()
 	delete(a.failed, user)
-	delete(a.until, user)
+	delete(a.lockedUntil, user)
 	a.mu.Unlock()
 }
 
@@ -48,7 +50,7 @@ func (a *Accounts) Unlock(user string) {
 func (a *Accounts) Locked(user string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.now().Before(a.until[user])
+	return a.now().Before(a.lockedUntil[user])
 }
 
 // Valid is the answer to one attempt to log in.
@@ -56,22 +58,22 @@ func (a *Accounts) Valid(login *types.Login) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	user, now := login.UserName, a.now()
-	if now.Before(a.until[user]) {
+	if now.Before(a.lockedUntil[user]) {
 		return false
 	}
-	if password, known := a.password[user]; known && password == login.Password {
+	if password, ok := a.password[user]; ok && password == login.Password {
 		delete(a.failed, user)
 		return true
 	}
 	recent := []time.Time{now}
-	for _, at := range a.failed[user] {
-		if now.Sub(at) < a.within {
-			recent = append(recent, at)
+	for _, failedAt := range a.failed[user] {
+		if now.Sub(failedAt) < a.window {
+			recent = append(recent, failedAt)
 		}
 	}
 	a.failed[user] = recent
-	if a.failures > 0 && len(recent) >= a.failures {
-		a.until[user] = now.Add(a.locked)
+	if a.maxFailures > 0 && len(recent) >= a.maxFailures {
+		a.lockedUntil[user] = now.Add(a.lockFor)
 		delete(a.failed, user)
 	}
 	return false

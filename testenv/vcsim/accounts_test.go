@@ -12,7 +12,9 @@ func TestAnAccountIsLockedAndUnlocked(t *testing.T) {
 	accounts := NewAccounts(5, 180*time.Second, 300*time.Second)
 	accounts.now = func() time.Time { return now }
 	accounts.Set("me", "right")
-	try := func(password string) bool { return accounts.Valid(&types.Login{UserName: "me", Password: password}) }
+	try := func(password string) bool {
+		return accounts.Valid(&types.Login{UserName: "me", Password: password})
+	}
 
 	for range 4 {
 		try("wrong")
@@ -48,9 +50,9 @@ func TestLockoutOverTheWire(t *testing.T) {
 	}
 	_, err := rig.login("user", "pass")
 	expectFault[*types.InvalidLogin](t, err)
-	rig.ask("POST", "/accounts", ask{"user": "user", "unlock": true}, nil)
+	rig.call("POST", "/accounts", params{"user": "user", "unlock": true}, nil)
 	rig.client()
-	rig.ask("POST", "/accounts", ask{"user": "user", "password": "new"}, nil)
+	rig.call("POST", "/accounts", params{"user": "user", "password": "new"}, nil)
 	_, err = rig.login("user", "pass")
 	expectFault[*types.InvalidLogin](t, err)
 	if _, err = rig.login("user", "new"); err != nil {

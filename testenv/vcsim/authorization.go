@@ -19,7 +19,8 @@ type Authorization struct {
 
 // NewAuthorization takes the AuthorizationManager's place in the registry.
 func NewAuthorization(
-	ctx *simulator.Context, manager types.ManagedObjectReference, permissions *Permissions, sessions *Sessions,
+	ctx *simulator.Context, manager types.ManagedObjectReference, permissions *Permissions,
+	sessions *Sessions,
 ) {
 	library := ctx.Map.Get(manager).(*simulator.AuthorizationManager)
 	ctx.Map.Put(&Authorization{library, permissions, sessions})
@@ -29,14 +30,20 @@ func NewAuthorization(
 func (a *Authorization) HasPrivilegeOnEntities(req *types.HasPrivilegeOnEntities) soap.HasFault {
 	user := a.userOf(req.SessionId)
 	return &methods.HasPrivilegeOnEntitiesBody{
-		Res: &types.HasPrivilegeOnEntitiesResponse{Returnval: a.availability(user, req.Entity, req.PrivId)},
+		Res: &types.HasPrivilegeOnEntitiesResponse{Returnval: a.availability(
+			user, req.Entity, req.PrivId,
+		)},
 	}
 }
 
 // HasUserPrivilegeOnEntities is about an account by its name.
-func (a *Authorization) HasUserPrivilegeOnEntities(req *types.HasUserPrivilegeOnEntities) soap.HasFault {
+func (a *Authorization) HasUserPrivilegeOnEntities(
+	req *types.HasUserPrivilegeOnEntities,
+) soap.HasFault {
 	return &methods.HasUserPrivilegeOnEntitiesBody{
-		Res: &types.HasUserPrivilegeOnEntitiesResponse{Returnval: a.availability(req.UserName, req.Entities, req.PrivId)},
+		Res: &types.HasUserPrivilegeOnEntitiesResponse{Returnval: a.availability(
+			req.UserName, req.Entities, req.PrivId,
+		)},
 	}
 }
 
@@ -46,11 +53,15 @@ func (a *Authorization) HasPrivilegeOnEntity(req *types.HasPrivilegeOnEntity) so
 	for _, id := range req.PrivId {
 		granted = append(granted, a.permissions.Has(user, req.Entity, id))
 	}
-	return &methods.HasPrivilegeOnEntityBody{Res: &types.HasPrivilegeOnEntityResponse{Returnval: granted}}
+	return &methods.HasPrivilegeOnEntityBody{Res: &types.HasPrivilegeOnEntityResponse{
+		Returnval: granted,
+	}}
 }
 
 // FetchUserPrivilegeOnEntities lists what an account has of all privileges that the library knows.
-func (a *Authorization) FetchUserPrivilegeOnEntities(req *types.FetchUserPrivilegeOnEntities) soap.HasFault {
+func (a *Authorization) FetchUserPrivilegeOnEntities(
+	req *types.FetchUserPrivilegeOnEntities,
+) soap.HasFault {
 	res := &types.FetchUserPrivilegeOnEntitiesResponse{}
 	for _, entity := range req.Entities {
 		result := types.UserPrivilegeResult{Entity: entity}
@@ -83,9 +94,12 @@ func (a *Authorization) availability(
 	for _, entity := range entities {
 		privilege := types.EntityPrivilege{Entity: entity}
 		for _, id := range ids {
-			privilege.PrivAvailability = append(privilege.PrivAvailability, types.PrivilegeAvailability{
-				PrivId: id, IsGranted: a.permissions.Has(user, entity, id),
-			})
+			privilege.PrivAvailability = append(
+				privilege.PrivAvailability,
+				types.PrivilegeAvailability{
+					PrivId: id, IsGranted: a.permissions.Has(user, entity, id),
+				},
+			)
 		}
 		list = append(list, privilege)
 	}

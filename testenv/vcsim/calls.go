@@ -10,12 +10,12 @@ import (
 type Calls struct {
 	mu       sync.Mutex
 	counts   map[string]int
-	ledger   []Entry
+	ledger   []LedgerEntry
 	sequence int
 }
 
-// Entry is one changing call.
-type Entry struct {
+// LedgerEntry is one changing call.
+type LedgerEntry struct {
 	Sequence int       `json:"sequence"` // grows by one with each call, also over a reset
 	Time     time.Time `json:"time"`     // when its work began: after a delay or a hold
 	Method   string    `json:"method"`
@@ -24,7 +24,8 @@ type Entry struct {
 	NewName  string    `json:"newName"` // what it makes, or the object from now on, is to be called
 	Session  string    `json:"session"`
 	User     string    `json:"user"`
-	Refused  string    `json:"refused,omitempty"` // the fault with which our rules refused it, before it could run
+	// the fault with which our rules refused it, before it could run
+	Refused string `json:"refused,omitempty"`
 }
 
 // NewCalls has counted nothing.
@@ -37,8 +38,8 @@ func (c *Calls) Count(method string) {
 	c.mu.Unlock()
 }
 
-// Note writes one changing call down.
-func (c *Calls) Note(entry Entry) {
+// Record writes one changing call down.
+func (c *Calls) Record(entry LedgerEntry) {
 	c.mu.Lock()
 	c.sequence++
 	entry.Sequence = c.sequence
@@ -54,10 +55,10 @@ func (c *Calls) Counts() map[string]int {
 }
 
 // Ledger is a copy.
-func (c *Calls) Ledger() []Entry {
+func (c *Calls) Ledger() []LedgerEntry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return append([]Entry{}, c.ledger...)
+	return append([]LedgerEntry{}, c.ledger...)
 }
 
 // ResetCounts starts at nothing again.

@@ -14,17 +14,18 @@ import (
 	"time"
 )
 
-// certificate loads the given files, or makes a self-signed certificate and writes its public half to `out` for clients.
+// certificate loads the given files, or makes a self-signed certificate and writes its public half
+// to `out` for clients.
 func certificate(s *Settings, out string) (tls.Certificate, error) {
 	if s.Certificate != "" {
 		return tls.LoadX509KeyPair(s.Certificate, s.Key)
 	}
-	made, err := selfSigned(s.TLSNames, s.TLSExpired)
+	pair, err := selfSigned(s.TLSNames, s.TLSExpired)
 	if err != nil {
-		return made, err
+		return pair, err
 	}
-	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: made.Certificate[0]})
-	return made, os.WriteFile(out, block, 0o644)
+	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]})
+	return pair, os.WriteFile(out, block, 0o644)
 }
 
 func selfSigned(names []string, expired bool) (tls.Certificate, error) {
@@ -46,15 +47,16 @@ func selfSigned(names []string, expired bool) (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key, Leaf: leaf}, err
 }
 
-// template is a certificate that is its own authority, so that the one file is all that a client needs.
+// template is a certificate that is its own authority, so that the one file is all that a client
+// needs.
 func template(names []string, expired bool) *x509.Certificate {
-	begins, ends := time.Now().Add(-time.Hour), time.Now().AddDate(1, 0, 0)
+	notBefore, notAfter := time.Now().Add(-time.Hour), time.Now().AddDate(1, 0, 0)
 	if expired {
-		begins, ends = begins.AddDate(-1, 0, 0), begins
+		notBefore, notAfter = notBefore.AddDate(-1, 0, 0), notBefore
 	}
-	made := &x509.Certificate{
+	certificate := &x509.Certificate{
 		Subject:   pkix.Name{CommonName: "vcsim"},
-		NotBefore: begins, NotAfter: ends,
+		NotBefore: notBefore, NotAfter: notAfter,
 		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		IsCA:        true, BasicConstraintsValid: true,
@@ -64,10 +66,10 @@ func template(names []string, expired bool) *x509.Certificate {
 	}
 	for _, name := range names {
 		if address := net.ParseIP(name); address != nil {
-			made.IPAddresses = append(made.IPAddresses, address)
+			certificate.IPAddresses = append(certificate.IPAddresses, address)
 		} else {
-			made.DNSNames = append(made.DNSNames, name)
+			certificate.DNSNames = append(certificate.DNSNames, name)
 		}
 	}
-	return made
+	return certificate
 }

@@ -9,8 +9,9 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// churn gives all connected hosts and running VMs new quickStats, and returns how many objects changed. Each number is new altogether, or,
-// with a drift, moves by at most that share of the whole.
+// churn gives all connected hosts and running VMs new quickStats, and returns how many objects
+// changed. Each number is new altogether, or, with a drift, moves by at most that share of the
+// whole.
 func churn(ctx *simulator.Context, drift float64) int {
 	changed := 0
 	for _, entity := range entities(ctx, "HostSystem") {
@@ -23,7 +24,7 @@ func churn(ctx *simulator.Context, drift float64) int {
 	for _, entity := range entities(ctx, "VirtualMachine") {
 		vm := entity.(*simulator.VirtualMachine)
 		if vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn {
-			ctx.Map.AtomicUpdate(ctx, vm, machineStats(vm, drift))
+			ctx.Map.AtomicUpdate(ctx, vm, vmStats(vm, drift))
 			changed++
 		}
 	}
@@ -40,45 +41,66 @@ func hostStats(host *simulator.HostSystem, drift float64) []types.PropertyChange
 	}
 	stats := host.Summary.QuickStats
 	return []types.PropertyChange{
-		{Name: "summary.quickStats.overallCpuUsage", Val: moved(stats.OverallCpuUsage, megahertz, drift)},
-		{Name: "summary.quickStats.overallMemoryUsage", Val: moved(stats.OverallMemoryUsage, megabytes, drift)},
+		{
+			Name: "summary.quickStats.overallCpuUsage",
+			Val:  nextUsage(stats.OverallCpuUsage, megahertz, drift),
+		},
+		{
+			Name: "summary.quickStats.overallMemoryUsage",
+			Val:  nextUsage(stats.OverallMemoryUsage, megabytes, drift),
+		},
 		{Name: "summary.quickStats.uptime", Val: uptime + 1},
 	}
 }
 
-func machineStats(vm *simulator.VirtualMachine, drift float64) []types.PropertyChange {
+func vmStats(vm *simulator.VirtualMachine, drift float64) []types.PropertyChange {
 	megahertz := vm.Config.Hardware.NumCPU * 2000
 	stats, megabytes := vm.Summary.QuickStats, vm.Config.Hardware.MemoryMB
 	return []types.PropertyChange{
-		{Name: "summary.quickStats.overallCpuUsage", Val: moved(stats.OverallCpuUsage, megahertz, drift)},
-		{Name: "summary.quickStats.overallCpuDemand", Val: moved(stats.OverallCpuDemand, megahertz, drift)},
-		{Name: "summary.quickStats.guestMemoryUsage", Val: moved(stats.GuestMemoryUsage, megabytes, drift)},
-		{Name: "summary.quickStats.hostMemoryUsage", Val: moved(stats.HostMemoryUsage, megabytes, drift)},
+		{
+			Name: "summary.quickStats.overallCpuUsage",
+			Val:  nextUsage(stats.OverallCpuUsage, megahertz, drift),
+		},
+		{
+			Name: "summary.quickStats.overallCpuDemand",
+			Val:  nextUsage(stats.OverallCpuDemand, megahertz, drift),
+		},
+		{
+			Name: "summary.quickStats.guestMemoryUsage",
+			Val:  nextUsage(stats.GuestMemoryUsage, megabytes, drift),
+		},
+		{
+			Name: "summary.quickStats.hostMemoryUsage",
+			Val:  nextUsage(stats.HostMemoryUsage, megabytes, drift),
+		},
 	}
 }
 
-// moved is a new number, or the old one a little further.
-func moved(old, whole int32, drift float64) int32 {
+// nextUsage is a new number, or the old one a little further.
+func nextUsage(old, capacity int32, drift float64) int32 {
 	if drift == 0 {
-		return share(whole)
+		return randomUsage(capacity)
 	}
-	step := int32(float64(whole) * drift * (2*rand.Float64() - 1))
-	return min(max(1, old+step), whole)
+	step := int32(float64(capacity) * drift * (2*rand.Float64() - 1))
+	return min(max(1, old+step), capacity)
 }
 
-// share is between 10 and 90 hundredths of the whole, and at least 1: vCenter omits what is 0.
-func share(whole int32) int32 { return max(1, int32(float64(whole)*(0.1+0.8*rand.Float64()))) }
+// randomUsage is between 10 and 90 hundredths of the whole, and at least 1: vCenter omits what is
+// 0.
+func randomUsage(capacity int32) int32 {
+	return max(1, int32(float64(capacity)*(0.1+0.8*rand.Float64())))
+}
 
-// churning repeats the churn until the context ends.
-func churning(ctx context.Context, own *simulator.Context, every time.Duration) {
-	ticker := time.NewTicker(every)
+// churnPeriodically repeats the churn until the context ends.
+func churnPeriodically(ctx context.Context, simCtx *simulator.Context, interval time.Duration) {
+	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			churn(own, 0)
+			churn(simCtx, 0)
 		}
 	}
 }

@@ -12,37 +12,39 @@ import (
 )
 
 const (
-	// gathering lets changes that come together leave together.
-	gathering = 5 * time.Millisecond
+	// coalesceDelay lets changes that come together leave together.
+	coalesceDelay = 5 * time.Millisecond
 	// pageObjects is vCenter's own limit of objects in one answer of WaitForUpdatesEx.
 	pageObjects = 100
 )
 
 // Collector answers WaitForUpdatesEx in place of the library's collector.
 //
-// Why not the library's? It reads the whole inventory again for every single update, so 1,000 hosts that change together take
-// minutes; two sessions on the default collector silence each other; the request of a client that is gone swallows the updates; any
-// version is accepted; and what the library changes without notification (host.vm, childEntity, maintenance mode) never arrives.
-// How is it done here? Whatever changes is marked; the marked objects are read again and compared with what was sent last.
+// Why not the library's? It reads the whole inventory again for every single update, so 1,000 hosts
+// that change together take minutes; two sessions on the default collector silence each other; the
+// request of a client that is gone swallows the updates; any version is accepted; and what the
+// library changes without notification (host.vm, childEntity, maintenance mode) never arrives.
+// How is it done here? Whatever changes is marked; the marked objects are read again and compared
+// with what was sent last.
 type Collector struct {
 	simulator.PropertyCollector
 
-	shared *Shared // set in the collector of the registry only; see sharedOf
+	shared *SharedState // set in the collector of the registry only; see sharedOf
 
-	guard     sync.Mutex // marks, versions and waiters; never held while an object is read
-	relay     *relay
-	filters   []*Filter
-	changed   marks
-	wake      chan struct{}
-	waiter    chan types.BaseMethodFault
-	closed    types.BaseMethodFault
-	version   int
-	unacked   *types.UpdateSet // sent, and not yet confirmed by a call with its version
-	unackedOn string           // the version that a client repeats when that answer was lost
-	pages     []types.UpdateSet
-	truncated string // version of the last answer that has more pages after it
+	mu             sync.Mutex // marks, versions and waiters; never held while an object is read
+	listener       *changeListener
+	filters        []*Filter
+	pending        pendingChanges
+	wake           chan struct{}
+	waiter         chan types.BaseMethodFault
+	closed         types.BaseMethodFault
+	version        int
+	unacked        *types.UpdateSet // sent, and not yet confirmed by a call with its version
+	unackedVersion string           // the version that a client repeats when that answer was lost
+	pages          []types.UpdateSet
+	truncated      string // version of the last answer that has more pages after it
 
-	turn sync.Mutex // one reader at a time: the state of the filters belongs to it
+	readMu sync.Mutex // one reader at a time: the state of the filters belongs to it
 }
 
 // CreateFilter adds a filter; a property that does not exist is refused, as vCenter does.
@@ -52,29 +54,35 @@ func (c *Collector) CreateFilter(ctx *simulator.Context, req *types.CreateFilter
 		return &methods.CreateFilterBody{Fault_: simulator.Fault("", fault)}
 	}
 	ref := ctx.Session.Put(filter).Reference()
-	c.guard.Lock()
+	c.mu.Lock()
 	c.filters = append(c.filters, filter)
 	c.Filter = append(c.Filter, ref)
 	c.listen(ctx)
 	c.notify()
-	c.guard.Unlock()
+	c.mu.Unlock()
 	return &methods.CreateFilterBody{Res: &types.CreateFilterResponse{Returnval: ref}}
 }
 
 // CreatePropertyCollector makes a further collector of the session.
-func (c *Collector) CreatePropertyCollector(ctx *simulator.Context, _ *types.CreatePropertyCollector) soap.HasFault {
-	made := &Collector{}
-	made.Self.Type = "PropertyCollector"
+func (c *Collector) CreatePropertyCollector(
+	ctx *simulator.Context, _ *types.CreatePropertyCollector,
+) soap.HasFault {
+	collector := &Collector{}
+	collector.Self.Type = "PropertyCollector"
 	return &methods.CreatePropertyCollectorBody{
-		Res: &types.CreatePropertyCollectorResponse{Returnval: ctx.Session.Put(made).Reference()},
+		Res: &types.CreatePropertyCollectorResponse{
+			Returnval: ctx.Session.Put(collector).Reference(),
+		},
 	}
 }
 
 // DestroyPropertyCollector ends the collector, its filters and the calls that wait on it.
-func (c *Collector) DestroyPropertyCollector(ctx *simulator.Context, req *types.DestroyPropertyCollector) soap.HasFault {
-	c.guard.Lock()
+func (c *Collector) DestroyPropertyCollector(
+	ctx *simulator.Context, req *types.DestroyPropertyCollector,
+) soap.HasFault {
+	c.mu.Lock()
 	filters := c.filters
-	c.guard.Unlock()
+	c.mu.Unlock()
 	c.close(ctx, &types.RequestCanceled{})
 	for _, filter := range filters {
 		ctx.Session.Remove(ctx, filter.Self)
@@ -85,14 +93,17 @@ func (c *Collector) DestroyPropertyCollector(ctx *simulator.Context, req *types.
 
 // CancelWaitForUpdates ends the waiting call with RequestCanceled.
 func (c *Collector) CancelWaitForUpdates(*types.CancelWaitForUpdates) soap.HasFault {
-	c.guard.Lock()
-	c.dismiss(&types.RequestCanceled{})
-	c.guard.Unlock()
+	c.mu.Lock()
+	c.cancelWaiter(&types.RequestCanceled{})
+	c.mu.Unlock()
 	return &methods.CancelWaitForUpdatesBody{Res: &types.CancelWaitForUpdatesResponse{}}
 }
 
-// WaitForUpdatesEx answers with what changed since the version; an empty version asks for everything.
-func (c *Collector) WaitForUpdatesEx(ctx *simulator.Context, req *types.WaitForUpdatesEx) soap.HasFault {
+// WaitForUpdatesEx answers with what changed since the version; an empty version asks for
+// everything.
+func (c *Collector) WaitForUpdatesEx(
+	ctx *simulator.Context, req *types.WaitForUpdatesEx,
+) soap.HasFault {
 	set, fault := c.wait(ctx, req.Version, limits(req.Options))
 	if fault != nil {
 		return &methods.WaitForUpdatesExBody{Fault_: simulator.Fault("", fault)}
@@ -101,7 +112,9 @@ func (c *Collector) WaitForUpdatesEx(ctx *simulator.Context, req *types.WaitForU
 }
 
 // WaitForUpdates is the older form without limits.
-func (c *Collector) WaitForUpdates(ctx *simulator.Context, req *types.WaitForUpdates) soap.HasFault {
+func (c *Collector) WaitForUpdates(
+	ctx *simulator.Context, req *types.WaitForUpdates,
+) soap.HasFault {
 	set, fault := c.wait(ctx, req.Version, limits(nil))
 	if fault != nil {
 		return &methods.WaitForUpdatesBody{Fault_: simulator.Fault("", fault)}
@@ -110,7 +123,9 @@ func (c *Collector) WaitForUpdates(ctx *simulator.Context, req *types.WaitForUpd
 }
 
 // CheckForUpdates answers at once.
-func (c *Collector) CheckForUpdates(ctx *simulator.Context, req *types.CheckForUpdates) soap.HasFault {
+func (c *Collector) CheckForUpdates(
+	ctx *simulator.Context, req *types.CheckForUpdates,
+) soap.HasFault {
 	limit := limits(nil)
 	limit.wait = 0
 	set, fault := c.wait(ctx, req.Version, limit)
@@ -139,12 +154,14 @@ func limits(options *types.WaitOptions) limit {
 	return limit
 }
 
-func (c *Collector) wait(ctx *simulator.Context, version string, limit limit) (*types.UpdateSet, types.BaseMethodFault) {
-	cancelled, fault := c.enter(ctx, version)
+func (c *Collector) wait(
+	ctx *simulator.Context, version string, limit limit,
+) (*types.UpdateSet, types.BaseMethodFault) {
+	cancelled, fault := c.startWait(ctx, version)
 	if fault != nil {
 		return nil, fault
 	}
-	defer c.leave(cancelled)
+	defer c.endWait(cancelled)
 	var deadline <-chan time.Time
 	if limit.wait > 0 {
 		timer := time.NewTimer(limit.wait)
@@ -152,9 +169,10 @@ func (c *Collector) wait(ctx *simulator.Context, version string, limit limit) (*
 		deadline = timer.C
 	}
 	for {
-		if set, fault := c.next(ctx, version, limit.objects, cancelled); set != nil || fault != nil {
+		if set, fault := c.next(ctx, version, limit.objects, cancelled); set != nil ||
+			fault != nil {
 			if c.isPage(version, set) {
-				sharedOf(ctx).delayPage(ctx, "WaitForUpdatesEx")
+				sharedState(ctx).delayPage(ctx, "WaitForUpdatesEx")
 			}
 			return set, fault
 		}
@@ -167,19 +185,19 @@ func (c *Collector) wait(ctx *simulator.Context, version string, limit limit) (*
 		case <-deadline:
 			return nil, nil
 		case <-c.wake:
-			c.gather()
+			c.coalesce()
 		}
 	}
 }
 
-// isPage reports whether an answer is part of a load that takes several: the first one, one that has more after it, or the next
-// after such a one.
+// isPage reports whether an answer is part of a load that takes several: the first one, one that
+// has more after it, or the next after such a one.
 func (c *Collector) isPage(version string, set *types.UpdateSet) bool {
 	if set == nil {
 		return false
 	}
-	c.guard.Lock()
-	defer c.guard.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	more := isSet(set.Truncated)
 	page := more || version == "" || version == c.truncated
 	if more {
@@ -188,20 +206,24 @@ func (c *Collector) isPage(version string, set *types.UpdateSet) bool {
 	return page
 }
 
-// gather waits a little for more, unless all that is watched is one object, such as a task.
-func (c *Collector) gather() {
-	c.guard.Lock()
-	single := len(c.filters) == 1 && len(c.filters[0].Spec.ObjectSet) == 1 && len(c.filters[0].walks) == 0
-	c.guard.Unlock()
+// coalesce waits a little for more, unless all that is watched is one object, such as a task.
+func (c *Collector) coalesce() {
+	c.mu.Lock()
+	single := len(c.filters) == 1 && len(c.filters[0].Spec.ObjectSet) == 1 &&
+		len(c.filters[0].traversed) == 0
+	c.mu.Unlock()
 	if !single {
-		time.Sleep(gathering)
+		time.Sleep(coalesceDelay)
 	}
 }
 
-// enter takes the place of the waiting call: a client that calls again has given the earlier call up.
-func (c *Collector) enter(ctx *simulator.Context, version string) (chan types.BaseMethodFault, types.BaseMethodFault) {
-	c.guard.Lock()
-	defer c.guard.Unlock()
+// startWait takes the place of the waiting call: a client that calls again has given the earlier
+// call up.
+func (c *Collector) startWait(
+	ctx *simulator.Context, version string,
+) (chan types.BaseMethodFault, types.BaseMethodFault) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.closed != nil {
 		return nil, c.closed
 	}
@@ -211,65 +233,71 @@ func (c *Collector) enter(ctx *simulator.Context, version string) (chan types.Ba
 		c.restart(ctx)
 	case version == current:
 		c.unacked = nil
-	case c.unacked != nil && version == c.unackedOn:
+	case c.unacked != nil && version == c.unackedVersion:
 	default:
 		return nil, &types.InvalidCollectorVersion{}
 	}
-	c.dismiss(&types.RequestCanceled{})
+	c.cancelWaiter(&types.RequestCanceled{})
 	c.waiter = make(chan types.BaseMethodFault, 1)
 	return c.waiter, nil
 }
 
-func (c *Collector) leave(waiter chan types.BaseMethodFault) {
-	c.guard.Lock()
+func (c *Collector) endWait(waiter chan types.BaseMethodFault) {
+	c.mu.Lock()
 	if c.waiter == waiter {
 		c.waiter = nil
 	}
-	c.guard.Unlock()
+	c.mu.Unlock()
 }
 
 // restart forgets what was sent; the next answer holds everything.
 func (c *Collector) restart(ctx *simulator.Context) {
 	c.listen(ctx)
-	c.unacked, c.pages, c.changed = nil, nil, marks{}
+	c.unacked, c.pages, c.pending = nil, nil, pendingChanges{}
 	for _, filter := range c.filters {
-		filter.fresh = true
+		filter.initial = true
 	}
 }
 
-func (c *Collector) next(ctx *simulator.Context, version string, objects int, waiter chan types.BaseMethodFault) (*types.UpdateSet, types.BaseMethodFault) {
-	c.turn.Lock()
-	defer c.turn.Unlock()
-	c.guard.Lock()
+func (c *Collector) next(
+	ctx *simulator.Context, version string, objects int, waiter chan types.BaseMethodFault,
+) (*types.UpdateSet, types.BaseMethodFault) {
+	c.readMu.Lock()
+	defer c.readMu.Unlock()
+	c.mu.Lock()
 	if c.waiter != waiter {
-		c.guard.Unlock()
+		c.mu.Unlock()
 		return nil, <-waiter // the call that took the place sent the reason
 	}
 	if c.unacked != nil {
-		defer c.guard.Unlock()
+		defer c.mu.Unlock()
 		return c.unacked, nil
 	}
-	changed, filters := c.changed, append([]*Filter{}, c.filters...)
+	changed, filters := c.pending, append([]*Filter{}, c.filters...)
 	ready := len(c.pages) > 0
 	if !ready {
-		c.changed = marks{}
+		c.pending = pendingChanges{}
 	}
-	c.guard.Unlock()
-	var found []types.PropertyFilterUpdate
+	c.mu.Unlock()
+	var filterUpdates []types.PropertyFilterUpdate
 	if !ready {
 		for _, filter := range filters {
 			if updates := filter.refresh(ctx, &changed); len(updates) > 0 {
-				found = append(found, types.PropertyFilterUpdate{Filter: filter.Self, ObjectSet: updates})
+				filterUpdates = append(filterUpdates, types.PropertyFilterUpdate{
+					Filter: filter.Self, ObjectSet: updates,
+				})
 			}
 		}
 	}
-	return c.send(version, found, objects), nil
+	return c.send(version, filterUpdates, objects), nil
 }
 
-func (c *Collector) send(version string, found []types.PropertyFilterUpdate, objects int) *types.UpdateSet {
-	c.guard.Lock()
-	defer c.guard.Unlock()
-	c.pages = append(c.pages, paged(found, objects)...)
+func (c *Collector) send(
+	version string, updates []types.PropertyFilterUpdate, objects int,
+) *types.UpdateSet {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pages = append(c.pages, paginate(updates, objects)...)
 	if len(c.pages) == 0 && version != "" {
 		return nil
 	}
@@ -280,16 +308,17 @@ func (c *Collector) send(version string, found []types.PropertyFilterUpdate, obj
 	}
 	c.version++
 	set.Version = strconv.Itoa(c.version)
-	c.unacked, c.unackedOn = &set, version
+	c.unacked, c.unackedVersion = &set, version
 	return &set
 }
 
-// mark notes a change; it is called with the object's lock held and so must not read any object.
-func (c *Collector) mark(note func(*marks)) {
-	c.guard.Lock()
-	note(&c.changed)
+// recordChange notes a change; it is called with the object's lock held and so must not read any
+// object.
+func (c *Collector) recordChange(apply func(*pendingChanges)) {
+	c.mu.Lock()
+	apply(&c.pending)
 	c.notify()
-	c.guard.Unlock()
+	c.mu.Unlock()
 }
 
 func (c *Collector) notify() {
@@ -302,7 +331,7 @@ func (c *Collector) notify() {
 	}
 }
 
-func (c *Collector) dismiss(fault types.BaseMethodFault) {
+func (c *Collector) cancelWaiter(fault types.BaseMethodFault) {
 	if c.waiter != nil {
 		c.waiter <- fault
 		c.waiter = nil
@@ -311,36 +340,37 @@ func (c *Collector) dismiss(fault types.BaseMethodFault) {
 
 func (c *Collector) listen(ctx *simulator.Context) {
 	c.notify()
-	if c.relay == nil {
-		c.relay = newRelay(c)
-		ctx.Map.AddHandler(c.relay)
+	if c.listener == nil {
+		c.listener = newChangeListener(c)
+		ctx.Map.AddHandler(c.listener)
 	}
 }
 
 // close ends the collector with the session or on request; waiting calls get the fault.
 func (c *Collector) close(ctx *simulator.Context, fault types.BaseMethodFault) {
-	c.guard.Lock()
-	defer c.guard.Unlock()
-	if c.relay != nil {
-		ctx.Map.RemoveHandler(c.relay)
-		c.relay = nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.listener != nil {
+		ctx.Map.RemoveHandler(c.listener)
+		c.listener = nil
 	}
 	c.closed, c.filters, c.Filter = fault, nil, nil
-	c.dismiss(fault)
+	c.cancelWaiter(fault)
 }
 
-// waiting reports whether a call is open.
-func (c *Collector) waiting() bool {
-	c.guard.Lock()
-	defer c.guard.Unlock()
+// isWaiting reports whether a call is open.
+func (c *Collector) isWaiting() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return c.waiter != nil
 }
 
-// paged splits updates into answers of at most `objects` objects; all but the last are marked as truncated.
-func paged(found []types.PropertyFilterUpdate, objects int) []types.UpdateSet {
+// paginate splits updates into answers of at most `objects` objects; all but the last are marked as
+// truncated.
+func paginate(updates []types.PropertyFilterUpdate, objects int) []types.UpdateSet {
 	var pages []types.UpdateSet
 	room := 0
-	for _, update := range found {
+	for _, update := range updates {
 		for rest := update.ObjectSet; len(rest) > 0; {
 			if room == 0 {
 				pages = append(pages, types.UpdateSet{Truncated: types.NewBool(true)})
@@ -348,7 +378,9 @@ func paged(found []types.PropertyFilterUpdate, objects int) []types.UpdateSet {
 			}
 			take := min(room, len(rest))
 			last := &pages[len(pages)-1]
-			last.FilterSet = append(last.FilterSet, types.PropertyFilterUpdate{Filter: update.Filter, ObjectSet: rest[:take]})
+			last.FilterSet = append(last.FilterSet, types.PropertyFilterUpdate{
+				Filter: update.Filter, ObjectSet: rest[:take],
+			})
 			rest, room = rest[take:], room-take
 		}
 	}
@@ -356,15 +388,4 @@ func paged(found []types.PropertyFilterUpdate, objects int) []types.UpdateSet {
 		pages[len(pages)-1].Truncated = nil
 	}
 	return pages
-}
-
-func unknownProperty(objects []types.ObjectContent) types.BaseMethodFault {
-	for _, object := range objects {
-		for _, missing := range object.MissingSet {
-			if invalid, ok := missing.Fault.Fault.(*types.InvalidProperty); ok {
-				return invalid
-			}
-		}
-	}
-	return nil
 }

@@ -14,43 +14,57 @@ import (
 
 func (c *Control) inventoryRoutes() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
-		"GET /entities":     reply(c.entities),
-		"GET /truth":        reply(func(nothing) (any, error) { return c.Gate.Tasks.Census.Truth(), nil }),
-		"DELETE /truth":     reply(func(nothing) (any, error) { c.Gate.Tasks.Census.Reset(); return nil, nil }),
-		"POST /rename":      reply(c.rename),
-		"POST /host":        reply(c.host),
-		"POST /schedule":    reply(c.schedule),
-		"POST /unschedule":  reply(c.unschedule),
-		"POST /power":       reply(c.power),
-		"POST /move":        reply(c.move),
-		"POST /create":      reply(c.create),
-		"POST /delete":      reply(c.delete),
-		"POST /guest":       reply(c.guest),
-		"POST /gpu":         reply(c.gpu),
-		"GET /fcds":         reply(func(nothing) (any, error) { return c.Inventory.Disks(), nil }),
-		"POST /fcds":        reply(c.createDisk),
-		"POST /fcds/delete": reply(c.deleteDisk),
-		"POST /fcds/attach": reply(c.attachDisk),
-		"POST /attribute":   reply(c.attribute),
-		"POST /tag":         reply(c.tag),
-		"POST /stats":       reply(c.stats),
-		"POST /property":    reply(c.property),
-		"POST /churn":       reply(c.churn),
-		"GET /vms":          reply(c.VMs),
-		"POST /vapp":        reply(c.setVApp),
-		"POST /topology":    reply(c.setTopology),
-		"POST /suspend":     reply(c.suspend),
-		"GET /profiles":     reply(func(nothing) (any, error) { return c.Gate.Tasks.profiles.List(), nil }),
-		"POST /profiles":    reply(func(profile Profile) (any, error) { return c.Gate.Tasks.profiles.Make(profile) }),
+		"GET /entities": handle(c.entities),
+		"GET /truth": handle(func(noBody) (any, error) {
+			return c.Interceptor.Tasks.Counter.Counts(), nil
+		}),
+		"DELETE /truth": handle(func(noBody) (any, error) {
+			c.Interceptor.Tasks.Counter.ResetPeaks()
+			return nil, nil
+		}),
+		"POST /rename":      handle(c.rename),
+		"POST /host":        handle(c.host),
+		"POST /schedule":    handle(c.schedule),
+		"POST /unschedule":  handle(c.unschedule),
+		"POST /power":       handle(c.power),
+		"POST /move":        handle(c.move),
+		"POST /create":      handle(c.create),
+		"POST /delete":      handle(c.delete),
+		"POST /guest":       handle(c.guest),
+		"POST /gpu":         handle(c.gpu),
+		"GET /fcds":         handle(func(noBody) (any, error) { return c.Inventory.Disks(), nil }),
+		"POST /fcds":        handle(c.createDisk),
+		"POST /fcds/delete": handle(c.deleteDisk),
+		"POST /fcds/attach": handle(c.attachDisk),
+		"POST /attribute":   handle(c.attribute),
+		"POST /tag":         handle(c.tag),
+		"POST /stats":       handle(c.stats),
+		"POST /property":    handle(c.property),
+		"POST /churn":       handle(c.churn),
+		"GET /vms":          handle(c.VMs),
+		"POST /vapp":        handle(c.setVApp),
+		"POST /topology":    handle(c.setTopology),
+		"POST /suspend":     handle(c.suspend),
+		"GET /profiles": handle(func(noBody) (any, error) {
+			return c.Interceptor.Tasks.profiles.List(), nil
+		}),
+		"POST /profiles": handle(func(profile Profile) (any, error) {
+			return c.Interceptor.Tasks.profiles.Create(profile)
+		}),
 	}
 }
 
 // entities lists all entities, so that a test can go from names to references without a session.
-func (c *Control) entities(nothing) (any, error) {
+func (c *Control) entities(noBody) (any, error) {
 	list := []map[string]string{}
-	for _, entity := range entities(c.Inventory.own, "") {
+	for _, entity := range entities(c.Inventory.simCtx, "") {
 		ref := entity.Reference()
-		list = append(list, map[string]string{"type": ref.Type, "ref": ref.Value, "name": nameOf(entity), "path": pathOf(c.Inventory.own, entity)})
+		list = append(list, map[string]string{
+			"type": ref.Type,
+			"ref":  ref.Value,
+			"name": nameOf(entity),
+			"path": pathOf(c.Inventory.simCtx, entity),
+		})
 	}
 	return list, nil
 }
@@ -60,8 +74,8 @@ type Churn struct {
 	Drift float64 `json:"drift"`
 }
 
-func (c *Control) churn(wish Churn) (any, error) {
-	return map[string]int{"changed": churn(c.Inventory.context(), wish.Drift)}, nil
+func (c *Control) churn(request Churn) (any, error) {
+	return map[string]int{"changed": churn(c.Inventory.context(), request.Drift)}, nil
 }
 
 // Rename is a new name for an entity; `of` is everywhere a reference's value, a name or a path.
@@ -70,16 +84,19 @@ type Rename struct {
 	Name string `json:"name"`
 }
 
-func (c *Control) rename(wish Rename) (any, error) {
-	entity, err := lookup(c.Inventory.own, "", wish.Of)
+func (c *Control) rename(request Rename) (any, error) {
+	entity, err := lookup(c.Inventory.simCtx, "", request.Of)
 	if err != nil {
 		return nil, err
 	}
 	if host, ok := entity.(*simulator.HostSystem); ok {
-		c.Inventory.nameHost(host, wish.Name) // vCenter has no call for this: a host is added again under its new name
+		// vCenter has no call for this: a host is added again under its new name
+		c.Inventory.renameHost(host, request.Name)
 		return nil, nil
 	}
-	return nil, done(object.NewCommon(c.Inventory.client, entity.Reference()).Rename(context.Background(), wish.Name))
+	return nil, waitForTask(object.NewCommon(c.Inventory.client, entity.Reference()).Rename(
+		context.Background(), request.Name,
+	))
 }
 
 // HostState is what becomes of a host; what is not given stays.
@@ -91,26 +108,28 @@ type HostState struct {
 	GPUKind     string `json:"gpuKind"` // shared or direct
 }
 
-func (c *Control) host(wish HostState) (any, error) {
-	entity, err := lookup(c.Inventory.own, "HostSystem", wish.Host)
+func (c *Control) host(request HostState) (any, error) {
+	entity, err := lookup(c.Inventory.simCtx, "HostSystem", request.Host)
 	if err != nil {
 		return nil, err
 	}
 	host, ctx := object.NewHostSystem(c.Inventory.client, entity.Reference()), context.Background()
-	if wish.Connected != nil && *wish.Connected {
-		err = done(host.Reconnect(ctx, nil, nil))
-	} else if wish.Connected != nil {
-		err = done(host.Disconnect(ctx))
+	if request.Connected != nil && *request.Connected {
+		err = waitForTask(host.Reconnect(ctx, nil, nil))
+	} else if request.Connected != nil {
+		err = waitForTask(host.Disconnect(ctx))
 	}
-	if err == nil && wish.Maintenance != nil {
-		if *wish.Maintenance {
-			err = done(host.EnterMaintenanceMode(ctx, 0, false, nil))
+	if err == nil && request.Maintenance != nil {
+		if *request.Maintenance {
+			err = waitForTask(host.EnterMaintenanceMode(ctx, 0, false, nil))
 		} else {
-			err = done(host.ExitMaintenanceMode(ctx, 0))
+			err = waitForTask(host.ExitMaintenanceMode(ctx, 0))
 		}
 	}
-	if wish.GPUs != nil {
-		fitGPUs(c.Inventory.context(), entity.(*simulator.HostSystem), wish.GPUKind, *wish.GPUs)
+	if request.GPUs != nil {
+		setGPUs(
+			c.Inventory.context(), entity.(*simulator.HostSystem), request.GPUKind, *request.GPUs,
+		)
 	}
 	return nil, err
 }
@@ -121,12 +140,12 @@ type Power struct {
 	On bool   `json:"on"`
 }
 
-func (c *Control) power(wish Power) (any, error) {
-	vm, err := lookup(c.Inventory.own, "VirtualMachine", wish.VM)
+func (c *Control) power(request Power) (any, error) {
+	vm, err := lookup(c.Inventory.simCtx, "VirtualMachine", request.VM)
 	if err != nil {
 		return nil, err
 	}
-	return nil, c.Inventory.Power(vm.Reference(), wish.On)
+	return nil, c.Inventory.Power(vm.Reference(), request.On)
 }
 
 // Suspension names the VM to be suspended.
@@ -135,11 +154,13 @@ type Suspension struct {
 }
 
 func (c *Control) suspend(suspension Suspension) (any, error) {
-	vm, err := lookup(c.Inventory.own, "VirtualMachine", suspension.VM)
+	vm, err := lookup(c.Inventory.simCtx, "VirtualMachine", suspension.VM)
 	if err != nil {
 		return nil, err
 	}
-	return nil, done(object.NewVirtualMachine(c.Inventory.client, vm.Reference()).Suspend(context.Background()))
+	return nil, waitForTask(object.NewVirtualMachine(c.Inventory.client, vm.Reference()).Suspend(
+		context.Background(),
+	))
 }
 
 // Move puts a VM on another host.
@@ -148,20 +169,20 @@ type Move struct {
 	Host string `json:"host"`
 }
 
-func (c *Control) move(wish Move) (any, error) {
-	vm, err := lookup(c.Inventory.own, "VirtualMachine", wish.VM)
+func (c *Control) move(request Move) (any, error) {
+	vm, err := lookup(c.Inventory.simCtx, "VirtualMachine", request.VM)
 	if err != nil {
 		return nil, err
 	}
-	host, err := lookup(c.Inventory.own, "HostSystem", wish.Host)
+	host, err := lookup(c.Inventory.simCtx, "HostSystem", request.Host)
 	if err != nil {
 		return nil, err
 	}
 	return nil, c.Inventory.Move(vm.Reference(), host.Reference())
 }
 
-func (c *Control) create(wish VMSpec) (any, error) {
-	ref, err := c.Inventory.MakeMachine(wish)
+func (c *Control) create(request VMSpec) (any, error) {
+	ref, err := c.Inventory.CreateVM(request)
 	return map[string]string{"ref": ref.Value}, err
 }
 
@@ -170,8 +191,8 @@ type Target struct {
 	Of string `json:"of"`
 }
 
-func (c *Control) delete(wish Target) (any, error) {
-	entity, err := lookup(c.Inventory.own, "", wish.Of)
+func (c *Control) delete(request Target) (any, error) {
+	entity, err := lookup(c.Inventory.simCtx, "", request.Of)
 	if err != nil {
 		return nil, err
 	}
@@ -184,21 +205,23 @@ type Guest struct {
 	Tools bool   `json:"tools"`
 }
 
-func (c *Control) guest(wish Guest) (any, error) {
-	entity, err := lookup(c.Inventory.own, "VirtualMachine", wish.VM)
+func (c *Control) guest(request Guest) (any, error) {
+	entity, err := lookup(c.Inventory.simCtx, "VirtualMachine", request.VM)
 	if err != nil {
 		return nil, err
 	}
 	vm, ctx := entity.(*simulator.VirtualMachine), c.Inventory.context()
 	ctx.WithLock(vm, func() {
-		vm.Config.ExtraConfig = slices.DeleteFunc(slices.Clone(vm.Config.ExtraConfig), func(option types.BaseOptionValue) bool {
+		vm.Config.ExtraConfig = slices.DeleteFunc(slices.Clone(vm.Config.ExtraConfig), func(
+			option types.BaseOptionValue,
+		) bool {
 			return option.GetOptionValue().Key == toolsOption
 		})
 	})
-	if wish.Tools {
-		c.Inventory.giveTools(vm)
+	if request.Tools {
+		c.Inventory.installTools(vm)
 	} else {
-		haltGuest(ctx, vm.Self)
+		stopGuest(ctx, vm.Self)
 	}
 	return nil, nil
 }
@@ -209,10 +232,12 @@ type GPU struct {
 	Kind string `json:"kind"`
 }
 
-func (c *Control) gpu(wish GPU) (any, error) { return nil, c.Inventory.GiveGPU(wish.VM, wish.Kind) }
+func (c *Control) gpu(request GPU) (any, error) {
+	return nil, c.Inventory.AddGPU(request.VM, request.Kind)
+}
 
-func (c *Control) createDisk(wish DiskSpec) (any, error) {
-	id, err := c.Inventory.MakeDisk(wish)
+func (c *Control) createDisk(request DiskSpec) (any, error) {
+	id, err := c.Inventory.CreateDisk(request)
 	return map[string]string{"id": id}, err
 }
 
@@ -222,12 +247,12 @@ type Disk struct {
 	VM   string `json:"vm"`
 }
 
-func (c *Control) deleteDisk(wish Disk) (any, error) {
-	return map[string]int{"deleted": c.Inventory.DeleteDisks(wish.Disk)}, nil
+func (c *Control) deleteDisk(request Disk) (any, error) {
+	return map[string]int{"deleted": c.Inventory.DeleteDisks(request.Disk)}, nil
 }
 
-func (c *Control) attachDisk(wish Disk) (any, error) {
-	return nil, c.Inventory.AttachDisk(wish.Disk, wish.VM)
+func (c *Control) attachDisk(request Disk) (any, error) {
+	return nil, c.Inventory.AttachDisk(request.Disk, request.VM)
 }
 
 // Attribute is the value of a custom attribute.
@@ -237,8 +262,8 @@ type Attribute struct {
 	Value string `json:"value"`
 }
 
-func (c *Control) attribute(wish Attribute) (any, error) {
-	entity, err := lookup(c.Inventory.own, "", wish.Of)
+func (c *Control) attribute(request Attribute) (any, error) {
+	entity, err := lookup(c.Inventory.simCtx, "", request.Of)
 	if err != nil {
 		return nil, err
 	}
@@ -246,15 +271,17 @@ func (c *Control) attribute(wish Attribute) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := manager.FindKey(context.Background(), wish.Name)
+	key, err := manager.FindKey(context.Background(), request.Name)
 	if err != nil {
-		made, err := manager.Add(context.Background(), wish.Name, entity.Reference().Type, nil, nil)
+		field, err := manager.Add(
+			context.Background(), request.Name, entity.Reference().Type, nil, nil,
+		)
 		if err != nil {
 			return nil, err
 		}
-		key = made.Key
+		key = field.Key
 	}
-	err = manager.Set(context.Background(), entity.Reference(), key, wish.Value)
+	err = manager.Set(context.Background(), entity.Reference(), key, request.Value)
 	touch(c.Inventory.context(), entity.Reference())
 	return nil, err
 }
@@ -267,12 +294,12 @@ type Tag struct {
 	Detach   bool   `json:"detach"`
 }
 
-func (c *Control) tag(wish Tag) (any, error) {
-	entity, err := lookup(c.Inventory.own, "", wish.Of)
+func (c *Control) tag(request Tag) (any, error) {
+	entity, err := lookup(c.Inventory.simCtx, "", request.Of)
 	if err != nil {
 		return nil, err
 	}
-	return nil, c.REST.Tag(entity.Reference(), wish.Category, wish.Tag, !wish.Detach)
+	return nil, c.REST.Tag(entity.Reference(), request.Category, request.Tag, !request.Detach)
 }
 
 // Stats are quickStats of one entity by their wire names.
@@ -281,13 +308,15 @@ type Stats struct {
 	Stats map[string]json.RawMessage `json:"stats"`
 }
 
-func (c *Control) stats(wish Stats) (any, error) {
-	entity, err := lookup(c.Inventory.own, "", wish.Of)
+func (c *Control) stats(request Stats) (any, error) {
+	entity, err := lookup(c.Inventory.simCtx, "", request.Of)
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range slices.Sorted(maps.Keys(wish.Stats)) {
-		if err := setProperty(c.Inventory.context(), entity, "summary.quickStats."+name, wish.Stats[name]); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(request.Stats)) {
+		if err := setProperty(
+			c.Inventory.context(), entity, "summary.quickStats."+name, request.Stats[name],
+		); err != nil {
 			return nil, err
 		}
 	}
@@ -301,10 +330,10 @@ type Property struct {
 	Value    json.RawMessage `json:"value"`
 }
 
-func (c *Control) property(wish Property) (any, error) {
-	entity, err := lookup(c.Inventory.own, "", wish.Of)
+func (c *Control) property(request Property) (any, error) {
+	entity, err := lookup(c.Inventory.simCtx, "", request.Of)
 	if err != nil {
 		return nil, err
 	}
-	return nil, setProperty(c.Inventory.context(), entity, wish.Property, wish.Value)
+	return nil, setProperty(c.Inventory.context(), entity, request.Property, request.Value)
 }

@@ -19,38 +19,57 @@ import (
 	"github.com/vmware/govmomi/vslm"
 )
 
-func TestTheInventoryIsAsAsked(t *testing.T) {
-	rig := start(t, "--datacenters", "2", "--host-name", "esxi-dell-e.rainpole.com", "--host-pattern", "esxi-%04d.rainpole.com",
-		"--node", "tkg-worker-1=4203a0b5-0000-4000-8000-000000000001", "--template", "vm-operator-template", "--folder", "vm-operator",
-		"--gpu-host", "esxi-dell-e.rainpole.com", "--gpu-vm", "tkg-worker-1=vgpu", "--without-tools", "DC0_H0_VM0", "--powered-off", "DC0_H0_VM1")
+func TestInventoryMatchesFlags(t *testing.T) {
+	rig := start(
+		t, "--datacenters", "2",
+		"--host-name", "esxi-dell-e.rainpole.com", "--host-pattern", "esxi-%04d.rainpole.com",
+		"--node", "tkg-worker-1=4203a0b5-0000-4000-8000-000000000001",
+		"--template", "vm-operator-template", "--folder", "vm-operator",
+		"--gpu-host", "esxi-dell-e.rainpole.com", "--gpu-vm", "tkg-worker-1=vgpu",
+		"--without-tools", "DC0_H0_VM0", "--powered-off", "DC0_H0_VM1",
+	)
 	client, ctx := rig.client(), context.Background()
-	host, err := find.NewFinder(client.Client).HostSystem(ctx, "/DC0/host/esxi-dell-e.rainpole.com/*")
+	host, err := find.NewFinder(client.Client).HostSystem(
+		ctx, "/DC0/host/esxi-dell-e.rainpole.com/*",
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var esx mo.HostSystem
-	if err := client.RetrieveOne(ctx, host.Reference(), []string{"config.graphicsInfo", "config.sharedPassthruGpuTypes", "summary.quickStats"}, &esx); err != nil {
+	if err := client.RetrieveOne(ctx, host.Reference(), []string{
+		"config.graphicsInfo", "config.sharedPassthruGpuTypes", "summary.quickStats",
+	}, &esx); err != nil {
 		t.Fatal(err)
 	}
-	if len(esx.Config.GraphicsInfo) != 2 || len(esx.Config.SharedPassthruGpuTypes) == 0 || esx.Summary.QuickStats.OverallCpuUsage == 0 {
+	if len(esx.Config.GraphicsInfo) != 2 || len(esx.Config.SharedPassthruGpuTypes) == 0 ||
+		esx.Summary.QuickStats.OverallCpuUsage == 0 {
 		t.Errorf("the host has %+v", esx.Config.GraphicsInfo)
 	}
 	var node mo.VirtualMachine
-	if err := client.RetrieveOne(ctx, rig.vm(client, "tkg-worker-1").Reference(), []string{"config", "guest", "summary"}, &node); err != nil {
+	if err := client.RetrieveOne(ctx, rig.vm(client, "tkg-worker-1").Reference(), []string{
+		"config", "guest", "summary",
+	}, &node); err != nil {
 		t.Fatal(err)
 	}
-	gpu := slices.ContainsFunc(node.Config.Hardware.Device, func(device types.BaseVirtualDevice) bool {
+	gpu := slices.ContainsFunc(node.Config.Hardware.Device, func(
+		device types.BaseVirtualDevice,
+	) bool {
 		_, ok := device.GetVirtualDevice().Backing.(*types.VirtualPCIPassthroughVmiopBackingInfo)
 		return ok
 	})
-	if node.Config.Uuid != "4203a0b5-0000-4000-8000-000000000001" || !gpu || node.Guest.IpAddress == "" {
+	if node.Config.Uuid != "4203a0b5-0000-4000-8000-000000000001" || !gpu ||
+		node.Guest.IpAddress == "" {
 		t.Errorf("the node is %s, GPU %v, %q", node.Config.Uuid, gpu, node.Guest.IpAddress)
 	}
 	for datacenter := range strings.SplitSeq("DC0 DC1", " ") {
-		if _, err := find.NewFinder(client.Client).Folder(ctx, "/"+datacenter+"/vm/vm-operator"); err != nil {
+		if _, err := find.NewFinder(client.Client).Folder(
+			ctx, "/"+datacenter+"/vm/vm-operator",
+		); err != nil {
 			t.Error(err)
 		}
-		template, err := find.NewFinder(client.Client).VirtualMachine(ctx, "/"+datacenter+"/vm/vm-operator-template")
+		template, err := find.NewFinder(client.Client).VirtualMachine(
+			ctx, "/"+datacenter+"/vm/vm-operator-template",
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +77,8 @@ func TestTheInventoryIsAsAsked(t *testing.T) {
 			t.Errorf("template: %v, %v", is, err)
 		}
 	}
-	if state, _ := rig.vm(client, "DC0_H0_VM1").PowerState(ctx); state != types.VirtualMachinePowerStatePoweredOff {
+	state, _ := rig.vm(client, "DC0_H0_VM1").PowerState(ctx)
+	if state != types.VirtualMachinePowerStatePoweredOff {
 		t.Errorf("the VM is %s", state)
 	}
 }
@@ -67,32 +87,44 @@ func TestCountersAndLedger(t *testing.T) {
 	rig := start(t)
 	client, ctx := rig.client(), context.Background()
 	vm := rig.vm(client, "DC0_H0_VM0")
-	rig.ask("DELETE", "/calls", nil, nil)
-	rig.ask("DELETE", "/ledger", nil, nil)
+	rig.call("DELETE", "/calls", nil, nil)
+	rig.call("DELETE", "/ledger", nil, nil)
 	if _, err := methods.GetCurrentTime(ctx, client.Client); err != nil {
 		t.Fatal(err)
 	}
-	if err := done(vm.PowerOff(ctx)); err != nil {
+	if err := waitForTask(vm.PowerOff(ctx)); err != nil {
 		t.Fatal(err)
 	}
-	rig.ask("POST", "/power", ask{"vm": "DC0_H0_VM0", "on": true}, nil)
+	rig.call("POST", "/power", params{"vm": "DC0_H0_VM0", "on": true}, nil)
 	var counts map[string]int
-	rig.ask("GET", "/calls", nil, &counts)
-	if counts["CurrentTime"] != 1 || counts["PowerOffVM_Task"] != 1 || counts["PowerOnVM_Task"] != 0 {
+	rig.call("GET", "/calls", nil, &counts)
+	if counts["CurrentTime"] != 1 || counts["PowerOffVM_Task"] != 1 ||
+		counts["PowerOnVM_Task"] != 0 {
 		t.Errorf("counted %v", counts)
 	}
-	var ledger []Entry
-	rig.ask("GET", "/ledger", nil, &ledger)
-	if len(ledger) != 1 || ledger[0].Method != "PowerOffVM_Task" || ledger[0].Name != "DC0_H0_VM0" || ledger[0].User != "user" {
+	var ledger []LedgerEntry
+	rig.call("GET", "/ledger", nil, &ledger)
+	if len(ledger) != 1 || ledger[0].Method != "PowerOffVM_Task" ||
+		ledger[0].Name != "DC0_H0_VM0" || ledger[0].User != "user" {
 		t.Errorf("the ledger: %+v", ledger)
 	}
 }
 
 func TestFirstClassDisks(t *testing.T) {
-	rig := start(t, "--fcds", "3", "--fcd", "pvc-e3f6dd59-cbc0-49a7-97c8-d92a26732c43=7d0a1d4c-0000-4000-8000-000000000001", "--datastores", "2")
+	rig := start(
+		t,
+		"--fcds",
+		"3",
+		"--fcd",
+		"pvc-e3f6dd59-cbc0-49a7-97c8-d92a26732c43=7d0a1d4c-0000-4000-8000-000000000001",
+		"--datastores",
+		"2",
+	)
 	client, ctx := rig.client(), context.Background()
-	rig.ask("POST", "/fcds", ask{"name": "pvc-late", "sizeMB": 20, "datastore": "LocalDS_1"}, nil)
-	rig.ask("POST", "/fcds/attach", ask{"disk": "pvc-late", "vm": "DC0_H0_VM0"}, nil)
+	rig.call("POST", "/fcds", params{
+		"name": "pvc-late", "sizeMB": 20, "datastore": "LocalDS_1",
+	}, nil)
+	rig.call("POST", "/fcds/attach", params{"disk": "pvc-late", "vm": "DC0_H0_VM0"}, nil)
 	manager, names := vslm.NewObjectManager(client.Client), []string{}
 	stores, err := find.NewFinder(client.Client).DatastoreList(ctx, "/DC0/datastore/*")
 	if err != nil {
@@ -108,10 +140,12 @@ func TestFirstClassDisks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if disk.Config.Name == "pvc-late" && (disk.Config.CapacityInMB != 20 || len(disk.Config.ConsumerId) != 1) {
+			if disk.Config.Name == "pvc-late" &&
+				(disk.Config.CapacityInMB != 20 || len(disk.Config.ConsumerId) != 1) {
 				t.Errorf("pvc-late is %+v", disk.Config)
 			}
-			if id.Id == "7d0a1d4c-0000-4000-8000-000000000001" && disk.Config.Name != "pvc-e3f6dd59-cbc0-49a7-97c8-d92a26732c43" {
+			if id.Id == "7d0a1d4c-0000-4000-8000-000000000001" &&
+				disk.Config.Name != "pvc-e3f6dd59-cbc0-49a7-97c8-d92a26732c43" {
 				t.Errorf("%s is called %s", id.Id, disk.Config.Name)
 			}
 			names = append(names, disk.Config.Name)
@@ -120,9 +154,9 @@ func TestFirstClassDisks(t *testing.T) {
 	if len(names) != 5 {
 		t.Errorf("disks: %v", names)
 	}
-	rig.ask("POST", "/fcds/delete", ask{"disk": "pvc-late"}, nil)
+	rig.call("POST", "/fcds/delete", params{"disk": "pvc-late"}, nil)
 	var left []DiskView
-	rig.ask("GET", "/fcds", nil, &left)
+	rig.call("GET", "/fcds", nil, &left)
 	if len(left) != 4 {
 		t.Errorf("left: %v", left)
 	}
@@ -131,9 +165,11 @@ func TestFirstClassDisks(t *testing.T) {
 func TestTagsAndAttributes(t *testing.T) {
 	rig := start(t)
 	client, ctx := rig.client(), context.Background()
-	rig.ask("POST", "/tag", ask{"of": "DC0_H0", "category": "zone", "tag": "a"}, nil)
-	rig.ask("POST", "/tag", ask{"of": "DC0_H0", "category": "zone", "tag": "b"}, nil)
-	rig.ask("POST", "/tag", ask{"of": "DC0_H0", "category": "zone", "tag": "b", "detach": true}, nil)
+	rig.call("POST", "/tag", params{"of": "DC0_H0", "category": "zone", "tag": "a"}, nil)
+	rig.call("POST", "/tag", params{"of": "DC0_H0", "category": "zone", "tag": "b"}, nil)
+	rig.call("POST", "/tag", params{
+		"of": "DC0_H0", "category": "zone", "tag": "b", "detach": true,
+	}, nil)
 	vapi := rest.NewClient(client.Client)
 	if err := vapi.Login(ctx, user); err != nil {
 		t.Fatal(err)
@@ -149,20 +185,31 @@ func TestTagsAndAttributes(t *testing.T) {
 	if list := rig.sessions().REST; len(list) != 1 {
 		t.Errorf("REST sessions: %+v", list)
 	}
-	watch := watchFor(rig, client, "HostSystem", "name", "customValue", "summary.quickStats.overallCpuUsage", "runtime.connectionState")
+	watch := watchFor(
+		rig, client, "HostSystem", "name", "customValue", "summary.quickStats.overallCpuUsage",
+		"runtime.connectionState",
+	)
 	watch.next()
-	rig.ask("POST", "/attribute", ask{"of": "DC0_H0", "name": "owner", "value": "me"}, nil)
+	rig.call("POST", "/attribute", params{"of": "DC0_H0", "name": "owner", "value": "me"}, nil)
 	watch.until("the attribute", func() bool {
-		values, ok := watch.named("DC0_H0")["customValue"].(types.ArrayOfCustomFieldValue)
-		return ok && len(values.CustomFieldValue) == 1 && values.CustomFieldValue[0].(*types.CustomFieldStringValue).Value == "me"
+		values, ok := watch.byName("DC0_H0")["customValue"].(types.ArrayOfCustomFieldValue)
+		return ok && len(values.CustomFieldValue) == 1 &&
+			values.CustomFieldValue[0].(*types.CustomFieldStringValue).Value == "me"
 	})
-	rig.ask("POST", "/stats", ask{"of": "DC0_H0", "stats": ask{"overallCpuUsage": 4711}}, nil)
-	rig.ask("POST", "/property", ask{"of": "DC0_H0", "property": "runtime.connectionState", "value": "notResponding"}, nil)
+	rig.call("POST", "/stats", params{
+		"of": "DC0_H0", "stats": params{"overallCpuUsage": 4711},
+	}, nil)
+	rig.call("POST", "/property", params{
+		"of": "DC0_H0", "property": "runtime.connectionState", "value": "notResponding",
+	}, nil)
 	watch.until("stats and property", func() bool {
-		host := watch.named("DC0_H0")
-		return host["summary.quickStats.overallCpuUsage"] == int32(4711) && host["runtime.connectionState"] == types.HostSystemConnectionStateNotResponding
+		host := watch.byName("DC0_H0")
+		return host["summary.quickStats.overallCpuUsage"] == int32(4711) &&
+			host["runtime.connectionState"] == types.HostSystemConnectionStateNotResponding
 	})
-	if text := rig.try("POST", "/property", ask{"of": "DC0_H0", "property": "runtime.nonsense", "value": 1}, nil); !strings.Contains(text, "nonsense") {
+	if text := rig.tryCall("POST", "/property", params{
+		"of": "DC0_H0", "property": "runtime.nonsense", "value": 1,
+	}, nil); !strings.Contains(text, "nonsense") {
 		t.Errorf("it says %q", text)
 	}
 }
@@ -171,17 +218,18 @@ func TestOutages(t *testing.T) {
 	rig := start(t)
 	client, ctx := rig.client(), context.Background()
 	for how := range strings.SplitSeq("503 reset", " ") {
-		rig.ask("POST", "/outage", ask{"how": how, "length": "1m"}, nil)
+		rig.call("POST", "/outage", params{"how": how, "length": "1m"}, nil)
 		if _, err := methods.GetCurrentTime(ctx, client.Client); err == nil {
 			t.Errorf("%s: it answers", how)
 		}
 	}
-	rig.ask("POST", "/outage", ask{"how": "hang", "length": "200ms"}, nil)
+	rig.call("POST", "/outage", params{"how": "hang", "length": "200ms"}, nil)
 	began := time.Now()
-	if _, err := methods.GetCurrentTime(ctx, client.Client); err == nil || time.Since(began) < 150*time.Millisecond {
+	if _, err := methods.GetCurrentTime(ctx, client.Client); err == nil ||
+		time.Since(began) < 150*time.Millisecond {
 		t.Errorf("hang: %v after %s", err, time.Since(began))
 	}
-	rig.ask("POST", "/outage", ask{"how": ""}, nil)
+	rig.call("POST", "/outage", params{"how": ""}, nil)
 	if _, err := methods.GetCurrentTime(ctx, client.Client); err != nil {
 		t.Error("after the outage the session lives on:", err)
 	}
@@ -190,7 +238,7 @@ func TestOutages(t *testing.T) {
 func TestARuleDelaysACallUntilItIsCleared(t *testing.T) {
 	rig := start(t)
 	client := rig.client()
-	rig.ask("POST", "/rules", ask{"method": "CurrentTime", "delay": "1h"}, nil)
+	rig.call("POST", "/rules", params{"method": "CurrentTime", "delay": "1h"}, nil)
 	ended := make(chan error, 1)
 	go func() {
 		_, err := methods.GetCurrentTime(context.Background(), client.Client)
@@ -198,11 +246,11 @@ func TestARuleDelaysACallUntilItIsCleared(t *testing.T) {
 	}()
 	eventually(t, "the call has come", func() bool {
 		var counts map[string]int
-		rig.ask("GET", "/calls", nil, &counts)
+		rig.call("GET", "/calls", nil, &counts)
 		return counts["CurrentTime"] == 1
 	})
 	for waiting := true; waiting; {
-		rig.ask("DELETE", "/rules", nil, nil)
+		rig.call("DELETE", "/rules", nil, nil)
 		select {
 		case err := <-ended:
 			if err != nil {
@@ -223,7 +271,9 @@ func TestTheCertificateCanBeTrusted(t *testing.T) {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(data)
 	dial := func(name string) error {
-		conn, err := tls.Dial("tcp", rig.server.URL.Host, &tls.Config{RootCAs: pool, ServerName: name})
+		conn, err := tls.Dial("tcp", rig.server.URL.Host, &tls.Config{
+			RootCAs: pool, ServerName: name,
+		})
 		if err == nil {
 			_ = conn.Close()
 		}
@@ -238,25 +288,36 @@ func TestTheCertificateCanBeTrusted(t *testing.T) {
 	expired := start(t, "--tls-expired", "--hosts", "0")
 	data, _ = os.ReadFile(expired.server.Certificate)
 	pool.AppendCertsFromPEM(data)
-	if _, err := tls.Dial("tcp", expired.server.URL.Host, &tls.Config{RootCAs: pool}); err == nil || !strings.Contains(err.Error(), "expired") {
+	if _, err := tls.Dial("tcp", expired.server.URL.Host, &tls.Config{RootCAs: pool}); err == nil ||
+		!strings.Contains(err.Error(), "expired") {
 		t.Errorf("the expired certificate: %v", err)
 	}
 }
 
 func TestSettingsAreChecked(t *testing.T) {
-	for _, arguments := range [][]string{{"--cert", "x"}, {"--datastores", "0"}, {"--hosts", "0", "--standalone-hosts", "0"}, {"--delay", "x"}, {"word"}} {
+	for _, arguments := range [][]string{
+		{"--cert", "x"},
+		{"--datastores", "0"},
+		{"--hosts", "0", "--standalone-hosts", "0"},
+		{"--delay", "x"},
+		{"word"},
+	} {
 		if _, err := parse("vcsim", arguments); err == nil {
 			t.Errorf("%v was accepted", arguments)
 		}
 	}
 }
 
-func TestLookupSaysWhatIsWrong(t *testing.T) {
+func TestLookupErrors(t *testing.T) {
 	rig := start(t, "--datacenters", "2", "--template", "twice")
-	if text := rig.try("POST", "/power", ask{"vm": "twice"}, nil); !strings.Contains(text, "/DC0/vm/twice, /DC1/vm/twice") {
+	if text := rig.tryCall("POST", "/power", params{
+		"vm": "twice",
+	}, nil); !strings.Contains(text, "/DC0/vm/twice, /DC1/vm/twice") {
 		t.Errorf("it says %q", text)
 	}
-	if text := rig.try("POST", "/power", ask{"vm": "nobody"}, nil); !strings.Contains(text, "no VirtualMachine") {
+	if text := rig.tryCall("POST", "/power", params{
+		"vm": "nobody",
+	}, nil); !strings.Contains(text, "no VirtualMachine") {
 		t.Errorf("it says %q", text)
 	}
 }

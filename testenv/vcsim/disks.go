@@ -22,7 +22,8 @@ type DiskSpec struct {
 	SizeMB       int64  `json:"sizeMB"`
 	Datastore    string `json:"datastore"`    // the first one by default
 	Provisioning string `json:"provisioning"` // thin, eagerZeroedThick or lazyZeroedThick
-	Keep         bool   `json:"keep"`         // keepAfterDeleteVm: it survives the VM that it is attached to
+	// keepAfterDeleteVm: it survives the VM that it is attached to
+	Keep bool `json:"keep"`
 }
 
 // DiskView is a First Class Disk as the control endpoint shows it.
@@ -35,17 +36,19 @@ type DiskView struct {
 	Consumers []string `json:"consumers"`
 }
 
-// MakeDisk makes a First Class Disk and returns its id.
-func (i *Inventory) MakeDisk(wish DiskSpec) (string, error) {
-	datastore, err := i.datastore(wish.Datastore)
+// CreateDisk makes a First Class Disk and returns its id.
+func (i *Inventory) CreateDisk(request DiskSpec) (string, error) {
+	datastore, err := i.datastore(request.Datastore)
 	if err != nil {
 		return "", err
 	}
 	spec := types.VslmCreateSpec{
-		Name: cmp.Or(wish.Name, "pvc-"+uuid.NewString()), CapacityInMB: cmp.Or(wish.SizeMB, 1024), KeepAfterDeleteVm: types.NewBool(wish.Keep),
+		Name:              cmp.Or(request.Name, "pvc-"+uuid.NewString()),
+		CapacityInMB:      cmp.Or(request.SizeMB, 1024),
+		KeepAfterDeleteVm: types.NewBool(request.Keep),
 		BackingSpec: &types.VslmCreateSpecDiskFileBackingSpec{
 			VslmCreateSpecBackingSpec: types.VslmCreateSpecBackingSpec{Datastore: datastore},
-			ProvisioningType:          cmp.Or(wish.Provisioning, "thin"),
+			ProvisioningType:          cmp.Or(request.Provisioning, "thin"),
 		},
 	}
 	task, err := vslm.NewObjectManager(i.client).CreateDisk(context.Background(), spec)
@@ -56,19 +59,21 @@ func (i *Inventory) MakeDisk(wish DiskSpec) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	made, ok := info.Result.(types.VStorageObject)
+	disk, ok := info.Result.(types.VStorageObject)
 	if !ok {
 		return "", fmt.Errorf("making a disk gave a %T", info.Result)
 	}
-	if wish.ID == "" {
-		return made.Config.Id.Id, nil
+	if request.ID == "" {
+		return disk.Config.Id.Id, nil
 	}
-	return wish.ID, i.renumber(datastore, made.Config.Id, wish.ID)
+	return request.ID, i.setDiskID(datastore, disk.Config.Id, request.ID)
 }
 
-// renumber gives a disk an id of our choosing; the API has no way to do so.
-func (i *Inventory) renumber(datastore types.ManagedObjectReference, from types.ID, to string) error {
-	ctx, manager := i.context(), i.own.Map.VStorageObjectManager()
+// setDiskID gives a disk an id of our choosing; the API has no way to do so.
+func (i *Inventory) setDiskID(
+	datastore types.ManagedObjectReference, from types.ID, to string,
+) error {
+	ctx, manager := i.context(), i.simCtx.Map.VStorageObjectManager()
 	var err error
 	ctx.WithLock(manager, func() {
 		disks := manager.Catalog()[datastore]
@@ -84,13 +89,14 @@ func (i *Inventory) renumber(datastore types.ManagedObjectReference, from types.
 	return err
 }
 
-// DeleteDisks deletes the disks of a name or id, also while a VM uses them, and returns how many there were.
-func (i *Inventory) DeleteDisks(what string) int {
-	ctx, manager, count := i.context(), i.own.Map.VStorageObjectManager(), 0
+// DeleteDisks deletes the disks of a name or id, also while a VM uses them, and returns how many
+// there were.
+func (i *Inventory) DeleteDisks(nameOrID string) int {
+	ctx, manager, count := i.context(), i.simCtx.Map.VStorageObjectManager(), 0
 	ctx.WithLock(manager, func() {
 		for _, disks := range manager.Catalog() {
 			for id, disk := range disks {
-				if id.Id == what || disk.Config.Name == what {
+				if id.Id == nameOrID || disk.Config.Name == nameOrID {
 					delete(disks, id)
 					count++
 				}
@@ -102,22 +108,31 @@ func (i *Inventory) DeleteDisks(what string) int {
 
 // Disks lists all First Class Disks by name.
 func (i *Inventory) Disks() []DiskView {
-	ctx, manager, views := i.context(), i.own.Map.VStorageObjectManager(), []DiskView{}
+	ctx, manager, views := i.context(), i.simCtx.Map.VStorageObjectManager(), []DiskView{}
 	ctx.WithLock(manager, func() {
 		for datastore, disks := range manager.Catalog() {
 			for _, disk := range disks {
-				views = append(views, i.viewDisk(datastore, disk))
+				views = append(views, i.diskView(datastore, disk))
 			}
 		}
 	})
-	slices.SortFunc(views, func(a, b DiskView) int { return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID)) })
+	slices.SortFunc(views, func(a, b DiskView) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID))
+	})
 	return views
 }
 
-func (i *Inventory) viewDisk(datastore types.ManagedObjectReference, disk *simulator.VStorageObject) DiskView {
-	view := DiskView{Name: disk.Config.Name, ID: disk.Config.Id.Id, SizeMB: disk.Config.CapacityInMB, Consumers: []string{}}
-	if home, ok := i.own.Map.Get(datastore).(*simulator.Datastore); ok {
-		view.Datastore = home.Name
+func (i *Inventory) diskView(
+	datastore types.ManagedObjectReference, disk *simulator.VStorageObject,
+) DiskView {
+	view := DiskView{
+		Name:      disk.Config.Name,
+		ID:        disk.Config.Id.Id,
+		SizeMB:    disk.Config.CapacityInMB,
+		Consumers: []string{},
+	}
+	if entity, ok := i.simCtx.Map.Get(datastore).(*simulator.Datastore); ok {
+		view.Datastore = entity.Name
 	}
 	if backing, ok := disk.Config.Backing.(*types.BaseConfigInfoDiskFileBackingInfo); ok {
 		view.Path = backing.FilePath
@@ -128,85 +143,88 @@ func (i *Inventory) viewDisk(datastore types.ManagedObjectReference, disk *simul
 	return view
 }
 
-// AttachDisk attaches a disk to a VM, as a person would; an empty VM takes it from the one that has it.
-func (i *Inventory) AttachDisk(what, vm string) error {
-	found, err := i.disk(what)
+// AttachDisk attaches a disk to a VM, as a person would; an empty VM takes it from the one that has
+// it.
+func (i *Inventory) AttachDisk(nameOrID, vm string) error {
+	fcd, err := i.diskByNameOrID(nameOrID)
 	if err != nil {
 		return err
 	}
 	if vm == "" {
-		return i.detachDisk(found)
+		return i.detachDisk(fcd)
 	}
-	user, err := lookup(i.own, "VirtualMachine", vm)
+	entity, err := lookup(i.simCtx, "VirtualMachine", vm)
 	if err != nil {
 		return err
 	}
-	home, _ := disk(i.context(), found.Config.Id)
+	datastore, _ := findDisk(i.context(), fcd.Config.Id)
 	task, err := methods.AttachDisk_Task(context.Background(), i.client, &types.AttachDisk_Task{
-		This: user.Reference(), DiskId: found.Config.Id, Datastore: home,
+		This: entity.Reference(), DiskId: fcd.Config.Id, Datastore: datastore,
 	})
 	if err != nil {
 		return err
 	}
-	return done(object.NewTask(i.client, task.Returnval), nil)
+	return waitForTask(object.NewTask(i.client, task.Returnval), nil)
 }
 
-func (i *Inventory) detachDisk(found *simulator.VStorageObject) error {
-	for _, entity := range entities(i.own, "VirtualMachine") {
+func (i *Inventory) detachDisk(fcd *simulator.VStorageObject) error {
+	for _, entity := range entities(i.simCtx, "VirtualMachine") {
 		vm := entity.(*simulator.VirtualMachine)
-		if slices.ContainsFunc(found.Config.ConsumerId, func(id types.ID) bool { return id.Id == vm.Config.Uuid }) {
-			req := &types.DetachDisk_Task{This: vm.Self, DiskId: found.Config.Id}
+		if slices.ContainsFunc(fcd.Config.ConsumerId, func(id types.ID) bool {
+			return id.Id == vm.Config.Uuid
+		}) {
+			req := &types.DetachDisk_Task{This: vm.Self, DiskId: fcd.Config.Id}
 			task, err := methods.DetachDisk_Task(context.Background(), i.client, req)
 			if err != nil {
 				return err
 			}
-			return done(object.NewTask(i.client, task.Returnval), nil)
+			return waitForTask(object.NewTask(i.client, task.Returnval), nil)
 		}
 	}
 	return nil
 }
 
-// disk is the one of a name or id.
-func (i *Inventory) disk(what string) (*simulator.VStorageObject, error) {
-	ctx, manager := i.context(), i.own.Map.VStorageObjectManager()
-	var found *simulator.VStorageObject
+// diskByNameOrID is the one of a name or id.
+func (i *Inventory) diskByNameOrID(nameOrID string) (*simulator.VStorageObject, error) {
+	ctx, manager := i.context(), i.simCtx.Map.VStorageObjectManager()
+	var fcd *simulator.VStorageObject
 	ctx.WithLock(manager, func() {
 		for _, disks := range manager.Catalog() {
 			for id, disk := range disks {
-				if id.Id == what || disk.Config.Name == what {
-					found = disk
+				if id.Id == nameOrID || disk.Config.Name == nameOrID {
+					fcd = disk
 				}
 			}
 		}
 	})
-	if found == nil {
-		return nil, fmt.Errorf("there is no First Class Disk %q", what)
+	if fcd == nil {
+		return nil, fmt.Errorf("there is no First Class Disk %q", nameOrID)
 	}
-	return found, nil
+	return fcd, nil
 }
 
 func (i *Inventory) datastore(name string) (types.ManagedObjectReference, error) {
 	if name == "" {
-		return entities(i.own, "Datastore")[0].Reference(), nil
+		return entities(i.simCtx, "Datastore")[0].Reference(), nil
 	}
-	found, err := lookup(i.own, "Datastore", name)
+	datastore, err := lookup(i.simCtx, "Datastore", name)
 	if err != nil {
 		return types.ManagedObjectReference{}, err
 	}
-	return found.Reference(), nil
+	return datastore.Reference(), nil
 }
 
-func (i *Inventory) makeDisks(s *Settings) error {
-	for _, text := range s.DiskNames {
+func (i *Inventory) createDisks(s *Settings) error {
+	for _, text := range s.FCDNames {
 		name, id, _ := strings.Cut(text, "=")
-		if _, err := i.MakeDisk(DiskSpec{Name: name, ID: id}); err != nil {
+		if _, err := i.CreateDisk(DiskSpec{Name: name, ID: id}); err != nil {
 			return fmt.Errorf("disk %s: %w", name, err)
 		}
 	}
-	datastores := entities(i.own, "Datastore")
-	for number := range s.Disks {
-		home := datastores[number%len(datastores)].Reference().Value
-		if _, err := i.MakeDisk(DiskSpec{Datastore: home}); err != nil {
+	datastores := entities(i.simCtx, "Datastore")
+	for number := range s.FCDs {
+		datastore := datastores[number%len(datastores)].Reference().Value
+		if _, err := i.CreateDisk(DiskSpec{Datastore: datastore}); err != nil {
 			return err
 		}
 	}

@@ -19,37 +19,41 @@ type Filter struct {
 	mo.PropertyFilter
 
 	collector *Collector
-	fresh     bool
+	initial   bool
 	sent      map[types.ManagedObjectReference]values
-	walks     map[string]struct{} // properties through which the filter reaches its objects
+	traversed map[string]struct{} // properties through which the filter reaches its objects
 }
 
 func newFilter(collector *Collector, req *types.CreateFilter) *Filter {
-	filter := &Filter{collector: collector, fresh: true, walks: map[string]struct{}{}}
+	filter := &Filter{collector: collector, initial: true, traversed: map[string]struct{}{}}
 	filter.Self.Type = "PropertyFilter"
 	filter.Spec, filter.PartialUpdates = req.Spec, req.PartialUpdates
 	for _, object := range filter.Spec.ObjectSet {
-		filter.learn(object.SelectSet)
+		filter.addTraversals(object.SelectSet)
 	}
 	return filter
 }
 
-func (f *Filter) learn(specs []types.BaseSelectionSpec) {
+func (f *Filter) addTraversals(specs []types.BaseSelectionSpec) {
 	for _, spec := range specs {
 		if walk, ok := spec.(*types.TraversalSpec); ok {
-			f.walks[walk.Path] = struct{}{}
-			f.learn(walk.SelectSet)
+			f.traversed[walk.Path] = struct{}{}
+			f.addTraversals(walk.SelectSet)
 		}
 	}
 }
 
 // DestroyPropertyFilter takes the filter from its collector.
-func (f *Filter) DestroyPropertyFilter(ctx *simulator.Context, req *types.DestroyPropertyFilter) soap.HasFault {
+func (f *Filter) DestroyPropertyFilter(
+	ctx *simulator.Context, req *types.DestroyPropertyFilter,
+) soap.HasFault {
 	c := f.collector
-	c.guard.Lock()
-	c.filters = slices.DeleteFunc(slices.Clone(c.filters), func(other *Filter) bool { return other == f })
+	c.mu.Lock()
+	c.filters = slices.DeleteFunc(slices.Clone(c.filters), func(other *Filter) bool {
+		return other == f
+	})
 	simulator.RemoveReference(&c.Filter, f.Self)
-	c.guard.Unlock()
+	c.mu.Unlock()
 	ctx.Session.Remove(ctx, req.This)
 	return &methods.DestroyPropertyFilterBody{Res: &types.DestroyPropertyFilterResponse{}}
 }
@@ -60,63 +64,63 @@ func (f *Filter) validate(ctx *simulator.Context) types.BaseMethodFault {
 	if fault != nil {
 		return fault
 	}
-	one := map[string]types.ManagedObjectReference{}
+	samples := map[string]types.ManagedObjectReference{}
 	for ref := range members {
-		one[ref.Type] = ref
+		samples[ref.Type] = ref
 	}
-	return unknownProperty(f.read(ctx, slices.Collect(maps.Values(one))))
+	return unknownProperty(f.read(ctx, slices.Collect(maps.Values(samples))))
 }
 
 // refresh compares the filter's objects with what was sent, and returns what is new.
-func (f *Filter) refresh(ctx *simulator.Context, changed *marks) []types.ObjectUpdate {
-	if f.fresh {
+func (f *Filter) refresh(ctx *simulator.Context, changed *pendingChanges) []types.ObjectUpdate {
+	if f.initial {
 		f.sent = map[types.ManagedObjectReference]values{}
 	}
-	var left []types.ObjectUpdate
-	look := map[types.ManagedObjectReference]struct{}{}
-	if f.fresh || changed.everything || f.moved(changed) {
+	var leaving []types.ObjectUpdate
+	toRead := map[types.ManagedObjectReference]struct{}{}
+	if f.initial || changed.all || f.membershipChanged(changed) {
 		members, _ := f.members(ctx)
 		for ref := range members {
-			if _, known := f.sent[ref]; !known {
-				look[ref] = struct{}{}
+			if _, ok := f.sent[ref]; !ok {
+				toRead[ref] = struct{}{}
 			}
 		}
 		for ref := range f.sent {
-			if _, member := members[ref]; !member {
-				left = append(left, f.forget(ref))
+			if _, ok := members[ref]; !ok {
+				leaving = append(leaving, f.leave(ref))
 			}
 		}
 	}
-	f.fresh = false
-	if changed.everything {
+	f.initial = false
+	if changed.all {
 		for ref := range f.sent {
-			look[ref] = struct{}{}
+			toRead[ref] = struct{}{}
 		}
 	}
-	for ref := range changed.changed {
-		if _, known := f.sent[ref]; known {
-			look[ref] = struct{}{}
+	for ref := range changed.updated {
+		if _, ok := f.sent[ref]; ok {
+			toRead[ref] = struct{}{}
 		}
 	}
-	for ref := range changed.gone {
-		delete(look, ref)
-		if _, known := f.sent[ref]; known {
-			left = append(left, f.forget(ref))
+	for ref := range changed.removed {
+		delete(toRead, ref)
+		if _, ok := f.sent[ref]; ok {
+			leaving = append(leaving, f.leave(ref))
 		}
 	}
-	return append(left, f.compare(ctx, slices.Collect(maps.Keys(look)))...)
+	return append(leaving, f.compare(ctx, slices.Collect(maps.Keys(toRead)))...)
 }
 
-// moved reports whether objects may have come into the filter's sight or left it.
-func (f *Filter) moved(changed *marks) bool {
+// membershipChanged reports whether objects may have come into the filter's sight or left it.
+func (f *Filter) membershipChanged(changed *pendingChanges) bool {
 	for path := range changed.paths {
-		if _, walked := f.walks[path]; walked || (path == "" && f.walksInventory()) {
+		if _, ok := f.traversed[path]; ok || (path == "" && f.traversesInventory()) {
 			return true
 		}
 	}
 	for _, spec := range f.Spec.PropSet {
 		for kind := range changed.kinds {
-			if spec.Type == kind || spec.Type == "ManagedEntity" || derived[kind] == spec.Type {
+			if spec.Type == kind || spec.Type == "ManagedEntity" || baseTypes[kind] == spec.Type {
 				return true
 			}
 		}
@@ -124,61 +128,74 @@ func (f *Filter) moved(changed *marks) bool {
 	return false
 }
 
-// walksInventory reports whether more than a view leads to the objects; views announce their changes themselves.
-func (f *Filter) walksInventory() bool {
-	_, view := f.walks["view"]
-	return len(f.walks) > 1 || (len(f.walks) == 1 && !view)
+// traversesInventory reports whether more than a view leads to the objects; views announce their
+// changes themselves.
+func (f *Filter) traversesInventory() bool {
+	_, view := f.traversed["view"]
+	return len(f.traversed) > 1 || (len(f.traversed) == 1 && !view)
 }
 
-var derived = map[string]string{
+var baseTypes = map[string]string{
 	"ClusterComputeResource": "ComputeResource",
 	"VirtualApp":             "ResourcePool",
 	"StoragePod":             "Folder",
 }
 
-func (f *Filter) forget(ref types.ManagedObjectReference) types.ObjectUpdate {
+func (f *Filter) leave(ref types.ManagedObjectReference) types.ObjectUpdate {
 	delete(f.sent, ref)
 	return types.ObjectUpdate{Kind: types.ObjectUpdateKindLeave, Obj: ref}
 }
 
-func (f *Filter) compare(ctx *simulator.Context, refs []types.ManagedObjectReference) []types.ObjectUpdate {
+func (f *Filter) compare(
+	ctx *simulator.Context, refs []types.ManagedObjectReference,
+) []types.ObjectUpdate {
 	slices.SortFunc(refs, byReference)
 	var updates []types.ObjectUpdate
 	for _, content := range f.read(ctx, refs) {
-		now := values{}
+		current := values{}
 		for _, property := range content.PropSet {
-			now[property.Name] = property.Val
+			current[property.Name] = property.Val
 		}
-		before, known := f.sent[content.Obj]
-		f.sent[content.Obj] = now
-		changes := differences(before, now)
+		previous, seen := f.sent[content.Obj]
+		f.sent[content.Obj] = current
+		changes := differences(previous, current)
 		switch {
-		case !known:
-			updates = append(updates, types.ObjectUpdate{Kind: types.ObjectUpdateKindEnter, Obj: content.Obj, ChangeSet: changes})
+		case !seen:
+			updates = append(updates, types.ObjectUpdate{
+				Kind: types.ObjectUpdateKindEnter, Obj: content.Obj, ChangeSet: changes,
+			})
 		case len(changes) > 0:
-			updates = append(updates, types.ObjectUpdate{Kind: types.ObjectUpdateKindModify, Obj: content.Obj, ChangeSet: changes})
+			updates = append(updates, types.ObjectUpdate{
+				Kind: types.ObjectUpdateKindModify, Obj: content.Obj, ChangeSet: changes,
+			})
 		}
 	}
 	return updates
 }
 
-func differences(before, now values) []types.PropertyChange {
+func differences(previous, current values) []types.PropertyChange {
 	var changes []types.PropertyChange
-	for _, name := range slices.Sorted(maps.Keys(now)) {
-		if old, known := before[name]; !known || !reflect.DeepEqual(old, now[name]) {
-			changes = append(changes, types.PropertyChange{Name: name, Op: types.PropertyChangeOpAssign, Val: now[name]})
+	for _, name := range slices.Sorted(maps.Keys(current)) {
+		if old, ok := previous[name]; !ok || !reflect.DeepEqual(old, current[name]) {
+			changes = append(changes, types.PropertyChange{
+				Name: name, Op: types.PropertyChangeOpAssign, Val: current[name],
+			})
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(before)) {
-		if _, still := now[name]; !still {
-			changes = append(changes, types.PropertyChange{Name: name, Op: types.PropertyChangeOpAssign})
+	for _, name := range slices.Sorted(maps.Keys(previous)) {
+		if _, ok := current[name]; !ok {
+			changes = append(changes, types.PropertyChange{
+				Name: name, Op: types.PropertyChangeOpAssign,
+			})
 		}
 	}
 	return changes
 }
 
 // members finds the filter's objects without reading their properties.
-func (f *Filter) members(ctx *simulator.Context) (map[types.ManagedObjectReference]struct{}, types.BaseMethodFault) {
+func (f *Filter) members(
+	ctx *simulator.Context,
+) (map[types.ManagedObjectReference]struct{}, types.BaseMethodFault) {
 	spec := f.Spec
 	spec.PropSet = nil
 	for _, set := range f.Spec.PropSet {
@@ -192,8 +209,12 @@ func (f *Filter) members(ctx *simulator.Context) (map[types.ManagedObjectReferen
 	return members, fault
 }
 
-func (f *Filter) read(ctx *simulator.Context, refs []types.ManagedObjectReference) []types.ObjectContent {
-	spec := types.PropertyFilterSpec{PropSet: f.Spec.PropSet, ReportMissingObjectsInResults: types.NewBool(true)}
+func (f *Filter) read(
+	ctx *simulator.Context, refs []types.ManagedObjectReference,
+) []types.ObjectContent {
+	spec := types.PropertyFilterSpec{
+		PropSet: f.Spec.PropSet, ReportMissingObjectsInResults: types.NewBool(true),
+	}
 	for _, ref := range refs {
 		spec.ObjectSet = append(spec.ObjectSet, types.ObjectSpec{Obj: ref})
 	}
@@ -201,7 +222,9 @@ func (f *Filter) read(ctx *simulator.Context, refs []types.ManagedObjectReferenc
 	return objects
 }
 
-func retrieve(ctx *simulator.Context, spec types.PropertyFilterSpec) ([]types.ObjectContent, types.BaseMethodFault) {
+func retrieve(
+	ctx *simulator.Context, spec types.PropertyFilterSpec,
+) ([]types.ObjectContent, types.BaseMethodFault) {
 	library := &simulator.PropertyCollector{}
 	req := &types.RetrievePropertiesEx{SpecSet: []types.PropertyFilterSpec{spec}}
 	body := library.RetrievePropertiesEx(ctx, req).(*methods.RetrievePropertiesExBody)
@@ -209,5 +232,5 @@ func retrieve(ctx *simulator.Context, spec types.PropertyFilterSpec) ([]types.Ob
 		fault, _ := body.Fault_.Detail.Fault.(types.BaseMethodFault)
 		return nil, fault
 	}
-	return sharedOf(ctx).permissions.Visible(ctx, body.Res.Returnval.Objects), nil
+	return sharedState(ctx).permissions.Visible(ctx, body.Res.Returnval.Objects), nil
 }

@@ -52,38 +52,41 @@ func (f *Folders) UnregisterAndDestroyTask(
 
 // unregisterFolder does the work of the task. By the API reference each removal is a transaction
 // of its own: after a failure the objects that are left stay in the inventory.
-func unregisterFolder(e *TaskCall, ref types.ManagedObjectReference) types.BaseMethodFault {
-	folder, ok := e.ctx.Map.Get(ref).(*simulator.Folder)
+func unregisterFolder(call *TaskCall, ref types.ManagedObjectReference) types.BaseMethodFault {
+	folder, ok := call.ctx.Map.Get(ref).(*simulator.Folder)
 	if !ok {
 		return &types.ManagedObjectNotFound{Obj: ref}
 	}
-	if !slices.Contains(folder.ChildType, "VirtualMachine") || isRootOfDatacenter(e.ctx, folder) {
+	if !slices.Contains(folder.ChildType, "VirtualMachine") ||
+		isRootOfDatacenter(call.ctx, folder) {
 		return &types.NotSupported{}
 	}
-	for _, child := range children(e.ctx, ref) {
-		if fault := unregisterChild(e, child); fault != nil {
+	for _, child := range children(call.ctx, ref) {
+		if fault := unregisterChild(call, child); fault != nil {
 			return fault
 		}
 	}
-	removeFolder(e.ctx, folder)
+	removeFolder(call.ctx, folder)
 	return nil
 }
 
-func unregisterChild(e *TaskCall, ref types.ManagedObjectReference) types.BaseMethodFault {
-	guard := e.tasks.guard.Entity(ref)
-	guard.Lock()
-	defer guard.Unlock()
-	if fault := e.tasks.refuseBusy(ref); fault != nil {
+func unregisterChild(call *TaskCall, ref types.ManagedObjectReference) types.BaseMethodFault {
+	lock := call.tasks.locks.Entity(ref)
+	lock.Lock()
+	defer lock.Unlock()
+	if fault := call.tasks.checkBusy(ref); fault != nil {
 		return fault
 	}
-	switch object := e.ctx.Map.Get(ref).(type) {
+	switch object := call.ctx.Map.Get(ref).(type) {
 	case *simulator.Folder:
-		return unregisterFolder(e, ref)
+		return unregisterFolder(call, ref)
 	case *simulator.VirtualMachine:
 		if state := object.Runtime.PowerState; state == types.VirtualMachinePowerStatePoweredOn {
-			return &types.InvalidPowerState{RequestedState: types.VirtualMachinePowerStatePoweredOff, ExistingState: state}
+			return &types.InvalidPowerState{
+				RequestedState: types.VirtualMachinePowerStatePoweredOff, ExistingState: state,
+			}
 		}
-		detachVM(e.ctx, object)
+		detachVM(call.ctx, object)
 		return nil
 	case nil:
 		return nil
@@ -128,7 +131,7 @@ func addChild(ctx *simulator.Context, folder *simulator.Folder, entity mo.Entity
 // detachVM takes a VM out of the inventory in whatever state it is; its files stay. The library's
 // UnregisterVM refuses VMs that run.
 func detachVM(ctx *simulator.Context, vm *simulator.VirtualMachine) {
-	near := around(ctx, vm.Self)
+	related := relatedTo(ctx, vm.Self)
 	if host, ok := ctx.Map.Get(*vm.Runtime.Host).(*simulator.HostSystem); ok {
 		ctx.Map.RemoveReference(ctx, host, &host.Vm, vm.Self)
 	}
@@ -143,7 +146,7 @@ func detachVM(ctx *simulator.Context, vm *simulator.VirtualMachine) {
 	parent := *vm.Parent
 	ctx.Map.Remove(ctx, vm.Self)
 	removeChild(ctx, parent, vm.Self)
-	touch(ctx, near...)
+	touch(ctx, related...)
 }
 
 func forgetInPool(ctx *simulator.Context, pool, vm types.ManagedObjectReference) {
@@ -174,5 +177,5 @@ func attachVM(ctx *simulator.Context, folder *simulator.Folder, vm *simulator.Vi
 		}
 	}
 	addChild(ctx, folder, vm)
-	touch(ctx, around(ctx, vm.Self)...)
+	touch(ctx, relatedTo(ctx, vm.Self)...)
 }

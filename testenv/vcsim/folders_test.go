@@ -16,21 +16,23 @@ import (
 // files finds the files of a name in all datastores.
 func (r *rig) files(pattern string) []string {
 	r.Helper()
-	var found []string
+	var matches []string
 	err := filepath.WalkDir(r.server.folder, func(path string, _ os.DirEntry, err error) error {
 		if matched, _ := filepath.Match(pattern, filepath.Base(path)); matched {
-			found = append(found, path)
+			matches = append(matches, path)
 		}
 		return err
 	})
 	if err != nil {
 		r.Fatal(err)
 	}
-	return found
+	return matches
 }
 
 func (r *rig) unregister(client *vim25.Client, folder types.ManagedObjectReference) error {
-	res, err := methods.UnregisterAndDestroy_Task(context.Background(), client, &types.UnregisterAndDestroy_Task{This: folder})
+	res, err := methods.UnregisterAndDestroy_Task(
+		context.Background(), client, &types.UnregisterAndDestroy_Task{This: folder},
+	)
 	if err != nil {
 		return err
 	}
@@ -38,22 +40,24 @@ func (r *rig) unregister(client *vim25.Client, folder types.ManagedObjectReferen
 }
 
 func TestUnregisterAndDestroyKeepsTheFiles(t *testing.T) {
-	s, ctx := set(t), context.Background()
+	s, ctx := startCloneRig(t), context.Background()
 	if _, err := s.folder.CreateFolder(ctx, "inner"); err != nil {
 		t.Fatal(err)
 	}
-	s.ask("POST", "/create", ask{"name": "child", "folder": "inner", "disks": 1}, nil)
-	s.ask("POST", "/create", ask{"name": "runs", "folder": "vm-operator", "on": true}, nil)
+	s.call("POST", "/create", params{"name": "child", "folder": "inner", "disks": 1}, nil)
+	s.call("POST", "/create", params{"name": "runs", "folder": "vm-operator", "on": true}, nil)
 	folder := s.folder.Reference()
 	expectFault[*types.InvalidPowerState](t, s.unregister(s.client.Client, folder))
-	s.ask("POST", "/power", ask{"vm": "runs", "on": false}, nil)
+	s.call("POST", "/power", params{"vm": "runs", "on": false}, nil)
 	if err := s.unregister(s.client.Client, folder); err != nil {
 		t.Fatal(err)
 	}
-	expectFault[*types.ManagedObjectNotFound](t, s.client.RetrieveOne(ctx, folder, []string{"name"}, &mo.Folder{}))
-	var found []map[string]string
-	s.ask("GET", "/entities", nil, &found)
-	for _, entity := range found {
+	expectFault[*types.ManagedObjectNotFound](
+		t, s.client.RetrieveOne(ctx, folder, []string{"name"}, &mo.Folder{}),
+	)
+	var matches []map[string]string
+	s.call("GET", "/entities", nil, &matches)
+	for _, entity := range matches {
 		if entity["name"] == "child" || entity["name"] == "runs" || entity["name"] == "inner" {
 			t.Errorf("%v is still there", entity)
 		}
@@ -64,7 +68,7 @@ func TestUnregisterAndDestroyKeepsTheFiles(t *testing.T) {
 	if disks := s.files("child*.vmdk"); len(disks) == 0 {
 		t.Error("the disk is gone")
 	}
-	for _, vm := range s.truth().Machines {
+	for _, vm := range s.counts().VMs {
 		if vm.Name == "child" || vm.Name == "runs" {
 			t.Errorf("still counted: %+v", vm)
 		}
@@ -72,26 +76,28 @@ func TestUnregisterAndDestroyKeepsTheFiles(t *testing.T) {
 }
 
 func TestDestroyDeletesTheFiles(t *testing.T) {
-	s := set(t)
-	s.ask("POST", "/create", ask{"name": "child", "folder": "vm-operator", "disks": 1}, nil)
+	s := startCloneRig(t)
+	s.call("POST", "/create", params{"name": "child", "folder": "vm-operator", "disks": 1}, nil)
 	if len(s.files("child.vmx")) != 1 {
 		t.Fatal("there is no VM")
 	}
-	if err := done(s.folder.Destroy(context.Background())); err != nil {
+	if err := waitForTask(s.folder.Destroy(context.Background())); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the files are deleted", func() bool { return len(s.files("child.vmx")) == 0 })
 }
 
 func TestOnlyFoldersForVMsAreUnregistered(t *testing.T) {
-	s := set(t)
+	s := startCloneRig(t)
 	var datacenter mo.Datacenter
 	var list []map[string]string
-	s.ask("GET", "/entities", nil, &list)
+	s.call("GET", "/entities", nil, &list)
 	for _, entity := range list {
 		if entity["path"] == "/DC0" {
 			ref := types.ManagedObjectReference{Type: "Datacenter", Value: entity["ref"]}
-			if err := s.client.RetrieveOne(context.Background(), ref, []string{"vmFolder", "hostFolder"}, &datacenter); err != nil {
+			if err := s.client.RetrieveOne(
+				context.Background(), ref, []string{"vmFolder", "hostFolder"}, &datacenter,
+			); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"io"
 	"net/http"
 	"regexp"
@@ -15,15 +16,16 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Frontend is the HTTP side of the gate: outages, the limit of sessions, REST counters, and messages for faults.
+// Frontend is the HTTP side of the gate: outages, the limit of sessions, REST counters, and
+// messages for faults.
 type Frontend struct {
-	Next     http.Handler
-	Calls    *Calls
-	Rules    *Rules
-	Sessions *Sessions
-	REST     *REST
-	Max      int // sessions
-	Own      func() *simulator.Context
+	Next        http.Handler
+	Calls       *Calls
+	Rules       *Rules
+	Sessions    *Sessions
+	REST        *REST
+	MaxSessions int // sessions
+	NewContext  func() *simulator.Context
 
 	Permissions *Permissions
 	API         *API
@@ -37,40 +39,46 @@ func (f *Frontend) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	if f.outages.serve(w, request) {
 		return
 	}
-	if f.full(request) {
-		http.Error(w, "503 Service Unavailable: out of HTTP sessions", http.StatusServiceUnavailable)
+	if f.tooManySessions(request) {
+		http.Error(
+			w, "503 Service Unavailable: out of HTTP sessions", http.StatusServiceUnavailable,
+		)
 		return
 	}
 	if !isSOAP(request) {
 		f.serveREST(w, request)
 		return
 	}
-	f.Tunnel.strip(request)
+	f.Tunnel.stripCertificate(request)
 	body, err := io.ReadAll(request.Body)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	request.Body = io.NopCloser(bytes.NewReader(body))
-	method, refs := methodIn(body), mentioned(body)
+	method, refs := methodIn(body), referencesIn(body)
 	effect := f.effect(method, refs)
-	answer := &answer{ResponseWriter: w, late: effect.waits() || effect.Drop}
-	f.Next.ServeHTTP(answer, request)
-	if method != "" && !reads(method) {
-		touch(f.Own(), refs...)
+	response := &bufferedResponse{ResponseWriter: w, delayed: effect.waits() || effect.Drop}
+	f.Next.ServeHTTP(response, request)
+	if method != "" && !isReadOnly(method) {
+		touch(f.NewContext(), refs...)
 	}
 	effect.Wait(nil)
 	if effect.Drop {
 		panic(http.ErrAbortHandler) // the server closes the connection
 	}
-	answer.finish()
+	response.finish()
 }
 
 func (f *Frontend) serveREST(w http.ResponseWriter, request *http.Request) {
 	f.countREST(request)
-	if privilege := f.refuseREST(request); privilege != "" {
-		http.Error(w, `{"type":"com.vmware.vapi.std.errors.unauthorized","value":{"messages":[{"default_message":"`+
-			"The account lacks the privilege "+privilege+`"}]}}`, http.StatusForbidden)
+	if privilege := f.missingPrivilege(request); privilege != "" {
+		body := fmt.Sprintf(
+			`{"type":%q,"value":{"messages":[{"default_message":%q}]}}`,
+			"com.vmware.vapi.std.errors.unauthorized",
+			"The account lacks the privilege "+privilege,
+		)
+		http.Error(w, body, http.StatusForbidden)
 		return
 	}
 	if !f.API.serve(w, request) {
@@ -78,7 +86,8 @@ func (f *Frontend) serveREST(w http.ResponseWriter, request *http.Request) {
 	}
 }
 
-// effect is what a rule does to the answer; the first object that a request names is the one that is called.
+// effect is what a rule does to the answer; the first object that a request names is the one that
+// is called.
 func (f *Frontend) effect(method string, refs []types.ManagedObjectReference) Effect {
 	object := ""
 	if len(refs) > 0 {
@@ -87,13 +96,14 @@ func (f *Frontend) effect(method string, refs []types.ManagedObjectReference) Ef
 	return f.Rules.Take("answer", method, object)
 }
 
-// full reports whether a request would need a new session when there are too many; vCenter answers 503 even to RetrieveServiceContent.
-func (f *Frontend) full(request *http.Request) bool {
-	if f.Max <= 0 {
+// tooManySessions reports whether a request would need a new session when there are too many;
+// vCenter answers 503 even to RetrieveServiceContent.
+func (f *Frontend) tooManySessions(request *http.Request) bool {
+	if f.MaxSessions <= 0 {
 		return false
 	}
 	live := f.Sessions.Live()
-	if len(live)+len(f.REST.View()) < f.Max {
+	if len(live)+len(f.REST.View()) < f.MaxSessions {
 		return false
 	}
 	if request.Header.Get("vmware-api-session-id") != "" {
@@ -113,70 +123,80 @@ func (f *Frontend) full(request *http.Request) bool {
 
 func isSOAP(request *http.Request) bool {
 	path := request.URL.Path
-	return request.Method == http.MethodPost && !strings.HasPrefix(path, "/rest") && !strings.HasPrefix(path, "/api")
+	return request.Method == http.MethodPost && !strings.HasPrefix(path, "/rest") &&
+		!strings.HasPrefix(path, "/api")
 }
 
 func (f *Frontend) countREST(request *http.Request) {
 	name, changes := restCall(request)
 	f.Calls.Count(name)
 	if changes {
-		f.Calls.Note(Entry{Time: time.Now(), Method: name, Object: request.URL.Path, Session: request.Header.Get("vmware-api-session-id")})
+		f.Calls.Record(LedgerEntry{
+			Time:    time.Now(),
+			Method:  name,
+			Object:  request.URL.Path,
+			Session: request.Header.Get("vmware-api-session-id"),
+		})
 	}
 }
 
 var (
-	method  = regexp.MustCompile(`<(?:\w+:)?Body[^>]*>\s*<(?:\w+:)?(\w+)`)
-	mention = regexp.MustCompile(`type="(\w+)"[^>]*>([\w-]+)<`)
+	methodPattern    = regexp.MustCompile(`<(?:\w+:)?Body[^>]*>\s*<(?:\w+:)?(\w+)`)
+	referencePattern = regexp.MustCompile(`type="(\w+)"[^>]*>([\w-]+)<`)
 )
 
 func methodIn(body []byte) string {
-	if found := method.FindSubmatch(body); found != nil {
-		return string(found[1])
+	if match := methodPattern.FindSubmatch(body); match != nil {
+		return string(match[1])
 	}
 	return ""
 }
 
-// mentioned lists the objects that a request names: the library may have changed them without notification.
-func mentioned(body []byte) []types.ManagedObjectReference {
+// referencesIn lists the objects that a request names: the library may have changed them without
+// notification.
+func referencesIn(body []byte) []types.ManagedObjectReference {
 	var refs []types.ManagedObjectReference
-	for _, found := range mention.FindAllSubmatch(body, -1) {
-		refs = append(refs, types.ManagedObjectReference{Type: string(found[1]), Value: string(found[2])})
+	for _, match := range referencePattern.FindAllSubmatch(body, -1) {
+		refs = append(refs, types.ManagedObjectReference{
+			Type: string(match[1]), Value: string(match[2]),
+		})
 	}
 	return refs
 }
 
-// answer holds failed answers back, to give them a message, and late ones until they may go.
-type answer struct {
+// bufferedResponse holds failed answers back, to give them a message, and late ones until they may
+// go.
+type bufferedResponse struct {
 	http.ResponseWriter
-	late   bool
-	failed bool
-	status int
-	body   bytes.Buffer
+	delayed bool
+	failed  bool
+	status  int
+	body    bytes.Buffer
 }
 
 // WriteHeader implements http.ResponseWriter.
-func (a *answer) WriteHeader(status int) {
+func (a *bufferedResponse) WriteHeader(status int) {
 	a.failed, a.status = status == http.StatusInternalServerError, status
-	if !a.failed && !a.late {
+	if !a.failed && !a.delayed {
 		a.ResponseWriter.WriteHeader(status)
 	}
 }
 
 // Write implements http.ResponseWriter.
-func (a *answer) Write(data []byte) (int, error) {
-	if a.failed || a.late {
+func (a *bufferedResponse) Write(data []byte) (int, error) {
+	if a.failed || a.delayed {
 		return a.body.Write(data)
 	}
 	return a.ResponseWriter.Write(data)
 }
 
-func (a *answer) finish() {
+func (a *bufferedResponse) finish() {
 	body := a.body.Bytes()
 	if a.failed {
 		a.ResponseWriter.Header().Set("Content-Type", "text/xml; charset=utf-8")
-		body = worded(body)
+		body = withFaultMessage(body)
 	}
-	if a.failed || a.late {
+	if a.failed || a.delayed {
 		a.ResponseWriter.WriteHeader(cmp.Or(a.status, http.StatusOK))
 		_, _ = a.ResponseWriter.Write(body)
 	}
@@ -189,7 +209,8 @@ type Outages struct {
 	done chan struct{}
 }
 
-// Begin starts an outage: "503" answers so, "reset" closes connections, "hang" keeps them open and silent. An empty how ends it.
+// Begin starts an outage: "503" answers so, "reset" closes connections, "hang" keeps them open and
+// silent. An empty how ends it.
 func (o *Outages) Begin(how string, length time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -16,21 +16,28 @@ const (
 
 var vgpuTypes = []string{"grid_a100-4c", vgpu, "grid_a100-20c", "grid_a100-40c"}
 
-// fitGPUs gives a host graphics devices: "shared" ones carry vGPUs, "direct" ones pass through; none takes them away.
-func fitGPUs(ctx *simulator.Context, host *simulator.HostSystem, kind string, count int) {
+// setGPUs gives a host graphics devices: "shared" ones carry vGPUs, "direct" ones pass through;
+// none takes them away.
+func setGPUs(ctx *simulator.Context, host *simulator.HostSystem, kind string, count int) {
 	infos := []types.HostGraphicsInfo{}
 	for number := range count {
 		infos = append(infos, types.HostGraphicsInfo{
-			DeviceName: gpuDevice, VendorName: gpuVendor, PciId: pciID(number), GraphicsType: graphicsType(kind), MemorySizeInKB: gpuMemory,
+			DeviceName:     gpuDevice,
+			VendorName:     gpuVendor,
+			PciId:          pciID(number),
+			GraphicsType:   graphicsType(kind),
+			MemorySizeInKB: gpuMemory,
 		})
 	}
 	shared := []string{}
 	if kind == "shared" && count > 0 {
 		shared = vgpuTypes
 	}
-	changes := []types.PropertyChange{{Name: "config.graphicsInfo", Val: infos}, {Name: "config.sharedPassthruGpuTypes", Val: shared}}
+	changes := []types.PropertyChange{{Name: "config.graphicsInfo", Val: infos}, {
+		Name: "config.sharedPassthruGpuTypes", Val: shared,
+	}}
 	ctx.Map.AtomicUpdate(ctx, host, changes)
-	giveHardware(ctx, host)
+	addHardwareManager(ctx, host)
 }
 
 func pciID(number int) string { return fmt.Sprintf("0000:%02x:00.0", 0x3b+number) }
@@ -44,21 +51,29 @@ func graphicsType(kind string) string {
 
 // gpuBacking is the backing of a VM's PCI device: "vgpu", "passthrough" or "dynamic".
 func gpuBacking(kind string) (types.BaseVirtualDeviceBackingInfo, error) {
+	device := types.VirtualDeviceDeviceBackingInfo{DeviceName: gpuDevice}
 	switch kind {
 	case "vgpu":
 		return &types.VirtualPCIPassthroughVmiopBackingInfo{Vgpu: vgpu}, nil
 	case "passthrough":
 		return &types.VirtualPCIPassthroughDeviceBackingInfo{
-			VirtualDeviceDeviceBackingInfo: types.VirtualDeviceDeviceBackingInfo{DeviceName: gpuDevice},
-			Id:                             pciID(0), DeviceId: "20f1", SystemId: "5f6a", VendorId: nvidia,
+			VirtualDeviceDeviceBackingInfo: device,
+			Id:                             pciID(0),
+			DeviceId:                       "20f1",
+			SystemId:                       "5f6a",
+			VendorId:                       nvidia,
 		}, nil
 	case "dynamic":
 		return &types.VirtualPCIPassthroughDynamicBackingInfo{
-			VirtualDeviceDeviceBackingInfo: types.VirtualDeviceDeviceBackingInfo{DeviceName: gpuDevice},
-			AllowedDevice:                  []types.VirtualPCIPassthroughAllowedDevice{{VendorId: nvidia, DeviceId: a100}},
+			VirtualDeviceDeviceBackingInfo: device,
+			AllowedDevice: []types.VirtualPCIPassthroughAllowedDevice{{
+				VendorId: nvidia, DeviceId: a100,
+			}},
 		}, nil
 	}
-	return nil, fmt.Errorf("%q is no kind of GPU for a VM; there are vgpu, passthrough and dynamic", kind)
+	return nil, fmt.Errorf(
+		"%q is no kind of GPU for a VM; there are vgpu, passthrough and dynamic", kind,
+	)
 }
 
 func gpuSpec(kind string) (types.BaseVirtualDeviceConfigSpec, error) {
@@ -66,6 +81,10 @@ func gpuSpec(kind string) (types.BaseVirtualDeviceConfigSpec, error) {
 	if err != nil {
 		return nil, err
 	}
-	device := &types.VirtualPCIPassthrough{VirtualDevice: types.VirtualDevice{Key: -1, Backing: backing}}
-	return &types.VirtualDeviceConfigSpec{Operation: types.VirtualDeviceConfigSpecOperationAdd, Device: device}, nil
+	device := &types.VirtualPCIPassthrough{VirtualDevice: types.VirtualDevice{
+		Key: -1, Backing: backing,
+	}}
+	return &types.VirtualDeviceConfigSpec{
+		Operation: types.VirtualDeviceConfigSpecOperationAdd, Device: device,
+	}, nil
 }

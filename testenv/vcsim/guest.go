@@ -12,9 +12,9 @@ import (
 // toolsOption marks a VM as one that has VMware Tools.
 const toolsOption = "vcsim.tools"
 
-// bootGuest lets Tools report, in a VM that has them.
-func bootGuest(ctx *simulator.Context, made types.AnyType) types.BaseMethodFault {
-	vm, ok := machine(ctx, made)
+// startGuest lets Tools report, in a VM that has them.
+func startGuest(ctx *simulator.Context, vmRef types.AnyType) types.BaseMethodFault {
+	vm, ok := findVM(ctx, vmRef)
 	if !ok || !hasTools(vm) {
 		return nil
 	}
@@ -22,9 +22,14 @@ func bootGuest(ctx *simulator.Context, made types.AnyType) types.BaseMethodFault
 	ctx.Map.AtomicUpdate(ctx, vm, []types.PropertyChange{
 		{Name: "guest", Val: runningGuest(vm, address)},
 		{Name: "summary.guest", Val: &types.VirtualMachineGuestSummary{
-			GuestId: vm.Config.GuestId, GuestFullName: vm.Config.GuestFullName, HostName: vm.Name, IpAddress: address,
-			ToolsStatus: types.VirtualMachineToolsStatusToolsOk, ToolsRunningStatus: guestRunning, ToolsVersionStatus2: toolsCurrent,
-			HwVersion: vm.Config.Version,
+			GuestId:             vm.Config.GuestId,
+			GuestFullName:       vm.Config.GuestFullName,
+			HostName:            vm.Name,
+			IpAddress:           address,
+			ToolsStatus:         types.VirtualMachineToolsStatusToolsOk,
+			ToolsRunningStatus:  guestRunning,
+			ToolsVersionStatus2: toolsCurrent,
+			HwVersion:           vm.Config.Version,
 		}},
 		{Name: "runtime.bootTime", Val: types.NewTime(time.Now())},
 	})
@@ -38,19 +43,26 @@ const (
 
 func runningGuest(vm *simulator.VirtualMachine, address string) *types.GuestInfo {
 	return &types.GuestInfo{
-		ToolsStatus: types.VirtualMachineToolsStatusToolsOk, ToolsRunningStatus: guestRunning, ToolsVersionStatus2: toolsCurrent,
-		ToolsVersion: "12352", GuestId: vm.Config.GuestId, GuestFullName: vm.Config.GuestFullName, GuestFamily: vm.Guest.GuestFamily,
-		GuestState: string(types.VirtualMachineGuestStateRunning), HostName: vm.Name, IpAddress: address,
+		ToolsStatus:         types.VirtualMachineToolsStatusToolsOk,
+		ToolsRunningStatus:  guestRunning,
+		ToolsVersionStatus2: toolsCurrent,
+		ToolsVersion:        "12352",
+		GuestId:             vm.Config.GuestId,
+		GuestFullName:       vm.Config.GuestFullName,
+		GuestFamily:         vm.Guest.GuestFamily,
+		GuestState:          string(types.VirtualMachineGuestStateRunning),
+		HostName:            vm.Name,
+		IpAddress:           address,
 		Net: []types.GuestNicInfo{{
 			Network: "VM Network", Connected: true, DeviceConfigId: 4000,
-			IpAddress: []string{address, "fe80::250:56ff:fe00:" + lastWords(address)},
+			IpAddress: []string{address, "fe80::250:56ff:fe00:" + lastOctets(address)},
 		}},
 	}
 }
 
-// haltGuest lets the guest fall silent: no addresses, no load.
-func haltGuest(ctx *simulator.Context, made types.AnyType) types.BaseMethodFault {
-	vm, ok := machine(ctx, made)
+// stopGuest lets the guest fall silent: no addresses, no load.
+func stopGuest(ctx *simulator.Context, vmRef types.AnyType) types.BaseMethodFault {
+	vm, ok := findVM(ctx, vmRef)
 	if !ok {
 		return nil
 	}
@@ -58,15 +70,20 @@ func haltGuest(ctx *simulator.Context, made types.AnyType) types.BaseMethodFault
 	if hasTools(vm) {
 		status = types.VirtualMachineToolsStatusToolsNotRunning
 	}
-	still := string(types.VirtualMachineToolsRunningStatusGuestToolsNotRunning)
-	quiet := types.VirtualMachineQuickStats{GuestHeartbeatStatus: types.ManagedEntityStatusGray}
+	notRunning := string(types.VirtualMachineToolsRunningStatusGuestToolsNotRunning)
+	idle := types.VirtualMachineQuickStats{GuestHeartbeatStatus: types.ManagedEntityStatusGray}
 	ctx.Map.AtomicUpdate(ctx, vm, []types.PropertyChange{
 		{Name: "guest", Val: &types.GuestInfo{
-			ToolsStatus: status, ToolsRunningStatus: still, ToolsVersion: vm.Guest.ToolsVersion,
-			GuestState: string(types.VirtualMachineGuestStateNotRunning), GuestFamily: vm.Guest.GuestFamily,
+			ToolsStatus:        status,
+			ToolsRunningStatus: notRunning,
+			ToolsVersion:       vm.Guest.ToolsVersion,
+			GuestState:         string(types.VirtualMachineGuestStateNotRunning),
+			GuestFamily:        vm.Guest.GuestFamily,
 		}},
-		{Name: "summary.guest", Val: &types.VirtualMachineGuestSummary{ToolsStatus: status, ToolsRunningStatus: still}},
-		{Name: "summary.quickStats", Val: quiet},
+		{Name: "summary.guest", Val: &types.VirtualMachineGuestSummary{
+			ToolsStatus: status, ToolsRunningStatus: notRunning,
+		}},
+		{Name: "summary.quickStats", Val: idle},
 	})
 	return nil
 }
@@ -82,11 +99,11 @@ func hasTools(vm *simulator.VirtualMachine) bool {
 
 // addressOf is an address of the VM's own, the same after each boot.
 func addressOf(vm *simulator.VirtualMachine) string {
-	number := serial(vm.Self.Value)
+	number := serialNumber(vm.Self.Value)
 	return fmt.Sprintf("10.%d.%d.%d", number>>16&255, number>>8&255, number&255)
 }
 
-func lastWords(address string) string {
+func lastOctets(address string) string {
 	parts := strings.Split(address, ".")
 	return parts[2] + parts[3]
 }

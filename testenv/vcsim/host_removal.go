@@ -33,18 +33,18 @@ type HostRemoval struct {
 // discoveredFolder is vCenter's own name for it.
 const discoveredFolder = "Discovered virtual machine"
 
-// removeHost takes a host and its VMs out of the inventory, in whatever state they are: "Remove from
-// Inventory" of a host that is not connected. Their files stay.
+// removeHost takes a host and its VMs out of the inventory, in whatever state they are: "Remove
+// from Inventory" of a host that is not connected. Their files stay.
 func (c *Control) removeHost(removal HostRemoval) (any, error) {
-	entity, err := lookup(c.Inventory.own, "HostSystem", removal.Host)
+	entity, err := lookup(c.Inventory.simCtx, "HostSystem", removal.Host)
 	if err != nil {
 		return nil, err
 	}
 	host, ctx := entity.(*simulator.HostSystem), c.Inventory.context()
 	removed := &removedHost{host: host}
 	for _, ref := range slices.Clone(host.Vm) {
-		if vm, ok := machine(ctx, ref); ok {
-			c.withGuard(ref, func() { detachVM(ctx, vm) })
+		if vm, ok := findVM(ctx, ref); ok {
+			c.withLock(ref, func() { detachVM(ctx, vm) })
 			removed.vms = append(removed.vms, vm)
 		}
 	}
@@ -52,7 +52,7 @@ func (c *Control) removeHost(removal HostRemoval) (any, error) {
 	case *simulator.ClusterComputeResource:
 		removed.cluster = parent
 		ctx.Map.RemoveReference(ctx, parent, &parent.Host, host.Self)
-		resize(parent.Summary.GetComputeResourceSummary(), host, -1)
+		adjustSummary(parent.Summary.GetComputeResourceSummary(), host, -1)
 	case *mo.ComputeResource:
 		removed.compute, removed.folder = parent, *parent.Parent
 		removed.pool, _ = ctx.Map.Get(*parent.ResourcePool).(*simulator.ResourcePool)
@@ -69,7 +69,8 @@ func (c *Control) removeHost(removal HostRemoval) (any, error) {
 	return map[string]int{"vms": len(removed.vms)}, nil
 }
 
-// addHost puts a removed host back with its VMs. As in a real vCenter all of them get new references.
+// addHost puts a removed host back with its VMs. As in a real vCenter all of them get new
+// references.
 func (c *Control) addHost(addition HostRemoval) (any, error) {
 	removed := c.removedHosts[addition.Host]
 	if removed == nil {
@@ -82,8 +83,10 @@ func (c *Control) addHost(addition HostRemoval) (any, error) {
 	host.Config.Host = host.Self
 	if removed.cluster != nil {
 		pool = *removed.cluster.ResourcePool
-		ctx.WithLock(removed.cluster, func() { removed.cluster.Host = append(removed.cluster.Host, host.Self) })
-		resize(removed.cluster.Summary.GetComputeResourceSummary(), host, 1)
+		ctx.WithLock(removed.cluster, func() {
+			removed.cluster.Host = append(removed.cluster.Host, host.Self)
+		})
+		adjustSummary(removed.cluster.Summary.GetComputeResourceSummary(), host, 1)
 		ctx.Map.PutEntity(removed.cluster, host)
 	} else {
 		pool = addStandalone(ctx, removed)
@@ -92,7 +95,7 @@ func (c *Control) addHost(addition HostRemoval) (any, error) {
 	touch(ctx, host.Self, *host.Parent)
 	refs := map[string]string{}
 	for _, vm := range removed.vms {
-		ref, err := c.readopt(vm, host.Self, pool, addition.Discovered)
+		ref, err := c.reattachVM(vm, host.Self, pool, addition.Discovered)
 		if err != nil {
 			return nil, err
 		}
@@ -113,8 +116,8 @@ func addStandalone(ctx *simulator.Context, removed *removedHost) types.ManagedOb
 	return removed.pool.Self
 }
 
-// readopt puts a VM that was taken out of the inventory back, under a new reference.
-func (c *Control) readopt(
+// reattachVM puts a VM that was taken out of the inventory back, under a new reference.
+func (c *Control) reattachVM(
 	vm *simulator.VirtualMachine, host, pool types.ManagedObjectReference, discovered bool,
 ) (types.ManagedObjectReference, error) {
 	ctx, old := c.Inventory.context(), vm.Self
@@ -125,8 +128,8 @@ func (c *Control) readopt(
 	ctx.Map.NewEntity(vm)
 	vm.Runtime.Host, vm.ResourcePool, vm.Parent = &host, &pool, &folder.Self
 	vm.Summary.Runtime.Host = &host
-	c.Gate.Tasks.profiles.rename(old, vm.Self)
-	c.withGuard(folder.Self, func() { attachVM(ctx, folder, vm) })
+	c.Interceptor.Tasks.profiles.rename(old, vm.Self)
+	c.withLock(folder.Self, func() { attachVM(ctx, folder, vm) })
 	return vm.Self, nil
 }
 
@@ -140,27 +143,30 @@ func (c *Control) folderFor(
 	}
 	datacenter := datacenterOf(ctx, ctx.Map.Get(host).(mo.Entity))
 	for _, child := range children(ctx, datacenter.VmFolder) {
-		if folder, ok := ctx.Map.Get(child).(*simulator.Folder); ok && folder.Name == discoveredFolder {
+		if folder, ok := ctx.Map.Get(child).(*simulator.Folder); ok &&
+			folder.Name == discoveredFolder {
 			return folder, nil
 		}
 	}
-	made, err := object.NewFolder(c.Inventory.client, datacenter.VmFolder).CreateFolder(context.Background(), discoveredFolder)
+	created, err := object.NewFolder(
+		c.Inventory.client, datacenter.VmFolder,
+	).CreateFolder(context.Background(), discoveredFolder)
 	if err != nil {
 		return nil, err
 	}
-	return ctx.Map.Get(made.Reference()).(*simulator.Folder), nil
+	return ctx.Map.Get(created.Reference()).(*simulator.Folder), nil
 }
 
-// withGuard keeps tasks on an entity, and clones into a folder, out for the time of a change.
-func (c *Control) withGuard(ref types.ManagedObjectReference, change func()) {
-	guard := c.Gate.Tasks.guard.Entity(ref)
-	guard.Lock()
-	defer guard.Unlock()
+// withLock keeps tasks on an entity, and clones into a folder, out for the time of a change.
+func (c *Control) withLock(ref types.ManagedObjectReference, change func()) {
+	lock := c.Interceptor.Tasks.locks.Entity(ref)
+	lock.Lock()
+	defer lock.Unlock()
 	change()
 }
 
-// resize brings a cluster's summary in line with a host that comes (1) or goes (-1).
-func resize(summary *types.ComputeResourceSummary, host *simulator.HostSystem, step int32) {
+// adjustSummary brings a cluster's summary in line with a host that comes (1) or goes (-1).
+func adjustSummary(summary *types.ComputeResourceSummary, host *simulator.HostSystem, step int32) {
 	hardware := host.Summary.Hardware
 	summary.TotalCpu += step * hardware.CpuMhz
 	summary.TotalMemory += int64(step) * hardware.MemorySize
@@ -177,7 +183,9 @@ func unmount(ctx *simulator.Context, host types.ManagedObjectReference) {
 	for _, entity := range entities(ctx, "Datastore") {
 		datastore := entity.(*simulator.Datastore)
 		ctx.WithLock(datastore, func() {
-			datastore.Host = slices.DeleteFunc(slices.Clone(datastore.Host), func(mount types.DatastoreHostMount) bool {
+			datastore.Host = slices.DeleteFunc(slices.Clone(datastore.Host), func(
+				mount types.DatastoreHostMount,
+			) bool {
 				return mount.Key == host
 			})
 		})
@@ -195,9 +203,15 @@ func unmount(ctx *simulator.Context, host types.ManagedObjectReference) {
 func mount(ctx *simulator.Context, host *simulator.HostSystem, old types.ManagedObjectReference) {
 	for _, ref := range host.Datastore {
 		if datastore, ok := ctx.Map.Get(ref).(*simulator.Datastore); ok {
-			access := types.HostMountInfo{AccessMode: string(types.HostMountModeReadWrite), Mounted: types.NewBool(true), Accessible: types.NewBool(true)}
+			access := types.HostMountInfo{
+				AccessMode: string(types.HostMountModeReadWrite),
+				Mounted:    types.NewBool(true),
+				Accessible: types.NewBool(true),
+			}
 			ctx.WithLock(datastore, func() {
-				datastore.Host = append(datastore.Host, types.DatastoreHostMount{Key: host.Self, MountInfo: access})
+				datastore.Host = append(datastore.Host, types.DatastoreHostMount{
+					Key: host.Self, MountInfo: access,
+				})
 			})
 			touch(ctx, datastore.Self)
 		}

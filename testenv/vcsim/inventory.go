@@ -12,28 +12,34 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Inventory makes and changes what is in the simulated vCenter, through the library's in-process client.
+// Inventory makes and changes what is in the simulated vCenter, through the library's in-process
+// client.
 type Inventory struct {
-	own    *simulator.Context
+	simCtx *simulator.Context
 	client *vim25.Client
 }
 
 // NewInventory works on the service.
 func NewInventory(service *simulator.Service) (*Inventory, error) {
 	client, err := vim25.NewClient(context.Background(), service)
-	return &Inventory{own: service.Context, client: client}, err
+	return &Inventory{simCtx: service.Context, client: client}, err
 }
 
-// context is a new one for each piece of work: the library's locks are per context, and would not keep two users of one apart.
+// context is a new one for each piece of work: the library's locks are per context, and would not
+// keep two users of one apart.
 func (i *Inventory) context() *simulator.Context {
-	fresh := *i.own
-	return &fresh
+	ctx := *i.simCtx
+	return &ctx
 }
 
-// Populate makes what the command line asks for, after the library has made datacenters, clusters, hosts, datastores and VMs.
+// Populate makes what the command line asks for, after the library has made datacenters, clusters,
+// hosts, datastores and VMs.
 func (i *Inventory) Populate(s *Settings) error {
-	i.nameHosts(s.HostNames, s.HostPattern)
-	steps := []func(*Settings) error{i.makeFolders, i.makeTemplates, i.makeNodes, i.fitMachines, i.fitHosts, i.makeDisks}
+	i.renameHosts(s.HostNames, s.HostPattern)
+	steps := []func(*Settings) error{
+		i.createFolders, i.createTemplates, i.createNodes, i.configureVMs, i.configureHosts,
+		i.createDisks,
+	}
 	for _, step := range steps {
 		if err := step(s); err != nil {
 			return err
@@ -43,29 +49,33 @@ func (i *Inventory) Populate(s *Settings) error {
 	return nil
 }
 
-func (i *Inventory) nameHosts(names []string, pattern string) {
-	for number, entity := range entities(i.own, "HostSystem") {
+func (i *Inventory) renameHosts(names []string, pattern string) {
+	for number, entity := range entities(i.simCtx, "HostSystem") {
 		host := entity.(*simulator.HostSystem)
 		switch {
 		case number < len(names):
-			i.nameHost(host, names[number])
+			i.renameHost(host, names[number])
 		case pattern != "":
-			i.nameHost(host, fmt.Sprintf(pattern, number))
+			i.renameHost(host, fmt.Sprintf(pattern, number))
 		}
 	}
 }
 
-// nameHost also renames the host's ComputeResource where that bears the host's name.
-func (i *Inventory) nameHost(host *simulator.HostSystem, name string) {
+// renameHost also renames the host's ComputeResource where that bears the host's name.
+func (i *Inventory) renameHost(host *simulator.HostSystem, name string) {
 	ctx := i.context()
-	ctx.Map.AtomicUpdate(ctx, host, []types.PropertyChange{{Name: "name", Val: name}, {Name: "summary.config.name", Val: name}})
+	ctx.Map.AtomicUpdate(ctx, host, []types.PropertyChange{
+		{Name: "name", Val: name}, {Name: "summary.config.name", Val: name},
+	})
 	if host.Parent.Type == "ComputeResource" {
-		ctx.Map.AtomicUpdate(ctx, ctx.Map.Get(*host.Parent), []types.PropertyChange{{Name: "name", Val: name}})
+		ctx.Map.AtomicUpdate(ctx, ctx.Map.Get(*host.Parent), []types.PropertyChange{
+			{Name: "name", Val: name},
+		})
 	}
 }
 
-func (i *Inventory) makeFolders(s *Settings) error {
-	for _, entity := range entities(i.own, "Datacenter") {
+func (i *Inventory) createFolders(s *Settings) error {
+	for _, entity := range entities(i.simCtx, "Datacenter") {
 		for _, name := range s.Folders {
 			folder := object.NewFolder(i.client, entity.(*simulator.Datacenter).VmFolder)
 			if _, err := folder.CreateFolder(context.Background(), name); err != nil {
@@ -76,11 +86,16 @@ func (i *Inventory) makeFolders(s *Settings) error {
 	return nil
 }
 
-func (i *Inventory) makeTemplates(s *Settings) error {
-	for _, datacenter := range entities(i.own, "Datacenter") {
+func (i *Inventory) createTemplates(s *Settings) error {
+	for _, datacenter := range entities(i.simCtx, "Datacenter") {
 		for _, name := range s.Templates {
-			wish := VMSpec{Name: name, Datacenter: nameOf(datacenter), Template: true, Annotation: "a template of the simulator"}
-			if _, err := i.MakeMachine(wish); err != nil {
+			request := VMSpec{
+				Name:       name,
+				Datacenter: nameOf(datacenter),
+				Template:   true,
+				Annotation: "a template of the simulator",
+			}
+			if _, err := i.CreateVM(request); err != nil {
 				return fmt.Errorf("template %s: %w", name, err)
 			}
 		}
@@ -88,61 +103,69 @@ func (i *Inventory) makeTemplates(s *Settings) error {
 	return nil
 }
 
-func (i *Inventory) makeNodes(s *Settings) error {
+func (i *Inventory) createNodes(s *Settings) error {
 	for _, text := range s.Nodes {
 		name, uuid, _ := strings.Cut(text, "=")
-		wish := VMSpec{Name: name, UUID: uuid, On: !slices.Contains(s.PoweredOff, name), CPUs: 4, MemoryMB: 8192, GuestID: "ubuntu64Guest"}
-		wish.WithoutTools = slices.Contains(s.WithoutTools, name)
-		if _, err := i.MakeMachine(wish); err != nil {
+		request := VMSpec{
+			Name:     name,
+			UUID:     uuid,
+			On:       !slices.Contains(s.PoweredOff, name),
+			CPUs:     4,
+			MemoryMB: 8192,
+			GuestID:  "ubuntu64Guest",
+		}
+		request.WithoutTools = slices.Contains(s.WithoutTools, name)
+		if _, err := i.CreateVM(request); err != nil {
 			return fmt.Errorf("node %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-// fitMachines gives the library's own VMs Tools, and GPUs and power to those that are named.
-func (i *Inventory) fitMachines(s *Settings) error {
-	for _, entity := range entities(i.own, "VirtualMachine") {
+// configureVMs gives the library's own VMs Tools, and GPUs and power to those that are named.
+func (i *Inventory) configureVMs(s *Settings) error {
+	for _, entity := range entities(i.simCtx, "VirtualMachine") {
 		vm := entity.(*simulator.VirtualMachine)
 		if vm.Config.Template || slices.Contains(s.WithoutTools, vm.Name) {
 			continue
 		}
-		i.giveTools(vm)
+		i.installTools(vm)
 	}
 	for _, name := range s.PoweredOff {
-		vm, err := lookup(i.own, "VirtualMachine", name)
+		vm, err := lookup(i.simCtx, "VirtualMachine", name)
 		if err != nil {
 			return err
 		}
-		if vm.(*simulator.VirtualMachine).Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn {
+		state := vm.(*simulator.VirtualMachine).Runtime.PowerState
+		if state == types.VirtualMachinePowerStatePoweredOn {
 			if err := i.Power(vm.Reference(), false); err != nil {
 				return err
 			}
 		}
 	}
-	for _, text := range s.GPUMachines {
+	for _, text := range s.GPUVMs {
 		name, kind, given := strings.Cut(text, "=")
 		if !given {
 			kind = "vgpu"
 		}
-		if err := i.GiveGPU(name, kind); err != nil {
+		if err := i.AddGPU(name, kind); err != nil {
 			return fmt.Errorf("--gpu-vm %s: %w", text, err)
 		}
 	}
 	return nil
 }
 
-func (i *Inventory) fitHosts(s *Settings) error {
+func (i *Inventory) configureHosts(s *Settings) error {
 	for _, text := range s.GPUHosts {
 		name, kind, given := strings.Cut(text, "=")
 		if !given {
 			kind = "shared"
 		}
-		host, err := lookup(i.own, "HostSystem", name)
+		host, err := lookup(i.simCtx, "HostSystem", name)
 		if err != nil {
 			return err
 		}
-		fitGPUs(i.context(), host.(*simulator.HostSystem), kind, 2)
+		setGPUs(i.context(), host.(*simulator.HostSystem), kind, 2)
 	}
 	return nil
 }

@@ -12,46 +12,53 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// lookup is the one entity of a kind that is meant: by reference (vm-12), by name, or by path (/DC0/vm/vm-operator). An empty
-// kind is any but the ComputeResource around a standalone host, which bears the host's name.
-func lookup(ctx *simulator.Context, kind, what string) (mo.Entity, error) {
-	var found []mo.Entity
+// lookup is the one entity of a kind that is meant: by reference (vm-12), by name, or by path
+// (/DC0/vm/vm-operator). An empty kind is any but the ComputeResource around a standalone host,
+// which bears the host's name.
+func lookup(ctx *simulator.Context, kind, id string) (mo.Entity, error) {
+	var matches []mo.Entity
 	for _, entity := range entities(ctx, kind) {
-		if ref := entity.Reference(); ref.Value == what || ref.String() == what {
+		if ref := entity.Reference(); ref.Value == id || ref.String() == id {
 			return entity, nil
 		}
 		if kind == "" && entity.Reference().Type == "ComputeResource" {
 			continue
 		}
-		if nameOf(entity) == what || (strings.HasPrefix(what, "/") && pathOf(ctx, entity) == what) {
-			found = append(found, entity)
+		if nameOf(entity) == id || (strings.HasPrefix(id, "/") && pathOf(ctx, entity) == id) {
+			matches = append(matches, entity)
 		}
 	}
-	switch len(found) {
+	switch len(matches) {
 	case 1:
-		return found[0], nil
+		return matches[0], nil
 	case 0:
-		return nil, fmt.Errorf("there is no %s %q", cmp.Or(kind, "entity"), what)
+		return nil, fmt.Errorf("there is no %s %q", cmp.Or(kind, "entity"), id)
 	}
 	var paths []string
-	for _, entity := range found {
+	for _, entity := range matches {
 		paths = append(paths, pathOf(ctx, entity))
 	}
-	return nil, fmt.Errorf("%q is ambiguous: %s", what, strings.Join(paths, ", "))
+	return nil, fmt.Errorf("%q is ambiguous: %s", id, strings.Join(paths, ", "))
 }
 
 // entities lists the entities of a kind in the order in which they were made.
 func entities(ctx *simulator.Context, kind string) []mo.Entity {
 	all := ctx.Map.All(kind)
-	slices.SortFunc(all, func(a, b mo.Entity) int { return byReference(a.Reference(), b.Reference()) })
+	slices.SortFunc(all, func(a, b mo.Entity) int {
+		return byReference(a.Reference(), b.Reference())
+	})
 	return all
 }
 
 func byReference(a, b types.ManagedObjectReference) int {
-	return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(serial(a.Value), serial(b.Value)), cmp.Compare(a.Value, b.Value))
+	return cmp.Or(
+		cmp.Compare(a.Type, b.Type),
+		cmp.Compare(serialNumber(a.Value), serialNumber(b.Value)),
+		cmp.Compare(a.Value, b.Value),
+	)
 }
 
-func serial(value string) int {
+func serialNumber(value string) int {
 	number, _ := strconv.Atoi(value[strings.LastIndex(value, "-")+1:])
 	return number
 }
@@ -76,11 +83,11 @@ func pathOf(ctx *simulator.Context, entity mo.Entity) string {
 	if parent == nil {
 		return ""
 	}
-	above, ok := ctx.Map.Get(*parent).(mo.Entity)
+	parentEntity, ok := ctx.Map.Get(*parent).(mo.Entity)
 	if !ok {
 		return nameOf(entity)
 	}
-	return pathOf(ctx, above) + "/" + nameOf(entity)
+	return pathOf(ctx, parentEntity) + "/" + nameOf(entity)
 }
 
 // datacenterOf is the datacenter in which an entity is, or nil.

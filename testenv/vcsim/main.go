@@ -1,5 +1,6 @@
-// Command vcsim is a vCenter for tests: the simulator of govmomi, made as strict as a real vCenter where it is kinder, with
-// an inventory of our choosing and an endpoint through which tests break things.
+// Command vcsim is a vCenter for tests: the simulator of govmomi, made as strict as a real vCenter
+// where it is kinder, with an inventory of our choosing and an endpoint through which tests break
+// things.
 package main
 
 import (
@@ -28,22 +29,24 @@ func run(arguments []string) error {
 	if err != nil {
 		return err
 	}
-	ended := make(chan os.Signal, 1)
-	signal.Notify(ended, syscall.SIGTERM, syscall.SIGINT)
-	began := time.Now()
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	started := time.Now()
 	server, err := Start(settings)
 	if err != nil {
 		return err
 	}
 	defer server.Close()
 	ready := map[string]any{
-		"url": server.URL.String(), "control": server.ControlURL.String(), "certificate": server.Certificate,
-		"tunnel": server.TunnelURL.String(), "instanceUuid": server.InstanceUUID(),
-		"user": settings.User, "pid": os.Getpid(), "seconds": time.Since(began).Seconds(),
+		"url":         server.URL.String(),
+		"control":     server.ControlURL.String(),
+		"certificate": server.Certificate,
+		"tunnel":      server.TunnelURL.String(), "instanceUuid": server.InstanceUUID(),
+		"user": settings.User, "pid": os.Getpid(), "seconds": time.Since(started).Seconds(),
 	}
 	if err := json.NewEncoder(os.Stdout).Encode(ready); err != nil {
 		return err
 	}
-	<-ended
+	<-signals
 	return nil
 }

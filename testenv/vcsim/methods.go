@@ -7,26 +7,45 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// readingPrefixes are the beginnings of methods that change nothing in the inventory.
-var readingPrefixes = []string{
-	"Retrieve", "Query", "Find", "List", "Fetch", "Get", "Search", "Browse", "Read", "Validate", "Check", "Estimate", "Continue",
+// readOnlyPrefixes are the beginnings of methods that change nothing in the inventory.
+var readOnlyPrefixes = []string{
+	"Retrieve", "Query", "Find", "List", "Fetch", "Get", "Search", "Browse", "Read", "Validate",
+	"Check", "Estimate", "Continue",
 	"WaitFor", "CancelWaitFor", "Login", "Logout", "Current", "Acquire", "Has", "Pbm", "CnsQuery",
 }
 
-var readingMethods = map[string]bool{
-	"CreateFilter": true, "DestroyPropertyFilter": true, "CreatePropertyCollector": true, "DestroyPropertyCollector": true,
-	"CreateContainerView": true, "CreateListView": true, "ModifyListView": true, "ResetListView": true, "DestroyView": true,
-	"CreateCollectorForTasks": true, "CreateCollectorForEvents": true, "DestroyCollector": true, "ResetCollector": true,
-	"RewindCollector": true, "SetCollectorPageSize": true, "SessionIsActive": true, "CloneSession": true, "TerminateSession": true,
-	"ImpersonateUser": true, "SetLocale": true, "RefreshStorageInfo": true, "RefreshDatastore": true,
+var readOnlyMethods = map[string]bool{
+	"CreateFilter":             true,
+	"DestroyPropertyFilter":    true,
+	"CreatePropertyCollector":  true,
+	"DestroyPropertyCollector": true,
+	"CreateContainerView":      true,
+	"CreateListView":           true,
+	"ModifyListView":           true,
+	"ResetListView":            true,
+	"DestroyView":              true,
+	"CreateCollectorForTasks":  true,
+	"CreateCollectorForEvents": true,
+	"DestroyCollector":         true,
+	"ResetCollector":           true,
+	"RewindCollector":          true,
+	"SetCollectorPageSize":     true,
+	"SessionIsActive":          true,
+	"CloneSession":             true,
+	"TerminateSession":         true,
+	"ImpersonateUser":          true,
+	"SetLocale":                true,
+	"RefreshStorageInfo":       true,
+	"RefreshDatastore":         true,
 }
 
-// reads reports whether a method leaves the inventory as it is. What is not known to read counts as changing.
-func reads(method string) bool {
-	if readingMethods[method] {
+// isReadOnly reports whether a method leaves the inventory as it is. What is not known to read
+// counts as changing.
+func isReadOnly(method string) bool {
+	if readOnlyMethods[method] {
 		return true
 	}
-	for _, prefix := range readingPrefixes {
+	for _, prefix := range readOnlyPrefixes {
 		if strings.HasPrefix(strings.TrimPrefix(method, "Vslm"), prefix) {
 			return true
 		}
@@ -35,27 +54,35 @@ func reads(method string) bool {
 }
 
 var anonymousMethods = map[string]bool{
-	"Login": true, "LoginByToken": true, "LoginBySSPI": true, "LoginExtensionByCertificate": true, "CloneSession": true,
-	"RetrieveServiceContent": true, "RetrieveInternalContent": true, "PbmRetrieveServiceContent": true,
-	"List": true, "GetTrustedCertificates": true,
+	"Login":                       true,
+	"LoginByToken":                true,
+	"LoginBySSPI":                 true,
+	"LoginExtensionByCertificate": true,
+	"CloneSession":                true,
+	"RetrieveServiceContent":      true,
+	"RetrieveInternalContent":     true,
+	"PbmRetrieveServiceContent":   true,
+	"List":                        true, "GetTrustedCertificates": true,
 }
 
-// anonymous reports whether vCenter answers a call without a session: what is needed to log in, and the properties of the
-// ServiceInstance and the SessionManager, through which clients find out whether they are.
-func anonymous(method *simulator.Method) bool {
+// allowsAnonymous reports whether vCenter answers a call without a session: what is needed to log
+// in, and the properties of the ServiceInstance and the SessionManager, through which clients find
+// out whether they are.
+func allowsAnonymous(method *simulator.Method) bool {
 	switch req := method.Body.(type) {
 	case *types.RetrieveProperties:
-		return allPublic(req.SpecSet)
+		return areAllPublic(req.SpecSet)
 	case *types.RetrievePropertiesEx:
-		return allPublic(req.SpecSet)
+		return areAllPublic(req.SpecSet)
 	}
-	return anonymousMethods[method.Name] || (method.Name == "Fetch" && public(fetched(method.Body)))
+	return anonymousMethods[method.Name] ||
+		(method.Name == "Fetch" && isPublic(fetchTarget(method.Body)))
 }
 
-func allPublic(specs []types.PropertyFilterSpec) bool {
+func areAllPublic(specs []types.PropertyFilterSpec) bool {
 	for _, spec := range specs {
 		for _, object := range spec.ObjectSet {
-			if !public(object.Obj) || len(object.SelectSet) > 0 {
+			if !isPublic(object.Obj) || len(object.SelectSet) > 0 {
 				return false
 			}
 		}
@@ -63,6 +90,6 @@ func allPublic(specs []types.PropertyFilterSpec) bool {
 	return true
 }
 
-func public(ref types.ManagedObjectReference) bool {
+func isPublic(ref types.ManagedObjectReference) bool {
 	return ref.Type == "ServiceInstance" || ref.Type == "SessionManager"
 }

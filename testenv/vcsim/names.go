@@ -12,11 +12,13 @@ const longestName = 80
 
 // nameLength counts a name as vCenter stores it: %, / and \ become %25, %2f and %5c.
 func nameLength(name string) int {
-	return utf8.RuneCountInString(name) + 2*strings.Count(name, "%") + 2*strings.Count(name, "/") + 2*strings.Count(name, `\`)
+	return utf8.RuneCountInString(name) + 2*strings.Count(name, "%") +
+		2*strings.Count(name, "/") + 2*strings.Count(name, `\`)
 }
 
-// refuseName is the fault for a call that would give an entity a name that vCenter refuses, else nil.
-func refuseName(body types.AnyType) types.BaseMethodFault {
+// checkName is the fault for a call that would give an entity a name that vCenter refuses, else
+// nil.
+func checkName(body types.AnyType) types.BaseMethodFault {
 	name, named := newName(body)
 	if !named || (name != "" && nameLength(name) <= longestName) {
 		return nil

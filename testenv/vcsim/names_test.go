@@ -9,7 +9,9 @@ import (
 )
 
 func TestANameIsCountedAsVCenterStoresIt(t *testing.T) {
-	for name, length := range map[string]int{"": 0, "abc": 3, "a/b": 5, `a\b`: 5, "100%": 6, "größe": 5} {
+	for name, length := range map[string]int{
+		"": 0, "abc": 3, "a/b": 5, `a\b`: 5, "100%": 6, "größe": 5,
+	} {
 		if got := nameLength(name); got != length {
 			t.Errorf("%q counts %d, not %d", name, got, length)
 		}

@@ -19,8 +19,8 @@ import (
 // that propagates holds for what is below the entity too. A VM inherits from its folder and from
 // its resource pool, and has the privileges of both.
 // What if the list is empty?  That is vCenter's role "No access": the account does not see the
-// entity. Every other role contains System.Anonymous, System.View and System.Read.
-// (vSphere Security, "Hierarchical Inheritance of Permissions" and "Using Roles to Assign Privileges")
+// entity. Every other role contains System.Anonymous, System.View and System.Read. (vSphere
+// Security, "Hierarchical Inheritance of Permissions" and "Using Roles to Assign Privileges")
 type Permissions struct {
 	ctx  *simulator.Context // the simulator's own
 	root types.ManagedObjectReference
@@ -40,11 +40,15 @@ var systemPrivileges = []string{"System.Anonymous", "System.Read", "System.View"
 
 // NewPermissions lets every account do everything.
 func NewPermissions(ctx *simulator.Context, root types.ManagedObjectReference) *Permissions {
-	return &Permissions{ctx: ctx, root: root, users: map[string]map[types.ManagedObjectReference]grant{}}
+	return &Permissions{
+		ctx: ctx, root: root, users: map[string]map[types.ManagedObjectReference]grant{},
+	}
 }
 
 // Set gives an account privileges on an entity; none of them means that it does not see the entity.
-func (p *Permissions) Set(user string, entity types.ManagedObjectReference, privileges []string, propagate bool) {
+func (p *Permissions) Set(
+	user string, entity types.ManagedObjectReference, privileges []string, propagate bool,
+) {
 	granted := map[string]bool{}
 	for _, privilege := range privileges {
 		granted[privilege] = true
@@ -77,9 +81,9 @@ func (p *Permissions) Clear() {
 	p.change(func() { p.users = map[string]map[types.ManagedObjectReference]grant{} })
 }
 
-func (p *Permissions) change(make func()) {
+func (p *Permissions) change(apply func()) {
 	p.mu.Lock()
-	make()
+	apply()
 	p.mu.Unlock()
 	if p.onChange != nil {
 		p.onChange()
@@ -105,23 +109,25 @@ func (p *Permissions) Has(user string, object types.ManagedObjectReference, priv
 	if _, ok := p.ctx.Map.Get(object).(mo.Entity); !ok {
 		object = p.root
 	}
-	if own, set := grants[object]; set {
-		return own.privileges[privilege]
+	if entry, ok := grants[object]; ok {
+		return entry.privileges[privilege]
 	}
 	return p.inherits(grants, object, privilege)
 }
 
 func (p *Permissions) inherits(
-	grants map[types.ManagedObjectReference]grant, object types.ManagedObjectReference, privilege string,
+	grants map[types.ManagedObjectReference]grant,
+	object types.ManagedObjectReference,
+	privilege string,
 ) bool {
 	if object == p.root {
-		own, set := grants[object]
-		return !set || own.privileges[privilege]
+		entry, ok := grants[object]
+		return !ok || entry.privileges[privilege]
 	}
 	return slices.ContainsFunc(p.parents(object), func(parent types.ManagedObjectReference) bool {
-		if own, set := grants[parent]; set && own.propagate {
-			return own.privileges[privilege]
-		} else if set && parent == p.root {
+		if entry, ok := grants[parent]; ok && entry.propagate {
+			return entry.privileges[privilege]
+		} else if ok && parent == p.root {
 			return false
 		}
 		return p.inherits(grants, parent, privilege)
@@ -152,8 +158,8 @@ func (p *Permissions) Sees(user string, ref types.ManagedObjectReference) bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for below, own := range p.users[user] {
-		if own.privileges["System.View"] && p.isAbove(ref, below) {
+	for entity, entry := range p.users[user] {
+		if entry.privileges["System.View"] && p.isAbove(ref, entity) {
 			return true
 		}
 	}
@@ -203,8 +209,10 @@ func withoutValues(object types.ObjectContent) types.ObjectContent {
 		ref := object.Obj
 		fault := &types.NoPermission{Object: &ref, PrivilegeId: "System.Read"}
 		object.MissingSet = append(object.MissingSet, types.MissingProperty{
-			Path:  property.Name,
-			Fault: types.LocalizedMethodFault{Fault: fault, LocalizedMessage: faultMessage("NoPermission")},
+			Path: property.Name,
+			Fault: types.LocalizedMethodFault{
+				Fault: fault, LocalizedMessage: faultMessage("NoPermission"),
+			},
 		})
 	}
 	object.PropSet = nil
@@ -223,7 +231,9 @@ func (p *Permissions) withoutUnseen(user string, object types.ObjectContent) typ
 		default:
 			continue
 		}
-		seen := slices.DeleteFunc(slices.Clone(refs), func(ref types.ManagedObjectReference) bool { return p.unseen(user, ref) })
+		seen := slices.DeleteFunc(slices.Clone(refs), func(ref types.ManagedObjectReference) bool {
+			return p.unseen(user, ref)
+		})
 		object.PropSet[i].Val = types.ArrayOfManagedObjectReference{ManagedObjectReference: seen}
 	}
 	return object
@@ -245,10 +255,10 @@ func (p *Permissions) List() []PermissionView {
 	list := []PermissionView{}
 	for _, user := range slices.Sorted(maps.Keys(p.users)) {
 		for _, ref := range slices.SortedFunc(maps.Keys(p.users[user]), byReference) {
-			own := p.users[user][ref]
+			entry := p.users[user][ref]
 			list = append(list, PermissionView{
-				User: user, Of: ref.Value, Propagate: &own.propagate,
-				Privileges: slices.Sorted(maps.Keys(own.privileges)),
+				User: user, Of: ref.Value, Propagate: &entry.propagate,
+				Privileges: slices.Sorted(maps.Keys(entry.privileges)),
 			})
 		}
 	}
@@ -259,25 +269,27 @@ func (c *Control) permission(view PermissionView) (any, error) {
 	if view.User == "" {
 		return nil, fmt.Errorf("a permission needs a user")
 	}
-	permissions, entity := c.Gate.Permissions, c.Gate.Permissions.root
+	permissions, entity := c.Interceptor.Permissions, c.Interceptor.Permissions.root
 	if view.Of != "" {
-		found, err := lookup(c.Inventory.own, "", view.Of)
+		target, err := lookup(c.Inventory.simCtx, "", view.Of)
 		if err != nil {
 			return nil, err
 		}
-		entity = found.Reference()
+		entity = target.Reference()
 	}
 	if view.Remove {
 		permissions.Remove(view.User, entity)
 		return nil, nil
 	}
-	known := adminPrivileges(c.Inventory.own)
+	allPrivileges := adminPrivileges(c.Inventory.simCtx)
 	for _, privilege := range view.Privileges {
-		if !slices.Contains(known, privilege) {
-			return nil, fmt.Errorf("%q is not a privilege; an example is VirtualMachine.Interact.PowerOn", privilege)
+		if !slices.Contains(allPrivileges, privilege) {
+			return nil, fmt.Errorf(
+				"%q is not a privilege; an example is VirtualMachine.Interact.PowerOn", privilege,
+			)
 		}
 	}
-	always := true
-	permissions.Set(view.User, entity, view.Privileges, *cmp.Or(view.Propagate, &always))
+	propagate := true
+	permissions.Set(view.User, entity, view.Privileges, *cmp.Or(view.Propagate, &propagate))
 	return nil, nil
 }

@@ -30,9 +30,9 @@ func missing(t *testing.T, err error) (string, types.ManagedObjectReference) {
 	return "", types.ManagedObjectReference{}
 }
 
-func (s *stage) operator(privileges ...string) *govmomi.Client {
+func (s *cloneRig) operator(privileges ...string) *govmomi.Client {
 	s.Helper()
-	s.ask("POST", "/permissions", ask{"user": "operator", "privileges": privileges}, nil)
+	s.call("POST", "/permissions", params{"user": "operator", "privileges": privileges}, nil)
 	client, err := s.login("operator", "secret")
 	if err != nil {
 		s.Fatal(err)
@@ -41,21 +41,30 @@ func (s *stage) operator(privileges ...string) *govmomi.Client {
 }
 
 // fullClone uses all arguments that the operators use.
-func (s *stage) fullClone(client *govmomi.Client, name, profile string) error {
-	config := marked("u1")
-	config.NumCPUs, config.MemoryMB, config.InstanceUuid = 2, 2048, "50030000-0000-4000-8000-00000000000a"
-	spec := types.VirtualMachineCloneSpec{PowerOn: true, Config: config, Location: types.VirtualMachineRelocateSpec{Pool: &s.pool}}
+func (s *cloneRig) fullClone(client *govmomi.Client, name, profile string) error {
+	config := ownedBy("u1")
+	config.NumCPUs, config.MemoryMB = 2, 2048
+	config.InstanceUuid = "50030000-0000-4000-8000-00000000000a"
+	spec := types.VirtualMachineCloneSpec{
+		PowerOn:  true,
+		Config:   config,
+		Location: types.VirtualMachineRelocateSpec{Pool: &s.pool},
+	}
 	if profile != "" {
-		spec.Location.Profile = []types.BaseVirtualMachineProfileSpec{&types.VirtualMachineDefinedProfileSpec{ProfileId: profile}}
+		spec.Location.Profile = []types.BaseVirtualMachineProfileSpec{
+			&types.VirtualMachineDefinedProfileSpec{ProfileId: profile},
+		}
 	}
 	template := object.NewVirtualMachine(client.Client, s.template.Reference())
-	return done(template.Clone(context.Background(), object.NewFolder(client.Client, s.folder.Reference()), name, spec))
+	return waitForTask(template.Clone(
+		context.Background(), object.NewFolder(client.Client, s.folder.Reference()), name, spec,
+	))
 }
 
 func TestACloneNeedsEachOfItsPrivileges(t *testing.T) {
-	s := set(t, "--account", "operator:secret")
+	s := startCloneRig(t, "--account", "operator:secret")
 	var gold Profile
-	s.ask("POST", "/profiles", ask{"name": "gold"}, &gold)
+	s.call("POST", "/profiles", params{"name": "gold"}, &gold)
 	needed := map[string]string{
 		"VirtualMachine.Provisioning.DeployTemplate":  "VirtualMachine",
 		"VirtualMachine.Inventory.CreateFromExisting": "Folder",
@@ -76,19 +85,21 @@ func TestACloneNeedsEachOfItsPrivileges(t *testing.T) {
 	}
 	client := s.operator(all...)
 	for privilege, kind := range needed {
-		rest := slices.DeleteFunc(slices.Clone(all), func(other string) bool { return other == privilege })
-		s.ask("POST", "/permissions", ask{"user": "operator", "privileges": rest}, nil)
-		lacks, on := missing(t, s.fullClone(client, "denied", gold.ID))
-		if lacks != privilege || on.Type != kind {
-			t.Errorf("without %s it says %q on %s", privilege, lacks, on.Type)
+		rest := slices.DeleteFunc(slices.Clone(all), func(other string) bool {
+			return other == privilege
+		})
+		s.call("POST", "/permissions", params{"user": "operator", "privileges": rest}, nil)
+		missingPrivilege, on := missing(t, s.fullClone(client, "denied", gold.ID))
+		if missingPrivilege != privilege || on.Type != kind {
+			t.Errorf("without %s it says %q on %s", privilege, missingPrivilege, on.Type)
 		}
 	}
-	s.ask("POST", "/permissions", ask{"user": "operator", "privileges": all}, nil)
+	s.call("POST", "/permissions", params{"user": "operator", "privileges": all}, nil)
 	if err := s.fullClone(client, "allowed", gold.ID); err != nil {
 		t.Error("with all of them:", err)
 	}
-	var ledger []Entry
-	s.ask("GET", "/ledger", nil, &ledger)
+	var ledger []LedgerEntry
+	s.call("GET", "/ledger", nil, &ledger)
 	if refused := ledger[0].Refused; refused != "NoPermission" {
 		t.Errorf("the ledger has %q", refused)
 	}
@@ -98,8 +109,8 @@ func TestACloneNeedsEachOfItsPrivileges(t *testing.T) {
 }
 
 func TestOtherCallsNeedTheirPrivileges(t *testing.T) {
-	s, ctx := set(t, "--account", "operator:secret"), context.Background()
-	s.ask("POST", "/create", ask{"name": "mine", "folder": "vm-operator"}, nil)
+	s, ctx := startCloneRig(t, "--account", "operator:secret"), context.Background()
+	s.call("POST", "/create", params{"name": "mine", "folder": "vm-operator"}, nil)
 	client := s.operator("Global.LogEvent")
 	vm := object.NewVirtualMachine(client.Client, s.vm(s.client, "vm-operator/mine").Reference())
 	folder := object.NewFolder(client.Client, s.folder.Reference())
@@ -107,27 +118,32 @@ func TestOtherCallsNeedTheirPrivileges(t *testing.T) {
 		privilege string
 		attempt   func() error
 	}{
-		{"VirtualMachine.Interact.PowerOn", func() error { return done(vm.PowerOn(ctx)) }},
-		{"VirtualMachine.Interact.Suspend", func() error { return done(vm.Suspend(ctx)) }},
-		{"VirtualMachine.Interact.PowerOff", func() error { return done(vm.PowerOff(ctx)) }},
-		{"VirtualMachine.Config.CPUCount", func() error { return done(vm.Reconfigure(ctx, types.VirtualMachineConfigSpec{NumCPUs: 2})) }},
-		{"VirtualMachine.Config.Rename", func() error { return done(vm.Rename(ctx, "renamed")) }},
-		{"VirtualMachine.Inventory.Delete", func() error { return done(vm.Destroy(ctx)) }},
+		{"VirtualMachine.Interact.PowerOn", func() error { return waitForTask(vm.PowerOn(ctx)) }},
+		{"VirtualMachine.Interact.Suspend", func() error { return waitForTask(vm.Suspend(ctx)) }},
+		{"VirtualMachine.Interact.PowerOff", func() error { return waitForTask(vm.PowerOff(ctx)) }},
+		{"VirtualMachine.Config.CPUCount", func() error {
+			return waitForTask(vm.Reconfigure(ctx, types.VirtualMachineConfigSpec{NumCPUs: 2}))
+		}},
+		{"VirtualMachine.Config.Rename", func() error {
+			return waitForTask(vm.Rename(ctx, "renamed"))
+		}},
+		{"VirtualMachine.Inventory.Delete", func() error { return waitForTask(vm.Destroy(ctx)) }},
 		{"Folder.Create", func() error { _, err := folder.CreateFolder(ctx, "sub"); return err }},
 		{"Folder.Delete", func() error { return s.unregister(client.Client, folder.Reference()) }},
 		{"vcsim.NotInTheTable.ExportVm", func() error { _, err := vm.Export(ctx); return err }},
 	}
-	for _, each := range attempts {
-		if lacks, _ := missing(t, each.attempt()); lacks != each.privilege {
-			t.Errorf("it says %q, and not %s", lacks, each.privilege)
+	for _, testCase := range attempts {
+		missingPrivilege, _ := missing(t, testCase.attempt())
+		if missingPrivilege != testCase.privilege {
+			t.Errorf("it says %q, and not %s", missingPrivilege, testCase.privilege)
 		}
 	}
 }
 
 func TestPermissionsPropagateAndAreReplacedBelow(t *testing.T) {
-	s := set(t, "--account", "operator:secret")
+	s := startCloneRig(t, "--account", "operator:secret")
 	const power = "VirtualMachine.Interact.PowerOn"
-	s.ask("POST", "/create", ask{"name": "mine", "folder": "vm-operator"}, nil)
+	s.call("POST", "/create", params{"name": "mine", "folder": "vm-operator"}, nil)
 	client := s.operator("Global.LogEvent")
 	vm := s.vm(s.client, "vm-operator/mine").Reference()
 	has := func() bool {
@@ -135,10 +151,12 @@ func TestPermissionsPropagateAndAreReplacedBelow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		res, err := methods.HasPrivilegeOnEntities(context.Background(), client.Client, &types.HasPrivilegeOnEntities{
-			This: *client.ServiceContent.AuthorizationManager, Entity: []types.ManagedObjectReference{vm},
+		req := &types.HasPrivilegeOnEntities{
+			This:      *client.ServiceContent.AuthorizationManager,
+			Entity:    []types.ManagedObjectReference{vm},
 			SessionId: session.Key, PrivId: []string{power, "System.Read"},
-		})
+		}
+		res, err := methods.HasPrivilegeOnEntities(context.Background(), client.Client, req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,69 +166,78 @@ func TestPermissionsPropagateAndAreReplacedBelow(t *testing.T) {
 		return res.Returnval[0].PrivAvailability[0].IsGranted
 	}
 	steps := []struct {
-		permission ask
+		permission params
 		granted    bool
 	}{
-		{ask{"of": "", "privileges": []string{power}}, true},
-		{ask{"of": "", "privileges": []string{"Global.LogEvent"}}, false},
-		{ask{"of": "vm-operator", "privileges": []string{power}, "propagate": false}, false},
-		{ask{"of": "vm-operator", "privileges": []string{power}}, true},
-		{ask{"of": "mine", "privileges": []string{"Global.LogEvent"}}, false},
-		{ask{"of": "mine", "remove": true}, true},
-		{ask{"of": "vm-operator", "remove": true}, false},
-		{ask{"of": "/DC0/host/DC0_C0/Resources", "privileges": []string{power}}, true}, // a VM inherits from its pool too
+		{params{"of": "", "privileges": []string{power}}, true},
+		{params{"of": "", "privileges": []string{"Global.LogEvent"}}, false},
+		{params{"of": "vm-operator", "privileges": []string{power}, "propagate": false}, false},
+		{params{"of": "vm-operator", "privileges": []string{power}}, true},
+		{params{"of": "mine", "privileges": []string{"Global.LogEvent"}}, false},
+		{params{"of": "mine", "remove": true}, true},
+		{params{"of": "vm-operator", "remove": true}, false},
+		// a VM inherits from its pool too
+		{params{"of": "/DC0/host/DC0_C0/Resources", "privileges": []string{power}}, true},
 	}
 	for number, step := range steps {
 		step.permission["user"] = "operator"
-		s.ask("POST", "/permissions", step.permission, nil)
+		s.call("POST", "/permissions", step.permission, nil)
 		if number == len(steps)-1 {
-			s.ask("POST", "/move", ask{"vm": "mine", "host": "DC0_C0_H0"}, nil)
+			s.call("POST", "/move", params{"vm": "mine", "host": "DC0_C0_H0"}, nil)
 		}
 		if granted := has(); granted != step.granted {
 			t.Errorf("step %d, %v: %v", number, step.permission, granted)
 		}
 	}
-	s.ask("DELETE", "/permissions", nil, nil)
+	s.call("DELETE", "/permissions", nil, nil)
 	if !has() {
 		t.Error("without permissions an account may do everything")
 	}
-	if text := s.try("POST", "/permissions", ask{"user": "operator", "privileges": []string{"Virtualmachine.Poweron"}}, nil); text == "" {
+	if text := s.tryCall("POST", "/permissions", params{
+		"user": "operator", "privileges": []string{"Virtualmachine.Poweron"},
+	}, nil); text == "" {
 		t.Error("a privilege that does not exist was accepted")
 	}
 }
 
 func TestWithoutAccessNothingIsSeen(t *testing.T) {
-	s, ctx := set(t, "--account", "operator:secret"), context.Background()
+	s, ctx := startCloneRig(t, "--account", "operator:secret"), context.Background()
 	client := s.operator()
 	manager := view.NewManager(client.Client)
 	create := func() error {
-		_, err := manager.CreateContainerView(ctx, client.ServiceContent.RootFolder, []string{"VirtualMachine"}, true)
+		_, err := manager.CreateContainerView(ctx, client.ServiceContent.RootFolder, []string{
+			"VirtualMachine",
+		}, true)
 		return err
 	}
-	if lacks, _ := missing(t, create()); lacks != "System.View" {
-		t.Errorf("it says %q", lacks)
+	if missingPrivilege, _ := missing(t, create()); missingPrivilege != "System.View" {
+		t.Errorf("it says %q", missingPrivilege)
 	}
 	// A permission on one folder lets the account see what is above it, and nothing else.
-	s.ask("POST", "/create", ask{"name": "mine", "folder": "vm-operator"}, nil)
-	s.ask("POST", "/permissions", ask{"user": "operator", "of": "vm-operator", "privileges": []string{"Folder.Create"}}, nil)
+	s.call("POST", "/create", params{"name": "mine", "folder": "vm-operator"}, nil)
+	s.call("POST", "/permissions", params{
+		"user": "operator", "of": "vm-operator", "privileges": []string{"Folder.Create"},
+	}, nil)
 	if err := create(); err != nil {
 		t.Fatal(err)
 	}
 	watch := watchFor(s.rig, client, "VirtualMachine", "name")
 	watch.next()
-	if len(watch.objects) != 1 || watch.named("mine") == nil {
+	if len(watch.objects) != 1 || watch.byName("mine") == nil {
 		t.Errorf("it sees %v", watch.objects)
 	}
 }
 
 func TestAVMWithoutPermissionLeavesAndEnters(t *testing.T) {
-	s, ctx := set(t), context.Background()
-	s.ask("POST", "/create", ask{"name": "mine", "folder": "vm-operator"}, nil)
+	s, ctx := startCloneRig(t), context.Background()
+	s.call("POST", "/create", params{"name": "mine", "folder": "vm-operator"}, nil)
 	vm := s.vm(s.client, "vm-operator/mine").Reference()
 	watch := watchFor(s.rig, s.client, "VirtualMachine", "name")
 	watch.next()
-	s.ask("POST", "/permissions", ask{"user": "user", "of": "mine", "privileges": []string{}}, nil)
-	watch.until("the VM leaves", func() bool { return watch.named("mine") == nil })
+	s.call("POST", "/permissions", params{
+		"user": "user", "of": "mine", "privileges": []string{},
+	}, nil)
+	watch.until("the VM leaves", func() bool { return watch.byName("mine") == nil })
 	if watch.kinds[types.ObjectUpdateKindLeave] != 1 {
 		t.Errorf("received %v", watch.kinds)
 	}
@@ -218,19 +245,19 @@ func TestAVMWithoutPermissionLeavesAndEnters(t *testing.T) {
 		t.Errorf("the folder shows %v", children)
 	}
 	err := s.client.RetrieveOne(ctx, vm, []string{"name"}, &mo.VirtualMachine{})
-	if lacks, _ := missing(t, err); lacks != "System.Read" {
-		t.Errorf("it says %q", lacks)
+	if missingPrivilege, _ := missing(t, err); missingPrivilege != "System.Read" {
+		t.Errorf("it says %q", missingPrivilege)
 	}
-	if truth := s.truth(); truth.Folders["/DC0/vm/vm-operator"].Now != 1 {
-		t.Errorf("the VM still exists: %+v", truth.Folders)
+	if counts := s.counts(); counts.Folders["/DC0/vm/vm-operator"].Now != 1 {
+		t.Errorf("the VM still exists: %+v", counts.Folders)
 	}
-	fresh := watchFor(s.rig, s.rig.client(), "VirtualMachine", "name")
-	fresh.next()
-	if fresh.named("mine") != nil || fresh.named("template") == nil {
-		t.Errorf("a new session sees %v", fresh.objects)
+	newWatch := watchFor(s.rig, s.rig.client(), "VirtualMachine", "name")
+	newWatch.next()
+	if newWatch.byName("mine") != nil || newWatch.byName("template") == nil {
+		t.Errorf("a new session sees %v", newWatch.objects)
 	}
-	s.ask("POST", "/permissions", ask{"user": "user", "of": "mine", "remove": true}, nil)
-	watch.until("the VM enters", func() bool { return watch.named("mine") != nil })
+	s.call("POST", "/permissions", params{"user": "user", "of": "mine", "remove": true}, nil)
+	watch.until("the VM enters", func() bool { return watch.byName("mine") != nil })
 	if children := s.inFolder(); len(children) != 1 || children[0] != vm {
 		t.Errorf("the folder shows %v", children)
 	}

@@ -14,8 +14,8 @@ type need struct {
 	privilege string
 }
 
-// refuse is NoPermission for the first privilege of a call that its account lacks, else nil.
-func (p *Permissions) refuse(user string, method *simulator.Method) types.BaseMethodFault {
+// check is NoPermission for the first privilege of a call that its account lacks, else nil.
+func (p *Permissions) check(user string, method *simulator.Method) types.BaseMethodFault {
 	if !p.Restricted(user) {
 		return nil
 	}
@@ -33,13 +33,13 @@ func (p *Permissions) refuse(user string, method *simulator.Method) types.BaseMe
 
 // needs lists the privileges that a call requires.
 //
-// Sources: for calls with the same privilege for all arguments, "Required privileges" of
-// the vSphere Web Services API reference, which pyVmomi carries as `privId` of its methods; for
+// Sources: for calls with the same privilege for all arguments, "Required privileges" of the
+// vSphere Web Services API reference, which pyVmomi carries as `privId` of its methods; for
 // CloneVM_Task and UnregisterAndDestroy_Task, the text of the same reference; for the parts of a
 // ConfigSpec, "Reconfigure privilege" of its fields there; for what a deployment needs on folder,
-// datastore and networks, "Required vCenter Server Privileges for Common Tasks" of vSphere Security.
-// A call that changes something and is not listed is refused, so that a gap in this table cannot
-// hide a missing privilege.
+// datastore and networks, "Required vCenter Server Privileges for Common Tasks" of vSphere
+// Security. A call that changes something and is not listed is refused, so that a gap in this table
+// cannot hide a missing privilege.
 func (p *Permissions) needs(method *simulator.Method) []need {
 	this := method.This
 	switch req := method.Body.(type) {
@@ -60,9 +60,11 @@ func (p *Permissions) needs(method *simulator.Method) []need {
 	case *types.MoveIntoFolder_Task:
 		return p.moveNeeds(req)
 	case *types.HasPrivilegeOnEntities:
-		return onAll(req.Entity, "System.Read")
+		return needOnAll(req.Entity, "System.Read")
 	case *types.RegisterVM_Task:
-		return append(onAll(optional(req.Pool), "Resource.AssignVMToPool"), need{this, "VirtualMachine.Inventory.Register"})
+		return append(needOnAll(refList(req.Pool), "Resource.AssignVMToPool"), need{
+			this, "VirtualMachine.Inventory.Register",
+		})
 	case *types.SetCustomValue:
 		return []need{{this, "Global.SetCustomField"}}
 	case *types.SetField:
@@ -71,7 +73,7 @@ func (p *Permissions) needs(method *simulator.Method) []need {
 	if privilege, listed := methodPrivileges[method.Name]; listed {
 		return []need{{this, privilege}}
 	}
-	if reads(method.Name) {
+	if isReadOnly(method.Name) {
 		return nil
 	}
 	return []need{{this, "vcsim.NotInTheTable." + method.Name}}
@@ -152,7 +154,7 @@ func (p *Permissions) cloneNeeds(req *types.CloneVM_Task) []need {
 	if req.Spec.Location.Folder != nil {
 		folder = *req.Spec.Location.Folder // takes precedence over the parameter
 	}
-	source, ok := machine(p.ctx, req.This)
+	source, ok := findVM(p.ctx, req.This)
 	if !ok {
 		return nil // the library answers ManagedObjectNotFound
 	}
@@ -163,14 +165,18 @@ func (p *Permissions) cloneNeeds(req *types.CloneVM_Task) []need {
 	if req.Spec.Customization != nil {
 		needs = append(needs, need{req.This, "VirtualMachine.Provisioning.Customize"})
 	}
-	if pool := cmpRef(req.Spec.Location.Pool, source.ResourcePool); pool != nil && !req.Spec.Template {
+	if pool := firstRef(req.Spec.Location.Pool, source.ResourcePool); pool != nil &&
+		!req.Spec.Template {
 		needs = append(needs, need{*pool, "Resource.AssignVMToPool"})
 	}
-	needs = append(needs, onAll(targetDatastores(source, &req.Spec.Location), "Datastore.AllocateSpace")...)
+	needs = append(
+		needs,
+		needOnAll(targetDatastores(source, &req.Spec.Location), "Datastore.AllocateSpace")...,
+	)
 	if len(disksOf(source)) > 0 {
 		needs = append(needs, need{folder, "VirtualMachine.Config.AddNewDisk"})
 	}
-	needs = append(needs, onAll(source.Network, "Network.Assign")...)
+	needs = append(needs, needOnAll(source.Network, "Network.Assign")...)
 	if req.Spec.Config != nil {
 		needs = append(needs, configNeeds(folder, req.Spec.Config)...)
 	}
@@ -195,7 +201,7 @@ func sourcePrivilege(fromTemplate, toTemplate bool) string {
 	return "VirtualMachine.Provisioning.Clone"
 }
 
-func cmpRef(first, second *types.ManagedObjectReference) *types.ManagedObjectReference {
+func firstRef(first, second *types.ManagedObjectReference) *types.ManagedObjectReference {
 	if first != nil {
 		return first
 	}
@@ -208,7 +214,7 @@ func targetDatastores(
 ) []types.ManagedObjectReference {
 	targets := slices.Clone(source.Datastore)
 	if spec.Datastore != nil {
-		targets = optional(spec.Datastore)
+		targets = refList(spec.Datastore)
 	}
 	for _, disk := range spec.Disk {
 		if !slices.Contains(targets, disk.Datastore) {
@@ -232,7 +238,9 @@ func usesProfile(spec *types.VirtualMachineRelocateSpec) bool {
 	if len(spec.Profile) > 0 {
 		return true
 	}
-	return slices.ContainsFunc(spec.Disk, func(disk types.VirtualMachineRelocateSpecDiskLocator) bool {
+	return slices.ContainsFunc(spec.Disk, func(
+		disk types.VirtualMachineRelocateSpecDiskLocator,
+	) bool {
 		return len(disk.Profile) > 0
 	})
 }
@@ -249,11 +257,20 @@ func configNeeds(on types.ManagedObjectReference, spec *types.VirtualMachineConf
 		{spec.MemoryMB != 0 || spec.MemoryHotAddEnabled != nil, prefix + "Memory"},
 		{len(spec.ExtraConfig) > 0, prefix + "AdvancedConfig"},
 		{spec.Uuid != "" || spec.InstanceUuid != "" || spec.GuestId != "", prefix + "Settings"},
-		{spec.AlternateGuestName != "" || spec.LocationId != "" || spec.NestedHVEnabled != nil, prefix + "Settings"},
-		{spec.Files != nil || spec.Tools != nil || spec.Flags != nil || spec.BootOptions != nil, prefix + "Settings"},
+		{
+			spec.AlternateGuestName != "" || spec.LocationId != "" || spec.NestedHVEnabled != nil,
+			prefix + "Settings",
+		},
+		{
+			spec.Files != nil || spec.Tools != nil || spec.Flags != nil || spec.BootOptions != nil,
+			prefix + "Settings",
+		},
 		{spec.Name != "" || spec.Annotation != "", prefix + "Rename"},
 		{spec.CpuAllocation != nil || spec.MemoryAllocation != nil, prefix + "Resource"},
-		{spec.LatencySensitivity != nil || spec.MemoryReservationLockedToMax != nil, prefix + "Resource"},
+		{
+			spec.LatencySensitivity != nil || spec.MemoryReservationLockedToMax != nil,
+			prefix + "Resource",
+		},
 		{spec.ManagedBy != nil, prefix + "ManagedBy"},
 		{spec.ChangeTrackingEnabled != nil, prefix + "ChangeTracking"},
 		{spec.VAppConfig != nil || isSet(spec.VAppConfigRemoved), "VApp.ApplicationConfig"},
@@ -290,14 +307,18 @@ func deviceNeeds(on types.ManagedObjectReference, spec *types.VirtualDeviceConfi
 	if !isCard {
 		return needs
 	}
-	if backing, ok := card.GetVirtualEthernetCard().Backing.(*types.VirtualEthernetCardNetworkBackingInfo); ok && backing.Network != nil {
+	device := card.GetVirtualEthernetCard()
+	backing, ok := device.Backing.(*types.VirtualEthernetCardNetworkBackingInfo)
+	if ok && backing.Network != nil {
 		needs = append(needs, need{*backing.Network, "Network.Assign"})
 	}
 	return needs
 }
 
 func (p *Permissions) createNeeds(req *types.CreateVM_Task) []need {
-	needs := []need{{req.This, "VirtualMachine.Inventory.Create"}, {req.Pool, "Resource.AssignVMToPool"}}
+	needs := []need{{req.This, "VirtualMachine.Inventory.Create"}, {
+		req.Pool, "Resource.AssignVMToPool",
+	}}
 	for _, change := range req.Config.DeviceChange {
 		needs = append(needs, deviceNeeds(req.This, change.GetVirtualDeviceConfigSpec())...)
 	}
@@ -306,12 +327,13 @@ func (p *Permissions) createNeeds(req *types.CreateVM_Task) []need {
 
 func (p *Permissions) relocateNeeds(req *types.RelocateVM_Task) []need {
 	privilege := "Resource.ColdMigrate"
-	if vm, ok := machine(p.ctx, req.This); ok && vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn {
+	if vm, ok := findVM(p.ctx, req.This); ok &&
+		vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn {
 		privilege = "Resource.HotMigrate"
 	}
 	needs := []need{{req.This, privilege}}
-	needs = append(needs, onAll(optional(req.Spec.Pool), "Resource.AssignVMToPool")...)
-	return append(needs, onAll(optional(req.Spec.Datastore), "Datastore.AllocateSpace")...)
+	needs = append(needs, needOnAll(refList(req.Spec.Pool), "Resource.AssignVMToPool")...)
+	return append(needs, needOnAll(refList(req.Spec.Datastore), "Datastore.AllocateSpace")...)
 }
 
 // destroyNeeds: what is deleted and its parent need the privilege, and so does all that a folder
@@ -322,9 +344,14 @@ func (p *Permissions) destroyNeeds(ref types.ManagedObjectReference, withParent 
 		return nil
 	}
 	privilege := map[string]string{
-		"VirtualMachine": "VirtualMachine.Inventory.Delete", "Folder": "Folder.Delete", "Datacenter": "Datacenter.Delete",
-		"HostSystem": "Host.Inventory.RemoveHostFromCluster", "ClusterComputeResource": "Host.Inventory.DeleteCluster",
-		"ResourcePool": "Resource.DeletePool", "Datastore": "Datastore.Delete", "Network": "Network.Delete",
+		"VirtualMachine":         "VirtualMachine.Inventory.Delete",
+		"Folder":                 "Folder.Delete",
+		"Datacenter":             "Datacenter.Delete",
+		"HostSystem":             "Host.Inventory.RemoveHostFromCluster",
+		"ClusterComputeResource": "Host.Inventory.DeleteCluster",
+		"ResourcePool":           "Resource.DeletePool",
+		"Datastore":              "Datastore.Delete",
+		"Network":                "Network.Delete",
 	}[ref.Type]
 	if privilege == "" {
 		privilege = "vcsim.NotInTheTable.Destroy_Task." + ref.Type
@@ -344,8 +371,11 @@ func (p *Permissions) moveNeeds(req *types.MoveIntoFolder_Task) []need {
 	var needs []need
 	for _, ref := range req.List {
 		privilege := map[string]string{
-			"VirtualMachine": "VirtualMachine.Inventory.Move", "Folder": "Folder.Move", "HostSystem": "Host.Inventory.MoveHost",
-			"Datastore": "Datastore.Move", "ClusterComputeResource": "Host.Inventory.MoveCluster",
+			"VirtualMachine":         "VirtualMachine.Inventory.Move",
+			"Folder":                 "Folder.Move",
+			"HostSystem":             "Host.Inventory.MoveHost",
+			"Datastore":              "Datastore.Move",
+			"ClusterComputeResource": "Host.Inventory.MoveCluster",
 		}[ref.Type]
 		needs = append(needs, need{ref, privilege}, need{req.This, privilege})
 		if entity, ok := p.ctx.Map.Get(ref).(mo.Entity); ok && entity.Entity().Parent != nil {
@@ -355,7 +385,7 @@ func (p *Permissions) moveNeeds(req *types.MoveIntoFolder_Task) []need {
 	return needs
 }
 
-func onAll(refs []types.ManagedObjectReference, privilege string) []need {
+func needOnAll(refs []types.ManagedObjectReference, privilege string) []need {
 	var needs []need
 	for _, ref := range refs {
 		needs = append(needs, need{ref, privilege})
@@ -363,7 +393,7 @@ func onAll(refs []types.ManagedObjectReference, privilege string) []need {
 	return needs
 }
 
-func optional(ref *types.ManagedObjectReference) []types.ManagedObjectReference {
+func refList(ref *types.ManagedObjectReference) []types.ManagedObjectReference {
 	if ref == nil {
 		return nil
 	}

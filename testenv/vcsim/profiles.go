@@ -76,17 +76,17 @@ func (p *Profiles) rename(from, to types.ManagedObjectReference) {
 	p.mu.Unlock()
 }
 
-// refuse is the fault for a profile id that does not exist. The API reference names no fault of
+// check is the fault for a profile id that does not exist. The API reference names no fault of
 // its own; the storage policy service answers InvalidArgument for such an id.
-func (p *Profiles) refuse(spec *types.VirtualMachineRelocateSpec) types.BaseMethodFault {
-	asked := []string{profileID(spec.Profile)}
+func (p *Profiles) check(spec *types.VirtualMachineRelocateSpec) types.BaseMethodFault {
+	ids := []string{profileID(spec.Profile)}
 	for _, disk := range spec.Disk {
-		asked = append(asked, profileID(disk.Profile))
+		ids = append(ids, profileID(disk.Profile))
 	}
 	for _, change := range spec.DeviceChange {
-		asked = append(asked, profileID(change.GetVirtualDeviceConfigSpec().Profile))
+		ids = append(ids, profileID(change.GetVirtualDeviceConfigSpec().Profile))
 	}
-	for _, id := range asked {
+	for _, id := range ids {
 		if id != "" && p.find(id) == nil {
 			return &types.InvalidArgument{InvalidProperty: "profileId"}
 		}
@@ -105,15 +105,15 @@ func profileID(specs []types.BaseVirtualMachineProfileSpec) string {
 
 // find returns a profile, or nil.
 func (p *Profiles) find(id string) *pbm.PbmProfile {
-	var found *pbm.PbmProfile
+	var profile *pbm.PbmProfile
 	p.manager(func(_ *simulator.Context, manager *pbmsimulator.ProfileManager) {
 		req := &pbm.PbmRetrieveContent{ProfileIds: []pbm.PbmProfileId{{UniqueId: id}}}
 		body := manager.PbmRetrieveContent(req).(*pbmmethods.PbmRetrieveContentBody)
 		if body.Fault_ == nil {
-			found = body.Res.Returnval[0].GetPbmProfile()
+			profile = body.Res.Returnval[0].GetPbmProfile()
 		}
 	})
-	return found
+	return profile
 }
 
 // List returns all profiles.
@@ -129,8 +129,8 @@ func (p *Profiles) List() []Profile {
 	return list
 }
 
-// Make creates a profile; without an id it gets a random one.
-func (p *Profiles) Make(profile Profile) (Profile, error) {
+// Create creates a profile; without an id it gets a random one.
+func (p *Profiles) Create(profile Profile) (Profile, error) {
 	if profile.Name == "" {
 		return profile, errors.New("a storage profile needs a name")
 	}
@@ -139,10 +139,12 @@ func (p *Profiles) Make(profile Profile) (Profile, error) {
 	}
 	id := ""
 	p.manager(func(ctx *simulator.Context, manager *pbmsimulator.ProfileManager) {
-		body := manager.PbmCreate(ctx, &pbm.PbmCreate{CreateSpec: pbm.PbmCapabilityProfileCreateSpec{
-			Name: profile.Name, Category: "REQUIREMENT",
+		spec := pbm.PbmCapabilityProfileCreateSpec{
+			Name:         profile.Name,
+			Category:     "REQUIREMENT",
 			ResourceType: pbm.PbmProfileResourceType{ResourceType: "STORAGE"},
-		}})
+		}
+		body := manager.PbmCreate(ctx, &pbm.PbmCreate{CreateSpec: spec})
 		id = body.(*pbmmethods.PbmCreateBody).Res.Returnval.UniqueId
 	})
 	profile.ID = cmp.Or(profile.ID, id)

@@ -8,22 +8,26 @@ import (
 
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
 )
 
-// setProperty sets a property such as runtime.connectionState to a JSON value, and notifies watchers.
-func setProperty(ctx *simulator.Context, entity mo.Entity, path string, value json.RawMessage) error {
+// setProperty sets a property such as runtime.connectionState to a JSON value, and notifies
+// watchers.
+func setProperty(
+	ctx *simulator.Context, entity mo.Entity, path string, value json.RawMessage,
+) error {
 	var err error
 	ctx.WithLock(entity, func() {
 		var field reflect.Value
 		if field, err = fieldAt(reflect.ValueOf(entity).Elem(), path); err != nil {
 			return
 		}
-		fresh := reflect.New(field.Type())
-		if err = json.Unmarshal(value, fresh.Interface()); err != nil {
+		decoded := reflect.New(field.Type())
+		if err = json.Unmarshal(value, decoded.Interface()); err != nil {
 			err = fmt.Errorf("%s takes a %s: %w", path, field.Type(), err)
 			return
 		}
-		field.Set(fresh.Elem())
+		field.Set(decoded.Elem())
 	})
 	if err == nil {
 		touch(ctx, entity.Reference())
@@ -48,4 +52,16 @@ func fieldAt(value reflect.Value, path string) (reflect.Value, error) {
 		}
 	}
 	return value, nil
+}
+
+// unknownProperty returns InvalidProperty if a property of the objects does not exist.
+func unknownProperty(objects []types.ObjectContent) types.BaseMethodFault {
+	for _, object := range objects {
+		for _, missing := range object.MissingSet {
+			if invalid, ok := missing.Fault.Fault.(*types.InvalidProperty); ok {
+				return invalid
+			}
+		}
+	}
+	return nil
 }

@@ -9,10 +9,16 @@ import (
 	"github.com/vmware/govmomi/vim25/soap"
 )
 
-func TestItCallsItselfACurrentRelease(t *testing.T) {
+func TestDefaultReleaseIsCurrent(t *testing.T) {
 	about := start(t).client().ServiceContent.About
-	if about.FullName != "VMware vCenter Server 8.0.3 build-24022515" || about.Version != "8.0.3" || about.ApiVersion != "8.0.3.0" {
-		t.Errorf("it calls itself %s, version %s, API %s", about.FullName, about.Version, about.ApiVersion)
+	if about.FullName != "VMware vCenter Server 8.0.3 build-24022515" || about.Version != "8.0.3" ||
+		about.ApiVersion != "8.0.3.0" {
+		t.Errorf(
+			"it calls itself %s, version %s, API %s",
+			about.FullName,
+			about.Version,
+			about.ApiVersion,
+		)
 	}
 }
 
@@ -29,7 +35,7 @@ func TestAClientThatAsksGetsTheVersionOfTheRelease(t *testing.T) {
 	}
 }
 
-func TestAReleaseThatIsNotKnownIsRefused(t *testing.T) {
+func TestUnknownReleaseIsRejected(t *testing.T) {
 	_, err := parse("vcsim", []string{"--release", "9.9.9"})
 	if err == nil || !strings.Contains(err.Error(), "there are 6.5.0, 8.0.3") {
 		t.Errorf("said %v", err)

@@ -29,12 +29,15 @@ type REST struct {
 
 // NewREST finds the endpoint in the service's routes; its type is not exported, its fields are.
 func NewREST(mux *http.ServeMux, login *url.Userinfo) (*REST, error) {
-	endpoint, _ := mux.Handler(&http.Request{Method: http.MethodGet, URL: &url.URL{Path: rest.Path + "/"}})
+	endpoint, _ := mux.Handler(&http.Request{
+		Method: http.MethodGet, URL: &url.URL{Path: rest.Path + "/"},
+	})
 	lock, ok := endpoint.(sync.Locker)
 	if !ok {
 		return nil, errors.New("the library has no vAPI endpoint: is vapi/simulator imported?")
 	}
-	sessions, ok := reflect.ValueOf(endpoint).Elem().FieldByName("Session").Interface().(map[string]*rest.Session)
+	field := reflect.ValueOf(endpoint).Elem().FieldByName("Session")
+	sessions, ok := field.Interface().(map[string]*rest.Session)
 	if !ok {
 		return nil, errors.New("the library's vAPI endpoint keeps its sessions elsewhere now")
 	}
@@ -56,7 +59,12 @@ func (r *REST) View() []RESTSession {
 	views := []RESTSession{}
 	for key, session := range r.sessions {
 		if session.User != r.login.Username() {
-			views = append(views, RESTSession{Key: key, User: session.User, Login: session.Created, LastActive: session.LastAccessed})
+			views = append(views, RESTSession{
+				Key:        key,
+				User:       session.User,
+				Login:      session.Created,
+				LastActive: session.LastAccessed,
+			})
 		}
 	}
 	slices.SortFunc(views, func(a, b RESTSession) int { return a.Login.Compare(b.Login) })
@@ -101,7 +109,8 @@ func (r *REST) Sweep(ctx context.Context, timeout time.Duration) {
 	}
 }
 
-// Tag attaches a tag to an entity, or takes it off; category and tag are made when they are missing.
+// Tag attaches a tag to an entity, or takes it off; category and tag are made when they are
+// missing.
 func (r *REST) Tag(entity mo.Reference, category, name string, attach bool) error {
 	ctx := context.Background()
 	client := r.client()
@@ -110,7 +119,7 @@ func (r *REST) Tag(entity mo.Reference, category, name string, attach bool) erro
 	}
 	defer func() { _ = client.Logout(ctx) }()
 	manager := tags.NewManager(client)
-	tag, err := tagNamed(ctx, manager, category, name)
+	tag, err := ensureTag(ctx, manager, category, name)
 	if err != nil {
 		return err
 	}
@@ -120,17 +129,19 @@ func (r *REST) Tag(entity mo.Reference, category, name string, attach bool) erro
 	return manager.DetachTag(ctx, tag, entity)
 }
 
-func tagNamed(ctx context.Context, manager *tags.Manager, category, name string) (string, error) {
+func ensureTag(ctx context.Context, manager *tags.Manager, category, name string) (string, error) {
 	if tag, err := manager.GetTagForCategory(ctx, name, category); err == nil {
 		return tag.ID, nil
 	}
-	home := ""
-	if found, err := manager.GetCategory(ctx, category); err == nil {
-		home = found.ID
-	} else if home, err = manager.CreateCategory(ctx, &tags.Category{Name: category, Cardinality: "MULTIPLE"}); err != nil {
+	categoryID := ""
+	if existing, err := manager.GetCategory(ctx, category); err == nil {
+		categoryID = existing.ID
+	} else if categoryID, err = manager.CreateCategory(ctx, &tags.Category{
+		Name: category, Cardinality: "MULTIPLE",
+	}); err != nil {
 		return "", err
 	}
-	return manager.CreateTag(ctx, &tags.Tag{Name: name, CategoryID: home})
+	return manager.CreateTag(ctx, &tags.Tag{Name: name, CategoryID: categoryID})
 }
 
 func (r *REST) client() *rest.Client {
@@ -160,6 +171,7 @@ func restCall(request *http.Request) (name string, changes bool) {
 	if action != "" {
 		name += "?~action=" + action
 	}
-	asks := strings.HasPrefix(action, "list") || strings.HasPrefix(action, "get") || strings.HasSuffix(request.URL.Path, "/session")
+	asks := strings.HasPrefix(action, "list") || strings.HasPrefix(action, "get") ||
+		strings.HasSuffix(request.URL.Path, "/session")
 	return name, request.Method != http.MethodGet && !asks
 }

@@ -43,8 +43,8 @@ func (a *API) serve(w http.ResponseWriter, request *http.Request) bool {
 		http.Error(w, "404 page not found", http.StatusNotFound)
 		return true
 	}
-	legacy, known := legacyPath(path)
-	if !known {
+	legacy, ok := legacyPath(path)
+	if !ok {
 		return false
 	}
 	a.translate(w, request, legacy)
@@ -56,14 +56,14 @@ func legacyPath(path string) (string, bool) {
 	if path == apiSession {
 		return legacySession, true
 	}
-	rest, ok := strings.CutPrefix(path, apiTagging)
+	resourcePath, ok := strings.CutPrefix(path, apiTagging)
 	if !ok {
 		return "", false
 	}
-	if resource, id, found := strings.Cut(rest, "/"); found {
+	if resource, id, hasID := strings.Cut(resourcePath, "/"); hasID {
 		return legacyTagging + resource + "/id:" + id, true
 	}
-	return legacyTagging + rest, true
+	return legacyTagging + resourcePath, true
 }
 
 func (a *API) translate(w http.ResponseWriter, request *http.Request, path string) {
@@ -80,15 +80,15 @@ func (a *API) translate(w http.ResponseWriter, request *http.Request, path strin
 		query.Set("~action", action)
 	}
 	inner.URL.RawQuery = query.Encode()
-	inner.Body = io.NopCloser(bytes.NewReader(wrapped(request.Method, path, action, body)))
+	inner.Body = io.NopCloser(bytes.NewReader(wrapBody(request.Method, path, action, body)))
 	inner.Header.Set("vmware-use-header-authn", "true") // a token for the header, no cookie
 	recorder := httptest.NewRecorder()
 	a.Next.ServeHTTP(recorder, inner)
-	answerAPI(w, request.Method, action, recorder)
+	writeAPIResponse(w, request.Method, action, recorder)
 }
 
-// wrapped is a body as /rest expects it.
-func wrapped(verb, path, action string, body []byte) []byte {
+// wrapBody is a body as /rest expects it.
+func wrapBody(verb, path, action string, body []byte) []byte {
 	name := map[string]string{http.MethodPost: "create_spec", http.MethodPatch: "update_spec"}[verb]
 	if name == "" || action != "" || path == legacySession || len(body) == 0 {
 		return body
@@ -96,26 +96,30 @@ func wrapped(verb, path, action string, body []byte) []byte {
 	return []byte(`{"` + name + `":` + string(body) + `}`)
 }
 
-func answerAPI(w http.ResponseWriter, verb, action string, recorder *httptest.ResponseRecorder) {
+func writeAPIResponse(
+	w http.ResponseWriter, verb, action string, recorder *httptest.ResponseRecorder,
+) {
 	status := recorder.Code
-	var answer struct {
+	var legacy struct {
 		Type  string          `json:"type"`
 		Value json.RawMessage `json:"value"`
 	}
-	_ = json.Unmarshal(recorder.Body.Bytes(), &answer) // an answer without a body has none of them
+	_ = json.Unmarshal(recorder.Body.Bytes(), &legacy) // an answer without a body has none of them
 	w.Header().Set("Content-Type", "application/json")
 	switch {
 	case status >= http.StatusBadRequest:
 		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(map[string]any{"error_type": errorType(status, answer.Type), "messages": []any{}})
-	case len(answer.Value) == 0:
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"error_type": errorType(status, legacy.Type), "messages": []any{},
+		})
+	case len(legacy.Value) == 0:
 		w.WriteHeader(http.StatusNoContent)
 	case verb == http.MethodPost && action == "":
 		w.WriteHeader(http.StatusCreated)
-		_, _ = w.Write(answer.Value)
+		_, _ = w.Write(legacy.Value)
 	default:
 		w.WriteHeader(status)
-		_, _ = w.Write(answer.Value)
+		_, _ = w.Write(legacy.Value)
 	}
 }
 
@@ -135,9 +139,10 @@ func errorType(status int, legacy string) string {
 	return "ERROR"
 }
 
-// refuseREST is the privilege that a restricted account lacks for a call about tags, "" when it may
-// call. Reading needs System.Read, which every role has, on the root folder, where tags belong.
-func (f *Frontend) refuseREST(request *http.Request) string {
+// missingPrivilege is the privilege that a restricted account lacks for a call about tags, "" when
+// it may call. Reading needs System.Read, which every role has, on the root folder, where tags
+// belong.
+func (f *Frontend) missingPrivilege(request *http.Request) string {
 	user := f.REST.UserOf(request.Header.Get(restSessionKey))
 	if user == "" || !strings.Contains(request.URL.Path, "/cis/tagging/") {
 		return ""

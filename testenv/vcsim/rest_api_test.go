@@ -10,7 +10,9 @@ import (
 	"testing"
 )
 
-var insecure = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+var insecure = &http.Client{Transport: &http.Transport{
+	TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+}}
 
 // rest calls the REST endpoint; the result is the status and the decoded body.
 func (r *rig) rest(verb, path, token string, body any) (int, any) {
@@ -45,7 +47,7 @@ func (r *rig) rest(verb, path, token string, body any) (int, any) {
 func (r *rig) hostRef(name string) string {
 	r.Helper()
 	var list []map[string]string
-	r.ask("GET", "/entities", nil, &list)
+	r.call("GET", "/entities", nil, &list)
 	for _, entity := range list {
 		if entity["type"] == "HostSystem" && entity["name"] == name {
 			return entity["ref"]
@@ -57,14 +59,19 @@ func (r *rig) hostRef(name string) string {
 
 func TestTagsAreServedUnderAPI(t *testing.T) {
 	rig := start(t)
-	rig.ask("POST", "/tag", ask{"of": "DC0_H0", "category": "zone", "tag": "a"}, nil)
+	rig.call("POST", "/tag", params{"of": "DC0_H0", "category": "zone", "tag": "a"}, nil)
 	status, token := rig.rest("POST", "/api/session", "", nil)
 	key, _ := token.(string)
 	if status != http.StatusCreated || key == "" {
 		t.Fatalf("a login gives %d %v", status, token)
 	}
-	objects := ask{"object_ids": []ask{{"id": rig.hostRef("DC0_H0"), "type": "HostSystem"}}}
-	status, answer := rig.rest("POST", "/api/cis/tagging/tag-association?action=list-attached-tags-on-objects", key, objects)
+	objects := params{"object_ids": []params{{"id": rig.hostRef("DC0_H0"), "type": "HostSystem"}}}
+	status, answer := rig.rest(
+		"POST",
+		"/api/cis/tagging/tag-association?action=list-attached-tags-on-objects",
+		key,
+		objects,
+	)
 	rows, _ := answer.([]any)
 	if status != http.StatusOK || len(rows) != 1 {
 		t.Fatalf("the tags are %d %v", status, answer)
@@ -75,28 +82,38 @@ func TestTagsAreServedUnderAPI(t *testing.T) {
 	if status != http.StatusOK || tag["name"] != "a" {
 		t.Fatalf("the tag is %d %v", status, answer)
 	}
-	status, answer = rig.rest("GET", "/api/cis/tagging/category/"+tag["category_id"].(string), key, nil)
-	if category, _ := answer.(map[string]any); status != http.StatusOK || category["name"] != "zone" {
+	status, answer = rig.rest(
+		"GET", "/api/cis/tagging/category/"+tag["category_id"].(string), key, nil,
+	)
+	if category, _ := answer.(map[string]any); status != http.StatusOK ||
+		category["name"] != "zone" {
 		t.Fatalf("the category is %d %v", status, answer)
 	}
 	status, answer = rig.rest("GET", "/api/cis/tagging/tag/urn:none", key, nil)
-	if failure, _ := answer.(map[string]any); status != http.StatusNotFound || failure["error_type"] != "NOT_FOUND" {
+	if failure, _ := answer.(map[string]any); status != http.StatusNotFound ||
+		failure["error_type"] != "NOT_FOUND" {
 		t.Errorf("a tag that does not exist: %d %v", status, answer)
 	}
-	status, answer = rig.rest("POST", "/api/cis/tagging/tag", key, ask{"name": "b", "category_id": tag["category_id"]})
-	if made, _ := answer.(string); status != http.StatusCreated || made == "" {
+	status, answer = rig.rest("POST", "/api/cis/tagging/tag", key, params{
+		"name": "b", "category_id": tag["category_id"],
+	})
+	if newTag, _ := answer.(string); status != http.StatusCreated || newTag == "" {
 		t.Errorf("a new tag: %d %v", status, answer)
 	}
 	if status, _ := rig.rest("DELETE", "/api/session", key, nil); status != http.StatusNoContent {
 		t.Errorf("a logout gives %d", status)
 	}
-	if status, answer := rig.rest("GET", "/api/cis/tagging/tag/"+id, key, nil); status != http.StatusUnauthorized {
+	if status, answer := rig.rest(
+		"GET", "/api/cis/tagging/tag/"+id, key, nil,
+	); status != http.StatusUnauthorized {
 		t.Errorf("after the logout: %d %v", status, answer)
 	}
 }
 
 func TestARESTEndpointCanBeMissing(t *testing.T) {
-	for mode, wanted := range map[string][2]int{"both": {201, 200}, "api": {201, 404}, "rest": {404, 200}} {
+	for mode, wanted := range map[string][2]int{"both": {201, 200}, "api": {201, 404}, "rest": {
+		404, 200,
+	}} {
 		rig := start(t, "--hosts", "1", "--rest", mode)
 		api, _ := rig.rest("POST", apiSession, "", nil)
 		legacy, _ := rig.rest("POST", legacySession, "", nil)
@@ -112,15 +129,19 @@ func TestARESTEndpointCanBeMissing(t *testing.T) {
 func TestTagsNeedAPermission(t *testing.T) {
 	rig := start(t)
 	_, token := rig.rest("POST", "/api/session", "", nil)
-	rig.ask("POST", "/permissions", ask{"user": "user", "privileges": []string{"Global.LogEvent"}}, nil)
+	rig.call("POST", "/permissions", params{
+		"user": "user", "privileges": []string{"Global.LogEvent"},
+	}, nil)
 	path := "/api/cis/tagging/tag"
 	if status, _ := rig.rest("GET", path, token.(string), nil); status != http.StatusOK {
 		t.Errorf("with a role that reads: %d", status)
 	}
-	if status, _ := rig.rest("POST", path, token.(string), ask{"name": "x", "category_id": "y"}); status != http.StatusForbidden {
+	if status, _ := rig.rest("POST", path, token.(string), params{
+		"name": "x", "category_id": "y",
+	}); status != http.StatusForbidden {
 		t.Errorf("making a tag: %d", status)
 	}
-	rig.ask("POST", "/permissions", ask{"user": "user", "privileges": []string{}}, nil)
+	rig.call("POST", "/permissions", params{"user": "user", "privileges": []string{}}, nil)
 	if status, _ := rig.rest("GET", path, token.(string), nil); status != http.StatusForbidden {
 		t.Errorf("without access: %d", status)
 	}

@@ -26,7 +26,7 @@ type savedVM struct {
 }
 
 // backup saves the inventory of VMs and their folders.
-func (c *Control) backup(nothing) (any, error) {
+func (c *Control) backup(noBody) (any, error) {
 	ctx, saved := c.Inventory.context(), &Backup{}
 	for _, entity := range entities(ctx, "Datacenter") {
 		saved.addFolders(ctx, entity.(*simulator.Datacenter).VmFolder)
@@ -35,7 +35,7 @@ func (c *Control) backup(nothing) (any, error) {
 		vm := entity.(*simulator.VirtualMachine)
 		saved.vms = append(saved.vms, savedVM{vm, *ctx.Checkpoint(vm).(*mo.VirtualMachine)})
 	}
-	c.saved = saved
+	c.lastBackup = saved
 	return map[string]int{"folders": len(saved.folders), "vms": len(saved.vms)}, nil
 }
 
@@ -63,15 +63,15 @@ type Restoration struct {
 // longer in it, those destroyed or moved since are where they were. Tasks are forgotten, and clones
 // that had not made their VM fail.
 func (c *Control) restore(restoration Restoration) (any, error) {
-	if c.saved == nil {
+	if c.lastBackup == nil {
 		return nil, errors.New("there is no backup; POST /backup makes one")
 	}
 	if !restoration.KeepSessions {
-		c.Gate.Sessions.End(func(types.UserSession) bool { return true })
+		c.Interceptor.Sessions.End(func(types.UserSession) bool { return true })
 		c.REST.End(func(RESTSession) bool { return true })
 	}
 	ctx := c.Inventory.context()
-	c.Gate.Tasks.restart(ctx)
+	c.Interceptor.Tasks.restart(ctx)
 	c.restoreFolders(ctx)
 	dropped := c.dropNewVMs(ctx)
 	returned := c.returnVMs(ctx, restoration.Orphaned)
@@ -81,7 +81,7 @@ func (c *Control) restore(restoration Restoration) (any, error) {
 
 // restoreFolders puts destroyed folders back, empty.
 func (c *Control) restoreFolders(ctx *simulator.Context) {
-	for _, saved := range c.saved.folders {
+	for _, saved := range c.lastBackup.folders {
 		if ctx.Map.Get(saved.state.Self) != nil {
 			continue
 		}
@@ -92,30 +92,30 @@ func (c *Control) restoreFolders(ctx *simulator.Context) {
 }
 
 func (c *Control) dropNewVMs(ctx *simulator.Context) int {
-	known := map[types.ManagedObjectReference]bool{}
-	for _, saved := range c.saved.vms {
-		known[saved.state.Self] = true
+	inBackup := map[types.ManagedObjectReference]bool{}
+	for _, saved := range c.lastBackup.vms {
+		inBackup[saved.state.Self] = true
 	}
-	c.dropped = nil
+	c.droppedVMs = nil
 	for _, entity := range entities(ctx, "VirtualMachine") {
 		vm := entity.(*simulator.VirtualMachine)
-		if !known[vm.Self] {
-			c.withGuard(vm.Self, func() { detachVM(ctx, vm) })
-			c.dropped = append(c.dropped, vm)
+		if !inBackup[vm.Self] {
+			c.withLock(vm.Self, func() { detachVM(ctx, vm) })
+			c.droppedVMs = append(c.droppedVMs, vm)
 		}
 	}
-	return len(c.dropped)
+	return len(c.droppedVMs)
 }
 
 func (c *Control) returnVMs(ctx *simulator.Context, orphaned bool) int {
 	count := 0
-	for _, saved := range c.saved.vms {
+	for _, saved := range c.lastBackup.vms {
 		folder := ctx.Map.Get(*saved.state.Parent).(*simulator.Folder)
-		if vm, ok := machine(ctx, saved.state.Self); ok {
+		if vm, ok := findVM(ctx, saved.state.Self); ok {
 			if *vm.Parent != folder.Self {
 				from := *vm.Parent
 				removeChild(ctx, from, vm.Self)
-				c.withGuard(folder.Self, func() { addChild(ctx, folder, vm) })
+				c.withLock(folder.Self, func() { addChild(ctx, folder, vm) })
 			}
 			continue
 		}
@@ -124,43 +124,43 @@ func (c *Control) returnVMs(ctx *simulator.Context, orphaned bool) int {
 			saved.vm.Runtime.ConnectionState = types.VirtualMachineConnectionStateOrphaned
 			saved.vm.Summary.Runtime.ConnectionState = types.VirtualMachineConnectionStateOrphaned
 		}
-		c.withGuard(folder.Self, func() { attachVM(ctx, folder, saved.vm) })
+		c.withLock(folder.Self, func() { attachVM(ctx, folder, saved.vm) })
 		count++
 	}
 	return count
 }
 
 func (c *Control) dropNewFolders(ctx *simulator.Context) {
-	known := map[types.ManagedObjectReference]bool{}
+	inBackup := map[types.ManagedObjectReference]bool{}
 	current := &Backup{}
 	for _, entity := range entities(ctx, "Datacenter") {
 		current.addFolders(ctx, entity.(*simulator.Datacenter).VmFolder)
 	}
-	for _, saved := range c.saved.folders {
-		known[saved.state.Self] = true
+	for _, saved := range c.lastBackup.folders {
+		inBackup[saved.state.Self] = true
 	}
-	for _, present := range slices.Backward(current.folders) { // children before their parents
-		if !known[present.state.Self] {
-			removeFolder(ctx, present.folder)
+	for _, entry := range slices.Backward(current.folders) { // children before their parents
+		if !inBackup[entry.state.Self] {
+			removeFolder(ctx, entry.folder)
 		}
 	}
 }
 
 // discover puts the VMs that the last restore dropped back, as vCenter does when it finds them on
 // its hosts: with new references, in the folder for discovered VMs.
-func (c *Control) discover(nothing) (any, error) {
+func (c *Control) discover(noBody) (any, error) {
 	ctx, refs := c.Inventory.context(), map[string]string{}
-	for _, vm := range c.dropped {
+	for _, vm := range c.droppedVMs {
 		host, ok := ctx.Map.Get(*vm.Runtime.Host).(*simulator.HostSystem)
 		if !ok {
 			continue // the host is gone, and so are its VMs
 		}
-		ref, err := c.readopt(vm, host.Self, c.Inventory.poolOf(host), true)
+		ref, err := c.reattachVM(vm, host.Self, c.Inventory.poolOf(host), true)
 		if err != nil {
 			return nil, err
 		}
 		refs[vm.Name] = ref.Value
 	}
-	c.dropped = nil
+	c.droppedVMs = nil
 	return map[string]any{"vms": refs}, nil
 }

@@ -71,16 +71,16 @@ func (r *rig) folder(client *govmomi.Client, name string) *object.Folder {
 	return folder
 }
 
-// ask calls the control endpoint; into may be nil.
-func (r *rig) ask(verb, path string, body any, into any) {
+// call calls the control endpoint; into may be nil.
+func (r *rig) call(verb, path string, body any, into any) {
 	r.Helper()
-	if text := r.try(verb, path, body, into); text != "" {
+	if text := r.tryCall(verb, path, body, into); text != "" {
 		r.Fatalf("%s %s: %s", verb, path, text)
 	}
 }
 
-// try is ask for what may be refused; it returns the error.
-func (r *rig) try(verb, path string, body any, into any) string {
+// tryCall is ask for what may be refused; it returns the error.
+func (r *rig) tryCall(verb, path string, body any, into any) string {
 	r.Helper()
 	data, err := json.Marshal(body)
 	if err != nil {
@@ -110,7 +110,7 @@ func (r *rig) try(verb, path string, body any, into any) string {
 	return ""
 }
 
-type ask map[string]any
+type params map[string]any
 
 func expectFault[F types.BaseMethodFault](t *testing.T, err error) {
 	t.Helper()
@@ -120,12 +120,13 @@ func expectFault[F types.BaseMethodFault](t *testing.T, err error) {
 	}
 }
 
-func eventually(t *testing.T, what string, holds func() bool) {
+func eventually(t *testing.T, condition string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	deadline := time.Now().Add(10 * time.Second)
+	for ; time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if holds() {
 			return
 		}
 	}
-	t.Fatalf("it never came true: %s", what)
+	t.Fatalf("it never came true: %s", condition)
 }

@@ -14,16 +14,21 @@ import (
 
 // Rule makes the next calls of a method slow, failing, held or unanswered.
 type Rule struct {
-	Method string          `json:"method"`           // "*" is every method
-	Object string          `json:"object,omitempty"` // a reference's value, such as vm-12; empty is every object
-	Count  int             `json:"count"`            // how many calls; 0 is all of them
-	Where  string          `json:"where"`            // "call": before its work, "task": the task that it starts, "answer": its work is done, "page": see places
+	Method string `json:"method"` // "*" is every method
+	// a reference's value, such as vm-12; empty is every object
+	Object string `json:"object,omitempty"`
+	Count  int    `json:"count"` // how many calls; 0 is all of them
+	// "call": before its work, "task": the task that it starts, "answer": its work is done, "page":
+	// see places
+	Where  string          `json:"where"`
 	Fault  string          `json:"fault,omitempty"`  // such as NoPermission; empty only delays
 	Fields json.RawMessage `json:"fields,omitempty"` // fields of the fault, by their wire names
 	Delay  Duration        `json:"delay,omitempty"`
 	Hold   bool            `json:"hold,omitempty"` // wait until released
-	At     *int32          `json:"at,omitempty"`   // percentage of a task after which Hold holds it; 100 by default, 0 without a delay
-	Drop   bool            `json:"drop,omitempty"` // close the connection instead of answering; only with "answer"
+	// percentage of a task after which Hold holds it; 100 by default, 0 without a delay
+	At *int32 `json:"at,omitempty"`
+	// close the connection instead of answering; only with "answer"
+	Drop bool `json:"drop,omitempty"`
 }
 
 // Duration is a time.Duration that JSON writes as "1.5s".
@@ -68,8 +73,8 @@ func (r *Rules) Add(rule Rule) error {
 	if rule.Where == "" {
 		rule.Where = "call"
 	}
-	if !slices.Contains(places, rule.Where) {
-		return fmt.Errorf("where is %q, and can be %s", rule.Where, strings.Join(places, ", "))
+	if !slices.Contains(ruleStages, rule.Where) {
+		return fmt.Errorf("where is %q, and can be %s", rule.Where, strings.Join(ruleStages, ", "))
 	}
 	if err := rule.checkHold(); err != nil {
 		return err
@@ -78,10 +83,14 @@ func (r *Rules) Add(rule Rule) error {
 		return fmt.Errorf("%s starts no task; only methods that end in _Task do", rule.Method)
 	}
 	if rule.Drop && rule.Where != "answer" {
-		return fmt.Errorf("only an answer can be dropped; a call that must not arrive needs an outage")
+		return fmt.Errorf(
+			"only an answer can be dropped; a call that must not arrive needs an outage",
+		)
 	}
 	if rule.Fault != "" && (rule.Where == "answer" || rule.Where == "page") {
-		return fmt.Errorf("an answer cannot be made a fault once the work is done; it can be delayed or held")
+		return fmt.Errorf(
+			"an answer cannot be made a fault once the work is done; it can be delayed or held",
+		)
 	}
 	if _, err := rule.fault(); err != nil {
 		return err
@@ -92,16 +101,19 @@ func (r *Rules) Add(rule Rule) error {
 	return nil
 }
 
-// places are where a rule can apply. A page is one answer of several that hold a large result: of RetrievePropertiesEx and
-// ContinueRetrievePropertiesEx, and of the first WaitForUpdatesEx calls of a filter.
-var places = []string{"call", "task", "answer", "page"}
+// ruleStages are where a rule can apply. A page is one answer of several that hold a large result:
+// of RetrievePropertiesEx and ContinueRetrievePropertiesEx, and of the first WaitForUpdatesEx calls
+// of a filter.
+var ruleStages = []string{"call", "task", "answer", "page"}
 
 func (r *Rule) checkHold() error {
 	if r.At == nil {
 		return nil
 	}
 	if !r.Hold || r.Where != "task" {
-		return fmt.Errorf("at is the percentage of a task at which it is held: it needs hold, and where must be task")
+		return fmt.Errorf(
+			"at is the percentage of a task at which it is held: it needs hold, and where must be task",
+		)
 	}
 	if *r.At < 0 || *r.At > 100 {
 		return fmt.Errorf("at is %d, and is a percentage from 0 to 100", *r.At)
@@ -109,7 +121,8 @@ func (r *Rule) checkHold() error {
 	return nil
 }
 
-// holdAt is the percentage at which a call is held. Without a delay that is the beginning: nothing has been done yet.
+// holdAt is the percentage at which a call is held. Without a delay that is the beginning: nothing
+// has been done yet.
 func (r *Rule) holdAt() int32 {
 	switch {
 	case r.At != nil:
@@ -145,7 +158,8 @@ func (r *Rules) Take(where, method, object string) Effect {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i, rule := range r.rules {
-		if rule.Where != where || (rule.Method != "*" && rule.Method != method) || (rule.Object != "" && rule.Object != object) {
+		if rule.Where != where || (rule.Method != "*" && rule.Method != method) ||
+			(rule.Object != "" && rule.Object != object) {
 			continue
 		}
 		if rule.Count > 0 {
@@ -154,10 +168,22 @@ func (r *Rules) Take(where, method, object string) Effect {
 			}
 		}
 		fault, _ := rule.fault()
-		effect := Effect{Fault: fault, Drop: rule.Drop, delay: time.Duration(rule.Delay), rules: r, cleared: r.cleared}
+		effect := Effect{
+			Fault:   fault,
+			Drop:    rule.Drop,
+			delay:   time.Duration(rule.Delay),
+			rules:   r,
+			cleared: r.cleared,
+		}
 		if rule.Hold {
 			effect.holdAt = rule.holdAt()
-			effect.hold = &Held{Method: method, Object: object, Where: where, At: effect.holdAt, released: make(chan struct{})}
+			effect.hold = &Held{
+				Method:   method,
+				Object:   object,
+				Where:    where,
+				At:       effect.holdAt,
+				released: make(chan struct{}),
+			}
 		}
 		return effect
 	}
@@ -168,18 +194,21 @@ func (r *Rule) fault() (types.BaseMethodFault, error) {
 	if r.Fault == "" {
 		return nil, nil
 	}
-	kind, known := types.TypeFunc()(r.Fault)
-	if !known {
-		return nil, fmt.Errorf("there is no fault %q; the names are those of the vSphere API, such as NoPermission", r.Fault)
+	kind, ok := types.TypeFunc()(r.Fault)
+	if !ok {
+		return nil, fmt.Errorf(
+			"there is no fault %q; the names are those of the vSphere API, such as NoPermission",
+			r.Fault,
+		)
 	}
-	made, ok := reflect.New(kind).Interface().(types.BaseMethodFault)
+	fault, ok := reflect.New(kind).Interface().(types.BaseMethodFault)
 	if !ok {
 		return nil, fmt.Errorf("%s is a type, but no fault", r.Fault)
 	}
 	if len(r.Fields) > 0 {
-		if err := json.Unmarshal(r.Fields, made); err != nil {
+		if err := json.Unmarshal(r.Fields, fault); err != nil {
 			return nil, fmt.Errorf("fields of %s: %w", r.Fault, err)
 		}
 	}
-	return made, nil
+	return fault, nil
 }

@@ -34,7 +34,7 @@ type Server struct {
 	Certificate string // file for clients to trust
 
 	model   *simulator.Model
-	recent  *Recent
+	recent  *RecentTasks
 	servers []*http.Server
 	cancel  context.CancelFunc
 	folder  string
@@ -65,47 +65,60 @@ func (v *Server) start(s *Settings) error {
 	if err != nil {
 		return err
 	}
-	accounts, own, err := newAccounts(s)
+	accounts, login, err := newAccounts(s)
 	if err != nil {
 		return err
 	}
 	v.model = simulator.VPX()
-	appearAs(&v.model.ServiceContent.About, s.Release, s.InstanceUUID)
-	gate, inventory, err := v.populate(s)
+	setAbout(&v.model.ServiceContent.About, s.Release, s.InstanceUUID)
+	interceptor, inventory, err := v.populate(s)
 	if err != nil {
 		return err
 	}
-	if err := v.expose(shared, accounts, s); err != nil {
+	if err := v.registerEndpoints(shared, accounts, s); err != nil {
 		return err
 	}
-	vapi, err := NewREST(v.model.Service.ServeMux, own)
+	vapi, err := NewREST(v.model.Service.ServeMux, login)
 	if err != nil {
 		return err
 	}
-	v.admit(gate)
-	gate.Tasks.profiles.registry = v.model.Service.Context.For(pbm.Path).Map
+	v.interceptEndpoints(interceptor)
+	interceptor.Tasks.profiles.registry = v.model.Service.Context.For(pbm.Path).Map
 	tunnel, err := v.tunnel(s.Tunnel)
 	if err != nil {
 		return err
 	}
 	mux := v.model.Service.ServeMux
 	front := &Frontend{
-		Next: mux, Calls: gate.Calls, Rules: gate.Rules, Sessions: gate.Sessions, REST: vapi, Max: s.MaxSessions, Own: inventory.context,
-		Permissions: gate.Permissions, API: &API{Next: mux, Mode: s.REST}, Tunnel: tunnel,
+		Next:        mux,
+		Calls:       interceptor.Calls,
+		Rules:       interceptor.Rules,
+		Sessions:    interceptor.Sessions,
+		REST:        vapi,
+		MaxSessions: s.MaxSessions,
+		NewContext:  inventory.context,
+		Permissions: interceptor.Permissions, API: &API{Next: mux, Mode: s.REST}, Tunnel: tunnel,
 	}
 	v.serve(tls.NewListener(listener, shared), front)
-	control := &Control{Gate: gate, Accounts: accounts, Inventory: inventory, REST: vapi, Outages: &front.outages}
+	control := &Control{
+		Interceptor: interceptor,
+		Accounts:    accounts,
+		Inventory:   inventory,
+		REST:        vapi,
+		Outages:     &front.outages,
+	}
 	if err := v.control(s.Control, control.Handler()); err != nil {
 		return err
 	}
-	v.background(s, gate, vapi, inventory)
+	v.startBackground(s, interceptor, vapi, inventory)
 	return nil
 }
 
 // InstanceUUID is about.instanceUuid.
 func (v *Server) InstanceUUID() string { return v.model.ServiceContent.About.InstanceUuid }
 
-// tls prepares the certificate; the library's own server is not used, as it cannot be given one per server.
+// tls prepares the certificate; the library's own server is not used, as it cannot be given one per
+// server.
 func (v *Server) tls(s *Settings) (*tls.Config, error) {
 	v.Certificate = s.Certificate
 	if v.Certificate == "" {
@@ -115,50 +128,68 @@ func (v *Server) tls(s *Settings) (*tls.Config, error) {
 		v.Certificate = filepath.Join(v.folder, "certificate.pem")
 	}
 	pair, err := certificate(s, v.Certificate)
-	// Clients may log in by certificate (LoginExtensionByCertificate); HTTP/1.1 only, as connections are to be cut in outages.
-	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequestClientCert, NextProtos: []string{"http/1.1"}}, err
+	// Clients may log in by certificate (LoginExtensionByCertificate); HTTP/1.1 only, as
+	// connections are to be cut in outages.
+	return &tls.Config{
+		Certificates: []tls.Certificate{pair},
+		ClientAuth:   tls.RequestClientCert,
+		NextProtos:   []string{"http/1.1"},
+	}, err
 }
 
 func newAccounts(s *Settings) (*Accounts, *url.Userinfo, error) {
 	accounts := NewAccounts(s.LockFailures, s.LockWithin, s.LockFor)
 	accounts.Set(s.User, s.Password)
 	for _, text := range s.Accounts {
-		user, password, given := strings.Cut(text, ":")
-		if !given {
+		user, password, ok := strings.Cut(text, ":")
+		if !ok {
 			return nil, nil, errors.New("--account must have the format user:password")
 		}
 		accounts.Set(user, password)
 	}
-	own := url.UserPassword("vcsim-control", rand.Text())
-	password, _ := own.Password()
-	accounts.Set(own.Username(), password)
-	return accounts, own, nil
+	login := url.UserPassword("vcsim-control", rand.Text())
+	password, _ := login.Password()
+	accounts.Set(login.Username(), password)
+	return accounts, login, nil
 }
 
 // populate makes the service, then hangs ourselves into it, then fills it.
-func (v *Server) populate(s *Settings) (*Gate, *Inventory, error) {
+func (v *Server) populate(s *Settings) (*Interceptor, *Inventory, error) {
 	model := v.model
 	model.Datacenter, model.Portgroup = 0, 0
 	if err := inFolder(v.folder, model.Create); err != nil {
 		return nil, nil, err
 	}
-	own := model.Service.Context
-	permissions := NewPermissions(own, model.ServiceContent.RootFolder)
+	simCtx := model.Service.Context
+	permissions := NewPermissions(simCtx, model.ServiceContent.RootFolder)
 	rules := NewRules()
-	collector := &Collector{shared: &Shared{permissions: permissions, rules: rules, pageObjects: s.PageObjects}}
-	collector.Self = types.ManagedObjectReference{Type: "PropertyCollector", Value: defaultCollector}
-	own.Map.Put(collector)
-	v.recent = NewRecent(own, *model.ServiceContent.TaskManager, s.TasksKept)
-	NewFolders(own)
-	NewScheduled(own, *model.ServiceContent.ScheduledTaskManager)
-	tasks := NewTasks(own, NewCensus(own), v.recent, s.ClonesVisible == clonesEarly)
-	gate := &Gate{Calls: NewCalls(), Rules: rules, Sessions: NewSessions(own), Tasks: tasks, Permissions: permissions, Relogin: s.Relogin}
-	permissions.onChange = gate.Sessions.Refresh
-	NewAuthorization(own, *model.ServiceContent.AuthorizationManager, permissions, gate.Sessions)
-	own.Map.Handler = gate.Admit
+	collector := &Collector{shared: &SharedState{
+		permissions: permissions, rules: rules, pageObjects: s.PageObjects,
+	}}
+	collector.Self = types.ManagedObjectReference{
+		Type: "PropertyCollector", Value: defaultCollector,
+	}
+	simCtx.Map.Put(collector)
+	v.recent = NewRecentTasks(simCtx, *model.ServiceContent.TaskManager, s.TasksKept)
+	NewFolders(simCtx)
+	NewScheduledTasks(simCtx, *model.ServiceContent.ScheduledTaskManager)
+	tasks := NewTasks(simCtx, NewVMCounter(simCtx), v.recent, s.ClonesVisible == clonesEarly)
+	interceptor := &Interceptor{
+		Calls:       NewCalls(),
+		Rules:       rules,
+		Sessions:    NewSessions(simCtx),
+		Tasks:       tasks,
+		Permissions: permissions,
+		Relogin:     s.Relogin,
+	}
+	permissions.onChange = interceptor.Sessions.Refresh
+	NewAuthorization(
+		simCtx, *model.ServiceContent.AuthorizationManager, permissions, interceptor.Sessions,
+	)
+	simCtx.Map.Handler = interceptor.Intercept
 	model.Datacenter, model.Cluster, model.ClusterHost = s.Datacenters, s.Clusters, s.ClusterHosts
-	model.Host, model.Machine, model.Datastore = s.StandaloneHosts, s.Machines, s.Datastores
-	if err := model.CreateInfrastructure(own); err != nil {
+	model.Host, model.Machine, model.Datastore = s.StandaloneHosts, s.VMs, s.Datastores
+	if err := model.CreateInfrastructure(simCtx); err != nil {
 		return nil, nil, err
 	}
 	inventory, err := NewInventory(model.Service)
@@ -167,39 +198,43 @@ func (v *Server) populate(s *Settings) (*Gate, *Inventory, error) {
 	}
 	delays, err := s.rules()
 	for _, rule := range delays {
-		err = errors.Join(err, gate.Rules.Add(rule))
+		err = errors.Join(err, interceptor.Rules.Add(rule))
 	}
-	return gate, inventory, errors.Join(err, inventory.Populate(s))
+	return interceptor, inventory, errors.Join(err, inventory.Populate(s))
 }
 
 // inFolder has the library make its folder for datastores in ours; only TMPDIR decides where.
 func inFolder(folder string, create func() error) error {
-	before, set := os.LookupEnv("TMPDIR")
+	previous, wasSet := os.LookupEnv("TMPDIR")
 	if err := os.Setenv("TMPDIR", folder); err != nil {
 		return err
 	}
 	err := create()
-	if set {
-		return errors.Join(err, os.Setenv("TMPDIR", before))
+	if wasSet {
+		return errors.Join(err, os.Setenv("TMPDIR", previous))
 	}
 	return errors.Join(err, os.Unsetenv("TMPDIR"))
 }
 
-// expose has the library register its endpoints. Its server is only a means to that and is closed at once: ours stands in front
-// of the same routes, under the address that the endpoints get here.
-func (v *Server) expose(shared *tls.Config, accounts *Accounts, s *Settings) error {
+// registerEndpoints has the library register its endpoints. Its server is only a means to that and
+// is closed at once: ours stands in front of the same routes, under the address that the endpoints
+// get here.
+func (v *Server) registerEndpoints(shared *tls.Config, accounts *Accounts, s *Settings) error {
 	service := v.model.Service
 	service.RegisterEndpoints = true
 	service.Listen = &url.URL{Host: "127.0.0.1:0", User: url.User(s.User)}
 	service.NewServer().Close()
-	service.Listen = &url.URL{Scheme: "https", Host: v.URL.Host, Path: v.URL.Path, User: url.User(s.User)}
+	service.Listen = &url.URL{
+		Scheme: "https", Host: v.URL.Host, Path: v.URL.Path, User: url.User(s.User),
+	}
 	manager := service.Context.Map.SessionManager()
 	manager.ServiceHostName = v.URL.Host
 	manager.TLS = func() *tls.Config { return shared }
 	manager.ValidLogin = accounts.Valid
 	for _, option := range service.Context.Map.OptionManager().Setting {
 		value := option.GetOptionValue()
-		if address, err := url.Parse(text(value.Value)); err == nil && strings.HasSuffix(value.Key, ".uri") {
+		if address, err := url.Parse(asString(value.Value)); err == nil &&
+			strings.HasSuffix(value.Key, ".uri") {
 			address.Scheme, address.Host = "https", v.URL.Host
 			value.Value = address.String()
 		}
@@ -210,16 +245,16 @@ func (v *Server) expose(shared *tls.Config, accounts *Accounts, s *Settings) err
 	return nil
 }
 
-func text(value types.AnyType) string {
-	said, _ := value.(string)
-	return said
+func asString(value types.AnyType) string {
+	s, _ := value.(string)
+	return s
 }
 
-// admit lets the other SOAP endpoints pass the gate too.
-func (v *Server) admit(gate *Gate) {
+// interceptEndpoints lets the other SOAP endpoints pass the gate too.
+func (v *Server) interceptEndpoints(interceptor *Interceptor) {
 	for _, path := range []string{pbm.Path, vslm.Path, cns.Path} {
 		if registry := v.model.Service.Context.For(path).Map; registry != nil {
-			registry.Handler = gate.Admit
+			registry.Handler = interceptor.Intercept
 		}
 	}
 }
@@ -230,7 +265,8 @@ func (v *Server) serve(listener net.Listener, handler http.Handler) {
 	go func() { _ = server.Serve(listener) }()
 }
 
-// quiet drops the complaints about clients that hang up or do not trust the certificate: tests do both on purpose.
+// quiet drops the complaints about clients that hang up or do not trust the certificate: tests do
+// both on purpose.
 type quiet struct{}
 
 // Write implements io.Writer.
@@ -246,16 +282,18 @@ func (v *Server) control(address string, handler http.Handler) error {
 	return nil
 }
 
-func (v *Server) background(s *Settings, gate *Gate, vapi *REST, inventory *Inventory) {
+func (v *Server) startBackground(
+	s *Settings, interceptor *Interceptor, vapi *REST, inventory *Inventory,
+) {
 	ctx, cancel := context.WithCancel(context.Background())
 	v.cancel = cancel
 	if s.SessionTimeout > 0 {
-		go gate.Sessions.Sweep(ctx, s.SessionTimeout)
+		go interceptor.Sessions.Sweep(ctx, s.SessionTimeout)
 		go vapi.Sweep(ctx, s.SessionTimeout)
 	}
-	go v.recent.Forget(ctx, inventory.context)
+	go v.recent.ExpireLoop(ctx, inventory.context)
 	if s.Churn > 0 {
-		go churning(ctx, inventory.context(), s.Churn)
+		go churnPeriodically(ctx, inventory.context(), s.Churn)
 	}
 }
 

@@ -15,17 +15,18 @@ import (
 // defaultCollector is the value of the reference that all sessions have for their first collector.
 const defaultCollector = "propertyCollector"
 
-// Sessions knows the objects of each session, and ends sessions as vCenter does: with their filters, views and open calls.
+// Sessions knows the objects of each session, and ends sessions as vCenter does: with their
+// filters, views and open calls.
 type Sessions struct {
 	ctx *simulator.Context // the simulator's own
 
-	mu   sync.Mutex
-	seen map[string]*simulator.Session
+	mu      sync.Mutex
+	tracked map[string]*simulator.Session
 }
 
 // NewSessions watches the sessions of one simulator.
 func NewSessions(ctx *simulator.Context) *Sessions {
-	return &Sessions{ctx: ctx, seen: map[string]*simulator.Session{}}
+	return &Sessions{ctx: ctx, tracked: map[string]*simulator.Session{}}
 }
 
 // SessionView is a session as the control endpoint shows it.
@@ -42,10 +43,10 @@ type SessionView struct {
 	Waiting    int       `json:"waiting"` // open calls of WaitForUpdatesEx
 }
 
-// See remembers the session of a call, to find its objects later.
-func (s *Sessions) See(session *simulator.Session) {
+// Track remembers the session of a call, to find its objects later.
+func (s *Sessions) Track(session *simulator.Session) {
 	s.mu.Lock()
-	s.seen[session.Key] = session
+	s.tracked[session.Key] = session
 	s.mu.Unlock()
 }
 
@@ -81,7 +82,7 @@ func (s *Sessions) describe(view *SessionView) {
 			if ref.Value != defaultCollector {
 				view.Collectors = append(view.Collectors, ref.Value)
 			}
-			if object.waiting() {
+			if object.isWaiting() {
 				view.Waiting++
 			}
 		case *simulator.ContainerView, *simulator.ListView:
@@ -99,17 +100,20 @@ func (s *Sessions) End(match func(types.UserSession) bool) int {
 		}
 	}
 	for _, key := range keys {
-		s.ctx.Map.SessionManager().TerminateSession(s.ctx, &types.TerminateSession{SessionId: []string{key}})
+		s.ctx.Map.SessionManager().TerminateSession(s.ctx, &types.TerminateSession{
+			SessionId: []string{key},
+		})
 		s.Release(key)
 	}
 	return len(keys)
 }
 
-// Release drops the objects of a session that has ended; calls that wait in it get NotAuthenticated.
+// Release drops the objects of a session that has ended; calls that wait in it get
+// NotAuthenticated.
 func (s *Sessions) Release(key string) {
 	objects := s.objects(key)
 	s.mu.Lock()
-	delete(s.seen, key)
+	delete(s.tracked, key)
 	s.mu.Unlock()
 	for _, object := range objects {
 		switch object := object.(type) {
@@ -130,7 +134,9 @@ func (s *Sessions) Sweep(ctx context.Context, timeout time.Duration) {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			s.End(func(live types.UserSession) bool { return now.Sub(live.LastActiveTime) > timeout && !s.waits(live.Key) })
+			s.End(func(live types.UserSession) bool {
+				return now.Sub(live.LastActiveTime) > timeout && !s.isWaiting(live.Key)
+			})
 		}
 	}
 }
@@ -138,12 +144,12 @@ func (s *Sessions) Sweep(ctx context.Context, timeout time.Duration) {
 // Refresh lets all collectors compare all objects with what they have sent.
 func (s *Sessions) Refresh() {
 	s.mu.Lock()
-	keys := slices.Collect(maps.Keys(s.seen))
+	keys := slices.Collect(maps.Keys(s.tracked))
 	s.mu.Unlock()
 	for _, key := range keys {
 		for _, object := range s.objects(key) {
 			if collector, ok := object.(*Collector); ok {
-				collector.mark(func(m *marks) { m.everything = true })
+				collector.recordChange(func(m *pendingChanges) { m.all = true })
 			}
 		}
 	}
@@ -151,7 +157,7 @@ func (s *Sessions) Refresh() {
 
 func (s *Sessions) objects(key string) []mo.Reference {
 	s.mu.Lock()
-	session := s.seen[key]
+	session := s.tracked[key]
 	s.mu.Unlock()
 	if session == nil {
 		return nil
@@ -159,9 +165,9 @@ func (s *Sessions) objects(key string) []mo.Reference {
 	return session.Registry.AllReference("")
 }
 
-func (s *Sessions) waits(key string) bool {
+func (s *Sessions) isWaiting(key string) bool {
 	for _, object := range s.objects(key) {
-		if collector, ok := object.(*Collector); ok && collector.waiting() {
+		if collector, ok := object.(*Collector); ok && collector.isWaiting() {
 			return true
 		}
 	}

@@ -26,7 +26,7 @@ type sessionList struct {
 func (r *rig) sessions() sessionList {
 	r.Helper()
 	var list sessionList
-	r.ask("GET", "/sessions", nil, &list)
+	r.call("GET", "/sessions", nil, &list)
 	return list
 }
 
@@ -39,7 +39,7 @@ func TestReadsNeedALiveSession(t *testing.T) {
 	if err := read(); err != nil {
 		t.Fatal(err)
 	}
-	rig.ask("POST", "/sessions/expire", ask{"all": true}, nil)
+	rig.call("POST", "/sessions/expire", params{"all": true}, nil)
 	err := read()
 	expectFault[*types.NotAuthenticated](t, err)
 	if want := "The session is not authenticated."; soap.ToSoapFault(err).String != want {
@@ -60,24 +60,27 @@ func TestSessionsEndByUserAndByKey(t *testing.T) {
 	if _, err := rig.login("other", "secret"); err != nil {
 		t.Fatal(err)
 	}
-	if live := rig.sessions().SOAP; len(live) != 2 || live[0].User != "user" || live[1].User != "other" {
+	if live := rig.sessions().SOAP; len(live) != 2 || live[0].User != "user" ||
+		live[1].User != "other" {
 		t.Fatalf("sessions: %+v", live)
 	}
-	rig.ask("POST", "/sessions/expire", ask{"user": "other"}, nil)
+	rig.call("POST", "/sessions/expire", params{"user": "other"}, nil)
 	live := rig.sessions().SOAP
 	if len(live) != 1 || live[0].User != "user" {
 		t.Fatalf("sessions: %+v", live)
 	}
-	rig.ask("POST", "/sessions/expire", ask{"key": live[0].Key}, nil)
+	rig.call("POST", "/sessions/expire", params{"key": live[0].Key}, nil)
 	if live := rig.sessions().SOAP; len(live) != 0 {
 		t.Fatalf("sessions: %+v", live)
 	}
 }
 
-func TestASessionIsShownWithItsObjectsAndTakesThemAlong(t *testing.T) {
+func TestAnEndedSessionReleasesItsObjects(t *testing.T) {
 	rig := start(t)
 	client, ctx := rig.client(), context.Background()
-	if _, err := view.NewManager(client.Client).CreateContainerView(ctx, client.ServiceContent.RootFolder, []string{"HostSystem"}, true); err != nil {
+	if _, err := view.NewManager(client.Client).CreateContainerView(
+		ctx, client.ServiceContent.RootFolder, []string{"HostSystem"}, true,
+	); err != nil {
 		t.Fatal(err)
 	}
 	watch := watchFor(rig, client, "HostSystem", "name")
@@ -87,11 +90,13 @@ func TestASessionIsShownWithItsObjectsAndTakesThemAlong(t *testing.T) {
 		_, err := watch.wait(nil)
 		ended <- err
 	}()
-	eventually(t, "the open call is shown", func() bool { return rig.sessions().SOAP[0].Waiting == 1 })
+	eventually(t, "the open call is shown", func() bool {
+		return rig.sessions().SOAP[0].Waiting == 1
+	})
 	if live := rig.sessions().SOAP[0]; len(live.Filters) != 1 || len(live.Views) != 2 {
 		t.Fatalf("session: %+v", live)
 	}
-	rig.ask("POST", "/sessions/expire", ask{"all": true}, nil)
+	rig.call("POST", "/sessions/expire", params{"all": true}, nil)
 	expectFault[*types.NotAuthenticated](t, <-ended)
 	if err := client.Login(ctx, user); err != nil {
 		t.Fatal(err)
@@ -139,7 +144,7 @@ func TestTooManySessions(t *testing.T) {
 	rig.client()
 }
 
-func TestRESTSessionsAreShownAndEnd(t *testing.T) {
+func TestRESTSessionsAreListedAndEnded(t *testing.T) {
 	rig := start(t)
 	ctx := context.Background()
 	vapi := rest.NewClient(rig.client().Client)
@@ -149,14 +154,14 @@ func TestRESTSessionsAreShownAndEnd(t *testing.T) {
 	if list := rig.sessions().REST; len(list) != 1 || list[0].User != "user" {
 		t.Fatalf("REST sessions: %+v", list)
 	}
-	rig.ask("POST", "/sessions/expire", ask{"all": true}, nil)
+	rig.call("POST", "/sessions/expire", params{"all": true}, nil)
 	request := vapi.Resource("/com/vmware/cis/tagging/tag").Request(http.MethodGet)
 	if err := vapi.Do(ctx, request, nil); err == nil {
 		t.Fatal("an ended REST session still reads")
 	}
 }
 
-func TestLogoutLeavesNothing(t *testing.T) {
+func TestLogoutReleasesAllObjects(t *testing.T) {
 	rig := start(t)
 	if err := rig.client().Logout(context.Background()); err != nil {
 		t.Fatal(err)

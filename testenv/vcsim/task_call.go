@@ -26,84 +26,103 @@ type TaskCall struct {
 }
 
 func (t *Tasks) newTaskCall(ctx *simulator.Context, method *simulator.Method) *TaskCall {
-	call := &TaskCall{ctx: ctx, tasks: t, method: method.Name, this: method.This, restarts: t.restarted()}
-	arrange(call, method.Body)
+	call := &TaskCall{
+		ctx:      ctx,
+		tasks:    t,
+		method:   method.Name,
+		this:     method.This,
+		restarts: t.restartCount(),
+	}
+	addTaskHooks(call, method.Body)
 	return call
 }
 
-// fits reports whether a task is the call's: the library starts it with the context of the call, which no other call has.
-func (e *TaskCall) fits(task *simulator.Task) bool {
-	return e.runs(task) && e.this == *task.Info.Entity && sameTask(e.method, task.Info.Name)
+// matches reports whether a task is the call's: the library starts it with the context of the call,
+// which no other call has.
+func (call *TaskCall) matches(task *simulator.Task) bool {
+	return call.started(task) && call.this == *task.Info.Entity &&
+		sameTask(call.method, task.Info.Name)
 }
 
-// runs reports whether this call started the task, directly or from inside another one.
-func (e *TaskCall) runs(task *simulator.Task) bool {
-	return reflect.ValueOf(task).Elem().FieldByName("ctx").Pointer() == reflect.ValueOf(e.ctx).Pointer()
+// started reports whether this call started the task, directly or from inside another one.
+func (call *TaskCall) started(task *simulator.Task) bool {
+	taskCtx := reflect.ValueOf(task).Elem().FieldByName("ctx")
+	return taskCtx.Pointer() == reflect.ValueOf(call.ctx).Pointer()
 }
 
-type execute = func(*simulator.Task) (types.AnyType, types.BaseMethodFault)
+type taskFunc = func(*simulator.Task) (types.AnyType, types.BaseMethodFault)
 
-// around does the call in place of the library's own way of running a task. It does not return to it: there the lock of an object that
-// may be gone would be given back.
-func (e *TaskCall) around(run execute) execute {
+// wrap does the call in place of the library's own way of running a task. It does not return to it:
+// there the lock of an object that may be gone would be given back.
+func (call *TaskCall) wrap(run taskFunc) taskFunc {
 	return func(task *simulator.Task) (types.AnyType, types.BaseMethodFault) {
-		e.letGo()
-		if e.clone != nil {
-			e.clone.early = e.clone.early && e.effect.Fault == nil // a clone that is to fail makes no VM
+		call.releaseLock()
+		if call.clone != nil {
+			// a clone that is to fail makes no VM
+			call.clone.early = call.clone.early && call.effect.Fault == nil
 		}
-		if e.clone != nil && e.clone.early {
-			e.effect.advance(0, visibleAt, e.report(task))
+		if call.clone != nil && call.clone.early {
+			call.effect.advance(0, visibleAt, call.report(task))
 		} else {
-			e.effect.Wait(e.report(task))
+			call.effect.Wait(call.report(task))
 		}
-		e.end(task, func() (types.AnyType, types.BaseMethodFault) { return e.perform(task, run) })
+		call.end(task, func() (types.AnyType, types.BaseMethodFault) {
+			return call.perform(task, run)
+		})
 		runtime.Goexit()
 		return nil, nil
 	}
 }
 
 // report sets the progress of a task.
-func (e *TaskCall) report(task *simulator.Task) func(percent int32) {
+func (call *TaskCall) report(task *simulator.Task) func(percent int32) {
 	return func(percent int32) {
-		e.ctx.Map.AtomicUpdate(e.ctx, task, []types.PropertyChange{{Name: "info.progress", Val: percent}})
+		call.ctx.Map.AtomicUpdate(call.ctx, task, []types.PropertyChange{
+			{Name: "info.progress", Val: percent},
+		})
 	}
 }
 
-// letGo gives back the object's lock, which the library hands to a task, so that others can use the object while the task waits. The lock
-// counts its holds per context: ours makes one more, and releasing two leaves what the call itself still holds.
-func (e *TaskCall) letGo() {
-	release := e.ctx.Map.AcquireLock(e.ctx, e.this)
+// releaseLock gives back the object's lock, which the library hands to a task, so that others can
+// use the object while the task waits. The lock counts its holds per context: ours makes one more,
+// and releasing two leaves what the call itself still holds.
+func (call *TaskCall) releaseLock() {
+	release := call.ctx.Map.AcquireLock(call.ctx, call.this)
 	release()
 	release()
 }
 
-func (e *TaskCall) perform(task *simulator.Task, run execute) (types.AnyType, types.BaseMethodFault) {
-	if e.effect.Fault != nil {
-		return nil, e.effect.Fault
+func (call *TaskCall) perform(
+	task *simulator.Task, run taskFunc,
+) (types.AnyType, types.BaseMethodFault) {
+	if call.effect.Fault != nil {
+		return nil, call.effect.Fault
 	}
-	if e.clone != nil {
-		return e.clone.perform(e, task, run)
+	if call.clone != nil {
+		return call.clone.run(call, task, run)
 	}
-	if fault := e.tasks.refuseBusy(append(e.involved, e.this)...); fault != nil {
+	if fault := call.tasks.checkBusy(append(call.involved, call.this)...); fault != nil {
 		return nil, fault
 	}
-	guard := e.tasks.guard.Entity(e.this)
-	guard.Lock()
-	defer guard.Unlock()
-	if e.ctx.Map.Get(e.this) == nil {
-		return nil, &types.ManagedObjectNotFound{Obj: e.this}
+	lock := call.tasks.locks.Entity(call.this)
+	lock.Lock()
+	defer lock.Unlock()
+	if call.ctx.Map.Get(call.this) == nil {
+		return nil, &types.ManagedObjectNotFound{Obj: call.this}
 	}
-	release := e.ctx.Map.AcquireLock(e.ctx, e.this)
+	release := call.ctx.Map.AcquireLock(call.ctx, call.this)
 	defer release()
-	return e.work(task, run)
+	return call.work(task, run)
 }
 
 // work runs the library's part between ours, and refreshes all that may have changed for watchers.
-func (e *TaskCall) work(task *simulator.Task, run execute) (types.AnyType, types.BaseMethodFault) {
-	neighbours := around(e.ctx, e.this)
-	defer func() { touch(e.ctx, neighbours...) }()
-	if e.before != nil {
-		if fault := e.before(); fault != nil {
+func (call *TaskCall) work(
+	task *simulator.Task, run taskFunc,
+) (types.AnyType, types.BaseMethodFault) {
+	related := relatedTo(call.ctx, call.this)
+	defer func() { touch(call.ctx, related...) }()
+	if call.before != nil {
+		if fault := call.before(); fault != nil {
 			return nil, fault
 		}
 	}
@@ -111,40 +130,50 @@ func (e *TaskCall) work(task *simulator.Task, run execute) (types.AnyType, types
 	if fault != nil {
 		return result, fault
 	}
-	neighbours = append(neighbours, around(e.ctx, e.this)...)
-	if made, ok := result.(types.ManagedObjectReference); ok {
-		neighbours = append(neighbours, around(e.ctx, made)...)
+	related = append(related, relatedTo(call.ctx, call.this)...)
+	if created, ok := result.(types.ManagedObjectReference); ok {
+		related = append(related, relatedTo(call.ctx, created)...)
 	}
-	if e.after != nil {
-		fault = e.after(result)
+	if call.after != nil {
+		fault = call.after(result)
 	}
-	bindMachine(e.ctx, e.this)
+	bindHardwareOfVM(call.ctx, call.this)
 	return result, fault
 }
 
 // end records how the work ended; a failure of the library itself fails the task only.
-func (e *TaskCall) end(task *simulator.Task, work func() (types.AnyType, types.BaseMethodFault)) {
-	result, fault := rescued(work)
+func (call *TaskCall) end(
+	task *simulator.Task, work func() (types.AnyType, types.BaseMethodFault),
+) {
+	result, fault := withRecover(work)
 	changes := []types.PropertyChange{
-		{Name: "info.completeTime", Val: time.Now()}, {Name: "info.state", Val: types.TaskInfoStateSuccess}, {Name: "info.result", Val: result},
+		{Name: "info.completeTime", Val: time.Now()},
+		{Name: "info.state", Val: types.TaskInfoStateSuccess},
+		{Name: "info.result", Val: result},
 	}
 	if fault != nil {
 		changes[1].Val = types.TaskInfoStateError
-		changes = append(changes, types.PropertyChange{Name: "info.error", Val: types.LocalizedMethodFault{Fault: fault}})
+		changes = append(changes, types.PropertyChange{
+			Name: "info.error", Val: types.LocalizedMethodFault{Fault: fault},
+		})
 	}
-	if e.clone != nil {
-		e.tasks.Census.End(task.Self)
-		e.tasks.over(e)
-		e.tasks.vacate(e.clone)
+	if call.clone != nil {
+		call.tasks.Counter.EndClone(task.Self)
+		call.tasks.endClone(call)
+		call.tasks.clearBusy(call.clone)
 	}
-	e.ctx.Map.AtomicUpdate(e.ctx, task, changes)
+	call.ctx.Map.AtomicUpdate(call.ctx, task, changes)
 }
 
-// rescued is the work, with a SystemError in place of a panic.
-func rescued(work func() (types.AnyType, types.BaseMethodFault)) (result types.AnyType, fault types.BaseMethodFault) {
+// withRecover is the work, with a SystemError in place of a panic.
+func withRecover(
+	work func() (types.AnyType, types.BaseMethodFault),
+) (result types.AnyType, fault types.BaseMethodFault) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			result, fault = nil, &types.SystemErrorFault{Reason: fmt.Sprint("the simulator failed: ", cause)}
+			result, fault = nil, &types.SystemErrorFault{Reason: fmt.Sprint(
+				"the simulator failed: ", cause,
+			)}
 		}
 	}()
 	return work()

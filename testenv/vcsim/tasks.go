@@ -10,20 +10,22 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Tasks puts our steps around the tasks of the library. The registry notifies it of each new task before the task runs.
+// Tasks puts our steps around the tasks of the library. The registry notifies it of each new task
+// before the task runs.
 type Tasks struct {
-	Self   types.ManagedObjectReference
-	Census *Census
+	Self    types.ManagedObjectReference
+	Counter *VMCounter
 
-	guard    *Guard
-	recent   *Recent
+	locks    *TaskLocks
+	recent   *RecentTasks
 	profiles *Profiles
 	early    bool // clones are visible early
 
 	mu       sync.Mutex
 	expected []*TaskCall
-	clones   []*TaskCall                                // under way
-	creating map[types.ManagedObjectReference]*TaskCall // by folder: the clone that is making its VM there
+	clones   []*TaskCall // under way
+	// by folder: the clone that is making its VM there
+	creating map[types.ManagedObjectReference]*TaskCall
 
 	// busy has the running clone task of each VM that is not finished.
 	busy map[types.ManagedObjectReference]types.ManagedObjectReference
@@ -32,9 +34,13 @@ type Tasks struct {
 }
 
 // NewTasks listens to the registry.
-func NewTasks(ctx *simulator.Context, census *Census, recent *Recent, early bool) *Tasks {
+func NewTasks(ctx *simulator.Context, counter *VMCounter, recent *RecentTasks, early bool) *Tasks {
 	tasks := &Tasks{
-		Self: types.ManagedObjectReference{Type: "Tasks", Value: "tasks"}, Census: census, guard: NewGuard(), recent: recent, early: early,
+		Self:     types.ManagedObjectReference{Type: "Tasks", Value: "tasks"},
+		Counter:  counter,
+		locks:    NewTaskLocks(),
+		recent:   recent,
+		early:    early,
 		profiles: NewProfiles(), creating: map[types.ManagedObjectReference]*TaskCall{},
 		busy: map[types.ManagedObjectReference]types.ManagedObjectReference{},
 	}
@@ -55,11 +61,11 @@ func (t *Tasks) Expect(call *TaskCall) {
 	t.mu.Unlock()
 }
 
-func (t *Tasks) take(task *simulator.Task) *TaskCall {
+func (t *Tasks) takeExpected(task *simulator.Task) *TaskCall {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i, call := range t.expected {
-		if call.fits(task) {
+		if call.matches(task) {
 			t.expected = append(t.expected[:i:i], t.expected[i+1:]...)
 			return call
 		}
@@ -67,10 +73,12 @@ func (t *Tasks) take(task *simulator.Task) *TaskCall {
 	return nil
 }
 
-// sameTask compares a method with the library's name of its task: PowerOnVM_Task runs as "PowerOn", CloneVM_Task as "CloneVm".
+// sameTask compares a method with the library's name of its task: PowerOnVM_Task runs as "PowerOn",
+// CloneVM_Task as "CloneVm".
 func sameTask(method, task string) bool {
 	bare := func(name string) string { return strings.ToLower(strings.TrimSuffix(name, "_Task")) }
-	return strings.Contains(bare(method), bare(task)) || (method == "DeleteVStorageObject_Task" && task == "DeleteDisk")
+	return strings.Contains(bare(method), bare(task)) ||
+		(method == "DeleteVStorageObject_Task" && task == "DeleteDisk")
 }
 
 // Reference names the listener in the registry.
@@ -79,8 +87,8 @@ func (t *Tasks) Reference() types.ManagedObjectReference { return t.Self }
 // PutObject wraps a new task; it is called in the goroutine that will start it.
 func (t *Tasks) PutObject(ctx *simulator.Context, object mo.Reference) {
 	if vm, ok := object.(*simulator.VirtualMachine); ok {
-		if !t.hide(vm) {
-			t.Census.See(&vm.VirtualMachine)
+		if !t.hideClone(vm) {
+			t.Counter.AddVM(&vm.VirtualMachine)
 		}
 		return
 	}
@@ -91,46 +99,49 @@ func (t *Tasks) PutObject(ctx *simulator.Context, object mo.Reference) {
 	if entity, ok := ctx.Map.Get(*task.Info.Entity).(mo.Entity); ok {
 		task.Info.EntityName = nameOf(entity)
 	}
-	task.Info.DescriptionId = description(task.Info.DescriptionId)
+	task.Info.DescriptionId = descriptionID(task.Info.DescriptionId)
 	t.recent.Add(ctx, task.Self)
-	call := t.take(task)
+	call := t.takeExpected(task)
 	if call == nil {
-		task.Execute = t.inner(task, task.Execute)
+		task.Execute = t.wrapInner(task, task.Execute)
 		return
 	}
 	if session := call.ctx.Session; session != nil && session.UserName != "" {
 		task.Info.Reason = &types.TaskReasonUser{UserName: session.UserName}
 	}
 	if call.clone != nil {
-		t.begin(call, task)
+		t.beginClone(call, task)
 	}
-	task.Execute = call.around(task.Execute)
+	task.Execute = call.wrap(task.Execute)
 }
 
-// inner is a task that another one starts; of a clone it makes the VM.
-func (t *Tasks) inner(task *simulator.Task, run execute) execute {
+// wrapInner is a task that another one starts; of a clone it makes the VM.
+func (t *Tasks) wrapInner(task *simulator.Task, run taskFunc) taskFunc {
 	folder, clone := *task.Info.Entity, t.cloneOf(task)
 	return func(task *simulator.Task) (types.AnyType, types.BaseMethodFault) {
 		if clone != nil && folder.Type == "Folder" {
-			t.note(folder, clone)
-			defer clone.clone.placed()
-			defer t.note(folder, nil)
+			t.setCreating(folder, clone)
+			defer clone.clone.unlockFolder()
+			defer t.setCreating(folder, nil)
 		}
-		return rescued(func() (types.AnyType, types.BaseMethodFault) { return run(task) })
+		return withRecover(func() (types.AnyType, types.BaseMethodFault) { return run(task) })
 	}
 }
 
 func (t *Tasks) cloneOf(task *simulator.Task) *TaskCall {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if i := slices.IndexFunc(t.clones, func(call *TaskCall) bool { return call.runs(task) }); i >= 0 {
+	if i := slices.IndexFunc(t.clones, func(call *TaskCall) bool {
+		return call.started(task)
+	}); i >= 0 {
 		return t.clones[i]
 	}
 	return nil
 }
 
-// note records the clone that makes a VM in a folder; the library makes one at a time in each, as it holds the folder's lock.
-func (t *Tasks) note(folder types.ManagedObjectReference, clone *TaskCall) {
+// setCreating records the clone that makes a VM in a folder; the library makes one at a time in
+// each, as it holds the folder's lock.
+func (t *Tasks) setCreating(folder types.ManagedObjectReference, clone *TaskCall) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if clone == nil {
@@ -140,16 +151,16 @@ func (t *Tasks) note(folder types.ManagedObjectReference, clone *TaskCall) {
 	}
 }
 
-// begin counts a clone as under way, from before its call is answered.
-func (t *Tasks) begin(call *TaskCall, task *simulator.Task) {
+// beginClone counts a clone as under way, from before its call is answered.
+func (t *Tasks) beginClone(call *TaskCall, task *simulator.Task) {
 	t.mu.Lock()
 	t.clones = append(t.clones, call)
 	t.mu.Unlock()
-	t.Census.Begin(task.Self, call.clone.req)
+	t.Counter.BeginClone(task.Self, call.clone.req)
 }
 
-// over forgets a clone.
-func (t *Tasks) over(call *TaskCall) {
+// endClone forgets a clone.
+func (t *Tasks) endClone(call *TaskCall) {
 	t.mu.Lock()
 	t.clones = slices.DeleteFunc(t.clones, func(other *TaskCall) bool { return other == call })
 	t.mu.Unlock()
@@ -163,33 +174,33 @@ func (t *Tasks) restart(ctx *simulator.Context) {
 	t.recent.Clear(ctx)
 }
 
-func (t *Tasks) restarted() int {
+func (t *Tasks) restartCount() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.restarts
 }
 
-// occupy notes that the clone task of a VM still runs.
-func (t *Tasks) occupy(vm, task types.ManagedObjectReference) {
+// markBusy notes that the clone task of a VM still runs.
+func (t *Tasks) markBusy(vm, task types.ManagedObjectReference) {
 	t.mu.Lock()
 	t.busy[vm] = task
 	t.mu.Unlock()
 }
 
-// vacate allows tasks on the VM of a clone that has ended.
-func (t *Tasks) vacate(clone *Clone) {
-	if clone.made == nil {
+// clearBusy allows tasks on the VM of a clone that has ended.
+func (t *Tasks) clearBusy(clone *Clone) {
+	if clone.vm == nil {
 		return
 	}
 	t.mu.Lock()
-	delete(t.busy, clone.made.Self)
+	delete(t.busy, clone.vm.Self)
 	t.mu.Unlock()
-	t.Census.Finish(clone.made.Self)
+	t.Counter.FinishClone(clone.vm.Self)
 }
 
-// refuseBusy is the fault for an object that is busy: the API reference names TaskInProgress among the faults of all calls that
-// change a VM.
-func (t *Tasks) refuseBusy(refs ...types.ManagedObjectReference) types.BaseMethodFault {
+// checkBusy is the fault for an object that is busy: the API reference names TaskInProgress among
+// the faults of all calls that change a VM.
+func (t *Tasks) checkBusy(refs ...types.ManagedObjectReference) types.BaseMethodFault {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, ref := range refs {
@@ -200,20 +211,22 @@ func (t *Tasks) refuseBusy(refs ...types.ManagedObjectReference) types.BaseMetho
 	return nil
 }
 
-// hide locks a clone's VM as soon as it is there, so that readers wait until it is complete; false for other VMs.
-func (t *Tasks) hide(vm *simulator.VirtualMachine) bool {
+// hideClone locks a clone's VM as soon as it is there, so that readers wait until it is complete;
+// false for other VMs.
+func (t *Tasks) hideClone(vm *simulator.VirtualMachine) bool {
 	t.mu.Lock()
 	call := t.creating[*vm.Parent]
 	t.mu.Unlock()
-	if call == nil || call.clone.made != nil {
+	if call == nil || call.clone.vm != nil {
 		return false
 	}
-	t.Census.Hide(vm.Self)
-	call.clone.made, call.clone.release = vm, call.ctx.Map.AcquireLock(call.ctx, vm)
+	t.Counter.HideVM(vm.Self)
+	call.clone.vm, call.clone.unlock = vm, call.ctx.Map.AcquireLock(call.ctx, vm)
 	return true
 }
 
-// setName names a clone's VM before it is in the folder: there the library reads all names, and fails at one that is empty.
+// setName names a clone's VM before it is in the folder: there the library reads all names, and
+// fails at one that is empty.
 func (t *Tasks) setName(vm *mo.VirtualMachine) {
 	if vm.Parent == nil {
 		return
@@ -221,11 +234,12 @@ func (t *Tasks) setName(vm *mo.VirtualMachine) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if call := t.creating[*vm.Parent]; call != nil {
-		vm.Name = escaped(call.clone.name)
+		vm.Name = escapeName(call.clone.name)
 	}
 }
 
-// UpdateObject gives failed tasks a message for people, where the library's is the name of a Go type, and notes their end.
+// UpdateObject gives failed tasks a message for people, where the library's is the name of a Go
+// type, and notes their end.
 func (t *Tasks) UpdateObject(_ *simulator.Context, object mo.Reference, _ []types.PropertyChange) {
 	if vm, ok := object.(*mo.VirtualMachine); ok && vm.Name == "" {
 		t.setName(vm)
@@ -247,15 +261,19 @@ func (t *Tasks) UpdateObject(_ *simulator.Context, object mo.Reference, _ []type
 // RemoveObject has nothing to do.
 func (t *Tasks) RemoveObject(*simulator.Context, types.ManagedObjectReference) {}
 
-// around lists an object and those with properties that name it.
-func around(ctx *simulator.Context, ref types.ManagedObjectReference) []types.ManagedObjectReference {
+// relatedTo lists an object and those with properties that name it.
+func relatedTo(
+	ctx *simulator.Context, ref types.ManagedObjectReference,
+) []types.ManagedObjectReference {
 	refs := []types.ManagedObjectReference{ref}
 	switch object := ctx.Map.Get(ref).(type) {
 	case *simulator.VirtualMachine:
 		refs = append(refs, object.Datastore...)
-		for _, near := range []*types.ManagedObjectReference{object.Parent, object.Runtime.Host, object.ResourcePool} {
-			if near != nil {
-				refs = append(refs, *near)
+		for _, neighbour := range []*types.ManagedObjectReference{
+			object.Parent, object.Runtime.Host, object.ResourcePool,
+		} {
+			if neighbour != nil {
+				refs = append(refs, *neighbour)
 			}
 		}
 	case mo.Entity:
@@ -266,17 +284,17 @@ func around(ctx *simulator.Context, ref types.ManagedObjectReference) []types.Ma
 	return refs
 }
 
-var descriptions = map[string]string{
+var descriptionIDs = map[string]string{
 	"VirtualMachine.cloneVm":    "VirtualMachine.clone",
 	"VirtualMachine.reconfigVm": "VirtualMachine.reconfigure",
 	"VirtualMachine.relocateVm": "VirtualMachine.relocate",
 	"Folder.createVM":           "Folder.createVm",
 }
 
-// description is vCenter's id of a task where the library has another.
-func description(id string) string {
-	if ours, known := descriptions[id]; known {
-		return ours
+// descriptionID is vCenter's id of a task where the library has another.
+func descriptionID(id string) string {
+	if vcenterID, ok := descriptionIDs[id]; ok {
+		return vcenterID
 	}
 	return id
 }

@@ -19,24 +19,29 @@ func TestDestroyOfAFolderTakesItsChildren(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var made struct {
+	var created struct {
 		Ref string `json:"ref"`
 	}
-	rig.ask("POST", "/create", ask{"name": "child", "folder": "inner", "on": true}, &made)
-	err = done(rig.folder(client, "vm-operator").Destroy(ctx))
+	rig.call("POST", "/create", params{"name": "child", "folder": "inner", "on": true}, &created)
+	err = waitForTask(rig.folder(client, "vm-operator").Destroy(ctx))
 	expectFault[*types.InvalidPowerState](t, err)
-	rig.ask("POST", "/power", ask{"vm": "child", "on": false}, nil)
-	if err := done(rig.folder(client, "vm-operator").Destroy(ctx)); err != nil {
+	rig.call("POST", "/power", params{"vm": "child", "on": false}, nil)
+	if err := waitForTask(rig.folder(client, "vm-operator").Destroy(ctx)); err != nil {
 		t.Fatal(err)
 	}
 	var vm mo.VirtualMachine
-	err = client.RetrieveOne(ctx, types.ManagedObjectReference{Type: "VirtualMachine", Value: made.Ref}, []string{"name"}, &vm)
+	err = client.RetrieveOne(
+		ctx,
+		types.ManagedObjectReference{Type: "VirtualMachine", Value: created.Ref},
+		[]string{"name"},
+		&vm,
+	)
 	expectFault[*types.ManagedObjectNotFound](t, err)
 	err = client.RetrieveOne(ctx, inner.Reference(), []string{"name"}, &mo.Folder{})
 	expectFault[*types.ManagedObjectNotFound](t, err)
 }
 
-func TestACloneKeepsWhatItIsGiven(t *testing.T) {
+func TestACloneKeepsItsSpec(t *testing.T) {
 	rig := start(t, "--folder", "vm-operator", "--template", "vm-operator-template")
 	client, ctx := rig.client(), context.Background()
 	template, folder := rig.vm(client, "vm-operator-template"), rig.folder(client, "vm-operator")
@@ -67,28 +72,38 @@ func TestACloneKeepsWhatItIsGiven(t *testing.T) {
 	}
 	var vm mo.VirtualMachine
 	paths := []string{"config", "runtime.powerState", "summary", "guest"}
-	if err := client.RetrieveOne(ctx, info.Result.(types.ManagedObjectReference), paths, &vm); err != nil {
+	if err := client.RetrieveOne(
+		ctx, info.Result.(types.ManagedObjectReference), paths, &vm,
+	); err != nil {
 		t.Fatal(err)
 	}
 	config := vm.Config
-	if config.Annotation != "ours" || config.InstanceUuid != instance || config.Hardware.NumCPU != 3 || config.Hardware.MemoryMB != 3072 {
-		t.Errorf("the clone has %q %s %d %d", config.Annotation, config.InstanceUuid, config.Hardware.NumCPU, config.Hardware.MemoryMB)
+	if config.Annotation != "ours" || config.InstanceUuid != instance ||
+		config.Hardware.NumCPU != 3 || config.Hardware.MemoryMB != 3072 {
+		t.Errorf(
+			"the clone has %q %s %d %d", config.Annotation, config.InstanceUuid,
+			config.Hardware.NumCPU, config.Hardware.MemoryMB,
+		)
 	}
 	if vm.Summary.Runtime.FaultToleranceState == "" || vm.Summary.Runtime.RecordReplayState == "" {
 		t.Error("the summary has empty enums, which pyVmomi cannot read")
 	}
 	if vm.Summary.Config.Annotation != "ours" || vm.Summary.Config.CpuReservation != 500 {
-		t.Errorf("the summary has %q %d", vm.Summary.Config.Annotation, vm.Summary.Config.CpuReservation)
+		t.Errorf(
+			"the summary has %q %d", vm.Summary.Config.Annotation, vm.Summary.Config.CpuReservation,
+		)
 	}
-	if owner := object.OptionValueList(config.ExtraConfig); !has(owner, "owner", "me") || !has(owner, toolsOption, "true") {
+	if owner := object.OptionValueList(config.ExtraConfig); !hasOption(owner, "owner", "me") ||
+		!hasOption(owner, toolsOption, "true") {
 		t.Errorf("extraConfig: %v", owner)
 	}
-	if vm.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOn || vm.Guest.IpAddress == "" {
+	if vm.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOn ||
+		vm.Guest.IpAddress == "" {
 		t.Errorf("the clone is %s with address %q", vm.Runtime.PowerState, vm.Guest.IpAddress)
 	}
 }
 
-func has(options object.OptionValueList, key, value string) bool {
+func hasOption(options object.OptionValueList, key, value string) bool {
 	got, ok := options.GetString(key)
 	return ok && got == value
 }
@@ -123,8 +138,16 @@ func TestTasksAndCallsFailOnDemand(t *testing.T) {
 	rig := start(t)
 	client, ctx := rig.client(), context.Background()
 	vm := rig.vm(client, "DC0_H0_VM0")
-	rig.ask("POST", "/rules", ask{"method": "PowerOffVM_Task", "count": 1, "fault": "NoPermission"}, nil)
-	rig.ask("POST", "/rules", ask{"method": "PowerOffVM_Task", "count": 1, "where": "task", "fault": "TaskInProgress", "delay": "50ms"}, nil)
+	rig.call("POST", "/rules", params{
+		"method": "PowerOffVM_Task", "count": 1, "fault": "NoPermission",
+	}, nil)
+	rig.call("POST", "/rules", params{
+		"method": "PowerOffVM_Task",
+		"count":  1,
+		"where":  "task",
+		"fault":  "TaskInProgress",
+		"delay":  "50ms",
+	}, nil)
 	_, err := vm.PowerOff(ctx)
 	expectFault[*types.NoPermission](t, err)
 	task, err := vm.PowerOff(ctx)
@@ -136,20 +159,22 @@ func TestTasksAndCallsFailOnDemand(t *testing.T) {
 	if info.Error.LocalizedMessage != "Another task is already in progress." {
 		t.Errorf("the message is %q", info.Error.LocalizedMessage)
 	}
-	if err := done(vm.PowerOff(ctx)); err != nil {
+	if err := waitForTask(vm.PowerOff(ctx)); err != nil {
 		t.Fatal(err)
 	}
 	var rules []Rule
-	rig.ask("GET", "/rules", nil, &rules)
+	rig.call("GET", "/rules", nil, &rules)
 	if len(rules) != 0 {
 		t.Errorf("rules left: %v", rules)
 	}
-	if text := rig.try("POST", "/rules", ask{"method": "PowerOffVM_Task", "fault": "Nonsense"}, nil); text == "" {
+	if text := rig.tryCall("POST", "/rules", params{
+		"method": "PowerOffVM_Task", "fault": "Nonsense",
+	}, nil); text == "" {
 		t.Error("a fault that does not exist was accepted")
 	}
 }
 
-func TestMaintenanceAndDisconnectAreTold(t *testing.T) {
+func TestMaintenanceAndDisconnectAreReported(t *testing.T) {
 	rig := start(t)
 	client, ctx := rig.client(), context.Background()
 	host, err := find.NewFinder(client.Client).HostSystem(ctx, "DC0_H0")
@@ -159,19 +184,23 @@ func TestMaintenanceAndDisconnectAreTold(t *testing.T) {
 	vm := rig.vm(client, "DC0_H0_VM0")
 	refused := make(chan string, 1)
 	go func() {
-		refused <- rig.try("POST", "/host", ask{"host": "DC0_H0", "maintenance": true, "connected": false}, nil)
+		refused <- rig.tryCall("POST", "/host", params{
+			"host": "DC0_H0", "maintenance": true, "connected": false,
+		}, nil)
 	}()
 	watch, stop := context.WithTimeout(ctx, 10*time.Second)
 	defer stop()
 	paths := []string{"runtime.inMaintenanceMode", "summary.runtime.connectionState"}
 	maintenance, disconnected := false, false
-	err = property.Wait(watch, property.DefaultCollector(client.Client), host.Reference(), paths, func(changes []types.PropertyChange) bool {
+	bothChanged := func(changes []types.PropertyChange) bool {
 		for _, change := range changes {
 			maintenance = maintenance || change.Val == true
 			disconnected = disconnected || change.Val == types.HostSystemConnectionStateDisconnected
 		}
 		return maintenance && disconnected
-	})
+	}
+	collector := property.DefaultCollector(client.Client)
+	err = property.Wait(watch, collector, host.Reference(), paths, bothChanged)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,12 +49,12 @@ func (t *Tunnel) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		return
 	}
 	source := server.LocalAddr().String()
-	t.mark(source, true)
+	t.track(source, true)
 	w.WriteHeader(http.StatusOK)
 	client, _, err := w.(http.Hijacker).Hijack()
 	if err != nil {
 		_ = server.Close()
-		t.mark(source, false)
+		t.track(source, false)
 		return
 	}
 	go func() {
@@ -65,11 +65,11 @@ func (t *Tunnel) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		_, _ = io.Copy(server, client)
 		_ = server.Close()
 		_ = client.Close()
-		t.mark(source, false)
+		t.track(source, false)
 	}()
 }
 
-func (t *Tunnel) mark(source string, open bool) {
+func (t *Tunnel) track(source string, open bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if open {
@@ -79,8 +79,9 @@ func (t *Tunnel) mark(source string, open bool) {
 	}
 }
 
-// strip takes the client's certificate from a request that did not come through the tunnel.
-func (t *Tunnel) strip(request *http.Request) {
+// stripCertificate takes the client's certificate from a request that did not come through the
+// tunnel.
+func (t *Tunnel) stripCertificate(request *http.Request) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if request.TLS != nil && !t.sources[request.RemoteAddr] {

@@ -42,7 +42,9 @@ func TestACertificateCountsThroughTheTunnelOnly(t *testing.T) {
 		This: *client.ServiceContent.SessionManager, ExtensionKey: "com.example.operator",
 	})
 	expectFault[*types.NoClientCertificate](t, err)
-	if err := session.NewManager(client).LoginExtensionByCertificate(ctx, "com.example.operator"); err != nil {
+	if err := session.NewManager(client).LoginExtensionByCertificate(
+		ctx, "com.example.operator",
+	); err != nil {
 		t.Fatal(err)
 	}
 	if live := rig.sessions().SOAP; len(live) != 1 || live[0].User != "com.example.operator" {
@@ -56,7 +58,10 @@ func TestACertificateCountsThroughTheTunnelOnly(t *testing.T) {
 
 func TestTheTunnelLeadsToTheSDKOnly(t *testing.T) {
 	rig := start(t)
-	transport := &http.Transport{Proxy: http.ProxyURL(rig.server.TunnelURL), TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	transport := &http.Transport{
+		Proxy:           http.ProxyURL(rig.server.TunnelURL),
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+	}
 	client := &http.Client{Transport: transport}
 	if _, err := client.Get("https://elsewhere:443/"); err == nil {
 		t.Error("the tunnel leads elsewhere")

@@ -11,26 +11,26 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// refuseCloneConfig is the fault for a clone with a configuration that vCenter rejects.
-func refuseCloneConfig(e *TaskCall, req *types.CloneVM_Task) types.BaseMethodFault {
-	source, ok := machine(e.ctx, req.This)
+// checkCloneConfig is the fault for a clone with a configuration that vCenter rejects.
+func checkCloneConfig(call *TaskCall, req *types.CloneVM_Task) types.BaseMethodFault {
+	source, ok := findVM(call.ctx, req.This)
 	if !ok {
 		return nil
 	}
 	if req.Spec.Config != nil {
-		if fault := refuseCores(source.Config, req.Spec.Config); fault != nil {
+		if fault := checkCores(source.Config, req.Spec.Config); fault != nil {
 			return fault
 		}
 	}
-	return e.tasks.profiles.refuse(&req.Spec.Location)
+	return call.tasks.profiles.check(&req.Spec.Location)
 }
 
-// refuseCores is the fault for a number of CPUs that is not a multiple of the cores per socket.
+// checkCores is the fault for a number of CPUs that is not a multiple of the cores per socket.
 //
 // numCoresPerSocket that is not set keeps the VM's or the template's value; 0 lets vCenter choose.
 // VMware's own message is "cannot support N CPUs using M cores per socket. CPU count must be a
 // multiple of cores per socket". The reference names no fault for it; it is an InvalidArgument.
-func refuseCores(
+func checkCores(
 	config *types.VirtualMachineConfigInfo, spec *types.VirtualMachineConfigSpec,
 ) types.BaseMethodFault {
 	cores := config.Hardware.NumCoresPerSocket
@@ -60,7 +60,7 @@ func isSet(flag *bool) bool { return flag != nil && *flag }
 
 // removeVApp does what ReconfigVM_Task with vAppConfigRemoved asks for; the library ignores it.
 func removeVApp(ctx *simulator.Context, req *types.ReconfigVM_Task) {
-	vm, ok := machine(ctx, req.This)
+	vm, ok := findVM(ctx, req.This)
 	if !ok || !isSet(req.Spec.VAppConfigRemoved) {
 		return
 	}
@@ -86,9 +86,9 @@ type VMView struct {
 }
 
 // VMs lists all VMs, the oldest first.
-func (c *Control) VMs(nothing) (any, error) {
+func (c *Control) VMs(noBody) (any, error) {
 	views := []VMView{}
-	for _, entity := range entities(c.Inventory.own, "VirtualMachine") {
+	for _, entity := range entities(c.Inventory.simCtx, "VirtualMachine") {
 		views = append(views, c.view(entity.(*simulator.VirtualMachine)))
 	}
 	return views, nil
@@ -96,13 +96,14 @@ func (c *Control) VMs(nothing) (any, error) {
 
 func (c *Control) view(vm *simulator.VirtualMachine) VMView {
 	view := VMView{
-		Ref: vm.Self.Value, Path: pathOf(c.Inventory.own, vm), DiskKeys: []int32{},
-		Profiles: c.Gate.Tasks.profiles.of(vm.Self), VApp: map[string]string{},
+		Ref: vm.Self.Value, Path: pathOf(c.Inventory.simCtx, vm), DiskKeys: []int32{},
+		Profiles: c.Interceptor.Tasks.profiles.of(vm.Self), VApp: map[string]string{},
 	}
 	c.Inventory.context().WithLock(vm, func() {
 		config := vm.Config
-		view.Name, view.InstanceUUID, view.Power = vm.Name, config.InstanceUuid, string(vm.Runtime.PowerState)
-		view.CPUs, view.MemoryMB, view.Template = config.Hardware.NumCPU, config.Hardware.MemoryMB, config.Template
+		view.Name, view.InstanceUUID = vm.Name, config.InstanceUuid
+		view.Power, view.Template = string(vm.Runtime.PowerState), config.Template
+		view.CPUs, view.MemoryMB = config.Hardware.NumCPU, config.Hardware.MemoryMB
 		if config.Hardware.NumCoresPerSocket != nil {
 			view.CoresPerSocket = *config.Hardware.NumCoresPerSocket
 		}
@@ -129,13 +130,15 @@ type VApp struct {
 
 // setVApp sets or removes the vApp configuration of a VM or template.
 func (c *Control) setVApp(vapp VApp) (any, error) {
-	entity, err := lookup(c.Inventory.own, "VirtualMachine", vapp.VM)
+	entity, err := lookup(c.Inventory.simCtx, "VirtualMachine", vapp.VM)
 	if err != nil {
 		return nil, err
 	}
 	info := &types.VmConfigInfo{
 		OvfEnvironmentTransport: []string{"com.vmware.guestInfo"},
-		IpAssignment:            types.VAppIPAssignmentInfo{IpAllocationPolicy: "dhcpPolicy", IpProtocol: "IPv4"},
+		IpAssignment: types.VAppIPAssignmentInfo{
+			IpAllocationPolicy: "dhcpPolicy", IpProtocol: "IPv4",
+		},
 	}
 	for number, id := range slices.Sorted(maps.Keys(vapp.Properties)) {
 		info.Property = append(info.Property, types.VAppPropertyInfo{
@@ -169,13 +172,15 @@ type CPUTopology struct {
 
 // setTopology sets what ReconfigVM_Task refuses to change in a template.
 func (c *Control) setTopology(topology CPUTopology) (any, error) {
-	entity, err := lookup(c.Inventory.own, "VirtualMachine", topology.VM)
+	entity, err := lookup(c.Inventory.simCtx, "VirtualMachine", topology.VM)
 	if err != nil {
 		return nil, err
 	}
 	if topology.CPUs < 1 || topology.CoresPerSocket < 0 ||
 		topology.CoresPerSocket > 0 && topology.CPUs%topology.CoresPerSocket != 0 {
-		return nil, fmt.Errorf("%d CPUs cannot have %d cores per socket", topology.CPUs, topology.CoresPerSocket)
+		return nil, fmt.Errorf(
+			"%d CPUs cannot have %d cores per socket", topology.CPUs, topology.CoresPerSocket,
+		)
 	}
 	vm, ctx := entity.(*simulator.VirtualMachine), c.Inventory.context()
 	ctx.Map.AtomicUpdate(ctx, vm, []types.PropertyChange{

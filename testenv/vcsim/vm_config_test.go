@@ -7,10 +7,10 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-func (s *stage) view(name string) VMView {
+func (s *cloneRig) view(name string) VMView {
 	s.Helper()
 	var views []VMView
-	s.ask("GET", "/vms", nil, &views)
+	s.call("GET", "/vms", nil, &views)
 	for _, view := range views {
 		if view.Name == name {
 			return view
@@ -21,82 +21,112 @@ func (s *stage) view(name string) VMView {
 }
 
 func TestCPUsAreAMultipleOfCoresPerSocket(t *testing.T) {
-	s, ctx := set(t), context.Background()
-	s.ask("POST", "/topology", ask{"vm": "template", "cpus": 4, "coresPerSocket": 2}, nil)
-	kept := s.made(s.clone("kept", &types.VirtualMachineConfigSpec{NumCPUs: 6}))
+	s, ctx := startCloneRig(t), context.Background()
+	s.call("POST", "/topology", params{"vm": "template", "cpus": 4, "coresPerSocket": 2}, nil)
+	kept := s.waitVM(s.clone("kept", &types.VirtualMachineConfigSpec{NumCPUs: 6}))
 	if cores := kept.Config.Hardware.NumCoresPerSocket; cores == nil || *cores != 2 {
 		t.Errorf("the clone has %v cores per socket", cores)
 	}
-	expectFault[*types.InvalidArgument](t, s.clone("odd", &types.VirtualMachineConfigSpec{NumCPUs: 3}).Wait(ctx))
-	own := s.made(s.clone("own", &types.VirtualMachineConfigSpec{NumCPUs: 3, NumCoresPerSocket: types.NewInt32(1)}))
-	if view := s.view("own"); view.CoresPerSocket != 1 || view.CPUs != 3 || own.Config.Hardware.NumCPU != 3 {
+	expectFault[*types.InvalidArgument](
+		t, s.clone("odd", &types.VirtualMachineConfigSpec{NumCPUs: 3}).Wait(ctx),
+	)
+	single := s.waitVM(s.clone(
+		"own", &types.VirtualMachineConfigSpec{NumCPUs: 3, NumCoresPerSocket: types.NewInt32(1)},
+	))
+	if view := s.view("own"); view.CoresPerSocket != 1 || view.CPUs != 3 ||
+		single.Config.Hardware.NumCPU != 3 {
 		t.Errorf("the clone is %+v", view)
 	}
 	vm := s.vm(s.client, "vm-operator/kept")
-	if err := done(vm.PowerOff(ctx)); err != nil {
+	if err := waitForTask(vm.PowerOff(ctx)); err != nil {
 		t.Fatal(err)
 	}
-	expectFault[*types.InvalidArgument](t, done(vm.Reconfigure(ctx, types.VirtualMachineConfigSpec{NumCPUs: 5})))
-	if err := done(vm.Reconfigure(ctx, types.VirtualMachineConfigSpec{NumCPUs: 5, NumCoresPerSocket: types.NewInt32(1)})); err != nil {
+	expectFault[*types.InvalidArgument](
+		t, waitForTask(vm.Reconfigure(ctx, types.VirtualMachineConfigSpec{NumCPUs: 5})),
+	)
+	if err := waitForTask(vm.Reconfigure(
+		ctx, types.VirtualMachineConfigSpec{NumCPUs: 5, NumCoresPerSocket: types.NewInt32(1)},
+	)); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestProfilesOfACloneAreRecorded(t *testing.T) {
-	s := set(t)
-	s.ask("POST", "/profiles", ask{"name": "gold", "id": "profile-gold"}, nil)
-	s.ask("POST", "/profiles", ask{"name": "silver", "id": "profile-silver"}, nil)
+	s := startCloneRig(t)
+	s.call("POST", "/profiles", params{"name": "gold", "id": "profile-gold"}, nil)
+	s.call("POST", "/profiles", params{"name": "silver", "id": "profile-silver"}, nil)
 	profile := func(id string) []types.BaseVirtualMachineProfileSpec {
-		return []types.BaseVirtualMachineProfileSpec{&types.VirtualMachineDefinedProfileSpec{ProfileId: id}}
+		return []types.BaseVirtualMachineProfileSpec{&types.VirtualMachineDefinedProfileSpec{
+			ProfileId: id,
+		}}
 	}
 	disks := s.view("template").DiskKeys
 	if len(disks) != 1 {
 		t.Fatalf("the template has disks %v", disks)
 	}
-	datastore := s.machine("template").Datastore[0]
+	datastore := s.vmProperties("template").Datastore[0]
 	location := types.VirtualMachineRelocateSpec{
 		Pool: &s.pool, Profile: profile("profile-gold"),
-		Disk: []types.VirtualMachineRelocateSpecDiskLocator{{DiskId: disks[0], Datastore: datastore, Profile: profile("profile-silver")}},
+		Disk: []types.VirtualMachineRelocateSpecDiskLocator{{
+			DiskId: disks[0], Datastore: datastore, Profile: profile("profile-silver"),
+		}},
 	}
 	clone := func(name string, location types.VirtualMachineRelocateSpec) error {
-		return done(s.template.Clone(context.Background(), s.folder, name, types.VirtualMachineCloneSpec{Location: location}))
+		return waitForTask(s.template.Clone(
+			context.Background(), s.folder, name, types.VirtualMachineCloneSpec{Location: location},
+		))
 	}
 	if err := clone("both", location); err != nil {
 		t.Fatal(err)
 	}
-	if profiles := s.view("both").Profiles; profiles.Home != "profile-gold" || profiles.Disks[disks[0]] != "profile-silver" {
+	if profiles := s.view("both").Profiles; profiles.Home != "profile-gold" ||
+		profiles.Disks[disks[0]] != "profile-silver" {
 		t.Errorf("it has %+v", profiles)
 	}
-	if err := clone("home", types.VirtualMachineRelocateSpec{Pool: &s.pool, Profile: profile("profile-gold")}); err != nil {
+	if err := clone("home", types.VirtualMachineRelocateSpec{
+		Pool: &s.pool, Profile: profile("profile-gold"),
+	}); err != nil {
 		t.Fatal(err)
 	}
-	if profiles := s.view("home").Profiles; profiles.Home != "profile-gold" || len(profiles.Disks) != 0 {
+	if profiles := s.view("home").Profiles; profiles.Home != "profile-gold" ||
+		len(profiles.Disks) != 0 {
 		t.Errorf("it has %+v", profiles)
 	}
-	expectFault[*types.InvalidArgument](t, clone("none", types.VirtualMachineRelocateSpec{Pool: &s.pool, Profile: profile("profile-tin")}))
+	expectFault[*types.InvalidArgument](
+		t,
+		clone("none", types.VirtualMachineRelocateSpec{
+			Pool: &s.pool, Profile: profile("profile-tin"),
+		}),
+	)
 	location.Disk[0].Profile = profile("profile-tin")
 	expectFault[*types.InvalidArgument](t, clone("none", location))
 	var all []Profile
-	s.ask("GET", "/profiles", nil, &all)
+	s.call("GET", "/profiles", nil, &all)
 	if len(all) < 3 {
 		t.Errorf("there are %v", all)
 	}
 }
 
 func TestAVAppConfigurationIsClonedUnlessRemoved(t *testing.T) {
-	s, ctx := set(t), context.Background()
-	s.ask("POST", "/vapp", ask{"vm": "template", "properties": ask{"hostname": "ova", "user-data": ""}}, nil)
-	if vm := s.made(s.clone("kept", nil)); vm.Config.VAppConfig == nil {
+	s, ctx := startCloneRig(t), context.Background()
+	s.call("POST", "/vapp", params{
+		"vm": "template", "properties": params{"hostname": "ova", "user-data": ""},
+	}, nil)
+	if vm := s.waitVM(s.clone("kept", nil)); vm.Config.VAppConfig == nil {
 		t.Error("the clone has no vApp configuration")
 	}
 	if view := s.view("kept"); !view.HasVApp || view.VApp["hostname"] != "ova" {
 		t.Errorf("it has %+v", view)
 	}
-	removed := s.made(s.clone("removed", &types.VirtualMachineConfigSpec{VAppConfigRemoved: types.NewBool(true)}))
+	removed := s.waitVM(s.clone(
+		"removed", &types.VirtualMachineConfigSpec{VAppConfigRemoved: types.NewBool(true)},
+	))
 	if removed.Config.VAppConfig != nil || s.view("removed").HasVApp {
 		t.Errorf("the clone has %+v", removed.Config.VAppConfig)
 	}
-	if err := done(s.vm(s.client, "vm-operator/kept").Reconfigure(ctx, types.VirtualMachineConfigSpec{VAppConfigRemoved: types.NewBool(true)})); err != nil {
+	if err := waitForTask(s.vm(s.client, "vm-operator/kept").Reconfigure(
+		ctx, types.VirtualMachineConfigSpec{VAppConfigRemoved: types.NewBool(true)},
+	)); err != nil {
 		t.Fatal(err)
 	}
 	if s.view("kept").HasVApp || !s.view("template").HasVApp {

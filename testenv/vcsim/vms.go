@@ -30,14 +30,16 @@ type VMSpec struct {
 	WithoutTools bool   `json:"withoutTools"`
 }
 
-// MakeMachine makes a VM or a template.
-func (i *Inventory) MakeMachine(wish VMSpec) (types.ManagedObjectReference, error) {
+// CreateVM makes a VM or a template.
+func (i *Inventory) CreateVM(request VMSpec) (types.ManagedObjectReference, error) {
 	none := types.ManagedObjectReference{}
-	place, err := i.place(wish)
+	place, err := i.place(request)
 	if err != nil {
 		return none, err
 	}
-	task, err := place.folder.CreateVM(context.Background(), place.spec(wish), place.pool, place.host)
+	task, err := place.folder.CreateVM(
+		context.Background(), place.spec(request), place.pool, place.host,
+	)
 	if err != nil {
 		return none, err
 	}
@@ -48,16 +50,16 @@ func (i *Inventory) MakeMachine(wish VMSpec) (types.ManagedObjectReference, erro
 	ref := info.Result.(types.ManagedObjectReference)
 	vm := object.NewVirtualMachine(i.client, ref)
 	switch {
-	case wish.Template:
+	case request.Template:
 		err = vm.MarkAsTemplate(context.Background())
 		touch(i.context(), ref)
-	case wish.On:
+	case request.On:
 		err = i.Power(ref, true)
 	}
 	return ref, err
 }
 
-type place struct {
+type placement struct {
 	folder    *object.Folder
 	host      *object.HostSystem
 	pool      *object.ResourcePool
@@ -65,32 +67,32 @@ type place struct {
 	network   *types.ManagedObjectReference
 }
 
-func (i *Inventory) place(wish VMSpec) (place, error) {
-	datacenter, err := i.datacenter(wish.Datacenter)
+func (i *Inventory) place(request VMSpec) (placement, error) {
+	datacenter, err := i.datacenter(request.Datacenter)
 	if err != nil {
-		return place{}, err
+		return placement{}, err
 	}
-	host, err := i.hostIn(datacenter, wish.Host)
+	host, err := i.hostIn(datacenter, request.Host)
 	if err != nil {
-		return place{}, err
+		return placement{}, err
 	}
 	folder := datacenter.VmFolder
-	if wish.Folder != "" {
-		found, err := lookup(i.own, "Folder", wish.Folder)
+	if request.Folder != "" {
+		entity, err := lookup(i.simCtx, "Folder", request.Folder)
 		if err != nil {
-			return place{}, err
+			return placement{}, err
 		}
-		folder = found.Reference()
+		folder = entity.Reference()
 	}
 	if len(host.Datastore) == 0 {
-		return place{}, fmt.Errorf("host %s has no datastore", host.Name)
+		return placement{}, fmt.Errorf("host %s has no datastore", host.Name)
 	}
-	datastore := i.own.Map.Get(host.Datastore[0]).(*simulator.Datastore)
+	datastore := i.simCtx.Map.Get(host.Datastore[0]).(*simulator.Datastore)
 	var network *types.ManagedObjectReference
 	if len(host.Network) > 0 {
 		network = &host.Network[0]
 	}
-	return place{
+	return placement{
 		network:   network,
 		folder:    object.NewFolder(i.client, folder),
 		host:      object.NewHostSystem(i.client, host.Self),
@@ -99,31 +101,40 @@ func (i *Inventory) place(wish VMSpec) (place, error) {
 	}, nil
 }
 
-func (p place) spec(wish VMSpec) types.VirtualMachineConfigSpec {
+func (p placement) spec(request VMSpec) types.VirtualMachineConfigSpec {
 	tools := "true"
-	if wish.WithoutTools {
+	if request.WithoutTools {
 		tools = "false"
 	}
 	return types.VirtualMachineConfigSpec{
-		Name: wish.Name, Uuid: wish.UUID, InstanceUuid: wish.InstanceUUID, Annotation: wish.Annotation,
-		GuestId: cmp.Or(wish.GuestID, "otherGuest"), NumCPUs: cmp.Or(wish.CPUs, 1), MemoryMB: cmp.Or(wish.MemoryMB, 1024),
-		NumCoresPerSocket: types.NewInt32(cmp.Or(wish.Cores, 1)), DeviceChange: p.devices(wish),
-		Files:       &types.VirtualMachineFileInfo{VmPathName: "[" + p.datastore + "]"},
-		ExtraConfig: []types.BaseOptionValue{&types.OptionValue{Key: toolsOption, Value: tools}},
+		Name:              request.Name,
+		Uuid:              request.UUID,
+		InstanceUuid:      request.InstanceUUID,
+		Annotation:        request.Annotation,
+		GuestId:           cmp.Or(request.GuestID, "otherGuest"),
+		NumCPUs:           cmp.Or(request.CPUs, 1),
+		MemoryMB:          cmp.Or(request.MemoryMB, 1024),
+		NumCoresPerSocket: types.NewInt32(cmp.Or(request.Cores, 1)),
+		DeviceChange:      p.devices(request),
+		Files:             &types.VirtualMachineFileInfo{VmPathName: "[" + p.datastore + "]"},
+		ExtraConfig: []types.BaseOptionValue{&types.OptionValue{
+			Key: toolsOption, Value: tools,
+		}},
 	}
 }
 
-// devices are the disks of a VM, and the network card of a template: what it is cloned with decides which privileges a clone needs.
-func (p place) devices(wish VMSpec) []types.BaseVirtualDeviceConfigSpec {
+// devices are the disks of a VM, and the network card of a template: what it is cloned with decides
+// which privileges a clone needs.
+func (p placement) devices(request VMSpec) []types.BaseVirtualDeviceConfigSpec {
 	count := 0
-	if wish.Name != escaped(wish.Name) {
+	if request.Name != escapeName(request.Name) {
 		return nil // the library doubles the devices of a VM with such a name
 	}
-	if wish.Template {
+	if request.Template {
 		count = 1
 	}
-	if wish.Disks != nil {
-		count = *wish.Disks
+	if request.Disks != nil {
+		count = *request.Disks
 	}
 	var devices object.VirtualDeviceList
 	if count > 0 {
@@ -131,15 +142,17 @@ func (p place) devices(wish VMSpec) []types.BaseVirtualDeviceConfigSpec {
 		devices = append(devices, controller)
 	}
 	for range count {
-		disk := devices.CreateDisk(devices[0].(types.BaseVirtualController), types.ManagedObjectReference{}, "")
+		disk := devices.CreateDisk(
+			devices[0].(types.BaseVirtualController), types.ManagedObjectReference{}, "",
+		)
 		disk.Backing.(*types.VirtualDiskFlatVer2BackingInfo).Datastore = nil // that of the VM
 		disk.CapacityInKB = 1024 * 1024
 		devices = append(devices, disk)
 	}
-	if wish.Template && p.network != nil {
-		card, _ := devices.CreateEthernetCard("vmxnet3", &types.VirtualEthernetCardNetworkBackingInfo{
-			VirtualDeviceDeviceBackingInfo: types.VirtualDeviceDeviceBackingInfo{DeviceName: "VM Network"}, Network: p.network,
-		})
+	if request.Template && p.network != nil {
+		backing := &types.VirtualEthernetCardNetworkBackingInfo{Network: p.network}
+		backing.DeviceName = "VM Network"
+		card, _ := devices.CreateEthernetCard("vmxnet3", backing)
 		devices = append(devices, card)
 	}
 	changes, _ := devices.ConfigSpec(types.VirtualDeviceConfigSpecOperationAdd)
@@ -158,38 +171,44 @@ func isVirtualDisk(device types.BaseVirtualDevice) bool {
 
 func (i *Inventory) datacenter(name string) (*simulator.Datacenter, error) {
 	if name != "" {
-		found, err := lookup(i.own, "Datacenter", name)
+		datacenter, err := lookup(i.simCtx, "Datacenter", name)
 		if err != nil {
 			return nil, err
 		}
-		return found.(*simulator.Datacenter), nil
+		return datacenter.(*simulator.Datacenter), nil
 	}
-	return entities(i.own, "Datacenter")[0].(*simulator.Datacenter), nil
+	return entities(i.simCtx, "Datacenter")[0].(*simulator.Datacenter), nil
 }
 
-func (i *Inventory) hostIn(datacenter *simulator.Datacenter, name string) (*simulator.HostSystem, error) {
+func (i *Inventory) hostIn(
+	datacenter *simulator.Datacenter, name string,
+) (*simulator.HostSystem, error) {
 	if name != "" {
-		found, err := lookup(i.own, "HostSystem", name)
+		host, err := lookup(i.simCtx, "HostSystem", name)
 		if err != nil {
 			return nil, err
 		}
-		return found.(*simulator.HostSystem), nil
+		return host.(*simulator.HostSystem), nil
 	}
-	for _, entity := range entities(i.own, "HostSystem") {
-		host, home := entity.(*simulator.HostSystem), datacenterOf(i.own, entity)
-		if home != nil && home.Self == datacenter.Self && takesMachines(host) {
+	for _, entity := range entities(i.simCtx, "HostSystem") {
+		host, parent := entity.(*simulator.HostSystem), datacenterOf(i.simCtx, entity)
+		if parent != nil && parent.Self == datacenter.Self && acceptsVMs(host) {
 			return host, nil
 		}
 	}
-	return nil, fmt.Errorf("there is no host in datacenter %s that is connected and not in maintenance", datacenter.Name)
+	return nil, fmt.Errorf(
+		"there is no host in datacenter %s that is connected and not in maintenance",
+		datacenter.Name,
+	)
 }
 
-func takesMachines(host *simulator.HostSystem) bool {
-	return host.Runtime.ConnectionState == types.HostSystemConnectionStateConnected && !host.Runtime.InMaintenanceMode
+func acceptsVMs(host *simulator.HostSystem) bool {
+	return host.Runtime.ConnectionState == types.HostSystemConnectionStateConnected &&
+		!host.Runtime.InMaintenanceMode
 }
 
 func (i *Inventory) poolOf(host *simulator.HostSystem) types.ManagedObjectReference {
-	switch parent := i.own.Map.Get(*host.Parent).(type) {
+	switch parent := i.simCtx.Map.Get(*host.Parent).(type) {
 	case *simulator.ClusterComputeResource:
 		return *parent.ResourcePool
 	case *mo.ComputeResource:
@@ -205,54 +224,63 @@ func (i *Inventory) Power(ref types.ManagedObjectReference, on bool) error {
 	if on {
 		start = vm.PowerOn
 	}
-	return done(start(context.Background()))
+	return waitForTask(start(context.Background()))
 }
 
 // Move puts a VM on another host.
 func (i *Inventory) Move(vm, host types.ManagedObjectReference) error {
-	target := i.own.Map.Get(host).(*simulator.HostSystem)
+	target := i.simCtx.Map.Get(host).(*simulator.HostSystem)
 	pool := i.poolOf(target)
 	spec := types.VirtualMachineRelocateSpec{Host: &host, Pool: &pool}
 	machine := object.NewVirtualMachine(i.client, vm)
-	return done(machine.Relocate(context.Background(), spec, types.VirtualMachineMovePriorityDefaultPriority))
+	return waitForTask(machine.Relocate(
+		context.Background(), spec, types.VirtualMachineMovePriorityDefaultPriority,
+	))
 }
 
 // Delete switches a VM off and destroys it, or destroys another entity.
 func (i *Inventory) Delete(entity mo.Entity) error {
-	if vm, ok := entity.(*simulator.VirtualMachine); ok && vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn {
+	if vm, ok := entity.(*simulator.VirtualMachine); ok &&
+		vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn {
 		if err := i.Power(vm.Self, false); err != nil {
 			return err
 		}
 	}
-	return done(object.NewCommon(i.client, entity.Reference()).Destroy(context.Background()))
+	return waitForTask(object.NewCommon(i.client, entity.Reference()).Destroy(context.Background()))
 }
 
-// GiveGPU adds a GPU to a VM.
-func (i *Inventory) GiveGPU(name, kind string) error {
+// AddGPU adds a GPU to a VM.
+func (i *Inventory) AddGPU(name, kind string) error {
 	device, err := gpuSpec(kind)
 	if err != nil {
 		return err
 	}
-	vm, err := lookup(i.own, "VirtualMachine", name)
+	vm, err := lookup(i.simCtx, "VirtualMachine", name)
 	if err != nil {
 		return err
 	}
-	spec := types.VirtualMachineConfigSpec{DeviceChange: []types.BaseVirtualDeviceConfigSpec{device}}
-	return done(object.NewVirtualMachine(i.client, vm.Reference()).Reconfigure(context.Background(), spec))
+	spec := types.VirtualMachineConfigSpec{DeviceChange: []types.BaseVirtualDeviceConfigSpec{
+		device,
+	}}
+	return waitForTask(object.NewVirtualMachine(i.client, vm.Reference()).Reconfigure(
+		context.Background(), spec,
+	))
 }
 
-func (i *Inventory) giveTools(vm *simulator.VirtualMachine) {
+func (i *Inventory) installTools(vm *simulator.VirtualMachine) {
 	ctx := i.context()
 	ctx.WithLock(vm, func() {
-		vm.Config.ExtraConfig = inherited(vm.Config.ExtraConfig, []types.BaseOptionValue{&types.OptionValue{Key: toolsOption, Value: "true"}})
+		vm.Config.ExtraConfig = inheritOptions(vm.Config.ExtraConfig, []types.BaseOptionValue{
+			&types.OptionValue{Key: toolsOption, Value: "true"},
+		})
 	})
 	if vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn {
-		bootGuest(ctx, vm.Self)
+		startGuest(ctx, vm.Self)
 	}
 }
 
-// done waits for a task that an API call has started.
-func done(task *object.Task, err error) error {
+// waitForTask waits for a task that an API call has started.
+func waitForTask(task *object.Task, err error) error {
 	if err != nil {
 		return err
 	}

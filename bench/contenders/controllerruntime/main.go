@@ -1,8 +1,10 @@
-// A Go operator on controller-runtime, for `python -m bench`: controllerruntime KUBECONFIG NAMESPACE [tuned].
+// A Go operator on controller-runtime, for `python -m bench`: controllerruntime KUBECONFIG
+// NAMESPACE [tuned].
 //
-// As kubebuilder scaffolds one: a manager, a cached client, a Reconcile that gets, computes and writes the status. "tuned" has
-// what an engineer with experience would set: as many workers as kubewright has by default, no limit of the client's own on
-// requests, and a merge patch in place of an update.
+// As kubebuilder scaffolds one: a manager, a cached client, a Reconcile that gets, computes and
+// writes the status. "tuned" has what an engineer with experience would set: as many workers as
+// kubewright has by default, no limit of the client's own on requests, and a merge patch in place
+// of an update.
 package main
 
 import (
@@ -94,7 +96,10 @@ func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	doubled := 2 * sample.Spec.Size
 	sample.Status.Doubled, sample.Status.ObservedGeneration = &doubled, sample.Generation
 	meta.SetStatusCondition(&sample.Status.Conditions, metav1.Condition{
-		Type: "Ready", Status: metav1.ConditionTrue, Reason: "Reconciled", ObservedGeneration: sample.Generation,
+		Type:               "Ready",
+		Status:             metav1.ConditionTrue,
+		Reason:             "Reconciled",
+		ObservedGeneration: sample.Generation,
 	})
 	if r.tuned {
 		return ctrl.Result{}, r.Status().Patch(ctx, &sample, client.MergeFrom(before))
@@ -117,21 +122,23 @@ func run(kubeconfig, namespace string, tuned bool) error {
 		config.QPS = -1
 		options.MaxConcurrentReconciles = workers
 	}
-	known, err := (&scheme.Builder{GroupVersion: schema.GroupVersion{Group: "bench.kubewright.example", Version: "v1"}}).
-		Register(&Sample{}, &SampleList{}).Build()
+	groupVersion := schema.GroupVersion{Group: "bench.kubewright.example", Version: "v1"}
+	builder := &scheme.Builder{GroupVersion: groupVersion}
+	sampleScheme, err := builder.Register(&Sample{}, &SampleList{}).Build()
 	if err != nil {
 		return err
 	}
 	manager, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme:  known,
+		Scheme:  sampleScheme,
 		Cache:   cache.Options{DefaultNamespaces: map[string]cache.Config{namespace: {}}},
 		Metrics: server.Options{BindAddress: "127.0.0.1:0"},
 	})
 	if err != nil {
 		return err
 	}
-	made := &reconciler{manager.GetClient(), tuned}
-	if err := ctrl.NewControllerManagedBy(manager).For(&Sample{}).WithOptions(options).Complete(made); err != nil {
+	r := &reconciler{manager.GetClient(), tuned}
+	err = ctrl.NewControllerManagedBy(manager).For(&Sample{}).WithOptions(options).Complete(r)
+	if err != nil {
 		return err
 	}
 	return manager.Start(ctrl.SetupSignalHandler())

@@ -10,25 +10,25 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Shared is what the collectors of all sessions use. The library makes them without our help, so
-// the collector in the registry keeps it.
-type Shared struct {
+// SharedState is what the collectors of all sessions use. The library makes them without our help,
+// so the collector in the registry keeps it.
+type SharedState struct {
 	permissions *Permissions
 	rules       *Rules
 	pageObjects int // limit of objects in one answer of RetrievePropertiesEx; 0 is no limit
 
-	mu    sync.Mutex
-	books map[string]book
+	mu      sync.Mutex
+	results map[string]pendingResult
 }
 
-// book has the pages of a result that a client has not read yet.
-type book struct {
+// pendingResult has the pages of a result that a client has not read yet.
+type pendingResult struct {
 	session string
 	objects []types.ObjectContent
 	size    int // of a page
 }
 
-func sharedOf(ctx *simulator.Context) *Shared {
+func sharedState(ctx *simulator.Context) *SharedState {
 	ref := types.ManagedObjectReference{Type: "PropertyCollector", Value: defaultCollector}
 	return ctx.Map.Get(ref).(*Collector).shared
 }
@@ -36,7 +36,9 @@ func sharedOf(ctx *simulator.Context) *Shared {
 // RetrievePropertiesEx refuses unknown properties, which the library only lists as missing, and
 // answers in pages: RetrieveOptions.maxObjects limits them, and so may a policy of the server when
 // it is unset or larger.
-func (c *Collector) RetrievePropertiesEx(ctx *simulator.Context, req *types.RetrievePropertiesEx) soap.HasFault {
+func (c *Collector) RetrievePropertiesEx(
+	ctx *simulator.Context, req *types.RetrievePropertiesEx,
+) soap.HasFault {
 	all := *req
 	all.Options.MaxObjects = 0
 	body := c.PropertyCollector.RetrievePropertiesEx(ctx, &all).(*methods.RetrievePropertiesExBody)
@@ -47,13 +49,13 @@ func (c *Collector) RetrievePropertiesEx(ctx *simulator.Context, req *types.Retr
 	if fault := unknownProperty(result.Objects); fault != nil {
 		return &methods.RetrievePropertiesExBody{Fault_: simulator.Fault("", fault)}
 	}
-	shared := sharedOf(ctx)
+	shared := sharedState(ctx)
 	objects := shared.permissions.Visible(ctx, result.Objects, req.SpecSet...)
 	size := int(req.Options.MaxObjects)
 	if shared.pageObjects > 0 && (size <= 0 || size > shared.pageObjects) {
 		size = shared.pageObjects
 	}
-	*result = shared.page(book{sessionOf(ctx), objects, size})
+	*result = shared.page(pendingResult{sessionOf(ctx), objects, size})
 	if result.Token != "" {
 		shared.delayPage(ctx, "RetrievePropertiesEx")
 	}
@@ -64,10 +66,12 @@ func (c *Collector) RetrievePropertiesEx(ctx *simulator.Context, req *types.Retr
 }
 
 // ContinueRetrievePropertiesEx gives the next page. A token is good for one call of its session.
-func (c *Collector) ContinueRetrievePropertiesEx(ctx *simulator.Context, req *types.ContinueRetrievePropertiesEx) soap.HasFault {
-	shared := sharedOf(ctx)
-	rest, known := shared.take(ctx, req.Token)
-	if !known {
+func (c *Collector) ContinueRetrievePropertiesEx(
+	ctx *simulator.Context, req *types.ContinueRetrievePropertiesEx,
+) soap.HasFault {
+	shared := sharedState(ctx)
+	rest, ok := shared.takeResult(ctx, req.Token)
+	if !ok {
 		fault := simulator.Fault("", &types.InvalidProperty{Name: "token"})
 		return &methods.ContinueRetrievePropertiesExBody{Fault_: fault}
 	}
@@ -78,8 +82,10 @@ func (c *Collector) ContinueRetrievePropertiesEx(ctx *simulator.Context, req *ty
 }
 
 // CancelRetrievePropertiesEx drops the pages that are left.
-func (c *Collector) CancelRetrievePropertiesEx(ctx *simulator.Context, req *types.CancelRetrievePropertiesEx) soap.HasFault {
-	if _, known := sharedOf(ctx).take(ctx, req.Token); !known {
+func (c *Collector) CancelRetrievePropertiesEx(
+	ctx *simulator.Context, req *types.CancelRetrievePropertiesEx,
+) soap.HasFault {
+	if _, ok := sharedState(ctx).takeResult(ctx, req.Token); !ok {
 		fault := simulator.Fault("", &types.InvalidProperty{Name: "token"})
 		return &methods.CancelRetrievePropertiesExBody{Fault_: fault}
 	}
@@ -87,7 +93,9 @@ func (c *Collector) CancelRetrievePropertiesEx(ctx *simulator.Context, req *type
 }
 
 // RetrieveProperties is the older form without pages, as strict.
-func (c *Collector) RetrieveProperties(ctx *simulator.Context, req *types.RetrieveProperties) soap.HasFault {
+func (c *Collector) RetrieveProperties(
+	ctx *simulator.Context, req *types.RetrieveProperties,
+) soap.HasFault {
 	body := c.PropertyCollector.RetrieveProperties(ctx, req).(*methods.RetrievePropertiesBody)
 	if body.Fault_ != nil {
 		return body
@@ -95,19 +103,21 @@ func (c *Collector) RetrieveProperties(ctx *simulator.Context, req *types.Retrie
 	if fault := unknownProperty(body.Res.Returnval); fault != nil {
 		return &methods.RetrievePropertiesBody{Fault_: simulator.Fault("", fault)}
 	}
-	body.Res.Returnval = sharedOf(ctx).permissions.Visible(ctx, body.Res.Returnval, req.SpecSet...)
+	body.Res.Returnval = sharedState(ctx).permissions.Visible(
+		ctx, body.Res.Returnval, req.SpecSet...,
+	)
 	return body
 }
 
 // delayPage applies the rules for pages, except to the simulator's own calls.
-func (s *Shared) delayPage(ctx *simulator.Context, method string) {
-	if !ours(ctx) {
+func (s *SharedState) delayPage(ctx *simulator.Context, method string) {
+	if !isInternal(ctx) {
 		s.rules.Take("page", method, "").Wait(nil)
 	}
 }
 
 // page takes the first page out of a book and keeps the others under a token.
-func (s *Shared) page(b book) types.RetrieveResult {
+func (s *SharedState) page(b pendingResult) types.RetrieveResult {
 	if b.size <= 0 || len(b.objects) <= b.size {
 		return types.RetrieveResult{Objects: b.objects}
 	}
@@ -115,22 +125,22 @@ func (s *Shared) page(b book) types.RetrieveResult {
 	b.objects = b.objects[b.size:]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.books == nil {
-		s.books = map[string]book{}
+	if s.results == nil {
+		s.results = map[string]pendingResult{}
 	}
-	s.books[result.Token] = b
+	s.results[result.Token] = b
 	return result
 }
 
-func (s *Shared) take(ctx *simulator.Context, token string) (book, bool) {
+func (s *SharedState) takeResult(ctx *simulator.Context, token string) (pendingResult, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	found, known := s.books[token]
-	if !known || found.session != sessionOf(ctx) {
-		return book{}, false
+	result, ok := s.results[token]
+	if !ok || result.session != sessionOf(ctx) {
+		return pendingResult{}, false
 	}
-	delete(s.books, token)
-	return found, true
+	delete(s.results, token)
+	return result, true
 }
 
 func sessionOf(ctx *simulator.Context) string {

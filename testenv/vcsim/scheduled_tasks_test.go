@@ -12,20 +12,24 @@ import (
 )
 
 func TestScheduledTasks(t *testing.T) {
-	s, ctx := set(t), context.Background()
+	s, ctx := startCloneRig(t), context.Background()
 	at := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
-	var made struct {
+	var scheduled struct {
 		Ref string `json:"ref"`
 	}
-	s.ask("POST", "/schedule", ask{"host": "DC0_H0", "at": at, "name": "patch day"}, &made)
+	s.call("POST", "/schedule", params{"host": "DC0_H0", "at": at, "name": "patch day"}, &scheduled)
 	host, err := find.NewFinder(s.client.Client).HostSystem(ctx, "DC0_C0_H0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	manager := *s.client.ServiceContent.ScheduledTaskManager
-	create := types.CreateScheduledTask{This: manager, Entity: host.Reference(), Spec: &types.ScheduledTaskSpec{
-		Name: "later", Enabled: true, Scheduler: &types.OnceTaskScheduler{RunAt: &at}, Action: &types.MethodAction{Name: "EnterMaintenanceMode_Task"},
-	}}
+	spec := &types.ScheduledTaskSpec{
+		Name:      "later",
+		Enabled:   true,
+		Scheduler: &types.OnceTaskScheduler{RunAt: &at},
+		Action:    &types.MethodAction{Name: "EnterMaintenanceMode_Task"},
+	}
+	create := types.CreateScheduledTask{This: manager, Entity: host.Reference(), Spec: spec}
 	created, err := methods.CreateScheduledTask(ctx, s.client, &create)
 	if err != nil {
 		t.Fatal(err)
@@ -33,14 +37,17 @@ func TestScheduledTasks(t *testing.T) {
 	_, err = methods.CreateScheduledTask(ctx, s.client, &create)
 	expectFault[*types.DuplicateName](t, err)
 	of := func(entity *types.ManagedObjectReference) []types.ManagedObjectReference {
-		found, err := methods.RetrieveEntityScheduledTask(ctx, s.client, &types.RetrieveEntityScheduledTask{This: manager, Entity: entity})
+		response, err := methods.RetrieveEntityScheduledTask(
+			ctx, s.client, &types.RetrieveEntityScheduledTask{This: manager, Entity: entity},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return found.Returnval
+		return response.Returnval
 	}
 	ref := host.Reference()
-	if all, one := of(nil), of(&ref); len(all) != 2 || len(one) != 1 || one[0] != created.Returnval || all[0].Value != made.Ref {
+	if all, one := of(nil), of(&ref); len(all) != 2 || len(one) != 1 ||
+		one[0] != created.Returnval || all[0].Value != scheduled.Ref {
 		t.Errorf("all are %v, of the host %v", all, one)
 	}
 	var task mo.ScheduledTask
@@ -48,13 +55,16 @@ func TestScheduledTasks(t *testing.T) {
 		t.Fatal(err)
 	}
 	action, ok := task.Info.Action.(*types.MethodAction)
-	if !ok || action.Name != "EnterMaintenanceMode_Task" || !task.Info.NextRunTime.Equal(at) || task.Info.Entity != ref || task.Info.LastModifiedUser != "user" {
+	if !ok || action.Name != "EnterMaintenanceMode_Task" || !task.Info.NextRunTime.Equal(at) ||
+		task.Info.Entity != ref || task.Info.LastModifiedUser != "user" {
 		t.Errorf("it is %+v", task.Info)
 	}
-	if _, err := methods.RemoveScheduledTask(ctx, s.client, &types.RemoveScheduledTask{This: created.Returnval}); err != nil {
+	if _, err := methods.RemoveScheduledTask(ctx, s.client, &types.RemoveScheduledTask{
+		This: created.Returnval,
+	}); err != nil {
 		t.Fatal(err)
 	}
-	s.ask("POST", "/unschedule", ask{"of": made.Ref}, nil)
+	s.call("POST", "/unschedule", params{"of": scheduled.Ref}, nil)
 	if left := of(nil); len(left) != 0 {
 		t.Errorf("left: %v", left)
 	}

@@ -11,32 +11,42 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// names asks for the names of all VMs.
-func names(t *testing.T, client *govmomi.Client) []types.PropertyFilterSpec {
+// nameSpecs asks for the names of all VMs.
+func nameSpecs(t *testing.T, client *govmomi.Client) []types.PropertyFilterSpec {
 	t.Helper()
-	made, err := view.NewManager(client.Client).CreateContainerView(
+	containerView, err := view.NewManager(client.Client).CreateContainerView(
 		context.Background(), client.ServiceContent.RootFolder, []string{"VirtualMachine"}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	walk := &types.TraversalSpec{Type: "ContainerView", Path: "view"}
 	return []types.PropertyFilterSpec{{
-		PropSet:   []types.PropertySpec{{Type: "VirtualMachine", PathSet: []string{"name", "summary.customValue"}}},
-		ObjectSet: []types.ObjectSpec{{Obj: made.Reference(), Skip: types.NewBool(true), SelectSet: []types.BaseSelectionSpec{walk}}},
+		PropSet: []types.PropertySpec{{
+			Type: "VirtualMachine", PathSet: []string{"name", "summary.customValue"},
+		}},
+		ObjectSet: []types.ObjectSpec{{
+			Obj:       containerView.Reference(),
+			Skip:      types.NewBool(true),
+			SelectSet: []types.BaseSelectionSpec{walk},
+		}},
 	}}
 }
 
-// load reads all pages and returns their sizes.
-func load(t *testing.T, client *govmomi.Client, maxObjects int32) []int {
+// readPages reads all pages and returns their sizes.
+func readPages(t *testing.T, client *govmomi.Client, maxObjects int32) []int {
 	t.Helper()
 	ctx, collector := context.Background(), client.ServiceContent.PropertyCollector
 	res, err := methods.RetrievePropertiesEx(ctx, client.Client, &types.RetrievePropertiesEx{
-		This: collector, SpecSet: names(t, client), Options: types.RetrieveOptions{MaxObjects: maxObjects},
+		This:    collector,
+		SpecSet: nameSpecs(t, client),
+		Options: types.RetrieveOptions{MaxObjects: maxObjects},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	sizes, token, seen := []int{len(res.Returnval.Objects)}, res.Returnval.Token, map[types.ManagedObjectReference]bool{}
+	sizes, token, seen := []int{len(
+		res.Returnval.Objects,
+	)}, res.Returnval.Token, map[types.ManagedObjectReference]bool{}
 	note := func(objects []types.ObjectContent) {
 		for _, object := range objects {
 			if seen[object.Obj] || len(object.PropSet) == 0 || object.PropSet[0].Val == nil {
@@ -47,7 +57,9 @@ func load(t *testing.T, client *govmomi.Client, maxObjects int32) []int {
 	}
 	note(res.Returnval.Objects)
 	for token != "" {
-		next, err := methods.ContinueRetrievePropertiesEx(ctx, client.Client, &types.ContinueRetrievePropertiesEx{This: collector, Token: token})
+		next, err := methods.ContinueRetrievePropertiesEx(
+			ctx, client.Client, &types.ContinueRetrievePropertiesEx{This: collector, Token: token},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,12 +81,14 @@ func TestAResultComesInPages(t *testing.T) {
 	rig := start(t, "--vms", "30", "--hosts", "1", "--page-objects", "25")
 	client := rig.client()
 	for maxObjects, wanted := range map[int32]int{0: 3, 100: 3, 10: 6, 60: 3} {
-		sizes := load(t, client, maxObjects)
+		sizes := readPages(t, client, maxObjects)
 		if len(sizes) != wanted || sum(sizes) != 60 {
 			t.Errorf("with maxObjects %d: %v", maxObjects, sizes)
 		}
 	}
-	if sizes := load(t, start(t, "--vms", "30", "--hosts", "1", "--page-objects", "0").client(), 0); len(sizes) != 1 || sizes[0] != 60 {
+	if sizes := readPages(
+		t, start(t, "--vms", "30", "--hosts", "1", "--page-objects", "0").client(), 0,
+	); len(sizes) != 1 || sizes[0] != 60 {
 		t.Errorf("without a limit: %v", sizes)
 	}
 }
@@ -84,7 +98,9 @@ func TestATokenIsGoodOnceAndForItsSession(t *testing.T) {
 	client, other := rig.client(), rig.client()
 	collector := client.ServiceContent.PropertyCollector
 	res, err := methods.RetrievePropertiesEx(ctx, client.Client, &types.RetrievePropertiesEx{
-		This: collector, SpecSet: names(t, client), Options: types.RetrieveOptions{MaxObjects: 4},
+		This:    collector,
+		SpecSet: nameSpecs(t, client),
+		Options: types.RetrieveOptions{MaxObjects: 4},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -102,9 +118,10 @@ func TestATokenIsGoodOnceAndForItsSession(t *testing.T) {
 func TestEachPageCanBeSlow(t *testing.T) {
 	rig := start(t, "--vms", "5", "--hosts", "1")
 	client := rig.client()
-	rig.ask("POST", "/rules", ask{"method": "*", "where": "page", "delay": "100ms"}, nil)
+	rig.call("POST", "/rules", params{"method": "*", "where": "page", "delay": "100ms"}, nil)
 	began := time.Now()
-	if sizes := load(t, client, 4); len(sizes) != 3 || time.Since(began) < 300*time.Millisecond {
+	if sizes := readPages(t, client, 4); len(sizes) != 3 ||
+		time.Since(began) < 300*time.Millisecond {
 		t.Errorf("%v pages took %s", sizes, time.Since(began))
 	}
 	watch := watchFor(rig, client, "VirtualMachine", "name")
@@ -120,8 +137,8 @@ func TestEachPageCanBeSlow(t *testing.T) {
 		t.Errorf("three pages took %s", took)
 	}
 	began = time.Now()
-	rig.ask("POST", "/rename", ask{"of": "DC0_H0_VM0", "name": "renamed"}, nil)
-	watch.until("the rename", func() bool { return watch.named("renamed") != nil })
+	rig.call("POST", "/rename", params{"of": "DC0_H0_VM0", "name": "renamed"}, nil)
+	watch.until("the rename", func() bool { return watch.byName("renamed") != nil })
 	if took := time.Since(began); took > 90*time.Millisecond {
 		t.Errorf("an update took %s", took)
 	}

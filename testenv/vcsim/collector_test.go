@@ -12,7 +12,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// watch follows all objects of a kind on the session's default collector, and holds what it received.
+// watch follows all objects of a kind on the session's default collector, and holds what it
+// received.
 type watch struct {
 	rig     *rig
 	client  *govmomi.Client
@@ -25,16 +26,24 @@ type watch struct {
 func watchFor(rig *rig, client *govmomi.Client, kind string, paths ...string) *watch {
 	rig.Helper()
 	ctx := context.Background()
-	made, err := view.NewManager(client.Client).CreateContainerView(ctx, client.ServiceContent.RootFolder, []string{kind}, true)
+	containerView, err := view.NewManager(client.Client).CreateContainerView(
+		ctx, client.ServiceContent.RootFolder, []string{kind}, true,
+	)
 	if err != nil {
 		rig.Fatal(err)
 	}
 	walk := &types.TraversalSpec{Type: "ContainerView", Path: "view"}
 	spec := types.PropertyFilterSpec{
-		PropSet:   []types.PropertySpec{{Type: kind, PathSet: paths}},
-		ObjectSet: []types.ObjectSpec{{Obj: made.Reference(), Skip: types.NewBool(true), SelectSet: []types.BaseSelectionSpec{walk}}},
+		PropSet: []types.PropertySpec{{Type: kind, PathSet: paths}},
+		ObjectSet: []types.ObjectSpec{{
+			Obj:       containerView.Reference(),
+			Skip:      types.NewBool(true),
+			SelectSet: []types.BaseSelectionSpec{walk},
+		}},
 	}
-	if _, err := property.DefaultCollector(client.Client).CreateFilter(ctx, types.CreateFilter{Spec: spec}); err != nil {
+	if _, err := property.DefaultCollector(client.Client).CreateFilter(ctx, types.CreateFilter{
+		Spec: spec,
+	}); err != nil {
 		rig.Fatal(err)
 	}
 	return &watch{
@@ -44,7 +53,11 @@ func watchFor(rig *rig, client *govmomi.Client, kind string, paths ...string) *w
 }
 
 func (w *watch) wait(options *types.WaitOptions) (*types.UpdateSet, error) {
-	req := types.WaitForUpdatesEx{This: w.client.ServiceContent.PropertyCollector, Version: w.version, Options: options}
+	req := types.WaitForUpdatesEx{
+		This:    w.client.ServiceContent.PropertyCollector,
+		Version: w.version,
+		Options: options,
+	}
 	res, err := methods.WaitForUpdatesEx(context.Background(), w.client.Client, &req)
 	if err != nil {
 		return nil, err
@@ -89,16 +102,16 @@ func (w *watch) apply(set *types.UpdateSet) {
 }
 
 // until takes answers in until something holds.
-func (w *watch) until(what string, holds func() bool) {
+func (w *watch) until(condition string, holds func() bool) {
 	w.rig.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !holds(); w.next() {
 		if time.Now().After(deadline) {
-			w.rig.Fatalf("the watch never showed: %s; it holds %v", what, w.objects)
+			w.rig.Fatalf("the watch never showed: %s; it holds %v", condition, w.objects)
 		}
 	}
 }
 
-func (w *watch) named(name string) map[string]types.AnyType {
+func (w *watch) byName(name string) map[string]types.AnyType {
 	for _, values := range w.objects {
 		if values["name"] == name {
 			return values
@@ -109,13 +122,19 @@ func (w *watch) named(name string) map[string]types.AnyType {
 
 func TestTheFirstAnswerHoldsEverythingInPages(t *testing.T) {
 	rig := start(t, "--vms", "60", "--hosts", "1")
-	watch := watchFor(rig, rig.client(), "VirtualMachine", "name", "runtime.powerState", "runtime.host")
+	watch := watchFor(
+		rig, rig.client(), "VirtualMachine", "name", "runtime.powerState", "runtime.host",
+	)
 	set, err := watch.wait(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if set.Truncated == nil || !*set.Truncated || len(set.FilterSet[0].ObjectSet) != 100 {
-		t.Fatalf("the first page: truncated %v, %d objects", set.Truncated, len(set.FilterSet[0].ObjectSet))
+		t.Fatalf(
+			"the first page: truncated %v, %d objects",
+			set.Truncated,
+			len(set.FilterSet[0].ObjectSet),
+		)
 	}
 	watch.apply(set)
 	watch.next()
@@ -128,11 +147,11 @@ func TestAnAnswerThatWasLostIsGivenAgain(t *testing.T) {
 	rig := start(t)
 	watch := watchFor(rig, rig.client(), "VirtualMachine", "name")
 	watch.next()
-	rig.ask("POST", "/rename", ask{"of": "DC0_H0_VM0", "name": "renamed"}, nil)
+	rig.call("POST", "/rename", params{"of": "DC0_H0_VM0", "name": "renamed"}, nil)
 	if _, err := watch.wait(nil); err != nil { // the answer is not taken in: the version stays
 		t.Fatal(err)
 	}
-	watch.until("the rename again", func() bool { return watch.named("renamed") != nil })
+	watch.until("the rename again", func() bool { return watch.byName("renamed") != nil })
 	watch.version = "999"
 	_, err := watch.wait(nil)
 	expectFault[*types.InvalidCollectorVersion](t, err)
@@ -160,35 +179,42 @@ func TestTwoSessionsWatchSideBySide(t *testing.T) {
 	first.next()
 	second := watchFor(rig, rig.client(), "VirtualMachine", "name")
 	second.next()
-	rig.ask("POST", "/rename", ask{"of": "DC0_H0_VM0", "name": "renamed"}, nil)
+	rig.call("POST", "/rename", params{"of": "DC0_H0_VM0", "name": "renamed"}, nil)
 	for _, watch := range []*watch{first, second} {
-		watch.until("the rename", func() bool { return watch.named("renamed") != nil })
+		watch.until("the rename", func() bool { return watch.byName("renamed") != nil })
 	}
 }
 
-func TestMachinesComeMoveAndGo(t *testing.T) {
+func TestWatchReportsNewMovedAndDeletedVMs(t *testing.T) {
 	rig := start(t, "--standalone-hosts", "2")
 	client := rig.client()
-	machines := watchFor(rig, client, "VirtualMachine", "name", "runtime.host", "guest.ipAddress", "runtime.powerState")
+	vms := watchFor(
+		rig, client, "VirtualMachine", "name", "runtime.host", "guest.ipAddress",
+		"runtime.powerState",
+	)
 	hosts := watchFor(rig, client, "HostSystem", "name", "vm")
-	hosts.objects = machines.objects // one collector, one stream
-	machines.next()
+	hosts.objects = vms.objects // one collector, one stream
+	vms.next()
 
-	rig.ask("POST", "/create", ask{"name": "new", "host": "DC0_H0", "on": true}, nil)
-	machines.until("the new VM with its address", func() bool {
-		vm := machines.named("new")
-		return vm != nil && vm["guest.ipAddress"] != nil && contains(machines.named("DC0_H0")["vm"], machines, "new")
+	rig.call("POST", "/create", params{"name": "new", "host": "DC0_H0", "on": true}, nil)
+	vms.until("the new VM with its address", func() bool {
+		vm := vms.byName("new")
+		return vm != nil && vm["guest.ipAddress"] != nil &&
+			contains(vms.byName("DC0_H0")["vm"], vms, "new")
 	})
-	before := machines.named("new")["runtime.host"]
-	rig.ask("POST", "/move", ask{"vm": "new", "host": "DC0_H1"}, nil)
-	machines.until("the move", func() bool {
-		return machines.named("new")["runtime.host"] != before && contains(machines.named("DC0_H1")["vm"], machines, "new") &&
-			!contains(machines.named("DC0_H0")["vm"], machines, "new")
+	before := vms.byName("new")["runtime.host"]
+	rig.call("POST", "/move", params{"vm": "new", "host": "DC0_H1"}, nil)
+	vms.until("the move", func() bool {
+		return vms.byName("new")["runtime.host"] != before &&
+			contains(vms.byName("DC0_H1")["vm"], vms, "new") &&
+			!contains(vms.byName("DC0_H0")["vm"], vms, "new")
 	})
-	rig.ask("POST", "/power", ask{"vm": "new", "on": false}, nil)
-	machines.until("the address is gone", func() bool { return machines.named("new")["guest.ipAddress"] == nil })
-	rig.ask("POST", "/delete", ask{"of": "new"}, nil)
-	machines.until("the VM is gone", func() bool { return machines.named("new") == nil })
+	rig.call("POST", "/power", params{"vm": "new", "on": false}, nil)
+	vms.until("the address is gone", func() bool {
+		return vms.byName("new")["guest.ipAddress"] == nil
+	})
+	rig.call("POST", "/delete", params{"of": "new"}, nil)
+	vms.until("the VM is gone", func() bool { return vms.byName("new") == nil })
 }
 
 func contains(refs types.AnyType, watch *watch, name string) bool {
@@ -204,14 +230,14 @@ func contains(refs types.AnyType, watch *watch, name string) bool {
 	return false
 }
 
-func TestChurnIsTold(t *testing.T) {
+func TestChurnIsReported(t *testing.T) {
 	rig := start(t, "--churn", "100ms")
 	client := rig.client()
 	path := "summary.quickStats.overallCpuUsage"
 	watch := watchFor(rig, client, "HostSystem", "name", path)
 	watch.next()
-	before := watch.named("DC0_H0")[path]
-	watch.until("another CPU usage", func() bool { return watch.named("DC0_H0")[path] != before })
+	before := watch.byName("DC0_H0")[path]
+	watch.until("another CPU usage", func() bool { return watch.byName("DC0_H0")[path] != before })
 }
 
 func TestUnknownPropertiesAreRefused(t *testing.T) {
@@ -221,7 +247,9 @@ func TestUnknownPropertiesAreRefused(t *testing.T) {
 		PropSet:   []types.PropertySpec{{Type: "Folder", PathSet: []string{"nmae"}}},
 		ObjectSet: []types.ObjectSpec{{Obj: client.ServiceContent.RootFolder}},
 	}
-	_, err := property.DefaultCollector(client.Client).CreateFilter(context.Background(), types.CreateFilter{Spec: spec})
+	_, err := property.DefaultCollector(client.Client).CreateFilter(
+		context.Background(), types.CreateFilter{Spec: spec},
+	)
 	expectFault[*types.InvalidProperty](t, err)
 }
 
@@ -230,10 +258,12 @@ func TestManyHostsChurnQuickly(t *testing.T) {
 	rig := start(t, "--hosts", "150", "--vms", "0", "--standalone-hosts", "0")
 	watch := watchFor(rig, rig.client(), "HostSystem", "name", "summary.quickStats.overallCpuUsage")
 	watch.until("all hosts", func() bool { return len(watch.objects) == 150 })
-	rig.ask("POST", "/churn", ask{}, nil)
+	rig.call("POST", "/churn", params{}, nil)
 	began := time.Now()
-	watch.until("all changes", func() bool { return watch.kinds[types.ObjectUpdateKindModify] >= 140 })
-	if took := time.Since(began); took > 5*time.Second {
-		t.Fatalf("it took %s", took)
+	watch.until("all changes", func() bool {
+		return watch.kinds[types.ObjectUpdateKindModify] >= 140
+	})
+	if elapsed := time.Since(began); elapsed > 5*time.Second {
+		t.Fatalf("it took %s", elapsed)
 	}
 }

@@ -38,11 +38,12 @@ func (e Effect) waits() bool { return e.delay > 0 || e.hold != nil }
 // progressSteps is how often a waiting task reports its progress.
 const progressSteps = 10
 
-// Wait waits for the delay and until released, or until the rules are cleared; report receives the percentage of the delay.
+// Wait waits for the delay and until released, or until the rules are cleared; report receives the
+// percentage of the delay.
 func (e Effect) Wait(report func(percent int32)) { e.advance(0, 100, report) }
 
-// advance waits for the part of the delay between two percentages. A call is held once: in the part that contains the percentage of its
-// hold, where 100 belongs to the part that ends there.
+// advance waits for the part of the delay between two percentages. A call is held once: in the part
+// that contains the percentage of its hold, where 100 belongs to the part that ends there.
 func (e Effect) advance(from, to int32, report func(percent int32)) {
 	held := e.hold != nil && from <= e.holdAt && (e.holdAt < to || to == 100)
 	if !held {
@@ -55,15 +56,15 @@ func (e Effect) advance(from, to int32, report func(percent int32)) {
 	if report != nil && e.holdAt > 0 {
 		report(min(99, e.holdAt))
 	}
-	if e.wait() {
+	if e.waitReleased() {
 		e.sleep(e.holdAt, to, report)
 	}
 }
 
-// wait is false when the rules were cleared meanwhile.
-func (e Effect) wait() bool {
-	e.rules.keep(e.hold)
-	defer e.rules.drop(e.hold)
+// waitReleased is false when the rules were cleared meanwhile.
+func (e Effect) waitReleased() bool {
+	e.rules.addHeld(e.hold)
+	defer e.rules.removeHeld(e.hold)
 	select {
 	case <-e.hold.released:
 		return true
@@ -78,7 +79,9 @@ func (e Effect) sleep(from, to int32, report func(percent int32)) bool {
 		return true
 	}
 	length := e.delay * time.Duration(to-from) / 100
-	timer, ticker := time.NewTimer(length), time.NewTicker(max(e.delay/progressSteps, 20*time.Millisecond))
+	timer, ticker := time.NewTimer(length), time.NewTicker(max(
+		e.delay/progressSteps, 20*time.Millisecond,
+	))
 	defer timer.Stop()
 	defer ticker.Stop()
 	began := time.Now()
@@ -99,7 +102,7 @@ func (e Effect) sleep(from, to int32, report func(percent int32)) bool {
 	}
 }
 
-func (r *Rules) keep(held *Held) {
+func (r *Rules) addHeld(held *Held) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.last++
@@ -107,7 +110,7 @@ func (r *Rules) keep(held *Held) {
 	r.held[held.ID] = held
 }
 
-func (r *Rules) drop(held *Held) {
+func (r *Rules) removeHeld(held *Held) {
 	r.mu.Lock()
 	delete(r.held, held.ID)
 	r.mu.Unlock()
@@ -125,7 +128,8 @@ func (r *Rules) Held() []Held {
 	return list
 }
 
-// Release releases what has the id, or the method, or with neither all; and returns how many there were.
+// Release releases what has the id, or the method, or with neither all; and returns how many there
+// were.
 func (r *Rules) Release(id int, method string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// findDisk is a First Class Disk and where it is, or nil; the library's catalog is by datastore.
+func findDisk(
+	ctx *simulator.Context, id types.ID,
+) (types.ManagedObjectReference, *simulator.VStorageObject) {
+	manager := ctx.Map.VStorageObjectManager()
+	var location types.ManagedObjectReference
+	var fcd *simulator.VStorageObject
+	ctx.WithLock(manager, func() {
+		for datastore, disks := range manager.Catalog() {
+			if disks[id] != nil {
+				location, fcd = datastore, disks[id]
+			}
+		}
+	})
+	return location, fcd
+}
+
+// checkAttach rejects a disk that another VM uses.
+func checkAttach(ctx *simulator.Context, req *types.AttachDisk_Task) types.BaseMethodFault {
+	_, fcd := findDisk(ctx, req.DiskId)
+	if fcd == nil {
+		return &types.NotFound{}
+	}
+	if len(fcd.Config.ConsumerId) > 0 {
+		return &types.InvalidState{}
+	}
+	return nil
+}
+
+// addDiskDevice gives the VM the device, which the library forgets.
+func addDiskDevice(ctx *simulator.Context, req *types.AttachDisk_Task) types.BaseMethodFault {
+	vm, ok := findVM(ctx, req.This)
+	_, fcd := findDisk(ctx, req.DiskId)
+	if !ok || fcd == nil {
+		return nil
+	}
+	devices := object.VirtualDeviceList(slices.Clone(vm.Config.Hardware.Device))
+	controller := devices.PickController((*types.VirtualSCSIController)(nil))
+	if controller == nil {
+		scsi := &types.ParaVirtualSCSIController{}
+		scsi.Key, scsi.SharedBus = 1000, types.VirtualSCSISharingNoSharing
+		controller, devices = scsi, append(devices, scsi)
+	}
+	id := req.DiskId
+	device := &types.VirtualDisk{CapacityInKB: fcd.Config.CapacityInMB * 1024, VDiskId: &id}
+	backing := &types.VirtualDiskFlatVer2BackingInfo{DiskMode: string(
+		types.VirtualDiskModeIndependent_persistent,
+	)}
+	if file, ok := fcd.Config.Backing.(*types.BaseConfigInfoDiskFileBackingInfo); ok {
+		datastore := file.Datastore
+		backing.FileName, backing.Datastore = file.FilePath, &datastore
+	}
+	device.Backing = backing
+	devices.AssignController(device, controller)
+	device.Key = freeDiskKey(devices)
+	setDevices(ctx, vm, append(devices, device))
+	return nil
+}
+
+// freeDiskKey is a key for a disk; vCenter counts them from 2000.
+func freeDiskKey(devices object.VirtualDeviceList) int32 {
+	key := int32(2000)
+	for devices.FindByKey(key) != nil {
+		key++
+	}
+	return key
+}
+
+// removeDiskDevice takes the device away.
+func removeDiskDevice(
+	ctx *simulator.Context, ref types.ManagedObjectReference, id types.ID,
+) types.BaseMethodFault {
+	vm, ok := findVM(ctx, ref)
+	if !ok {
+		return nil
+	}
+	devices := slices.DeleteFunc(
+		slices.Clone(vm.Config.Hardware.Device),
+		func(device types.BaseVirtualDevice) bool { return isDisk(device, id) },
+	)
+	if len(devices) == len(vm.Config.Hardware.Device) {
+		return &types.NotFound{}
+	}
+	setDevices(ctx, vm, devices)
+	return nil
+}
+
+func isDisk(device types.BaseVirtualDevice, id types.ID) bool {
+	disk, ok := device.(*types.VirtualDisk)
+	return ok && disk.VDiskId != nil && *disk.VDiskId == id
+}
+
+// setDevices sets a VM's devices and moves its changeVersion.
+func setDevices(
+	ctx *simulator.Context, vm *simulator.VirtualMachine, devices []types.BaseVirtualDevice,
+) {
+	now := time.Now()
+	disks := object.VirtualDeviceList(devices).SelectByType((*types.VirtualDisk)(nil))
+	ctx.Map.AtomicUpdate(ctx, vm, []types.PropertyChange{
+		{Name: "config.hardware.device", Val: devices},
+		{Name: "config.changeVersion", Val: fmt.Sprint(now.UnixNano())},
+		{Name: "config.modified", Val: now},
+		{Name: "summary.config.numVirtualDisks", Val: int32(len(disks))},
+	})
+}
+
+// destroyDisks destroys the First Class Disks of a VM that is about to be destroyed, but spares
+// those that are to be kept.
+func destroyDisks(ctx *simulator.Context, vm *simulator.VirtualMachine) types.BaseMethodFault {
+	if state := vm.Runtime.PowerState; state == types.VirtualMachinePowerStatePoweredOn {
+		return &types.InvalidPowerState{
+			RequestedState: types.VirtualMachinePowerStatePoweredOff, ExistingState: state,
+		}
+	}
+	for _, device := range slices.Clone(vm.Config.Hardware.Device) {
+		disk, ok := device.(*types.VirtualDisk)
+		if !ok || disk.VDiskId == nil {
+			continue
+		}
+		datastore, fcd := findDisk(ctx, *disk.VDiskId)
+		if fcd == nil {
+			continue
+		}
+		if fault := removeDiskDevice(ctx, vm.Self, *disk.VDiskId); fault != nil {
+			return fault
+		}
+		releaseDisk(ctx, datastore, fcd)
+	}
+	return nil
+}
+
+// releaseDisk frees the disk of a VM that goes away, or deletes it with the VM.
+func releaseDisk(
+	ctx *simulator.Context, datastore types.ManagedObjectReference, fcd *simulator.VStorageObject,
+) {
+	manager, keep := ctx.Map.VStorageObjectManager(), fcd.Config.KeepAfterDeleteVm
+	ctx.WithLock(manager, func() {
+		fcd.Config.ConsumerId = nil
+		if keep == nil || !*keep {
+			delete(manager.Catalog()[datastore], fcd.Config.Id)
+		}
+	})
+}

@@ -1,0 +1,315 @@
+package main
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// markerPrefix begins the extraConfig keys that an operator marks its VMs with; ownerMark names the
+// object that owns a VM.
+const (
+	markerPrefix = "vsphere-operators."
+	ownerKey     = markerPrefix + "uid"
+)
+
+// VMCounter knows at every instant which VMs there are and which clones are under way, and how many
+// there ever were at once. It is notified of each change while the library makes it, so it never
+// has to wait for an object.
+type VMCounter struct {
+	Self types.ManagedObjectReference
+	ctx  *simulator.Context
+
+	mu       sync.Mutex
+	sequence int
+	vms      map[types.ManagedObjectReference]*CountedVM
+	clones   map[types.ManagedObjectReference]*CountedVM // by task
+	// VMs of clones under way: counted as clones
+	hidden  map[types.ManagedObjectReference]bool
+	folders map[types.ManagedObjectReference]*Count
+	owners  map[string]*Count
+}
+
+// CountedVM is a VM, or a clone under way.
+type CountedVM struct {
+	Ref          string            `json:"ref"`
+	Name         string            `json:"name"`
+	Folder       string            `json:"folder"` // its path
+	Power        string            `json:"power,omitempty"`
+	InstanceUUID string            `json:"instanceUuid"`
+	CPUs         int32             `json:"cpus"`
+	MemoryMB     int64             `json:"memoryMB"`
+	Template     bool              `json:"template,omitempty"`
+	Cloning      bool              `json:"cloning,omitempty"` // of a VM: its clone task still runs
+	Markers      map[string]string `json:"marks"`
+
+	folder types.ManagedObjectReference
+	// of a clone: the instanceUuid is certain, where two clones may ask for the same one
+	claimed bool
+}
+
+// Count is how many VMs and clones there are, and the most there ever were at once.
+type Count struct {
+	Now  int `json:"now"`
+	Peak int `json:"peak"`
+
+	path string // of a folder: the last known, as the folder may be gone
+}
+
+// VMCounts is everything at one instant.
+type VMCounts struct {
+	Sequence int              `json:"sequence"` // grows with each change
+	Time     time.Time        `json:"time"`
+	VMs      []CountedVM      `json:"vms"`
+	Clones   []CountedVM      `json:"clones"`
+	Folders  map[string]Count `json:"folders"` // by path: all VMs and clones in it
+	Owners   map[string]Count `json:"owners"`  // by the mark of the owner: wherever they are
+}
+
+// NewVMCounter listens to the registry, before there is any VM.
+func NewVMCounter(ctx *simulator.Context) *VMCounter {
+	counter := &VMCounter{
+		Self: types.ManagedObjectReference{Type: "VMCounter", Value: "vmCounter"}, ctx: ctx,
+		vms:     map[types.ManagedObjectReference]*CountedVM{},
+		clones:  map[types.ManagedObjectReference]*CountedVM{},
+		hidden:  map[types.ManagedObjectReference]bool{},
+		folders: map[types.ManagedObjectReference]*Count{},
+		owners:  map[string]*Count{},
+	}
+	ctx.Map.AddHandler(counter)
+	return counter
+}
+
+// BeginClone counts a clone that has started.
+func (c *VMCounter) BeginClone(task types.ManagedObjectReference, req *types.CloneVM_Task) {
+	counted := &CountedVM{
+		Ref: task.Value, Name: req.Name, Markers: map[string]string{}, folder: req.Folder,
+	}
+	if spec := req.Spec.Config; spec != nil {
+		counted.InstanceUUID = spec.InstanceUuid
+		counted.CPUs, counted.MemoryMB = spec.NumCPUs, spec.MemoryMB
+		counted.Markers = markersOf(spec.ExtraConfig)
+	}
+	c.change(func() { c.set(c.clones, task, counted) })
+}
+
+// HideVM keeps a clone's VM out until it is whole.
+func (c *VMCounter) HideVM(vm types.ManagedObjectReference) {
+	c.change(func() { c.hidden[vm] = true })
+}
+
+// ShowVM turns a clone into a VM, in one step; its clone task may still run.
+func (c *VMCounter) ShowVM(task types.ManagedObjectReference, vm *mo.VirtualMachine, cloning bool) {
+	counted := newCountedVM(vm)
+	counted.Cloning = cloning
+	c.change(func() {
+		c.remove(c.clones, task)
+		delete(c.hidden, vm.Self)
+		c.set(c.vms, vm.Self, counted)
+	})
+}
+
+// FinishClone notes that the clone task of a VM has ended.
+func (c *VMCounter) FinishClone(vm types.ManagedObjectReference) {
+	c.change(func() {
+		if counted := c.vms[vm]; counted != nil {
+			counted.Cloning = false
+		}
+	})
+}
+
+// EndClone drops a clone that made no VM.
+func (c *VMCounter) EndClone(task types.ManagedObjectReference) {
+	c.change(func() { c.remove(c.clones, task) })
+}
+
+// ClaimUUID gives an instanceUuid to a clone, unless a VM or another clone has it.
+func (c *VMCounter) ClaimUUID(task types.ManagedObjectReference, uuid string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, vm := range c.vms {
+		if strings.EqualFold(vm.InstanceUUID, uuid) {
+			return false
+		}
+	}
+	for other, clone := range c.clones {
+		if other != task && clone.claimed && strings.EqualFold(clone.InstanceUUID, uuid) {
+			return false
+		}
+	}
+	if clone := c.clones[task]; clone != nil {
+		clone.InstanceUUID, clone.claimed = uuid, true
+	}
+	return true
+}
+
+// Reference names the listener in the registry.
+func (c *VMCounter) Reference() types.ManagedObjectReference { return c.Self }
+
+// PutObject does nothing: the caller that knows whether a new VM belongs to a clone calls See or
+// Hide.
+func (c *VMCounter) PutObject(*simulator.Context, mo.Reference) {}
+
+// UpdateObject counts a VM that changed. Without changes it is only a hint for watchers, given
+// without the VM's lock; and the library changes VMs that are not there yet, and such as are gone.
+func (c *VMCounter) UpdateObject(
+	_ *simulator.Context, object mo.Reference, changes []types.PropertyChange,
+) {
+	vm, ok := object.(*mo.VirtualMachine)
+	if !ok || len(changes) == 0 || vm.Parent == nil {
+		return
+	}
+	counted := newCountedVM(vm)
+	c.change(func() {
+		if before := c.vms[vm.Self]; before != nil {
+			counted.Cloning = before.Cloning
+			c.set(c.vms, vm.Self, counted)
+		}
+	})
+}
+
+// RemoveObject drops a VM.
+func (c *VMCounter) RemoveObject(_ *simulator.Context, ref types.ManagedObjectReference) {
+	if ref.Type == "VirtualMachine" {
+		c.change(func() {
+			c.remove(c.vms, ref)
+			delete(c.hidden, ref)
+		})
+	}
+}
+
+// AddVM counts a VM that comes or moves; its lock is held.
+func (c *VMCounter) AddVM(vm *mo.VirtualMachine) {
+	counted := newCountedVM(vm)
+	c.change(func() {
+		if !c.hidden[vm.Self] {
+			c.set(c.vms, vm.Self, counted)
+		}
+	})
+}
+
+func (c *VMCounter) change(apply func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sequence++
+	apply()
+}
+
+// set counts one in place of what had its reference. It goes before the other comes: a VM that
+// moves is never counted twice.
+func (c *VMCounter) set(
+	set map[types.ManagedObjectReference]*CountedVM,
+	ref types.ManagedObjectReference,
+	counted *CountedVM,
+) {
+	c.remove(set, ref)
+	set[ref] = counted
+	c.count(counted, 1)
+}
+
+func (c *VMCounter) remove(
+	set map[types.ManagedObjectReference]*CountedVM, ref types.ManagedObjectReference,
+) {
+	if counted := set[ref]; counted != nil {
+		delete(set, ref)
+		c.count(counted, -1)
+	}
+}
+
+func (c *VMCounter) count(counted *CountedVM, step int) {
+	addCount(c.folders, counted.folder, step)
+	if owner := counted.Markers[ownerKey]; owner != "" {
+		addCount(c.owners, owner, step)
+	}
+}
+
+func addCount[K comparable](peaks map[K]*Count, key K, step int) {
+	if peaks[key] == nil {
+		peaks[key] = &Count{}
+	}
+	peak := peaks[key]
+	peak.Now += step
+	peak.Peak = max(peak.Peak, peak.Now)
+}
+
+// ResetPeaks lets the peaks begin at what is now.
+func (c *VMCounter) ResetPeaks() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	resetPeaks(c.folders)
+	resetPeaks(c.owners)
+}
+
+func resetPeaks[K comparable](peaks map[K]*Count) {
+	for key, peak := range peaks {
+		if peak.Peak = peak.Now; peak.Now == 0 {
+			delete(peaks, key)
+		}
+	}
+}
+
+// Counts is a copy of all.
+func (c *VMCounter) Counts() VMCounts {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	counts := VMCounts{
+		Sequence: c.sequence,
+		Time:     time.Now(),
+		Folders:  map[string]Count{},
+		Owners:   map[string]Count{},
+	}
+	for ref, peak := range c.folders {
+		if folder, ok := c.ctx.Map.Get(ref).(mo.Entity); ok {
+			peak.path = pathOf(c.ctx, folder)
+		}
+		counts.Folders[cmp.Or(peak.path, ref.Value)] = *peak
+	}
+	for owner, peak := range c.owners {
+		counts.Owners[owner] = *peak
+	}
+	counts.VMs, counts.Clones = c.list(c.vms), c.list(c.clones)
+	return counts
+}
+
+func (c *VMCounter) list(set map[types.ManagedObjectReference]*CountedVM) []CountedVM {
+	list := []CountedVM{}
+	for _, ref := range slices.SortedFunc(maps.Keys(set), byReference) {
+		counted := *set[ref]
+		counted.Folder = counted.folder.Value
+		if peak := c.folders[counted.folder]; peak != nil && peak.path != "" {
+			counted.Folder = peak.path
+		}
+		list = append(list, counted)
+	}
+	return list
+}
+
+func newCountedVM(vm *mo.VirtualMachine) *CountedVM {
+	return &CountedVM{
+		Ref:          vm.Self.Value,
+		Name:         vm.Name,
+		Power:        string(vm.Runtime.PowerState),
+		InstanceUUID: vm.Config.InstanceUuid,
+		CPUs:         vm.Config.Hardware.NumCPU,
+		MemoryMB:     int64(vm.Config.Hardware.MemoryMB),
+		Template:     vm.Config.Template,
+		Markers:      markersOf(vm.Config.ExtraConfig), folder: *vm.Parent,
+	}
+}
+
+func markersOf(options []types.BaseOptionValue) map[string]string {
+	markers := map[string]string{}
+	for _, option := range options {
+		if value := option.GetOptionValue(); strings.HasPrefix(value.Key, markerPrefix) {
+			markers[value.Key] = asString(value.Value)
+		}
+	}
+	return markers
+}

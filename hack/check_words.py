@@ -194,7 +194,7 @@ def _name_blocks(names: Iterable[tuple[int, str]]) -> Iterator[_Block]:
 
 def _python_texts(path: str, text: str) -> Iterator[_Block]:
     """Comments and strings; lines of a comment and adjacent strings are one text."""
-    allowed = ALLOWED_NAMES | (_DOCTOR_STRINGS if "doctor" in path else {})
+    allowed = _DOCTOR_STRINGS if "doctor" in path else {}
     block: _Block = []
     previous = 0
     for token in tokenize.generate_tokens(io.StringIO(text).readline):

@@ -14,11 +14,14 @@ import random
 from collections import Counter
 from typing import Any
 
+import msgspec
+
 from kubewright.errors import TimedOut
 from vsphere_operators.kinds.vmgroup import reconciler
 from vsphere_operators.kinds.vmgroup.limits import NamespaceLimits
 from vsphere_operators.kinds.vmgroup.model import Quota
 from vsphere_operators.kinds.vmgroup.ownership import mark_from_extra_config
+from vsphere_operators.kinds.vmgroup.types import ReplicaStatus
 from vsphere_operators.vsphere.faults import Unreachable
 from vsphere_operators.vsphere.vm_calls import CloneSpec
 
@@ -431,10 +434,8 @@ class World:
         if vm is None or not vm.owner:
             return
         status = groups.get(vm.owner, {}).get("status", {})
-        if not any(
-            replica["name"] == vm.replica and replica.get("leaving")
-            for replica in status.get("replicas", ())
-        ):
+        replicas = msgspec.convert(status.get("replicas", ()), tuple[ReplicaStatus, ...])
+        if not any(replica.name == vm.replica and replica.leaving for replica in replicas):
             self.report(f"{vm.label} is destroyed, and no stored record of it terminates")
 
 

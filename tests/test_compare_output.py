@@ -146,7 +146,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-VMGROUP_STATUS = "src/vsphere_operators/kinds/vmgroup/status.py"
+VMGROUP_MESSAGES = "src/vsphere_operators/kinds/vmgroup/messages.py"
 CONDITIONS_PAGE = "docs/reference/conditions.md"
 
 
@@ -161,13 +161,13 @@ CONDITIONS_PAGE = "docs/reference/conditions.md"
         ),
         (CONDITIONS_PAGE, "| `NoVCenter` |", "| `Removed` |", "missing: GPUInfo: NoVCenter"),
         (
-            VMGROUP_STATUS,
+            VMGROUP_MESSAGES,
             '"successfully reconciled VmGroup"',
             '"successfully reconciled VmGroup, all fine"',
             "missing: successfully reconciled VmGroup",
         ),
         (
-            VMGROUP_STATUS,
+            VMGROUP_MESSAGES,
             '"VmGroup marked for deletion"',
             '"VmGroup is marked for deletion"',
             "changed: VmGroup marked for deletion: 2 -> 1",

@@ -19,7 +19,7 @@ from .kinds.fcdinfo import FCDInfoController
 from .kinds.gpuinfo import GPUInfo
 from .kinds.gpuinfo.calendar_watcher import CalendarWatcher
 from .kinds.gpuinfo.controller import GPUInfoController
-from .kinds.gpuinfo.labels import LabelCleanup, NodeLabeller
+from .kinds.gpuinfo.labels import LabelCleanup, NodeLabeler
 from .kinds.gpuinfo.tracker import NodeTracker
 from .kinds.hostinfo import HostInfoController
 from .kinds.mycustomresource import MyCustomResourceController
@@ -230,9 +230,9 @@ def _build_gpuinfo_controller(
         )
         manager.add_runnable(calendar)
         manager.started_leading.connect(calendar.repeat_warnings)
-    labeller = None
+    labeler = None
     if flags.label_nodes:
-        labeller = NodeLabeller(manager.client, manager.cache, flags.label_limits)
+        labeler = NodeLabeler(manager.client, manager.cache, flags.label_limits)
     else:
         manager.add_runnable(
             LabelCleanup(manager.cache, manager.client, manager.recorder, Log("labels"))
@@ -245,7 +245,7 @@ def _build_gpuinfo_controller(
         interval_seconds=settings.stats_interval_seconds,
         change_fraction=settings.stats_change_percent / 100,
         calendar=calendar,
-        labeller=labeller,
+        labeler=labeler,
     )
     manager.add_runnable(controller.selections)
     connect_gpuinfo(controller, manager.cache)
@@ -258,8 +258,8 @@ def connect_gpuinfo(controller: GPUInfoController, cache: Cache) -> None:
     connect_node_tracker(tracker, cache, controller.vcenters)
     tracker.facts_changed.connect(controller.selections.on_facts_change)
     cache.store(GPUInfo).changed.connect(controller.on_gpuinfo_change)
-    if controller.labeller is not None:
-        cache.store(Node).changed.connect(controller.labeller.on_node_change)
+    if controller.labeler is not None:
+        cache.store(Node).changed.connect(controller.labeler.on_node_change)
     for vcenter in controller.vcenters.values():
         vcenter.scheduled_tasks.state_changed.connect(enqueue_all)
         vcenter.state_changed.connect(enqueue_all)

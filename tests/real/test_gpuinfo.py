@@ -129,7 +129,7 @@ async def test_calendar_and_labels_with_their_optional_roles(
     )
     label = f"gpuinfo.topology.corinternal.com/{cluster.namespace}.plain"
 
-    async def is_labelled(*names: str) -> bool:
+    async def is_labeled(*names: str) -> bool:
         return cluster.control_plane.kubectl("get", "nodes", "-l", label, "-o", "name").split() == [
             f"node/{name}" for name in names
         ]
@@ -140,7 +140,7 @@ async def test_calendar_and_labels_with_their_optional_roles(
         ):
             await cluster.create_gpuinfo("plain", 100, False)
             await cluster.wait_for_node("plain", "worker-2")
-            await eventually(lambda: is_labelled("worker-2"))
+            await eventually(lambda: is_labeled("worker-2"))
             await cluster.call(
                 "PATCH", f"{maps}/maintenance", {"data": {"windows": ""}}, MERGE_PATCH_HEADERS
             )
@@ -153,11 +153,11 @@ async def test_calendar_and_labels_with_their_optional_roles(
                 "PATCH", f"{maps}/maintenance", {"data": {"windows": ""}}, MERGE_PATCH_HEADERS
             )
             await cluster.time_selection("plain", "worker-1")
-            await eventually(lambda: is_labelled("worker-1"))
+            await eventually(lambda: is_labeled("worker-1"))
             await cluster.call(
                 "DELETE", f"{GPUINFOS_PATH.format(namespace=cluster.namespace)}/plain"
             )
-            await eventually(is_labelled)
+            await eventually(is_labeled)
             events = await cluster.call("GET", "/api/v1/namespaces/vsphere-operators-system/events")
             assert any(
                 "Ignoring calendar windows line 2" in event["message"] for event in events["items"]

@@ -171,7 +171,7 @@ async def test_no_node_is_selected_before_the_calendar_can_be_read(
         cluster.control_plane.kubectl("delete", "--ignore-not-found", "-f", role)
 
 
-async def test_labels_and_finalizers_are_removed_when_labelling_is_off(
+async def test_labels_and_finalizers_are_removed_when_labeling_is_off(
     gpu_vcenter: SimulatedVCenter,
     log_file: Path,
     manager_kubeconfig: Path,

@@ -16,7 +16,7 @@ from vsphere_operators.build import connect_gpuinfo
 from vsphere_operators.kinds.gpuinfo.calendar_watcher import CalendarWatcher
 from vsphere_operators.kinds.gpuinfo.controller import GPUInfoController
 from vsphere_operators.kinds.gpuinfo.label_slots import LabelLimits
-from vsphere_operators.kinds.gpuinfo.labels import LabelCleanup, NodeLabeller
+from vsphere_operators.kinds.gpuinfo.labels import LabelCleanup, NodeLabeler
 from vsphere_operators.kinds.gpuinfo.node import Simulation
 from vsphere_operators.kinds.gpuinfo.rules import SelectionRules
 from vsphere_operators.kinds.gpuinfo.tracker import NodeTracker
@@ -186,10 +186,10 @@ async def run_gpuinfo_manager(
             clock=cluster.monotonic_clock,
         )
         manager.add_runnable(calendar_watcher)
-    labeller = None
+    labeler = None
     if labels:
         limits = label_limits or LabelLimits(interval_seconds=0.0)
-        labeller = NodeLabeller(manager.client, manager.cache, limits)
+        labeler = NodeLabeler(manager.client, manager.cache, limits)
     else:
         manager.add_runnable(
             LabelCleanup(manager.cache, manager.client, manager.recorder, Log("labels"))
@@ -202,7 +202,7 @@ async def run_gpuinfo_manager(
         interval_seconds=interval_seconds,
         change_fraction=0.05,
         calendar=calendar_watcher,
-        labeller=labeller,
+        labeler=labeler,
     )
     connect_gpuinfo(controller, manager.cache)
     manager.add_runnable(controller.selections)

@@ -120,7 +120,7 @@ async def test_namespace_without_known_labels_is_not_served_yet() -> None:
             VCenterConfig("vc-1", ADDRESS),
             VCenterConfig("west", ADDRESS, namespaces=NamespaceSelector(labels={"site": "west"})),
         ]
-        labelled = VCenterRegistry(
+        labeled = VCenterRegistry(
             {"vc-1": environment.vcenter, "west": environment.vcenter},
             configs,
             vcenters.cache,
@@ -129,4 +129,4 @@ async def test_namespace_without_known_labels_is_not_served_yet() -> None:
         )
         vcenters.cache.store(Namespace)
         with pytest.raises(NotSynced, match="labels"):
-            labelled.lookup_for(HostInfo(metadata=ObjectMeta(name="h", namespace="new")))
+            labeled.lookup_for(HostInfo(metadata=ObjectMeta(name="h", namespace="new")))

@@ -13,8 +13,8 @@ NODES, NAMESPACES = ("n1", "n2", "n3"), ("red", "blue")
 LABELS = {f"{namespace}.{number}": namespace for namespace in NAMESPACES for number in range(6)}
 
 
-class LabelledNodes:
-    """Nodes with labels, and the decisions about them, as the labeller applies them."""
+class LabeledNodes:
+    """Nodes with labels, and the decisions about them, as the labeler applies them."""
 
     def __init__(self, limits: LabelLimits) -> None:
         self.limits, self.now = limits, 0.0
@@ -64,7 +64,7 @@ class LabelledNodes:
 def test_limits_hold_in_every_history(seed: int) -> None:
     rng = random.Random(seed)
     limits = LabelLimits(rng.randint(1, 4), rng.randint(1, 4), rng.choice([0.0, 10.0, 60.0]))
-    nodes = LabelledNodes(limits)
+    nodes = LabeledNodes(limits)
     for _ in range(300):
         nodes.now += rng.choice([0.0, 1.0, 5.0, 30.0])
         label = rng.choice(list(LABELS))
@@ -80,7 +80,7 @@ def test_limits_hold_in_every_history(seed: int) -> None:
 
 def test_lower_limit_keeps_the_first_by_name_in_any_order() -> None:
     for seed in range(20):
-        nodes = LabelledNodes(LabelLimits(per_node=6, interval_seconds=0))
+        nodes = LabeledNodes(LabelLimits(per_node=6, interval_seconds=0))
         red = [label for label, namespace in LABELS.items() if namespace == "red"]
         assert all(nodes.move(label, "n1") for label in red)
         nodes.limits = LabelLimits(per_node=2, interval_seconds=0)
@@ -92,7 +92,7 @@ def test_lower_limit_keeps_the_first_by_name_in_any_order() -> None:
 
 
 def test_place_is_free_again_when_the_interval_has_passed() -> None:
-    nodes = LabelledNodes(LabelLimits(per_namespace=1, interval_seconds=60))
+    nodes = LabeledNodes(LabelLimits(per_namespace=1, interval_seconds=60))
     assert nodes.move("red.0", "n1")
     nodes.remove("red.0")
     assert not nodes.move("red.1", "n1")
@@ -102,7 +102,7 @@ def test_place_is_free_again_when_the_interval_has_passed() -> None:
 
 
 def test_label_that_stays_is_never_denied_by_the_interval() -> None:
-    nodes = LabelledNodes(LabelLimits(interval_seconds=60))
+    nodes = LabeledNodes(LabelLimits(interval_seconds=60))
     assert nodes.move("red.0", "n1")
     assert nodes.move("red.0", "n1")
     assert not nodes.move("red.0", "n2")

@@ -1,4 +1,4 @@
-"""The label on the selected Node, its permissions, and the cleanup when labelling is off."""
+"""The label on the selected Node, its permissions, and the cleanup when labeling is off."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_selected_node_has_the_label() -> None:
     cluster.create(GPUInfo, "plain", desAccTime=1, gpuRequired=False)
     label = build_label_key(Key("default", "plain"))
 
-    async def list_labelled() -> list[str]:
+    async def list_labeled() -> list[str]:
         return [
             node.metadata.name
             for node in await cluster.client.list(Node)
@@ -36,7 +36,7 @@ async def test_selected_node_has_the_label() -> None:
         ]
 
     async def is_only_on(*names: str) -> bool:
-        return await list_labelled() == list(names)
+        return await list_labeled() == list(names)
 
     async with run_gpuinfo_manager(cluster, labels=True) as controller:
         await eventually(lambda: is_only_on("node-1"))
@@ -60,13 +60,13 @@ async def has_label_counts(cluster: FakeNodeCluster, counts: dict[str, int]) -> 
     }
 
 
-async def list_unlabelled(cluster: FakeNodeCluster, count: int) -> list[str]:
+async def list_unlabeled(cluster: FakeNodeCluster, count: int) -> list[str]:
     """The GPUInfos with a message about a missing label."""
     infos = [await cluster.get(GPUInfo, f"plain-{number}") for number in range(count)]
     return [
         info.metadata.name
         for info in infos
-        if (ready := info.status.condition("Ready")) and "is not labelled" in ready.message
+        if (ready := info.status.condition("Ready")) and "is not labeled" in ready.message
     ]
 
 
@@ -84,28 +84,26 @@ async def test_number_of_labels_is_limited(limits: LabelLimits, flag: str) -> No
     for number in range(8):
         cluster.create(GPUInfo, f"plain-{number}", desAccTime=1, gpuRequired=False)
 
-    async def has_unlabelled(count: int) -> bool:
-        return len(await list_unlabelled(cluster, 8)) == count
+    async def has_unlabeled(count: int) -> bool:
+        return len(await list_unlabeled(cluster, 8)) == count
 
     async with run_gpuinfo_manager(cluster, labels=True, label_limits=limits):
-        await eventually(lambda: has_unlabelled(5), within=20)
+        await eventually(lambda: has_unlabeled(5), within=20)
         assert await has_label_counts(cluster, {"node-1": 3})
-        name, *_ = await list_unlabelled(cluster, 8)
+        name, *_ = await list_unlabeled(cluster, 8)
         info, ready = await cluster.wait_for_ready(GPUInfo, name, "NodeChosen")
         assert info.status.suitableNodeName == "node-1"
         assert "has the maximum of 3" in ready.message or "have the maximum of 3" in ready.message
         assert flag in ready.message
         await eventually(lambda: has_event(cluster, name, "LabelLimitReached"), within=20)
-        labelled = {f"plain-{number}" for number in range(8)} - set(
-            await list_unlabelled(cluster, 8)
-        )
+        labeled = {f"plain-{number}" for number in range(8)} - set(await list_unlabeled(cluster, 8))
     # A new manager keeps the labels where they are.
     async with run_gpuinfo_manager(cluster, labels=True, label_limits=limits):
         await asyncio.sleep(30)
-        assert labelled.isdisjoint(await list_unlabelled(cluster, 8))
+        assert labeled.isdisjoint(await list_unlabeled(cluster, 8))
         assert await has_label_counts(cluster, {"node-1": 3})
         # A place that becomes free is taken.
-        await cluster.client.delete(GPUInfo, Key("default", min(labelled)))
+        await cluster.client.delete(GPUInfo, Key("default", min(labeled)))
         await eventually(lambda: has_label_counts(cluster, {"node-1": 2}), within=20)
         await eventually(lambda: has_label_counts(cluster, {"node-1": 3}), within=90)
 
@@ -142,7 +140,7 @@ async def test_label_moves_at_most_once_per_interval() -> None:
         assert count_label_writes(cluster) == writes + 1
         assert await is_label_only_on(cluster)
         _, ready = await cluster.wait_for_ready(GPUInfo, "plain", "NodeChosen")
-        assert "is labelled later: -label-move-interval (5m0s)" in ready.message
+        assert "is labeled later: -label-move-interval (5m0s)" in ready.message
         await eventually(lambda: is_label_only_on(cluster, "node-1"), within=310)
         assert asyncio.get_running_loop().time() - began >= 299
         assert not await has_event(cluster, "plain", "LabelLimitReached")
@@ -171,7 +169,7 @@ def count_label_writes(cluster: FakeNodeCluster) -> int:
     )
 
 
-async def list_labelled_nodes(cluster: FakeNodeCluster) -> list[str]:
+async def list_labeled_nodes(cluster: FakeNodeCluster) -> list[str]:
     label = build_label_key(Key("default", "plain"))
     return [
         node.metadata.name
@@ -181,7 +179,7 @@ async def list_labelled_nodes(cluster: FakeNodeCluster) -> list[str]:
 
 
 async def is_label_only_on(cluster: FakeNodeCluster, *names: str) -> bool:
-    return await list_labelled_nodes(cluster) == list(names)
+    return await list_labeled_nodes(cluster) == list(names)
 
 
 @pytest.mark.looptime
@@ -264,8 +262,8 @@ async def has_no_finalizers(cluster: FakeNodeCluster) -> bool:
 
 
 async def has_leftovers(cluster: FakeNodeCluster) -> bool:
-    labelled = [node for node in await cluster.client.list(Node) if _find_gpuinfo_labels(node)]
-    return bool(labelled) and (await cluster.get(GPUInfo, "plain")).metadata.finalizers == [
+    labeled = [node for node in await cluster.client.list(Node) if _find_gpuinfo_labels(node)]
+    return bool(labeled) and (await cluster.get(GPUInfo, "plain")).metadata.finalizers == [
         FINALIZER
     ]
 

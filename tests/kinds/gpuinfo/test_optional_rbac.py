@@ -38,7 +38,7 @@ async def declared_permissions(*, labels: bool) -> set[tuple[str, str, str]]:
         return permissions_in(manager_rules([controller]))
 
 
-async def test_label_role_is_what_labelling_declares_in_addition() -> None:
+async def test_label_role_is_what_labeling_declares_in_addition() -> None:
     role, _ = read_documents(LABEL_ROLE)
     assert permissions_in(role["rules"]) == await declared_permissions(
         labels=True

@@ -20,7 +20,7 @@ from ...vsphere.stats_throttle import BUCKET_COUNT, bucket_of
 from ...vsphere.vcenter import VCenter
 from .calendar_watcher import CALENDAR_RETRY_SECONDS, CalendarWatcher
 from .label_slots import LabelDenied
-from .labels import FINALIZER, NodeLabeller, build_label_key
+from .labels import FINALIZER, NodeLabeler, build_label_key
 from .rules import Query, SelectionRules, parse_requirement
 from .selection_index import SelectionIndex
 from .status import ready_outcome, seconds_until_change, status_of
@@ -46,10 +46,10 @@ class GPUInfoController(Controller[GPUInfo]):
         interval_seconds: float,
         change_fraction: float,
         calendar: CalendarWatcher | None = None,
-        labeller: NodeLabeller | None = None,
+        labeler: NodeLabeler | None = None,
     ) -> None:
         self.tracker, self.vcenters = tracker, vcenters
-        self.calendar, self.labeller = calendar, labeller
+        self.calendar, self.labeler = calendar, labeler
         self._rules, self._recorder = rules, recorder
         self._interval_seconds = interval_seconds
         self._simulated = tracker.simulation is not None
@@ -65,10 +65,10 @@ class GPUInfoController(Controller[GPUInfo]):
         )
         self.wake_on(self.stream, by=lambda info: str(info.key))
         self.reads(Node)
-        if labeller is not None:
+        if labeler is not None:
             self.finalizer = FINALIZER
             self.needs(Node, "patch")
-            self.wake_on(labeller.changed_labels, by=lambda info: build_label_key(info.key))
+            self.wake_on(labeler.changed_labels, by=lambda info: build_label_key(info.key))
 
     def on_gpuinfo_change(self, key: Key, old: object, new: object, origin: Origin) -> None:
         if new is None:
@@ -85,8 +85,8 @@ class GPUInfoController(Controller[GPUInfo]):
                 info.status = GPUInfoStatus(simulated=self._simulated or None)
                 error.keep_status = True
             # Without a selected node there must be no label either.
-            if self.labeller is not None and not info.status.suitableNodeName:
-                await self.labeller.move_label(info.key, "")
+            if self.labeler is not None and not info.status.suitableNodeName:
+                await self.labeler.move_label(info.key, "")
             raise
         query = Query(requirement, self._rules, self.tracker.clock())
         previous, ready = info.status.suitableNodeName or "", info.status.condition("Ready")
@@ -105,10 +105,10 @@ class GPUInfoController(Controller[GPUInfo]):
             spread=bucket_of(str(info.key)) / BUCKET_COUNT,
         )
         done = dataclasses.replace(done, requeue_after_seconds=requeue_after_seconds)
-        if self.labeller is None:
+        if self.labeler is None:
             return done
         selected_name = selection.selected.name if selection.selected else ""
-        denied = await self.labeller.move_label(info.key, selected_name)
+        denied = await self.labeler.move_label(info.key, selected_name)
         return self._with_denied_label(info, done, denied, ready) if denied else done
 
     def _with_denied_label(
@@ -127,8 +127,8 @@ class GPUInfoController(Controller[GPUInfo]):
         )
 
     async def finalize(self, info: GPUInfo) -> None:
-        if self.labeller is not None:
-            await self.labeller.move_label(info.key, "")
+        if self.labeler is not None:
+            await self.labeler.move_label(info.key, "")
 
     def _build_plans_known_condition(self, generation: int) -> Condition:
         if self._simulated:

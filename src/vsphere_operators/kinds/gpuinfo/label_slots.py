@@ -73,7 +73,7 @@ class LabelSlots:
         taken = self._labels_by_node.get(node, set())
         if len(_find_rivals(label, taken, on_node)) >= limits.per_node:
             return LabelDenied(
-                f'Node "{node}" is not labelled: it has the maximum of {limits.per_node} labels of '
+                f'Node "{node}" is not labeled: it has the maximum of {limits.per_node} labels of '
                 "GPUInfos. Delete GPUInfos that select it, or ask the administrator to raise "
                 "-labels-per-node.",
                 retry,
@@ -84,7 +84,7 @@ class LabelSlots:
             taken = taken | {name for name, (owner, _) in self._added.items() if owner == namespace}
         if len(_find_rivals(label, taken, in_namespace)) >= limits.per_namespace:
             return LabelDenied(
-                f'Node "{node}" is not labelled: the GPUInfos of namespace "{namespace}" have the '
+                f'Node "{node}" is not labeled: the GPUInfos of namespace "{namespace}" have the '
                 f"maximum of {limits.per_namespace} labels. Delete GPUInfos that are not needed, "
                 "or ask the administrator to raise -labels-per-namespace.",
                 retry,
@@ -92,7 +92,7 @@ class LabelSlots:
             )
         if label not in on_node and label in self._added:
             return LabelDenied(
-                f'Node "{node}" is labelled later: -label-move-interval '
+                f'Node "{node}" is labeled later: -label-move-interval '
                 f"({format_duration(limits.interval_seconds)}) has not passed since the last move.",
                 self._added[label][1] + limits.interval_seconds - self._clock(),
                 limit_reached=False,

@@ -31,7 +31,7 @@ _LABEL_INDEX, _NAMESPACE_INDEX = "gpuinfo-label", "gpuinfo-label-namespace"
 ROLE_MANIFEST = "config/optional/label-suitable-nodes.yaml"
 
 
-class NodeLabeller:
+class NodeLabeler:
     def __init__(self, client: Client, cache: Cache, limits: LabelLimits) -> None:
         self._client, self._cache = client, cache
         cache.store(Node).add_index(_LABEL_INDEX, _find_gpuinfo_labels)
@@ -50,13 +50,13 @@ class NodeLabeller:
         if denied is not None or not node:
             self._slots.release(label)
             node = ""
-        labelled = {
-            labelled_node.metadata.name
-            for labelled_node in self._cache.by_index(Node, _LABEL_INDEX, label)
+        labeled = {
+            labeled_node.metadata.name
+            for labeled_node in self._cache.by_index(Node, _LABEL_INDEX, label)
         }
-        for other in sorted(labelled - {node}):
+        for other in sorted(labeled - {node}):
             await self._client.patch(Node, Key("", other), {"metadata": {"labels": {label: None}}})
-        if node and node not in labelled:
+        if node and node not in labeled:
             await self._client.patch(Node, Key("", node), {"metadata": {"labels": {label: "true"}}})
             self._slots.on_label_added(label, key.namespace)
         return denied
@@ -70,8 +70,8 @@ class NodeLabeller:
             on_node=set(_find_gpuinfo_labels(stored)) if stored else set(),
             in_namespace={
                 other
-                for labelled in self._cache.by_index(Node, _NAMESPACE_INDEX, namespace)
-                for other in _find_gpuinfo_labels(labelled)
+                for labeled in self._cache.by_index(Node, _NAMESPACE_INDEX, namespace)
+                for other in _find_gpuinfo_labels(labeled)
                 if _namespace_of(other) == namespace
             },
         )

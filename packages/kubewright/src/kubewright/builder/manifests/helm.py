@@ -186,15 +186,15 @@ def _add_optional_labels(project: Project, roles: Sequence[Document]) -> list[Do
         patch["metadata"]["name"]: patch["metadata"]["labels"]
         for patch in _flatten(build_aggregation_patches(project))
     }
-    condition, labelled = ".Values.rbac.aggregateEditors", list[Document]()
+    condition, labeled = ".Values.rbac.aggregateEditors", list[Document]()
     for role in roles:
         metadata = role["metadata"]
         lines = [f"  {key}: '{value}'" for key, value in labels.get(metadata["name"], {}).items()]
         if lines:
             # A list as placeholder, see `_annotate`.
             metadata = metadata | {"labels": [_encode_if_block(condition, *lines)]}
-        labelled.append(role | {"metadata": metadata})
-    return labelled
+        labeled.append(role | {"metadata": metadata})
+    return labeled
 
 
 def _flatten(files: Files) -> list[Document]:

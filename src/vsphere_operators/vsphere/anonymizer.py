@@ -93,8 +93,8 @@ _OWN_NAMES = {
     "key": re.compile(r"vsphere-operators\.[a-zA-Z]+"),
     "name": re.compile(r"topology\.corinternal\.com/next-maintenance"),
 }
-# Every vCenter has these: folders, the parts of a URL, and the extensions of files.
-_KEPT_NAMES = frozenset(
+# Words that every vCenter has: its folders, the parts of a URL, and the extensions of files.
+_KEPT_PARTS = frozenset(
     [
         "Datacenters",
         "vm",
@@ -119,8 +119,8 @@ _KEPT_NAMES = frozenset(
         "GLOBAL",
     ]
 )
-# The default parent folder of VmGroups.
-_KEPT_NAMES = frozenset(("vm-operator",))
+# A name of two words, so it is compared as a whole.
+_DEFAULT_PARENT_FOLDER = "vm-operator"
 # Fields in which a user may have entered a number, or in which a number identifies something.
 _FIELDS_OF_USERS = re.compile(
     "name|value|serial|label|summary|description|annotation|note|^id$", re.IGNORECASE
@@ -167,7 +167,7 @@ class Anonymizer:
             is_kept
             or is_own
             or is_number
-            or text in _KEPT_NAMES
+            or text == _DEFAULT_PARENT_FOLDER
             or _BOOLEAN_OR_TIME.fullmatch(text)
         ):
             return text
@@ -238,7 +238,7 @@ class Anonymizer:
 
     def _replace_part(self, match: re.Match[str]) -> str:
         kind, text = match.lastgroup or "", match[0]
-        if kind == "pci" or (kind == "word" and text in _KEPT_NAMES):
+        if kind == "pci" or (kind == "word" and text in _KEPT_PARTS):
             return text
         if kind == "escape" and _is_punctuation(chr(int(text[1:], 16))):
             return text

@@ -330,6 +330,18 @@ async def test_list_that_is_always_gone_is_not_a_busy_loop(
     await asyncio.gather(task, return_exceptions=True)
 
 
+async def test_a_list_that_is_gone_at_the_start_pauses_once() -> None:
+    harness = ReflectorHarness()
+    harness.api.fail_next("GET", "widgets", Gone("expired"))
+    started_at = asyncio.get_running_loop().time()
+    task = asyncio.create_task(harness.reflector.run())
+    await eventually(harness.reflector.synced.is_set)
+    # The first back-off is 0.5 s, with 20 % of jitter; two of them took at least 1.2 s.
+    assert asyncio.get_running_loop().time() - started_at < 1
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 @pytest.mark.parametrize("retry_after", ["soon", 86400, float("inf"), -5, None, {"a": 1}])
 async def test_retry_after_of_the_server_is_bounded(retry_after: object) -> None:
     harness = ReflectorHarness()

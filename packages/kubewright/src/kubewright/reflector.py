@@ -103,23 +103,24 @@ class Reflector(Generic[T]):
                     await self._list()
                 await self._watch()
             except Gone:
-                if self.resource_version:
-                    self._log.info("the resourceVersion of the watch is too old, listing again")
-                else:
-                    self._log.info("the continue token of the list expired, listing again")
-                    await self._backoff()
+                was_listing = not self.resource_version
+                self._log.info(
+                    "the continue token of the list expired, listing again"
+                    if was_listing
+                    else "the resourceVersion of the watch is too old, listing again"
+                )
                 self.resource_version = ""
-                await self._on_watch_ended("gone")
+                await self._on_attempt_ended("gone", always_pause=was_listing)
             except Exception as error:
                 await self._on_failure(error)
 
     async def _list(self) -> None:
         self._metrics.lists.labels(self.name).inc()
         listed: set[Key] = set()
-        # etcd was restored from a backup: see cache.py.
         revision, server_restored = "", False
         async for page in self._client.list_pages(self.kind, self.namespace):
             revision = revision or page.resource_version
+            # An older revision than before: etcd was restored from a backup, see cache.py.
             server_restored = int(revision) < self.store.watched_revision(self.namespace)
             for item in page.items:
                 listed.add(item.metadata.key)
@@ -167,7 +168,7 @@ class Reflector(Generic[T]):
             # A proxy may hold back the headers too. A watch that was rejected is not silent.
             if not is_alive and (self._watch_accepted or reason == "silent"):
                 self._on_silent_watch()
-        await self._on_watch_ended(reason)
+        await self._on_attempt_ended(reason)
 
     def _choose_watch_timeout(self) -> int:
         if self._short_watches_left:
@@ -270,9 +271,10 @@ class Reflector(Generic[T]):
         """Seconds since the watch was last seen to work, or since the list before it."""
         return self._clock() - self._last_alive_at
 
-    async def _on_watch_ended(self, reason: str) -> None:
+    async def _on_attempt_ended(self, reason: str, *, always_pause: bool = False) -> None:
+        """Pause once before the next list or watch if this one was a list or ended at once."""
         self._metrics.watch_restarts.labels(self.name, reason).inc()
-        if self._clock() - self._watch_started_at < _MIN_WATCH_SECONDS:
+        if always_pause or self._clock() - self._watch_started_at < _MIN_WATCH_SECONDS:
             # Something keeps ending the watch; without a pause this would be a busy loop.
             await self._backoff()
 

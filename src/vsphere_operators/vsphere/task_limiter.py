@@ -114,6 +114,10 @@ class TaskLimiter:
             "waiting for a free slot"
         )
 
+    def is_waiting(self, owner: str) -> bool:
+        """Whether the owner has to try again within WAITING_OWNER_SECONDS to keep its place."""
+        return owner in self._waiting_owners
+
     def stop_waiting(self, owner: str) -> None:
         if self._waiting_owners.pop(owner, None) is not None:
             self._offer_free_slots()

@@ -1,4 +1,5 @@
-"""Which replicas are deleted when the cached configuration of their VMs may be outdated."""
+"""Which replicas are deleted when the cached configuration of their VMs may be outdated, and when
+the next step is due."""
 
 from __future__ import annotations
 
@@ -9,11 +10,15 @@ import pytest
 from msgspec.structs import replace
 
 from kubewright import NotSynced
+from kubewright.log import Log
 from support.inventory_builder import make_inventory
+from vsphere_operators.kinds.vmgroup.group_memory import GroupMemoryStore
+from vsphere_operators.kinds.vmgroup.model import OperationFailure
 from vsphere_operators.kinds.vmgroup.observation import PlanInput
 from vsphere_operators.kinds.vmgroup.reconciler import GroupReconciler
-from vsphere_operators.kinds.vmgroup.step import GroupInput
+from vsphere_operators.kinds.vmgroup.step import GroupInput, VCenterId
 from vsphere_operators.vsphere.faults import Unreachable
+from vsphere_operators.vsphere.task_limiter import WAITING_OWNER_SECONDS, TaskLimiter
 
 from .replica_builder import DESIRED, make_observed, make_vm
 
@@ -93,3 +98,54 @@ async def test_nothing_is_decided_from_two_loads_of_the_inventory() -> None:
     vcenter.loads_during_refresh = True
     with pytest.raises(NotSynced):
         await vcenter.terminating_names()
+
+
+async def test_a_group_in_phase_error_keeps_its_place_in_the_queue_for_a_task_slot() -> None:
+    # r0 has failed for good, and r1 waits. The limiter forgets an owner that does not try again.
+    inventory, uid = make_inventory(), "uid-1"
+    limiter = TaskLimiter(inventory, Log("test"), max_running_tasks=0)
+    memory_store = GroupMemoryStore(clock=lambda: 1000.0)
+    for _ in range(6):
+        memory_store.for_group(uid).record_failure("r0", OperationFailure("broken", permanent=True))
+    observation = PlanInput(
+        desired=replace(DESIRED, replicas=2),
+        observed=make_observed(
+            [make_vm(0, power="poweredOff"), make_vm(1, power="poweredOff")],
+            failures=memory_store.for_group(uid).active_failures(),
+        ),
+        placement=None,
+        parent_folder="",
+        blocker_reason="",
+        vms_by_replica={},
+    )
+
+    async def change_vm(group: GroupInput, action: object) -> None:
+        with limiter.reserve_slot(uid):
+            pytest.fail("no slot is free")
+
+    reconciler = GroupReconciler(
+        cast(
+            "Any", SimpleNamespace(inventory=inventory, task_limiter=limiter, watching_since=50.0)
+        ),
+        cast("Any", SimpleNamespace(observe=lambda group: observation)),
+        cast("Any", SimpleNamespace(change_vm=change_vm)),
+        cast("Any", None),
+        memory_store,
+        cast("Any", None),
+        cast("Any", None),
+    )
+    group = SimpleNamespace(
+        group_id=SimpleNamespace(name="web", uid=uid),
+        generation=0,
+        records=observation.observed.records,
+        resource_version="1",
+        loaded_at=50.0,
+        cloud_init=None,
+        log=lambda line: None,
+        vcenter=VCenterId(name="vc", instance_uuid=""),
+    )
+    result = await reconciler.run_step(cast("Any", group))
+    assert result.plan.phase == "ERROR"
+    assert limiter.is_waiting(uid)
+    assert result.requeue_after_seconds is not None
+    assert result.requeue_after_seconds < WAITING_OWNER_SECONDS

@@ -116,7 +116,12 @@ class GroupReconciler:
             group,
             observation,
             replace(new_plan, records=records),
-            requeue_after_seconds=_choose_requeue_delay(observation, new_plan, memory),
+            requeue_after_seconds=_choose_requeue_delay(
+                observation,
+                new_plan,
+                memory,
+                waits_for_slot=self._vcenter.task_limiter.is_waiting(group.group_id.uid),
+            ),
             cleanup_finished=cleanup_finished,
         )
 
@@ -241,7 +246,9 @@ def _build_clone_spec(
     )
 
 
-def _choose_requeue_delay(observation: PlanInput, plan: Plan, memory: GroupMemory) -> float | None:
+def _choose_requeue_delay(
+    observation: PlanInput, plan: Plan, memory: GroupMemory, *, waits_for_slot: bool
+) -> float | None:
     """When to take the next step even if no change in vCenter wakes the group."""
     now, created_folder = memory.clock(), memory.created_folder
     if memory.active_failures().keys() - observation.observed.failures.keys():
@@ -262,7 +269,11 @@ def _choose_requeue_delay(observation: PlanInput, plan: Plan, memory: GroupMemor
         return _SHORT_REQUEUE_SECONDS
     delay_seconds = (
         INITIAL_BACKOFF_SECONDS
-        if plan.phase == "PENDING" or observation.blocker_reason in _UNWATCHED_REASONS
+        if plan.phase == "PENDING"
+        or observation.blocker_reason in _UNWATCHED_REASONS
+        # In phase ERROR too: one replica has failed, and others wait. The limiter drops an owner
+        # that does not try again within WAITING_OWNER_SECONDS, and then does not wake it.
+        or waits_for_slot
         else MAX_BACKOFF_SECONDS
     )
     if observation.recheck_seconds is not None:

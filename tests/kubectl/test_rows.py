@@ -339,6 +339,19 @@ def test_why_with_facts_names_every_node() -> None:
     assert explanation.unnamed == {}
 
 
+def test_why_claims_no_difference_of_demand_that_is_within_the_margin() -> None:
+    facts = {name: NodeFacts(name=name, gpus=("vGPU",), load=Load(5)) for name in ("vm-2", "vm-3")}
+    explanation = explain_selection(GPU, NODES[:2], facts, SelectionRules(), NOW)
+    assert [(result.node, result.result, result.why) for result in explanation.nodes] == [
+        (
+            "vm-2",
+            "chosen",
+            "no suitable node has less CPU demand by more than the margin (10% + 100 MHz)",
+        ),
+        ("vm-3", "suits", "suitable, but not better by the margin"),
+    ]
+
+
 def test_every_rejection_has_an_explanation_and_unknown_ones_are_tolerated() -> None:
     assert set(REJECTION_EXPLANATIONS) == set(Rejection)
     explanation = Explanation(

@@ -54,7 +54,8 @@ class NodeResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     why: str = ""
 
 
-# The keys of `-o json`, which scripts read.
+# The keys of `-o json`, which scripts read. `uncounted` is a name of an older release: the nodes
+# in it are counted in the status, but not named in `verdicts`.
 class Explanation(
     Struct,
     frozen=True,
@@ -118,11 +119,11 @@ def _explain_node(
     """None if the result cannot be known without vCenter."""
     name = node.metadata.name
     if name == info.status.suitableNodeName:
-        margin = f"{query.rules.margin_fraction:.0%} / {query.rules.margin_mhz:.0f} MHz"
+        margin = f"{query.rules.margin_fraction:.0%} + {query.rules.margin_mhz:.0f} MHz"
         return NodeResult(
             node=name,
             result="chosen",
-            why=f"lowest CPU demand (within the {margin} switching margin)",
+            why=f"no suitable node has less CPU demand by more than the margin ({margin})",
         )
     rejection: Rejection | None = None
     if facts is not None:
@@ -137,7 +138,8 @@ def _explain_node(
         return NodeResult(node=name, result=rejection.value, why=why)
     candidates = {candidate.node for candidate in info.status.candidates or ()}
     if name in candidates or facts is not None:
-        return NodeResult(node=name, result="suits", why="higher CPU demand")
+        # Its demand may be equal, unknown, or lower within the margin.
+        return NodeResult(node=name, result="suits", why="suitable, but not better by the margin")
     return None
 
 

@@ -1,12 +1,12 @@
 """A small simulated vCenter for each module, and a connection to it for each test.
 
-simulator    shared by the tests of a module: rules, outages, sessions and counters are reset after
-             each test, the inventory is not
-simulators   `await simulators("--hosts=1")`: another one, for a test that changes the inventory or
-             needs other flags
-soap         a connection to `simulator` that trusts its certificate
-session      that connection, logged in
-log, meter   what both report to
+simulator        shared by the tests of a module: rules, outages, sessions and counters are reset
+                 after each test, the inventory is not
+start_simulator  `await start_simulator("--hosts=1")`: another one, for a test that changes the
+                 inventory or needs other flags
+soap             a connection to `simulator` that trusts its certificate
+session          that connection, logged in
+log, metrics     what both report to
 """
 
 from __future__ import annotations

@@ -217,10 +217,10 @@ async def test_unknown_fault_type_becomes_a_vcenter_error(
 class CannedConnection:
     """A client of a server that always sends the same response."""
 
-    def __init__(self, folder: Path, meter: RecordingMetrics, answer: bytes) -> None:
+    def __init__(self, folder: Path, metrics: RecordingMetrics, answer: bytes) -> None:
         self.server, self.metrics, self.answer, self.requests = (
             run_canned_server(folder, self.reply),
-            meter,
+            metrics,
             answer,
             list[ReceivedRequest](),
         )

@@ -93,7 +93,7 @@ class Signal(Generic[*Args]):
 
 
 class Inventory:
-    """All objects of one vCenter. All `find_...` methods raise NotFound or Ambiguous."""
+    """All objects of one vCenter. `find_host` and `find_vm` raise NotFound or Ambiguous."""
 
     def __init__(
         self,

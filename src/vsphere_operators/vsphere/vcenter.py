@@ -5,9 +5,10 @@
       |         no response: try again after 1, 2, 4... 15 s
       +-------- a rejected password: when the credentials change, or the login budget allows
 
-What is `problem`?  Why the inventory may be out of date, for conditions. It is set after failures
-    have lasted longer than GRACE_SECONDS, so that the restart of a vCenter service, or a session
-    that an administrator ended, does not change the status of every object.
+What is `problem`?  Why the inventory may be out of date, for conditions. It is set at once when
+    vCenter rejects the login, or if nothing was loaded yet. Otherwise it is set after failures have
+    lasted longer than GRACE_SECONDS, so that the restart of a vCenter service, or a session that
+    an administrator ended, does not change the status of every object.
 What remains during an outage?  The inventory as it was last received.
 """
 

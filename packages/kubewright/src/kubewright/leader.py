@@ -1,4 +1,4 @@
-"""One leader among several managers, by a Lease. Two managers never act at the same time.
+"""One leader among several managers, by a Lease. Two managers never start writes at the same time.
 
 Questions and answers:
 
@@ -8,7 +8,8 @@ Which manager is the leader?  The one that the Lease names, as long as it renews
 How does a leader know that it still leads, after it was stopped, starved or cut off?  By
     `LeaseGuard.can_write()`: its last successful renewal, counted from when that request was
     SENT, is younger than the renew deadline (10 s). That is 5 s before another manager may take
-    over. The transport checks this immediately before it sends a write, not when the work begins.
+    over. The transport to the API server checks this immediately before it sends a write, not when
+    the work begins. Code that writes elsewhere, such as to vCenter, has to call it in the same way.
 Which clock?  One that does not stop while the machine sleeps (CLOCK_BOOTTIME on Linux). A suspended
     laptop or a stunned VM would otherwise take its lease for valid when it resumes.
 What happens when the lease is lost?  `renew_until_lost` raises LeaseLost and the process ends.

@@ -1,5 +1,7 @@
-"""The only writer of status: one patch with what changed, or none; and an Event when readiness
-changes.
+"""The only writer of status: one patch with what changed, or none.
+
+It also records an Event when Ready becomes False, or is False with another reason or message, and
+when Ready becomes True again. A first success causes no Event.
 """
 
 from __future__ import annotations

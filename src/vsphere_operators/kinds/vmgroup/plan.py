@@ -57,7 +57,10 @@ from .replica import (
 
 
 def plan(desired: DesiredState, observed: ObservedState, new_name: Callable[[], str]) -> Plan:
-    """What to do now; `new_name` returns a name that no VM of the group ever had."""
+    """What to do now.
+
+    `new_name` returns a name that no replica of the group and no VM of the vCenter has.
+    """
     replicas = tuple(_with_observed_state(desired, replica) for replica in build_replicas(observed))
     current_records = tuple(replica.record for replica in replicas if replica.is_stored)
     if desired.paused:

@@ -122,7 +122,7 @@ _KEPT_PARTS = frozenset(
 # A name of two words, so it is compared as a whole.
 _DEFAULT_PARENT_FOLDER = "vm-operator"
 # Fields in which a user may have entered a number, or in which a number identifies something.
-_FIELDS_OF_USERS = re.compile(
+_USER_FIELDS = re.compile(
     "name|value|serial|label|summary|description|annotation|note|^id$", re.IGNORECASE
 )
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
@@ -162,7 +162,7 @@ class Anonymizer:
             field not in _KEPT_VALUES or _KEPT_VALUES[field].fullmatch(text)
         )
         is_own = field in _OWN_NAMES and _OWN_NAMES[field].fullmatch(text)
-        is_number = _NUMBER.fullmatch(text) and not _FIELDS_OF_USERS.search(field)
+        is_number = _NUMBER.fullmatch(text) and not _USER_FIELDS.search(field)
         if (
             is_kept
             or is_own

@@ -271,9 +271,9 @@ class MissingWorld:
     def add_host(self, host: str) -> None:
         self.hosts.add(host)
         self.publish(self.build_host_update(host))
-        self.find_vms([vm for vm in self.vms if vm.host == host and vm.missing_until])
+        self.register_found_vms([vm for vm in self.vms if vm.host == host and vm.missing_until])
 
-    def find_vms(self, vms: list[WorldVm]) -> None:
+    def register_found_vms(self, vms: list[WorldVm]) -> None:
         """They get new references, and have lost the permissions that were set on them."""
         for vm in vms:
             vm.ref, vm.missing_until, vm.hidden = f"vm-{self.next_number()}", 0.0, False
@@ -300,7 +300,7 @@ class MissingWorld:
             first = min(due, key=lambda vm: vm.missing_until)
             self.now = max(self.now, first.missing_until - 1.0)
             if first.host in self.hosts:
-                self.find_vms([vm for vm in due if vm.host in self.hosts])
+                self.register_found_vms([vm for vm in due if vm.host in self.hosts])
             else:
                 self.add_host(first.host)
             self.reconcile()

@@ -267,7 +267,7 @@ class History:
             self.memory,
         )
         group = self.cached[uid]
-        return counter.limit(
+        return counter.apply_quota(
             cast(
                 "Any",
                 SimpleNamespace(

@@ -19,7 +19,7 @@ from vsphere_operators.kinds.vmgroup.group_memory import (
     CloneTask,
     infer_clone_state,
     is_clone_unfinished,
-    without_other_vm,
+    reset_if_replaced,
 )
 from vsphere_operators.kinds.vmgroup.model import (
     Action,
@@ -258,7 +258,7 @@ class GroupSimulation:
             if record.name not in vms:
                 clone_states[record.name] = infer_clone_state(*arguments)
             elif is_clone_unfinished(
-                without_other_vm(
+                reset_if_replaced(
                     record,
                     manager.cached_group.refs.get(record.name, ""),
                     vms[record.name].ref,

@@ -12,7 +12,7 @@ from vsphere_operators.kinds.vmgroup.group_memory import (
     CloneTask,
     infer_clone_state,
     is_clone_unfinished,
-    without_other_vm,
+    reset_if_replaced,
 )
 from vsphere_operators.kinds.vmgroup.model import CloneState, ReplicaRecord
 
@@ -178,9 +178,9 @@ def test_the_clone_of_an_adopted_vm_may_be_of_any_template() -> None:
 def test_a_stale_record_of_a_previous_vm_does_not_make_the_vm_finished() -> None:
     present = replace(RECORD, state="Present", task="task-0")
     tasks = [make_task(ref="task-0", state="success"), make_task()]
-    assert without_other_vm(present, "vm-1", "vm-1") == present
-    assert without_other_vm(present, "", "vm-1") == present, "older releases stored no reference"
-    stale = without_other_vm(present, "vm-1", "vm-2")
+    assert reset_if_replaced(present, "vm-1", "vm-1") == present
+    assert reset_if_replaced(present, "", "vm-1") == present, "older releases stored no reference"
+    stale = reset_if_replaced(present, "vm-1", "vm-2")
     assert (stale.state, stale.task) == ("Cloning", "")
     assert is_unfinished(stale, tasks=tasks, assigned_tasks=("task-0",))
     assert not is_unfinished(present, tasks=tasks, assigned_tasks=("task-0",))

@@ -81,7 +81,7 @@ class MissingVmMachine(RuleBasedStateMachine):
         for host in HOSTS:
             if host not in world.hosts:
                 world.add_host(host)
-        world.find_vms([vm for vm in world.vms if vm.missing_until])
+        world.register_found_vms([vm for vm in world.vms if vm.missing_until])
         for vm in world.vms:
             world.set_hidden(vm, False)
         world.load()

@@ -157,7 +157,7 @@ def limit(counter: UsageCounter, others: list[OtherGroup], **limits: int) -> Des
         limits=NamespaceLimits(quota=Quota(**limits)),
         list_other_groups=lambda: others,
     )
-    return counter.limit(cast("Any", group))
+    return counter.apply_quota(cast("Any", group))
 
 
 def test_a_group_gets_what_others_and_vms_of_deleted_groups_leave() -> None:

@@ -71,7 +71,7 @@ class LabelSlots:
         self._forget_old()
         limits, retry = self._limits, max(self._limits.interval_seconds, _FULL_RETRY_SECONDS)
         taken = self._labels_by_node.get(node, set())
-        if len(_find_rivals(label, taken, on_node)) >= limits.per_node:
+        if len(_list_counted_labels(label, taken, on_node)) >= limits.per_node:
             return LabelDenied(
                 f'Node "{node}" is not labeled: it has the maximum of {limits.per_node} labels of '
                 "GPUInfos. Delete GPUInfos that select it, or ask the administrator to raise "
@@ -82,7 +82,7 @@ class LabelSlots:
         taken = self._labels_by_namespace.get(namespace, set())
         if label not in in_namespace:
             taken = taken | {name for name, (owner, _) in self._added.items() if owner == namespace}
-        if len(_find_rivals(label, taken, in_namespace)) >= limits.per_namespace:
+        if len(_list_counted_labels(label, taken, in_namespace)) >= limits.per_namespace:
             return LabelDenied(
                 f'Node "{node}" is not labeled: the GPUInfos of namespace "{namespace}" have the '
                 f"maximum of {limits.per_namespace} labels. Delete GPUInfos that are not needed, "
@@ -127,7 +127,7 @@ class LabelSlots:
             del self._added[label]
 
 
-def _find_rivals(label: str, taken: Set[str], present: Set[str]) -> Set[str]:
+def _list_counted_labels(label: str, taken: Set[str], present: Set[str]) -> Set[str]:
     """The labels that come before this one: those of this process, and those that Nodes have.
 
     Among labels that Nodes have already, as after a restart with lower limits, the name decides.

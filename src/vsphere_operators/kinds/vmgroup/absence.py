@@ -38,7 +38,7 @@ _RECHECK_SECONDS = 20.0
 # For how long a missing VM makes others doubtful; until then its group has decided again.
 _DOUBT_SECONDS = 3 * _RECHECK_SECONDS
 # Groups are reconciled every 5 minutes; what no group asked for that long is of no group.
-_KEPT_SECONDS = 3600.0
+_EXPIRY_SECONDS = 3600.0
 
 _ValueT = TypeVar("_ValueT", bound="_Timed")
 
@@ -109,7 +109,7 @@ class AbsenceTracker:
         old, new, now = change.old, change.new, self._vcenter.clock()
         if old and old.instance_uuid and (not new or old.instance_uuid != new.instance_uuid):
             last_vm = _LastVm(at=now, instance_uuid=old.instance_uuid.lower())
-            _put_last(self._last_vms, old.ref, last_vm, now)
+            _put_and_expire(self._last_vms, old.ref, last_vm, now)
         if new is not None:
             self._departures.pop(new.instance_uuid.lower(), None)
             self._missing.pop(new.instance_uuid.lower(), None)
@@ -119,7 +119,7 @@ class AbsenceTracker:
             self._departures.pop(key, None)
             if not change.reloaded:
                 departure = _Departure(at=now, ref=old.ref, host=old.host)
-                _put_last(self._departures, key, departure, now)
+                _put_and_expire(self._departures, key, departure, now)
 
     def on_host_change(self, change: Change[Host]) -> None:
         old, new = change.old, change.new
@@ -148,7 +148,7 @@ class AbsenceTracker:
             return Absence(deleted=True)
         missing = self._update_missing(key, compute_refs, now)
         prefix = f'The VM of replica "{replica}" is missing in vCenter'
-        if departure is not None and self._is_watched_since(departure):
+        if departure is not None and self._is_leave_conclusive(departure):
             wait_seconds = departure.at + min(_HOST_LEAVE_SECONDS, self._timeout_seconds) - now
             if wait_seconds <= 0:
                 return self._judge_by_read(ref, prefix, now)
@@ -184,7 +184,7 @@ class AbsenceTracker:
             deadline = self._now() + timedelta(seconds=since + self._timeout_seconds - now)
             text = f"{deadline:%Y-%m-%dT%H:%M:%SZ}"
         missing = _Missing(at=now, since=since, deadline_text=text)
-        _put_last(self._missing, key, missing, now)
+        _put_and_expire(self._missing, key, missing, now)
         return missing
 
     def _judge_by_read(self, ref: str, prefix: str, now: float) -> Absence:
@@ -215,7 +215,7 @@ class AbsenceTracker:
             except VCenterError:
                 continue
             now = self._vcenter.clock()
-            _put_last(self._reads, ref, _Read(at=now, exists=exists), now)
+            _put_and_expire(self._reads, ref, _Read(at=now, exists=exists), now)
 
     def _was_destroyed(self, ref: str, key: str) -> bool:
         # A restored vCenter gives references of VMs that it does not have to other VMs.
@@ -229,7 +229,7 @@ class AbsenceTracker:
             for task in self._inventory.tasks.values()
         )
 
-    def _is_watched_since(self, departure: _Departure) -> bool:
+    def _is_leave_conclusive(self, departure: _Departure) -> bool:
         """Whether the host of a VM that left is there, and no host of its cluster has changed.
 
         Not after a reload: the VM may have left because it was hidden, and now be missing because
@@ -257,9 +257,9 @@ class AbsenceTracker:
         )
 
 
-def _put_last(table: dict[str, _ValueT], key: str, value: _ValueT, now: float) -> None:
+def _put_and_expire(table: dict[str, _ValueT], key: str, value: _ValueT, now: float) -> None:
     """Add an entry, and remove those that are too old; the oldest is always the first."""
     table.pop(key, None)
     table[key] = value
-    while (oldest := next(iter(table))) != key and now - table[oldest].at > _KEPT_SECONDS:
+    while (oldest := next(iter(table))) != key and now - table[oldest].at > _EXPIRY_SECONDS:
         del table[oldest]

@@ -61,7 +61,7 @@ from .model import (
     Resize,
 )
 from .ownership import GroupId, is_owned_by, mark_from_extra_config
-from .read_age import is_fresh, seconds_left
+from .read_age import accept_read, seconds_left
 from .reasons import Reason
 from .step import GroupInput
 
@@ -326,7 +326,7 @@ class Executor:
                 checked: Any = await precheck() if precheck is not None else None
                 if isinstance(action, Destroy | DestroyFolder):
                     reads += 1
-                    if not is_fresh(self._clock() - checked, reads):
+                    if not accept_read(self._clock() - checked, reads):
                         continue
                 if (
                     not self._vcenter.is_inventory_of_session

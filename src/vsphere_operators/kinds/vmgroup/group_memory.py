@@ -311,7 +311,7 @@ def infer_clone_state(
     )
 
 
-def without_other_vm(record: ReplicaRecord, last_known_ref: str, ref: str) -> ReplicaRecord:
+def reset_if_replaced(record: ReplicaRecord, last_known_ref: str, ref: str) -> ReplicaRecord:
     """The record of a visible VM, without what it states of a previous VM of the replica.
 
     The object may be stale: since then, the VM was deleted and a clone that may not have ended

@@ -22,7 +22,7 @@ from .group_memory import (
     GroupMemoryStore,
     infer_clone_state,
     is_clone_unfinished,
-    without_other_vm,
+    reset_if_replaced,
 )
 from .model import (
     CloneBlocked,
@@ -106,7 +106,7 @@ class GroupObserver:
             blocker, folder = blocker or conflict, None
         if folder is not None and folder.ref in self._inventory.folders:
             memory.created_folder = None
-        desired = self._usage.limit(group)
+        desired = self._usage.apply_quota(group)
         blocker = blocker or _find_clone_blocker(desired, memory)
         observed = self._observe_replicas(group, memory, folder)
         absences = self._judge_absences(group, observed, resolver)
@@ -199,7 +199,7 @@ class GroupObserver:
             for record in records
             if record.name in vms
             and is_clone_unfinished(
-                without_other_vm(
+                reset_if_replaced(
                     record, group.last_known_refs.get(record.name, ""), vms[record.name].ref
                 ),
                 self._clone_tracker.tasks,

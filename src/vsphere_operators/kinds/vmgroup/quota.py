@@ -81,7 +81,7 @@ class SizesInProgress:
             ref: item for ref, item in self._by_task.items() if item.group_id.uid != uid
         }
 
-    def list_of_namespace(self, namespace_key: str) -> list[SizeInProgress]:
+    def list_for_namespace(self, namespace_key: str) -> list[SizeInProgress]:
         now = self._clock()
         return [
             item

@@ -12,7 +12,7 @@ _MAX_AGE_SECONDS = 2.0
 _MAX_READS = 3
 
 
-def is_fresh(age_seconds: float, reads: int) -> bool:
+def accept_read(age_seconds: float, reads: int) -> bool:
     """Whether the read is recent enough to act on; raises Busy after too many slow reads."""
     if age_seconds <= _MAX_AGE_SECONDS:
         return True

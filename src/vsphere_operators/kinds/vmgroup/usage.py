@@ -39,7 +39,7 @@ class UsageCounter:
         self._inventory, self._ownership_index = inventory, ownership_index
         self._memory_store = memory_store
 
-    def limit(self, group: GroupInput) -> DesiredState:
+    def apply_quota(self, group: GroupInput) -> DesiredState:
         """The desired state with the group's part of the quota, and the violation if any."""
         desired, quota = group.desired, group.limits.quota
         if quota == Quota() or desired.deleting:
@@ -88,7 +88,7 @@ class UsageCounter:
     ) -> None:
         """Add clones and resizes of groups that no longer exist; all others have records."""
         in_progress = self._memory_store.sizes_in_progress
-        for item in in_progress.list_of_namespace(group.group_id.namespace_key):
+        for item in in_progress.list_for_namespace(group.group_id.namespace_key):
             if item.group_id.uid not in existing_uids:
                 by_replica = sizes.setdefault(item.group_id.uid, {})
                 counted_size = by_replica.get(item.replica_name, item.size)

@@ -71,7 +71,7 @@ class Vm:
 
 
 @dataclass(eq=False)
-class Directory:
+class VmFolder:
     """A folder."""
 
     ref: str
@@ -122,7 +122,7 @@ class Appliance:
         self.instance_uuid, self.clock, self.report = instance_uuid, clock, report
         self._choose = choose
         self.vms: list[Vm] = []
-        self.folders: dict[str, Directory] = {}
+        self.folders: dict[str, VmFolder] = {}
         self.tasks: dict[str, Task] = {}
         self.hosts = dict.fromkeys(HOSTS, "connected")
         self.watch: Watch | None = None
@@ -213,7 +213,7 @@ class Appliance:
         state = self.hosts[host]
         return enter_update("HostSystem", host, host, "domain-c1", runtime__connectionState=state)
 
-    def build_folder_update(self, folder: Directory) -> ObjectUpdate:
+    def build_folder_update(self, folder: VmFolder) -> ObjectUpdate:
         return enter_update("Folder", folder.ref, folder.name, folder.parent)
 
     def build_task_update(self, task: Task) -> ObjectUpdate:
@@ -300,8 +300,8 @@ class Appliance:
         return tuple(
             Ref("ManagedEntity", child.ref)
             for child in (*self.vms, *self.folders.values())
-            if (child.parent if isinstance(child, Directory) else child.folder) == ref
-            and (isinstance(child, Directory) or self.is_registered(child))
+            if (child.parent if isinstance(child, VmFolder) else child.folder) == ref
+            and (isinstance(child, VmFolder) or self.is_registered(child))
         )
 
     # Calls of the manager. `sent_at` is when the manager sent it, `owner` its group.
@@ -313,8 +313,8 @@ class Appliance:
             raise Rejected("the name exists", fault="DuplicateName")
         return self.add_folder(name, parent, managed=True).ref
 
-    def add_folder(self, name: str, parent: str, *, managed: bool) -> Directory:
-        folder = Directory(self.new_ref("group-v"), name, parent, managed)
+    def add_folder(self, name: str, parent: str, *, managed: bool) -> VmFolder:
+        folder = VmFolder(self.new_ref("group-v"), name, parent, managed)
         self.folders[folder.ref] = folder
         self.publish(self.build_folder_update(folder))
         return folder

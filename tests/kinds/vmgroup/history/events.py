@@ -17,7 +17,7 @@ from vsphere_operators.vsphere.updates import ObjectUpdate
 from vsphere_operators.vsphere.vm_calls import CloneSpec
 
 from .api import NAMESPACE
-from .appliance import DISCOVERED_FOLDER, PARENT_FOLDER, TEMPLATES, Appliance, Directory, Vm
+from .appliance import DISCOVERED_FOLDER, PARENT_FOLDER, TEMPLATES, Appliance, Vm, VmFolder
 from .world import RETURN_SECONDS, World
 
 EVENTS_PER_HISTORY = 70
@@ -278,7 +278,7 @@ class History:
         world.api.set_status(name, self.statuses.get(uid, {}) if self.random.random() < 0.5 else {})
         await world.start_manager()
         stored = world.list_groups()[uid].get("status", {}).get("replicas", ())
-        world.allowed[uid] = max(world.allowed.get(uid, 0), len(stored))
+        world.allowed_counts[uid] = max(world.allowed_counts.get(uid, 0), len(stored))
         # Until the status is rebuilt, nothing but the VMs shows what exists.
         await world.run_manager(3)
         return True
@@ -324,7 +324,7 @@ class History:
                     continue
                 self.bring_back(vm)
             vm.ref, vm.name, vm.folder = ref, name, folder
-        world.raise_level()
+        world.raise_allowed_usage()
         return True
 
     def bring_back(self, vm: Vm) -> None:
@@ -333,7 +333,7 @@ class History:
         vm.inaccessible = False
         if vm.owner:
             vm.returned = True
-            self.world.allowed[vm.owner] = self.world.allowed.get(vm.owner, 0) + 1
+            self.world.allowed_counts[vm.owner] = self.world.allowed_counts.get(vm.owner, 0) + 1
 
     async def restore_vm(self) -> bool:
         """A backup of one VM is restored: into its folder, with its uuid if that is free."""
@@ -355,7 +355,7 @@ class History:
         self.bring_back(vm)
         vm.visible_at = self.world.now
         appliance.publish_vm(vm)
-        self.world.raise_level()
+        self.world.raise_allowed_usage()
         return True
 
     # The address of the vCenter
@@ -375,7 +375,7 @@ class History:
         world.served = second if world.served is first else first
         if self.random.random() < 0.5:
             await world.start_manager()
-        world.raise_level()
+        world.raise_allowed_usage()
         return True
 
     # Administrators of vCenter
@@ -439,7 +439,7 @@ class History:
             self.appliance.publish_leave(vm)
         else:
             self.appliance.publish_vm(vm)
-        self.world.raise_level()
+        self.world.raise_allowed_usage()
 
     async def hide_folder(self) -> bool:
         folders = [folder for folder in self.appliance.folders.values() if folder.managed]
@@ -452,7 +452,7 @@ class History:
         self.set_folder_hidden(self.appliance, folder, not folder.hidden)
         return True
 
-    def set_folder_hidden(self, appliance: Appliance, folder: Directory, hidden: bool) -> None:
+    def set_folder_hidden(self, appliance: Appliance, folder: VmFolder, hidden: bool) -> None:
         inside = [vm for vm in appliance.vms if vm.folder == folder.ref and not vm.missing_until]
         folder.hidden = hidden
         for vm in inside:
@@ -462,7 +462,7 @@ class History:
                 appliance.publish_vm(vm)
         update = appliance.build_folder_update(folder)
         appliance.publish(ObjectUpdate("leave", "Folder", folder.ref) if hidden else update)
-        self.world.raise_level()
+        self.world.raise_allowed_usage()
 
     # Users of vCenter
 
@@ -517,7 +517,7 @@ class History:
         if was_seen and not self.appliance.is_seen(vm):
             self.appliance.publish_leave(vm)
         self.appliance.publish_vm(vm)
-        self.world.raise_level(is_known=is_known)
+        self.world.raise_allowed_usage(is_known=is_known)
         return True
 
     async def delete_vm(self) -> bool:

@@ -58,8 +58,8 @@ class World:
         self.pending: list[Call] = []
         self.late: list[tuple[float, Call]] = []
         # The most VMs and clones of each group, by uid, and the most of the quota that is in use.
-        self.allowed: dict[str, int] = {}
-        self.level = (0, 0, 0)
+        self.allowed_counts: dict[str, int] = {}
+        self.allowed_usage = (0, 0, 0)
         for appliance in self.appliances:
             self._add_strangers(appliance)
 
@@ -225,16 +225,16 @@ class World:
         due = [vm for vm in appliance.vms if 0.0 < vm.missing_until <= self.now]
         for host in {vm.host for vm in due} - appliance.hosts.keys():
             self.add_host(appliance, host)
-        self.find_vms(appliance, [vm for vm in due if vm.missing_until])
+        self.register_found_vms(appliance, [vm for vm in due if vm.missing_until])
 
     def add_host(self, appliance: Appliance, host: str) -> None:
         appliance.hosts[host] = "connected"
         appliance.publish(appliance.build_host_update(host))
-        self.find_vms(
+        self.register_found_vms(
             appliance, [vm for vm in appliance.vms if vm.host == host and vm.missing_until]
         )
 
-    def find_vms(self, appliance: Appliance, vms: list[Vm]) -> None:
+    def register_found_vms(self, appliance: Appliance, vms: list[Vm]) -> None:
         """They get new references, and have lost the permissions that were set on them."""
         for vm in vms:
             if vm.folder not in appliance.folders:
@@ -259,7 +259,7 @@ class World:
                 vm.name = f"{vm.name} ({vm.ref})"
             appliance.publish_vm(vm)
         if vms:
-            self.raise_level()
+            self.raise_allowed_usage()
 
     # What exists
 
@@ -359,13 +359,13 @@ class World:
 
     # Invariants
 
-    def raise_level(self, *, is_known: bool = False) -> None:
+    def raise_allowed_usage(self, *, is_known: bool = False) -> None:
         """A user added something, or made it visible.
 
         Unless the manager knows it at once, it may still send what it had stored before.
         """
         used = self.measure(with_unsent=not is_known)
-        self.level = tuple(map(max, self.level, used))  # type: ignore[assignment]
+        self.allowed_usage = tuple(map(max, self.allowed_usage, used))  # type: ignore[assignment]
 
     async def finish_work(self) -> None:
         """The manager finishes what it does, and knows everything."""
@@ -381,11 +381,11 @@ class World:
         numbers.update(owner for owner, _ in self.list_new_clones())
         for uid, obj in groups.items():
             count, bound = numbers[uid], bound_of(obj)
-            allowed = max(bound, self.allowed.get(uid, 0))
+            allowed = max(bound, self.allowed_counts.get(uid, 0))
             if count > allowed:
                 self.report(f"{uid} has {count} VMs and clones, {allowed} are allowed")
             records = len(obj.get("status", {}).get("replicas", ()))
-            self.allowed[uid] = max(bound, min(allowed, max(count, records)))
+            self.allowed_counts[uid] = max(bound, min(allowed, max(count, records)))
         if self.violations:
             raise AssertionError(
                 f"seed {self.seed}: {self.violations}; events: {' | '.join(self.events[-25:])}"
@@ -399,12 +399,14 @@ class World:
         limits = (quota.vms or 0, quota.cpus or 0, quota.memory_mb or 0)
         if any(
             amount > max(limit, level)
-            for amount, limit, level in zip(used, limits, self.level, strict=True)
+            for amount, limit, level in zip(used, limits, self.allowed_usage, strict=True)
         ):
-            self.report(f"in use are {used}, the quota is {limits}, before it was {self.level}")
-        if any(map(int.__gt__, self.level, used)):
+            self.report(
+                f"in use are {used}, the quota is {limits}, before it was {self.allowed_usage}"
+            )
+        if any(map(int.__gt__, self.allowed_usage, used)):
             used = self.measure(with_unsent=True)
-            self.level = tuple(map(min, self.level, used))  # type: ignore[assignment]
+            self.allowed_usage = tuple(map(min, self.allowed_usage, used))  # type: ignore[assignment]
 
     def on_sent(self, call: Call) -> None:
         """What must be true when the manager sends a call."""

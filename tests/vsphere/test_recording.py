@@ -359,5 +359,10 @@ def test_other_folders_and_formats_are_rejected(tmp_path: Path) -> None:
         (tmp_path / "index.json").write_text(json.dumps(index))
         with pytest.raises(ValueError, match="which is not in it"):
             read_recording(tmp_path)
+    for name in ("00001-x-response.xml", ".."):
+        index = {"format": 1, "exchanges": [{**entry, "response": name}]}
+        (tmp_path / "index.json").write_text(json.dumps(index))
+        with pytest.raises(ValueError, match="is not complete"):
+            read_recording(tmp_path)
     write_recording(tmp_path / "empty", [], Anonymizer())
     assert read_recording(tmp_path / "empty") == []

@@ -81,7 +81,7 @@ class RecordingSoapClient(SoapClient):
             Exchange(
                 method=method,
                 verb=verb,
-                # That of the API may be the path at a reverse proxy, and is replayed at /sdk.
+                # A reverse proxy may serve the SOAP API at another path; a replay serves /sdk.
                 path=_API_PATH if path == self.address.path else path,
                 action=headers.get("SOAPAction", ""),
                 request=body or b"",
@@ -109,7 +109,7 @@ def _write_exchange(
     path = anonymizer.replace_path(exchange.path)
     is_soap = bool(exchange.action)
     label = exchange.method if is_soap else f"{exchange.verb}{path.partition('?')[0]}"
-    # The path of a tag ends with its id.
+    # Cut, because the path of a tag ends with its long id.
     stem = f"{number}-{re.sub(r'[^A-Za-z0-9_]+', '-', label)[:60].strip('-')}"
     names = {}
     for part, body in (("request", exchange.request), ("response", exchange.response)):
@@ -133,7 +133,10 @@ def _write_file(path: Path, body: bytes) -> None:
 
 
 def read_recording(folder: Path) -> list[Exchange]:
-    """The exchanges in the order in which they were recorded. Raises ValueError if it cannot."""
+    """The exchanges in the order in which they were recorded.
+
+    Raises ValueError if the folder is not a recording, or is not complete.
+    """
     try:
         index = msgspec.json.decode((folder / _INDEX_FILE).read_bytes(), type=_Index)
     except (OSError, msgspec.DecodeError) as error:
@@ -150,7 +153,10 @@ def read_recording(folder: Path) -> list[Exchange]:
         # Others send recordings, and the index must not name files outside of them.
         if Path(name).name != name:
             raise ValueError(f'{folder} names the file "{name}", which is not in it')
-        return (folder / name).read_bytes().rstrip(b"\n") if name else b""
+        try:
+            return (folder / name).read_bytes().rstrip(b"\n") if name else b""
+        except OSError as error:
+            raise ValueError(f"{folder} is not complete: {error}") from None
 
     return [
         Exchange(

@@ -67,6 +67,16 @@ class PlanInput(Struct, frozen=True, kw_only=True):
     recheck_seconds: float | None = None
 
 
+class _ResolvedPlacement(Struct, frozen=True, kw_only=True):
+    # "" if the parent folder cannot be found.
+    parent_ref: str = ""
+    # None if the group is being deleted, or something cannot be found.
+    template: VirtualMachine | None = None
+    placement: Placement | None = None
+    # Why something cannot be found.
+    blocker: CloneBlocked | None = None
+
+
 class GroupObserver:
     """Observes the groups of one vCenter."""
 
@@ -92,17 +102,10 @@ class GroupObserver:
         resolver = PlacementResolver(
             self._inventory, group.requested_placement, group.defaults, group.limits
         )
-        placement, template, parent_ref = None, None, ""
-        blocker: CloneBlocked | None = None
-        try:
-            resolver.check_requested()
-            parent_ref = resolver.find_parent_folder(resolver.find_datacenter()).ref
-            if not group.desired.deleting:
-                template, placement = resolver.resolve(group.desired.template_name)
-        except CloneBlocked as error:
-            blocker = error
-        folder = self._folders.find(group, memory, parent_ref)
-        if conflict := self._folders.find_conflict(group, folder, parent_ref):
+        resolved = _resolve_placement(resolver, group.desired)
+        template, blocker = resolved.template, resolved.blocker
+        folder = self._folders.find(group, memory, resolved.parent_ref)
+        if conflict := self._folders.find_conflict(group, folder, resolved.parent_ref):
             blocker, folder = blocker or conflict, None
         if folder is not None and folder.ref in self._inventory.folders:
             memory.created_folder = None
@@ -125,8 +128,8 @@ class GroupObserver:
                 },
                 missing_vms={name: absence.message for name, absence in absences.items()},
             ),
-            placement=placement,
-            parent_folder=parent_ref,
+            placement=resolved.placement,
+            parent_folder=resolved.parent_ref,
             blocker_reason=blocker.reason if blocker else "",
             vms_by_replica={
                 self._ownership_index.marks[ref].replica_name: self._inventory.vms[ref]
@@ -329,6 +332,18 @@ class GroupObserver:
             if is_read and vm.ref not in index.marks:
                 return inventory.path(vm.ref)
         return ""
+
+
+def _resolve_placement(resolver: PlacementResolver, desired: DesiredState) -> _ResolvedPlacement:
+    parent_ref, template, placement = "", None, None
+    try:
+        resolver.check_requested()
+        parent_ref = resolver.find_parent_folder(resolver.find_datacenter()).ref
+        if not desired.deleting:
+            template, placement = resolver.resolve(desired.template_name)
+    except CloneBlocked as error:
+        return _ResolvedPlacement(parent_ref=parent_ref, blocker=error)
+    return _ResolvedPlacement(parent_ref=parent_ref, template=template, placement=placement)
 
 
 def with_task(record: ReplicaRecord, memory: GroupMemory) -> ReplicaRecord:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from vsphere_operators.vsphere.privileges import (
     ROLES,
     Role,
-    create_role_command,
-    set_permission_command,
+    format_permission_command,
+    format_role_command,
 )
 
 from .page import code, page, table
@@ -59,8 +59,8 @@ def _commands() -> str:
         command
         for role in ROLES
         for command in (
-            create_role_command(role),
-            set_permission_command(role, _USER, [role.placeholder]),
+            format_role_command("create", role),
+            format_permission_command(role, _USER, [role.placeholder]),
         )
     ]
     block = "\n".join(_wrap(line) for line in lines)

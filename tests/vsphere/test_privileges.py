@@ -143,10 +143,10 @@ def test_every_privilege_is_in_one_role() -> None:
 
 def test_commands_quote_users_and_paths() -> None:
     role = privileges.DATASTORE_ROLE
-    assert privileges.create_role_command(role) == (
+    assert privileges.format_role_command("create", role) == (
         "govc role.create vsphere-operators-datastore Datastore.AllocateSpace"
     )
-    assert privileges.set_permission_command(role, "EXAMPLE\\ann", ["/DC0/datastore/b c"]) == (
+    assert privileges.format_permission_command(role, "EXAMPLE\\ann", ["/DC0/datastore/b c"]) == (
         "govc permissions.set -principal 'EXAMPLE\\ann' -role vsphere-operators-datastore "
         "-propagate=true '/DC0/datastore/b c'"
     )

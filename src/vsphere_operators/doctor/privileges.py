@@ -149,7 +149,8 @@ def unreadable_inventory_finding(error: Denied, user: str) -> Finding:
 def _grant_command(role: Role, user: str, paths: Sequence[str]) -> str:
     # The role may exist, from the installation or an earlier fix.
     return (
-        f"{privileges.create_role_command(role)} || {privileges.update_role_command(role)} && "
-        f"{privileges.set_permission_command(role, user, paths)}"
+        f"{privileges.format_role_command('create', role)} || "
+        f"{privileges.format_role_command('update', role)} && "
+        f"{privileges.format_permission_command(role, user, paths)}"
         "   # replaces the role that the user has on these objects"
     )

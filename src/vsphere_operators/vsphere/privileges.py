@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 from pyVmomi import VmomiSupport, vim
@@ -139,17 +139,12 @@ ROLES = (
 )
 
 
-def create_role_command(role: Role) -> str:
-    # govc is VMware's own CLI.
-    return f"govc role.create {role.name} {' '.join(role.privilege_names)}"
+def format_role_command(verb: Literal["create", "update"], role: Role) -> str:
+    """The command of govc after which the role has exactly these privileges."""
+    return f"govc role.{verb} {role.name} {' '.join(role.privilege_names)}"
 
 
-def update_role_command(role: Role) -> str:
-    """Gives an existing role exactly these privileges."""
-    return f"govc role.update {role.name} {' '.join(role.privilege_names)}"
-
-
-def set_permission_command(role: Role, user: str, paths: Iterable[str]) -> str:
+def format_permission_command(role: Role, user: str, paths: Iterable[str]) -> str:
     objects = " ".join(shlex.quote(path) for path in paths)
     return (
         f"govc permissions.set -principal {shlex.quote(user)} -role {role.name} "

@@ -8,8 +8,8 @@ What is kept?  Only what is known to be harmless: numbers, booleans, times, type
     field of a newer vCenter, or the text of an error, cannot disclose a name.
 Why word by word?  A name is also a part of paths, of file names and of messages. The same word has
     the same replacement everywhere, so that a path still consists of the names of its objects.
-Can it be undone?  Replacements are counted in the order of appearance, and the mapping is never
-    stored.
+Can it be undone?  No. A replacement has a number in the order of appearance, and the mapping is
+    never stored.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .faults import XSI_TYPE
 from .updates import parse_xml
 
 _REMOVED = "removed"
-# What the vSphere API or this product defines, by the name of the field.
+# Fields with values that the vSphere API or this product defines.
 _KEPT_FIELDS = frozenset(
     [
         "_typeName",
@@ -68,7 +68,7 @@ _KEPT_FIELDS = frozenset(
         "vgpu",
     ]
 )
-# What the vSphere API defines for these fields.
+# Of these fields, only values of this form are kept: users and extensions define others.
 _KEPT_VALUES = {
     # The type of an OVF property has names: `ip:VM Network`, `string["a", "b"]`.
     "type": re.compile(r"\w+"),
@@ -240,8 +240,10 @@ class Anonymizer:
         kind, text = match.lastgroup or "", match[0]
         if kind == "pci" or (kind == "word" and text in _KEPT_PARTS):
             return text
-        if kind == "escape" and _is_punctuation(chr(int(text[1:], 16))):
-            return text
+        if kind == "escape":
+            character = chr(int(text[1:], 16))
+            if character.isascii() and not character.isalnum():
+                return text
         if kind in ("word", "escape"):
             return self._replace_word(text)
         if kind == "uuid":
@@ -261,7 +263,7 @@ class Anonymizer:
         return replacement if uuid == uuid.lower() else replacement.upper()
 
     def _replace_mac(self, mac: str) -> str:
-        return self._lookup("mac", mac.lower(), lambda count: _format_mac(count))
+        return self._lookup("mac", mac.lower(), _format_mac)
 
     def _replace_ipv4(self, address: str) -> str:
         # 198.18.0.0/15 is reserved for tests (RFC 2544), and large enough.
@@ -290,10 +292,6 @@ def _format_mac(count: int) -> str:
     # 02: locally administered.
     digits = f"02{count:010x}"
     return ":".join(digits[start : start + 2] for start in range(0, 12, 2))
-
-
-def _is_punctuation(character: str) -> bool:
-    return character.isascii() and not character.isalnum()
 
 
 def _local_name(element: Any) -> str:

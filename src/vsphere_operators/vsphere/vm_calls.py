@@ -10,9 +10,9 @@ What is read of a template before a clone?  Its current snapshot for a linked cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import copy
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -34,8 +34,6 @@ from .session import Session
 from .transport import SoapClient
 from .updates import DISK_TYPE, TYPE_KEY, Ref, Value
 
-_DecodedT = TypeVar("_DecodedT")
-
 _LINKED_CLONE_DISK_MOVE_TYPE = "createNewChildDiskBacking"
 _SNAPSHOT_PROPERTY = "snapshot.currentSnapshot"
 _DEVICES_PROPERTY, _VAPP_PROPERTY = "config.hardware.device", "config.vAppConfig"
@@ -53,7 +51,7 @@ class CloneSpec(Struct, frozen=True, kw_only=True):
     resource_pool: str
     datastore: str = ""
     cpus: int
-    # None is what the template has.
+    # None: as many as the template has.
     cores_per_socket: int | None = None
     memory_mb: int
     instance_uuid: str
@@ -239,7 +237,7 @@ class VmCalls:
         return CurrentVm(
             to_text(properties.get("config.instanceUuid")),
             to_text(properties.get("config.files.vmPathName")),
-            self._decode(decode_vm_config, properties, ref),
+            self._decode_vm_config(properties, ref),
         )
 
     async def is_folder_empty(self, folder: str) -> bool:
@@ -284,7 +282,7 @@ class VmCalls:
         if missing := updates[0].missing:
             raise Rejected(
                 f"vCenter does not return {', '.join(missing)} of {type_name} {ref} to this "
-                "account, or in an unknown form, so it is left unchanged"
+                "account, or returns it in an unknown form, so the object is left unchanged"
             )
         return dict(updates[0].changes)
 
@@ -298,14 +296,9 @@ class VmCalls:
             self.soap.decode_errors.report("VirtualMachine", _DEVICES_PROPERTY, template, error)
         return TemplateConfig(disks=disks, has_vapp=properties.get(_VAPP_PROPERTY) is not None)
 
-    def _decode(
-        self,
-        decode: Callable[[Mapping[str, Value]], _DecodedT],
-        properties: Mapping[str, Value],
-        ref: str,
-    ) -> _DecodedT:
+    def _decode_vm_config(self, properties: Mapping[str, Value], ref: str) -> VmConfig:
         try:
-            return decode(properties)
+            return decode_vm_config(properties)
         except DECODE_ERRORS as error:
             self.soap.decode_errors.report("VirtualMachine", ", ".join(properties), ref, error)
             raise Rejected(
@@ -343,7 +336,7 @@ def decode_vm_config(properties: Mapping[str, Value]) -> VmConfig:
 
 def _decode_template_disks(properties: Mapping[str, Value]) -> tuple[TemplateDisk, ...]:
     """The disks to which a policy applies. One of an unknown form raises one of DECODE_ERRORS."""
-    # Not left out: it would be cloned without the policy, which may be that of an encryption.
+    # Not left out: it would be cloned without the policy, which may require encryption.
     if not require_items(properties.get(_DEVICES_PROPERTY)):
         raise ValueError("a VM without devices")
     disks = list[TemplateDisk]()
@@ -351,12 +344,12 @@ def _decode_template_disks(properties: Mapping[str, Value]) -> tuple[TemplateDis
         backing = disk["backing"]
         if not isinstance(backing, dict):
             raise TypeError("a disk without a backing")
-        # A device of the host has no file in a datastore, and no place that a locator could name.
+        # A device of the host has no file, and so no datastore that a DiskLocator could name.
         if "deviceName" in backing and "fileName" not in backing:
             continue
         key = require_int(parse_int(disk["key"]))
         if not 0 < key <= _MAX_DEVICE_KEY:
-            raise ValueError("a disk without a number")
+            raise ValueError("a disk without a valid key")
         disks.append(TemplateDisk(key, require_ref(backing["datastore"])))
     return tuple(disks)
 

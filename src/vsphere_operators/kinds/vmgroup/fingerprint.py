@@ -31,20 +31,18 @@ def compute_fingerprints(
     spec: VmGroupSpec, fields_by_version: FieldsByVersion = _FIELDS_BY_VERSION
 ) -> tuple[str, ...]:
     """The fingerprint of each version, the newest first: that one is for new replicas."""
-    return tuple(
-        f"v{version}:{_hash(fields_by_version[version](spec))}"
-        for version in sorted(fields_by_version, reverse=True)
-    )
+    fingerprints = []
+    for version in sorted(fields_by_version, reverse=True):
+        text = "\0".join(fields_by_version[version](spec))
+        digest = hashlib.sha256(text.encode()).hexdigest()[:_HASH_LENGTH]
+        fingerprints.append(f"v{version}:{digest}")
+    return tuple(fingerprints)
 
 
-def _hash(fields: Sequence[str]) -> str:
-    return hashlib.sha256("\0".join(fields).encode()).hexdigest()[:_HASH_LENGTH]
-
-
-def is_current(fingerprint: str, of_spec: Sequence[str]) -> bool:
-    """Whether a replica with this fingerprint is what the spec with these fingerprints requests."""
+def is_current(fingerprint: str, spec_fingerprints: Sequence[str]) -> bool:
+    """Whether the spec requests a replica with this fingerprint."""
     version, digest = _parse(fingerprint)
-    by_version = dict(map(_parse, of_spec))
+    by_version = dict(map(_parse, spec_fingerprints))
     return version not in by_version or by_version[version] == digest
 
 

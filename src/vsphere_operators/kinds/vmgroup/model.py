@@ -68,6 +68,11 @@ class ResourceAmount(Struct, frozen=True, kw_only=True):
             memory_mb=self.memory_mb - other.memory_mb,
         )
 
+    def __mul__(self, count: int) -> ResourceAmount:
+        return ResourceAmount(
+            vms=count * self.vms, cpus=count * self.cpus, memory_mb=count * self.memory_mb
+        )
+
 
 class Quota(Struct, frozen=True, kw_only=True):
     """The most of each resource; None is no limit."""

@@ -46,7 +46,7 @@ class UsageCounter:
             return desired
         used = self._count_others(group)
         violation = find_quota_violation(
-            _multiply(desired.size, desired.replicas),
+            desired.size * desired.replicas,
             used.amount,
             quota,
             unmanaged_vms=used.unmanaged_vms,
@@ -93,9 +93,3 @@ class UsageCounter:
                 by_replica = sizes.setdefault(item.group_id.uid, {})
                 counted_size = by_replica.get(item.replica_name, item.size)
                 by_replica[item.replica_name] = item.size.larger(counted_size)
-
-
-def _multiply(size: ResourceAmount, count: int) -> ResourceAmount:
-    return ResourceAmount(
-        vms=count * size.vms, cpus=count * size.cpus, memory_mb=count * size.memory_mb
-    )

@@ -2,7 +2,7 @@
 
 Why not fail?  A newer vCenter may send a value of an enumeration, or a form of an object, that this
     version does not know. One such value must not keep a whole vCenter from loading.
-What is unset?  The smallest part that has a name: a property of one object, a row of a list. A
+What is left unset?  The smallest part that has a name: a property of one object, a row of a list. A
     property that does not decode counts as one that vCenter does not return (`missing`). Code that
     destroys something refuses to act on such an object.
 What if the response as a whole is broken, without an end or a version?  It is Unreachable, and the
@@ -17,8 +17,8 @@ from .log import Log
 
 # What decoders raise for a value of a type or form that they do not know.
 DECODE_ERRORS = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
-# Names are from the wire. More than these are counted together, or a broken server could create
-# labels of metrics, and log lines, without end.
+# The names come from the wire. All names after these are counted as one: otherwise a broken server
+# could create metric labels and log lines without end.
 _MAX_NAMES = 200
 _MAX_REASON_LENGTH = 200
 
@@ -40,7 +40,7 @@ def ignore_undecodable(type_name: str, path: str, ref: str, error: Exception) ->
 
 
 class DecodeErrors:
-    """The report of one vCenter."""
+    """Counts and logs the values of one vCenter that do not decode."""
 
     def __init__(self, metrics: DecodeMetrics, log: Log | None = None) -> None:
         self._metrics, self._log = metrics, log

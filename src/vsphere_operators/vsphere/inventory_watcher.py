@@ -74,7 +74,7 @@ class InventoryWatcher:
         self.last_response_at = clock()
         # The number of responses since everything was read.
         self.response_count = 0
-        # The session's generation in which everything was last read; 0 before the first load.
+        # The session's login_count when everything was last read; 0 before the first load.
         self.loaded_by_login = 0
         self._collector_lost_at = -math.inf
         # Keys of custom attributes, of which the name was requested. Some have no name.
@@ -154,7 +154,7 @@ class InventoryWatcher:
         self, collector: ServerCollector, version: str, deadline: float, object_count: int
     ) -> UpdateSet | None:
         """One response of a load, which may take as long as the load."""
-        # Not 0, which would be no limit.
+        # Not 0: aiohttp takes that as no limit.
         timeout_seconds = max(0.001, deadline - self._clock())
         page = asyncio.create_task(
             collector.wait_for_updates(version, timeout_seconds=timeout_seconds),
@@ -174,7 +174,7 @@ class InventoryWatcher:
             page.cancel()
             await asyncio.wait([page])
             if not page.cancelled():
-                # asyncio complains about an exception that is not read.
+                # asyncio logs an exception that is never retrieved.
                 page.exception()
 
     async def _probe(self, object_count: int) -> None:

@@ -96,7 +96,7 @@ class RestEndpoint:
                 async with RestSession(self._soap, api, username, password, self._log) as rest:
                     result = await work(rest)
             except _ApiNotServed as error:
-                self._log.debug("the server does not have a REST API", api=api.name, error=error)
+                self._log.debug("the server does not have this REST API", api=api.name, error=error)
                 continue
             if api is not self.apis[0]:
                 self.apis = (api, *(other for other in self.apis if other is not api))

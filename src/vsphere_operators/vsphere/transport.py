@@ -77,7 +77,7 @@ class SoapClient:
         self.address, self.metrics, self._uses_tunnel = address, metrics, uses_tunnel
         self._base_url = _TUNNEL_URL if uses_tunnel else address.base_url
         self._proxy_url = URL(address.tunnel_proxy_url) if uses_tunnel else None
-        # For those that decode the responses. VCenter replaces it by one with a log.
+        # VCenter replaces it by one with a log.
         self.decode_errors = DecodeErrors(metrics)
         self.cookie = ""
         self.last_response_at = 0.0

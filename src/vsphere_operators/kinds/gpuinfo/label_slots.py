@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from kubewright.flags import format_duration
 
-# Other objects are not woken when a label is removed: thousands may wait for one place.
+# Other objects are not woken when a label is removed: thousands may wait for one slot.
 _FULL_RETRY_SECONDS = 60.0
 
 
@@ -63,9 +63,10 @@ class LabelSlots:
         on_node: Set[str],
         in_namespace: Set[str],
     ) -> LabelDenied | None:
-        """Take the place of the label on the Node, unless a limit forbids it.
+        """Take a slot for the label on the Node, unless a limit forbids it.
 
-        `on_node` and `in_namespace` are the labels that Nodes have now.
+        `on_node` are the labels that this Node has now, `in_namespace` those of GPUInfos of the
+        namespace that any Node has now.
         """
         self.release(label)
         self._forget_old()
@@ -128,10 +129,10 @@ class LabelSlots:
 
 
 def _list_counted_labels(label: str, taken: Set[str], present: Set[str]) -> Set[str]:
-    """The labels that come before this one: those of this process, and those that Nodes have.
+    """The other labels that count for a limit: those of this process, and those that Nodes have.
 
-    Among labels that Nodes have already, as after a restart with lower limits, the name decides.
-    Otherwise each of them would count all others, and all would be removed.
+    If a Node has the label already, as after a restart with lower limits, only labels with lower
+    names count. Otherwise each label would count all others, and all would be removed.
     """
     if label in present:
         present = {other for other in present if other < label}

@@ -35,9 +35,9 @@ _HOST_LEAVE_SECONDS = 2.0
 _READ_VALID_SECONDS = 5.0
 # How often to check hosts and permissions: their change does not wake the group.
 _RECHECK_SECONDS = 20.0
-# For how long a missing VM makes others doubtful; until then its group has decided again.
+# After a VM was missing, others may be missing too for this long. Its group decides again before.
 _DOUBT_SECONDS = 3 * _RECHECK_SECONDS
-# Groups are reconciled every 5 minutes; what no group asked for that long is of no group.
+# Groups are reconciled every 5 minutes: an entry that none has used for this long is not needed.
 _EXPIRY_SECONDS = 3600.0
 
 _ValueT = TypeVar("_ValueT", bound="_Timed")
@@ -51,7 +51,7 @@ class Absence(Struct, frozen=True, kw_only=True):
     message: str = ""
     # When to decide again.
     recheck_seconds: float = _RECHECK_SECONDS
-    # Whether vCenter still has this reference has to be read first (`AbsenceTracker.read`).
+    # If set: pass it to `AbsenceTracker.read` before the next decision.
     ref_to_read: str = ""
 
 
@@ -115,7 +115,7 @@ class AbsenceTracker:
             self._missing.pop(new.instance_uuid.lower(), None)
         elif old is not None and may_be_replica(old.instance_uuid):
             key = old.instance_uuid.lower()
-            # Before the reload the VM was seen, so an older departure is not the reason.
+            # The VM was visible until now, so an earlier leave update does not explain this.
             self._departures.pop(key, None)
             if not change.reloaded:
                 departure = _Departure(at=now, ref=old.ref, host=old.host)
@@ -140,7 +140,7 @@ class AbsenceTracker:
     def judge(
         self, replica: str, instance_uuid: str, last_known_ref: str, compute_refs: Collection[str]
     ) -> Absence:
-        """Whether the VM was deleted; `compute_refs` have the hosts on which it can be."""
+        """Whether the VM was deleted; `compute_refs` are the clusters and hosts that can run it."""
         key, now = instance_uuid.lower(), self._vcenter.clock()
         departure = self._departures.get(key)
         ref = departure.ref if departure is not None else last_known_ref
@@ -230,10 +230,10 @@ class AbsenceTracker:
         )
 
     def _is_leave_conclusive(self, departure: _Departure) -> bool:
-        """Whether the host of a VM that left is there, and no host of its cluster has changed.
+        """Whether a leave update means a deletion: no host of the cluster explains it otherwise.
 
-        Not after a reload: the VM may have left because it was hidden, and now be missing because
-        vCenter was restored.
+        It does not after a reload: the VM may have left because it was hidden, and now be missing
+        because vCenter was restored.
         """
         host = self._inventory.hosts.get(departure.host)
         return (
@@ -258,7 +258,7 @@ class AbsenceTracker:
 
 
 def _put_and_expire(table: dict[str, _ValueT], key: str, value: _ValueT, now: float) -> None:
-    """Add an entry, and remove those that are too old; the oldest is always the first."""
+    """Add an entry at the end, and remove old ones from the beginning."""
     table.pop(key, None)
     table[key] = value
     while (oldest := next(iter(table))) != key and now - table[oldest].at > _EXPIRY_SECONDS:

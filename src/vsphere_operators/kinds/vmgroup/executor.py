@@ -183,7 +183,7 @@ class Executor:
             self._vcenter.vm_configs.request_refresh(ref)
 
     async def _check_before_destroy(self, group_id: GroupId, ref: str, replica: str) -> float:
-        """Returns when the read of the VM was sent."""
+        """Ask the API server, then read the VM; returns when that read was sent."""
         if not await self._api_reader.confirm_deletion(group_id, replica):
             raise _DestroyNotConfirmed
         read_at = self._clock()
@@ -253,7 +253,7 @@ class Executor:
         )
 
     async def _check_folder_before_destroy(self, group_id: GroupId, ref: str) -> float:
-        """Returns when the read of the folder was sent."""
+        """Ask the API server, then read the folder; returns when that read was sent."""
         if not await self._api_reader.confirm_deletion(group_id):
             raise _DestroyNotConfirmed
         read_at = self._clock()

@@ -22,7 +22,7 @@ class FolderFinder:
         self._proofs: dict[str, tuple[str, float]] = {}
 
     def find(self, group: GroupInput, memory: GroupMemory, parent_ref: str) -> GroupFolder | None:
-        """By reference, so that a user may rename or move it; else by name."""
+        """The folder by its reference, so that a user may rename or move it; otherwise by name."""
         inventory, created = self._inventory, memory.created_folder
         name = group.group_id.folder_name
         folder = next(
@@ -70,7 +70,7 @@ class FolderFinder:
         ):
             self._proofs[uid] = proof
             return True
-        # Of a renamed folder without VMs: it was proven, and has been watched ever since.
+        # A renamed folder without VMs: it was proven before, in the present load of the inventory.
         return self._proofs.get(uid) == proof
 
     def forget_group(self, uid: str) -> None:

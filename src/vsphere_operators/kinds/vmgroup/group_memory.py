@@ -312,10 +312,10 @@ def infer_clone_state(
 
 
 def reset_if_replaced(record: ReplicaRecord, last_known_ref: str, ref: str) -> ReplicaRecord:
-    """The record of a visible VM, without what it states of a previous VM of the replica.
+    """The record of the visible VM `ref`, back in state Cloning if it is about an earlier VM.
 
-    The object may be stale: since then, the VM was deleted and a clone that may not have ended
-    created another one.
+    The object may be stale: since then, that VM was deleted, and a clone that may not have ended
+    created this one.
     """
     if record.state != "Present" or last_known_ref in ("", ref):
         return record

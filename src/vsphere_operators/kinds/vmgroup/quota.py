@@ -1,6 +1,6 @@
 """What replicas count for in the quota of their namespace.
 
-What exists counts, and what is requested: for each resource the larger of both. Pausing a
+What counts?  What exists or what is requested, for each resource the larger of both. Pausing a
     group and lowering its replicas frees nothing.
 When does a replica count?  As long as it has a record, whether it surges, terminates or is still
     being cloned; and as long as it has a VM, whether its VmGroup still exists or not.
@@ -56,7 +56,7 @@ class SizesInProgress:
         self._by_task: dict[str, SizeInProgress] = {}
 
     def begin(self, task: str, group_id: GroupId, action: Action) -> None:
-        """An action of any type was accepted; only clones and resizes matter."""
+        """Count the task of an action; those that are no clone or resize are ignored."""
         match action:
             case Clone(record):
                 name, size = record.name, record.size
@@ -106,7 +106,7 @@ def count_existing(
     """
     sizes = dict(vm_sizes)
     for record in records:
-        # Of a record of an older release nothing is known before its VM is visible.
+        # A record of an older release has no size. Until its VM is visible, the spec has it.
         size = record.size if record.cpus or record.name in vm_sizes else default_size
         sizes[record.name] = size.larger(sizes.get(record.name, size))
     for name, size in (reserved or {}).items():

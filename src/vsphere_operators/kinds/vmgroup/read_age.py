@@ -8,12 +8,12 @@ from __future__ import annotations
 from ...vsphere.faults import Busy
 
 _MAX_AGE_SECONDS = 2.0
-# In one step; after that the usual back-off.
+# In one step. After that, the usual back-off avoids more load on a slow vCenter.
 _MAX_READS = 3
 
 
 def accept_read(age_seconds: float, reads: int) -> bool:
-    """Whether the read is recent enough to act on; raises Busy after too many slow reads."""
+    """Whether to act on a read; False means to read again. Raises Busy after too many reads."""
     if age_seconds <= _MAX_AGE_SECONDS:
         return True
     if reads < _MAX_READS:
@@ -27,5 +27,5 @@ def accept_read(age_seconds: float, reads: int) -> bool:
 
 def seconds_left(age_seconds: float) -> float:
     """How long the call may wait for a connection."""
-    # Not 0, which would be no limit.
+    # Not 0: aiohttp takes that as no limit.
     return max(0.001, _MAX_AGE_SECONDS - age_seconds)

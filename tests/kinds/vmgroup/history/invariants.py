@@ -38,6 +38,8 @@ class Invariants:
     violations: list[str]
     # The most VMs and clones of each group, by uid, and the most of the quota that is in use.
     allowed: dict[str, int]
+    # Groups that dropped the records of missing VMs; their deletionPolicy may have changed since.
+    orphaned: set[str]
     level: tuple[int, int, int]
 
     def report(self, violation: str) -> None:
@@ -94,7 +96,7 @@ class Invariants:
             if call.name == "reconfigure" and not call.is_performed
         ]
         recorded = {
-            (uid, replica["name"]): (1, replica.get("cpu", 0), replica.get("memoryMB", 0))
+            (uid, replica["name"])
             for uid, obj in groups.items()
             for replica in obj.get("status", {}).get("replicas", ())
         }
@@ -103,15 +105,15 @@ class Invariants:
             is_known = appliance is self.served and appliance.is_seen(vm) and not vm.inaccessible
             # A user left or brought back what no record has: it counts while it can be seen.
             is_unmanaged = vm.owner not in groups or (
-                (vm.returned or is_orphaning(groups[vm.owner]))
+                (vm.returned or vm.owner in self.orphaned)
                 and (vm.owner, vm.replica) not in recorded
             )
             if is_unmanaged and not is_known:
                 continue
             size = vm.size
-            if vm.resized and not is_known:
+            if vm.cpus_before and not is_known:
                 # A user made it larger, and then it left the inventory.
-                size = recorded.get((vm.owner, vm.replica), size)
+                size = 1, min(vm.cpus_before, vm.cpus), vm.memory_mb
             for ref, (cpus, memory_mb) in resizes:
                 if ref == vm.ref and appliance is self.served:
                     size = 1, max(size[1], cpus), max(size[2], memory_mb)
@@ -152,13 +154,14 @@ class Invariants:
     def check(self) -> None:
         self._check_quota()
         groups = self.list_groups()
-        numbers = Counter(vm.owner for _, vm in self.list_vms())
-        numbers.update(owner for owner, _ in self.list_new_clones())
+        numbers = Counter(owner for owner, _ in self.list_sizes().values())
         for uid, obj in groups.items():
             count, bound = numbers[uid], bound_of(obj)
             allowed = max(bound, self.allowed.get(uid, 0))
             if count > allowed:
                 self.report(f"{uid} has {count} VMs and clones, {allowed} are allowed")
+            if is_orphaning(obj):
+                self.orphaned.add(uid)
             records = len(obj.get("status", {}).get("replicas", ()))
             self.allowed[uid] = max(bound, min(allowed, max(count, records)))
         if self.violations:

@@ -35,9 +35,10 @@ class Vm:
     visible_at: float = 0.0
     # While its clone runs.
     clone: Task | None = None
-    # A user brought it back after it was destroyed, or made it larger.
+    # A user brought it back after it was destroyed.
     returned: bool = False
-    resized: bool = False
+    # What it had before a user made it larger.
+    cpus_before: int = 0
 
     @property
     def size(self) -> tuple[int, int, int]:

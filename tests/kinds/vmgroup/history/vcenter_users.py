@@ -215,7 +215,8 @@ class VCenterUsers(HistoryBase):
         await self.world.finish_work()
 
         def resize(vm: Vm) -> None:
-            vm.cpus, vm.resized = 4, True
+            vm.cpus_before = vm.cpus if not vm.cpus_before else min(vm.cpus, vm.cpus_before)
+            vm.cpus = 4
 
         is_changed = self.change_vm(resize, grows=True, is_known=True)
         await self.world.finish_work()

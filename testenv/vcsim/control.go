@@ -27,8 +27,8 @@ type Control struct {
 	droppedVMs   []*simulator.VirtualMachine // by the last restore
 }
 
-// noBody is the body of calls that need none.
-type noBody struct{}
+// emptyRequest is the body of calls that need none.
+type emptyRequest struct{}
 
 // Handler routes the calls; GET / lists them.
 func (c *Control) Handler() http.Handler {
@@ -37,7 +37,7 @@ func (c *Control) Handler() http.Handler {
 	for pattern, handler := range routes {
 		mux.HandleFunc(pattern, handler)
 	}
-	mux.HandleFunc("GET /{$}", handle(func(noBody) (any, error) {
+	mux.HandleFunc("GET /{$}", handle(func(emptyRequest) (any, error) {
 		return slices.Sorted(maps.Keys(routes)), nil
 	}))
 	return mux
@@ -45,46 +45,46 @@ func (c *Control) Handler() http.Handler {
 
 func (c *Control) routes() map[string]http.HandlerFunc {
 	routes := map[string]http.HandlerFunc{
-		"GET /clock": handle(func(noBody) (any, error) {
+		"GET /clock": handle(func(emptyRequest) (any, error) {
 			return map[string]any{"time": time.Now()}, nil
 		}),
-		"GET /calls": handle(func(noBody) (any, error) {
+		"GET /calls": handle(func(emptyRequest) (any, error) {
 			return c.Interceptor.Calls.Counts(), nil
 		}),
-		"DELETE /calls": handle(func(noBody) (any, error) {
+		"DELETE /calls": handle(func(emptyRequest) (any, error) {
 			c.Interceptor.Calls.ResetCounts()
 			return nil, nil
 		}),
-		"GET /ledger": handle(func(noBody) (any, error) {
+		"GET /ledger": handle(func(emptyRequest) (any, error) {
 			return c.Interceptor.Calls.Ledger(), nil
 		}),
-		"DELETE /ledger": handle(func(noBody) (any, error) {
+		"DELETE /ledger": handle(func(emptyRequest) (any, error) {
 			c.Interceptor.Calls.ResetLedger()
 			return nil, nil
 		}),
 		"GET /sessions":         handle(c.sessions),
 		"POST /sessions/expire": handle(c.expire),
-		"GET /rules": handle(func(noBody) (any, error) {
+		"GET /rules": handle(func(emptyRequest) (any, error) {
 			return c.Interceptor.Rules.List(), nil
 		}),
 		"POST /rules": handle(func(rule Rule) (any, error) {
 			return nil, c.Interceptor.Rules.Add(rule)
 		}),
-		"DELETE /rules": handle(func(noBody) (any, error) {
+		"DELETE /rules": handle(func(emptyRequest) (any, error) {
 			c.Interceptor.Rules.Clear()
 			return nil, nil
 		}),
-		"GET /held": handle(func(noBody) (any, error) {
+		"GET /held": handle(func(emptyRequest) (any, error) {
 			return c.Interceptor.Rules.Held(), nil
 		}),
 		"POST /release":  handle(c.release),
 		"POST /outage":   handle(c.outage),
 		"POST /accounts": handle(c.account),
-		"GET /permissions": handle(func(noBody) (any, error) {
+		"GET /permissions": handle(func(emptyRequest) (any, error) {
 			return c.Interceptor.Permissions.List(), nil
 		}),
 		"POST /permissions": handle(c.permission),
-		"DELETE /permissions": handle(func(noBody) (any, error) {
+		"DELETE /permissions": handle(func(emptyRequest) (any, error) {
 			c.Interceptor.Permissions.Clear()
 			return nil, nil
 		}),
@@ -115,7 +115,7 @@ func (c *Control) removalRoutes() map[string]http.HandlerFunc {
 	return routes
 }
 
-func (c *Control) sessions(noBody) (any, error) {
+func (c *Control) sessions(emptyRequest) (any, error) {
 	return map[string]any{"soap": c.Interceptor.Sessions.View(), "rest": c.REST.View()}, nil
 }
 

@@ -15,10 +15,10 @@ import (
 func (c *Control) inventoryRoutes() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"GET /entities": handle(c.entities),
-		"GET /truth": handle(func(noBody) (any, error) {
+		"GET /truth": handle(func(emptyRequest) (any, error) {
 			return c.Interceptor.Tasks.Counter.Counts(), nil
 		}),
-		"DELETE /truth": handle(func(noBody) (any, error) {
+		"DELETE /truth": handle(func(emptyRequest) (any, error) {
 			c.Interceptor.Tasks.Counter.ResetPeaks()
 			return nil, nil
 		}),
@@ -32,7 +32,7 @@ func (c *Control) inventoryRoutes() map[string]http.HandlerFunc {
 		"POST /delete":      handle(c.delete),
 		"POST /guest":       handle(c.guest),
 		"POST /gpu":         handle(c.gpu),
-		"GET /fcds":         handle(func(noBody) (any, error) { return c.Inventory.Disks(), nil }),
+		"GET /fcds":         handle(func(emptyRequest) (any, error) { return c.Inventory.Disks(), nil }),
 		"POST /fcds":        handle(c.createDisk),
 		"POST /fcds/delete": handle(c.deleteDisk),
 		"POST /fcds/attach": handle(c.attachDisk),
@@ -45,7 +45,7 @@ func (c *Control) inventoryRoutes() map[string]http.HandlerFunc {
 		"POST /vapp":        handle(c.setVApp),
 		"POST /topology":    handle(c.setTopology),
 		"POST /suspend":     handle(c.suspend),
-		"GET /profiles": handle(func(noBody) (any, error) {
+		"GET /profiles": handle(func(emptyRequest) (any, error) {
 			return c.Interceptor.Tasks.profiles.List(), nil
 		}),
 		"POST /profiles": handle(func(profile Profile) (any, error) {
@@ -55,7 +55,7 @@ func (c *Control) inventoryRoutes() map[string]http.HandlerFunc {
 }
 
 // entities lists all entities, so that a test can go from names to references without a session.
-func (c *Control) entities(noBody) (any, error) {
+func (c *Control) entities(emptyRequest) (any, error) {
 	list := []map[string]string{}
 	for _, entity := range entities(c.Inventory.simCtx, "") {
 		ref := entity.Reference()

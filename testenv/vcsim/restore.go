@@ -26,7 +26,7 @@ type savedVM struct {
 }
 
 // backup saves the inventory of VMs and their folders.
-func (c *Control) backup(noBody) (any, error) {
+func (c *Control) backup(emptyRequest) (any, error) {
 	ctx, saved := c.Inventory.context(), &Backup{}
 	for _, entity := range entities(ctx, "Datacenter") {
 		saved.addFolders(ctx, entity.(*simulator.Datacenter).VmFolder)
@@ -148,7 +148,7 @@ func (c *Control) dropNewFolders(ctx *simulator.Context) {
 
 // discover puts the VMs that the last restore dropped back, as vCenter does when it finds them on
 // its hosts: with new references, in the folder for discovered VMs.
-func (c *Control) discover(noBody) (any, error) {
+func (c *Control) discover(emptyRequest) (any, error) {
 	ctx, refs := c.Inventory.context(), map[string]string{}
 	for _, vm := range c.droppedVMs {
 		host, ok := ctx.Map.Get(*vm.Runtime.Host).(*simulator.HostSystem)

@@ -86,7 +86,7 @@ type VMView struct {
 }
 
 // VMs lists all VMs, the oldest first.
-func (c *Control) VMs(noBody) (any, error) {
+func (c *Control) VMs(emptyRequest) (any, error) {
 	views := []VMView{}
 	for _, entity := range entities(c.Inventory.simCtx, "VirtualMachine") {
 		views = append(views, c.view(entity.(*simulator.VirtualMachine)))

@@ -14,7 +14,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// cloneRig has a template and a folder, and clones the one into the other.
+// cloneRig is a rig with a template and a folder for its clones.
 type cloneRig struct {
 	*rig
 	client   *govmomi.Client
@@ -259,8 +259,8 @@ func TestDestroyAndCloneConcurrently(t *testing.T) {
 	}
 }
 
-// TestClonesRunSideBySide has ten under way at a time, of half a second each: five rounds, whatever
-// the simulator's own locks do.
+// TestClonesRunSideBySide runs 50 clones of half a second, ten at a time: locks must not serialize
+// them.
 func TestClonesRunSideBySide(t *testing.T) {
 	s := startCloneRig(t, "--delay", "CloneVM_Task=500ms")
 	began, room := time.Now(), make(chan struct{}, 10)

@@ -50,7 +50,7 @@ func TestACertificateCountsThroughTheTunnelOnly(t *testing.T) {
 	if live := rig.sessions().SOAP; len(live) != 1 || live[0].User != "com.example.operator" {
 		t.Errorf("sessions: %+v", live)
 	}
-	// The session is good without the tunnel.
+	// The session is valid without the tunnel.
 	if _, err := methods.GetCurrentTime(ctx, client); err != nil {
 		t.Error(err)
 	}

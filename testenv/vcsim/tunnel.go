@@ -51,7 +51,9 @@ func (t *Tunnel) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	source := server.LocalAddr().String()
 	t.track(source, true)
 	w.WriteHeader(http.StatusOK)
-	client, _, err := w.(http.Hijacker).Hijack()
+	// The client may send its TLS handshake as soon as it has the header, before the hijack: the
+	// server has then read its first bytes into the buffer.
+	client, buffer, err := w.(http.Hijacker).Hijack()
 	if err != nil {
 		_ = server.Close()
 		t.track(source, false)
@@ -62,7 +64,7 @@ func (t *Tunnel) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		_ = client.Close()
 	}()
 	go func() {
-		_, _ = io.Copy(server, client)
+		_, _ = io.Copy(server, buffer)
 		_ = server.Close()
 		_ = client.Close()
 		t.track(source, false)

@@ -56,6 +56,25 @@ func TestACertificateCountsThroughTheTunnelOnly(t *testing.T) {
 	}
 }
 
+// TestTheTunnelLosesNoBytes opens many connections: one byte of the TLS handshake was lost when it
+// arrived before the proxy had hijacked its connection.
+func TestTheTunnelLosesNoBytes(t *testing.T) {
+	rig := start(t)
+	transport := &http.Transport{
+		Proxy:             http.ProxyURL(rig.server.TunnelURL),
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
+		DisableKeepAlives: true,
+	}
+	client := &http.Client{Transport: transport}
+	for range 100 {
+		response, err := client.Get("https://" + tunnelHost + "/sdk/vimServiceVersions.xml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+	}
+}
+
 func TestTheTunnelLeadsToTheSDKOnly(t *testing.T) {
 	rig := start(t)
 	transport := &http.Transport{

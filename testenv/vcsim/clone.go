@@ -63,8 +63,8 @@ func (c *Clone) create(
 	}
 	c.fillSpec(call, task.Self)
 	if c.name != escapeName(c.name) {
-		// The library duplicates the devices of a spec whose name must be escaped, so the VM has a
-		// temporary name until it is visible.
+		// If a name must be escaped, the library duplicates the devices of the spec. The VM
+		// therefore has a temporary name until it is visible.
 		c.req.Name = "clone-" + task.Self.Value
 	}
 	defer c.show(call, task.Self)

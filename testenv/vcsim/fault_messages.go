@@ -32,7 +32,7 @@ var faultMessages = map[string]string{
 	"InsufficientResourcesFault": "The available resources are not sufficient for the operation.",
 }
 
-// faultMessage returns the message of a fault, or its name split into words.
+// faultMessage returns the message of a fault, or its name with spaces.
 func faultMessage(name string) string {
 	if message, ok := faultMessages[name]; ok {
 		return message

@@ -237,7 +237,7 @@ func (o *Outages) end(done chan struct{}) {
 	}
 }
 
-// serve handles a request during an outage. It returns false if there is none.
+// serve handles a request during an outage. Without an outage it returns false.
 func (o *Outages) serve(w http.ResponseWriter, request *http.Request) bool {
 	o.mu.Lock()
 	how, done := o.how, o.done

@@ -136,7 +136,8 @@ func faultName(fault types.BaseMethodFault) string {
 	return reflect.TypeOf(fault).Elem().Name()
 }
 
-// fetchTarget returns the object of a Fetch call, whose request type the library does not export.
+// fetchTarget returns the object of a Fetch call. The library does not export the type of the
+// request.
 func fetchTarget(body types.AnyType) types.ManagedObjectReference {
 	this := reflect.ValueOf(body).Elem().FieldByName("This")
 	if !this.IsValid() {

@@ -92,7 +92,7 @@ func addInventoryHooks(call *TaskCall, body types.AnyType) {
 }
 
 // checkPoweredOn returns InvalidPowerState for a VM that is not powered on. The API reference of
-// PowerOffVM_Task, SuspendVM_Task and ResetVM_Task says "InvalidPowerState: if the power state is
+// PowerOffVM_Task, SuspendVM_Task and ResetVM_Task has "InvalidPowerState: if the power state is
 // not poweredOn", which includes suspended VMs.
 func checkPoweredOn(
 	ctx *simulator.Context, ref types.ManagedObjectReference,

@@ -198,7 +198,7 @@ func (t *Tasks) clearBusy(clone *Clone) {
 	t.Counter.FinishClone(clone.vm.Self)
 }
 
-// checkBusy returns TaskInProgress for a VM whose clone task is running. The API reference lists it
+// checkBusy returns TaskInProgress for a VM while its clone task runs. The API reference lists it
 // for all calls that change a VM.
 func (t *Tasks) checkBusy(refs ...types.ManagedObjectReference) types.BaseMethodFault {
 	t.mu.Lock()

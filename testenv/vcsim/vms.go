@@ -128,7 +128,7 @@ func (p placement) spec(request VMSpec) types.VirtualMachineConfigSpec {
 func (p placement) devices(request VMSpec) []types.BaseVirtualDeviceConfigSpec {
 	count := 0
 	if request.Name != escapeName(request.Name) {
-		return nil // the library duplicates the devices of a VM whose name must be escaped
+		return nil // the library duplicates the devices of a VM if its name must be escaped
 	}
 	if request.Template {
 		count = 1

@@ -38,7 +38,7 @@ type SampleStatus struct {
 	Conditions         []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// Sample is a custom resource whose controller doubles a number.
+// Sample is a custom resource with a number that its controller doubles.
 type Sample struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

@@ -316,7 +316,7 @@ func TestLookupErrors(t *testing.T) {
 		t.Errorf("got error %q", text)
 	}
 	text := rig.tryCall("POST", "/power", params{"vm": "missing"}, nil)
-	if !strings.Contains(text, `VirtualMachine "missing" not found`) {
+	if !strings.Contains(text, `no VirtualMachine "missing"`) {
 		t.Errorf("got error %q", text)
 	}
 }

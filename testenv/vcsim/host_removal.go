@@ -75,7 +75,7 @@ func (c *Control) removeHost(removal HostRemoval) (any, error) {
 func (c *Control) addHost(addition HostRemoval) (any, error) {
 	removed := c.removedHosts[addition.Host]
 	if removed == nil {
-		return nil, fmt.Errorf("host %q is not removed; use POST /host/remove first", addition.Host)
+		return nil, fmt.Errorf("no host %q was removed; use POST /host/remove first", addition.Host)
 	}
 	delete(c.removedHosts, addition.Host)
 	host, ctx, pool := removed.host, c.Inventory.context(), types.ManagedObjectReference{}

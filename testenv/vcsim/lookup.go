@@ -31,7 +31,7 @@ func lookup(ctx *simulator.Context, kind, id string) (mo.Entity, error) {
 	case 1:
 		return matches[0], nil
 	case 0:
-		return nil, fmt.Errorf("%s %q not found", cmp.Or(kind, "entity"), id)
+		return nil, fmt.Errorf("no %s %q in the inventory", cmp.Or(kind, "entity"), id)
 	}
 	var paths []string
 	for _, entity := range matches {

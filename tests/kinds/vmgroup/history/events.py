@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from .kubernetes_users import KubernetesUsers
 from .vcenter_users import VCenterUsers
+from .wire import Call
 from .world import World
 
 EVENTS_PER_HISTORY = 70
@@ -35,7 +36,9 @@ class History(KubernetesUsers, VCenterUsers):
         """Start the reconcile of a group, which may stop at any call."""
         return await self.start_reconcile(self.random.choice([0, 1, 2, 4, 8]))
 
-    async def start_reconcile(self, answers: int, *, until_write: bool = False) -> bool:
+    async def start_reconcile(
+        self, answers: int, *, stop_at: Callable[[Call], bool] = lambda call: False, name: str = ""
+    ) -> bool:
         world, manager = self.world, self.world.manager
         if self.random.random() < 0.7:
             # A manager that is up to date, and has what it needs.
@@ -46,13 +49,13 @@ class History(KubernetesUsers, VCenterUsers):
             for call in [call for call in world.pending if call.name in ("login", "load", "read")]:
                 call.answer()
                 await world.settle()
-        keys = sorted(manager.store.objects)
+        keys = sorted(key for key in manager.store.objects if name in ("", key.name))
         if not keys:
             return False
         manager.start_reconcile(self.random.choice(keys))
         await world.settle()
         for _ in range(answers):
-            calls = [call for call in world.pending if not until_write or call.is_read]
+            calls = [call for call in world.pending if not stop_at(call)]
             if not calls:
                 break
             self.random.choice(calls).answer()
@@ -62,7 +65,7 @@ class History(KubernetesUsers, VCenterUsers):
     async def interrupt(self) -> bool:
         """A reconcile stops at a call that changes something: no answer, or no manager any more."""
         world = self.world
-        await self.start_reconcile(12, until_write=True)
+        await self.start_reconcile(12, stop_at=lambda call: not call.is_read)
         calls = [call for call in world.pending if not call.is_read]
         if not calls:
             return False
@@ -75,6 +78,29 @@ class History(KubernetesUsers, VCenterUsers):
         if roll < 0.7:
             world.lose(call)
             await world.settle()
+        return True
+
+    async def check_slowly(self) -> bool:
+        """What is read before a destroy takes seconds; meanwhile a user adds something to it."""
+        world, name = self.world, self.choose_name()
+        if not name:
+            return False
+        uid = world.api.objects[world.api.path_of(name)]["metadata"]["uid"]
+        world.api.edit(name, replicas=1)
+        slow = self.random.choice(["GET", "GET", "read"])
+        for _ in range(12):
+            await world.answer_all()
+            world.manager.receive_objects(1000)
+            world.manager.vcenter.receive(1000)
+            await self.start_reconcile(12, stop_at=lambda call: call.name == slow, name=name)
+            if any(call.name == slow for call in world.pending):
+                break
+            await world.advance(1.0)
+        else:
+            return False
+        self.add_to_terminating(uid)
+        await world.advance(self.random.choice([0.5, 3.0]))
+        await world.answer_all()
         return True
 
     async def perform_call(self) -> bool:
@@ -122,6 +148,7 @@ WEIGHTS: dict[str, int] = {
     "run_manager": 14,
     "reconcile": 12,
     "interrupt": 8,
+    "check_slowly": 3,
     "answer_call": 14,
     "perform_call": 6,
     "lose_answer": 3,

@@ -40,6 +40,8 @@ class Invariants:
     allowed: dict[str, int]
     # Groups that dropped the records of missing VMs; their deletionPolicy may have changed since.
     orphaned: set[str]
+    # By path of an object, whether it allowed a deletion when the manager last read it.
+    confirmed: dict[str, bool]
     level: tuple[int, int, int]
 
     def report(self, violation: str) -> None:
@@ -205,18 +207,28 @@ class Invariants:
         if call.name == "destroy":
             self._check_destroy(call, groups)
 
+    def on_read(self, path: str) -> None:
+        """The API server reads an object for the manager: what it has to respect."""
+        obj = self.api.objects.get(path)
+        self.confirmed[path] = (
+            obj is not None and not obj["spec"].get("paused") and not is_orphaning(obj)
+        )
+
     def _check_destroy(self, call: Call, groups: dict[str, dict[str, Any]]) -> None:
         ref = call.detail[0]
         appliance = call.manager.vcenter.session.token[0]
         vm = next((vm for vm in appliance.vms if vm.ref == ref and not vm.missing_until), None)
         if vm is None or not vm.owner:
             return
+        obj = groups.get(vm.owner)
+        if obj is None or not self.confirmed.get(self.api.path_of(obj["metadata"]["name"])):
+            self.report(f"{vm.label} is destroyed, and the API server did not confirm that")
         status = groups.get(vm.owner, {}).get("status", {})
         if not any(
             replica["name"] == vm.replica and replica.get("leaving")
             for replica in status.get("replicas", ())
         ):
-            self.report(f"{vm.label} is destroyed, and no stored record of it is leaving")
+            self.report(f"{vm.label} is destroyed, and no stored record of it is terminating")
 
 
 def bound_of(obj: dict[str, Any]) -> int:

@@ -229,6 +229,24 @@ class VCenterUsers(HistoryBase):
 
         return self.change_vm(attach, grows=True)
 
+    def add_to_terminating(self, uid: str) -> None:
+        """Disks to the VMs of a group that are to be destroyed, and a VM to an empty folder."""
+        appliance, obj = self.appliance, self.world.list_groups().get(uid, {})
+        names = {
+            replica["name"]
+            for replica in obj.get("status", {}).get("replicas", ())
+            if replica.get("leaving")
+        }
+        for vm in appliance.vms:
+            if vm.owner == uid and vm.replica in names and not vm.disk and not vm.clone:
+                vm.disk, vm.disk_attached_at = "pvc-1/data.vmdk", self.world.now
+                vm.change_version += 1
+                appliance.publish_vm(vm)
+        folder = (obj.get("status", {}).get("folder") or {}).get("ref", "")
+        if folder in appliance.folders and not appliance.list_children(folder):
+            name = f"moved-{self.random.getrandbits(20)}"
+            self.world.add_user_vm(appliance, name, folder)
+
     def change_vm(
         self,
         change: Callable[[Vm], None],

@@ -50,6 +50,7 @@ class World(Invariants):
         # The most VMs and clones of each group, by uid, and the most of the quota that is in use.
         self.allowed: dict[str, int] = {}
         self.orphaned: set[str] = set()
+        self.confirmed: dict[str, bool] = {}
         self.level = (0, 0, 0)
         for appliance in self.appliances:
             self._add_strangers(appliance)

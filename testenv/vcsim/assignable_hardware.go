@@ -97,11 +97,12 @@ func bindHardwareOfVM(ctx *simulator.Context, ref types.ManagedObjectReference) 
 
 // dynamicDevices returns the devices for which vCenter selects the hardware.
 func dynamicDevices(vm *simulator.VirtualMachine) []types.BaseVirtualDevice {
-	return slices.DeleteFunc(slices.Clone(vm.Config.Hardware.Device), func(
-		device types.BaseVirtualDevice,
-	) bool {
+	var devices []types.BaseVirtualDevice
+	for _, device := range vm.Config.Hardware.Device {
 		backing := device.GetVirtualDevice().Backing
-		_, dynamic := backing.(*types.VirtualPCIPassthroughDynamicBackingInfo)
-		return !dynamic
-	})
+		if _, ok := backing.(*types.VirtualPCIPassthroughDynamicBackingInfo); ok {
+			devices = append(devices, device)
+		}
+	}
+	return devices
 }

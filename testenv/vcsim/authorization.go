@@ -28,11 +28,9 @@ func NewAuthorization(
 
 // HasPrivilegeOnEntities checks the account of a session.
 func (a *Authorization) HasPrivilegeOnEntities(req *types.HasPrivilegeOnEntities) soap.HasFault {
-	user := a.userOf(req.SessionId)
+	privileges := a.availability(a.userOf(req.SessionId), req.Entity, req.PrivId)
 	return &methods.HasPrivilegeOnEntitiesBody{
-		Res: &types.HasPrivilegeOnEntitiesResponse{Returnval: a.availability(
-			user, req.Entity, req.PrivId,
-		)},
+		Res: &types.HasPrivilegeOnEntitiesResponse{Returnval: privileges},
 	}
 }
 
@@ -40,10 +38,9 @@ func (a *Authorization) HasPrivilegeOnEntities(req *types.HasPrivilegeOnEntities
 func (a *Authorization) HasUserPrivilegeOnEntities(
 	req *types.HasUserPrivilegeOnEntities,
 ) soap.HasFault {
+	privileges := a.availability(req.UserName, req.Entities, req.PrivId)
 	return &methods.HasUserPrivilegeOnEntitiesBody{
-		Res: &types.HasUserPrivilegeOnEntitiesResponse{Returnval: a.availability(
-			req.UserName, req.Entities, req.PrivId,
-		)},
+		Res: &types.HasUserPrivilegeOnEntitiesResponse{Returnval: privileges},
 	}
 }
 

@@ -108,7 +108,7 @@ func TestOneOfManyClonesWithOneNameSucceeds(t *testing.T) {
 	peak := counts.Folders["/DC0/vm/vm-operator"]
 	if succeeded != 1 || peak.Now != 1 || peak.Peak < clones ||
 		counts.Owners["u1"].Peak != clones || len(counts.Clones) != 0 {
-		t.Errorf("%d were made; %+v", succeeded, counts)
+		t.Errorf("%d clones succeeded; %+v", succeeded, counts)
 	}
 	s.call("DELETE", "/truth", nil, nil)
 	if peak := s.counts().Folders["/DC0/vm/vm-operator"]; peak.Peak != 1 {

@@ -150,9 +150,8 @@ type HeldSelector struct {
 }
 
 func (c *Control) release(selector HeldSelector) (any, error) {
-	return map[string]int{"released": c.Interceptor.Rules.Release(
-		selector.ID, selector.Method,
-	)}, nil
+	released := c.Interceptor.Rules.Release(selector.ID, selector.Method)
+	return map[string]int{"released": released}, nil
 }
 
 // Outage is a time during which the server does not answer.

@@ -97,9 +97,8 @@ func (c *Control) rename(request Rename) (any, error) {
 		c.Inventory.renameHost(host, request.Name)
 		return nil, nil
 	}
-	return nil, waitForTask(object.NewCommon(c.Inventory.client, entity.Reference()).Rename(
-		context.Background(), request.Name,
-	))
+	renamed := object.NewCommon(c.Inventory.client, entity.Reference())
+	return nil, waitForTask(renamed.Rename(context.Background(), request.Name))
 }
 
 // HostState is the desired state of a host; unset fields do not change.
@@ -157,13 +156,12 @@ type Suspension struct {
 }
 
 func (c *Control) suspend(suspension Suspension) (any, error) {
-	vm, err := lookup(c.Inventory.simCtx, "VirtualMachine", suspension.VM)
+	entity, err := lookup(c.Inventory.simCtx, "VirtualMachine", suspension.VM)
 	if err != nil {
 		return nil, err
 	}
-	return nil, waitForTask(object.NewVirtualMachine(c.Inventory.client, vm.Reference()).Suspend(
-		context.Background(),
-	))
+	vm := object.NewVirtualMachine(c.Inventory.client, entity.Reference())
+	return nil, waitForTask(vm.Suspend(context.Background()))
 }
 
 // Move moves a VM to another host.
@@ -215,11 +213,12 @@ func (c *Control) guest(request Guest) (any, error) {
 	}
 	vm, ctx := entity.(*simulator.VirtualMachine), c.Inventory.context()
 	ctx.WithLock(vm, func() {
-		vm.Config.ExtraConfig = slices.DeleteFunc(slices.Clone(vm.Config.ExtraConfig), func(
-			option types.BaseOptionValue,
-		) bool {
-			return option.GetOptionValue().Key == toolsOption
-		})
+		vm.Config.ExtraConfig = slices.DeleteFunc(
+			slices.Clone(vm.Config.ExtraConfig),
+			func(option types.BaseOptionValue) bool {
+				return option.GetOptionValue().Key == toolsOption
+			},
+		)
 	})
 	if request.Tools {
 		c.Inventory.installTools(vm)
@@ -317,9 +316,9 @@ func (c *Control) stats(request Stats) (any, error) {
 		return nil, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(request.Stats)) {
-		if err := setProperty(
-			c.Inventory.context(), entity, "summary.quickStats."+name, request.Stats[name],
-		); err != nil {
+		path := "summary.quickStats." + name
+		err := setProperty(c.Inventory.context(), entity, path, request.Stats[name])
+		if err != nil {
 			return nil, err
 		}
 	}

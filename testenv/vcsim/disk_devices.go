@@ -28,7 +28,7 @@ func findDisk(
 	return location, fcd
 }
 
-// checkAttach returns InvalidState for a disk that a VM uses.
+// checkAttach returns NotFound for an unknown disk and InvalidState for one that a VM uses.
 func checkAttach(ctx *simulator.Context, req *types.AttachDisk_Task) types.BaseMethodFault {
 	_, fcd := findDisk(ctx, req.DiskId)
 	if fcd == nil {
@@ -56,9 +56,9 @@ func addDiskDevice(ctx *simulator.Context, req *types.AttachDisk_Task) types.Bas
 	}
 	id := req.DiskId
 	device := &types.VirtualDisk{CapacityInKB: fcd.Config.CapacityInMB * 1024, VDiskId: &id}
-	backing := &types.VirtualDiskFlatVer2BackingInfo{DiskMode: string(
-		types.VirtualDiskModeIndependent_persistent,
-	)}
+	backing := &types.VirtualDiskFlatVer2BackingInfo{
+		DiskMode: string(types.VirtualDiskModeIndependent_persistent),
+	}
 	if file, ok := fcd.Config.Backing.(*types.BaseConfigInfoDiskFileBackingInfo); ok {
 		datastore := file.Datastore
 		backing.FileName, backing.Datastore = file.FilePath, &datastore

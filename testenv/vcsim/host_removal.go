@@ -150,9 +150,8 @@ func (c *Control) folderFor(
 			return folder, nil
 		}
 	}
-	created, err := object.NewFolder(
-		c.Inventory.client, datacenter.VmFolder,
-	).CreateFolder(context.Background(), discoveredFolder)
+	parent := object.NewFolder(c.Inventory.client, datacenter.VmFolder)
+	created, err := parent.CreateFolder(context.Background(), discoveredFolder)
 	if err != nil {
 		return nil, err
 	}
@@ -185,11 +184,10 @@ func unmount(ctx *simulator.Context, host types.ManagedObjectReference) {
 	for _, entity := range entities(ctx, "Datastore") {
 		datastore := entity.(*simulator.Datastore)
 		ctx.WithLock(datastore, func() {
-			datastore.Host = slices.DeleteFunc(slices.Clone(datastore.Host), func(
-				mount types.DatastoreHostMount,
-			) bool {
-				return mount.Key == host
-			})
+			datastore.Host = slices.DeleteFunc(
+				slices.Clone(datastore.Host),
+				func(mount types.DatastoreHostMount) bool { return mount.Key == host },
+			)
 		})
 		touch(ctx, datastore.Self)
 	}

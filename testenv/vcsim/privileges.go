@@ -238,11 +238,12 @@ func usesProfile(spec *types.VirtualMachineRelocateSpec) bool {
 	if len(spec.Profile) > 0 {
 		return true
 	}
-	return slices.ContainsFunc(spec.Disk, func(
-		disk types.VirtualMachineRelocateSpecDiskLocator,
-	) bool {
-		return len(disk.Profile) > 0
-	})
+	for _, disk := range spec.Disk {
+		if len(disk.Profile) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // configNeeds lists the privileges for the fields set in a ConfigSpec, as documented there.

@@ -133,15 +133,18 @@ func ensureTag(ctx context.Context, manager *tags.Manager, category, name string
 	if tag, err := manager.GetTagForCategory(ctx, name, category); err == nil {
 		return tag.ID, nil
 	}
-	categoryID := ""
-	if existing, err := manager.GetCategory(ctx, category); err == nil {
-		categoryID = existing.ID
-	} else if categoryID, err = manager.CreateCategory(ctx, &tags.Category{
-		Name: category, Cardinality: "MULTIPLE",
-	}); err != nil {
+	categoryID, err := ensureCategory(ctx, manager, category)
+	if err != nil {
 		return "", err
 	}
 	return manager.CreateTag(ctx, &tags.Tag{Name: name, CategoryID: categoryID})
+}
+
+func ensureCategory(ctx context.Context, manager *tags.Manager, name string) (string, error) {
+	if category, err := manager.GetCategory(ctx, name); err == nil {
+		return category.ID, nil
+	}
+	return manager.CreateCategory(ctx, &tags.Category{Name: name, Cardinality: "MULTIPLE"})
 }
 
 func (r *REST) client() *rest.Client {

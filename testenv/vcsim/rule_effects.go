@@ -79,9 +79,8 @@ func (e Effect) sleep(from, to int32, report func(percent int32)) bool {
 		return true
 	}
 	length := e.delay * time.Duration(to-from) / 100
-	timer, ticker := time.NewTimer(length), time.NewTicker(max(
-		e.delay/progressSteps, 20*time.Millisecond,
-	))
+	timer := time.NewTimer(length)
+	ticker := time.NewTicker(max(e.delay/progressSteps, 20*time.Millisecond))
 	defer timer.Stop()
 	defer ticker.Stop()
 	began := time.Now()

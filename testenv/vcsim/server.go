@@ -89,8 +89,24 @@ func (v *Server) start(s *Settings) error {
 	if err != nil {
 		return err
 	}
+	front := v.frontend(s, interceptor, inventory, vapi, tunnel)
+	v.serve(tls.NewListener(listener, shared), front)
+	control := &Control{
+		Interceptor: interceptor, Accounts: accounts, Inventory: inventory,
+		REST: vapi, Outages: &front.outages,
+	}
+	if err := v.control(s.Control, control.Handler()); err != nil {
+		return err
+	}
+	v.startBackground(s, interceptor, vapi, inventory)
+	return nil
+}
+
+func (v *Server) frontend(
+	s *Settings, interceptor *Interceptor, inventory *Inventory, vapi *REST, tunnel *Tunnel,
+) *Frontend {
 	mux := v.model.Service.ServeMux
-	front := &Frontend{
+	return &Frontend{
 		Next:        mux,
 		Calls:       interceptor.Calls,
 		Rules:       interceptor.Rules,
@@ -98,21 +114,10 @@ func (v *Server) start(s *Settings) error {
 		REST:        vapi,
 		MaxSessions: s.MaxSessions,
 		NewContext:  inventory.context,
-		Permissions: interceptor.Permissions, API: &API{Next: mux, Mode: s.REST}, Tunnel: tunnel,
+		Permissions: interceptor.Permissions,
+		API:         &API{Next: mux, Mode: s.REST},
+		Tunnel:      tunnel,
 	}
-	v.serve(tls.NewListener(listener, shared), front)
-	control := &Control{
-		Interceptor: interceptor,
-		Accounts:    accounts,
-		Inventory:   inventory,
-		REST:        vapi,
-		Outages:     &front.outages,
-	}
-	if err := v.control(s.Control, control.Handler()); err != nil {
-		return err
-	}
-	v.startBackground(s, interceptor, vapi, inventory)
-	return nil
 }
 
 // InstanceUUID returns about.instanceUuid.

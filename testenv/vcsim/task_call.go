@@ -171,9 +171,8 @@ func withRecover(
 ) (result types.AnyType, fault types.BaseMethodFault) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			result, fault = nil, &types.SystemErrorFault{Reason: fmt.Sprint(
-				"the simulator panicked: ", cause,
-			)}
+			reason := fmt.Sprint("the simulator panicked: ", cause)
+			result, fault = nil, &types.SystemErrorFault{Reason: reason}
 		}
 	}()
 	return work()

@@ -131,10 +131,10 @@ func (t *Tasks) wrapInner(task *simulator.Task, run taskFunc) taskFunc {
 func (t *Tasks) cloneOf(task *simulator.Task) *TaskCall {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if i := slices.IndexFunc(t.clones, func(call *TaskCall) bool {
-		return call.started(task)
-	}); i >= 0 {
-		return t.clones[i]
+	for _, call := range t.clones {
+		if call.started(task) {
+			return call
+		}
 	}
 	return nil
 }

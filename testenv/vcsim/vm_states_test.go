@@ -118,7 +118,7 @@ func TestNamesAreUniqueInAFolder(t *testing.T) {
 	if text := s.tryCall("POST", "/create", params{
 		"name": "a", "folder": "vm-operator",
 	}, nil); text == "" {
-		t.Error("two VMs of one name were made")
+		t.Error("a second VM with the same name was created")
 	}
 	a := s.vm(s.client, "vm-operator/a")
 	expectFault[*types.DuplicateName](t, waitForTask(a.Rename(ctx, "b")))

@@ -145,7 +145,7 @@ func (p placement) devices(request VMSpec) []types.BaseVirtualDeviceConfigSpec {
 		disk := devices.CreateDisk(
 			devices[0].(types.BaseVirtualController), types.ManagedObjectReference{}, "",
 		)
-		// use the datastore of the VM
+		// Without a datastore the disk is on that of the VM.
 		disk.Backing.(*types.VirtualDiskFlatVer2BackingInfo).Datastore = nil
 		disk.CapacityInKB = 1024 * 1024
 		devices = append(devices, disk)
@@ -233,10 +233,11 @@ func (i *Inventory) Move(vm, host types.ManagedObjectReference) error {
 	target := i.simCtx.Map.Get(host).(*simulator.HostSystem)
 	pool := i.poolOf(target)
 	spec := types.VirtualMachineRelocateSpec{Host: &host, Pool: &pool}
-	machine := object.NewVirtualMachine(i.client, vm)
-	return waitForTask(machine.Relocate(
-		context.Background(), spec, types.VirtualMachineMovePriorityDefaultPriority,
-	))
+	const priority = types.VirtualMachineMovePriorityDefaultPriority
+	task, err := object.NewVirtualMachine(i.client, vm).Relocate(
+		context.Background(), spec, priority,
+	)
+	return waitForTask(task, err)
 }
 
 // Delete powers off and destroys a VM, or destroys another entity.
@@ -256,16 +257,15 @@ func (i *Inventory) AddGPU(name, kind string) error {
 	if err != nil {
 		return err
 	}
-	vm, err := lookup(i.simCtx, "VirtualMachine", name)
+	entity, err := lookup(i.simCtx, "VirtualMachine", name)
 	if err != nil {
 		return err
 	}
-	spec := types.VirtualMachineConfigSpec{DeviceChange: []types.BaseVirtualDeviceConfigSpec{
-		device,
-	}}
-	return waitForTask(object.NewVirtualMachine(i.client, vm.Reference()).Reconfigure(
-		context.Background(), spec,
-	))
+	spec := types.VirtualMachineConfigSpec{
+		DeviceChange: []types.BaseVirtualDeviceConfigSpec{device},
+	}
+	vm := object.NewVirtualMachine(i.client, entity.Reference())
+	return waitForTask(vm.Reconfigure(context.Background(), spec))
 }
 
 func (i *Inventory) installTools(vm *simulator.VirtualMachine) {

@@ -16,7 +16,7 @@ type Calls struct {
 
 // LedgerEntry is one mutating call.
 type LedgerEntry struct {
-	// increases by one with each call; a reset does not restart it
+	// Sequence increases by one with each call. A reset does not restart it.
 	Sequence int       `json:"sequence"`
 	Time     time.Time `json:"time"` // when its work began, after any delay or hold
 	Method   string    `json:"method"`

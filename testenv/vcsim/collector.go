@@ -31,7 +31,7 @@ type Collector struct {
 
 	shared *SharedState // set only in the collector of the registry; see sharedState
 
-	// guards changes, versions and waiters; never held while an object is read
+	// mu guards the fields below. It is never held while an object is read.
 	mu       sync.Mutex
 	listener *changeListener
 	filters  []*Filter
@@ -41,7 +41,7 @@ type Collector struct {
 	closed   types.BaseMethodFault
 	version  int
 	unacked  *types.UpdateSet // sent, and not yet acknowledged by a call with its version
-	// the version that a client repeats if it did not receive that answer
+	// unackedVersion is the version that a client repeats if it did not receive that answer.
 	unackedVersion string
 	pages          []types.UpdateSet
 	truncated      string // version of the last answer that is followed by more pages

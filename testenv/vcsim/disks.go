@@ -22,7 +22,7 @@ type DiskSpec struct {
 	SizeMB       int64  `json:"sizeMB"`
 	Datastore    string `json:"datastore"`    // the first one by default
 	Provisioning string `json:"provisioning"` // thin, eagerZeroedThick or lazyZeroedThick
-	// keepAfterDeleteVm: destroying its VM does not delete it
+	// Keep is keepAfterDeleteVm: destroying the VM does not delete the disk.
 	Keep bool `json:"keep"`
 }
 

@@ -24,7 +24,7 @@ type Frontend struct {
 	Rules       *Rules
 	Sessions    *Sessions
 	REST        *REST
-	MaxSessions int // sessions
+	MaxSessions int
 	NewContext  func() *simulator.Context
 
 	Permissions *Permissions

@@ -14,7 +14,7 @@ import (
 // removedHost is a host that was removed from the inventory, with its VMs.
 type removedHost struct {
 	host *simulator.HostSystem
-	// nil for a standalone host, which has the next three fields
+	// cluster is nil for a standalone host, which has the next three fields.
 	cluster *simulator.ClusterComputeResource
 	compute *mo.ComputeResource
 	pool    *simulator.ResourcePool

@@ -109,7 +109,7 @@ func (i *Interceptor) check(
 		}
 	}
 	if !isReadOnly(method.Name) && !strings.HasSuffix(method.Name, "_Task") {
-		// methods that start a task fail in the task
+		// Methods that start a task fail in the task.
 		if fault := i.Tasks.checkBusy(method.This); fault != nil {
 			return fault
 		}

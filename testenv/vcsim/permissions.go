@@ -22,7 +22,7 @@ import (
 // System.Anonymous, System.View and System.Read. (vSphere Security, "Hierarchical Inheritance of
 // Permissions" and "Using Roles to Assign Privileges")
 type Permissions struct {
-	ctx  *simulator.Context // not that of a client
+	ctx  *simulator.Context // the context of the simulator itself
 	root types.ManagedObjectReference
 
 	onChange func() // makes the collectors compare all objects again

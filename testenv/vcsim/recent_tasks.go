@@ -32,7 +32,7 @@ func NewRecentTasks(
 		keep:        keep,
 		ended:       map[types.ManagedObjectReference]time.Time{},
 	}
-	// by its reference: Put would otherwise make the new object the listener
+	// Put would otherwise make the new object the listener.
 	ctx.Map.AddHandler(library)
 	ctx.Map.Put(recent)
 	return recent

@@ -81,7 +81,7 @@ func (a *API) translate(w http.ResponseWriter, request *http.Request, path strin
 	}
 	inner.URL.RawQuery = query.Encode()
 	inner.Body = io.NopCloser(bytes.NewReader(wrapBody(request.Method, path, action, body)))
-	// return the token in the body instead of a cookie
+	// Return the token in the body instead of a cookie.
 	inner.Header.Set("vmware-use-header-authn", "true")
 	recorder := httptest.NewRecorder()
 	a.Next.ServeHTTP(recorder, inner)

@@ -15,7 +15,7 @@ import (
 // Rule delays, fails or holds the next calls of a method, or drops their answers.
 type Rule struct {
 	Method string `json:"method"` // "*" matches every method
-	// such as vm-12; empty matches every object
+	// Object is a reference such as vm-12. Empty matches every object.
 	Object string `json:"object,omitempty"`
 	Count  int    `json:"count"` // number of calls; 0 means all
 	// Where is one of ruleStages: "call" before the work, "task" in the started task, "answer"
@@ -28,7 +28,7 @@ type Rule struct {
 	// At is the progress of a task, in percent, at which Hold applies: 100 by default, 0 without a
 	// delay.
 	At *int32 `json:"at,omitempty"`
-	// close the connection instead of answering; requires "answer"
+	// Drop closes the connection instead of answering. It requires "answer".
 	Drop bool `json:"drop,omitempty"`
 }
 

@@ -18,7 +18,7 @@ const defaultCollector = "propertyCollector"
 // Sessions tracks the objects of each session and ends sessions like vCenter, with their filters,
 // views and open calls.
 type Sessions struct {
-	ctx *simulator.Context // not that of a client
+	ctx *simulator.Context // the context of the simulator itself
 
 	mu      sync.Mutex
 	tracked map[string]*simulator.Session

@@ -58,7 +58,7 @@ func (call *TaskCall) wrap(run taskFunc) taskFunc {
 	return func(task *simulator.Task) (types.AnyType, types.BaseMethodFault) {
 		call.releaseLock()
 		if call.clone != nil {
-			// a failing clone creates no VM
+			// A failing clone creates no VM.
 			call.clone.early = call.clone.early && call.effect.Fault == nil
 		}
 		if call.clone != nil && call.clone.early {

@@ -24,7 +24,7 @@ type Tasks struct {
 	mu       sync.Mutex
 	expected []*TaskCall
 	clones   []*TaskCall // running
-	// by folder: the clone that creates its VM there
+	// creating has, by folder, the clone that creates its VM there.
 	creating map[types.ManagedObjectReference]*TaskCall
 
 	// busy has the running clone task of each unfinished VM.

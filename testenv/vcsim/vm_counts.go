@@ -30,7 +30,7 @@ type VMCounter struct {
 	sequence int
 	vms      map[types.ManagedObjectReference]*CountedVM
 	clones   map[types.ManagedObjectReference]*CountedVM // by task
-	// VMs of running clones: counted as clones
+	// hidden has the VMs of running clones, which are counted as clones.
 	hidden  map[types.ManagedObjectReference]bool
 	folders map[types.ManagedObjectReference]*Count
 	owners  map[string]*Count
@@ -46,12 +46,12 @@ type CountedVM struct {
 	CPUs         int32  `json:"cpus"`
 	MemoryMB     int64  `json:"memoryMB"`
 	Template     bool   `json:"template,omitempty"`
-	// only of a VM: its clone task still runs
+	// Cloning is set while the clone task of a VM runs.
 	Cloning bool              `json:"cloning,omitempty"`
 	Markers map[string]string `json:"marks"`
 
 	folder types.ManagedObjectReference
-	// only of a clone: it owns its instanceUuid, which several clones may request
+	// claimed is set if a clone owns its instanceUuid, which several clones may request.
 	claimed bool
 }
 

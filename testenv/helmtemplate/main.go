@@ -1,5 +1,5 @@
-// helmtemplate renders a chart as `helm template` does, with Helm's own engine: for the tests of
-// the chart that `kubewright helm` writes.
+// Command helmtemplate renders a chart like `helm template`, with Helm's engine, for the tests of
+// the chart that `kubewright helm` generates.
 //
 //	helmtemplate CHART RELEASE NAMESPACE [VALUES]
 package main

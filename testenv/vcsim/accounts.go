@@ -8,7 +8,7 @@ import (
 )
 
 // Accounts checks passwords and locks accounts as vCenter's single sign-on does: 5 failures in 180
-// s, then even the right password is wrong until the lock passes.
+// s, then the correct password is rejected too until the lock expires.
 type Accounts struct {
 	maxFailures int
 	window      time.Duration
@@ -21,7 +21,7 @@ type Accounts struct {
 	lockedUntil map[string]time.Time
 }
 
-// NewAccounts has no accounts yet.
+// NewAccounts returns a password store without accounts.
 func NewAccounts(failures int, within, locked time.Duration) *Accounts {
 	return &Accounts{
 		maxFailures: failures, window: within, lockFor: locked, now: time.Now,
@@ -31,14 +31,14 @@ func NewAccounts(failures int, within, locked time.Duration) *Accounts {
 	}
 }
 
-// Set makes an account or changes its password.
+// Set creates an account or changes its password.
 func (a *Accounts) Set(user, password string) {
 	a.mu.Lock()
 	a.password[user] = password
 	a.mu.Unlock()
 }
 
-// Unlock forgives an account its failures.
+// Unlock unlocks an account and resets its failure count.
 func (a *Accounts) Unlock(user string) {
 	a.mu.Lock()
 	delete(a.failed, user)
@@ -53,7 +53,7 @@ func (a *Accounts) Locked(user string) bool {
 	return a.now().Before(a.lockedUntil[user])
 }
 
-// Valid is the answer to one attempt to log in.
+// Valid checks one login attempt and counts its failure.
 func (a *Accounts) Valid(login *types.Login) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -10,15 +10,15 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Hardware is the HostAssignableHardwareManager of a host that has GPUs; the library has none.
+// Hardware is the HostAssignableHardwareManager of a host with GPUs, which the library lacks.
 type Hardware struct {
 	mo.HostAssignableHardwareManager
 
 	host *simulator.HostSystem
 }
 
-// RetrieveDynamicPassthroughInfo lists the devices that any VM of the host may be given: those that
-// pass through, each once.
+// RetrieveDynamicPassthroughInfo lists the passthrough devices that can be assigned to VMs of the
+// host.
 func (h *Hardware) RetrieveDynamicPassthroughInfo(
 	*types.RetrieveDynamicPassthroughInfo,
 ) soap.HasFault {
@@ -42,7 +42,7 @@ const (
 	a100   = 0x20f1
 )
 
-// addHardwareManager adds the manager to a host, once.
+// addHardwareManager adds the manager to a host that has none.
 func addHardwareManager(ctx *simulator.Context, host *simulator.HostSystem) {
 	ref := types.ManagedObjectReference{
 		Type:  "HostAssignableHardwareManager",
@@ -60,7 +60,7 @@ func addHardwareManager(ctx *simulator.Context, host *simulator.HostSystem) {
 	bindHardware(ctx, host)
 }
 
-// bindHardware records which devices of a host its running VMs have.
+// bindHardware records the devices of a host that its running VMs use.
 func bindHardware(ctx *simulator.Context, host *simulator.HostSystem) {
 	if host.ConfigManager.AssignableHardwareManager == nil {
 		return
@@ -86,7 +86,7 @@ func bindHardware(ctx *simulator.Context, host *simulator.HostSystem) {
 	})
 }
 
-// bindHardwareOfVM does so for the host of a VM.
+// bindHardwareOfVM calls bindHardware for the host of a VM.
 func bindHardwareOfVM(ctx *simulator.Context, ref types.ManagedObjectReference) {
 	if vm, ok := findVM(ctx, ref); ok && vm.Runtime.Host != nil {
 		if host, ok := ctx.Map.Get(*vm.Runtime.Host).(*simulator.HostSystem); ok {
@@ -95,13 +95,14 @@ func bindHardwareOfVM(ctx *simulator.Context, ref types.ManagedObjectReference) 
 	}
 }
 
-// dynamicDevices lists the devices that vCenter assigns, as opposed to a person.
+// dynamicDevices returns the devices for which vCenter selects the hardware.
 func dynamicDevices(vm *simulator.VirtualMachine) []types.BaseVirtualDevice {
-	return slices.DeleteFunc(slices.Clone(vm.Config.Hardware.Device), func(
-		device types.BaseVirtualDevice,
-	) bool {
+	var devices []types.BaseVirtualDevice
+	for _, device := range vm.Config.Hardware.Device {
 		backing := device.GetVirtualDevice().Backing
-		_, dynamic := backing.(*types.VirtualPCIPassthroughDynamicBackingInfo)
-		return !dynamic
-	})
+		if _, ok := backing.(*types.VirtualPCIPassthroughDynamicBackingInfo); ok {
+			devices = append(devices, device)
+		}
+	}
+	return devices
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Authorization answers the questions about privileges, which the library always grants, from the
-// permissions that calls are checked against.
+// Authorization answers privilege queries from the same permissions that calls are checked against.
+// The library grants every privilege.
 type Authorization struct {
 	*simulator.AuthorizationManager
 
@@ -17,7 +17,7 @@ type Authorization struct {
 	sessions    *Sessions
 }
 
-// NewAuthorization takes the AuthorizationManager's place in the registry.
+// NewAuthorization replaces the AuthorizationManager in the registry.
 func NewAuthorization(
 	ctx *simulator.Context, manager types.ManagedObjectReference, permissions *Permissions,
 	sessions *Sessions,
@@ -26,28 +26,25 @@ func NewAuthorization(
 	ctx.Map.Put(&Authorization{library, permissions, sessions})
 }
 
-// HasPrivilegeOnEntities is about the account of a session.
+// HasPrivilegeOnEntities checks the account of a session.
 func (a *Authorization) HasPrivilegeOnEntities(req *types.HasPrivilegeOnEntities) soap.HasFault {
-	user := a.userOf(req.SessionId)
+	privileges := a.availability(a.userOf(req.SessionId), req.Entity, req.PrivId)
 	return &methods.HasPrivilegeOnEntitiesBody{
-		Res: &types.HasPrivilegeOnEntitiesResponse{Returnval: a.availability(
-			user, req.Entity, req.PrivId,
-		)},
+		Res: &types.HasPrivilegeOnEntitiesResponse{Returnval: privileges},
 	}
 }
 
-// HasUserPrivilegeOnEntities is about an account by its name.
+// HasUserPrivilegeOnEntities checks an account by its name.
 func (a *Authorization) HasUserPrivilegeOnEntities(
 	req *types.HasUserPrivilegeOnEntities,
 ) soap.HasFault {
+	privileges := a.availability(req.UserName, req.Entities, req.PrivId)
 	return &methods.HasUserPrivilegeOnEntitiesBody{
-		Res: &types.HasUserPrivilegeOnEntitiesResponse{Returnval: a.availability(
-			req.UserName, req.Entities, req.PrivId,
-		)},
+		Res: &types.HasUserPrivilegeOnEntitiesResponse{Returnval: privileges},
 	}
 }
 
-// HasPrivilegeOnEntity is the form for one entity.
+// HasPrivilegeOnEntity checks the account of a session on one entity.
 func (a *Authorization) HasPrivilegeOnEntity(req *types.HasPrivilegeOnEntity) soap.HasFault {
 	user, granted := a.userOf(req.SessionId), []bool{}
 	for _, id := range req.PrivId {
@@ -58,7 +55,8 @@ func (a *Authorization) HasPrivilegeOnEntity(req *types.HasPrivilegeOnEntity) so
 	}}
 }
 
-// FetchUserPrivilegeOnEntities lists what an account has of all privileges that the library knows.
+// FetchUserPrivilegeOnEntities lists the privileges of an account, out of those that the library
+// defines.
 func (a *Authorization) FetchUserPrivilegeOnEntities(
 	req *types.FetchUserPrivilegeOnEntities,
 ) soap.HasFault {
@@ -75,7 +73,7 @@ func (a *Authorization) FetchUserPrivilegeOnEntities(
 	return &methods.FetchUserPrivilegeOnEntitiesBody{Res: res}
 }
 
-// adminPrivileges are those of the role Admin: all that there are.
+// adminPrivileges returns the privileges of the Admin role, which are all that exist.
 func adminPrivileges(ctx *simulator.Context) []string {
 	for _, object := range ctx.Map.AllReference("AuthorizationManager") {
 		if manager, ok := object.(*Authorization); ok {
@@ -106,7 +104,7 @@ func (a *Authorization) availability(
 	return list
 }
 
-// userOf is the account of a session, "" for an unknown one.
+// userOf returns the account of a session, or "" if there is no such session.
 func (a *Authorization) userOf(key string) string {
 	for _, live := range a.sessions.Live() {
 		if live.Key == key {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Calls counts the calls by method and keeps a ledger of those that change something.
+// Calls counts calls by method and keeps a ledger of the mutating ones.
 type Calls struct {
 	mu       sync.Mutex
 	counts   map[string]int
@@ -14,31 +14,32 @@ type Calls struct {
 	sequence int
 }
 
-// LedgerEntry is one changing call.
+// LedgerEntry is one mutating call.
 type LedgerEntry struct {
-	Sequence int       `json:"sequence"` // grows by one with each call, also over a reset
-	Time     time.Time `json:"time"`     // when its work began: after a delay or a hold
+	// Sequence increases by one with each call. A reset does not restart it.
+	Sequence int       `json:"sequence"`
+	Time     time.Time `json:"time"` // when its work began, after any delay or hold
 	Method   string    `json:"method"`
-	Object   string    `json:"object"`  // such as VirtualMachine:vm-12; of a REST call its path
-	Name     string    `json:"name"`    // the object's, when the call came
-	NewName  string    `json:"newName"` // what it makes, or the object from now on, is to be called
+	Object   string    `json:"object"`  // such as VirtualMachine:vm-12; the path of a REST call
+	Name     string    `json:"name"`    // the object's name when the call arrived
+	NewName  string    `json:"newName"` // name of the created or renamed object
 	Session  string    `json:"session"`
 	User     string    `json:"user"`
-	// the fault with which our rules refused it, before it could run
+	// Refused is the fault of a call that the simulator rejected before it ran.
 	Refused string `json:"refused,omitempty"`
 }
 
-// NewCalls has counted nothing.
+// NewCalls returns counters at zero and an empty ledger.
 func NewCalls() *Calls { return &Calls{counts: map[string]int{}} }
 
-// Count adds one call.
+// Count counts one call of a method.
 func (c *Calls) Count(method string) {
 	c.mu.Lock()
 	c.counts[method]++
 	c.mu.Unlock()
 }
 
-// Record writes one changing call down.
+// Record appends a mutating call to the ledger.
 func (c *Calls) Record(entry LedgerEntry) {
 	c.mu.Lock()
 	c.sequence++
@@ -47,21 +48,21 @@ func (c *Calls) Record(entry LedgerEntry) {
 	c.mu.Unlock()
 }
 
-// Counts is a copy.
+// Counts returns a copy of the counters.
 func (c *Calls) Counts() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return maps.Clone(c.counts)
 }
 
-// Ledger is a copy.
+// Ledger returns a copy of the ledger.
 func (c *Calls) Ledger() []LedgerEntry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]LedgerEntry{}, c.ledger...)
 }
 
-// ResetCounts starts at nothing again.
+// ResetCounts sets all counters to zero.
 func (c *Calls) ResetCounts() {
 	c.mu.Lock()
 	c.counts = map[string]int{}

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// certificate loads the given files, or makes a self-signed certificate and writes its public half
-// to `out` for clients.
+// certificate loads the configured key pair, or generates a self-signed certificate and writes it
+// to out for clients to trust.
 func certificate(s *Settings, out string) (tls.Certificate, error) {
 	if s.Certificate != "" {
 		return tls.LoadX509KeyPair(s.Certificate, s.Key)
@@ -47,8 +47,7 @@ func selfSigned(names []string, expired bool) (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key, Leaf: leaf}, err
 }
 
-// template is a certificate that is its own authority, so that the one file is all that a client
-// needs.
+// template returns a certificate that is its own CA, so that clients need to trust one file only.
 func template(names []string, expired bool) *x509.Certificate {
 	notBefore, notAfter := time.Now().Add(-time.Hour), time.Now().AddDate(1, 0, 0)
 	if expired {

@@ -10,14 +10,14 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// pendingChanges is what changed since the last read.
+// pendingChanges are the changes since the last read.
 type pendingChanges struct {
 	updated map[types.ManagedObjectReference]struct{}
 	removed map[types.ManagedObjectReference]struct{}
-	kinds   map[string]struct{} // kinds of objects that came or went
-	paths   map[string]struct{} // first components of changed properties; "" when unknown
+	kinds   map[string]struct{} // types of added and removed objects
+	paths   map[string]struct{} // first components of changed property paths; "" if unknown
 
-	all bool // what the session sees may differ: its permissions have changed
+	all bool // compare every object: the permissions of the session have changed
 }
 
 func addTo[K comparable](set *map[K]struct{}, key K) {
@@ -45,10 +45,10 @@ func newChangeListener(collector *Collector) *changeListener {
 	}
 }
 
-// Reference names the relay in the registry.
+// Reference implements mo.Reference.
 func (r *changeListener) Reference() types.ManagedObjectReference { return r.Self }
 
-// PutObject marks what came.
+// PutObject records an added object.
 func (r *changeListener) PutObject(_ *simulator.Context, object mo.Reference) {
 	ref := object.Reference()
 	r.collector.recordChange(func(m *pendingChanges) {
@@ -58,7 +58,7 @@ func (r *changeListener) PutObject(_ *simulator.Context, object mo.Reference) {
 	})
 }
 
-// UpdateObject marks what changed.
+// UpdateObject records an updated object.
 func (r *changeListener) UpdateObject(
 	_ *simulator.Context, object mo.Reference, changes []types.PropertyChange,
 ) {
@@ -75,8 +75,8 @@ func (r *changeListener) UpdateObject(
 	})
 }
 
-// RemoveObject marks what goes. The registry calls it before the object is taken out, so that its
-// absence cannot be seen yet.
+// RemoveObject records a removed object. The registry calls it before it removes the object, so the
+// object can still be found.
 func (r *changeListener) RemoveObject(_ *simulator.Context, ref types.ManagedObjectReference) {
 	r.collector.recordChange(func(m *pendingChanges) {
 		addTo(&m.removed, ref)
@@ -84,8 +84,7 @@ func (r *changeListener) RemoveObject(_ *simulator.Context, ref types.ManagedObj
 	})
 }
 
-// touch makes the collectors read objects again that the library may have changed without
-// notification.
+// touch notifies the collectors of objects that the library may have changed silently.
 func touch(ctx *simulator.Context, refs ...types.ManagedObjectReference) {
 	for _, ref := range refs {
 		if object := ctx.Map.Get(ref); object != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// churn gives all connected hosts and running VMs new quickStats, and returns how many objects
-// changed. Each number is new altogether, or, with a drift, moves by at most that share of the
-// whole.
+// churn sets new quickStats on all connected hosts and running VMs and returns the number of
+// changed objects. Values are random; with a drift, each value changes by at most that fraction of
+// the capacity.
 func churn(ctx *simulator.Context, drift float64) int {
 	changed := 0
 	for _, entity := range entities(ctx, "HostSystem") {
@@ -76,7 +76,7 @@ func vmStats(vm *simulator.VirtualMachine, drift float64) []types.PropertyChange
 	}
 }
 
-// nextUsage is a new number, or the old one a little further.
+// nextUsage returns a random usage, or the previous one changed by at most the drift.
 func nextUsage(old, capacity int32, drift float64) int32 {
 	if drift == 0 {
 		return randomUsage(capacity)
@@ -85,13 +85,12 @@ func nextUsage(old, capacity int32, drift float64) int32 {
 	return min(max(1, old+step), capacity)
 }
 
-// randomUsage is between 10 and 90 hundredths of the whole, and at least 1: vCenter omits what is
-// 0.
+// randomUsage returns 10 % to 90 % of the capacity, and at least 1: vCenter omits values of 0.
 func randomUsage(capacity int32) int32 {
 	return max(1, int32(float64(capacity)*(0.1+0.8*rand.Float64())))
 }
 
-// churnPeriodically repeats the churn until the context ends.
+// churnPeriodically calls churn at each interval until the context is done.
 func churnPeriodically(ctx context.Context, simCtx *simulator.Context, interval time.Duration) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()

@@ -11,25 +11,25 @@ import (
 const (
 	clonesEarly = "early"
 	clonesLate  = "late"
-	// visibleAt is the percentage of a clone at which its VM is in the inventory. A real vCenter
-	// creates the VM first and copies its disks then.
+	// visibleAt is the progress, in percent, at which the VM of a clone is in the inventory. A real
+	// vCenter creates the VM first and then copies its disks.
 	visibleAt = 30
 )
 
-// Clone is a CloneVM_Task that runs.
+// Clone is a running CloneVM_Task.
 //
-// The library searches the name, makes the VM and configures it in steps that others can see and
-// run between. Here clones of one name into one folder run one after the other, and the new VM
-// stays locked, and uncounted, until it has its name, its identity and its configuration. When
-// clones are visible early, the VM is then shown without power until the task ends, and refuses
-// other tasks with TaskInProgress; otherwise it is shown when its task ends, with its power.
+// The library checks the name, creates the VM and configures it in separate steps, between which
+// other calls can run. Here clones with the same name and folder run one after the other, and the
+// new VM stays locked and uncounted until it has its name, its identity and its configuration. If
+// clones are visible early, the VM is then shown powered off until the task ends and rejects other
+// tasks with TaskInProgress. Otherwise it is shown when its task ends, in its final power state.
 type Clone struct {
 	req          *types.CloneVM_Task
-	name         string // as the caller gave it
+	name         string // as in the request
 	early        bool
 	vm           *simulator.VirtualMachine
-	unlock       func() // of its lock
-	unlockFolder func() // gives back the folder's lock, when the VM is in it
+	unlock       func() // releases the lock of the VM
+	unlockFolder func() // releases the lock of the folder once the VM is in it
 }
 
 func (c *Clone) run(
@@ -43,12 +43,12 @@ func (c *Clone) run(
 	return result, c.startVisible(call)
 }
 
-// create makes the VM and shows it.
+// create creates the VM and shows it.
 func (c *Clone) create(
 	call *TaskCall, task *simulator.Task, run taskFunc,
 ) (types.AnyType, types.BaseMethodFault) {
-	// The folder first: a folder's destruction takes it and then its children, of which the source
-	// may be one.
+	// Lock the folder first: destroying a folder locks it and then its children, and the source may
+	// be one of them.
 	locks := call.tasks.locks
 	folder, source := locks.Entity(c.req.Folder), locks.Entity(call.this)
 	name := locks.Name(c.req.Folder, c.name)
@@ -63,8 +63,8 @@ func (c *Clone) create(
 	}
 	c.fillSpec(call, task.Self)
 	if c.name != escapeName(c.name) {
-		// To escape a name the library copies the specification onto itself, which doubles its
-		// devices: it gets another name for as long as nothing can see the VM.
+		// If a name must be escaped, the library duplicates the devices of the spec. The VM
+		// therefore has a temporary name until it is visible.
 		c.req.Name = "clone-" + task.Self.Value
 	}
 	defer c.show(call, task.Self)
@@ -73,8 +73,8 @@ func (c *Clone) create(
 	return call.work(task, run)
 }
 
-// finish gives a clone what the library does not: see configureClone. A VM that is shown late gets
-// its power before.
+// finish applies what the library leaves out: see configureClone. If the VM is shown late, it is
+// powered on before that.
 func (c *Clone) finish(call *TaskCall, result types.AnyType) types.BaseMethodFault {
 	if clone, ok := findVM(call.ctx, result); ok && c.name != c.req.Name {
 		name := escapeName(c.name)
@@ -90,8 +90,8 @@ func (c *Clone) finish(call *TaskCall, result types.AnyType) types.BaseMethodFau
 	return c.powerOn(call.ctx)
 }
 
-// startVisible powers on a VM that others see already, and that a person may have removed from the
-// inventory meanwhile.
+// startVisible powers on a VM that is already visible and may have been removed from the inventory
+// by another call.
 func (c *Clone) startVisible(call *TaskCall) types.BaseMethodFault {
 	lock := call.tasks.locks.Entity(c.vm.Self)
 	lock.Lock()
@@ -128,8 +128,8 @@ func (c *Clone) check(call *TaskCall) types.BaseMethodFault {
 	return checkDuplicateName(call.ctx, c.req.Folder, c.name, types.ManagedObjectReference{})
 }
 
-// fillSpec gives the clone an instanceUuid that no VM has, a bios uuid and the source's
-// extraConfig, where it does not set them.
+// fillSpec sets a unique instanceUuid, a BIOS UUID and the extraConfig of the source where the spec
+// has none.
 func (c *Clone) fillSpec(call *TaskCall, task types.ManagedObjectReference) {
 	if c.req.Spec.Config == nil {
 		c.req.Spec.Config = &types.VirtualMachineConfigSpec{}
@@ -149,7 +149,7 @@ func (c *Clone) fillSpec(call *TaskCall, task types.ManagedObjectReference) {
 	}
 }
 
-// show lets others see the VM, if there is one.
+// show makes the VM visible to other calls, if it was created.
 func (c *Clone) show(call *TaskCall, task types.ManagedObjectReference) {
 	if c.vm == nil {
 		return
@@ -163,8 +163,8 @@ func (c *Clone) show(call *TaskCall, task types.ManagedObjectReference) {
 	c.unlock()
 }
 
-// configureClone gives a clone what the library does not: annotation, reservations, cores per
-// socket, the template's vApp configuration and storage profiles.
+// configureClone applies what the library leaves out: annotation, reservations, cores per socket,
+// the template's vApp configuration and storage profiles.
 func configureClone(
 	call *TaskCall, req *types.CloneVM_Task, result types.AnyType,
 ) types.BaseMethodFault {
@@ -194,8 +194,8 @@ func configureClone(
 	return updateSummary(call.ctx, result)
 }
 
-// mergeOptions is what a clone sets itself, and the source's options that it does not set; an empty
-// value takes an option away.
+// mergeOptions returns the options of a clone and those of its source that it does not set. An
+// empty value removes an option.
 func mergeOptions(options, source []types.BaseOptionValue) []types.BaseOptionValue {
 	var list []types.BaseOptionValue
 	for _, option := range inheritOptions(options, source) {
@@ -206,7 +206,7 @@ func mergeOptions(options, source []types.BaseOptionValue) []types.BaseOptionVal
 	return list
 }
 
-// inheritOptions adds the source's options that the clone does not set itself.
+// inheritOptions adds the options of the source that the clone does not set.
 func inheritOptions(options, source []types.BaseOptionValue) []types.BaseOptionValue {
 	set := map[string]bool{}
 	for _, option := range options {

@@ -14,7 +14,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// cloneRig has a template and a folder, and clones the one into the other.
+// cloneRig is a rig with a template and a folder for its clones.
 type cloneRig struct {
 	*rig
 	client   *govmomi.Client
@@ -108,7 +108,7 @@ func TestOneOfManyClonesWithOneNameSucceeds(t *testing.T) {
 	peak := counts.Folders["/DC0/vm/vm-operator"]
 	if succeeded != 1 || peak.Now != 1 || peak.Peak < clones ||
 		counts.Owners["u1"].Peak != clones || len(counts.Clones) != 0 {
-		t.Errorf("%d were made; %+v", succeeded, counts)
+		t.Errorf("%d clones succeeded; %+v", succeeded, counts)
 	}
 	s.call("DELETE", "/truth", nil, nil)
 	if peak := s.counts().Folders["/DC0/vm/vm-operator"]; peak.Peak != 1 {
@@ -259,8 +259,8 @@ func TestDestroyAndCloneConcurrently(t *testing.T) {
 	}
 }
 
-// TestClonesRunSideBySide has ten under way at a time, of half a second each: five rounds, whatever
-// the simulator's own locks do.
+// TestClonesRunSideBySide runs 50 clones of half a second, ten at a time: locks must not serialize
+// them.
 func TestClonesRunSideBySide(t *testing.T) {
 	s := startCloneRig(t, "--delay", "CloneVM_Task=500ms")
 	began, room := time.Now(), make(chan struct{}, 10)

@@ -10,7 +10,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// holdClone starts a clone that is held at a percentage, and waits until it is.
+// holdClone starts a clone and waits until it is held at a percentage.
 func (s *cloneRig) holdClone(name string, percent int) *object.Task {
 	s.Helper()
 	s.call("POST", "/rules", params{
@@ -51,11 +51,11 @@ func TestACloneIsVisibleBeforeItEnds(t *testing.T) {
 	if vm.Name != "replica" || markersOf(vm.Config.ExtraConfig)[ownerKey] != "u1" ||
 		vm.Config.InstanceUuid == "" {
 		t.Errorf(
-			"it is %s, %v, %s", vm.Name, markersOf(vm.Config.ExtraConfig), vm.Config.InstanceUuid,
+			"got %s, %v, %s", vm.Name, markersOf(vm.Config.ExtraConfig), vm.Config.InstanceUuid,
 		)
 	}
 	if vm.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOff {
-		t.Errorf("it is %s", vm.Runtime.PowerState)
+		t.Errorf("got %s", vm.Runtime.PowerState)
 	}
 	var info mo.Task
 	if err := s.client.RetrieveOne(context.Background(), task.Reference(), []string{
@@ -75,7 +75,7 @@ func TestACloneIsVisibleBeforeItEnds(t *testing.T) {
 	finished := s.waitVM(task)
 	if finished.Self != children[0] ||
 		finished.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOn {
-		t.Errorf("it became %s, %s", finished.Self, finished.Runtime.PowerState)
+		t.Errorf("got %s, %s", finished.Self, finished.Runtime.PowerState)
 	}
 	for _, vm := range s.counts().VMs {
 		if vm.Cloning {
@@ -140,7 +140,7 @@ func TestADelayedCloneShowsItsVMAfterAThird(t *testing.T) {
 	}
 	state := watch.byName("replica")["runtime.powerState"]
 	if state != types.VirtualMachinePowerStatePoweredOff {
-		t.Errorf("it was %v", state)
+		t.Errorf("got %v", state)
 	}
 	watch.until("its power", func() bool {
 		state := watch.byName("replica")["runtime.powerState"]

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// coalesceDelay lets changes that come together leave together.
+	// coalesceDelay is the time to wait for further changes, so that they share one answer.
 	coalesceDelay = 5 * time.Millisecond
 	// pageObjects is vCenter's own limit of objects in one answer of WaitForUpdatesEx.
 	pageObjects = 100
@@ -21,33 +21,35 @@ const (
 // Collector answers WaitForUpdatesEx in place of the library's collector.
 //
 // Why not the library's? It reads the whole inventory again for every single update, so 1,000 hosts
-// that change together take minutes; two sessions on the default collector silence each other; the
-// request of a client that is gone swallows the updates; any version is accepted; and what the
-// library changes without notification (host.vm, childEntity, maintenance mode) never arrives.
-// How is it done here? Whatever changes is marked; the marked objects are read again and compared
-// with what was sent last.
+// that change together take minutes; two sessions on the default collector take each other's
+// updates; the request of a disconnected client consumes the updates; any version is accepted; and
+// changes that the library makes silently (host.vm, childEntity, maintenance mode) are never
+// reported. How does this one work? Each change is recorded; the recorded objects are read again
+// and compared with the values sent last.
 type Collector struct {
 	simulator.PropertyCollector
 
-	shared *SharedState // set in the collector of the registry only; see sharedOf
+	shared *SharedState // set only in the collector of the registry; see sharedState
 
-	mu             sync.Mutex // marks, versions and waiters; never held while an object is read
-	listener       *changeListener
-	filters        []*Filter
-	pending        pendingChanges
-	wake           chan struct{}
-	waiter         chan types.BaseMethodFault
-	closed         types.BaseMethodFault
-	version        int
-	unacked        *types.UpdateSet // sent, and not yet confirmed by a call with its version
-	unackedVersion string           // the version that a client repeats when that answer was lost
+	// mu guards the fields below. It is never held while an object is read.
+	mu       sync.Mutex
+	listener *changeListener
+	filters  []*Filter
+	pending  pendingChanges
+	wake     chan struct{}
+	waiter   chan types.BaseMethodFault
+	closed   types.BaseMethodFault
+	version  int
+	unacked  *types.UpdateSet // sent, and not yet acknowledged by a call with its version
+	// unackedVersion is the version that a client repeats if it did not receive that answer.
+	unackedVersion string
 	pages          []types.UpdateSet
-	truncated      string // version of the last answer that has more pages after it
+	truncated      string // version of the last answer that is followed by more pages
 
-	readMu sync.Mutex // one reader at a time: the state of the filters belongs to it
+	readMu sync.Mutex // one reader at a time: it owns the state of the filters
 }
 
-// CreateFilter adds a filter; a property that does not exist is refused, as vCenter does.
+// CreateFilter adds a filter. Like vCenter it rejects properties that do not exist.
 func (c *Collector) CreateFilter(ctx *simulator.Context, req *types.CreateFilter) soap.HasFault {
 	filter := newFilter(c, req)
 	if fault := filter.validate(ctx); fault != nil {
@@ -63,7 +65,7 @@ func (c *Collector) CreateFilter(ctx *simulator.Context, req *types.CreateFilter
 	return &methods.CreateFilterBody{Res: &types.CreateFilterResponse{Returnval: ref}}
 }
 
-// CreatePropertyCollector makes a further collector of the session.
+// CreatePropertyCollector adds a collector to the session.
 func (c *Collector) CreatePropertyCollector(
 	ctx *simulator.Context, _ *types.CreatePropertyCollector,
 ) soap.HasFault {
@@ -99,8 +101,7 @@ func (c *Collector) CancelWaitForUpdates(*types.CancelWaitForUpdates) soap.HasFa
 	return &methods.CancelWaitForUpdatesBody{Res: &types.CancelWaitForUpdatesResponse{}}
 }
 
-// WaitForUpdatesEx answers with what changed since the version; an empty version asks for
-// everything.
+// WaitForUpdatesEx returns the changes since a version; an empty version requests all objects.
 func (c *Collector) WaitForUpdatesEx(
 	ctx *simulator.Context, req *types.WaitForUpdatesEx,
 ) soap.HasFault {
@@ -111,7 +112,7 @@ func (c *Collector) WaitForUpdatesEx(
 	return &methods.WaitForUpdatesExBody{Res: &types.WaitForUpdatesExResponse{Returnval: set}}
 }
 
-// WaitForUpdates is the older form without limits.
+// WaitForUpdates is the older method without limits.
 func (c *Collector) WaitForUpdates(
 	ctx *simulator.Context, req *types.WaitForUpdates,
 ) soap.HasFault {
@@ -122,7 +123,7 @@ func (c *Collector) WaitForUpdates(
 	return &methods.WaitForUpdatesBody{Res: &types.WaitForUpdatesResponse{Returnval: *set}}
 }
 
-// CheckForUpdates answers at once.
+// CheckForUpdates returns the changes without waiting.
 func (c *Collector) CheckForUpdates(
 	ctx *simulator.Context, req *types.CheckForUpdates,
 ) soap.HasFault {
@@ -136,7 +137,7 @@ func (c *Collector) CheckForUpdates(
 }
 
 type limit struct {
-	wait    time.Duration // negative: until something changes
+	wait    time.Duration // negative: no limit
 	objects int
 }
 
@@ -190,8 +191,8 @@ func (c *Collector) wait(
 	}
 }
 
-// isPage reports whether an answer is part of a load that takes several: the first one, one that
-// has more after it, or the next after such a one.
+// isPage reports whether an answer is part of a load that takes several answers: the first one, a
+// truncated one, or the one that follows a truncated one.
 func (c *Collector) isPage(version string, set *types.UpdateSet) bool {
 	if set == nil {
 		return false
@@ -206,7 +207,7 @@ func (c *Collector) isPage(version string, set *types.UpdateSet) bool {
 	return page
 }
 
-// coalesce waits a little for more, unless all that is watched is one object, such as a task.
+// coalesce waits briefly for further changes, unless the only watched object is one such as a task.
 func (c *Collector) coalesce() {
 	c.mu.Lock()
 	single := len(c.filters) == 1 && len(c.filters[0].Spec.ObjectSet) == 1 &&
@@ -217,8 +218,7 @@ func (c *Collector) coalesce() {
 	}
 }
 
-// startWait takes the place of the waiting call: a client that calls again has given the earlier
-// call up.
+// startWait replaces the waiting call: a client that calls again has abandoned the earlier call.
 func (c *Collector) startWait(
 	ctx *simulator.Context, version string,
 ) (chan types.BaseMethodFault, types.BaseMethodFault) {
@@ -250,7 +250,7 @@ func (c *Collector) endWait(waiter chan types.BaseMethodFault) {
 	c.mu.Unlock()
 }
 
-// restart forgets what was sent; the next answer holds everything.
+// restart discards what was sent; the next answer has all objects.
 func (c *Collector) restart(ctx *simulator.Context) {
 	c.listen(ctx)
 	c.unacked, c.pages, c.pending = nil, nil, pendingChanges{}
@@ -267,7 +267,7 @@ func (c *Collector) next(
 	c.mu.Lock()
 	if c.waiter != waiter {
 		c.mu.Unlock()
-		return nil, <-waiter // the call that took the place sent the reason
+		return nil, <-waiter // the call that replaced this one sent the fault
 	}
 	if c.unacked != nil {
 		defer c.mu.Unlock()
@@ -312,8 +312,8 @@ func (c *Collector) send(
 	return &set
 }
 
-// recordChange notes a change; it is called with the object's lock held and so must not read any
-// object.
+// recordChange records a change. It is called with the lock of the object held and must not read
+// any object.
 func (c *Collector) recordChange(apply func(*pendingChanges)) {
 	c.mu.Lock()
 	apply(&c.pending)
@@ -346,7 +346,7 @@ func (c *Collector) listen(ctx *simulator.Context) {
 	}
 }
 
-// close ends the collector with the session or on request; waiting calls get the fault.
+// close ends the collector; waiting calls return the fault.
 func (c *Collector) close(ctx *simulator.Context, fault types.BaseMethodFault) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -358,14 +358,14 @@ func (c *Collector) close(ctx *simulator.Context, fault types.BaseMethodFault) {
 	c.cancelWaiter(fault)
 }
 
-// isWaiting reports whether a call is open.
+// isWaiting reports whether a call waits for updates.
 func (c *Collector) isWaiting() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.waiter != nil
 }
 
-// paginate splits updates into answers of at most `objects` objects; all but the last are marked as
+// paginate splits updates into answers of at most the given number of objects; all but the last are
 // truncated.
 func paginate(updates []types.PropertyFilterUpdate, objects int) []types.UpdateSet {
 	var pages []types.UpdateSet

@@ -12,15 +12,15 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// watch follows all objects of a kind on the session's default collector, and holds what it
-// received.
+// watch reads the updates for all objects of a type from the default collector and stores the
+// values.
 type watch struct {
 	rig     *rig
 	client  *govmomi.Client
 	version string
 	objects map[types.ManagedObjectReference]map[string]types.AnyType
 	kinds   map[types.ObjectUpdateKind]int
-	first   func(values map[string]types.AnyType) // receives the first values of an object
+	first   func(values map[string]types.AnyType) // called with the first values of an object
 }
 
 func watchFor(rig *rig, client *govmomi.Client, kind string, paths ...string) *watch {
@@ -65,7 +65,7 @@ func (w *watch) wait(options *types.WaitOptions) (*types.UpdateSet, error) {
 	return res.Returnval, nil
 }
 
-// next takes one answer in; false when there was nothing new.
+// next applies one answer. It returns false if there was no update.
 func (w *watch) next() bool {
 	w.rig.Helper()
 	set, err := w.wait(&types.WaitOptions{MaxWaitSeconds: types.NewInt32(5)})
@@ -101,12 +101,12 @@ func (w *watch) apply(set *types.UpdateSet) {
 	}
 }
 
-// until takes answers in until something holds.
+// until applies answers until a condition holds.
 func (w *watch) until(condition string, holds func() bool) {
 	w.rig.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !holds(); w.next() {
 		if time.Now().After(deadline) {
-			w.rig.Fatalf("the watch never showed: %s; it holds %v", condition, w.objects)
+			w.rig.Fatalf("the watch timed out waiting for: %s; objects: %v", condition, w.objects)
 		}
 	}
 }
@@ -148,7 +148,8 @@ func TestAnAnswerThatWasLostIsGivenAgain(t *testing.T) {
 	watch := watchFor(rig, rig.client(), "VirtualMachine", "name")
 	watch.next()
 	rig.call("POST", "/rename", params{"of": "DC0_H0_VM0", "name": "renamed"}, nil)
-	if _, err := watch.wait(nil); err != nil { // the answer is not taken in: the version stays
+	// the answer is not applied, so the version does not change
+	if _, err := watch.wait(nil); err != nil {
 		t.Fatal(err)
 	}
 	watch.until("the rename again", func() bool { return watch.byName("renamed") != nil })
@@ -193,7 +194,7 @@ func TestWatchReportsNewMovedAndDeletedVMs(t *testing.T) {
 		"runtime.powerState",
 	)
 	hosts := watchFor(rig, client, "HostSystem", "name", "vm")
-	hosts.objects = vms.objects // one collector, one stream
+	hosts.objects = vms.objects // both watches use one collector
 	vms.next()
 
 	rig.call("POST", "/create", params{"name": "new", "host": "DC0_H0", "on": true}, nil)
@@ -253,7 +254,7 @@ func TestUnknownPropertiesAreRefused(t *testing.T) {
 	expectFault[*types.InvalidProperty](t, err)
 }
 
-// TestManyHostsChurnQuickly holds what the collector is there for.
+// TestManyHostsChurnQuickly checks the speed for which this collector replaces the library's.
 func TestManyHostsChurnQuickly(t *testing.T) {
 	rig := start(t, "--hosts", "150", "--vms", "0", "--standalone-hosts", "0")
 	watch := watchFor(rig, rig.client(), "HostSystem", "name", "summary.quickStats.overallCpuUsage")

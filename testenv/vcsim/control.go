@@ -21,14 +21,14 @@ type Control struct {
 	REST        *REST
 	Outages     *Outages
 
-	removalMu    sync.Mutex // one change of the next three at a time
+	removalMu    sync.Mutex // guards the next three
 	removedHosts map[string]*removedHost
 	lastBackup   *Backup
-	droppedVMs   []*simulator.VirtualMachine // by the last restore
+	droppedVMs   []*simulator.VirtualMachine // removed by the last restore
 }
 
-// emptyBody is the body of calls that need none.
-type emptyBody struct{}
+// emptyRequest is the request type of calls without a body.
+type emptyRequest struct{}
 
 // Handler routes the calls; GET / lists them.
 func (c *Control) Handler() http.Handler {
@@ -37,7 +37,7 @@ func (c *Control) Handler() http.Handler {
 	for pattern, handler := range routes {
 		mux.HandleFunc(pattern, handler)
 	}
-	mux.HandleFunc("GET /{$}", handle(func(emptyBody) (any, error) {
+	mux.HandleFunc("GET /{$}", handle(func(emptyRequest) (any, error) {
 		return slices.Sorted(maps.Keys(routes)), nil
 	}))
 	return mux
@@ -45,46 +45,46 @@ func (c *Control) Handler() http.Handler {
 
 func (c *Control) routes() map[string]http.HandlerFunc {
 	routes := map[string]http.HandlerFunc{
-		"GET /clock": handle(func(emptyBody) (any, error) {
+		"GET /clock": handle(func(emptyRequest) (any, error) {
 			return map[string]any{"time": time.Now()}, nil
 		}),
-		"GET /calls": handle(func(emptyBody) (any, error) {
+		"GET /calls": handle(func(emptyRequest) (any, error) {
 			return c.Interceptor.Calls.Counts(), nil
 		}),
-		"DELETE /calls": handle(func(emptyBody) (any, error) {
+		"DELETE /calls": handle(func(emptyRequest) (any, error) {
 			c.Interceptor.Calls.ResetCounts()
 			return nil, nil
 		}),
-		"GET /ledger": handle(func(emptyBody) (any, error) {
+		"GET /ledger": handle(func(emptyRequest) (any, error) {
 			return c.Interceptor.Calls.Ledger(), nil
 		}),
-		"DELETE /ledger": handle(func(emptyBody) (any, error) {
+		"DELETE /ledger": handle(func(emptyRequest) (any, error) {
 			c.Interceptor.Calls.ResetLedger()
 			return nil, nil
 		}),
 		"GET /sessions":         handle(c.sessions),
 		"POST /sessions/expire": handle(c.expire),
-		"GET /rules": handle(func(emptyBody) (any, error) {
+		"GET /rules": handle(func(emptyRequest) (any, error) {
 			return c.Interceptor.Rules.List(), nil
 		}),
 		"POST /rules": handle(func(rule Rule) (any, error) {
 			return nil, c.Interceptor.Rules.Add(rule)
 		}),
-		"DELETE /rules": handle(func(emptyBody) (any, error) {
+		"DELETE /rules": handle(func(emptyRequest) (any, error) {
 			c.Interceptor.Rules.Clear()
 			return nil, nil
 		}),
-		"GET /held": handle(func(emptyBody) (any, error) {
+		"GET /held": handle(func(emptyRequest) (any, error) {
 			return c.Interceptor.Rules.Held(), nil
 		}),
 		"POST /release":  handle(c.release),
 		"POST /outage":   handle(c.outage),
 		"POST /accounts": handle(c.account),
-		"GET /permissions": handle(func(emptyBody) (any, error) {
+		"GET /permissions": handle(func(emptyRequest) (any, error) {
 			return c.Interceptor.Permissions.List(), nil
 		}),
 		"POST /permissions": handle(c.permission),
-		"DELETE /permissions": handle(func(emptyBody) (any, error) {
+		"DELETE /permissions": handle(func(emptyRequest) (any, error) {
 			c.Interceptor.Permissions.Clear()
 			return nil, nil
 		}),
@@ -94,8 +94,8 @@ func (c *Control) routes() map[string]http.HandlerFunc {
 	return routes
 }
 
-// removalRoutes are the calls that take objects out of the inventory and put them back, one at a
-// time.
+// removalRoutes returns the calls that remove objects from the inventory and add them again. They
+// run one at a time.
 func (c *Control) removalRoutes() map[string]http.HandlerFunc {
 	c.removedHosts = map[string]*removedHost{}
 	routes := map[string]http.HandlerFunc{
@@ -115,11 +115,11 @@ func (c *Control) removalRoutes() map[string]http.HandlerFunc {
 	return routes
 }
 
-func (c *Control) sessions(emptyBody) (any, error) {
+func (c *Control) sessions(emptyRequest) (any, error) {
 	return map[string]any{"soap": c.Interceptor.Sessions.View(), "rest": c.REST.View()}, nil
 }
 
-// SessionSelector selects the sessions that end; SOAP and REST sessions alike.
+// SessionSelector selects SOAP and REST sessions to end.
 type SessionSelector struct {
 	All  bool   `json:"all"`
 	User string `json:"user"`
@@ -132,7 +132,7 @@ func (s SessionSelector) matches(user, key string) bool {
 
 func (c *Control) expire(selector SessionSelector) (any, error) {
 	if selector == (SessionSelector{}) {
-		return nil, fmt.Errorf("name the sessions: all, user or key")
+		return nil, fmt.Errorf("select sessions by all, user or key")
 	}
 	soap := c.Interceptor.Sessions.End(func(live types.UserSession) bool {
 		return selector.matches(live.UserName, live.Key)
@@ -143,16 +143,15 @@ func (c *Control) expire(selector SessionSelector) (any, error) {
 	return map[string]int{"ended": soap + rest}, nil
 }
 
-// HeldSelector selects what is released: one by its id, those of a method, or all.
+// HeldSelector selects held calls to release: one by its id, those of a method, or all.
 type HeldSelector struct {
 	ID     int    `json:"id"`
 	Method string `json:"method"`
 }
 
 func (c *Control) release(selector HeldSelector) (any, error) {
-	return map[string]int{"released": c.Interceptor.Rules.Release(
-		selector.ID, selector.Method,
-	)}, nil
+	released := c.Interceptor.Rules.Release(selector.ID, selector.Method)
+	return map[string]int{"released": released}, nil
 }
 
 // Outage is a time during which the server does not answer.
@@ -163,13 +162,15 @@ type Outage struct {
 
 func (c *Control) outage(request Outage) (any, error) {
 	if !slices.Contains([]string{"", "503", "reset", "hang"}, request.How) {
-		return nil, fmt.Errorf("how is %q, and can be 503, reset, hang or empty", request.How)
+		return nil, fmt.Errorf(
+			"how: unsupported value %q; use 503, reset, hang or an empty string", request.How,
+		)
 	}
 	c.Outages.Begin(request.How, time.Duration(request.Length))
 	return nil, nil
 }
 
-// Account is an account to be made, changed or unlocked.
+// Account is an account to create, change or unlock.
 type Account struct {
 	User     string `json:"user"`
 	Password string `json:"password"`
@@ -186,8 +187,8 @@ func (c *Control) account(request Account) (any, error) {
 	return map[string]bool{"locked": c.Accounts.Locked(request.User)}, nil
 }
 
-// handle turns a function of a JSON body into a handler; its error is the answer's text, with
-// status 400.
+// handle returns an HTTP handler that decodes a JSON request and encodes the result of act. An
+// error is returned as text with status 400.
 func handle[Request any](act func(Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var request Request
@@ -196,7 +197,7 @@ func handle[Request any](act func(Request) (any, error)) http.HandlerFunc {
 			decoder.DisallowUnknownFields()
 			if err := decoder.Decode(&request); err != nil {
 				http.Error(
-					w, "the body is not what is expected here: "+err.Error(), http.StatusBadRequest,
+					w, "invalid request body: "+err.Error(), http.StatusBadRequest,
 				)
 				return
 			}

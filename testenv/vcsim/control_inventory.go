@@ -15,24 +15,26 @@ import (
 func (c *Control) inventoryRoutes() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"GET /entities": handle(c.entities),
-		"GET /truth": handle(func(emptyBody) (any, error) {
+		"GET /truth": handle(func(emptyRequest) (any, error) {
 			return c.Interceptor.Tasks.Counter.Counts(), nil
 		}),
-		"DELETE /truth": handle(func(emptyBody) (any, error) {
+		"DELETE /truth": handle(func(emptyRequest) (any, error) {
 			c.Interceptor.Tasks.Counter.ResetPeaks()
 			return nil, nil
 		}),
-		"POST /rename":      handle(c.rename),
-		"POST /host":        handle(c.host),
-		"POST /schedule":    handle(c.schedule),
-		"POST /unschedule":  handle(c.unschedule),
-		"POST /power":       handle(c.power),
-		"POST /move":        handle(c.move),
-		"POST /create":      handle(c.create),
-		"POST /delete":      handle(c.delete),
-		"POST /guest":       handle(c.guest),
-		"POST /gpu":         handle(c.gpu),
-		"GET /fcds":         handle(func(emptyBody) (any, error) { return c.Inventory.Disks(), nil }),
+		"POST /rename":     handle(c.rename),
+		"POST /host":       handle(c.host),
+		"POST /schedule":   handle(c.schedule),
+		"POST /unschedule": handle(c.unschedule),
+		"POST /power":      handle(c.power),
+		"POST /move":       handle(c.move),
+		"POST /create":     handle(c.create),
+		"POST /delete":     handle(c.delete),
+		"POST /guest":      handle(c.guest),
+		"POST /gpu":        handle(c.gpu),
+		"GET /fcds": handle(func(emptyRequest) (any, error) {
+			return c.Inventory.Disks(), nil
+		}),
 		"POST /fcds":        handle(c.createDisk),
 		"POST /fcds/delete": handle(c.deleteDisk),
 		"POST /fcds/attach": handle(c.attachDisk),
@@ -45,7 +47,7 @@ func (c *Control) inventoryRoutes() map[string]http.HandlerFunc {
 		"POST /vapp":        handle(c.setVApp),
 		"POST /topology":    handle(c.setTopology),
 		"POST /suspend":     handle(c.suspend),
-		"GET /profiles": handle(func(emptyBody) (any, error) {
+		"GET /profiles": handle(func(emptyRequest) (any, error) {
 			return c.Interceptor.Tasks.profiles.List(), nil
 		}),
 		"POST /profiles": handle(func(profile Profile) (any, error) {
@@ -54,8 +56,8 @@ func (c *Control) inventoryRoutes() map[string]http.HandlerFunc {
 	}
 }
 
-// entities lists all entities, so that a test can go from names to references without a session.
-func (c *Control) entities(emptyBody) (any, error) {
+// entities lists all entities, so that tests can look up references without a session.
+func (c *Control) entities(emptyRequest) (any, error) {
 	list := []map[string]string{}
 	for _, entity := range entities(c.Inventory.simCtx, "") {
 		ref := entity.Reference()
@@ -69,7 +71,7 @@ func (c *Control) entities(emptyBody) (any, error) {
 	return list, nil
 }
 
-// Churn is how far quickStats move; 0 makes new ones altogether.
+// Churn is the maximum relative change of quickStats; 0 sets random values.
 type Churn struct {
 	Drift float64 `json:"drift"`
 }
@@ -78,7 +80,8 @@ func (c *Control) churn(request Churn) (any, error) {
 	return map[string]int{"changed": churn(c.Inventory.context(), request.Drift)}, nil
 }
 
-// Rename is a new name for an entity; `of` is everywhere a reference's value, a name or a path.
+// Rename is a new name for an entity. In all requests, `of` is a reference, a name or an inventory
+// path.
 type Rename struct {
 	Of   string `json:"of"`
 	Name string `json:"name"`
@@ -90,16 +93,15 @@ func (c *Control) rename(request Rename) (any, error) {
 		return nil, err
 	}
 	if host, ok := entity.(*simulator.HostSystem); ok {
-		// vCenter has no call for this: a host is added again under its new name
+		// The vSphere API cannot rename a host; administrators add it again under its new name.
 		c.Inventory.renameHost(host, request.Name)
 		return nil, nil
 	}
-	return nil, waitForTask(object.NewCommon(c.Inventory.client, entity.Reference()).Rename(
-		context.Background(), request.Name,
-	))
+	renamed := object.NewCommon(c.Inventory.client, entity.Reference())
+	return nil, waitForTask(renamed.Rename(context.Background(), request.Name))
 }
 
-// HostState is what becomes of a host; what is not given stays.
+// HostState is the desired state of a host; unset fields do not change.
 type HostState struct {
 	Host        string `json:"host"`
 	Connected   *bool  `json:"connected"`
@@ -134,7 +136,7 @@ func (c *Control) host(request HostState) (any, error) {
 	return nil, err
 }
 
-// Power switches a VM on or off.
+// Power powers a VM on or off.
 type Power struct {
 	VM string `json:"vm"`
 	On bool   `json:"on"`
@@ -148,22 +150,21 @@ func (c *Control) power(request Power) (any, error) {
 	return nil, c.Inventory.Power(vm.Reference(), request.On)
 }
 
-// Suspension names the VM to be suspended.
+// Suspension selects the VM to suspend.
 type Suspension struct {
 	VM string `json:"vm"`
 }
 
 func (c *Control) suspend(suspension Suspension) (any, error) {
-	vm, err := lookup(c.Inventory.simCtx, "VirtualMachine", suspension.VM)
+	entity, err := lookup(c.Inventory.simCtx, "VirtualMachine", suspension.VM)
 	if err != nil {
 		return nil, err
 	}
-	return nil, waitForTask(object.NewVirtualMachine(c.Inventory.client, vm.Reference()).Suspend(
-		context.Background(),
-	))
+	vm := object.NewVirtualMachine(c.Inventory.client, entity.Reference())
+	return nil, waitForTask(vm.Suspend(context.Background()))
 }
 
-// Move puts a VM on another host.
+// Move moves a VM to another host.
 type Move struct {
 	VM   string `json:"vm"`
 	Host string `json:"host"`
@@ -186,7 +187,7 @@ func (c *Control) create(request VMSpec) (any, error) {
 	return map[string]string{"ref": ref.Value}, err
 }
 
-// Target names one entity.
+// Target selects an entity.
 type Target struct {
 	Of string `json:"of"`
 }
@@ -199,7 +200,7 @@ func (c *Control) delete(request Target) (any, error) {
 	return nil, c.Inventory.Delete(entity)
 }
 
-// Guest sets whether Tools report in a VM.
+// Guest sets whether VMware Tools run in a VM.
 type Guest struct {
 	VM    string `json:"vm"`
 	Tools bool   `json:"tools"`
@@ -212,11 +213,12 @@ func (c *Control) guest(request Guest) (any, error) {
 	}
 	vm, ctx := entity.(*simulator.VirtualMachine), c.Inventory.context()
 	ctx.WithLock(vm, func() {
-		vm.Config.ExtraConfig = slices.DeleteFunc(slices.Clone(vm.Config.ExtraConfig), func(
-			option types.BaseOptionValue,
-		) bool {
-			return option.GetOptionValue().Key == toolsOption
-		})
+		vm.Config.ExtraConfig = slices.DeleteFunc(
+			slices.Clone(vm.Config.ExtraConfig),
+			func(option types.BaseOptionValue) bool {
+				return option.GetOptionValue().Key == toolsOption
+			},
+		)
 	})
 	if request.Tools {
 		c.Inventory.installTools(vm)
@@ -226,7 +228,7 @@ func (c *Control) guest(request Guest) (any, error) {
 	return nil, nil
 }
 
-// GPU is a GPU for a VM.
+// GPU is a GPU to add to a VM.
 type GPU struct {
 	VM   string `json:"vm"`
 	Kind string `json:"kind"`
@@ -241,7 +243,7 @@ func (c *Control) createDisk(request DiskSpec) (any, error) {
 	return map[string]string{"id": id}, err
 }
 
-// Disk names a disk, and the VM that is to use it.
+// Disk selects a disk and the VM to attach it to.
 type Disk struct {
 	Disk string `json:"disk"`
 	VM   string `json:"vm"`
@@ -314,16 +316,16 @@ func (c *Control) stats(request Stats) (any, error) {
 		return nil, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(request.Stats)) {
-		if err := setProperty(
-			c.Inventory.context(), entity, "summary.quickStats."+name, request.Stats[name],
-		); err != nil {
+		path := "summary.quickStats." + name
+		err := setProperty(c.Inventory.context(), entity, path, request.Stats[name])
+		if err != nil {
 			return nil, err
 		}
 	}
 	return nil, nil
 }
 
-// Property is a value for any property of any entity, as JSON with wire names.
+// Property is a JSON value, with wire names, for any property of any entity.
 type Property struct {
 	Of       string          `json:"of"`
 	Property string          `json:"property"`

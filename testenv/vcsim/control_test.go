@@ -210,7 +210,7 @@ func TestTagsAndAttributes(t *testing.T) {
 	if text := rig.tryCall("POST", "/property", params{
 		"of": "DC0_H0", "property": "runtime.nonsense", "value": 1,
 	}, nil); !strings.Contains(text, "nonsense") {
-		t.Errorf("it says %q", text)
+		t.Errorf("got error %q", text)
 	}
 }
 
@@ -313,11 +313,10 @@ func TestLookupErrors(t *testing.T) {
 	if text := rig.tryCall("POST", "/power", params{
 		"vm": "twice",
 	}, nil); !strings.Contains(text, "/DC0/vm/twice, /DC1/vm/twice") {
-		t.Errorf("it says %q", text)
+		t.Errorf("got error %q", text)
 	}
-	if text := rig.tryCall("POST", "/power", params{
-		"vm": "nobody",
-	}, nil); !strings.Contains(text, "no VirtualMachine") {
-		t.Errorf("it says %q", text)
+	text := rig.tryCall("POST", "/power", params{"vm": "missing"}, nil)
+	if !strings.Contains(text, `no VirtualMachine "missing"`) {
+		t.Errorf("got error %q", text)
 	}
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// findDisk is a First Class Disk and where it is, or nil; the library's catalog is by datastore.
+// findDisk returns a First Class Disk, or nil, and its datastore. The library keeps one catalog for
+// each datastore.
 func findDisk(
 	ctx *simulator.Context, id types.ID,
 ) (types.ManagedObjectReference, *simulator.VStorageObject) {
@@ -27,7 +28,7 @@ func findDisk(
 	return location, fcd
 }
 
-// checkAttach rejects a disk that another VM uses.
+// checkAttach returns NotFound for an unknown disk and InvalidState for one that a VM uses.
 func checkAttach(ctx *simulator.Context, req *types.AttachDisk_Task) types.BaseMethodFault {
 	_, fcd := findDisk(ctx, req.DiskId)
 	if fcd == nil {
@@ -39,7 +40,7 @@ func checkAttach(ctx *simulator.Context, req *types.AttachDisk_Task) types.BaseM
 	return nil
 }
 
-// addDiskDevice gives the VM the device, which the library forgets.
+// addDiskDevice adds the virtual disk to the VM, which the library leaves out.
 func addDiskDevice(ctx *simulator.Context, req *types.AttachDisk_Task) types.BaseMethodFault {
 	vm, ok := findVM(ctx, req.This)
 	_, fcd := findDisk(ctx, req.DiskId)
@@ -55,9 +56,9 @@ func addDiskDevice(ctx *simulator.Context, req *types.AttachDisk_Task) types.Bas
 	}
 	id := req.DiskId
 	device := &types.VirtualDisk{CapacityInKB: fcd.Config.CapacityInMB * 1024, VDiskId: &id}
-	backing := &types.VirtualDiskFlatVer2BackingInfo{DiskMode: string(
-		types.VirtualDiskModeIndependent_persistent,
-	)}
+	backing := &types.VirtualDiskFlatVer2BackingInfo{
+		DiskMode: string(types.VirtualDiskModeIndependent_persistent),
+	}
 	if file, ok := fcd.Config.Backing.(*types.BaseConfigInfoDiskFileBackingInfo); ok {
 		datastore := file.Datastore
 		backing.FileName, backing.Datastore = file.FilePath, &datastore
@@ -69,7 +70,7 @@ func addDiskDevice(ctx *simulator.Context, req *types.AttachDisk_Task) types.Bas
 	return nil
 }
 
-// freeDiskKey is a key for a disk; vCenter counts them from 2000.
+// freeDiskKey returns an unused device key; vCenter numbers disks from 2000.
 func freeDiskKey(devices object.VirtualDeviceList) int32 {
 	key := int32(2000)
 	for devices.FindByKey(key) != nil {
@@ -78,7 +79,7 @@ func freeDiskKey(devices object.VirtualDeviceList) int32 {
 	return key
 }
 
-// removeDiskDevice takes the device away.
+// removeDiskDevice removes the virtual disk from the VM.
 func removeDiskDevice(
 	ctx *simulator.Context, ref types.ManagedObjectReference, id types.ID,
 ) types.BaseMethodFault {
@@ -102,7 +103,7 @@ func isDisk(device types.BaseVirtualDevice, id types.ID) bool {
 	return ok && disk.VDiskId != nil && *disk.VDiskId == id
 }
 
-// setDevices sets a VM's devices and moves its changeVersion.
+// setDevices sets the devices of a VM and updates its changeVersion.
 func setDevices(
 	ctx *simulator.Context, vm *simulator.VirtualMachine, devices []types.BaseVirtualDevice,
 ) {
@@ -116,8 +117,8 @@ func setDevices(
 	})
 }
 
-// destroyDisks destroys the First Class Disks of a VM that is about to be destroyed, but spares
-// those that are to be kept.
+// destroyDisks deletes the First Class Disks of a VM that is about to be destroyed, except those
+// with keepAfterDeleteVm.
 func destroyDisks(ctx *simulator.Context, vm *simulator.VirtualMachine) types.BaseMethodFault {
 	if state := vm.Runtime.PowerState; state == types.VirtualMachinePowerStatePoweredOn {
 		return &types.InvalidPowerState{
@@ -141,7 +142,7 @@ func destroyDisks(ctx *simulator.Context, vm *simulator.VirtualMachine) types.Ba
 	return nil
 }
 
-// releaseDisk frees the disk of a VM that goes away, or deletes it with the VM.
+// releaseDisk detaches a disk from its VM, and deletes it unless it has keepAfterDeleteVm.
 func releaseDisk(
 	ctx *simulator.Context, datastore types.ManagedObjectReference, fcd *simulator.VStorageObject,
 ) {

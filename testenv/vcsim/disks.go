@@ -15,14 +15,14 @@ import (
 	"github.com/vmware/govmomi/vslm"
 )
 
-// DiskSpec is a First Class Disk to be made; what is empty is chosen.
+// DiskSpec describes a First Class Disk to create; empty fields get defaults.
 type DiskSpec struct {
 	Name         string `json:"name"`
 	ID           string `json:"id"`
 	SizeMB       int64  `json:"sizeMB"`
 	Datastore    string `json:"datastore"`    // the first one by default
 	Provisioning string `json:"provisioning"` // thin, eagerZeroedThick or lazyZeroedThick
-	// keepAfterDeleteVm: it survives the VM that it is attached to
+	// Keep is keepAfterDeleteVm: destroying the VM does not delete the disk.
 	Keep bool `json:"keep"`
 }
 
@@ -36,7 +36,7 @@ type DiskView struct {
 	Consumers []string `json:"consumers"`
 }
 
-// CreateDisk makes a First Class Disk and returns its id.
+// CreateDisk creates a First Class Disk and returns its id.
 func (i *Inventory) CreateDisk(request DiskSpec) (string, error) {
 	datastore, err := i.datastore(request.Datastore)
 	if err != nil {
@@ -61,7 +61,7 @@ func (i *Inventory) CreateDisk(request DiskSpec) (string, error) {
 	}
 	disk, ok := info.Result.(types.VStorageObject)
 	if !ok {
-		return "", fmt.Errorf("making a disk gave a %T", info.Result)
+		return "", fmt.Errorf("the result of creating a disk is a %T", info.Result)
 	}
 	if request.ID == "" {
 		return disk.Config.Id.Id, nil
@@ -69,7 +69,7 @@ func (i *Inventory) CreateDisk(request DiskSpec) (string, error) {
 	return request.ID, i.setDiskID(datastore, disk.Config.Id, request.ID)
 }
 
-// setDiskID gives a disk an id of our choosing; the API has no way to do so.
+// setDiskID changes the id of a disk, which the API cannot do.
 func (i *Inventory) setDiskID(
 	datastore types.ManagedObjectReference, from types.ID, to string,
 ) error {
@@ -89,8 +89,7 @@ func (i *Inventory) setDiskID(
 	return err
 }
 
-// DeleteDisks deletes the disks of a name or id, also while a VM uses them, and returns how many
-// there were.
+// DeleteDisks deletes the disks with a name or id, even while attached, and returns their number.
 func (i *Inventory) DeleteDisks(nameOrID string) int {
 	ctx, manager, count := i.context(), i.simCtx.Map.VStorageObjectManager(), 0
 	ctx.WithLock(manager, func() {
@@ -143,8 +142,7 @@ func (i *Inventory) diskView(
 	return view
 }
 
-// AttachDisk attaches a disk to a VM, as a person would; an empty VM takes it from the one that has
-// it.
+// AttachDisk attaches a disk to a VM through the API; an empty VM detaches it.
 func (i *Inventory) AttachDisk(nameOrID, vm string) error {
 	fcd, err := i.diskByNameOrID(nameOrID)
 	if err != nil {
@@ -184,7 +182,7 @@ func (i *Inventory) detachDisk(fcd *simulator.VStorageObject) error {
 	return nil
 }
 
-// diskByNameOrID is the one of a name or id.
+// diskByNameOrID finds a disk by its name or id.
 func (i *Inventory) diskByNameOrID(nameOrID string) (*simulator.VStorageObject, error) {
 	ctx, manager := i.context(), i.simCtx.Map.VStorageObjectManager()
 	var fcd *simulator.VStorageObject
@@ -198,7 +196,7 @@ func (i *Inventory) diskByNameOrID(nameOrID string) (*simulator.VStorageObject, 
 		}
 	})
 	if fcd == nil {
-		return nil, fmt.Errorf("there is no First Class Disk %q", nameOrID)
+		return nil, fmt.Errorf("First Class Disk %q not found", nameOrID)
 	}
 	return fcd, nil
 }

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// faultMessages are vCenter's texts for the faults that clients meet most; the library sends most
-// faults without any.
+// faultMessages are vCenter's messages for common faults; the library sends most faults without a
+// message.
 var faultMessages = map[string]string{
 	"NotAuthenticated":  "The session is not authenticated.",
 	"InvalidLogin":      "Cannot complete login due to an incorrect user name or password.",
@@ -26,12 +26,13 @@ var faultMessages = map[string]string{
 	"HostNotConnected":  "The host is not connected.",
 	"ConcurrentAccess":  "The object was changed by another client.",
 
-	"ManagedObjectNotFound":      "The object has already been deleted or has not been completely created",
+	"ManagedObjectNotFound": "The object has already been deleted " +
+		"or has not been completely created",
 	"InvalidCollectorVersion":    "The collector version is not valid.",
 	"InsufficientResourcesFault": "The available resources are not sufficient for the operation.",
 }
 
-// faultMessage is a sentence for a fault; of one that has none here, its name as text.
+// faultMessage returns the message of a fault, or its name with spaces.
 func faultMessage(name string) string {
 	if message, ok := faultMessages[name]; ok {
 		return message
@@ -44,7 +45,7 @@ var (
 	faultPattern  = regexp.MustCompile(`<(\w+)Fault [^>]*xsi:type="`)
 )
 
-// withFaultMessage fills an empty faultstring of a SOAP answer.
+// withFaultMessage sets an empty faultstring in a SOAP response.
 func withFaultMessage(answer []byte) []byte {
 	match := faultPattern.FindSubmatch(answer)
 	if match == nil {

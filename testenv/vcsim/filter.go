@@ -14,14 +14,14 @@ import (
 
 type values map[string]types.AnyType
 
-// Filter is one PropertyFilter with the last values that its client received of each object.
+// Filter is a PropertyFilter with the values of each object that were sent last.
 type Filter struct {
 	mo.PropertyFilter
 
 	collector *Collector
 	initial   bool
 	sent      map[types.ManagedObjectReference]values
-	traversed map[string]struct{} // properties through which the filter reaches its objects
+	traversed map[string]struct{} // properties that the filter traverses to its objects
 }
 
 func newFilter(collector *Collector, req *types.CreateFilter) *Filter {
@@ -43,7 +43,7 @@ func (f *Filter) addTraversals(specs []types.BaseSelectionSpec) {
 	}
 }
 
-// DestroyPropertyFilter takes the filter from its collector.
+// DestroyPropertyFilter removes the filter from its collector.
 func (f *Filter) DestroyPropertyFilter(
 	ctx *simulator.Context, req *types.DestroyPropertyFilter,
 ) soap.HasFault {
@@ -58,7 +58,7 @@ func (f *Filter) DestroyPropertyFilter(
 	return &methods.DestroyPropertyFilterBody{Res: &types.DestroyPropertyFilterResponse{}}
 }
 
-// validate reads one object of each kind, to find properties that do not exist.
+// validate reads one object of each type to find properties that do not exist.
 func (f *Filter) validate(ctx *simulator.Context) types.BaseMethodFault {
 	members, fault := f.members(ctx)
 	if fault != nil {
@@ -71,7 +71,7 @@ func (f *Filter) validate(ctx *simulator.Context) types.BaseMethodFault {
 	return unknownProperty(f.read(ctx, slices.Collect(maps.Values(samples))))
 }
 
-// refresh compares the filter's objects with what was sent, and returns what is new.
+// refresh compares the objects of the filter with the values sent last and returns the updates.
 func (f *Filter) refresh(ctx *simulator.Context, changed *pendingChanges) []types.ObjectUpdate {
 	if f.initial {
 		f.sent = map[types.ManagedObjectReference]values{}
@@ -111,7 +111,7 @@ func (f *Filter) refresh(ctx *simulator.Context, changed *pendingChanges) []type
 	return append(leaving, f.compare(ctx, slices.Collect(maps.Keys(toRead)))...)
 }
 
-// membershipChanged reports whether objects may have come into the filter's sight or left it.
+// membershipChanged reports whether objects may have entered or left the filter.
 func (f *Filter) membershipChanged(changed *pendingChanges) bool {
 	for path := range changed.paths {
 		if _, ok := f.traversed[path]; ok || (path == "" && f.traversesInventory()) {
@@ -128,8 +128,8 @@ func (f *Filter) membershipChanged(changed *pendingChanges) bool {
 	return false
 }
 
-// traversesInventory reports whether more than a view leads to the objects; views announce their
-// changes themselves.
+// traversesInventory reports whether the filter traverses more than a view; views report their own
+// changes.
 func (f *Filter) traversesInventory() bool {
 	_, view := f.traversed["view"]
 	return len(f.traversed) > 1 || (len(f.traversed) == 1 && !view)
@@ -192,7 +192,7 @@ func differences(previous, current values) []types.PropertyChange {
 	return changes
 }
 
-// members finds the filter's objects without reading their properties.
+// members returns the objects of the filter without reading their properties.
 func (f *Filter) members(
 	ctx *simulator.Context,
 ) (map[types.ManagedObjectReference]struct{}, types.BaseMethodFault) {

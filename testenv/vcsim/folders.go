@@ -10,22 +10,22 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Folders has the method of VM folders that the library lacks. The library calls the method of the
-// object that a request names, and folders must stay of the library's own type; the gate therefore
-// redirects those calls to this object.
+// Folders implements the VM folder method that the library lacks. The library calls the method on
+// the object of the request, and folders must keep the library's type, so the interceptor redirects
+// these calls to this object.
 type Folders struct {
 	Self types.ManagedObjectReference
 }
 
 var folderMethods = types.ManagedObjectReference{Type: "FolderMethods", Value: "folderMethods"}
 
-// NewFolders puts the object into the registry.
+// NewFolders adds the object to the registry.
 func NewFolders(ctx *simulator.Context) { ctx.Map.Put(&Folders{Self: folderMethods}) }
 
 // Reference implements mo.Reference.
 func (f *Folders) Reference() types.ManagedObjectReference { return f.Self }
 
-// redirect sends a call to the object that implements it.
+// redirect changes the target of a call to the object that implements it.
 func redirect(ctx *simulator.Context, method *simulator.Method) {
 	_, isFolder := ctx.Map.Get(method.This).(*simulator.Folder)
 	if isFolder && method.Name == "UnregisterAndDestroy_Task" {
@@ -33,8 +33,8 @@ func redirect(ctx *simulator.Context, method *simulator.Method) {
 	}
 }
 
-// UnregisterAndDestroyTask removes the VMs below a folder from the inventory, and the folders. In
-// contrast to Destroy_Task the files of the VMs stay on their datastores.
+// UnregisterAndDestroyTask removes a folder and the VMs and folders below it from the inventory.
+// Unlike Destroy_Task it keeps the files of the VMs.
 func (f *Folders) UnregisterAndDestroyTask(
 	ctx *simulator.Context, req *types.UnregisterAndDestroy_Task,
 ) soap.HasFault {
@@ -50,8 +50,8 @@ func (f *Folders) UnregisterAndDestroyTask(
 	}
 }
 
-// unregisterFolder does the work of the task. By the API reference each removal is a transaction
-// of its own: after a failure the objects that are left stay in the inventory.
+// unregisterFolder does the work of the task. According to the API reference each removal is a
+// separate transaction: after a failure the remaining objects stay in the inventory.
 func unregisterFolder(call *TaskCall, ref types.ManagedObjectReference) types.BaseMethodFault {
 	folder, ok := call.ctx.Map.Get(ref).(*simulator.Folder)
 	if !ok {
@@ -102,14 +102,14 @@ func isRootOfDatacenter(ctx *simulator.Context, folder *simulator.Folder) bool {
 	return ok
 }
 
-// removeFolder takes an empty folder out of the inventory.
+// removeFolder removes an empty folder from the inventory.
 func removeFolder(ctx *simulator.Context, folder *simulator.Folder) {
 	parent := *folder.Parent
 	ctx.Map.Remove(ctx, folder.Self)
 	removeChild(ctx, parent, folder.Self)
 }
 
-// removeChild takes an entity out of the list of its folder.
+// removeChild removes an entity from the children of its folder.
 func removeChild(ctx *simulator.Context, parent, child types.ManagedObjectReference) {
 	if folder, ok := ctx.Map.Get(parent).(*simulator.Folder); ok {
 		ctx.Map.RemoveReference(ctx, folder, &folder.ChildEntity, child)
@@ -117,7 +117,8 @@ func removeChild(ctx *simulator.Context, parent, child types.ManagedObjectRefere
 	touch(ctx, parent)
 }
 
-// addChild puts an entity into a folder; the list first, so that views find the entity.
+// addChild adds an entity to a folder. It updates the list of children first, so that views find
+// the entity.
 func addChild(ctx *simulator.Context, folder *simulator.Folder, entity mo.Entity) {
 	ctx.WithLock(folder, func() {
 		ctx.WithLock(entity, func() {
@@ -128,8 +129,8 @@ func addChild(ctx *simulator.Context, folder *simulator.Folder, entity mo.Entity
 	touch(ctx, folder.Self)
 }
 
-// detachVM takes a VM out of the inventory in whatever state it is; its files stay. The library's
-// UnregisterVM refuses VMs that run.
+// detachVM removes a VM from the inventory in any power state and keeps its files. The library's
+// UnregisterVM rejects running VMs.
 func detachVM(ctx *simulator.Context, vm *simulator.VirtualMachine) {
 	related := relatedTo(ctx, vm.Self)
 	if host, ok := ctx.Map.Get(*vm.Runtime.Host).(*simulator.HostSystem); ok {
@@ -158,7 +159,7 @@ func forgetInPool(ctx *simulator.Context, pool, vm types.ManagedObjectReference)
 	}
 }
 
-// attachVM puts a VM into the inventory, with the references that it has; the opposite of detachVM.
+// attachVM adds a detached VM to the inventory again, with its references.
 func attachVM(ctx *simulator.Context, folder *simulator.Folder, vm *simulator.VirtualMachine) {
 	if host, ok := ctx.Map.Get(*vm.Runtime.Host).(*simulator.HostSystem); ok {
 		ctx.Map.AddReference(ctx, host, &host.Vm, vm.Self)

@@ -13,7 +13,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// files finds the files of a name in all datastores.
+// files returns the files in all datastores that match a pattern.
 func (r *rig) files(pattern string) []string {
 	r.Helper()
 	var matches []string

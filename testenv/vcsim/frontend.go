@@ -16,15 +16,15 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Frontend is the HTTP side of the gate: outages, the limit of sessions, REST counters, and
-// messages for faults.
+// Frontend handles HTTP before the library does: outages, the session limit, REST counters and
+// fault messages.
 type Frontend struct {
 	Next        http.Handler
 	Calls       *Calls
 	Rules       *Rules
 	Sessions    *Sessions
 	REST        *REST
-	MaxSessions int // sessions
+	MaxSessions int
 	NewContext  func() *simulator.Context
 
 	Permissions *Permissions
@@ -65,7 +65,7 @@ func (f *Frontend) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	}
 	effect.Wait(nil)
 	if effect.Drop {
-		panic(http.ErrAbortHandler) // the server closes the connection
+		panic(http.ErrAbortHandler) // makes the server close the connection
 	}
 	response.finish()
 }
@@ -86,8 +86,8 @@ func (f *Frontend) serveREST(w http.ResponseWriter, request *http.Request) {
 	}
 }
 
-// effect is what a rule does to the answer; the first object that a request names is the one that
-// is called.
+// effect returns what a rule does to the answer. The first reference in a request is the called
+// object.
 func (f *Frontend) effect(method string, refs []types.ManagedObjectReference) Effect {
 	object := ""
 	if len(refs) > 0 {
@@ -96,8 +96,8 @@ func (f *Frontend) effect(method string, refs []types.ManagedObjectReference) Ef
 	return f.Rules.Take("answer", method, object)
 }
 
-// tooManySessions reports whether a request would need a new session when there are too many;
-// vCenter answers 503 even to RetrieveServiceContent.
+// tooManySessions reports whether a request would exceed the session limit; vCenter then returns
+// 503 even for RetrieveServiceContent.
 func (f *Frontend) tooManySessions(request *http.Request) bool {
 	if f.MaxSessions <= 0 {
 		return false
@@ -152,8 +152,8 @@ func methodIn(body []byte) string {
 	return ""
 }
 
-// referencesIn lists the objects that a request names: the library may have changed them without
-// notification.
+// referencesIn returns the references in a request; the library may have changed these objects
+// silently.
 func referencesIn(body []byte) []types.ManagedObjectReference {
 	var refs []types.ManagedObjectReference
 	for _, match := range referencePattern.FindAllSubmatch(body, -1) {
@@ -164,8 +164,8 @@ func referencesIn(body []byte) []types.ManagedObjectReference {
 	return refs
 }
 
-// bufferedResponse holds failed answers back, to give them a message, and late ones until they may
-// go.
+// bufferedResponse buffers failed answers, to add a message, and delayed ones until they may be
+// sent.
 type bufferedResponse struct {
 	http.ResponseWriter
 	delayed bool
@@ -202,15 +202,15 @@ func (a *bufferedResponse) finish() {
 	}
 }
 
-// Outages lets the server be down for a while without losing its state.
+// Outages simulates downtime that keeps the state of the server.
 type Outages struct {
 	mu   sync.Mutex
 	how  string
 	done chan struct{}
 }
 
-// Begin starts an outage: "503" answers so, "reset" closes connections, "hang" keeps them open and
-// silent. An empty how ends it.
+// Begin starts an outage: "503" returns that status, "reset" closes connections, "hang" does not
+// answer. An empty value ends it.
 func (o *Outages) Begin(how string, length time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -237,7 +237,7 @@ func (o *Outages) end(done chan struct{}) {
 	}
 }
 
-// serve answers a request during an outage; false when there is no outage.
+// serve handles a request during an outage. Without an outage it returns false.
 func (o *Outages) serve(w http.ResponseWriter, request *http.Request) bool {
 	o.mu.Lock()
 	how, done := o.how, o.done

@@ -16,8 +16,8 @@ const (
 
 var vgpuTypes = []string{"grid_a100-4c", vgpu, "grid_a100-20c", "grid_a100-40c"}
 
-// setGPUs gives a host graphics devices: "shared" ones carry vGPUs, "direct" ones pass through;
-// none takes them away.
+// setGPUs sets the graphics devices of a host: "shared" for vGPUs, "direct" for passthrough. A
+// count of 0 removes them.
 func setGPUs(ctx *simulator.Context, host *simulator.HostSystem, kind string, count int) {
 	infos := []types.HostGraphicsInfo{}
 	for number := range count {
@@ -49,7 +49,7 @@ func graphicsType(kind string) string {
 	return string(types.HostGraphicsInfoGraphicsTypeDirect)
 }
 
-// gpuBacking is the backing of a VM's PCI device: "vgpu", "passthrough" or "dynamic".
+// gpuBacking returns the backing of a PCI device of a VM: "vgpu", "passthrough" or "dynamic".
 func gpuBacking(kind string) (types.BaseVirtualDeviceBackingInfo, error) {
 	device := types.VirtualDeviceDeviceBackingInfo{DeviceName: gpuDevice}
 	switch kind {
@@ -72,7 +72,7 @@ func gpuBacking(kind string) (types.BaseVirtualDeviceBackingInfo, error) {
 		}, nil
 	}
 	return nil, fmt.Errorf(
-		"%q is no kind of GPU for a VM; there are vgpu, passthrough and dynamic", kind,
+		"unsupported GPU kind %q; use vgpu, passthrough or dynamic", kind,
 	)
 }
 

@@ -9,10 +9,10 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// toolsOption marks a VM as one that has VMware Tools.
+// toolsOption is the extraConfig key of VMs that have VMware Tools.
 const toolsOption = "vcsim.tools"
 
-// startGuest lets Tools report, in a VM that has them.
+// startGuest sets the guest information that VMware Tools report, if the VM has them.
 func startGuest(ctx *simulator.Context, vmRef types.AnyType) types.BaseMethodFault {
 	vm, ok := findVM(ctx, vmRef)
 	if !ok || !hasTools(vm) {
@@ -60,7 +60,7 @@ func runningGuest(vm *simulator.VirtualMachine, address string) *types.GuestInfo
 	}
 }
 
-// stopGuest lets the guest fall silent: no addresses, no load.
+// stopGuest clears the guest information of a VM: no addresses and no load.
 func stopGuest(ctx *simulator.Context, vmRef types.AnyType) types.BaseMethodFault {
 	vm, ok := findVM(ctx, vmRef)
 	if !ok {
@@ -97,7 +97,7 @@ func hasTools(vm *simulator.VirtualMachine) bool {
 	return false
 }
 
-// addressOf is an address of the VM's own, the same after each boot.
+// addressOf returns the IP address of a VM, which is the same after each boot.
 func addressOf(vm *simulator.VirtualMachine) string {
 	number := serialNumber(vm.Self.Value)
 	return fmt.Sprintf("10.%d.%d.%d", number>>16&255, number>>8&255, number&255)

@@ -11,30 +11,31 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// removedHost is a host that an administrator has taken out of the inventory, with its VMs.
+// removedHost is a host that was removed from the inventory, with its VMs.
 type removedHost struct {
-	host    *simulator.HostSystem
-	cluster *simulator.ClusterComputeResource // nil for a standalone host, which has the next three
+	host *simulator.HostSystem
+	// cluster is nil for a standalone host, which has the next three fields.
+	cluster *simulator.ClusterComputeResource
 	compute *mo.ComputeResource
 	pool    *simulator.ResourcePool
 	folder  types.ManagedObjectReference
 	vms     []*simulator.VirtualMachine
 }
 
-// HostRemoval names the host that is removed or added.
+// HostRemoval selects the host to remove or add.
 type HostRemoval struct {
 	Host string `json:"host"`
 
-	// Discovered puts the VMs of an added host into the folder where vCenter puts VMs that it finds
-	// on a host, instead of the folders in which they were.
+	// Discovered puts the VMs of an added host into vCenter's folder for discovered VMs instead of
+	// their previous folders.
 	Discovered bool `json:"discovered"`
 }
 
-// discoveredFolder is vCenter's own name for it.
+// discoveredFolder is the name of vCenter's folder for VMs that it discovers on a host.
 const discoveredFolder = "Discovered virtual machine"
 
-// removeHost takes a host and its VMs out of the inventory, in whatever state they are: "Remove
-// from Inventory" of a host that is not connected. Their files stay.
+// removeHost removes a host and its VMs from the inventory in any state and keeps their files, like
+// "Remove from Inventory" for a disconnected host.
 func (c *Control) removeHost(removal HostRemoval) (any, error) {
 	entity, err := lookup(c.Inventory.simCtx, "HostSystem", removal.Host)
 	if err != nil {
@@ -69,12 +70,12 @@ func (c *Control) removeHost(removal HostRemoval) (any, error) {
 	return map[string]int{"vms": len(removed.vms)}, nil
 }
 
-// addHost puts a removed host back with its VMs. As in a real vCenter all of them get new
+// addHost adds a removed host and its VMs again. As in a real vCenter all of them get new
 // references.
 func (c *Control) addHost(addition HostRemoval) (any, error) {
 	removed := c.removedHosts[addition.Host]
 	if removed == nil {
-		return nil, fmt.Errorf("no host %q was removed; POST /host/remove does that", addition.Host)
+		return nil, fmt.Errorf("no host %q was removed; use POST /host/remove first", addition.Host)
 	}
 	delete(c.removedHosts, addition.Host)
 	host, ctx, pool := removed.host, c.Inventory.context(), types.ManagedObjectReference{}
@@ -116,7 +117,7 @@ func addStandalone(ctx *simulator.Context, removed *removedHost) types.ManagedOb
 	return removed.pool.Self
 }
 
-// reattachVM puts a VM that was taken out of the inventory back, under a new reference.
+// reattachVM adds a removed VM to the inventory again under a new reference.
 func (c *Control) reattachVM(
 	vm *simulator.VirtualMachine, host, pool types.ManagedObjectReference, discovered bool,
 ) (types.ManagedObjectReference, error) {
@@ -133,7 +134,8 @@ func (c *Control) reattachVM(
 	return vm.Self, nil
 }
 
-// folderFor is the folder in which a VM was, if it still exists, or the one for discovered VMs.
+// folderFor returns the previous folder of a VM if it still exists, otherwise the one for
+// discovered VMs.
 func (c *Control) folderFor(
 	vm *simulator.VirtualMachine, host types.ManagedObjectReference, discovered bool,
 ) (*simulator.Folder, error) {
@@ -148,16 +150,15 @@ func (c *Control) folderFor(
 			return folder, nil
 		}
 	}
-	created, err := object.NewFolder(
-		c.Inventory.client, datacenter.VmFolder,
-	).CreateFolder(context.Background(), discoveredFolder)
+	parent := object.NewFolder(c.Inventory.client, datacenter.VmFolder)
+	created, err := parent.CreateFolder(context.Background(), discoveredFolder)
 	if err != nil {
 		return nil, err
 	}
 	return ctx.Map.Get(created.Reference()).(*simulator.Folder), nil
 }
 
-// withLock keeps tasks on an entity, and clones into a folder, out for the time of a change.
+// withLock runs a change while no task runs on the entity.
 func (c *Control) withLock(ref types.ManagedObjectReference, change func()) {
 	lock := c.Interceptor.Tasks.locks.Entity(ref)
 	lock.Lock()
@@ -165,7 +166,7 @@ func (c *Control) withLock(ref types.ManagedObjectReference, change func()) {
 	change()
 }
 
-// adjustSummary brings a cluster's summary in line with a host that comes (1) or goes (-1).
+// adjustSummary adds (1) or subtracts (-1) a host in the summary of its cluster.
 func adjustSummary(summary *types.ComputeResourceSummary, host *simulator.HostSystem, step int32) {
 	hardware := host.Summary.Hardware
 	summary.TotalCpu += step * hardware.CpuMhz
@@ -178,16 +179,15 @@ func adjustSummary(summary *types.ComputeResourceSummary, host *simulator.HostSy
 	summary.NumEffectiveHosts += step
 }
 
-// unmount takes a host out of the lists of datastores and networks.
+// unmount removes a host from all datastores and networks.
 func unmount(ctx *simulator.Context, host types.ManagedObjectReference) {
 	for _, entity := range entities(ctx, "Datastore") {
 		datastore := entity.(*simulator.Datastore)
 		ctx.WithLock(datastore, func() {
-			datastore.Host = slices.DeleteFunc(slices.Clone(datastore.Host), func(
-				mount types.DatastoreHostMount,
-			) bool {
-				return mount.Key == host
-			})
+			datastore.Host = slices.DeleteFunc(
+				slices.Clone(datastore.Host),
+				func(mount types.DatastoreHostMount) bool { return mount.Key == host },
+			)
 		})
 		touch(ctx, datastore.Self)
 	}
@@ -199,7 +199,7 @@ func unmount(ctx *simulator.Context, host types.ManagedObjectReference) {
 	}
 }
 
-// mount puts a host into those lists, under its new reference.
+// mount adds a host to its datastores and networks under its new reference.
 func mount(ctx *simulator.Context, host *simulator.HostSystem, old types.ManagedObjectReference) {
 	for _, ref := range host.Datastore {
 		if datastore, ok := ctx.Map.Get(ref).(*simulator.Datastore); ok {

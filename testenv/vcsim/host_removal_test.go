@@ -53,10 +53,10 @@ func TestARemovedHostTakesItsVMsAndComesBackWithNewReferences(t *testing.T) {
 		}
 		if after["config.instanceUuid"] != before["config.instanceUuid"] ||
 			after["parent"] != before["parent"] {
-			t.Errorf("it was %v and is %v", before, after)
+			t.Errorf("got %v and is %v", before, after)
 		}
 		if after["runtime.powerState"] != types.VirtualMachinePowerStatePoweredOn {
-			t.Errorf("it is %v", after["runtime.powerState"])
+			t.Errorf("got %v", after["runtime.powerState"])
 		}
 		host := types.ManagedObjectReference{Type: "HostSystem", Value: back.Host}
 		var esx mo.HostSystem
@@ -156,7 +156,7 @@ func TestARestoreBringsBackTheInventoryOfTheBackup(t *testing.T) {
 	if markers := markersOf(
 		s.vmProperties(discoveredFolder + "/new").Config.ExtraConfig,
 	); markers[ownerKey] != "u1" {
-		t.Errorf("it has %v", markers)
+		t.Errorf("got %v", markers)
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Interceptor is what every call passes before the library sees it: counted, refused where vCenter
-// would, made slow or failing where a test asked for it.
+// Interceptor handles every call before the library does. It counts the call, rejects it where
+// vCenter would, and applies the rules for delays and faults.
 type Interceptor struct {
 	Calls    *Calls
 	Rules    *Rules
@@ -20,14 +20,14 @@ type Interceptor struct {
 
 	Permissions *Permissions
 
-	Relogin bool // whether Login on a live session gives a new one
+	Relogin bool // whether Login on a live session starts a new one
 }
 
 // Intercept implements the library's hook (simulator.Registry.Handler).
 func (i *Interceptor) Intercept(
 	ctx *simulator.Context, method *simulator.Method,
 ) (mo.Reference, types.BaseMethodFault) {
-	defer redirect(ctx, method) // last: all else is about the object that the caller names
+	defer redirect(ctx, method) // last: all checks apply to the object of the request
 	if isInternal(ctx) {
 		i.Tasks.Expect(i.Tasks.newTaskCall(ctx, method))
 		return nil, nil
@@ -50,8 +50,8 @@ func (i *Interceptor) Intercept(
 	return nil, fault
 }
 
-// isInternal reports whether the simulator itself calls: the library's in-process client has a
-// session without a user.
+// isInternal reports whether the simulator itself made the call: the session of the library's
+// in-process client has no user.
 func isInternal(
 	ctx *simulator.Context,
 ) bool {
@@ -88,7 +88,7 @@ func (i *Interceptor) authenticate(
 	return nil
 }
 
-// endSession ends the caller's session, for the login that follows to begin another.
+// endSession ends the session of the caller, so that Login starts a new one.
 func (i *Interceptor) endSession(ctx *simulator.Context) {
 	key := ctx.Session.Key
 	ctx.Session = nil
@@ -109,7 +109,8 @@ func (i *Interceptor) check(
 		}
 	}
 	if !isReadOnly(method.Name) && !strings.HasSuffix(method.Name, "_Task") {
-		if fault := i.Tasks.checkBusy(method.This); fault != nil { // the others fail as tasks
+		// Methods that start a task fail in the task.
+		if fault := i.Tasks.checkBusy(method.This); fault != nil {
 			return fault
 		}
 	}
@@ -135,7 +136,8 @@ func faultName(fault types.BaseMethodFault) string {
 	return reflect.TypeOf(fault).Elem().Name()
 }
 
-// fetchTarget is the object that a Fetch call asks for; its type is internal to the library.
+// fetchTarget returns the object of a Fetch call. The library does not export the type of the
+// request.
 func fetchTarget(body types.AnyType) types.ManagedObjectReference {
 	this := reflect.ValueOf(body).Elem().FieldByName("This")
 	if !this.IsValid() {

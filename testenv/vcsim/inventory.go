@@ -12,27 +12,27 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Inventory makes and changes what is in the simulated vCenter, through the library's in-process
-// client.
+// Inventory creates and changes the objects of the simulated vCenter through the library's
+// in-process client.
 type Inventory struct {
 	simCtx *simulator.Context
 	client *vim25.Client
 }
 
-// NewInventory works on the service.
+// NewInventory returns the inventory of a service.
 func NewInventory(service *simulator.Service) (*Inventory, error) {
 	client, err := vim25.NewClient(context.Background(), service)
 	return &Inventory{simCtx: service.Context, client: client}, err
 }
 
-// context is a new one for each piece of work: the library's locks are per context, and would not
-// keep two users of one apart.
+// context returns a new context. The library's locks are per context and do not exclude callers
+// that share one.
 func (i *Inventory) context() *simulator.Context {
 	ctx := *i.simCtx
 	return &ctx
 }
 
-// Populate makes what the command line asks for, after the library has made datacenters, clusters,
+// Populate creates what the flags specify, after the library has created datacenters, clusters,
 // hosts, datastores and VMs.
 func (i *Inventory) Populate(s *Settings) error {
 	i.renameHosts(s.HostNames, s.HostPattern)
@@ -61,7 +61,7 @@ func (i *Inventory) renameHosts(names []string, pattern string) {
 	}
 }
 
-// renameHost also renames the host's ComputeResource where that bears the host's name.
+// renameHost renames a host, and the ComputeResource of a standalone host.
 func (i *Inventory) renameHost(host *simulator.HostSystem, name string) {
 	ctx := i.context()
 	ctx.Map.AtomicUpdate(ctx, host, []types.PropertyChange{
@@ -122,7 +122,7 @@ func (i *Inventory) createNodes(s *Settings) error {
 	return nil
 }
 
-// configureVMs gives the library's own VMs Tools, and GPUs and power to those that are named.
+// configureVMs applies the flags for VMware Tools, power and GPUs.
 func (i *Inventory) configureVMs(s *Settings) error {
 	for _, entity := range entities(i.simCtx, "VirtualMachine") {
 		vm := entity.(*simulator.VirtualMachine)

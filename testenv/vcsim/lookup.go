@@ -12,9 +12,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// lookup is the one entity of a kind that is meant: by reference (vm-12), by name, or by path
-// (/DC0/vm/vm-operator). An empty kind is any but the ComputeResource around a standalone host,
-// which bears the host's name.
+// lookup finds one entity of a type by its reference (vm-12), name or path (/DC0/vm/vm-operator).
+// An empty type matches all except ComputeResource, which has the name of its standalone host.
 func lookup(ctx *simulator.Context, kind, id string) (mo.Entity, error) {
 	var matches []mo.Entity
 	for _, entity := range entities(ctx, kind) {
@@ -32,7 +31,7 @@ func lookup(ctx *simulator.Context, kind, id string) (mo.Entity, error) {
 	case 1:
 		return matches[0], nil
 	case 0:
-		return nil, fmt.Errorf("there is no %s %q", cmp.Or(kind, "entity"), id)
+		return nil, fmt.Errorf("no %s %q in the inventory", cmp.Or(kind, "entity"), id)
 	}
 	var paths []string
 	for _, entity := range matches {
@@ -41,7 +40,7 @@ func lookup(ctx *simulator.Context, kind, id string) (mo.Entity, error) {
 	return nil, fmt.Errorf("%q is ambiguous: %s", id, strings.Join(paths, ", "))
 }
 
-// entities lists the entities of a kind in the order in which they were made.
+// entities returns the entities of a type in the order of their creation.
 func entities(ctx *simulator.Context, kind string) []mo.Entity {
 	all := ctx.Map.All(kind)
 	slices.SortFunc(all, func(a, b mo.Entity) int {
@@ -63,7 +62,7 @@ func serialNumber(value string) int {
 	return number
 }
 
-// nameOf is an entity's name; networks keep theirs in a field of their own.
+// nameOf returns the name of an entity; networks have it in another field.
 func nameOf(entity mo.Entity) string {
 	if name := entity.Entity().Name; name != "" {
 		return name
@@ -77,7 +76,7 @@ func nameOf(entity mo.Entity) string {
 	return ""
 }
 
-// pathOf is the inventory path; the root folder has none.
+// pathOf returns the inventory path of an entity; that of the root folder is "".
 func pathOf(ctx *simulator.Context, entity mo.Entity) string {
 	parent := entity.Entity().Parent
 	if parent == nil {
@@ -90,7 +89,7 @@ func pathOf(ctx *simulator.Context, entity mo.Entity) string {
 	return pathOf(ctx, parentEntity) + "/" + nameOf(entity)
 }
 
-// datacenterOf is the datacenter in which an entity is, or nil.
+// datacenterOf returns the datacenter of an entity, or nil.
 func datacenterOf(ctx *simulator.Context, entity mo.Entity) *simulator.Datacenter {
 	for entity != nil {
 		if datacenter, ok := entity.(*simulator.Datacenter); ok {

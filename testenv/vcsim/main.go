@@ -1,6 +1,5 @@
-// Command vcsim is a vCenter for tests: the simulator of govmomi, made as strict as a real vCenter
-// where it is kinder, with an inventory of our choosing and an endpoint through which tests break
-// things.
+// Command vcsim is a vCenter for tests: govmomi's simulator with a configurable inventory, the
+// strictness of a real vCenter where the library is lenient, and an endpoint for fault injection.
 package main
 
 import (
@@ -23,7 +22,7 @@ func main() {
 	}
 }
 
-// run serves until it receives a signal; one line of JSON reports when it is ready.
+// run serves until it receives a signal. When it is ready it prints one line of JSON.
 func run(arguments []string) error {
 	settings, err := parse(arguments[0], arguments[1:])
 	if err != nil {

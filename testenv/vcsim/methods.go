@@ -7,7 +7,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// readOnlyPrefixes are the beginnings of methods that change nothing in the inventory.
+// readOnlyPrefixes are the prefixes of methods that do not change the inventory.
 var readOnlyPrefixes = []string{
 	"Retrieve", "Query", "Find", "List", "Fetch", "Get", "Search", "Browse", "Read", "Validate",
 	"Check", "Estimate", "Continue",
@@ -39,8 +39,8 @@ var readOnlyMethods = map[string]bool{
 	"RefreshDatastore":         true,
 }
 
-// isReadOnly reports whether a method leaves the inventory as it is. What is not known to read
-// counts as changing.
+// isReadOnly reports whether a method does not change the inventory. Unknown methods count as
+// mutating.
 func isReadOnly(method string) bool {
 	if readOnlyMethods[method] {
 		return true
@@ -65,9 +65,8 @@ var anonymousMethods = map[string]bool{
 	"List":                        true, "GetTrustedCertificates": true,
 }
 
-// allowsAnonymous reports whether vCenter answers a call without a session: what is needed to log
-// in, and the properties of the ServiceInstance and the SessionManager, through which clients find
-// out whether they are.
+// allowsAnonymous reports whether a call needs no session: calls to log in, and reads of the
+// ServiceInstance and the SessionManager, by which clients check their session.
 func allowsAnonymous(method *simulator.Method) bool {
 	switch req := method.Body.(type) {
 	case *types.RetrieveProperties:

@@ -7,17 +7,16 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// longestName is vCenter's limit for the names of entities.
+// longestName is vCenter's limit for entity names.
 const longestName = 80
 
-// nameLength counts a name as vCenter stores it: %, / and \ become %25, %2f and %5c.
+// nameLength returns the length of a name as vCenter stores it: %, / and \ become %25, %2f and %5c.
 func nameLength(name string) int {
 	return utf8.RuneCountInString(name) + 2*strings.Count(name, "%") +
 		2*strings.Count(name, "/") + 2*strings.Count(name, `\`)
 }
 
-// checkName is the fault for a call that would give an entity a name that vCenter refuses, else
-// nil.
+// checkName returns InvalidName for a call that sets an entity name that vCenter rejects.
 func checkName(body types.AnyType) types.BaseMethodFault {
 	name, named := newName(body)
 	if !named || (name != "" && nameLength(name) <= longestName) {
@@ -26,7 +25,7 @@ func checkName(body types.AnyType) types.BaseMethodFault {
 	return &types.InvalidName{Name: name}
 }
 
-// newName is the name that a call gives to an entity, if it gives one.
+// newName returns the entity name that a call sets, if any.
 func newName(body types.AnyType) (string, bool) {
 	switch req := body.(type) {
 	case *types.CreateFolder:

@@ -14,18 +14,18 @@ import (
 
 // Permissions are the privileges of the accounts on the entities of the inventory.
 //
-// Which privileges has an account?  All of them on everything, until a test sets a permission on
-// the root folder. A permission on an entity replaces what the entity would inherit. A permission
-// that propagates holds for what is below the entity too. A VM inherits from its folder and from
-// its resource pool, and has the privileges of both.
-// What if the list is empty?  That is vCenter's role "No access": the account does not see the
-// entity. Every other role contains System.Anonymous, System.View and System.Read. (vSphere
-// Security, "Hierarchical Inheritance of Permissions" and "Using Roles to Assign Privileges")
+// Which privileges does an account have? All privileges on all objects, until a test sets a
+// permission on the root folder. A permission on an entity replaces the inherited ones. A
+// permission that propagates also applies below the entity. A VM inherits from its folder and from
+// its resource pool, and has the privileges of both. What if the list is empty? That is vCenter's
+// role "No access": the account does not see the entity. Every other role contains
+// System.Anonymous, System.View and System.Read. (vSphere Security, "Hierarchical Inheritance of
+// Permissions" and "Using Roles to Assign Privileges")
 type Permissions struct {
-	ctx  *simulator.Context // the simulator's own
+	ctx  *simulator.Context // the context of the simulator itself
 	root types.ManagedObjectReference
 
-	onChange func() // lets the collectors compare all objects again
+	onChange func() // makes the collectors compare all objects again
 
 	mu    sync.Mutex
 	users map[string]map[types.ManagedObjectReference]grant
@@ -38,14 +38,14 @@ type grant struct {
 
 var systemPrivileges = []string{"System.Anonymous", "System.Read", "System.View"}
 
-// NewPermissions lets every account do everything.
+// NewPermissions returns permissions that grant every account all privileges.
 func NewPermissions(ctx *simulator.Context, root types.ManagedObjectReference) *Permissions {
 	return &Permissions{
 		ctx: ctx, root: root, users: map[string]map[types.ManagedObjectReference]grant{},
 	}
 }
 
-// Set gives an account privileges on an entity; none of them means that it does not see the entity.
+// Set grants an account privileges on an entity. An empty list hides the entity from the account.
 func (p *Permissions) Set(
 	user string, entity types.ManagedObjectReference, privileges []string, propagate bool,
 ) {
@@ -66,7 +66,7 @@ func (p *Permissions) Set(
 	})
 }
 
-// Remove takes a permission away; without one on the root folder the account may do everything.
+// Remove removes a permission. An account without permissions has all privileges.
 func (p *Permissions) Remove(user string, entity types.ManagedObjectReference) {
 	p.change(func() {
 		delete(p.users[user], entity)
@@ -76,7 +76,7 @@ func (p *Permissions) Remove(user string, entity types.ManagedObjectReference) {
 	})
 }
 
-// Clear lets every account do everything.
+// Clear removes all permissions, so that every account has all privileges.
 func (p *Permissions) Clear() {
 	p.change(func() { p.users = map[string]map[types.ManagedObjectReference]grant{} })
 }
@@ -90,15 +90,15 @@ func (p *Permissions) change(apply func()) {
 	}
 }
 
-// Restricted reports whether an account has fewer than all privileges anywhere.
+// Restricted reports whether an account has any permissions set.
 func (p *Permissions) Restricted(user string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.users[user]) > 0
 }
 
-// Has reports whether an account has a privilege on an object. Objects that are not in the
-// inventory tree, such as managers, have the permissions of the root folder.
+// Has reports whether an account has a privilege on an object. For objects outside the inventory
+// tree, such as managers, the permissions of the root folder apply.
 func (p *Permissions) Has(user string, object types.ManagedObjectReference, privilege string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,7 +134,7 @@ func (p *Permissions) inherits(
 	})
 }
 
-// parents are the entities from which one inherits permissions.
+// parents returns the entities from which an entity inherits permissions.
 func (p *Permissions) parents(ref types.ManagedObjectReference) []types.ManagedObjectReference {
 	entity, ok := p.ctx.Map.Get(ref).(mo.Entity)
 	if !ok {
@@ -150,8 +150,8 @@ func (p *Permissions) parents(ref types.ManagedObjectReference) []types.ManagedO
 	return parents
 }
 
-// Sees reports whether an account can read an entity: it has System.Read there, or System.View
-// because it has a permission on something below.
+// Sees reports whether an account can read an entity: with System.Read on it, or with System.View
+// through a permission on an entity below it.
 func (p *Permissions) Sees(user string, ref types.ManagedObjectReference) bool {
 	if !p.Restricted(user) || p.Has(user, ref, "System.Read") {
 		return true
@@ -172,8 +172,8 @@ func (p *Permissions) isAbove(ref, below types.ManagedObjectReference) bool {
 	})
 }
 
-// Visible removes what an account does not see from the objects of an answer. An object that the
-// request names itself stays, without values; references to unseen entities are left out.
+// Visible removes hidden objects from an answer. An object that the request selects directly
+// remains, without values. References to hidden entities are left out.
 func (p *Permissions) Visible(
 	ctx *simulator.Context, objects []types.ObjectContent, specs ...types.PropertyFilterSpec,
 ) []types.ObjectContent {
@@ -244,11 +244,11 @@ type PermissionView struct {
 	User       string   `json:"user"`
 	Of         string   `json:"of"`         // the root folder when empty
 	Privileges []string `json:"privileges"` // empty: no access
-	Propagate  *bool    `json:"propagate"`  // to what is below; true by default
+	Propagate  *bool    `json:"propagate"`  // to the entities below; true by default
 	Remove     bool     `json:"remove"`     // instead of setting it
 }
 
-// List shows all permissions that tests have set.
+// List returns all permissions that tests have set.
 func (p *Permissions) List() []PermissionView {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -267,7 +267,7 @@ func (p *Permissions) List() []PermissionView {
 
 func (c *Control) permission(view PermissionView) (any, error) {
 	if view.User == "" {
-		return nil, fmt.Errorf("a permission needs a user")
+		return nil, fmt.Errorf("user is required")
 	}
 	permissions, entity := c.Interceptor.Permissions, c.Interceptor.Permissions.root
 	if view.Of != "" {
@@ -285,7 +285,7 @@ func (c *Control) permission(view PermissionView) (any, error) {
 	for _, privilege := range view.Privileges {
 		if !slices.Contains(allPrivileges, privilege) {
 			return nil, fmt.Errorf(
-				"%q is not a privilege; an example is VirtualMachine.Interact.PowerOn", privilege,
+				"unknown privilege %q; an example is VirtualMachine.Interact.PowerOn", privilege,
 			)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// missing is the privilege that NoPermission names, "" when the call succeeds.
+// missing returns the privilege and object of NoPermission, or "" if the call succeeded.
 func missing(t *testing.T, err error) (string, types.ManagedObjectReference) {
 	t.Helper()
 	var denied *types.NoPermission
@@ -40,7 +40,7 @@ func (s *cloneRig) operator(privileges ...string) *govmomi.Client {
 	return client
 }
 
-// fullClone uses all arguments that the operators use.
+// fullClone clones with all arguments that the operators use.
 func (s *cloneRig) fullClone(client *govmomi.Client, name, profile string) error {
 	config := ownedBy("u1")
 	config.NumCPUs, config.MemoryMB = 2, 2048
@@ -135,7 +135,7 @@ func TestOtherCallsNeedTheirPrivileges(t *testing.T) {
 	for _, testCase := range attempts {
 		missingPrivilege, _ := missing(t, testCase.attempt())
 		if missingPrivilege != testCase.privilege {
-			t.Errorf("it says %q, and not %s", missingPrivilege, testCase.privilege)
+			t.Errorf("got error %q, and not %s", missingPrivilege, testCase.privilege)
 		}
 	}
 }
@@ -211,9 +211,9 @@ func TestWithoutAccessNothingIsSeen(t *testing.T) {
 		return err
 	}
 	if missingPrivilege, _ := missing(t, create()); missingPrivilege != "System.View" {
-		t.Errorf("it says %q", missingPrivilege)
+		t.Errorf("got error %q", missingPrivilege)
 	}
-	// A permission on one folder lets the account see what is above it, and nothing else.
+	// A permission on a folder makes the folders above it visible, and nothing else.
 	s.call("POST", "/create", params{"name": "mine", "folder": "vm-operator"}, nil)
 	s.call("POST", "/permissions", params{
 		"user": "operator", "of": "vm-operator", "privileges": []string{"Folder.Create"},
@@ -224,7 +224,7 @@ func TestWithoutAccessNothingIsSeen(t *testing.T) {
 	watch := watchFor(s.rig, client, "VirtualMachine", "name")
 	watch.next()
 	if len(watch.objects) != 1 || watch.byName("mine") == nil {
-		t.Errorf("it sees %v", watch.objects)
+		t.Errorf("got %v", watch.objects)
 	}
 }
 
@@ -246,7 +246,7 @@ func TestAVMWithoutPermissionLeavesAndEnters(t *testing.T) {
 	}
 	err := s.client.RetrieveOne(ctx, vm, []string{"name"}, &mo.VirtualMachine{})
 	if missingPrivilege, _ := missing(t, err); missingPrivilege != "System.Read" {
-		t.Errorf("it says %q", missingPrivilege)
+		t.Errorf("got error %q", missingPrivilege)
 	}
 	if counts := s.counts(); counts.Folders["/DC0/vm/vm-operator"].Now != 1 {
 		t.Errorf("the VM still exists: %+v", counts.Folders)

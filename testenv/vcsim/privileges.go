@@ -14,7 +14,7 @@ type need struct {
 	privilege string
 }
 
-// check is NoPermission for the first privilege of a call that its account lacks, else nil.
+// check returns NoPermission for the first required privilege of a call that the account lacks.
 func (p *Permissions) check(user string, method *simulator.Method) types.BaseMethodFault {
 	if !p.Restricted(user) {
 		return nil
@@ -38,8 +38,8 @@ func (p *Permissions) check(user string, method *simulator.Method) types.BaseMet
 // CloneVM_Task and UnregisterAndDestroy_Task, the text of the same reference; for the parts of a
 // ConfigSpec, "Reconfigure privilege" of its fields there; for what a deployment needs on folder,
 // datastore and networks, "Required vCenter Server Privileges for Common Tasks" of vSphere
-// Security. A call that changes something and is not listed is refused, so that a gap in this table
-// cannot hide a missing privilege.
+// Security. A mutating call that is not listed is rejected, so that a gap in this table cannot hide
+// a missing privilege.
 func (p *Permissions) needs(method *simulator.Method) []need {
 	this := method.This
 	switch req := method.Body.(type) {
@@ -79,7 +79,7 @@ func (p *Permissions) needs(method *simulator.Method) []need {
 	return []need{{this, "vcsim.NotInTheTable." + method.Name}}
 }
 
-// methodPrivileges are those that do not depend on the arguments, on the object that is called.
+// methodPrivileges are the privileges, on the called object, that do not depend on the arguments.
 var methodPrivileges = map[string]string{
 	"CreateFolder":        "Folder.Create",
 	"PowerOnVM_Task":      "VirtualMachine.Interact.PowerOn",
@@ -156,7 +156,7 @@ func (p *Permissions) cloneNeeds(req *types.CloneVM_Task) []need {
 	}
 	source, ok := findVM(p.ctx, req.This)
 	if !ok {
-		return nil // the library answers ManagedObjectNotFound
+		return nil // the library returns ManagedObjectNotFound
 	}
 	needs := []need{
 		{req.This, sourcePrivilege(source.Config.Template, req.Spec.Template)},
@@ -208,7 +208,7 @@ func firstRef(first, second *types.ManagedObjectReference) *types.ManagedObjectR
 	return second
 }
 
-// targetDatastores are those that get files of a clone.
+// targetDatastores returns the datastores on which a clone creates files.
 func targetDatastores(
 	source *simulator.VirtualMachine, spec *types.VirtualMachineRelocateSpec,
 ) []types.ManagedObjectReference {
@@ -238,14 +238,15 @@ func usesProfile(spec *types.VirtualMachineRelocateSpec) bool {
 	if len(spec.Profile) > 0 {
 		return true
 	}
-	return slices.ContainsFunc(spec.Disk, func(
-		disk types.VirtualMachineRelocateSpecDiskLocator,
-	) bool {
-		return len(disk.Profile) > 0
-	})
+	for _, disk := range spec.Disk {
+		if len(disk.Profile) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
-// configNeeds lists what the parts of a ConfigSpec that are set require, as its fields document.
+// configNeeds lists the privileges for the fields set in a ConfigSpec, as documented there.
 func configNeeds(on types.ManagedObjectReference, spec *types.VirtualMachineConfigSpec) []need {
 	const prefix = "VirtualMachine.Config."
 	parts := []struct {
@@ -336,8 +337,7 @@ func (p *Permissions) relocateNeeds(req *types.RelocateVM_Task) []need {
 	return append(needs, needOnAll(refList(req.Spec.Datastore), "Datastore.AllocateSpace")...)
 }
 
-// destroyNeeds: what is deleted and its parent need the privilege, and so does all that a folder
-// takes along.
+// destroyNeeds requires the privilege on the entity, its parent, and all entities below a folder.
 func (p *Permissions) destroyNeeds(ref types.ManagedObjectReference, withParent bool) []need {
 	entity, ok := p.ctx.Map.Get(ref).(mo.Entity)
 	if !ok {
@@ -366,7 +366,7 @@ func (p *Permissions) destroyNeeds(ref types.ManagedObjectReference, withParent 
 	return needs
 }
 
-// moveNeeds: the privilege is needed on what moves, on its parent and on the folder.
+// moveNeeds requires the privilege on the moved entity, its parent and the folder.
 func (p *Permissions) moveNeeds(req *types.MoveIntoFolder_Task) []need {
 	var needs []need
 	for _, ref := range req.List {

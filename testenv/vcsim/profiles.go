@@ -13,9 +13,9 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Profiles records which storage profiles a clone asked for. The library ignores them: in a real
-// vCenter RelocateSpec.profile is the profile of the VM's home directory only, and each disk has
-// one of its own in RelocateSpec.disk.
+// Profiles records the storage profiles in clone specs, which the library ignores. In a real
+// vCenter RelocateSpec.profile applies to the VM home directory only; each disk has its own profile
+// in RelocateSpec.disk.
 type Profiles struct {
 	registry *simulator.Registry // of the storage policy service
 
@@ -35,12 +35,12 @@ type Profile struct {
 	Name string `json:"name"`
 }
 
-// NewProfiles has no records.
+// NewProfiles returns an empty set of records.
 func NewProfiles() *Profiles {
 	return &Profiles{vms: map[types.ManagedObjectReference]VMProfiles{}}
 }
 
-// record notes what a clone asked for.
+// record stores the profiles of a clone spec.
 func (p *Profiles) record(vm types.ManagedObjectReference, spec *types.VirtualMachineRelocateSpec) {
 	profiles := VMProfiles{Home: profileID(spec.Profile), Disks: map[int32]string{}}
 	for _, disk := range spec.Disk {
@@ -68,7 +68,7 @@ func (p *Profiles) of(vm types.ManagedObjectReference) VMProfiles {
 	return VMProfiles{Home: profiles.Home, Disks: maps.Clone(profiles.Disks)}
 }
 
-// rename keeps the profiles of a VM that gets another reference.
+// rename moves the profiles of a VM to its new reference.
 func (p *Profiles) rename(from, to types.ManagedObjectReference) {
 	p.mu.Lock()
 	p.vms[to] = p.vms[from]
@@ -76,8 +76,8 @@ func (p *Profiles) rename(from, to types.ManagedObjectReference) {
 	p.mu.Unlock()
 }
 
-// check is the fault for a profile id that does not exist. The API reference names no fault of
-// its own; the storage policy service answers InvalidArgument for such an id.
+// check returns InvalidArgument for an unknown profile id. The API reference names no fault; the
+// storage policy service returns this one.
 func (p *Profiles) check(spec *types.VirtualMachineRelocateSpec) types.BaseMethodFault {
 	ids := []string{profileID(spec.Profile)}
 	for _, disk := range spec.Disk {
@@ -132,10 +132,10 @@ func (p *Profiles) List() []Profile {
 // Create creates a profile; without an id it gets a random one.
 func (p *Profiles) Create(profile Profile) (Profile, error) {
 	if profile.Name == "" {
-		return profile, errors.New("a storage profile needs a name")
+		return profile, errors.New("name is required")
 	}
 	if profile.ID != "" && p.find(profile.ID) != nil {
-		return profile, errors.New("a storage profile with id " + profile.ID + " exists already")
+		return profile, errors.New("storage profile " + profile.ID + " already exists")
 	}
 	id := ""
 	p.manager(func(ctx *simulator.Context, manager *pbmsimulator.ProfileManager) {
@@ -152,10 +152,10 @@ func (p *Profiles) Create(profile Profile) (Profile, error) {
 	return profile, nil
 }
 
-// manager runs a function with the lock of the library's ProfileManager.
+// manager calls a function with the library's ProfileManager locked.
 func (p *Profiles) manager(run func(*simulator.Context, *pbmsimulator.ProfileManager)) {
 	if p.registry == nil {
-		return // while the first inventory is made
+		return // while the first inventory is created
 	}
 	for _, object := range p.registry.AllReference("") {
 		if manager, ok := object.(*pbmsimulator.ProfileManager); ok {

@@ -11,8 +11,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// setProperty sets a property such as runtime.connectionState to a JSON value, and notifies
-// watchers.
+// setProperty sets a property, such as runtime.connectionState, to a JSON value and notifies the
+// collectors.
 func setProperty(
 	ctx *simulator.Context, entity mo.Entity, path string, value json.RawMessage,
 ) error {
@@ -24,7 +24,7 @@ func setProperty(
 		}
 		decoded := reflect.New(field.Type())
 		if err = json.Unmarshal(value, decoded.Interface()); err != nil {
-			err = fmt.Errorf("%s takes a %s: %w", path, field.Type(), err)
+			err = fmt.Errorf("%s must be a %s: %w", path, field.Type(), err)
 			return
 		}
 		field.Set(decoded.Elem())
@@ -39,16 +39,16 @@ func fieldAt(value reflect.Value, path string) (reflect.Value, error) {
 	for name := range strings.SplitSeq(path, ".") {
 		for value.Kind() == reflect.Pointer || value.Kind() == reflect.Interface {
 			if value.IsNil() {
-				return value, fmt.Errorf("%s: what is above %s is not set", path, name)
+				return value, fmt.Errorf("%s: the parent of %s is not set", path, name)
 			}
 			value = value.Elem()
 		}
 		if value.Kind() != reflect.Struct || name == "" {
-			return value, fmt.Errorf("%s: %s cannot be reached", path, name)
+			return value, fmt.Errorf("%s: %s is not a field", path, name)
 		}
 		value = value.FieldByName(strings.ToUpper(name[:1]) + name[1:])
 		if !value.IsValid() || !value.CanSet() {
-			return value, fmt.Errorf("%s: there is no property %s", path, name)
+			return value, fmt.Errorf("%s: unknown property %s", path, name)
 		}
 	}
 	return value, nil

@@ -10,22 +10,22 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// SharedState is what the collectors of all sessions use. The library makes them without our help,
-// so the collector in the registry keeps it.
+// SharedState is the state that the collectors of all sessions share. The library creates those
+// collectors, so the state is kept in the collector of the registry.
 type SharedState struct {
 	permissions *Permissions
 	rules       *Rules
-	pageObjects int // limit of objects in one answer of RetrievePropertiesEx; 0 is no limit
+	pageObjects int // objects in one answer of RetrievePropertiesEx; 0 means no limit
 
 	mu      sync.Mutex
 	results map[string]pendingResult
 }
 
-// pendingResult has the pages of a result that a client has not read yet.
+// pendingResult has the objects of a result that a client has not read yet.
 type pendingResult struct {
 	session string
 	objects []types.ObjectContent
-	size    int // of a page
+	size    int // objects in a page
 }
 
 func sharedState(ctx *simulator.Context) *SharedState {
@@ -33,9 +33,9 @@ func sharedState(ctx *simulator.Context) *SharedState {
 	return ctx.Map.Get(ref).(*Collector).shared
 }
 
-// RetrievePropertiesEx refuses unknown properties, which the library only lists as missing, and
-// answers in pages: RetrieveOptions.maxObjects limits them, and so may a policy of the server when
-// it is unset or larger.
+// RetrievePropertiesEx rejects unknown properties, which the library only reports as missing, and
+// returns pages. The size of a page is RetrieveOptions.maxObjects or the limit of the server,
+// whichever is smaller.
 func (c *Collector) RetrievePropertiesEx(
 	ctx *simulator.Context, req *types.RetrievePropertiesEx,
 ) soap.HasFault {
@@ -60,12 +60,12 @@ func (c *Collector) RetrievePropertiesEx(
 		shared.delayPage(ctx, "RetrievePropertiesEx")
 	}
 	if len(result.Objects) == 0 {
-		body.Res.Returnval = nil // nothing is selected: vCenter answers without a result
+		body.Res.Returnval = nil // vCenter returns no result if nothing is selected
 	}
 	return body
 }
 
-// ContinueRetrievePropertiesEx gives the next page. A token is good for one call of its session.
+// ContinueRetrievePropertiesEx returns the next page. A token is valid for one call in its session.
 func (c *Collector) ContinueRetrievePropertiesEx(
 	ctx *simulator.Context, req *types.ContinueRetrievePropertiesEx,
 ) soap.HasFault {
@@ -81,7 +81,7 @@ func (c *Collector) ContinueRetrievePropertiesEx(
 	}
 }
 
-// CancelRetrievePropertiesEx drops the pages that are left.
+// CancelRetrievePropertiesEx discards the remaining pages.
 func (c *Collector) CancelRetrievePropertiesEx(
 	ctx *simulator.Context, req *types.CancelRetrievePropertiesEx,
 ) soap.HasFault {
@@ -92,7 +92,7 @@ func (c *Collector) CancelRetrievePropertiesEx(
 	return &methods.CancelRetrievePropertiesExBody{Res: &types.CancelRetrievePropertiesExResponse{}}
 }
 
-// RetrieveProperties is the older form without pages, as strict.
+// RetrieveProperties is the older method without pages. It rejects unknown properties too.
 func (c *Collector) RetrieveProperties(
 	ctx *simulator.Context, req *types.RetrieveProperties,
 ) soap.HasFault {
@@ -109,14 +109,14 @@ func (c *Collector) RetrieveProperties(
 	return body
 }
 
-// delayPage applies the rules for pages, except to the simulator's own calls.
+// delayPage applies the rules for pages, except to calls of the simulator itself.
 func (s *SharedState) delayPage(ctx *simulator.Context, method string) {
 	if !isInternal(ctx) {
 		s.rules.Take("page", method, "").Wait(nil)
 	}
 }
 
-// page takes the first page out of a book and keeps the others under a token.
+// page returns the first page of a result and keeps the remaining objects under a token.
 func (s *SharedState) page(b pendingResult) types.RetrieveResult {
 	if b.size <= 0 || len(b.objects) <= b.size {
 		return types.RetrieveResult{Objects: b.objects}

@@ -11,7 +11,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// nameSpecs asks for the names of all VMs.
+// nameSpecs selects the names of all VMs.
 func nameSpecs(t *testing.T, client *govmomi.Client) []types.PropertyFilterSpec {
 	t.Helper()
 	containerView, err := view.NewManager(client.Client).CreateContainerView(

@@ -11,19 +11,18 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// RecentTasks stands in front of the library's TaskManager, which keeps the last 200 tasks, whether
-// they still run or ended long ago. vCenter lists those that run and those that ended in the last
-// 10 minutes.
+// RecentTasks replaces the library's TaskManager, which lists the last 200 tasks. vCenter lists the
+// running tasks and those that ended in the last 10 minutes.
 type RecentTasks struct {
 	*simulator.TaskManager
 
-	keep  time.Duration // after the end
-	mu    sync.Mutex    // of what follows; the TaskManager's own is held by readers
+	keep  time.Duration // after the end of a task
+	mu    sync.Mutex    // guards the fields below; readers hold the lock of the TaskManager
 	tasks []types.ManagedObjectReference
 	ended map[types.ManagedObjectReference]time.Time
 }
 
-// NewRecentTasks takes the TaskManager's place in the registry.
+// NewRecentTasks replaces the TaskManager in the registry.
 func NewRecentTasks(
 	ctx *simulator.Context, manager types.ManagedObjectReference, keep time.Duration,
 ) *RecentTasks {
@@ -33,13 +32,13 @@ func NewRecentTasks(
 		keep:        keep,
 		ended:       map[types.ManagedObjectReference]time.Time{},
 	}
-	// by its reference, so that the next line does not make us the listener
+	// Put would otherwise make the new object the listener.
 	ctx.Map.AddHandler(library)
 	ctx.Map.Put(recent)
 	return recent
 }
 
-// Get is what clients see (the library's hook for objects that are not what they keep).
+// Get returns the object that clients read; it is a hook of the library.
 func (r *RecentTasks) Get() mo.Reference {
 	view := r.TaskManager.TaskManager
 	r.mu.Lock()
@@ -48,7 +47,7 @@ func (r *RecentTasks) Get() mo.Reference {
 	return &view
 }
 
-// Add lists a task.
+// Add adds a task to the list.
 func (r *RecentTasks) Add(ctx *simulator.Context, task types.ManagedObjectReference) {
 	r.mu.Lock()
 	r.tasks = append(r.tasks, task)
@@ -56,14 +55,14 @@ func (r *RecentTasks) Add(ctx *simulator.Context, task types.ManagedObjectRefere
 	r.notify(ctx)
 }
 
-// End notes when a task ended.
+// End records when a task ended.
 func (r *RecentTasks) End(task types.ManagedObjectReference, at time.Time) {
 	r.mu.Lock()
 	r.ended[task] = at
 	r.mu.Unlock()
 }
 
-// ExpireLoop drops the tasks that ended long ago, the objects too, until the context ends.
+// ExpireLoop removes tasks after their retention time until the context is done.
 func (r *RecentTasks) ExpireLoop(ctx context.Context, newContext func() *simulator.Context) {
 	ticker := time.NewTicker(max(r.keep/20, 20*time.Millisecond))
 	defer ticker.Stop()
@@ -100,7 +99,7 @@ func (r *RecentTasks) expire(ctx *simulator.Context, now time.Time) {
 	}
 }
 
-// Clear drops all tasks, also those that run.
+// Clear removes all tasks, including running ones.
 func (r *RecentTasks) Clear(ctx *simulator.Context) {
 	r.mu.Lock()
 	tasks := r.tasks

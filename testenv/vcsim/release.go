@@ -11,18 +11,18 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// releases are those that the simulator can call itself. What it does is the same for all; a client
-// sees only the names.
+// releases are the vCenter releases that the simulator can report. Its behaviour is the same for
+// all.
 var releases = map[string]struct{ build, api string }{
 	"8.0.3": {"24022515", "8.0.3.0"},
-	"6.5.0": {"5973321", "6.5"}, // the library's own default: older than what is in support
+	"6.5.0": {"5973321", "6.5"}, // the library's default, which is out of support
 }
 
-// checkRelease refuses a release that is not known.
+// checkRelease returns an error for an unknown release.
 func checkRelease(version string) error {
 	if _, ok := releases[version]; !ok {
 		return fmt.Errorf(
-			"--release %s is not known; there are %s",
+			"--release: unknown release %s; use one of %s",
 			version,
 			strings.Join(slices.Sorted(maps.Keys(releases)), ", "),
 		)
@@ -30,9 +30,9 @@ func checkRelease(version string) error {
 	return nil
 }
 
-// setAbout sets the release that the vCenter reports, and with it what /sdk/vimServiceVersions.xml
-// offers as the newest version, and the instanceUuid. A real vCenter has one from its installation
-// on; the library gives the same one to every simulator.
+// setAbout sets the reported release, which is also the newest version in
+// /sdk/vimServiceVersions.xml, and the instanceUuid. The library gives every simulator the same
+// instanceUuid.
 func setAbout(about *types.AboutInfo, version, instanceUUID string) {
 	release := releases[version]
 	about.InstanceUuid = cmp.Or(instanceUUID, uuid.NewString())

@@ -14,7 +14,7 @@ func TestDefaultReleaseIsCurrent(t *testing.T) {
 	if about.FullName != "VMware vCenter Server 8.0.3 build-24022515" || about.Version != "8.0.3" ||
 		about.ApiVersion != "8.0.3.0" {
 		t.Errorf(
-			"it calls itself %s, version %s, API %s",
+			"got %s, version %s, API %s",
 			about.FullName,
 			about.Version,
 			about.ApiVersion,
@@ -37,8 +37,8 @@ func TestAClientThatAsksGetsTheVersionOfTheRelease(t *testing.T) {
 
 func TestUnknownReleaseIsRejected(t *testing.T) {
 	_, err := parse("vcsim", []string{"--release", "9.9.9"})
-	if err == nil || !strings.Contains(err.Error(), "there are 6.5.0, 8.0.3") {
-		t.Errorf("said %v", err)
+	if err == nil || !strings.Contains(err.Error(), "use one of 6.5.0, 8.0.3") {
+		t.Errorf("got error %v", err)
 	}
 }
 
@@ -50,7 +50,7 @@ func TestEachVCenterHasItsInstanceUuid(t *testing.T) {
 	}
 	const wanted = "4f0c6b2e-0000-4000-8000-00000000000a"
 	if got := uuid(start(t, "--hosts", "1", "--instance-uuid", wanted)); got != wanted {
-		t.Errorf("it has %s", got)
+		t.Errorf("got %s", got)
 	}
 	if _, err := parse("vcsim", []string{"--instance-uuid", "nonsense"}); err == nil {
 		t.Error("nonsense was accepted")

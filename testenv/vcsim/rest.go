@@ -19,7 +19,7 @@ import (
 	"github.com/vmware/govmomi/vim25/soap"
 )
 
-// REST reaches the library's vAPI endpoint: its sessions, and tags.
+// REST accesses the sessions and tags of the library's vAPI endpoint.
 type REST struct {
 	mux      *http.ServeMux
 	login    *url.Userinfo
@@ -27,7 +27,8 @@ type REST struct {
 	lock     sync.Locker
 }
 
-// NewREST finds the endpoint in the service's routes; its type is not exported, its fields are.
+// NewREST finds the endpoint in the routes of the service. Its type is not exported, but its fields
+// are.
 func NewREST(mux *http.ServeMux, login *url.Userinfo) (*REST, error) {
 	endpoint, _ := mux.Handler(&http.Request{
 		Method: http.MethodGet, URL: &url.URL{Path: rest.Path + "/"},
@@ -39,7 +40,7 @@ func NewREST(mux *http.ServeMux, login *url.Userinfo) (*REST, error) {
 	field := reflect.ValueOf(endpoint).Elem().FieldByName("Session")
 	sessions, ok := field.Interface().(map[string]*rest.Session)
 	if !ok {
-		return nil, errors.New("the library's vAPI endpoint keeps its sessions elsewhere now")
+		return nil, errors.New("the library's vAPI endpoint has no sessions in its field Session")
 	}
 	return &REST{mux: mux, login: login, sessions: sessions, lock: lock}, nil
 }
@@ -52,7 +53,7 @@ type RESTSession struct {
 	LastActive time.Time `json:"lastActive"`
 }
 
-// View lists the REST sessions, the oldest first, without our own.
+// View lists the REST sessions of clients, the oldest first.
 func (r *REST) View() []RESTSession {
 	r.lock.Lock()
 	defer r.lock.Unlock()
@@ -71,7 +72,7 @@ func (r *REST) View() []RESTSession {
 	return views
 }
 
-// UserOf is the account of a session, "" for an unknown one.
+// UserOf returns the account of a session, or "" if there is no such session.
 func (r *REST) UserOf(key string) string {
 	r.lock.Lock()
 	defer r.lock.Unlock()
@@ -81,7 +82,7 @@ func (r *REST) UserOf(key string) string {
 	return ""
 }
 
-// End ends the REST sessions that match, and returns how many there were.
+// End ends the matching REST sessions and returns their number.
 func (r *REST) End(match func(RESTSession) bool) int {
 	ended := 0
 	for _, view := range r.View() {
@@ -95,7 +96,7 @@ func (r *REST) End(match func(RESTSession) bool) int {
 	return ended
 }
 
-// Sweep ends idle sessions until the context ends.
+// Sweep ends idle sessions until the context is done.
 func (r *REST) Sweep(ctx context.Context, timeout time.Duration) {
 	ticker := time.NewTicker(max(timeout/20, 20*time.Millisecond))
 	defer ticker.Stop()
@@ -109,8 +110,7 @@ func (r *REST) Sweep(ctx context.Context, timeout time.Duration) {
 	}
 }
 
-// Tag attaches a tag to an entity, or takes it off; category and tag are made when they are
-// missing.
+// Tag attaches a tag to an entity or detaches it. It creates a missing category or tag.
 func (r *REST) Tag(entity mo.Reference, category, name string, attach bool) error {
 	ctx := context.Background()
 	client := r.client()
@@ -133,15 +133,18 @@ func ensureTag(ctx context.Context, manager *tags.Manager, category, name string
 	if tag, err := manager.GetTagForCategory(ctx, name, category); err == nil {
 		return tag.ID, nil
 	}
-	categoryID := ""
-	if existing, err := manager.GetCategory(ctx, category); err == nil {
-		categoryID = existing.ID
-	} else if categoryID, err = manager.CreateCategory(ctx, &tags.Category{
-		Name: category, Cardinality: "MULTIPLE",
-	}); err != nil {
+	categoryID, err := ensureCategory(ctx, manager, category)
+	if err != nil {
 		return "", err
 	}
 	return manager.CreateTag(ctx, &tags.Tag{Name: name, CategoryID: categoryID})
+}
+
+func ensureCategory(ctx context.Context, manager *tags.Manager, name string) (string, error) {
+	if category, err := manager.GetCategory(ctx, name); err == nil {
+		return category.ID, nil
+	}
+	return manager.CreateCategory(ctx, &tags.Category{Name: name, Cardinality: "MULTIPLE"})
 }
 
 func (r *REST) client() *rest.Client {
@@ -161,7 +164,7 @@ func (p inProcess) RoundTrip(request *http.Request) (*http.Response, error) {
 	return recorder.Result(), nil
 }
 
-// restCall names a REST call for counters and ledger, and reports whether it changes something.
+// restCall returns the name of a REST call for counters and ledger, and whether it is mutating.
 func restCall(request *http.Request) (name string, changes bool) {
 	name = request.Method + " " + request.URL.Path
 	action := request.URL.Query().Get("~action")

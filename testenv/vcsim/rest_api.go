@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// What --rest takes.
+// Values of --rest.
 const (
 	restBoth   = "both"
 	restAPI    = "api"
@@ -24,18 +24,18 @@ const (
 	restSessionKey = "vmware-api-session-id"
 )
 
-// API serves sessions and tags under /api, which the library has under /rest only.
+// API serves sessions and tags under /api; the library has them under /rest only.
 //
-// How do they differ?  A vCenter has had /api since 7.0 U2, and /rest is removed in 9. Under /api a
-// response is the value itself, and not an object with the field "value"; an id is a part of the
-// path without "id:"; an action is the parameter "action", and not "~action"; what a call creates
-// is the body itself, and the status is 201, or 204 without a body; an error has "error_type".
+// How do they differ? vCenter has /api since 7.0 U2 and no /rest since 9. Under /api a response is
+// the value itself and not an object with the field "value"; an id is part of the path without
+// "id:"; an action is the parameter "action" and not "~action"; a spec is the body itself; the
+// status is 201 for created objects and 204 without a body; an error has "error_type".
 type API struct {
 	Next http.Handler // of /rest
 	Mode string
 }
 
-// serve answers a request that is not SOAP; false when it belongs to the library.
+// serve handles a REST request. It returns false if the library has to handle it.
 func (a *API) serve(w http.ResponseWriter, request *http.Request) bool {
 	path := request.URL.Path
 	isAPI, isLegacy := strings.HasPrefix(path, "/api/"), strings.HasPrefix(path, "/rest/")
@@ -51,7 +51,7 @@ func (a *API) serve(w http.ResponseWriter, request *http.Request) bool {
 	return true
 }
 
-// legacyPath is the path under /rest for one under /api.
+// legacyPath returns the path under /rest for a path under /api.
 func legacyPath(path string) (string, bool) {
 	if path == apiSession {
 		return legacySession, true
@@ -81,13 +81,14 @@ func (a *API) translate(w http.ResponseWriter, request *http.Request, path strin
 	}
 	inner.URL.RawQuery = query.Encode()
 	inner.Body = io.NopCloser(bytes.NewReader(wrapBody(request.Method, path, action, body)))
-	inner.Header.Set("vmware-use-header-authn", "true") // a token for the header, no cookie
+	// Return the token in the body instead of a cookie.
+	inner.Header.Set("vmware-use-header-authn", "true")
 	recorder := httptest.NewRecorder()
 	a.Next.ServeHTTP(recorder, inner)
 	writeAPIResponse(w, request.Method, action, recorder)
 }
 
-// wrapBody is a body as /rest expects it.
+// wrapBody returns a body in the form that /rest expects.
 func wrapBody(verb, path, action string, body []byte) []byte {
 	name := map[string]string{http.MethodPost: "create_spec", http.MethodPatch: "update_spec"}[verb]
 	if name == "" || action != "" || path == legacySession || len(body) == 0 {
@@ -104,7 +105,7 @@ func writeAPIResponse(
 		Type  string          `json:"type"`
 		Value json.RawMessage `json:"value"`
 	}
-	_ = json.Unmarshal(recorder.Body.Bytes(), &legacy) // an answer without a body has none of them
+	_ = json.Unmarshal(recorder.Body.Bytes(), &legacy) // all fields stay empty without a body
 	w.Header().Set("Content-Type", "application/json")
 	switch {
 	case status >= http.StatusBadRequest:
@@ -123,7 +124,8 @@ func writeAPIResponse(
 	}
 }
 
-// errorType is the name of an error: com.vmware.vapi.std.errors.not_found is NOT_FOUND.
+// errorType returns the name of an error, such as NOT_FOUND for
+// com.vmware.vapi.std.errors.not_found.
 func errorType(status int, legacy string) string {
 	if legacy != "" {
 		return strings.ToUpper(legacy[strings.LastIndex(legacy, ".")+1:])
@@ -139,9 +141,8 @@ func errorType(status int, legacy string) string {
 	return "ERROR"
 }
 
-// missingPrivilege is the privilege that a restricted account lacks for a call about tags, "" when
-// it may call. Reading needs System.Read, which every role has, on the root folder, where tags
-// belong.
+// missingPrivilege returns the privilege that an account lacks for a tagging call, or "". Reading
+// requires System.Read on the root folder, which every role includes.
 func (f *Frontend) missingPrivilege(request *http.Request) string {
 	user := f.REST.UserOf(request.Header.Get(restSessionKey))
 	if user == "" || !strings.Contains(request.URL.Path, "/cis/tagging/") {

@@ -14,7 +14,7 @@ var insecure = &http.Client{Transport: &http.Transport{
 	TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 }}
 
-// rest calls the REST endpoint; the result is the status and the decoded body.
+// rest calls the REST endpoint and returns the status and the decoded body.
 func (r *rig) rest(verb, path, token string, body any) (int, any) {
 	r.Helper()
 	var data []byte

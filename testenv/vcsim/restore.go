@@ -9,7 +9,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Backup is the inventory of VMs and VM folders at one instant, as a backup of the vCenter has it.
+// Backup is a copy of the VMs and VM folders in the inventory.
 type Backup struct {
 	folders []savedFolder // parents before their children
 	vms     []savedVM
@@ -26,7 +26,7 @@ type savedVM struct {
 }
 
 // backup saves the inventory of VMs and their folders.
-func (c *Control) backup(emptyBody) (any, error) {
+func (c *Control) backup(emptyRequest) (any, error) {
 	ctx, saved := c.Inventory.context(), &Backup{}
 	for _, entity := range entities(ctx, "Datacenter") {
 		saved.addFolders(ctx, entity.(*simulator.Datacenter).VmFolder)
@@ -50,21 +50,21 @@ func (b *Backup) addFolders(ctx *simulator.Context, ref types.ManagedObjectRefer
 	}
 }
 
-// Restoration is how the vCenter comes back from its backup.
+// Restoration has the options of a restore.
 type Restoration struct {
-	// KeepSessions lets clients watch it happen. A real vCenter restarts, so that all sessions end
-	// and no client receives a leave update.
+	// KeepSessions lets clients receive the updates of the restore. A real vCenter restarts, so
+	// that all sessions end and no client receives a leave update.
 	KeepSessions bool `json:"keepSessions"`
-	// Orphaned gives VMs that come back without their files the connection state "orphaned".
+	// Orphaned sets the connection state of restored VMs to "orphaned", as for VMs without files.
 	Orphaned bool `json:"orphaned"`
 }
 
-// restore brings the inventory back to the backup, without tasks: VMs and folders made since are no
-// longer in it, those destroyed or moved since are where they were. Tasks are forgotten, and clones
-// that had not made their VM fail.
+// restore restores the inventory from the backup without tasks. It removes VMs and folders created
+// since then and returns those destroyed or moved. It removes all tasks; clones that have not
+// created their VM fail.
 func (c *Control) restore(restoration Restoration) (any, error) {
 	if c.lastBackup == nil {
-		return nil, errors.New("there is no backup; POST /backup makes one")
+		return nil, errors.New("there is no backup; use POST /backup first")
 	}
 	if !restoration.KeepSessions {
 		c.Interceptor.Sessions.End(func(types.UserSession) bool { return true })
@@ -79,7 +79,7 @@ func (c *Control) restore(restoration Restoration) (any, error) {
 	return map[string]int{"dropped": dropped, "returned": returned}, nil
 }
 
-// restoreFolders puts destroyed folders back, empty.
+// restoreFolders adds destroyed folders again, without children.
 func (c *Control) restoreFolders(ctx *simulator.Context) {
 	for _, saved := range c.lastBackup.folders {
 		if ctx.Map.Get(saved.state.Self) != nil {
@@ -146,14 +146,14 @@ func (c *Control) dropNewFolders(ctx *simulator.Context) {
 	}
 }
 
-// discover puts the VMs that the last restore dropped back, as vCenter does when it finds them on
-// its hosts: with new references, in the folder for discovered VMs.
-func (c *Control) discover(emptyBody) (any, error) {
+// discover adds the VMs that the last restore removed, like a vCenter that finds them on its hosts:
+// with new references, in the folder for discovered VMs.
+func (c *Control) discover(emptyRequest) (any, error) {
 	ctx, refs := c.Inventory.context(), map[string]string{}
 	for _, vm := range c.droppedVMs {
 		host, ok := ctx.Map.Get(*vm.Runtime.Host).(*simulator.HostSystem)
 		if !ok {
-			continue // the host is gone, and so are its VMs
+			continue // the host was removed with its VMs
 		}
 		ref, err := c.reattachVM(vm, host.Self, c.Inventory.poolOf(host), true)
 		if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// rig is a running simulator with a client of the kind that real programs use.
+// rig is a running simulator with helpers for API clients and the control endpoint.
 type rig struct {
 	*testing.T
 	server *Server
@@ -71,7 +71,7 @@ func (r *rig) folder(client *govmomi.Client, name string) *object.Folder {
 	return folder
 }
 
-// call calls the control endpoint; into may be nil.
+// call calls the control endpoint and decodes the result into `into`, which may be nil.
 func (r *rig) call(verb, path string, body any, into any) {
 	r.Helper()
 	if text := r.tryCall(verb, path, body, into); text != "" {
@@ -79,7 +79,7 @@ func (r *rig) call(verb, path string, body any, into any) {
 	}
 }
 
-// tryCall is ask for what may be refused; it returns the error.
+// tryCall calls the control endpoint and returns the error text, or "".
 func (r *rig) tryCall(verb, path string, body any, into any) string {
 	r.Helper()
 	data, err := json.Marshal(body)
@@ -128,5 +128,5 @@ func eventually(t *testing.T, condition string, holds func() bool) {
 			return
 		}
 	}
-	t.Fatalf("it never came true: %s", condition)
+	t.Fatalf("timed out waiting for: %s", condition)
 }

@@ -15,7 +15,7 @@ type Effect struct {
 	Drop    bool
 	delay   time.Duration
 	hold    *Held
-	holdAt  int32 // percentage of the delay after which it is held
+	holdAt  int32 // percentage of the delay at which the call is held
 	rules   *Rules
 	cleared <-chan struct{}
 }
@@ -32,18 +32,18 @@ type Held struct {
 	released chan struct{}
 }
 
-// waits reports whether Wait takes any time.
+// waits reports whether Wait blocks.
 func (e Effect) waits() bool { return e.delay > 0 || e.hold != nil }
 
-// progressSteps is how often a waiting task reports its progress.
+// progressSteps is the number of progress reports of a waiting task.
 const progressSteps = 10
 
-// Wait waits for the delay and until released, or until the rules are cleared; report receives the
-// percentage of the delay.
+// Wait blocks for the delay and until release, or until the rules are cleared. It calls report with
+// the percentage of the delay.
 func (e Effect) Wait(report func(percent int32)) { e.advance(0, 100, report) }
 
-// advance waits for the part of the delay between two percentages. A call is held once: in the part
-// that contains the percentage of its hold, where 100 belongs to the part that ends there.
+// advance blocks for the part of the delay between two percentages. A call is held in the part that
+// contains holdAt; 100 belongs to the part that ends there.
 func (e Effect) advance(from, to int32, report func(percent int32)) {
 	held := e.hold != nil && from <= e.holdAt && (e.holdAt < to || to == 100)
 	if !held {
@@ -61,7 +61,7 @@ func (e Effect) advance(from, to int32, report func(percent int32)) {
 	}
 }
 
-// waitReleased is false when the rules were cleared meanwhile.
+// waitReleased blocks until release. It returns false if the rules were cleared.
 func (e Effect) waitReleased() bool {
 	e.rules.addHeld(e.hold)
 	defer e.rules.removeHeld(e.hold)
@@ -73,15 +73,14 @@ func (e Effect) waitReleased() bool {
 	}
 }
 
-// sleep is false when the rules were cleared meanwhile.
+// sleep blocks for a part of the delay. It returns false if the rules were cleared.
 func (e Effect) sleep(from, to int32, report func(percent int32)) bool {
 	if e.delay <= 0 || from >= to {
 		return true
 	}
 	length := e.delay * time.Duration(to-from) / 100
-	timer, ticker := time.NewTimer(length), time.NewTicker(max(
-		e.delay/progressSteps, 20*time.Millisecond,
-	))
+	timer := time.NewTimer(length)
+	ticker := time.NewTicker(max(e.delay/progressSteps, 20*time.Millisecond))
 	defer timer.Stop()
 	defer ticker.Stop()
 	began := time.Now()
@@ -116,7 +115,7 @@ func (r *Rules) removeHeld(held *Held) {
 	r.mu.Unlock()
 }
 
-// Held lists what waits, the oldest first.
+// Held lists the held calls, the oldest first.
 func (r *Rules) Held() []Held {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,8 +127,8 @@ func (r *Rules) Held() []Held {
 	return list
 }
 
-// Release releases what has the id, or the method, or with neither all; and returns how many there
-// were.
+// Release releases the held calls with an id or method, or all without either, and returns their
+// number.
 func (r *Rules) Release(id int, method string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,22 +12,23 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Rule makes the next calls of a method slow, failing, held or unanswered.
+// Rule delays, fails or holds the next calls of a method, or drops their answers.
 type Rule struct {
-	Method string `json:"method"` // "*" is every method
-	// a reference's value, such as vm-12; empty is every object
+	Method string `json:"method"` // "*" matches every method
+	// Object is a reference such as vm-12. Empty matches every object.
 	Object string `json:"object,omitempty"`
-	Count  int    `json:"count"` // how many calls; 0 is all of them
-	// "call": before its work, "task": the task that it starts, "answer": its work is done, "page":
-	// see places
+	Count  int    `json:"count"` // number of calls; 0 means all
+	// Where is one of ruleStages: "call" before the work, "task" in the started task, "answer"
+	// after the work.
 	Where  string          `json:"where"`
-	Fault  string          `json:"fault,omitempty"`  // such as NoPermission; empty only delays
+	Fault  string          `json:"fault,omitempty"`  // such as NoPermission; empty: no fault
 	Fields json.RawMessage `json:"fields,omitempty"` // fields of the fault, by their wire names
 	Delay  Duration        `json:"delay,omitempty"`
 	Hold   bool            `json:"hold,omitempty"` // wait until released
-	// percentage of a task after which Hold holds it; 100 by default, 0 without a delay
+	// At is the progress of a task, in percent, at which Hold applies: 100 by default, 0 without a
+	// delay.
 	At *int32 `json:"at,omitempty"`
-	// close the connection instead of answering; only with "answer"
+	// Drop closes the connection instead of answering. It requires "answer".
 	Drop bool `json:"drop,omitempty"`
 }
 
@@ -53,28 +54,32 @@ func (d *Duration) UnmarshalJSON(data []byte) error {
 // MarshalJSON writes "1.5s".
 func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
 
-// Rules is the list of rules in force, the first that fits wins.
+// Rules is the list of active rules; the first match applies.
 type Rules struct {
 	mu      sync.Mutex
 	rules   []*Rule
 	held    map[int]*Held
 	last    int           // id of the last held call
-	cleared chan struct{} // closed when the rules are: what waits goes on
+	cleared chan struct{} // closed by Clear to end all delays and holds
 }
 
-// NewRules has none.
+// NewRules returns an empty list.
 func NewRules() *Rules { return &Rules{held: map[int]*Held{}, cleared: make(chan struct{})} }
 
-// Add puts a rule at the end, checked.
+// Add validates a rule and appends it.
 func (r *Rules) Add(rule Rule) error {
 	if rule.Method == "" {
-		return fmt.Errorf("a rule needs a method, such as CloneVM_Task, or * for all")
+		return fmt.Errorf("method is required: a name such as CloneVM_Task, or * for all")
 	}
 	if rule.Where == "" {
 		rule.Where = "call"
 	}
 	if !slices.Contains(ruleStages, rule.Where) {
-		return fmt.Errorf("where is %q, and can be %s", rule.Where, strings.Join(ruleStages, ", "))
+		return fmt.Errorf(
+			"where: unsupported value %q; use one of %s",
+			rule.Where,
+			strings.Join(ruleStages, ", "),
+		)
 	}
 	if err := rule.checkHold(); err != nil {
 		return err
@@ -84,12 +89,12 @@ func (r *Rules) Add(rule Rule) error {
 	}
 	if rule.Drop && rule.Where != "answer" {
 		return fmt.Errorf(
-			"only an answer can be dropped; a call that must not arrive needs an outage",
+			"drop requires where=answer; use an outage to reject calls",
 		)
 	}
 	if rule.Fault != "" && (rule.Where == "answer" || rule.Where == "page") {
 		return fmt.Errorf(
-			"an answer cannot be made a fault once the work is done; it can be delayed or held",
+			"fault requires where=call or where=task; an answer can be delayed or held",
 		)
 	}
 	if _, err := rule.fault(); err != nil {
@@ -101,9 +106,9 @@ func (r *Rules) Add(rule Rule) error {
 	return nil
 }
 
-// ruleStages are where a rule can apply. A page is one answer of several that hold a large result:
-// of RetrievePropertiesEx and ContinueRetrievePropertiesEx, and of the first WaitForUpdatesEx calls
-// of a filter.
+// ruleStages are the values of Rule.Where. A page is one of several answers for a large result: of
+// RetrievePropertiesEx and ContinueRetrievePropertiesEx, and of the first WaitForUpdatesEx calls of
+// a filter.
 var ruleStages = []string{"call", "task", "answer", "page"}
 
 func (r *Rule) checkHold() error {
@@ -112,17 +117,17 @@ func (r *Rule) checkHold() error {
 	}
 	if !r.Hold || r.Where != "task" {
 		return fmt.Errorf(
-			"at is the percentage of a task at which it is held: it needs hold, and where must be task",
+			"at is the progress of a held task: it requires hold and where=task",
 		)
 	}
 	if *r.At < 0 || *r.At > 100 {
-		return fmt.Errorf("at is %d, and is a percentage from 0 to 100", *r.At)
+		return fmt.Errorf("at: %d is not a percentage from 0 to 100", *r.At)
 	}
 	return nil
 }
 
-// holdAt is the percentage at which a call is held. Without a delay that is the beginning: nothing
-// has been done yet.
+// holdAt returns the progress, in percent, at which a call is held. Without a delay it is held
+// before its work begins.
 func (r *Rule) holdAt() int32 {
 	switch {
 	case r.At != nil:
@@ -133,7 +138,7 @@ func (r *Rule) holdAt() int32 {
 	return 0
 }
 
-// List shows the rules that are left.
+// List returns the remaining rules.
 func (r *Rules) List() []Rule {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -144,7 +149,7 @@ func (r *Rules) List() []Rule {
 	return left
 }
 
-// Clear drops all rules and ends all delays and holds.
+// Clear removes all rules and ends all delays and holds.
 func (r *Rules) Clear() {
 	r.mu.Lock()
 	r.rules = nil
@@ -153,7 +158,7 @@ func (r *Rules) Clear() {
 	r.mu.Unlock()
 }
 
-// Take uses the first rule that fits once.
+// Take applies the first matching rule once and returns its effect.
 func (r *Rules) Take(where, method, object string) Effect {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -197,13 +202,13 @@ func (r *Rule) fault() (types.BaseMethodFault, error) {
 	kind, ok := types.TypeFunc()(r.Fault)
 	if !ok {
 		return nil, fmt.Errorf(
-			"there is no fault %q; the names are those of the vSphere API, such as NoPermission",
+			"unknown fault %q; use a name of the vSphere API such as NoPermission",
 			r.Fault,
 		)
 	}
 	fault, ok := reflect.New(kind).Interface().(types.BaseMethodFault)
 	if !ok {
-		return nil, fmt.Errorf("%s is a type, but no fault", r.Fault)
+		return nil, fmt.Errorf("%s is a type but not a fault", r.Fault)
 	}
 	if len(r.Fields) > 0 {
 		if err := json.Unmarshal(r.Fields, fault); err != nil {

@@ -14,15 +14,15 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// ScheduledTasks is the ScheduledTaskManager, of which the library has only the reference. It keeps
-// scheduled tasks; it does not run them.
+// ScheduledTasks is the ScheduledTaskManager, which the library lacks. It stores scheduled tasks
+// and does not run them.
 type ScheduledTasks struct {
 	mo.ScheduledTaskManager
 
 	last atomic.Int64
 }
 
-// NewScheduledTasks takes its place in the registry.
+// NewScheduledTasks adds the manager to the registry.
 func NewScheduledTasks(ctx *simulator.Context, self types.ManagedObjectReference) *ScheduledTasks {
 	manager := &ScheduledTasks{}
 	manager.Self = self
@@ -30,14 +30,14 @@ func NewScheduledTasks(ctx *simulator.Context, self types.ManagedObjectReference
 	return manager
 }
 
-// ScheduledTask is one of them.
+// ScheduledTask is a scheduled task of the manager.
 type ScheduledTask struct {
 	mo.ScheduledTask
 
 	manager *ScheduledTasks
 }
 
-// CreateScheduledTask adds one.
+// CreateScheduledTask validates and adds a scheduled task.
 func (m *ScheduledTasks) CreateScheduledTask(
 	ctx *simulator.Context, req *types.CreateScheduledTask,
 ) soap.HasFault {
@@ -101,7 +101,7 @@ func (m *ScheduledTasks) add(
 	return task
 }
 
-// nextRun is when a task runs next, of those that run once.
+// nextRun returns the next run of a task that runs once.
 func nextRun(scheduler types.BaseTaskScheduler) *time.Time {
 	if once, ok := scheduler.(*types.OnceTaskScheduler); ok {
 		return once.RunAt
@@ -109,7 +109,7 @@ func nextRun(scheduler types.BaseTaskScheduler) *time.Time {
 	return nil
 }
 
-// RetrieveEntityScheduledTask lists those of an entity, or all.
+// RetrieveEntityScheduledTask lists the scheduled tasks of an entity, or all.
 func (m *ScheduledTasks) RetrieveEntityScheduledTask(
 	ctx *simulator.Context, req *types.RetrieveEntityScheduledTask,
 ) soap.HasFault {
@@ -123,7 +123,7 @@ func (m *ScheduledTasks) RetrieveEntityScheduledTask(
 	return &methods.RetrieveEntityScheduledTaskBody{Res: res}
 }
 
-// RemoveScheduledTask takes it away.
+// RemoveScheduledTask removes the scheduled task.
 func (t *ScheduledTask) RemoveScheduledTask(
 	ctx *simulator.Context, _ *types.RemoveScheduledTask,
 ) soap.HasFault {
@@ -138,13 +138,13 @@ func (t *ScheduledTask) RemoveScheduledTask(
 	return &methods.RemoveScheduledTaskBody{Res: &types.RemoveScheduledTaskResponse{}}
 }
 
-// Schedule is a scheduled task to be made; what is empty is chosen.
+// Schedule describes a scheduled task to create; empty fields get defaults.
 type Schedule struct {
 	Host     string    `json:"host"`
 	Name     string    `json:"name"`
 	At       time.Time `json:"at"`
 	Method   string    `json:"method"`   // EnterMaintenanceMode_Task by default
-	Disabled bool      `json:"disabled"` // it is there, and will not run
+	Disabled bool      `json:"disabled"` // exists, but is not enabled
 }
 
 func (c *Control) schedule(request Schedule) (any, error) {
@@ -153,7 +153,7 @@ func (c *Control) schedule(request Schedule) (any, error) {
 		return nil, err
 	}
 	if request.At.IsZero() {
-		return nil, fmt.Errorf("at is missing: set it to a time such as 2030-01-31T22:00:00Z")
+		return nil, fmt.Errorf("at is required: a time such as 2030-01-31T22:00:00Z")
 	}
 	spec := types.ScheduledTaskSpec{
 		Name:      cmp.Or(request.Name, "maintenance of "+nameOf(host)),
@@ -179,7 +179,7 @@ func (c *Control) unschedule(request Target) (any, error) {
 	}).(*ScheduledTask)
 	if !ok {
 		return nil, fmt.Errorf(
-			"there is no scheduled task %q; use its reference, such as schedule-1", request.Of,
+			"scheduled task %q not found; use a reference such as schedule-1", request.Of,
 		)
 	}
 	task.RemoveScheduledTask(ctx, nil)

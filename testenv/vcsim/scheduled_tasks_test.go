@@ -57,7 +57,7 @@ func TestScheduledTasks(t *testing.T) {
 	action, ok := task.Info.Action.(*types.MethodAction)
 	if !ok || action.Name != "EnterMaintenanceMode_Task" || !task.Info.NextRunTime.Equal(at) ||
 		task.Info.Entity != ref || task.Info.LastModifiedUser != "user" {
-		t.Errorf("it is %+v", task.Info)
+		t.Errorf("got %+v", task.Info)
 	}
 	if _, err := methods.RemoveScheduledTask(ctx, s.client, &types.RemoveScheduledTask{
 		This: created.Returnval,

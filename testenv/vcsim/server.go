@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"errors"
+	"io"
 	"log"
 	"net"
 	"net/http"
@@ -31,7 +32,7 @@ type Server struct {
 	URL         *url.URL
 	ControlURL  *url.URL
 	TunnelURL   *url.URL
-	Certificate string // file for clients to trust
+	Certificate string // file with the certificate for clients to trust
 
 	model   *simulator.Model
 	recent  *RecentTasks
@@ -40,7 +41,7 @@ type Server struct {
 	folder  string
 }
 
-// Start makes the inventory and begins to answer.
+// Start creates the inventory and starts serving.
 func Start(s *Settings) (*Server, error) {
 	server := &Server{}
 	if err := server.start(s); err != nil {
@@ -88,24 +89,11 @@ func (v *Server) start(s *Settings) error {
 	if err != nil {
 		return err
 	}
-	mux := v.model.Service.ServeMux
-	front := &Frontend{
-		Next:        mux,
-		Calls:       interceptor.Calls,
-		Rules:       interceptor.Rules,
-		Sessions:    interceptor.Sessions,
-		REST:        vapi,
-		MaxSessions: s.MaxSessions,
-		NewContext:  inventory.context,
-		Permissions: interceptor.Permissions, API: &API{Next: mux, Mode: s.REST}, Tunnel: tunnel,
-	}
+	front := v.frontend(s, interceptor, inventory, vapi, tunnel)
 	v.serve(tls.NewListener(listener, shared), front)
 	control := &Control{
-		Interceptor: interceptor,
-		Accounts:    accounts,
-		Inventory:   inventory,
-		REST:        vapi,
-		Outages:     &front.outages,
+		Interceptor: interceptor, Accounts: accounts, Inventory: inventory,
+		REST: vapi, Outages: &front.outages,
 	}
 	if err := v.control(s.Control, control.Handler()); err != nil {
 		return err
@@ -114,11 +102,28 @@ func (v *Server) start(s *Settings) error {
 	return nil
 }
 
-// InstanceUUID is about.instanceUuid.
+func (v *Server) frontend(
+	s *Settings, interceptor *Interceptor, inventory *Inventory, vapi *REST, tunnel *Tunnel,
+) *Frontend {
+	mux := v.model.Service.ServeMux
+	return &Frontend{
+		Next:        mux,
+		Calls:       interceptor.Calls,
+		Rules:       interceptor.Rules,
+		Sessions:    interceptor.Sessions,
+		REST:        vapi,
+		MaxSessions: s.MaxSessions,
+		NewContext:  inventory.context,
+		Permissions: interceptor.Permissions,
+		API:         &API{Next: mux, Mode: s.REST},
+		Tunnel:      tunnel,
+	}
+}
+
+// InstanceUUID returns about.instanceUuid.
 func (v *Server) InstanceUUID() string { return v.model.ServiceContent.About.InstanceUuid }
 
-// tls prepares the certificate; the library's own server is not used, as it cannot be given one per
-// server.
+// tls returns the TLS configuration of this server. The library's server has one for the process.
 func (v *Server) tls(s *Settings) (*tls.Config, error) {
 	v.Certificate = s.Certificate
 	if v.Certificate == "" {
@@ -128,8 +133,8 @@ func (v *Server) tls(s *Settings) (*tls.Config, error) {
 		v.Certificate = filepath.Join(v.folder, "certificate.pem")
 	}
 	pair, err := certificate(s, v.Certificate)
-	// Clients may log in by certificate (LoginExtensionByCertificate); HTTP/1.1 only, as
-	// connections are to be cut in outages.
+	// Clients may log in by certificate (LoginExtensionByCertificate). HTTP/1.1 only: outages close
+	// connections.
 	return &tls.Config{
 		Certificates: []tls.Certificate{pair},
 		ClientAuth:   tls.RequestClientCert,
@@ -143,7 +148,7 @@ func newAccounts(s *Settings) (*Accounts, *url.Userinfo, error) {
 	for _, text := range s.Accounts {
 		user, password, ok := strings.Cut(text, ":")
 		if !ok {
-			return nil, nil, errors.New("--account must have the format user:password")
+			return nil, nil, errors.New("--account must have the form user:password")
 		}
 		accounts.Set(user, password)
 	}
@@ -153,7 +158,8 @@ func newAccounts(s *Settings) (*Accounts, *url.Userinfo, error) {
 	return accounts, login, nil
 }
 
-// populate makes the service, then hangs ourselves into it, then fills it.
+// populate creates the service, installs the interceptor and the replaced managers, and creates the
+// inventory.
 func (v *Server) populate(s *Settings) (*Interceptor, *Inventory, error) {
 	model := v.model
 	model.Datacenter, model.Portgroup = 0, 0
@@ -203,7 +209,8 @@ func (v *Server) populate(s *Settings) (*Interceptor, *Inventory, error) {
 	return interceptor, inventory, errors.Join(err, inventory.Populate(s))
 }
 
-// inFolder has the library make its folder for datastores in ours; only TMPDIR decides where.
+// inFolder makes the library create its datastore folder in the given one, which only TMPDIR
+// controls.
 func inFolder(folder string, create func() error) error {
 	previous, wasSet := os.LookupEnv("TMPDIR")
 	if err := os.Setenv("TMPDIR", folder); err != nil {
@@ -216,9 +223,8 @@ func inFolder(folder string, create func() error) error {
 	return errors.Join(err, os.Unsetenv("TMPDIR"))
 }
 
-// registerEndpoints has the library register its endpoints. Its server is only a means to that and
-// is closed at once: ours stands in front of the same routes, under the address that the endpoints
-// get here.
+// registerEndpoints makes the library register its endpoints. The library does so only when it
+// starts a server, which is closed at once; ours serves the same routes under its own address.
 func (v *Server) registerEndpoints(shared *tls.Config, accounts *Accounts, s *Settings) error {
 	service := v.model.Service
 	service.RegisterEndpoints = true
@@ -250,7 +256,7 @@ func asString(value types.AnyType) string {
 	return s
 }
 
-// interceptEndpoints lets the other SOAP endpoints pass the gate too.
+// interceptEndpoints installs the interceptor on the other SOAP endpoints.
 func (v *Server) interceptEndpoints(interceptor *Interceptor) {
 	for _, path := range []string{pbm.Path, vslm.Path, cns.Path} {
 		if registry := v.model.Service.Context.For(path).Map; registry != nil {
@@ -260,17 +266,11 @@ func (v *Server) interceptEndpoints(interceptor *Interceptor) {
 }
 
 func (v *Server) serve(listener net.Listener, handler http.Handler) {
-	server := &http.Server{Handler: handler, ErrorLog: log.New(quiet{}, "", 0)}
+	// Errors are discarded: tests disconnect and reject the certificate on purpose.
+	server := &http.Server{Handler: handler, ErrorLog: log.New(io.Discard, "", 0)}
 	v.servers = append(v.servers, server)
 	go func() { _ = server.Serve(listener) }()
 }
-
-// quiet drops the complaints about clients that hang up or do not trust the certificate: tests do
-// both on purpose.
-type quiet struct{}
-
-// Write implements io.Writer.
-func (quiet) Write(data []byte) (int, error) { return len(data), nil }
 
 func (v *Server) control(address string, handler http.Handler) error {
 	listener, err := net.Listen("tcp", address)
@@ -297,7 +297,7 @@ func (v *Server) startBackground(
 	}
 }
 
-// Close stops answering and removes the files.
+// Close stops the servers and removes the files.
 func (v *Server) Close() {
 	if v.cancel != nil {
 		v.cancel()

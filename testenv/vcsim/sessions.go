@@ -12,19 +12,19 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// defaultCollector is the value of the reference that all sessions have for their first collector.
+// defaultCollector is the reference value of the default collector of every session.
 const defaultCollector = "propertyCollector"
 
-// Sessions knows the objects of each session, and ends sessions as vCenter does: with their
-// filters, views and open calls.
+// Sessions tracks the objects of each session and ends sessions like vCenter, with their filters,
+// views and open calls.
 type Sessions struct {
-	ctx *simulator.Context // the simulator's own
+	ctx *simulator.Context // the context of the simulator itself
 
 	mu      sync.Mutex
 	tracked map[string]*simulator.Session
 }
 
-// NewSessions watches the sessions of one simulator.
+// NewSessions returns the sessions of a simulator.
 func NewSessions(ctx *simulator.Context) *Sessions {
 	return &Sessions{ctx: ctx, tracked: map[string]*simulator.Session{}}
 }
@@ -40,10 +40,10 @@ type SessionView struct {
 	Filters    []string  `json:"filters"`
 	Collectors []string  `json:"collectors"`
 	Views      []string  `json:"views"`
-	Waiting    int       `json:"waiting"` // open calls of WaitForUpdatesEx
+	Waiting    int       `json:"waiting"` // open WaitForUpdatesEx calls
 }
 
-// Track remembers the session of a call, to find its objects later.
+// Track stores the session of a call, to find its objects later.
 func (s *Sessions) Track(session *simulator.Session) {
 	s.mu.Lock()
 	s.tracked[session.Key] = session
@@ -91,7 +91,7 @@ func (s *Sessions) describe(view *SessionView) {
 	}
 }
 
-// End ends the sessions that match, and returns how many there were.
+// End ends the matching sessions and returns their number.
 func (s *Sessions) End(match func(types.UserSession) bool) int {
 	var keys []string
 	for _, live := range s.Live() {
@@ -108,8 +108,7 @@ func (s *Sessions) End(match func(types.UserSession) bool) int {
 	return len(keys)
 }
 
-// Release drops the objects of a session that has ended; calls that wait in it get
-// NotAuthenticated.
+// Release removes the objects of an ended session; its waiting calls return NotAuthenticated.
 func (s *Sessions) Release(key string) {
 	objects := s.objects(key)
 	s.mu.Lock()
@@ -125,7 +124,7 @@ func (s *Sessions) Release(key string) {
 	}
 }
 
-// Sweep ends sessions that have been idle for longer than the timeout, until the context ends.
+// Sweep ends sessions that are idle for longer than the timeout, until the context is done.
 func (s *Sessions) Sweep(ctx context.Context, timeout time.Duration) {
 	ticker := time.NewTicker(max(timeout/20, 20*time.Millisecond))
 	defer ticker.Stop()
@@ -141,7 +140,7 @@ func (s *Sessions) Sweep(ctx context.Context, timeout time.Duration) {
 	}
 }
 
-// Refresh lets all collectors compare all objects with what they have sent.
+// Refresh makes all collectors compare all objects with the values sent last.
 func (s *Sessions) Refresh() {
 	s.mu.Lock()
 	keys := slices.Collect(maps.Keys(s.tracked))

@@ -43,7 +43,7 @@ func TestReadsNeedALiveSession(t *testing.T) {
 	err := read()
 	expectFault[*types.NotAuthenticated](t, err)
 	if want := "The session is not authenticated."; soap.ToSoapFault(err).String != want {
-		t.Fatalf("the fault says %q", soap.ToSoapFault(err).String)
+		t.Fatalf("got fault %q", soap.ToSoapFault(err).String)
 	}
 	if _, err := methods.GetServiceContent(ctx, client.Client); err != nil {
 		t.Fatal("the service content is for everyone:", err)
@@ -136,7 +136,7 @@ func TestTooManySessions(t *testing.T) {
 		t.Fatalf("the third login gave %v", err)
 	}
 	if _, err := methods.GetCurrentTime(context.Background(), first.Client); err != nil {
-		t.Fatal("who has a session keeps it:", err)
+		t.Fatal("a client with a session must keep it:", err)
 	}
 	if err := first.Logout(context.Background()); err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Settings is what the command line asks for.
+// Settings are the values of the command line flags.
 type Settings struct {
 	Listen, Control string
 
@@ -47,64 +47,51 @@ type Settings struct {
 	State  string
 
 	Release      string
-	InstanceUUID string // of the vCenter; a random one when empty
+	InstanceUUID string // of the vCenter; random if empty
 
 	ClonesVisible string // early or late
 	REST          string // api, both or rest
-	Tunnel        string // address of the SDK tunnel's proxy
-	PageObjects   int    // limit of objects in one answer of RetrievePropertiesEx
+	Tunnel        string // address of the SDK tunnel proxy
+	PageObjects   int    // objects in one answer of RetrievePropertiesEx
 
-	TasksKept time.Duration // after their end
+	TasksKept time.Duration // retention after the end of a task
 }
 
-// parse reads the command line; the password may also come from VCSIM_PASSWORD, which no process
-// list shows.
+// parse parses the command line. VCSIM_PASSWORD sets the password without showing it in the process
+// list.
 func parse(name string, arguments []string) (*Settings, error) {
 	s := &Settings{}
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	s.addInventoryFlags(flags)
 	s.addAccessFlags(flags)
 	flags.StringVar(
-		&s.Listen, "listen", "127.0.0.1:0", "address of the vCenter; port 0 is a free one",
+		&s.Listen, "listen", "127.0.0.1:0",
+		"address of the vCenter; port 0 selects a free port",
 	)
 	flags.StringVar(
-		&s.Control,
-		"control",
-		"127.0.0.1:0",
+		&s.Control, "control", "127.0.0.1:0",
 		"address of the control endpoint; keep it on loopback",
 	)
 	flags.Var(
-		(*stringList)(&s.Delays),
-		"delay",
-		"`method=duration`: delay the task of a method that ends in _Task, or the answer of another",
+		(*stringList)(&s.Delays), "delay",
+		"`method=duration`: delay the task of a _Task method, or the call of another method",
 	)
 	flags.DurationVar(
-		&s.Churn,
-		"churn",
-		0,
-		"give all hosts and running VMs new quickStats this often; 0 is never",
+		&s.Churn, "churn", 0,
+		"interval of new quickStats for all hosts and running VMs; 0 disables it",
 	)
-	flags.DurationVar(
-		&s.TasksKept,
-		"tasks-kept",
-		10*time.Minute,
-		"time for which a task that has ended is still known",
-	)
-	flags.StringVar(
-		&s.Release, "release", "8.0.3", "`version` that it calls itself: 8.0.3 or 6.5.0",
-	)
+	flags.DurationVar(&s.TasksKept, "tasks-kept", 10*time.Minute, "retention of finished tasks")
+	flags.StringVar(&s.Release, "release", "8.0.3", "reported vCenter `version`: 8.0.3 or 6.5.0")
 	s.addBehaviourFlags(flags)
 	flags.StringVar(
-		&s.State,
-		"state",
-		"",
-		"folder for datastores and generated files; a temporary one by default",
+		&s.State, "state", "",
+		"folder for datastores and generated files; temporary by default",
 	)
 	if err := flags.Parse(arguments); err != nil {
 		return nil, err
 	}
 	if flags.NArg() > 0 {
-		return nil, fmt.Errorf("%q is no flag; all arguments begin with --", flags.Arg(0))
+		return nil, fmt.Errorf("unexpected argument %q; all arguments are flags", flags.Arg(0))
 	}
 	s.Password = cmp.Or(s.Password, os.Getenv("VCSIM_PASSWORD"), "pass")
 	return s, s.check()
@@ -115,142 +102,111 @@ func (s *Settings) addInventoryFlags(flags *flag.FlagSet) {
 	flags.IntVar(&s.Clusters, "clusters", 1, "number of clusters in each datacenter")
 	flags.IntVar(&s.ClusterHosts, "hosts", 3, "number of hosts in each cluster")
 	flags.IntVar(
-		&s.StandaloneHosts,
-		"standalone-hosts",
-		1,
+		&s.StandaloneHosts, "standalone-hosts", 1,
 		"number of hosts outside clusters in each datacenter",
 	)
 	flags.IntVar(&s.VMs, "vms", 2, "number of VMs in each cluster and on each standalone host")
 	flags.IntVar(&s.Datastores, "datastores", 1, "number of datastores in each datacenter")
 	flags.IntVar(
-		&s.FCDs,
-		"fcds",
-		0,
+		&s.FCDs, "fcds", 0,
 		"number of First Class Disks, spread over the datastores, named pvc-<uuid>",
 	)
 	flags.Var(
-		(*stringList)(&s.HostNames),
-		"host-name",
-		"`name` of a host, in the order in which they are made; repeat, or commas between",
+		(*stringList)(&s.HostNames), "host-name",
+		"`name` of a host, in order of creation; repeatable or comma-separated",
 	)
 	flags.StringVar(
-		&s.HostPattern,
-		"host-pattern",
-		"",
-		"`pattern` for the names of further hosts, such as esxi-%04d.rainpole.com",
+		&s.HostPattern, "host-pattern", "",
+		"`pattern` for the names of the other hosts, such as esxi-%04d.rainpole.com",
 	)
 	flags.Var(
-		(*stringList)(&s.Nodes),
-		"node",
-		"`name[=bios-uuid]` of a VM that stands for a Kubernetes node; it has Tools and runs",
+		(*stringList)(&s.Nodes), "node",
+		"`name[=bios-uuid]` of a running VM with Tools that is a Kubernetes node",
+	)
+	flags.Var((*stringList)(&s.Templates), "template", "`name` of a template in every datacenter")
+	flags.Var(
+		(*stringList)(&s.Folders), "folder",
+		"`name` of a VM folder in every datacenter, such as vm-operator",
 	)
 	flags.Var(
-		(*stringList)(&s.Templates), "template", "`name` of a template, made in every datacenter",
-	)
-	flags.Var(
-		(*stringList)(&s.Folders),
-		"folder",
-		"`name` of a VM folder, made in every datacenter, such as vm-operator",
-	)
-	flags.Var(
-		(*stringList)(&s.FCDNames),
-		"fcd",
+		(*stringList)(&s.FCDNames), "fcd",
 		"`name[=id]` of a First Class Disk on the first datastore",
 	)
-	flags.Var((*stringList)(&s.GPUHosts), "gpu-host", "`host[=shared|direct]` that has two GPUs")
-	flags.Var((*stringList)(&s.GPUVMs), "gpu-vm", "`vm[=vgpu|passthrough|dynamic]` that has a GPU")
+	flags.Var((*stringList)(&s.GPUHosts), "gpu-host", "`host[=shared|direct]` with two GPUs")
+	flags.Var((*stringList)(&s.GPUVMs), "gpu-vm", "`vm[=vgpu|passthrough|dynamic]` with a GPU")
 	flags.Var(
-		(*stringList)(&s.WithoutTools),
-		"without-tools",
+		(*stringList)(&s.WithoutTools), "without-tools",
 		"`vm` without VMware Tools; all others have them",
 	)
-	flags.Var((*stringList)(&s.PoweredOff), "powered-off", "`vm` that does not run")
+	flags.Var((*stringList)(&s.PoweredOff), "powered-off", "`vm` that is powered off")
 }
 
 func (s *Settings) addAccessFlags(flags *flag.FlagSet) {
 	flags.StringVar(&s.User, "user", "user", "name of the account")
 	flags.StringVar(
-		&s.Password, "password", "", "its password; better in VCSIM_PASSWORD (default \"pass\")",
+		&s.Password, "password", "",
+		"password of the account; prefer VCSIM_PASSWORD (default \"pass\")",
 	)
-	flags.Var((*stringList)(&s.Accounts), "account", "`user:password` of a further account")
+	flags.Var((*stringList)(&s.Accounts), "account", "`user:password` of an additional account")
 	flags.IntVar(
-		&s.LockFailures,
-		"lockout-failures",
-		5,
-		"wrong passwords after which an account is locked; 0 is never",
-	)
-	flags.DurationVar(&s.LockWithin, "lockout-within", 180*time.Second, "time in which those count")
-	flags.DurationVar(
-		&s.LockFor, "lockout-for", 300*time.Second, "time for which the account stays locked",
-	)
-	flags.IntVar(
-		&s.MaxSessions,
-		"max-sessions",
-		2000,
-		"sessions after which new ones get HTTP 503; 0 is no limit",
+		&s.LockFailures, "lockout-failures", 5,
+		"failed logins that lock an account; 0 disables locking",
 	)
 	flags.DurationVar(
-		&s.SessionTimeout,
-		"session-timeout",
-		30*time.Minute,
-		"idle time after which a session ends; 0 is never",
+		&s.LockWithin, "lockout-within", 180*time.Second, "time window for counting failed logins",
+	)
+	flags.DurationVar(&s.LockFor, "lockout-for", 300*time.Second, "duration of a lock")
+	flags.IntVar(
+		&s.MaxSessions, "max-sessions", 2000,
+		"maximum number of sessions; more get HTTP 503; 0 means no limit",
+	)
+	flags.DurationVar(
+		&s.SessionTimeout, "session-timeout", 30*time.Minute,
+		"idle timeout of sessions; 0 disables it",
 	)
 	flags.BoolVar(
-		&s.Relogin,
-		"relogin",
-		true,
-		"let Login on a live session begin a new one; false answers InvalidLogin",
+		&s.Relogin, "relogin", true,
+		"start a new session at Login on a live one; otherwise return InvalidLogin",
 	)
 	flags.StringVar(
-		&s.Certificate, "cert", "", "`file` with the TLS certificate; self-signed when not given",
+		&s.Certificate, "cert", "",
+		"`file` with the TLS certificate; self-signed by default",
 	)
-	flags.StringVar(&s.Key, "key", "", "`file` with its key")
+	flags.StringVar(&s.Key, "key", "", "`file` with the key of the TLS certificate")
 	flags.StringVar(
-		&s.CertificateOut,
-		"cert-out",
-		"",
-		"`file` to which a self-signed certificate is written, to be trusted by clients",
+		&s.CertificateOut, "cert-out", "",
+		"output `file` for the self-signed certificate",
 	)
 	flags.Var(
-		(*stringList)(&s.TLSNames),
-		"tls-name",
-		"`name` or address in a self-signed certificate instead of localhost and the loopback addresses",
+		(*stringList)(&s.TLSNames), "tls-name",
+		"`name` or address in a self-signed certificate (default localhost and loopback)",
 	)
 	flags.BoolVar(
-		&s.TLSExpired, "tls-expired", false, "let a self-signed certificate be out of date",
+		&s.TLSExpired, "tls-expired", false,
+		"generate an expired self-signed certificate",
 	)
 }
 
 func (s *Settings) addBehaviourFlags(flags *flag.FlagSet) {
 	flags.StringVar(
-		&s.InstanceUUID,
-		"instance-uuid",
-		"",
-		"about.instanceUuid of the vCenter; random at each start by default",
+		&s.InstanceUUID, "instance-uuid", "",
+		"about.instanceUuid of the vCenter; random by default",
 	)
 	flags.StringVar(
-		&s.ClonesVisible,
-		"clones-visible",
-		clonesEarly,
-		"when the VM of a delayed clone becomes visible: `early` (at 30 %) or late (when its task ends)",
+		&s.ClonesVisible, "clones-visible", clonesEarly,
+		"visibility of the VM of a running clone: `early` (at 30 %) or late (at the end)",
 	)
 	flags.StringVar(
-		&s.REST,
-		"rest",
-		restBoth,
-		"REST endpoints that are served: `both`, api or rest; the other one answers 404",
+		&s.REST, "rest", restBoth,
+		"REST endpoints: `both`, api or rest; a disabled one returns 404",
 	)
 	flags.StringVar(
-		&s.Tunnel,
-		"tunnel",
-		"127.0.0.1:0",
-		"address of the HTTP proxy that leads to sdkTunnel:8089, port 80 of a real vCenter",
+		&s.Tunnel, "tunnel", "127.0.0.1:0",
+		"address of the HTTP proxy for sdkTunnel:8089; port 80 of a real vCenter",
 	)
 	flags.IntVar(
-		&s.PageObjects,
-		"page-objects",
-		100,
-		"largest number of objects in one answer of RetrievePropertiesEx; 0 is no limit",
+		&s.PageObjects, "page-objects", 100,
+		"maximum objects in one answer of RetrievePropertiesEx; 0 means no limit",
 	)
 }
 
@@ -259,40 +215,42 @@ func (s *Settings) check() error {
 		return err
 	}
 	if s.ClonesVisible != clonesEarly && s.ClonesVisible != clonesLate {
-		return fmt.Errorf("--clones-visible is %q, and can be early or late", s.ClonesVisible)
+		return fmt.Errorf(
+			"--clones-visible: unsupported value %q; use early or late", s.ClonesVisible,
+		)
 	}
 	if !slices.Contains([]string{restBoth, restAPI, restLegacy}, s.REST) {
-		return fmt.Errorf("--rest is %q, and can be both, api or rest", s.REST)
+		return fmt.Errorf("--rest: unsupported value %q; use both, api or rest", s.REST)
 	}
 	if _, err := uuid.Parse(s.InstanceUUID); s.InstanceUUID != "" && err != nil {
 		return fmt.Errorf("--instance-uuid %s: %w", s.InstanceUUID, err)
 	}
 	if (s.Certificate == "") != (s.Key == "") {
-		return fmt.Errorf("--cert and --key belong together; one of them is missing")
+		return fmt.Errorf("--cert and --key must be set together")
 	}
 	if s.Datastores < 1 || s.Datacenters < 1 {
 		return fmt.Errorf("--datacenters and --datastores must be at least 1")
 	}
 	if s.ClusterHosts == 0 {
-		s.Clusters = 0 // a cluster without hosts has no place for its VMs
+		s.Clusters = 0 // a cluster without hosts cannot run VMs
 	}
 	if s.Clusters*s.ClusterHosts+s.StandaloneHosts < 1 {
 		return fmt.Errorf(
-			"there must be at least one host: see --hosts, --clusters and --standalone-hosts",
+			"at least one host is required: see --hosts, --clusters and --standalone-hosts",
 		)
 	}
 	_, err := s.rules()
 	return err
 }
 
-// rules are the delays of the command line.
+// rules returns the rules for --delay.
 func (s *Settings) rules() ([]Rule, error) {
 	var rules []Rule
 	for _, text := range s.Delays {
 		method, length, _ := strings.Cut(text, "=")
 		delay, err := time.ParseDuration(length)
 		if err != nil {
-			return nil, fmt.Errorf("--delay %s: the format is CloneVM_Task=8s", text)
+			return nil, fmt.Errorf("--delay %s: must have the form CloneVM_Task=8s", text)
 		}
 		rules = append(rules, delayRule(method, delay))
 	}
@@ -307,7 +265,7 @@ func delayRule(method string, delay time.Duration) Rule {
 	return Rule{Method: method, Where: where, Delay: Duration(delay)}
 }
 
-// stringList is a flag that may be repeated and may hold commas.
+// stringList is a flag that can be repeated and takes comma-separated values.
 type stringList []string
 
 func (l *stringList) String() string { return strings.Join(*l, ",") }

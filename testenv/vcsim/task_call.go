@@ -10,19 +10,19 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// TaskCall is one call that starts a task, and what happens around it.
+// TaskCall is a call that starts a task, with the steps before and after the library's work.
 type TaskCall struct {
 	ctx    *simulator.Context
 	tasks  *Tasks
 	method string
 	this   types.ManagedObjectReference
 	effect Effect
-	clone  *Clone // of a CloneVM_Task
+	clone  *Clone // only of a CloneVM_Task
 	before func() types.BaseMethodFault
 	after  func(result types.AnyType) types.BaseMethodFault
 
-	restarts int                            // of the vCenter, when the call came
-	involved []types.ManagedObjectReference // objects other than `this` that the task changes
+	restarts int                            // restarts of the vCenter when the call arrived
+	involved []types.ManagedObjectReference // further objects that the task changes
 }
 
 func (t *Tasks) newTaskCall(ctx *simulator.Context, method *simulator.Method) *TaskCall {
@@ -37,14 +37,14 @@ func (t *Tasks) newTaskCall(ctx *simulator.Context, method *simulator.Method) *T
 	return call
 }
 
-// matches reports whether a task is the call's: the library starts it with the context of the call,
-// which no other call has.
+// matches reports whether this call started a task: the library uses the context of the call, which
+// is unique.
 func (call *TaskCall) matches(task *simulator.Task) bool {
 	return call.started(task) && call.this == *task.Info.Entity &&
 		sameTask(call.method, task.Info.Name)
 }
 
-// started reports whether this call started the task, directly or from inside another one.
+// started reports whether this call started the task, directly or through another task.
 func (call *TaskCall) started(task *simulator.Task) bool {
 	taskCtx := reflect.ValueOf(task).Elem().FieldByName("ctx")
 	return taskCtx.Pointer() == reflect.ValueOf(call.ctx).Pointer()
@@ -52,13 +52,13 @@ func (call *TaskCall) started(task *simulator.Task) bool {
 
 type taskFunc = func(*simulator.Task) (types.AnyType, types.BaseMethodFault)
 
-// wrap does the call in place of the library's own way of running a task. It does not return to it:
-// there the lock of an object that may be gone would be given back.
+// wrap replaces the library's execution of a task. It does not return to the library, which would
+// release the lock of an object that may no longer exist.
 func (call *TaskCall) wrap(run taskFunc) taskFunc {
 	return func(task *simulator.Task) (types.AnyType, types.BaseMethodFault) {
 		call.releaseLock()
 		if call.clone != nil {
-			// a clone that is to fail makes no VM
+			// A failing clone creates no VM.
 			call.clone.early = call.clone.early && call.effect.Fault == nil
 		}
 		if call.clone != nil && call.clone.early {
@@ -74,7 +74,7 @@ func (call *TaskCall) wrap(run taskFunc) taskFunc {
 	}
 }
 
-// report sets the progress of a task.
+// report returns a function that sets the progress of a task.
 func (call *TaskCall) report(task *simulator.Task) func(percent int32) {
 	return func(percent int32) {
 		call.ctx.Map.AtomicUpdate(call.ctx, task, []types.PropertyChange{
@@ -83,9 +83,9 @@ func (call *TaskCall) report(task *simulator.Task) func(percent int32) {
 	}
 }
 
-// releaseLock gives back the object's lock, which the library hands to a task, so that others can
-// use the object while the task waits. The lock counts its holds per context: ours makes one more,
-// and releasing two leaves what the call itself still holds.
+// releaseLock releases the lock of the object, which the library passes to the task, so that other
+// calls can use the object while the task waits. The lock is counted per context: this acquires it
+// once and releases it twice.
 func (call *TaskCall) releaseLock() {
 	release := call.ctx.Map.AcquireLock(call.ctx, call.this)
 	release()
@@ -115,7 +115,7 @@ func (call *TaskCall) perform(
 	return call.work(task, run)
 }
 
-// work runs the library's part between ours, and refreshes all that may have changed for watchers.
+// work runs the library's task between our steps and notifies the collectors of related objects.
 func (call *TaskCall) work(
 	task *simulator.Task, run taskFunc,
 ) (types.AnyType, types.BaseMethodFault) {
@@ -141,7 +141,7 @@ func (call *TaskCall) work(
 	return result, fault
 }
 
-// end records how the work ended; a failure of the library itself fails the task only.
+// end runs the work and sets the result of the task. A panic of the library fails only the task.
 func (call *TaskCall) end(
 	task *simulator.Task, work func() (types.AnyType, types.BaseMethodFault),
 ) {
@@ -165,15 +165,14 @@ func (call *TaskCall) end(
 	call.ctx.Map.AtomicUpdate(call.ctx, task, changes)
 }
 
-// withRecover is the work, with a SystemError in place of a panic.
+// withRecover runs the work and returns SystemError if it panics.
 func withRecover(
 	work func() (types.AnyType, types.BaseMethodFault),
 ) (result types.AnyType, fault types.BaseMethodFault) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			result, fault = nil, &types.SystemErrorFault{Reason: fmt.Sprint(
-				"the simulator failed: ", cause,
-			)}
+			reason := fmt.Sprint("the simulator panicked: ", cause)
+			result, fault = nil, &types.SystemErrorFault{Reason: reason}
 		}
 	}()
 	return work()

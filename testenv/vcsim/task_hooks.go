@@ -11,7 +11,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// addTaskHooks sets the steps in which vCenter does more than the library.
+// addTaskHooks sets the steps that vCenter does in addition to the library.
 func addTaskHooks(call *TaskCall, body types.AnyType) {
 	ctx := call.ctx
 	switch req := body.(type) {
@@ -46,7 +46,7 @@ func addTaskHooks(call *TaskCall, body types.AnyType) {
 	}
 }
 
-// addInventoryHooks does so for the methods that make, change and destroy entities.
+// addInventoryHooks sets the steps of methods that create, change and destroy entities.
 func addInventoryHooks(call *TaskCall, body types.AnyType) {
 	ctx, none := call.ctx, types.ManagedObjectReference{}
 	switch req := body.(type) {
@@ -91,9 +91,9 @@ func addInventoryHooks(call *TaskCall, body types.AnyType) {
 	}
 }
 
-// checkPoweredOn is the fault of PowerOffVM_Task, SuspendVM_Task and ResetVM_Task for a VM in
-// another state. The API reference: "InvalidPowerState: if the power state is not poweredOn", so
-// that a suspended VM is refused too.
+// checkPoweredOn returns InvalidPowerState for a VM that is not powered on. The API reference of
+// PowerOffVM_Task, SuspendVM_Task and ResetVM_Task has "InvalidPowerState: if the power state is
+// not poweredOn", which includes suspended VMs.
 func checkPoweredOn(
 	ctx *simulator.Context, ref types.ManagedObjectReference,
 ) types.BaseMethodFault {
@@ -107,8 +107,8 @@ func checkPoweredOn(
 	}
 }
 
-// checkReconfigure rejects what cannot be changed while a VM runs or is suspended: the memory image
-// of a suspended VM has its CPUs and its memory, so that not even hot-add is possible.
+// checkReconfigure rejects changes that are not possible while a VM runs or is suspended. A
+// suspended VM allows no hot-add, because its memory image depends on its CPUs and memory.
 func checkReconfigure(ctx *simulator.Context, req *types.ReconfigVM_Task) types.BaseMethodFault {
 	vm, ok := findVM(ctx, req.This)
 	if !ok {
@@ -129,8 +129,7 @@ func checkReconfigure(ctx *simulator.Context, req *types.ReconfigVM_Task) types.
 	return checkRename(ctx, req.This, req.Spec.Name)
 }
 
-// hotPluggable reports whether the CPUs and memory of a spec can be given to a running VM: more of
-// them, where it allows that.
+// hotPluggable reports whether a running VM can change to the CPUs and memory of a spec.
 func hotPluggable(
 	config *types.VirtualMachineConfigInfo, spec *types.VirtualMachineConfigSpec,
 ) bool {
@@ -144,7 +143,7 @@ func hotPluggable(
 		allowed(config.MemoryHotAddEnabled)
 }
 
-// checkRename is DuplicateName where the library has InvalidArgument, or no objection.
+// checkRename returns DuplicateName where the library returns InvalidArgument or no fault.
 func checkRename(
 	ctx *simulator.Context, ref types.ManagedObjectReference, name string,
 ) types.BaseMethodFault {
@@ -168,8 +167,8 @@ func checkMove(ctx *simulator.Context, req *types.MoveIntoFolder_Task) types.Bas
 	return nil
 }
 
-// destroyContent destroys what goes with an entity: a folder's children, the deepest first, which
-// the library leaves behind, and a VM's disks.
+// destroyContent destroys the children of a folder, the deepest first, which the library keeps, or
+// the disks of a VM.
 func destroyContent(call *TaskCall, ref types.ManagedObjectReference) types.BaseMethodFault {
 	if vm, ok := findVM(call.ctx, ref); ok {
 		return destroyDisks(call.ctx, vm)
@@ -220,7 +219,7 @@ func destroy(ctx *simulator.Context, ref types.ManagedObjectReference) types.Bas
 	return fault
 }
 
-// waitLibraryTask waits for a task that the library has started, and returns its fault.
+// waitLibraryTask waits for a task that the library started and returns its fault.
 func waitLibraryTask(
 	ctx *simulator.Context, refused *soap.Fault, started func() types.ManagedObjectReference,
 ) types.BaseMethodFault {
@@ -239,7 +238,7 @@ func waitLibraryTask(
 			fault, _ := info.Error.Fault.(types.BaseMethodFault)
 			return fault
 		}
-		time.Sleep(time.Millisecond) // the library's own Wait takes 10 ms at least
+		time.Sleep(time.Millisecond) // the library's Wait takes at least 10 ms
 	}
 }
 
@@ -259,8 +258,8 @@ func powerOn(ctx *simulator.Context, vm *simulator.VirtualMachine) types.BaseMet
 	return startGuest(ctx, vm.Self)
 }
 
-// updateSummary brings a VM's summary in line with its configuration, and sets what vCenter always
-// sets: with an empty enum in it, pyVmomi cannot read the VM's runtime or summary.
+// updateSummary copies configuration values into the summary of a VM and sets the enums that
+// vCenter always sets: pyVmomi cannot read a runtime or summary with an empty enum.
 func updateSummary(ctx *simulator.Context, vmRef types.AnyType) types.BaseMethodFault {
 	vm, ok := findVM(ctx, vmRef)
 	if !ok {
@@ -286,7 +285,7 @@ func updateSummary(ctx *simulator.Context, vmRef types.AnyType) types.BaseMethod
 	return nil
 }
 
-// leaveHost takes a VM out of its host's list before it moves.
+// leaveHost removes a VM from its host before it moves.
 func leaveHost(ctx *simulator.Context, req *types.RelocateVM_Task) types.BaseMethodFault {
 	vm, ok := findVM(ctx, req.This)
 	if !ok || req.Spec.Host == nil || vm.Runtime.Host == nil {
@@ -310,7 +309,7 @@ func enterHost(ctx *simulator.Context, req *types.RelocateVM_Task) types.BaseMet
 	return nil
 }
 
-// setVMConnections gives the VMs of a host the host's connection state.
+// setVMConnections sets the connection state of the VMs of a host.
 func setVMConnections(
 	ctx *simulator.Context, ref types.ManagedObjectReference, connected bool,
 ) types.BaseMethodFault {

@@ -9,12 +9,13 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// TaskLocks keeps tasks apart: one at a time on an entity, but any number of clones of one VM and
-// into one folder, and of those one at a time for each name.
+// TaskLocks serializes tasks: one at a time on an entity. Clones of one VM and into one folder run
+// concurrently, except those with the same name.
 //
-// Why not the library's locks? A clone would hold its template's, so that ten clones take ten times
-// as long; and they go with their object, so that the task of an object that is destroyed meanwhile
-// ends the process when it gives its lock back. A guard is taken before any of those.
+// Why not the library's locks? A clone would hold the lock of its template, so that ten clones take
+// ten times as long. And they are removed with their object, so that a task panics when it releases
+// the lock of an object that was destroyed while it ran. These locks are acquired before those of
+// the library.
 type TaskLocks struct {
 	mu       sync.Mutex
 	entities map[types.ManagedObjectReference]*sync.RWMutex
@@ -26,7 +27,7 @@ type nameKey struct {
 	name   string
 }
 
-// NewTaskLocks guards nothing yet.
+// NewTaskLocks returns an empty set of locks.
 func NewTaskLocks() *TaskLocks {
 	return &TaskLocks{
 		entities: map[types.ManagedObjectReference]*sync.RWMutex{},
@@ -34,7 +35,7 @@ func NewTaskLocks() *TaskLocks {
 	}
 }
 
-// Entity is the lock of an entity.
+// Entity returns the lock of an entity.
 func (l *TaskLocks) Entity(ref types.ManagedObjectReference) *sync.RWMutex {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -44,7 +45,7 @@ func (l *TaskLocks) Entity(ref types.ManagedObjectReference) *sync.RWMutex {
 	return l.entities[ref]
 }
 
-// Name is the lock of a name in a folder.
+// Name returns the lock of a name in a folder.
 func (l *TaskLocks) Name(folder types.ManagedObjectReference, name string) *sync.Mutex {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -57,16 +58,16 @@ func (l *TaskLocks) Name(folder types.ManagedObjectReference, name string) *sync
 
 var nameEscaper = strings.NewReplacer("%", "%25", "/", "%2f", `\`, "%5c")
 
-// escapeName is a name as the library keeps it.
+// escapeName returns a name in the form that the library stores.
 func escapeName(name string) string { return nameEscaper.Replace(name) }
 
 var nameUnescaper = strings.NewReplacer("%25", "%", "%2f", "/", "%2F", "/", "%5c", `\`, "%5C", `\`)
 
-// unescapeName is a name without escapes: "a/b" and "a%2fb" are the same to vCenter.
+// unescapeName returns a name without escapes; to vCenter "a/b" and "a%2fb" are the same name.
 func unescapeName(name string) string { return nameUnescaper.Replace(name) }
 
-// checkDuplicateName is the fault for a name that another entity in the folder has; nil when it is
-// free. The folder must be guarded.
+// checkDuplicateName returns DuplicateName if another entity in the folder has the name. The caller
+// must hold the lock of the folder.
 func checkDuplicateName(
 	ctx *simulator.Context, folder types.ManagedObjectReference, name string,
 	except types.ManagedObjectReference,
@@ -80,7 +81,7 @@ func checkDuplicateName(
 	return nil
 }
 
-// children is a copy of a folder's list.
+// children returns a copy of the children of a folder.
 func children(
 	ctx *simulator.Context, ref types.ManagedObjectReference,
 ) []types.ManagedObjectReference {

@@ -10,8 +10,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Tasks puts our steps around the tasks of the library. The registry notifies it of each new task
-// before the task runs.
+// Tasks wraps the tasks of the library. The registry notifies it of each new task before the task
+// runs.
 type Tasks struct {
 	Self    types.ManagedObjectReference
 	Counter *VMCounter
@@ -23,17 +23,17 @@ type Tasks struct {
 
 	mu       sync.Mutex
 	expected []*TaskCall
-	clones   []*TaskCall // under way
-	// by folder: the clone that is making its VM there
+	clones   []*TaskCall // running
+	// creating has, by folder, the clone that creates its VM there.
 	creating map[types.ManagedObjectReference]*TaskCall
 
-	// busy has the running clone task of each VM that is not finished.
+	// busy has the running clone task of each unfinished VM.
 	busy map[types.ManagedObjectReference]types.ManagedObjectReference
 
-	restarts int // how often the vCenter was restored from a backup
+	restarts int // number of restores from a backup
 }
 
-// NewTasks listens to the registry.
+// NewTasks registers for changes in the registry.
 func NewTasks(ctx *simulator.Context, counter *VMCounter, recent *RecentTasks, early bool) *Tasks {
 	tasks := &Tasks{
 		Self:     types.ManagedObjectReference{Type: "Tasks", Value: "tasks"},
@@ -48,7 +48,7 @@ func NewTasks(ctx *simulator.Context, counter *VMCounter, recent *RecentTasks, e
 	return tasks
 }
 
-// Expect announces a call; one that starts no task is ignored.
+// Expect announces a call. It ignores calls that start no task.
 func (t *Tasks) Expect(call *TaskCall) {
 	if !strings.HasSuffix(call.method, "_Task") {
 		return
@@ -56,7 +56,7 @@ func (t *Tasks) Expect(call *TaskCall) {
 	t.mu.Lock()
 	t.expected = append(t.expected, call)
 	if len(t.expected) > 1000 {
-		t.expected = t.expected[1:] // calls that failed before their task began
+		t.expected = t.expected[1:] // calls that failed before their task started
 	}
 	t.mu.Unlock()
 }
@@ -73,7 +73,7 @@ func (t *Tasks) takeExpected(task *simulator.Task) *TaskCall {
 	return nil
 }
 
-// sameTask compares a method with the library's name of its task: PowerOnVM_Task runs as "PowerOn",
+// sameTask compares a method with the library's task name: PowerOnVM_Task runs as "PowerOn",
 // CloneVM_Task as "CloneVm".
 func sameTask(method, task string) bool {
 	bare := func(name string) string { return strings.ToLower(strings.TrimSuffix(name, "_Task")) }
@@ -81,10 +81,10 @@ func sameTask(method, task string) bool {
 		(method == "DeleteVStorageObject_Task" && task == "DeleteDisk")
 }
 
-// Reference names the listener in the registry.
+// Reference implements mo.Reference.
 func (t *Tasks) Reference() types.ManagedObjectReference { return t.Self }
 
-// PutObject wraps a new task; it is called in the goroutine that will start it.
+// PutObject wraps a new task. The registry calls it in the goroutine that starts the task.
 func (t *Tasks) PutObject(ctx *simulator.Context, object mo.Reference) {
 	if vm, ok := object.(*simulator.VirtualMachine); ok {
 		if !t.hideClone(vm) {
@@ -115,7 +115,7 @@ func (t *Tasks) PutObject(ctx *simulator.Context, object mo.Reference) {
 	task.Execute = call.wrap(task.Execute)
 }
 
-// wrapInner is a task that another one starts; of a clone it makes the VM.
+// wrapInner wraps a task that another task starts; a clone creates its VM in one.
 func (t *Tasks) wrapInner(task *simulator.Task, run taskFunc) taskFunc {
 	folder, clone := *task.Info.Entity, t.cloneOf(task)
 	return func(task *simulator.Task) (types.AnyType, types.BaseMethodFault) {
@@ -131,16 +131,16 @@ func (t *Tasks) wrapInner(task *simulator.Task, run taskFunc) taskFunc {
 func (t *Tasks) cloneOf(task *simulator.Task) *TaskCall {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if i := slices.IndexFunc(t.clones, func(call *TaskCall) bool {
-		return call.started(task)
-	}); i >= 0 {
-		return t.clones[i]
+	for _, call := range t.clones {
+		if call.started(task) {
+			return call
+		}
 	}
 	return nil
 }
 
-// setCreating records the clone that makes a VM in a folder; the library makes one at a time in
-// each, as it holds the folder's lock.
+// setCreating records the clone that creates a VM in a folder. The library creates one at a time,
+// as it holds the lock of the folder.
 func (t *Tasks) setCreating(folder types.ManagedObjectReference, clone *TaskCall) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -151,7 +151,7 @@ func (t *Tasks) setCreating(folder types.ManagedObjectReference, clone *TaskCall
 	}
 }
 
-// beginClone counts a clone as under way, from before its call is answered.
+// beginClone counts a clone as running before its call is answered.
 func (t *Tasks) beginClone(call *TaskCall, task *simulator.Task) {
 	t.mu.Lock()
 	t.clones = append(t.clones, call)
@@ -159,14 +159,14 @@ func (t *Tasks) beginClone(call *TaskCall, task *simulator.Task) {
 	t.Counter.BeginClone(task.Self, call.clone.req)
 }
 
-// endClone forgets a clone.
+// endClone removes a clone from the running ones.
 func (t *Tasks) endClone(call *TaskCall) {
 	t.mu.Lock()
 	t.clones = slices.DeleteFunc(t.clones, func(other *TaskCall) bool { return other == call })
 	t.mu.Unlock()
 }
 
-// restart forgets all tasks; clones that have not made their VM fail.
+// restart removes all tasks. Clones that have not created their VM fail.
 func (t *Tasks) restart(ctx *simulator.Context) {
 	t.mu.Lock()
 	t.restarts++
@@ -180,14 +180,14 @@ func (t *Tasks) restartCount() int {
 	return t.restarts
 }
 
-// markBusy notes that the clone task of a VM still runs.
+// markBusy records the running clone task of a VM.
 func (t *Tasks) markBusy(vm, task types.ManagedObjectReference) {
 	t.mu.Lock()
 	t.busy[vm] = task
 	t.mu.Unlock()
 }
 
-// clearBusy allows tasks on the VM of a clone that has ended.
+// clearBusy allows tasks on the VM of a finished clone.
 func (t *Tasks) clearBusy(clone *Clone) {
 	if clone.vm == nil {
 		return
@@ -198,8 +198,8 @@ func (t *Tasks) clearBusy(clone *Clone) {
 	t.Counter.FinishClone(clone.vm.Self)
 }
 
-// checkBusy is the fault for an object that is busy: the API reference names TaskInProgress among
-// the faults of all calls that change a VM.
+// checkBusy returns TaskInProgress for a VM while its clone task runs. The API reference lists it
+// for all calls that change a VM.
 func (t *Tasks) checkBusy(refs ...types.ManagedObjectReference) types.BaseMethodFault {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -211,8 +211,8 @@ func (t *Tasks) checkBusy(refs ...types.ManagedObjectReference) types.BaseMethod
 	return nil
 }
 
-// hideClone locks a clone's VM as soon as it is there, so that readers wait until it is complete;
-// false for other VMs.
+// hideClone locks the VM of a clone when it is created, so that readers wait until it is complete.
+// It returns false for other VMs.
 func (t *Tasks) hideClone(vm *simulator.VirtualMachine) bool {
 	t.mu.Lock()
 	call := t.creating[*vm.Parent]
@@ -225,8 +225,8 @@ func (t *Tasks) hideClone(vm *simulator.VirtualMachine) bool {
 	return true
 }
 
-// setName names a clone's VM before it is in the folder: there the library reads all names, and
-// fails at one that is empty.
+// setName names the VM of a clone before it is in the folder, where the library panics on an empty
+// name.
 func (t *Tasks) setName(vm *mo.VirtualMachine) {
 	if vm.Parent == nil {
 		return
@@ -238,8 +238,8 @@ func (t *Tasks) setName(vm *mo.VirtualMachine) {
 	}
 }
 
-// UpdateObject gives failed tasks a message for people, where the library's is the name of a Go
-// type, and notes their end.
+// UpdateObject sets the message of a failed task, which in the library is the name of a Go type,
+// and records the end of a task.
 func (t *Tasks) UpdateObject(_ *simulator.Context, object mo.Reference, _ []types.PropertyChange) {
 	if vm, ok := object.(*mo.VirtualMachine); ok && vm.Name == "" {
 		t.setName(vm)
@@ -258,10 +258,10 @@ func (t *Tasks) UpdateObject(_ *simulator.Context, object mo.Reference, _ []type
 	}
 }
 
-// RemoveObject has nothing to do.
+// RemoveObject implements simulator.RegisterObject.
 func (t *Tasks) RemoveObject(*simulator.Context, types.ManagedObjectReference) {}
 
-// relatedTo lists an object and those with properties that name it.
+// relatedTo returns an object and the objects with properties that refer to it.
 func relatedTo(
 	ctx *simulator.Context, ref types.ManagedObjectReference,
 ) []types.ManagedObjectReference {
@@ -291,7 +291,7 @@ var descriptionIDs = map[string]string{
 	"Folder.createVM":           "Folder.createVm",
 }
 
-// descriptionID is vCenter's id of a task where the library has another.
+// descriptionID returns vCenter's descriptionId of a task where the library's differs.
 func descriptionID(id string) string {
 	if vcenterID, ok := descriptionIDs[id]; ok {
 		return vcenterID

@@ -8,24 +8,24 @@ import (
 	"sync"
 )
 
-// Tunnel is the SDK tunnel: an HTTP proxy, on port 80 of a real vCenter, that takes
-// CONNECT sdkTunnel:8089 and leads to the SDK.
+// Tunnel is the SDK tunnel: an HTTP proxy, on port 80 of a real vCenter, that connects CONNECT
+// sdkTunnel:8089 to the SDK.
 //
-// Why is it needed?  Port 443 of a vCenter is a reverse proxy that ends the TLS connection, so the
-// service behind it never sees a client's certificate. LoginExtensionByCertificate therefore works
-// through the tunnel only; elsewhere it fails with NoClientCertificate, as here.
-// (VMware's guide for extensions; govmomi's soap.Client.Tunnel does so.)
+// Why is it needed? Port 443 of a vCenter is a reverse proxy that terminates TLS, so the service
+// behind it does not receive client certificates. LoginExtensionByCertificate therefore works only
+// through the tunnel; elsewhere it fails with NoClientCertificate. (VMware's guide for extensions;
+// govmomi's soap.Client.Tunnel does so.)
 type Tunnel struct {
 	target string // address of the vCenter
 
 	mu      sync.Mutex
-	sources map[string]bool // addresses of the connections that the tunnel has opened
+	sources map[string]bool // source addresses of the connections through the tunnel
 }
 
-// tunnelHost is what clients ask the proxy for.
+// tunnelHost is the host that clients request from the proxy.
 const tunnelHost = "sdkTunnel:8089"
 
-// tunnel begins to serve the proxy.
+// tunnel starts the proxy.
 func (v *Server) tunnel(address string) (*Tunnel, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
@@ -40,7 +40,7 @@ func (v *Server) tunnel(address string) (*Tunnel, error) {
 // ServeHTTP implements http.Handler.
 func (t *Tunnel) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	if request.Method != http.MethodConnect || request.Host != tunnelHost {
-		http.Error(w, "this proxy leads to "+tunnelHost+" only", http.StatusForbidden)
+		http.Error(w, "this proxy connects to "+tunnelHost+" only", http.StatusForbidden)
 		return
 	}
 	server, err := net.Dial("tcp", t.target)
@@ -51,7 +51,9 @@ func (t *Tunnel) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	source := server.LocalAddr().String()
 	t.track(source, true)
 	w.WriteHeader(http.StatusOK)
-	client, _, err := w.(http.Hijacker).Hijack()
+	// The client may send its TLS handshake as soon as it has the header, before the hijack: the
+	// server has then read its first bytes into the buffer.
+	client, buffer, err := w.(http.Hijacker).Hijack()
 	if err != nil {
 		_ = server.Close()
 		t.track(source, false)
@@ -62,7 +64,7 @@ func (t *Tunnel) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		_ = client.Close()
 	}()
 	go func() {
-		_, _ = io.Copy(server, client)
+		_, _ = io.Copy(server, buffer)
 		_ = server.Close()
 		_ = client.Close()
 		t.track(source, false)
@@ -79,8 +81,7 @@ func (t *Tunnel) track(source string, open bool) {
 	}
 }
 
-// stripCertificate takes the client's certificate from a request that did not come through the
-// tunnel.
+// stripCertificate removes the client certificate from a request that did not use the tunnel.
 func (t *Tunnel) stripCertificate(request *http.Request) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -50,9 +50,28 @@ func TestACertificateCountsThroughTheTunnelOnly(t *testing.T) {
 	if live := rig.sessions().SOAP; len(live) != 1 || live[0].User != "com.example.operator" {
 		t.Errorf("sessions: %+v", live)
 	}
-	// The session is good without the tunnel.
+	// The session is valid without the tunnel.
 	if _, err := methods.GetCurrentTime(ctx, client); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestTheTunnelLosesNoBytes opens many connections: one byte of the TLS handshake was lost when it
+// arrived before the proxy had hijacked its connection.
+func TestTheTunnelLosesNoBytes(t *testing.T) {
+	rig := start(t)
+	transport := &http.Transport{
+		Proxy:             http.ProxyURL(rig.server.TunnelURL),
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
+		DisableKeepAlives: true,
+	}
+	client := &http.Client{Transport: transport}
+	for range 100 {
+		response, err := client.Get("https://" + tunnelHost + "/sdk/vimServiceVersions.xml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// checkCloneConfig is the fault for a clone with a configuration that vCenter rejects.
+// checkCloneConfig returns a fault for a clone configuration that vCenter rejects.
 func checkCloneConfig(call *TaskCall, req *types.CloneVM_Task) types.BaseMethodFault {
 	source, ok := findVM(call.ctx, req.This)
 	if !ok {
@@ -25,11 +25,11 @@ func checkCloneConfig(call *TaskCall, req *types.CloneVM_Task) types.BaseMethodF
 	return call.tasks.profiles.check(&req.Spec.Location)
 }
 
-// checkCores is the fault for a number of CPUs that is not a multiple of the cores per socket.
+// checkCores returns a fault if the number of CPUs is not a multiple of the cores per socket.
 //
 // numCoresPerSocket that is not set keeps the VM's or the template's value; 0 lets vCenter choose.
 // VMware's own message is "cannot support N CPUs using M cores per socket. CPU count must be a
-// multiple of cores per socket". The reference names no fault for it; it is an InvalidArgument.
+// multiple of cores per socket". The API reference names no fault for it; it is InvalidArgument.
 func checkCores(
 	config *types.VirtualMachineConfigInfo, spec *types.VirtualMachineConfigSpec,
 ) types.BaseMethodFault {
@@ -44,7 +44,8 @@ func checkCores(
 	return nil
 }
 
-// clonedVApp is the vApp configuration of a clone: that of its template unless the spec removes it.
+// clonedVApp returns the vApp configuration of a clone: that of its template unless the spec
+// removes it.
 func clonedVApp(
 	source types.BaseVmConfigInfo, spec *types.VirtualMachineConfigSpec,
 ) types.BaseVmConfigInfo {
@@ -58,7 +59,7 @@ func clonedVApp(
 
 func isSet(flag *bool) bool { return flag != nil && *flag }
 
-// removeVApp does what ReconfigVM_Task with vAppConfigRemoved asks for; the library ignores it.
+// removeVApp removes the vApp configuration for vAppConfigRemoved, which the library ignores.
 func removeVApp(ctx *simulator.Context, req *types.ReconfigVM_Task) {
 	vm, ok := findVM(ctx, req.This)
 	if !ok || !isSet(req.Spec.VAppConfigRemoved) {
@@ -68,7 +69,7 @@ func removeVApp(ctx *simulator.Context, req *types.ReconfigVM_Task) {
 	touch(ctx, vm.Self)
 }
 
-// VMView is what a test can read of a VM beyond the API.
+// VMView is a VM as the control endpoint shows it.
 type VMView struct {
 	Ref            string            `json:"ref"`
 	Name           string            `json:"name"`
@@ -86,7 +87,7 @@ type VMView struct {
 }
 
 // VMs lists all VMs, the oldest first.
-func (c *Control) VMs(emptyBody) (any, error) {
+func (c *Control) VMs(emptyRequest) (any, error) {
 	views := []VMView{}
 	for _, entity := range entities(c.Inventory.simCtx, "VirtualMachine") {
 		views = append(views, c.view(entity.(*simulator.VirtualMachine)))
@@ -156,7 +157,7 @@ func (c *Control) setVApp(vapp VApp) (any, error) {
 	return nil, nil
 }
 
-// changed moves the changeVersion of a VM, as vCenter does with each change of its configuration.
+// changed updates the changeVersion of a VM, as vCenter does with each change of its configuration.
 func changed(ctx *simulator.Context, vm *simulator.VirtualMachine) {
 	ctx.Map.AtomicUpdate(ctx, vm, []types.PropertyChange{
 		{Name: "config.changeVersion", Val: fmt.Sprint(time.Now().UnixNano())},
@@ -170,7 +171,7 @@ type CPUTopology struct {
 	CoresPerSocket int32  `json:"coresPerSocket"`
 }
 
-// setTopology sets what ReconfigVM_Task refuses to change in a template.
+// setTopology sets the CPUs of a template, which ReconfigVM_Task rejects.
 func (c *Control) setTopology(topology CPUTopology) (any, error) {
 	entity, err := lookup(c.Inventory.simCtx, "VirtualMachine", topology.VM)
 	if err != nil {
@@ -179,7 +180,9 @@ func (c *Control) setTopology(topology CPUTopology) (any, error) {
 	if topology.CPUs < 1 || topology.CoresPerSocket < 0 ||
 		topology.CoresPerSocket > 0 && topology.CPUs%topology.CoresPerSocket != 0 {
 		return nil, fmt.Errorf(
-			"%d CPUs cannot have %d cores per socket", topology.CPUs, topology.CoresPerSocket,
+			"%d CPUs are not a multiple of %d cores per socket",
+			topology.CPUs,
+			topology.CoresPerSocket,
 		)
 	}
 	vm, ctx := entity.(*simulator.VirtualMachine), c.Inventory.context()

@@ -81,7 +81,7 @@ func TestProfilesOfACloneAreRecorded(t *testing.T) {
 	}
 	if profiles := s.view("both").Profiles; profiles.Home != "profile-gold" ||
 		profiles.Disks[disks[0]] != "profile-silver" {
-		t.Errorf("it has %+v", profiles)
+		t.Errorf("got %+v", profiles)
 	}
 	if err := clone("home", types.VirtualMachineRelocateSpec{
 		Pool: &s.pool, Profile: profile("profile-gold"),
@@ -90,7 +90,7 @@ func TestProfilesOfACloneAreRecorded(t *testing.T) {
 	}
 	if profiles := s.view("home").Profiles; profiles.Home != "profile-gold" ||
 		len(profiles.Disks) != 0 {
-		t.Errorf("it has %+v", profiles)
+		t.Errorf("got %+v", profiles)
 	}
 	expectFault[*types.InvalidArgument](
 		t,
@@ -116,7 +116,7 @@ func TestAVAppConfigurationIsClonedUnlessRemoved(t *testing.T) {
 		t.Error("the clone has no vApp configuration")
 	}
 	if view := s.view("kept"); !view.HasVApp || view.VApp["hostname"] != "ova" {
-		t.Errorf("it has %+v", view)
+		t.Errorf("got %+v", view)
 	}
 	removed := s.waitVM(s.clone(
 		"removed", &types.VirtualMachineConfigSpec{VAppConfigRemoved: types.NewBool(true)},

@@ -13,16 +13,15 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// markerPrefix begins the extraConfig keys that an operator marks its VMs with; ownerMark names the
-// object that owns a VM.
+// markerPrefix is the prefix of the extraConfig keys that the operators set on their VMs; ownerKey
+// has the uid of the owner.
 const (
 	markerPrefix = "vsphere-operators."
 	ownerKey     = markerPrefix + "uid"
 )
 
-// VMCounter knows at every instant which VMs there are and which clones are under way, and how many
-// there ever were at once. It is notified of each change while the library makes it, so it never
-// has to wait for an object.
+// VMCounter counts VMs and running clones, and the maximum at any instant. The registry notifies it
+// during each change, so it never waits for the lock of an object.
 type VMCounter struct {
 	Self types.ManagedObjectReference
 	ctx  *simulator.Context
@@ -31,49 +30,50 @@ type VMCounter struct {
 	sequence int
 	vms      map[types.ManagedObjectReference]*CountedVM
 	clones   map[types.ManagedObjectReference]*CountedVM // by task
-	// VMs of clones under way: counted as clones
+	// hidden has the VMs of running clones, which are counted as clones.
 	hidden  map[types.ManagedObjectReference]bool
 	folders map[types.ManagedObjectReference]*Count
 	owners  map[string]*Count
 }
 
-// CountedVM is a VM, or a clone under way.
+// CountedVM is a VM or a running clone.
 type CountedVM struct {
-	Ref          string            `json:"ref"`
-	Name         string            `json:"name"`
-	Folder       string            `json:"folder"` // its path
-	Power        string            `json:"power,omitempty"`
-	InstanceUUID string            `json:"instanceUuid"`
-	CPUs         int32             `json:"cpus"`
-	MemoryMB     int64             `json:"memoryMB"`
-	Template     bool              `json:"template,omitempty"`
-	Cloning      bool              `json:"cloning,omitempty"` // of a VM: its clone task still runs
-	Markers      map[string]string `json:"marks"`
+	Ref          string `json:"ref"`
+	Name         string `json:"name"`
+	Folder       string `json:"folder"` // its path
+	Power        string `json:"power,omitempty"`
+	InstanceUUID string `json:"instanceUuid"`
+	CPUs         int32  `json:"cpus"`
+	MemoryMB     int64  `json:"memoryMB"`
+	Template     bool   `json:"template,omitempty"`
+	// Cloning is set while the clone task of a VM runs.
+	Cloning bool              `json:"cloning,omitempty"`
+	Markers map[string]string `json:"marks"`
 
 	folder types.ManagedObjectReference
-	// of a clone: the instanceUuid is certain, where two clones may ask for the same one
+	// claimed is set if a clone owns its instanceUuid, which several clones may request.
 	claimed bool
 }
 
-// Count is how many VMs and clones there are, and the most there ever were at once.
+// Count is the number of VMs and clones, and its maximum since the last reset.
 type Count struct {
 	Now  int `json:"now"`
 	Peak int `json:"peak"`
 
-	path string // of a folder: the last known, as the folder may be gone
+	path string // only of a folder: its last path, as it may no longer exist
 }
 
-// VMCounts is everything at one instant.
+// VMCounts are all VMs, clones and counts at one instant.
 type VMCounts struct {
-	Sequence int              `json:"sequence"` // grows with each change
+	Sequence int              `json:"sequence"` // increases with each change
 	Time     time.Time        `json:"time"`
 	VMs      []CountedVM      `json:"vms"`
 	Clones   []CountedVM      `json:"clones"`
-	Folders  map[string]Count `json:"folders"` // by path: all VMs and clones in it
-	Owners   map[string]Count `json:"owners"`  // by the mark of the owner: wherever they are
+	Folders  map[string]Count `json:"folders"` // by path: all VMs and clones in a folder
+	Owners   map[string]Count `json:"owners"`  // by uid of the owner, in any folder
 }
 
-// NewVMCounter listens to the registry, before there is any VM.
+// NewVMCounter registers for changes in the registry. It must be called before VMs exist.
 func NewVMCounter(ctx *simulator.Context) *VMCounter {
 	counter := &VMCounter{
 		Self: types.ManagedObjectReference{Type: "VMCounter", Value: "vmCounter"}, ctx: ctx,
@@ -87,7 +87,7 @@ func NewVMCounter(ctx *simulator.Context) *VMCounter {
 	return counter
 }
 
-// BeginClone counts a clone that has started.
+// BeginClone counts a started clone.
 func (c *VMCounter) BeginClone(task types.ManagedObjectReference, req *types.CloneVM_Task) {
 	counted := &CountedVM{
 		Ref: task.Value, Name: req.Name, Markers: map[string]string{}, folder: req.Folder,
@@ -100,12 +100,12 @@ func (c *VMCounter) BeginClone(task types.ManagedObjectReference, req *types.Clo
 	c.change(func() { c.set(c.clones, task, counted) })
 }
 
-// HideVM keeps a clone's VM out until it is whole.
+// HideVM excludes the VM of a clone until it is complete.
 func (c *VMCounter) HideVM(vm types.ManagedObjectReference) {
 	c.change(func() { c.hidden[vm] = true })
 }
 
-// ShowVM turns a clone into a VM, in one step; its clone task may still run.
+// ShowVM replaces a clone by its VM in one step; the clone task may still run.
 func (c *VMCounter) ShowVM(task types.ManagedObjectReference, vm *mo.VirtualMachine, cloning bool) {
 	counted := newCountedVM(vm)
 	counted.Cloning = cloning
@@ -116,7 +116,7 @@ func (c *VMCounter) ShowVM(task types.ManagedObjectReference, vm *mo.VirtualMach
 	})
 }
 
-// FinishClone notes that the clone task of a VM has ended.
+// FinishClone records the end of the clone task of a VM.
 func (c *VMCounter) FinishClone(vm types.ManagedObjectReference) {
 	c.change(func() {
 		if counted := c.vms[vm]; counted != nil {
@@ -125,12 +125,12 @@ func (c *VMCounter) FinishClone(vm types.ManagedObjectReference) {
 	})
 }
 
-// EndClone drops a clone that made no VM.
+// EndClone removes a clone that created no VM.
 func (c *VMCounter) EndClone(task types.ManagedObjectReference) {
 	c.change(func() { c.remove(c.clones, task) })
 }
 
-// ClaimUUID gives an instanceUuid to a clone, unless a VM or another clone has it.
+// ClaimUUID assigns an instanceUuid to a clone, unless a VM or another clone has it.
 func (c *VMCounter) ClaimUUID(task types.ManagedObjectReference, uuid string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,15 +150,15 @@ func (c *VMCounter) ClaimUUID(task types.ManagedObjectReference, uuid string) bo
 	return true
 }
 
-// Reference names the listener in the registry.
+// Reference implements mo.Reference.
 func (c *VMCounter) Reference() types.ManagedObjectReference { return c.Self }
 
-// PutObject does nothing: the caller that knows whether a new VM belongs to a clone calls See or
-// Hide.
+// PutObject does nothing: Tasks calls AddVM or HideVM, as it knows whether a new VM belongs to a
+// clone.
 func (c *VMCounter) PutObject(*simulator.Context, mo.Reference) {}
 
-// UpdateObject counts a VM that changed. Without changes it is only a hint for watchers, given
-// without the VM's lock; and the library changes VMs that are not there yet, and such as are gone.
+// UpdateObject updates a changed VM. It ignores calls without changes, which are made without the
+// lock of the VM, and VMs that the library changes before it adds or after it removes them.
 func (c *VMCounter) UpdateObject(
 	_ *simulator.Context, object mo.Reference, changes []types.PropertyChange,
 ) {
@@ -175,7 +175,7 @@ func (c *VMCounter) UpdateObject(
 	})
 }
 
-// RemoveObject drops a VM.
+// RemoveObject removes a VM.
 func (c *VMCounter) RemoveObject(_ *simulator.Context, ref types.ManagedObjectReference) {
 	if ref.Type == "VirtualMachine" {
 		c.change(func() {
@@ -185,7 +185,7 @@ func (c *VMCounter) RemoveObject(_ *simulator.Context, ref types.ManagedObjectRe
 	}
 }
 
-// AddVM counts a VM that comes or moves; its lock is held.
+// AddVM counts a new or moved VM. The caller holds its lock.
 func (c *VMCounter) AddVM(vm *mo.VirtualMachine) {
 	counted := newCountedVM(vm)
 	c.change(func() {
@@ -202,8 +202,8 @@ func (c *VMCounter) change(apply func()) {
 	apply()
 }
 
-// set counts one in place of what had its reference. It goes before the other comes: a VM that
-// moves is never counted twice.
+// set replaces the entry of a reference. It removes the previous entry first, so that a moved VM is
+// never counted twice.
 func (c *VMCounter) set(
 	set map[types.ManagedObjectReference]*CountedVM,
 	ref types.ManagedObjectReference,
@@ -239,7 +239,7 @@ func addCount[K comparable](peaks map[K]*Count, key K, step int) {
 	peak.Peak = max(peak.Peak, peak.Now)
 }
 
-// ResetPeaks lets the peaks begin at what is now.
+// ResetPeaks sets the maximum values to the current ones.
 func (c *VMCounter) ResetPeaks() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -255,7 +255,7 @@ func resetPeaks[K comparable](peaks map[K]*Count) {
 	}
 }
 
-// Counts is a copy of all.
+// Counts returns a copy of all counts.
 func (c *VMCounter) Counts() VMCounts {
 	c.mu.Lock()
 	defer c.mu.Unlock()

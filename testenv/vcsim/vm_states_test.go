@@ -45,7 +45,7 @@ func TestPowerDecidesWhatAVMAllows(t *testing.T) {
 	if after.Config.ChangeVersion == before || after.Config.Hardware.NumCPU != 2 ||
 		after.Summary.Config.MemorySizeMB != 2048 {
 		t.Errorf(
-			"it has %d CPUs, %d MB and version %s after %s",
+			"got %d CPUs, %d MB and version %s after %s",
 			after.Config.Hardware.NumCPU,
 			after.Summary.Config.MemorySizeMB,
 			after.Config.ChangeVersion,
@@ -67,7 +67,7 @@ func TestASuspendedVMRefusesWhatTheAPIDocuments(t *testing.T) {
 	if suspended.Runtime.PowerState != types.VirtualMachinePowerStateSuspended ||
 		suspended.Guest.IpAddress != "" {
 		t.Errorf(
-			"it is %s with address %q", suspended.Runtime.PowerState, suspended.Guest.IpAddress,
+			"got %s with address %q", suspended.Runtime.PowerState, suspended.Guest.IpAddress,
 		)
 	}
 	expectFault[*types.InvalidPowerState](t, waitForTask(vm.PowerOff(ctx)))
@@ -118,7 +118,7 @@ func TestNamesAreUniqueInAFolder(t *testing.T) {
 	if text := s.tryCall("POST", "/create", params{
 		"name": "a", "folder": "vm-operator",
 	}, nil); text == "" {
-		t.Error("two VMs of one name were made")
+		t.Error("a second VM with the same name was created")
 	}
 	a := s.vm(s.client, "vm-operator/a")
 	expectFault[*types.DuplicateName](t, waitForTask(a.Rename(ctx, "b")))

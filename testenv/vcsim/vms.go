@@ -11,12 +11,12 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// VMSpec is a VM to be made; what is empty is chosen.
+// VMSpec describes a VM to create; empty fields get defaults.
 type VMSpec struct {
 	Name         string `json:"name"`
 	Datacenter   string `json:"datacenter"` // the first one by default
 	Folder       string `json:"folder"`     // the datacenter's VM folder by default
-	Host         string `json:"host"`       // the datacenter's first that takes VMs by default
+	Host         string `json:"host"`       // the first usable one of the datacenter by default
 	UUID         string `json:"uuid"`       // bios uuid
 	InstanceUUID string `json:"instanceUuid"`
 	Annotation   string `json:"annotation"`
@@ -30,7 +30,7 @@ type VMSpec struct {
 	WithoutTools bool   `json:"withoutTools"`
 }
 
-// CreateVM makes a VM or a template.
+// CreateVM creates a VM or a template.
 func (i *Inventory) CreateVM(request VMSpec) (types.ManagedObjectReference, error) {
 	none := types.ManagedObjectReference{}
 	place, err := i.place(request)
@@ -123,12 +123,12 @@ func (p placement) spec(request VMSpec) types.VirtualMachineConfigSpec {
 	}
 }
 
-// devices are the disks of a VM, and the network card of a template: what it is cloned with decides
-// which privileges a clone needs.
+// devices returns the disks of a VM and the network card of a template. The devices of a template
+// determine the privileges that a clone requires.
 func (p placement) devices(request VMSpec) []types.BaseVirtualDeviceConfigSpec {
 	count := 0
 	if request.Name != escapeName(request.Name) {
-		return nil // the library doubles the devices of a VM with such a name
+		return nil // the library duplicates the devices of a VM if its name must be escaped
 	}
 	if request.Template {
 		count = 1
@@ -145,7 +145,8 @@ func (p placement) devices(request VMSpec) []types.BaseVirtualDeviceConfigSpec {
 		disk := devices.CreateDisk(
 			devices[0].(types.BaseVirtualController), types.ManagedObjectReference{}, "",
 		)
-		disk.Backing.(*types.VirtualDiskFlatVer2BackingInfo).Datastore = nil // that of the VM
+		// Without a datastore the disk is on that of the VM.
+		disk.Backing.(*types.VirtualDiskFlatVer2BackingInfo).Datastore = nil
 		disk.CapacityInKB = 1024 * 1024
 		devices = append(devices, disk)
 	}
@@ -197,7 +198,7 @@ func (i *Inventory) hostIn(
 		}
 	}
 	return nil, fmt.Errorf(
-		"there is no host in datacenter %s that is connected and not in maintenance",
+		"datacenter %s has no host that is connected and not in maintenance",
 		datacenter.Name,
 	)
 }
@@ -217,7 +218,7 @@ func (i *Inventory) poolOf(host *simulator.HostSystem) types.ManagedObjectRefere
 	return types.ManagedObjectReference{}
 }
 
-// Power switches a VM on or off.
+// Power powers a VM on or off.
 func (i *Inventory) Power(ref types.ManagedObjectReference, on bool) error {
 	vm := object.NewVirtualMachine(i.client, ref)
 	start := vm.PowerOff
@@ -227,18 +228,19 @@ func (i *Inventory) Power(ref types.ManagedObjectReference, on bool) error {
 	return waitForTask(start(context.Background()))
 }
 
-// Move puts a VM on another host.
+// Move moves a VM to another host.
 func (i *Inventory) Move(vm, host types.ManagedObjectReference) error {
 	target := i.simCtx.Map.Get(host).(*simulator.HostSystem)
 	pool := i.poolOf(target)
 	spec := types.VirtualMachineRelocateSpec{Host: &host, Pool: &pool}
-	machine := object.NewVirtualMachine(i.client, vm)
-	return waitForTask(machine.Relocate(
-		context.Background(), spec, types.VirtualMachineMovePriorityDefaultPriority,
-	))
+	const priority = types.VirtualMachineMovePriorityDefaultPriority
+	task, err := object.NewVirtualMachine(i.client, vm).Relocate(
+		context.Background(), spec, priority,
+	)
+	return waitForTask(task, err)
 }
 
-// Delete switches a VM off and destroys it, or destroys another entity.
+// Delete powers off and destroys a VM, or destroys another entity.
 func (i *Inventory) Delete(entity mo.Entity) error {
 	if vm, ok := entity.(*simulator.VirtualMachine); ok &&
 		vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn {
@@ -255,16 +257,15 @@ func (i *Inventory) AddGPU(name, kind string) error {
 	if err != nil {
 		return err
 	}
-	vm, err := lookup(i.simCtx, "VirtualMachine", name)
+	entity, err := lookup(i.simCtx, "VirtualMachine", name)
 	if err != nil {
 		return err
 	}
-	spec := types.VirtualMachineConfigSpec{DeviceChange: []types.BaseVirtualDeviceConfigSpec{
-		device,
-	}}
-	return waitForTask(object.NewVirtualMachine(i.client, vm.Reference()).Reconfigure(
-		context.Background(), spec,
-	))
+	spec := types.VirtualMachineConfigSpec{
+		DeviceChange: []types.BaseVirtualDeviceConfigSpec{device},
+	}
+	vm := object.NewVirtualMachine(i.client, entity.Reference())
+	return waitForTask(vm.Reconfigure(context.Background(), spec))
 }
 
 func (i *Inventory) installTools(vm *simulator.VirtualMachine) {
@@ -279,7 +280,7 @@ func (i *Inventory) installTools(vm *simulator.VirtualMachine) {
 	}
 }
 
-// waitForTask waits for a task that an API call has started.
+// waitForTask waits for the task of an API call.
 func waitForTask(task *object.Task, err error) error {
 	if err != nil {
 		return err

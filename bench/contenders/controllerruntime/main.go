@@ -1,10 +1,9 @@
-// A Go operator on controller-runtime, for `python -m bench`: controllerruntime KUBECONFIG
-// NAMESPACE [tuned].
+// Command controllerruntime is an operator on controller-runtime for `python -m bench`:
+// controllerruntime KUBECONFIG NAMESPACE [tuned].
 //
-// As kubebuilder scaffolds one: a manager, a cached client, a Reconcile that gets, computes and
-// writes the status. "tuned" has what an engineer with experience would set: as many workers as
-// kubewright has by default, no limit of the client's own on requests, and a merge patch in place
-// of an update.
+// It has what kubebuilder scaffolds: a manager, a cached client, and a Reconcile that reads an
+// object and updates its status. With "tuned" it has as many workers as kubewright has by default,
+// no client-side rate limit, and a merge patch instead of an update.
 package main
 
 import (
@@ -27,19 +26,19 @@ import (
 
 const workers = 64
 
-// SampleSpec is what to double.
+// SampleSpec has the number to double.
 type SampleSpec struct {
 	Size int64 `json:"size,omitempty"`
 }
 
-// SampleStatus is the answer.
+// SampleStatus has the doubled number.
 type SampleStatus struct {
 	Doubled            *int64             `json:"doubled,omitempty"`
 	ObservedGeneration int64              `json:"observedGeneration,omitempty"`
 	Conditions         []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// Sample is a number that wants to be doubled.
+// Sample is a custom resource with a number that its controller doubles.
 type Sample struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -47,14 +46,14 @@ type Sample struct {
 	Status            SampleStatus `json:"status,omitempty"`
 }
 
-// SampleList is several of them.
+// SampleList is a list of Samples.
 type SampleList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
 	Items           []Sample `json:"items"`
 }
 
-// DeepCopyObject is what controller-gen writes for others.
+// DeepCopyObject implements runtime.Object; usually controller-gen generates it.
 func (s *Sample) DeepCopyObject() runtime.Object {
 	out := &Sample{TypeMeta: s.TypeMeta, Spec: s.Spec, Status: s.Status}
 	s.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
@@ -69,7 +68,7 @@ func (s *Sample) DeepCopyObject() runtime.Object {
 	return out
 }
 
-// DeepCopyObject is what controller-gen writes for others.
+// DeepCopyObject implements runtime.Object; usually controller-gen generates it.
 func (l *SampleList) DeepCopyObject() runtime.Object {
 	out := &SampleList{TypeMeta: l.TypeMeta}
 	l.ListMeta.DeepCopyInto(&out.ListMeta)
@@ -90,7 +89,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if sample.Status.ObservedGeneration == sample.Generation && sample.Status.Doubled != nil {
-		return ctrl.Result{}, nil // our own write, seen again
+		return ctrl.Result{}, nil // the update event of the own status write
 	}
 	before := sample.DeepCopyObject().(*Sample)
 	doubled := 2 * sample.Spec.Size
@@ -109,7 +108,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 
 func run(kubeconfig, namespace string, tuned bool) error {
 	ctrl.SetLogger(zap.New())
-	// The way of every scaffolded main, which decides on the client's own limit too.
+	// As in every scaffolded main; GetConfig also sets the client-side rate limit.
 	if err := os.Setenv("KUBECONFIG", kubeconfig); err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import msgspec
 
 from kubewright.patch import Json
 from kubewright.testing.fake import FakeApi
-from vsphere_operators.kinds.vmgroup.types import VmGroup
+from vsphere_operators.kinds.vmgroup.types import ReplicaStatus, VmGroup
 
 NAMESPACE = "team-a"
 
@@ -102,3 +102,10 @@ class HistoryApi(FakeApi):
     def set_status(self, name: str, status: Json) -> None:
         path = self.path_of(name)
         self.update(path, self.objects[path] | {"status": status}, status=True)
+
+
+def terminating_replicas(obj: Json) -> set[str]:
+    """The names of the replicas of a VmGroup that are stored as to be deleted."""
+    stored = obj.get("status", {}).get("replicas", ())
+    replicas = msgspec.convert(stored, tuple[ReplicaStatus, ...])
+    return {replica.name for replica in replicas if replica.leaving}

@@ -6,110 +6,24 @@ end of the task, and gives references that were assigned after a backup to other
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 from uuid import uuid5
 
-from support.inventory_builder import DEFAULT_ROWS, enter_update
 from vsphere_operators.kinds.vmgroup.ownership import _UUID_NAMESPACE
-from vsphere_operators.vsphere.faults import (
-    Busy,
-    Denied,
-    NotAuthenticated,
-    NotFound,
-    Rejected,
-)
-from vsphere_operators.vsphere.updates import DISK_TYPE, TYPE_KEY, ObjectUpdate, Ref, Value
+from vsphere_operators.vsphere.faults import Busy, NotAuthenticated, NotFound, Rejected
+from vsphere_operators.vsphere.updates import ObjectUpdate
 from vsphere_operators.vsphere.vm_calls import CloneSpec
 
-HOSTS = ("host-1", "host-2", "host-3")
-TEMPLATES = {"t": "vm-1", "t2": "vm-2"}
-PARENT_FOLDER = "group-v2"
+from .account_view import HOSTS, PARENT_FOLDER, TEMPLATES, AccountView
+from .model import Directory, Task, Vm
+
 # Where vCenter puts VMs that it finds on a host.
 DISCOVERED_FOLDER = "group-v1"
 TASK_KEPT_SECONDS = 600.0
 
 
-@dataclass(eq=False)
-class Vm:
-    ref: str
-    name: str
-    folder: str
-    instance_uuid: str
-    extra_config: dict[str, str]
-    host: str
-    cpus: int
-    memory_mb: int
-    # The uid of the group for which the manager cloned it, "" if a user made it; and its replica.
-    owner: str = ""
-    replica: str = ""
-    power: str = "poweredOff"
-    change_version: int = 1
-    disk: str = ""
-    disk_attached_at: float = 0.0
-    # In the inventory, but the account does not see it.
-    hidden: bool = False
-    # Not in the inventory: its host was removed, or vCenter restored. It comes back at that time.
-    missing_until: float = 0.0
-    inaccessible: bool = False
-    visible_at: float = 0.0
-    # While its clone runs.
-    clone: Task | None = None
-    # A user brought it back after it was destroyed, or made it larger.
-    returned: bool = False
-    resized: bool = False
-
-    @property
-    def size(self) -> tuple[int, int, int]:
-        return 1, self.cpus, self.memory_mb
-
-    @property
-    def label(self) -> str:
-        return f"{self.ref} {self.name!r} of {self.owner or 'a user'}"
-
-
-@dataclass(eq=False)
-class VmFolder:
-    """A folder."""
-
-    ref: str
-    name: str
-    parent: str
-    # Whether it was created by a manager, or has the name of a group's folder.
-    managed: bool
-    hidden: bool = False
-
-
-@dataclass(eq=False)
-class Task:
-    ref: str
-    method: str
-    entity: str
-    ends_at: float
-    fails: bool
-    state: Literal["running", "success", "error"] = "running"
-    fault: str = ""
-    ended_at: float = 0.0
-    vm: Vm | None = None
-    size: tuple[int, int] = (0, 0)
-    spec: CloneSpec | None = None
-    owner: str = ""
-    # When a clone shows its VM; after its end, the VM is visible later.
-    shown_at: float = 0.0
-    visibility_delay: float = 0.0
-    folder: str = ""
-
-
-@dataclass(eq=False)
-class Watch:
-    """The updates that a manager has not received yet, each with the time of the change."""
-
-    queue: deque[tuple[float, ObjectUpdate]] = field(default_factory=deque)
-
-
-class Appliance:
+class Appliance(AccountView):
     """`choose` draws the course of each task, and `report` is called for a forbidden action."""
 
     def __init__(
@@ -119,21 +33,13 @@ class Appliance:
         choose: Callable[[], dict[str, Any]],
         report: Callable[[str], None],
     ) -> None:
-        self.instance_uuid, self.clock, self.report = instance_uuid, clock, report
+        super().__init__(clock)
+        self.instance_uuid, self.report = instance_uuid, report
         self._choose = choose
-        self.vms: list[Vm] = []
-        self.folders: dict[str, VmFolder] = {}
-        self.tasks: dict[str, Task] = {}
-        self.hosts = dict.fromkeys(HOSTS, "connected")
-        self.watch: Watch | None = None
         self.session_epoch = 1
         self.numbers = {"vm": 100, "group-v": 100, "task": 100}
         self.destroyed: list[Vm] = []
         self.counts = {"clone": 0, "destroy": 0, "foreign clone": 0}
-
-    @property
-    def now(self) -> float:
-        return self.clock()
 
     def new_ref(self, kind: str) -> str:
         self.numbers[kind] += 1
@@ -146,164 +52,6 @@ class Appliance:
     def end_sessions(self) -> None:
         self.session_epoch, self.watch = self.session_epoch + 1, None
 
-    # What an account sees
-
-    def is_registered(self, vm: Vm) -> bool:
-        return not vm.missing_until
-
-    def is_seen(self, vm: Vm) -> bool:
-        folder = self.folders.get(vm.folder)
-        return not (
-            vm.hidden
-            or vm.missing_until
-            or vm.visible_at > self.now
-            or (folder is not None and folder.hidden)
-        )
-
-    def find(self, ref: str) -> Vm:
-        """A VM by reference, for a call of the account."""
-        vm = next((vm for vm in self.vms if vm.ref == ref and self.is_registered(vm)), None)
-        if vm is None:
-            raise NotFound(f"{ref} does not exist", fault="ManagedObjectNotFound")
-        folder = self.folders.get(vm.folder)
-        if vm.hidden or (folder is not None and folder.hidden):
-            raise Denied("no permission", fault="NoPermission")
-        return vm
-
-    def publish(self, update: ObjectUpdate) -> None:
-        if self.watch is not None:
-            self.watch.queue.append((self.now, update))
-
-    def publish_vm(self, vm: Vm) -> None:
-        if self.is_seen(vm):
-            self.publish(self.build_vm_update(vm))
-
-    def publish_leave(self, vm: Vm) -> None:
-        self.publish(ObjectUpdate("leave", "VirtualMachine", vm.ref))
-
-    def list_updates(self) -> list[ObjectUpdate]:
-        updates = [enter_update(*row) for row in DEFAULT_ROWS if row[1] not in (*HOSTS, "vm-1")]
-        owner: dict[str, Value] = {"owner": Ref("ComputeResource", "domain-c1")}
-        updates += [
-            ObjectUpdate("modify", "ResourcePool", ref, owner)
-            for ref in ("resgroup-1", "resgroup-2")
-        ]
-        updates += [self.build_host_update(host) for host in self.hosts]
-        for name, ref in TEMPLATES.items():
-            updates.append(
-                enter_update(
-                    "VirtualMachine",
-                    ref,
-                    name,
-                    PARENT_FOLDER,
-                    config__template=True,
-                    runtime__host=Ref("HostSystem", "host-1"),
-                    runtime__connectionState="connected",
-                )
-            )
-        updates += [
-            self.build_folder_update(folder)
-            for folder in self.folders.values()
-            if not folder.hidden
-        ]
-        updates += [self.build_task_update(task) for task in self.tasks.values()]
-        return updates + [self.build_vm_update(vm) for vm in self.vms if self.is_seen(vm)]
-
-    def build_host_update(self, host: str) -> ObjectUpdate:
-        state = self.hosts[host]
-        return enter_update("HostSystem", host, host, "domain-c1", runtime__connectionState=state)
-
-    def build_folder_update(self, folder: VmFolder) -> ObjectUpdate:
-        return enter_update("Folder", folder.ref, folder.name, folder.parent)
-
-    def build_task_update(self, task: Task) -> ObjectUpdate:
-        error: dict[str, Value] = {"fault": {TYPE_KEY: task.fault}} if task.fault else {}
-        return ObjectUpdate(
-            "enter",
-            "Task",
-            task.ref,
-            {
-                "info.state": task.state,
-                "info.descriptionId": f"VirtualMachine.{task.method}",
-                "info.entity": Ref("VirtualMachine", task.entity),
-                "info.error": error or None,
-            },
-        )
-
-    def build_vm_update(self, vm: Vm) -> ObjectUpdate:
-        # vCenter reports no configuration of a VM with inaccessible files.
-        config: dict[str, Value] = {
-            "config.instanceUuid": vm.instance_uuid,
-            "summary.config.numCpu": vm.cpus,
-            "summary.config.memorySizeMB": vm.memory_mb,
-            "summary.config.vmPathName": f"[fast] {vm.replica or vm.name}/x.vmx",
-            "config.changeVersion": str(vm.change_version),
-        }
-        if vm.inaccessible:
-            config["config.instanceUuid"] = config["config.changeVersion"] = None
-        connected = self.hosts.get(vm.host) == "connected"
-        return ObjectUpdate(
-            "enter",
-            "VirtualMachine",
-            vm.ref,
-            {
-                "name": vm.name,
-                "parent": Ref("Folder", vm.folder),
-                "runtime.host": Ref("HostSystem", vm.host),
-                "runtime.powerState": vm.power,
-                "runtime.connectionState": "inaccessible"
-                if vm.inaccessible
-                else "connected"
-                if connected
-                else "disconnected",
-                **config,
-            },
-        )
-
-    def read(self, type_name: str, ref: str, paths: list[str]) -> ObjectUpdate | None:
-        """RetrievePropertiesEx of one object; None if it does not exist."""
-        if type_name == "Folder":
-            folder = self.folders.get(ref)
-            if folder is None:
-                return None
-            if folder.hidden:
-                return ObjectUpdate("enter", type_name, ref, {}, tuple(paths))
-            return ObjectUpdate("enter", type_name, ref, {"childEntity": self.list_children(ref)})
-        try:
-            vm = self.find(ref)
-        except NotFound:
-            return None
-        except Denied:
-            return ObjectUpdate("enter", type_name, ref, {}, tuple(paths))
-        config_paths = [path for path in paths if path.startswith("config.")]
-        if vm.inaccessible and config_paths:
-            return ObjectUpdate("enter", type_name, ref, {"name": vm.name}, tuple(config_paths))
-        directory = vm.replica or vm.name
-        disks: list[dict[str, Value]] = [
-            {TYPE_KEY: DISK_TYPE, "backing": {"fileName": f"[fast] {file}"}}
-            for file in (f"{directory}/x.vmdk", vm.disk)
-            if file
-        ]
-        options: list[dict[str, Value]] = [
-            {"key": key, "value": value} for key, value in vm.extra_config.items()
-        ]
-        values: dict[str, Value] = {
-            "name": vm.name,
-            "config.instanceUuid": vm.instance_uuid,
-            "config.files.vmPathName": f"[fast] {directory}/x.vmx",
-            "config.extraConfig": tuple(options),
-            "config.hardware.device": tuple(disks),
-        }
-        return ObjectUpdate("enter", type_name, ref, {path: values[path] for path in paths})
-
-    def list_children(self, ref: str) -> tuple[Value, ...]:
-        return tuple(
-            Ref("ManagedEntity", child.ref)
-            for child in (*self.vms, *self.folders.values())
-            if (child.parent if isinstance(child, VmFolder) else child.folder) == ref
-            and (isinstance(child, VmFolder) or self.is_registered(child))
-        )
-
     # Calls of the manager. `sent_at` is when the manager sent it, `owner` its group.
 
     def create_folder(self, parent: str, name: str) -> str:
@@ -313,8 +61,8 @@ class Appliance:
             raise Rejected("the name exists", fault="DuplicateName")
         return self.add_folder(name, parent, managed=True).ref
 
-    def add_folder(self, name: str, parent: str, *, managed: bool) -> VmFolder:
-        folder = VmFolder(self.new_ref("group-v"), name, parent, managed)
+    def add_folder(self, name: str, parent: str, *, managed: bool) -> Directory:
+        folder = Directory(self.new_ref("group-v"), name, parent, managed)
         self.folders[folder.ref] = folder
         self.publish(self.build_folder_update(folder))
         return folder

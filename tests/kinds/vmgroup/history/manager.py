@@ -29,7 +29,7 @@ from vsphere_operators.vsphere.task_limiter import TaskLimiter
 from vsphere_operators.vsphere.vcenter import VCenter
 from vsphere_operators.vsphere.vm_calls import VM_CONFIG_PROPERTIES, decode_vm_config
 
-from .appliance import Watch
+from .model import Watch
 from .wire import ApiTransport, VCenterCalls, VCenterSession, VmConfigs, send
 
 if TYPE_CHECKING:

@@ -1,0 +1,236 @@
+"""What exists in all vCenters, and what must be true of it.
+
+After each event and at each half second:
+- a group has at most as many VMs and clones as its spec allowed (replicas + maxSurge), except for
+  those that users brought back;
+- what exists of all groups is within the quota, except for what users added;
+- no call has changed anything that a manager did not create, see appliance.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from vsphere_operators.kinds.vmgroup.limits import NamespaceLimits
+from vsphere_operators.kinds.vmgroup.model import Quota
+from vsphere_operators.kinds.vmgroup.ownership import mark_from_extra_config
+from vsphere_operators.vsphere.vm_calls import CloneSpec
+
+from .api import HistoryApi, terminating_replicas
+from .appliance import Appliance
+from .model import Vm
+from .wire import Call
+
+
+class Invariants:
+    seed: int
+    now: float
+    api: HistoryApi
+    appliances: list[Appliance]
+    served: Appliance
+    limits: NamespaceLimits
+    # Sent and not answered; and calls that nothing waits for any more, with the time to begin.
+    pending: list[Call]
+    late: list[tuple[float, Call]]
+    counts: Counter[str]
+    events: list[str]
+    violations: list[str]
+    # The most VMs and clones of each group, by uid, and the most of the quota that is in use.
+    allowed: dict[str, int]
+    # Groups that dropped the records of missing VMs; their deletionPolicy may have changed since.
+    orphaned: set[str]
+    # By path of an object, whether it allowed a deletion when the manager last read it.
+    confirmed: dict[str, bool]
+    level: tuple[int, int, int]
+
+    def report(self, violation: str) -> None:
+        self.violations.append(f"at {self.now:g}: {violation}")
+
+    # What exists
+
+    def find_uid_of(self, spec: CloneSpec) -> str:
+        mark = mark_from_extra_config(spec.extra_config)
+        assert mark is not None
+        return mark.group_id.uid
+
+    def list_groups(self) -> dict[str, dict[str, Any]]:
+        """The stored objects by uid."""
+        return {obj["metadata"]["uid"]: obj for obj in self.api.objects.values()}
+
+    def list_clones(self) -> list[tuple[str, CloneSpec]]:
+        """The clones without a VM, from the moment they are sent, with the uid of the group."""
+        running = [
+            (task.owner, task.spec)
+            for appliance in self.appliances
+            for task in appliance.tasks.values()
+            if task.method == "clone" and task.state == "running" and task.owner and not task.vm
+        ]
+        sent = [
+            (self.find_uid_of(call.detail), call.detail)
+            for call in (*self.pending, *(call for _, call in self.late))
+            if call.name == "clone" and not call.is_performed
+        ]
+        return [(owner, spec) for owner, spec in (*running, *sent) if spec is not None]
+
+    def list_new_clones(self) -> list[tuple[str, CloneSpec]]:
+        """Those that can create a VM: of two VMs of one name in a folder vCenter creates one."""
+        names = {(vm.name, vm.folder) for _, vm in self.list_vms() if not vm.missing_until}
+        clones = {(spec.name, spec.folder): (owner, spec) for owner, spec in self.list_clones()}
+        return [clones[key] for key in clones if key not in names]
+
+    def list_vms(self) -> list[tuple[Appliance, Vm]]:
+        return [
+            (appliance, vm) for appliance in self.appliances for vm in appliance.vms if vm.owner
+        ]
+
+    def list_sizes(self) -> dict[Any, tuple[str, tuple[int, int, int]]]:
+        """Each VM and each clone, with the uid of its group and the size that it may get."""
+        groups, sizes = self.list_groups(), dict[Any, tuple[str, tuple[int, int, int]]]()
+        resizes = [
+            (task.entity, task.size)
+            for appliance in self.appliances
+            for task in appliance.tasks.values()
+            if task.method == "reconfigure" and task.state == "running"
+        ] + [
+            call.detail
+            for call in (*self.pending, *(call for _, call in self.late))
+            if call.name == "reconfigure" and not call.is_performed
+        ]
+        recorded = {
+            (uid, replica["name"])
+            for uid, obj in groups.items()
+            for replica in obj.get("status", {}).get("replicas", ())
+        }
+        for appliance, vm in self.list_vms():
+            # Of a VM with inaccessible files, vCenter reports no configuration.
+            is_known = appliance is self.served and appliance.is_seen(vm) and not vm.inaccessible
+            # A user left or brought back what no record has: it counts while it can be seen.
+            is_unmanaged = vm.owner not in groups or (
+                (vm.returned or vm.owner in self.orphaned)
+                and (vm.owner, vm.replica) not in recorded
+            )
+            if is_unmanaged and not is_known:
+                continue
+            size = vm.size
+            if vm.cpus_before and not is_known:
+                # A user made it larger, and then it left the inventory.
+                size = 1, min(vm.cpus_before, vm.cpus), vm.memory_mb
+            for ref, (cpus, memory_mb) in resizes:
+                if ref == vm.ref and appliance is self.served:
+                    size = 1, max(size[1], cpus), max(size[2], memory_mb)
+            sizes[vm] = vm.owner, size
+        for owner, spec in self.list_new_clones():
+            if owner in groups:
+                key = owner, spec.name, spec.folder
+                sizes[key] = owner, (1, spec.cpus, spec.memory_mb)
+        return sizes
+
+    def measure(self, *, with_unsent: bool = False) -> tuple[int, int, int]:
+        existing = self.list_sizes()
+        sizes = [size for _, size in existing.values()]
+        if with_unsent:
+            names = {key.replica if isinstance(key, Vm) else key[1] for key in existing}
+            sizes += [
+                (1, replica.get("cpu", 0), replica.get("memoryMB", 0))
+                for obj in self.list_groups().values()
+                for replica in obj.get("status", {}).get("replicas", ())
+                if replica["name"] not in names
+            ]
+        return (
+            sum(size[0] for size in sizes),
+            sum(size[1] for size in sizes),
+            sum(size[2] for size in sizes),
+        )
+
+    # Invariants
+
+    def raise_level(self, *, is_known: bool = False) -> None:
+        """A user added something, or made it visible.
+
+        Unless the manager knows it at once, it may still send what it had stored before.
+        """
+        used = self.measure(with_unsent=not is_known)
+        self.level = tuple(map(max, self.level, used))  # type: ignore[assignment]
+
+    def check(self) -> None:
+        self._check_quota()
+        groups = self.list_groups()
+        numbers = Counter(owner for owner, _ in self.list_sizes().values())
+        for uid, obj in groups.items():
+            count, bound = numbers[uid], bound_of(obj)
+            allowed = max(bound, self.allowed.get(uid, 0))
+            if count > allowed:
+                self.report(f"{uid} has {count} VMs and clones, {allowed} are allowed")
+            if is_orphaning(obj):
+                self.orphaned.add(uid)
+            records = len(obj.get("status", {}).get("replicas", ()))
+            self.allowed[uid] = max(bound, min(allowed, max(count, records)))
+        if self.violations:
+            raise AssertionError(
+                f"seed {self.seed}: {self.violations}; events: {' | '.join(self.events[-25:])}"
+            )
+
+    def _check_quota(self) -> None:
+        quota = self.limits.quota
+        if quota == Quota():
+            return
+        used = self.measure()
+        limits = (quota.vms or 0, quota.cpus or 0, quota.memory_mb or 0)
+        if any(
+            amount > max(limit, level)
+            for amount, limit, level in zip(used, limits, self.level, strict=True)
+        ):
+            self.report(f"in use are {used}, the quota is {limits}, before it was {self.level}")
+        if any(map(int.__gt__, self.level, used)):
+            used = self.measure(with_unsent=True)
+            self.level = tuple(map(min, self.level, used))  # type: ignore[assignment]
+
+    def on_sent(self, call: Call) -> None:
+        """What must be true when the manager sends a call."""
+        if call.is_read or call.name in ("PATCH", "PUT", "POST", "DELETE"):
+            return
+        self.counts[f"sent {call.name}"] += 1
+        groups = self.list_groups()
+        if call.name == "clone":
+            spec: CloneSpec = call.detail
+            uid = self.find_uid_of(spec)
+            status = groups.get(uid, {}).get("status", {})
+            records = {replica["name"]: replica for replica in status.get("replicas", ())}
+            record = records.get(spec.name)
+            if record is None:
+                self.report(f"{spec.name} is cloned without a stored record")
+            elif (record.get("cpu"), record.get("memoryMB")) != (spec.cpus, spec.memory_mb):
+                self.report(f"{spec.name} is cloned with another size than its record: {record}")
+            if status.get("vcenterUUID") != call.manager.vcenter.inventory.instance_uuid:
+                self.report(f"{spec.name} is cloned in another vCenter")
+        if call.name == "destroy":
+            self._check_destroy(call, groups)
+
+    def on_read(self, path: str) -> None:
+        """The API server reads an object for the manager: what it has to respect."""
+        obj = self.api.objects.get(path)
+        self.confirmed[path] = (
+            obj is not None and not obj["spec"].get("paused") and not is_orphaning(obj)
+        )
+
+    def _check_destroy(self, call: Call, groups: dict[str, dict[str, Any]]) -> None:
+        ref = call.detail[0]
+        appliance = call.manager.vcenter.session.token[0]
+        vm = next((vm for vm in appliance.vms if vm.ref == ref and not vm.missing_until), None)
+        if vm is None or not vm.owner:
+            return
+        obj = groups.get(vm.owner)
+        if obj is None or not self.confirmed.get(self.api.path_of(obj["metadata"]["name"])):
+            self.report(f"{vm.label} is destroyed, and the API server did not confirm that")
+        if obj is None or vm.replica not in terminating_replicas(obj):
+            self.report(f"{vm.label} is destroyed, and no stored record of it is terminating")
+
+
+def bound_of(obj: dict[str, Any]) -> int:
+    spec = obj["spec"]
+    return int(spec["replicas"] + (spec.get("rollout") or {}).get("maxSurge", 0))
+
+
+def is_orphaning(obj: dict[str, Any]) -> bool:
+    return "deletionTimestamp" in obj["metadata"] and obj["spec"].get("deletionPolicy") == "Orphan"

@@ -1,0 +1,374 @@
+"""Events by administrators and users of vCenter, and by strangers."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from uuid import uuid5
+
+from vsphere_operators.kinds.vmgroup.ownership import _UUID_NAMESPACE, folder_name, replica_name
+from vsphere_operators.vsphere.updates import ObjectUpdate
+from vsphere_operators.vsphere.vm_calls import CloneSpec
+
+from .account_view import PARENT_FOLDER, TEMPLATES
+from .api import NAMESPACE, terminating_replicas
+from .appliance import DISCOVERED_FOLDER, Appliance
+from .base import HistoryBase
+from .model import Directory, Vm
+from .world import RETURN_SECONDS
+
+
+class VCenterUsers(HistoryBase):
+    async def back_up(self) -> bool:
+        """vCenter, and the statuses in the API server."""
+        appliance = self.appliance
+        self.backups[appliance.instance_uuid] = (
+            [(vm, vm.ref, vm.name, vm.folder) for vm in appliance.vms if not vm.missing_until],
+            copy.deepcopy(appliance.folders),
+            dict(appliance.numbers),
+        )
+        self.statuses = {
+            uid: obj.get("status", {}) for uid, obj in self.world.list_groups().items()
+        }
+        return True
+
+    async def restore_vcenter(self) -> bool:
+        """VMs created since are not found yet, those destroyed since are back."""
+        appliance, world = self.appliance, self.world
+        backup = self.backups.get(appliance.instance_uuid)
+        if backup is None or not self.is_recorded():
+            return False
+        vms, folders, numbers = backup
+        appliance.end_sessions()
+        for task in appliance.tasks.values():
+            if task.vm is not None and task.vm.clone is task and task.vm in appliance.vms:
+                appliance.vms.remove(task.vm)
+        appliance.tasks.clear()
+        appliance.folders, appliance.numbers = copy.deepcopy(folders), dict(numbers)
+        vms_of_backup = {vm for vm, *_ in vms}
+        for vm in appliance.vms:
+            if vm.folder not in folders:
+                vm.folder = DISCOVERED_FOLDER
+            if vm not in vms_of_backup and not vm.missing_until:
+                vm.missing_until = world.now + RETURN_SECONDS
+        for vm, ref, name, folder in vms:
+            if vm.missing_until:
+                continue
+            if vm not in appliance.vms:
+                uuids = {other.instance_uuid for other in appliance.vms}
+                if vm.clone or vm.instance_uuid in uuids or vm.host not in appliance.hosts:
+                    continue
+                self.bring_back(vm)
+            vm.ref, vm.name, vm.folder = ref, name, folder
+        world.raise_level()
+        return True
+
+    def bring_back(self, vm: Vm) -> None:
+        self.appliance.vms.append(vm)
+        vm.hidden, vm.missing_until, vm.clone, vm.visible_at = False, 0.0, None, 0.0
+        vm.inaccessible = False
+        if vm.owner:
+            vm.returned = True
+            self.world.allowed[vm.owner] = self.world.allowed.get(vm.owner, 0) + 1
+
+    async def restore_vm(self) -> bool:
+        """A backup of one VM is restored: into its folder, with its uuid if that is free."""
+        appliance = self.appliance
+        if not appliance.destroyed:
+            return False
+        vm = appliance.destroyed.pop()
+        if vm in appliance.vms or vm.clone or vm.host not in appliance.hosts:
+            return False
+        if any(vm.name == other.name and vm.folder == other.folder for other in appliance.vms):
+            return False
+        vm.ref = appliance.new_ref("vm")
+        if vm.folder not in appliance.folders:
+            vm.folder = DISCOVERED_FOLDER
+        if any(vm.instance_uuid == other.instance_uuid for other in appliance.vms):
+            # vCenter keeps uuids unique. It is no replica any more.
+            vm.instance_uuid = str(uuid5(_UUID_NAMESPACE, vm.ref))
+            vm.owner = ""
+        self.bring_back(vm)
+        vm.visible_at = self.world.now
+        appliance.publish_vm(vm)
+        self.world.raise_level()
+        return True
+
+    # The address of the vCenter
+
+    async def rename_vcenter(self) -> bool:
+        """The same vCenter under another name and address."""
+        names = ["vc", "vc.corp.local", "10.0.0.5"]
+        names.remove(self.world.vcenter_name)
+        self.world.vcenter_name = self.random.choice(names)
+        await self.world.start_manager()
+        return True
+
+    async def swap_vcenter(self) -> bool:
+        """Another vCenter at the same address, while the manager runs or not."""
+        world = self.world
+        first, second = world.appliances
+        world.served = second if world.served is first else first
+        if self.random.random() < 0.5:
+            await world.start_manager()
+        world.raise_level()
+        return True
+
+    # Administrators of vCenter
+
+    async def remove_host(self) -> bool:
+        appliance = self.appliance
+        hosts = sorted(appliance.hosts.keys() - {"host-1"})
+        if not hosts or not self.is_recorded():
+            return False
+        host = self.random.choice(hosts)
+        for vm in [vm for vm in appliance.vms if vm.host == host and not vm.missing_until]:
+            appliance.publish_leave(vm)
+            if vm.clone is not None:
+                appliance.vms.remove(vm)
+            else:
+                vm.missing_until = self.world.now + RETURN_SECONDS
+        del appliance.hosts[host]
+        if self.random.random() < 0.5:
+            # The VMs leave first.
+            self.world.manager.vcenter.receive(1000)
+            await self.world.answer_all()
+        appliance.publish(ObjectUpdate("leave", "HostSystem", host))
+        return True
+
+    async def add_host(self) -> bool:
+        missing = sorted({"host-2", "host-3"} - self.appliance.hosts.keys())
+        if missing:
+            self.world.add_host(self.appliance, self.random.choice(missing))
+        return bool(missing)
+
+    async def disconnect_host(self) -> bool:
+        appliance, host = self.appliance, self.random.choice(sorted(self.appliance.hosts))
+        is_connected = appliance.hosts[host] == "connected"
+        appliance.hosts[host] = "disconnected" if is_connected else "connected"
+        appliance.publish(appliance.build_host_update(host))
+        for vm in appliance.vms:
+            if vm.host == host:
+                appliance.publish_vm(vm)
+        return True
+
+    async def hide_vm(self) -> bool:
+        """The account loses a permission, or gets it back."""
+        vm = self.choose_vm()
+        if vm is None or not self.is_recorded() or not self.is_known(vm):
+            return False
+        self.set_hidden(vm, not vm.hidden)
+        return True
+
+    def set_hidden(self, vm: Vm, hidden: bool) -> None:
+        was_seen = self.appliance.is_seen(vm)
+        vm.hidden = hidden
+        if was_seen and hidden:
+            self.appliance.publish_leave(vm)
+        else:
+            self.appliance.publish_vm(vm)
+        self.world.raise_level()
+
+    async def hide_folder(self) -> bool:
+        folders = [folder for folder in self.appliance.folders.values() if folder.managed]
+        if not folders or not self.is_recorded():
+            return False
+        folder = self.random.choice(folders)
+        inside = [vm for vm in self.appliance.vms if vm.folder == folder.ref]
+        if any(vm.clone or not self.is_known(vm) for vm in inside):
+            return False
+        self.set_folder_hidden(self.appliance, folder, not folder.hidden)
+        return True
+
+    def set_folder_hidden(self, appliance: Appliance, folder: Directory, hidden: bool) -> None:
+        inside = [vm for vm in appliance.vms if vm.folder == folder.ref and not vm.missing_until]
+        folder.hidden = hidden
+        for vm in inside:
+            if hidden:
+                appliance.publish_leave(vm)
+            else:
+                appliance.publish_vm(vm)
+        update = appliance.build_folder_update(folder)
+        appliance.publish(ObjectUpdate("leave", "Folder", folder.ref) if hidden else update)
+        self.world.raise_level()
+
+    # Users of vCenter
+
+    async def suspend_vm(self) -> bool:
+        return self.change_vm(lambda vm: setattr(vm, "power", "suspended"), needs_power=True)
+
+    async def power_vm(self) -> bool:
+        power = self.random.choice(["poweredOn", "poweredOff"])
+        return self.change_vm(lambda vm: setattr(vm, "power", power))
+
+    async def break_vm(self) -> bool:
+        return self.change_vm(lambda vm: setattr(vm, "inaccessible", not vm.inaccessible))
+
+    async def rename_vm(self) -> bool:
+        return self.change_vm(lambda vm: setattr(vm, "name", f"mine {vm.ref}"))
+
+    async def move_vm(self) -> bool:
+        folder = self.random.choice([DISCOVERED_FOLDER, *self.appliance.folders])
+        return self.change_vm(lambda vm: setattr(vm, "folder", folder))
+
+    async def resize_vm(self) -> bool:
+        await self.world.finish_work()
+
+        def resize(vm: Vm) -> None:
+            vm.cpus_before = vm.cpus if not vm.cpus_before else min(vm.cpus, vm.cpus_before)
+            vm.cpus = 4
+
+        is_changed = self.change_vm(resize, grows=True, is_known=True)
+        await self.world.finish_work()
+        return is_changed
+
+    async def attach_disk(self) -> bool:
+        def attach(vm: Vm) -> None:
+            vm.disk = "" if vm.disk else "pvc-1/data.vmdk"
+            vm.disk_attached_at = self.world.now
+
+        return self.change_vm(attach, grows=True)
+
+    def add_to_terminating(self, uid: str) -> None:
+        """Disks to the VMs of a group that are to be destroyed, and a VM to an empty folder."""
+        appliance, obj = self.appliance, self.world.list_groups().get(uid, {})
+        names = terminating_replicas(obj)
+        for vm in appliance.vms:
+            if vm.owner == uid and vm.replica in names and not vm.disk and not vm.clone:
+                vm.disk, vm.disk_attached_at = "pvc-1/data.vmdk", self.world.now
+                vm.change_version += 1
+                appliance.publish_vm(vm)
+        folder = (obj.get("status", {}).get("folder") or {}).get("ref", "")
+        if folder in appliance.folders and not appliance.list_children(folder):
+            name = f"moved-{self.random.getrandbits(20)}"
+            self.world.add_user_vm(appliance, name, folder)
+
+    def change_vm(
+        self,
+        change: Callable[[Vm], None],
+        *,
+        needs_power: bool = False,
+        grows: bool = False,
+        is_known: bool = False,
+    ) -> bool:
+        vm = self.choose_vm()
+        if vm is None or (needs_power and vm.power != "poweredOn"):
+            return False
+        was_seen = self.appliance.is_seen(vm)
+        change(vm)
+        vm.change_version += grows
+        if was_seen and not self.appliance.is_seen(vm):
+            self.appliance.publish_leave(vm)
+        self.appliance.publish_vm(vm)
+        self.world.raise_level(is_known=is_known)
+        return True
+
+    async def delete_vm(self) -> bool:
+        """With a task, or by unregistering it."""
+        vm = self.choose_vm()
+        if vm is None:
+            return False
+        if self.random.random() < 0.6:
+            task = self.appliance.add_task("destroy", vm.ref, 0.0, fails=False)
+            self.appliance.finish(task, "")
+        self.appliance.remove_vm(vm)
+        return True
+
+    async def delete_folder(self) -> bool:
+        folders = [folder for folder in self.appliance.folders.values() if folder.managed]
+        if not folders:
+            return False
+        folder = self.random.choice(folders)
+        vms = [vm for vm in self.appliance.vms if vm.folder == folder.ref]
+        # vCenter rejects it with TaskInProgress while a VM in it has a task.
+        if any(vm.clone or vm.missing_until or self.appliance.find_task_of(vm) for vm in vms):
+            return False
+        for vm in vms:
+            self.appliance.remove_vm(vm)
+        del self.appliance.folders[folder.ref]
+        self.appliance.publish(ObjectUpdate("leave", "Folder", folder.ref))
+        return True
+
+    # Strangers
+
+    def choose_stranger_name(self) -> str:
+        group = self.choose_name() or "g1"
+        letters = "".join(self.random.choice("abcdefgh") for _ in range(8))
+        records: list[str] = [
+            replica["name"]
+            for obj in self.world.list_groups().values()
+            for replica in obj.get("status", {}).get("replicas", ())
+        ]
+        return self.random.choice(
+            [f"stranger-{letters}", replica_name(group, letters), *records[:1]]
+        )
+
+    async def clone_template(self) -> bool:
+        """Into one of our folders or elsewhere, also unfinished for a long time."""
+        appliance = self.appliance
+        folders = [DISCOVERED_FOLDER, *appliance.folders]
+        managed = [ref for ref, folder in appliance.folders.items() if folder.managed]
+        folder = self.random.choice(managed or folders)
+        if folder == DISCOVERED_FOLDER:
+            folder = self.random.choice(list(appliance.folders))
+        spec = CloneSpec(
+            template=self.random.choice(list(TEMPLATES.values())),
+            folder=folder,
+            name=self.choose_stranger_name(),
+            resource_pool="resgroup-1",
+            cpus=1,
+            memory_mb=1024,
+            instance_uuid=str(uuid5(_UUID_NAMESPACE, f"stranger {appliance.numbers}")),
+        )
+        appliance.start_clone(
+            spec,
+            "",
+            seconds=self.random.choice([2.0, 20.0, 90.0]),
+            fails=False,
+            shown_after=0.3,
+            visibility_delay=0.0,
+        )
+        return True
+
+    async def copy_vm(self) -> bool:
+        """A copy of a replica has its extraConfig, and an instanceUuid of its own."""
+        vm = self.choose_vm()
+        if vm is None:
+            return False
+        folder = self.random.choice([vm.folder, DISCOVERED_FOLDER])
+        name = f"copy of {vm.name} {vm.ref}"
+        self.world.add_user_vm(self.appliance, name, folder, dict(vm.extra_config))
+        return True
+
+    async def add_stranger(self) -> bool:
+        """A VM without mark; or a folder, which may get the reference of one that was lost."""
+        folders = [ref for ref, folder in self.appliance.folders.items() if folder.managed]
+        if self.random.random() < 0.5 or not folders:
+            name = f"finance-{self.random.getrandbits(20)}"
+            folder = self.appliance.add_folder(name, DISCOVERED_FOLDER, managed=False)
+            self.world.add_user_vm(self.appliance, f"{name}-vm", folder.ref)
+            return True
+        parent, name = self.random.choice(folders), self.choose_stranger_name()
+        if any(vm.name == name and vm.folder == parent for vm in self.appliance.vms):
+            return False
+        self.world.add_user_vm(self.appliance, name, parent)
+        return True
+
+    async def add_group_folder(self) -> bool:
+        """A user makes the folder of a group first."""
+        name = folder_name(NAMESPACE, self.choose_name() or "g1")
+        folders = self.appliance.folders.values()
+        if any((folder.name, folder.parent) == (name, PARENT_FOLDER) for folder in folders):
+            return False
+        self.appliance.add_folder(name, PARENT_FOLDER, managed=True)
+        return True
+
+    async def rename_folder(self) -> bool:
+        folders = [folder for folder in self.appliance.folders.values() if folder.managed]
+        if not folders:
+            return False
+        folder = self.random.choice(folders)
+        folder.name = f"renamed-{folder.ref}"
+        if not folder.hidden:
+            self.appliance.publish(self.appliance.build_folder_update(folder))
+        return True

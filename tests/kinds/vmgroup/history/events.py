@@ -489,7 +489,7 @@ class History:
         def resize(vm: Vm) -> None:
             vm.cpus, vm.resized = 4, True
 
-        is_changed = self.change_vm(resize, grows=True, is_known=True)
+        is_changed = self.change_vm(resize, changes_config=True, is_known=True)
         await self.world.finish_work()
         return is_changed
 
@@ -498,14 +498,14 @@ class History:
             vm.disk = "" if vm.disk else "pvc-1/data.vmdk"
             vm.disk_attached_at = self.world.now
 
-        return self.change_vm(attach, grows=True)
+        return self.change_vm(attach, changes_config=True)
 
     def change_vm(
         self,
         change: Callable[[Vm], None],
         *,
         needs_power: bool = False,
-        grows: bool = False,
+        changes_config: bool = False,
         is_known: bool = False,
     ) -> bool:
         vm = self.choose_vm()
@@ -513,7 +513,7 @@ class History:
             return False
         was_seen = self.appliance.is_seen(vm)
         change(vm)
-        vm.change_version += grows
+        vm.change_version += changes_config
         if was_seen and not self.appliance.is_seen(vm):
             self.appliance.publish_leave(vm)
         self.appliance.publish_vm(vm)
@@ -561,13 +561,10 @@ class History:
         )
 
     async def clone_template(self) -> bool:
-        """Into one of our folders or elsewhere, also unfinished for a long time."""
+        """Into the folder of a group if there is one; the clone may take long."""
         appliance = self.appliance
-        folders = [DISCOVERED_FOLDER, *appliance.folders]
         managed = [ref for ref, folder in appliance.folders.items() if folder.managed]
-        folder = self.random.choice(managed or folders)
-        if folder == DISCOVERED_FOLDER:
-            folder = self.random.choice(list(appliance.folders))
+        folder = self.random.choice(managed or list(appliance.folders))
         spec = CloneSpec(
             template=self.random.choice(list(TEMPLATES.values())),
             folder=folder,

@@ -57,7 +57,8 @@ class World:
         self.faults = True
         self.pending: list[Call] = []
         self.late: list[tuple[float, Call]] = []
-        # The most VMs and clones of each group, by uid, and the most of the quota that is in use.
+        # What may exist above the limits, because users caused it: VMs and clones of each group by
+        # uid, and (VMs, CPUs, MB) of all groups.
         self.allowed_counts: dict[str, int] = {}
         self.allowed_usage = (0, 0, 0)
         for appliance in self.appliances:
@@ -208,7 +209,9 @@ class World:
                 self.late.remove((at, call))
                 self.counts["calls begun late"] += 1
                 call.perform()
-        for call in [call for call in self.pending if self.now - call.sent_at > 60.0]:
+        for call in [
+            call for call in self.pending if self.now - call.sent_at > CALL_TIMEOUT_SECONDS
+        ]:
             self.lose(call)
         vcenter = self.manager.vcenter
         watch = vcenter.watch
@@ -235,11 +238,10 @@ class World:
         )
 
     def register_found_vms(self, appliance: Appliance, vms: list[Vm]) -> None:
-        """They get new references, and have lost the permissions that were set on them."""
+        """Register VMs again: with new references, and without the permissions set on them."""
         for vm in vms:
             if vm.folder not in appliance.folders:
                 vm.folder = DISCOVERED_FOLDER
-            names = {other.name for other in appliance.vms if other.folder == vm.folder}
             vm.ref, vm.missing_until, vm.hidden = appliance.new_ref("vm"), 0.0, False
             # vCenter registers only VMs that it can read.
             vm.inaccessible = False
@@ -253,9 +255,11 @@ class World:
             if any(other.returned for other in (vm, *twins)) and twins:
                 # A user restored a VM that was cloned again.
                 vm.instance_uuid, vm.owner = f"duplicate {vm.ref}", ""
-            if [other.name for other in appliance.vms if other.folder == vm.folder].count(
-                vm.name
-            ) > 1 and vm.name in names:
+            if any(
+                (other.name, other.folder) == (vm.name, vm.folder)
+                for other in appliance.vms
+                if other is not vm
+            ):
                 vm.name = f"{vm.name} ({vm.ref})"
             appliance.publish_vm(vm)
         if vms:
@@ -360,7 +364,7 @@ class World:
     # Invariants
 
     def raise_allowed_usage(self, *, is_known: bool = False) -> None:
-        """A user added something, or made it visible.
+        """Allow what a user added or made visible.
 
         Unless the manager knows it at once, it may still send what it had stored before.
         """
@@ -398,11 +402,11 @@ class World:
         used = self.measure()
         limits = (quota.vms or 0, quota.cpus or 0, quota.memory_mb or 0)
         if any(
-            amount > max(limit, level)
-            for amount, limit, level in zip(used, limits, self.allowed_usage, strict=True)
+            amount > max(limit, allowed)
+            for amount, limit, allowed in zip(used, limits, self.allowed_usage, strict=True)
         ):
             self.report(
-                f"in use are {used}, the quota is {limits}, before it was {self.allowed_usage}"
+                f"in use are {used}, the quota is {limits}, users caused {self.allowed_usage}"
             )
         if any(map(int.__gt__, self.allowed_usage, used)):
             used = self.measure(with_unsent=True)

@@ -4,7 +4,7 @@ server."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from urllib.parse import parse_qs
 
@@ -28,6 +28,7 @@ from kubewright.metrics import Metrics
 from kubewright.reflector import MAX_BACKOFF_SECONDS, Reflector
 from kubewright.testing import eventually
 from kubewright.testing.fake import FakeApi
+from kubewright.transport import Request
 
 from .support.widget_kind import Widget, WidgetSpec
 
@@ -159,6 +160,23 @@ def watch_timeouts(harness: ReflectorHarness) -> list[int]:
         for request in harness.api.requests
         if "watch=1" in request.query
     ]
+
+
+async def test_watch_that_receives_an_error_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def send_error(
+        request: Request, *, idle_timeout_seconds: float, on_open: Callable[[], None]
+    ) -> AsyncIterator[bytes]:
+        harness.api.requests.append(request)
+        on_open()
+        yield b'{"type": "ERROR", "object": {"code": 500, "message": "no leader"}}'
+
+    async with run_reflector("a") as harness:
+        monkeypatch.setattr(harness.api, "stream_lines", send_error)
+        await asyncio.sleep(300)
+        assert harness.count_watches() > 20
+        assert min(watch_timeouts(harness)) >= 300
+        assert (harness.count_lists(), harness.reflector.is_silent) == (1, False)
+        assert "no leader" in harness.reflector.problem
 
 
 async def test_idle_watch_that_a_proxy_ends_is_followed_by_shorter_ones() -> None:

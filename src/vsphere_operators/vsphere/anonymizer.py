@@ -93,7 +93,7 @@ _OWN_NAMES = {
     "key": re.compile(r"vsphere-operators\.[a-zA-Z]+"),
     "name": re.compile(r"topology\.corinternal\.com/next-maintenance"),
 }
-# Every vCenter has these: its folders, the parts of a URL, and the extensions of files.
+# Every vCenter has these parts of text: folders, the parts of a URL, and the extensions of files.
 _KEPT_PARTS = frozenset(
     [
         "Datacenters",
@@ -119,7 +119,7 @@ _KEPT_PARTS = frozenset(
         "GLOBAL",
     ]
 )
-# A name of two parts, so it is compared as a whole.
+# It has two parts, so it is compared as a whole.
 _DEFAULT_PARENT_FOLDER = "vm-operator"
 # Fields in which a user may have entered a number, or in which a number identifies something.
 _USER_FIELDS = re.compile(

@@ -59,17 +59,17 @@ class _LimitedListener(socket.socket):
         return connection, address
 
     def _end_oldest(self) -> None:
-        is_open = [
+        open_connections = [
             (reference, connection)
             for reference in self._connections
             if (connection := reference()) is not None and connection.fileno() >= 0
         ]
-        count = max(0, len(is_open) - self._max_connections + 1)
-        for _, connection in is_open[:count]:
+        count = max(0, len(open_connections) - self._max_connections + 1)
+        for _, connection in open_connections[:count]:
             # Not closed here: its transport, in a TLS handshake too, reads the end and closes it.
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-        self._connections = [reference for reference, _ in is_open[count:]]
+        self._connections = [reference for reference, _ in open_connections[count:]]
 
 
 async def open_listener(

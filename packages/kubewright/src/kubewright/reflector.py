@@ -141,7 +141,7 @@ class Reflector(Generic[T]):
 
     async def _watch(self) -> None:
         self._watch_started_at = self._clock()
-        self._watch_accepted = is_alive = False
+        self._watch_accepted, received_nothing = False, True
         reason, timeout = "ended", self._choose_watch_timeout()
         try:
             async for event in self._client.watch(
@@ -152,10 +152,10 @@ class Reflector(Generic[T]):
                 idle_timeout_seconds=self._idle_timeout_seconds,
                 on_open=self._on_watch_open,
             ):
-                is_alive = True
+                received_nothing = False
                 self._apply_event(event)
             if self._clock() - self._watch_started_at >= timeout - _CLOCK_TOLERANCE_SECONDS:
-                is_alive = True
+                received_nothing = False
                 self._mark_alive()
         except TimedOut:
             reason = "silent"
@@ -164,9 +164,13 @@ class Reflector(Generic[T]):
                     "the watch is silent, reconnecting from the last revision",
                     revision=self.resource_version,
                 )
+        except (ApiError, Undecodable, TooMuch):
+            # It received a line, such as 410 Gone, or was rejected.
+            received_nothing = False
+            raise
         finally:
             # A proxy may hold back the headers too. A watch that was rejected is not silent.
-            if not is_alive and (self._watch_accepted or reason == "silent"):
+            if received_nothing and (self._watch_accepted or reason == "silent"):
                 self._on_silent_watch()
         await self._on_attempt_ended(reason)
 

@@ -27,7 +27,7 @@ class ClientRejected(Exception):
 
 
 class ClientAuthenticator:
-    """Accepts the certificates that the CAs in a file signed, if wanted only for some names."""
+    """Accepts certificates that a CA in a file has signed: all of them, or those of some names."""
 
     def __init__(
         self, ca_file: Path, names: Sequence[str], certificate: ServingCertificate, log: Log

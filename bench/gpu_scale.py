@@ -30,7 +30,7 @@ from kubewright.command import _tune_garbage_collector
 from kubewright.testing import eventually
 from support.fake_node_cluster import VGPU, FakeNodeCluster, run_gpuinfo_manager
 from vsphere_operators.kinds.gpuinfo.controller import GPUInfoController
-from vsphere_operators.kinds.gpuinfo.maintenance import parse_calendar
+from vsphere_operators.kinds.gpuinfo.maintenance_windows import parse_calendar
 from vsphere_operators.kinds.gpuinfo.types import GPUInfo
 from vsphere_operators.vsphere.property_collector import CollectorOptions
 from vsphere_operators.vsphere.updates import ObjectUpdate
@@ -110,9 +110,9 @@ async def _measure_changes(
 ) -> list[ChangeCost]:
     """The cost of each change of one node's load."""
     answers = {
-        asked.published_facts.name
+        asked.reported_facts.name
         for asked in controller.selections.by_key.values()
-        if asked.published_facts
+        if asked.reported_facts
     }
     costs = []
     for _ in range(count):

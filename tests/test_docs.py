@@ -22,7 +22,7 @@ from hack.docgen.markdown import anchors, fenced_blocks, links, slug
 from hack.docgen.reasons import ReasonUse, read_reasons
 from hack.docgen.source_messages import Message, find_messages
 from hack.docgen.website import copy_pages, label_cells, list_pages
-from kubewright.flags import collect_options
+from kubewright.flags import collect_flag_fields
 from vsphere_operators.settings.flags import Settings
 from vsphere_operators.vsphere import privileges
 
@@ -261,8 +261,14 @@ def test_block_has_line_argument_and_skip_reason() -> None:
 
 def test_reference_lists_every_flag_and_variable() -> None:
     page = read_page(Path("docs/reference/flags.md"))
-    flags = [f"`-{name}`" for option in collect_options(Settings) for name in option.names]
-    variables = [f"`{option.flag.env}`" for option in collect_options(Settings) if option.flag.env]
+    flags = [
+        f"`-{name}`" for flag_field in collect_flag_fields(Settings) for name in flag_field.names
+    ]
+    variables = [
+        f"`{flag_field.flag.env}`"
+        for flag_field in collect_flag_fields(Settings)
+        if flag_field.flag.env
+    ]
     assert [name for name in flags + variables if name not in page] == []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from kubewright.command import ManagerFlags
-from kubewright.flags import Option, collect_options, format_default, format_type
+from kubewright.flags import FlagField, collect_flag_fields, format_default, format_type
 from vsphere_operators.doctor.command import DoctorSettings
 from vsphere_operators.settings.flags import Settings
 
@@ -37,33 +37,33 @@ _GROUP_TITLES = {
 }
 
 
-def _group_of(option: Option) -> str:
+def _group_of(flag_field: FlagField) -> str:
     """The key of the heading; it follows from where the flag is declared."""
-    first = option.path[0]
+    first = flag_field.path[0]
     if first in ("logs", "gpu"):
         return first
     return "every" if first in {field.name for field in fields(ManagerFlags)} else "vsphere"
 
 
-def _flag_row(option: Option) -> tuple[str, ...]:
-    names = ", ".join(code(f"-{name}") for name in option.names)
+def _flag_row(flag_field: FlagField) -> tuple[str, ...]:
+    names = ", ".join(code(f"-{name}") for name in flag_field.names)
     default = (
         ""
-        if option.default in (None, "", ())
-        else format_default(option).strip('"').removesuffix(".0")
+        if flag_field.default in (None, "", ())
+        else format_default(flag_field).strip('"').removesuffix(".0")
     )
     return (
         names,
-        format_type(option).strip() or "bool",
-        code(option.flag.env),
+        format_type(flag_field).strip() or "bool",
+        code(flag_field.flag.env),
         code(default),
-        option.flag.help,
+        flag_field.flag.help,
     )
 
 
 def render() -> str:
-    options = list(collect_options(Settings))
-    manager_names = {option.names for option in options}
+    flag_fields = list(collect_flag_fields(Settings))
+    manager_names = {flag_field.names for flag_field in flag_fields}
     header = ("flag", "type", "environment", "default", "description")
     parts = [_INTRODUCTION]
     for name, title in _GROUP_TITLES.items():
@@ -72,14 +72,16 @@ def render() -> str:
             table(
                 header,
                 (
-                    _flag_row(option)
-                    for option in options
-                    if option.flag.name and _group_of(option) == name
+                    _flag_row(flag_field)
+                    for flag_field in flag_fields
+                    if flag_field.flag.name and _group_of(flag_field) == name
                 ),
             ),
         ]
     variables = [
-        (code(option.flag.env), option.flag.help) for option in options if not option.flag.name
+        (code(flag_field.flag.env), flag_field.flag.help)
+        for flag_field in flag_fields
+        if not flag_field.flag.name
     ]
     parts += [
         "## Only manager doctor",
@@ -87,9 +89,9 @@ def render() -> str:
         table(
             header,
             (
-                _flag_row(option)
-                for option in collect_options(DoctorSettings)
-                if option.names not in manager_names
+                _flag_row(flag_field)
+                for flag_field in collect_flag_fields(DoctorSettings)
+                if flag_field.names not in manager_names
             ),
         ),
         "## Variables without a flag",

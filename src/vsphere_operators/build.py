@@ -107,9 +107,9 @@ def connect_registry(vcenters: VCenterRegistry) -> None:
         vcenter.inventory.connect(partial(vcenters.on_vm_change, vcenter), VirtualMachine)
         vcenter.inventory.connect(throttle.on_inventory_change, Host)
         vcenter.inventory.connect(throttle.on_inventory_change, VirtualMachine)
-        vcenter.tags.changed.connect(throttle.publish_ref)
+        vcenter.tags.changed.connect(throttle.release_ref)
         vcenter.disks.changed.connect(vcenters.on_disk_change)
-        vcenter.state_changed.connect(vcenters.publish_all)
+        vcenter.state_changed.connect(vcenters.wake_all)
 
 
 def _build_vcenter(config: VCenterConfig, settings: Settings, metrics: VCenterMetrics) -> VCenter:
@@ -150,7 +150,7 @@ def _build_vmgroup_controller(
                 vcenter,
                 api_reader,
                 changes,
-                manager.can_write,
+                manager.holds_lease,
                 settings.missing_vm_timeout_seconds,
             )
             for name, vcenter in vcenters.vcenters_by_name.items()
@@ -168,7 +168,7 @@ def _build_group_reconciler(
     vcenter: VCenter,
     api_reader: ApiReader,
     changes: Stream,
-    can_write: Callable[[], bool],
+    holds_lease: Callable[[], bool],
     missing_vm_timeout_seconds: float,
 ) -> GroupReconciler:
     """A change in the vCenter enqueues the VmGroups that it affects."""
@@ -177,7 +177,7 @@ def _build_group_reconciler(
     clone_tracker = CloneTaskTracker(vcenter.clock)
     memory_store = GroupMemoryStore(vcenter.clock)
     absences = AbsenceTracker(vcenter, missing_vm_timeout_seconds, partial(datetime.now, UTC))
-    executor = Executor(vcenter, api_reader, memory_store, clone_tracker, can_write, wake)
+    executor = Executor(vcenter, api_reader, memory_store, clone_tracker, holds_lease, wake)
     triggers = VmGroupTriggers(changes, vcenter, ownership_index, clone_tracker, executor)
     # The triggers read the index and the clones, so they are connected after these.
     vcenter.inventory.connect(absences.on_vm_change, VirtualMachine, include_related=False)
@@ -188,9 +188,9 @@ def _build_group_reconciler(
     connect_triggers(triggers, vcenter.inventory)
     vcenter.task_limiter.task_ended.connect(executor.on_task_end)
     vcenter.task_limiter.slot_freed.connect(wake)
-    vcenter.state_changed.connect(changes.publish_all)
+    vcenter.state_changed.connect(changes.wake_all)
     # No action is sent after a new login until everything was read again.
-    vcenter.inventory_loaded.connect(changes.publish_all)
+    vcenter.inventory_loaded.connect(changes.wake_all)
     observer = GroupObserver(vcenter, ownership_index, clone_tracker, memory_store, absences)
     return GroupReconciler(
         vcenter, observer, executor, api_reader, memory_store, ownership_index, absences
@@ -254,20 +254,20 @@ def _build_gpuinfo_controller(
 
 def connect_gpuinfo(controller: GPUInfoController, cache: Cache) -> None:
     """A change updates the facts of its Nodes, and these enqueue the GPUInfos that they affect."""
-    tracker, enqueue_all = controller.tracker, controller.stream.publish_all
+    tracker, wake_all = controller.tracker, controller.stream.wake_all
     connect_node_tracker(tracker, cache, controller.vcenters)
     tracker.facts_changed.connect(controller.selections.on_facts_change)
     cache.store(GPUInfo).changed.connect(controller.on_gpuinfo_change)
     if controller.labeler is not None:
         cache.store(Node).changed.connect(controller.labeler.on_node_change)
     for vcenter in controller.vcenters.values():
-        vcenter.scheduled_tasks.state_changed.connect(enqueue_all)
-        vcenter.state_changed.connect(enqueue_all)
+        vcenter.scheduled_tasks.state_changed.connect(wake_all)
+        vcenter.state_changed.connect(wake_all)
     if (calendar := controller.calendar) is not None:
         calendar.reflector.store.changed.connect(calendar.on_configmap_change)
         calendar.reflector.problem_changed.connect(calendar.state_changed.emit)
         calendar.entries_changed.connect(tracker.on_calendar_change)
-        calendar.state_changed.connect(enqueue_all)
+        calendar.state_changed.connect(wake_all)
 
 
 def connect_node_tracker(

@@ -29,7 +29,7 @@ from vsphere_operators.kinds.fcdinfo import (
     _get_volume_handle,
     _has_new_references,
     _status_without_disk,
-    status_of,
+    disk_status_of,
 )
 from vsphere_operators.vcenters.registry import VCenterRegistry
 from vsphere_operators.vsphere.model import Disk
@@ -44,7 +44,7 @@ DISK = Disk(
     file_path="[nvme-1] fcd/0a5b.vmdk",
     provisioning="thin",
     created_at=datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC),
-    consumers=("422a1b2c",),
+    attached_vm_uuids=("422a1b2c",),
 )
 
 
@@ -66,7 +66,7 @@ def make_volume(
 
 
 def test_status_of_a_disk() -> None:
-    assert status_of(
+    assert disk_status_of(
         DISK, make_volume(), datastore="nvme-1", attached_to="node-1", vcenter="vc-1"
     ) == FCDInfoStatus(
         sizeMB=2048,
@@ -84,13 +84,13 @@ def test_status_of_a_disk() -> None:
 
 def test_status_of_a_detached_disk() -> None:
     bare = Disk(id=DISK_ID, name="pvc-1", datastore="datastore-2")
-    assert status_of(bare, None, datastore="", attached_to="", vcenter="vc-1") == FCDInfoStatus(
-        id=DISK_ID, vcenter="vc-1"
-    )
+    assert disk_status_of(
+        bare, None, datastore="", attached_to="", vcenter="vc-1"
+    ) == FCDInfoStatus(id=DISK_ID, vcenter="vc-1")
 
 
 def test_unclaimed_volume_has_no_claim() -> None:
-    status = status_of(
+    status = disk_status_of(
         DISK, make_volume(claim=""), datastore="nvme-1", attached_to="", vcenter="vc-1"
     )
     assert (status.persistentVolume, status.claim) == ("pvc-1", None)
@@ -201,7 +201,7 @@ def environment_with_disks(*disks: Disk) -> FakeEnvironment:
 
 
 async def test_disk_is_found_by_name_and_follows_its_vm() -> None:
-    environment = environment_with_disks(replace(DISK, consumers=()))
+    environment = environment_with_disks(replace(DISK, attached_vm_uuids=()))
     environment.create(FCDInfo, "f", pvId="pvc-1")
     async with run_manager(environment, make_controller):
         info, _ = await environment.wait_for_ready(FCDInfo, "f", "Reconciled")
@@ -210,7 +210,7 @@ async def test_disk_is_found_by_name_and_follows_its_vm() -> None:
             "nvme-1",
             None,
         )
-        environment.set_disks(replace(DISK, consumers=(VM_UUID,)))
+        environment.set_disks(replace(DISK, attached_vm_uuids=(VM_UUID,)))
         await environment.wait_for_ready(
             FCDInfo, "f", "Reconciled", lambda status: status.attachedTo == "node-1"
         )
@@ -310,7 +310,7 @@ async def test_deleted_disk_clears_the_numbers_and_two_disks_of_a_name_are_ambig
 
 
 async def test_second_reconcile_after_new_references_writes_nothing() -> None:
-    environment = environment_with_disks(replace(DISK, consumers=(VM_UUID,)))
+    environment = environment_with_disks(replace(DISK, attached_vm_uuids=(VM_UUID,)))
     environment.api.add(make_volume())
     environment.create(FCDInfo, "f", pvId="pvc-1")
     environment.create(FCDInfo, "last", pvId="pvc-1")
@@ -327,7 +327,7 @@ async def test_second_reconcile_after_new_references_writes_nothing() -> None:
 
 
 async def test_vm_that_is_renamed_during_the_status_write_is_followed() -> None:
-    environment = environment_with_disks(replace(DISK, consumers=(VM_UUID,)))
+    environment = environment_with_disks(replace(DISK, attached_vm_uuids=(VM_UUID,)))
     environment.create(FCDInfo, "f", pvId="pvc-1")
     renamed: list[Request] = []
 

@@ -19,8 +19,8 @@ from vsphere_operators.kinds.hostinfo import (
     HostInfo,
     HostInfoController,
     HostInfoStatus,
+    host_status_of,
     ready_outcome,
-    status_of,
 )
 from vsphere_operators.vcenters.registry import VCenterRegistry
 from vsphere_operators.vsphere.model import Host, HostStats, Location
@@ -64,7 +64,7 @@ STATUS_WITHOUT_LOAD = HostInfoStatus(
 
 
 def make_status(host: Host, location: Location = LOCATION) -> HostInfoStatus:
-    return status_of(host, location, 7, ("env:prod", "rack:7"), "vc-1")
+    return host_status_of(host, location, 7, ("env:prod", "rack:7"), "vc-1")
 
 
 def test_status_of_a_host() -> None:
@@ -110,7 +110,7 @@ def test_maintenance_mode_is_ready_with_a_reason() -> None:
 
 
 def test_unknown_values_are_absent() -> None:
-    assert status_of(
+    assert host_status_of(
         Host(ref="host-1", name="esxi-1"), Location(), 0, (), "vc-1"
     ) == HostInfoStatus(maintenanceMode=False, vms=0, vcenter="vc-1")
 

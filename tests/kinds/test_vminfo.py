@@ -16,7 +16,7 @@ from vsphere_operators.kinds.vminfo import (
     VMInfoController,
     VMInfoStatus,
     ready_outcome,
-    status_of,
+    vm_status_of,
 )
 from vsphere_operators.vcenters.registry import VCenterRegistry
 from vsphere_operators.vsphere.model import Location, VirtualMachine, VirtualMachineStats
@@ -85,7 +85,7 @@ VM_WITHOUT_TOOLS = replace(
 
 
 def make_status(vm: VirtualMachine) -> VMInfoStatus:
-    return status_of(vm, LOCATION, "esxi-1", ["nvme-1", "iso", ""], "vc-1")
+    return vm_status_of(vm, LOCATION, "esxi-1", ["nvme-1", "iso", ""], "vc-1")
 
 
 def test_status_of_a_vm() -> None:
@@ -158,7 +158,7 @@ def test_unavailable_vm_keeps_its_configuration_and_has_no_state(
 
 def test_no_reservation_is_0_and_an_unknown_one_is_absent() -> None:
     assert make_status(VM).resvdCPU == 0
-    unknown = status_of(VirtualMachine(ref="vm-1", name="new"), Location(), "", [], "vc-1")
+    unknown = vm_status_of(VirtualMachine(ref="vm-1", name="new"), Location(), "", [], "vc-1")
     assert unknown == VMInfoStatus(template=False, vcenter="vc-1")
 
 

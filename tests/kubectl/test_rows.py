@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from kubewright import Condition, ObjectMeta
 from kubewright.builtin import Event, Node, NodeSpec, NodeStatus, StatusCondition, Taint
 from vsphere_operators.kinds.fcdinfo import FCDInfo, FCDInfoSpec, FCDInfoStatus
-from vsphere_operators.kinds.gpuinfo.maintenance import window_from_start
-from vsphere_operators.kinds.gpuinfo.rules import Load, NodeFacts, Rejection, SelectionRules
+from vsphere_operators.kinds.gpuinfo.maintenance_windows import window_from_start
+from vsphere_operators.kinds.gpuinfo.rules import NodeFacts, Rejection, SelectionRules, VmUsage
 from vsphere_operators.kinds.gpuinfo.types import Candidate, GPUInfo, GPUInfoSpec, GPUInfoStatus
 from vsphere_operators.kinds.hostinfo import HostInfo, HostInfoSpec, HostInfoStatus
 from vsphere_operators.kinds.vmgroup.types import ReplicaStatus, VmGroup, VmGroupSpec, VmGroupStatus
@@ -275,7 +275,7 @@ def test_explanations_are_complete_at_80_columns() -> None:
     soon = NodeFacts(
         name="vm-4",
         gpus=("vGPU",),
-        load=Load(1),
+        usage=VmUsage(1),
         next_window=window_from_start(NOW + timedelta(hours=5), "Node annotation"),
     )
     facts = {"vm-2": NodeFacts(name="vm-2"), "vm-3": NodeFacts(name="vm-3"), "vm-4": soon}
@@ -315,7 +315,7 @@ def make_tainted_node(*keys: str, cordoned: bool = False) -> Node:
     ],
 )
 def test_why_explains_unschedulable_nodes(node: Node, why: str) -> None:
-    rejected = {"vm-3": NodeFacts(name="vm-3", general_rejection=Rejection.UNSCHEDULABLE)}
+    rejected = {"vm-3": NodeFacts(name="vm-3", rejection_for_all=Rejection.UNSCHEDULABLE)}
     for facts in (None, rejected):
         (result,) = explain_selection(GPU, [node], facts, SelectionRules(), NOW).nodes
         assert (result.result, result.why) == ("Unschedulable", why)
@@ -325,7 +325,7 @@ def test_why_with_facts_names_every_node() -> None:
     soon = NodeFacts(
         name="vm-4",
         gpus=("vGPU",),
-        load=Load(1),
+        usage=VmUsage(1),
         next_window=window_from_start(NOW + timedelta(hours=5), "Node annotation"),
     )
     facts = {"vm-2": NodeFacts(name="vm-2"), "vm-3": NodeFacts(name="vm-3"), "vm-4": soon}
@@ -340,7 +340,9 @@ def test_why_with_facts_names_every_node() -> None:
 
 
 def test_why_claims_no_difference_of_demand_that_is_within_the_margin() -> None:
-    facts = {name: NodeFacts(name=name, gpus=("vGPU",), load=Load(5)) for name in ("vm-2", "vm-3")}
+    facts = {
+        name: NodeFacts(name=name, gpus=("vGPU",), usage=VmUsage(5)) for name in ("vm-2", "vm-3")
+    }
     explanation = explain_selection(GPU, NODES[:2], facts, SelectionRules(), NOW)
     assert [(result.node, result.result, result.why) for result in explanation.nodes] == [
         (

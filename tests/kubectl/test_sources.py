@@ -28,13 +28,13 @@ async def test_node_facts_have_match_and_hidden_devices(monkeypatch: pytest.Monk
     cluster = FakeNodeCluster()
     cluster.add_host(1)
     cluster.add_vm(1, 1, 500)
-    cluster.vcenter.passthrough_devices.hidden.add("vm-1")
+    cluster.vcenter.passthrough_devices.unreadable.add("vm-1")
     cluster.add_vm(2, 1, 500, devices=None)
     cluster.mark_loaded()
     nodes = [Node.decode(json.dumps(node_manifest(number)).encode()) for number in (1, 2, 3)]
     facts = await sources.read_node_facts([cluster.vcenter], nodes, NOW)
     assert facts["node-1"].matched_by == "providerID"
-    assert {name: node.general_rejection for name, node in facts.items()} == {
+    assert {name: node.rejection_for_all for name, node in facts.items()} == {
         "node-1": Rejection.DEVICES_HIDDEN,
         "node-2": Rejection.DEVICES_UNREAD,
         "node-3": Rejection.VM_NOT_FOUND,
@@ -54,7 +54,7 @@ def test_rows_of_an_inventory_have_no_stale_load_and_the_vm_of_a_disk() -> None:
         summary__quickStats__overallCpuUsage=4000,
     )
     cluster.add_vm(1, 1, 500)
-    disk = Disk(id="1", name="pvc-1", datastore="", consumers=(bios_uuid_of(1),))
+    disk = Disk(id="1", name="pvc-1", datastore="", attached_vm_uuids=(bios_uuid_of(1),))
     rows = rows_from_inventory(cluster.vcenter.inventory, [disk], [])
     assert rows.disks == [DiskRow(name="pvc-1", attachedTo="node-1")]
     # vCenter keeps reporting the last load of a disconnected host.

@@ -16,7 +16,7 @@ from kubewright.builtin import Node
 from kubewright.log import Log
 from support.fake_environment import ADDRESS, NullMetrics
 from vsphere_operators.build import connect_node_tracker
-from vsphere_operators.kinds.gpuinfo.maintenance import parse_calendar
+from vsphere_operators.kinds.gpuinfo.maintenance_windows import parse_calendar
 from vsphere_operators.kinds.gpuinfo.node import NEXT_MAINTENANCE_KEY
 from vsphere_operators.kinds.gpuinfo.tracker import NodeTracker
 from vsphere_operators.vsphere.credentials import Credentials, FixedCredentials
@@ -285,7 +285,7 @@ class LoadedCluster:
             if vm.devices != "unread":
                 vcenter.passthrough_devices.values[ref] = DEVICES.get(vm.devices, ())
             if vm.devices == "hidden":
-                vcenter.passthrough_devices.hidden.add(ref)
+                vcenter.passthrough_devices.unreadable.add(ref)
             vcenter.inventory.apply(
                 [ObjectUpdate(kind, "VirtualMachine", ref, vm_properties(vm, **other))]
             )

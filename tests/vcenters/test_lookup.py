@@ -15,7 +15,7 @@ from vsphere_operators.vcenters.registry import VCenterRegistry
 from vsphere_operators.vsphere.faults import CertificateRefused, TimedOut, Unreachable
 from vsphere_operators.vsphere.model import Disk
 
-DISK = Disk(id="d-1", name="pvc-1", datastore="ds-1", size_mb=10, consumers=("ABC-1",))
+DISK = Disk(id="d-1", name="pvc-1", datastore="ds-1", size_mb=10, attached_vm_uuids=("ABC-1",))
 
 
 def environment_with_hosts() -> FakeEnvironment:
@@ -49,7 +49,7 @@ async def test_outage_is_written_once_and_keeps_the_current_status() -> None:
         )
         writes = environment.count_status_writes()
         for _ in range(3):
-            vcenters.publish_all()
+            vcenters.wake_all()
             await environment.client.patch(
                 HostInfo, Key("default", "h"), {"metadata": {"labels": {"again": str(writes)}}}
             )

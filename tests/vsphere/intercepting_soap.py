@@ -134,7 +134,7 @@ def read_disks_with_pyvmomi(simulator: SimulatedVCenter) -> set[Disk]:
             file_path=config.backing.filePath,
             provisioning=config.backing.provisioningType,
             created_at=config.createTime,
-            consumers=tuple(consumer.id for consumer in config.consumerId),
+            attached_vm_uuids=tuple(consumer.id for consumer in config.consumerId),
         )
         for config in configs
     }

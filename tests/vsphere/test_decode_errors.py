@@ -99,7 +99,7 @@ async def test_vm_with_an_unknown_disk_is_not_touched(simulator: SimulatedVCente
         with pytest.raises(Rejected, match="has an unknown form, so it is left unchanged"):
             await vcenter.vm_calls.read_vm(vm.ref)
         await vcenter.vm_configs.refresh([vm.ref])
-        assert vm.ref in vcenter.vm_configs.hidden
+        assert vm.ref in vcenter.vm_configs.unreadable
         assert len(metrics.undecodable) == 2
 
 

@@ -103,11 +103,11 @@ async def test_unreadable_devices_are_hidden_until_readable(
         ref, changed_refs = min(vcenter.inventory.vms), list[str]()
         vcenter.passthrough_devices.changed.connect(changed_refs.append)
         assert vcenter.passthrough_devices.get(ref) is None
-        await eventually(lambda: vcenter.passthrough_devices.hidden == {ref})
+        await eventually(lambda: vcenter.passthrough_devices.unreadable == {ref})
         assert (vcenter.passthrough_devices.get(ref), changed_refs) == ((), [ref])
-        vcenter.passthrough_devices.hidden_retried_at -= 60
+        vcenter.passthrough_devices.unreadable_retried_at -= 60
         vcenter.passthrough_devices.poll_schedule.trigger()
-        await eventually(lambda: not vcenter.passthrough_devices.hidden)
+        await eventually(lambda: not vcenter.passthrough_devices.unreadable)
         assert changed_refs == [ref, ref]
     finally:
         task.cancel()

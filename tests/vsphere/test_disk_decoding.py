@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from vsphere_operators.vsphere.disk_decoding import (
-    decode_associations,
+    decode_attachments,
     decode_disk,
     decode_ids,
     decode_page,
@@ -48,7 +48,7 @@ def test_decode_disk() -> None:
         file_path="[vsan] fcd/a.vmdk",
         provisioning="eagerZeroedThick",
         created_at=datetime(2026, 11, 16, 0, 33, 6, 483045, tzinfo=UTC),
-        consumers=("4229-1", "4229-2"),
+        attached_vm_uuids=("4229-1", "4229-2"),
     )
 
 
@@ -118,14 +118,14 @@ def test_decode_ids() -> None:
     assert decode_ids(soap_response("ListVStorageObject", "")) == []
 
 
-def test_decode_associations() -> None:
+def test_decode_attachments() -> None:
     use = "<vmDiskAssociation><vmId>{}</vmId><diskKey>{}</diskKey></vmDiskAssociation>"
     unused = "<returnval><id><id>2</id></id></returnval>"
     body = (
         f"<returnval><id><id>1</id>"
         f"</id>{use.format('b', 2001)}{use.format('a', 2000)}</returnval>{unused}"
     )
-    assert decode_associations(soap_response("VslmRetrieveVStorageObjectAssociations", body)) == {
+    assert decode_attachments(soap_response("VslmRetrieveVStorageObjectAssociations", body)) == {
         "1": ("a/2000", "b/2001"),
         "2": (),
     }

@@ -128,11 +128,16 @@ async def test_all_disks_of_all_datastores_are_listed(
         for disk in await harness.simulator.disks()
     }
     assert {
-        (d.name, d.id, d.size_mb, d.file_path, d.consumers) for d in harness.disks.disks.values()
+        (d.name, d.id, d.size_mb, d.file_path, d.attached_vm_uuids)
+        for d in harness.disks.disks.values()
     } == expected
     assert len(expected) == 11
     thick = harness.disks.find_by_name("pvc-thick")
-    assert (thick.size_mb, thick.provisioning, len(thick.consumers)) == (77, "eagerZeroedThick", 1)
+    assert (thick.size_mb, thick.provisioning, len(thick.attached_vm_uuids)) == (
+        77,
+        "eagerZeroedThick",
+        1,
+    )
     assert harness.inventory.path(thick.datastore) == "/DC1/datastore/LocalDS_2"
     assert harness.disks.find_by_id(DISK_ID) is harness.disks.find_by_name(DISK_NAME)
     assert len(harness.changes) == 11
@@ -187,7 +192,7 @@ async def test_poll_reads_only_what_its_scope_needs(
     await harness.disks.poll()
     assert await harness.count_retrieves() == 1
     # This server reports the VM of a disk only in the disk itself.
-    harness.disks._request_scope(RefreshScope.ASSOCIATIONS)
+    harness.disks._request_scope(RefreshScope.ATTACHMENTS)
     await harness.disks.poll()
     assert await harness.count_retrieves() == 11
     harness.clock.seconds += FULL_REFRESH_SECONDS
@@ -221,19 +226,19 @@ async def test_with_associations_only_changed_disks_are_read(
     harness.soap.hook = answer
     await harness.disks.poll()
     assert await harness.count_retrieves() == 10
-    harness.disks._request_scope(RefreshScope.ASSOCIATIONS)
+    harness.disks._request_scope(RefreshScope.ATTACHMENTS)
     await harness.disks.poll()
     assert await harness.count_retrieves() == 0
     await harness.simulator.attach_disk(DISK_NAME, "DC0_H0_VM0")
     expected[DISK_ID] = "vm-77"
-    harness.disks._request_scope(RefreshScope.ASSOCIATIONS)
+    harness.disks._request_scope(RefreshScope.ATTACHMENTS)
     await harness.disks.poll()
     assert await harness.count_retrieves() == 1
-    assert len(harness.disks.find_by_id(DISK_ID).consumers) == 1
+    assert len(harness.disks.find_by_id(DISK_ID).attached_vm_uuids) == 1
     # A poll without associations keeps the known ones.
     harness.disks._request_scope(RefreshScope.NEW)
     await harness.disks.poll()
-    harness.disks._request_scope(RefreshScope.ASSOCIATIONS)
+    harness.disks._request_scope(RefreshScope.ATTACHMENTS)
     await harness.disks.poll()
     assert await harness.count_retrieves() == 0
 
@@ -343,7 +348,7 @@ async def test_unreadable_disk_reports_its_datastore(
     await harness.disks.poll()
     for method in ("VslmRetrieveVStorageObject", "RetrieveVStorageObject"):
         await harness.simulator.fail_calls(method, "InvalidDatastore", count=1)
-    harness.disks._request_scope(RefreshScope.ASSOCIATIONS)
+    harness.disks._request_scope(RefreshScope.ATTACHMENTS)
     await harness.disks.poll()
     assert len(harness.disks.disks) == 9
     assert len(harness.disks.unreadable_datastores) == 1
@@ -382,7 +387,7 @@ async def test_only_differing_disks_are_reported(harness: DiskHarness) -> None:
     harness.changes.clear()
     before = harness.disks.find_by_name(DISK_NAME)
     await harness.simulator.attach_disk(DISK_NAME, "DC0_H0_VM0")
-    harness.disks._request_scope(RefreshScope.ASSOCIATIONS)
+    harness.disks._request_scope(RefreshScope.ATTACHMENTS)
     await harness.disks.poll()
     assert harness.changes == [(before, harness.disks.find_by_name(DISK_NAME))]
     await harness.simulator.delete_disk(DISK_NAME)
@@ -412,9 +417,9 @@ async def test_changes_without_an_event_are_found_by_interval(harness: DiskHarne
     )
     task = await start_disks(disks, harness)
     await harness.simulator.attach_disk(DISK_NAME, "DC0_H0_VM0")
-    await eventually(lambda: disks.find_by_name(DISK_NAME).consumers, within=20)
+    await eventually(lambda: disks.find_by_name(DISK_NAME).attached_vm_uuids, within=20)
     await harness.simulator.attach_disk(DISK_NAME, "")
-    await eventually(lambda: not disks.find_by_name(DISK_NAME).consumers, within=20)
+    await eventually(lambda: not disks.find_by_name(DISK_NAME).attached_vm_uuids, within=20)
     await cancel_task(task)
 
 

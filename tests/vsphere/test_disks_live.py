@@ -112,19 +112,19 @@ async def test_created_and_deleted_disk(simulator: SimulatedVCenter, disks: Disk
 async def test_attached_and_detached_disk(simulator: SimulatedVCenter, disks: Disks) -> None:
     id, store = make_disk_id(disks), vim.Datastore(disks.find_by_name("pvc-a").datastore)
     await start_task(simulator, lambda content: find_vm(content).AttachDisk(id, store))
-    user = (await eventually(lambda: disks.find_by_name("pvc-a").consumers, within=20))[0]
+    user = (await eventually(lambda: disks.find_by_name("pvc-a").attached_vm_uuids, within=20))[0]
     assert [vm.bios_uuid for vm in disks.inventory.vms.values() if vm.name == VM_NAME] == [user]
     await start_task(simulator, lambda content: find_vm(content).DetachDisk(id))
-    await eventually(lambda: not disks.find_by_name("pvc-a").consumers, within=20)
+    await eventually(lambda: not disks.find_by_name("pvc-a").attached_vm_uuids, within=20)
 
 
 async def test_destroyed_vm_uses_no_disk(simulator: SimulatedVCenter, disks: Disks) -> None:
     await simulator.attach_disk("pvc-a", VM_NAME)
-    disks._request_scope(RefreshScope.ASSOCIATIONS)
-    await eventually(lambda: disks.find_by_name("pvc-a").consumers, within=20)
+    disks._request_scope(RefreshScope.ATTACHMENTS)
+    await eventually(lambda: disks.find_by_name("pvc-a").attached_vm_uuids, within=20)
     await simulator.attach_disk("pvc-a", "")
     await simulator.delete(VM_NAME)
-    await eventually(lambda: not disks.find_by_name("pvc-a").consumers, within=20)
+    await eventually(lambda: not disks.find_by_name("pvc-a").attached_vm_uuids, within=20)
 
 
 async def test_renamed_datastore_refreshes_its_disks(

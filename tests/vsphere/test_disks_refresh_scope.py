@@ -33,12 +33,12 @@ def destroy_task(state: TaskState) -> Task:
         (finished_task("vslm.vcenter.VStorageObjectManager.createDisk"), RefreshScope.NEW),
         (finished_task("VcenterVStorageObjectManager.deleteDisk"), RefreshScope.NEW),
         (finished_task("com.vmware.cns.tasks.createvolume"), RefreshScope.NEW),
-        (finished_task("com.vmware.cns.tasks.attachvolume"), RefreshScope.ASSOCIATIONS),
-        (finished_task("VirtualMachine.attachDisk"), RefreshScope.ASSOCIATIONS),
-        (finished_task("VirtualMachine.detachDisk", "error"), RefreshScope.ASSOCIATIONS),
-        (finished_task("VirtualMachine.reconfigure"), RefreshScope.ASSOCIATIONS),
-        (finished_task("VirtualMachine.destroy"), RefreshScope.ASSOCIATIONS),
-        (finished_task("VirtualMachine.clone"), RefreshScope.ASSOCIATIONS),
+        (finished_task("com.vmware.cns.tasks.attachvolume"), RefreshScope.ATTACHMENTS),
+        (finished_task("VirtualMachine.attachDisk"), RefreshScope.ATTACHMENTS),
+        (finished_task("VirtualMachine.detachDisk", "error"), RefreshScope.ATTACHMENTS),
+        (finished_task("VirtualMachine.reconfigure"), RefreshScope.ATTACHMENTS),
+        (finished_task("VirtualMachine.destroy"), RefreshScope.ATTACHMENTS),
+        (finished_task("VirtualMachine.clone"), RefreshScope.ATTACHMENTS),
         (finished_task("vslm.vcenter.VStorageObjectManager.extendDisk"), RefreshScope.ALL),
         (
             finished_task("vslm.vcenter.VStorageObjectManager.relocateVStorageObject"),
@@ -47,7 +47,7 @@ def destroy_task(state: TaskState) -> Task:
         (finished_task("VirtualMachine.powerOn"), None),
         (
             Change(None, destroy_task("success")),
-            RefreshScope.ASSOCIATIONS,
+            RefreshScope.ATTACHMENTS,
         ),
         (
             Change(None, destroy_task("running")),
@@ -70,7 +70,7 @@ def destroy_task(state: TaskState) -> Task:
             ),
             None,
         ),
-        (Change(VirtualMachine(ref="vm-1"), None), RefreshScope.ASSOCIATIONS),
+        (Change(VirtualMachine(ref="vm-1"), None), RefreshScope.ATTACHMENTS),
         (Change(VirtualMachine(ref="vm-1"), VirtualMachine(ref="vm-1", name="x")), None),
     ],
 )

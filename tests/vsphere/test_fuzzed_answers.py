@@ -20,7 +20,7 @@ from vsphere_operators.vsphere.address import Address
 from vsphere_operators.vsphere.decode_errors import DECODE_ERRORS, ReportUndecodable
 from vsphere_operators.vsphere.devices import DEVICES_PROPERTY, decode_passthrough_devices
 from vsphere_operators.vsphere.disk_decoding import (
-    decode_associations,
+    decode_attachments,
     decode_disk,
     decode_ids,
     decode_page,
@@ -176,14 +176,14 @@ def test_configuration_of_vms(answers: Answers, numbers: list[int]) -> None:
     cache.apply(decode_object_page(damaged.body, soap.decode_errors.report).updates)
     differing = [ref for ref, config in cache.values.items() if intact[ref] != config]
     assert len(differing) <= 1
-    for ref in cache.values.keys() - cache.hidden:
+    for ref in cache.values.keys() - cache.unreadable:
         old, new = intact[ref], cache.values[ref]
         if damaged.damage not in UNNOTICEABLE:
             # Never a disk less without a word: a VM may be destroyed only if all are its own.
             assert len(new.first_class_disks) == len(old.first_class_disks)
             assert len(new.disk_files) == len(old.disk_files)
     is_noticeable = damaged.damage not in UNNOTICEABLE and damaged.element != "name"
-    assert not cache.hidden or metrics.undecodable or not is_noticeable
+    assert not cache.unreadable or metrics.undecodable or not is_noticeable
 
 
 @FUZZ
@@ -284,8 +284,8 @@ def test_associations(numbers: list[int]) -> None:
     choices = Choices(numbers)
     # The simulator does not have this method.
     damaged = damage_answer(choices, ASSOCIATIONS, "returnval")
-    decoded = decode_associations(damaged.body, make_report([]))
-    intact = decode_associations(ASSOCIATIONS)
+    decoded = decode_attachments(damaged.body, make_report([]))
+    intact = decode_attachments(ASSOCIATIONS)
     other = "12"[1 - damaged.position]
     assert decoded.get(other) in (intact[other], *intact.values())
 

@@ -243,7 +243,7 @@ def assert_same_structure(original: VCenter, replayed: VCenter) -> None:
                 for host in vcenter.inventory.hosts.values()
             ),
             sorted(
-                (disk.size_mb, disk.provisioning, len(disk.consumers))
+                (disk.size_mb, disk.provisioning, len(disk.attached_vm_uuids))
                 for disk in vcenter.disks.disks.values()
             ),
             sorted(len(devices) for devices in vcenter.passthrough_devices.values.values()),

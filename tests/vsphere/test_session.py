@@ -227,7 +227,7 @@ async def test_unusable_tunnel_is_reported(
         assert f"the SDK tunnel at port {port} cannot be used ({reason}" in str(caught.value)
         assert "open that port in firewalls" in str(caught.value)
         # Not a rejected login, so the next attempt may follow at once.
-        assert not session.budget.failure_times
+        assert not session.failed_login_limiter.failure_times
         await session.logout()
         await soap.close()
 

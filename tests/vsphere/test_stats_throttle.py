@@ -1,4 +1,4 @@
-"""When quickStats are published: single cases, and guarantees on generated histories."""
+"""When quickStats are released: single cases, and guarantees on generated histories."""
 
 from __future__ import annotations
 
@@ -66,21 +66,21 @@ def with_load(host: Host, cpu_mhz: int | None, memory_mb: int | None = 40_000) -
 def collect_due(
     throttle: StatsThrottle, clock: FakeClock, seconds: float
 ) -> list[tuple[float, str]]:
-    """What is published in this many seconds, one second at a time."""
-    published = []
+    """What is released in this many seconds, one second at a time."""
+    released = []
     for _ in range(round(seconds)):
         clock.seconds += 1
-        published += [(clock.seconds, ref) for ref in throttle._take_due()]
-    return published
+        released += [(clock.seconds, ref) for ref in throttle._take_due()]
+    return released
 
 
-def test_small_change_is_published_once_in_its_bucket() -> None:
+def test_small_change_is_released_once_in_its_bucket() -> None:
     clock = FakeClock()
     throttle = make_throttle(HOST, clock)
     assert not throttle._record_change(HOST, with_load(HOST, 5999))
-    published = collect_due(throttle, clock, 3 * INTERVAL_SECONDS)
-    assert [ref for _, ref in published] == ["host-12"]
-    assert published[0][0] <= 1000 + INTERVAL_SECONDS + 1
+    released = collect_due(throttle, clock, 3 * INTERVAL_SECONDS)
+    assert [ref for _, ref in released] == ["host-12"]
+    assert released[0][0] <= 1000 + INTERVAL_SECONDS + 1
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_small_change_is_published_once_in_its_bucket() -> None:
         (None, 40_000, True),
     ],
 )
-def test_large_change_is_published_at_once(cpu_mhz: int | None, memory_mb: int, now: bool) -> None:
+def test_large_change_is_released_at_once(cpu_mhz: int | None, memory_mb: int, now: bool) -> None:
     assert (
         make_throttle(HOST, FakeClock())._record_change(HOST, with_load(HOST, cpu_mhz, memory_mb))
         is now
@@ -108,7 +108,7 @@ def test_small_changes_add_up_to_a_large_one() -> None:
     assert not throttle._record_change(with_load(HOST, 6200), with_load(HOST, 5600))
 
 
-def test_number_that_changed_back_is_not_published() -> None:
+def test_number_that_changed_back_is_not_released() -> None:
     clock = FakeClock()
     throttle = make_throttle(HOST, clock)
     throttle._record_change(HOST, with_load(HOST, 5500))
@@ -116,7 +116,7 @@ def test_number_that_changed_back_is_not_published() -> None:
     assert collect_due(throttle, clock, 2 * INTERVAL_SECONDS) == []
 
 
-def test_other_changes_are_published_with_the_newest_numbers() -> None:
+def test_other_changes_are_released_with_the_newest_numbers() -> None:
     clock = FakeClock()
     throttle = make_throttle(HOST, clock)
     assert not throttle._record_change(HOST, with_load(HOST, 5500))
@@ -126,7 +126,7 @@ def test_other_changes_are_published_with_the_newest_numbers() -> None:
     assert not throttle._record_change(renamed, with_load(renamed, 6600))
 
 
-def test_dependency_change_is_published_at_once() -> None:
+def test_dependency_change_is_released_at_once() -> None:
     clock = FakeClock()
     throttle = make_throttle(HOST, clock)
     assert throttle._record_change(HOST, HOST)
@@ -140,7 +140,7 @@ def test_host_that_left_is_forgotten() -> None:
     throttle._record_change(HOST, with_load(HOST, 5500))
     assert throttle._record_change(with_load(HOST, 5500), None)
     assert collect_due(throttle, clock, 2 * INTERVAL_SECONDS) == []
-    assert not throttle.published_stats
+    assert not throttle.released_stats
     assert not any(throttle.pending_by_bucket)
 
 
@@ -178,14 +178,14 @@ def test_without_a_total_changes_wait_for_the_bucket() -> None:
     )
 
 
-def test_interval_0_publishes_every_change() -> None:
+def test_interval_0_releases_every_change() -> None:
     throttle = StatsThrottle(Inventory("lab"), Mock(), 0, CHANGE_FRACTION, FakeClock())
     assert throttle._record_change(None, HOST)
     assert throttle._record_change(HOST, with_load(HOST, 5001))
     assert throttle._take_due() == []
 
 
-def test_clock_jump_publishes_everything_pending_once() -> None:
+def test_clock_jump_releases_everything_pending_once() -> None:
     clock = FakeClock()
     throttle = make_throttle(HOST, clock)
     throttle._record_change(HOST, with_load(HOST, 5500))
@@ -208,9 +208,9 @@ def test_1000_simultaneous_changes_are_spread_over_the_interval() -> None:
     hosts = [replace(HOST, ref=f"host-{n}") for n in range(1000)]
     assert all(throttle._record_change(None, host) for host in hosts)
     assert not any(throttle._record_change(host, with_load(host, 5100)) for host in hosts)
-    published = collect_due(throttle, clock, INTERVAL_SECONDS)
-    assert sorted(ref for _, ref in published) == sorted(host.ref for host in hosts)
-    assert max(Counter(second for second, _ in published).values()) <= 2 * 1000 / BUCKET_COUNT
+    released = collect_due(throttle, clock, INTERVAL_SECONDS)
+    assert sorted(ref for _, ref in released) == sorted(host.ref for host in hosts)
+    assert max(Counter(second for second, _ in released).values()) <= 2 * 1000 / BUCKET_COUNT
 
 
 def test_thousands_of_changes_are_cheap() -> None:
@@ -242,7 +242,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_guarantees_hold_on_any_history(steps: list[tuple[float, int, int, str]]) -> None:
-    """Small changes are published once per interval at most, with the newest numbers."""
+    """Small changes are released once per interval at most, with the newest numbers."""
     clock = FakeClock()
     throttle = new_throttle(clock)
     history = ThrottleHistory(throttle, clock)
@@ -250,7 +250,7 @@ def test_guarantees_hold_on_any_history(steps: list[tuple[float, int, int, str]]
         history.advance_clock(seconds)
         history.apply_change(f"host-{which}", usage, what)
     history.advance_clock(INTERVAL_SECONDS + 1)
-    assert history.unpublished_since == {}
+    assert history.unreleased_since == {}
 
 
 class ThrottleHistory:
@@ -259,9 +259,9 @@ class ThrottleHistory:
     def __init__(self, throttle: StatsThrottle, clock: FakeClock) -> None:
         self.throttle, self.clock = throttle, clock
         self.hosts: dict[str, Host] = {}
-        self.published_stats: dict[str, HostStats] = {}
-        self.unpublished_since: dict[str, float] = {}
-        self.bucket_published_at: dict[str, float] = {}
+        self.released_stats: dict[str, HostStats] = {}
+        self.unreleased_since: dict[str, float] = {}
+        self.bucket_released_at: dict[str, float] = {}
 
     def apply_change(self, ref: str, usage: int, what: str) -> None:
         old = self.hosts.get(ref)
@@ -273,68 +273,68 @@ class ThrottleHistory:
         at_once = self.throttle._record_change(old, new)
         if new is None:
             self.hosts.pop(ref, None)
-            self.bucket_published_at.pop(ref, None)
-            self.unpublished_since.pop(ref, None)
+            self.bucket_released_at.pop(ref, None)
+            self.unreleased_since.pop(ref, None)
             return
         self.hosts[ref] = new
         only_load = old is not None and old.name == new.name and old != new
         assert at_once is not (
             only_load
-            and abs(usage - (self.published_stats[ref].cpu_usage_mhz or 0))
+            and abs(usage - (self.released_stats[ref].cpu_usage_mhz or 0))
             <= 20_000 * CHANGE_FRACTION
         )
         if at_once:
-            self.mark_published(ref)
-        elif new.stats == self.published_stats[ref]:
-            self.unpublished_since.pop(ref, None)
+            self.mark_released(ref)
+        elif new.stats == self.released_stats[ref]:
+            self.unreleased_since.pop(ref, None)
         else:
-            self.unpublished_since.setdefault(ref, self.clock.seconds)
+            self.unreleased_since.setdefault(ref, self.clock.seconds)
 
-    def mark_published(self, ref: str) -> None:
-        self.published_stats[ref] = self.hosts[ref].stats
-        self.unpublished_since.pop(ref, None)
+    def mark_released(self, ref: str) -> None:
+        self.released_stats[ref] = self.hosts[ref].stats
+        self.unreleased_since.pop(ref, None)
 
     def advance_clock(self, seconds: float) -> None:
         end = self.clock.seconds + seconds
         while self.clock.seconds < end:
             self.clock.seconds = min(end, self.clock.seconds + 1)
             for ref in self.throttle._take_due():
-                assert ref in self.unpublished_since
+                assert ref in self.unreleased_since
                 # A tick may come up to a second late, so two publications may be that much closer.
                 assert (
-                    self.clock.seconds - self.bucket_published_at.get(ref, -1e9)
+                    self.clock.seconds - self.bucket_released_at.get(ref, -1e9)
                     > INTERVAL_SECONDS - 1
                 )
-                self.bucket_published_at[ref] = self.clock.seconds
-                self.mark_published(ref)
+                self.bucket_released_at[ref] = self.clock.seconds
+                self.mark_released(ref)
             assert all(
                 self.clock.seconds - since <= INTERVAL_SECONDS + 1
-                for since in self.unpublished_since.values()
+                for since in self.unreleased_since.values()
             )
 
 
-async def test_run_publishes_due_changes() -> None:
-    inventory, published = Inventory("lab"), list[Host | VirtualMachine]()
+async def test_run_releases_due_changes() -> None:
+    inventory, released = Inventory("lab"), list[Host | VirtualMachine]()
     inventory.hosts[HOST.ref] = HOST
-    throttle = StatsThrottle(inventory, published.append, 0.3, CHANGE_FRACTION)
+    throttle = StatsThrottle(inventory, released.append, 0.3, CHANGE_FRACTION)
     throttle._record_change(None, HOST)
     throttle._record_change(HOST, with_load(HOST, 5500))
     task = asyncio.create_task(throttle.run())
-    await eventually(lambda: published)
+    await eventually(lambda: released)
     task.cancel()
-    assert published == [HOST]
+    assert released == [HOST]
 
 
-def test_shown_stats_are_the_published_ones() -> None:
+def test_shown_stats_are_the_released_ones() -> None:
     clock = FakeClock()
     throttle = make_throttle(HOST, clock)
     small_change = with_load(HOST, 5100)
     assert not throttle._record_change(HOST, small_change)
-    assert throttle.with_published_stats(small_change) == HOST
+    assert throttle.with_released_stats(small_change) == HOST
     clock.seconds += INTERVAL_SECONDS
     assert throttle._take_due() == [HOST.ref]
-    assert throttle.with_published_stats(small_change) is small_change
+    assert throttle.with_released_stats(small_change) is small_change
     far = with_load(HOST, 15_000)
     assert throttle._record_change(small_change, far)
-    assert throttle.with_published_stats(far) is far
-    assert throttle.with_published_stats(replace(HOST, ref="host-unknown")).ref == "host-unknown"
+    assert throttle.with_released_stats(far) is far
+    assert throttle.with_released_stats(replace(HOST, ref="host-unknown")).ref == "host-unknown"

@@ -316,7 +316,7 @@ async def test_rejected_password_counts_for_the_session(
     assert isinstance(harness.problem(), WrongLogin)
     # A second attempt at the other API would count towards the lockout too.
     assert LEGACY_LOGIN_CALL not in await harness.simulator.call_counts()
-    assert list(harness.session.budget.failure_times) == [harness.clock.seconds]
+    assert list(harness.session.failed_login_limiter.failure_times) == [harness.clock.seconds]
     for _ in range(3):
         harness.clock.seconds += 500
         await harness.tags.poll()
@@ -342,7 +342,7 @@ async def test_rejected_password_is_tried_again_later(harness: TagHarness) -> No
     assert (await harness.simulator.call_counts())[LOGIN_CALL] == 2
 
 
-async def test_exhausted_login_budget_stops_tags_too(harness: TagHarness) -> None:
+async def test_exhausted_failed_login_limit_stops_tags_too(harness: TagHarness) -> None:
     credentials = harness.credentials.read()
     await harness.session.login()
     for _ in range(MAX_LOGIN_FAILURES):

@@ -90,11 +90,11 @@ async def test_stream_wakes_by_index(api: ApiHarness) -> None:
         await api.wait_for_ready("a")
         await api.wait_for_ready("b")
         names.clear()
-        stream.publish("esx-2")
-        stream.publish("esx-3")
+        stream.wake("esx-2")
+        stream.wake("esx-3")
         await eventually(lambda: names)
         assert names == ["b"]
-        stream.publish_all()
+        stream.wake_all()
         await eventually(lambda: sorted(names) == ["a", "b", "b"])
 
 
@@ -123,7 +123,7 @@ async def test_reconciles_that_never_await_let_other_tasks_run(
         await eventually(lambda: status_writes.value == count, within=30)
         runs_by_iteration.clear()
         ticking = asyncio.create_task(tick())
-        stream.publish_all()
+        stream.wake_all()
         await eventually(lambda: runs_by_iteration.total() == count)
         ticking.cancel()
         assert status_writes.value == count

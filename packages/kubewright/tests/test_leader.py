@@ -44,12 +44,12 @@ async def read_holder(api: FakeApi) -> str:
 async def test_first_candidate_leads_for_ten_seconds_from_sending() -> None:
     api, clock = FakeApi(), FakeClock()
     one = make_candidate(api, "one", clock)
-    assert not one.guard.can_write()
+    assert not one.guard.holds_lease()
     assert await one.try_acquire_or_renew()
     clock.now += RENEW_DEADLINE_SECONDS - 0.01
-    assert one.guard.can_write()
+    assert one.guard.holds_lease()
     clock.now += 0.02
-    assert not one.guard.can_write()
+    assert not one.guard.holds_lease()
 
 
 async def test_standby_takes_over_after_a_whole_duration_by_its_own_clock() -> None:
@@ -76,8 +76,8 @@ async def test_there_are_never_two_leaders() -> None:
     for _ in range(400):
         clock.now += 0.1
         await two.try_acquire_or_renew()
-        assert not (one.guard.can_write() and two.guard.can_write())
-    assert two.guard.can_write()
+        assert not (one.guard.holds_lease() and two.guard.holds_lease())
+    assert two.guard.holds_lease()
     assert not await one.try_acquire_or_renew()
 
 
@@ -100,7 +100,7 @@ async def test_holder_that_wakes_up_late_does_not_lead() -> None:
     await two.try_acquire_or_renew()
     clock.now += LEASE_DURATION_SECONDS + 5
     assert await two.try_acquire_or_renew()
-    assert not one.guard.can_write()
+    assert not one.guard.holds_lease()
     assert not await one.try_acquire_or_renew()
     assert await read_holder(api) == "two"
 
@@ -130,7 +130,7 @@ async def test_transient_failure_does_not_lose_the_lease() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(60):
             await one.renew_until_lost()
-    assert one.guard.can_write()
+    assert one.guard.holds_lease()
 
 
 async def test_released_lease_can_be_taken_at_once() -> None:
@@ -139,7 +139,7 @@ async def test_released_lease_can_be_taken_at_once() -> None:
     await one.try_acquire_or_renew()
     await two.try_acquire_or_renew()
     await one.release()
-    assert not one.guard.can_write()
+    assert not one.guard.holds_lease()
     assert await two.try_acquire_or_renew()
 
 
@@ -164,7 +164,7 @@ async def test_lease_edited_to_another_holder_is_given_up_at_once() -> None:
     )
     clock.now += 2
     assert not await one.try_acquire_or_renew()
-    assert not one.guard.can_write()
+    assert not one.guard.holds_lease()
     clock.now += 2
     assert not await one.try_acquire_or_renew()
     assert await read_holder(api) == "another"
@@ -188,7 +188,7 @@ async def test_deleted_lease_neither_adds_nor_removes_a_leader() -> None:
     await Client(api).delete(Lease, LEASE_KEY)
     assert not await two.try_acquire_or_renew()
     assert await one.try_acquire_or_renew()
-    assert one.guard.can_write()
+    assert one.guard.holds_lease()
     await Client(api).delete(Lease, LEASE_KEY)
     clock.now += LEASE_DURATION_SECONDS + 1
     assert await two.try_acquire_or_renew()
@@ -221,7 +221,7 @@ async def test_manager_emits_started_leading() -> None:
         options,
         transport=api,
     )
-    manager.started_leading.connect(lambda: leading.append(manager.leader.guard.can_write()))
+    manager.started_leading.connect(lambda: leading.append(manager.leader.guard.holds_lease()))
     task = asyncio.create_task(manager.run(stop))
     await eventually(lambda: leading, within=10)
     stop.set()

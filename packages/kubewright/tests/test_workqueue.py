@@ -68,7 +68,7 @@ async def test_of_two_delays_the_earlier_counts(looptime: object) -> None:
     queue.add_after("a", 7)
     await take_key(queue)
     assert asyncio.get_running_loop().time() - start == pytest.approx(3, abs=0.01)
-    assert not queue._delays
+    assert not queue._due_times
 
 
 @pytest.mark.looptime
@@ -118,14 +118,14 @@ async def test_dropped_delays_do_not_accumulate() -> None:
         queue.add_after("a", 3600)
         queue.add("a")
         queue.done(await take_key(queue))
-    assert len(queue._delay_heap) < 200
+    assert len(queue._due_heap) < 200
 
 
 async def test_queue_that_does_not_accept_drops_keys() -> None:
     queue: WorkQueue[str] = WorkQueue(accepting=False)
     queue.add("a")
     queue.add_after("b", 0.01)
-    assert (len(queue), queue._delays) == (0, {})
+    assert (len(queue), queue._due_times) == (0, {})
     queue.accepting = True
     queue.add("a")
     assert await take_key(queue) == "a"
@@ -192,7 +192,7 @@ async def run_schedule(
             tasks.append(asyncio.create_task(work()))
         for _ in range(pauses):
             await asyncio.sleep(0)
-    while len(queue) or queue._delays or not queue.idle.is_set():
+    while len(queue) or queue._due_times or not queue.idle.is_set():
         for task in tasks:
             assert not task.done(), task
         await asyncio.sleep(0.0002)

@@ -96,7 +96,7 @@ class FCDInfo(Resource[FCDInfoSpec, FCDInfoStatus]):
     """The First Class Disk of a PersistentVolume."""
 
 
-def status_of(
+def disk_status_of(
     disk: Disk, volume: PersistentVolume | None, *, datastore: str, attached_to: str, vcenter: str
 ) -> FCDInfoStatus:
     return FCDInfoStatus(
@@ -169,7 +169,7 @@ class FCDInfoController(Controller[FCDInfo]):
 
     def __init__(self, vcenters: VCenterRegistry, cache: Cache) -> None:
         self.vcenters, self.cache = vcenters, cache
-        vcenters.watch_namespaces(self)
+        vcenters.wake_on_namespace_labels(self)
         cache.store(PersistentVolume).add_index(_VOLUME_HANDLE_INDEX, _get_volume_handle)
         self.wake_on(PersistentVolume, by=lambda info: info.spec.pvId)
         self.wake_on(PersistentVolume, by=lambda info: info.status.id, of=_get_volume_handle)
@@ -206,8 +206,8 @@ class FCDInfoController(Controller[FCDInfo]):
             # Two volumes may share a disk; take the first by name, so that the status is stable.
             volumes = self.cache.by_index(PersistentVolume, _VOLUME_HANDLE_INDEX, disk.id)
             volume = min(volumes, key=lambda volume: volume.metadata.name, default=None)
-        vm = lookup.inventory.find_vm_of_disk(disk)
-        info.status = status_of(
+        vm = lookup.inventory.vm_of_disk(disk)
+        info.status = disk_status_of(
             disk,
             volume,
             datastore=lookup.inventory.name_of(disk.datastore),

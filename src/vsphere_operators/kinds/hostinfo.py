@@ -118,7 +118,7 @@ class HostInfo(Resource[HostInfoSpec, HostInfoStatus]):
     """The capacity of one ESXi host."""
 
 
-def status_of(
+def host_status_of(
     host: Host, location: Location, vms: int, tags: Sequence[str], vcenter: str
 ) -> HostInfoStatus:
     if host.connection in _DISCONNECTED_STATES or host.power in _POWERED_DOWN_STATES:
@@ -180,7 +180,7 @@ class HostInfoController(Controller[HostInfo]):
 
     def __init__(self, vcenters: VCenterRegistry) -> None:
         self.vcenters = vcenters
-        vcenters.watch_namespaces(self)
+        vcenters.wake_on_namespace_labels(self)
         self.wake_on(vcenters.host_changes, by=lambda info: info.spec.hostname)
 
     async def reconcile(self, info: HostInfo) -> Done:
@@ -191,7 +191,7 @@ class HostInfoController(Controller[HostInfo]):
             )
         lookup = self.vcenters.lookup_for(info)
         host = lookup.find_host(info.spec.hostname)
-        info.status = status_of(
+        info.status = host_status_of(
             host,
             lookup.inventory.location(host.ref),
             len(lookup.inventory.vms_on(host.ref)),

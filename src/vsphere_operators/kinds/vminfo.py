@@ -158,7 +158,7 @@ class VMInfo(Resource[VMInfoSpec, VMInfoStatus]):
     """The configuration and state of one virtual machine."""
 
 
-def status_of(
+def vm_status_of(
     vm: VirtualMachine, location: Location, host: str, datastores: Sequence[str], vcenter: str
 ) -> VMInfoStatus:
     if vm.connection in _UNAVAILABLE_STATES:
@@ -221,7 +221,7 @@ class VMInfoController(Controller[VMInfo]):
 
     def __init__(self, vcenters: VCenterRegistry) -> None:
         self.vcenters = vcenters
-        vcenters.watch_namespaces(self)
+        vcenters.wake_on_namespace_labels(self)
         self.wake_on(vcenters.vm_changes, by=lambda info: info.spec.nodename)
 
     async def reconcile(self, info: VMInfo) -> Done:
@@ -234,7 +234,7 @@ class VMInfoController(Controller[VMInfo]):
         lookup = self.vcenters.lookup_for(info)
         vm, inventory = lookup.find_vm(info.spec.nodename), lookup.inventory
         datastores = [inventory.name_of(ref) for ref in vm.datastores]
-        info.status = status_of(
+        info.status = vm_status_of(
             vm,
             inventory.location(vm.ref),
             inventory.name_of(vm.host),

@@ -79,7 +79,7 @@ class _Commands:
     ) -> None:
         self._options, self._cluster = options, cluster
         self._environ, self._printer = environ, printer
-        self._by_name = {
+        self._commands = {
             "top": self._top,
             "tree": self._tree,
             "describe": self._describe,
@@ -87,7 +87,7 @@ class _Commands:
         }
 
     async def run(self) -> str:
-        return await self._by_name[self._options.command]()
+        return await self._commands[self._options.command]()
 
     async def _top(self) -> str:
         rows, printer = await self._read_rows(), self._printer

@@ -27,7 +27,7 @@ def rows_from_inventory(inventory: Inventory, disks: Sequence[Disk], nodes: Sequ
 
 def _host_row(inventory: Inventory, host: Host) -> HostRow:
     vms = len(inventory.vms_on(host.ref))
-    status = hostinfo.status_of(host, inventory.location(host.ref), vms, (), inventory.name)
+    status = hostinfo.host_status_of(host, inventory.location(host.ref), vms, (), inventory.name)
     return host_row(HostInfo(spec=HostInfoSpec(hostname=host.name), status=status))
 
 
@@ -51,7 +51,7 @@ def _vm_row(inventory: Inventory, vm: VirtualMachine) -> VmRow:
 
 
 def _disk_row(inventory: Inventory, disk: Disk) -> DiskRow:
-    vm = inventory.find_vm_of_disk(disk)
+    vm = inventory.vm_of_disk(disk)
     return DiskRow(
         name=disk.name,
         sizeMB=disk.size_mb,

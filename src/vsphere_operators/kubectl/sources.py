@@ -21,7 +21,7 @@ from kubewright.transport import Transport
 
 from ..kinds.fcdinfo import FCDInfo
 from ..kinds.gpuinfo.flags import GPUFlags
-from ..kinds.gpuinfo.maintenance import Calendar
+from ..kinds.gpuinfo.maintenance_windows import Calendar
 from ..kinds.gpuinfo.matching import match_node
 from ..kinds.gpuinfo.node import build_facts, build_node_context
 from ..kinds.gpuinfo.rules import NodeFacts

@@ -147,20 +147,20 @@ class VCenterRegistry:
         self.host_changes, self.vm_changes, self.disk_changes = Stream(), Stream(), Stream()
         self.throttles = {
             name: StatsThrottle(
-                vcenter.inventory, self._publish, stats_interval_seconds, stats_change_fraction
+                vcenter.inventory, self._wake, stats_interval_seconds, stats_change_fraction
             )
             for name, vcenter in vcenters_by_name.items()
         }
 
-    def _publish(self, entity: Host | VirtualMachine) -> None:
+    def _wake(self, entity: Host | VirtualMachine) -> None:
         stream = self.host_changes if isinstance(entity, Host) else self.vm_changes
-        stream.publish(entity.name)
+        stream.wake(entity.name)
 
     def on_disk_change(self, old: Disk | None, new: Disk | None) -> None:
         disks = [disk for disk in (old, new) if disk is not None]
         # An FCDInfo finds its disk by name, or by the id in its PersistentVolume.
         for key in {key for disk in disks for key in (disk.name, disk.id)}:
-            self.disk_changes.publish(key)
+            self.disk_changes.wake(key)
 
     def on_vm_change(self, vcenter: VCenter, change: Change[VirtualMachine]) -> None:
         """Wake the objects of all disks of a VM that was added, removed, or has another uuid."""
@@ -168,12 +168,12 @@ class VCenterRegistry:
             for disk in vcenter.disks.disks_by_vm_uuid.get(uuid, ()):
                 self.on_disk_change(None, disk)
 
-    def publish_all(self) -> None:
+    def wake_all(self) -> None:
         """Wake all objects: a vCenter was loaded, failed, or recovered."""
         for stream in (self.host_changes, self.vm_changes, self.disk_changes):
-            stream.publish_all()
+            stream.wake_all()
 
-    def watch_namespaces(self, controller: Controller[Any]) -> None:
+    def wake_on_namespace_labels(self, controller: Controller[Any]) -> None:
         """Wake a controller's objects when labels that select the vCenter change."""
         if self._has_label_rules():
             controller.wake_on(
@@ -259,11 +259,11 @@ class VCenterLookup:
 
     def find_host(self, name: str) -> Host:
         with _lookup_errors_as_terminal(Reason.HOST_NOT_FOUND, Reason.HOST_AMBIGUOUS):
-            return self._throttle.with_published_stats(self.inventory.find_host(name))
+            return self._throttle.with_released_stats(self.inventory.find_host(name))
 
     def find_vm(self, name: str) -> VirtualMachine:
         with _lookup_errors_as_terminal(Reason.VM_NOT_FOUND, Reason.VM_AMBIGUOUS):
-            return self._throttle.with_published_stats(self.inventory.find_vm(name))
+            return self._throttle.with_released_stats(self.inventory.find_vm(name))
 
     def find_disk(self, name: str) -> Disk:
         return self._find_disk(self.vcenter.disks.find_by_name, name)

@@ -17,12 +17,12 @@ from typing import NoReturn
 
 from pyVmomi import vim
 
-from .concurrency import gather_limited
 from .converters import find_pci_id, parse_int, require_items, to_ref, to_text, to_tuple
 from .faults import RETRYABLE_ERRORS, VCenterError
 from .inventory import Inventory, Signal
 from .log import Log
 from .model import AssignableDevice, AssignableHardware, GraphicsDevice, PassthroughDevice
+from .parallel_calls import gather_limited
 from .polling import PollSchedule
 from .property_collector import retrieve_properties
 from .session import Session

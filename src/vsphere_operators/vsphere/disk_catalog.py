@@ -5,9 +5,9 @@
 
 Both lists omit how a disk is provisioned and which VM uses it. Only RetrieveVStorageObject returns
 that, one disk per call. So a listing has a scope: it reads the new disks (NEW), also those with
-changed associations (ASSOCIATIONS), or all (ALL).
+changed attachments (ATTACHMENTS), or all (ALL).
 
-How does GlobalCatalog notice a changed association?  VslmRetrieveVStorageObjectAssociations covers
+How does GlobalCatalog notice a changed attachment?  VslmRetrieveVStorageObjectAssociations covers
     many disks per call. Its result is only compared with the previous one; the disk itself is then
     read again. If the server lacks that method, all disks are read.
 What if one datastore cannot be read?  Its disks are left out, and `unreadable_datastores` has the
@@ -25,9 +25,8 @@ from typing import Any, Protocol
 from msgspec import Struct, field
 from pyVmomi import vim, vslm
 
-from .concurrency import gather_limited
 from .decode_errors import ReportUndecodable
-from .disk_decoding import DiskRow, decode_associations, decode_disk, decode_ids, decode_page
+from .disk_decoding import DiskRow, decode_attachments, decode_disk, decode_ids, decode_page
 from .faults import (
     UNAVAILABLE_ERRORS,
     Denied,
@@ -39,6 +38,7 @@ from .faults import (
 )
 from .inventory import Inventory
 from .model import Datastore, Disk
+from .parallel_calls import gather_limited
 from .session import Session
 from .transport import SoapClient, SoapStub
 
@@ -46,14 +46,14 @@ _VSLM_PATH = "/vslm/sdk"
 _VSLM_VERSION = "vslm.version.v7_0"
 # The maximum of VslmListVStorageObjectForSpec.
 _DISKS_PER_PAGE = 1000
-_ASSOCIATIONS_PER_CALL = 100
+_ATTACHMENTS_PER_CALL = 100
 
 
 class RefreshScope(IntEnum):
     """How much a listing reads in addition to the list itself."""
 
     NEW = 1
-    ASSOCIATIONS = 2
+    ATTACHMENTS = 2
     ALL = 3
 
 
@@ -81,18 +81,18 @@ class GlobalCatalog:
         self._soap, self._session, self._inventory = soap, session, inventory
         self._report, self.page_size = soap.decode_errors.report, page_size
         self._fingerprints: dict[str, object] = {}
-        self._associations: dict[str, tuple[str, ...]] = {}
-        self._supports_associations = True
+        self._attachments: dict[str, tuple[str, ...]] = {}
+        self._supports_attachments = True
 
     async def list_disks(self, known_disks: Mapping[str, Disk], scope: RefreshScope) -> DiskListing:
-        self._supports_associations = self._supports_associations or scope is RefreshScope.ALL
+        self._supports_attachments = self._supports_attachments or scope is RefreshScope.ALL
         rows = await self._list_rows()
-        associations = self._associations
-        if scope >= RefreshScope.ASSOCIATIONS:
-            associations = associations | await self._read_associations([row.id for row in rows])
-        fingerprints = {row.id: (row.fingerprint, associations.get(row.id)) for row in rows}
+        attachments = self._attachments
+        if scope >= RefreshScope.ATTACHMENTS:
+            attachments = attachments | await self._read_attachments([row.id for row in rows])
+        fingerprints = {row.id: (row.fingerprint, attachments.get(row.id)) for row in rows}
         reads_all = scope is RefreshScope.ALL or (
-            scope is RefreshScope.ASSOCIATIONS and not self._supports_associations
+            scope is RefreshScope.ATTACHMENTS and not self._supports_attachments
         )
         stale = [
             id
@@ -113,7 +113,7 @@ class GlobalCatalog:
         self._fingerprints = {
             id: fingerprint for id, fingerprint in fingerprints.items() if id in listing.disks
         }
-        self._associations = {id: associations[id] for id in fingerprints if id in associations}
+        self._attachments = {id: attachments[id] for id in fingerprints if id in attachments}
         return _drop_inaccessible(listing, self._inventory.datastores)
 
     async def _list_rows(self) -> list[DiskRow]:
@@ -138,13 +138,13 @@ class GlobalCatalog:
             if page.is_last or not page.rows or page.rows[-1].id <= last_id:
                 return rows
 
-    async def _read_associations(self, ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    async def _read_attachments(self, ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """The VMs of each disk in a comparable form; empty if the server lacks the method."""
-        if not self._supports_associations:
+        if not self._supports_attachments:
             return {}
         batches = [
-            ids[start : start + _ASSOCIATIONS_PER_CALL]
-            for start in range(0, len(ids), _ASSOCIATIONS_PER_CALL)
+            ids[start : start + _ATTACHMENTS_PER_CALL]
+            for start in range(0, len(ids), _ATTACHMENTS_PER_CALL)
         ]
         try:
             responses = await gather_limited(
@@ -156,12 +156,12 @@ class GlobalCatalog:
         except UNAVAILABLE_ERRORS:
             raise
         except VCenterError:
-            self._supports_associations = False
+            self._supports_attachments = False
             return {}
         return {
             id: vms
             for response in responses
-            for id, vms in decode_associations(response, self._report).items()
+            for id, vms in decode_attachments(response, self._report).items()
         }
 
     async def _call(self, method: str, *arguments: Any) -> bytes:
@@ -216,7 +216,7 @@ class DatastoreCatalog:
                 listing.unreadable_datastores[datastore.ref] = str(ids)
             else:
                 datastore_by_id |= dict.fromkeys(ids, datastore.ref)
-        # This API has no method for associations: only a read of the disk returns them.
+        # This API has no method for attachments: only a read of the disk returns them.
         fresh = {
             id
             for id, ref in datastore_by_id.items()

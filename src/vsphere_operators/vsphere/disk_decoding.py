@@ -60,7 +60,7 @@ def _decode_row(element: Any, report: ReportUndecodable) -> DiskRow | None:
     return DiskRow(id, url, (url, *fields))
 
 
-def decode_associations(
+def decode_attachments(
     body: bytes, report: ReportUndecodable = ignore_undecodable
 ) -> dict[str, tuple[str, ...]]:
     """The response of VslmRetrieveVStorageObjectAssociations: the VMs of each disk, comparable."""
@@ -105,7 +105,7 @@ def decode_disk(body: bytes, report: ReportUndecodable = ignore_undecodable) -> 
             file_path=_find_text(config, "backing/{*}filePath"),
             provisioning=_find_text(config, "backing/{*}provisioningType"),
             created_at=created_at,
-            consumers=tuple(
+            attached_vm_uuids=tuple(
                 _find_text(consumer, "id") for consumer in config.iterfind("{*}consumerId")
             ),
         )

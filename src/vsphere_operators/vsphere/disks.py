@@ -90,8 +90,8 @@ class Disks:
         self.disks_by_vm_uuid: dict[str, list[Disk]] = {}
         self.unreadable_datastores: dict[str, str] = {}
         self._requested_scope = RefreshScope.NEW
-        self._read_at = {
-            RefreshScope.ASSOCIATIONS: -FULL_REFRESH_SECONDS,
+        self._scope_read_at = {
+            RefreshScope.ATTACHMENTS: -FULL_REFRESH_SECONDS,
             RefreshScope.ALL: -FULL_REFRESH_SECONDS,
         }
         self._fallback_reason = ""
@@ -145,7 +145,7 @@ class Disks:
 
     def on_vm_change(self, change: Change[VirtualMachine]) -> None:
         if change.new is None:
-            self._request_scope(RefreshScope.ASSOCIATIONS)
+            self._request_scope(RefreshScope.ATTACHMENTS)
 
     def _request_scope(self, scope: RefreshScope) -> None:
         """Poll soon, and read at least this scope."""
@@ -167,16 +167,18 @@ class Disks:
                 )
             self.problem = error
             return
-        self._read_at |= {covered: started_at for covered in self._read_at if covered <= scope}
+        self._scope_read_at |= {
+            covered: started_at for covered in self._scope_read_at if covered <= scope
+        }
         self.apply(listing)
 
     def _next_scope(self) -> RefreshScope:
-        ages = {scope: self.clock() - read_at for scope, read_at in self._read_at.items()}
+        ages = {scope: self.clock() - read_at for scope, read_at in self._scope_read_at.items()}
         if ages[RefreshScope.ALL] >= FULL_REFRESH_SECONDS:
             return RefreshScope.ALL
         # With a coarse clock a poll by interval may come slightly early.
-        if ages[RefreshScope.ASSOCIATIONS] >= 0.9 * self.poll_schedule.interval_seconds:
-            return max(self._requested_scope, RefreshScope.ASSOCIATIONS)
+        if ages[RefreshScope.ATTACHMENTS] >= 0.9 * self.poll_schedule.interval_seconds:
+            return max(self._requested_scope, RefreshScope.ATTACHMENTS)
         return self._requested_scope
 
     async def _list_disks(self, scope: RefreshScope) -> DiskListing:
@@ -203,7 +205,7 @@ class Disks:
         self.disks_by_name, self.disks_by_vm_uuid = {}, {}
         for disk in listing.disks.values():
             self.disks_by_name.setdefault(disk.name, []).append(disk)
-            for consumer in disk.consumers:
+            for consumer in disk.attached_vm_uuids:
                 self.disks_by_vm_uuid.setdefault(consumer.lower(), []).append(disk)
         self._log_unreadable(listing.unreadable_datastores)
         self.problem, self.loaded, self._last_success_at = None, True, self.clock()
@@ -261,5 +263,5 @@ def _select_task_scope(description_id: str) -> RefreshScope | None:
     if description_id.startswith(_VM_TASKS) or any(
         part in description_id for part in _ATTACH_TASKS
     ):
-        return RefreshScope.ASSOCIATIONS
+        return RefreshScope.ATTACHMENTS
     return RefreshScope.ALL if any(part in description_id for part in _DISK_TASKS) else None

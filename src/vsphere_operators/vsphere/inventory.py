@@ -274,10 +274,10 @@ class Inventory:
     def by_instance_uuid(self, uuid: str) -> list[VirtualMachine]:
         return [self.vms[ref] for ref in sorted(self._relations.by_instance_uuid.get(uuid.lower()))]
 
-    def find_vm_of_disk(self, disk: Disk) -> VirtualMachine | None:
+    def vm_of_disk(self, disk: Disk) -> VirtualMachine | None:
         """The VM that a disk is attached to, if vCenter reports it."""
         # The id of a consumer may be either uuid of the VM.
-        for consumer in disk.consumers:
+        for consumer in disk.attached_vm_uuids:
             for find in (self.by_instance_uuid, self.by_bios_uuid):
                 if len(vms := find(consumer)) == 1:
                     return vms[0]

@@ -202,7 +202,7 @@ class Disk(Struct, frozen=True, kw_only=True):
     provisioning: str = ""
     created_at: datetime | None = None
     # Uuids of the VMs that use it.
-    consumers: tuple[str, ...] = ()
+    attached_vm_uuids: tuple[str, ...] = ()
 
 
 class Location(Struct, frozen=True):

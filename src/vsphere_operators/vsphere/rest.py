@@ -25,7 +25,6 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from .concurrency import gather_limited
 from .decode_errors import DECODE_ERRORS
 from .faults import (
     Busy,
@@ -38,6 +37,7 @@ from .faults import (
     WrongLogin,
 )
 from .log import Log
+from .parallel_calls import gather_limited
 from .transport import SoapClient
 
 ResultT = TypeVar("ResultT")

@@ -7,7 +7,7 @@ How do 500 calls that find the session ended lead to one login?  Each remembers 
     it, and late ones see that the number has grown.
 Why is a rejected password not simply tried again?  vCenter locks an account after 5 failures in 180
     s, and rejects a locked account with the same message as a wrong password. A leader and a
-    standby may both be trying. `LoginBudget` has the rules.
+    standby may both be trying. `FailedLoginLimiter` has the rules.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _OLD_SESSION_LOGOUT_SECONDS = 2.0
 _KEEP_ALIVE_SECONDS = 300.0
 
 
-class LoginBudget:
+class FailedLoginLimiter:
     """Limits failed logins: the same credentials once in 185 s, all together 3 times in 180 s."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -84,7 +84,7 @@ class Session:
         self.login_count = 0
         self.logged_in = False
         self.closed = False
-        self.budget = LoginBudget(clock)
+        self.failed_login_limiter = FailedLoginLimiter(clock)
         self.attempted_credentials: Credentials | None = None
         self._last_rejection = "a login was rejected"
         self.login_task: asyncio.Task[VCenterError | None] | None = None
@@ -146,7 +146,7 @@ class Session:
         """Log in once. A failure is returned, so that each caller raises an error of its own."""
         try:
             self.attempted_credentials = credentials = await self._read_credentials()
-            self.check_login_budget(credentials)
+            self.check_failed_login_limit(credentials)
         except WrongLogin as error:
             return error
         if failure := await self._login_with(credentials):
@@ -169,9 +169,9 @@ class Session:
         except Denied as error:
             raise WrongLogin(str(error), retry_after_seconds=_UNREADABLE_RETRY_SECONDS) from error
 
-    def check_login_budget(self, credentials: Credentials) -> None:
+    def check_failed_login_limit(self, credentials: Credentials) -> None:
         """Raise WrongLogin while another failure could lock the account; also for REST logins."""
-        if wait := self.budget.wait_seconds(credentials):
+        if wait := self.failed_login_limiter.wait_seconds(credentials):
             raise WrongLogin(
                 self._rejection_message(credentials, self._last_rejection),
                 fault="InvalidLogin",
@@ -185,18 +185,18 @@ class Session:
         """
         rejected = credentials or self.attempted_credentials or Credentials()
         if self.logged_in and rejected == self.attempted_credentials:
-            self.budget.failure_times.append(self.clock())
+            self.failed_login_limiter.failure_times.append(self.clock())
         else:
-            self.budget.add_failure(rejected)
+            self.failed_login_limiter.add_failure(rejected)
 
     async def _login_with(self, credentials: Credentials) -> VCenterError | None:
         """Log in; returns the error with secrets redacted and without __cause__."""
         try:
             await self._send_login(credentials)
         except WrongLogin as error:
-            self.budget.add_failure(credentials)
+            self.failed_login_limiter.add_failure(credentials)
             self._last_rejection = credentials.remove_secrets(str(error).partition(": ")[2])
-            wait = self.budget.wait_seconds(credentials)
+            wait = self.failed_login_limiter.wait_seconds(credentials)
             return WrongLogin(
                 self._rejection_message(credentials, self._last_rejection),
                 fault=error.fault,

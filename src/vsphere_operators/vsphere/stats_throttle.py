@@ -1,11 +1,11 @@
-"""Limits how often changes of quickStats are published.
+"""Limits how often changes of quickStats are released.
 
-What is published at once?  Every change other than of quickStats, and a change of quickStats by
-    more than `change_fraction` of the total since they were last published. Each publication
+What is released at once?  Every change other than of quickStats, and a change of quickStats by
+    more than `change_fraction` of the total since they were last released. Each release
     includes the newest stats.
 And all other changes?  Each entity has a fixed bucket, a part of the interval, by a digest of its
-    reference. When the time of its bucket comes, an entity with changed stats is published. So no
-    change waits longer than an interval, and small changes are published at most once per interval.
+    reference. When the time of its bucket comes, an entity with changed stats is released. So no
+    change waits longer than an interval, and small changes are released at most once per interval.
 Why a bucket, and not "one interval after the last time"?  vCenter sends the stats of all hosts at
     the same moment every 20 s, and a restart reads them all at once: all hosts would be due
     together for ever. With buckets, 1,000 hosts are 17 per second.
@@ -35,22 +35,22 @@ EntityT = TypeVar("EntityT", Host, VirtualMachine)
 
 
 class StatsThrottle:
-    """Publishes changes of the hosts and VMs of one vCenter, and delays those of quickStats."""
+    """Releases changes of the hosts and VMs of one vCenter, and delays those of quickStats."""
 
     def __init__(
         self,
         inventory: Inventory,
-        publish: Callable[[Host | VirtualMachine], None],
+        on_release: Callable[[Host | VirtualMachine], None],
         interval_seconds: float,
         change_fraction: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._inventory, self._publish = inventory, publish
+        self._inventory, self._on_release = inventory, on_release
         self._is_disabled = interval_seconds <= 0
         self._bucket_seconds = (interval_seconds if interval_seconds > 0 else 60.0) / BUCKET_COUNT
         self._change_fraction, self._clock = change_fraction, clock
-        self.published_stats: dict[str, _Stats] = {}
-        # By bucket, the newest stats of each entity that changed since it was published.
+        self.released_stats: dict[str, _Stats] = {}
+        # By bucket, the newest stats of each entity that changed since it was released.
         self.pending_by_bucket: list[dict[str, _Stats]] = [{} for _ in range(BUCKET_COUNT)]
         self._last_bucket = self._current_bucket()
 
@@ -61,22 +61,22 @@ class StatsThrottle:
     def on_inventory_change(self, change: Change[Host | VirtualMachine]) -> None:
         old, new = change.old, change.new
         if self._record_change(old, new, related_object_changed=change.related_object_changed):
-            # A renamed entity is published under both names.
+            # A renamed entity is released under both names.
             entities = {entity.name: entity for entity in (old, new) if entity is not None}
             for entity in entities.values():
-                self._publish(entity)
+                self._on_release(entity)
 
-    def publish_ref(self, ref: str) -> None:
-        """Publish the host or VM with this reference, if it still exists."""
+    def release_ref(self, ref: str) -> None:
+        """Release the host or VM with this reference, if it still exists."""
         entity = self._inventory.hosts.get(ref) or self._inventory.vms.get(ref)
         if entity is not None:
-            self._publish(entity)
+            self._on_release(entity)
 
     async def run(self) -> NoReturn:
         while True:
             await asyncio.sleep(self._bucket_seconds)
             for ref in self._take_due():
-                self.publish_ref(ref)
+                self.release_ref(ref)
 
     def _record_change(
         self,
@@ -85,41 +85,41 @@ class StatsThrottle:
         *,
         related_object_changed: bool = False,
     ) -> bool:
-        """Record a change as published or as pending; returns whether to publish it now."""
+        """Record a change as released or as pending; returns whether to release it now."""
         if new is None:
             if old is not None:
-                self.published_stats.pop(old.ref, None)
+                self.released_stats.pop(old.ref, None)
                 self.pending_by_bucket[bucket_of(old.ref)].pop(old.ref, None)
             return True
-        published = self.published_stats.get(new.ref)
+        released = self.released_stats.get(new.ref)
         pending = self.pending_by_bucket[bucket_of(new.ref)]
         if (
-            published is None
+            released is None
             or self._is_disabled
             or related_object_changed
             or not _only_stats_changed(old, new)
-            or _largest_relative_change(published, new) > self._change_fraction
+            or _largest_relative_change(released, new) > self._change_fraction
         ):
-            self.published_stats[new.ref] = new.stats
+            self.released_stats[new.ref] = new.stats
             pending.pop(new.ref, None)
             return True
-        if new.stats == published:
+        if new.stats == released:
             # The stats changed back before their time came.
             pending.pop(new.ref, None)
         else:
             pending[new.ref] = new.stats
         return False
 
-    def with_published_stats(self, entity: EntityT) -> EntityT:
-        """The entity with the stats that were published last.
+    def with_released_stats(self, entity: EntityT) -> EntityT:
+        """The entity with the stats that were released last.
 
-        Without this, a reconcile for another reason would publish newer stats too early.
+        Without this, a reconcile for another reason would release newer stats too early.
         """
-        stats = self.published_stats.get(entity.ref, entity.stats)
+        stats = self.released_stats.get(entity.ref, entity.stats)
         return entity if stats == entity.stats else replace(entity, stats=stats)
 
     def _take_due(self) -> list[str]:
-        """The references of the pending changes that are due; they count as published."""
+        """The references of the pending changes that are due; they count as released."""
         current = self._current_bucket()
         # After a long pause each bucket is taken once, not once per missed round.
         buckets = range(max(self._last_bucket, current - BUCKET_COUNT) + 1, current + 1)
@@ -127,7 +127,7 @@ class StatsThrottle:
         refs: list[str] = []
         for bucket in buckets:
             pending = self.pending_by_bucket[bucket % BUCKET_COUNT]
-            self.published_stats.update(pending)
+            self.released_stats.update(pending)
             refs.extend(pending)
             pending.clear()
         return refs
@@ -143,8 +143,8 @@ def _only_stats_changed(old: Host | VirtualMachine | None, new: Host | VirtualMa
     return old is not None and old.stats != new.stats and replace(new, stats=old.stats) == old
 
 
-def _largest_relative_change(published: _Stats, new: Host | VirtualMachine) -> float:
-    changes = (relative_change(*values) for values in _compare_stats(published, new))
+def _largest_relative_change(released: _Stats, new: Host | VirtualMachine) -> float:
+    changes = (relative_change(*values) for values in _compare_stats(released, new))
     return max(changes, default=1.0)
 
 
@@ -160,15 +160,15 @@ def relative_change(before: int | None, now: int | None, total: float) -> float:
 
 
 def _compare_stats(
-    published: _Stats, new: Host | VirtualMachine
+    released: _Stats, new: Host | VirtualMachine
 ) -> Iterator[tuple[int | None, int | None, float]]:
-    """Tuples of the published value, the current value and the total."""
-    if isinstance(new, Host) and isinstance(published, HostStats):
+    """Tuples of the released value, the current value and the total."""
+    if isinstance(new, Host) and isinstance(released, HostStats):
         total_mhz = (new.cpu_mhz or 0) * (new.cpu_cores or 0)
-        yield published.cpu_usage_mhz, new.stats.cpu_usage_mhz, total_mhz
-        yield published.memory_usage_mb, new.stats.memory_usage_mb, (new.memory_bytes or 0) / 2**20
-    if isinstance(new, VirtualMachine) and isinstance(published, VirtualMachineStats):
+        yield released.cpu_usage_mhz, new.stats.cpu_usage_mhz, total_mhz
+        yield released.memory_usage_mb, new.stats.memory_usage_mb, (new.memory_bytes or 0) / 2**20
+    if isinstance(new, VirtualMachine) and isinstance(released, VirtualMachineStats):
         total_mhz = (new.cpus or 0) * ASSUMED_VCPU_MHZ
-        yield published.cpu_usage_mhz, new.stats.cpu_usage_mhz, total_mhz
-        yield published.cpu_demand_mhz, new.stats.cpu_demand_mhz, total_mhz
-        yield published.guest_memory_mb, new.stats.guest_memory_mb, new.memory_mb or 0
+        yield released.cpu_usage_mhz, new.stats.cpu_usage_mhz, total_mhz
+        yield released.cpu_demand_mhz, new.stats.cpu_demand_mhz, total_mhz
+        yield released.guest_memory_mb, new.stats.guest_memory_mb, new.memory_mb or 0

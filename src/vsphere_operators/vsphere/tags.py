@@ -98,7 +98,7 @@ class Tags:
         # SOAP and REST logins count toward the same lockout of the account, so both obey the same
         # budget.
         await self._session.login()
-        self._session.check_login_budget(credentials)
+        self._session.check_failed_login_limit(credentials)
         was_rejected = (
             credentials == self._rejected_credentials
             and self._clock() - self.rejected_at < REJECTED_RETRY_SECONDS

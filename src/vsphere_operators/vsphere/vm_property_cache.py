@@ -27,7 +27,7 @@ from .updates import ObjectUpdate, Value
 
 # A poll without requests costs nothing. The interval is the longest wait after a failed read.
 _INTERVAL_SECONDS, _DEBOUNCE_SECONDS, _MIN_INTERVAL_SECONDS = 15.0, 0.05, 0.25
-_HIDDEN_RETRY_SECONDS = 60.0
+_UNREADABLE_RETRY_SECONDS = 60.0
 _VMS_PER_CALL = 100
 CachedT = TypeVar("CachedT")
 
@@ -55,8 +55,8 @@ class VmPropertyCache(Generic[CachedT]):
         )
         self.values: dict[str, CachedT] = {}
         # VMs of which vCenter does not return all properties.
-        self.hidden: set[str] = set()
-        self.hidden_retried_at = self.poll_schedule.clock()
+        self.unreadable: set[str] = set()
+        self.unreadable_retried_at = self.poll_schedule.clock()
         # VMs to read with the next poll.
         self.requested: set[str] = set()
         # The properties of the VM with this reference were read or changed.
@@ -85,16 +85,16 @@ class VmPropertyCache(Generic[CachedT]):
             is_other_vm = new is not None and new.instance_uuid not in ("", old.instance_uuid)
             if new is None or is_other_vm:
                 self.values.pop(old.ref)
-                self.hidden.discard(old.ref)
+                self.unreadable.discard(old.ref)
             if new is not None and (is_other_vm or old.config_version != new.config_version):
                 self.request_refresh(old.ref)
 
     async def poll(self) -> None:
         """Read the requested VMs. After a failure they remain requested."""
         now = self.poll_schedule.clock()
-        if self.hidden and now - self.hidden_retried_at >= _HIDDEN_RETRY_SECONDS:
-            self.hidden_retried_at = now
-            self.requested |= self.hidden
+        if self.unreadable and now - self.unreadable_retried_at >= _UNREADABLE_RETRY_SECONDS:
+            self.unreadable_retried_at = now
+            self.requested |= self.unreadable
         refs, self.requested = [ref for ref in self.requested if ref in self.inventory.vms], set()
         unread = list(refs)
         try:
@@ -109,7 +109,7 @@ class VmPropertyCache(Generic[CachedT]):
             )
         except VCenterError as error:
             # vCenter rejected the call. Without a value, callers would wait for these VMs for ever.
-            if not self.hidden.issuperset(refs):
+            if not self.unreadable.issuperset(refs):
                 self._log.warning(
                     "vCenter does not return properties of some VMs",
                     properties=self._paths,
@@ -123,17 +123,17 @@ class VmPropertyCache(Generic[CachedT]):
                     if ref not in self.values
                 ]
             )
-            self._mark_hidden(unread)
+            self._mark_unreadable(unread)
         finally:
             # VMs that the response left out, or that an unexpected error cut off.
             self.requested |= {
                 ref for ref in refs if ref not in self.values and ref in self.inventory.vms
             }
 
-    def _mark_hidden(self, refs: Iterable[str]) -> None:
+    def _mark_unreadable(self, refs: Iterable[str]) -> None:
         """The known values of these VMs may be outdated, and vCenter does not return newer ones."""
-        for ref in sorted((self.values.keys() & set(refs)) - self.hidden):
-            self.hidden.add(ref)
+        for ref in sorted((self.values.keys() & set(refs)) - self.unreadable):
+            self.unreadable.add(ref)
             self.changed.emit(ref)
 
     async def refresh(self, refs: list[str]) -> None:
@@ -168,13 +168,13 @@ class VmPropertyCache(Generic[CachedT]):
                     update.type, ", ".join(self._paths), update.ref, error
                 )
             is_same = self.values.get(update.ref) == value and is_complete == (
-                update.ref not in self.hidden
+                update.ref not in self.unreadable
             )
             if update.ref not in self.inventory.vms or is_same:
                 continue
             self.values[update.ref] = value
             if is_complete:
-                self.hidden.discard(update.ref)
+                self.unreadable.discard(update.ref)
             else:
-                self.hidden.add(update.ref)
+                self.unreadable.add(update.ref)
             self.changed.emit(update.ref)

@@ -16,7 +16,7 @@ from support.fake_node_cluster import (
     run_gpuinfo_manager,
     wait_for_node,
 )
-from vsphere_operators.kinds.gpuinfo.maintenance import parse_calendar
+from vsphere_operators.kinds.gpuinfo.maintenance_windows import parse_calendar
 from vsphere_operators.kinds.gpuinfo.node import NEXT_MAINTENANCE_KEY, Simulation
 from vsphere_operators.kinds.gpuinfo.types import NONE_AVAILABLE, GPUInfo
 from vsphere_operators.vsphere.faults import Unreachable

@@ -49,7 +49,7 @@ async def test_node_with_unreadable_facts_is_rejected_and_others_are_served() ->
         cluster.vcenter.inventory._signals[VirtualMachine]._listeners.insert(0, raise_error)
         cluster.set_cpu_demand(2, 950)
         await eventually(
-            lambda: controller.tracker.ranking.facts["node-2"].load.cpu_demand_mhz == 950
+            lambda: controller.tracker.ranking.facts["node-2"].usage.cpu_demand_mhz == 950
         )
         cluster.vcenter.scheduled_tasks.apply([])
         await wait_for_node(cluster, "plain", "node-1")

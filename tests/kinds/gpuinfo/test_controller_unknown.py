@@ -134,7 +134,7 @@ async def test_nodes_without_a_vm_are_listed_and_hidden_devices_reject_a_node() 
     cluster.add_vm(5, 1, 100, name="twin")
     cluster.add_vm(6, 1, 100, name="twin", config__uuid=bios_uuid_of(5))
     cluster.add_node(5, ready="False")
-    cluster.vcenter.passthrough_devices.hidden |= {"vm-1"}
+    cluster.vcenter.passthrough_devices.unreadable |= {"vm-1"}
     cluster.create(GPUInfo, "plain", desAccTime=1, gpuRequired=False)
     async with run_gpuinfo_manager(cluster):
         status = await wait_for_node(cluster, "plain", "node-2")

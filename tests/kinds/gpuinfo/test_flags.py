@@ -18,7 +18,7 @@ def parse_flags(*arguments: str) -> GPUFlags:
 def test_defaults() -> None:
     flags = parse_flags()
     assert flags.selection_rules == SelectionRules(
-        horizon_hours=8760, margin_fraction=0.1, margin_mhz=100
+        unplanned_hours=8760, margin_fraction=0.1, margin_mhz=100
     )
     assert (flags.build_simulation(), flags.calendar_key, flags.label_nodes) == (None, None, False)
     assert "nvidia.com/mig-*" in flags.gpu_resource_globs
@@ -39,7 +39,7 @@ def test_flags_are_parsed() -> None:
     simulation = flags.build_simulation()
     assert simulation is not None
     assert simulation.seed == "7"
-    assert (flags.calendar_key, flags.selection_rules.horizon_hours) == (Key("a", "b"), 48)
+    assert (flags.calendar_key, flags.selection_rules.unplanned_hours) == (Key("a", "b"), 48)
     other = parse_flags("-accelerator-source=simulated")
     assert other.build_simulation() != other.build_simulation()
 

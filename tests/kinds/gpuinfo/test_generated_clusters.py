@@ -12,10 +12,10 @@ from support.fake_node_cluster import GPU_RESOURCES
 from support.gpuinfo_brute_force import HORIZON_HOURS, compute_expected
 from vsphere_operators.kinds.gpuinfo.ranking import MAX_CANDIDATES, MAX_UNMATCHED
 from vsphere_operators.kinds.gpuinfo.rules import Query, Rejection, Requirement, SelectionRules
-from vsphere_operators.kinds.gpuinfo.status import status_of
+from vsphere_operators.kinds.gpuinfo.status import selection_status_of
 from vsphere_operators.kinds.gpuinfo.types import NONE_AVAILABLE
 
-RULES = SelectionRules(horizon_hours=HORIZON_HOURS, margin_fraction=0.1, margin_mhz=100)
+RULES = SelectionRules(unplanned_hours=HORIZON_HOURS, margin_fraction=0.1, margin_mhz=100)
 SEEN_REJECTIONS: Counter[str] = Counter()
 
 
@@ -23,7 +23,7 @@ async def check_selection(cluster: ClusterCase) -> None:
     requirement = Requirement(cluster.required_hours, cluster.gpu_required)
     ranking = LoadedCluster(cluster, GPU_RESOURCES).tracker.ranking
     selection = ranking.select(Query(requirement, RULES, NOW), cluster.current_node)
-    status, expected = status_of(selection, simulated=False), compute_expected(cluster)
+    status, expected = selection_status_of(selection, simulated=False), compute_expected(cluster)
     assert status.suitableNodeName == (expected.node or NONE_AVAILABLE)
     assert status.suitableHostName == (expected.host or NONE_AVAILABLE)
     assert (status.availableAcceleratorTime, status.nodeCPUUsage, status.nodeMemoryUsage) == (

@@ -11,20 +11,20 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from vsphere_operators.kinds.gpuinfo.maintenance import Window
+from vsphere_operators.kinds.gpuinfo.maintenance_windows import Window
 from vsphere_operators.kinds.gpuinfo.ranking import MAX_CANDIDATES, Ranking
 from vsphere_operators.kinds.gpuinfo.rules import (
-    Load,
     NodeFacts,
     Query,
     Rejection,
     Requirement,
     SelectionRules,
+    VmUsage,
 )
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
-RULES = SelectionRules(horizon_hours=1000, margin_fraction=0.1)
-GENERAL_REJECTIONS = [
+RULES = SelectionRules(unplanned_hours=1000, margin_fraction=0.1)
+REJECTIONS_FOR_ALL = [
     reason
     for reason in Rejection
     if reason.value not in ("TooLittleTime", "GPUMissing", "GPUPresent")
@@ -32,7 +32,7 @@ GENERAL_REJECTIONS = [
 
 
 def make_facts(name: str, demand: int | None = 100, **other: object) -> NodeFacts:
-    fields = {"memory_mb": 8192, "load": Load(demand, 1024), **other}
+    fields = {"memory_mb": 8192, "usage": VmUsage(demand, 1024), **other}
     return NodeFacts(name=name, **fields)  # type: ignore[arg-type]
 
 
@@ -62,7 +62,9 @@ def test_least_demand_then_free_memory_then_name() -> None:
     )
     assert (
         choose_name(
-            make_ranking(make_facts("a"), make_facts("b", load=Load(100, 1000)), make_facts("c"))
+            make_ranking(
+                make_facts("a"), make_facts("b", usage=VmUsage(100, 1000)), make_facts("c")
+            )
         )
         == "b"
     )
@@ -75,7 +77,7 @@ def test_powered_off_node_without_demand_does_not_win() -> None:
     assert (
         choose_name(
             make_ranking(
-                make_facts("off", 0, general_rejection=Rejection.POWERED_OFF), make_facts("on", 500)
+                make_facts("off", 0, rejection_for_all=Rejection.POWERED_OFF), make_facts("on", 500)
             )
         )
         == "on"
@@ -104,7 +106,7 @@ def test_selection_changes_when_the_current_node_no_longer_matches() -> None:
     ranking = make_ranking(make_facts("current", 100), make_facts("other", 900))
     assert choose_name(ranking, current_node="current") == "current"
     ranking.set_facts(
-        "current", make_facts("current", 100, general_rejection=Rejection.UNSCHEDULABLE)
+        "current", make_facts("current", 100, rejection_for_all=Rejection.UNSCHEDULABLE)
     )
     assert choose_name(ranking, current_node="current") == "other"
     assert choose_name(ranking, current_node="gone") == "other"
@@ -154,8 +156,8 @@ class RankingCase:
 
 
 windows = st.none() | st.integers(-200, 60_000).map(lambda minutes: window_in_hours(minutes / 60))
-loads = st.builds(
-    Load,
+usages = st.builds(
+    VmUsage,
     st.none() | st.integers(0, 12).map(lambda n: n * 100),
     st.none() | st.sampled_from([0, 512, 4096, 9000]),
 )
@@ -164,12 +166,12 @@ loads = st.builds(
 @st.composite
 def node_facts(draw: st.DrawFn, name: str) -> NodeFacts:
     gpus = draw(st.sampled_from([(), ("vm: vGPU a",)]))
-    general_rejection = draw(st.none() | st.none() | st.sampled_from(GENERAL_REJECTIONS))
+    rejection_for_all = draw(st.none() | st.none() | st.sampled_from(REJECTIONS_FOR_ALL))
     return make_facts(
         name,
         gpus=gpus,
-        general_rejection=general_rejection,
-        load=draw(loads),
+        rejection_for_all=rejection_for_all,
+        usage=draw(usages),
         next_window=draw(windows),
     )
 
@@ -188,8 +190,8 @@ def brute_force(case: RankingCase) -> tuple[str | None, Counter[str]]:
     """Visit one node after the other, and apply the rules to each."""
     suitable, rejected = [], Counter[str]()
     for facts in case.nodes:
-        if facts.general_rejection:
-            rejected[facts.general_rejection.value] += 1
+        if facts.rejection_for_all:
+            rejected[facts.rejection_for_all.value] += 1
             continue
         seconds = (
             (facts.next_window.start - NOW).total_seconds() if facts.next_window else 1000 * 3600
@@ -207,14 +209,14 @@ def brute_force(case: RankingCase) -> tuple[str | None, Counter[str]]:
 
 
 def cpu_demand_of(facts: NodeFacts) -> float:
-    return 1e12 if facts.load.cpu_demand_mhz is None else facts.load.cpu_demand_mhz
+    return 1e12 if facts.usage.cpu_demand_mhz is None else facts.usage.cpu_demand_mhz
 
 
 def free_memory_of(facts: NodeFacts) -> int:
     return (
         0
-        if facts.load.guest_memory_mb is None
-        else max(0, facts.memory_mb - facts.load.guest_memory_mb)
+        if facts.usage.guest_memory_mb is None
+        else max(0, facts.memory_mb - facts.usage.guest_memory_mb)
     )
 
 
@@ -246,8 +248,8 @@ SEEN_REJECTIONS: Counter[str] = Counter()
 @example(
     RankingCase(
         [
-            make_facts(f"n{number}", general_rejection=general_rejection)
-            for number, general_rejection in enumerate(GENERAL_REJECTIONS)
+            make_facts(f"n{number}", rejection_for_all=rejection_for_all)
+            for number, rejection_for_all in enumerate(REJECTIONS_FOR_ALL)
         ],
         Requirement(0, gpu_required=False),
         "",
@@ -291,9 +293,9 @@ def test_updated_ranking_equals_one_built_from_scratch(
         if new:
             final[name] = new
     fresh = make_ranking(*final.values())
-    assert (updated.facts, +updated._general_rejection_counts, updated._unmatched_names) == (
+    assert (updated.facts, +updated._rejected_for_all_counts, updated._unmatched_names) == (
         fresh.facts,
-        +fresh._general_rejection_counts,
+        +fresh._rejected_for_all_counts,
         fresh._unmatched_names,
     )
     for gpu in (True, False):

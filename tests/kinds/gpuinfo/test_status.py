@@ -13,19 +13,23 @@ from kubewright import Done, Key, Terminal
 from kubewright.crd import build_crds
 from support.fake_node_cluster import NOW
 from vsphere_operators.kinds.gpuinfo.labels import build_label_key
-from vsphere_operators.kinds.gpuinfo.maintenance import Window
+from vsphere_operators.kinds.gpuinfo.maintenance_windows import Window
 from vsphere_operators.kinds.gpuinfo.ranking import Selection
 from vsphere_operators.kinds.gpuinfo.rules import (
-    Load,
     MatchFailure,
     NodeFacts,
     Query,
     Rejection,
     Requirement,
     SelectionRules,
+    VmUsage,
     parse_requirement,
 )
-from vsphere_operators.kinds.gpuinfo.status import ready_outcome, seconds_until_change, status_of
+from vsphere_operators.kinds.gpuinfo.status import (
+    ready_outcome,
+    seconds_until_change,
+    selection_status_of,
+)
 from vsphere_operators.kinds.gpuinfo.types import (
     NONE_AVAILABLE,
     Candidate,
@@ -46,7 +50,7 @@ def make_facts(name: str, **other: Any) -> NodeFacts:
         "vm_name": name,
         "vcenter_name": "vc-1",
         "memory_mb": 8192,
-        "load": Load(87, 327),
+        "usage": VmUsage(87, 327),
         **other,
     }
     return NodeFacts(name=name, **fields)
@@ -77,7 +81,7 @@ def test_status_has_the_fields_of_the_contract_and_the_candidates() -> None:
         unmatched_nodes=unmatched,
         omitted_unmatched_count=1,
     )
-    status = status_of(selection, simulated=False)
+    status = selection_status_of(selection, simulated=False)
     assert status == GPUInfoStatus(
         suitableNodeName="n1",
         suitableHostName="esxi-1",
@@ -117,7 +121,7 @@ def test_none_available_has_zeros_and_the_counts_of_rejections() -> None:
         query=Query(Requirement(100, True), RULES, NOW),
         rejection_counts={"NotReady": 1, "GPUMissing": 2},
     )
-    assert status_of(selection, simulated=False) == GPUInfoStatus(
+    assert selection_status_of(selection, simulated=False) == GPUInfoStatus(
         suitableNodeName=NONE_AVAILABLE,
         suitableHostName=NONE_AVAILABLE,
         nodeMemoryUsage=0,

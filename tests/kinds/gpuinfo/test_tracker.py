@@ -23,7 +23,7 @@ from support.fake_node_cluster import (
     node_manifest,
     run_gpuinfo_manager,
 )
-from vsphere_operators.kinds.gpuinfo.maintenance import parse_calendar
+from vsphere_operators.kinds.gpuinfo.maintenance_windows import parse_calendar
 from vsphere_operators.kinds.gpuinfo.matching import match_node, parse_provider_id
 from vsphere_operators.kinds.gpuinfo.node import NEXT_MAINTENANCE_KEY, NodeContext, build_facts
 from vsphere_operators.kinds.gpuinfo.ranking import Ranking
@@ -85,7 +85,7 @@ def test_vm_is_matched_by_uuid_then_swapped_uuid_then_name_if_only_one_matches()
     cluster = FakeNodeCluster()
     vcenters = [cluster.vcenter]
     cluster.mark_loaded()
-    assert match_node(make_node(), vcenters).general_rejection is Rejection.VM_NOT_FOUND
+    assert match_node(make_node(), vcenters).rejection_for_all is Rejection.VM_NOT_FOUND
     cluster.add_vm(9, 1, 100, name="node-1")
     assert match_node(make_node(), vcenters).vm == cluster.vcenter.inventory.vms["vm-9"]
     cluster.add_vm(
@@ -95,20 +95,20 @@ def test_vm_is_matched_by_uuid_then_swapped_uuid_then_name_if_only_one_matches()
     cluster.add_vm(1, 1, 100, name="other")
     assert match_node(make_node(), vcenters).vm == cluster.vcenter.inventory.vms["vm-1"]
     cluster.add_vm(2, 1, 100, config__uuid=bios_uuid_of(1))
-    assert match_node(make_node(), vcenters).general_rejection is Rejection.VM_AMBIGUOUS
+    assert match_node(make_node(), vcenters).rejection_for_all is Rejection.VM_AMBIGUOUS
     cluster.modify("VirtualMachine", "vm-2", config__template=True)
-    assert match_node(make_node(), vcenters).general_rejection is None
+    assert match_node(make_node(), vcenters).rejection_for_all is None
 
 
 def test_missing_vm_may_be_in_an_unreachable_vcenter() -> None:
     assert (
-        match_node(make_node(), [FakeNodeCluster().vcenter]).general_rejection
+        match_node(make_node(), [FakeNodeCluster().vcenter]).rejection_for_all
         is Rejection.VCENTER_UNREACHABLE
     )
 
 
 @pytest.mark.parametrize(
-    ("node", "context", "general_rejection"),
+    ("node", "context", "rejection_for_all"),
     [
         (make_node(ready="False"), CONTEXT, Rejection.NOT_READY),
         (make_node(ready="Unknown", unschedulable=True), CONTEXT, Rejection.NOT_READY),
@@ -128,12 +128,12 @@ def test_missing_vm_may_be_in_an_unreachable_vcenter() -> None:
         (make_node(taints=[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]), CONTEXT, None),
         (
             make_node(),
-            replace(CONTEXT, general_rejection=Rejection.VCENTER_UNREACHABLE),
+            replace(CONTEXT, rejection_for_all=Rejection.VCENTER_UNREACHABLE),
             Rejection.VCENTER_UNREACHABLE,
         ),
         (
             make_node(),
-            NodeContext(general_rejection=Rejection.VM_AMBIGUOUS),
+            NodeContext(rejection_for_all=Rejection.VM_AMBIGUOUS),
             Rejection.VM_AMBIGUOUS,
         ),
         (make_node(), NodeContext(), Rejection.VM_NOT_FOUND),
@@ -159,9 +159,9 @@ def test_missing_vm_may_be_in_an_unreachable_vcenter() -> None:
     ],
 )
 def test_first_rejection_that_applies_is_the_blocker(
-    node: Node, context: NodeContext, general_rejection: Rejection | None
+    node: Node, context: NodeContext, rejection_for_all: Rejection | None
 ) -> None:
-    assert make_facts(node, context).general_rejection is general_rejection
+    assert make_facts(node, context).rejection_for_all is rejection_for_all
 
 
 def test_gpus_of_a_node() -> None:
@@ -255,7 +255,7 @@ async def test_random_changes_enqueue_every_object_with_another_selection() -> N
         tracker, selections = controller.tracker, controller.selections
         await eventually(lambda: len(tracker.ranking.facts) == 12)
         enqueued, changed = set[Key](), list[str]()
-        selections._enqueue = enqueued.add
+        selections._wake = enqueued.add
         tracker.facts_changed.connect(
             lambda old, new: changed.extend({facts.name for facts in (old, new) if facts})
         )

@@ -96,7 +96,7 @@ class MissingWorld:
             watching_since=self.now,
             task_limiter=SimpleNamespace(free_slots=10),
             disks=SimpleNamespace(disks={}),
-            vm_configs=SimpleNamespace(values=self.configs, get=self.configs.get, hidden=set()),
+            vm_configs=SimpleNamespace(values=self.configs, get=self.configs.get, unreadable=set()),
             vm_calls=self,
         )
         self.index = OwnershipIndex(self.vcenter, lambda uid: None)
@@ -210,7 +210,7 @@ class MissingWorld:
         self.clone_count += 1
         task = f"task-{self.next_number()}"
         self.clones.tasks[task] = CloneTask(
-            ref=task, template=record.template, state="success", ended_at_seconds=self.now
+            ref=task, template=record.template, state="success", ended_at=self.now
         )
         self.memory_store.for_group(GROUP_ID.uid).record_clone(record, "accepted", task)
         self.publish(self.build_vm_update(vm))

@@ -190,8 +190,8 @@ class History:
                 ref=request.ref,
                 template=request.action.record.template,
                 state=request.state,
-                seen_at_seconds=max(request.begins_at, self.watching_since),
-                ended_at_seconds=request.ended_at,
+                seen_at=max(request.begins_at, self.watching_since),
+                ended_at=request.ended_at,
             )
             for request in self.requests
             if isinstance(request.action, Clone) and request.state != "wire"

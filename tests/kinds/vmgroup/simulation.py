@@ -329,8 +329,8 @@ class GroupSimulation:
             ref=call.ref,
             template=call.record.template,
             state=state,
-            seen_at_seconds=seen_at,
-            ended_at_seconds=call.ended_at,
+            seen_at=seen_at,
+            ended_at=call.ended_at,
         )
 
     def new_name(self) -> str:
@@ -384,7 +384,7 @@ class GroupSimulation:
                 manager.clone_requests[record.name] = CloneRequest(
                     attempt=record.attempt,
                     outcome="unsent" if record.state == "Planned" else "maybe_sent",
-                    updated_at_seconds=self.now,
+                    updated_at=self.now,
                 )
         return True
 
@@ -439,7 +439,7 @@ class GroupSimulation:
             attempt=record.attempt,
             outcome=outcome,
             task="" if unanswered else call.ref,
-            updated_at_seconds=self.now,
+            updated_at=self.now,
         )
 
     def start_vm_task(

@@ -63,7 +63,7 @@ class ExecutorHarness:
             cast("Any", self),
             self.memory_store,
             CloneTaskTracker(self.clock),
-            self.can_write,
+            self.holds_lease,
             lambda uid: None,
         )
         self.group = cast(
@@ -88,7 +88,7 @@ class ExecutorHarness:
     def log(self, event: str) -> None:
         self.events.append(event)
 
-    def can_write(self) -> bool:
+    def holds_lease(self) -> bool:
         self.log("lease")
         return self.is_leader
 

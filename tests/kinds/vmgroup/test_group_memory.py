@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from vsphere_operators.kinds.vmgroup.group_memory import (
     EFFECT_TIMEOUT_SECONDS,
-    MAX_BACKOFF_SECONDS,
+    OPERATION_BACKOFF_MAX_SECONDS,
     GroupMemory,
-    PendingEffect,
+    UnseenEffect,
 )
 from vsphere_operators.kinds.vmgroup.messages import describe_failure
 from vsphere_operators.kinds.vmgroup.model import OperationFailure, ReplicaRecord
@@ -71,7 +71,7 @@ def test_back_off_starts_at_20_seconds_and_doubles_up_to_5_minutes() -> None:
         clock.now += pauses[-1]
         assert memory.active_failures() == {}
     assert pauses == [20, 40, 80, 160, 300, 300, 300]
-    assert pauses[-1] == MAX_BACKOFF_SECONDS
+    assert pauses[-1] == OPERATION_BACKOFF_MAX_SECONDS
     memory.record_success("r")
     memory.record_failure("r", failure)
     assert memory.seconds_until_retry() == 20
@@ -93,12 +93,12 @@ def test_removed_replicas_and_expired_effects_are_forgotten() -> None:
     memory = GroupMemory(clock)
     memory.expect_records([], [make_record("a"), make_record("b")])
     memory.record_failure("b", OperationFailure("x"))
-    memory.pending_effects["vm-1"] = PendingEffect("poweredOn", clock.now + EFFECT_TIMEOUT_SECONDS)
+    memory.unseen_effects["vm-1"] = UnseenEffect("poweredOn", clock.now + EFFECT_TIMEOUT_SECONDS)
     memory.keep_only(["a"])
     assert (
         set(memory.clone_requests),
         memory.backoffs,
-        set(memory.pending_effects),
+        set(memory.unseen_effects),
     ) == (
         {"a"},
         {},
@@ -106,7 +106,7 @@ def test_removed_replicas_and_expired_effects_are_forgotten() -> None:
     )
     clock.now += EFFECT_TIMEOUT_SECONDS
     memory.keep_only(["a"])
-    assert memory.pending_effects == {}
+    assert memory.unseen_effects == {}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from vsphere_operators.kinds.vmgroup.model import CloneState, ReplicaRecord
 RECORD = ReplicaRecord(
     sequence_number=0, name="r0", instance_uuid="u", template="vm-t1", fingerprint="f1"
 )
-UNSENT_REQUEST = CloneRequest(attempt=1, outcome="unsent", updated_at_seconds=100.0)
+UNSENT_REQUEST = CloneRequest(attempt=1, outcome="unsent", updated_at=100.0)
 
 
 def infer_state(
@@ -36,7 +36,7 @@ def infer_state(
 
 def make_task(**changes: Any) -> CloneTask:
     return replace(
-        CloneTask(ref="task-1", template="vm-t1", state="running", seen_at_seconds=100.0), **changes
+        CloneTask(ref="task-1", template="vm-t1", state="running", seen_at=100.0), **changes
     )
 
 
@@ -54,7 +54,7 @@ def test_without_any_request_or_task_some_seconds_must_pass() -> None:
 
 
 def test_without_a_response_the_seconds_count_from_the_request() -> None:
-    request = replace(UNSENT_REQUEST, outcome="maybe_sent", updated_at_seconds=200.0)
+    request = replace(UNSENT_REQUEST, outcome="maybe_sent", updated_at=200.0)
     assert infer_state(request=request, now=209.0) is CloneState.UNKNOWN
     assert infer_state(request=request, now=210.0) is CloneState.NOT_IN_PROGRESS
 
@@ -65,9 +65,9 @@ def test_without_a_response_the_seconds_count_from_the_request() -> None:
         (make_task(), (), CloneState.RUNNING),
         (make_task(template="vm-t2"), (), CloneState.NOT_IN_PROGRESS),
         (make_task(), ("task-1",), CloneState.NOT_IN_PROGRESS),
-        (make_task(seen_at_seconds=110.5), (), CloneState.NOT_IN_PROGRESS),
-        (make_task(state="success", ended_at_seconds=115.0), (), CloneState.UNKNOWN),
-        (make_task(state="success", ended_at_seconds=109.0), (), CloneState.NOT_IN_PROGRESS),
+        (make_task(seen_at=110.5), (), CloneState.NOT_IN_PROGRESS),
+        (make_task(state="success", ended_at=115.0), (), CloneState.UNKNOWN),
+        (make_task(state="success", ended_at=109.0), (), CloneState.NOT_IN_PROGRESS),
     ],
     ids=[
         "may belong to the record",
@@ -89,8 +89,8 @@ def test_an_unclaimed_clone_task_may_belong_to_the_record(
     [
         ([make_task()], 500.0, CloneState.RUNNING),
         ([make_task(state="error")], 101.0, CloneState.NOT_IN_PROGRESS),
-        ([make_task(state="success", ended_at_seconds=300.0)], 305.0, CloneState.UNKNOWN),
-        ([make_task(state="success", ended_at_seconds=300.0)], 310.0, CloneState.NOT_IN_PROGRESS),
+        ([make_task(state="success", ended_at=300.0)], 305.0, CloneState.UNKNOWN),
+        ([make_task(state="success", ended_at=300.0)], 310.0, CloneState.NOT_IN_PROGRESS),
         ([], 105.0, CloneState.UNKNOWN),
         ([], 110.0, CloneState.NOT_IN_PROGRESS),
     ],
@@ -150,15 +150,15 @@ def test_after_a_restart_an_unassigned_clone_of_the_template_may_write_the_vm() 
     assert is_unfinished(tasks=[make_task()])
     assert not is_unfinished(tasks=[make_task()], assigned_tasks=("task-1",))
     assert not is_unfinished(tasks=[make_task(template="vm-t2")])
-    assert not is_unfinished(tasks=[make_task(state="success", ended_at_seconds=119.0)])
-    assert not is_unfinished(tasks=[make_task(seen_at_seconds=110.5)]), "it started too late"
+    assert not is_unfinished(tasks=[make_task(state="success", ended_at=119.0)])
+    assert not is_unfinished(tasks=[make_task(seen_at=110.5)]), "it started too late"
     assert not is_unfinished(replace(RECORD, state="Present"), tasks=[make_task()])
 
 
 def test_the_task_may_become_visible_after_its_vm() -> None:
     assert is_unfinished(now=109.9)
     assert not is_unfinished(now=110.0)
-    maybe_sent = replace(UNSENT_REQUEST, outcome="maybe_sent", updated_at_seconds=200.0)
+    maybe_sent = replace(UNSENT_REQUEST, outcome="maybe_sent", updated_at=200.0)
     assert is_unfinished(request=maybe_sent, now=209.9)
     assert not is_unfinished(request=maybe_sent, now=210.0)
 

@@ -126,7 +126,7 @@ def test_one_of_two_groups_of_the_same_age_owns_the_folder() -> None:
         None,
         GROUP_ID,
     ]
-    started = replace(twin, in_use=True)
+    started = replace(twin, has_replicas=True)
     assert [
         find_conflicting_owner(claim, (), (FIRST_CLAIM, started))
         for claim in (FIRST_CLAIM, started)

@@ -31,7 +31,7 @@ class FakePropertyCache:
     """Configurations of VMs; records the requests."""
 
     values: dict[str, Any] = field(default_factory=dict)
-    hidden: set[str] = field(default_factory=set)
+    unreadable: set[str] = field(default_factory=set)
     requested_refs: list[str] = field(default_factory=list)
     changed: Signal[str] = field(default_factory=Signal)
 
@@ -39,10 +39,10 @@ class FakePropertyCache:
         self.requested_refs.append(ref)
         return self.values.get(ref)
 
-    def publish(self, ref: str, mark: OwnershipMark | None, *, hidden: bool = False) -> None:
+    def publish(self, ref: str, mark: OwnershipMark | None, *, unreadable: bool = False) -> None:
         """A configuration was read, or the account may not read it."""
         self.values[ref] = VmConfig(mark_to_extra_config(mark) if mark else {}, (), ())
-        (self.hidden.add if hidden else self.hidden.discard)(ref)
+        (self.unreadable.add if unreadable else self.unreadable.discard)(ref)
         self.changed.emit(ref)
 
 
@@ -97,12 +97,12 @@ def test_a_copied_mark_is_ignored() -> None:
     assert (index.marks, harness.notified_uids) == ({}, [])
 
 
-def test_a_hidden_configuration_keeps_the_mark() -> None:
+def test_an_unreadable_configuration_keeps_the_mark() -> None:
     harness = OwnershipHarness()
     index = harness.make_index()
     harness.add_vm("vm-8", OWN_INSTANCE_UUID)
     harness.vm_configs.publish("vm-8", MARK)
-    harness.vm_configs.publish("vm-8", None, hidden=True)
+    harness.vm_configs.publish("vm-8", None, unreadable=True)
     assert index.marks == {"vm-8": MARK}
     assert index.has_synced
     harness.vm_configs.publish("vm-8", None)

@@ -9,7 +9,7 @@ from kubewright import ObjectMeta
 from support.inventory_builder import make_inventory
 from vsphere_operators.kinds.vmgroup.model import Counts, Phase, Plan, ReplicaState
 from vsphere_operators.kinds.vmgroup.reasons import Reason
-from vsphere_operators.kinds.vmgroup.status import list_recorded_tasks, records_of, status_of
+from vsphere_operators.kinds.vmgroup.status import group_status_of, list_recorded_tasks, records_of
 from vsphere_operators.kinds.vmgroup.step import StepResult
 from vsphere_operators.kinds.vmgroup.types import (
     ReplicaStatus,
@@ -59,7 +59,7 @@ def make_result(phase: Phase, ready: int) -> StepResult:
 def test_degraded_reports_the_replicas_that_are_ready(
     phase: Phase, ready: int, status: str, message: str
 ) -> None:
-    progressing, degraded = status_of(
+    progressing, degraded = group_status_of(
         make_group(), make_result(phase, ready), make_inventory()
     ).conditions
     assert (progressing.reason, degraded.status, degraded.message) == ("Paused", status, message)
@@ -70,7 +70,7 @@ def test_the_status_names_the_vcenter_of_its_records() -> None:
     # the status would count there.
     inventory = make_inventory()
     inventory.instance_uuid = "B"
-    status = status_of(make_group(), make_result("PENDING", 1), inventory)
+    status = group_status_of(make_group(), make_result("PENDING", 1), inventory)
     assert (status.vcenter, status.vcenterUUID) == ("vc", "A")
 
 
@@ -115,4 +115,4 @@ def test_the_reference_of_a_vm_is_kept_until_its_record_is_renewed(attempt: int,
     ]
     record = replace(records_of(group)[0], attempt=attempt)
     result = replace(result, plan=replace(result.plan, records=(record,)))
-    assert status_of(group, result, make_inventory()).replicas[0].moRef == ref
+    assert group_status_of(group, result, make_inventory()).replicas[0].moRef == ref

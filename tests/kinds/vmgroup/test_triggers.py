@@ -27,7 +27,7 @@ class TriggerHarness:
 
     def __post_init__(self) -> None:
         stream = SimpleNamespace(
-            publish=self.woken_keys.append, publish_all=lambda: self.woken_keys.append(ALL_GROUPS)
+            wake=self.woken_keys.append, wake_all=lambda: self.woken_keys.append(ALL_GROUPS)
         )
         mark = SimpleNamespace(group_id=SimpleNamespace(uid="uid-1"))
         self.pending_tasks: dict[str, Any] = {"task-1": SimpleNamespace(group_uid="uid-1")}
@@ -125,7 +125,7 @@ def test_a_clone_wakes_for_its_progress_and_a_foreign_clone_for_its_end(
     assert harness.modify("Task", "task-1", info__progress=60) == set()
     harness.pending_tasks.clear()  # the executor handles the end first
     assert harness.modify("Task", "task-1", info__state="success") == set()
-    assert harness.triggers.progress_published_at == {}
+    assert harness.triggers.progress_reported_at == {}
     assert harness.apply(clone_task_update("task-2")) == set()
     assert harness.modify("Task", "task-2", info__state="success") == {"foreign-clone:vm-1"}
     assert harness.apply(ObjectUpdate("leave", "Task", "task-2")) == set()
@@ -135,4 +135,4 @@ def test_a_clone_wakes_for_its_progress_and_a_foreign_clone_for_its_end(
     )
     harness.apply(clone_task_update("task-4", **{"info.descriptionId": "VirtualMachine.powerOn"}))
     assert harness.modify("Task", "task-4", info__state="success") == set()
-    assert harness.triggers.progress_published_at == {}
+    assert harness.triggers.progress_reported_at == {}

@@ -74,7 +74,7 @@ class Flag:
 
 
 @dataclass(frozen=True)
-class Option:
+class FlagField:
     """A flag with its path in the declaration and its type."""
 
     path: tuple[str, ...]
@@ -118,10 +118,10 @@ def parse_command_line(
 
     The command line takes precedence over the environment.
     """
-    options = list(collect_options(declaration))
+    flag_fields = list(collect_flag_fields(declaration))
     # argv first, so that an invalid variable does not hide -help.
-    flag_values, positional = _scan_arguments(options, argv, program)
-    values = _read_environment(options, environ) | flag_values
+    flag_values, positional = _scan_arguments(flag_fields, argv, program)
+    values = _read_environment(flag_fields, environ) | flag_values
     declared = fields(declaration)  # type: ignore[arg-type]
     arguments_field = next((f.name for f in declared if "arguments" in f.metadata), None)
     if arguments_field is not None:
@@ -135,7 +135,7 @@ def parse_command_line(
     return settings
 
 
-def collect_options(declaration: type[Any], path: tuple[str, ...] = ()) -> Iterator[Option]:
+def collect_flag_fields(declaration: type[Any], path: tuple[str, ...] = ()) -> Iterator[FlagField]:
     """Every flag of the dataclass and of its nested dataclasses, in order of declaration."""
     hints = get_type_hints(declaration, include_extras=True)
     for declared in fields(declaration):
@@ -146,9 +146,9 @@ def collect_options(declaration: type[Any], path: tuple[str, ...] = ()) -> Itera
             if NoneType in get_args(hint) and len(types) == 1:
                 hint = types[0]
             default = None if declared.default is MISSING else declared.default
-            yield Option(field_path, declared.metadata["flag"], hint, default)
+            yield FlagField(field_path, declared.metadata["flag"], hint, default)
         elif is_dataclass(hint):
-            yield from collect_options(hints[declared.name], field_path)
+            yield from collect_flag_fields(hints[declared.name], field_path)
 
 
 def _build_settings(
@@ -166,10 +166,10 @@ def _build_settings(
 
 
 def _scan_arguments(
-    options: Sequence[Option], argv: Sequence[str], program: str
+    flag_fields: Sequence[FlagField], argv: Sequence[str], program: str
 ) -> tuple[dict[tuple[str, ...], Any], list[str]]:
     """The values of the flags, and the arguments after them, as Go's flag package reads them."""
-    by_name = {name: option for option in options for name in option.names}
+    by_name = {name: flag_field for flag_field in flag_fields for name in flag_field.names}
     values: dict[tuple[str, ...], Any] = {}
     rest = list(argv)
     while rest and len(rest[0]) > 1 and rest[0][0] == "-":
@@ -180,53 +180,57 @@ def _scan_arguments(
         if not name or name.startswith("-"):
             raise FlagError(f"bad flag syntax: {argument}")
         if name in ("h", "help") and name not in by_name:
-            raise HelpRequested(_format_usage(options, program))
+            raise HelpRequested(_format_usage(flag_fields, program))
         if name not in by_name:
             similar = difflib.get_close_matches(name, by_name, n=1)
             hint = f"; did you mean -{similar[0]}?" if similar else ""
             raise FlagError(f"flag provided but not defined: -{name}{hint}")
-        option = by_name[name]
-        if not equals and option.type is bool:
+        flag_field = by_name[name]
+        if not equals and flag_field.type is bool:
             text = "true"
         elif not equals:
             if not rest:
                 raise FlagError(f"flag needs an argument: -{name}")
             text = rest.pop(0)
-        value = _parse_value(option, text, f"flag -{name}")
-        if option._is_repeated:
-            values[option.path] = (*values.get(option.path, ()), value)
+        value = _parse_value(flag_field, text, f"flag -{name}")
+        if flag_field._is_repeated:
+            values[flag_field.path] = (*values.get(flag_field.path, ()), value)
         else:
-            values[option.path] = value
+            values[flag_field.path] = value
     return values, rest
 
 
 def _read_environment(
-    options: Sequence[Option], environ: Mapping[str, str]
+    flag_fields: Sequence[FlagField], environ: Mapping[str, str]
 ) -> dict[tuple[str, ...], Any]:
     values: dict[tuple[str, ...], Any] = {}
-    for option in options:
+    for flag_field in flag_fields:
         # An empty variable counts as not set: an optional key of a Secret gives an empty one.
-        text = environ.get(option.flag.env, "") if option.flag.env else ""
-        if text and option._is_repeated:
-            values[option.path] = tuple(part.strip() for part in text.split(",") if part.strip())
+        text = environ.get(flag_field.flag.env, "") if flag_field.flag.env else ""
+        if text and flag_field._is_repeated:
+            values[flag_field.path] = tuple(
+                part.strip() for part in text.split(",") if part.strip()
+            )
         elif text:
-            variable = f"environment variable {option.flag.env}"
-            values[option.path] = _parse_value(option, text, variable)
+            variable = f"environment variable {flag_field.flag.env}"
+            values[flag_field.path] = _parse_value(flag_field, text, variable)
     return values
 
 
-def _parse_value(option: Option, text: str, source: str) -> Any:
+def _parse_value(flag_field: FlagField, text: str, source: str) -> Any:
     try:
-        if get_origin(option.type) is Literal:
-            choices = get_args(option.type)
+        if get_origin(flag_field.type) is Literal:
+            choices = get_args(flag_field.type)
             if text.lower() not in choices:
                 raise ValueError("must be one of " + ", ".join(map(str, choices)))
             return text.lower()
-        return _TYPES[option.type][0](text)
+        return _TYPES[flag_field.type][0](text)
     except ValueError as error:
         raise FlagError(f'invalid value "{text}" for {source}: {error}') from None
     except KeyError:
-        raise TypeError(f"-{option.flag.name}: flags cannot have the type {option.type}") from None
+        raise TypeError(
+            f"-{flag_field.flag.name}: flags cannot have the type {flag_field.type}"
+        ) from None
 
 
 def _parse_bool(text: str) -> bool:
@@ -292,17 +296,17 @@ def format_duration(seconds: float) -> str:
     return f"{sign}{leading}{amount:.9g}s"
 
 
-def _format_usage(options: Sequence[Option], program: str) -> str:
+def _format_usage(flag_fields: Sequence[FlagField], program: str) -> str:
     """The help text in the layout of Go: the flags, then the environment variables without one."""
     flag_lines = [
-        f"  -{option.flag.name}{format_type(option)}\n    \t{_format_help(option)}"
-        for option in options
-        if option.flag.name
+        f"  -{flag_field.flag.name}{format_type(flag_field)}\n    \t{_format_help(flag_field)}"
+        for flag_field in flag_fields
+        if flag_field.flag.name
     ]
     env_lines = [
-        f"  {option.flag.env}\n    \t{option.flag.help}"
-        for option in options
-        if not option.flag.name
+        f"  {flag_field.flag.env}\n    \t{flag_field.flag.help}"
+        for flag_field in flag_fields
+        if not flag_field.flag.name
     ]
     lines = [f"Usage of {program}:", *flag_lines]
     if env_lines:
@@ -310,26 +314,28 @@ def _format_usage(options: Sequence[Option], program: str) -> str:
     return "\n".join([*lines, ""])
 
 
-def format_type(option: Option) -> str:
+def format_type(flag_field: FlagField) -> str:
     """The type after the flag's name, with a leading space; "" for a bool, which needs no value."""
-    if get_origin(option.type) is Literal:
-        return " " + "|".join(map(str, get_args(option.type)))
-    return f" {_TYPES[option.type][1]}".rstrip()
+    if get_origin(flag_field.type) is Literal:
+        return " " + "|".join(map(str, get_args(flag_field.type)))
+    return f" {_TYPES[flag_field.type][1]}".rstrip()
 
 
-def _format_help(option: Option) -> str:
-    notes = [f"also -{alias}" for alias in option.flag.aliases]
-    notes += [f"environment {option.flag.env}"] if option.flag.env else []
+def _format_help(flag_field: FlagField) -> str:
+    notes = [f"also -{alias}" for alias in flag_field.flag.aliases]
+    notes += [f"environment {flag_field.flag.env}"] if flag_field.flag.env else []
     notes += (
-        [f"default {format_default(option)}"] if option.default not in (None, "", False, ()) else []
+        [f"default {format_default(flag_field)}"]
+        if flag_field.default not in (None, "", False, ())
+        else []
     )
-    return f"{option.flag.help} ({', '.join(notes)})" if notes else option.flag.help
+    return f"{flag_field.flag.help} ({', '.join(notes)})" if notes else flag_field.flag.help
 
 
-def format_default(option: Option) -> str:
+def format_default(flag_field: FlagField) -> str:
     """The default as it would be written on the command line."""
-    if option.type == Duration:
-        return format_duration(option.default)
-    if isinstance(option.default, tuple):
-        return ",".join(option.default)
-    return f'"{option.default}"' if option.type is str else str(option.default).lower()
+    if flag_field.type == Duration:
+        return format_duration(flag_field.default)
+    if isinstance(flag_field.default, tuple):
+        return ",".join(flag_field.default)
+    return f'"{flag_field.default}"' if flag_field.type is str else str(flag_field.default).lower()

@@ -6,7 +6,7 @@ Which manager is the leader?  The one that the Lease names, as long as it renews
     over when they have seen no renewal for the lease's duration (15 s). They measure with their own
     clock and never compare with the times in the Lease, because clocks of machines differ.
 How does a leader know that it still leads, after it was stopped, starved or cut off?  By
-    `LeaseGuard.can_write()`: its last successful renewal, counted from when that request was
+    `LeaseGuard.holds_lease()`: its last successful renewal, counted from when that request was
     SENT, is younger than the renew deadline (10 s). That is 5 s before another manager may take
     over. The transport to the API server checks this immediately before it sends a write, not when
     the work begins. Code that writes elsewhere, such as to vCenter, has to call it in the same way.
@@ -86,7 +86,7 @@ class LeaderElector:
         while True:
             await asyncio.sleep(_RETRY_PERIOD_SECONDS)
             while not await self.try_acquire_or_renew():
-                if not self.guard.can_write():
+                if not self.guard.holds_lease():
                     self._metrics.leader_status.labels(str(self.key)).set(0)
                     lease = self._observed_lease
                     raise LeaseLost(
@@ -118,7 +118,7 @@ class LeaderElector:
         try:
             # The holder renews without a read; a Conflict shows that the lease has changed.
             if (
-                self.guard.can_write()
+                self.guard.holds_lease()
                 and self._is_holder()
                 and await self._write_lease(renewing=True)
             ):
@@ -219,7 +219,7 @@ class LeaderElector:
 
     async def release(self) -> None:
         """Give the lease back, so that a standby need not wait until it expires."""
-        if not self.guard.can_write() or not self._is_holder():
+        if not self.guard.holds_lease() or not self._is_holder():
             return
         self.guard.expires_at = 0.0
         try:

@@ -106,7 +106,7 @@ class Manager:
         self._server_address = connection.server
         self.log, self.metrics = Log("manager"), Metrics()
         guard = LeaseGuard(expires_at=0.0 if options.leader_election else math.inf)
-        self.can_write = guard.can_write
+        self.holds_lease = guard.holds_lease
         """Whether a write may be sent now: while this process certainly holds the lease, or
         always without leader election."""
         self.transport: ManagerTransport = transport or Transport(

@@ -26,16 +26,16 @@ class Stream:
     """Changes outside Kubernetes. The code that watches them publishes the name of each."""
 
     def __init__(self) -> None:
-        self._name_published: Signal[str] = Signal("name published")
-        self._all_published: Signal[()] = Signal("all published")
+        self._name_woken: Signal[str] = Signal("name published")
+        self._all_woken: Signal[()] = Signal("all published")
 
-    def publish(self, name: str) -> None:
+    def wake(self, name: str) -> None:
         """Wake every object that depends on this name."""
-        self._name_published.emit(name)
+        self._name_woken.emit(name)
 
-    def publish_all(self) -> None:
+    def wake_all(self) -> None:
         """Wake every object, for example because the connection was lost or is back."""
-        self._all_published.emit()
+        self._all_woken.emit()
 
 
 def created_or_deleted(old: Any, new: Any) -> bool:
@@ -160,8 +160,8 @@ class StreamSource:
             for key in list(primary_store.objects):
                 queue.add(key, LOW_PRIORITY)
 
-        self.stream._name_published.connect(on_name)
-        self.stream._all_published.connect(on_all)
+        self.stream._name_woken.connect(on_name)
+        self.stream._all_woken.connect(on_all)
 
 
 @dataclass(frozen=True)

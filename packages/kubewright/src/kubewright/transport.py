@@ -99,7 +99,7 @@ class LeaseGuard:
         self.clock = clock
         self.expires_at = expires_at
 
-    def can_write(self) -> bool:
+    def holds_lease(self) -> bool:
         """Whether the lease is certainly held. Always true without leader election."""
         return self.clock() < self.expires_at
 
@@ -113,7 +113,7 @@ class _GuardedRequest(aiohttp.ClientRequest):
     guard: LeaseGuard
 
     async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
-        if self.method not in _READ_METHODS and not self.guard.can_write():
+        if self.method not in _READ_METHODS and not self.guard.holds_lease():
             raise NotLeader(
                 f"{self.method} {self.url.path} was not sent: "
                 "this process may no longer hold the leader lease"

@@ -46,8 +46,8 @@ class WorkQueue(Generic[K]):
         """Priority of each waiting key, and when it was added."""
         self._processing: dict[K, float] = {}
         self._added_while_processing: dict[K, int] = {}
-        self._delays: dict[K, tuple[float, int]] = {}
-        self._delay_heap: list[tuple[float, int, K]] = []
+        self._due_times: dict[K, tuple[float, int]] = {}
+        self._due_heap: list[tuple[float, int, K]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._failures: dict[K, int] = {}
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -69,18 +69,18 @@ class WorkQueue(Generic[K]):
                 priority, self._added_while_processing.get(key, priority)
             )
             return
-        before = self._waiting.get(key)
-        if before is not None and before[0] >= priority:
+        waiting_entry = self._waiting.get(key)
+        if waiting_entry is not None and waiting_entry[0] >= priority:
             return
-        since = self._loop.time() if before is None else before[1]
+        since = self._loop.time() if waiting_entry is None else waiting_entry[1]
         self._waiting[key] = (priority, since)
         # A raised key leaves its old entry in the heap; `get` skips it.
         heapq.heappush(self._heap, (-priority, next(self._sequence), key))
         if self._metrics:
-            if before is None:
+            if waiting_entry is None:
                 self._metrics.adds.inc()
             else:
-                self._metrics.depth_by_priority[before[0]].dec()
+                self._metrics.depth_by_priority[waiting_entry[0]].dec()
             self._metrics.depth_by_priority[priority].inc()
         self._notify_waiter()
 
@@ -90,20 +90,20 @@ class WorkQueue(Generic[K]):
             self.add(key, priority)
             return
         due = self._loop.time() + seconds
-        delay = self._delays.get(key)
+        delay = self._due_times.get(key)
         if self.closed or not self.accepting or (delay is not None and delay[0] <= due):
             return
-        self._delays[key] = (due, priority)
+        self._due_times[key] = (due, priority)
         if self._metrics:
             self._metrics.retries.inc()
-        heapq.heappush(self._delay_heap, (due, next(self._sequence), key))
-        if len(self._delay_heap) > 2 * len(self._delays) + 64:
+        heapq.heappush(self._due_heap, (due, next(self._sequence), key))
+        if len(self._due_heap) > 2 * len(self._due_times) + 64:
             # Delays that were dropped stay in the heap until they are due. A key that often gets
             # a long delay and is then woken earlier would make the heap grow without bound.
-            self._delay_heap = [
-                (due, next(self._sequence), key) for key, (due, _) in self._delays.items()
+            self._due_heap = [
+                (due, next(self._sequence), key) for key, (due, _) in self._due_times.items()
             ]
-            heapq.heapify(self._delay_heap)
+            heapq.heapify(self._due_heap)
         self._schedule_timer()
 
     def add_rate_limited(self, key: K, priority: int = NORMAL_PRIORITY) -> float:
@@ -145,7 +145,7 @@ class WorkQueue(Generic[K]):
 
     def _start_processing(self, key: K, priority: int, since: float) -> tuple[K, int]:
         del self._waiting[key]
-        self._delays.pop(key, None)
+        self._due_times.pop(key, None)
         started = self._loop.time()
         self._processing[key] = started
         self.idle.clear()
@@ -173,7 +173,7 @@ class WorkQueue(Generic[K]):
 
     def _schedule_timer(self) -> None:
         # One timer for all delays, at the earliest of them: a timer per key would be costly.
-        due = self._delay_heap[0][0]
+        due = self._due_heap[0][0]
         if self._timer is None or self._timer.when() > due:
             if self._timer is not None:
                 self._timer.cancel()
@@ -182,13 +182,13 @@ class WorkQueue(Generic[K]):
     def _on_timer(self) -> None:
         self._timer = None
         now = self._loop.time()
-        while self._delay_heap and self._delay_heap[0][0] <= now:
-            due, _, key = heapq.heappop(self._delay_heap)
-            delay = self._delays.get(key)
+        while self._due_heap and self._due_heap[0][0] <= now:
+            due, _, key = heapq.heappop(self._due_heap)
+            delay = self._due_times.get(key)
             if delay is not None and delay[0] == due:
-                del self._delays[key]
+                del self._due_times[key]
                 self.add(key, delay[1])
-        if self._delay_heap:
+        if self._due_heap:
             self._schedule_timer()
 
     def _unfinished_seconds(self) -> list[float]:

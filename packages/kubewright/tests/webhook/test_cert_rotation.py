@@ -102,13 +102,13 @@ async def test_first_reconcile_creates_everything_and_the_next_writes_nothing(
 ) -> None:
     replica = harness.make_rotator()
     assert replica.problem == "there is no certificate yet"
-    await replica.reconcile()
+    await replica.check()
     data = await read_ca_secret(harness)
     assert harness.read_ca_bundles() == [data["current.crt"]] * 3
-    assert replica.certificate.loaded_pem.startswith(b"-----BEGIN CERTIFICATE-----")
+    assert replica.tls_certificate.loaded_pem.startswith(b"-----BEGIN CERTIFICATE-----")
     assert replica.problem == ""
     written = len(harness.api.writes())
-    await replica.reconcile()
+    await replica.check()
     assert len(harness.api.writes()) == written
     assert all(
         hook["failurePolicy"] == "Fail"
@@ -122,7 +122,7 @@ async def test_ca_rotates_once_in_a_year(harness: RotationHarness) -> None:
     issuers = []
     for _ in range(75):
         for replica in (one, two):
-            await replica.reconcile()
+            await replica.check()
             assert replica.issuer_certificate in harness.read_ca_bundles()[0]
             assert len(set(harness.read_ca_bundles())) == 1
         issuers.append(one.issuer_certificate)
@@ -136,20 +136,20 @@ async def test_new_ca_signs_only_after_it_was_everywhere_for_long_enough(
     harness: RotationHarness,
 ) -> None:
     replica = harness.make_rotator(propagation_seconds=60)
-    await replica.reconcile()
+    await replica.check()
     first = replica.issuer_certificate
     harness.clock.now += 250 * DAY
-    await replica.reconcile()
+    await replica.check()
     following = (await read_ca_secret(harness))["next.crt"]
     assert harness.read_ca_bundles() == [following + first] * 3
     await asyncio.sleep(50)
     harness.remove_ca_bundles()
-    await replica.reconcile()
+    await replica.check()
     await asyncio.sleep(50)
-    await replica.reconcile()
+    await replica.check()
     assert replica.issuer_certificate == first
     await asyncio.sleep(11)
-    await replica.reconcile()
+    await replica.check()
     assert replica.issuer_certificate == following
 
 
@@ -157,49 +157,49 @@ async def test_certificate_is_renewed_while_the_api_server_is_unreachable(
     harness: RotationHarness,
 ) -> None:
     replica = harness.make_rotator()
-    await replica.reconcile()
-    before = replica.certificate.loaded_pem
+    await replica.check()
+    before = replica.tls_certificate.loaded_pem
     harness.api.fail_next("GET", "", Unreachable("connection refused"), times=1)
     harness.clock.now += 21 * DAY
     with pytest.raises(Unreachable):
-        await replica.reconcile()
-    assert replica.certificate.loaded_pem != before
+        await replica.check()
+    assert replica.tls_certificate.loaded_pem != before
     assert replica.problem == ""
 
 
 async def test_serving_certificate_is_renewed_without_a_write(harness: RotationHarness) -> None:
     replica = harness.make_rotator()
-    await replica.reconcile()
-    before, written = replica.certificate.loaded_pem, len(harness.api.writes())
+    await replica.check()
+    before, written = replica.tls_certificate.loaded_pem, len(harness.api.writes())
     harness.clock.now += 21 * DAY
-    await replica.reconcile()
-    assert replica.certificate.loaded_pem != before
+    await replica.check()
+    assert replica.tls_certificate.loaded_pem != before
     assert len(harness.api.writes()) == written
 
 
 async def test_deleted_secret_and_bundles_are_restored(harness: RotationHarness) -> None:
     replica = harness.make_rotator()
-    await replica.reconcile()
+    await replica.check()
     [before, *_] = harness.read_ca_bundles()
     harness.remove_ca_bundles()
     assert harness.read_ca_bundles() != [before] * 3
-    await replica.reconcile()
+    await replica.check()
     assert harness.read_ca_bundles() == [before] * 3
     await harness.client.delete(Secret, CA_SECRET)
-    await replica.reconcile()
+    await replica.check()
     assert (await read_ca_secret(harness))["current.crt"] == before
 
 
 async def test_damaged_secret_is_restored_from_memory(harness: RotationHarness) -> None:
     replica = harness.make_rotator()
-    await replica.reconcile()
+    await replica.check()
     [before, *_] = harness.read_ca_bundles()
     await harness.client.patch(Secret, CA_SECRET, {"data": {"current.key": b"nonsense"}})
-    await replica.reconcile()
+    await replica.check()
     assert (await read_ca_secret(harness))["current.crt"] == before
     await harness.client.patch(Secret, CA_SECRET, {"data": {"current.crt": None}})
     restarted = harness.make_rotator()
-    await restarted.reconcile()
+    await restarted.check()
     assert restarted.issuer_certificate != before
     assert harness.read_ca_bundles() == [restarted.issuer_certificate] * 3
 
@@ -209,13 +209,13 @@ async def test_second_replica_uses_the_ca_of_the_first(harness: RotationHarness)
     create = late._client.create
 
     async def create_after_the_other(obj: Any) -> Any:
-        await harness.make_rotator().reconcile()
+        await harness.make_rotator().check()
         return await create(obj)
 
     late._client.create = create_after_the_other  # type: ignore[method-assign]
     with pytest.raises(ConcurrentWrite):
-        await late.reconcile()
-    await late.reconcile()
+        await late.check()
+    await late.check()
     assert late.issuer_certificate == (await read_ca_secret(harness))["current.crt"]
 
 
@@ -224,19 +224,19 @@ async def test_suspended_replica_does_not_replace_a_new_bundle_by_an_old_one(
 ) -> None:
     # It has read the Secret. Then the other replica rotates the CA and writes the bundles.
     suspended, other = harness.make_rotator(), harness.make_rotator()
-    await suspended.reconcile()
-    await other.reconcile()
+    await suspended.check()
+    await other.check()
     harness.clock.now += 250 * DAY
     read = suspended._read_secret
 
     async def read_slowly() -> Any:
         stored = await read()
-        await other.reconcile()
+        await other.check()
         return stored
 
     suspended._read_secret = read_slowly  # type: ignore[method-assign]
     with pytest.raises((ConcurrentWrite, Conflict)):
-        await suspended.reconcile()
+        await suspended.check()
     data = await read_ca_secret(harness)
     assert set(harness.read_ca_bundles()) == {data["next.crt"] + data["current.crt"]}
 
@@ -244,10 +244,10 @@ async def test_suspended_replica_does_not_replace_a_new_bundle_by_an_old_one(
 async def test_configuration_that_is_created_later_gets_its_bundle() -> None:
     cluster = RotationHarness()
     replica = cluster.make_rotator()
-    await replica.reconcile()
+    await replica.check()
     assert replica.problem == ""
     cluster.create_configurations()
-    await replica.reconcile()
+    await replica.check()
     assert cluster.read_ca_bundles() == [(await read_ca_secret(cluster))["current.crt"]] * 3
 
 
@@ -255,7 +255,7 @@ async def test_failing_target_delays_the_new_ca_but_no_other_target(
     harness: RotationHarness,
 ) -> None:
     replica = harness.make_rotator()
-    await replica.reconcile()
+    await replica.check()
     first = replica.issuer_certificate
 
     def forbid_mutating(request: Request) -> Exception | None:
@@ -266,15 +266,15 @@ async def test_failing_target_delays_the_new_ca_but_no_other_target(
     harness.clock.now += 250 * DAY
     for _ in range(3):
         with pytest.raises(Forbidden):
-            await replica.reconcile()
+            await replica.check()
     data = await read_ca_secret(harness)
     assert replica.issuer_certificate == first == data["current.crt"]
     assert sorted(harness.read_ca_bundles(), key=len) == [first, *[data["next.crt"] + first] * 2]
     replica._log_error(Forbidden("patch is forbidden"))
     assert replica._last_error.endswith("Grant the generated roles: kubectl apply -k config/rbac")
     harness.api.faults.clear()
-    await replica.reconcile()
-    await replica.reconcile()
+    await replica.check()
+    await replica.check()
     assert replica.issuer_certificate == data["next.crt"]
 
 
@@ -285,8 +285,8 @@ async def test_crd_without_a_conversion_webhook_is_logged_and_not_written(
     [crd] = build_crds([Box, OldBox])
     cluster.api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
     replica = cluster.make_rotator()
-    await replica.reconcile()
-    await replica.reconcile()
+    await replica.check()
+    await replica.check()
     assert [request for request in cluster.api.writes() if "customresource" in request.path] == []
     assert [record.levelname for record in caplog.records].count("WARNING") == 1
 

@@ -329,8 +329,7 @@ async def test_only_one_of_several_replicas_creates_the_ca(
         ]
         await eventually(
             lambda: all(
-                rotator is not None and rotator.serving_certificate is not None
-                for rotator in rotators
+                rotator is not None and rotator.issued_pair is not None for rotator in rotators
             )
         )
         secret = await client.get(Secret, Key(namespace, "many-webhook-ca"))

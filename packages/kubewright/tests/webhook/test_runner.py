@@ -216,7 +216,7 @@ async def test_standby_serves_webhooks(tmp_path: Path) -> None:
     )
     async with standby:
         assert await eventually(lambda: standby.post_review(create_tls_context(authority)))
-        assert not standby.manager.leader.guard.can_write()
+        assert not standby.manager.leader.guard.holds_lease()
 
 
 def test_flags_set_the_webhook_options() -> None:

@@ -21,7 +21,7 @@ from kubewright.metrics import Metrics
 from kubewright.reflector import Reflector
 from kubewright.responses import UndecodableObject
 
-from .maintenance import CalendarEntry, parse_calendar
+from .maintenance_windows import CalendarEntry, parse_calendar
 from .tracker import RecordWarning
 from .types import Reason
 

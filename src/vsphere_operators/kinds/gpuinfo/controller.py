@@ -23,7 +23,7 @@ from .label_slots import LabelDenied
 from .labels import FINALIZER, NodeLabeler, build_label_key
 from .rules import Query, SelectionRules, parse_requirement
 from .selection_index import SelectionIndex
-from .status import ready_outcome, seconds_until_change, status_of
+from .status import ready_outcome, seconds_until_change, selection_status_of
 from .tracker import NodeTracker
 from .types import PLANS_KNOWN, GPUInfo, GPUInfoStatus, Reason
 
@@ -59,7 +59,7 @@ class GPUInfoController(Controller[GPUInfo]):
         self.selections = SelectionIndex(
             tracker,
             rules,
-            lambda key: self.stream.publish(str(key)),
+            lambda key: self.stream.wake(str(key)),
             interval_seconds=interval_seconds,
             change_fraction=change_fraction,
         )
@@ -91,7 +91,7 @@ class GPUInfoController(Controller[GPUInfo]):
         query = Query(requirement, self._rules, self.tracker.clock())
         previous, ready = info.status.suitableNodeName or "", info.status.condition("Ready")
         selection = self.tracker.ranking.select(query, previous)
-        info.status = status_of(selection, simulated=self._simulated)
+        info.status = selection_status_of(selection, simulated=self._simulated)
         info.status.conditions = [self._build_plans_known_condition(info.metadata.generation)]
         self.selections.add(info.key, requirement, selection.selected)
         self._selected_keys.add(info.key)

@@ -26,7 +26,7 @@ class Match(Struct, frozen=True):
     vcenter: VCenter | None = None
     vm: VirtualMachine | None = None
     matched_by: str = ""
-    general_rejection: Rejection | None = None
+    rejection_for_all: Rejection | None = None
     # Set only if it is certain that no VM, or more than one, matches.
     match_failure: MatchFailure | None = None
 
@@ -57,7 +57,7 @@ def match_node(node: Node, vcenters: Iterable[VCenter]) -> Match:
     # vCenter may belong to another cluster, so the name must not decide.
     unreachable = any(not vcenter.loaded or vcenter.problem is not None for vcenter in searched)
     if node.spec.providerID and unreachable:
-        return Match(general_rejection=Rejection.VCENTER_UNREACHABLE)
+        return Match(rejection_for_all=Rejection.VCENTER_UNREACHABLE)
     by_name = [
         (vcenter, vm)
         for vcenter in searched
@@ -67,7 +67,7 @@ def match_node(node: Node, vcenters: Iterable[VCenter]) -> Match:
     if by_name:
         return _resolve_match(by_name, "name")
     if unreachable:
-        return Match(general_rejection=Rejection.VCENTER_UNREACHABLE)
+        return Match(rejection_for_all=Rejection.VCENTER_UNREACHABLE)
     provider_id = node.spec.providerID[:80]
     return _build_failure(
         Rejection.VM_NOT_FOUND,
@@ -91,4 +91,4 @@ def _resolve_match(matches: list[tuple[VCenter, VirtualMachine]], matched_by: st
 
 
 def _build_failure(reason: Rejection, message: str) -> Match:
-    return Match(general_rejection=reason, match_failure=MatchFailure(reason, message))
+    return Match(rejection_for_all=reason, match_failure=MatchFailure(reason, message))

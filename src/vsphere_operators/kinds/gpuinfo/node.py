@@ -13,7 +13,7 @@ from kubewright.builtin import Node
 
 from ...vsphere.model import AssignableHardware, Host, PassthroughDevice, VirtualMachine
 from ...vsphere.scheduled_tasks import MaintenanceTask
-from .maintenance import (
+from .maintenance_windows import (
     Calendar,
     CalendarEntry,
     Window,
@@ -22,7 +22,7 @@ from .maintenance import (
     window_from_start,
 )
 from .matching import Match
-from .rules import Load, MatchFailure, NodeFacts, Rejection
+from .rules import MatchFailure, NodeFacts, Rejection, VmUsage
 from .types import Reason
 
 NEXT_MAINTENANCE_KEY = "topology.corinternal.com/next-maintenance"
@@ -58,13 +58,13 @@ class NodeContext(Struct, frozen=True):
     vcenter_name: str = ""
     vm: VirtualMachine | None = None
     # Why there is no VM, or none with a known state.
-    general_rejection: Rejection | None = None
+    rejection_for_all: Rejection | None = None
     match_failure: MatchFailure | None = None
     matched_by: str = ""
     host: Host | None = None
     devices: Sequence[PassthroughDevice] = ()
     # The vCenter account may not see the devices of the VM.
-    devices_hidden: bool = False
+    devices_unreadable: bool = False
     assignable_hardware: AssignableHardware = AssignableHardware()
     maintenance_tasks: Sequence[MaintenanceTask] = ()
     calendar_entries: Sequence[CalendarEntry] = ()
@@ -77,25 +77,25 @@ def build_node_context(
     vcenter, vm = match.vcenter, match.vm
     if vcenter is None or vm is None:
         return NodeContext(
-            general_rejection=match.general_rejection,
+            rejection_for_all=match.rejection_for_all,
             match_failure=match.match_failure,
             calendar_entries=calendar.find_entries(host="", node=name),
         )
     host, devices = vcenter.inventory.hosts.get(vm.host), vcenter.passthrough_devices.get(vm.ref)
-    general_rejection = None
+    rejection_for_all = None
     if not vcenter.loaded or vcenter.problem is not None:
         # Before DEVICES_UNREAD, for which a selection waits: another node may be selected.
-        general_rejection = Rejection.VCENTER_UNREACHABLE
+        rejection_for_all = Rejection.VCENTER_UNREACHABLE
     elif devices is None and needs_devices:
-        general_rejection = Rejection.DEVICES_UNREAD
+        rejection_for_all = Rejection.DEVICES_UNREAD
     return NodeContext(
         vcenter_name=vcenter.name,
         vm=vm,
-        general_rejection=general_rejection,
+        rejection_for_all=rejection_for_all,
         matched_by=match.matched_by,
         host=host,
         devices=devices or (),
-        devices_hidden=vm.ref in vcenter.passthrough_devices.hidden,
+        devices_unreadable=vm.ref in vcenter.passthrough_devices.unreadable,
         assignable_hardware=vcenter.assignable_hardware.get(vm.host)
         if vm.host
         else AssignableHardware(),
@@ -112,7 +112,7 @@ def build_facts(
     now: datetime,
 ) -> NodeFacts:
     vm, host, name = context.vm, context.host, node.metadata.name
-    general_rejection = _find_general_rejection(node, context)
+    rejection_for_all = _find_rejection_for_all(node, context)
     gpus: tuple[str, ...] = ()
     hours, has_simulated_gpu, next_window = None, None, None
     if simulation:
@@ -127,11 +127,11 @@ def build_facts(
             ),
         )
         next_window = find_next_window(_list_maintenance_windows(node, context, now), now)
-        if general_rejection is None and context.devices_hidden and not gpus:
-            general_rejection = Rejection.DEVICES_HIDDEN
+        if rejection_for_all is None and context.devices_unreadable and not gpus:
+            rejection_for_all = Rejection.DEVICES_HIDDEN
     return NodeFacts(
         name=name,
-        general_rejection=general_rejection,
+        rejection_for_all=rejection_for_all,
         match_failure=context.match_failure,
         vm_name=vm.name if vm else "",
         matched_by=context.matched_by,
@@ -143,22 +143,22 @@ def build_facts(
         else (),
         cpus=(vm.cpus if vm else None) or 0,
         memory_mb=(vm.memory_mb if vm else None) or 0,
-        load=Load(vm.stats.cpu_demand_mhz, vm.stats.guest_memory_mb) if vm else Load(),
+        usage=VmUsage(vm.stats.cpu_demand_mhz, vm.stats.guest_memory_mb) if vm else VmUsage(),
         next_window=next_window,
         simulated_hours=hours,
         simulated_gpu=has_simulated_gpu,
     )
 
 
-def _find_general_rejection(node: Node, context: NodeContext) -> Rejection | None:
+def _find_rejection_for_all(node: Node, context: NodeContext) -> Rejection | None:
     """The first rejection, in the order of Rejection, that applies to every requirement."""
     if not is_ready(node):
         return Rejection.NOT_READY
     if not is_schedulable(node):
         return Rejection.UNSCHEDULABLE
     vm, host = context.vm, context.host
-    if context.general_rejection is not None or vm is None:
-        return context.general_rejection or Rejection.VM_NOT_FOUND
+    if context.rejection_for_all is not None or vm is None:
+        return context.rejection_for_all or Rejection.VM_NOT_FOUND
     is_host_connected = host is not None and host.connection == "connected"
     if vm.connection not in ("connected", ""):
         # A disconnected host takes its VMs with it; then the host is the cause.

@@ -6,7 +6,7 @@ How are rejections counted without visiting every node?  General rejections, whi
     them.
 How is the best node with enough time found when hundreds of better ones have too little?  Only a
     node that has more time than all better ones can be the result. These few, in order, are the
-    `_LongestTimeNodes`. They are found at most once after a change, and each query is one
+    `_BestNodeByTime`. They are found at most once after a change, and each query is one
     bisection.
 """
 
@@ -24,7 +24,7 @@ from msgspec import Struct
 from .rules import TIMER_SLACK_SECONDS, NodeFacts, Query, Rejection
 
 _Rank = tuple[float, int, str]
-_Deadline = TypeVar("_Deadline", datetime, int)
+_TimeT = TypeVar("_TimeT", datetime, int)
 _NO_MAINTENANCE = datetime.max.replace(tzinfo=UTC)
 # Keep the status small: it is written for every GPUInfo, and a cluster may have 1,000 nodes.
 MAX_CANDIDATES = 5
@@ -53,11 +53,11 @@ class Selection(Struct, frozen=True, kw_only=True):
         return [self.selected, *islice(others, MAX_CANDIDATES - 1)]
 
 
-class _LongestTimeNodes(Generic[_Deadline]):
+class _BestNodeByTime(Generic[_TimeT]):
     """The nodes that have more time than every better node, best first."""
 
-    def __init__(self, ranks: Iterable[_Rank], times: Mapping[str, _Deadline]) -> None:
-        self._times: list[_Deadline] = []
+    def __init__(self, ranks: Iterable[_Rank], times: Mapping[str, _TimeT]) -> None:
+        self._times: list[_TimeT] = []
         self._ranks: list[_Rank] = []
         for rank in ranks:
             time = times.get(rank[2])
@@ -65,7 +65,7 @@ class _LongestTimeNodes(Generic[_Deadline]):
                 self._times.append(time)
                 self._ranks.append(rank)
 
-    def _find_first_with_time(self, required: _Deadline) -> list[_Rank]:
+    def _find_first_with_time(self, required: _TimeT) -> list[_Rank]:
         """The best node that has this much time, as a list of one or none."""
         index = bisect_left(self._times, required)
         return self._ranks[index : index + 1]
@@ -80,14 +80,14 @@ class _NodePool:
         self._start_by_node: dict[str, datetime] = {}
         self._simulated_hours_by_node: dict[str, int] = {}
         # None after a change, until the next query builds them.
-        self._longest_time_nodes: (
-            tuple[_LongestTimeNodes[datetime], _LongestTimeNodes[int]] | None
-        ) = None
+        self._best_node_by_time: tuple[_BestNodeByTime[datetime], _BestNodeByTime[int]] | None = (
+            None
+        )
         self._sorted_starts: list[datetime] = []
         self._sorted_simulated_hours: list[int] = []
 
     def add(self, facts: NodeFacts) -> None:
-        self._longest_time_nodes = None
+        self._best_node_by_time = None
         insort(self.ranks, _rank(facts))
         if facts.simulated_hours is not None:
             self._simulated_hours_by_node[facts.name] = facts.simulated_hours
@@ -100,7 +100,7 @@ class _NodePool:
             insort(self._sorted_starts, facts.next_window.start)
 
     def remove(self, facts: NodeFacts) -> None:
-        self._longest_time_nodes = None
+        self._best_node_by_time = None
         self._simulated_hours_by_node.pop(facts.name, None)
         self._start_by_node.pop(facts.name, None)
         _remove_sorted(self.ranks, _rank(facts))
@@ -114,14 +114,14 @@ class _NodePool:
         hours = query.requirement.hours
         if hours <= 0:
             return self.ranks[0][2] if self.ranks else ""
-        if self._longest_time_nodes is None:
-            self._longest_time_nodes = (
-                _LongestTimeNodes(self.ranks, self._start_by_node),
-                _LongestTimeNodes(self.ranks, self._simulated_hours_by_node),
+        if self._best_node_by_time is None:
+            self._best_node_by_time = (
+                _BestNodeByTime(self.ranks, self._start_by_node),
+                _BestNodeByTime(self.ranks, self._simulated_hours_by_node),
             )
-        by_start, by_simulated_hours = self._longest_time_nodes
+        by_start, by_simulated_hours = self._best_node_by_time
         best = by_simulated_hours._find_first_with_time(hours)
-        if hours <= query.rules.horizon_hours:
+        if hours <= query.rules.unplanned_hours:
             best = [*best, *by_start._find_first_with_time(query.deadline)]
         return min(best)[2] if best else ""
 
@@ -130,13 +130,13 @@ class _NodePool:
         if hours <= 0:
             return 0
         simulated = bisect_left(self._sorted_simulated_hours, hours)
-        if hours > query.rules.horizon_hours:
+        if hours > query.rules.unplanned_hours:
             return simulated + len(self.ranks) - len(self._sorted_simulated_hours)
         return simulated + bisect_left(self._sorted_starts, query.deadline)
 
     def seconds_until_fewer_suitable(self, query: Query) -> float | None:
         """When the next of the nodes with enough time will have too little; None for never."""
-        if not 0 < query.requirement.hours <= query.rules.horizon_hours:
+        if not 0 < query.requirement.hours <= query.rules.unplanned_hours:
             return None
         index = bisect_left(self._sorted_starts, query.deadline)
         if index == len(self._sorted_starts):
@@ -151,7 +151,7 @@ class Ranking:
     def __init__(self) -> None:
         self.facts: dict[str, NodeFacts] = {}
         self._pools = {True: _NodePool(), False: _NodePool()}
-        self._general_rejection_counts: Counter[Rejection] = Counter()
+        self._rejected_for_all_counts: Counter[Rejection] = Counter()
         self._unmatched_names: list[str] = []
 
     def set_facts(self, name: str, new: NodeFacts | None) -> None:
@@ -159,8 +159,8 @@ class Ranking:
         if (old := self.facts.pop(name, None)) is not None:
             if old.match_failure is not None:
                 _remove_sorted(self._unmatched_names, name)
-            if old.general_rejection is not None:
-                self._general_rejection_counts[old.general_rejection] -= 1
+            if old.rejection_for_all is not None:
+                self._rejected_for_all_counts[old.rejection_for_all] -= 1
             else:
                 self._pools[old.has_gpu].remove(old)
         if new is None:
@@ -168,8 +168,8 @@ class Ranking:
         self.facts[name] = new
         if new.match_failure is not None:
             insort(self._unmatched_names, name)
-        if new.general_rejection is not None:
-            self._general_rejection_counts[new.general_rejection] += 1
+        if new.rejection_for_all is not None:
+            self._rejected_for_all_counts[new.rejection_for_all] += 1
         else:
             self._pools[new.has_gpu].add(new)
 
@@ -202,7 +202,7 @@ class Ranking:
 
     def _count_rejections(self, query: Query) -> dict[str, int]:
         """Number of rejected nodes by reason, in the order of `Rejection`."""
-        counts = Counter(self._general_rejection_counts)
+        counts = Counter(self._rejected_for_all_counts)
         gpu_required = query.requirement.gpu_required
         for has_gpu, pool in self._pools.items():
             too_little_time = pool._count_too_little_time(query)
@@ -214,7 +214,7 @@ class Ranking:
 
 
 def _rank(facts: NodeFacts) -> _Rank:
-    demand = facts.load.cpu_demand_mhz
+    demand = facts.usage.cpu_demand_mhz
     # A node with unknown demand comes last.
     return (float("inf") if demand is None else demand, -(facts.free_memory_mb or 0), facts.name)
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from kubewright import Terminal
 
-from .maintenance import HOUR, Window
+from .maintenance_windows import HOUR, Window
 from .types import GPUInfoSpec, Reason
 
 # Timers fire after the hour has passed: with exactly N hours left, a job of N hours still fits.
@@ -44,7 +44,7 @@ class Rejection(StrEnum):
     GPU_PRESENT = "GPUPresent"
 
 
-class Load(Struct, frozen=True, gc=False):
+class VmUsage(Struct, frozen=True, gc=False):
     """The quickStats of a VM, which vCenter updates every 20 s; None if it does not report them."""
 
     cpu_demand_mhz: int | None = None
@@ -64,7 +64,7 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     name: str
     # Why the node suits no GPUInfo, whatever it requires; the first that applies. Rejections that
     # depend on the requirement (time, GPU) are not here: see `Query.find_rejection`.
-    general_rejection: Rejection | None = None
+    rejection_for_all: Rejection | None = None
     # Set even if an earlier rejection applies, because status.unmatched lists all of these.
     match_failure: MatchFailure | None = None
     vm_name: str = ""
@@ -75,7 +75,7 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     host_devices: tuple[str, ...] = ()
     cpus: int = 0
     memory_mb: int = 0
-    load: Load = Load()
+    usage: VmUsage = VmUsage()
     # The current maintenance window, or the next one.
     next_window: Window | None = None
     simulated_hours: int | None = None
@@ -87,7 +87,7 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
 
     @property
     def free_memory_mb(self) -> int | None:
-        used = self.load.guest_memory_mb
+        used = self.usage.guest_memory_mb
         return None if used is None else max(self.memory_mb - used, 0)
 
 
@@ -114,7 +114,7 @@ class SelectionRules(Struct, frozen=True, gc=False):
     """How nodes are compared; set by the manager's flags."""
 
     # Hours that a node has if no maintenance is planned for it.
-    horizon_hours: int = 8760
+    unplanned_hours: int = 8760
     # Another node must have less CPU demand than the selected one by this fraction of it...
     margin_fraction: float = 0.1
     # ...plus this much: the demand of an idle VM fluctuates by some ten MHz.
@@ -125,8 +125,8 @@ class SelectionRules(Struct, frozen=True, gc=False):
         if facts.simulated_hours is not None:
             return facts.simulated_hours
         if facts.next_window is None:
-            return self.horizon_hours
-        return min(max((facts.next_window.start - now) // HOUR, 0), self.horizon_hours)
+            return self.unplanned_hours
+        return min(max((facts.next_window.start - now) // HOUR, 0), self.unplanned_hours)
 
     def seconds_until_hours_change(self, facts: NodeFacts, now: datetime) -> float | None:
         """When `available_hours` changes by time alone; None for never.
@@ -139,13 +139,13 @@ class SelectionRules(Struct, frozen=True, gc=False):
             or (remaining := facts.next_window.start - now) < HOUR
         ):
             return None
-        until_horizon = remaining - self.horizon_hours * HOUR
+        until_horizon = remaining - self.unplanned_hours * HOUR
         until_change = until_horizon if until_horizon >= timedelta() else remaining % HOUR
         return until_change.total_seconds() + TIMER_SLACK_SECONDS
 
     def is_better_by_margin(self, other: NodeFacts, current: NodeFacts) -> bool:
         """Whether to switch from the current node to another one."""
-        other_mhz, current_mhz = other.load.cpu_demand_mhz, current.load.cpu_demand_mhz
+        other_mhz, current_mhz = other.usage.cpu_demand_mhz, current.usage.cpu_demand_mhz
         if other_mhz is None or current_mhz is None:
             return other_mhz is not None
         return current_mhz - other_mhz > self.margin_mhz + self.margin_fraction * current_mhz
@@ -168,7 +168,7 @@ class Query(Struct, frozen=True, gc=False):
         if (
             facts.simulated_hours is not None
             or facts.next_window is None
-            or not 0 < self.requirement.hours <= self.rules.horizon_hours
+            or not 0 < self.requirement.hours <= self.rules.unplanned_hours
         ):
             return None
         remaining = facts.next_window.start - self.deadline
@@ -178,15 +178,15 @@ class Query(Struct, frozen=True, gc=False):
         hours = self.requirement.hours
         if facts.simulated_hours is not None:
             return facts.simulated_hours >= hours
-        if hours > self.rules.horizon_hours:
+        if hours > self.rules.unplanned_hours:
             return False
         # A job of 0 hours also fits into a maintenance window.
         return hours <= 0 or facts.next_window is None or facts.next_window.start >= self.deadline
 
     def find_rejection(self, facts: NodeFacts) -> Rejection | None:
         """The first reason why this node is not suitable; None if it is."""
-        if facts.general_rejection is not None:
-            return facts.general_rejection
+        if facts.rejection_for_all is not None:
+            return facts.rejection_for_all
         if not self.has_enough_time(facts):
             return Rejection.TOO_LITTLE_TIME
         if facts.has_gpu != self.requirement.gpu_required:

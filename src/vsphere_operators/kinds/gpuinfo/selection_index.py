@@ -25,11 +25,11 @@ from .rules import NodeFacts, Query, Requirement, SelectionRules
 from .tracker import NodeTracker
 
 
-class _PublishedSelection(Struct, frozen=True):
+class _ReportedSelection(Struct, frozen=True):
     """The requirement of one GPUInfo, and the facts of the node that its status shows."""
 
     requirement: Requirement
-    published_facts: NodeFacts | None
+    reported_facts: NodeFacts | None
     facts_version: int
 
 
@@ -40,22 +40,22 @@ class SelectionIndex:
         self,
         tracker: NodeTracker,
         rules: SelectionRules,
-        enqueue: Callable[[Key], None],
+        wake: Callable[[Key], None],
         *,
         interval_seconds: float,
         change_fraction: float,
     ) -> None:
-        self._tracker, self._rules, self._enqueue = tracker, rules, enqueue
+        self._tracker, self._rules, self._wake = tracker, rules, wake
         self._bucket_seconds = interval_seconds / BUCKET_COUNT
         self._change_fraction = change_fraction
-        self.by_key: dict[Key, _PublishedSelection] = {}
+        self.by_key: dict[Key, _ReportedSelection] = {}
         # By the name of the selected node; "" for none.
-        self.by_node: dict[str, dict[Key, _PublishedSelection]] = {}
+        self.by_node: dict[str, dict[Key, _ReportedSelection]] = {}
         self._buckets: list[dict[Key, None]] = [{} for _ in range(BUCKET_COUNT)]
 
     def add(self, key: Key, requirement: Requirement, facts: NodeFacts | None) -> None:
         self.discard(key)
-        selection = _PublishedSelection(requirement, facts, self._tracker.version)
+        selection = _ReportedSelection(requirement, facts, self._tracker.version)
         self.by_key[key] = selection
         self.by_node.setdefault(facts.name if facts else "", {})[key] = selection
         self._buckets[bucket_of(str(key))][key] = None
@@ -64,7 +64,7 @@ class SelectionIndex:
         selection = self.by_key.pop(key, None)
         if selection is None:
             return
-        facts = selection.published_facts
+        facts = selection.reported_facts
         name = facts.name if facts else ""
         selections = self.by_node[name]
         del selections[key]
@@ -76,7 +76,7 @@ class SelectionIndex:
         for key in self._find_affected(old, new, self._tracker.clock()):
             # The reconcile adds it again, so a burst of changes enqueues each object once.
             self.discard(key)
-            self._enqueue(key)
+            self._wake(key)
 
     def _find_affected(
         self, old: NodeFacts | None, new: NodeFacts | None, now: datetime
@@ -89,21 +89,21 @@ class SelectionIndex:
             for key, selection in self.by_node.get(changed.name, {}).items()
             if self._is_outdated(selection, new, now)
         ]
-        if new is not None and new.general_rejection is None:
+        if new is not None and new.rejection_for_all is None:
             affected.extend(self._find_keys_with_worse_node(new, now))
         return affected
 
     def _is_outdated(
-        self, selection: _PublishedSelection, new: NodeFacts | None, now: datetime
+        self, selection: _ReportedSelection, new: NodeFacts | None, now: datetime
     ) -> bool:
-        published = selection.published_facts
-        if new is None or published is None or replace(new, load=published.load) != published:
+        reported = selection.reported_facts
+        if new is None or reported is None or replace(new, usage=reported.usage) != reported:
             return True
         cpu_change = relative_change(
-            published.load.cpu_demand_mhz, new.load.cpu_demand_mhz, new.cpus * ASSUMED_VCPU_MHZ
+            reported.usage.cpu_demand_mhz, new.usage.cpu_demand_mhz, new.cpus * ASSUMED_VCPU_MHZ
         )
         memory_change = relative_change(
-            published.load.guest_memory_mb, new.load.guest_memory_mb, new.memory_mb
+            reported.usage.guest_memory_mb, new.usage.guest_memory_mb, new.memory_mb
         )
         if max(cpu_change, memory_change) > self._change_fraction:
             return True
@@ -133,4 +133,4 @@ class SelectionIndex:
             bucket = (bucket + 1) % BUCKET_COUNT
             for key in list(self._buckets[bucket]):
                 if self.by_key[key].facts_version != self._tracker.version:
-                    self._enqueue(key)
+                    self._wake(key)

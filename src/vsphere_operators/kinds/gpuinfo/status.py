@@ -25,7 +25,7 @@ _RESELECT_SPREAD_SECONDS, _REFRESH_SPREAD_SECONDS = 0.5, 30.0
 _MAX_REQUEUE_SECONDS = 86400.0
 
 
-def status_of(selection: Selection, *, simulated: bool) -> GPUInfoStatus:
+def selection_status_of(selection: Selection, *, simulated: bool) -> GPUInfoStatus:
     selected, query = selection.selected, selection.query
     hours = query.rules.available_hours(selected, query.now) if selected else 0
     unmatched = [
@@ -36,8 +36,8 @@ def status_of(selection: Selection, *, simulated: bool) -> GPUInfoStatus:
     return GPUInfoStatus(
         suitableNodeName=selected.name if selected else NONE_AVAILABLE,
         suitableHostName=selected.host_name if selected else NONE_AVAILABLE,
-        nodeMemoryUsage=selected.load.guest_memory_mb if selected else 0,
-        nodeCPUUsage=selected.load.cpu_demand_mhz if selected else 0,
+        nodeMemoryUsage=selected.usage.guest_memory_mb if selected else 0,
+        nodeCPUUsage=selected.usage.cpu_demand_mhz if selected else 0,
         availableAcceleratorTime=hours,
         candidates=[_build_candidate(facts, query) for facts in selection.candidates] or None,
         refused=dict(selection.rejection_counts) or None,
@@ -60,8 +60,8 @@ def _build_candidate(facts: NodeFacts, query: Query) -> Candidate:
         availableHours=query.rules.available_hours(facts, query.now),
         nextMaintenance=start,
         maintenanceSource=window.source if window else None,
-        cpuDemandMHz=facts.load.cpu_demand_mhz,
-        guestMemoryMB=facts.load.guest_memory_mb,
+        cpuDemandMHz=facts.usage.cpu_demand_mhz,
+        guestMemoryMB=facts.usage.guest_memory_mb,
         freeMemoryMB=facts.free_memory_mb,
         gpus=list(facts.gpus) or (["simulated"] if facts.simulated_gpu else None),
         hostDevices=list(facts.host_devices) or None,

@@ -29,7 +29,7 @@ from ...vsphere.index import Index
 from ...vsphere.inventory import Change, Signal
 from ...vsphere.model import Host, VirtualMachine
 from ...vsphere.vcenter import VCenter
-from .maintenance import Calendar, CalendarEntry
+from .maintenance_windows import Calendar, CalendarEntry
 from .matching import match_node, parse_provider_id
 from .node import NodeContext, Simulation, build_facts, build_node_context, find_warnings
 from .ranking import Ranking
@@ -137,14 +137,14 @@ class NodeTracker:
                 new = self._collect_facts(name, now)
             except Exception as error:
                 # Logged once, not with every change of load.
-                if old is None or old.general_rejection is not Rejection.FACTS_UNREADABLE:
+                if old is None or old.rejection_for_all is not Rejection.FACTS_UNREADABLE:
                     self._log.error(
                         "the facts of a node could not be built; the node is rejected "
                         "(FactsUnreadable) until they can",
                         node=name,
                         error=error,
                     )
-                new = NodeFacts(name=name, general_rejection=Rejection.FACTS_UNREADABLE)
+                new = NodeFacts(name=name, rejection_for_all=Rejection.FACTS_UNREADABLE)
             if old != new:
                 self._apply_facts(name, old, new, now)
 
@@ -196,7 +196,7 @@ class NodeTracker:
             name, match, self._calendar, needs_devices=self.simulation is None
         )
         since = self.devices_pending_since.pop(name, now)
-        if context.general_rejection is Rejection.DEVICES_UNREAD:
+        if context.rejection_for_all is Rejection.DEVICES_UNREAD:
             self.devices_pending_since[name] = since
         return context
 

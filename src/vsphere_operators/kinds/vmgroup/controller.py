@@ -35,7 +35,7 @@ from .placement import PlacementResolver, build_parent_folder_key, placement_nam
 from .quota import OtherGroup
 from .reasons import Reason
 from .reconciler import GroupReconciler
-from .status import last_known_refs_of, list_recorded_tasks, records_of, status_of
+from .status import group_status_of, last_known_refs_of, list_recorded_tasks, records_of
 from .step import GroupInput, StepResult, VCenterId
 from .triggers import trigger_keys_of
 from .types import RolloutSpec, VmGroup
@@ -76,7 +76,7 @@ class VmGroupController(Controller[VmGroup]):
         self._cluster_id = cluster_id
         self.limits_for = limits_for
         cache.store(VmGroup).add_index(_FOLDER_NAME_INDEX, _folder_name_of)
-        vcenters.watch_namespaces(self)
+        vcenters.wake_on_namespace_labels(self)
         self.wake_on(changes, by=trigger_keys_of)
         self.wake_on(VmGroup, by=_recovery_keys_of, of=_shared_keys_of, when=_may_free_quota)
         self.needs(VmGroup, "get")
@@ -85,7 +85,7 @@ class VmGroupController(Controller[VmGroup]):
     async def reconcile(self, group: VmGroup) -> Done | Waiting:
         reconciler, group_input = await self._prepare_step(group)
         result = await reconciler.run_step(group_input)
-        group.status = status_of(group, result, reconciler.inventory)
+        group.status = group_status_of(group, result, reconciler.inventory)
         if result.plan.phase != "RUNNING":
             return _unfinished_outcome(result)
         message = result.plan.message
@@ -109,7 +109,7 @@ class VmGroupController(Controller[VmGroup]):
             self._report_vms_left(group, error)
             return None
         result = await reconciler.run_step(group_input)
-        group.status = status_of(group, result, reconciler.inventory)
+        group.status = group_status_of(group, result, reconciler.inventory)
         if not result.cleanup_finished:
             return _unfinished_outcome(result)
         if result.folder is not None and group.spec.deletionPolicy == "Destroy":
@@ -237,7 +237,7 @@ class VmGroupController(Controller[VmGroup]):
             ),
             folder_key=f"{self._build_parent_folder_key(group)}/{_folder_name_of(group)}",
             created_at=_format_creation_time(group),
-            in_use=bool(group.status.replicas),
+            has_replicas=bool(group.status.replicas),
         )
 
     def _build_parent_folder_key(self, group: VmGroup) -> str:

@@ -45,8 +45,8 @@ from .group_memory import (
     CreatedFolder,
     GroupMemory,
     GroupMemoryStore,
-    PendingEffect,
     TaskEffect,
+    UnseenEffect,
 )
 from .messages import describe_action, describe_failure
 from .model import (
@@ -66,8 +66,8 @@ from .reasons import Reason
 from .step import GroupInput
 
 VmAction = PowerOn | PowerOff | Resize | Destroy
-_Precheck = Callable[[], Awaitable[Any]]
-# Receives the result of the precheck, None without one.
+_ReadBeforeCall = Callable[[], Awaitable[Any]]
+# Receives the result of that read, None without one.
 _Call = Callable[[Any], Awaitable[Any]]
 
 
@@ -107,12 +107,12 @@ class Executor:
         api_reader: ApiReader,
         memory_store: GroupMemoryStore,
         clone_tracker: CloneTaskTracker,
-        can_write: Callable[[], bool],
-        notify_group: Callable[[str], None],
+        holds_lease: Callable[[], bool],
+        wake_group: Callable[[str], None],
     ) -> None:
-        self._vcenter, self._api_reader, self._can_write = vcenter, api_reader, can_write
+        self._vcenter, self._api_reader, self._holds_lease = vcenter, api_reader, holds_lease
         self._memory_store, self._clone_tracker = memory_store, clone_tracker
-        self._notify_group, self._clock = notify_group, vcenter.clock
+        self._wake_group, self._clock = wake_group, vcenter.clock
         self.pending_tasks: dict[str, _TaskPurpose] = {}
 
     async def clone(self, group: GroupInput, action: Clone, spec: CloneSpec) -> None:
@@ -132,7 +132,7 @@ class Executor:
                 action,
                 purpose,
                 call=partial(vm_calls.clone, spec),
-                precheck=read_template if spec.needs_template_config else None,
+                read_before=read_template if spec.needs_template_config else None,
             )
         except BaseException as error:
             if memory.clone_requests[record.name].outcome == "maybe_sent":
@@ -249,7 +249,7 @@ class Executor:
             call=lambda read_at: self._vcenter.vm_calls.destroy_folder(
                 folder.ref, seconds_left(self._clock() - read_at)
             ),
-            precheck=partial(self._check_folder_before_destroy, group.group_id, folder.ref),
+            read_before=partial(self._check_folder_before_destroy, group.group_id, folder.ref),
         )
 
     async def _check_folder_before_destroy(self, group_id: GroupId, ref: str) -> float:
@@ -267,7 +267,7 @@ class Executor:
         action: Action,
         purpose: _TaskPurpose,
         call: _Call,
-        precheck: _Precheck | None,
+        read_before: _ReadBeforeCall | None,
     ) -> bool:
         """Start a task on a VM or folder; returns whether it started.
 
@@ -276,7 +276,7 @@ class Executor:
         busy_refs = self._memory_of(group).busy_refs
         busy_refs.add(purpose.target_ref)
         try:
-            await self._start_task(group, action, purpose, call, precheck)
+            await self._start_task(group, action, purpose, call, read_before)
         except (NotFound, _DestroyNotConfirmed):
             return False
         finally:
@@ -292,13 +292,13 @@ class Executor:
         action: Action,
         purpose: _TaskPurpose,
         call: _Call,
-        precheck: _Precheck | None = None,
+        read_before: _ReadBeforeCall | None = None,
     ) -> str:
         """Reserve a slot, start the task and remember it; returns its MoRef."""
         limiter = self._vcenter.task_limiter
         try:
             with limiter.reserve_slot(purpose.group_uid):
-                task_ref: str = await self._check_and_call(group, action, call, precheck)
+                task_ref: str = await self._check_and_call(group, action, call, read_before)
         except VCenterError as error:
             is_gone = isinstance(error, NotFound) and purpose.effect is not None
             if not isinstance(error, NoFreeSlot | InventoryOutdated) and not is_gone:
@@ -311,7 +311,11 @@ class Executor:
         return task_ref
 
     async def _check_and_call(
-        self, group: GroupInput, action: Action, call: _Call, precheck: _Precheck | None = None
+        self,
+        group: GroupInput,
+        action: Action,
+        call: _Call,
+        read_before: _ReadBeforeCall | None = None,
     ) -> Any:
         """Check, then call vCenter in the session in which the inventory of the plan was read.
 
@@ -323,10 +327,10 @@ class Executor:
             await session.login()
             login_count = session.login_count
             try:
-                checked: Any = await precheck() if precheck is not None else None
+                read_result: Any = await read_before() if read_before is not None else None
                 if isinstance(action, Destroy | DestroyFolder):
                     reads += 1
-                    if not accept_read(self._clock() - checked, reads):
+                    if not accept_read(self._clock() - read_result, reads):
                         continue
                 if (
                     not self._vcenter.is_inventory_of_session
@@ -335,7 +339,7 @@ class Executor:
                 ):
                     raise InventoryOutdated("the inventory is being read again, or was")
                 # Last, so that as little time as possible passes between this check and the call.
-                if not self._can_write():
+                if not self._holds_lease():
                     raise NotLeader(
                         "no request is sent to vCenter: this manager may have lost the lease"
                     )
@@ -343,7 +347,7 @@ class Executor:
                 if isinstance(action, Clone):
                     # From here on the clone may be in progress, whatever happens to the response.
                     self._memory_of(group).record_clone(action.record, "maybe_sent")
-                return await call(checked)
+                return await call(read_result)
             except NotAuthenticated:
                 await session.renew(login_count)
                 raise InventoryOutdated("the session has ended") from None
@@ -372,7 +376,7 @@ class Executor:
         if task is not None and task.state == "success":
             memory.record_success(purpose.key)
             if purpose.effect is not None:
-                memory.pending_effects[purpose.target_ref] = PendingEffect(
+                memory.unseen_effects[purpose.target_ref] = UnseenEffect(
                     purpose.effect,
                     self._clock() + EFFECT_TIMEOUT_SECONDS,
                     purpose.config_version_before,
@@ -385,4 +389,4 @@ class Executor:
                 transient=issubclass(error_type_for_name(task.fault), Busy | Unreachable),
             )
             memory.record_failure(purpose.key, failure)
-        self._notify_group(purpose.group_uid)
+        self._wake_group(purpose.group_uid)

@@ -22,8 +22,8 @@ from .quota import SizesInProgress
 from .reasons import Reason
 
 # The original operator retries a transient fault after 20 s, and users rely on it.
-INITIAL_BACKOFF_SECONDS = 20.0
-MAX_BACKOFF_SECONDS = 300.0
+OPERATION_BACKOFF_INITIAL_SECONDS = 20.0
+OPERATION_BACKOFF_MAX_SECONDS = 300.0
 # A task reports its end up to this long before the inventory shows its effect.
 EFFECT_TIMEOUT_SECONDS = 10.0
 # The key of the group's folder among the keys of replicas; no replica can have this name.
@@ -47,9 +47,9 @@ class CloneTask(Struct, frozen=True, kw_only=True):
     template: str
     state: Literal["running", "success", "error"]
     # When the inventory first showed it.
-    seen_at_seconds: float = 0.0
+    seen_at: float = 0.0
     # When the inventory showed its end.
-    ended_at_seconds: float = 0.0
+    ended_at: float = 0.0
 
 
 class CloneRequest(Struct, frozen=True, kw_only=True):
@@ -61,7 +61,7 @@ class CloneRequest(Struct, frozen=True, kw_only=True):
     # fault. maybe_sent: the request is about to be sent, or no response was received.
     outcome: CloneOutcome
     task: str = ""
-    updated_at_seconds: float = 0.0
+    updated_at: float = 0.0
 
 
 class _BackoffEntry(Struct, frozen=True):
@@ -72,7 +72,7 @@ class _BackoffEntry(Struct, frozen=True):
     retry_at: float
 
 
-class PendingEffect(Struct, frozen=True):
+class UnseenEffect(Struct, frozen=True):
     """The effect of a task that has succeeded, until the inventory shows it or it expires."""
 
     effect: TaskEffect
@@ -95,7 +95,7 @@ class GroupMemory:
         self.clock = clock
         self.clone_requests: dict[str, CloneRequest] = {}
         self.backoffs: dict[str, _BackoffEntry] = {}
-        self.pending_effects: dict[str, PendingEffect] = {}
+        self.unseen_effects: dict[str, UnseenEffect] = {}
         # VMs and folders with a task of this process that has not ended.
         self.busy_refs: set[str] = set()
         self.created_folder: CreatedFolder | None = None
@@ -157,7 +157,7 @@ class GroupMemory:
 
     def record_clone(self, record: ReplicaRecord, outcome: CloneOutcome, task: str = "") -> None:
         self.clone_requests[record.name] = CloneRequest(
-            attempt=record.attempt, outcome=outcome, task=task, updated_at_seconds=self.clock()
+            attempt=record.attempt, outcome=outcome, task=task, updated_at=self.clock()
         )
 
     def check_writes_kept(self, stored_names: Iterable[str]) -> None:
@@ -179,8 +179,8 @@ class GroupMemory:
     def keep_only(self, names: Iterable[str]) -> None:
         """Forget replicas with other names, and effects that have expired."""
         kept_keys, now = {FOLDER_KEY, *names}, self.clock()
-        self.pending_effects = {
-            ref: effect for ref, effect in self.pending_effects.items() if effect.expires_at > now
+        self.unseen_effects = {
+            ref: effect for ref, effect in self.unseen_effects.items() if effect.expires_at > now
         }
         for table in (self.clone_requests, self.backoffs):
             for name in [name for name in table if name not in kept_keys]:
@@ -191,7 +191,8 @@ class GroupMemory:
         previous = self.backoffs.get(name)
         failure_count = previous.failure_count + 1 if previous else 1
         delay_seconds = min(
-            INITIAL_BACKOFF_SECONDS * 2.0 ** (failure_count - 1), MAX_BACKOFF_SECONDS
+            OPERATION_BACKOFF_INITIAL_SECONDS * 2.0 ** (failure_count - 1),
+            OPERATION_BACKOFF_MAX_SECONDS,
         )
         self.backoffs[name] = _BackoffEntry(failure, failure_count, self.clock() + delay_seconds)
 
@@ -265,14 +266,14 @@ class CloneTaskTracker:
     def _update(self, task: Task) -> None:
         now, state = self.clock(), "running" if task.state == "queued" else task.state
         clone_task = self.tasks.get(task.ref) or CloneTask(
-            ref=task.ref, template=task.entity, state="running", seen_at_seconds=now
+            ref=task.ref, template=task.entity, state="running", seen_at=now
         )
         has_just_ended = state != "running" and clone_task.state == "running"
         self.tasks[task.ref] = replace(
             clone_task,
             template=task.entity,
             state=state,
-            ended_at_seconds=now if has_just_ended else clone_task.ended_at_seconds,
+            ended_at=now if has_just_ended else clone_task.ended_at,
         )
 
 
@@ -296,7 +297,7 @@ def infer_clone_state(
     """
     if request is not None and request.attempt != record.attempt:
         request = None
-    since = max(watching_since, request.updated_at_seconds if request else 0.0)
+    since = max(watching_since, request.updated_at if request else 0.0)
     if record.state == "Present" or (request and request.outcome == "rejected"):
         return CloneState.NOT_IN_PROGRESS
     if task_ref := (request.task if request else "") or record.task:
@@ -306,9 +307,7 @@ def infer_clone_state(
     candidates = _find_possible_tasks(record, tasks, assigned_tasks, since)
     if any(task.state == "running" for task in candidates):
         return CloneState.RUNNING
-    return _clone_state_after_settling(
-        max([since, *(task.ended_at_seconds for task in candidates)]), now
-    )
+    return _clone_state_after_settling(max([since, *(task.ended_at for task in candidates)]), now)
 
 
 def reset_if_replaced(record: ReplicaRecord, last_known_ref: str, ref: str) -> ReplicaRecord:
@@ -342,7 +341,7 @@ def is_clone_unfinished(
         return own_task.state == "running"
     if record.state == "Present":
         return False
-    since = max(watching_since, request.updated_at_seconds if request else 0.0)
+    since = max(watching_since, request.updated_at if request else 0.0)
     return now - since < REQUEST_SETTLE_SECONDS or any(
         task.state == "running"
         for task in _find_possible_tasks(record, tasks, assigned_tasks, since)
@@ -363,7 +362,7 @@ def _find_possible_tasks(
         if record.template in ("", task.template)
         and task.ref not in assigned_tasks
         # A task that began later than this request could have is not its task.
-        and task.seen_at_seconds <= since + REQUEST_SETTLE_SECONDS
+        and task.seen_at <= since + REQUEST_SETTLE_SECONDS
     ]
 
 
@@ -375,7 +374,7 @@ def _clone_state_of_task(task: CloneTask | None, since: float, now: float) -> Cl
         return CloneState.RUNNING
     if task.state == "error":
         return CloneState.NOT_IN_PROGRESS
-    return _clone_state_after_settling(max(since, task.ended_at_seconds), now)
+    return _clone_state_after_settling(max(since, task.ended_at), now)
 
 
 def _clone_state_after_settling(since: float, now: float) -> CloneState:

@@ -42,7 +42,9 @@ WAITS_FOR_QUOTA_MESSAGE = (
 )
 
 
-def summarize(desired: DesiredState, replicas: Sequence[Replica]) -> tuple[Phase, str]:
+def decide_phase_and_message(
+    desired: DesiredState, replicas: Sequence[Replica]
+) -> tuple[Phase, str]:
     """The phase and the message of the status."""
     errors = list(_list_errors(desired, replicas))
     if desired.paused:

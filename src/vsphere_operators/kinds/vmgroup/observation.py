@@ -374,7 +374,7 @@ def _may_have_been_cloned(record: ReplicaRecord, request: CloneRequest | None) -
 
 def _is_effect_pending(vm: VirtualMachine, memory: GroupMemory) -> bool:
     """Whether a task has succeeded on the VM and the inventory does not show its effect yet."""
-    pending = memory.pending_effects.get(vm.ref)
+    pending = memory.unseen_effects.get(vm.ref)
     if pending is None or memory.clock() >= pending.expires_at:
         return False
     if pending.effect in ("poweredOn", "poweredOff"):

@@ -139,7 +139,7 @@ class OwnershipIndex:
     When the VMs of a group change, `notify_group` is called with its uid.
     """
 
-    def __init__(self, vcenter: VCenter, notify_group: Callable[[str], None]) -> None:
+    def __init__(self, vcenter: VCenter, wake_group: Callable[[str], None]) -> None:
         self.marks: dict[str, OwnershipMark] = {}
         self.refs_by_group_uid = Index()
         # By `namespace_key`.
@@ -147,7 +147,7 @@ class OwnershipIndex:
         # VMs that may be replicas; their configuration is not read yet, or is hidden.
         self.unread_refs: set[str] = set()
         self._inventory, self._vm_configs = vcenter.inventory, vcenter.vm_configs
-        self._notify_group, self._vcenter = notify_group, vcenter
+        self._wake_group, self._vcenter = wake_group, vcenter
         # Of the last load after which all marks were read: when it was.
         self._synced_load: float | None = None
 
@@ -159,7 +159,7 @@ class OwnershipIndex:
         reference: a removed host was added, or a vCenter restored.
         """
         last_load = self._vcenter.watching_since
-        if self._synced_load != last_load and self.unread_refs <= self._vm_configs.hidden:
+        if self._synced_load != last_load and self.unread_refs <= self._vm_configs.unreadable:
             self._synced_load = last_load
         return self._synced_load == last_load
 
@@ -183,7 +183,7 @@ class OwnershipIndex:
         config, vm = self._vm_configs.values.get(ref), self._inventory.vms.get(ref)
         if config is None or vm is None or not vm.instance_uuid:
             return
-        if ref in self._vm_configs.hidden:
+        if ref in self._vm_configs.unreadable:
             # A configuration that the account cannot read does not prove that there is no mark.
             self.unread_refs.add(ref)
             return
@@ -197,7 +197,7 @@ class OwnershipIndex:
             self.marks[ref] = mark
             self.refs_by_group_uid.add(mark.group_id.uid, ref)
             self.refs_by_namespace.add(mark.group_id.namespace_key, ref)
-        self._notify_group(mark.group_id.uid)
+        self._wake_group(mark.group_id.uid)
 
     def _remove(self, ref: str) -> None:
         self.unread_refs.discard(ref)
@@ -205,7 +205,7 @@ class OwnershipIndex:
         if mark is not None:
             self.refs_by_group_uid.drop(mark.group_id.uid, ref)
             self.refs_by_namespace.drop(mark.group_id.namespace_key, ref)
-            self._notify_group(mark.group_id.uid)
+            self._wake_group(mark.group_id.uid)
 
 
 class FolderClaim(Struct, frozen=True, kw_only=True):
@@ -217,7 +217,7 @@ class FolderClaim(Struct, frozen=True, kw_only=True):
     # creationTimestamp has whole seconds, so two groups may have the same.
     created_at: str
     # Whether the group has replicas.
-    in_use: bool = False
+    has_replicas: bool = False
 
 
 def find_conflicting_owner(
@@ -245,7 +245,7 @@ def find_conflicting_owner(
 
 
 def _claim_order(claim: FolderClaim) -> tuple[bool, str, str]:
-    return not claim.in_use, claim.created_at, claim.group_id.uid
+    return not claim.has_replicas, claim.created_at, claim.group_id.uid
 
 
 def describe_folder_conflict(folder_path: str, owner: GroupId, *, owner_exists: bool = True) -> str:

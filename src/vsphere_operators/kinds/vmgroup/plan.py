@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from .messages import (
     WAITS_FOR_QUOTA_MESSAGE,
+    decide_phase_and_message,
     describe_record_changes,
     describe_sync_state,
-    summarize,
 )
 from .model import (
     PENDING_CLONE_STATES,
@@ -90,7 +90,7 @@ def _build_plan(
     records: tuple[ReplicaRecord, ...],
     actions: tuple[Action, ...],
 ) -> Plan:
-    phase, message = summarize(desired, replicas)
+    phase, message = decide_phase_and_message(desired, replicas)
     return Plan(
         records=records,
         write_status_first=False,

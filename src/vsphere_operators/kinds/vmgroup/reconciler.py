@@ -23,8 +23,8 @@ from .api_reader import ApiReader
 from .executor import Executor, InventoryOutdated
 from .group_memory import (
     FOLDER_KEY,
-    INITIAL_BACKOFF_SECONDS,
-    MAX_BACKOFF_SECONDS,
+    OPERATION_BACKOFF_INITIAL_SECONDS,
+    OPERATION_BACKOFF_MAX_SECONDS,
     GroupMemory,
     GroupMemoryStore,
 )
@@ -87,15 +87,15 @@ class GroupReconciler:
         memory = self.memory_store.for_group(group.group_id.uid)
         memory.observe_generation(group.generation)
         memory.observe_records(group.records, group.resource_version)
-        observation, new_plan = await self._observe_and_plan(group)
+        plan_input, new_plan = await self._observe_and_plan(group)
         for line in new_plan.log_lines:
             group.log(line)
         if new_plan.write_status_first:
             memory.expect_records(
-                observation.observed.records, new_plan.records, group.resource_version
+                plan_input.observed.records, new_plan.records, group.resource_version
             )
             self._vcenter.task_limiter.stop_waiting(group.group_id.uid)
-            return _build_result(group, observation, new_plan, requeue_after_seconds=0.0)
+            return _build_result(group, plan_input, new_plan, requeue_after_seconds=0.0)
         extra_config: dict[str, str] = {}
         has_clones = any(isinstance(action, Clone) for action in new_plan.actions)
         if has_clones and group.cloud_init is not None:
@@ -108,16 +108,16 @@ class GroupReconciler:
                     action for action in new_plan.actions if not isinstance(action, Clone)
                 )
                 new_plan = replace(new_plan, actions=others, phase="ERROR", message=str(error))
-                observation = replace(observation, blocker_reason=error.reason)
-        cleanup_finished = await self._execute(group, observation, new_plan.actions, extra_config)
+                plan_input = replace(plan_input, blocker_reason=error.reason)
+        cleanup_finished = await self._execute(group, plan_input, new_plan.actions, extra_config)
         records = tuple(with_task(record, memory) for record in new_plan.records)
         memory.keep_only(record.name for record in records)
         return _build_result(
             group,
-            observation,
+            plan_input,
             replace(new_plan, records=records),
             requeue_after_seconds=_choose_requeue_delay(
-                observation,
+                plan_input,
                 new_plan,
                 memory,
                 waits_for_slot=self._vcenter.task_limiter.is_waiting(group.group_id.uid),
@@ -135,21 +135,21 @@ class GroupReconciler:
         while True:
             if self._vcenter.watching_since != group.loaded_at:
                 raise NotSynced("the inventory was loaded again", after=_SHORT_REQUEUE_SECONDS)
-            observation = self._observer.observe(group)
-            if missing_refs := set(observation.refs_to_read) - refreshed_refs:
+            plan_input = self._observer.observe(group)
+            if missing_refs := set(plan_input.refs_to_read) - refreshed_refs:
                 await self._absences.read(missing_refs)
                 refreshed_refs |= missing_refs
                 continue
             new_plan = plan(
-                observation.desired, observation.observed, self._make_name_generator(group)
+                plan_input.desired, plan_input.observed, self._make_name_generator(group)
             )
             refs = [
                 ref
-                for ref in _newly_terminating_refs(observation.observed, new_plan)
+                for ref in _newly_terminating_refs(plan_input.observed, new_plan)
                 if ref not in refreshed_refs
             ]
             if not refs:
-                return observation, new_plan
+                return plan_input, new_plan
             # Without a response the plan stays; the executor reads the VM again before it acts.
             with suppress(VCenterError):
                 await self._vcenter.vm_configs.refresh(refs)
@@ -173,7 +173,7 @@ class GroupReconciler:
     async def _execute(
         self,
         group: GroupInput,
-        observation: PlanInput,
+        plan_input: PlanInput,
         actions: Sequence[Action],
         extra_config: dict[str, str],
     ) -> bool:
@@ -190,11 +190,11 @@ class GroupReconciler:
                     case CreateFolder() | DestroyFolder() if is_folder_backing_off:
                         return False
                     case CreateFolder():
-                        await self._executor.create_folder(group, observation.parent_folder)
+                        await self._executor.create_folder(group, plan_input.parent_folder)
                     case DestroyFolder():
                         await self._executor.destroy_folder(group, action)
                     case Clone():
-                        spec = _build_clone_spec(group, observation, action, extra_config)
+                        spec = _build_clone_spec(group, plan_input, action, extra_config)
                         await self._executor.clone(group, action, spec)
                     case _:
                         await self._executor.change_vm(group, action)
@@ -213,10 +213,10 @@ def _newly_terminating_refs(observed: ObservedState, new_plan: Plan) -> list[str
 
 
 def _build_clone_spec(
-    group: GroupInput, observation: PlanInput, action: Clone, extra_config: dict[str, str]
+    group: GroupInput, plan_input: PlanInput, action: Clone, extra_config: dict[str, str]
 ) -> CloneSpec:
-    record, desired = action.record, observation.desired
-    folder, placement = observation.observed.folder, observation.placement
+    record, desired = action.record, plan_input.desired
+    folder, placement = plan_input.observed.folder, plan_input.placement
     # plan() clones only without a blocker and with a folder.
     assert placement is not None
     assert folder is not None
@@ -247,11 +247,11 @@ def _build_clone_spec(
 
 
 def _choose_requeue_delay(
-    observation: PlanInput, plan: Plan, memory: GroupMemory, *, waits_for_slot: bool
+    plan_input: PlanInput, plan: Plan, memory: GroupMemory, *, waits_for_slot: bool
 ) -> float | None:
     """When to take the next step even if no change in vCenter wakes the group."""
     now, created_folder = memory.clock(), memory.created_folder
-    if memory.active_failures().keys() - observation.observed.failures.keys():
+    if memory.active_failures().keys() - plan_input.observed.failures.keys():
         # An action of this step failed: the next step reports it.
         return 0.0
     if plan.phase == "RUNNING":
@@ -260,41 +260,39 @@ def _choose_requeue_delay(
     if has_created_folder and created_folder is not None:
         return 0.0
     is_clone_pending = any(
-        state in PENDING_CLONE_STATES for state in observation.observed.clone_states.values()
+        state in PENDING_CLONE_STATES for state in plan_input.observed.clone_states.values()
     )
     is_effect_pending = any(
-        effect.expires_at > now for effect in memory.pending_effects.values()
+        effect.expires_at > now for effect in memory.unseen_effects.values()
     ) or (created_folder is not None and created_folder.expires_at > now)
     if is_clone_pending or is_effect_pending or has_created_folder:
         return _SHORT_REQUEUE_SECONDS
     delay_seconds = (
-        INITIAL_BACKOFF_SECONDS
+        OPERATION_BACKOFF_INITIAL_SECONDS
         if plan.phase == "PENDING"
-        or observation.blocker_reason in _UNWATCHED_REASONS
+        or plan_input.blocker_reason in _UNWATCHED_REASONS
         # In phase ERROR too: one replica has failed, and others wait. The limiter drops an owner
         # that does not try again within WAITING_OWNER_SECONDS, and then does not wake it.
         or waits_for_slot
-        else MAX_BACKOFF_SECONDS
+        else OPERATION_BACKOFF_MAX_SECONDS
     )
-    if observation.recheck_seconds is not None:
-        delay_seconds = min(delay_seconds, observation.recheck_seconds)
+    if plan_input.recheck_seconds is not None:
+        delay_seconds = min(delay_seconds, plan_input.recheck_seconds)
     # A little later than the retry, so that the back-off has ended for certain.
     return min(delay_seconds, memory.seconds_until_retry() or delay_seconds) + 0.05
 
 
 def _build_result(
     group: GroupInput,
-    observation: PlanInput,
+    plan_input: PlanInput,
     plan: Plan,
     *,
     requeue_after_seconds: float | None,
     cleanup_finished: bool = False,
 ) -> StepResult:
-    failures = observation.observed.failures
+    failures = plan_input.observed.failures
     folder_failure = failures.get(FOLDER_KEY)
-    if folder_failure is not None and (
-        observation.desired.deleting or not folder_failure.permanent
-    ):
+    if folder_failure is not None and (plan_input.desired.deleting or not folder_failure.permanent):
         message = f"{plan.message.rstrip('.')}. {folder_failure.message}"
         phase = "ERROR" if folder_failure.permanent else "PENDING"
         plan = replace(plan, phase=phase, message=message)
@@ -303,15 +301,15 @@ def _build_result(
     return StepResult(
         plan=plan,
         reason=(
-            observation.blocker_reason or first_reason
+            plan_input.blocker_reason or first_reason
             if plan.phase == "ERROR"
             else Reason.VM_MISSING
-            if observation.observed.missing_vms
+            if plan_input.observed.missing_vms
             else Reason.PROGRESSING
         ),
         vcenter=group.vcenter,
-        folder=observation.observed.folder,
-        vms_by_replica=observation.vms_by_replica,
+        folder=plan_input.observed.folder,
+        vms_by_replica=plan_input.vms_by_replica,
         requeue_after_seconds=requeue_after_seconds,
         cleanup_finished=cleanup_finished,
     )

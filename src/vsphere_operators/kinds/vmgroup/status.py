@@ -62,7 +62,7 @@ def _is_running(task_ref: str, inventory: Inventory) -> bool:
     return task is not None and task.state not in FINAL_TASK_STATES
 
 
-def status_of(group: VmGroup, result: StepResult, inventory: Inventory) -> VmGroupStatus:
+def group_status_of(group: VmGroup, result: StepResult, inventory: Inventory) -> VmGroupStatus:
     plan, folder = result.plan, result.folder
     previous = {replica.name: replica for replica in group.status.replicas}
     return VmGroupStatus(

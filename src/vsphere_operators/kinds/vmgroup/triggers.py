@@ -60,7 +60,7 @@ def trigger_keys_of(group: VmGroup) -> Iterable[str]:
 
 
 def wake_group(stream: Stream, uid: str) -> None:
-    stream.publish(f"uid:{uid}")
+    stream.wake(f"uid:{uid}")
 
 
 class VmGroupTriggers:
@@ -77,7 +77,7 @@ class VmGroupTriggers:
         self._stream, self._vcenter, self._executor = stream, vcenter, executor
         self._ownership_index, self._clone_tracker = ownership_index, clone_tracker
         # When a group was last woken for the progress of a clone, by task.
-        self.progress_published_at: dict[str, float] = {}
+        self.progress_reported_at: dict[str, float] = {}
 
     def on_vm_change(self, change: Change[VirtualMachine]) -> None:
         old, new = change.old, change.new
@@ -99,18 +99,18 @@ class VmGroupTriggers:
         )
         if is_structural or (change.related_object_changed and vms[-1].is_template):
             for vm in vms:
-                self._stream.publish(f"template:{vm.name}")
-                self._stream.publish(f"folder:{vm.parent}")
-                self._stream.publish(f"folder:{self._vcenter.inventory.name_of(vm.parent)}")
+                self._stream.wake(f"template:{vm.name}")
+                self._stream.wake(f"folder:{vm.parent}")
+                self._stream.wake(f"folder:{self._vcenter.inventory.name_of(vm.parent)}")
 
     def on_folder_change(self, change: Change[Folder]) -> None:
         if not _is_structural(change):
             return
         for folder in (change.old, change.new):
             if folder is not None:
-                self._stream.publish(f"folder:{folder.name}")
-                self._stream.publish(f"folder:{folder.ref}")
-                self._stream.publish(f"folder:{folder.parent}")
+                self._stream.wake(f"folder:{folder.name}")
+                self._stream.wake(f"folder:{folder.ref}")
+                self._stream.wake(f"folder:{folder.parent}")
 
     def on_placement_change(self, change: Change[Entity]) -> None:
         """A datacenter, compute resource, resource pool or datastore has changed.
@@ -125,7 +125,7 @@ class VmGroupTriggers:
             and not old.accessible
         )
         if is_accessible_again or _is_structural(change):
-            self._stream.publish_all()
+            self._stream.wake_all()
 
     def on_task_change(self, change: Change[Task]) -> None:
         """A clone task: of a group that reports its progress, or of another client."""
@@ -138,18 +138,18 @@ class VmGroupTriggers:
         # A task of this process wakes its own group when the executor handles its end. Otherwise
         # the end of each clone would wake all groups of the same template.
         if has_ended and not had_ended and task.ref not in self._clone_tracker.own_tasks:
-            self._stream.publish(f"foreign-clone:{task.entity}")
+            self._stream.wake(f"foreign-clone:{task.entity}")
         now, purpose = self._vcenter.clock(), self._executor.pending_tasks.get(task.ref)
         if old is None or new is None or old.state != new.state:
-            self.progress_published_at[task.ref] = now
+            self.progress_reported_at[task.ref] = now
         elif (
             purpose is not None
-            and now - self.progress_published_at.get(task.ref, now) >= PROGRESS_INTERVAL_SECONDS
+            and now - self.progress_reported_at.get(task.ref, now) >= PROGRESS_INTERVAL_SECONDS
         ):
-            self.progress_published_at[task.ref] = now
+            self.progress_reported_at[task.ref] = now
             wake_group(self._stream, purpose.group_uid)
         if has_ended:
-            self.progress_published_at.pop(task.ref, None)
+            self.progress_reported_at.pop(task.ref, None)
 
 
 def _is_structural(change: Change[Entity]) -> bool:

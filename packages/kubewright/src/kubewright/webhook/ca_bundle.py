@@ -115,7 +115,7 @@ def find_ca_bundle_targets(
     ]
 
 
-def has_webhook_client(obj: WebhookConfiguration | CustomResourceDefinition) -> bool:
+def has_client_config(obj: WebhookConfiguration | CustomResourceDefinition) -> bool:
     """Whether the object has a clientConfig, which holds a caBundle."""
     if isinstance(obj, WebhookConfiguration):
         return bool(obj.webhooks)
@@ -140,7 +140,7 @@ def build_ca_bundle_patch(
         return None if hooks == obj.webhooks else precondition | {"webhooks": hooks}
     webhook = obj.spec.conversion.get("webhook") or {}
     current = (webhook.get("clientConfig") or {}).get("caBundle")
-    if not has_webhook_client(obj) or current == encoded:
+    if not has_client_config(obj) or current == encoded:
         return None
     client_config = {"clientConfig": {"caBundle": encoded}}
     return precondition | {"spec": {"conversion": {"webhook": client_config}}}

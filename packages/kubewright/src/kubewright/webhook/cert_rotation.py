@@ -32,7 +32,7 @@ from ..log import Log
 from ..tls import ServingCertificate
 from ..x509 import KeyPair, issue_serving_certificate
 from .ca import CertificateAuthorities, next_rotation_step
-from .ca_bundle import CaBundleTarget, build_ca_bundle_patch, has_webhook_client
+from .ca_bundle import CaBundleTarget, build_ca_bundle_patch, has_client_config
 from .options import CertificateTimings
 
 # The first pause after a concurrent write and after a failure; each doubles until a check succeeds.
@@ -75,8 +75,8 @@ class CertRotator:
         """The resourceVersion at which each target was last seen with the current bundle."""
         self.in_all_bundles_since: float | None = None
         """Since when every caBundle has held the current bundle; None while one lacks it."""
-        self.serving_certificate: KeyPair | None = None
-        self._client, self.certificate = client, certificate
+        self.issued_pair: KeyPair | None = None
+        self._client, self.tls_certificate = client, certificate
         self._name, self._secret, self.hosts = name, secret, tuple(hosts)
         self._timings, self._clock = timings or CertificateTimings(), clock
         self._log = Log("webhook").bind(secret=str(secret))
@@ -88,7 +88,7 @@ class CertRotator:
         failures = 0
         while True:
             try:
-                await self.reconcile()
+                await self.check()
                 failures, pause = 0, self._timings.check_interval_seconds
             except (ConcurrentWrite, Conflict):
                 pause = _CONFLICT_BACKOFF_SECONDS * 2 ** min(failures, _MAX_DOUBLINGS)
@@ -101,7 +101,7 @@ class CertRotator:
             pause = min(pause, self._timings.check_interval_seconds)
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
 
-    async def reconcile(self) -> None:
+    async def check(self) -> None:
         """Check the Secret, the serving certificate and every caBundle, and take one step.
 
         The bundles come before the rotation, so that a CA signs only if they were just verified.
@@ -192,14 +192,14 @@ class CertRotator:
         if ca.is_expired(now):
             return
         if (
-            self.serving_certificate is None
+            self.issued_pair is None
             or self.issuer_certificate != ca.certificate
-            or self.serving_certificate.is_renewal_due(now)
+            or self.issued_pair.is_renewal_due(now)
         ):
             lifetime = timedelta(seconds=self._timings.serving_lifetime_seconds)
             pair = issue_serving_certificate(ca, self.hosts, now, lifetime)
-            await asyncio.to_thread(self.certificate.load_pem, pair.certificate + pair.key)
-            self.serving_certificate, self.issuer_certificate = pair, ca.certificate
+            await asyncio.to_thread(self.tls_certificate.load_pem, pair.certificate + pair.key)
+            self.issued_pair, self.issuer_certificate = pair, ca.certificate
             self._log.info("serving a new certificate", expires=pair.expires_at)
 
     async def _propagate_bundle(self, stored: _StoredCa) -> KubewrightError | None:
@@ -229,7 +229,7 @@ class CertRotator:
         except NotFound:
             self.verified_versions.pop(target, None)
             return
-        if not has_webhook_client(obj):
+        if not has_client_config(obj):
             self._log.warning(
                 "the object refers to no webhook, so the API server does not call the webhooks "
                 "through it: apply the generated manifests",
@@ -254,17 +254,17 @@ class CertRotator:
             self._log.error(message, error=None if isinstance(error, KubewrightError) else error)
         self._last_error = message
 
-    def get_expiry_seconds(self) -> float:
+    def get_expiry_timestamp(self) -> float:
         """When the serving certificate expires, in seconds since 1970; 0 without one."""
-        if self.serving_certificate is None:
+        if self.issued_pair is None:
             return 0.0
-        return self.serving_certificate.expires_at.timestamp()
+        return self.issued_pair.expires_at.timestamp()
 
     @property
     def problem(self) -> str:
         """Why TLS handshakes fail, "" if they do not."""
-        if self.serving_certificate is None:
+        if self.issued_pair is None:
             return self._last_error or "there is no certificate yet"
-        if self.serving_certificate.is_expired(self._clock()):
+        if self.issued_pair.is_expired(self._clock()):
             return f"the certificate has expired. {self._last_error}".strip()
         return ""

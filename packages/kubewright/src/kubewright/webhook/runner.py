@@ -58,7 +58,7 @@ class WebhookRunner:
         )
         if self.cert_rotator is not None:
             expiry = webhook_metrics.certificate_expiry.labels()
-            expiry.set_function(self.cert_rotator.get_expiry_seconds)
+            expiry.set_function(self.cert_rotator.get_expiry_timestamp)
         self._client_authenticator: ClientAuthenticator | None = None
         if options.client_ca_file:
             self._client_authenticator = ClientAuthenticator(

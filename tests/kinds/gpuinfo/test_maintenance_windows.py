@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vsphere_operators.kinds.gpuinfo.maintenance import (
+from vsphere_operators.kinds.gpuinfo.maintenance_windows import (
     Calendar,
     CalendarEntry,
     Repeats,

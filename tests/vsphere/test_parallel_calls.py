@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from vsphere_operators.vsphere.concurrency import MAX_CONCURRENT_CALLS, gather_limited
+from vsphere_operators.vsphere.parallel_calls import MAX_CONCURRENT_CALLS, gather_limited
 
 
 async def test_results_are_in_order_and_concurrency_is_limited() -> None:

@@ -23,7 +23,7 @@ from vsphere_operators.vsphere.session import (
     LOCKOUT_WINDOW_SECONDS,
     MAX_LOGIN_FAILURES,
     SAME_CREDENTIALS_RETRY_SECONDS,
-    LoginBudget,
+    FailedLoginLimiter,
     Session,
 )
 from vsphere_operators.vsphere.transport import SoapClient
@@ -45,12 +45,12 @@ def write_credentials(path: Path, user: str, password: str) -> DirectoryCredenti
 
 def test_budget_keeps_both_rules_on_any_history() -> None:
     chance, clock = random.Random(4), FakeClock()
-    budget, failures = LoginBudget(clock), list[tuple[float, Credentials]]()
+    limiter, failures = FailedLoginLimiter(clock), list[tuple[float, Credentials]]()
     for _ in range(20_000):
         clock.seconds += chance.expovariate(1 / 5)
         credentials = Credentials("user", str(chance.randrange(3)))
-        if not budget.wait_seconds(credentials):
-            budget.add_failure(credentials)
+        if not limiter.wait_seconds(credentials):
+            limiter.add_failure(credentials)
             failures.append((clock.seconds, credentials))
     times = [at for at, _ in failures]
     assert len(times) > 500
@@ -67,28 +67,32 @@ def test_budget_keeps_both_rules_on_any_history() -> None:
 
 def test_budget_wait_seconds() -> None:
     clock = FakeClock()
-    budget, one, other = LoginBudget(clock), Credentials("user", "1"), Credentials("user", "2")
-    budget.add_failure(one)
-    assert (budget.wait_seconds(one), budget.wait_seconds(other)) == (185.0, 0.0)
+    limiter, one, other = (
+        FailedLoginLimiter(clock),
+        Credentials("user", "1"),
+        Credentials("user", "2"),
+    )
+    limiter.add_failure(one)
+    assert (limiter.wait_seconds(one), limiter.wait_seconds(other)) == (185.0, 0.0)
     clock.seconds += 10
-    budget.add_failure(other)
+    limiter.add_failure(other)
     clock.seconds += 10
-    assert budget.wait_seconds(one) == 165.0
-    budget.add_failure(Credentials("user", "3"))
-    assert budget.wait_seconds(Credentials("user", "4")) == 160.0
+    assert limiter.wait_seconds(one) == 165.0
+    limiter.add_failure(Credentials("user", "3"))
+    assert limiter.wait_seconds(Credentials("user", "4")) == 160.0
     clock.seconds += 165
-    assert (budget.wait_seconds(one), budget.wait_seconds(other)) == (0.0, 10.0)
+    assert (limiter.wait_seconds(one), limiter.wait_seconds(other)) == (0.0, 10.0)
 
 
 def test_leader_and_standby_do_not_lock_the_account() -> None:
     clock, failures = FakeClock(), list[float]()
-    managers, password = [LoginBudget(clock), LoginBudget(clock)], "old"
+    managers, password = [FailedLoginLimiter(clock), FailedLoginLimiter(clock)], "old"
     for second in range(3600):
         clock.seconds += 1
         password = "fixed, and wrong again" if second >= 1800 else password
-        for budget in managers:
-            if not budget.wait_seconds(Credentials("user", password)):
-                budget.add_failure(Credentials("user", password))
+        for limiter in managers:
+            if not limiter.wait_seconds(Credentials("user", password)):
+                limiter.add_failure(Credentials("user", password))
                 failures.append(clock.seconds)
     assert max(sum(at <= other < at + 180 for other in failures) for at in failures) == 4
 

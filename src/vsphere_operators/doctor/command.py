@@ -45,8 +45,8 @@ class DoctorSettings(Settings):
     record: str = flag(
         "record",
         "",
-        "A new directory for all requests to the vCenters and their responses, with names, "
-        "addresses and identifiers replaced, to send with a report about a problem.",
+        "Record all requests to the vCenters and the responses in this new directory, with names, "
+        "addresses and identifiers replaced, to attach them to a bug report.",
     )
 
 

@@ -88,13 +88,13 @@ class Settings(ManagerFlags):
         (),
         "Full inventory path of a template, or of a folder with templates. If set, VmGroups can "
         "use no others, neither by name nor by path. Namespaces with templateFolders in "
-        "-vmgroup-limits have those instead.",
+        "-vmgroup-limits use those instead.",
     )
     missing_vm_timeout_seconds: Duration = flag(
         "vmgroup-missing-vm-timeout",
         300.0,
-        "Time after which a VM of a VmGroup that is missing in vCenter, without an update that it "
-        "was deleted, counts as deleted and is cloned again.",
+        "Time after which a VM of a VmGroup that is missing in vCenter counts as deleted and is "
+        "replaced, if nothing shows earlier that it was deleted.",
     )
     cluster_id: str = flag(
         "cluster-id",

@@ -130,7 +130,8 @@ async def test_missing_name_is_reported() -> None:
     assert warning.startswith('spec.pvId "pvc-2": vCenter has no First Class Disk')
     (warning,) = await harness.collect_warnings(VmGroup, GROUP_SPEC | {"template": "doesNotExist"})
     assert warning.startswith(
-        'spec.template "doesNotExist": this namespace can use no such template (TemplateNotFound)'
+        'spec.template "doesNotExist": this namespace has no template of that name '
+        "(TemplateNotFound)"
     )
 
 
@@ -166,7 +167,7 @@ async def test_placement_that_the_namespace_may_not_use_is_reported() -> None:
     ).mark_loaded()
     for spec in (GROUP_SPEC | {"placement": {"cluster": "C0"}}, GROUP_SPEC):
         (warning,) = await harness.collect_warnings(VmGroup, spec)
-        assert warning.startswith("spec: this namespace may not use what it selects (Placement")
+        assert warning.startswith("spec: this namespace may not use the selected placement (Pl")
 
 
 # One request per way in which a message of the status names objects of the inventory.

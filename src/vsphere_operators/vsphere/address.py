@@ -23,7 +23,7 @@ class Address:
     # The client certificate and its key, for a login with one.
     certificate_file: str = ""
     key_file: str = ""
-    # Of the HTTP proxy that leads to the SDK tunnel. Every vCenter has it there; tests do not.
+    # The HTTP proxy that leads to the SDK tunnel. vCenter fixes this port; only tests change it.
     tunnel_port: int = 80
     # The name in the configuration; may be empty.
     name: str = ""

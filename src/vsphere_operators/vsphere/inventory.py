@@ -388,7 +388,7 @@ def _apply_update(
     """The object after an update; None if it was removed, or if there is nothing to modify."""
     mapping, old = TYPE_MAPPINGS[update.type], raw_objects.get(update.ref)
     if old is not None and type(old) is not mapping.model_type:
-        # A reference belongs to one object for ever, so one of the two updates is broken.
+        # Until the next load a reference belongs to one object, so one of the updates is broken.
         report(update.type, "obj", update.ref, TypeError(f"it was a {type(old).__name__}"))
         return old
     if update.kind == "enter":

@@ -232,8 +232,8 @@ class Session:
             response = await stub.call_undecoded(
                 manager, method, credentials.username, credentials.password
             )
-        # Nothing of the response is needed but that it is one. It is not reported if a part of it
-        # does not decode: the response of a broken server may contain the request.
+        # Only whether it is a response matters. A part that does not decode is not reported: the
+        # response of a broken server may repeat the request, with the password.
         if not decode_results(response, method):
             raise stub.not_vsphere_error(method)
 

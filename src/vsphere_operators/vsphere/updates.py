@@ -91,7 +91,7 @@ def decode_object_page(body: bytes, report: ReportUndecodable = ignore_undecodab
 def decode_results(
     body: bytes, method: str, report: ReportUndecodable = ignore_undecodable
 ) -> list[Value]:
-    """The results of any other method that returns a list; those that do not decode are left out"""
+    """The results of any other method that returns a list, without those that do not decode."""
 
     def decode(result: etree._Element) -> Value:
         try:

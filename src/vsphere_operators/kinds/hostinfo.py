@@ -40,9 +40,9 @@ class Reason(StrEnum):
     HOSTNAME_MISSING = "HostnameMissing"
     """spec.hostname is empty."""
     HOST_DISCONNECTED = "HostDisconnected"
-    """vCenter has lost the connection to the host, so its load is unknown."""
+    """vCenter has lost the connection to the host, so its usage is unknown."""
     HOST_IN_STANDBY = "HostInStandby"
-    """The host is powered off or in standby, so it has no load."""
+    """The host is powered off or in standby, so it reports no usage."""
     MAINTENANCE_MODE = "MaintenanceMode"
     """The host is in maintenance mode."""
 
@@ -97,7 +97,7 @@ class HostInfoStatus(Status):
 
 @kind(
     "topology.corinternal.com/v1",
-    # The plural and "ch" are those of the original operator's CRD.
+    # The plural and "ch" are those of the CRD of cormachogan/hostinfo-operator.
     plural="hostinfoes",
     short=("ch", "hi"),
     columns=[
@@ -154,16 +154,16 @@ def subtract(total: int | None, used: int | None) -> int | None:
 
 
 def ready_outcome(host: Host, vcenter: str) -> Done:
-    """Raises Terminal if vCenter has no connection to the host."""
+    """Done with the reason of Ready=True; raises Terminal if vCenter cannot reach the host."""
     if host.power in _POWERED_DOWN_STATES:
         return Done(
             Reason.HOST_IN_STANDBY,
-            f'Host "{host.name}" is powered off or in standby, so it has no load.',
+            f'Host "{host.name}" is powered off or in standby, so it reports no usage.',
         )
     if state := _DISCONNECTED_STATES.get(host.connection):
         raise Terminal(
             Reason.HOST_DISCONNECTED,
-            f'Host "{host.name}" {state} vCenter {vcenter}, so its load is unknown. '
+            f'Host "{host.name}" {state} vCenter {vcenter}, so its usage is unknown. '
             "Check its power and network, then reconnect it in vCenter.",
             keep_status=True,
         )
@@ -176,7 +176,7 @@ def ready_outcome(host: Host, vcenter: str) -> Done:
 
 
 class HostInfoController(Controller[HostInfo]):
-    """Reads the inventory in memory; a change of a host enqueues the HostInfos that name it."""
+    """Reads the inventory in memory; a change of a host wakes the HostInfos that name it."""
 
     def __init__(self, vcenters: VCenterRegistry) -> None:
         self.vcenters = vcenters

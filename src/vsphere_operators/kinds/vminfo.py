@@ -77,7 +77,11 @@ class VMInfoSpec(Spec):
     """The VM to report."""
 
     nodename: Annotated[
-        str, Doc("Name of the virtual machine, as shown in vCenter.", max_length=MAX_NAME_LENGTH)
+        str,
+        Doc(
+            "Name of the virtual machine, as shown in vCenter. It need not be a Node.",
+            max_length=MAX_NAME_LENGTH,
+        ),
     ] = ""
 
 
@@ -193,7 +197,7 @@ def vm_status_of(
 
 
 def ready_outcome(vm: VirtualMachine) -> Done:
-    """Raises Terminal if vCenter does not know the state of the VM."""
+    """Done with the reason of Ready=True; raises Terminal if vCenter does not know the state."""
     if vm.connection in _UNAVAILABLE_STATES:
         reason, explanation = _UNAVAILABLE_STATES[vm.connection]
         raise Terminal(
@@ -217,7 +221,7 @@ def ready_outcome(vm: VirtualMachine) -> Done:
 
 
 class VMInfoController(Controller[VMInfo]):
-    """Reads the inventory in memory; a change of a VM enqueues the VMInfos that name it."""
+    """Reads the inventory in memory; a change of a VM wakes the VMInfos that name it."""
 
     def __init__(self, vcenters: VCenterRegistry) -> None:
         self.vcenters = vcenters

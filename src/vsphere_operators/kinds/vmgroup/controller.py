@@ -331,7 +331,7 @@ def _is_untouched(group: VmGroup) -> bool:
 
 
 def _unfinished_outcome(result: StepResult) -> Waiting:
-    """The outcome of a step that is not the last one; raises Retry in phase ERROR."""
+    """The outcome of a step after which the group is not RUNNING yet; raises Retry in ERROR."""
     plan, after = result.plan, result.requeue_after_seconds
     if after is None:
         after = UNAVAILABLE_RETRY_SECONDS

@@ -4,15 +4,16 @@ Does it wait for tasks?  No. It waits only for the response that a task has star
     task comes through the inventory and wakes the group.
 What if the process is stopped between the check of the lease and the request?  The request arrives
     late and does no harm: docs/designs/vmgroup.md, A4.
-What is checked before a clone is sent?  That a slot is free, what the clone needs of its
+What is checked before a clone is sent?  That a task slot is free, what the clone needs of its
     template, that the inventory was read in this session, and last the lease.
     `clone` -> `_start_task` -> `_check_and_call` -> `VmCalls.clone`.
 What if no response is received?  The clone may be in progress: its CloneRequest is "maybe_sent"
     from before the request is sent.
 What is checked before a VM or a folder is destroyed?  First the API server: the object must still
-    request it. Then vCenter: the VM must have the group's mark and uuid and no foreign disks, the
-    folder must be empty. Last the lease. The API server may need minutes to answer, so vCenter is
-    read after it, and the call is not sent later than 2 s after that read.
+    request it. Then vCenter: the VM must have the group's mark and uuid and no foreign disks
+    (First Class Disks, and files outside its own folder: Destroy_Task deletes them too), the folder
+    must be empty. Last the lease. The API server may need minutes to answer, so vCenter is read
+    after it, and the call is not sent later than 2 s after that read.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class _TaskPurpose(Struct, frozen=True):
 class Executor:
     """Acts for all groups of one vCenter.
 
-    `can_write` returns whether this manager certainly holds the lease. `notify_group` is called
+    `holds_lease` returns whether this manager certainly holds the lease. `wake_group` is called
     with the uid of a group when one of its tasks has ended.
     """
 
@@ -116,7 +117,7 @@ class Executor:
         self.pending_tasks: dict[str, _TaskPurpose] = {}
 
     async def clone(self, group: GroupInput, action: Clone, spec: CloneSpec) -> None:
-        """Clone the template for a stored record."""
+        """Clone the template for a record in status.replicas."""
         record, memory = action.record, self._memory_of(group)
         purpose = _TaskPurpose(
             group.group_id.uid,
@@ -135,6 +136,7 @@ class Executor:
                 read_before=read_template if spec.needs_template_config else None,
             )
         except BaseException as error:
+            # expect_records set it to "unsent" when the record was stored.
             if memory.clone_requests[record.name].outcome == "maybe_sent":
                 # Without a response, or if cancelled, REQUEST_SETTLE_SECONDS counts from now.
                 is_rejected = isinstance(error, VCenterError) and not isinstance(error, Unreachable)
@@ -194,7 +196,7 @@ class Executor:
         return read_at
 
     async def create_folder(self, group: GroupInput, parent_ref: str) -> None:
-        """Create the group's folder. CreateFolder is not a task and needs no slot."""
+        """Create the group's folder. CreateFolder is not a task and needs no task slot."""
         name = group.group_id.folder_name
         try:
             folder_ref = await self._check_and_call(
@@ -294,7 +296,7 @@ class Executor:
         call: _Call,
         read_before: _ReadBeforeCall | None = None,
     ) -> str:
-        """Reserve a slot, start the task and remember it; returns its MoRef."""
+        """Reserve a task slot, start the task and remember it; returns its MoRef."""
         limiter = self._vcenter.task_limiter
         try:
             with limiter.reserve_slot(purpose.group_uid):

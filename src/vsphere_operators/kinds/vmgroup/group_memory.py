@@ -73,7 +73,7 @@ class _BackoffEntry(Struct, frozen=True):
 
 
 class UnseenEffect(Struct, frozen=True):
-    """The effect of a task that has succeeded, until the inventory shows it or it expires."""
+    """The effect of a task that has succeeded and that the inventory does not show yet."""
 
     effect: TaskEffect
     expires_at: float

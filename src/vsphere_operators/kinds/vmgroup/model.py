@@ -2,6 +2,12 @@
 
 The record, the VM and the failure of a replica are matched by the replica's name. A record keeps
 that name when a user renames the VM in vCenter.
+
+    record       a replica in status.replicas, stored before any request for it is sent
+    mark         keys in a VM's extraConfig that name its group and replica
+    claim        a group and the folder that it has or would create
+    fingerprint  a hash of what the spec requested when a replica was cloned
+    blocker      why no VM can be cloned now
 """
 
 from __future__ import annotations

@@ -10,6 +10,9 @@ Which VMs does OwnershipIndex read?  Those with a UUID of version 5 as instanceU
     these can be replicas. One in 64 of vCenter's own instanceUuids has that form by chance.
 When is OwnershipIndex complete?  After a load of the inventory, when the configuration of all those
     VMs has been read. Until then a VM of a group may be unknown.
+Why does `refs_by_group_uid` need no cluster id?  The uid of an object is unique across clusters.
+    `is_owned_by` compares the cluster id all the same: the backup of a cluster may be restored as a
+    second one, and then both have the uid.
 """
 
 from __future__ import annotations
@@ -134,9 +137,9 @@ def is_owned_by(mark: OwnershipMark | None, instance_uuid: str, group: GroupId) 
 
 
 class OwnershipIndex:
-    """The genuine marks of one vCenter by VM, and the VMs by uid of their group.
+    """The marks that were made for their VM, of one vCenter, and the VMs by uid of their group.
 
-    When the VMs of a group change, `notify_group` is called with its uid.
+    When the VMs of a group change, `wake_group` is called with its uid.
     """
 
     def __init__(self, vcenter: VCenter, wake_group: Callable[[str], None]) -> None:
@@ -144,7 +147,7 @@ class OwnershipIndex:
         self.refs_by_group_uid = Index()
         # By `namespace_key`.
         self.refs_by_namespace = Index()
-        # VMs that may be replicas; their configuration is not read yet, or is hidden.
+        # VMs that may be replicas; their configuration is not read yet, or is unreadable.
         self.unread_refs: set[str] = set()
         self._inventory, self._vm_configs = vcenter.inventory, vcenter.vm_configs
         self._wake_group, self._vcenter = wake_group, vcenter
@@ -216,7 +219,6 @@ class FolderClaim(Struct, frozen=True, kw_only=True):
     folder_key: str
     # creationTimestamp has whole seconds, so two groups may have the same.
     created_at: str
-    # Whether the group has replicas.
     has_replicas: bool = False
 
 
@@ -271,7 +273,7 @@ def _make_valid_name(text: str, max_length: int = _MAX_NAME_LENGTH) -> str:
 
 
 def folder_name(namespace: str, name: str) -> str:
-    """The name of a group's folder, which two groups can share: `a`/`b-c` and `a-b`/`c`."""
+    """The name of a group's folder. Names of two groups can collide: `a`/`b-c` and `a-b`/`c`."""
     return _make_valid_name(f"{namespace}-{name}")
 
 

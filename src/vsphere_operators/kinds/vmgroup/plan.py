@@ -243,7 +243,7 @@ def _new_record(desired: DesiredState, sequence_number: int, name: str) -> Repli
 def _choose_actions(
     desired: DesiredState, observed: ObservedState, replicas: Sequence[Replica]
 ) -> tuple[Action, ...]:
-    """The operations to start now, the most urgent first, as many as there are free slots."""
+    """The operations to start now, the most urgent first, as many as there are free task slots."""
     is_orphaning, folder = desired.deletion_policy == "Orphan", observed.folder
     is_ready_to_finalize = (
         # A resize in progress would not count any more.

@@ -101,7 +101,8 @@ class Reason(StrEnum):
     TOO_FEW_READY = "TooFewReady"
     """Degraded: Fewer replicas than desired are ready, in phase ERROR."""
     NOT_IN_ERROR = "NotInError"
-    """Degraded: The group is not in phase ERROR, or all replicas are ready."""
+    """Degraded: All replicas are ready, or replicas are still being created, so the group is not
+    degraded."""
 
     VMS_LEFT = "VMsLeft"
     """Event on VmGroup: The group was deleted without its vCenter; its VMs are left there."""

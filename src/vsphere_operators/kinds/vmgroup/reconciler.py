@@ -1,4 +1,4 @@
-"""One step of one group: observe, plan, then either report records to store first, or act.
+"""One reconcile of one group: observe, plan, then either report records to store first, or act.
 
 GroupInput -> GroupObserver -> PlanInput -> plan() -> Executor -> StepResult
 """
@@ -177,7 +177,10 @@ class GroupReconciler:
         actions: Sequence[Action],
         extra_config: dict[str, str],
     ) -> bool:
-        """Start the actions until no slot is free; returns whether the finalizer can be removed."""
+        """Start the actions until no task slot is free.
+
+        Returns whether the finalizer can be removed.
+        """
         if not actions:
             self._vcenter.task_limiter.stop_waiting(group.group_id.uid)
         memory = self.memory_store.for_group(group.group_id.uid)

@@ -1,4 +1,4 @@
-"""What goes into one step of a group, and what comes out of it."""
+"""The input and the result of a step, which is one reconcile of one group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which change in a vCenter wakes which VmGroup: handlers that publish keys on a stream.
+"""Which change in a vCenter wakes which VmGroup: handlers that wake keys through a stream.
 
 A key names what changed: `uid:` the VMs or tasks of a group, `template:` and `folder:` an object of
 that name or reference, `foreign-clone:` the end of a clone of that template that another client

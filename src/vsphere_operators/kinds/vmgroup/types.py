@@ -141,8 +141,10 @@ class VmGroupSpec(Spec):
 class ReplicaStatus(Struct, kw_only=True, omit_defaults=True):
     """One replica: its record, stored before any request to vCenter, and its VM if it exists."""
 
+    # Two fields keep the names that stored objects have. Everywhere else in the code, `slot` is
+    # `sequence_number`, and `leaving` is `terminating`.
+
     name: Annotated[str, Doc("The name of the replica. A user may have renamed its VM.")]
-    # `sequence_number` in the code; the field keeps the name that stored objects have.
     slot: Annotated[Int32, Doc("The number of the replica; the highest is the newest.")]
     instanceUUID: Annotated[str, Doc("instanceUuid of its VM.")]
     template: Annotated[str, Doc("MoRef of the template.")] = ""

@@ -46,7 +46,7 @@ class _CalendarReflector(Reflector[ConfigMap]):
 
 
 class CalendarWatcher:
-    """Publishes the entries of the calendar when it changes, and warns about invalid lines."""
+    """Emits the entries of the calendar when it changes, and warns about invalid lines."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class CalendarWatcher:
         if self._started_at is not None:
             remaining_seconds += self._started_at - self._clock()
         if remaining_seconds > 0:
-            # Creating the calendar enqueues every GPUInfo; the delay is for one that never exists.
+            # Creating the calendar wakes every GPUInfo; the delay is for one that never exists.
             raise NotSynced(
                 f"the maintenance calendar, ConfigMap {self._key}, is being read",
                 after=remaining_seconds + 0.001,

@@ -1,7 +1,7 @@
 """All nodes in order of preference, and how many are rejected for which reason.
 
-How are rejections counted without visiting every node?  General rejections, which apply to every
-    requirement, are counted as facts come and go. A node has too little time if its maintenance
+How are rejections counted without visiting every node?  Rejections that apply to every requirement
+    are counted as facts come and go. A node has too little time if its maintenance
     starts before now plus the required hours: the starts are kept sorted, so one bisection counts
     them.
 How is the best node with enough time found when hundreds of better ones have too little?  Only a
@@ -72,7 +72,7 @@ class _BestNodeByTime(Generic[_TimeT]):
 
 
 class _NodePool:
-    """The nodes without a general rejection, either those with a GPU or those without one."""
+    """The nodes without a `rejection_for_all`, either those with a GPU or those without one."""
 
     def __init__(self) -> None:
         self.ranks: list[_Rank] = []

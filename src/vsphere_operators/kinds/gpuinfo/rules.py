@@ -1,4 +1,4 @@
-"""Which node is best for a long job: facts, rejections, and when one node beats another.
+"""Which nodes are suitable for a long job, and when one is better; ranking.py selects the node.
 
 A node is suitable if it is ready and schedulable, its VM runs on a connected host, it has enough
 time before its next maintenance, and it has a GPU exactly if one is required. Of those, the node
@@ -62,7 +62,7 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     """The current state of one Node, its VM and its host, as far as a selection depends on it."""
 
     name: str
-    # Why the node suits no GPUInfo, whatever it requires; the first that applies. Rejections that
+    # Why the node is suitable for no GPUInfo; the first rejection that applies. Rejections that
     # depend on the requirement (time, GPU) are not here: see `Query.find_rejection`.
     rejection_for_all: Rejection | None = None
     # Set even if an earlier rejection applies, because status.unmatched lists all of these.
@@ -139,8 +139,9 @@ class SelectionRules(Struct, frozen=True, gc=False):
             or (remaining := facts.next_window.start - now) < HOUR
         ):
             return None
-        until_horizon = remaining - self.unplanned_hours * HOUR
-        until_change = until_horizon if until_horizon >= timedelta() else remaining % HOUR
+        # More hours than `unplanned_hours` are reported as that many.
+        until_reported = remaining - self.unplanned_hours * HOUR
+        until_change = until_reported if until_reported >= timedelta() else remaining % HOUR
         return until_change.total_seconds() + TIMER_SLACK_SECONDS
 
     def is_better_by_margin(self, other: NodeFacts, current: NodeFacts) -> bool:
@@ -160,7 +161,10 @@ class Query(Struct, frozen=True, gc=False):
 
     @property
     def deadline(self) -> datetime:
-        """Maintenance may start from this time on. OverflowError far beyond the horizon."""
+        """When the job would end if it started now.
+
+        Raises OverflowError for hours far above `unplanned_hours`.
+        """
         return self.now + self.requirement.hours * HOUR
 
     def seconds_until_too_little_time(self, facts: NodeFacts) -> float | None:

@@ -1,10 +1,10 @@
-"""Which node is selected for which GPUInfo: a changed node enqueues only the objects it affects.
+"""Which node is selected for which GPUInfo: a changed node wakes only the objects that it affects.
 
 How are the affected objects found?  Those with the changed node are checked one by one. For all
     others the selection changes only if the changed node beats their selected node: one comparison
     per selected node, however many objects there are.
-And everything else that a status shows (load, other candidates, counts)?  It is refreshed once per
-    interval, one bucket of objects after the other, and only if any facts changed. The load of the
+And everything else that a status shows (usage, other candidates, counts)?  It is refreshed once per
+    interval, one bucket of objects after the other, and only if any facts changed. The usage of the
     selected node is refreshed at once when it changes by more than `change_fraction`.
 """
 
@@ -34,7 +34,7 @@ class _ReportedSelection(Struct, frozen=True):
 
 
 class SelectionIndex:
-    """The selections of all GPUInfos; `enqueue` is called with the objects to reconcile again."""
+    """The selections of all GPUInfos; `wake` is called with the objects to reconcile again."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class SelectionIndex:
 
     def on_facts_change(self, old: NodeFacts | None, new: NodeFacts | None) -> None:
         for key in self._find_affected(old, new, self._tracker.clock()):
-            # The reconcile adds it again, so a burst of changes enqueues each object once.
+            # The reconcile adds it again, so a burst of changes wakes each object once.
             self.discard(key)
             self._wake(key)
 

@@ -320,7 +320,8 @@ class Engine(Generic[T]):
             if outcome.clear_status:
                 mutable.status = self._kind.status_type()
         if outcome.condition is not None:
-            # The watch event of this write must not enqueue the object again.
+            # The watch event of this write must not enqueue the object again. It is recognized by
+            # its revision: the resourceVersion as a number.
             with self._primary_source.own_write(obj.key) as own_revisions:
                 written = await self._status_writer.write(
                     obj,

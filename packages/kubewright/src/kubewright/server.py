@@ -212,7 +212,7 @@ class Server:
             raise
 
     async def _start_tls(self) -> ssl.SSLContext | None:
-        """Load or generate the certificate of /metrics; None if metrics are plain or disabled."""
+        """Load or generate the certificate of /metrics; None if it has no TLS or is disabled."""
         certificate = self.certificate
         if certificate is None or parse_address(self._metrics_bind_address) is None:
             return None
@@ -263,9 +263,9 @@ class Server:
             if rejection is not None:
                 return rejection
         # Reads /proc, which may block.
-        process = await asyncio.to_thread(self.metrics.process_exposition)
+        process_text = await asyncio.to_thread(self.metrics.process_exposition)
         body, content_type = self.metrics.exposition()
-        return web.Response(body=body + process, headers={"Content-Type": content_type})
+        return web.Response(body=body + process_text, headers={"Content-Type": content_type})
 
     async def _reject_unauthorized(
         self, request: web.Request, authorizer: Authorizer

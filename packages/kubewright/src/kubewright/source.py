@@ -23,7 +23,7 @@ Predicate = Callable[[Any, Any], bool]
 
 
 class Stream:
-    """Changes outside Kubernetes. The code that watches them publishes the name of each."""
+    """Changes outside Kubernetes. The code that watches them calls `wake` with the changed name."""
 
     def __init__(self) -> None:
         self._name_woken: Signal[str] = Signal("name published")

@@ -47,6 +47,7 @@ class WorkQueue(Generic[K]):
         self._processing: dict[K, float] = {}
         self._added_while_processing: dict[K, int] = {}
         self._due_times: dict[K, tuple[float, int]] = {}
+        """When each delayed key is added, and with which priority."""
         self._due_heap: list[tuple[float, int, K]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._failures: dict[K, int] = {}
@@ -90,8 +91,8 @@ class WorkQueue(Generic[K]):
             self.add(key, priority)
             return
         due = self._loop.time() + seconds
-        delay = self._due_times.get(key)
-        if self.closed or not self.accepting or (delay is not None and delay[0] <= due):
+        due_entry = self._due_times.get(key)
+        if self.closed or not self.accepting or (due_entry is not None and due_entry[0] <= due):
             return
         self._due_times[key] = (due, priority)
         if self._metrics:
@@ -184,10 +185,10 @@ class WorkQueue(Generic[K]):
         now = self._loop.time()
         while self._due_heap and self._due_heap[0][0] <= now:
             due, _, key = heapq.heappop(self._due_heap)
-            delay = self._due_times.get(key)
-            if delay is not None and delay[0] == due:
+            due_entry = self._due_times.get(key)
+            if due_entry is not None and due_entry[0] == due:
                 del self._due_times[key]
-                self.add(key, delay[1])
+                self.add(key, due_entry[1])
         if self._due_heap:
             self._schedule_timer()
 

@@ -61,7 +61,7 @@ def next_rotation_step(
 ) -> CertificateAuthorities:
     """Return the next step, or the same value if no step is due.
 
-    `propagated` means that every caBundle has held the current bundle for long enough.
+    `propagated` means that every caBundle has held the stored bundle for long enough.
     """
 
     def new_ca() -> KeyPair:

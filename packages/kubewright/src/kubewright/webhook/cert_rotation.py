@@ -72,9 +72,9 @@ class CertRotator:
         self.targets = tuple(targets)
         self.stored: _StoredCa | None = None
         self.verified_versions: dict[CaBundleTarget, str] = {}
-        """The resourceVersion at which each target was last seen with the current bundle."""
+        """The resourceVersion at which each target was last seen with the stored bundle."""
         self.in_all_bundles_since: float | None = None
-        """Since when every caBundle has held the current bundle; None while one lacks it."""
+        """Since when every caBundle has held the stored bundle; None while one lacks it."""
         self.issued_pair: KeyPair | None = None
         self._client, self.tls_certificate = client, certificate
         self._name, self._secret, self.hosts = name, secret, tuple(hosts)
@@ -84,7 +84,7 @@ class CertRotator:
         self._last_error = ""
 
     async def run(self) -> None:
-        """Reconcile at every interval, until cancelled."""
+        """Check at every interval, until cancelled."""
         failures = 0
         while True:
             try:

@@ -101,7 +101,7 @@ def _build_vcenters(manager: Manager, settings: Settings) -> VCenterRegistry:
 
 
 def connect_registry(vcenters: VCenterRegistry) -> None:
-    """A change in a vCenter enqueues the objects that name the changed host, VM or disk."""
+    """A change in a vCenter wakes the objects that name the changed host, VM or disk."""
     for name, vcenter in vcenters.vcenters_by_name.items():
         throttle = vcenters.throttles[name]
         vcenter.inventory.connect(partial(vcenters.on_vm_change, vcenter), VirtualMachine)
@@ -171,7 +171,7 @@ def _build_group_reconciler(
     holds_lease: Callable[[], bool],
     missing_vm_timeout_seconds: float,
 ) -> GroupReconciler:
-    """A change in the vCenter enqueues the VmGroups that it affects."""
+    """A change in the vCenter wakes the VmGroups that it affects."""
     wake = partial(wake_group, changes)
     ownership_index = OwnershipIndex(vcenter, wake)
     clone_tracker = CloneTaskTracker(vcenter.clock)
@@ -253,7 +253,7 @@ def _build_gpuinfo_controller(
 
 
 def connect_gpuinfo(controller: GPUInfoController, cache: Cache) -> None:
-    """A change updates the facts of its Nodes, and these enqueue the GPUInfos that they affect."""
+    """A change updates the facts of its Nodes, and these wake the GPUInfos that they affect."""
     tracker, wake_all = controller.tracker, controller.stream.wake_all
     connect_node_tracker(tracker, cache, controller.vcenters)
     tracker.facts_changed.connect(controller.selections.on_facts_change)

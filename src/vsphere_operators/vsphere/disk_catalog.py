@@ -3,7 +3,7 @@
     GlobalCatalog      the vslm endpoint: all disks of all datastores, 1,000 per page
     DatastoreCatalog   the vim API: one list per datastore; slower, but in every vCenter from 6.5 on
 
-Both lists omit how a disk is provisioned and which VM uses it. Only RetrieveVStorageObject returns
+Both lists omit how a disk is provisioned and attached. Only RetrieveVStorageObject returns
 that, one disk per call. So a listing has a scope: it reads the new disks (NEW), also those with
 changed attachments (ATTACHMENTS), or all (ALL).
 

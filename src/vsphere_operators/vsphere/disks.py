@@ -86,10 +86,11 @@ class Disks:
         self.problem: VCenterError | None = None
         self.disks: dict[str, Disk] = {}
         self.disks_by_name: dict[str, list[Disk]] = {}
-        # By the uuid of the VM that uses them, in lower case.
+        # By the uuid of the VM that they are attached to, in lower case.
         self.disks_by_vm_uuid: dict[str, list[Disk]] = {}
         self.unreadable_datastores: dict[str, str] = {}
         self._requested_scope = RefreshScope.NEW
+        # When each of these was last read; NEW is read by every poll.
         self._scope_read_at = {
             RefreshScope.ATTACHMENTS: -FULL_REFRESH_SECONDS,
             RefreshScope.ALL: -FULL_REFRESH_SECONDS,
@@ -205,8 +206,8 @@ class Disks:
         self.disks_by_name, self.disks_by_vm_uuid = {}, {}
         for disk in listing.disks.values():
             self.disks_by_name.setdefault(disk.name, []).append(disk)
-            for consumer in disk.attached_vm_uuids:
-                self.disks_by_vm_uuid.setdefault(consumer.lower(), []).append(disk)
+            for uuid in disk.attached_vm_uuids:
+                self.disks_by_vm_uuid.setdefault(uuid.lower(), []).append(disk)
         self._log_unreadable(listing.unreadable_datastores)
         self.problem, self.loaded, self._last_success_at = None, True, self.clock()
         for disk_id in changed_keys(old, listing.disks):

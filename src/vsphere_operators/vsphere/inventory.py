@@ -276,10 +276,9 @@ class Inventory:
 
     def vm_of_disk(self, disk: Disk) -> VirtualMachine | None:
         """The VM that a disk is attached to, if vCenter reports it."""
-        # The id of a consumer may be either uuid of the VM.
-        for consumer in disk.attached_vm_uuids:
+        for uuid in disk.attached_vm_uuids:
             for find in (self.by_instance_uuid, self.by_bios_uuid):
-                if len(vms := find(consumer)) == 1:
+                if len(vms := find(uuid)) == 1:
                     return vms[0]
         return None
 

@@ -201,7 +201,7 @@ class Disk(Struct, frozen=True, kw_only=True):
     # thin, eagerZeroedThick or lazyZeroedThick.
     provisioning: str = ""
     created_at: datetime | None = None
-    # Uuids of the VMs that use it.
+    # vCenter has either uuid of a VM, the BIOS or the instance one.
     attached_vm_uuids: tuple[str, ...] = ()
 
 

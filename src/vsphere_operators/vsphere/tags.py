@@ -8,9 +8,9 @@ When?  At the start, every 5 minutes, and soon after a host was added.
 What if it fails?  The last known tags remain, and one warning gives the cause. Tags never make a
     host's status an error.
 Which account?  The same user, by password. A SAML token or a certificate does not open a REST
-    session here; tags are then left out, with one log line. A rejected password counts against
-    the login budget of the session, and is tried again after half an hour, since the account may
-    have been locked.
+    session here; tags are then left out, with one log line. A rejected password counts in the
+    session's FailedLoginLimiter, and is tried again after half an hour, since the account may have
+    been locked.
 """
 
 from __future__ import annotations

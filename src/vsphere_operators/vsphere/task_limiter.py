@@ -4,8 +4,8 @@
         task_ref = await vm_calls.clone(spec)
     limiter.track(group_uid, task_ref)
 
-Nothing waits for the end of a task. It arrives through the inventory, and the signal `task_ended`
-reports it.
+A task slot is the permission to have one task running. Nothing waits for the end of a task. It
+arrives through the inventory, and the signal `task_ended` reports it.
 
 How is it fair?  An owner that finds no free slot is queued and gets NoFreeSlot. A free slot belongs
     to the owner that has waited longest, and `slot_freed` wakes that owner. So an owner that wants

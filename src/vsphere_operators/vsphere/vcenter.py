@@ -3,7 +3,7 @@
     log in -> load -> wait for updates, without end
       ^         the session ended: log in again at once
       |         no response: try again after 1, 2, 4... 15 s
-      +-------- a rejected password: when the credentials change, or the login budget allows
+      +-------- a rejected password: when the credentials change, or session.py allows a retry
 
 What is `problem`?  Why the inventory may be out of date, for conditions. It is set at once when
     vCenter rejects the login, or if nothing was loaded yet. Otherwise it is set after failures have
@@ -211,8 +211,8 @@ class VCenter:
 
     async def _back_off(self, error: VCenterError) -> None:
         if isinstance(error, WrongLogin):
-            # A rejected login is worth another try only with other credentials, or when the login
-            # budget allows it.
+            # A rejected login is worth another try only with other credentials, or when
+            # FailedLoginLimiter allows it.
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(error.retry_after_seconds, _MIN_BACKOFF_SECONDS)):
                     await self.session.wait_for_credentials_change()

@@ -5,7 +5,7 @@ When are they read?  `get` requests what is not known yet. One call reads all th
 And when they change?  The inventory has `config.changeVersion`, which is new after every change of
     a VM's configuration. The properties are then read again.
 What if vCenter does not return them?  The account lacks permission, the VM has no readable
-    configuration, or they do not decode. Such a VM is in `hidden`. It is requested again every
+    configuration, or they do not decode. Such a VM is in `unreadable`. It is requested again every
     minute.
 """
 

@@ -170,7 +170,7 @@ class VmGroupController(Controller[VmGroup]):
         return reconciler
 
     def _find_reconciler(self, group: VmGroup) -> GroupReconciler:
-        """The reconciler of the vCenter that has the group's VMs; raises VCenterUnusable."""
+        """The reconciler of the vCenter that has the group's VMs; raises _VCenterUnusable."""
         try:
             reconciler = self._reconcilers[self._vcenters.lookup_for(group).vcenter_name]
             check_vcenter(group, reconciler.inventory)
@@ -309,15 +309,13 @@ def _build_other_group(other: VmGroup, group: VmGroup) -> OtherGroup:
     created_at, other_created_at = _format_creation_time(group), _format_creation_time(other)
     is_older = (other_created_at, other.metadata.uid) < (created_at, group.metadata.uid)
     is_deleting = other.metadata.deletionTimestamp is not None
-    spec, replicas = other.spec, other.spec.replicas if is_older and not is_deleting else 0
-    memory_mb = spec.memory * MB_PER_GB
+    spec = other.spec
+    size = ResourceAmount(vms=1, cpus=spec.cpu, memory_mb=spec.memory * MB_PER_GB)
     return OtherGroup(
         uid=other.metadata.uid,
         records=records_of(other),
-        size=ResourceAmount(vms=1, cpus=spec.cpu, memory_mb=memory_mb),
-        requested=ResourceAmount(
-            vms=replicas, cpus=replicas * spec.cpu, memory_mb=replicas * memory_mb
-        ),
+        size=size,
+        requested=size * (spec.replicas if is_older and not is_deleting else 0),
     )
 
 

@@ -17,11 +17,11 @@ from .crash_run import run_observed_manager, run_simulator
 
 
 @pytest.fixture
-async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
+async def simulator(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
     async with run_simulator(
         pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim"
-    ) as vcenter:
-        yield vcenter
+    ) as simulator:
+        yield simulator
 
 
 @pytest.mark.parametrize(
@@ -29,14 +29,14 @@ async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[
 )
 async def test_a_manager_is_killed_at_its_second_write_and_the_next_one_continues(
     installed: ControlPlane,
-    vcenter: SimulatedVCenter,
+    simulator: SimulatedVCenter,
     namespace: str,
     tmp_path: Path,
     mode: CrashMode,
     is_stored: bool,
 ) -> None:
     stored: list[bool] = []
-    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "manager") as (
+    async with run_observed_manager(installed, simulator, namespace, tmp_path / "manager") as (
         manager,
         injector,
     ):

@@ -19,19 +19,19 @@ TEMPLATE = "vm-operator-template"
 
 
 @pytest.fixture(scope="module")
-def vcenter(
+def simulator(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SimulatedVCenter]:
     flags = ("--vms=1", f"--template={TEMPLATE}", "--folder=vm-operator", "--account=other:pass")
-    vcenter = SimulatedVCenter(
+    simulator = SimulatedVCenter(
         pytestconfig.rootpath / ".testenv/bin/vcsim",
         tmp_path_factory.mktemp("vcsim"),
         *flags,
         password=PASSWORD,
     )
-    run_in_new_loop(start_vcenter(vcenter))
-    yield vcenter
-    run_in_new_loop(vcenter.stop())
+    run_in_new_loop(start_vcenter(simulator))
+    yield simulator
+    run_in_new_loop(simulator.stop())
 
 
 async def start_vcenter(vcenter: SimulatedVCenter) -> None:
@@ -57,12 +57,12 @@ def vcsim_path(pytestconfig: pytest.Config) -> Path:
 
 
 async def test_complete_installation_has_no_problems(
-    installed: ControlPlane, manager_kubeconfig: Path, vcenter: SimulatedVCenter, log_file: Path
+    installed: ControlPlane, manager_kubeconfig: Path, simulator: SimulatedVCenter, log_file: Path
 ) -> None:
     flags = ("--leader-elect", f"--leader-election-namespace={SYSTEM_NAMESPACE}", METRICS_OFF)
     async with run_ready_manager(log_file, manager_kubeconfig, *flags[:2]) as manager:
         report = await read_doctor_report(
-            f"-kubeconfig={manager_kubeconfig}", *flags, environ=vcenter_environ(vcenter)
+            f"-kubeconfig={manager_kubeconfig}", *flags, environ=vcenter_environ(simulator)
         )
         assert report.problems == []
         assert manager.is_running
@@ -122,26 +122,26 @@ async def test_vcenter_before_7_0_is_a_warning(
 
 
 async def test_doctor_logs_out_and_changes_nothing(
-    installed: ControlPlane, vcenter: SimulatedVCenter
+    installed: ControlPlane, simulator: SimulatedVCenter
 ) -> None:
-    await vcenter.reset_mutating_calls()
-    before = len(await vcenter.sessions())
+    await simulator.reset_mutating_calls()
+    before = len(await simulator.sessions())
     await read_doctor_report(
-        f"-kubeconfig={installed.admin_kubeconfig}", METRICS_OFF, environ=vcenter_environ(vcenter)
+        f"-kubeconfig={installed.admin_kubeconfig}", METRICS_OFF, environ=vcenter_environ(simulator)
     )
-    assert len(await vcenter.sessions()) == before
+    assert len(await simulator.sessions()) == before
     assert [
         entry
-        for entry in await vcenter.mutating_calls()
+        for entry in await simulator.mutating_calls()
         if entry["method"] not in ("Login", "Logout")
     ] == []
 
 
 async def test_text_without_a_terminal_is_aligned_and_has_no_color(
-    installed: ControlPlane, vcenter: SimulatedVCenter
+    installed: ControlPlane, simulator: SimulatedVCenter
 ) -> None:
     code, text = await run_doctor(
-        f"-kubeconfig={installed.admin_kubeconfig}", METRICS_OFF, environ=vcenter_environ(vcenter)
+        f"-kubeconfig={installed.admin_kubeconfig}", METRICS_OFF, environ=vcenter_environ(simulator)
     )
     assert code == 0
     assert "\x1b" not in text
@@ -180,9 +180,9 @@ async def test_missing_and_incomplete_vcenter_settings_are_problems() -> None:
 
 
 async def test_untrusted_certificate_is_a_problem_and_insecure_a_warning(
-    vcenter: SimulatedVCenter,
+    simulator: SimulatedVCenter,
 ) -> None:
-    environ = vcenter_environ(vcenter, VC_CA_FILE="")
+    environ = vcenter_environ(simulator, VC_CA_FILE="")
     finding = (await read_doctor_report(METRICS_OFF, environ=environ)).finding_about("TLS")
     assert finding.level == "problem"
     assert "this machine does not trust the CA that signed it" in finding.message
@@ -210,12 +210,12 @@ async def test_expired_certificate_is_a_problem(
     assert "certificate has expired" in finding.message
 
 
-async def test_wrong_password_is_tried_once(vcenter: SimulatedVCenter) -> None:
-    await vcenter.reset_call_counts()
+async def test_wrong_password_is_tried_once(simulator: SimulatedVCenter) -> None:
+    await simulator.reset_call_counts()
     report = await read_doctor_report(
         METRICS_OFF,
         environ=vcenter_environ(
-            vcenter, GOVMOMI_USERNAME="other", GOVMOMI_PASSWORD="wrong-and-secret"
+            simulator, GOVMOMI_USERNAME="other", GOVMOMI_PASSWORD="wrong-and-secret"
         ),
     )
     finding = report.finding_about("login")
@@ -223,17 +223,17 @@ async def test_wrong_password_is_tried_once(vcenter: SimulatedVCenter) -> None:
     assert 'rejects the user "other"' in finding.message
     assert "wrong-and-secret" not in str(report)
     assert "read -rsp" in finding.fix
-    assert (await vcenter.call_counts())["Login"] == 1
+    assert (await simulator.call_counts())["Login"] == 1
     assert report.findings_about("datacenters") == []
 
 
-async def test_unused_address_is_a_problem(vcenter: SimulatedVCenter) -> None:
+async def test_unused_address_is_a_problem(simulator: SimulatedVCenter) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
         finding = (
             await read_doctor_report(
-                METRICS_OFF, environ=vcenter_environ(vcenter, GOVMOMI_URL=f"127.0.0.1:{port}")
+                METRICS_OFF, environ=vcenter_environ(simulator, GOVMOMI_URL=f"127.0.0.1:{port}")
             )
         ).finding_about("reach")
     assert finding.level == "problem"
@@ -289,7 +289,7 @@ async def test_several_datacenters_and_missing_folder_are_warnings(
 
 
 async def test_fix_for_a_missing_template_works(
-    installed: ControlPlane, namespace: str, vcenter: SimulatedVCenter
+    installed: ControlPlane, namespace: str, simulator: SimulatedVCenter
 ) -> None:
     group = {
         "apiVersion": "vm.codeconnect.vmworld.com/v1alpha1",
@@ -302,7 +302,7 @@ async def test_fix_for_a_missing_template_works(
         )
     )
     report = await read_doctor_report(
-        METRICS_OFF, f"-kubeconfig={installed.admin_kubeconfig}", environ=vcenter_environ(vcenter)
+        METRICS_OFF, f"-kubeconfig={installed.admin_kubeconfig}", environ=vcenter_environ(simulator)
     )
     (finding,) = [
         finding for finding in report.findings_about("VmGroup") if namespace in finding.message
@@ -311,7 +311,7 @@ async def test_fix_for_a_missing_template_works(
     assert "doesNotExist" in finding.message
     installed.kubectl(*finding.fix.removeprefix("kubectl ").replace("'", "").split())
     healed = await read_doctor_report(
-        METRICS_OFF, f"-kubeconfig={installed.admin_kubeconfig}", environ=vcenter_environ(vcenter)
+        METRICS_OFF, f"-kubeconfig={installed.admin_kubeconfig}", environ=vcenter_environ(simulator)
     )
     assert [
         finding for finding in healed.findings_about("VmGroup") if namespace in finding.message
@@ -319,7 +319,7 @@ async def test_fix_for_a_missing_template_works(
 
 
 async def test_each_of_several_vcenters_is_checked(
-    vcenter: SimulatedVCenter, tmp_path: Path
+    simulator: SimulatedVCenter, tmp_path: Path
 ) -> None:
     for name, password in (("west", PASSWORD), ("east", "wrong-and-secret")):
         (tmp_path / name).mkdir()
@@ -327,7 +327,8 @@ async def test_each_of_several_vcenters_is_checked(
         (tmp_path / name / "password").write_text(password)
     entry = "- {name: %s, server: '%s', credentials: %s, ca: '%s', namespaces: {names: [%s]}}"
     entries = [
-        entry % (name, vcenter.url, name, vcenter.certificate, name) for name in ("east", "west")
+        entry % (name, simulator.url, name, simulator.certificate, name)
+        for name in ("east", "west")
     ]
     (tmp_path / "vcenters.yaml").write_text("\n".join(["vcenters:", *entries, ""]))
     report = await read_doctor_report(METRICS_OFF, f"-vcenters={tmp_path / 'vcenters.yaml'}")
@@ -344,26 +345,26 @@ async def test_each_of_several_vcenters_is_checked(
 
 
 async def test_unreadable_privileges_are_a_warning(
-    vcenter: SimulatedVCenter,
+    simulator: SimulatedVCenter,
 ) -> None:
-    await vcenter.fail_calls("HasPrivilegeOnEntities", "NoPermission", count=1)
+    await simulator.fail_calls("HasPrivilegeOnEntities", "NoPermission", count=1)
     try:
         finding = (
-            await read_doctor_report(METRICS_OFF, environ=vcenter_environ(vcenter))
+            await read_doctor_report(METRICS_OFF, environ=vcenter_environ(simulator))
         ).finding_about("privileges")
     finally:
-        await vcenter.clear_rules()
+        await simulator.clear_rules()
     assert finding.level == "warning"
     assert "Privileges cannot be read" in finding.message
 
 
 async def test_recording_is_written_without_the_account(
-    vcenter: SimulatedVCenter, tmp_path: Path
+    simulator: SimulatedVCenter, tmp_path: Path
 ) -> None:
     folder = tmp_path / "recording"
     flags = (METRICS_OFF, f"-record={folder}")
-    await vcenter.reset_mutating_calls()
-    report = await read_doctor_report(*flags, environ=vcenter_environ(vcenter))
+    await simulator.reset_mutating_calls()
+    report = await read_doctor_report(*flags, environ=vcenter_environ(simulator))
     findings = report.findings_about("record")
     assert {finding.level for finding in findings} == {"ok"}
     assert "Read them before you send them" in findings[-1].message
@@ -371,9 +372,9 @@ async def test_recording_is_written_without_the_account(
     assert "WaitForUpdatesEx" in text
     assert "/api/cis/tagging" in text
     assert [secret for secret in (PASSWORD, TEMPLATE, "DC0") if secret in text] == []
-    calls = {entry["method"] for entry in await vcenter.mutating_calls()}
+    calls = {entry["method"] for entry in await simulator.mutating_calls()}
     assert calls <= {"Login", "Logout"}
-    again = await read_doctor_report(*flags, environ=vcenter_environ(vcenter))
+    again = await read_doctor_report(*flags, environ=vcenter_environ(simulator))
     occupied = again.finding_about("record")
     assert occupied.level == "problem"
     assert "is not an empty directory, so nothing is recorded" in occupied.message

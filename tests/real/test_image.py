@@ -189,15 +189,15 @@ def test_memory_limit_is_enforced(image_container: Container) -> None:
 
 
 @pytest.fixture
-async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
-    vcenter = SimulatedVCenter(
+async def simulator(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
+    simulator = SimulatedVCenter(
         pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim", *VCSIM_FLAGS
     )
     try:
-        await vcenter.start()
-        yield vcenter
+        await simulator.start()
+        yield simulator
     finally:
-        await vcenter.stop()
+        await simulator.stop()
 
 
 @pytest.fixture
@@ -205,7 +205,7 @@ def manager_container(
     image_container: Container,
     container_manifest: dict[str, Any],
     installed: ControlPlane,
-    vcenter: SimulatedVCenter,
+    simulator: SimulatedVCenter,
     tmp_path: Path,
 ) -> Container:
     """The Pod of the manifest: flags with free ports, files of the service account, Secret."""
@@ -232,8 +232,8 @@ def manager_container(
         },
         mounts={
             SERVICE_ACCOUNT_FOLDER: str(tokens),
-            "/etc/vc-creds": str(write_credentials(tmp_path / "vc-creds", vcenter)),
-            CA_FILE: str(vcenter.certificate),
+            "/etc/vc-creds": str(write_credentials(tmp_path / "vc-creds", simulator)),
+            CA_FILE: str(simulator.certificate),
         },
     )
 

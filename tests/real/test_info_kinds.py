@@ -28,7 +28,7 @@ DISK_NAME = "pvc-e3f6dd59-cbc0-49a7-97c8-d92a26732c43"
 
 
 @pytest.fixture
-async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
+async def simulator(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
     flags = (
         "--datacenters=2",
         "--clusters=1",
@@ -38,7 +38,7 @@ async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[
         f"--host-name={HOST_NAME}",
         f"--node={NODE_NAME}",
     )
-    vcenter = SimulatedVCenter(
+    simulator = SimulatedVCenter(
         pytestconfig.rootpath / ".testenv/bin/vcsim",
         tmp_path / "vcsim",
         *flags,
@@ -46,19 +46,19 @@ async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[
         password="canary-4711",
     )
     try:
-        yield await vcenter.start()
+        yield await simulator.start()
     finally:
-        await vcenter.stop()
+        await simulator.stop()
 
 
 @pytest.fixture
 async def manager(
-    vcenter: SimulatedVCenter, log_file: Path, manager_kubeconfig: Path, tmp_path: Path
+    simulator: SimulatedVCenter, log_file: Path, manager_kubeconfig: Path, tmp_path: Path
 ) -> AsyncIterator[ManagerProcess]:
-    credentials = write_credentials(tmp_path / "vc-creds", vcenter)
+    credentials = write_credentials(tmp_path / "vc-creds", simulator)
     flags = ("--stats-interval=2s", "--tag-refresh-interval=2s", "--disk-refresh-interval=2s")
     async with run_vcenter_manager(
-        log_file, manager_kubeconfig, credentials, vcenter.certificate, *flags
+        log_file, manager_kubeconfig, credentials, simulator.certificate, *flags
     ) as manager:
         yield manager
 
@@ -69,7 +69,7 @@ def info_client(installed: ControlPlane, namespace: str) -> InfoClient:
 
 
 async def test_samples_show_what_vcenter_reports(
-    manager: ManagerProcess, vcenter: SimulatedVCenter, info_client: InfoClient, config: Path
+    manager: ManagerProcess, simulator: SimulatedVCenter, info_client: InfoClient, config: Path
 ) -> None:
     for sample in ("hostinfo", "vminfo", "fcdinfo"):
         info_client.control_plane.kubectl(
@@ -79,11 +79,11 @@ async def test_samples_show_what_vcenter_reports(
             "-f",
             str(config / f"samples/topology_v1_{sample}.yaml"),
         )
-    name = vcenter.address[0]
+    name = simulator.address[0]
     host = await info_client.wait_for_status("HostInfo", "hostinfo-host-e")
     vm = await info_client.wait_for_status("VMInfo", "tkg-worker-1")
     disk = await info_client.wait_for_status("FCDInfo", "fcdinfo-sample")
-    async with PyVmomiSession(vcenter) as session:
+    async with PyVmomiSession(simulator) as session:
         assert without_conditions(host) == await expected_host_status(session, HOST_NAME, name)
         assert without_conditions(vm) == await expected_vm_status(session, NODE_NAME, name)
         assert without_conditions(disk) == await expected_disk_status(session, DISK_NAME, name)
@@ -94,9 +94,9 @@ async def test_samples_show_what_vcenter_reports(
 
 
 async def test_every_host_and_vm_shows_what_vcenter_reports(
-    manager: ManagerProcess, vcenter: SimulatedVCenter, info_client: InfoClient
+    manager: ManagerProcess, simulator: SimulatedVCenter, info_client: InfoClient
 ) -> None:
-    async with PyVmomiSession(vcenter) as session:
+    async with PyVmomiSession(simulator) as session:
         hosts = [entity["name"] for entity in await session.read_all(vim.HostSystem, ["name"])]
         vms = [entity["name"] for entity in await session.read_all(vim.VirtualMachine, ["name"])]
         assert (len(hosts), len(vms)) == (len(set(hosts)), len(set(vms)))
@@ -108,14 +108,14 @@ async def test_every_host_and_vm_shows_what_vcenter_reports(
             status = without_conditions(
                 await info_client.wait_for_status("HostInfo", f"host-{number}")
             )
-            assert status == await expected_host_status(session, name, vcenter.address[0])
+            assert status == await expected_host_status(session, name, simulator.address[0])
         for number, name in enumerate(vms):
             status = without_conditions(await info_client.wait_for_status("VMInfo", f"vm-{number}"))
-            assert status == await expected_vm_status(session, name, vcenter.address[0])
+            assert status == await expected_vm_status(session, name, simulator.address[0])
 
 
 async def test_changes_in_vcenter_update_the_status(
-    manager: ManagerProcess, vcenter: SimulatedVCenter, info_client: InfoClient
+    manager: ManagerProcess, simulator: SimulatedVCenter, info_client: InfoClient
 ) -> None:
     await info_client.create("HostInfo", "host", HOST_NAME)
     await info_client.create("VMInfo", "vm", NODE_NAME)
@@ -124,49 +124,49 @@ async def test_changes_in_vcenter_update_the_status(
     await info_client.wait_for_status("FCDInfo", "disk")
     others = [
         entity["name"]
-        for entity in await vcenter.entities()
+        for entity in await simulator.entities()
         if entity["type"] == "HostSystem" and entity["name"] != before["host"]
     ]
-    await vcenter.move_vm(NODE_NAME, others[0])
+    await simulator.move_vm(NODE_NAME, others[0])
     await info_client.wait_for_status(
         "VMInfo", "vm", predicate=lambda status: status["host"] != before["host"]
     )
-    await vcenter.set_power(NODE_NAME, on=False)
+    await simulator.set_power(NODE_NAME, on=False)
     off = await info_client.wait_for_status("VMInfo", "vm", "PoweredOff")
     assert off["powerState"] == "poweredOff"
     assert "ipAddress" not in off
-    await vcenter.set_power(NODE_NAME, on=True)
+    await simulator.set_power(NODE_NAME, on=True)
     await info_client.wait_for_status(
         "VMInfo", "vm", predicate=lambda status: status["powerState"] == "poweredOn"
     )
-    await vcenter.set_maintenance(HOST_NAME)
+    await simulator.set_maintenance(HOST_NAME)
     assert (await info_client.wait_for_status("HostInfo", "host", "MaintenanceMode"))[
         "maintenanceMode"
     ] is True
-    await vcenter.set_maintenance(HOST_NAME, on=False)
-    await vcenter.set_attribute(HOST_NAME, "rack", "r12")
+    await simulator.set_maintenance(HOST_NAME, on=False)
+    await simulator.set_attribute(HOST_NAME, "rack", "r12")
     await info_client.wait_for_status(
         "HostInfo",
         "host",
         predicate=lambda status: status.get("customAttributes") == {"rack": "r12"},
     )
-    await vcenter.set_tag(HOST_NAME, "zone", "blue")
+    await simulator.set_tag(HOST_NAME, "zone", "blue")
     await info_client.wait_for_status(
         "HostInfo", "host", predicate=lambda status: status.get("tags") == ["zone:blue"]
     )
-    await vcenter.attach_disk(DISK_NAME, NODE_NAME)
+    await simulator.attach_disk(DISK_NAME, NODE_NAME)
     await info_client.wait_for_status(
         "FCDInfo", "disk", predicate=lambda status: status.get("attachedTo") == NODE_NAME
     )
     datacenter = (await info_client.get("HostInfo", "host"))["status"]["datacenter"]
-    await vcenter.rename(f"/{datacenter}", "renamed")
+    await simulator.rename(f"/{datacenter}", "renamed")
     await info_client.wait_for_status(
         "HostInfo", "host", predicate=lambda status: status["datacenter"] == "renamed"
     )
 
 
 async def test_missing_objects_are_reported_and_recover(
-    manager: ManagerProcess, vcenter: SimulatedVCenter, info_client: InfoClient
+    manager: ManagerProcess, simulator: SimulatedVCenter, info_client: InfoClient
 ) -> None:
     await info_client.create("HostInfo", "missing", "esxi-nowhere.example.com")
     await info_client.create("VMInfo", "missing", "later")
@@ -189,17 +189,17 @@ async def test_missing_objects_are_reported_and_recover(
     ):
         status = await info_client.wait_for_status(kind, "missing", reason)
         assert without_conditions(status) == {}
-    await vcenter.rename(HOST_NAME, "esxi-nowhere.example.com")
-    await vcenter.create_vm("later")
-    await vcenter.create_disk("pvc-later")
+    await simulator.rename(HOST_NAME, "esxi-nowhere.example.com")
+    await simulator.create_vm("later")
+    await simulator.create_disk("pvc-later")
     await info_client.wait_for_status("HostInfo", "missing")
     await info_client.wait_for_status(
         "VMInfo", "missing", "PoweredOff", predicate=lambda status: status["totalCPU"] > 0
     )
     await info_client.wait_for_status("FCDInfo", "missing")
-    await vcenter.delete("later")
-    await vcenter.delete_disk("pvc-later")
-    await vcenter.rename("esxi-nowhere.example.com", HOST_NAME)
+    await simulator.delete("later")
+    await simulator.delete_disk("pvc-later")
+    await simulator.rename("esxi-nowhere.example.com", HOST_NAME)
     for kind, reason in (
         ("HostInfo", "HostNotFound"),
         ("VMInfo", "VMNotFound"),
@@ -209,37 +209,37 @@ async def test_missing_objects_are_reported_and_recover(
 
 
 async def test_two_hosts_of_one_name_are_reported_with_both_paths(
-    manager: ManagerProcess, vcenter: SimulatedVCenter, info_client: InfoClient
+    manager: ManagerProcess, simulator: SimulatedVCenter, info_client: InfoClient
 ) -> None:
     hosts = [
         entity
-        for entity in await vcenter.entities()
+        for entity in await simulator.entities()
         if entity["type"] == "HostSystem" and entity["name"] != HOST_NAME
     ]
     twin = next(entity for entity in hosts if not entity["path"].startswith("/DC0/"))
     await info_client.create("HostInfo", "host", HOST_NAME)
     await info_client.wait_for_status("HostInfo", "host")
-    await vcenter.rename(twin["ref"], HOST_NAME)
+    await simulator.rename(twin["ref"], HOST_NAME)
     status = await info_client.wait_for_status("HostInfo", "host", "HostAmbiguous")
     assert without_conditions(status) == {}
     message = ready_condition({"status": status})["message"]
     paths = [
         entity["path"]
-        for entity in await vcenter.entities()
+        for entity in await simulator.entities()
         if entity["type"] == "HostSystem" and entity["name"] == HOST_NAME
     ]
     assert len(paths) == 2
     assert all(path in message for path in paths)
-    await vcenter.rename(twin["ref"], twin["name"])
+    await simulator.rename(twin["ref"], twin["name"])
     await info_client.wait_for_status("HostInfo", "host")
 
 
 async def test_two_vms_or_disks_of_one_name_are_reported_with_both_paths(
-    manager: ManagerProcess, vcenter: SimulatedVCenter, info_client: InfoClient
+    manager: ManagerProcess, simulator: SimulatedVCenter, info_client: InfoClient
 ) -> None:
     vms = {
         entity["path"]: entity
-        for entity in await vcenter.entities()
+        for entity in await simulator.entities()
         if entity["type"] == "VirtualMachine"
     }
     folder = next(path for path, entity in vms.items() if entity["name"] == NODE_NAME).rpartition(
@@ -248,17 +248,17 @@ async def test_two_vms_or_disks_of_one_name_are_reported_with_both_paths(
     twin = next(entity for path, entity in vms.items() if path.rpartition("/")[0] != folder)
     await info_client.create("VMInfo", "vm", NODE_NAME)
     await info_client.create("FCDInfo", "disk", "twins")
-    first = await vcenter.create_disk("twins")
+    first = await simulator.create_disk("twins")
     await info_client.wait_for_status("VMInfo", "vm")
     await info_client.wait_for_status("FCDInfo", "disk")
-    await vcenter.rename(twin["ref"], NODE_NAME)
-    second = await vcenter.create_disk("twins")
+    await simulator.rename(twin["ref"], NODE_NAME)
+    second = await simulator.create_disk("twins")
     vm = await info_client.wait_for_status("VMInfo", "vm", "VMAmbiguous")
     disk = await info_client.wait_for_status("FCDInfo", "disk", "DiskAmbiguous")
     assert (without_conditions(vm), without_conditions(disk)) == ({}, {})
     paths = [
         entity["path"]
-        for entity in await vcenter.entities()
+        for entity in await simulator.entities()
         if entity["type"] == "VirtualMachine" and entity["name"] == NODE_NAME
     ]
     assert len(paths) == 2
@@ -267,32 +267,32 @@ async def test_two_vms_or_disks_of_one_name_are_reported_with_both_paths(
 
 
 async def test_disconnected_host_and_vm_without_tools(
-    manager: ManagerProcess, vcenter: SimulatedVCenter, info_client: InfoClient
+    manager: ManagerProcess, simulator: SimulatedVCenter, info_client: InfoClient
 ) -> None:
     await info_client.create("HostInfo", "host", HOST_NAME)
     await info_client.create("VMInfo", "vm", NODE_NAME)
     full = await info_client.wait_for_status("HostInfo", "host")
-    await vcenter.set_host_connected(HOST_NAME, connected=False)
+    await simulator.set_host_connected(HOST_NAME, connected=False)
     lost = await info_client.wait_for_status("HostInfo", "host", "HostDisconnected")
     assert "freeCPU" not in lost
     assert "freeMemoryMB" not in lost
     assert (lost["totalCPU"], lost["connectionState"]) == (full["totalCPU"], "disconnected")
-    await vcenter.set_host_connected(HOST_NAME)
+    await simulator.set_host_connected(HOST_NAME)
     assert "freeCPU" in await info_client.wait_for_status("HostInfo", "host")
     await info_client.wait_for_status("VMInfo", "vm")
-    await vcenter.set_tools_running(NODE_NAME, running=False)
+    await simulator.set_tools_running(NODE_NAME, running=False)
     silent = await info_client.wait_for_status("VMInfo", "vm", "ToolsNotRunning")
     assert ready_condition({"status": silent})["status"] == "True"
     assert "ipAddress" not in silent
     assert silent["guestId"]
-    await vcenter.set_tools_running(NODE_NAME, running=True)
+    await simulator.set_tools_running(NODE_NAME, running=True)
     assert "ipAddress" in await info_client.wait_for_status("VMInfo", "vm")
 
 
 async def test_volume_identifies_its_disk_and_claim(
-    manager: ManagerProcess, vcenter: SimulatedVCenter, info_client: InfoClient
+    manager: ManagerProcess, simulator: SimulatedVCenter, info_client: InfoClient
 ) -> None:
-    handle = await vcenter.create_disk("another-name")
+    handle = await simulator.create_disk("another-name")
     volume = f"pvc-{info_client.namespace}"
     manifest = {
         "apiVersion": "v1",
@@ -333,15 +333,15 @@ async def has_read_properties(vcenter: SimulatedVCenter) -> bool:
 
 
 async def test_edits_cause_no_call_to_vcenter(
-    manager: ManagerProcess, vcenter: SimulatedVCenter, info_client: InfoClient
+    manager: ManagerProcess, simulator: SimulatedVCenter, info_client: InfoClient
 ) -> None:
     await info_client.create("HostInfo", "host", HOST_NAME)
     await info_client.create("VMInfo", "vm", NODE_NAME)
     await info_client.wait_for_status("HostInfo", "host")
     await info_client.wait_for_status("VMInfo", "vm")
     # The marks of VmGroup replicas are read once, a moment after the load; no edit causes that.
-    await eventually(lambda: has_read_properties(vcenter))
-    await vcenter.reset_call_counts()
+    await eventually(lambda: has_read_properties(simulator))
+    await simulator.reset_call_counts()
     for number in range(50):
         await info_client.patch(
             "HostInfo",
@@ -350,7 +350,7 @@ async def test_edits_cause_no_call_to_vcenter(
         )
         await info_client.patch("VMInfo", "vm", {"metadata": {"labels": {"turn": str(number)}}})
     await info_client.wait_for_status("HostInfo", "host", "Reconciled")
-    calls = await vcenter.call_counts()
+    calls = await simulator.call_counts()
     # Polling continues regardless of edits.
     polling = (
         "WaitForUpdatesEx",
@@ -371,14 +371,14 @@ def format_labels(**values: str) -> str:
 
 
 async def test_metrics_of_a_vcenter(
-    manager: ManagerProcess, vcenter: SimulatedVCenter, info_client: InfoClient
+    manager: ManagerProcess, simulator: SimulatedVCenter, info_client: InfoClient
 ) -> None:
     await info_client.create("HostInfo", "host", HOST_NAME)
     await info_client.create("FCDInfo", "disk", DISK_NAME)
     await info_client.wait_for_status("HostInfo", "host")
     await info_client.wait_for_status("FCDInfo", "disk")
-    name = vcenter.address[0]
-    entities = await vcenter.entities()
+    name = simulator.address[0]
+    entities = await simulator.entities()
     objects = await manager.read_metric("vsphere_inventory_objects")
     for kind in ("HostSystem", "VirtualMachine", "Datacenter", "Datastore"):
         assert objects[format_labels(vcenter=name, type=kind)] == sum(
@@ -400,7 +400,7 @@ async def test_metrics_of_a_vcenter(
     assert (await manager.read_metric("vsphere_vcenter_call_duration_seconds_count"))[
         format_labels(vcenter=name, method="Login")
     ] == 1
-    await vcenter.expire_sessions()
+    await simulator.expire_sessions()
 
     async def has_logged_in_again() -> bool:
         return (await manager.read_metric("vsphere_vcenter_calls_total"))[login] == 2

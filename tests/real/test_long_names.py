@@ -149,11 +149,11 @@ def apply_crds(plane: ControlPlane, crds: list[Json]) -> None:
 
 
 @pytest.fixture
-async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
+async def simulator(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
     async with run_simulator(
         pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim"
-    ) as vcenter:
-        yield vcenter
+    ) as simulator:
+        yield simulator
 
 
 class LeaseWatch:
@@ -226,7 +226,7 @@ def check_log_and_memory(manager: ManagerProcess) -> None:
 async def test_names_of_1_mb_stored_before_the_limit(
     installed: ControlPlane,
     stored_before: LongNames,
-    vcenter: SimulatedVCenter,
+    simulator: SimulatedVCenter,
     manager_kubeconfig: Path,
     tmp_path: Path,
 ) -> None:
@@ -234,7 +234,9 @@ async def test_names_of_1_mb_stored_before_the_limit(
     for life in range(2):
         folder = tmp_path / f"life-{life}"
         folder.mkdir()
-        async with run_measured_manager(installed, vcenter, manager_kubeconfig, folder) as manager:
+        async with run_measured_manager(
+            installed, simulator, manager_kubeconfig, folder
+        ) as manager:
             # Not by a list of the objects: each would read 100 MB.
             for kind, (_, _, count, _) in KINDS.items():
                 await eventually(
@@ -263,20 +265,20 @@ async def has_reconciled(manager: ManagerProcess, kind: str, count: int) -> bool
 async def test_longest_names_that_the_schema_admits(
     installed: ControlPlane,
     namespace: str,
-    vcenter: SimulatedVCenter,
+    simulator: SimulatedVCenter,
     manager_kubeconfig: Path,
     tmp_path: Path,
 ) -> None:
     """Similar to many VMs, and the kind of text that difflib compares in cubic time."""
     names = LongNames(installed, namespace)
     for number in range(40):
-        await vcenter.create_vm("aab" * 26 + f"{number:02}")
+        await simulator.create_vm("aab" * 26 + f"{number:02}")
     for number in range(100):
         # Half of them as long as the names of VMs, the others as long as the schema admits.
         await names.create(
             "VMInfo", f"long-{number}", "a" * (252 if number % 2 else 77) + f"{number:03}"
         )
-    async with run_measured_manager(installed, vcenter, manager_kubeconfig, tmp_path):
+    async with run_measured_manager(installed, simulator, manager_kubeconfig, tmp_path):
 
         async def has_reported() -> bool:
             ready = await names.read_ready("VMInfo")

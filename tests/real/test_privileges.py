@@ -52,11 +52,11 @@ REMOVABLE = [
 
 
 @pytest.fixture(scope="module")
-def vcenter(
+def simulator(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SimulatedVCenter]:
     """A vCenter in which the template has a disk, a network and a vApp configuration."""
-    vcenter = SimulatedVCenter(
+    simulator = SimulatedVCenter(
         pytestconfig.rootpath / ".testenv/bin/vcsim",
         tmp_path_factory.mktemp("vcsim"),
         "--clusters=1",
@@ -72,20 +72,20 @@ def vcenter(
     )
 
     async def start() -> None:
-        await vcenter.start()
-        await vcenter.set_vapp(TEMPLATE, hostname="from-the-ova")
-        await vcenter.set_stats(NODE_NAME, overallCpuDemand=1000, guestMemoryUsage=512)
-        await vcenter.create_storage_profile("gold", "gold-id")
-        await grant_roles(vcenter)
+        await simulator.start()
+        await simulator.set_vapp(TEMPLATE, hostname="from-the-ova")
+        await simulator.set_stats(NODE_NAME, overallCpuDemand=1000, guestMemoryUsage=512)
+        await simulator.create_storage_profile("gold", "gold-id")
+        await grant_roles(simulator)
 
     run_in_new_loop(start())
-    yield vcenter
-    run_in_new_loop(vcenter.stop())
+    yield simulator
+    run_in_new_loop(simulator.stop())
 
 
 @pytest.fixture(scope="module")
 def manager(
-    installed: ControlPlane, vcenter: SimulatedVCenter, tmp_path_factory: pytest.TempPathFactory
+    installed: ControlPlane, simulator: SimulatedVCenter, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ManagerProcess]:
     """A manager that logs in with the account of the documentation."""
     folder = tmp_path_factory.mktemp("manager")
@@ -94,7 +94,7 @@ def manager(
     )
     credentials = write_credentials(
         folder / "vc-creds",
-        vcenter,
+        simulator,
         GOVMOMI_USERNAME=OPERATOR,
         GOVMOMI_PASSWORD=OPERATOR_PASSWORD,
     )
@@ -102,7 +102,7 @@ def manager(
         folder / "manager.log",
         f"--kubeconfig={kubeconfig}",
         f"--vcenter-credentials={credentials}",
-        f"--vcenter-ca-file={vcenter.certificate}",
+        f"--vcenter-ca-file={simulator.certificate}",
         "--zap-log-level=debug",
         *FREE_PORT_FLAGS,
     )
@@ -158,10 +158,10 @@ async def list_findings(vcenter: SimulatedVCenter) -> list[Finding]:
 
 
 async def test_all_kinds_work_with_the_documented_privileges(
-    vcenter: SimulatedVCenter, groups: VmGroupClient
+    simulator: SimulatedVCenter, groups: VmGroupClient
 ) -> None:
     plane, namespace = groups.control_plane, groups.namespace
-    await vcenter.reset_mutating_calls()
+    await simulator.reset_mutating_calls()
     infos, cluster = InfoClient(plane, namespace), GpuCluster(plane, namespace)
     await cluster.add_node(NODE_NAME, f"vsphere://{NODE_UUIDS[NODE_NAME]}")
     try:
@@ -178,14 +178,14 @@ async def test_all_kinds_work_with_the_documented_privileges(
     await groups.wait_for_phase(
         "web", "RUNNING", within=90, predicate=lambda status: status["currentReplicas"] == 2
     )
-    vms = await list_group_vms(vcenter, uid)
+    vms = await list_group_vms(simulator, uid)
     assert [(vm.cpus, vm.memory_mb, vm.power) for vm in vms] == [(2, 2048, "poweredOn")] * 2
     await groups.delete("web")
     await groups.wait_until_deleted("web")
-    assert await list_group_vms(vcenter, uid) == []
+    assert await list_group_vms(simulator, uid) == []
     folder = group_folder_path(namespace, "web")
-    assert folder not in {entity["path"] for entity in await vcenter.entities()}
-    calls = [call for call in await vcenter.mutating_calls() if call["user"] == OPERATOR]
+    assert folder not in {entity["path"] for entity in await simulator.entities()}
+    calls = [call for call in await simulator.mutating_calls() if call["user"] == OPERATOR]
     assert {call["method"] for call in calls} >= {
         "CreateFolder",
         "CloneVM_Task",
@@ -195,13 +195,13 @@ async def test_all_kinds_work_with_the_documented_privileges(
         "Destroy_Task",
     }
     assert [call for call in calls if call.get("refused")] == []
-    findings = await list_findings(vcenter)
+    findings = await list_findings(simulator)
     assert [finding.level for finding in findings] == ["ok", "ok"]
 
 
 @pytest.mark.parametrize(("role", "privilege"), REMOVABLE)
 async def test_missing_privilege_is_reported_by_the_group_and_the_doctor(
-    vcenter: SimulatedVCenter, groups: VmGroupClient, role: Role, privilege: Privilege
+    simulator: SimulatedVCenter, groups: VmGroupClient, role: Role, privilege: Privilege
 ) -> None:
     remaining = tuple(item for item in role.privileges if item is not privilege)
     deletes = privilege.name in NEEDED_FOR_DELETION
@@ -209,7 +209,7 @@ async def test_missing_privilege_is_reported_by_the_group_and_the_doctor(
     if deletes:
         uid = await create_group(groups)
         await groups.wait_for_phase("web", "RUNNING")
-    await grant_roles(vcenter, [replace(role, privileges=remaining)])
+    await grant_roles(simulator, [replace(role, privileges=remaining)])
     try:
         if deletes:
             await groups.delete("web")
@@ -221,15 +221,15 @@ async def test_missing_privilege_is_reported_by_the_group_and_the_doctor(
             "Grant that privilege to the role of the manager's vCenter account"
             in (status["lastMessage"])
         )
-        assert deletes or await list_group_vms(vcenter, uid) == []
-        (finding,) = [item for item in await list_findings(vcenter) if item.level != "ok"]
+        assert deletes or await list_group_vms(simulator, uid) == []
+        (finding,) = [item for item in await list_findings(simulator) if item.level != "ok"]
         assert finding.level == ("warning" if privilege.option else "problem")
         assert f'User "{OPERATOR}" lacks privilege {privilege.name} on ' in finding.message
         assert f"|| govc role.update {role.name} {' '.join(role.privilege_names)} && " in (
             finding.fix
         )
     finally:
-        await grant_roles(vcenter, [role])
+        await grant_roles(simulator, [role])
 
 
 async def find_rejection(groups: VmGroupClient, privilege: str) -> dict[str, str]:

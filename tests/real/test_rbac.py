@@ -48,12 +48,12 @@ JUSTIFIED_PERMISSIONS: dict[Permission, str] = {}
 
 
 @pytest.fixture
-async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
+async def simulator(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
     async with run_simulator(
         pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim", *VCENTER_FLAGS
-    ) as vcenter:
-        await vcenter.set_stats(NODE_NAME, overallCpuDemand=1000, guestMemoryUsage=512)
-        yield vcenter
+    ) as simulator:
+        await simulator.set_stats(NODE_NAME, overallCpuDemand=1000, guestMemoryUsage=512)
+        yield simulator
 
 
 @pytest.fixture
@@ -162,14 +162,16 @@ async def repeat_event(plane: ControlPlane, namespace: str) -> None:
 
 async def test_manager_uses_exactly_the_generated_roles(
     prepared_cluster: GpuCluster,
-    vcenter: SimulatedVCenter,
+    simulator: SimulatedVCenter,
     manager_kubeconfig: Path,
     log_file: Path,
     tmp_path: Path,
 ) -> None:
     plane, namespace = prepared_cluster.control_plane, prepared_cluster.namespace
     given = await asyncio.to_thread(list_granted, plane, SYSTEM_NAMESPACE, SERVICE_ACCOUNT)
-    async with run_manager(log_file, *make_flags(vcenter, manager_kubeconfig, tmp_path)) as manager:
+    async with run_manager(
+        log_file, *make_flags(simulator, manager_kubeconfig, tmp_path)
+    ) as manager:
         await manager.wait_for_log("Starting workers")
         await use_all_kinds(prepared_cluster)
         await repeat_event(plane, namespace)

@@ -18,7 +18,7 @@ DOCS = Path(__file__).parents[2] / "docs/tutorial"
 
 
 @pytest.fixture
-async def vcenter(
+async def simulator(
     binaries: dict[str, Path], pytestconfig: pytest.Config, tmp_path: Path
 ) -> AsyncIterator[SimulatedVCenter]:
     binary = (
@@ -46,13 +46,13 @@ def tutorial_control_plane(binaries: dict[str, Path]) -> Iterator[ControlPlane]:
 @pytest.fixture
 def runner(
     tutorial_control_plane: ControlPlane,
-    vcenter: SimulatedVCenter,
+    simulator: SimulatedVCenter,
     binaries: dict[str, Path],
     tmp_path: Path,
 ) -> Iterator[TutorialRunner]:
     (tmp_path / "work").mkdir()
     runner = TutorialRunner(
-        tmp_path / "work", make_environ(tutorial_control_plane, vcenter, binaries, tmp_path)
+        tmp_path / "work", make_environ(tutorial_control_plane, simulator, binaries, tmp_path)
     )
     yield runner
     runner.stop_background()
@@ -100,8 +100,8 @@ def test_hostinfo_tutorial_works(runner: TutorialRunner) -> None:
 
 
 def test_vmgroup_tutorial_works_and_leaves_no_vm(
-    runner: TutorialRunner, vcenter: SimulatedVCenter
+    runner: TutorialRunner, simulator: SimulatedVCenter
 ) -> None:
     runner.run_page(DOCS / "vmgroup.md")
-    entities = vcenter.request_blocking("GET", "/entities")
+    entities = simulator.request_blocking("GET", "/entities")
     assert [entity for entity in entities if "-replica-" in entity["name"]] == []

@@ -30,10 +30,10 @@ async def start_simulator(
 
 
 @pytest.fixture
-async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
-    vcenter = await start_simulator(pytestconfig, tmp_path / "vcsim", f"--host-name={HOST_NAME}")
-    yield vcenter
-    await vcenter.stop()
+async def simulator(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
+    simulator = await start_simulator(pytestconfig, tmp_path / "vcsim", f"--host-name={HOST_NAME}")
+    yield simulator
+    await simulator.stop()
 
 
 @pytest.fixture
@@ -42,8 +42,8 @@ def info_client(installed: ControlPlane, namespace: str) -> InfoClient:
 
 
 @pytest.fixture
-def credentials_folder(vcenter: SimulatedVCenter, tmp_path: Path) -> Path:
-    return write_credentials(tmp_path / "vc-creds", vcenter)
+def credentials_folder(simulator: SimulatedVCenter, tmp_path: Path) -> Path:
+    return write_credentials(tmp_path / "vc-creds", simulator)
 
 
 async def count_logins(vcenter: SimulatedVCenter) -> int:
@@ -51,7 +51,7 @@ async def count_logins(vcenter: SimulatedVCenter) -> int:
 
 
 async def test_ended_session_causes_one_login_and_no_message(
-    vcenter: SimulatedVCenter,
+    simulator: SimulatedVCenter,
     info_client: InfoClient,
     credentials_folder: Path,
     log_file: Path,
@@ -59,12 +59,12 @@ async def test_ended_session_causes_one_login_and_no_message(
 ) -> None:
     await info_client.create("HostInfo", "host", HOST_NAME)
     async with run_vcenter_manager(
-        log_file, manager_kubeconfig, credentials_folder, vcenter.certificate
+        log_file, manager_kubeconfig, credentials_folder, simulator.certificate
     ) as manager:
         before = ready_condition({"status": await info_client.wait_for_status("HostInfo", "host")})
-        assert await count_logins(vcenter) == 1
-        assert await vcenter.expire_sessions() == 1
-        await vcenter.set_attribute(HOST_NAME, "rack", "r12")
+        assert await count_logins(simulator) == 1
+        assert await simulator.expire_sessions() == 1
+        await simulator.set_attribute(HOST_NAME, "rack", "r12")
         status = await info_client.wait_for_status(
             "HostInfo", "host", predicate=lambda status: status.get("customAttributes")
         )
@@ -72,8 +72,8 @@ async def test_ended_session_causes_one_login_and_no_message(
             ready_condition({"status": status})["lastTransitionTime"]
             == before["lastTransitionTime"]
         )
-        assert await count_logins(vcenter) == 2
-        assert len(await vcenter.sessions()) == 1
+        assert await count_logins(simulator) == 2
+        assert len(await simulator.sessions()) == 1
         assert [
             line
             for line in manager.log_records
@@ -82,7 +82,7 @@ async def test_ended_session_causes_one_login_and_no_message(
 
 
 async def test_wrong_password_is_reported_once_and_recovers_with_the_file(
-    vcenter: SimulatedVCenter,
+    simulator: SimulatedVCenter,
     info_client: InfoClient,
     credentials_folder: Path,
     log_file: Path,
@@ -92,7 +92,7 @@ async def test_wrong_password_is_reported_once_and_recovers_with_the_file(
     await info_client.create("HostInfo", "host", HOST_NAME)
     given = (
         f"--vcenter-credentials={credentials_folder}",
-        f"--vcenter-ca-file={vcenter.certificate}",
+        f"--vcenter-ca-file={simulator.certificate}",
     )
     async with run_manager(
         log_file, f"--kubeconfig={manager_kubeconfig}", *FREE_PORT_FLAGS, *given
@@ -103,15 +103,15 @@ async def test_wrong_password_is_reported_once_and_recovers_with_the_file(
         assert "password" in message
         # Long enough for a client that retries every few seconds.
         await asyncio.sleep(8)
-        assert await count_logins(vcenter) == 1
-        (credentials_folder / "GOVMOMI_PASSWORD").write_text(vcenter.password)
+        assert await count_logins(simulator) == 1
+        (credentials_folder / "GOVMOMI_PASSWORD").write_text(simulator.password)
         await info_client.wait_for_status("HostInfo", "host", within=10)
-        assert await count_logins(vcenter) == 2
-        assert not await vcenter.is_locked(vcenter.user)
+        assert await count_logins(simulator) == 2
+        assert not await simulator.is_locked(simulator.user)
 
 
 async def test_secret_created_after_the_manager_takes_effect_without_a_restart(
-    vcenter: SimulatedVCenter,
+    simulator: SimulatedVCenter,
     info_client: InfoClient,
     tmp_path: Path,
     log_file: Path,
@@ -120,22 +120,22 @@ async def test_secret_created_after_the_manager_takes_effect_without_a_restart(
     later = tmp_path / "later"
     later.mkdir()
     await info_client.create("HostInfo", "host", HOST_NAME)
-    given = (f"--vcenter-credentials={later}", f"--vcenter-ca-file={vcenter.certificate}")
+    given = (f"--vcenter-credentials={later}", f"--vcenter-ca-file={simulator.certificate}")
     async with run_manager(
         log_file, f"--kubeconfig={manager_kubeconfig}", *FREE_PORT_FLAGS, *given
     ) as manager:
         await info_client.wait_for_status("HostInfo", "host", "NoVCenter", within=40)
         began = manager.pid
-        write_credentials(later, vcenter)
+        write_credentials(later, simulator)
         await info_client.wait_for_status("HostInfo", "host", within=40)
         assert manager.pid == began
-        assert len(await vcenter.sessions()) == 1
+        assert len(await simulator.sessions()) == 1
         await manager.stop(10)
-    assert await vcenter.sessions() == []
+    assert await simulator.sessions() == []
 
 
 async def test_vcenter_is_followed_again_after_an_outage(
-    vcenter: SimulatedVCenter,
+    simulator: SimulatedVCenter,
     info_client: InfoClient,
     credentials_folder: Path,
     log_file: Path,
@@ -143,29 +143,29 @@ async def test_vcenter_is_followed_again_after_an_outage(
 ) -> None:
     await info_client.create("HostInfo", "host", HOST_NAME)
     async with run_vcenter_manager(
-        log_file, manager_kubeconfig, credentials_folder, vcenter.certificate
+        log_file, manager_kubeconfig, credentials_folder, simulator.certificate
     ) as manager:
         full = await info_client.wait_for_status("HostInfo", "host")
-        await vcenter.set_outage("reset")
+        await simulator.set_outage("reset")
         gone = await info_client.wait_for_status(
             "HostInfo", "host", "VCenterUnreachable", within=60
         )
         assert ready_condition({"status": gone})["status"] == "False"
         assert gone["totalCPU"] == full["totalCPU"]
-        await vcenter.set_attribute(HOST_NAME, "rack", "r12")
-        await vcenter.set_outage("")
+        await simulator.set_attribute(HOST_NAME, "rack", "r12")
+        await simulator.set_outage("")
         await info_client.wait_for_status(
             "HostInfo",
             "host",
             within=30,
             predicate=lambda status: status.get("customAttributes") == {"rack": "r12"},
         )
-        assert len(await vcenter.sessions()) == 1
+        assert len(await simulator.sessions()) == 1
         assert manager.is_running
 
 
 async def test_hanging_wait_for_updates_is_detected(
-    vcenter: SimulatedVCenter,
+    simulator: SimulatedVCenter,
     info_client: InfoClient,
     credentials_folder: Path,
     log_file: Path,
@@ -173,19 +173,19 @@ async def test_hanging_wait_for_updates_is_detected(
 ) -> None:
     await info_client.create("HostInfo", "host", HOST_NAME)
     async with run_vcenter_manager(
-        log_file, manager_kubeconfig, credentials_folder, vcenter.certificate
+        log_file, manager_kubeconfig, credentials_folder, simulator.certificate
     ):
         await info_client.wait_for_status("HostInfo", "host")
-        await vcenter.set_outage("hang")
+        await simulator.set_outage("hang")
         # The open WaitForUpdatesEx ends within 15 s. The next one hangs and is dropped after 35 s;
         # its logout takes 3 s more.
         await info_client.wait_for_status("HostInfo", "host", "VCenterUnreachable", within=60)
-        await vcenter.set_outage("")
+        await simulator.set_outage("")
         await info_client.wait_for_status("HostInfo", "host", within=60)
 
 
 async def test_sigterm_leaves_nothing_on_the_server(
-    vcenter: SimulatedVCenter,
+    simulator: SimulatedVCenter,
     info_client: InfoClient,
     credentials_folder: Path,
     log_file: Path,
@@ -193,19 +193,19 @@ async def test_sigterm_leaves_nothing_on_the_server(
 ) -> None:
     await info_client.create("HostInfo", "host", HOST_NAME)
     async with run_vcenter_manager(
-        log_file, manager_kubeconfig, credentials_folder, vcenter.certificate
+        log_file, manager_kubeconfig, credentials_folder, simulator.certificate
     ) as manager:
         await info_client.wait_for_status("HostInfo", "host")
-        (session,) = await vcenter.sessions()
+        (session,) = await simulator.sessions()
         assert session["filters"]
         manager.send_signal(signal.SIGTERM)
         assert await manager.wait_for_exit() == 0
-        assert await vcenter.sessions() == []
-        assert await vcenter.rest_sessions() == []
+        assert await simulator.sessions() == []
+        assert await simulator.rest_sessions() == []
 
 
 async def test_untrusted_certificate_is_rejected_with_the_fix(
-    vcenter: SimulatedVCenter,
+    simulator: SimulatedVCenter,
     info_client: InfoClient,
     credentials_folder: Path,
     log_file: Path,
@@ -221,7 +221,7 @@ async def test_untrusted_certificate_is_rejected_with_the_fix(
         status = await info_client.wait_for_status("HostInfo", "host", "VCenterCertificateRefused")
         assert "-vcenter-ca-file" in ready_condition({"status": status})["message"]
         assert "-vcenter-ca-file" in manager.log_text
-        assert await count_logins(vcenter) == 0
+        assert await count_logins(simulator) == 0
     async with run_manager(log_file, *flags, "-insecure"):
         await info_client.wait_for_status("HostInfo", "host")
 
@@ -240,7 +240,7 @@ async def test_objects_without_a_vcenter_report_what_to_set(
 
 async def test_unreachable_vcenter_affects_only_its_own_objects(
     pytestconfig: pytest.Config,
-    vcenter: SimulatedVCenter,
+    simulator: SimulatedVCenter,
     info_client: InfoClient,
     installed: ControlPlane,
     log_file: Path,
@@ -254,8 +254,8 @@ async def test_unreachable_vcenter_affects_only_its_own_objects(
     entries = [
         {
             "name": "west",
-            "server": vcenter.url,
-            "ca": str(vcenter.certificate),
+            "server": simulator.url,
+            "ca": str(simulator.certificate),
             "namespaces": {"names": [info_client.namespace]},
         },
         {
@@ -265,7 +265,7 @@ async def test_unreachable_vcenter_affects_only_its_own_objects(
             "namespaces": {"labels": {"vcenter": "east"}},
         },
     ]
-    for entry, one in zip(entries, (vcenter, other), strict=True):
+    for entry, one in zip(entries, (simulator, other), strict=True):
         entry["credentials"] = str(write_credentials(tmp_path / str(entry["name"]), one))
     (tmp_path / "vcenters.yaml").write_text(yaml.safe_dump({"vcenters": entries}))
     try:
@@ -280,7 +280,7 @@ async def test_unreachable_vcenter_affects_only_its_own_objects(
                 assert (await client.wait_for_status("HostInfo", "host"))["vcenter"] == name
             await other.stop()
             await east.wait_for_status("HostInfo", "host", "VCenterUnreachable", within=60)
-            await vcenter.set_attribute(HOST_NAME, "rack", "r12")
+            await simulator.set_attribute(HOST_NAME, "rack", "r12")
             await info_client.wait_for_status(
                 "HostInfo", "host", predicate=lambda status: status.get("customAttributes")
             )
@@ -290,7 +290,7 @@ async def test_unreachable_vcenter_affects_only_its_own_objects(
 
 
 async def test_password_is_never_logged_or_stored(
-    vcenter: SimulatedVCenter,
+    simulator: SimulatedVCenter,
     info_client: InfoClient,
     installed: ControlPlane,
     credentials_folder: Path,
@@ -304,18 +304,18 @@ async def test_password_is_never_logged_or_stored(
         f"--vcenter-credentials={credentials_folder}",
         *loud,
     )
-    trusting = f"--vcenter-ca-file={vcenter.certificate}"
+    trusting = f"--vcenter-ca-file={simulator.certificate}"
     logs = [log_file.with_name(f"manager-{number}.log") for number in range(3)]
     await info_client.create("HostInfo", "host", HOST_NAME)
     await info_client.create("HostInfo", "none", "nowhere")
     # TLS fails; the password is rejected; a fault of the login contains it; the login succeeds.
     async with run_manager(logs[0], *flags):
         await info_client.wait_for_status("HostInfo", "host", "VCenterCertificateRefused")
-    await vcenter.set_password(vcenter.user, "another")
+    await simulator.set_password(simulator.user, "another")
     async with run_manager(logs[1], *flags, trusting):
         await info_client.wait_for_status("HostInfo", "host", "VCenterLoginFailed")
-    await vcenter.set_password(vcenter.user, CANARY)
-    await vcenter.fail_calls("Login", "SystemError", fields={"reason": f"echo of {CANARY}"})
+    await simulator.set_password(simulator.user, CANARY)
+    await simulator.fail_calls("Login", "SystemError", fields={"reason": f"echo of {CANARY}"})
     async with run_manager(logs[2], *flags, trusting) as manager:
         await info_client.wait_for_status("HostInfo", "host")
         await info_client.wait_for_status("HostInfo", "none", "HostNotFound")

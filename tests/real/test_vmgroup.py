@@ -32,18 +32,18 @@ Kubectl = Callable[..., str]
 
 
 @pytest.fixture
-async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
+async def simulator(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
     async with run_simulator(
         pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim"
-    ) as vcenter:
-        yield vcenter
+    ) as simulator:
+        yield simulator
 
 
 @pytest.fixture
 async def manager(
-    installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
+    installed: ControlPlane, simulator: SimulatedVCenter, namespace: str, tmp_path: Path
 ) -> AsyncIterator[ManagerProcess]:
-    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "manager") as (
+    async with run_observed_manager(installed, simulator, namespace, tmp_path / "manager") as (
         manager,
         _,
     ):
@@ -70,7 +70,7 @@ def sample_path(config: Path, name: str) -> str:
 
 
 async def test_the_samples_work_unchanged(
-    vcenter: SimulatedVCenter,
+    simulator: SimulatedVCenter,
     group_client: VmGroupClient,
     namespace_kubectl: Kubectl,
     config: Path,
@@ -111,7 +111,7 @@ async def test_the_samples_work_unchanged(
         ("vg-2", 2, 2, 2048),
         ("vg-3", 2, 4, 4096),
     ):
-        vms = await list_group_vms(vcenter, (await group_client.get(name))["metadata"]["uid"])
+        vms = await list_group_vms(simulator, (await group_client.get(name))["metadata"]["uid"])
         assert len(vms) == count
         for vm in vms:
             assert has_replica_name(name, vm)
@@ -123,13 +123,13 @@ async def test_the_samples_work_unchanged(
 
 
 async def test_kubectl_scales_and_waits_and_deletes(
-    vcenter: SimulatedVCenter,
+    simulator: SimulatedVCenter,
     group_client: VmGroupClient,
     namespace_kubectl: Kubectl,
     config: Path,
     manager: ManagerProcess,
 ) -> None:
-    before = await read_simulator_state(vcenter)
+    before = await read_simulator_state(simulator)
     await run_kubectl(namespace_kubectl, "apply", "-f", sample_path(config, "vmgroup_vg1"))
     uid = (await group_client.get("vg-1"))["metadata"]["uid"]
     for replicas in (3, 5, 1):
@@ -138,16 +138,16 @@ async def test_kubectl_scales_and_waits_and_deletes(
         assert "condition met" in await run_kubectl(
             namespace_kubectl, "wait", "--for=condition=Ready", "vg/vg-1", "--timeout=60s"
         )
-        assert len(await list_group_vms(vcenter, uid)) == replicas
+        assert len(await list_group_vms(simulator, uid)) == replicas
         scale = await group_client.call("GET", f"{group_client.path('vg-1')}/scale")
         assert scale["status"]["replicas"] == replicas
         assert scale["status"]["selector"]
     await run_kubectl(namespace_kubectl, "delete", "vg", "vg-1", "--timeout=60s")
     assert await group_client.find("vg-1") is None
-    after = await read_simulator_state(vcenter)
+    after = await read_simulator_state(simulator)
     assert (after.vms, after.clones) == (before.vms, ())
     assert group_folder_path(group_client.namespace, "vg-1") not in {
-        entity["path"] for entity in await vcenter.entities()
+        entity["path"] for entity in await simulator.entities()
     }
 
 
@@ -162,13 +162,13 @@ async def is_observed(groups: VmGroupClient, name: str, replicas: int) -> bool:
 
 
 async def test_the_log_lines_of_the_contract(
-    vcenter: SimulatedVCenter, group_client: VmGroupClient, manager: ManagerProcess
+    simulator: SimulatedVCenter, group_client: VmGroupClient, manager: ManagerProcess
 ) -> None:
     uid = (await group_client.create("web", replicas=2))["metadata"]["uid"]
     await group_client.wait_for_phase("web", "RUNNING")
-    kept = (await list_group_vms(vcenter, uid))[0]
+    kept = (await list_group_vms(simulator, uid))[0]
     # Outside of the manager, so that it has to power the VM on.
-    await vcenter.set_power(kept.ref, False)
+    await simulator.set_power(kept.ref, False)
     await manager.wait_for_log("attempting to power on")
     await group_client.wait_for_phase(
         "web", "RUNNING", predicate=lambda status: status["lastMessage"] == SUCCESS_MESSAGE

@@ -24,11 +24,11 @@ from .vsphere_user import VSphereUser
 
 
 @pytest.fixture
-async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
+async def simulator(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
     async with run_simulator(
         pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim"
-    ) as vcenter:
-        yield vcenter
+    ) as simulator:
+        yield simulator
 
 
 async def list_vm_details(vcenter: SimulatedVCenter, uid: str) -> list[dict[str, Any]]:
@@ -37,19 +37,19 @@ async def list_vm_details(vcenter: SimulatedVCenter, uid: str) -> list[dict[str,
 
 
 async def test_a_storage_policy_reaches_the_home_and_every_disk(
-    installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
+    installed: ControlPlane, simulator: SimulatedVCenter, namespace: str, tmp_path: Path
 ) -> None:
-    policy = await vcenter.create_storage_profile("gold")
-    await vcenter.create_disk("second-disk")
-    await vcenter.attach_disk("second-disk", TEMPLATE)
-    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m"):
+    policy = await simulator.create_storage_profile("gold")
+    await simulator.create_disk("second-disk")
+    await simulator.attach_disk("second-disk", TEMPLATE)
+    async with run_observed_manager(installed, simulator, namespace, tmp_path / "m"):
         groups = VmGroupClient(installed, namespace)
         group = await groups.create("web", replicas=2, storagePolicy=policy)
         await groups.wait_for_phase("web", "RUNNING")
-        (template,) = [vm for vm in await vcenter.vms() if vm["name"] == TEMPLATE]
+        (template,) = [vm for vm in await simulator.vms() if vm["name"] == TEMPLATE]
         assert len(template["diskKeys"]) == 2
         disks = {str(key): policy for key in template["diskKeys"]}
-        vms = await list_vm_details(vcenter, group["metadata"]["uid"])
+        vms = await list_vm_details(simulator, group["metadata"]["uid"])
         assert [vm["profiles"] for vm in vms] == [{"home": policy, "disks": disks}] * 2
         # A policy that does not exist is an error of the user, which the status reports.
         await groups.create("lost", replicas=1, storagePolicy="no-such-policy")
@@ -59,17 +59,17 @@ async def test_a_storage_policy_reaches_the_home_and_every_disk(
 
 async def test_cloud_init_removes_the_ovf_properties_of_the_template(
     installed: ControlPlane,
-    vcenter: SimulatedVCenter,
+    simulator: SimulatedVCenter,
     namespace: str,
     tmp_path: Path,
     pytestconfig: pytest.Config,
 ) -> None:
-    await vcenter.set_vapp(TEMPLATE, hostname="ova")
+    await simulator.set_vapp(TEMPLATE, hostname="ova")
     permissions = str(pytestconfig.rootpath / "config/optional/cloud-init-secrets.yaml")
     await asyncio.to_thread(installed.kubectl, "apply", "-n", namespace, "-f", permissions)
     secret = ("create", "secret", "generic", "boot", "-n", namespace)
     await asyncio.to_thread(installed.kubectl, *secret, "--from-literal=user-data=#cloud-config")
-    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m"):
+    async with run_observed_manager(installed, simulator, namespace, tmp_path / "m"):
         groups = VmGroupClient(installed, namespace)
         uids = {
             name: (await groups.create(name, replicas=1, **spec))["metadata"]["uid"]
@@ -80,8 +80,8 @@ async def test_cloud_init_removes_the_ovf_properties_of_the_template(
         }
         for name in uids:
             await groups.wait_for_phase(name, "RUNNING")
-        (with_init,) = await list_vm_details(vcenter, uids["init"])
-        (plain,) = await list_vm_details(vcenter, uids["plain"])
+        (with_init,) = await list_vm_details(simulator, uids["init"])
+        (plain,) = await list_vm_details(simulator, uids["plain"])
         assert (with_init["hasVApp"], plain["hasVApp"], plain["vApp"]) == (
             False,
             True,
@@ -91,7 +91,7 @@ async def test_cloud_init_removes_the_ovf_properties_of_the_template(
 
 async def test_the_documented_user_data_reaches_the_vms(
     installed: ControlPlane,
-    vcenter: SimulatedVCenter,
+    simulator: SimulatedVCenter,
     binaries: dict[str, Path],
     tmp_path: Path,
     pytestconfig: pytest.Config,
@@ -115,11 +115,11 @@ async def test_the_documented_user_data_reaches_the_vms(
     groups = VmGroupClient(installed, "default")
     try:
         await asyncio.to_thread(runner.run_commands, f"kubectl apply -f web.yaml\n{commands}")
-        async with run_observed_manager(installed, vcenter, "default", tmp_path / "m"):
+        async with run_observed_manager(installed, simulator, "default", tmp_path / "m"):
             await groups.wait_for_phase("web", "RUNNING")
             uid = (await groups.get("web"))["metadata"]["uid"]
-            ref = (await list_group_vms(vcenter, uid))[0].ref
-            options = await VSphereUser(vcenter).call_on(
+            ref = (await list_group_vms(simulator, uid))[0].ref
+            options = await VSphereUser(simulator).call_on(
                 lambda vm: {option.key: option.value for option in vm.config.extraConfig}, ref
             )
             assert base64.b64decode(options["guestinfo.userdata"]) == b"#cloud-config"
@@ -134,11 +134,11 @@ async def test_the_documented_user_data_reaches_the_vms(
 
 
 async def test_only_allowed_templates_can_be_used_by_name_or_path(
-    installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
+    installed: ControlPlane, simulator: SimulatedVCenter, namespace: str, tmp_path: Path
 ) -> None:
-    paths = {entity["name"]: entity["path"] for entity in await vcenter.entities()}
+    paths = {entity["name"]: entity["path"] for entity in await simulator.entities()}
     flag = f"-vmgroup-allowed-template={paths[TEMPLATE]}"
-    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m", flag):
+    async with run_observed_manager(installed, simulator, namespace, tmp_path / "m", flag):
         groups = VmGroupClient(installed, namespace)
         for name, template in (("by-name", OTHER_TEMPLATE), ("by-path", paths[OTHER_TEMPLATE])):
             await groups.create(name, replicas=1, template=template)
@@ -146,14 +146,14 @@ async def test_only_allowed_templates_can_be_used_by_name_or_path(
             assert f"not found in {paths[TEMPLATE]}" in status["lastMessage"]
         await groups.create("allowed", replicas=1)
         await groups.wait_for_phase("allowed", "RUNNING")
-        assert len((await read_simulator_state(vcenter)).marked_vms) == 1
+        assert len((await read_simulator_state(simulator)).marked_vms) == 1
 
 
 async def test_the_cores_per_socket_of_the_template_fit_the_size(
-    installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
+    installed: ControlPlane, simulator: SimulatedVCenter, namespace: str, tmp_path: Path
 ) -> None:
-    await vcenter.set_cpu_topology(TEMPLATE, 4, 4)
-    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m"):
+    await simulator.set_cpu_topology(TEMPLATE, 4, 4)
+    async with run_observed_manager(installed, simulator, namespace, tmp_path / "m"):
         groups = VmGroupClient(installed, namespace)
         # 3 CPUs cannot have the 4 cores per socket of the template: without a value of its own,
         # vCenter rejects the clone.
@@ -162,6 +162,6 @@ async def test_the_cores_per_socket_of_the_template_fit_the_size(
         for cpu in (3, 4, 2):
             await groups.patch_spec("web", cpu=cpu)
             await groups.wait_for_phase("web", "RUNNING")
-            (vm,) = await list_vm_details(vcenter, uid)
+            (vm,) = await list_vm_details(simulator, uid)
             sizes.append((vm["cpus"], vm["coresPerSocket"]))
         assert sizes == [(3, 1), (4, 4), (2, 1)]

@@ -34,17 +34,17 @@ PARALLEL_CLONES = 3
 
 
 @pytest.fixture
-async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
+async def simulator(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
     async with run_simulator(
         pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim"
-    ) as vcenter:
-        yield vcenter
+    ) as simulator:
+        yield simulator
 
 
 @pytest.fixture
 async def managers(
     installed: ControlPlane,
-    vcenter: SimulatedVCenter,
+    simulator: SimulatedVCenter,
     namespace: str,
     manager_kubeconfig: Path,
     tmp_path: Path,
@@ -52,8 +52,8 @@ async def managers(
     """The leader and the standby."""
     flags = (
         f"--kubeconfig={manager_kubeconfig}",
-        f"--vcenter-credentials={write_credentials(tmp_path / 'vc-creds', vcenter)}",
-        f"--vcenter-ca-file={vcenter.certificate}",
+        f"--vcenter-credentials={write_credentials(tmp_path / 'vc-creds', simulator)}",
+        f"--vcenter-ca-file={simulator.certificate}",
         f"--watch-namespaces={namespace}",
         f"--leader-election-namespace={SYSTEM_NAMESPACE}",
         "--leader-elect",
@@ -71,20 +71,20 @@ async def managers(
 
 async def test_a_leader_that_is_stopped_during_clones_sends_no_late_call(
     installed: ControlPlane,
-    vcenter: SimulatedVCenter,
+    simulator: SimulatedVCenter,
     namespace: str,
     managers: tuple[ManagerProcess, ManagerProcess],
 ) -> None:
     leader, standby = managers
     groups = VmGroupClient(installed, namespace)
-    await vcenter.delay_calls("CloneVM_Task", CLONE_SECONDS)
+    await simulator.delay_calls("CloneVM_Task", CLONE_SECONDS)
     uid = (await groups.create("web", replicas=REPLICAS))["metadata"]["uid"]
 
     async def in_mid_clone() -> bool:
-        return len((await read_simulator_state(vcenter)).clones) == PARALLEL_CLONES
+        return len((await read_simulator_state(simulator)).clones) == PARALLEL_CLONES
 
     await eventually(in_mid_clone, within=20)
-    sessions = {call["session"] for call in await vcenter.mutating_calls()}
+    sessions = {call["session"] for call in await simulator.mutating_calls()}
     assert len(sessions) == 1
     leader.send_signal(signal.SIGSTOP)
     # Longer than the lease duration, so that the standby has taken over.
@@ -94,11 +94,11 @@ async def test_a_leader_that_is_stopped_during_clones_sends_no_late_call(
     leader.send_signal(signal.SIGCONT)
     assert await leader.wait_for_exit(within=10) == 1
     await groups.wait_for_phase("web", "RUNNING", within=90)
-    assert {call["session"] for call in await vcenter.mutating_calls()} > sessions, (
+    assert {call["session"] for call in await simulator.mutating_calls()} > sessions, (
         "the standby never acted"
     )
-    of_leader = [call for call in await vcenter.mutating_calls() if call["session"] in sessions]
+    of_leader = [call for call in await simulator.mutating_calls() if call["session"] in sessions]
     late = [call for call in of_leader if datetime.fromisoformat(call["time"]) > since]
     assert late == []
-    assert len(await list_group_vms(vcenter, uid)) == REPLICAS
-    assert (await read_simulator_state(vcenter)).peak_by_uid[uid] == REPLICAS
+    assert len(await list_group_vms(simulator, uid)) == REPLICAS
+    assert (await read_simulator_state(simulator)).peak_by_uid[uid] == REPLICAS

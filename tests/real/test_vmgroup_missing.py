@@ -25,11 +25,11 @@ QUIET_SECONDS = 5.0
 
 
 @pytest.fixture
-async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
+async def simulator(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
     async with run_simulator(
         pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim", "--hosts=2"
-    ) as vcenter:
-        yield vcenter
+    ) as simulator:
+        yield simulator
 
 
 @pytest.fixture
@@ -39,10 +39,10 @@ def groups(installed: ControlPlane, namespace: str) -> VmGroupClient:
 
 @pytest.fixture
 def start_manager(
-    installed: ControlPlane, namespace: str, vcenter: SimulatedVCenter, tmp_path: Path
+    installed: ControlPlane, namespace: str, simulator: SimulatedVCenter, tmp_path: Path
 ) -> Callable[..., Any]:
     return lambda *flags: run_observed_manager(
-        installed, vcenter, namespace, tmp_path / "m", *flags
+        installed, simulator, namespace, tmp_path / "m", *flags
     )
 
 
@@ -93,71 +93,71 @@ async def assert_unchanged(vcenter: SimulatedVCenter) -> None:
 
 @pytest.mark.parametrize("discovered", [False, True])
 async def test_a_host_is_removed_and_added(
-    vcenter: SimulatedVCenter,
+    simulator: SimulatedVCenter,
     groups: VmGroupClient,
     start_manager: Callable[..., Any],
     discovered: bool,
 ) -> None:
-    user = VSphereUser(vcenter)
+    user = VSphereUser(simulator)
     async with start_manager():
-        vms = await create_group(groups, vcenter)
+        vms = await create_group(groups, simulator)
         (template,) = [
             entity["ref"]
-            for entity in await vcenter.entities()
+            for entity in await simulator.entities()
             if entity["name"] == "vm-operator-template"
         ]
         template_host = await user.read_host(template)
         host = next(
             entity
-            for entity in await vcenter.entities()
+            for entity in await simulator.entities()
             if entity["type"] == "HostSystem" and entity["ref"] != template_host
         )
-        await vcenter.move_vm(vms[0].ref, host["ref"])
+        await simulator.move_vm(vms[0].ref, host["ref"])
         await groups.wait_for_phase(
             NAME, "RUNNING", predicate=lambda status: host["name"] in str(status["replicas"])
         )
-        await vcenter.remove_host(host["name"])
-        await wait_for_missing(groups, vcenter, vms[0].name, "If it is still missing at 20")
-        await vcenter.add_host(host["name"], discovered=discovered)
-        await wait_until_back(groups, vcenter, vms)
+        await simulator.remove_host(host["name"])
+        await wait_for_missing(groups, simulator, vms[0].name, "If it is still missing at 20")
+        await simulator.add_host(host["name"], discovered=discovered)
+        await wait_until_back(groups, simulator, vms)
 
 
 async def test_a_restored_vcenter_finds_its_vms_later(
-    vcenter: SimulatedVCenter, groups: VmGroupClient, start_manager: Callable[..., Any]
+    simulator: SimulatedVCenter, groups: VmGroupClient, start_manager: Callable[..., Any]
 ) -> None:
-    await vcenter.back_up()
+    await simulator.back_up()
     async with start_manager():
-        vms = await create_group(groups, vcenter)
-        assert (await vcenter.restore_backup())["dropped"] == 2
-        await wait_for_missing(groups, vcenter, *(vm.name for vm in vms))
-        await vcenter.discover_vms()
-        await wait_until_back(groups, vcenter, vms)
+        vms = await create_group(groups, simulator)
+        assert (await simulator.restore_backup())["dropped"] == 2
+        await wait_for_missing(groups, simulator, *(vm.name for vm in vms))
+        await simulator.discover_vms()
+        await wait_until_back(groups, simulator, vms)
 
 
 async def test_a_restored_vcenter_shows_deleted_vms_first(
-    vcenter: SimulatedVCenter, groups: VmGroupClient, start_manager: Callable[..., Any]
+    simulator: SimulatedVCenter, groups: VmGroupClient, start_manager: Callable[..., Any]
 ) -> None:
     async with start_manager():
-        (old,) = await create_group(groups, vcenter, replicas=1)
-        await vcenter.back_up()
+        (old,) = await create_group(groups, simulator, replicas=1)
+        await simulator.back_up()
         # The replica is replaced by one of another template.
         await groups.patch_spec(NAME, template="vm-operator-template-2")
         uid = (await groups.get(NAME))["metadata"]["uid"]
 
         async def find_new_vm() -> list[SimulatorVm]:
-            vms = await list_group_vms(vcenter, uid)
+            vms = await list_group_vms(simulator, uid)
             is_replaced = len(vms) == 1 and vms[0].ref != old.ref
             return vms if is_replaced and is_running(await groups.get(NAME)) else []
 
         (new,) = await eventually(find_new_vm, within=40)
-        await vcenter.reset_mutating_calls()
-        await vcenter.restore_backup()
+        await simulator.reset_mutating_calls()
+        await simulator.restore_backup()
         # Were the missing VM selected for deletion, the current one would be destroyed when found.
-        await wait_for_missing(groups, vcenter, new.name)
-        await vcenter.discover_vms()
+        await wait_for_missing(groups, simulator, new.name)
+        await simulator.discover_vms()
 
         async def has_only_new_vm() -> bool:
-            vms = await list_group_vms(vcenter, uid)
+            vms = await list_group_vms(simulator, uid)
             return [vm.instance_uuid for vm in vms] == [new.instance_uuid] and is_running(
                 await groups.get(NAME)
             )
@@ -167,44 +167,44 @@ async def test_a_restored_vcenter_shows_deleted_vms_first(
 
 @pytest.mark.parametrize("restart", [False, True])
 async def test_a_permission_is_taken_and_given_back(
-    vcenter: SimulatedVCenter,
+    simulator: SimulatedVCenter,
     groups: VmGroupClient,
     start_manager: Callable[..., Any],
     restart: bool,
 ) -> None:
     async with start_manager("--vmgroup-missing-vm-timeout=2s") as (manager, _):
-        vms = await create_group(groups, vcenter)
+        vms = await create_group(groups, simulator)
         if restart:
             await manager.kill()
-        await vcenter.hide_vm(vms[0].ref)
+        await simulator.hide_vm(vms[0].ref)
         if restart:
             manager.start()
         # Longer than the timeout: vCenter still has the VM.
-        await wait_for_missing(groups, vcenter, "does not show it to the manager's account")
-        await vcenter.show_vm(vms[0].ref)
-        await wait_until_back(groups, vcenter, vms)
+        await wait_for_missing(groups, simulator, "does not show it to the manager's account")
+        await simulator.show_vm(vms[0].ref)
+        await wait_until_back(groups, simulator, vms)
 
 
 async def test_a_vm_deleted_between_two_managers_is_cloned_again_after_the_timeout(
-    vcenter: SimulatedVCenter, groups: VmGroupClient, start_manager: Callable[..., Any]
+    simulator: SimulatedVCenter, groups: VmGroupClient, start_manager: Callable[..., Any]
 ) -> None:
     async with start_manager("--vmgroup-missing-vm-timeout=4s") as (manager, _):
-        vms = await create_group(groups, vcenter)
+        vms = await create_group(groups, simulator)
         await manager.kill()
-        await unregister(vcenter, vms[0].ref)
+        await unregister(simulator, vms[0].ref)
         manager.start()
         await groups.wait_for_phase(
             NAME,
             "PENDING",
             predicate=lambda status: "it counts as deleted" in status["lastMessage"],
         )
-        await assert_unchanged(vcenter)
+        await assert_unchanged(simulator)
 
         async def is_back() -> bool:
             return is_running(await groups.get(NAME))
 
         await eventually(is_back, within=40)
-        state = await read_simulator_state(vcenter)
+        state = await read_simulator_state(simulator)
         assert sorted(vm.name for vm in state.marked_vms) == sorted(vm.name for vm in vms)
 
 

@@ -33,11 +33,11 @@ MUTATIONS = (
 
 
 @pytest.fixture
-async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
+async def simulator(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
     async with run_simulator(
         pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim"
-    ) as vcenter:
-        yield vcenter
+    ) as simulator:
+        yield simulator
 
 
 @pytest.fixture
@@ -55,14 +55,14 @@ def list_mutations(injector: CrashInjector) -> list[str]:
 
 async def test_a_group_without_its_folder_does_not_destroy_it(
     installed: ControlPlane,
-    vcenter: SimulatedVCenter,
+    simulator: SimulatedVCenter,
     two_namespaces: tuple[str, str],
     tmp_path: Path,
 ) -> None:
     # The folder is empty while the clone runs, so nothing in it proves its owner.
-    await vcenter.delay_calls("CloneVM_Task", 5)
+    await simulator.delay_calls("CloneVM_Task", 5)
     async with run_observed_manager(
-        installed, vcenter, ",".join(two_namespaces), tmp_path / "m"
+        installed, simulator, ",".join(two_namespaces), tmp_path / "m"
     ) as (_, injector):
         first, second = (
             VmGroupClient(installed, two_namespaces[0]),
@@ -71,7 +71,7 @@ async def test_a_group_without_its_folder_does_not_destroy_it(
         await first.create("b-c", replicas=1)
 
         async def cloning() -> bool:
-            return len((await read_simulator_state(vcenter)).clones) == 1
+            return len((await read_simulator_state(simulator)).clones) == 1
 
         await eventually(cloning, within=30)
         await second.create("c", replicas=1)
@@ -84,10 +84,13 @@ async def test_a_group_without_its_folder_does_not_destroy_it(
 
 
 async def test_a_vm_with_the_name_of_the_folder_is_reported_until_renamed(
-    installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
+    installed: ControlPlane, simulator: SimulatedVCenter, namespace: str, tmp_path: Path
 ) -> None:
-    await vcenter.create_vm(f"{namespace}-web", folder=PARENT_FOLDER)
-    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m") as (_, injector):
+    await simulator.create_vm(f"{namespace}-web", folder=PARENT_FOLDER)
+    async with run_observed_manager(installed, simulator, namespace, tmp_path / "m") as (
+        _,
+        injector,
+    ):
         groups = VmGroupClient(installed, namespace)
         await groups.create("web", replicas=1)
         status = await groups.wait_for_phase("web", "ERROR")
@@ -97,22 +100,27 @@ async def test_a_vm_with_the_name_of_the_folder_is_reported_until_renamed(
         )
         assert list_mutations(injector).count("CreateFolder") == 1
         (vm,) = [
-            vm for vm in (await read_simulator_state(vcenter)).vms if vm.name == f"{namespace}-web"
+            vm
+            for vm in (await read_simulator_state(simulator)).vms
+            if vm.name == f"{namespace}-web"
         ]
-        await vcenter.rename(vm.ref, "out-of-the-way")
+        await simulator.rename(vm.ref, "out-of-the-way")
         await groups.wait_for_phase("web", "RUNNING")
 
 
 async def test_a_vm_with_a_foreign_disk_file_is_not_destroyed(
-    installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
+    installed: ControlPlane, simulator: SimulatedVCenter, namespace: str, tmp_path: Path
 ) -> None:
-    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m") as (_, injector):
-        groups, user = VmGroupClient(installed, namespace), VSphereUser(vcenter)
+    async with run_observed_manager(installed, simulator, namespace, tmp_path / "m") as (
+        _,
+        injector,
+    ):
+        groups, user = VmGroupClient(installed, namespace), VSphereUser(simulator)
         uid = (await groups.create("web", replicas=1))["metadata"]["uid"]
         await groups.wait_for_phase("web", "RUNNING")
-        (vm,) = await list_group_vms(vcenter, uid)
+        (vm,) = await list_group_vms(simulator, uid)
         other = next(
-            vm for vm in (await read_simulator_state(vcenter)).vms if vm.name == "DC0_C0_RP0_VM0"
+            vm for vm in (await read_simulator_state(simulator)).vms if vm.name == "DC0_C0_RP0_VM0"
         )
         file = await user.call_on(
             lambda remote_vm: list_disks(remote_vm)[0].backing.fileName, other.ref
@@ -163,20 +171,20 @@ def remove_disk_spec(vm: Any, file: str) -> Any:
 
 
 async def test_a_vm_without_configuration_is_not_replaced(
-    installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
+    installed: ControlPlane, simulator: SimulatedVCenter, namespace: str, tmp_path: Path
 ) -> None:
-    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m") as (
+    async with run_observed_manager(installed, simulator, namespace, tmp_path / "m") as (
         manager,
         injector,
     ):
         groups = VmGroupClient(installed, namespace)
         uid = (await groups.create("web", replicas=1))["metadata"]["uid"]
         await groups.wait_for_phase("web", "RUNNING")
-        before, (vm,) = list_mutations(injector), await list_group_vms(vcenter, uid)
-        await vcenter.rename(vm.ref, "%2fvmfs%2fvolumes%2fx%2fweb.vmx")
-        await vcenter.set_property(vm.ref, "runtime.connectionState", "inaccessible")
+        before, (vm,) = list_mutations(injector), await list_group_vms(simulator, uid)
+        await simulator.rename(vm.ref, "%2fvmfs%2fvolumes%2fx%2fweb.vmx")
+        await simulator.set_property(vm.ref, "runtime.connectionState", "inaccessible")
         # vCenter reports this for a VM with inaccessible files.
-        await vcenter.set_property(vm.ref, "config.instanceUuid", "")
+        await simulator.set_property(vm.ref, "config.instanceUuid", "")
         # Before the manager observes this, it would resize the VM.
         await groups.wait_for_phase("web", "PENDING")
         for _ in range(2):
@@ -187,16 +195,16 @@ async def test_a_vm_without_configuration_is_not_replaced(
             manager.start()
             await groups.patch_spec("web", memory=1)
             await groups.wait_for_phase("web", "PENDING")
-        await vcenter.set_property(vm.ref, "config.instanceUuid", vm.instance_uuid)
-        await vcenter.set_property(vm.ref, "runtime.connectionState", "connected")
+        await simulator.set_property(vm.ref, "config.instanceUuid", vm.instance_uuid)
+        await simulator.set_property(vm.ref, "runtime.connectionState", "connected")
         await groups.wait_for_phase("web", "RUNNING")
         assert list_mutations(injector) == before
 
 
 async def test_unreadable_marks_lead_to_no_second_vm(
-    installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
+    installed: ControlPlane, simulator: SimulatedVCenter, namespace: str, tmp_path: Path
 ) -> None:
-    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m") as (
+    async with run_observed_manager(installed, simulator, namespace, tmp_path / "m") as (
         manager,
         injector,
     ):
@@ -206,24 +214,24 @@ async def test_unreadable_marks_lead_to_no_second_vm(
         await manager.kill()
         before = list_mutations(injector)
         # The configurations of VMs, and with them the marks, cannot be read.
-        await vcenter.fail_calls("RetrievePropertiesEx", "NoPermission", count=0)
+        await simulator.fail_calls("RetrievePropertiesEx", "NoPermission", count=0)
         manager.start()
         await groups.patch_spec("web", memory=2)
         await groups.wait_for_phase("web", "PENDING")
         assert list_mutations(injector) == before
-        await vcenter.clear_rules()
+        await simulator.clear_rules()
         await groups.patch_spec("web", memory=1)
         await groups.wait_for_phase("web", "RUNNING", within=100)
-        assert (await read_simulator_state(vcenter)).peak_by_uid[uid] == 2
+        assert (await read_simulator_state(simulator)).peak_by_uid[uid] == 2
 
 
 async def test_the_quota_prefers_older_groups_and_limits_the_surge(
-    installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
+    installed: ControlPlane, simulator: SimulatedVCenter, namespace: str, tmp_path: Path
 ) -> None:
     limits = tmp_path / "limits.yaml"
     limits.write_text('limits:\n  - namespaces: ["*"]\n    quota: {vms: 3}\n')
     async with run_observed_manager(
-        installed, vcenter, namespace, tmp_path / "m", f"--vmgroup-limits={limits}"
+        installed, simulator, namespace, tmp_path / "m", f"--vmgroup-limits={limits}"
     ):
         groups = VmGroupClient(installed, namespace)
         uid = (await groups.create("old", replicas=2))["metadata"]["uid"]
@@ -233,8 +241,8 @@ async def test_the_quota_prefers_older_groups_and_limits_the_surge(
             "requested: vms=5, used: vms=2, limited: vms=3"
             in (await groups.wait_for_phase("young", "ERROR"))["lastMessage"]
         )
-        gone = (await list_group_vms(vcenter, uid))[0].ref
-        await vcenter.delete(gone)
+        gone = (await list_group_vms(simulator, uid))[0].ref
+        await simulator.delete(gone)
         await groups.wait_for_phase(
             "old",
             "RUNNING",
@@ -246,37 +254,37 @@ async def test_the_quota_prefers_older_groups_and_limits_the_surge(
         await groups.wait_for_phase(
             "old", "RUNNING", predicate=lambda status: status["updatedReplicas"] == 2
         )
-        assert (await read_simulator_state(vcenter)).peak_by_uid[uid] <= 3
+        assert (await read_simulator_state(simulator)).peak_by_uid[uid] <= 3
 
 
 async def test_vms_of_a_deleted_group_are_reported(
-    installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
+    installed: ControlPlane, simulator: SimulatedVCenter, namespace: str, tmp_path: Path
 ) -> None:
-    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m"):
+    async with run_observed_manager(installed, simulator, namespace, tmp_path / "m"):
         groups = VmGroupClient(installed, namespace)
         uid = (await groups.create("web", replicas=1, deletionPolicy="Orphan"))["metadata"]["uid"]
         await groups.wait_for_phase("web", "RUNNING")
         await groups.delete("web")
         await groups.wait_until_deleted("web")
-        (left,) = await list_group_vms(vcenter, uid)
+        (left,) = await list_group_vms(simulator, uid)
         await groups.create("web", replicas=1)
         assert (
             "contains VMs of a deleted VmGroup"
             in (await groups.wait_for_phase("web", "ERROR"))["lastMessage"]
         )
-        await vcenter.delete(left.ref)
+        await simulator.delete(left.ref)
         await groups.wait_for_phase("web", "RUNNING")
 
 
 async def test_user_data_is_read_from_a_secret_that_is_created_later(
     installed: ControlPlane,
-    vcenter: SimulatedVCenter,
+    simulator: SimulatedVCenter,
     namespace: str,
     tmp_path: Path,
     pytestconfig: pytest.Config,
 ) -> None:
     permissions = str(pytestconfig.rootpath / "config/optional/cloud-init-secrets.yaml")
-    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m"):
+    async with run_observed_manager(installed, simulator, namespace, tmp_path / "m"):
         groups = VmGroupClient(installed, namespace)
         uid = (
             await groups.create("web", replicas=1, bootstrap={"cloudInit": {"secretName": "boot"}})
@@ -298,8 +306,8 @@ async def test_user_data_is_read_from_a_secret_that_is_created_later(
         )
         await asyncio.to_thread(installed.kubectl, *secret)
         await groups.wait_for_phase("web", "RUNNING")
-        (vm,) = await list_group_vms(vcenter, uid)
-        extra_config = await VSphereUser(vcenter).call_on(
+        (vm,) = await list_group_vms(simulator, uid)
+        extra_config = await VSphereUser(simulator).call_on(
             lambda remote_vm: {option.key: option.value for option in remote_vm.config.extraConfig},
             vm.ref,
         )
@@ -309,9 +317,12 @@ async def test_user_data_is_read_from_a_secret_that_is_created_later(
 
 
 async def test_a_linked_clone_waits_for_a_snapshot(
-    installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
+    installed: ControlPlane, simulator: SimulatedVCenter, namespace: str, tmp_path: Path
 ) -> None:
-    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m") as (_, injector):
+    async with run_observed_manager(installed, simulator, namespace, tmp_path / "m") as (
+        _,
+        injector,
+    ):
         groups = VmGroupClient(installed, namespace)
         await groups.create("web", replicas=1, linkedClone=True)
         status = await groups.wait_for_phase("web", "ERROR")
@@ -319,19 +330,22 @@ async def test_a_linked_clone_waits_for_a_snapshot(
         assert "CloneVM_Task" not in list_mutations(injector)
         template = next(
             entity
-            for entity in await vcenter.entities()
+            for entity in await simulator.entities()
             if entity["name"] == "vm-operator-template"
         )
-        await VSphereUser(vcenter).call_on(
+        await VSphereUser(simulator).call_on(
             lambda vm: vm.CreateSnapshot_Task("base", "", False, False), template["ref"]
         )
         await groups.wait_for_phase("web", "RUNNING")
 
 
 async def test_placement_power_state_and_pause(
-    installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
+    installed: ControlPlane, simulator: SimulatedVCenter, namespace: str, tmp_path: Path
 ) -> None:
-    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m") as (_, injector):
+    async with run_observed_manager(installed, simulator, namespace, tmp_path / "m") as (
+        _,
+        injector,
+    ):
         groups = VmGroupClient(installed, namespace)
         placement = {
             "datacenter": "DC0",
@@ -343,7 +357,7 @@ async def test_placement_power_state_and_pause(
             await groups.create("web", replicas=1, placement=placement, powerState="poweredOff")
         )["metadata"]["uid"]
         await groups.wait_for_phase("web", "RUNNING")
-        (vm,) = await list_group_vms(vcenter, uid)
+        (vm,) = await list_group_vms(simulator, uid)
         assert (vm.power, vm.folder) == ("poweredOff", group_folder_path(namespace, "web"))
         before = list_mutations(injector)
         await groups.patch_spec("web", paused=True, replicas=3)
@@ -354,7 +368,7 @@ async def test_placement_power_state_and_pause(
         assert list_mutations(injector) == before
         await groups.patch_spec("web", paused=False, powerState="poweredOn")
         await groups.wait_for_phase("web", "RUNNING")
-        assert {vm.power for vm in await list_group_vms(vcenter, uid)} == {"poweredOn"}
+        assert {vm.power for vm in await list_group_vms(simulator, uid)} == {"poweredOn"}
         await groups.create("lost", replicas=1, placement={"cluster": "nowhere"})
         assert (
             'no cluster named "nowhere"'

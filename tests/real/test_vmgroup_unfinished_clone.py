@@ -23,11 +23,11 @@ LONG_AFTER_RESTART_SECONDS = 13.0
 
 
 @pytest.fixture
-async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
+async def simulator(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
     async with run_simulator(
         pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim"
-    ) as vcenter:
-        yield vcenter
+    ) as simulator:
+        yield simulator
 
 
 def list_vcenter_calls(injector: CrashInjector) -> list[str]:
@@ -46,19 +46,22 @@ async def wait_for_vm(vcenter: SimulatedVCenter, uid: str) -> SimulatorVm:
 
 
 async def test_a_vm_is_not_powered_on_before_its_clone_has_ended(
-    installed: ControlPlane, vcenter: SimulatedVCenter, namespace: str, tmp_path: Path
+    installed: ControlPlane, simulator: SimulatedVCenter, namespace: str, tmp_path: Path
 ) -> None:
-    await vcenter.hold_clones(50)
-    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m") as (_, injector):
+    await simulator.hold_clones(50)
+    async with run_observed_manager(installed, simulator, namespace, tmp_path / "m") as (
+        _,
+        injector,
+    ):
         groups = VmGroupClient(installed, namespace)
         uid = (await groups.create(GROUP_NAME, replicas=1))["metadata"]["uid"]
-        assert (await wait_for_vm(vcenter, uid)).power == "poweredOff"
+        assert (await wait_for_vm(simulator, uid)).power == "poweredOff"
         status = await groups.wait_for_phase(
             GROUP_NAME, "PENDING", predicate=lambda status: status["currentReplicas"] == 1
         )
         assert status["lastMessage"] == "0/1 replicas ready; cloning 1"
         assert [replica["state"] for replica in status["replicas"]] == ["Cloning"]
-        assert await vcenter.release_calls() == 1
+        assert await simulator.release_calls() == 1
         status = await groups.wait_for_phase(GROUP_NAME, "RUNNING")
         assert [replica["state"] for replica in status["replicas"]] == ["Present"]
         # The clone has powered it on.
@@ -68,18 +71,21 @@ async def test_a_vm_is_not_powered_on_before_its_clone_has_ended(
 @pytest.mark.parametrize("is_deleted", [False, True], ids=["kept", "deleted"])
 async def test_after_a_restart_a_clone_without_recorded_task_is_busy(
     installed: ControlPlane,
-    vcenter: SimulatedVCenter,
+    simulator: SimulatedVCenter,
     namespace: str,
     tmp_path: Path,
     is_deleted: bool,
 ) -> None:
-    await vcenter.hold_clones(50)
-    async with run_observed_manager(installed, vcenter, namespace, tmp_path / "m") as (_, injector):
+    await simulator.hold_clones(50)
+    async with run_observed_manager(installed, simulator, namespace, tmp_path / "m") as (
+        _,
+        injector,
+    ):
         # The clone runs, and its manager dies before it knows the task.
         injector.crash_point = CrashPoint("CloneVM_Task", 1, "sent")
         groups = VmGroupClient(installed, namespace)
         uid = (await groups.create(GROUP_NAME, replicas=1))["metadata"]["uid"]
-        vm = await wait_for_vm(vcenter, uid)
+        vm = await wait_for_vm(simulator, uid)
         await injector.wait_for_restart()
         if is_deleted:
             await groups.delete(GROUP_NAME)
@@ -94,11 +100,11 @@ async def test_after_a_restart_a_clone_without_recorded_task_is_busy(
             await groups.patch_spec(GROUP_NAME, cpu=2)
             await groups.wait_for_phase(GROUP_NAME, "PENDING")
         assert list_vcenter_calls(injector) == ["CreateFolder", "CloneVM_Task"]
-        assert await vcenter.release_calls() == 1
+        assert await simulator.release_calls() == 1
         if is_deleted:
             await groups.wait_until_deleted(GROUP_NAME)
-            assert await list_group_vms(vcenter, uid) == []
+            assert await list_group_vms(simulator, uid) == []
         else:
             await groups.wait_for_phase(GROUP_NAME, "RUNNING")
-            assert [vm.ref for vm in await list_group_vms(vcenter, uid)] == [vm.ref]
-        assert (await read_simulator_state(vcenter)).peak_by_uid[uid] == 1
+            assert [vm.ref for vm in await list_group_vms(simulator, uid)] == [vm.ref]
+        assert (await read_simulator_state(simulator)).peak_by_uid[uid] == 1

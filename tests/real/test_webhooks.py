@@ -48,12 +48,12 @@ Json = dict[str, Any]
 
 
 @pytest.fixture
-async def vcenter(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
+async def simulator(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
     flags = (f"--host-name={HOST_NAME}", f"--fcd={DISK_NAME}", f"--node={NODE_NAME}")
     async with run_simulator(
         pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim", *flags
-    ) as vcenter:
-        yield vcenter
+    ) as simulator:
+        yield simulator
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ async def manager(
     installed: ControlPlane,
     namespace: str,
     webhooks_component: list[Json],
-    vcenter: SimulatedVCenter,
+    simulator: SimulatedVCenter,
     manager_kubeconfig: Path,
     log_file: Path,
     tmp_path: Path,
@@ -159,7 +159,7 @@ async def manager(
     installed.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(added))
     try:
         async with run_manager(
-            log_file, *make_flags(vcenter, manager_kubeconfig, tmp_path)
+            log_file, *make_flags(simulator, manager_kubeconfig, tmp_path)
         ) as manager:
             await manager.wait_for_log("serving webhooks", within=30)
             installed.kubectl(
@@ -291,12 +291,12 @@ async def test_kubectl_warns_about_a_mistyped_name_and_the_object_is_stored(
 
 
 async def test_stranger_that_reaches_the_port_receives_no_names(
-    manager: ManagerProcess, vcenter: SimulatedVCenter
+    manager: ManagerProcess, simulator: SimulatedVCenter
 ) -> None:
     """Without a client certificate, any Pod can send a review in the name of any namespace."""
     names = {
         entity["name"]
-        for entity in await vcenter.entities()
+        for entity in await simulator.entities()
         if entity["name"] not in COMMON_FOLDERS
     }
     assert {HOST_NAME, NODE_NAME, TEMPLATE} <= names
@@ -382,14 +382,14 @@ async def test_other_kinds_warn_and_the_permissions_are_the_required_ones(
 
 async def test_without_the_flag_no_webhook_is_served(
     installed: ControlPlane,
-    vcenter: SimulatedVCenter,
+    simulator: SimulatedVCenter,
     manager_kubeconfig: Path,
     log_file: Path,
     tmp_path: Path,
 ) -> None:
     flags = [
         flag
-        for flag in make_flags(vcenter, manager_kubeconfig, tmp_path)
+        for flag in make_flags(simulator, manager_kubeconfig, tmp_path)
         if not flag.startswith("-webhook")
     ]
     async with run_manager(log_file, *flags) as manager:

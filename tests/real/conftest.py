@@ -12,6 +12,7 @@ from simulator import SimulatedVCenter
 from support.info_client import run_vcenter_manager, write_credentials
 from support.manager_process import SERVICE_ACCOUNT, SYSTEM_NAMESPACE, ManagerProcess
 
+from .crash_run import run_simulator
 from .gpu_cluster import NODE_UUIDS, GpuCluster
 
 
@@ -52,6 +53,15 @@ def manager_kubeconfig(installed: ControlPlane, tmp_path: Path) -> Path:
 def log_file(tmp_path: Path) -> Path:
     """Where a manager logs to."""
     return tmp_path / "manager.log"
+
+
+@pytest.fixture
+async def simulator(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
+    """The vCenter of a test; modules that need other flags have a fixture of the same name."""
+    async with run_simulator(
+        pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim"
+    ) as simulator:
+        yield simulator
 
 
 @pytest.fixture

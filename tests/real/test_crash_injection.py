@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -13,15 +12,7 @@ from simulator import SimulatedVCenter
 from support.manager_process import create_resource, get_resource, wait_for_status
 
 from .crash_injection import CrashMode, CrashPoint, recognize_vcenter_request
-from .crash_run import run_observed_manager, run_simulator
-
-
-@pytest.fixture
-async def simulator(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
-    async with run_simulator(
-        pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim"
-    ) as simulator:
-        yield simulator
+from .crash_run import run_observed_manager
 
 
 @pytest.mark.parametrize(

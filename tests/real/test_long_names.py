@@ -32,8 +32,6 @@ from support.manager_process import (
 )
 from support.manager_with_stalls import LOG_MESSAGE
 
-from .crash_run import run_simulator
-
 Json = dict[str, Any]
 
 NAME_LENGTH = 1_000_000
@@ -146,14 +144,6 @@ async def stored_before(installed: ControlPlane, namespace: str, crds: list[Json
 
 def apply_crds(plane: ControlPlane, crds: list[Json]) -> None:
     plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(crds))
-
-
-@pytest.fixture
-async def simulator(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
-    async with run_simulator(
-        pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim"
-    ) as simulator:
-        yield simulator
 
 
 class LeaseWatch:

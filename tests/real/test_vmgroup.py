@@ -23,20 +23,12 @@ from support.vmgroup_client import (
     list_group_vms,
 )
 
-from .crash_run import run_observed_manager, run_simulator
+from .crash_run import run_observed_manager
 
 SAMPLES = ("vmgroup_vg1", "vmgroup_vg2", "vmgroup_vg3")
 COLUMNS = ["NAME", "PHASE", "CURRENT", "DESIRED", "CPU", "MEMORY", "TEMPLATE", "LAST_MESSAGE"]
 
 Kubectl = Callable[..., str]
-
-
-@pytest.fixture
-async def simulator(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
-    async with run_simulator(
-        pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim"
-    ) as simulator:
-        yield simulator
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,9 @@ from support.simulator_state import read_simulator_state
 from support.tutorial_runner import TutorialRunner
 from support.vmgroup_client import TEMPLATE, VmGroupClient, list_group_vms
 
-from .crash_run import run_observed_manager, run_simulator
+from .crash_run import run_observed_manager
 from .group_lifecycle import OTHER_TEMPLATE
 from .vsphere_user import VSphereUser
-
-
-@pytest.fixture
-async def simulator(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
-    async with run_simulator(
-        pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim"
-    ) as simulator:
-        yield simulator
 
 
 async def list_vm_details(vcenter: SimulatedVCenter, uid: str) -> list[dict[str, Any]]:

@@ -25,20 +25,10 @@ from support.manager_process import (
 from support.simulator_state import read_simulator_state
 from support.vmgroup_client import VmGroupClient, list_group_vms
 
-from .crash_run import run_simulator
-
 STOP_SECONDS = 20.0
 CLONE_SECONDS = 8.0
 REPLICAS = 5
 PARALLEL_CLONES = 3
-
-
-@pytest.fixture
-async def simulator(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
-    async with run_simulator(
-        pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim"
-    ) as simulator:
-        yield simulator
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from support.simulator_state import read_simulator_state
 from support.vmgroup_client import PARENT_FOLDER, VmGroupClient, group_folder_path, list_group_vms
 
 from .crash_injection import CrashInjector
-from .crash_run import run_observed_manager, run_simulator
+from .crash_run import run_observed_manager
 from .vsphere_user import VSphereUser
 
 MUTATIONS = (
@@ -30,14 +30,6 @@ MUTATIONS = (
     "PowerOnVM_Task",
     "ReconfigVM_Task",
 )
-
-
-@pytest.fixture
-async def simulator(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
-    async with run_simulator(
-        pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim"
-    ) as simulator:
-        yield simulator
 
 
 @pytest.fixture

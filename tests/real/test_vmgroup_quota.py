@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
-
-import pytest
 
 from kubewright.testing.controlplane import ControlPlane
 from simulator import SimulatedVCenter
@@ -13,15 +10,7 @@ from support.manager_process import ready_condition
 from support.simulator_state import read_simulator_state
 from support.vmgroup_client import VmGroupClient, list_group_vms
 
-from .crash_run import run_observed_manager, run_simulator
-
-
-@pytest.fixture
-async def simulator(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
-    async with run_simulator(
-        pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim"
-    ) as simulator:
-        yield simulator
+from .crash_run import run_observed_manager
 
 
 def write_quota(folder: Path, quota: str) -> str:

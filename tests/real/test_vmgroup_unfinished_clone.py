@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -15,19 +14,11 @@ from support.simulator_state import SimulatorVm, read_simulator_state
 from support.vmgroup_client import VmGroupClient, list_group_vms
 
 from .crash_injection import CrashInjector, CrashPoint
-from .crash_run import run_observed_manager, run_simulator
+from .crash_run import run_observed_manager
 
 GROUP_NAME = "web"
 # Longer than the 10 s after which a manager takes a clone for lost.
 LONG_AFTER_RESTART_SECONDS = 13.0
-
-
-@pytest.fixture
-async def simulator(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[SimulatedVCenter]:
-    async with run_simulator(
-        pytestconfig.rootpath / ".testenv/bin/vcsim", tmp_path / "vcsim"
-    ) as simulator:
-        yield simulator
 
 
 def list_vcenter_calls(injector: CrashInjector) -> list[str]:

@@ -80,15 +80,15 @@ def compute_expected(cluster: ClusterCase) -> ExpectedSelection:
         )
     )
     expected.suitable_nodes = [candidate.node.name for candidate in suitable]
-    if (chosen := choose_node(suitable, cluster.current_node)) is not None:
+    if (selected := choose_node(suitable, cluster.current_node)) is not None:
         expected.node, expected.host, expected.hours = (
-            chosen.node.name,
-            chosen.host.name,
-            chosen.hours,
+            selected.node.name,
+            selected.host.name,
+            selected.hours,
         )
         expected.cpu_demand_mhz, expected.guest_memory_mb = (
-            chosen.vm.cpu_demand_mhz,
-            chosen.vm.guest_memory_mb,
+            selected.vm.cpu_demand_mhz,
+            selected.vm.guest_memory_mb,
         )
     return expected
 

@@ -56,7 +56,7 @@ def check(
 
 def _check_datacenters(inventory: Inventory, defaults: Mapping[str, str]) -> Finding:
     try:
-        chosen = PlacementResolver(inventory, {}, defaults, NamespaceLimits()).find_datacenter()
+        datacenter = PlacementResolver(inventory, {}, defaults, NamespaceLimits()).find_datacenter()
     except CloneBlocked as error:
         if not inventory.datacenters:
             return warning(
@@ -73,7 +73,7 @@ def _check_datacenters(inventory: Inventory, defaults: Mapping[str, str]) -> Fin
             ),
         )
     names = _join_names(_datacenter_names(inventory))
-    return ok("datacenters", f'{names}; VmGroups are placed in "{chosen.name}"')
+    return ok("datacenters", f'{names}; VmGroups are placed in "{datacenter.name}"')
 
 
 def _check_parent_folder(resolver: PlacementResolver, datacenter: Datacenter) -> Finding:

@@ -135,7 +135,7 @@ def test_none_available_has_zeros_and_the_counts_of_rejections() -> None:
     )
 
 
-def test_candidates_are_the_chosen_node_and_the_best_four_others() -> None:
+def test_candidates_are_the_selected_node_and_the_best_four_others() -> None:
     nodes = [make_facts(f"n{number}") for number in range(9)]
     candidates = Selection(
         query=Query(Requirement(0, False), RULES, NOW), selected=nodes[6], best_suitable=nodes

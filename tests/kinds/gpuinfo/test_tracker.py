@@ -267,9 +267,9 @@ async def test_random_changes_wake_every_object_with_another_selection() -> None
             for key, (requirement, current_node) in selected.items():
                 if key in woken or not step:
                     query = Query(requirement, rules, NOW)
-                    chosen = tracker.ranking.select_node(query, current_node)
-                    selected[key] = (requirement, chosen.name if chosen else "")
-                    selections.add(key, requirement, chosen)
+                    best = tracker.ranking.select_node(query, current_node)
+                    selected[key] = (requirement, best.name if best else "")
+                    selections.add(key, requirement, best)
             woken.clear()
             changed.clear()
             number = chance.randrange(12)
@@ -279,8 +279,8 @@ async def test_random_changes_wake_every_object_with_another_selection() -> None
             for name, facts in tracker.ranking.facts.items():
                 fresh.set_facts(name, facts)
             for key, (requirement, current_node) in selected.items():
-                chosen = fresh.select_node(Query(requirement, rules, NOW), current_node)
-                assert key in woken or (chosen.name if chosen else "") == current_node
+                best = fresh.select_node(Query(requirement, rules, NOW), current_node)
+                assert key in woken or (best.name if best else "") == current_node
 
 
 def apply_random_change(cluster: FakeNodeCluster, chance: random.Random, number: int) -> None:

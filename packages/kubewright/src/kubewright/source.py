@@ -26,8 +26,8 @@ class Stream:
     """Changes outside Kubernetes. The code that watches them calls `wake` with the changed name."""
 
     def __init__(self) -> None:
-        self._name_woken: Signal[str] = Signal("name published")
-        self._all_woken: Signal[()] = Signal("all published")
+        self._name_woken: Signal[str] = Signal("name woken")
+        self._all_woken: Signal[()] = Signal("all woken")
 
     def wake(self, name: str) -> None:
         """Wake every object that depends on this name."""
@@ -142,7 +142,7 @@ def _owner_keys(obj: Object | None, owner_kind: KindDefinition) -> Iterable[Key]
 
 @dataclass(frozen=True)
 class StreamSource:
-    """A name that a stream publishes wakes the objects with that name in their `index_by`."""
+    """`Stream.wake` enqueues the objects with its name in their `index_by`."""
 
     stream: Stream
     index_by: IndexFunction

@@ -252,7 +252,7 @@ class GroupObserver:
         names: set[str] = set()
         for ref in sorted(index.refs_by_group_uid.get(group_id.uid)):
             mark, vm = index.marks[ref], inventory.vms.get(ref)
-            # Two VMs cannot have the same genuine mark: vCenter keeps instanceUuids unique.
+            # A mark is made for one instanceUuid, and vCenter keeps these unique.
             if (
                 vm is not None
                 and mark.group_id.cluster_id == group_id.cluster_id

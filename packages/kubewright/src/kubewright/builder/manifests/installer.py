@@ -43,12 +43,12 @@ def _run_kustomize(root: Path, folder: Path, kubectl: str = "") -> str:
 
 def _find_kubectl(root: Path, kubectl: str) -> str:
     testenv = root / _TESTENV_KUBECTL
-    chosen = kubectl or (str(testenv) if testenv.exists() else shutil.which("kubectl"))
-    if not chosen or not shutil.which(chosen):
+    path = kubectl or (str(testenv) if testenv.exists() else shutil.which("kubectl"))
+    if not path or not shutil.which(path):
         raise ConfigError(
             "kubectl is required to run kustomize: run `make testenv`, or name one with --kubectl"
         )
-    return chosen
+    return path
 
 
 def _replace_image(text: str, old: str, new: str) -> str:

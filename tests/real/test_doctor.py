@@ -143,7 +143,7 @@ async def test_text_without_a_terminal_is_aligned_and_has_no_color(
     code, text = await run_doctor(
         f"-kubeconfig={installed.admin_kubeconfig}", METRICS_OFF, environ=vcenter_environ(simulator)
     )
-    assert code == 0
+    assert code == 0, text
     assert "\x1b" not in text
     assert (
         "\n  ok       CRDs         6 CRDs installed; schemas match this version of the manager\n"

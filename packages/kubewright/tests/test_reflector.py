@@ -144,6 +144,14 @@ async def test_two_silent_watches_lead_to_a_list_a_metric_and_a_problem() -> Non
         assert (reflector.is_silent, reflector.age_seconds < 1) == (False, True)
 
 
+async def test_watch_that_ends_with_the_manager_is_not_silent() -> None:
+    async with run_reflector("a") as harness:
+        harness.api.are_watches_silent = True
+        await eventually(lambda: harness.count_watches() == 2, within=80)
+        await asyncio.sleep(1)
+    assert (harness.reflector.is_silent, harness.reflector.problem) == (False, "")
+
+
 async def test_short_silent_watches_lead_to_few_lists() -> None:
     async with run_reflector("a") as harness:
         for _ in range(100):

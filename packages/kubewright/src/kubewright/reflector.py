@@ -164,8 +164,8 @@ class Reflector(Generic[T]):
                     "the watch is silent, reconnecting from the last revision",
                     revision=self.resource_version,
                 )
-        except (ApiError, Undecodable, TooMuch):
-            # It received a line, such as 410 Gone, or was rejected.
+        except (ApiError, Undecodable, TooMuch, asyncio.CancelledError):
+            # It received a line, such as 410 Gone, or was rejected, or the manager stops.
             received_nothing = False
             raise
         finally:

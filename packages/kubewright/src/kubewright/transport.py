@@ -44,8 +44,8 @@ _MAX_LINE_BYTES = 8 * 1024 * 1024
 _MAX_RESPONSE_BYTES = 8 * 1024 * 1024  # joining 64 MiB stops the event loop for 0.1 s
 # With at most 60 s of Retry-After each, a request waits for five minutes at most.
 _MAX_RETRIES = 5
-# For all controllers together. Reads have their own slots, because a write may wait for one of our
-# webhooks, which reads. A watch takes no slot, so slow writes cannot delay it.
+# For all controllers together. Reads and writes are limited separately, because a write may wait
+# for one of our webhooks, which reads. Watches are not limited, so slow writes cannot delay them.
 MAX_CONCURRENT_REQUESTS = 128
 _READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _CONNECTION_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
@@ -141,8 +141,8 @@ class Transport:
         self._host = urlsplit(connection.server).netloc
         self._base_url = connection.server.rstrip("/")
         self._session: aiohttp.ClientSession | None = None
-        self._read_slots = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
-        self._write_slots = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
+        self._read_limit = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
+        self._write_limit = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
 
     async def send(self, request: Request) -> bytes:
         """The body of a successful response.
@@ -191,8 +191,8 @@ class Transport:
 
     async def _send_once(self, request: Request, auth_headers: dict[str, str]) -> bytes:
         try:
-            # The timeout starts after the wait for a slot, which is not the server's time.
-            async with self._read_slots if request.method in _READ_METHODS else self._write_slots:
+            # The timeout starts after the wait for this limit, which is not the server's time.
+            async with self._read_limit if request.method in _READ_METHODS else self._write_limit:
                 response = await self._open_response(
                     request, auth_headers, _client_timeout(request.timeout_seconds, None)
                 )

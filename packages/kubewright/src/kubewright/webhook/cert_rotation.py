@@ -59,7 +59,7 @@ class CertRotator:
     def __init__(
         self,
         client: Client,
-        certificate: ServingCertificate,
+        tls_certificate: ServingCertificate,
         *,
         name: str,
         secret: Key,
@@ -76,7 +76,7 @@ class CertRotator:
         self.in_all_bundles_since: float | None = None
         """Since when every caBundle has held the stored bundle; None while one lacks it."""
         self.issued_pair: KeyPair | None = None
-        self._client, self.tls_certificate = client, certificate
+        self._client, self.tls_certificate = client, tls_certificate
         self._name, self._secret, self.hosts = name, secret, tuple(hosts)
         self._timings, self._clock = timings or CertificateTimings(), clock
         self._log = Log("webhook").bind(secret=str(secret))

@@ -8,7 +8,7 @@ from support.inventory_builder import DEFAULT_ROWS, enter_update
 from vsphere_operators.vsphere.faults import Denied, NotFound
 from vsphere_operators.vsphere.updates import DISK_TYPE, TYPE_KEY, ObjectUpdate, Ref, Value
 
-from .model import Directory, Task, Vm, Watch
+from .model import Task, Vm, VmFolder, Watch
 
 HOSTS = ("host-1", "host-2", "host-3")
 TEMPLATES = {"t": "vm-1", "t2": "vm-2"}
@@ -19,7 +19,7 @@ class AccountView:
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
         self.vms: list[Vm] = []
-        self.folders: dict[str, Directory] = {}
+        self.folders: dict[str, VmFolder] = {}
         self.tasks: dict[str, Task] = {}
         self.hosts = dict.fromkeys(HOSTS, "connected")
         self.watch: Watch | None = None
@@ -93,7 +93,7 @@ class AccountView:
         state = self.hosts[host]
         return enter_update("HostSystem", host, host, "domain-c1", runtime__connectionState=state)
 
-    def build_folder_update(self, folder: Directory) -> ObjectUpdate:
+    def build_folder_update(self, folder: VmFolder) -> ObjectUpdate:
         return enter_update("Folder", folder.ref, folder.name, folder.parent)
 
     def build_task_update(self, task: Task) -> ObjectUpdate:
@@ -180,6 +180,6 @@ class AccountView:
         return tuple(
             Ref("ManagedEntity", child.ref)
             for child in (*self.vms, *self.folders.values())
-            if (child.parent if isinstance(child, Directory) else child.folder) == ref
-            and (isinstance(child, Directory) or self.is_registered(child))
+            if (child.parent if isinstance(child, VmFolder) else child.folder) == ref
+            and (isinstance(child, VmFolder) or self.is_registered(child))
         )

@@ -16,7 +16,7 @@ from vsphere_operators.vsphere.updates import ObjectUpdate
 from vsphere_operators.vsphere.vm_calls import CloneSpec
 
 from .account_view import HOSTS, PARENT_FOLDER, TEMPLATES, AccountView
-from .model import Directory, Task, Vm
+from .model import Task, Vm, VmFolder
 
 # Where vCenter puts VMs that it finds on a host.
 DISCOVERED_FOLDER = "group-v1"
@@ -61,8 +61,8 @@ class Appliance(AccountView):
             raise Rejected("the name exists", fault="DuplicateName")
         return self.add_folder(name, parent, managed=True).ref
 
-    def add_folder(self, name: str, parent: str, *, managed: bool) -> Directory:
-        folder = Directory(self.new_ref("group-v"), name, parent, managed)
+    def add_folder(self, name: str, parent: str, *, managed: bool) -> VmFolder:
+        folder = VmFolder(self.new_ref("group-v"), name, parent, managed)
         self.folders[folder.ref] = folder
         self.publish(self.build_folder_update(folder))
         return folder

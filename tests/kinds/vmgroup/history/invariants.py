@@ -37,12 +37,12 @@ class Invariants:
     events: list[str]
     violations: list[str]
     # The most VMs and clones of each group, by uid, and the most of the quota that is in use.
-    allowed: dict[str, int]
+    allowed_counts: dict[str, int]
     # Groups that dropped the records of missing VMs; their deletionPolicy may have changed since.
     orphaned: set[str]
     # By path of an object, whether it allowed a deletion when the manager last read it.
     confirmed: dict[str, bool]
-    level: tuple[int, int, int]
+    allowed_usage: tuple[int, int, int]
 
     def report(self, violation: str) -> None:
         self.violations.append(f"at {self.now:g}: {violation}")
@@ -145,13 +145,13 @@ class Invariants:
 
     # Invariants
 
-    def raise_level(self, *, is_known: bool = False) -> None:
+    def raise_allowed_usage(self, *, is_known: bool = False) -> None:
         """A user added something, or made it visible.
 
         Unless the manager knows it at once, it may still send what it had stored before.
         """
         used = self.measure(with_unsent=not is_known)
-        self.level = tuple(map(max, self.level, used))  # type: ignore[assignment]
+        self.allowed_usage = tuple(map(max, self.allowed_usage, used))  # type: ignore[assignment]
 
     def check(self) -> None:
         self._check_quota()
@@ -159,13 +159,13 @@ class Invariants:
         numbers = Counter(owner for owner, _ in self.list_sizes().values())
         for uid, obj in groups.items():
             count, bound = numbers[uid], bound_of(obj)
-            allowed = max(bound, self.allowed.get(uid, 0))
+            allowed = max(bound, self.allowed_counts.get(uid, 0))
             if count > allowed:
                 self.report(f"{uid} has {count} VMs and clones, {allowed} are allowed")
             if is_orphaning(obj):
                 self.orphaned.add(uid)
             records = len(obj.get("status", {}).get("replicas", ()))
-            self.allowed[uid] = max(bound, min(allowed, max(count, records)))
+            self.allowed_counts[uid] = max(bound, min(allowed, max(count, records)))
         if self.violations:
             raise AssertionError(
                 f"seed {self.seed}: {self.violations}; events: {' | '.join(self.events[-25:])}"
@@ -179,12 +179,14 @@ class Invariants:
         limits = (quota.vms or 0, quota.cpus or 0, quota.memory_mb or 0)
         if any(
             amount > max(limit, level)
-            for amount, limit, level in zip(used, limits, self.level, strict=True)
+            for amount, limit, level in zip(used, limits, self.allowed_usage, strict=True)
         ):
-            self.report(f"in use are {used}, the quota is {limits}, before it was {self.level}")
-        if any(map(int.__gt__, self.level, used)):
+            self.report(
+                f"in use are {used}, the quota is {limits}, before it was {self.allowed_usage}"
+            )
+        if any(map(int.__gt__, self.allowed_usage, used)):
             used = self.measure(with_unsent=True)
-            self.level = tuple(map(min, self.level, used))  # type: ignore[assignment]
+            self.allowed_usage = tuple(map(min, self.allowed_usage, used))  # type: ignore[assignment]
 
     def on_sent(self, call: Call) -> None:
         """What must be true when the manager sends a call."""

@@ -88,7 +88,7 @@ class KubernetesUsers(HistoryBase):
         world.api.set_status(name, self.statuses.get(uid, {}) if self.random.random() < 0.5 else {})
         await world.start_manager()
         stored = world.list_groups()[uid].get("status", {}).get("replicas", ())
-        world.allowed[uid] = max(world.allowed.get(uid, 0), len(stored))
+        world.allowed_counts[uid] = max(world.allowed_counts.get(uid, 0), len(stored))
         # Until the status is rebuilt, nothing but the VMs shows what exists.
         await world.run_manager(3)
         return True

@@ -50,7 +50,7 @@ class Vm:
 
 
 @dataclass(eq=False)
-class Directory:
+class VmFolder:
     """A folder."""
 
     ref: str

@@ -33,7 +33,7 @@ async def recover(history: History) -> None:
     for appliance in (second, first, second) if has_second else ():
         world.served = appliance
         await world.start_manager()
-        world.raise_level()
+        world.raise_allowed_usage()
         # Also longer than missing VMs are waited for.
         await world.run_manager(30.0, stride=3.0)
         await world.run_manager(330.0, stride=30.0)
@@ -41,7 +41,7 @@ async def recover(history: History) -> None:
     for appliance in (second, first) if has_second else (first,):
         world.served = appliance
         await world.start_manager()
-        world.raise_level()
+        world.raise_allowed_usage()
         await _settle(world, appliance)
 
 
@@ -49,14 +49,14 @@ def _repair(history: History, appliance: Appliance) -> None:
     world = history.world
     for host in ("host-1", "host-2", "host-3"):
         world.add_host(appliance, host)
-    world.find_vms(appliance, [vm for vm in appliance.vms if vm.missing_until])
+    world.register_found_vms(appliance, [vm for vm in appliance.vms if vm.missing_until])
     for folder in appliance.folders.values():
         history.set_folder_hidden(appliance, folder, False)
     for vm in appliance.vms:
         vm.hidden, vm.inaccessible, vm.disk = False, False, ""
     _delete_leftovers(world, appliance)
     appliance.end_sessions()
-    world.raise_level()
+    world.raise_allowed_usage()
 
 
 async def _settle(world: World, appliance: Appliance) -> None:

@@ -14,7 +14,7 @@ from .account_view import PARENT_FOLDER, TEMPLATES
 from .api import NAMESPACE, terminating_replicas
 from .appliance import DISCOVERED_FOLDER, Appliance
 from .base import HistoryBase
-from .model import Directory, Vm
+from .model import Vm, VmFolder
 from .world import RETURN_SECONDS
 
 
@@ -60,7 +60,7 @@ class VCenterUsers(HistoryBase):
                     continue
                 self.bring_back(vm)
             vm.ref, vm.name, vm.folder = ref, name, folder
-        world.raise_level()
+        world.raise_allowed_usage()
         return True
 
     def bring_back(self, vm: Vm) -> None:
@@ -69,7 +69,7 @@ class VCenterUsers(HistoryBase):
         vm.inaccessible = False
         if vm.owner:
             vm.returned = True
-            self.world.allowed[vm.owner] = self.world.allowed.get(vm.owner, 0) + 1
+            self.world.allowed_counts[vm.owner] = self.world.allowed_counts.get(vm.owner, 0) + 1
 
     async def restore_vm(self) -> bool:
         """A backup of one VM is restored: into its folder, with its uuid if that is free."""
@@ -91,7 +91,7 @@ class VCenterUsers(HistoryBase):
         self.bring_back(vm)
         vm.visible_at = self.world.now
         appliance.publish_vm(vm)
-        self.world.raise_level()
+        self.world.raise_allowed_usage()
         return True
 
     # The address of the vCenter
@@ -111,7 +111,7 @@ class VCenterUsers(HistoryBase):
         world.served = second if world.served is first else first
         if self.random.random() < 0.5:
             await world.start_manager()
-        world.raise_level()
+        world.raise_allowed_usage()
         return True
 
     # Administrators of vCenter
@@ -167,7 +167,7 @@ class VCenterUsers(HistoryBase):
             self.appliance.publish_leave(vm)
         else:
             self.appliance.publish_vm(vm)
-        self.world.raise_level()
+        self.world.raise_allowed_usage()
 
     async def hide_folder(self) -> bool:
         folders = [folder for folder in self.appliance.folders.values() if folder.managed]
@@ -180,7 +180,7 @@ class VCenterUsers(HistoryBase):
         self.set_folder_hidden(self.appliance, folder, not folder.hidden)
         return True
 
-    def set_folder_hidden(self, appliance: Appliance, folder: Directory, hidden: bool) -> None:
+    def set_folder_hidden(self, appliance: Appliance, folder: VmFolder, hidden: bool) -> None:
         inside = [vm for vm in appliance.vms if vm.folder == folder.ref and not vm.missing_until]
         folder.hidden = hidden
         for vm in inside:
@@ -190,7 +190,7 @@ class VCenterUsers(HistoryBase):
                 appliance.publish_vm(vm)
         update = appliance.build_folder_update(folder)
         appliance.publish(ObjectUpdate("leave", "Folder", folder.ref) if hidden else update)
-        self.world.raise_level()
+        self.world.raise_allowed_usage()
 
     # Users of vCenter
 
@@ -218,7 +218,7 @@ class VCenterUsers(HistoryBase):
             vm.cpus_before = vm.cpus if not vm.cpus_before else min(vm.cpus, vm.cpus_before)
             vm.cpus = 4
 
-        is_changed = self.change_vm(resize, grows=True, is_known=True)
+        is_changed = self.change_vm(resize, changes_config=True, is_known=True)
         await self.world.finish_work()
         return is_changed
 
@@ -227,7 +227,7 @@ class VCenterUsers(HistoryBase):
             vm.disk = "" if vm.disk else "pvc-1/data.vmdk"
             vm.disk_attached_at = self.world.now
 
-        return self.change_vm(attach, grows=True)
+        return self.change_vm(attach, changes_config=True)
 
     def add_to_terminating(self, uid: str) -> None:
         """Disks to the VMs of a group that are to be destroyed, and a VM to an empty folder."""
@@ -248,7 +248,7 @@ class VCenterUsers(HistoryBase):
         change: Callable[[Vm], None],
         *,
         needs_power: bool = False,
-        grows: bool = False,
+        changes_config: bool = False,
         is_known: bool = False,
     ) -> bool:
         vm = self.choose_vm()
@@ -256,11 +256,11 @@ class VCenterUsers(HistoryBase):
             return False
         was_seen = self.appliance.is_seen(vm)
         change(vm)
-        vm.change_version += grows
+        vm.change_version += changes_config
         if was_seen and not self.appliance.is_seen(vm):
             self.appliance.publish_leave(vm)
         self.appliance.publish_vm(vm)
-        self.world.raise_level(is_known=is_known)
+        self.world.raise_allowed_usage(is_known=is_known)
         return True
 
     async def delete_vm(self) -> bool:

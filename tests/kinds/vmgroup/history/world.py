@@ -48,10 +48,10 @@ class World(Invariants):
         self.pending: list[Call] = []
         self.late: list[tuple[float, Call]] = []
         # The most VMs and clones of each group, by uid, and the most of the quota that is in use.
-        self.allowed: dict[str, int] = {}
+        self.allowed_counts: dict[str, int] = {}
         self.orphaned: set[str] = set()
         self.confirmed: dict[str, bool] = {}
-        self.level = (0, 0, 0)
+        self.allowed_usage = (0, 0, 0)
         for appliance in self.appliances:
             self._add_strangers(appliance)
 
@@ -214,16 +214,16 @@ class World(Invariants):
         due = [vm for vm in appliance.vms if 0.0 < vm.missing_until <= self.now]
         for host in {vm.host for vm in due} - appliance.hosts.keys():
             self.add_host(appliance, host)
-        self.find_vms(appliance, [vm for vm in due if vm.missing_until])
+        self.register_found_vms(appliance, [vm for vm in due if vm.missing_until])
 
     def add_host(self, appliance: Appliance, host: str) -> None:
         appliance.hosts[host] = "connected"
         appliance.publish(appliance.build_host_update(host))
-        self.find_vms(
+        self.register_found_vms(
             appliance, [vm for vm in appliance.vms if vm.host == host and vm.missing_until]
         )
 
-    def find_vms(self, appliance: Appliance, vms: list[Vm]) -> None:
+    def register_found_vms(self, appliance: Appliance, vms: list[Vm]) -> None:
         """They get new references, and have lost the permissions that were set on them."""
         for vm in vms:
             if vm.folder not in appliance.folders:
@@ -248,7 +248,7 @@ class World(Invariants):
                 vm.name = f"{vm.name} ({vm.ref})"
             appliance.publish_vm(vm)
         if vms:
-            self.raise_level()
+            self.raise_allowed_usage()
 
     async def finish_work(self) -> None:
         """The manager finishes what it does, and knows everything."""

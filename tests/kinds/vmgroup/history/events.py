@@ -7,7 +7,12 @@ become correct and quiet after all disturbances have ended.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from unittest.mock import patch
+
+from vsphere_operators.kinds.vmgroup import reconciler
 
 from .kubernetes_users import KubernetesUsers
 from .vcenter_users import VCenterUsers
@@ -225,4 +230,7 @@ def run_history(seed: int, events: int = EVENTS_PER_HISTORY) -> World:
         await history.world.manager.kill()
         return history.world
 
-    return asyncio.run(run())
+    names = random.Random(seed)
+    # Names of replicas are reproducible, and random again in other tests of this process.
+    with patch.object(reconciler, "random", SimpleNamespace(SystemRandom=lambda: names)):
+        return asyncio.run(run())

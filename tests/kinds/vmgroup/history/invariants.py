@@ -36,13 +36,14 @@ class Invariants:
     counts: Counter[str]
     events: list[str]
     violations: list[str]
-    # The most VMs and clones of each group, by uid, and the most of the quota that is in use.
+    # What may exist above the limits, because users caused it: VMs and clones of each group by uid,
+    # and (VMs, CPUs, MB) of all groups.
     allowed_counts: dict[str, int]
+    allowed_usage: tuple[int, int, int]
     # Groups that dropped the records of missing VMs; their deletionPolicy may have changed since.
     orphaned: set[str]
     # By path of an object, whether it allowed a deletion when the manager last read it.
     confirmed: dict[str, bool]
-    allowed_usage: tuple[int, int, int]
 
     def report(self, violation: str) -> None:
         self.violations.append(f"at {self.now:g}: {violation}")
@@ -146,7 +147,7 @@ class Invariants:
     # Invariants
 
     def raise_allowed_usage(self, *, is_known: bool = False) -> None:
-        """A user added something, or made it visible.
+        """Allow what a user added or made visible.
 
         Unless the manager knows it at once, it may still send what it had stored before.
         """
@@ -178,11 +179,11 @@ class Invariants:
         used = self.measure()
         limits = (quota.vms or 0, quota.cpus or 0, quota.memory_mb or 0)
         if any(
-            amount > max(limit, level)
-            for amount, limit, level in zip(used, limits, self.allowed_usage, strict=True)
+            amount > max(limit, allowed)
+            for amount, limit, allowed in zip(used, limits, self.allowed_usage, strict=True)
         ):
             self.report(
-                f"in use are {used}, the quota is {limits}, before it was {self.allowed_usage}"
+                f"in use are {used}, the quota is {limits}, users caused {self.allowed_usage}"
             )
         if any(map(int.__gt__, self.allowed_usage, used)):
             used = self.measure(with_unsent=True)

@@ -51,8 +51,6 @@ class Vm:
 
 @dataclass(eq=False)
 class VmFolder:
-    """A folder."""
-
     ref: str
     name: str
     parent: str

@@ -304,7 +304,7 @@ class VCenterUsers(HistoryBase):
         )
 
     async def clone_template(self) -> bool:
-        """Into one of our folders or elsewhere, also unfinished for a long time."""
+        """Into the folder of a group if there is one; the clone may take long."""
         appliance = self.appliance
         folders = [DISCOVERED_FOLDER, *appliance.folders]
         managed = [ref for ref, folder in appliance.folders.items() if folder.managed]

@@ -8,7 +8,6 @@ from collections import Counter
 from typing import Any
 
 from kubewright.errors import TimedOut
-from vsphere_operators.kinds.vmgroup import reconciler
 from vsphere_operators.kinds.vmgroup.limits import NamespaceLimits
 from vsphere_operators.kinds.vmgroup.model import Quota
 from vsphere_operators.vsphere.faults import Unreachable
@@ -34,9 +33,6 @@ class World(Invariants):
 
     def __init__(self, seed: int) -> None:
         self.seed, self.random, self.now = seed, random.Random(seed), 1000.0
-        # Names of replicas are reproducible.
-        names = random.Random(seed)
-        reconciler.random = type("Names", (), {"SystemRandom": lambda: names})  # type: ignore
         self.api, self.counts, self.violations = HistoryApi(), Counter[str](), list[str]()
         self.events: list[str] = []
         self.appliances = [
@@ -47,7 +43,6 @@ class World(Invariants):
         self.faults = True
         self.pending: list[Call] = []
         self.late: list[tuple[float, Call]] = []
-        # The most VMs and clones of each group, by uid, and the most of the quota that is in use.
         self.allowed_counts: dict[str, int] = {}
         self.orphaned: set[str] = set()
         self.confirmed: dict[str, bool] = {}
@@ -197,8 +192,9 @@ class World(Invariants):
                 self.late.remove((at, call))
                 self.counts["calls begun late"] += 1
                 call.perform()
-        for call in [call for call in self.pending if self.now - call.sent_at > 60.0]:
-            self.lose(call)
+        for call in list(self.pending):
+            if self.now - call.sent_at > CALL_TIMEOUT_SECONDS:
+                self.lose(call)
         vcenter = self.manager.vcenter
         watch = vcenter.watch
         if watch is not None:
@@ -224,11 +220,10 @@ class World(Invariants):
         )
 
     def register_found_vms(self, appliance: Appliance, vms: list[Vm]) -> None:
-        """They get new references, and have lost the permissions that were set on them."""
+        """Register VMs again: with new references, and without the permissions set on them."""
         for vm in vms:
             if vm.folder not in appliance.folders:
                 vm.folder = DISCOVERED_FOLDER
-            names = {other.name for other in appliance.vms if other.folder == vm.folder}
             vm.ref, vm.missing_until, vm.hidden = appliance.new_ref("vm"), 0.0, False
             # vCenter registers only VMs that it can read.
             vm.inaccessible = False
@@ -242,9 +237,11 @@ class World(Invariants):
             if any(other.returned for other in (vm, *twins)) and twins:
                 # A user restored a VM that was cloned again.
                 vm.instance_uuid, vm.owner = f"duplicate {vm.ref}", ""
-            if [other.name for other in appliance.vms if other.folder == vm.folder].count(
-                vm.name
-            ) > 1 and vm.name in names:
+            if any(
+                (other.name, other.folder) == (vm.name, vm.folder)
+                for other in appliance.vms
+                if other is not vm
+            ):
                 vm.name = f"{vm.name} ({vm.ref})"
             appliance.publish_vm(vm)
         if vms:

@@ -153,11 +153,21 @@ class Invariants:
         """
         used = self.measure(with_unsent=not is_known)
         self.allowed_usage = tuple(map(max, self.allowed_usage, used))  # type: ignore[assignment]
+        for uid, count in self.count_vms().items():
+            self.allowed_counts[uid] = max(count, self.allowed_counts.get(uid, 0))
+
+    def count_vms(self) -> Counter[str]:
+        """VMs and clones by uid of the group, without those that users brought back."""
+        return Counter(
+            owner
+            for item, (owner, _) in self.list_sizes().items()
+            if not (isinstance(item, Vm) and item.returned)
+        )
 
     def check(self) -> None:
         self._check_quota()
         groups = self.list_groups()
-        numbers = Counter(owner for owner, _ in self.list_sizes().values())
+        numbers = self.count_vms()
         for uid, obj in groups.items():
             count, bound = numbers[uid], bound_of(obj)
             allowed = max(bound, self.allowed_counts.get(uid, 0))

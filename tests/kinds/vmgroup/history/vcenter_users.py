@@ -67,9 +67,7 @@ class VCenterUsers(HistoryBase):
         self.appliance.vms.append(vm)
         vm.hidden, vm.missing_until, vm.clone, vm.visible_at = False, 0.0, None, 0.0
         vm.inaccessible = False
-        if vm.owner:
-            vm.returned = True
-            self.world.allowed_counts[vm.owner] = self.world.allowed_counts.get(vm.owner, 0) + 1
+        vm.returned = bool(vm.owner)
 
     async def restore_vm(self) -> bool:
         """A backup of one VM is restored: into its folder, with its uuid if that is free."""

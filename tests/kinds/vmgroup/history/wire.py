@@ -120,9 +120,9 @@ class VCenterSession(Session):
         self.login_count, self.logged_in = self.login_count + 1, True
         return None
 
-    def check(self) -> Any:
-        """The vCenter at the address, if it knows this session."""
-        appliance, epoch = self.token
+    def check(self, token: tuple[Any, int] | None = None) -> Any:
+        """The vCenter at the address, if it knows this session, or the one of the token."""
+        appliance, epoch = token or self.token
         if appliance is not self.manager.world.served:
             raise NotAuthenticated("the session is not authenticated", fault="NotAuthenticated")
         appliance.check_session(epoch)
@@ -147,10 +147,11 @@ class VCenterCalls(VmCalls):
         self._wire = session
 
     async def _send(self, name: str, method: Callable[[Any, Call], Any], detail: Any) -> str:
-        calls: list[Call] = []
+        # A call that is begun late still has the cookie of its own session.
+        calls, token = list[Call](), self._wire.token
 
         def perform() -> Any:
-            return method(self._wire.check(), calls[0])
+            return method(self._wire.check(token), calls[0])
 
         calls.append(Call(self._wire.manager, name, perform, detail))
         ref: str = await wait_for(calls[0])

@@ -228,6 +228,7 @@ class MissingWorld:
                     "info.state": "success",
                     "info.descriptionId": "VirtualMachine.destroy",
                     "info.entity": Ref("VirtualMachine", vm.ref),
+                    "info.entityName": vm.mark.replica_name,
                 },
             )
         )

@@ -26,6 +26,7 @@ class AbsenceHarness:
     def __init__(self) -> None:
         self.inventory, self.time, self.watching_since = make_inventory(), 1000.0, 900.0
         self.vm_calls, self.read_refs = self, list[str]()
+        self.is_inventory_of_session = True
         self.read_error: Exception | None = NotFound("gone")
         self.set_host(HOST_CONNECTION, "connected")
         self.tracker = AbsenceTracker(
@@ -236,6 +237,16 @@ async def test_a_hidden_vm_is_never_deleted(
         assert "does not show it to the manager's account" in absence.message
     harness.read_error = NotFound("deleted while hidden")
     harness.time += 20.0
+    assert (await harness.decide()).deleted
+
+
+async def test_the_answer_of_a_new_session_decides_nothing(harness: AbsenceHarness) -> None:
+    harness.remove("VirtualMachine", "vm-9")
+    harness.time += 2.0
+    # The read logged in again, at another vCenter that does not have the reference.
+    harness.is_inventory_of_session = False
+    assert not (await harness.decide()).deleted
+    harness.is_inventory_of_session = True
     assert (await harness.decide()).deleted
 
 

@@ -214,6 +214,9 @@ class AbsenceTracker:
                 exists = True
             except VCenterError:
                 continue
+            if not self._vcenter.is_inventory_of_session:
+                # Another vCenter may have answered, at the same address.
+                return
             now = self._vcenter.clock()
             _put_last(self._reads, ref, _Read(at=now, exists=exists), now)
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from support.inventory_builder import enter_update, make_inventory
+from vsphere_operators.vsphere.faults import Busy
 from vsphere_operators.vsphere.model import VirtualMachine
 from vsphere_operators.vsphere.updates import ObjectUpdate, Value
 from vsphere_operators.vsphere.vm_property_cache import VmPropertyCache
@@ -24,8 +27,10 @@ class CacheHarness(VmPropertyCache[Value]):
             anything,
             cast("Any", self.session),
             inventory,
-            anything,
+            cast("Any", SimpleNamespace(debug=lambda *text, **fields: None)),
+            is_inventory_current=lambda: self.is_current,
         )
+        self.is_current = True
         inventory.connect(self.on_vm_change, VirtualMachine, include_related=False)
         self.answers: dict[str, Value] = {"vm-9": "of the first"}
         self.is_session_replaced = False
@@ -74,6 +79,17 @@ async def test_a_vm_that_becomes_unreadable_keeps_its_value() -> None:
 async def test_an_answer_of_the_last_session_does_not_count() -> None:
     cache = CacheHarness()
     cache.is_session_replaced = True
-    await cache.refresh(["vm-9"])
+    with pytest.raises(Busy):
+        await cache.refresh(["vm-9"])
     assert cache.values == {}
-    assert cache.requested == {"vm-9"}
+
+
+async def test_answers_wait_until_the_inventory_was_read_again() -> None:
+    cache = CacheHarness()
+    cache.is_current = False
+    assert cache.get("vm-9") is None
+    await cache.poll()
+    assert (cache.values, cache.requested) == ({}, {"vm-9"})
+    cache.is_current = True
+    await cache.poll()
+    assert cache.get("vm-9") == "of the first"

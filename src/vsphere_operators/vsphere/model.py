@@ -186,6 +186,8 @@ class Task(Struct, frozen=True, kw_only=True):
     # Such as VirtualMachine.clone.
     description_id: str = ""
     entity: str = ""
+    # The name that the entity had when the task started.
+    entity_name: str = ""
     # The name of the fault's type, such as InsufficientResourcesFault.
     fault: str = ""
     message: str = ""

@@ -221,6 +221,7 @@ TASK_MAPPING = _map_type(
         ("info.progress", "progress_percent", require_int),
         ("info.descriptionId", "description_id", require_interned_text),
         ("info.entity", "entity", require_ref),
+        ("info.entityName", "entity_name", require_text),
         ("info.error", "fault", to_fault_type),
         ("info.error", "message", to_fault_message),
     ),

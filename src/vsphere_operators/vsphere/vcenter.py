@@ -88,7 +88,12 @@ class VCenter:
         )
         self.assignable_hardware = AssignableHardwareCache(*shared)
         self.scheduled_tasks = ScheduledTasks(soap, session, log)
-        self.vm_configs = VmPropertyCache(VM_CONFIG_PROPERTIES, decode_vm_config, *shared)
+        self.vm_configs = VmPropertyCache(
+            VM_CONFIG_PROPERTIES,
+            decode_vm_config,
+            *shared,
+            is_inventory_current=lambda: self.is_inventory_of_session,
+        )
         self.vm_calls = VmCalls(soap, session)
         self.task_limiter = TaskLimiter(
             inventory, log, max_running_tasks=max_running_tasks, clock=clock

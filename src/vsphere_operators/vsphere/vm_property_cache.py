@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, NoReturn, TypeVar
 
 from .decode_errors import DECODE_ERRORS
-from .faults import RETRYABLE_ERRORS, VCenterError
+from .faults import RETRYABLE_ERRORS, Busy, VCenterError
 from .inventory import Change, Inventory, Signal
 from .log import Log
 from .model import VirtualMachine
@@ -44,10 +44,13 @@ class VmPropertyCache(Generic[CachedT]):
         inventory: Inventory,
         log: Log,
         *,
+        is_inventory_current: Callable[[], bool] = lambda: True,
         poll_schedule: PollSchedule | None = None,
     ) -> None:
+        """`is_inventory_current` returns whether the inventory was read in the present session."""
         self._paths, self._decode, self._soap, self._session = list(paths), decode, soap, session
         self.inventory, self._log = inventory, log
+        self._is_inventory_current = is_inventory_current
         self.poll_schedule = poll_schedule or PollSchedule(
             _INTERVAL_SECONDS,
             debounce_seconds=_DEBOUNCE_SECONDS,
@@ -141,15 +144,16 @@ class VmPropertyCache(Generic[CachedT]):
         await self._read_and_apply(refs)
 
     async def _read_and_apply(self, refs: list[str]) -> None:
+        """Raises Busy if the answer may be of another session than the inventory.
+
+        In a new session, vCenter may have been restored, or replaced by another one: the same
+        references are then of other VMs.
+        """
         login_count = self._session.login_count
         updates = await self.read_properties(refs)
-        if self._session.login_count == login_count:
-            self.apply(updates)
-            return
-        # The answer may be of the last session, and the inventory of a vCenter that was restored or
-        # replaced since.
-        for ref in refs:
-            self.request_refresh(ref)
+        if self._session.login_count != login_count or not self._is_inventory_current():
+            raise Busy("the inventory is being read again after a login")
+        self.apply(updates)
 
     async def read_properties(self, refs: list[str]) -> list[ObjectUpdate]:
         return await retrieve_properties(

@@ -94,6 +94,7 @@ class MissingWorld:
             inventory=self.inventory,
             clock=self.clock,
             watching_since=self.now,
+            is_inventory_of_session=True,
             task_limiter=SimpleNamespace(free_slots=10),
             disks=SimpleNamespace(disks={}),
             vm_configs=SimpleNamespace(values=self.configs, get=self.configs.get, unreadable=set()),
@@ -228,6 +229,7 @@ class MissingWorld:
                     "info.state": "success",
                     "info.descriptionId": "VirtualMachine.destroy",
                     "info.entity": Ref("VirtualMachine", vm.ref),
+                    "info.entityName": vm.mark.replica_name,
                 },
             )
         )

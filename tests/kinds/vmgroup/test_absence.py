@@ -26,6 +26,7 @@ class AbsenceHarness:
     def __init__(self) -> None:
         self.inventory, self.time, self.watching_since = make_inventory(), 1000.0, 900.0
         self.vm_calls, self.read_refs = self, list[str]()
+        self.is_inventory_of_session = True
         self.read_error: Exception | None = NotFound("gone")
         self.set_host(HOST_CONNECTION, "connected")
         self.tracker = AbsenceTracker(
@@ -62,12 +63,20 @@ class AbsenceHarness:
     def remove(self, type_name: str, ref: str) -> None:
         self.inventory.apply([ObjectUpdate("leave", type_name, ref)])
 
-    def destroy_vm(self) -> None:
+    def restart(self) -> None:
+        """A new process knows only what is in the inventory now."""
+        self.tracker = AbsenceTracker(
+            cast("Any", self), TIMEOUT_SECONDS, lambda: datetime(2026, 11, 17, 12, tzinfo=UTC)
+        )
+        self.watching_since = self.time
+
+    def destroy_vm(self, name: str = "r0") -> None:
         self.remove("VirtualMachine", "vm-9")
         task: dict[str, Value] = {
             "info.state": "success",
             "info.descriptionId": "VirtualMachine.destroy",
             "info.entity": Ref("VirtualMachine", "vm-9"),
+            "info.entityName": name,
         }
         self.inventory.apply([ObjectUpdate("enter", "Task", "task-1", task)])
 
@@ -121,6 +130,15 @@ async def test_a_leave_update_proves_nothing_after_a_reload(harness: AbsenceHarn
 async def test_a_destroy_task_needs_no_wait(harness: AbsenceHarness) -> None:
     harness.destroy_vm()
     assert harness.judge().deleted
+
+
+@pytest.mark.parametrize(("name", "is_deleted"), [("r0", True), ("finance-1", False)])
+async def test_after_a_restart_the_destroy_task_has_to_name_the_replica(
+    harness: AbsenceHarness, name: str, is_deleted: bool
+) -> None:
+    harness.destroy_vm(name)
+    harness.restart()
+    assert harness.judge().deleted == is_deleted
 
 
 async def test_the_destroy_task_of_another_vm_proves_nothing(harness: AbsenceHarness) -> None:
@@ -219,6 +237,16 @@ async def test_a_hidden_vm_is_never_deleted(
         assert "does not show it to the manager's account" in absence.message
     harness.read_error = NotFound("deleted while hidden")
     harness.time += 20.0
+    assert (await harness.decide()).deleted
+
+
+async def test_the_answer_of_a_new_session_decides_nothing(harness: AbsenceHarness) -> None:
+    harness.remove("VirtualMachine", "vm-9")
+    harness.time += 2.0
+    # The read logged in again, at another vCenter that does not have the reference.
+    harness.is_inventory_of_session = False
+    assert not (await harness.decide()).deleted
+    harness.is_inventory_of_session = True
     assert (await harness.decide()).deleted
 
 

@@ -144,7 +144,7 @@ class AbsenceTracker:
         key, now = instance_uuid.lower(), self._vcenter.clock()
         departure = self._departures.get(key)
         ref = departure.ref if departure is not None else last_known_ref
-        if ref and self._was_destroyed(ref, key):
+        if ref and self._was_destroyed(ref, key, replica):
             return Absence(deleted=True)
         missing = self._update_missing(key, compute_refs, now)
         prefix = f'The VM of replica "{replica}" is missing in vCenter'
@@ -214,16 +214,21 @@ class AbsenceTracker:
                 exists = True
             except VCenterError:
                 continue
+            if not self._vcenter.is_inventory_of_session:
+                # Another vCenter may have answered, at the same address.
+                return
             now = self._vcenter.clock()
             _put_and_expire(self._reads, ref, _Read(at=now, exists=exists), now)
 
-    def _was_destroyed(self, ref: str, key: str) -> bool:
-        # A restored vCenter gives references of VMs that it does not have to other VMs.
+    def _was_destroyed(self, ref: str, key: str, replica: str) -> bool:
+        # A restored vCenter gives references of VMs that it does not have to other VMs. If this
+        # process did not see the VM with this reference, the task has to name the replica.
         last_vm = self._last_vms.get(ref)
         if last_vm is not None and last_vm.instance_uuid != key:
             return False
         return ref not in self._inventory.vms and any(
             task.entity == ref
+            and (last_vm is not None or task.entity_name == replica)
             and task.state == "success"
             and task.description_id.rpartition(".")[2] == "destroy"
             for task in self._inventory.tasks.values()

@@ -106,6 +106,7 @@ class AccountView:
                 "info.state": task.state,
                 "info.descriptionId": f"VirtualMachine.{task.method}",
                 "info.entity": Ref("VirtualMachine", task.entity),
+                "info.entityName": task.entity_name,
                 "info.error": error or None,
             },
         )

@@ -144,6 +144,9 @@ class Appliance(AccountView):
 
     def add_task(self, method: str, entity: str, seconds: float, *, fails: bool) -> Task:
         task = Task(self.new_ref("task"), method, entity, self.now + seconds, fails)
+        # A missing VM may have the same reference.
+        registered = [vm for vm in self.vms if vm.ref == entity and self.is_registered(vm)]
+        task.entity_name = registered[0].name if registered else ""
         self.tasks[task.ref] = task
         self.publish(self.build_task_update(task))
         return task

@@ -70,6 +70,7 @@ class HistoryVCenter(VCenter):
             self.session,
             self.inventory,
             cast("Any", manager.log),
+            is_inventory_current=lambda: self.is_inventory_of_session,
             poll_schedule=PollSchedule(15, clock=world.clock),
         )
         self.vm_configs.wire = self.session

@@ -77,6 +77,7 @@ class Task:
     shown_at: float = 0.0
     visibility_delay: float = 0.0
     folder: str = ""
+    entity_name: str = ""
 
 
 @dataclass(eq=False)

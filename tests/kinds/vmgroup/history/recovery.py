@@ -6,7 +6,7 @@ from typing import Any
 
 from vsphere_operators.kinds.vmgroup.model import Quota
 
-from .appliance import Appliance
+from .appliance import DISCOVERED_FOLDER, Appliance
 from .events import History
 from .world import World
 
@@ -54,6 +54,9 @@ def _repair(history: History, appliance: Appliance) -> None:
         history.set_folder_hidden(appliance, folder, False)
     for vm in appliance.vms:
         vm.hidden, vm.inaccessible, vm.disk = False, False, ""
+        # In the folder of another group, it would block that group.
+        if vm.owner:
+            vm.folder = DISCOVERED_FOLDER
     _delete_leftovers(world, appliance)
     appliance.end_sessions()
     world.raise_allowed_usage()

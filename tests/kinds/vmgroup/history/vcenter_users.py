@@ -105,6 +105,8 @@ class VCenterUsers(HistoryBase):
     async def swap_vcenter(self) -> bool:
         """Another vCenter at the same address, while the manager runs or not."""
         world = self.world
+        if not self.is_recorded():
+            return False
         first, second = world.appliances
         world.served = second if world.served is first else first
         if self.random.random() < 0.5:

@@ -24,6 +24,7 @@ from support.manager_process import (
     get_resource,
     list_mutations,
     run_manager,
+    wait_for_mutations,
     wait_for_status,
 )
 
@@ -82,7 +83,7 @@ async def test_standby_waits_with_synced_caches(
     cached = 'kind="mycustomresources.poc.test.domain"'
     await eventually(lambda: is_cached_by_standby(managers, cached))
     assert "Starting workers" not in managers.standby.log_text
-    assert list_mutations(installed, managers.leader) != []
+    await wait_for_mutations(installed, managers.leader)
     assert list_mutations(installed, managers.standby) == []
     assert list((await managers.leader.read_metric("leader_election_master_status")).values()) == [
         1.0
@@ -102,7 +103,7 @@ async def test_sigterm_hands_over_within_3_seconds(
     assert await managers.leader.wait_for_exit() == 0
     create_resource(installed, namespace, "joe", spec={"name": FRIEND_POD})
     await wait_for_status(installed, namespace, "joe", "NoFriend")
-    assert len(list_mutations(installed, managers.standby)) >= 1
+    await wait_for_mutations(installed, managers.standby)
 
 
 async def test_sigkill_hands_over_within_17_seconds(
@@ -122,7 +123,7 @@ async def test_suspended_leader_does_not_act_when_it_resumes(
         create_resource(installed, namespace, name, spec={"name": FRIEND_POD})
     for name in names:
         await wait_for_status(installed, namespace, name, "NoFriend")
-    assert len(list_mutations(installed, managers.leader)) >= RESOURCE_COUNT
+    await wait_for_mutations(installed, managers.leader, RESOURCE_COUNT)
     managers.leader.send_signal(signal.SIGSTOP)
     await wait_for_takeover(installed, managers, within=17)
     since = datetime.fromisoformat(get_lease(installed)["acquireTime"])

@@ -25,6 +25,7 @@ from support.manager_process import (
     ready_condition,
     run_manager,
     run_ready_manager,
+    wait_for_mutations,
     wait_for_status,
 )
 
@@ -199,7 +200,7 @@ async def test_restart_without_changes_writes_nothing(
     }
     async with run_ready_manager(tmp_path / "second.log", manager_kubeconfig) as second:
         await eventually(lambda: has_reconcile_count(second, len(settled)))
-    assert list_mutations(installed, first) != []
+    await wait_for_mutations(installed, first)
     # Objects of other tests may still change.
     mutations = [
         event

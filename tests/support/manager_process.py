@@ -234,6 +234,11 @@ def list_mutations(plane: ControlPlane, manager: ManagerProcess) -> list[dict[st
     ]
 
 
+async def wait_for_mutations(plane: ControlPlane, manager: ManagerProcess, count: int = 1) -> None:
+    """Wait for audit events of writes: the API server stores them after its response."""
+    await eventually(lambda: len(list_mutations(plane, manager)) >= count)
+
+
 def format_audit_event(event: dict[str, Any]) -> str:
     involved, code = event["objectRef"], event.get("responseStatus", {}).get("code", "")
     path = "/".join(

@@ -125,6 +125,8 @@ class HttpProxy:
             if connection.transport:
                 connection.transport.abort()
         await self._exit_stack.aclose()
+        # Aborted connections are closed in the next iteration of the event loop.
+        await asyncio.sleep(0)
 
     def _create_serving_tls(self) -> ssl.SSLContext:
         # The ssl module loads certificates only from files.

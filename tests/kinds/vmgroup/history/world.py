@@ -226,7 +226,9 @@ class World(Invariants):
     def find_vms(self, appliance: Appliance, vms: list[Vm]) -> None:
         """They get new references, and have lost the permissions that were set on them."""
         for vm in vms:
-            if vm.folder not in appliance.folders:
+            folder = appliance.folders.get(vm.folder)
+            # With another reference in a hidden folder, it could not be told from a deleted one.
+            if folder is None or folder.hidden:
                 vm.folder = DISCOVERED_FOLDER
             names = {other.name for other in appliance.vms if other.folder == vm.folder}
             vm.ref, vm.missing_until, vm.hidden = appliance.new_ref("vm"), 0.0, False

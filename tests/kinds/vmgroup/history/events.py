@@ -108,6 +108,24 @@ class History(KubernetesUsers, VCenterUsers):
         await world.answer_all()
         return True
 
+    async def grow_together(self) -> bool:
+        """Of two groups, the older one grows while the younger one stores that it does."""
+        world, names = self.world, self.list_names()
+        if len(names) < 2:
+            return False
+        older, younger = sorted(
+            self.random.sample(names, 2),
+            key=lambda name: world.api.objects[world.api.path_of(name)]["metadata"]["uid"],
+        )
+        await world.finish_work()
+        for name in (younger, older):
+            world.api.edit(name, replicas=self.random.randint(2, 4), paused=False)
+            await self.start_reconcile(12, stop_at=lambda call: not call.is_read, name=name)
+        while world.pending:
+            self.random.choice(world.pending).answer()
+            await world.settle()
+        return True
+
     async def perform_call(self) -> bool:
         """A server performs a call; the answer is on its way."""
         calls = [call for call in self.world.pending if not call.is_performed]
@@ -154,6 +172,7 @@ WEIGHTS: dict[str, int] = {
     "reconcile": 12,
     "interrupt": 8,
     "check_slowly": 3,
+    "grow_together": 3,
     "answer_call": 14,
     "perform_call": 6,
     "lose_answer": 3,

@@ -222,7 +222,9 @@ class World(Invariants):
     def register_found_vms(self, appliance: Appliance, vms: list[Vm]) -> None:
         """Register VMs again: with new references, and without the permissions set on them."""
         for vm in vms:
-            if vm.folder not in appliance.folders:
+            folder = appliance.folders.get(vm.folder)
+            # With another reference in a hidden folder, it could not be told from a deleted one.
+            if folder is None or folder.hidden:
                 vm.folder = DISCOVERED_FOLDER
             vm.ref, vm.missing_until, vm.hidden = appliance.new_ref("vm"), 0.0, False
             # vCenter registers only VMs that it can read.

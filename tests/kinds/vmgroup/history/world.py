@@ -223,7 +223,7 @@ class World(Invariants):
         """Register VMs again: with new references, and without the permissions set on them."""
         for vm in vms:
             folder = appliance.folders.get(vm.folder)
-            # With another reference in a hidden folder, it could not be told from a deleted one.
+            # With another reference in a hidden folder, it would seem to be deleted.
             if folder is None or folder.hidden:
                 vm.folder = DISCOVERED_FOLDER
             vm.ref, vm.missing_until, vm.hidden = appliance.new_ref("vm"), 0.0, False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,6 +45,14 @@ def other_namespace(control_plane: ControlPlane) -> Iterator[str]:
 
 def apply_samples(plane: ControlPlane, config: Path, namespace: str) -> None:
     plane.kubectl("-n", namespace, "apply", "-f", str(config / "samples"))
+
+
+def have_samples_conditions(plane: ControlPlane, config: Path, namespace: str) -> bool:
+    """Whether each sample, of all kinds, has a condition in its status."""
+    output = plane.kubectl("-n", namespace, "get", "-f", str(config / "samples"), "-o", "json")
+    samples = json.loads(output)["items"]
+    assert samples
+    return all(sample.get("status", {}).get("conditions") for sample in samples)
 
 
 async def test_samples_follow_their_pods_in_any_namespace(
@@ -194,6 +203,7 @@ async def test_restart_without_changes_writes_nothing(
     async with run_ready_manager(tmp_path / "first.log", manager_kubeconfig) as first:
         for name, reason in settled.items():
             await wait_for_status(installed, namespace, name, reason)
+        await eventually(lambda: have_samples_conditions(installed, config, namespace), within=30)
     versions = {
         name: get_resource(installed, namespace, name)["metadata"]["resourceVersion"]
         for name in settled

@@ -241,12 +241,15 @@ def run_history(seed: int, events: int = EVENTS_PER_HISTORY) -> World:
 
     async def run() -> World:
         history = History(seed)
-        await run_events(history, events)
-        await recover(history)
+        try:
+            await run_events(history, events)
+            await recover(history)
+        finally:
+            # Tasks that wait for an answer would otherwise wait forever.
+            await history.world.manager.kill()
         for appliance in history.world.appliances:
             for name, count in appliance.counts.items():
                 history.world.counts[f"vCenter {name}"] += count
-        await history.world.manager.kill()
         return history.world
 
     names = random.Random(seed)

@@ -15,6 +15,7 @@ from typing import Any
 from vsphere_operators.kinds.vmgroup.limits import NamespaceLimits
 from vsphere_operators.kinds.vmgroup.model import Quota
 from vsphere_operators.kinds.vmgroup.ownership import mark_from_extra_config
+from vsphere_operators.kinds.vmgroup.types import VmGroup
 from vsphere_operators.vsphere.vm_calls import CloneSpec
 
 from .api import HistoryApi, terminating_replicas
@@ -208,7 +209,12 @@ class Invariants:
         if call.name == "clone":
             spec: CloneSpec = call.detail
             uid = self.find_uid_of(spec)
-            status = groups.get(uid, {}).get("status", {})
+            if uid not in groups:
+                # A user removed the group with its finalizer, which arrives at the manager later.
+                if all(group.metadata.uid != uid for group in call.manager.cache.all(VmGroup)):
+                    self.report(f"{spec.name} is cloned for a group that is known to be removed")
+                return
+            status = groups[uid].get("status", {})
             records = {replica["name"]: replica for replica in status.get("replicas", ())}
             record = records.get(spec.name)
             if record is None:

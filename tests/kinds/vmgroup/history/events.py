@@ -236,12 +236,16 @@ def run_history(seed: int, events: int = EVENTS_PER_HISTORY) -> World:
 
     async def run() -> World:
         history = History(seed)
-        await run_events(history, events)
-        await recover(history)
-        for appliance in history.world.appliances:
+        world = history.world
+        try:
+            await run_events(history, events)
+            await recover(history)
+        finally:
+            # The engine continues after a cancellation, and would wait for an answer.
+            await world.manager.kill()
+        for appliance in world.appliances:
             for name, count in appliance.counts.items():
-                history.world.counts[f"vCenter {name}"] += count
-        await history.world.manager.kill()
-        return history.world
+                world.counts[f"vCenter {name}"] += count
+        return world
 
     return asyncio.run(run())

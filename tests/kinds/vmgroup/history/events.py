@@ -114,6 +114,8 @@ class History(KubernetesUsers, VCenterUsers):
         )
         await world.finish_work()
         for name in (younger, older):
+            if name not in self.list_names():
+                return False
             world.api.edit(name, replicas=self.random.randint(2, 4), paused=False)
             await self.start_reconcile(12, stop_at=lambda call: not call.is_read, name=name)
         while world.pending:

@@ -119,6 +119,8 @@ class History(KubernetesUsers, VCenterUsers):
         )
         await world.finish_work()
         for name in (younger, older):
+            if name not in self.list_names():
+                return False
             world.api.edit(name, replicas=self.random.randint(2, 4), paused=False)
             await self.start_reconcile(12, stop_at=lambda call: not call.is_read, name=name)
         while world.pending:
@@ -241,16 +243,17 @@ def run_history(seed: int, events: int = EVENTS_PER_HISTORY) -> World:
 
     async def run() -> World:
         history = History(seed)
+        world = history.world
         try:
             await run_events(history, events)
             await recover(history)
         finally:
-            # Tasks that wait for an answer would otherwise wait forever.
-            await history.world.manager.kill()
-        for appliance in history.world.appliances:
+            # The engine continues after a cancellation, and would wait for an answer.
+            await world.manager.kill()
+        for appliance in world.appliances:
             for name, count in appliance.counts.items():
-                history.world.counts[f"vCenter {name}"] += count
-        return history.world
+                world.counts[f"vCenter {name}"] += count
+        return world
 
     names = random.Random(seed)
     # Names of replicas are reproducible, and random again in other tests of this process.

@@ -66,7 +66,8 @@ class KubernetesUsers(HistoryBase):
         return bool(name)
 
     async def remove_finalizer(self) -> bool:
-        """By hand: the VMs stay."""
+        """By hand: the VMs stay. A clone that is sent before the manager knows is not counted."""
+        await self.world.finish_work()
         name = self.choose_name()
         if not name:
             return False
@@ -74,6 +75,7 @@ class KubernetesUsers(HistoryBase):
         if not self.is_idle(uid) or not self.is_recorded():
             return False
         self.world.api.remove_finalizers(name)
+        self.world.manager.receive_objects(1000)
         return True
 
     async def restore_object(self) -> bool:

@@ -17,6 +17,7 @@ from vsphere_operators.vsphere.faults import (
     Ambiguous,
     Busy,
     NotFound,
+    TimedOut,
     Unreachable,
     VCenterError,
 )
@@ -318,6 +319,30 @@ async def test_unreadable_datastore_affects_only_its_own_disks(harness: DiskHarn
     await harness.disks.poll()
     assert len(harness.disks.disks) == 10
     assert len(harness.log.find_messages("can be read again", "info")) == 1
+
+
+@pytest.mark.parametrize("hanging", ["one datastore", "all datastores"])
+async def test_disks_stay_only_if_all_datastores_hang(harness: DiskHarness, hanging: str) -> None:
+    harness.disks.global_catalog = harness.disks.datastore_catalog  # type: ignore[assignment]
+    await harness.disks.poll()
+    harness.changes.clear()
+    calls: list[str] = []
+
+    async def hang(call: str) -> None:
+        if call.startswith("ListVStorageObject "):
+            calls.append(call)
+            if hanging == "all datastores" or len(calls) == 1:
+                raise TimedOut("vCenter did not respond to ListVStorageObject in time")
+
+    harness.soap.hook = hang
+    await harness.disks.poll()
+    assert len(calls) > 1
+    if hanging == "all datastores":
+        assert (len(harness.disks.disks), harness.changes) == (10, [])
+        assert isinstance(harness.problem(), TimedOut)
+    else:
+        assert len(harness.disks.unreadable_datastores) == 1
+        assert harness.problem() is None
 
 
 async def test_inaccessible_datastore_drops_its_disks(

@@ -13,7 +13,8 @@ How does GlobalCatalog notice a changed attachment?  VslmRetrieveVStorageObjectA
 What if one datastore cannot be read?  Its disks are left out, and `unreadable_datastores` has the
     cause. Other datastores are not affected.
 What if the server or the session is gone?  The listing fails as a whole (UNAVAILABLE_ERRORS), but
-    not after TimedOut: a datastore that hangs affects only its own disks.
+    not after TimedOut: a datastore that hangs affects only its own disks. If all of them hang, it
+    is vCenter.
 """
 
 from __future__ import annotations
@@ -209,9 +210,12 @@ class DatastoreCatalog:
         datastores = [store for store in self._inventory.datastores.values() if store.accessible]
         listing = DiskListing()
         datastore_by_id: dict[str, str] = {}
-        for datastore, ids in zip(
-            datastores, await gather_limited(datastores, self._list_ids_on), strict=True
-        ):
+        results = await gather_limited(datastores, self._list_ids_on)
+        timeouts = [result for result in results if isinstance(result, TimedOut)]
+        if timeouts and len(timeouts) == len(results):
+            # vCenter itself hangs: no disk is known to be deleted.
+            raise timeouts[0]
+        for datastore, ids in zip(datastores, results, strict=True):
             if isinstance(ids, VCenterError):
                 listing.unreadable_datastores[datastore.ref] = str(ids)
             else:

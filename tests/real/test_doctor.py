@@ -378,3 +378,35 @@ async def test_recording_is_written_without_the_account(
     occupied = again.finding_about("record")
     assert occupied.level == "problem"
     assert "is not an empty directory, so nothing is recorded" in occupied.message
+
+
+async def test_without_a_login_nothing_is_recorded(
+    simulator: SimulatedVCenter, tmp_path: Path
+) -> None:
+    folder = tmp_path / "recording"
+    report = await read_doctor_report(
+        METRICS_OFF,
+        f"-record={folder}",
+        environ=vcenter_environ(simulator, GOVMOMI_USERNAME="other", GOVMOMI_PASSWORD="wrong"),
+    )
+    finding = report.finding_about("record")
+    assert finding.level == "problem"
+    assert "Fix the problem above, then record again" in finding.message
+    assert not folder.exists()
+
+
+async def test_recording_of_an_unreadable_inventory_is_a_warning(
+    simulator: SimulatedVCenter, tmp_path: Path
+) -> None:
+    folder = tmp_path / "recording"
+    await simulator.fail_calls("CreateFilter", "NoPermission", count=9)
+    try:
+        report = await read_doctor_report(
+            METRICS_OFF, f"-record={folder}", environ=vcenter_environ(simulator)
+        )
+    finally:
+        await simulator.clear_rules()
+    finding = report.finding_about("record")
+    assert finding.level == "warning"
+    assert "They end where the inventory could not be read" in finding.message
+    assert (folder / "vcenter-1/index.json").exists()

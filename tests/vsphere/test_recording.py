@@ -157,7 +157,7 @@ async def test_session_keys_and_cookies_are_not_recorded(
         keys = {session["key"] for session in await furnished_simulator.sessions()}
         cookie = vcenter.soap.cookie
         await vcenter.disks.poll()
-    await recording.write()
+    await recording.write(logged_in=True, loaded=False)
     text = "".join(file.read_text() for file in (tmp_path / "recording/vcenter-1").iterdir())
     assert keys
     assert cookie
@@ -342,7 +342,7 @@ def test_folder_with_files_is_not_used(tmp_path: Path) -> None:
 
 async def test_folder_that_cannot_be_written_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    finding = await Recording(str(tmp_path / "file/below")).write()
+    finding = await Recording(str(tmp_path / "file/below")).write(logged_in=True, loaded=True)
     assert finding.level == "problem"
     assert "cannot be written" in finding.message
 

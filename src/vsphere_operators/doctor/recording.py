@@ -49,8 +49,14 @@ class Recording:
         self._exchanges = []
         return RecordingSoapClient(address, metrics, self._exchanges)
 
-    async def write(self) -> Finding:
-        """Write what the last client recorded."""
+    async def write(self, *, logged_in: bool, loaded: bool) -> Finding:
+        """Write what the last client recorded; nothing without a login."""
+        if not logged_in:
+            return problem(
+                _SUBJECT,
+                "Nothing is recorded of this vCenter: a recording needs a login. Fix the problem "
+                "above, then record again.",
+            )
         self._count += 1
         # The name of a vCenter is in no file either.
         folder = self._folder / f"vcenter-{self._count}"
@@ -58,10 +64,17 @@ class Recording:
             await asyncio.to_thread(write_recording, folder, self._exchanges, self._anonymizer)
         except OSError as error:
             return problem(_SUBJECT, f"The recording cannot be written: {error}")
-        return ok(
-            _SUBJECT,
+        contents = (
             f"{len(self._exchanges)} requests and responses are in {folder}, with names, "
-            "addresses and identifiers replaced. Read them before you send them.",
+            "addresses and identifiers replaced. Read them before you send them."
+        )
+        if loaded:
+            return ok(_SUBJECT, contents)
+        # Most useful of all: it shows why the manager cannot read the inventory.
+        return warning(
+            _SUBJECT,
+            f"{contents} They end where the inventory could not be read: send them if you report "
+            "that problem.",
         )
 
 

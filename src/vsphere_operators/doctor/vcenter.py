@@ -41,7 +41,9 @@ async def check(
             async for finding in run_check("record", read_everything(vcenter)):
                 yield finding
     if recording:
-        yield await recording.write()
+        yield await recording.write(
+            logged_in=vcenter.session.login_count > 0, loaded=vcenter.loaded
+        )
 
 
 async def _check_in_order(

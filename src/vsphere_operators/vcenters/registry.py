@@ -184,11 +184,12 @@ class VCenterRegistry:
             # added later, and needs the permission.
             controller.needs(Namespace, "list", "watch")
 
-    def lookup_for(self, obj: Object) -> VCenterLookup:
+    def lookup_for(self, obj: Object, *, keeps_status: bool = False) -> VCenterLookup:
         """The vCenter that serves the object's namespace.
 
         Raises Terminal if none serves it. While the vCenter is unavailable: Retry if the status
-        still matches the spec, else Terminal. NotSynced while it is loading.
+        still matches the spec, or the kind always keeps its status, else Terminal. NotSynced while
+        it is loading.
         """
         namespace = obj.metadata.namespace
         try:
@@ -203,7 +204,7 @@ class VCenterRegistry:
             )
         vcenter = self.vcenters_by_name[config.name]
         if vcenter.problem is not None:
-            raise unavailable_error(vcenter, vcenter.problem, obj)
+            raise unavailable_error(vcenter, vcenter.problem, obj, keeps_status=keeps_status)
         if not vcenter.loaded:
             raise NotSynced(
                 f'the inventory of vCenter "{vcenter.name}" is being loaded',
@@ -300,18 +301,23 @@ def _lookup_errors_as_terminal(not_found: Reason, ambiguous: Reason) -> Iterator
         raise Terminal(ambiguous, str(error)) from error
 
 
-def unavailable_error(vcenter: VCenter, problem: VCenterError, obj: Object) -> Retry | Terminal:
+def unavailable_error(
+    vcenter: VCenter, problem: VCenterError, obj: Any, *, keeps_status: bool = False
+) -> Retry | Terminal:
     """The outcome while a vCenter is unavailable.
 
     A status that belongs to the present spec is kept, and the message states until when it was
-    accurate.
+    accurate. With `keeps_status` each status is kept, such as one with records.
     """
     reason = next(
         (reason for kind, reason in _UNAVAILABLE_REASONS.items() if isinstance(problem, kind)),
         Reason.VCENTER_UNREACHABLE,
     )
-    if not is_status_current(obj, vcenter.name):
+    if not keeps_status and not is_status_current(obj, vcenter.name):
         return Terminal(reason, str(problem))
+    if keeps_status and obj.status.vcenter != vcenter.name:
+        # The object is new, or its values are from another vCenter.
+        return Retry(str(problem), after=UNAVAILABLE_RETRY_SECONDS, reason=reason)
     age = (
         f"The status was accurate until {vcenter.accurate_until:%Y-%m-%dT%H:%M:%SZ}."
         if vcenter.loaded

@@ -25,6 +25,7 @@ from kubewright.builtin import Namespace
 from kubewright.recorder import EventRecorder
 
 from ...vcenters.registry import UNAVAILABLE_RETRY_SECONDS, VCenterRegistry
+from ...vcenters.registry import Reason as VCenterReason
 from .api_reader import CLUSTER_ID_NAMESPACE, ApiReader
 from .fingerprint import compute_fingerprints
 from .limits import MB_PER_GB, NamespaceLimits
@@ -163,6 +164,7 @@ class VmGroupController(Controller[VmGroup]):
             )
         except _VCenterUnusable as error:
             status.phase, status.lastMessage = error.phase, str(error)
+            status.desiredReplicas = group.spec.replicas
             raise
         except CloneBlocked as error:
             status.phase, status.lastMessage = "ERROR", str(error)
@@ -172,16 +174,20 @@ class VmGroupController(Controller[VmGroup]):
     def _find_reconciler(self, group: VmGroup) -> GroupReconciler:
         """The reconciler of the vCenter that has the group's VMs; raises _VCenterUnusable."""
         try:
-            reconciler = self._reconcilers[self._vcenters.lookup_for(group).vcenter_name]
+            lookup = self._vcenters.lookup_for(group, keeps_status=True)
+            reconciler = self._reconcilers[lookup.vcenter_name]
             check_vcenter(group, reconciler.inventory)
         except (Terminal, Retry, CloneBlocked) as error:
-            message = str(error)
+            message = f"{str(error).rstrip('.')}."
+            phase: Phase = "ERROR"
+            if error.reason == VCenterReason.VCENTER_UNREACHABLE:
+                message = f"{message} The group continues as soon as vCenter responds."
+                phase = "PENDING"
             if group.metadata.deletionTimestamp is not None:
                 message = (
-                    f"{message.rstrip('.')}. To delete this group without its vCenter, and leave "
-                    f"its VMs there, run: {format_orphan_command(group)}"
+                    f"{message} To delete this group without its vCenter, and leave its VMs "
+                    f"there, run: {format_orphan_command(group)}"
                 )
-            phase: Phase = "PENDING" if isinstance(error, Retry) else "ERROR"
             raise _VCenterUnusable(message, phase, error.reason) from error
         return reconciler
 

@@ -1,0 +1,151 @@
+"""The status of VmGroups whose vCenter cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+
+from kubewright import Cache, Key, Stream
+from support.fake_environment import FakeEnvironment, run_manager
+from vsphere_operators.build import _build_group_reconciler
+from vsphere_operators.kinds.vmgroup.api_reader import ApiReader
+from vsphere_operators.kinds.vmgroup.controller import VmGroupController
+from vsphere_operators.kinds.vmgroup.limits import NamespaceLimits
+from vsphere_operators.kinds.vmgroup.types import VmGroup
+from vsphere_operators.vcenters.registry import VCenterRegistry
+from vsphere_operators.vsphere.faults import CertificateRefused, Denied, Unreachable, WrongLogin
+
+KEY = Key("default", "web")
+STATUS = {
+    "phase": "RUNNING",
+    "currentReplicas": 1,
+    "desiredReplicas": 1,
+    "vcenter": "vc-1",
+    "observedGeneration": 1,
+    "replicas": [
+        {
+            "name": "web-replica-a",
+            "slot": 0,
+            "instanceUUID": "u",
+            "state": "Present",
+            "moRef": "vm-1",
+        }
+    ],
+    "folder": {"ref": "group-v9", "path": "/DC0/vm/vm-operator/default-web"},
+}
+
+
+class EventLog:
+    """Records Events instead of sending them."""
+
+    def __init__(self) -> None:
+        self.messages: dict[str, str] = {}
+
+    def event(self, obj: Any, kind: Any, type: str, reason: str, message: str) -> None:
+        self.messages[reason] = message
+
+
+class GroupEnvironment(FakeEnvironment):
+    def __init__(self) -> None:
+        super().__init__()
+        self.events = EventLog()
+
+    def build_controller(self, vcenters: VCenterRegistry, cache: Cache) -> VmGroupController:
+        changes, api_reader = Stream(), ApiReader(self.client)
+        reconciler = _build_group_reconciler(self.vcenter, api_reader, changes, lambda: True, 300.0)
+        return VmGroupController(
+            vcenters,
+            {"vc-1": reconciler},
+            changes,
+            cache,
+            api_reader,
+            lambda namespace: NamespaceLimits(),
+            cast("Any", self.events),
+            "c1",
+        )
+
+    async def create_group(self, status: dict[str, Any] | None = None, **spec: object) -> None:
+        self.create(VmGroup, "web", cpu=1, memory=1, replicas=1, template="t", **spec)
+        if status is not None:
+            await self.client.patch(
+                VmGroup, KEY, {"metadata": {"finalizers": [VmGroupController.finalizer]}}
+            )
+            await self.client.patch_status(VmGroup, KEY, status)
+
+    async def wait_for_group(self, reason: str, *, generation: int, message: str = "") -> VmGroup:
+        group, _ = await self.wait_for_ready(
+            VmGroup,
+            "web",
+            reason,
+            lambda status: (
+                status.observedGeneration == generation and message in status.lastMessage
+            ),
+        )
+        return group
+
+
+@asynccontextmanager
+async def run_group_manager() -> AsyncIterator[GroupEnvironment]:
+    environment = GroupEnvironment()
+    async with run_manager(environment, environment.build_controller):
+        yield environment
+
+
+async def test_a_group_that_is_scaled_during_an_outage_is_pending() -> None:
+    async with run_group_manager() as environment:
+        environment.mark_loaded()
+        vcenter = environment.vcenter
+        vcenter.clock = lambda: vcenter.inventory_watcher.last_response_at + 1e6
+        vcenter.on_failure(Unreachable("vCenter vc-1 did not respond in time"))
+        await environment.create_group(STATUS)
+        await environment.wait_for_group("VCenterUnreachable", generation=1)
+        await environment.client.patch(VmGroup, KEY, {"spec": {"replicas": 3}})
+        group = await environment.wait_for_group("VCenterUnreachable", generation=2)
+        assert (group.status.phase, group.status.desiredReplicas) == ("PENDING", 3)
+        assert group.status.lastMessage == (
+            "vCenter vc-1 did not respond in time. The status was accurate until "
+            f"{vcenter.accurate_until:%Y-%m-%dT%H:%M:%SZ}. "
+            "The group continues as soon as vCenter responds."
+        )
+        await environment.client.delete(VmGroup, KEY)
+        group = await environment.wait_for_group("VCenterUnreachable", generation=3)
+        assert group.status.phase == "PENDING"
+        assert "The status was accurate until" in group.status.lastMessage
+        assert "run: kubectl patch vmgroup web -n default" in group.status.lastMessage
+        assert [replica.name for replica in group.status.replicas] == ["web-replica-a"]
+
+
+async def test_a_group_that_is_created_during_an_outage_is_pending() -> None:
+    async with run_group_manager() as environment:
+        environment.vcenter.on_failure(Unreachable("vCenter vc-1 did not respond in time."))
+        await environment.create_group()
+        group = await environment.wait_for_group("VCenterUnreachable", generation=1)
+        assert (group.status.phase, group.status.lastMessage) == (
+            "PENDING",
+            "vCenter vc-1 did not respond in time. "
+            "The group continues as soon as vCenter responds.",
+        )
+
+
+@pytest.mark.parametrize(
+    ("problem", "reason"),
+    [
+        (Denied("no permission"), "VCenterDenied"),
+        (WrongLogin("wrong password"), "VCenterLoginFailed"),
+        (CertificateRefused("expired"), "VCenterCertificateRefused"),
+    ],
+)
+@pytest.mark.parametrize("generation", [1, 2])
+async def test_what_only_a_user_can_fix_is_an_error(
+    problem: Denied | CertificateRefused, reason: str, generation: int
+) -> None:
+    async with run_group_manager() as environment:
+        environment.vcenter.on_failure(problem)
+        await environment.create_group(STATUS)
+        if generation == 2:
+            await environment.client.patch(VmGroup, KEY, {"spec": {"replicas": 3}})
+        group = await environment.wait_for_group(reason, generation=generation)
+        assert group.status.phase == "ERROR"

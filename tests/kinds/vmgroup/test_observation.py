@@ -36,16 +36,18 @@ def observe(
     *more: ReplicaRecord,
     host_connection: str = "connected",
     conflicting_uuid: str = "",
+    has_unreadable_vm: bool = False,
     rejected: str = "",
     last_known_refs: dict[str, str] | None = None,
 ) -> PlanInput:
     """Observe a group with these records and no VM, 100 s after the inventory was loaded.
 
-    With `conflicting_uuid`, its folder has a VM of the record's name without a mark. vCenter has
-    rejected the clone of the record `rejected`.
+    With `conflicting_uuid`, its folder has a VM of the record's name without a mark; with
+    `has_unreadable_vm` also without a uuid. vCenter has rejected the clone of the record
+    `rejected`.
     """
     inventory, clock = make_inventory(), lambda: NOW
-    if conflicting_uuid:
+    if conflicting_uuid or has_unreadable_vm:
         inventory.apply(
             [
                 enter_update("Folder", "group-v9", GROUP_ID.folder_name, "group-v2"),
@@ -138,6 +140,16 @@ def test_a_vm_of_another_owner_with_its_name_proves_nothing(is_own_vm: bool) -> 
     assert set(observed.conflicting_vms) == {"r0"}
     state = CloneState.NOT_IN_PROGRESS if is_own_vm else CloneState.MISSING
     assert observed.clone_states == {"r0": state}
+
+
+def test_the_last_known_vm_without_a_uuid_is_unreadable() -> None:
+    # The VM of vm-9 has inaccessible files: vCenter shows it without its configuration.
+    observed = observe(
+        make_record(0), has_unreadable_vm=True, last_known_refs={"r0": "vm-9"}
+    ).observed
+    assert observed.clone_states == {"r0": CloneState.UNKNOWN}
+    assert observed.unreadable_vms == {"r0": f"/DC0/vm/{GROUP_ID.folder_name}/r0"}
+    assert observed.missing_vms == {}
 
 
 def test_while_a_vm_is_missing_a_clone_without_a_response_may_have_been_sent() -> None:

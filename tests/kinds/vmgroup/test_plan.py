@@ -130,6 +130,23 @@ def test_a_missing_vm_is_not_cloned_again() -> None:
     assert (blocked.phase, blocked.message) == (new_plan.phase, new_plan.message)
 
 
+def test_a_vm_that_vcenter_cannot_read_is_reported() -> None:
+    observed = make_observed(
+        [make_vm(0)],
+        [make_record(0), make_record(1)],
+        clone_states={"r1": CloneState.UNKNOWN},
+        unreadable_vms={"r1": "/DC0/vm/vm-operator/ns-web/r1"},
+    )
+    new_plan = make_plan(replace(DESIRED, replicas=2, clone_blocker="no template"), observed)
+    assert (new_plan.write_status_first, new_plan.actions) == (False, ())
+    assert (new_plan.phase, new_plan.message) == (
+        "PENDING",
+        '1/2 replicas ready; unreadable 1. vCenter cannot read the configuration of replica "r1" '
+        "(/DC0/vm/vm-operator/ns-web/r1): mostly its files are inaccessible. Check the host and "
+        "the datastore of the VM. It is not replaced, because it may come back.",
+    )
+
+
 def test_nothing_is_selected_for_deletion_while_a_vm_is_missing() -> None:
     # A restore brought r2 back, which was deleted, and r1 is not found yet.
     observed = make_observed(

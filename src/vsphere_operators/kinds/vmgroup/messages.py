@@ -124,7 +124,11 @@ def _needs_clone(desired: DesiredState, replicas: Sequence[Replica]) -> bool:
         or len(active) < desired.replicas
         or any(
             needs_replacement(desired, replica)
-            or (replica.vm is None and replica.clone_state is not CloneState.MISSING)
+            or (
+                replica.vm is None
+                and replica.clone_state is not CloneState.MISSING
+                and not replica.unreadable_vm
+            )
             for replica in active
         )
     )
@@ -152,6 +156,12 @@ def _list_transient_problems(replicas: Sequence[Replica]) -> Iterator[str]:
             yield replica.failure.message
         if replica.missing_message:
             yield replica.missing_message
+        if replica.unreadable_vm:
+            yield (
+                f'vCenter cannot read the configuration of replica "{replica.name}" '
+                f"({replica.unreadable_vm}): mostly its files are inaccessible. Check the host and "
+                "the datastore of the VM. It is not replaced, because it may come back."
+            )
         if replica.vm is not None and replica.vm.unavailable and not replica.terminating:
             yield (
                 f'vCenter cannot access replica "{replica.name}" (its host or its files). '
@@ -167,8 +177,13 @@ def _describe_progress(desired: DesiredState, replicas: Sequence[Replica]) -> st
     active = active_replicas(replicas)
     parts = {
         "missing": sum(replica.clone_state is CloneState.MISSING for replica in active),
+        "unreadable": sum(bool(replica.unreadable_vm) for replica in active),
         "cloning": sum(
-            (replica.vm is None and replica.clone_state is not CloneState.MISSING)
+            (
+                replica.vm is None
+                and replica.clone_state is not CloneState.MISSING
+                and not replica.unreadable_vm
+            )
             or replica.clone_state is CloneState.RUNNING
             for replica in active
         ),

@@ -239,6 +239,8 @@ class ObservedState(Struct, frozen=True, kw_only=True):
     conflicting_vms: Mapping[str, str] = {}
     # By record that is MISSING: what the group waits for.
     missing_vms: Mapping[str, str] = {}
+    # By record that is UNKNOWN: the path of its last known VM, of which vCenter reports no uuid.
+    unreadable_vms: Mapping[str, str] = {}
     failures: Mapping[str, OperationFailure] = {}
     folder: GroupFolder | None = None
     # How many operations may start now.

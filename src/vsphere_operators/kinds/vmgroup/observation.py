@@ -34,10 +34,7 @@ from .model import (
     ReplicaVm,
     VmPowerState,
 )
-from .ownership import (
-    OwnershipIndex,
-    OwnershipMark,
-)
+from .ownership import OwnershipIndex, OwnershipMark
 from .placement import Placement, PlacementResolver
 from .reasons import Reason
 from .step import GroupInput
@@ -194,6 +191,7 @@ class GroupObserver:
         vms = {vm.replica_name: vm for vm in self._find_replica_vms(group, memory)}
         records = tuple(with_task(record, memory) for record in group.records)
         absent = [record for record in records if record.name not in vms]
+        unreadable_vms = self._find_unreadable_vms(absent, group.last_known_refs)
         assigned_tasks: Collection[str] = ()
         if absent or any(record.state != "Present" for record in records):
             assigned_tasks = group.list_recorded_tasks() | self._memory_store.list_sent_tasks()
@@ -216,12 +214,9 @@ class GroupObserver:
             records=records,
             vms=tuple(replace(vm, busy=vm.busy or name in unfinished) for name, vm in vms.items()),
             clone_states={
-                record.name: self._clone_state_of(
-                    record,
-                    memory,
-                    assigned_tasks,
-                    group.last_known_refs.get(record.name, ""),
-                )
+                record.name: CloneState.UNKNOWN
+                if record.name in unreadable_vms
+                else self._clone_state_of(record, memory, assigned_tasks)
                 for record in absent
             }
             | dict.fromkeys(unfinished, CloneState.RUNNING),
@@ -230,6 +225,7 @@ class GroupObserver:
                 for record in absent
                 if (path := self._find_conflicting_vm(record, folder))
             },
+            unreadable_vms=unreadable_vms,
             failures=memory.active_failures(),
             folder=folder,
             # At least one action is tried: the limiter then remembers that the group waits.
@@ -293,21 +289,25 @@ class GroupObserver:
             *config.foreign_disk_files(vm.vmx_path),
         )
 
+    def _find_unreadable_vms(
+        self, absent: Iterable[ReplicaRecord], last_known_refs: Mapping[str, str]
+    ) -> dict[str, str]:
+        """The paths of VMs that may be the missing ones, by record."""
+        vms = self._inventory.vms
+        return {
+            record.name: self._inventory.path(vm.ref)
+            for record in absent
+            # vCenter reports no instanceUuid of a VM with inaccessible files.
+            if (vm := vms.get(last_known_refs.get(record.name, ""))) and not vm.instance_uuid
+        }
+
     def _clone_state_of(
-        self,
-        record: ReplicaRecord,
-        memory: GroupMemory,
-        assigned_tasks: Collection[str],
-        last_known_ref: str,
+        self, record: ReplicaRecord, memory: GroupMemory, assigned_tasks: Collection[str]
     ) -> CloneState:
-        inventory = self._inventory
-        # vCenter reports no instanceUuid of a VM with inaccessible files. Such a VM, or one with an
-        # unread mark, may be the missing VM.
-        last_known_vm = inventory.vms.get(last_known_ref)
-        is_unreadable = last_known_vm is not None and not last_known_vm.instance_uuid
-        if is_unreadable or any(
+        # A VM with an unread mark may be the missing VM.
+        if any(
             vm.ref in self._ownership_index.unread_refs
-            for vm in inventory.by_instance_uuid(record.instance_uuid)
+            for vm in self._inventory.by_instance_uuid(record.instance_uuid)
         ):
             return CloneState.UNKNOWN
         return infer_clone_state(

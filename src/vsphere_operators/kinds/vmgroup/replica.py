@@ -25,6 +25,8 @@ class Replica(Struct, frozen=True, kw_only=True):
     conflicting_vm: str = ""
     # What the group waits for while the VM is MISSING.
     missing_message: str = ""
+    # The path of the VM that vCenter cannot read, or "".
+    unreadable_vm: str = ""
     failure: OperationFailure | None = None
     # False for a VM without a record in the status.
     is_stored: bool = True
@@ -61,6 +63,7 @@ def build_replicas(observed: ObservedState) -> tuple[Replica, ...]:
             clone_state=observed.clone_states.get(record.name, CloneState.UNKNOWN),
             conflicting_vm=observed.conflicting_vms.get(record.name, ""),
             missing_message=observed.missing_vms.get(record.name, ""),
+            unreadable_vm=observed.unreadable_vms.get(record.name, ""),
             failure=observed.failures.get(record.name),
             is_stored=record.name in recorded,
         )

@@ -148,7 +148,7 @@ def test_the_last_known_vm_without_a_uuid_is_unreadable() -> None:
         make_record(0), has_unreadable_vm=True, last_known_refs={"r0": "vm-9"}
     ).observed
     assert observed.clone_states == {"r0": CloneState.UNKNOWN}
-    assert observed.unreadable_vms == {"r0": f"/DC0/vm/{GROUP_ID.folder_name}/r0"}
+    assert observed.unreadable_vms == {"r0": f"/DC0/vm/vm-operator/{GROUP_ID.folder_name}/r0"}
     assert observed.missing_vms == {}
 
 

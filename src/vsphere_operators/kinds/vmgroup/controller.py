@@ -126,14 +126,17 @@ class VmGroupController(Controller[VmGroup]):
         return None
 
     def _report_vms_left(self, group: VmGroup, cause: _VCenterUnusable) -> None:
-        names = ", ".join(replica.name for replica in group.status.replicas) or "none"
+        status = group.status
+        names = ", ".join(replica.name for replica in status.replicas) or "none"
+        # The folder first: the recorder cuts a long list of VMs.
+        folder = f"Folder left: {status.folder.path}. " if status.folder else ""
         self._recorder.event(
             group,
             VmGroup.definition,
             "Warning",
             Reason.VMS_LEFT,
-            f"The group was deleted without its vCenter. VMs left in vCenter "
-            f'"{group.status.vcenter}": {names}. {cause}',
+            f"The group was deleted without its vCenter ({cause.reason}). {folder}"
+            f'VMs left in vCenter "{status.vcenter}": {names}.',
         )
 
     async def _prepare_step(self, group: VmGroup) -> tuple[GroupReconciler, GroupInput]:

@@ -167,6 +167,7 @@ class MissingWorld:
             loaded_at=0.0,
             folder_ref=self.folder_ref,
             folder_claim=FolderClaim(group_id=GROUP_ID, folder_key="", created_at=""),
+            may_exist=lambda group_id: True,
             list_other_groups=lambda: (),
             list_recorded_tasks=set,
             last_known_refs=self.last_known_refs,

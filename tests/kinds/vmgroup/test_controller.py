@@ -7,13 +7,17 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from kubewright import Cache, Key, Stream
+from kubewright.log import Log
+from kubewright.testing import eventually
 from support.fake_environment import FakeEnvironment, run_manager
 from vsphere_operators.build import _build_group_reconciler
 from vsphere_operators.kinds.vmgroup.api_reader import ApiReader
 from vsphere_operators.kinds.vmgroup.controller import VmGroupController
 from vsphere_operators.kinds.vmgroup.limits import NamespaceLimits
+from vsphere_operators.kinds.vmgroup.ownership import GroupId
 from vsphere_operators.kinds.vmgroup.types import VmGroup
 from vsphere_operators.vcenters.registry import VCenterRegistry
 from vsphere_operators.vsphere.faults import CertificateRefused, Denied, Unreachable, WrongLogin
@@ -52,11 +56,12 @@ class GroupEnvironment(FakeEnvironment):
     def __init__(self) -> None:
         super().__init__()
         self.events = EventLog()
+        self.controllers: list[VmGroupController] = []
 
     def build_controller(self, vcenters: VCenterRegistry, cache: Cache) -> VmGroupController:
         changes, api_reader = Stream(), ApiReader(self.client)
         reconciler = _build_group_reconciler(self.vcenter, api_reader, changes, lambda: True, 300.0)
-        return VmGroupController(
+        controller = VmGroupController(
             vcenters,
             {"vc-1": reconciler},
             changes,
@@ -66,6 +71,8 @@ class GroupEnvironment(FakeEnvironment):
             cast("Any", self.events),
             "c1",
         )
+        self.controllers.append(controller)
+        return controller
 
     async def create_group(self, status: dict[str, Any] | None = None, **spec: object) -> None:
         self.create(VmGroup, "web", cpu=1, memory=1, replicas=1, template="t", **spec)
@@ -149,3 +156,46 @@ async def test_what_only_a_user_can_fix_is_an_error(
             await environment.client.patch(VmGroup, KEY, {"spec": {"replicas": 3}})
         group = await environment.wait_for_group(reason, generation=generation)
         assert group.status.phase == "ERROR"
+
+
+async def test_the_event_of_a_group_that_was_deleted_without_its_vcenter() -> None:
+    async with run_group_manager() as environment:
+        environment.vcenter.on_failure(Unreachable("vCenter vc-1 did not respond in time"))
+        await environment.create_group(STATUS, deletionPolicy="Orphan")
+        await environment.client.delete(VmGroup, KEY)
+        await eventually(lambda: "VMsLeft" in environment.events.messages)
+        assert environment.events.messages["VMsLeft"] == (
+            "The group was deleted without its vCenter (VCenterUnreachable). "
+            "Folder left: /DC0/vm/vm-operator/default-web. "
+            'VMs left in vCenter "vc-1": web-replica-a.'
+        )
+
+
+@pytest.mark.parametrize(
+    ("group_id", "may_exist"),
+    [
+        (GroupId(cluster_id="c1", namespace="default", name="web", uid=""), True),
+        (GroupId(cluster_id="c1", namespace="default", name="web", uid="older"), False),
+        (GroupId(cluster_id="c1", namespace="default", name="db", uid=""), False),
+        # The groups of other clusters are not known.
+        (GroupId(cluster_id="c2", namespace="default", name="db", uid=""), True),
+    ],
+)
+async def test_which_groups_exist(group_id: GroupId, may_exist: bool) -> None:
+    async with run_group_manager() as environment:
+        await environment.create_group()
+        uid = (await environment.get(VmGroup, "web")).metadata.uid
+        group_id = replace(group_id, uid=group_id.uid or uid)
+        controller = environment.controllers[0]
+        await eventually(lambda: controller._may_exist(group_id) is may_exist)
+
+
+async def test_a_group_in_a_namespace_that_is_not_watched_may_exist() -> None:
+    environment = GroupEnvironment()
+    cache = Cache(Log("test"))
+    vcenters = VCenterRegistry({"vc-1": environment.vcenter}, [], cache, 60.0, 0.05)
+    controller = environment.build_controller(vcenters, cache)
+    cache.store(VmGroup).finish_list(set(), 7, "default", force=False)
+    for namespace, may_exist in (("default", False), ("other", True)):
+        group_id = GroupId(cluster_id="c1", namespace=namespace, name="web", uid="u")
+        assert controller._may_exist(group_id) is may_exist

@@ -11,7 +11,7 @@ from support.inventory_builder import enter_update, make_inventory
 from vsphere_operators.kinds.vmgroup.folder import FolderFinder
 from vsphere_operators.kinds.vmgroup.group_memory import GroupMemory
 from vsphere_operators.kinds.vmgroup.model import GroupFolder
-from vsphere_operators.kinds.vmgroup.ownership import GroupId, OwnershipMark
+from vsphere_operators.kinds.vmgroup.ownership import FolderClaim, GroupId, OwnershipMark
 from vsphere_operators.vsphere.updates import ObjectUpdate
 
 GROUP_ID = GroupId(cluster_id="c1", namespace="team-a", name="web", uid="uid-1")
@@ -88,3 +88,34 @@ def test_a_renamed_folder_stays_proven_until_the_next_reload() -> None:
     assert harness.find()
     harness.vcenter.watching_since = 2.0
     assert harness.find() is None
+
+
+@pytest.mark.parametrize(
+    ("owner_name", "owner_exists", "expected"),
+    [
+        ("web", False, "contains VMs of a deleted VmGroup"),
+        ("web", True, 'belongs to VmGroup "web" in namespace "team-a"'),
+        # A user moved its VMs into the folder of this group.
+        ("db", True, 'contains VMs of VmGroup "db" in namespace "team-a"'),
+        ("db", False, "contains VMs of a deleted VmGroup"),
+    ],
+)
+def test_a_conflict_names_a_group_that_exists(
+    owner_name: str, owner_exists: bool, expected: str
+) -> None:
+    harness = FolderHarness()
+    harness.add_vm(GroupId(cluster_id="c1", namespace="team-a", name=owner_name, uid="uid-2"))
+    claim = FolderClaim(group_id=GROUP_ID, folder_key="k", created_at="")
+    group = SimpleNamespace(
+        group_id=GROUP_ID,
+        folder_claim=claim,
+        folder_claims=[claim],
+        may_exist=lambda owner: owner_exists and owner.uid == "uid-2",
+    )
+    conflict = harness.finder.find_conflict(
+        cast("Any", group),
+        GroupFolder(ref="group-v9", name="team-a-web", path="/f", is_empty=False),
+        PARENT_REF,
+    )
+    assert conflict is not None
+    assert expected in str(conflict)

@@ -97,6 +97,7 @@ def observe(
         vcenter=VCENTER_ID,
         loaded_at=NOW - 100.0,
         folder_claim=FolderClaim(group_id=GROUP_ID, folder_key="", created_at=""),
+        may_exist=lambda group_id: True,
         list_other_groups=lambda: (),
         list_recorded_tasks=set,
         last_known_refs=last_known_refs or {},

@@ -14,6 +14,7 @@ from kubewright import (
     Cache,
     Controller,
     Done,
+    Key,
     NotSynced,
     Retry,
     Stream,
@@ -223,6 +224,7 @@ class VmGroupController(Controller[VmGroup]):
                     VmGroup, _FOLDER_NAME_INDEX, _folder_name_of(group)
                 )
             ],
+            may_exist=self._may_exist,
             list_other_groups=lambda: [
                 _build_other_group(other, group)
                 for other in self._cache.all(VmGroup, namespace)
@@ -234,6 +236,17 @@ class VmGroupController(Controller[VmGroup]):
             storage_policy=spec.storagePolicy,
             cloud_init=spec.bootstrap.cloudInit if spec.bootstrap else None,
         )
+
+    def _may_exist(self, group_id: GroupId) -> bool:
+        """Whether a group exists; also true if this manager does not watch its namespace."""
+        store = self._cache.store(VmGroup)
+        if group_id.cluster_id != self._cluster_id or not store.watched_revision(
+            group_id.namespace
+        ):
+            return True
+        # Also a group that cannot be decoded.
+        stored = store.objects.get(Key(group_id.namespace, group_id.name))
+        return stored is not None and stored.metadata.uid == group_id.uid
 
     def _build_folder_claim(self, group: VmGroup) -> FolderClaim:
         metadata = group.metadata

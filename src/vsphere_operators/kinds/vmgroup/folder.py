@@ -94,10 +94,10 @@ class FolderFinder:
             if folder
             else f"{self._inventory.path(parent_ref)}/{group.group_id.folder_name}"
         )
-        # The groups of other clusters are not known here; they are assumed to exist.
-        owner_exists = owner.cluster_id != group.group_id.cluster_id or any(
-            claim.group_id.uid == owner.uid for claim in group.folder_claims
+        message = describe_folder_conflict(
+            path,
+            owner,
+            owner_exists=group.may_exist(owner),
+            is_owners_folder=owner.folder_name == group.group_id.folder_name,
         )
-        return CloneBlocked(
-            Reason.FOLDER_TAKEN, describe_folder_conflict(path, owner, owner_exists=owner_exists)
-        )
+        return CloneBlocked(Reason.FOLDER_TAKEN, message)

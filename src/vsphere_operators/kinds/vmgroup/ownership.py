@@ -250,12 +250,19 @@ def _claim_order(claim: FolderClaim) -> tuple[bool, str, str]:
     return not claim.has_replicas, claim.created_at, claim.group_id.uid
 
 
-def describe_folder_conflict(folder_path: str, owner: GroupId, *, owner_exists: bool = True) -> str:
+def describe_folder_conflict(
+    folder_path: str, owner: GroupId, *, owner_exists: bool = True, is_owners_folder: bool = True
+) -> str:
     if not owner_exists:
         return (
             f"Folder {folder_path} contains VMs of a deleted VmGroup ({owner}, uid {owner.uid}). "
             "Move or delete them in vCenter, or change the name or spec.placement.folder of this "
             "group."
+        )
+    if not is_owners_folder:
+        return (
+            f"Folder {folder_path} contains VMs of {owner}, which has another folder. Move them "
+            "there in vCenter, or change the name or spec.placement.folder of this group."
         )
     return (
         f"Folder {folder_path} belongs to {owner}. Delete that group, or change the name or "

@@ -46,6 +46,8 @@ class GroupInput(Struct, frozen=True, kw_only=True):
     folder_claim: FolderClaim
     # The claims of all groups with the same folder name.
     folder_claims: Collection[FolderClaim] = ()
+    # Whether another group exists, as far as this manager can know.
+    may_exist: Callable[[GroupId], bool]
     # The other groups of the namespace, listed only if there is a quota.
     list_other_groups: Callable[[], Collection[OtherGroup]]
     # The clone tasks in the records of all groups, collected only if a record has no VM.

@@ -11,7 +11,7 @@ import pytest
 from kubewright.testing.ca import CertificateAuthority, write_key_pair
 from simulator import SimulatedVCenter
 from vsphere_operators.vsphere.address import Address
-from vsphere_operators.vsphere.faults import CertificateRefused
+from vsphere_operators.vsphere.faults import CertificateFileUnusable, CertificateRefused
 from vsphere_operators.vsphere.transport import SoapClient
 
 from .canned_server import RecordingMetrics
@@ -98,11 +98,13 @@ async def test_certificate_for_another_name_is_refused(
 async def test_invalid_ca_bundle_is_reported(simulator: SimulatedVCenter, tmp_path: Path) -> None:
     (tmp_path / "empty.pem").write_text("no certificate\n")
     with pytest.raises(
-        CertificateRefused, match=r"the certificate file .*empty\.pem cannot be used"
+        CertificateFileUnusable,
+        match=r"the CA file .*empty\.pem cannot be used: no certificate or crl found\.",
     ):
         await read_api_type(make_address(simulator, tmp_path / "empty.pem"))
     with pytest.raises(
-        CertificateRefused, match=r"missing\.pem cannot be used: No such file or directory"
+        CertificateFileUnusable,
+        match=r"missing\.pem cannot be used: No such file or directory\. Check its path",
     ):
         await read_api_type(make_address(simulator, tmp_path / "missing.pem"))
 

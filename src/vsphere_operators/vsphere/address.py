@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from .faults import CertificateRefused
+from .faults import CertificateFileUnusable, CertificateRefused, CertificateUntrusted
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,13 @@ def _create_verifying_context(address: Address) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=address.ca_file or None)
     except OSError as error:
-        raise _certificate_file_error(address, address.ca_file, error) from error
+        raise _certificate_file_error(
+            address,
+            f"the CA file {address.ca_file}",
+            error,
+            "Check its path (-vcenter-ca-file, VC_CA_FILE, or `ca` in the file of -vcenters), and "
+            "that it has certificates in PEM format",
+        ) from error
     # Strict RFC 5280 checks (the default since Python 3.13) reject the CA that vCenter creates for
     # itself. The trusted certificate may be self-signed or an intermediate one.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
@@ -102,36 +108,46 @@ def _load_client_certificate(context: ssl.SSLContext, address: Address) -> None:
         context.load_cert_chain(address.certificate_file, address.key_file or None, password=b"")
     except OSError as error:
         raise _certificate_file_error(
-            address, f"{address.certificate_file} (or its key)", error
+            address,
+            f"the certificate file {address.certificate_file} (or its key)",
+            error,
+            "Check both in the directory of the credentials",
         ) from error
 
 
-def _certificate_file_error(address: Address, file: str, error: OSError) -> CertificateRefused:
-    # ssl.SSLError is an OSError too, without strerror.
-    return CertificateRefused(
-        f"vCenter {address.display_name}: the certificate file {file} cannot be used: "
-        f"{error.strerror or error}. Check its path (-vcenter-ca-file, or `ca` in the file of "
-        "vCenters). The file is read again on the next attempt."
+def _certificate_file_error(
+    address: Address, file: str, error: OSError, advice: str
+) -> CertificateFileUnusable:
+    # OpenSSL adds its own code and the line of Python's source: [X509: NO_...] ... (_ssl.c:4154).
+    reason = re.sub(r"^\[[^\]]*\] | \(_ssl\.c:\d+\)$", "", error.strerror or str(error))
+    return CertificateFileUnusable(
+        f"vCenter {address.display_name}: {file} cannot be used: {reason}. {advice}. "
+        "It is read again at the next attempt."
     )
 
 
-def explain_certificate_error(error: Exception, address: Address) -> str:
+def certificate_error(error: Exception, address: Address) -> CertificateRefused:
     """OpenSSL's reason, and how to fix it."""
+    prefix = f"vCenter {address.display_name}: its certificate is not accepted"
     cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
     reason = getattr(cause, "verify_message", "") or str(cause)
     reason = reason.rstrip(".")
     text = reason.lower()
     if "expired" in text:
-        return f"{reason}. Renew the vCenter's certificate, or check this machine's clock."
+        return CertificateRefused(
+            f"{prefix}: {reason}. Renew the vCenter's certificate, or check this machine's clock."
+        )
     if "hostname mismatch" in text or "ip address mismatch" in text or "not valid for" in text:
-        return f"{reason}. Use the name in the certificate instead of {address.host}."
+        return CertificateRefused(
+            f"{prefix}: {reason}. Use the name in the certificate instead of {address.host}."
+        )
     cause = (
         f"{address.ca_file} does not contain the CA that signed it"
         if address.ca_file
         else "this machine does not trust the CA that signed it"
     )
-    return (
-        f"{reason}: {cause}. Download the CA certificates from "
+    return CertificateUntrusted(
+        f"{prefix}: {reason}: {cause}. Download the CA certificates from "
         f"{address.base_url}/certs/download.zip and pass them with -vcenter-ca-file; for tests "
         "only, -insecure skips the check."
     )

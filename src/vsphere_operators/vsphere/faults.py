@@ -63,6 +63,14 @@ class CertificateRefused(Unreachable):
     """The TLS handshake failed; the message has the certificate, the reason and the fix."""
 
 
+class CertificateUntrusted(CertificateRefused):
+    """The CA that signed the certificate is not trusted."""
+
+
+class CertificateFileUnusable(CertificateRefused):
+    """A file with our CAs or our own certificate is missing or invalid."""
+
+
 class Denied(VCenterError):
     """vCenter does not allow the call to this account."""
 
@@ -74,9 +82,13 @@ class NotAuthenticated(Denied):
 class WrongLogin(Denied):
     """The user or password is wrong, or the account is locked; vCenter does not report which."""
 
-    def __init__(self, message: str, *, fault: str = "", retry_after_seconds: float = 0.0) -> None:
+    def __init__(
+        self, message: str, *, fault: str = "", retry_after_seconds: float = 0.0, cause: str = ""
+    ) -> None:
         super().__init__(message, fault=fault)
         self.retry_after_seconds = retry_after_seconds
+        # The message without advice for the manager.
+        self.cause = cause or message
 
 
 class ObjectForbidden(Denied):

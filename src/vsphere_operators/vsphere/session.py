@@ -173,9 +173,10 @@ class Session:
         """Raise WrongLogin while another failure could lock the account; also for REST logins."""
         if wait := self.failed_login_limiter.wait_seconds(credentials):
             raise WrongLogin(
-                self._rejection_message(credentials, self._last_rejection),
+                self._rejection_message(credentials),
                 fault="InvalidLogin",
                 retry_after_seconds=wait,
+                cause=self._rejection_cause(credentials),
             )
 
     def count_failed_login(self, credentials: Credentials | None = None) -> None:
@@ -198,9 +199,10 @@ class Session:
             self._last_rejection = credentials.remove_secrets(str(error).partition(": ")[2])
             wait = self.failed_login_limiter.wait_seconds(credentials)
             return WrongLogin(
-                self._rejection_message(credentials, self._last_rejection),
+                self._rejection_message(credentials),
                 fault=error.fault,
                 retry_after_seconds=wait,
+                cause=self._rejection_cause(credentials),
             )
         except VCenterError as error:
             return type(error)(credentials.remove_secrets(str(error)), fault=error.fault)
@@ -254,15 +256,21 @@ class Session:
     def service_instance(self) -> Any:
         return vim.ServiceInstance("ServiceInstance", self.soap.stub)
 
-    def _rejection_message(self, credentials: Credentials, cause: str) -> str:
+    def _rejection_cause(self, credentials: Credentials) -> str:
+        return (
+            f"vCenter {self.soap.address.display_name} rejects {credentials.description}: "
+            f"{self._last_rejection}. The user or password is wrong, or the account is locked; "
+            "vCenter does not report which."
+        )
+
+    def _rejection_message(self, credentials: Credentials) -> str:
         # Without the seconds until the next attempt: every status shows the message, and would
         # change with it.
         return (
-            f"vCenter {self.soap.address.display_name} rejects {credentials.description}: {cause}. "
-            "The user or password is wrong, or the account is locked; vCenter does not report "
-            f"which. {credentials.advice}. To avoid locking the account, the same password is "
-            f"tried again only after {SAME_CREDENTIALS_RETRY_SECONDS:.0f} s, and at most "
-            f"{MAX_LOGIN_FAILURES} logins may fail in {LOCKOUT_WINDOW_SECONDS:.0f} s."
+            f"{self._rejection_cause(credentials)} {credentials.advice}. So that vCenter does not "
+            "lock the account, the manager tries the same password again after about "
+            f"{round(SAME_CREDENTIALS_RETRY_SECONDS / 60)} minutes, and lets at "
+            f"most {MAX_LOGIN_FAILURES} logins fail in {LOCKOUT_WINDOW_SECONDS / 60:.0f} minutes."
         )
 
     async def wait_for_credentials_change(self) -> None:
@@ -323,6 +331,9 @@ def _copy_error(error: VCenterError) -> VCenterError:
     # One error object raised in many tasks would collect the tracebacks of all.
     if isinstance(error, WrongLogin):
         return WrongLogin(
-            str(error), fault=error.fault, retry_after_seconds=error.retry_after_seconds
+            str(error),
+            fault=error.fault,
+            retry_after_seconds=error.retry_after_seconds,
+            cause=error.cause,
         )
     return type(error)(str(error), fault=error.fault)

@@ -28,7 +28,7 @@ import msgspec
 from pyVmomi import SoapAdapter, VmomiSupport, vim
 from yarl import URL
 
-from .address import Address, create_ssl_context, explain_certificate_error
+from .address import Address, certificate_error, create_ssl_context
 from .decode_errors import DecodeErrors, DecodeMetrics
 from .faults import (
     CertificateRefused,
@@ -268,10 +268,7 @@ class SoapClient:
             | aiohttp.ClientConnectorSSLError
             | ssl.SSLError,
         ):
-            return CertificateRefused(
-                f"{vcenter}: its certificate is not accepted: "
-                f"{explain_certificate_error(error, self.address)}"
-            )
+            return certificate_error(error, self.address)
         if isinstance(error, aiohttp.ClientHttpProxyError | aiohttp.ClientProxyConnectionError):
             return self._tunnel_error(error)
         if isinstance(error, aiohttp.ClientConnectorDNSError):

@@ -8,14 +8,16 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from msgspec import Struct
 
 from ..kinds.vmgroup.limits import NamespaceLimits
 from ..kinds.vmgroup.model import CloneBlocked
 from ..kinds.vmgroup.placement import DEFAULT_PARENT_FOLDER, PlacementResolver
+from ..kinds.vmgroup.reasons import Reason
 from ..vsphere.inventory import Inventory
-from ..vsphere.model import Datacenter
+from ..vsphere.model import Datacenter, VirtualMachine
 from .finding import Finding, ok, warning
 
 _MAX_NAMES_SHOWN = 5
@@ -29,6 +31,8 @@ class VmGroupRequest(Struct, frozen=True, kw_only=True):
     template: str
     placement: Mapping[str, str] = {}
     limits: NamespaceLimits = NamespaceLimits()
+    is_deleted: bool = False
+    """Whether it is being deleted: nothing is placed any more, but its VMs are destroyed."""
 
 
 def check(
@@ -43,6 +47,8 @@ def check(
     yield _check_resource_pools(inventory)
     yield _check_templates(inventory)
     for group in groups:
+        if group.is_deleted:
+            continue
         resolver = PlacementResolver(inventory, group.placement, defaults, group.limits)
         try:
             resolver.resolve(group.template)
@@ -50,8 +56,18 @@ def check(
             yield warning(
                 "VmGroup",
                 f"{group.namespace}/{group.name}: {error}",
-                _suggest_patch(inventory, group, error),
+                _suggest_fix(resolver, group, error),
             )
+
+
+def find_parent_folders(inventory: Inventory, defaults: Mapping[str, str]) -> list[str]:
+    """The references of the folders in which VmGroups are placed by default."""
+    refs = []
+    for datacenter in inventory.datacenters.values():
+        resolver = PlacementResolver(inventory, {}, defaults, NamespaceLimits())
+        with suppress(CloneBlocked):
+            refs.append(resolver.find_parent_folder(datacenter).ref)
+    return refs
 
 
 def _check_datacenters(inventory: Inventory, defaults: Mapping[str, str]) -> Finding:
@@ -69,7 +85,9 @@ def _check_datacenters(inventory: Inventory, defaults: Mapping[str, str]) -> Fin
             f"{_without_full_stop(error)}. HostInfo, VMInfo, FCDInfo and GPUInfo read all "
             "datacenters; a VmGroup has to name one.",
             _patch_command(
-                "VMGROUP", {"placement": {"datacenter": _datacenter_names(inventory)[0]}}
+                "VMGROUP",
+                {"placement": {"datacenter": _datacenter_names(inventory)[0]}},
+                "NAMESPACE",
             ),
         )
     names = _join_names(_datacenter_names(inventory))
@@ -82,11 +100,13 @@ def _check_parent_folder(resolver: PlacementResolver, datacenter: Datacenter) ->
     except CloneBlocked as error:
         folder = resolver.effective_placement["folder"] or DEFAULT_PARENT_FOLDER
         path = f"{resolver.inventory.path(datacenter.ref)}/vm/{folder}"
+        # A folder that is ambiguous exists already.
+        is_missing = error.reason == Reason.FOLDER_NOT_FOUND
         return warning(
             "folder",
-            f"{_without_full_stop(error)}. VmGroups in this datacenter stay in phase ERROR "
-            "until the folder exists.",
-            f"govc folder.create {shlex.quote(path)}",
+            f"{_without_full_stop(error)}. Until then, VmGroups in this datacenter are in phase "
+            "ERROR; other kinds do not need it.",
+            f"govc folder.create {shlex.quote(path)}" if is_missing else "",
         )
 
 
@@ -110,29 +130,48 @@ def _check_templates(inventory: Inventory) -> Finding:
     if not names:
         return warning(
             "templates",
-            "No template exists, or this account sees none",
-            "govc vm.markastemplate vm-operator-template",
+            "No template exists, or this account sees none: VmGroups cannot create VMs",
+            "govc vm.markastemplate VM   # VM: the name or path of a powered-off VM to clone",
         )
     return ok("templates", _join_names(names))
 
 
-def _suggest_patch(inventory: Inventory, group: VmGroupRequest, error: CloneBlocked) -> str:
-    """A patch of the VmGroup that fixes it, "" if only a change in vCenter does."""
-    templates = _template_names(inventory)
-    if error.reason == "TemplateNotFound" and templates:
-        return _patch_command(group.name, {"template": templates[0]}, group.namespace)
-    if error.reason == "DatacenterAmbiguous":
-        datacenter = _datacenter_names(inventory)[0]
+def _suggest_fix(resolver: PlacementResolver, group: VmGroupRequest, error: CloneBlocked) -> str:
+    """The command that fixes it, "" if none is known."""
+    if error.reason == Reason.TEMPLATE_NOT_FOUND:
+        return _suggest_template(resolver, group)
+    if error.reason == Reason.DATACENTER_AMBIGUOUS:
+        datacenter = _datacenter_names(resolver.inventory)[0]
         return _patch_command(
             group.name, {"placement": {"datacenter": datacenter}}, group.namespace
         )
     return ""
 
 
-def _patch_command(name: str, spec: Mapping[str, object], namespace: str = "") -> str:
-    option = f"-n {namespace} " if namespace else ""
+def _suggest_template(resolver: PlacementResolver, group: VmGroupRequest) -> str:
+    inventory = resolver.inventory
+    same_name = inventory.by_name(VirtualMachine, group.template.rpartition("/")[2])
+    if len(same_name) == 1 and not same_name[0].is_template:
+        path = shlex.quote(inventory.path(same_name[0].ref))
+        return f"govc vm.markastemplate {path}   # it must be powered off"
+    usable = []
+    for name in _template_names(inventory):
+        with suppress(CloneBlocked):
+            resolver.resolve(name)
+            usable.append(name)
+    if not usable:
+        return ""
+    # With several, the user has to choose: the group creates VMs at once.
+    only = len(usable) == 1
+    patch = _patch_command(
+        group.name, {"template": usable[0] if only else "TEMPLATE"}, group.namespace
+    )
+    return patch if only else f"{patch}   # TEMPLATE: {_join_names(usable)}"
+
+
+def _patch_command(name: str, spec: Mapping[str, object], namespace: str) -> str:
     patch = shlex.quote(json.dumps({"spec": spec}, separators=(",", ":")))
-    return f"kubectl {option}patch vg {name} --type merge -p {patch}"
+    return f"kubectl -n {namespace} patch vg {name} --type merge -p {patch}"
 
 
 def _datacenter_names(inventory: Inventory) -> list[str]:

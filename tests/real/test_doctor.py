@@ -12,8 +12,16 @@ import pytest
 from kubewright.testing.controlplane import ControlPlane, run_in_new_loop
 from simulator import SimulatedVCenter
 from support.manager_process import LEASE_NAME, MANAGER_USER, SYSTEM_NAMESPACE, run_ready_manager
+from vsphere_operators.vsphere.privileges import ROOT_ROLE
 
-from .doctor_command import METRICS_OFF, PASSWORD, read_doctor_report, run_doctor, vcenter_environ
+from .doctor_command import (
+    METRICS_OFF,
+    PASSWORD,
+    DoctorReport,
+    read_doctor_report,
+    run_doctor,
+    vcenter_environ,
+)
 
 TEMPLATE = "vm-operator-template"
 
@@ -51,6 +59,16 @@ async def extra_vcenters(
 
 def vcsim_path(pytestconfig: pytest.Config) -> Path:
     return pytestconfig.rootpath / ".testenv/bin/vcsim"
+
+
+def apply_group(control_plane: ControlPlane, namespace: str, template: str) -> None:
+    group = {
+        "apiVersion": "vm.codeconnect.vmworld.com/v1alpha1",
+        "kind": "VmGroup",
+        "metadata": {"name": "vg-1", "namespace": namespace},
+        "spec": {"cpu": 1, "memory": 1, "replicas": 1, "template": template},
+    }
+    control_plane.apply(json.dumps(group))
 
 
 # No problems
@@ -192,6 +210,11 @@ async def test_untrusted_certificate_is_a_problem_and_insecure_a_warning(
     assert insecure.finding_about("TLS").level == "warning"
     assert "-insecure" in insecure.finding_about("TLS").message
     assert insecure.finding_about("login").level == "ok"
+    missing = vcenter_environ(simulator, VC_CA_FILE="/nonexistent/ca.pem")
+    finding = (await read_doctor_report(METRICS_OFF, environ=missing)).finding_about("TLS")
+    assert finding.level == "problem"
+    assert "/nonexistent/ca.pem cannot be used: No such file or directory" in finding.message
+    assert "then: copy it to /nonexistent/ca.pem" in finding.fix
 
 
 async def test_expired_certificate_is_a_problem(
@@ -208,6 +231,8 @@ async def test_expired_certificate_is_a_problem(
     )
     assert finding.level == "problem"
     assert "certificate has expired" in finding.message
+    # No CA helps.
+    assert finding.fix.startswith("openssl s_client -connect ")
 
 
 async def test_wrong_password_is_tried_once(simulator: SimulatedVCenter) -> None:
@@ -222,6 +247,9 @@ async def test_wrong_password_is_tried_once(simulator: SimulatedVCenter) -> None
     assert finding.level == "problem"
     assert 'rejects the user "other"' in finding.message
     assert "wrong-and-secret" not in str(report)
+    assert "Correct them in the environment, then run the doctor again" in finding.message
+    assert "restart" not in finding.message
+    assert "privileges and tags were not checked" in report.finding_about("vCenter").message
     assert "read -rsp" in finding.fix
     assert (await simulator.call_counts())["Login"] == 1
     assert report.findings_about("datacenters") == []
@@ -258,14 +286,7 @@ async def test_several_datacenters_and_missing_folder_are_warnings(
         )
     )
     two = await extra_vcenters[0].start()
-    group = {
-        "apiVersion": "vm.codeconnect.vmworld.com/v1alpha1",
-        "kind": "VmGroup",
-        "metadata": {"name": "vg-1", "namespace": namespace},
-    }
-    installed.apply(
-        json.dumps({**group, "spec": {"cpu": 1, "memory": 1, "replicas": 1, "template": TEMPLATE}})
-    )
+    apply_group(installed, namespace, TEMPLATE)
     report = await read_doctor_report(
         METRICS_OFF, f"-kubeconfig={installed.admin_kubeconfig}", environ=vcenter_environ(two)
     )
@@ -342,6 +363,75 @@ async def test_each_of_several_vcenters_is_checked(
     ).finding_about("settings")
     assert broken.level == "problem"
     assert "vcenters.yaml" in broken.message
+    # Environment variables do not fix a file.
+    assert broken.fix == ""
+
+
+async def test_vcenters_that_claim_the_same_namespace_are_a_problem(
+    installed: ControlPlane, namespace: str, simulator: SimulatedVCenter, tmp_path: Path
+) -> None:
+    apply_group(installed, namespace, TEMPLATE)
+    (tmp_path / "login").mkdir()
+    (tmp_path / "login/username").write_text(simulator.user)
+    (tmp_path / "login/password").write_text(simulator.password)
+    entry = "- {name: %s, server: '%s', credentials: login, ca: '%s', namespaces: {%s}}"
+
+    async def report_with(*rules: str) -> DoctorReport:
+        entries = [
+            entry % (name, simulator.url, simulator.certificate, rule)
+            for name, rule in zip(("east", "west"), rules, strict=True)
+        ]
+        (tmp_path / "vcenters.yaml").write_text("\n".join(["vcenters:", *entries, ""]))
+        return await read_doctor_report(
+            METRICS_OFF,
+            f"-kubeconfig={installed.admin_kubeconfig}",
+            f"-watch-namespaces={namespace}",
+            f"-vcenters={tmp_path / 'vcenters.yaml'}",
+        )
+
+    finding = (await report_with(f"names: ['{namespace}*']", "names: ['*']")).finding_about(
+        "VmGroup"
+    )
+    assert finding.level == "problem"
+    assert "belongs to more than one vCenter" in finding.message
+    finding = (await report_with("names: [other]", "labels: {a: b}")).finding_about("VmGroup")
+    assert "The placement of 1 VmGroups was not checked" in finding.message
+
+
+async def test_missing_privileges_of_vmgroup_are_warnings_without_a_vmgroup(
+    installed: ControlPlane, namespace: str, simulator: SimulatedVCenter
+) -> None:
+    await simulator.set_permission("other", ROOT_ROLE.privilege_names, "", propagate=True)
+    flags = (
+        METRICS_OFF,
+        f"-kubeconfig={installed.admin_kubeconfig}",
+        f"-watch-namespaces={namespace}",
+    )
+    reader = vcenter_environ(simulator, GOVMOMI_USERNAME="other", GOVMOMI_PASSWORD="pass")
+    try:
+        readable, *others = (await read_doctor_report(*flags, environ=reader)).findings_about(
+            "privileges"
+        )
+        assert readable.level == "ok"
+        assert {finding.level for finding in others} == {"warning"}
+        assert "No VmGroup exists here" in others[0].message
+        apply_group(installed, namespace, TEMPLATE)
+        report = await read_doctor_report(*flags, environ=reader)
+        levels = [finding.level for finding in report.findings_about("privileges")]
+        # cloud-init is an option.
+        assert levels == ["ok", "problem", "warning", *["problem"] * 4]
+    finally:
+        await simulator.set_permission("other", ("System.Read",), "", propagate=True)
+
+
+async def test_tags_show_whether_the_account_sees_them(simulator: SimulatedVCenter) -> None:
+    environ = vcenter_environ(simulator)
+    finding = (await read_doctor_report(METRICS_OFF, environ=environ)).finding_about("tags")
+    assert finding.message.startswith("Permission not checked: this account sees no tag")
+    (host, *_) = [item for item in await simulator.entities() if item["type"] == "HostSystem"]
+    await simulator.set_tag(host["name"], "site", "berlin")
+    finding = (await read_doctor_report(METRICS_OFF, environ=environ)).finding_about("tags")
+    assert (finding.level, finding.message) == ("ok", "hosts with tags: 1")
 
 
 async def test_unreadable_privileges_are_a_warning(

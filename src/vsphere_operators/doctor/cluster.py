@@ -289,16 +289,21 @@ def _watched_namespaces(settings: Settings) -> Sequence[str]:
     return settings.to_options(MANAGER_NAME).watch_namespaces
 
 
-async def list_vmgroup_requests(cluster: Cluster, settings: Settings) -> list[VmGroupRequest]:
-    """What the VmGroups request; empty if they cannot be read, which other findings report."""
+async def list_vmgroup_requests(
+    cluster: Cluster, settings: Settings
+) -> list[VmGroupRequest] | None:
+    """What the VmGroups request; None if they cannot be read, which other findings report."""
     try:
         groups = [
             group
             for namespace in _watched_namespaces(settings) or ("",)
             for group in await cluster.client.list(VmGroup, namespace)
         ]
-    except KubewrightError:
+    except NotFound:
+        # The CRD is not installed, so no VmGroup exists.
         return []
+    except KubewrightError:
+        return None
     limits = await asyncio.to_thread(read_limits, settings.limits_file, settings.allowed_templates)
     return [
         VmGroupRequest(
@@ -307,9 +312,9 @@ async def list_vmgroup_requests(cluster: Cluster, settings: Settings) -> list[Vm
             template=group.spec.template,
             placement=placement_names(group.spec.placement),
             limits=limits(group.metadata.namespace),
+            is_deleted=group.metadata.deletionTimestamp is not None,
         )
         for group in groups
-        if group.metadata.deletionTimestamp is None
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TextIO
 
@@ -103,8 +103,11 @@ class _DoctorRun:
     ) -> None:
         self._settings, self._environ, self._build = settings, environ, build
         # What the checks have read so far.
-        self._vmgroups: list[VmGroupRequest] = []
+        # None if the cluster could not be read.
+        self._vmgroups: list[VmGroupRequest] | None = None
         self._vcenter_configs: Sequence[VCenterConfig] = ()
+        # By name of the vCenter; without those in namespaces that are selected by labels.
+        self._vmgroups_by_vcenter: dict[str, list[VmGroupRequest]] = {}
 
     async def findings(self) -> AsyncIterator[SectionFinding]:
         """Every finding with its section, as soon as it exists."""
@@ -118,9 +121,13 @@ class _DoctorRun:
         if recording and (occupied := recording.check_folder()):
             yield "vCenter", occupied
             recording = None
+        for finding in self._assign_vmgroups():
+            yield "vCenter", finding
         for config in self._vcenter_configs:
-            groups = self._vmgroups_served_by(config)
-            async for finding in vcenter.check(config, groups, recording):
+            groups = self._vmgroups_by_vcenter.get(config.name, [])
+            async for finding in vcenter.check(
+                config, groups, recording, serves_vmgroups=self._may_serve_vmgroups(groups)
+            ):
                 yield f"vCenter {config.name}", finding
 
     async def _check_kubernetes(self) -> AsyncIterator[Finding]:
@@ -184,7 +191,8 @@ class _DoctorRun:
         try:
             configs = await asyncio.to_thread(self._settings.read_vcenter_configs, warnings.append)
         except ConfigError as error:
-            yield problem("settings", str(error), _SET_VCENTER_COMMAND)
+            from_files = self._settings.vcenters_file or self._settings.credentials_directory
+            yield problem("settings", str(error), "" if from_files else _SET_VCENTER_COMMAND)
             return
         self._vcenter_configs = configs
         for message in warnings:
@@ -200,14 +208,38 @@ class _DoctorRun:
                 _SET_VCENTER_COMMAND,
             )
 
-    def _vmgroups_served_by(self, config: VCenterConfig) -> list[VmGroupRequest]:
-        """The VmGroups in namespaces that this vCenter serves by name."""
-        configs = self._vcenter_configs
-        # The labels of the namespaces are not read, so a selection by labels is not checked.
-        if any(other.namespaces is not None and other.namespaces.labels for other in configs):
-            return []
-        return [
-            group
-            for group in self._vmgroups
-            if choose_vcenter(configs, group.namespace, {}) is config
-        ]
+    def _assign_vmgroups(self) -> Iterator[Finding]:
+        """Find the vCenter of each VmGroup, by the name of its namespace."""
+        configs, groups = self._vcenter_configs, self._vmgroups or []
+        if groups and self._selects_by_labels:
+            yield ok(
+                "VmGroup",
+                f"The placement of {len(groups)} VmGroups was not checked: `namespaces` in the "
+                "file of -vcenters has labels, and the doctor does not read those of namespaces",
+            )
+            return
+        ambiguous: set[str] = set()
+        for group in groups:
+            try:
+                config = choose_vcenter(configs, group.namespace, {})
+            except ConfigError as error:
+                if str(error) not in ambiguous:
+                    yield problem("VmGroup", str(error))
+                ambiguous.add(str(error))
+                continue
+            if config is not None:
+                self._vmgroups_by_vcenter.setdefault(config.name, []).append(group)
+
+    @property
+    def _selects_by_labels(self) -> bool:
+        return any(
+            config.namespaces is not None and config.namespaces.labels
+            for config in self._vcenter_configs
+        )
+
+    def _may_serve_vmgroups(self, groups: Sequence[VmGroupRequest]) -> bool:
+        return (
+            bool(groups)
+            or self._vmgroups is None
+            or (self._selects_by_labels and bool(self._vmgroups))
+        )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -29,12 +28,22 @@ class CheckedRole(Struct, frozen=True, kw_only=True):
     missing: Mapping[str, Sequence[str]] = {}
 
 
-async def check(vm_calls: VmCalls, inventory: Inventory, parent: str) -> AsyncIterator[Finding]:
-    """The findings for each set of kinds; `parent` is the name of the VmGroups' parent folder."""
+async def check(
+    vm_calls: VmCalls,
+    inventory: Inventory,
+    parent_name: str,
+    parent_refs: Sequence[str],
+    *,
+    serves_vmgroups: bool,
+) -> AsyncIterator[Finding]:
+    """The findings for each set of kinds; the parent is the folder in which VmGroups are placed.
+
+    Without VmGroups, what they would lack is a warning.
+    """
     try:
         account = await privileges.read_account(vm_calls)
-        templates = _limit(vm.ref for vm in inventory.vms.values() if vm.is_template)
-        networks = await privileges.read_networks(vm_calls, templates)
+        templates = [vm.ref for vm in inventory.vms.values() if vm.is_template]
+        networks = await privileges.read_networks(vm_calls, templates[:_MAX_OBJECTS_CHECKED])
         checked = [
             CheckedRole(
                 role=role,
@@ -42,10 +51,13 @@ async def check(vm_calls: VmCalls, inventory: Inventory, parent: str) -> AsyncIt
                 objects=objects,
                 missing=await privileges.find_missing_privileges(
                     vm_calls, account, objects, role.privilege_names
-                ),
+                )
+                if objects
+                else {},
             )
-            for role, location, objects in _list_objects(inventory, parent, templates, networks)
-            if objects
+            for role, location, objects in _list_objects(
+                inventory, f'the folder "{parent_name}"', parent_refs, networks
+            )
         ]
     except VCenterError as error:
         yield warning(
@@ -55,37 +67,44 @@ async def check(vm_calls: VmCalls, inventory: Inventory, parent: str) -> AsyncIt
         )
         return
     for kinds in (privileges.INFO_KINDS, privileges.VM_GROUP):
-        for finding in _check_missing_privileges(kinds, checked, account):
+        for finding in _check_missing_privileges(
+            kinds, checked, account, in_use=serves_vmgroups or kinds != privileges.VM_GROUP
+        ):
             yield finding
 
 
 def _list_objects(
-    inventory: Inventory, parent: str, templates: Sequence[str], networks: Sequence[Network]
+    inventory: Inventory,
+    parent_location: str,
+    parent_refs: Sequence[str],
+    networks: Sequence[Network],
 ) -> Iterator[tuple[Role, str, list[EntityRef]]]:
-    """The objects of each role; the list is empty if the inventory has no object of that type."""
-    folders = inventory.folders.values()
-    pools = (
+    """The objects of each role; the list is empty if the account sees no object of that type."""
+    pools = [
         pool.ref
         for pool in inventory.resource_pools.values()
         if pool.parent in inventory.compute_resources
-    )
+    ]
+    templates = [vm.ref for vm in inventory.vms.values() if vm.is_template]
+    roots = [folder.ref for folder in inventory.folders.values() if not folder.parent]
     root, folder = privileges.ROOT_ROLE, privileges.FOLDER_ROLE
     template, pool = privileges.TEMPLATE_ROLE, privileges.RESOURCE_POOL_ROLE
     datastore, network = privileges.DATASTORE_ROLE, privileges.NETWORK_ROLE
     for role, location, refs in (
-        (root, root.location, (item.ref for item in folders if not item.parent)),
-        (folder, f'the folder "{parent}"', (item.ref for item in folders if item.name == parent)),
+        (root, root.location, roots),
+        (folder, parent_location, parent_refs),
         (template, template.location, templates),
         (pool, pool.location, pools),
-        (datastore, datastore.location, inventory.datastores),
+        (datastore, datastore.location, list(inventory.datastores)),
     ):
         objects = [
-            EntityRef(role.entity_type, ref, inventory.path(ref) or "/") for ref in _limit(refs)
+            EntityRef(role.entity_type, ref, inventory.path(ref) or "/")
+            for ref in refs[:_MAX_OBJECTS_CHECKED]
         ]
-        yield role, location, objects
+        yield role, _describe_location(location, len(refs)), objects
     yield (
         network,
-        network.location,
+        _describe_location(network.location, len(networks)),
         [
             EntityRef(item.type, item.ref, f"{inventory.path(item.parent)}/{item.name}")
             for item in networks[:_MAX_OBJECTS_CHECKED]
@@ -93,52 +112,80 @@ def _list_objects(
     )
 
 
-def _limit(refs: Iterable[str]) -> list[str]:
-    return list(islice(refs, _MAX_OBJECTS_CHECKED))
+def _describe_location(location: str, count: int) -> str:
+    if count <= _MAX_OBJECTS_CHECKED:
+        return location
+    return f"the first {_MAX_OBJECTS_CHECKED} of {count} {location}"
 
 
 def _check_missing_privileges(
-    kinds: str, checked: Sequence[CheckedRole], account: Account
+    kinds: str, checked: Sequence[CheckedRole], account: Account, *, in_use: bool = True
 ) -> Iterator[Finding]:
     complete = True
-    locations = []
+    locations: list[str] = []
+    unchecked: list[str] = []
     for entry in checked:
         required = [item for item in entry.role.privileges if item.kinds == kinds]
         if required:
-            locations.append(entry.location)
-        for privilege in required:
-            paths = [
-                entity.path
-                for entity in entry.objects
-                if privilege.name in entry.missing.get(entity.ref, ())
-            ]
-            if paths:
-                complete = False
-                yield _missing_privilege_finding(entry, privilege, paths, account)
+            (locations if entry.objects else unchecked).append(entry.location)
+        for (option, paths), missing in _group_by_paths(entry, required).items():
+            complete = False
+            message, fix = _describe_missing(entry, missing, paths, account)
+            if not in_use:
+                message += f". No {kinds} exists here, so ignore this if you do not use that kind"
+            # A problem, or a warning if some objects have it or only an option needs it.
+            if in_use and len(paths) == len(entry.objects) and not option:
+                yield problem("privileges", message, fix)
+            else:
+                yield warning("privileges", message, fix)
     if complete and locations:
         yield ok(
             "privileges",
             f'{kinds}: user "{account.name}" has all required privileges on {", ".join(locations)}',
         )
+    if unchecked:
+        yield warning(
+            "privileges",
+            f"{kinds}: privileges on {', '.join(unchecked)} were not checked, because they do not "
+            "exist or this account does not see them",
+        )
 
 
-def _missing_privilege_finding(
-    entry: CheckedRole, privilege: Privilege, paths: Sequence[str], account: Account
-) -> Finding:
-    """A problem, or a warning if some objects have it or only an option needs it."""
+def _group_by_paths(
+    entry: CheckedRole, required: Sequence[Privilege]
+) -> dict[tuple[str, tuple[str, ...]], list[Privilege]]:
+    """The missing privileges by the option that needs them and by the objects that lack them."""
+    groups: dict[tuple[str, tuple[str, ...]], list[Privilege]] = {}
+    for privilege in required:
+        paths = tuple(
+            entity.path
+            for entity in entry.objects
+            if privilege.name in entry.missing.get(entity.ref, ())
+        )
+        if paths:
+            groups.setdefault((privilege.option, paths), []).append(privilege)
+    return groups
+
+
+def _describe_missing(
+    entry: CheckedRole, missing: Sequence[Privilege], paths: Sequence[str], account: Account
+) -> tuple[str, str]:
+    """The message and the fix for privileges that the same objects lack."""
     everywhere = len(paths) == len(entry.objects)
     location = entry.location if everywhere else ", ".join(paths)
-    needed_by = (
-        f"{privilege.kinds} with {privilege.option}" if privilege.option else privilege.kinds
-    )
-    message = (
-        f'User "{account.name}" lacks privilege {privilege.name} on {location}, '
-        f"required by {needed_by} to {privilege.purpose}"
-    )
+    first = missing[0]
+    needed_by = f"{first.kinds} with {first.option}" if first.option else first.kinds
     fix = _grant_command(entry.role, account.name, paths)
-    if everywhere and not privilege.option:
-        return problem("privileges", message, fix)
-    return warning("privileges", message, fix)
+    if len(missing) == 1:
+        return (
+            f'User "{account.name}" lacks privilege {first.name} on {location}, '
+            f"required by {needed_by} to {first.purpose}"
+        ), fix
+    names = ", ".join(privilege.name for privilege in missing)
+    return (
+        f'User "{account.name}" lacks {len(missing)} privileges on {location}, '
+        f"required by {needed_by}: {names}"
+    ), fix
 
 
 def unreadable_inventory_finding(error: Denied, user: str) -> Finding:

@@ -80,7 +80,7 @@ class Recording:
 
 async def read_everything(vcenter: VCenter) -> AsyncIterator[Finding]:
     """Read what no check has read. The inventory must be loaded."""
-    for read in (_read_disks, _read_tags, _read_scheduled_tasks, _read_vms, _read_hosts):
+    for read in (_read_disks, _read_scheduled_tasks, _read_vms, _read_hosts):
         try:
             yield ok(_SUBJECT, await read(vcenter))
         except VCenterError as error:
@@ -95,11 +95,6 @@ async def _read_disks(vcenter: VCenter) -> str:
     # A vCenter without the global catalog, or one that rejects it, is read by datastore.
     listing = await vcenter.disks.datastore_catalog.list_disks({}, RefreshScope.ALL)
     return f"First Class Disks: {len(listing.disks)}"
-
-
-async def _read_tags(vcenter: VCenter) -> str:
-    await vcenter.tags.read()
-    return f"hosts with tags: {len(vcenter.tags.by_ref)}"
 
 
 async def _read_scheduled_tasks(vcenter: VCenter) -> str:

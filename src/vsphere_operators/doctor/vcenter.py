@@ -16,7 +16,16 @@ from ..kinds.vmgroup.placement import DEFAULT_PARENT_FOLDER
 from ..vcenters.config import VCenterConfig
 from ..vcenters.oneshot import load_inventory, temporary_vcenter
 from ..vsphere.address import Address
-from ..vsphere.faults import CertificateRefused, Denied, NotAuthenticated, VCenterError, WrongLogin
+from ..vsphere.faults import (
+    CertificateFileUnusable,
+    CertificateRefused,
+    CertificateUntrusted,
+    Denied,
+    NotAuthenticated,
+    VCenterError,
+    WrongLogin,
+)
+from ..vsphere.session import LOCKOUT_WINDOW_SECONDS
 from ..vsphere.transport import SoapClient
 from ..vsphere.vcenter import VCenter
 from . import placement, privileges
@@ -30,12 +39,20 @@ _CREDENTIALS_SECRET = "vc-creds"
 
 
 async def check(
-    config: VCenterConfig, groups: Sequence[VmGroupRequest], recording: Recording | None = None
+    config: VCenterConfig,
+    groups: Sequence[VmGroupRequest],
+    recording: Recording | None = None,
+    *,
+    serves_vmgroups: bool = True,
 ) -> AsyncIterator[Finding]:
-    """All checks of one vCenter, with one login that is ended afterwards."""
+    """All checks of one vCenter, with one login that is ended afterwards.
+
+    `serves_vmgroups` is False if it is known that no VmGroup uses this vCenter.
+    """
     build_soap = recording.build_soap if recording else SoapClient
     async with temporary_vcenter(config, build_soap=build_soap) as vcenter:
-        async for finding in run_check("vCenter", _check_in_order(vcenter, config, groups)):
+        checks = _check_in_order(vcenter, config, groups, serves_vmgroups=serves_vmgroups)
+        async for finding in run_check("vCenter", checks):
             yield finding
         if recording and vcenter.loaded:
             async for finding in run_check("record", read_everything(vcenter)):
@@ -47,13 +64,20 @@ async def check(
 
 
 async def _check_in_order(
-    vcenter: VCenter, config: VCenterConfig, groups: Sequence[VmGroupRequest]
+    vcenter: VCenter,
+    config: VCenterConfig,
+    groups: Sequence[VmGroupRequest],
+    *,
+    serves_vmgroups: bool,
 ) -> AsyncIterator[Finding]:
-    for step in (_check_reachable, _check_login):
+    for step, skipped in (
+        (_check_reachable, "Login, inventory, VmGroups, privileges and tags were not checked: "),
+        (_check_login, "Inventory, VmGroups, privileges and tags were not checked: "),
+    ):
         finding = await step(vcenter, config)
         yield finding
         if finding.level == "problem":
-            yield warning("vCenter", "Remaining checks skipped.")
+            yield warning("vCenter", f"{skipped}fix the problem above, then run the doctor again.")
             return
     if config.address.insecure:
         yield warning(
@@ -75,27 +99,58 @@ async def _check_in_order(
         credentials = vcenter.session.attempted_credentials
         user = credentials.username if credentials else ""
         yield privileges.unreadable_inventory_finding(error, user or "USER")
+        yield warning(
+            "vCenter",
+            "VmGroups, other privileges and tags were not checked: the account has to read the "
+            "inventory first.",
+        )
         return
     defaults: Mapping[str, str] = msgspec.structs.asdict(config.defaults)
     for finding in placement.check(vcenter.inventory, defaults, groups):
         yield finding
-    parent = (config.defaults.folder or DEFAULT_PARENT_FOLDER).rpartition("/")[2]
-    async for finding in run_check(
-        "privileges", privileges.check(vcenter.vm_calls, vcenter.inventory, parent)
-    ):
+    checks = privileges.check(
+        vcenter.vm_calls,
+        vcenter.inventory,
+        config.defaults.folder or DEFAULT_PARENT_FOLDER,
+        placement.find_parent_folders(vcenter.inventory, defaults),
+        serves_vmgroups=serves_vmgroups,
+    )
+    async for finding in run_check("privileges", checks):
         yield finding
+    if vcenter.inventory.hosts:
+        yield await _check_tags(vcenter)
+
+
+async def _check_tags(vcenter: VCenter) -> Finding:
+    credentials = vcenter.session.attempted_credentials
+    if credentials is None or not credentials.password:
+        return ok("tags", "Not read: the tags of hosts need a login with a password")
+    try:
+        await vcenter.tags.read()
+    except VCenterError as error:
+        return warning("tags", f"HostInfo shows no tags, because they cannot be read: {error}")
+    if vcenter.tags.by_ref:
+        return ok("tags", f"hosts with tags: {len(vcenter.tags.by_ref)}")
+    # vCenter leaves out the tags that the account may not see, without an error.
+    return ok(
+        "tags",
+        "Permission not checked: this account sees no tag of a host. If hosts have tags, give it "
+        "the global permission Read-only (vSphere Client: Administration, Global Permissions); "
+        "without it, HostInfo shows no tags.",
+    )
 
 
 async def _check_reachable(vcenter: VCenter, config: VCenterConfig) -> Finding:
     address = config.address
     try:
         about = (await vcenter.soap.get_service_content()).about
-    except CertificateRefused as error:
+    except (CertificateUntrusted, CertificateFileUnusable) as error:
         return problem("TLS", str(error), _trust_ca_command(address))
+    except CertificateRefused as error:
+        return problem("TLS", str(error), _show_certificate_command(address))
     except VCenterError as error:
-        return problem(
-            "reach", str(error), f"curl -vk {address.base_url}{address.path}/vimServiceVersions.xml"
-        )
+        url = shlex.quote(f"{address.base_url}{address.path}/vimServiceVersions.xml")
+        return problem("reach", str(error), f"curl -vk {url}   # shows where the connection fails")
     product = about.fullName
     if about.apiType != "VirtualCenter":
         return problem(
@@ -118,7 +173,17 @@ async def _check_login(vcenter: VCenter, config: VCenterConfig) -> Finding:
         # One attempt: a second one with the same password could lock the account.
         await vcenter.session.login()
     except WrongLogin as error:
-        return problem("login", str(error), _renew_credentials_command(config))
+        credentials = vcenter.session.attempted_credentials
+        if credentials is None:
+            # They cannot be read: no login was tried.
+            return problem("login", str(error), _renew_credentials_command(config))
+        return problem(
+            "login",
+            f"{error.cause} Correct them in {credentials.source}, then run the doctor again. "
+            "Each run is one failed login: by default, vCenter locks an account after 5 within "
+            f"{LOCKOUT_WINDOW_SECONDS / 60:.0f} minutes.",
+            _renew_credentials_command(config),
+        )
     credentials = vcenter.session.attempted_credentials
     return ok("login", f"Logged in as {credentials.description if credentials else 'the account'}")
 
@@ -126,11 +191,24 @@ async def _check_login(vcenter: VCenter, config: VCenterConfig) -> Finding:
 def _trust_ca_command(address: Address) -> str:
     """Downloads the CA certificates of this vCenter."""
     zip_url = shlex.quote(f"{address.base_url}/certs/download.zip")
+    use = (
+        f"copy it to {shlex.quote(address.ca_file)}, or in a Pod to the Secret (docs/howto/tls.md)"
+        if address.ca_file
+        else "manager -vcenter-ca-file=vc-ca.pem"
+    )
     return (
         f"curl -ko vc-ca.zip {zip_url} && unzip -oj vc-ca.zip 'certs/lin/*.0' -d vc-ca && "
         "cat vc-ca/*.0 > vc-ca.pem"
         # curl -k does not authenticate the server.
-        "   # verify the fingerprint out of band, then: manager -vcenter-ca-file=vc-ca.pem"
+        f"   # verify the fingerprint out of band, then: {use}"
+    )
+
+
+def _show_certificate_command(address: Address) -> str:
+    server = shlex.quote(f"{address.host}:{address.port}")
+    return (
+        f"openssl s_client -connect {server} </dev/null | openssl x509 -noout -subject -dates "
+        "-ext subjectAltName   # shows the names and the dates of the certificate"
     )
 
 
@@ -150,4 +228,5 @@ def _renew_credentials_command(config: VCenterConfig) -> str:
         f"kubectl -n vsphere-operators-system create secret generic {secret} "
         f"--dry-run=client -o yaml {server}--from-literal=GOVMOMI_USERNAME=USER "
         "--from-file=GOVMOMI_PASSWORD=/dev/stdin | kubectl apply -f -"
+        "   # type the password, Enter and Ctrl-D"
     )

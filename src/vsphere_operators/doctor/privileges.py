@@ -128,16 +128,9 @@ def _check_missing_privileges(
         required = [item for item in entry.role.privileges if item.kinds == kinds]
         if required:
             (locations if entry.objects else unchecked).append(entry.location)
-        for (option, paths), missing in _group_by_paths(entry, required).items():
+        for (_, paths), missing in _group_by_paths(entry, required).items():
             complete = False
-            message, fix = _describe_missing(entry, missing, paths, account)
-            if not in_use:
-                message += f". No {kinds} exists here, so ignore this if you do not use that kind"
-            # A problem, or a warning if some objects have it or only an option needs it.
-            if in_use and len(paths) == len(entry.objects) and not option:
-                yield problem("privileges", message, fix)
-            else:
-                yield warning("privileges", message, fix)
+            yield _missing_privileges_finding(entry, missing, paths, account, in_use=in_use)
     if complete and locations:
         yield ok(
             "privileges",
@@ -167,25 +160,37 @@ def _group_by_paths(
     return groups
 
 
-def _describe_missing(
-    entry: CheckedRole, missing: Sequence[Privilege], paths: Sequence[str], account: Account
-) -> tuple[str, str]:
-    """The message and the fix for privileges that the same objects lack."""
+def _missing_privileges_finding(
+    entry: CheckedRole,
+    missing: Sequence[Privilege],
+    paths: Sequence[str],
+    account: Account,
+    *,
+    in_use: bool,
+) -> Finding:
+    """A problem, or a warning if some objects have them, or if nothing needs them now."""
     everywhere = len(paths) == len(entry.objects)
     location = entry.location if everywhere else ", ".join(paths)
     first = missing[0]
     needed_by = f"{first.kinds} with {first.option}" if first.option else first.kinds
-    fix = _grant_command(entry.role, account.name, paths)
     if len(missing) == 1:
-        return (
-            f'User "{account.name}" lacks privilege {first.name} on {location}, '
-            f"required by {needed_by} to {first.purpose}"
-        ), fix
-    names = ", ".join(privilege.name for privilege in missing)
-    return (
-        f'User "{account.name}" lacks {len(missing)} privileges on {location}, '
-        f"required by {needed_by}: {names}"
-    ), fix
+        lacking, purpose = f"privilege {first.name}", f" to {first.purpose}"
+    else:
+        lacking = f"{len(missing)} privileges"
+        purpose = f": {', '.join(privilege.name for privilege in missing)}"
+    message = (
+        f'User "{account.name}" lacks {lacking} on {location}, required by {needed_by}{purpose}'
+    )
+    fix = _grant_command(entry.role, account.name, paths)
+    if not in_use:
+        return warning(
+            "privileges",
+            f"{message}. No {first.kinds} exists here, so ignore this if you do not use that kind",
+            fix,
+        )
+    if everywhere and not first.option:
+        return problem("privileges", message, fix)
+    return warning("privileges", message, fix)
 
 
 def unreadable_inventory_finding(error: Denied, user: str) -> Finding:

@@ -25,7 +25,6 @@ from ..vsphere.faults import (
     VCenterError,
     WrongLogin,
 )
-from ..vsphere.session import LOCKOUT_WINDOW_SECONDS
 from ..vsphere.transport import SoapClient
 from ..vsphere.vcenter import VCenter
 from . import placement, privileges
@@ -70,14 +69,17 @@ async def _check_in_order(
     *,
     serves_vmgroups: bool,
 ) -> AsyncIterator[Finding]:
-    for step, skipped in (
-        (_check_reachable, "Login, inventory, VmGroups, privileges and tags were not checked: "),
-        (_check_login, "Inventory, VmGroups, privileges and tags were not checked: "),
+    for step, next_checks in (
+        (_check_reachable, "Login, inventory, VmGroups, privileges and tags"),
+        (_check_login, "Inventory, VmGroups, privileges and tags"),
     ):
         finding = await step(vcenter, config)
         yield finding
         if finding.level == "problem":
-            yield warning("vCenter", f"{skipped}fix the problem above, then run the doctor again.")
+            yield warning(
+                "vCenter",
+                f"{next_checks} were not checked: fix the problem above, then run the doctor again",
+            )
             return
     if config.address.insecure:
         yield warning(
@@ -144,10 +146,10 @@ async def _check_reachable(vcenter: VCenter, config: VCenterConfig) -> Finding:
     address = config.address
     try:
         about = (await vcenter.soap.get_service_content()).about
-    except (CertificateUntrusted, CertificateFileUnusable) as error:
-        return problem("TLS", str(error), _trust_ca_command(address))
     except CertificateRefused as error:
-        return problem("TLS", str(error), _show_certificate_command(address))
+        needs_ca = isinstance(error, CertificateUntrusted | CertificateFileUnusable)
+        show_fix = _trust_ca_command if needs_ca else _show_certificate_command
+        return problem("TLS", str(error), show_fix(address))
     except VCenterError as error:
         url = shlex.quote(f"{address.base_url}{address.path}/vimServiceVersions.xml")
         return problem("reach", str(error), f"curl -vk {url}   # shows where the connection fails")
@@ -180,8 +182,8 @@ async def _check_login(vcenter: VCenter, config: VCenterConfig) -> Finding:
         return problem(
             "login",
             f"{error.cause} Correct them in {credentials.source}, then run the doctor again. "
-            "Each run is one failed login: by default, vCenter locks an account after 5 within "
-            f"{LOCKOUT_WINDOW_SECONDS / 60:.0f} minutes.",
+            "Each run is one failed login: by default, vCenter locks an account after 5 within 3 "
+            "minutes.",
             _renew_credentials_command(config),
         )
     credentials = vcenter.session.attempted_credentials

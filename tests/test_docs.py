@@ -23,6 +23,7 @@ from hack.docgen.reasons import ReasonUse, read_reasons
 from hack.docgen.source_messages import Message, find_messages
 from hack.docgen.website import copy_pages, label_cells, list_pages
 from kubewright.flags import collect_flag_fields
+from support.vcenter_account import SYSTEM_PRIVILEGES
 from vsphere_operators.settings.flags import Settings
 from vsphere_operators.vsphere import privileges
 
@@ -89,6 +90,19 @@ def test_every_named_test_exists(page: Path) -> None:
         if f"def {name}(" not in (ROOT / page.parent / targets[label]).read_text()
     ] == []
     assert targets.keys() == set(re.findall(r"\]\[([\w-]+)\]", text))
+
+
+def test_every_row_of_the_reliability_tables_names_tests() -> None:
+    _, *rows = re.split(
+        r"^\*\*(\d+)\.\*\*", read_page(Path("docs/explanation/reliability.md")), flags=re.MULTILINE
+    )
+    numbers, texts = rows[::2], rows[1::2]
+    assert numbers == [str(number) for number in range(1, 26)]
+    assert [
+        number
+        for number, text in zip(numbers, texts, strict=True)
+        if not re.search(r"^- \[`test_\w+`\]\[", text.partition("</tr>")[0], re.MULTILINE)
+    ] == []
 
 
 def test_tables_in_html_have_markdown_on_the_site(tmp_path: Path) -> None:
@@ -311,6 +325,13 @@ def test_privileges_page_has_the_table_and_a_role_command_for_each_role() -> Non
         assert f"-role {role.name} -propagate=true {role.placeholder}" in commands
     listed = {name for role in privileges.ROLES for name in role.privilege_names}
     assert set(re.findall(r"^\| `(\w+\.[\w.]+)` \|", page, re.MULTILINE)) == listed
+
+
+def test_privileges_page_lists_what_every_role_has() -> None:
+    page = " ".join(read_page(Path("docs/reference/privileges.md")).split())
+    *first, last = SYSTEM_PRIVILEGES
+    names = f"{', '.join(f'`{name}`' for name in first)} and `{last}`"
+    assert f"vCenter adds {names} to every role" in page
 
 
 def test_message_is_followed_to_its_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,9 @@ privileges, against a simulated vCenter that refuses each call that lacks one.
 A permission on an object replaces the one that the object would inherit, so each role has all
 privileges that are needed on its objects. The kinds that only read need the first role alone,
 without `StorageProfile.View`.
+
+vCenter adds `System.Anonymous`, `System.Read` and `System.View` to every role that is created. So
+each of these roles can also read its objects, although only the first one lists these privileges.
 """
 _COMMANDS_TEXT = """
 Replace the names in capitals. Repeat `permissions.set` for each template, resource pool, datastore
@@ -31,8 +34,10 @@ variables, not those of the manager.
 _TAGS_TEXT = """
 Permissions on the inventory do not apply to tags. To see the tags of hosts, give the account a
 global permission with the role Read-only: in the vSphere Client, Administration, Access Control,
-Global Permissions. Neither the vSphere API nor govc can set or read global permissions, so the
-doctor does not check this one. Without it, hosts have no tags in the status of HostInfo.
+Global Permissions. Neither the vSphere API nor govc can set or read global permissions. Instead,
+the doctor reads the tags of all hosts. If it sees none, it cannot know whether the permission is
+missing, and reports that it was not checked. Without it, hosts have no tags in the status of
+HostInfo.
 """
 
 _OTHER_TEXT = """

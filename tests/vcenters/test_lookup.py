@@ -12,6 +12,7 @@ from vsphere_operators.kinds.fcdinfo import FCDInfo, FCDInfoController
 from vsphere_operators.kinds.hostinfo import HostInfo, HostInfoController
 from vsphere_operators.vcenters.config import NamespaceSelector, VCenterConfig
 from vsphere_operators.vcenters.registry import VCenterRegistry
+from vsphere_operators.vsphere.disk_catalog import DiskListing
 from vsphere_operators.vsphere.faults import CertificateRefused, TimedOut, Unreachable
 from vsphere_operators.vsphere.model import Disk
 
@@ -88,6 +89,27 @@ async def test_unreadable_disks_are_reported() -> None:
         assert "a datastore hangs" in condition.message
         environment.set_disks(DISK)
         environment.vcenter.state_changed.emit()
+        await environment.wait_for_ready(FCDInfo, "d", "Reconciled")
+
+
+async def test_a_disk_of_a_hanging_datastore_is_unreadable_after_several_polls() -> None:
+    environment = FakeEnvironment()
+    disks, now = environment.vcenter.disks, 0.0
+    disks.clock = lambda: now
+    listing = DiskListing({DISK.id: DISK}, {"ds-1": "no response in time"}, {"ds-1"})
+    environment.vcenter.on_response()
+    async with run_manager(environment, FCDInfoController) as vcenters:
+        disks.apply(listing)
+        environment.create(FCDInfo, "d", pvId="pvc-1")
+        await environment.wait_for_ready(FCDInfo, "d", "Reconciled")
+        now = 10 * disks.poll_schedule.interval_seconds
+        disks.apply(listing)
+        vcenters.wake_all()
+        info, condition = await environment.wait_for_ready(FCDInfo, "d", "DisksUnreadable")
+        assert "from datastore ds-1 (no response in time)" in condition.message
+        assert info.status.sizeMB == 10
+        environment.set_disks(DISK)
+        vcenters.wake_all()
         await environment.wait_for_ready(FCDInfo, "d", "Reconciled")
 
 

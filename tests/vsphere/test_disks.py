@@ -322,7 +322,9 @@ async def test_unreadable_datastore_affects_only_its_own_disks(harness: DiskHarn
 
 
 @pytest.mark.parametrize("hanging", ["one datastore", "all datastores"])
-async def test_disks_stay_only_if_all_datastores_hang(harness: DiskHarness, hanging: str) -> None:
+async def test_disks_stay_while_the_list_of_a_datastore_hangs(
+    harness: DiskHarness, hanging: str
+) -> None:
     harness.disks.global_catalog = harness.disks.datastore_catalog  # type: ignore[assignment]
     await harness.disks.poll()
     harness.changes.clear()
@@ -337,12 +339,65 @@ async def test_disks_stay_only_if_all_datastores_hang(harness: DiskHarness, hang
     harness.soap.hook = hang
     await harness.disks.poll()
     assert len(calls) > 1
+    assert (len(harness.disks.disks), harness.changes) == (10, [])
     if hanging == "all datastores":
-        assert (len(harness.disks.disks), harness.changes) == (10, [])
         assert isinstance(harness.problem(), TimedOut)
     else:
         assert len(harness.disks.unreadable_datastores) == 1
         assert harness.problem() is None
+        [line] = harness.log.find_messages("cannot be read", "warning")
+        assert "stay as last read" in line
+
+
+async def test_disks_stay_while_their_reads_hang(harness: DiskHarness, catalog_source: str) -> None:
+    await harness.disks.poll()
+    harness.changes.clear()
+    disk = harness.disks.find_by_name(DISK_NAME)
+    calls: list[str] = []
+
+    async def hang(call: str) -> None:
+        if "RetrieveVStorageObject " in call and disk.id in call:
+            calls.append(call)
+            raise TimedOut("vCenter did not respond to RetrieveVStorageObject in time")
+
+    harness.soap.hook = hang
+    await harness.simulator.attach_disk(DISK_NAME, "DC1_H0_VM0")
+    harness.clock.seconds += FULL_REFRESH_SECONDS
+    await harness.disks.poll()
+    assert calls
+    assert (len(harness.disks.disks), harness.changes) == (10, [])
+    assert harness.disks.unreadable_datastores.keys() == {disk.datastore}
+    assert harness.disks.explain_stale(disk) == ""
+    harness.clock.seconds += 4 * harness.disks.poll_schedule.interval_seconds
+    await harness.disks.poll()
+    assert "did not respond to RetrieveVStorageObject" in harness.disks.explain_stale(disk)
+    harness.soap.hook = None
+    harness.disks.request_refresh()
+    harness.clock.seconds += FULL_REFRESH_SECONDS if catalog_source == "by datastores" else 1
+    await harness.disks.poll()
+    assert harness.disks.explain_stale(disk) == ""
+    assert harness.disks.find_by_name(DISK_NAME).attached_vm_uuids
+
+
+async def test_a_deleted_disk_is_noticed_while_another_read_of_its_datastore_hangs(
+    harness: DiskHarness, catalog_source: str
+) -> None:
+    await harness.simulator.create_disk("pvc-new", sizeMB=1, datastore="/DC1/datastore/LocalDS_2")
+    await harness.simulator.create_disk("pvc-old", sizeMB=1, datastore="/DC1/datastore/LocalDS_2")
+    await harness.disks.poll()
+    disk = harness.disks.find_by_name("pvc-new")
+
+    async def hang(call: str) -> None:
+        if "RetrieveVStorageObject " in call and disk.id in call:
+            raise TimedOut("vCenter did not respond to RetrieveVStorageObject in time")
+
+    harness.soap.hook = hang
+    await harness.simulator.delete_disk("pvc-old")
+    harness.clock.seconds += FULL_REFRESH_SECONDS
+    await harness.disks.poll()
+    assert harness.disks.find_by_name("pvc-new") == disk
+    with pytest.raises(NotFound):
+        harness.disks.find_by_name("pvc-old")
 
 
 async def test_inaccessible_datastore_drops_its_disks(

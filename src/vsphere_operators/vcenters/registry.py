@@ -287,7 +287,15 @@ class VCenterLookup:
                 after=NOT_LOADED_RETRY_SECONDS,
             )
         with _lookup_errors_as_terminal(Reason.DISK_NOT_FOUND, Reason.DISK_AMBIGUOUS):
-            return find(key)
+            disk = find(key)
+        if cause := disks.explain_stale(disk):
+            raise Retry(
+                f'The First Class Disks of vCenter "{self.vcenter_name}" cannot be read from '
+                f"datastore {cause}",
+                after=UNAVAILABLE_RETRY_SECONDS,
+                reason=Reason.DISKS_UNREADABLE,
+            )
+        return disk
 
 
 @contextmanager

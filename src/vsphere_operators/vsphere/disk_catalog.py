@@ -12,9 +12,10 @@ How does GlobalCatalog notice a changed attachment?  VslmRetrieveVStorageObjectA
     read again. If the server lacks that method, all disks are read.
 What if one datastore cannot be read?  Its disks are left out, and `unreadable_datastores` has the
     cause. Other datastores are not affected.
-What if the server or the session is gone?  The listing fails as a whole (UNAVAILABLE_ERRORS), but
-    not after TimedOut: a datastore that hangs affects only its own disks. If all of them hang, it
-    is vCenter.
+What if one datastore hangs?  After TimedOut its disks stay as they were last read: no response
+    shows that they are deleted. It is in `hanging_datastores` as well.
+What if the server or the session is gone?  The listing fails as a whole (UNAVAILABLE_ERRORS). If
+    the lists of all datastores hang, it is vCenter, and the listing fails, too.
 """
 
 from __future__ import annotations
@@ -62,6 +63,12 @@ class DiskListing(Struct):
     disks: dict[str, Disk] = field(default_factory=dict)
     # Why some disks of a datastore could not be read, by MoRef.
     unreadable_datastores: dict[str, str] = field(default_factory=dict)
+    # Those of them that did not respond: `disks` has their last known disks.
+    hanging_datastores: set[str] = field(default_factory=set)
+
+    def add_hanging(self, datastore: str, cause: TimedOut) -> None:
+        self.hanging_datastores.add(datastore)
+        self.unreadable_datastores.setdefault(datastore, str(cause))
 
 
 class DiskCatalog(Protocol):
@@ -104,15 +111,19 @@ class GlobalCatalog:
             disks={id: known_disks[id] for id in fingerprints.keys() - set(stale)}
         )
         datastores = self._find_datastores(rows, known_disks)
-        await _read_disks_into(
+        unread = await _read_disks_into(
             listing,
             stale,
             lambda id: self._call("RetrieveVStorageObject", vim.vslm.ID(id=id)),
             datastores,
+            known_disks,
             self._report,
         )
+        # Without a fingerprint, the next listing reads the disk again.
         self._fingerprints = {
-            id: fingerprint for id, fingerprint in fingerprints.items() if id in listing.disks
+            id: fingerprint
+            for id, fingerprint in fingerprints.items()
+            if id in listing.disks and id not in unread
         }
         self._attachments = {id: attachments[id] for id in fingerprints if id in attachments}
         return _drop_inaccessible(listing, self._inventory.datastores)
@@ -216,7 +227,9 @@ class DatastoreCatalog:
             # vCenter itself hangs: no disk is known to be deleted.
             raise timeouts[0]
         for datastore, ids in zip(datastores, results, strict=True):
-            if isinstance(ids, VCenterError):
+            if isinstance(ids, TimedOut):
+                listing.add_hanging(datastore.ref, ids)
+            elif isinstance(ids, VCenterError):
                 listing.unreadable_datastores[datastore.ref] = str(ids)
             else:
                 datastore_by_id |= dict.fromkeys(ids, datastore.ref)
@@ -226,7 +239,12 @@ class DatastoreCatalog:
             for id, ref in datastore_by_id.items()
             if scope is RefreshScope.NEW and id in known_disks and known_disks[id].datastore == ref
         }
-        listing.disks = {id: known_disks[id] for id in fresh}
+        listing.disks = {
+            id: disk
+            for id, disk in known_disks.items()
+            if id in fresh
+            or (disk.datastore in listing.hanging_datastores and id not in datastore_by_id)
+        }
         await _read_disks_into(
             listing,
             [id for id in datastore_by_id if id not in fresh],
@@ -236,6 +254,7 @@ class DatastoreCatalog:
                 vim.Datastore(datastore_by_id[id]),
             ),
             datastore_by_id,
+            known_disks,
             self._soap.decode_errors.report,
         )
         return _drop_inaccessible(listing, self._inventory.datastores)
@@ -273,18 +292,27 @@ async def _read_disks_into(
     ids: Iterable[str],
     retrieve: Callable[[str], Awaitable[bytes]],
     datastore_by_id: Mapping[str, str],
+    known_disks: Mapping[str, Disk],
     report: ReportUndecodable,
-) -> None:
-    hanging_datastores: set[str] = set()
+) -> set[str]:
+    """Read disks one by one; returns those that stay as known, because their datastore hangs."""
+    unread: set[str] = set()
+
+    def keep(id: str) -> None:
+        if id in known_disks:
+            listing.disks[id] = known_disks[id]
+            unread.add(id)
 
     async def read(id: str) -> None:
         datastore = datastore_by_id[id]
         try:
-            if datastore not in hanging_datastores:
+            if datastore in listing.hanging_datastores:
+                keep(id)
+            else:
                 listing.disks[id] = decode_disk(await retrieve(id), report)
         except TimedOut as error:
-            hanging_datastores.add(datastore)
-            listing.unreadable_datastores.setdefault(datastore, str(error))
+            listing.add_hanging(datastore, error)
+            keep(id)
         except UNAVAILABLE_ERRORS:
             raise
         except VCenterError as error:
@@ -293,6 +321,7 @@ async def _read_disks_into(
                 listing.unreadable_datastores.setdefault(datastore, str(error))
 
     await gather_limited(list(ids), read)
+    return unread
 
 
 def _drop_inaccessible(listing: DiskListing, datastores: Mapping[str, Datastore]) -> DiskListing:

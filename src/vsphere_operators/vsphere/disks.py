@@ -8,6 +8,8 @@ From where?  From the global catalog. If it is missing or rejects the call, from
     until the next poll of everything.
 What if a poll fails?  The last known disks remain, `problem` has the cause, and one warning is
     logged. The next successful poll clears it.
+What if only one datastore hangs?  Its last known disks remain, and `explain_stale` has the cause
+    after several polls.
 """
 
 from __future__ import annotations
@@ -89,6 +91,8 @@ class Disks:
         # By the uuid of the VM that they are attached to, in lower case.
         self.disks_by_vm_uuid: dict[str, list[Disk]] = {}
         self.unreadable_datastores: dict[str, str] = {}
+        # When the first of several polls in a row found that a datastore hangs.
+        self._hanging_since: dict[str, float] = {}
         self._requested_scope = RefreshScope.NEW
         # When each of these was last read; NEW is read by every poll.
         self._scope_read_at = {
@@ -115,9 +119,21 @@ class Disks:
         """Whether several polls in a row have failed, so that the known disks may be wrong."""
         return (
             self.problem is not None
-            and self.clock() - self._last_success_at
-            > _STALE_INTERVALS * self.poll_schedule.interval_seconds
+            and self.clock() - self._last_success_at > self._stale_after_seconds
         )
+
+    def explain_stale(self, disk: Disk) -> str:
+        """Why the disk may be wrong: its datastore has not responded for several polls."""
+        hanging_since = self._hanging_since.get(disk.datastore, math.inf)
+        if self.clock() - hanging_since <= self._stale_after_seconds:
+            return ""
+        return (
+            f"{self._datastore_path(disk.datastore)} ({self.unreadable_datastores[disk.datastore]})"
+        )
+
+    @property
+    def _stale_after_seconds(self) -> float:
+        return _STALE_INTERVALS * self.poll_schedule.interval_seconds
 
     def request_refresh(self) -> None:
         """List the disks again soon. Cheap enough for every reconcile that misses a disk."""
@@ -208,17 +224,23 @@ class Disks:
             self.disks_by_name.setdefault(disk.name, []).append(disk)
             for uuid in disk.attached_vm_uuids:
                 self.disks_by_vm_uuid.setdefault(uuid.lower(), []).append(disk)
-        self._log_unreadable(listing.unreadable_datastores)
+        self._log_unreadable(listing)
+        self._hanging_since = {
+            ref: self._hanging_since.get(ref, self.clock()) for ref in listing.hanging_datastores
+        }
         self.problem, self.loaded, self._last_success_at = None, True, self.clock()
         for disk_id in changed_keys(old, listing.disks):
             self.changed.emit(old.get(disk_id), listing.disks.get(disk_id))
 
-    def _log_unreadable(self, unreadable: dict[str, str]) -> None:
+    def _log_unreadable(self, listing: DiskListing) -> None:
         """Log each datastore once when it becomes unreadable, and once when it recovers."""
+        unreadable = listing.unreadable_datastores
         for ref in unreadable.keys() - self.unreadable_datastores.keys():
+            is_hanging = ref in listing.hanging_datastores
+            consequence = "stay as last read" if is_hanging else "count as deleted"
             self._log.warning(
                 f"the First Class Disks of datastore {self._datastore_path(ref)} cannot be read "
-                f"and count as deleted: {unreadable[ref]}"
+                f"and {consequence}: {unreadable[ref]}"
             )
         for ref in self.unreadable_datastores.keys() - unreadable.keys():
             self._log.info(

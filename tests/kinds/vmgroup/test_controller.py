@@ -1,15 +1,17 @@
-"""The status of VmGroups whose vCenter cannot be used."""
+"""The status and the Events of VmGroups in an outage of their vCenter."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import pytest
 from msgspec.structs import replace
 
-from kubewright import Cache, Key, Stream
+from kubewright import Cache, Key, NotSynced, Stream
+from kubewright.errors import NotFound
 from kubewright.log import Log
 from kubewright.testing import eventually
 from support.fake_environment import FakeEnvironment, run_manager
@@ -18,9 +20,16 @@ from vsphere_operators.kinds.vmgroup.api_reader import ApiReader
 from vsphere_operators.kinds.vmgroup.controller import VmGroupController
 from vsphere_operators.kinds.vmgroup.limits import NamespaceLimits
 from vsphere_operators.kinds.vmgroup.ownership import GroupId
+from vsphere_operators.kinds.vmgroup.reconciler import GroupReconciler
+from vsphere_operators.kinds.vmgroup.step import GroupInput
 from vsphere_operators.kinds.vmgroup.types import VmGroup
 from vsphere_operators.vcenters.registry import VCenterRegistry
-from vsphere_operators.vsphere.faults import CertificateRefused, Denied, Unreachable, WrongLogin
+from vsphere_operators.vsphere.faults import (
+    CertificateRefused,
+    Denied,
+    Unreachable,
+    WrongLogin,
+)
 
 KEY = Key("default", "web")
 STATUS = {
@@ -81,6 +90,13 @@ class GroupEnvironment(FakeEnvironment):
                 VmGroup, KEY, {"metadata": {"finalizers": [VmGroupController.finalizer]}}
             )
             await self.client.patch_status(VmGroup, KEY, status)
+
+    async def is_deleted(self, name: str) -> bool:
+        try:
+            await self.get(VmGroup, name)
+        except NotFound:
+            return True
+        return False
 
     async def wait_for_group(self, reason: str, *, generation: int, message: str = "") -> VmGroup:
         group, _ = await self.wait_for_ready(
@@ -156,6 +172,47 @@ async def test_what_only_a_user_can_fix_is_an_error(
             await environment.client.patch(VmGroup, KEY, {"spec": {"replicas": 3}})
         group = await environment.wait_for_group(reason, generation=generation)
         assert group.status.phase == "ERROR"
+
+
+async def test_a_deletion_is_reported_before_vcenter_responds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    release = asyncio.Event()
+
+    async def hang(reconciler: GroupReconciler, group: GroupInput) -> NoReturn:
+        await release.wait()
+        raise NotSynced("vCenter vc-1 did not respond in time", after=60.0)
+
+    monkeypatch.setattr(GroupReconciler, "run_step", hang)
+    async with run_group_manager() as environment:
+        await environment.create_group(STATUS)
+        await environment.client.delete(VmGroup, KEY)
+        environment.mark_loaded()
+        try:
+            group = await environment.wait_for_group("Progressing", generation=2)
+        finally:
+            release.set()
+        assert (group.status.phase, group.status.lastMessage) == (
+            "PENDING",
+            "Deleting the group; 1 replica left",
+        )
+
+
+async def test_a_paused_group_that_is_deleted_names_the_command_to_continue() -> None:
+    async with run_group_manager() as environment:
+        # A folder without VMs: nothing is read from vCenter.
+        await environment.create_group({**STATUS, "replicas": []}, paused=True)
+        await environment.client.delete(VmGroup, KEY)
+        environment.mark_loaded()
+        group = await environment.wait_for_group("Progressing", generation=2)
+        assert (group.status.phase, group.status.lastMessage) == (
+            "PENDING",
+            "Paused: Deleting the group; 0 replicas left. Unset spec.paused to continue: "
+            "kubectl patch vmgroup web -n default --type merge "
+            """-p '{"spec":{"paused":false}}'""",
+        )
+        await environment.client.patch(VmGroup, KEY, {"spec": {"paused": False}})
+        await eventually(lambda: environment.is_deleted("web"))
 
 
 async def test_the_event_of_a_group_that_was_deleted_without_its_vcenter() -> None:

@@ -13,11 +13,11 @@ from kubewright import NotSynced
 from kubewright.log import Log
 from support.inventory_builder import make_inventory
 from vsphere_operators.kinds.vmgroup.group_memory import GroupMemoryStore
-from vsphere_operators.kinds.vmgroup.model import OperationFailure
+from vsphere_operators.kinds.vmgroup.model import OperationFailure, PowerOff
 from vsphere_operators.kinds.vmgroup.observation import PlanInput
 from vsphere_operators.kinds.vmgroup.reconciler import GroupReconciler
 from vsphere_operators.kinds.vmgroup.step import GroupInput, VCenterId
-from vsphere_operators.vsphere.faults import Unreachable
+from vsphere_operators.vsphere.faults import Busy, Unreachable, VCenterError
 from vsphere_operators.vsphere.task_limiter import WAITING_OWNER_SECONDS, TaskLimiter
 
 from .replica_builder import DESIRED, make_observed, make_vm
@@ -98,6 +98,32 @@ async def test_nothing_is_decided_from_two_loads_of_the_inventory() -> None:
     vcenter.loads_during_refresh = True
     with pytest.raises(NotSynced):
         await vcenter.terminating_names()
+
+
+@pytest.mark.parametrize(
+    ("error", "calls"), [(Unreachable("no response"), 1), (Busy("another operation"), 2)]
+)
+async def test_a_step_ends_when_vcenter_does_not_respond(error: VCenterError, calls: int) -> None:
+    # Each further call would wait for its timeout, and the status would not be written until then.
+    changed: list[object] = []
+
+    async def change_vm(group: GroupInput, action: object) -> None:
+        changed.append(action)
+        raise error
+
+    reconciler = GroupReconciler(
+        cast("Any", SimpleNamespace(inventory=make_inventory())),
+        cast("Any", None),
+        cast("Any", SimpleNamespace(change_vm=change_vm)),
+        cast("Any", None),
+        GroupMemoryStore(clock=lambda: 1000.0),
+        cast("Any", None),
+        cast("Any", None),
+    )
+    group = cast("Any", SimpleNamespace(group_id=SimpleNamespace(uid="uid-1")))
+    actions = [PowerOff(make_vm(number)) for number in range(2)]
+    assert not await reconciler._execute(group, cast("Any", None), actions, {})
+    assert len(changed) == calls
 
 
 async def test_a_group_in_phase_error_keeps_its_place_in_the_queue_for_a_task_slot() -> None:

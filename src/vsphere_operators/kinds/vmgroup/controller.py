@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from kubewright import (
     Cache,
@@ -30,7 +31,7 @@ from ...vcenters.registry import Reason as VCenterReason
 from .api_reader import CLUSTER_ID_NAMESPACE, ApiReader
 from .fingerprint import compute_fingerprints
 from .limits import MB_PER_GB, NamespaceLimits
-from .messages import SUCCESS_MESSAGE, describe_request
+from .messages import SUCCESS_MESSAGE, describe_deletion, describe_request
 from .model import CloneBlocked, DesiredState, Phase, ResourceAmount, Rollout
 from .ownership import FolderClaim, GroupId, folder_name
 from .placement import PlacementResolver, build_parent_folder_key, placement_names
@@ -41,7 +42,7 @@ from .status import group_status_of, last_known_refs_of, list_recorded_tasks, re
 from .step import GroupInput, StepResult, VCenterId
 from .triggers import trigger_keys_of
 from .types import RolloutSpec, VmGroup
-from .vcenter_identity import check_vcenter, format_orphan_command
+from .vcenter_identity import check_vcenter, format_continue_command, format_orphan_command
 
 _FOLDER_NAME_INDEX = "vmgroup-by-folder"
 _MARKS_UNREAD_RETRY_SECONDS = 0.5
@@ -110,7 +111,16 @@ class VmGroupController(Controller[VmGroup]):
                 raise
             self._report_vms_left(group, error)
             return None
+        if _is_deletion_unreported(group):
+            # A call to a vCenter that has just vanished waits for its timeout.
+            message = describe_deletion(len(group.status.replicas))
+            group.status.phase, group.status.lastMessage = "PENDING", message
+            return Waiting(Reason.PROGRESSING, message, write_status_first=True)
         result = await reconciler.run_step(group_input)
+        if group.spec.paused:
+            plan = result.plan
+            message = f"{plan.message.rstrip('.')}: {format_continue_command(group)}"
+            result = replace(result, plan=replace(plan, message=message))
         group.status = group_status_of(group, result, reconciler.inventory)
         if not result.cleanup_finished:
             return _unfinished_outcome(result)
@@ -348,6 +358,19 @@ def _is_untouched(group: VmGroup) -> bool:
     """
     status = group.status
     return not status.replicas and status.folder is None and status.observedGeneration is not None
+
+
+def _is_deletion_unreported(group: VmGroup) -> bool:
+    """Whether VMs are to be destroyed, and the status does not show it yet.
+
+    The API server increments the generation when it sets deletionTimestamp.
+    """
+    return (
+        bool(group.status.replicas)
+        and group.status.observedGeneration != group.metadata.generation
+        and group.spec.deletionPolicy == "Destroy"
+        and not group.spec.paused
+    )
 
 
 def _unfinished_outcome(result: StepResult) -> Waiting:

@@ -171,8 +171,7 @@ def _list_transient_problems(replicas: Sequence[Replica]) -> Iterator[str]:
 
 def _describe_progress(desired: DesiredState, replicas: Sequence[Replica]) -> str:
     if desired.deleting:
-        noun = "replica" if len(replicas) == 1 else "replicas"
-        return f"Deleting the group; {len(replicas)} {noun} left"
+        return describe_deletion(len(replicas))
     ready = sum(is_ready(desired, replica) for replica in replicas)
     active = active_replicas(replicas)
     parts = {
@@ -196,6 +195,11 @@ def _describe_progress(desired: DesiredState, replicas: Sequence[Replica]) -> st
     }
     progress = [f"{verb} {count}" for verb, count in parts.items() if count]
     return "; ".join([f"{ready}/{desired.replicas} replicas ready", *progress])
+
+
+def describe_deletion(replica_count: int) -> str:
+    noun = "replica" if replica_count == 1 else "replicas"
+    return f"Deleting the group; {replica_count} {noun} left"
 
 
 def describe_record_changes(

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from kubewright import NotSynced
 
-from ...vsphere.faults import VCenterError
+from ...vsphere.faults import Unreachable, VCenterError
 from ...vsphere.model import VirtualMachine
 from ...vsphere.task_limiter import NoFreeSlot
 from ...vsphere.vcenter import VCenter
@@ -201,7 +201,9 @@ class GroupReconciler:
                         await self._executor.clone(group, action, spec)
                     case _:
                         await self._executor.change_vm(group, action)
-            except (NoFreeSlot, InventoryOutdated):
+            except (NoFreeSlot, InventoryOutdated, Unreachable):
+                # After Unreachable the next call would wait for its timeout, too. The next step
+                # reports the failure, and continues unless vCenter is known to be unavailable.
                 return False
             except VCenterError:
                 # The executor recorded the failure of the replica; the next action may succeed.

@@ -41,7 +41,16 @@ def check_vcenter(group: VmGroup, inventory: Inventory) -> None:
 
 def format_orphan_command(group: VmGroup) -> str:
     """The command after which the group can be deleted without its vCenter."""
+    return _format_patch_command(group, '"deletionPolicy":"Orphan"')
+
+
+def format_continue_command(group: VmGroup) -> str:
+    """The command after which a paused group continues."""
+    return _format_patch_command(group, '"paused":false')
+
+
+def _format_patch_command(group: VmGroup, spec: str) -> str:
     return (
         f"kubectl patch vmgroup {group.metadata.name} -n {group.metadata.namespace} --type merge "
-        """-p '{"spec":{"deletionPolicy":"Orphan"}}'"""
+        f"""-p '{{"spec":{{{spec}}}}}'"""
     )

@@ -66,10 +66,6 @@ class DiskListing(Struct):
     # Those of them that did not respond: `disks` has their last known disks.
     hanging_datastores: set[str] = field(default_factory=set)
 
-    def add_hanging(self, datastore: str, cause: TimedOut) -> None:
-        self.hanging_datastores.add(datastore)
-        self.unreadable_datastores.setdefault(datastore, str(cause))
-
 
 class DiskCatalog(Protocol):
     async def list_disks(self, known_disks: Mapping[str, Disk], scope: RefreshScope) -> DiskListing:
@@ -228,7 +224,7 @@ class DatastoreCatalog:
             raise timeouts[0]
         for datastore, ids in zip(datastores, results, strict=True):
             if isinstance(ids, TimedOut):
-                listing.add_hanging(datastore.ref, ids)
+                _add_hanging(listing, datastore.ref, ids)
             elif isinstance(ids, VCenterError):
                 listing.unreadable_datastores[datastore.ref] = str(ids)
             else:
@@ -287,6 +283,11 @@ class DatastoreCatalog:
         return await self._soap.stub.call_undecoded(manager, method, *arguments)
 
 
+def _add_hanging(listing: DiskListing, datastore: str, cause: TimedOut) -> None:
+    listing.hanging_datastores.add(datastore)
+    listing.unreadable_datastores.setdefault(datastore, str(cause))
+
+
 async def _read_disks_into(
     listing: DiskListing,
     ids: Iterable[str],
@@ -311,7 +312,7 @@ async def _read_disks_into(
             else:
                 listing.disks[id] = decode_disk(await retrieve(id), report)
         except TimedOut as error:
-            listing.add_hanging(datastore, error)
+            _add_hanging(listing, datastore, error)
             keep(id)
         except UNAVAILABLE_ERRORS:
             raise

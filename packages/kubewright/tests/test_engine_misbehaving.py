@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from kubewright.controller import Done, Waiting, controller
+from kubewright.controller import Controller, Done, Waiting, controller
 from kubewright.errors import Retry
 from kubewright.kind import Key, Status
+from kubewright.manager import Options
 from kubewright.testing import eventually
 
 from .support.api_harness import ApiHarness, run_manager
@@ -85,6 +86,49 @@ async def test_reconcile_that_ignores_its_cancellation_is_replaced_by_another_wo
         assert started_names.count("a") == 1
         release.set()
         await eventually(lambda: started_names.count("a") == 2)
+
+
+class CatchesCancellation(Controller[Widget]):
+    """Its reconcile and its cleanup end in another way when they are cancelled."""
+
+    finalizer = "test.example.com/cleanup"
+
+    def __init__(self, ending: str) -> None:
+        self.ending, self.started = ending, asyncio.Event()
+
+    async def reconcile(self, widget: Widget) -> None:
+        self.started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            widget.status.doubled = 1
+            if self.ending == "raises":
+                raise RuntimeError("interrupted") from None
+
+    async def finalize(self, widget: Widget) -> None:
+        await self.reconcile(widget)
+
+
+@pytest.mark.parametrize("ending", ["returns", "raises"])
+@pytest.mark.parametrize("deleting", [False, True])
+async def test_reconcile_that_catches_its_cancellation_by_stop_writes_nothing(
+    api: ApiHarness, ending: str, deleting: bool
+) -> None:
+    widget = await api.create_widget()
+    finalizers = {"metadata": {"finalizers": [CatchesCancellation.finalizer]}}
+    await api.client.patch(Widget, widget.key, finalizers)
+    if deleting:
+        await api.client.delete(Widget, widget.key)
+    before = await api.get_widget()
+    controller = CatchesCancellation(ending)
+    options = Options(
+        metrics_bind_address="0", watch_namespaces=(api.namespace,), graceful_shutdown_seconds=0.2
+    )
+    async with run_manager(api, controller, options=options):
+        await asyncio.wait_for(controller.started.wait(), 10)
+    after = await api.get_widget()
+    assert after.metadata.resourceVersion == before.metadata.resourceVersion
+    assert after.metadata.finalizers == [CatchesCancellation.finalizer]
 
 
 @pytest.mark.parametrize("delay", ["soon", float("nan"), float("inf"), -1, True])

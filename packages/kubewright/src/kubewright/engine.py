@@ -153,6 +153,8 @@ class Engine(Generic[T]):
         self.queue: WorkQueue[Key] = WorkQueue(queue_metrics, accepting=False)
         self._store = cache.store(self._kind)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._cancelled = False
+        """Whether `stop` has cancelled the workers."""
         self._stuck_keys: set[Key | None] = set()
         self._started_at: dict[Key, float] = {}
         """When user code began to run, by key."""
@@ -188,6 +190,7 @@ class Engine(Generic[T]):
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_seconds):
                 await self.queue.idle.wait()
+        self._cancelled = True
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
@@ -307,18 +310,21 @@ class Engine(Generic[T]):
         mutable: T = replace(
             obj, status=msgspec.json.decode(encoded_before, type=self._kind.status_type)
         )
+        method = self.controller.finalize if deleting else self.controller.reconcile
+        outcome = await self._run_user_code(method, mutable)
+        if self._cancelled:
+            # User code has caught the cancellation by `stop` and ended in another way. Its outcome
+            # may be that of half the work: the next manager does it again.
+            raise asyncio.CancelledError
         if deleting:
-            outcome = await self._run_user_code(self.controller.finalize, mutable)
             ready = outcome.condition is not None and outcome.condition.status == "True"
             # With a delay, cleanup goes on: `Done(requeue_after_seconds=...)` keeps the finalizer,
             # although the type of finalize does not allow it.
             if ready and outcome.requeue_after_seconds is None:
                 await self._set_finalizers(obj, [name for name in finalizers if name != finalizer])
                 return outcome
-        else:
-            outcome = await self._run_user_code(self.controller.reconcile, mutable)
-            if outcome.clear_status:
-                mutable.status = self._kind.status_type()
+        elif outcome.clear_status:
+            mutable.status = self._kind.status_type()
         if outcome.condition is not None:
             # The watch event of this write must not enqueue the object again. It is recognized by
             # its revision: the resourceVersion as a number.

@@ -292,6 +292,34 @@ def test_without_room_for_a_surge_replicas_are_replaced_one_by_one(
     )
 
 
+@pytest.mark.parametrize("state", [CloneState.UNSENT, CloneState.NOT_IN_PROGRESS])
+def test_a_surge_that_no_longer_fits_is_dropped(state: CloneState) -> None:
+    """Otherwise it waits for quota that an older group requests, which waits for this record."""
+    desired = replace(
+        DESIRED,
+        template="vm-t2",
+        fingerprint="f2",
+        rollout=Rollout(max_surge=1, max_unavailable=0),
+        quota=Quota(vms=3),
+    )
+    vms = [make_vm(slot) for slot in range(3)]
+    surging = make_record(3, state="Planned", template="vm-t2", fingerprint="f2")
+    records = [*(make_record(slot) for slot in range(3)), surging]
+    states = {surging.name: state}
+    new_plan = make_plan(desired, vms, records, clone_states=states)
+    assert [(record.name, record.terminating) for record in new_plan.records] == [
+        ("r0", True),
+        ("r1", False),
+        ("r2", False),
+    ]
+    # It fits, or may exist.
+    roomy = make_plan(replace(desired, quota=Quota(vms=4)), vms, records, clone_states=states)
+    running = make_plan(desired, vms, records, clone_states={surging.name: CloneState.RUNNING})
+    for new_plan in (roomy, running):
+        assert [record.name for record in new_plan.records] == ["r0", "r1", "r2", "r3"]
+        assert not any(record.terminating for record in new_plan.records)
+
+
 def test_an_orphaned_group_ends_after_a_resize() -> None:
     desired = replace(DESIRED, deleting=True, deletion_policy="Orphan")
     resized = make_vm(0, resize_possible=True)

@@ -142,8 +142,20 @@ def _limit_surge(desired: DesiredState, replicas: Sequence[Replica]) -> DesiredS
     used = sum_amounts(counted_size(desired, replica) for replica in replicas)
     if not surge or len(active) < len(replicas) or desired.quota.covers(used + desired.size):
         return desired
+    if not desired.quota.covers(used):
+        # The room was used before the clone was sent. An older group may request it now, and then
+        # each would wait for the other.
+        active = [replica for replica in active if not _has_nothing(replica)]
     surge = min(surge, max(0, len(active) - desired.replicas))
     return replace(desired, rollout=replace(desired.rollout, max_surge=surge))
+
+
+def _has_nothing(replica: Replica) -> bool:
+    """Whether no VM of the record exists, and none can appear."""
+    return replica.vm is None and replica.clone_state in (
+        CloneState.UNSENT,
+        CloneState.NOT_IN_PROGRESS,
+    )
 
 
 def _compute_desired_records(

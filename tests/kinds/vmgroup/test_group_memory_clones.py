@@ -184,3 +184,7 @@ def test_a_stale_record_of_a_previous_vm_does_not_make_the_vm_finished() -> None
     assert (stale.state, stale.task) == ("Cloning", "")
     assert is_unfinished(stale, tasks=tasks, assigned_tasks=("task-0",))
     assert not is_unfinished(present, tasks=tasks, assigned_tasks=("task-0",))
+    # The clone of the earlier VM had ended too, and this was not stored before it was deleted.
+    cloning = replace(present, state="Cloning")
+    stale = reset_if_replaced(cloning, "vm-1", "vm-2")
+    assert is_unfinished(stale, tasks=tasks, assigned_tasks=("task-0",))

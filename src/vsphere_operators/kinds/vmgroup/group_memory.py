@@ -311,12 +311,12 @@ def infer_clone_state(
 
 
 def reset_if_replaced(record: ReplicaRecord, last_known_ref: str, ref: str) -> ReplicaRecord:
-    """The record of the visible VM `ref`, back in state Cloning if it is about an earlier VM.
+    """The record of the visible VM `ref`, Cloning without a task if it is about an earlier VM.
 
     The object may be stale: since then, that VM was deleted, and a clone that may not have ended
-    created this one.
+    created this one. The task in the record is that of the earlier VM.
     """
-    if record.state != "Present" or last_known_ref in ("", ref):
+    if last_known_ref in ("", ref):
         return record
     return replace(record, state="Cloning", task="")
 

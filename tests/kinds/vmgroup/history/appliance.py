@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid5
 
 from vsphere_operators.kinds.vmgroup.ownership import _UUID_NAMESPACE
-from vsphere_operators.vsphere.faults import Busy, NotAuthenticated, NotFound, Rejected
+from vsphere_operators.vsphere.faults import Busy, Denied, NotAuthenticated, NotFound, Rejected
 from vsphere_operators.vsphere.updates import ObjectUpdate
 from vsphere_operators.vsphere.vm_calls import CloneSpec
 
@@ -71,6 +71,8 @@ class Appliance(AccountView):
         folder = self.folders.get(ref)
         if folder is None:
             raise NotFound(f"{ref} does not exist", fault="ManagedObjectNotFound")
+        if folder.hidden:
+            raise Denied("no permission", fault="NoPermission")
         if not folder.managed:
             self.report(f"the folder {folder.name!r} of a user is destroyed")
         if any(vm.clone for vm in self.vms if vm.folder == ref):
@@ -89,6 +91,8 @@ class Appliance(AccountView):
         folder = self.folders.get(spec.folder)
         if folder is None or spec.template not in TEMPLATES.values():
             raise NotFound(f"{spec.folder} does not exist", fault="ManagedObjectNotFound")
+        if folder.hidden:
+            raise Denied("no permission", fault="NoPermission")
         if not folder.managed:
             self.report(f"a clone is sent into the folder {folder.name!r} of a user")
         self.counts["clone"] += 1
@@ -187,6 +191,8 @@ class Appliance(AccountView):
             if any(vm.returned for vm in twins):
                 # A user restored the VM after the clone was sent: now there is a stray one.
                 owner = ""
+            elif owner:
+                self.report(f"{spec.name} of {owner} is cloned, and {twins[0].label} exists")
         host = HOSTS[self.numbers["vm"] % 3]
         task.vm = Vm(
             self.new_ref("vm"),

@@ -30,16 +30,19 @@ class HistoryBase:
         names = self.list_names()
         return self.random.choice(names) if names else ""
 
-    def choose_vm(self, *, idle: bool = True) -> Vm | None:
-        """A VM of a group that users see."""
-        vms = [
+    def list_idle_vms(self) -> list[Vm]:
+        """The VMs of groups that users see, and that have no task."""
+        return [
             vm
             for vm in self.appliance.vms
             if vm.owner
             and not vm.missing_until
             and not vm.visible_at
-            and (not idle or not (vm.clone or self.appliance.find_task_of(vm)))
+            and not (vm.clone or self.appliance.find_task_of(vm))
         ]
+
+    def choose_vm(self) -> Vm | None:
+        vms = self.list_idle_vms()
         return self.random.choice(vms) if vms else None
 
     def is_recorded(self) -> bool:

@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 from vsphere_operators.kinds.vmgroup import reconciler
 
+from .appliance import DISCOVERED_FOLDER
 from .kubernetes_users import KubernetesUsers
 from .vcenter_users import VCenterUsers
 from .wire import Call
@@ -92,13 +93,20 @@ class History(KubernetesUsers, VCenterUsers):
             return False
         uid = world.api.objects[world.api.path_of(name)]["metadata"]["uid"]
         world.api.edit(name, replicas=1)
+        # Of a group without VMs, it is the folder that is destroyed.
+        is_folder = self.random.random() < 0.3
+        if is_folder:
+            world.api.edit(name, deletionPolicy="Destroy", paused=False)
+            world.api.delete(world.api.path_of(name), {})
         slow = self.random.choice(["GET", "GET", "read"])
-        for _ in range(12):
+        for _ in range(30 if is_folder else 12):
             await world.answer_all()
             world.manager.receive_objects(1000)
             world.manager.vcenter.receive(1000)
             await self.start_reconcile(12, stop_at=lambda call: call.name == slow, name=name)
-            if any(call.name == slow for call in world.pending):
+            if any(call.name == slow for call in world.pending) and not (
+                is_folder and any(vm.owner == uid for vm in self.appliance.vms)
+            ):
                 break
             await world.advance(1.0)
         else:
@@ -106,6 +114,38 @@ class History(KubernetesUsers, VCenterUsers):
         self.add_to_terminating(uid)
         await world.advance(self.random.choice([0.5, 3.0]))
         await world.answer_all()
+        return True
+
+    async def withdraw_clone(self) -> bool:
+        """A clone is sent, with or without an answer, and then its VM is not needed any more."""
+        world, name = self.world, self.choose_name()
+        if not name:
+            return False
+        world.api.edit(name, replicas=self.random.randint(2, 4), paused=False)
+        for _ in range(8):
+            await self.start_reconcile(12, stop_at=lambda call: call.name == "clone", name=name)
+            calls = [call for call in world.pending if call.name == "clone"]
+            if calls:
+                break
+        else:
+            return False
+        call = self.random.choice(calls)
+        if self.random.random() < 0.5:
+            world.lose(call)
+        else:
+            call.answer()
+        await world.settle()
+        # What is allowed follows from each spec that the group had.
+        world.check()
+        if name not in self.list_names():
+            return True
+        policy = self.random.choice(["", "Destroy", "Orphan"])
+        if policy:
+            world.api.edit(name, deletionPolicy=policy)
+            world.api.delete(world.api.path_of(name), {})
+        else:
+            world.api.edit(name, replicas=1)
+        await world.run_manager(2)
         return True
 
     async def grow_together(self) -> bool:
@@ -126,6 +166,89 @@ class History(KubernetesUsers, VCenterUsers):
         while world.pending:
             self.random.choice(world.pending).answer()
             await world.settle()
+        return True
+
+    async def withdraw_surge(self) -> bool:
+        """A user resizes a VM, which needs a replacement then; resizes it back; and resizes it.
+
+        The write that drops the new record is performed, and its answer is lost.
+        """
+        world, name = self.world, self.choose_name()
+        if not name:
+            return False
+        rollout = {"maxSurge": 1, "maxUnavailable": 0, "strategy": "RollingUpdate"}
+        world.api.edit(name, paused=False, rollout=rollout)
+        await world.run_manager(10)
+        obj = world.api.objects.get(world.api.path_of(name))
+        vms = [vm for vm in self.list_idle_vms() if obj and vm.owner == obj["metadata"]["uid"]]
+        if obj is None or not vms or vms[0].cpus != obj["spec"]["cpu"]:
+            return False
+        vm, cpus = vms[0], vms[0].cpus
+        for new_cpus in (4, cpus):
+            self.set_cpus(vm, new_cpus)
+            world.manager.vcenter.receive(1000)
+            await self.start_reconcile(12, stop_at=lambda call: not call.is_read, name=name)
+            writes = [call for call in world.pending if call.name == "PATCH"]
+            if not writes:
+                return False
+            writes[0].perform()
+            if new_cpus == cpus:
+                world.lose(writes[0])
+            else:
+                writes[0].answer()
+            await world.settle()
+        self.set_cpus(vm, 4)
+        world.manager.vcenter.receive(1000)
+        for key in [key for key in world.manager.store.objects if key.name == name]:
+            # Without what was stored.
+            world.manager.start_reconcile(key)
+        await world.answer_all()
+        return True
+
+    async def move_new_vm(self) -> bool:
+        """An administrator moves a VM to where the account sees nothing, when its clone has ended.
+
+        Its reference is stored, and its record is not yet Present.
+        """
+        world, appliance = self.world, self.appliance
+        vms = [vm for vm in appliance.vms if vm.owner and vm.clone and self.is_known(vm)]
+        if not vms:
+            return False
+        vm = self.random.choice(vms)
+        while vm.clone is not None and vm in appliance.vms and self.appliance is appliance:
+            await world.advance(0.5)
+        if vm not in self.list_idle_vms() or not self.is_recorded() or not self.is_known(vm):
+            return False
+        vm.folder = DISCOVERED_FOLDER
+        self.set_hidden(vm, True)
+        if self.random.random() < 0.5:
+            await self.wait_long()
+        return True
+
+    async def restart_stale(self) -> bool:
+        """A VM is deleted and cloned again; a manager starts with a list from before that.
+
+        vCenter shows the new VM, and its clone has not ended.
+        """
+        world, appliance, vm = self.world, self.appliance, self.choose_vm()
+        if vm is None or not self.is_known(vm) or not appliance.is_seen(vm):
+            return False
+        revision = world.api.revision
+        self.delete(vm)
+        for _ in range(15):
+            await world.run_manager(1)
+            if any(other.clone and other.replica == vm.replica for other in appliance.vms):
+                break
+        else:
+            return False
+        await world.start_manager(stale_events=len(world.api.events_after(revision)))
+        for _ in range(3):
+            await world.answer_all()
+            world.manager.start_poll()
+            await world.answer_all()
+            for key in list(world.manager.store.objects):
+                world.manager.start_reconcile(key)
+        await world.answer_all()
         return True
 
     async def perform_call(self) -> bool:
@@ -175,6 +298,9 @@ WEIGHTS: dict[str, int] = {
     "interrupt": 8,
     "check_slowly": 3,
     "grow_together": 3,
+    "withdraw_clone": 3,
+    "withdraw_surge": 2,
+    "restart_stale": 2,
     "answer_call": 14,
     "perform_call": 6,
     "lose_answer": 3,
@@ -200,6 +326,7 @@ WEIGHTS: dict[str, int] = {
     "disconnect_host": 2,
     "hide_vm": 3,
     "hide_folder": 1,
+    "move_new_vm": 2,
     "suspend_vm": 4,
     "power_vm": 2,
     "break_vm": 1,

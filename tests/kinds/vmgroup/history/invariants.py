@@ -3,14 +3,19 @@
 After each event and at each half second:
 - a group has at most as many VMs and clones as its spec allowed (replicas + maxSurge), except for
   those that users brought back;
+- a clone in progress has a record in the status of its group, which has its finalizer until then;
 - what exists of all groups is within the quota, except for what users added;
-- no call has changed anything that a manager did not create, see appliance.py.
+- no call has changed anything that a manager did not create, see appliance.py;
+- no clone creates a second VM of a replica, see appliance.py;
+- no manager stores records that exceed the quota by what it knows, see reserved_sizes.py.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Any
+
+import msgspec
 
 from vsphere_operators.kinds.vmgroup.limits import NamespaceLimits
 from vsphere_operators.kinds.vmgroup.model import Quota
@@ -21,6 +26,7 @@ from vsphere_operators.vsphere.vm_calls import CloneSpec
 from .api import HistoryApi, terminating_replicas
 from .appliance import Appliance
 from .model import Vm
+from .reserved_sizes import exceeds_quota
 from .wire import Call
 
 
@@ -166,22 +172,28 @@ class Invariants:
         )
 
     def check(self) -> None:
-        self._check_quota()
         groups = self.list_groups()
+        self.orphaned |= {uid for uid, obj in groups.items() if is_orphaning(obj)}
+        self._check_quota()
+        self._check_clones_recorded(groups)
         numbers = self.count_vms()
         for uid, obj in groups.items():
             count, bound = numbers[uid], bound_of(obj)
             allowed = max(bound, self.allowed_counts.get(uid, 0))
             if count > allowed:
                 self.report(f"{uid} has {count} VMs and clones, {allowed} are allowed")
-            if is_orphaning(obj):
-                self.orphaned.add(uid)
             records = len(obj.get("status", {}).get("replicas", ()))
             self.allowed_counts[uid] = max(bound, min(allowed, max(count, records)))
         if self.violations:
             raise AssertionError(
                 f"seed {self.seed}: {self.violations}; events: {' | '.join(self.events[-25:])}"
             )
+
+    def _check_clones_recorded(self, groups: dict[str, dict[str, Any]]) -> None:
+        for uid, spec in self.list_clones():
+            replicas = groups.get(uid, {}).get("status", {}).get("replicas", ())
+            if uid in groups and all(replica["name"] != spec.name for replica in replicas):
+                self.report(f"{spec.name} of {uid} is being cloned, and its record is dropped")
 
     def _check_quota(self) -> None:
         quota = self.limits.quota
@@ -202,6 +214,10 @@ class Invariants:
 
     def on_sent(self, call: Call) -> None:
         """What must be true when the manager sends a call."""
+        if exceeds_quota(call, self.pending, self.limits.quota):
+            self.report(f"{call.detail.path} gets records that exceed the quota")
+        if call.name == "PATCH":
+            self._check_finalizer(call)
         if call.is_read or call.name in ("PATCH", "PUT", "POST", "DELETE"):
             return
         self.counts[f"sent {call.name}"] += 1
@@ -232,6 +248,28 @@ class Invariants:
         self.confirmed[path] = (
             obj is not None and not obj["spec"].get("paused") and not is_orphaning(obj)
         )
+
+    def _check_finalizer(self, call: Call) -> None:
+        """Nothing of a group is in progress when the manager lets it go."""
+        obj, manager = self.api.objects.get(call.detail.path), call.manager
+        metadata = msgspec.json.decode(call.detail.body).get("metadata", {})
+        if (
+            obj is None
+            or metadata.get("finalizers", True)
+            # The API server rejects it, because it was made from an older object.
+            or metadata.get("resourceVersion") != obj["metadata"]["resourceVersion"]
+            # A group without its vCenter is let go at once.
+            or not manager.vcenter.loaded
+            or obj.get("status", {}).get("vcenterUUID") != manager.vcenter.inventory.instance_uuid
+        ):
+            return
+        uid = obj["metadata"]["uid"]
+        for owner, spec in self.list_new_clones():
+            if owner == uid:
+                self.report(f"{uid} is let go, and {spec.name} is being cloned")
+        for appliance, vm in self.list_vms():
+            if vm.owner == uid and vm.clone is not None and appliance.is_seen(vm):
+                self.report(f"{uid} is let go, and {vm.label} is being cloned")
 
     def _check_destroy(self, call: Call, groups: dict[str, dict[str, Any]]) -> None:
         ref = call.detail[0]

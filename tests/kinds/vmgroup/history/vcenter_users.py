@@ -175,7 +175,11 @@ class VCenterUsers(HistoryBase):
             return False
         folder = self.random.choice(folders)
         inside = [vm for vm in self.appliance.vms if vm.folder == folder.ref]
-        if any(vm.clone or not self.is_known(vm) for vm in inside):
+        if any(vm.clone or not self.is_known(vm) for vm in inside) or any(
+            # The account would never see its VM, which then counts as deleted.
+            spec.folder == folder.ref
+            for _, spec in self.world.list_clones()
+        ):
             return False
         self.set_folder_hidden(self.appliance, folder, not folder.hidden)
         return True
@@ -214,13 +218,17 @@ class VCenterUsers(HistoryBase):
     async def resize_vm(self) -> bool:
         await self.world.finish_work()
 
-        def resize(vm: Vm) -> None:
-            vm.cpus_before = vm.cpus if not vm.cpus_before else min(vm.cpus, vm.cpus_before)
-            vm.cpus = 4
-
-        is_changed = self.change_vm(resize, changes_config=True, is_known=True)
+        vm = self.choose_vm()
+        if vm is not None:
+            self.set_cpus(vm, 4)
         await self.world.finish_work()
-        return is_changed
+        return vm is not None
+
+    def set_cpus(self, vm: Vm, cpus: int) -> None:
+        vm.cpus_before = min(vm.cpus, vm.cpus_before or vm.cpus)
+        vm.cpus, vm.change_version = cpus, vm.change_version + 1
+        self.appliance.publish_vm(vm)
+        self.world.raise_allowed_usage(is_known=True)
 
     async def attach_disk(self) -> bool:
         def attach(vm: Vm) -> None:
@@ -266,13 +274,15 @@ class VCenterUsers(HistoryBase):
     async def delete_vm(self) -> bool:
         """With a task, or by unregistering it."""
         vm = self.choose_vm()
-        if vm is None:
-            return False
+        if vm is not None:
+            self.delete(vm)
+        return vm is not None
+
+    def delete(self, vm: Vm) -> None:
         if self.random.random() < 0.6:
             task = self.appliance.add_task("destroy", vm.ref, 0.0, fails=False)
             self.appliance.finish(task, "")
         self.appliance.remove_vm(vm)
-        return True
 
     async def delete_folder(self) -> bool:
         folders = [folder for folder in self.appliance.folders.values() if folder.managed]

@@ -95,7 +95,7 @@ class ApiTransport:
                 self._manager.world.on_read(request.path)
             return msgspec.json.encode(self._manager.world.api.handle(request, body))
 
-        result: bytes = await send(self._manager, request.method, perform, request.path)
+        result: bytes = await send(self._manager, request.method, perform, request)
         return result
 
 

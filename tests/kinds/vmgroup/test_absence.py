@@ -132,6 +132,17 @@ async def test_a_destroy_task_needs_no_wait(harness: AbsenceHarness) -> None:
     assert harness.judge().deleted
 
 
+async def test_the_end_of_an_earlier_vm_proves_nothing_about_its_replacement(
+    harness: AbsenceHarness,
+) -> None:
+    """The new VM has the same instanceUuid. Its host was removed before it was ever visible."""
+    harness.destroy_vm()
+    assert harness.judge().deleted
+    harness.tracker.forget_vm(UUID)
+    absence = harness.tracker.judge("r0", UUID, "", ["domain-c1"])
+    assert (absence.deleted, absence.recheck_seconds) == (False, TIMEOUT_SECONDS)
+
+
 @pytest.mark.parametrize(("name", "is_deleted"), [("r0", True), ("finance-1", False)])
 async def test_after_a_restart_the_destroy_task_has_to_name_the_replica(
     harness: AbsenceHarness, name: str, is_deleted: bool

@@ -13,14 +13,16 @@ from kubewright import NotSynced
 from kubewright.log import Log
 from support.inventory_builder import make_inventory
 from vsphere_operators.kinds.vmgroup.group_memory import GroupMemoryStore
-from vsphere_operators.kinds.vmgroup.model import OperationFailure, PowerOff
+from vsphere_operators.kinds.vmgroup.model import Clone, OperationFailure, PowerOff
 from vsphere_operators.kinds.vmgroup.observation import PlanInput
+from vsphere_operators.kinds.vmgroup.ownership import GroupId
 from vsphere_operators.kinds.vmgroup.reconciler import GroupReconciler
 from vsphere_operators.kinds.vmgroup.step import GroupInput, VCenterId
 from vsphere_operators.vsphere.faults import Busy, Unreachable, VCenterError
 from vsphere_operators.vsphere.task_limiter import WAITING_OWNER_SECONDS, TaskLimiter
+from vsphere_operators.vsphere.vm_calls import CloneSpec
 
-from .replica_builder import DESIRED, make_observed, make_vm
+from .replica_builder import DESIRED, make_observed, make_record, make_vm
 
 
 class FakeVCenter:
@@ -124,6 +126,40 @@ async def test_a_step_ends_when_vcenter_does_not_respond(error: VCenterError, ca
     actions = [PowerOff(make_vm(number)) for number in range(2)]
     assert not await reconciler._execute(group, cast("Any", None), actions, {})
     assert len(changed) == calls
+
+
+async def test_what_is_known_of_an_earlier_vm_is_forgotten_before_a_clone() -> None:
+    events: list[str] = []
+
+    async def clone(group: GroupInput, action: Clone, spec: CloneSpec) -> None:
+        events.append(f"clone {spec.instance_uuid}")
+
+    reconciler = GroupReconciler(
+        cast("Any", SimpleNamespace(inventory=make_inventory())),
+        cast("Any", None),
+        cast("Any", SimpleNamespace(clone=clone)),
+        cast("Any", None),
+        GroupMemoryStore(clock=lambda: 1000.0),
+        cast("Any", None),
+        cast("Any", SimpleNamespace(forget_vm=lambda uuid: events.append(f"forget {uuid}"))),
+    )
+    group_id = GroupId(cluster_id="c1", namespace="team-a", name="web", uid="uid-1")
+    group = SimpleNamespace(
+        group_id=group_id, linked_clone=False, storage_policy="", cloud_init=None
+    )
+    plan_input = PlanInput(
+        desired=DESIRED,
+        observed=make_observed(),
+        placement=cast("Any", SimpleNamespace(resource_pool="resgroup-1", datastore="")),
+        parent_folder="",
+        blocker_reason="",
+        vms_by_replica={},
+    )
+    record = make_record(0, attempt=2, state="Planned")
+    await reconciler._execute(
+        cast("Any", group), plan_input, [Clone(record, "t", power_on=True)], {}
+    )
+    assert events == [f"forget {record.instance_uuid}", f"clone {record.instance_uuid}"]
 
 
 async def test_a_group_in_phase_error_keeps_its_place_in_the_queue_for_a_task_slot() -> None:

@@ -128,6 +128,14 @@ class AbsenceTracker:
                 if host is not None:
                     self._hosts_changed_at[host.parent] = self._vcenter.clock()
 
+    def forget_vm(self, instance_uuid: str) -> None:
+        """A new clone gets this instanceUuid: what is known is about an earlier VM.
+
+        The new VM may become missing before the inventory has shown it.
+        """
+        self._departures.pop(instance_uuid.lower(), None)
+        self._missing.pop(instance_uuid.lower(), None)
+
     def report_missing(self) -> None:
         """A replica that had a VM is missing it."""
         self._last_missing_at = self._vcenter.clock()

@@ -198,6 +198,7 @@ class GroupReconciler:
                         await self._executor.destroy_folder(group, action)
                     case Clone():
                         spec = _build_clone_spec(group, plan_input, action, extra_config)
+                        self._absences.forget_vm(spec.instance_uuid)
                         await self._executor.clone(group, action, spec)
                     case _:
                         await self._executor.change_vm(group, action)

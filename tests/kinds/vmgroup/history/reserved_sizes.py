@@ -52,7 +52,9 @@ def exceeds_quota(call: Call, pending: Iterable[Call], quota: Quota) -> bool:
 def _adds_clone(before: Iterable[ReplicaStatus], after: Iterable[ReplicaStatus]) -> bool:
     known = _largest({}, before)
     # The size of another record may be that of its VM, which a user made larger.
-    planned = _largest({}, [replica for replica in after if replica.state == "Planned"])
+    planned = _largest(
+        {}, [replica for replica in after if replica.state == "Planned" and not replica.moRef]
+    )
     return any(
         name not in known or size.larger(known[name]) != known[name]
         for name, size in planned.items()

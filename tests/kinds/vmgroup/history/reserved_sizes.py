@@ -39,24 +39,24 @@ def exceeds_quota(call: Call, pending: Iterable[Call], quota: Quota) -> bool:
     vm_sizes, used, is_larger = _list_vm_sizes(call), list[ResourceAmount](), False
     for group in manager.cache.all(VmGroup):
         path = f"{VmGroup.definition.path(group.metadata.namespace, group.metadata.name)}/status"
-        sizes, known = vm_sizes.pop(group.metadata.uid, {}), group.status.replicas
+        sizes, stored = vm_sizes.pop(group.metadata.uid, {}), group.status.replicas
         if path == call.detail.path:
-            is_larger = _adds_clone(known, replicas)
+            is_larger = _adds_clone(stored, replicas)
             used += _largest(sizes, replicas).values()
         else:
-            used += _largest(sizes, [*known, *writes.get(path, ())]).values()
+            used += _largest(sizes, [*stored, *writes.get(path, ())]).values()
     unmanaged = [size for sizes in vm_sizes.values() for size in sizes.values()]
     return is_larger and not quota.covers(sum_amounts([*used, *unmanaged]))
 
 
 def _adds_clone(before: Iterable[ReplicaStatus], after: Iterable[ReplicaStatus]) -> bool:
-    known = _largest({}, before)
+    stored = _largest({}, before)
     # The size of another record may be that of its VM, which a user made larger.
     planned = _largest(
         {}, [replica for replica in after if replica.state == "Planned" and not replica.moRef]
     )
     return any(
-        name not in known or size.larger(known[name]) != known[name]
+        name not in stored or size.larger(stored[name]) != stored[name]
         for name, size in planned.items()
     )
 

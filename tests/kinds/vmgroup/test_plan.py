@@ -181,6 +181,27 @@ def test_a_group_is_deleted_only_after_its_missing_vm(policy: Any) -> None:
         assert (new_plan.write_status_first, new_plan.records) == (True, ())
 
 
+def test_an_orphaned_group_waits_for_a_clone_without_an_answer() -> None:
+    # vCenter may begin it later, and nothing would account for the VM.
+    desired = replace(DESIRED, replicas=1, deleting=True, deletion_policy="Orphan")
+    sent = make_record(1, state="Planned")
+    new_plan = make_plan(desired, make_observed((), [sent], **MISSING))
+    assert (new_plan.records, new_plan.actions) == ((sent,), ())
+
+
+def test_a_deleted_vm_is_cloned_again_after_the_terminating_ones_are_gone() -> None:
+    desired = replace(DESIRED, replicas=2)
+    records = [make_record(0), make_record(1, terminating=True), make_record(2, state="Planned")]
+    unsent = {"r2": CloneState.UNSENT}
+    kept, terminating = make_vm(0), make_vm(1, power="poweredOff")
+    observed = make_observed([kept, terminating], records, clone_states=unsent)
+    assert make_plan(desired, observed).actions == (Destroy(terminating),)
+    with_surge = replace(desired, rollout=Rollout(max_surge=1))
+    assert [type(action) for action in make_plan(with_surge, observed).actions] == [Destroy, Clone]
+    gone = make_observed([kept], [records[0], records[2]], clone_states=unsent)
+    assert [type(action) for action in make_plan(desired, gone).actions] == [Clone]
+
+
 def test_a_pending_clone_keeps_its_record() -> None:
     for clone_state in (CloneState.UNKNOWN, CloneState.RUNNING):
         new_plan = make_plan(
@@ -541,6 +562,9 @@ def test_orphaned_vms_are_kept_once_no_clone_is_in_progress() -> None:
         clone_states={"r1": CloneState.RUNNING},
     )
     assert make_plan(desired, under_way).actions == ()
+    # Its clone was sent without an answer, and runs by a task that no record names.
+    busy = make_observed([make_vm(0, busy=True)], [make_record(0, state="Planned")])
+    assert make_plan(desired, busy).actions == ()
     assert make_plan(
         desired, make_observed([make_vm(0), make_vm(1, power="poweredOff")])
     ).actions == (RemoveFinalizer(),)

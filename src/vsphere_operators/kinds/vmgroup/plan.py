@@ -198,8 +198,10 @@ def _can_drop_record(desired: DesiredState, replica: Replica) -> bool:
     if replica.vm is not None or replica.clone_state in PENDING_CLONE_STATES:
         return False
     if replica.clone_state is CloneState.MISSING:
-        # A VM that is not to be destroyed need not come back before the group goes.
-        return desired.deleting and desired.deletion_policy == "Orphan"
+        # A VM that is not to be destroyed need not come back before the group goes. A clone that
+        # was sent without an answer may still begin.
+        is_orphaned = desired.deleting and desired.deletion_policy == "Orphan"
+        return is_orphaned and replica.record.state != "Planned"
     if desired.quota_violation:
         # Nothing of it exists, and it would take the quota from another group.
         return True
@@ -261,6 +263,7 @@ def _choose_actions(
         # A resize in progress would not count any more.
         all(
             replica.vm
+            and not replica.vm.busy
             and replica.record.state == "Present"
             and replica.record.size == replica.vm.size
             for replica in replicas
@@ -333,7 +336,10 @@ def _clone_actions(
     if unsent and observed.folder is None:
         yield CreateFolder()
         return
-    for replica in unsent:
+    # The VMs of terminating replicas still exist.
+    existing = sum(not _has_nothing(replica) for replica in replicas)
+    room = max(0, desired.replicas + desired.rollout.max_surge - existing)
+    for replica in unsent[:room]:
         yield Clone(replica.record, desired.template_name, power_on=desired.power == "poweredOn")
 
 

@@ -196,7 +196,7 @@ class History:
             for request in self.requests
             if isinstance(request.action, Clone) and request.state != "wire"
         }
-        assigned = self.memory.list_sent_tasks() | {
+        assigned = self.memory.list_sent_tasks(self.watching_since) | {
             record.task for group in self.cached.values() for record in group.records
         }
         return ObservedState(
@@ -352,7 +352,8 @@ class History:
         self.grown += isinstance(action, Clone | Resize)
         if isinstance(action, Clone):
             outcome: Any = "maybe_sent" if lost else "accepted"
-            memory.record_clone(action.record, outcome, "" if lost else request.ref)
+            task = "" if lost else request.ref
+            memory.record_clone(action.record, outcome, task, self.watching_since)
         if lost:
             name = action.record.name if isinstance(action, Clone) else cast("Any", action).vm
             failure = SimpleNamespace(message="no response", permanent=False, reason="")

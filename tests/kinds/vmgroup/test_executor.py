@@ -175,6 +175,9 @@ async def test_the_lease_is_checked_last_before_a_clone(harness: ExecutorHarness
     # The request is recorded as sent without response before it is sent: the response may be lost.
     assert harness.events == ["login", "lease", "log", "clone maybe_sent"]
     assert harness.clone_outcome == "accepted"
+    # Its reference counts until the inventory is loaded again.
+    assert harness.memory_store.list_sent_tasks(harness.group.loaded_at) == {"task-1"}
+    assert harness.memory_store.list_sent_tasks(harness.now) == set()
     assert set(harness.limiter.running) == set(harness.executor.pending_tasks) == {"task-1"}
 
 

@@ -27,24 +27,27 @@ from .replica_builder import DESIRED, make_record
 from .simulation_model import GROUP_ID, VCENTER_ID
 
 NOW = 1000.0
+LOADED_AT = NOW - 100.0
 TIMEOUT_SECONDS = 300.0
 
 
 def observe(
     record: ReplicaRecord,
-    task_state: Literal["success", "error", ""] = "",
+    task_state: Literal["running", "success", "error", ""] = "",
     *more: ReplicaRecord,
     host_connection: str = "connected",
     conflicting_uuid: str = "",
     has_unreadable_vm: bool = False,
     rejected: str = "",
+    other_group_loaded_at: float | None = None,
     last_known_refs: dict[str, str] | None = None,
 ) -> PlanInput:
     """Observe a group with these records and no VM, 100 s after the inventory was loaded.
 
     With `conflicting_uuid`, its folder has a VM of the record's name without a mark; with
     `has_unreadable_vm` also without a uuid. vCenter has rejected the clone of the record
-    `rejected`.
+    `rejected`. With `other_group_loaded_at`, it returned task-1 for a clone of another group, in
+    the inventory that was loaded then.
     """
     inventory, clock = make_inventory(), lambda: NOW
     if conflicting_uuid or has_unreadable_vm:
@@ -72,13 +75,15 @@ def observe(
         SimpleNamespace(
             inventory=inventory,
             clock=clock,
-            watching_since=NOW - 100.0,
+            watching_since=LOADED_AT,
             task_limiter=SimpleNamespace(free_slots=3),
         ),
     )
     tracker = CloneTaskTracker(clock)
     if task_state:
-        tracker.tasks["task-1"] = CloneTask(ref="task-1", template="vm-1", state=task_state)
+        tracker.tasks["task-1"] = CloneTask(
+            ref="task-1", template=record.template, state=task_state
+        )
     marks = SimpleNamespace(marks={}, unread_refs=set(), refs_by_group_uid=Index())
     absences = AbsenceTracker(
         vcenter, TIMEOUT_SECONDS, lambda: datetime(2026, 11, 17, 12, tzinfo=UTC)
@@ -87,6 +92,10 @@ def observe(
     for other in more:
         if other.name == rejected:
             memory_store.for_group(GROUP_ID.uid).record_clone(other, "rejected")
+    if other_group_loaded_at is not None:
+        memory_store.for_group("uid-2").record_clone(
+            make_record(9, state="Planned"), "accepted", "task-1", other_group_loaded_at
+        )
     observer = GroupObserver(vcenter, cast("Any", marks), tracker, memory_store, absences)
     group = GroupInput(
         group_id=GROUP_ID,
@@ -95,7 +104,7 @@ def observe(
         records=(record, *more),
         log=lambda line: None,
         vcenter=VCENTER_ID,
-        loaded_at=NOW - 100.0,
+        loaded_at=LOADED_AT,
         folder_claim=FolderClaim(group_id=GROUP_ID, folder_key="", created_at=""),
         may_exist=lambda group_id: True,
         list_other_groups=lambda: (),
@@ -169,3 +178,20 @@ def test_a_vm_that_was_seen_before_its_clone_was_known_to_have_ended_is_missing(
     record = make_record(0, state="Planned")
     observation = observe(record, last_known_refs={"r0": "vm-9"})
     assert observation.observed.clone_states == {"r0": CloneState.MISSING}
+
+
+@pytest.mark.parametrize(
+    ("loaded_at", "clone_state"),
+    [
+        (LOADED_AT, CloneState.NOT_IN_PROGRESS),
+        # Since then vCenter was replaced by another one, or restored, and its task-1 is a clone
+        # without a response.
+        (LOADED_AT - 100.0, CloneState.RUNNING),
+    ],
+)
+def test_a_task_that_was_sent_before_the_inventory_was_loaded_is_another_one_now(
+    loaded_at: float, clone_state: CloneState
+) -> None:
+    record = make_record(0, state="Planned")
+    observed = observe(record, "running", other_group_loaded_at=loaded_at).observed
+    assert observed.clone_states == {"r0": clone_state}

@@ -142,7 +142,7 @@ class Executor:
                 is_rejected = isinstance(error, VCenterError) and not isinstance(error, Unreachable)
                 memory.record_clone(record, "rejected" if is_rejected else "maybe_sent")
             raise
-        memory.record_clone(record, "accepted", task_ref)
+        memory.record_clone(record, "accepted", task_ref, group.loaded_at)
         self._clone_tracker.own_tasks.add(task_ref)
 
     async def change_vm(self, group: GroupInput, action: VmAction) -> None:

@@ -61,6 +61,8 @@ class CloneRequest(Struct, frozen=True, kw_only=True):
     # fault. maybe_sent: the request is about to be sent, or no response was received.
     outcome: CloneOutcome
     task: str = ""
+    # When the inventory was loaded in which the task is.
+    loaded_at: float = 0.0
     updated_at: float = 0.0
 
 
@@ -155,9 +157,19 @@ class GroupMemory:
         ):
             self.reserved_sizes, self._last_sizes = {}, {}
 
-    def record_clone(self, record: ReplicaRecord, outcome: CloneOutcome, task: str = "") -> None:
+    def record_clone(
+        self,
+        record: ReplicaRecord,
+        outcome: CloneOutcome,
+        task: str = "",
+        loaded_at: float = 0.0,
+    ) -> None:
         self.clone_requests[record.name] = CloneRequest(
-            attempt=record.attempt, outcome=outcome, task=task, updated_at=self.clock()
+            attempt=record.attempt,
+            outcome=outcome,
+            task=task,
+            loaded_at=loaded_at,
+            updated_at=self.clock(),
         )
 
     def check_writes_kept(self, stored_names: Iterable[str]) -> None:
@@ -236,13 +248,15 @@ class GroupMemoryStore:
         self._by_uid.pop(uid, None)
         self.sizes_in_progress.forget(uid)
 
-    def list_sent_tasks(self) -> set[str]:
-        """The clone tasks that this process started for a record of any group."""
+    def list_sent_tasks(self, loaded_at: float) -> set[str]:
+        """The clone tasks that this process started since the inventory was loaded."""
         return {
             request.task
             for memory in self._by_uid.values()
             for request in memory.clone_requests.values()
-            if request.task
+            # Between two loads vCenter may be restored or replaced. Then the reference of an
+            # earlier task is that of another clone, which no record has.
+            if request.task and request.loaded_at == loaded_at
         }
 
 

@@ -194,7 +194,8 @@ class GroupObserver:
         unreadable_vms = self._find_unreadable_vms(absent, group.last_known_refs)
         assigned_tasks: Collection[str] = ()
         if absent or any(record.state != "Present" for record in records):
-            assigned_tasks = group.list_recorded_tasks() | self._memory_store.list_sent_tasks()
+            sent_tasks = self._memory_store.list_sent_tasks(group.loaded_at)
+            assigned_tasks = group.list_recorded_tasks() | sent_tasks
         unfinished = {
             record.name
             for record in records

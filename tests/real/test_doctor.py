@@ -26,6 +26,12 @@ from .doctor_command import (
 TEMPLATE = "vm-operator-template"
 
 
+@pytest.fixture(autouse=True)
+def no_lease(installed: ControlPlane) -> None:
+    """Removes the lease of a manager that an earlier test has killed: doctor would report it."""
+    installed.kubectl("-n", SYSTEM_NAMESPACE, "delete", "lease", LEASE_NAME, "--ignore-not-found")
+
+
 @pytest.fixture(scope="module")
 def simulator(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory

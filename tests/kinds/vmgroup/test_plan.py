@@ -142,8 +142,8 @@ def test_a_vm_that_vcenter_cannot_read_is_reported() -> None:
     assert (new_plan.phase, new_plan.message) == (
         "PENDING",
         '1/2 replicas ready; unreadable 1. vCenter cannot read the configuration of replica "r1" '
-        "(/DC0/vm/vm-operator/ns-web/r1): mostly its files are inaccessible. Check the host and "
-        "the datastore of the VM. It is not replaced, because it may come back.",
+        "(/DC0/vm/vm-operator/ns-web/r1), usually because its files are inaccessible. "
+        "Check the host and the datastore of the VM. It is not replaced, because it may come back.",
     )
 
 

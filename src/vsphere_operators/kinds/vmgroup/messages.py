@@ -122,15 +122,16 @@ def _needs_clone(desired: DesiredState, replicas: Sequence[Replica]) -> bool:
     return (
         count_to_create(desired, replicas) > 0
         or len(active) < desired.replicas
-        or any(
-            needs_replacement(desired, replica)
-            or (
-                replica.vm is None
-                and replica.clone_state is not CloneState.MISSING
-                and not replica.unreadable_vm
-            )
-            for replica in active
-        )
+        or any(needs_replacement(desired, replica) or _is_without_vm(replica) for replica in active)
+    )
+
+
+def _is_without_vm(replica: Replica) -> bool:
+    """Whether the replica needs a clone: its VM is neither there nor expected to come back."""
+    return (
+        replica.vm is None
+        and replica.clone_state is not CloneState.MISSING
+        and not replica.unreadable_vm
     )
 
 
@@ -159,8 +160,9 @@ def _list_transient_problems(replicas: Sequence[Replica]) -> Iterator[str]:
         if replica.unreadable_vm:
             yield (
                 f'vCenter cannot read the configuration of replica "{replica.name}" '
-                f"({replica.unreadable_vm}): mostly its files are inaccessible. Check the host and "
-                "the datastore of the VM. It is not replaced, because it may come back."
+                f"({replica.unreadable_vm}), usually because its files are inaccessible. "
+                "Check the host and the datastore of the VM. It is not replaced, because it may "
+                "come back."
             )
         if replica.vm is not None and replica.vm.unavailable and not replica.terminating:
             yield (
@@ -178,12 +180,7 @@ def _describe_progress(desired: DesiredState, replicas: Sequence[Replica]) -> st
         "missing": sum(replica.clone_state is CloneState.MISSING for replica in active),
         "unreadable": sum(bool(replica.unreadable_vm) for replica in active),
         "cloning": sum(
-            (
-                replica.vm is None
-                and replica.clone_state is not CloneState.MISSING
-                and not replica.unreadable_vm
-            )
-            or replica.clone_state is CloneState.RUNNING
+            _is_without_vm(replica) or replica.clone_state is CloneState.RUNNING
             for replica in active
         ),
         "updating": sum(

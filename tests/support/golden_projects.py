@@ -32,7 +32,7 @@ def create_hostinfo(folder: Path) -> Path:
 
 
 def create_greeter(folder: Path) -> Path:
-    """Every feature: two versions, webhooks, a cluster-wide kind, a kind without a controller."""
+    """Every feature: versions, webhooks, nested types, children, kinds of other projects."""
     root = folder / "greeter"
     run_builder(
         "init",
@@ -61,18 +61,32 @@ def create_greeter(folder: Path) -> Path:
     )
     house = (
         "--cluster-wide",
+        "--description",
+        "A house, its rooms and its doors.",
         "--spec",
-        "rooms:int!",
+        "rooms:int! Number of rooms.",
         "--spec",
-        "doors:strings",
+        "doors:list[Door] Doors, the front door first.",
+        "--spec",
+        "labels:map[str]",
+        "--type",
+        "Door=name:str!,lock:Lock? Lock of the door, if it has one.",
+        "--type",
+        "Lock=model:enum[Pin,Cylinder]=Pin,keys:int32=2 Number of keys.",
         "--status",
-        "full:bool",
+        "full:bool Whether all rooms are taken.",
+        "--status",
+        "checked:datetime",
     )
     run_builder(*api, "--version", "v1alpha1", "--kind", "House", *house)
     run_builder("create", "webhook", "--project", str(root), "--kind", "House", "--validation")
     run_builder(
         *api, "--version", "v1", "--kind", "Street", "--controller=false", "--plural", "roads"
     )
+    site = ("--spec", "image:str! Image to run.", "--spec", "replicas:int32=1 Number of Pods.")
+    owned = "apps/v1/Deployment,v1/Service,v1/ConfigMap"
+    run_builder(*api, "--version", "v1", "--kind", "Site", *site, "--owns", owned)
+    run_builder("create", "api", "--project", str(root), "--external", "v1/Pod")
     return root
 
 

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from kubewright.__main__ import main as run_entry_point
 from kubewright.builder.cli import kubewright, main
 from kubewright.builder.names import build_resource_names, check_kind, check_version, qualify_group
-from kubewright.builder.scaffold.fields import _parse_field
 from kubewright.builder.scaffold.python_edit import add_import, add_statement, set_kind_argument
 from kubewright.errors import ConfigError
 from support.golden_projects import GOLDEN, read_project_files
@@ -85,6 +84,87 @@ def test_fields_of_the_command_line_are_in_the_crd_and_the_sample(project: Path)
     assert sample["spec"] == {"cpu": 1, "template": "example"}
 
 
+def test_nested_types_descriptions_and_defaults_are_in_the_crd(project: Path) -> None:
+    options = [
+        *("--description", "An application."),
+        *("--spec", "image:str! Image to run."),
+        *("--spec", "env:map[str]"),
+        *("--spec", "ports:list[Port]"),
+        *("--type", "Port=name:str!,port:int32=80 Number, at most 65535.,proto:enum[TCP,UDP]?"),
+        *("--spec", "limit:int-or-string=25%"),
+        *("--spec", "replicas:int32?"),
+        *("--status", "since:datetime"),
+    ]
+    assert create_api(project, *options, kind="App") == 0
+    crd = yaml.safe_load((project / "config/crd/bases/demo.example.com_apps.yaml").read_text())
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    assert schema["description"] == "An application."
+    assert schema["properties"]["spec"] == {
+        "type": "object",
+        "description": "The desired state.",
+        "properties": {
+            "image": {"type": "string", "description": "Image to run."},
+            "env": {"type": "object", "additionalProperties": {"type": "string"}},
+            "ports": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "name": {"type": "string"},
+                        "port": {
+                            "type": "integer",
+                            "format": "int32",
+                            "description": "Number, at most 65535.",
+                            "default": 80,
+                        },
+                        "proto": {"type": "string", "enum": ["TCP", "UDP"]},
+                    },
+                    "required": ["name"],
+                },
+            },
+            "limit": {
+                "anyOf": [{"type": "integer"}, {"type": "string"}],
+                "x-kubernetes-int-or-string": True,
+                "default": "25%",
+            },
+            "replicas": {"type": "integer", "format": "int32"},
+        },
+        "required": ["image"],
+    }
+    sample = yaml.safe_load((project / "config/samples/demo_v1_app.yaml").read_text())
+    assert sample["spec"] == {
+        "image": "example",
+        "env": {"example": "example"},
+        "ports": [{"name": "example", "port": 1, "proto": "TCP"}],
+        "limit": 1,
+        "replicas": 1,
+    }
+
+
+def test_description_of_a_kind_is_that_of_its_other_versions(project: Path) -> None:
+    assert create_api(project, "--description", "Greets by name.") == 0
+    assert create_api(project, version="v2") == 0
+    crd = yaml.safe_load((project / "config/crd/bases/demo.example.com_greetings.yaml").read_text())
+    schemas = [version["schema"]["openAPIV3Schema"] for version in crd["spec"]["versions"]]
+    assert [schema["description"] for schema in schemas] == ["Greets by name."] * 2
+
+
+def test_no_placeholder_text_reaches_a_crd(project: Path) -> None:
+    """Every description is either given on the command line, or true for every kind."""
+    assert create_api(project) == 0
+    assert create_api(project, version="v2") == 0
+    text = (project / "config/crd/bases/demo.example.com_greetings.yaml").read_text()
+    versions = yaml.safe_load(text)["spec"]["versions"]
+    for version in versions:
+        schema = version["schema"]["openAPIV3Schema"]
+        assert "description" not in schema
+        spec, status = schema["properties"]["spec"], schema["properties"]["status"]
+        assert spec["description"] == "The desired state."
+        assert status["description"] == "The observed state."
+        assert spec["properties"] == {"foo": {"type": "string"}}
+        assert status["properties"]["echo"] == {"type": "string"}
+
+
 def test_kind_without_a_controller_has_only_types_and_a_crd(project: Path) -> None:
     assert create_api(project, "--controller=false") == 0
     text = (project / "src/greeter/kinds/greeting.py").read_text()
@@ -135,9 +215,12 @@ REJECTED_OPTIONS = [
     (["--plural", "Greetings"], "plural"),
     (["--short-name", "GR"], "short name"),
     (["--short-name", "1x"], "begin with a letter"),
-    (["--resource", "false"], "wake_on"),
+    (["--resource", "false"], "watches"),
     (["--spec", "class:str"], "reserved word"),
     (["--spec", "cpu:quantity"], "must be one of str, int"),
+    (["--spec", "a:Column", "--type", "Column=a:str"], "another class"),
+    (["--spec", "a:GreetingSpec", "--type", "GreetingSpec=a:str"], "another class"),
+    (["--description", 'the "last"'], "docstring"),
     (["--spec", "a:str", "--spec", "a:int"], "twice"),
     (["--status", "conditions:str"], "every status already has"),
     (["--status", "condition:str"], "every status already has"),
@@ -296,7 +379,9 @@ def test_names_that_generated_code_imports_are_reserved() -> None:
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and not node.level
     ]
-    external = [node for node in imports if not (node.module or "").startswith("greeter")]
+    # Types of children are checked against the kind that has them.
+    own = ("greeter", "kubewright.api.")
+    external = [node for node in imports if not (node.module or "").startswith(own)]
     imported = {name.name for node in external for name in node.names if name.name[0].isupper()}
     assert len(imported) > 15
     arguments = {
@@ -308,6 +393,8 @@ def test_names_that_generated_code_imports_are_reserved() -> None:
     for name in imported | arguments - {
         "Greeting",
         "House",
+        "Site",
+        "Pod",
         "Hub",
         "Spoke",
         "Installed",
@@ -342,11 +429,6 @@ def test_valid_names() -> None:
     )
     assert qualify_group("demo", "myk8s.io") == "demo.myk8s.io"
     assert build_resource_names("a", "b.c", "v1", "Box").plural == "boxes"
-
-
-def test_alias_of_a_type() -> None:
-    assert _parse_field("freeCPU:int64").type == "int"
-    assert _parse_field("name").format_spec_line().endswith('] = ""')
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=12))

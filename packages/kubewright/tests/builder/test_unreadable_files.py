@@ -11,7 +11,7 @@ import pytest
 
 from kubewright.builder.changeset import read_text, read_text_if_exists
 from kubewright.builder.cli import main
-from kubewright.builder.compat.baseline import read_crds_on_disk
+from kubewright.builder.compat.baseline import read_baseline
 from kubewright.errors import ConfigError
 
 from .builder_commands import create_api, read_project_bytes
@@ -95,7 +95,7 @@ def test_unreadable_crd_on_disk_is_named(
 ) -> None:
     damage(greeter / "config/crd/bases/demo.example.com_houses.yaml")
     with pytest.raises(ConfigError, match=rf"demo\.example\.com_houses\.yaml .*{message}"):
-        read_crds_on_disk(greeter)
+        read_baseline(greeter, "HEAD", [], fall_back_to_disk=True)
 
 
 @pytest.mark.parametrize(

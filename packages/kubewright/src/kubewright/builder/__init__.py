@@ -1,7 +1,8 @@
 """The builder: the `kubewright` command, which creates projects and generates their files.
 
-cli, cli_create     the subcommands; `terminal` has their shared options and questions
-scaffold            `init` and `create`: new files from templates, and edits of existing ones
+cli, cli_*          the subcommands; `terminal` has their shared options and questions
+scaffold            `init` and `create`: new files from templates, and edits of existing ones;
+                    `removal` undoes them for `delete`
 manifests           `manifests`, `helm` and `build-installer`: documents from what code declares
 compat              what a change of a CRD breaks for users, compared with a commit
 api_docs            `docs`: an API reference in Markdown

@@ -79,8 +79,9 @@ def _render_rows(schema: Schema, prefix: str) -> Iterator[str]:
     """A table row for each field, and for the fields inside it."""
     required = schema.get("required", [])
     for name, field in schema.get("properties", {}).items():
-        mark = "**required**. " if name in required else ""
-        yield f"| `{prefix}{name}` | {_format_type(field)} | {mark}{_describe_field(field)} |\n"
+        mark = ["**required**"] if name in required else []
+        text = ". ".join([*mark, *filter(None, [_describe_field(field)])])
+        yield f"| `{prefix}{name}` | {_format_type(field)} | {text} |\n"
         inner, suffix = _find_inner_schema(field)
         if inner.get("properties"):
             yield from _render_rows(inner, f"{prefix}{name}{suffix}.")

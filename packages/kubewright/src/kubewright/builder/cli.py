@@ -1,4 +1,4 @@
-"""The `kubewright` command: its subcommands but for `create`, and its exit codes."""
+"""The `kubewright` command: most subcommands, and the exit codes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,15 @@ from ..errors import KubewrightError
 from .api_docs import render_page
 from .changeset import ChangeSet, find_stale, read_text_if_exists
 from .cli_create import create
-from .compat.baseline import CRD_FOLDER, parse_crds, read_committed_crds, read_crds_on_disk
+from .cli_delete import delete
+from .cli_import import import_command
+from .cli_run import run
+from .compat.baseline import CRD_FOLDER, parse_crds, read_baseline
 from .compat.crd_diff import compare_crds
+from .compat.report import format_breaking_changes, format_policies
+from .compat.rules import POLICIES, expand_policies
 from .complete import complete_change
+from .manifests.descriptions import format_undescribed
 from .manifests.helm import CHART_HEADER, build_chart
 from .manifests.installer import render_installer
 from .manifests.render import generate_manifests
@@ -76,6 +82,9 @@ def kubewright() -> None:
 
 
 kubewright.add_command(create)
+kubewright.add_command(delete)
+kubewright.add_command(import_command)
+kubewright.add_command(run)
 
 
 @kubewright.command()
@@ -132,7 +141,31 @@ def init(
         )
 
 
-@kubewright.command(name="manifests")
+_MANIFESTS_HELP = f"""Generate config/: CRDs, least-privilege roles, the Deployment, its variants.
+
+\b
+Examples:
+  kubewright manifests
+  kubewright manifests --check
+  kubewright manifests --check --against origin/main
+  kubewright manifests --check --policy enum-value-added
+
+With --check, a CRD change that breaks manifests, stored objects or scripts of users is an error.
+Other changes break only some programs. Each policy makes one class of them an error, too:
+
+\b
+{format_policies()}
+
+To compare with the CRDs in a cluster, and to find versions that are still in
+status.storedVersions there:
+
+\b
+  kubectl get crds -o yaml > crds.yaml
+  kubewright manifests --check --against crds.yaml
+"""
+
+
+@kubewright.command(name="manifests", help=_MANIFESTS_HELP)
 @click.option(
     "--check",
     is_flag=True,
@@ -142,8 +175,16 @@ def init(
     "--against",
     default="HEAD",
     show_default=True,
-    metavar="COMMIT",
-    help="Commit with the CRDs that users have.",
+    metavar="COMMIT|FILE",
+    help="Commit with the CRDs that users have, or a YAML or JSON file with them.",
+)
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    type=click.Choice(list(POLICIES)),
+    metavar="POLICY",
+    help="Class of changes that count as breaking, too, see above; can be repeated.",
 )
 @click.option(
     "--allow-breaking", is_flag=True, help="With --check: report breaking changes, but do not fail."
@@ -151,18 +192,21 @@ def init(
 @PROJECT_OPTION
 @FORCE_OPTION
 def manifests_command(
-    root: Path, check: bool, against: str, allow_breaking: bool, force: bool
+    root: Path,
+    check: bool,
+    against: str,
+    policies: tuple[str, ...],
+    allow_breaking: bool,
+    force: bool,
 ) -> int:
-    """Generate config/: CRDs, least-privilege roles, the Deployment and its variants.
-
-    \b
-    Examples:
-      kubewright manifests
-      kubewright manifests --check
-      kubewright manifests --check --against origin/main
-    """
     change = generate_manifests(Project.read(root))
-    is_breaking = _report_breaking_changes(change, against, fall_back_to_disk=check)
+    crds = parse_crds(
+        {path: text for path, text in change.files.items() if path.startswith(CRD_FOLDER)}
+    )
+    old, source = read_baseline(root, against, crds, fall_back_to_disk=check)
+    breaking = format_breaking_changes(compare_crds(old, crds), expand_policies(policies), source)
+    for text in (*format_undescribed(crds), *([breaking] if breaking else [])):
+        click.echo(text, err=True)
     if not check:
         for path in write_change(change, force=force):
             click.echo(f"removed {path}" if path in change.removed else f"wrote {path}")
@@ -175,30 +219,7 @@ def manifests_command(
         )
         return 1
     click.echo(f"{len(change.files)} generated files are up to date")
-    return 1 if is_breaking and not allow_breaking else 0
-
-
-def _report_breaking_changes(change: ChangeSet, against: str, *, fall_back_to_disk: bool) -> bool:
-    new = parse_crds(
-        {path: text for path, text in change.files.items() if path.startswith(CRD_FOLDER)}
-    )
-    old, source = read_committed_crds(change.root, against), against
-    if old is None:
-        # Without --check the files on disk are about to be overwritten: the user has seen them.
-        old = read_crds_on_disk(change.root) if fall_back_to_disk else []
-        source = "the files on disk"
-    breaking = [crd_change for crd_change in compare_crds(old, new) if crd_change.is_breaking]
-    for crd_change in breaking:
-        click.echo(f"breaking: {crd_change}", err=True)
-    if breaking:
-        click.echo(
-            "These changes may break manifests, stored objects or scripts of users "
-            f"(compared with the CRDs of {source}). "
-            "Keep the old form and add a new field or a new version. "
-            "If the change is intended, use `--check --allow-breaking`.",
-            err=True,
-        )
-    return bool(breaking)
+    return 1 if breaking and not allow_breaking else 0
 
 
 @kubewright.command(name="build-installer")

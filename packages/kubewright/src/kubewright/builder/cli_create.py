@@ -11,10 +11,20 @@ import click
 from ..errors import ConfigError
 from .changeset import ChangeSet
 from .complete import complete_change
-from .names import build_resource_names, check_kind, check_version, qualify_group
+from .names import (
+    build_resource_names,
+    check_class_name,
+    check_description,
+    check_kind,
+    check_version,
+    qualify_group,
+)
 from .project import Project, ResourceEntry
 from .scaffold.api import ApiParameters, check_resource_is_new, scaffold_api
+from .scaffold.children import parse_owned_kinds
+from .scaffold.external import scaffold_external
 from .scaffold.fields import parse_fields
+from .scaffold.foreign_kinds import find_foreign_kind
 from .scaffold.version import (
     check_hub_version,
     find_hub,
@@ -55,15 +65,35 @@ def create() -> None:
     "--spec",
     "spec",
     multiple=True,
-    metavar="NAME:TYPE",
-    help="Field of the spec: hostname:str, cpu:int! (! means required); can be repeated.",
+    metavar="FIELD",
+    help="Field of the spec, see above; can be repeated.",
 )
 @click.option(
     "--status",
     "status",
     multiple=True,
-    metavar="NAME:TYPE",
-    help="Field of the status: freeCPU:int; can be repeated.",
+    metavar="FIELD",
+    help="Field of the status; can be repeated.",
+)
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    metavar="NAME=FIELD,...",
+    help="Object type with its fields, for use in other fields; can be repeated.",
+)
+@click.option("--description", default="", help="Description of the kind in `kubectl explain`.")
+@click.option(
+    "--owns",
+    "owns",
+    multiple=True,
+    metavar="KIND,...",
+    help="Kinds of the children that the controller creates: apps/v1/Deployment,v1/Service.",
+)
+@click.option(
+    "--external",
+    metavar="KIND",
+    help="Create only a controller, for a kind of Kubernetes or of another project: v1/Pod.",
 )
 @click.option(
     "--resource",
@@ -89,14 +119,40 @@ def api(root: Path, dry_run: bool, force: bool, **options: Any) -> None:
     Examples:
       kubewright create api --group topology --version v1 --kind HostInfo --short-name hi
       kubewright create api --group vm --version v1 --kind VmGroup --spec replicas:int!
+      kubewright create api --group web --version v1 --kind App --spec "image:str! Image to run." \\
+        --spec replicas:int32=1 --spec "env:map[str]" \\
+        --spec "ports:list[Port]" --type "Port=name:str!,port:int32!,protocol:enum[TCP,UDP]=TCP"
+      kubewright create api --group web --version v1 --kind Site --spec image:str! \\
+        --owns apps/v1/Deployment,v1/Service
+      kubewright create api --external v1/Pod
       kubewright create api --group demo --version v1 --kind Greeting --dry-run
       kubewright create api --group demo --version v2 --kind Greeting
+
+    \b
+    A FIELD is NAME:TYPE, optionally followed by a space and its description:
+      hostname:str            empty unless it is set
+      replicas:int32!         required
+      replicas:int32?         None unless it is set
+      replicas:int32=3        with a default
+    \b
+    TYPE is one of
+      str, int, int32, int64, float, bool, datetime
+      int-or-string, any      a number or a string; any JSON object
+      enum[A,B]               one of these values
+      list[TYPE], map[TYPE]   a list; a map with strings as keys
+      Port                    an object with the fields of --type "Port=name:str!,port:int32!"
+
+    The types of Kubernetes are in the distribution kubewright-api, which --owns and --external add
+    to the dependencies. For a kind of another operator, first run `kubewright import`.
     """
     project = Project.read(root)
+    if options["external"]:
+        _create_external(project, options, dry_run=dry_run, force=force)
+        return
     parameters = _read_api_parameters(project, options)
     resource = parameters.resource
     hub = find_hub(project, resource.group, resource.kind)
-    check_resource_is_new(project, resource)
+    check_resource_is_new(project, resource.group, resource.version, resource.kind, resource.plural)
     if hub is None:
         module, change = resource.module, scaffold_api(project, parameters)
     else:
@@ -105,6 +161,33 @@ def api(root: Path, dry_run: bool, force: bool, **options: Any) -> None:
         change,
         f"Created {resource.kind} ({resource.plural}.{resource.group}).",
         [f"src/{project.package}/kinds/{module}.py"],
+        dry_run=dry_run,
+        force=force,
+    )
+
+
+def _create_external(
+    project: Project, options: _CommandOptions, *, dry_run: bool, force: bool
+) -> None:
+    own_options = ("group", "version_", "kind_", "plural", "short", "spec", "status", "types")
+    if given := [name.strip("_") for name in own_options if options[name]]:
+        raise ConfigError(
+            f"--external names a kind that another project declares: omit --{given[0]}"
+        )
+    if options["owns"]:
+        raise ConfigError(
+            "--owns cannot be combined with --external: declare the children with `self.owns` in "
+            "the controller"
+        )
+    kind = find_foreign_kind(project, options["external"])
+    definition = kind.definition
+    check_resource_is_new(
+        project, definition.group, definition.version, kind.name, definition.plural
+    )
+    _finish(
+        scaffold_external(project, kind),
+        f"Created a controller of {kind.name} ({definition.group_resource}).",
+        [f"src/{project.package}/kinds/{kind.name.lower()}.py"],
         dry_run=dry_run,
         force=force,
     )
@@ -200,9 +283,11 @@ def _choose_spokes(
 def _read_api_parameters(project: Project, options: _CommandOptions) -> ApiParameters:
     if not options["resource"]:
         raise ConfigError(
-            "--resource=false is not supported: a controller owns a kind, "
-            "and other kinds trigger it with `wake_on`. Omit the option"
+            "--resource=false is not supported: for a kind of another project use --external, and "
+            "to follow other kinds use `watches` in a controller. Omit the option"
         )
+    if options["owns"] and not options["controller"]:
+        raise ConfigError("--owns is for a controller: omit --controller=false")
     group = get_or_prompt("--group", options["group"], "Group, such as topology", str)
     version = get_or_prompt(
         "--version", options["version_"], "Version", check_version, suggestion="v1"
@@ -224,10 +309,14 @@ def _read_api_parameters(project: Project, options: _CommandOptions) -> ApiParam
         short_names=options["short"],
         namespaced=options["namespaced"],
     )
+    fields = parse_fields(options["spec"], options["status"], options["types"])
+    for type_ in fields.types:
+        check_class_name(type_.name, kind)
     return ApiParameters(
         resource,
-        parse_fields(options["spec"]),
-        parse_fields(options["status"], status=True),
+        fields,
+        check_description(options["description"]),
         options["controller"],
         options["storage"],
+        parse_owned_kinds(project, options["owns"], namespaced=options["namespaced"]),
     )

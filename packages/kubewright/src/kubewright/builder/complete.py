@@ -21,7 +21,8 @@ from .changeset import ChangeSet, read_text_if_exists
 from .program import run_program
 from .scaffold.format import format_files
 
-_COPIED_FOLDERS = ("src", "tests", "config")
+# Generating and formatting change these.
+_COPIED_ENTRIES = ("src", "tests", "config", "pyproject.toml")
 # Importing a project takes seconds; one that waits for a server at import would never end.
 _GENERATE_TIMEOUT_SECONDS = 120
 _ERROR_TAIL_LINES = 8
@@ -37,7 +38,7 @@ def complete_change(change: ChangeSet) -> tuple[ChangeSet, bool]:
         change,
         files={**change.files, **generated, **(formatted or {})},
         edited_paths=change.edited_paths | frozenset(generated),
-        removed=removed,
+        removed=tuple(dict.fromkeys((*change.removed, *removed))),
     )
     return complete, formatted is None
 
@@ -45,18 +46,20 @@ def complete_change(change: ChangeSet) -> tuple[ChangeSet, bool]:
 @contextmanager
 def _copy_project(change: ChangeSet) -> Iterator[Path]:
     """A temporary folder with the changed project: the folders that change are copied."""
+    changed = {path.partition("/")[0] for path in (*change.files, *change.removed)}
     with tempfile.TemporaryDirectory(prefix="kubewright-") as folder:
         copy = Path(folder)
         for entry in change.root.iterdir() if change.root.exists() else ():
-            if entry.name in _COPIED_FOLDERS and entry.is_dir():
+            is_copied = entry.name in changed or entry.name in _COPIED_ENTRIES
+            if is_copied and entry.is_dir():
                 _copy_folder(entry, copy / entry.name)
+            elif is_copied and entry.is_file():
+                shutil.copy(entry, copy)
             # Links for everything else: ruff and the project's code may read it. Not .git, because
             # the state of the repository must not matter for the copy.
-            elif entry.name not in ("pyproject.toml", ".git"):
+            elif entry.name != ".git":
                 (copy / entry.name).symlink_to(entry)
-        if (change.root / "pyproject.toml").is_file():
-            shutil.copy(change.root / "pyproject.toml", copy)
-        replace(change, root=copy, removed=()).write()
+        replace(change, root=copy).write()
         yield copy
 
 

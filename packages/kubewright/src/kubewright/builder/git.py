@@ -1,4 +1,4 @@
-"""What the builder asks git: the CRDs of a commit, and whether a file has uncommitted changes."""
+"""What the builder asks git: the CRDs of a commit, and which files of the user have changed."""
 
 from __future__ import annotations
 
@@ -36,3 +36,9 @@ def find_uncommitted(root: Path, paths: Sequence[str]) -> list[str] | None:
         return None
     prefix = top.removesuffix("\n")
     return sorted(entry[3:].removeprefix(prefix) for entry in output.split("\0") if entry)
+
+
+def read_first_version(root: Path, path: str) -> str | None:
+    """The file as it was in the commit that added it; None if git does not have it."""
+    commits = run_git(root, "log", "--diff-filter=A", "--format=%H", "-1", "--", path)
+    return run_git(root, "show", f"{commits.strip()}:./{path}") if commits else None

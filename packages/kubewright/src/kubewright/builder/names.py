@@ -19,7 +19,8 @@ _RESERVED_KINDS = frozenset(
     [
         *("Annotated", "Column", "Controller", "Doc", "Done", "Resource", "Spec", "Status"),
         *("None", "True", "False", "Client", "ControlPlane", "Conversion", "Key", "Path"),
-        *("Admission", "ObjectMeta", "Rejected", "Webhook"),
+        *("Admission", "Int32", "Int64", "IntOrString", "Literal", "Object", "ObjectMeta"),
+        *("PreserveUnknownFields", "Rejected", "Waiting", "Webhook"),
     ]
 )
 # Generated methods take an object as an argument named after its kind, next to these arguments.
@@ -104,6 +105,27 @@ def check_kind(kind: str) -> str:
             f"choose another, such as My{kind}"
         )
     return kind
+
+
+def check_class_name(name: str, kind: str) -> str:
+    """The name of a type in the module of a kind."""
+    suffixes = ("", "Spec", "Status", "Controller", "Conversion", "Webhook")
+    if name in _RESERVED_KINDS or name in [f"{kind}{suffix}" for suffix in suffixes]:
+        raise ConfigError(
+            f'invalid type "{name}": the generated code has another class of this name; '
+            f"choose another, such as {kind}{name}"
+        )
+    return name
+
+
+def check_description(text: str) -> str:
+    """The description of a kind, which becomes its docstring."""
+    if '"""' in text or "\\" in text or text.endswith('"'):
+        raise ConfigError(
+            "invalid --description: it becomes a docstring, so it must not contain "
+            '""" or a backslash, or end with "'
+        )
+    return text.strip()
 
 
 def check_version(version: str) -> str:

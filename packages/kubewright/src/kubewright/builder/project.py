@@ -20,6 +20,7 @@ from ..flags import parse_command_line
 from ..kind import Object
 from ..kubeconfig import Connection, Identity
 from ..manager import Manager
+from ..selection import declared_kind
 from ..webhook import Conversion, Webhook
 from .changeset import read_text, read_text_if_exists
 
@@ -49,6 +50,8 @@ class ResourceEntry(Struct, frozen=True, forbid_unknown_fields=True):
     conversion: bool = False
     """Whether this version is converted to the version of the controller."""
     webhooks: tuple[str, ...] = ()
+    external: bool = False
+    """Whether Kubernetes or another project declares the kind."""
 
     @property
     def source_path(self) -> str:
@@ -105,7 +108,7 @@ class OperatorParts:
     webhooks: tuple[Webhook[Any], ...] = ()
     conversions: tuple[Conversion[Any, Any], ...] = ()
     kinds: tuple[type[Object], ...] = ()
-    """Every version of every kind, including kinds that another operator serves."""
+    """Every version of every kind that the project declares, also without a controller for it."""
     optional_webhooks: tuple[Webhook[Any], ...] = ()
     """Webhooks that exist only with the flag for them."""
 
@@ -180,7 +183,11 @@ class Project:
         """What `build` adds to a manager, and the kinds that only pyproject.toml lists."""
         manager = self._build_manager()
         kinds = [
-            *(kind for entry in manager.controllers for kind in (entry.kind, *entry.versions)),
+            *(
+                declared_kind(kind)
+                for entry in manager.controllers
+                for kind in (entry.kind, *entry.versions)
+            ),
             *(kind for entry in manager.conversions for kind in (entry.spoke, entry.hub)),
             *(
                 self.load_object(entry.path)
@@ -192,7 +199,7 @@ class Project:
             tuple(manager.controllers),
             tuple(manager.webhooks),
             tuple(manager.conversions),
-            tuple(dict.fromkeys(kinds)),
+            tuple(kind for kind in dict.fromkeys(kinds) if not kind.definition.external),
         )
         flag = self.config.optional_webhooks
         if not flag:

@@ -88,4 +88,4 @@ def _summarize_files(paths: Sequence[str], removed: Sequence[str]) -> list[str]:
         for path in paths
         if path not in generated
     ]
-    return [*lines, f"wrote config/ ({len(generated)} files)"] if generated else lines
+    return [*lines, f"updated config/ ({len(generated)} files)"] if generated else lines

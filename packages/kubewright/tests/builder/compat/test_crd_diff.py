@@ -12,7 +12,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kubewright.builder.compat import rules
 from kubewright.builder.compat.crd_diff import compare_crds
+from kubewright.builder.compat.rules import POLICIES, Rule, expand_policies
 from kubewright.builder.compat.schema_diff import schema_changes
 
 Json = dict[str, Any]
@@ -23,6 +25,7 @@ BASE: Json = {
     "spec": {
         "group": "example.com",
         "scope": "Namespaced",
+        "preserveUnknownFields": True,
         "names": {
             "kind": "Thing",
             "listKind": "ThingList",
@@ -47,6 +50,7 @@ BASE: Json = {
                     {"name": "Mode", "type": "string", "jsonPath": ".spec.mode"},
                     {"name": "Count", "type": "integer", "jsonPath": ".spec.count"},
                 ],
+                "selectableFields": [{"jsonPath": ".spec.mode"}],
                 "schema": {
                     "openAPIV3Schema": {
                         "type": "object",
@@ -80,6 +84,19 @@ BASE: Json = {
                                         "x-kubernetes-preserve-unknown-fields": True,
                                     },
                                     "none": {"type": "string", "nullable": True},
+                                    "any": {"x-kubernetes-preserve-unknown-fields": True},
+                                    "unique": {
+                                        "type": "array",
+                                        "items": {"type": "string"},
+                                        "uniqueItems": True,
+                                    },
+                                    "combined": {
+                                        "type": "integer",
+                                        "allOf": [{"minimum": -50}, {"maximum": 50}],
+                                        "anyOf": [{"maximum": 10}, {"minimum": 20}],
+                                        "oneOf": [{"multipleOf": 2}, {"multipleOf": 3}],
+                                        "not": {"enum": [13]},
+                                    },
                                     "ports": {
                                         "type": "array",
                                         "x-kubernetes-list-type": "map",
@@ -298,6 +315,66 @@ BREAKING: dict[str, tuple[Edit, str]] = {
         lambda c: spec_properties(c)["open"].pop("x-kubernetes-preserve-unknown-fields"),
         "unknown fields no longer allowed",
     ),
+    "unique items required": (
+        lambda c: spec_properties(c)["ports"].update(uniqueItems=True),
+        "uniqueItems changed from False to True",
+    ),
+    "complete object required": (
+        lambda c: spec_properties(c)["open"].update({"x-kubernetes-embedded-resource": True}),
+        "x-kubernetes-embedded-resource changed from False to True",
+    ),
+    "oneOf added": (
+        lambda c: spec_schema(c).update(oneOf=[{"required": ["free"]}, {"required": ["name"]}]),
+        "v1.spec: oneOf added",
+    ),
+    "anyOf added": (
+        lambda c: spec_properties(c)["free"].update(anyOf=[{"pattern": "^a"}, {"minLength": 9}]),
+        "v1.spec.free: anyOf added",
+    ),
+    "alternative of anyOf removed": (
+        lambda c: spec_properties(c)["combined"]["anyOf"].pop(),
+        "v1.spec.combined: anyOf changed",
+    ),
+    "alternative of anyOf changed": (
+        lambda c: spec_properties(c)["combined"]["anyOf"][0].update(maximum=9),
+        "v1.spec.combined: anyOf changed",
+    ),
+    "member of allOf added": (
+        lambda c: spec_properties(c)["combined"]["allOf"].append({"minimum": 1}),
+        "v1.spec.combined: allOf changed",
+    ),
+    "alternative of oneOf added": (
+        lambda c: spec_properties(c)["combined"]["oneOf"].append({"minimum": 1}),
+        "v1.spec.combined: oneOf changed",
+    ),
+    "alternative of oneOf removed": (
+        lambda c: spec_properties(c)["combined"]["oneOf"].pop(),
+        "v1.spec.combined: oneOf changed",
+    ),
+    "not changed": (
+        lambda c: spec_properties(c)["combined"].update({"not": {"enum": [14]}}),
+        "v1.spec.combined: not changed",
+    ),
+    "not added": (
+        lambda c: spec_properties(c)["free"].update({"not": {"enum": ["x"]}}),
+        "v1.spec.free: not added",
+    ),
+    "rule evaluated for new objects": (
+        lambda c: spec_schema(c)["x-kubernetes-validations"][0].update(optionalOldSelf=True),
+        "rule self.count > 0 added",
+    ),
+    "integer or string": (
+        lambda c: spec_properties(c)["any"].update({"x-kubernetes-int-or-string": True}),
+        "x-kubernetes-int-or-string changed from unset to True",
+    ),
+    "field not selectable": (
+        lambda c: stored_version(c)["selectableFields"].pop(),
+        "selectable field .spec.mode: removed",
+    ),
+    "all unknown fields pruned": (
+        lambda c: c["spec"].update(preserveUnknownFields=False),
+        "preserveUnknownFields: unknown fields no longer allowed",
+    ),
     "null rejected": (
         lambda c: spec_properties(c)["none"].pop("nullable"),
         "null no longer allowed",
@@ -326,6 +403,19 @@ SAFE: dict[str, Edit] = {
     "rule removed": lambda c: spec_schema(c)["x-kubernetes-validations"].clear(),
     "unknown fields kept": lambda c: spec_properties(c)["labels"].update(
         {"x-kubernetes-preserve-unknown-fields": True}
+    ),
+    "unique items not required": lambda c: spec_properties(c)["unique"].update(uniqueItems=False),
+    "member of allOf removed": lambda c: spec_properties(c)["combined"]["allOf"].pop(),
+    "allOf removed": lambda c: spec_properties(c)["combined"].pop("allOf"),
+    "alternative of anyOf added": lambda c: spec_properties(c)["combined"]["anyOf"].append(
+        {"maximum": -5}
+    ),
+    "anyOf removed": lambda c: spec_properties(c)["combined"].pop("anyOf"),
+    "oneOf removed": lambda c: spec_properties(c)["combined"].pop("oneOf"),
+    "not removed": lambda c: spec_properties(c)["combined"].pop("not"),
+    "title": lambda c: spec_properties(c)["mode"].update(title="Mode"),
+    "selectable field": lambda c: stored_version(c)["selectableFields"].append(
+        {"jsonPath": ".spec.free"}
     ),
     "null allowed": lambda c: spec_properties(c)["free"].update(nullable=True),
     "new column": lambda c: stored_version(c)["additionalPrinterColumns"].append(
@@ -359,7 +449,7 @@ def apply_edit(edit: Edit) -> Json:
 def test_breaking_change_is_reported(name: str) -> None:
     edit, message = BREAKING[name]
     changes = compare_crds([BASE], [apply_edit(edit)])
-    breaking = [str(change) for change in changes if change.is_breaking]
+    breaking = [str(change) for change in changes if change.is_breaking()]
     assert any(message in text for text in breaking), breaking
 
 
@@ -367,16 +457,13 @@ def test_breaking_change_is_reported(name: str) -> None:
 def test_safe_change_is_reported_but_not_breaking(name: str) -> None:
     changes = compare_crds([BASE], [apply_edit(SAFE[name])])
     assert changes
-    assert [str(change) for change in changes if change.is_breaking] == []
+    assert [str(change) for change in changes if change.is_breaking()] == []
 
 
 def test_removed_kind_is_breaking_and_new_kind_is_not() -> None:
-    assert [(change.message, change.is_breaking) for change in compare_crds([BASE], [])] == [
-        ("kind removed", True)
-    ]
-    assert [(change.message, change.is_breaking) for change in compare_crds([], [BASE])] == [
-        ("new kind", False)
-    ]
+    [removed], [added] = compare_crds([BASE], []), compare_crds([], [BASE])
+    assert (str(removed), removed.is_breaking()) == ("things.example.com: kind removed", True)
+    assert (str(added), added.is_breaking()) == ("things.example.com: new kind", False)
 
 
 def test_equal_crds_have_no_changes() -> None:
@@ -386,6 +473,63 @@ def test_equal_crds_have_no_changes() -> None:
     ]
     assert len(crds) >= 5
     assert compare_crds([BASE, *crds], copy.deepcopy([*crds, BASE])) == []
+
+
+def test_documentation_inside_a_combination_is_ignored() -> None:
+    def add_descriptions(crd: Json) -> None:
+        combined = spec_properties(crd)["combined"]
+        combined["anyOf"][0]["description"] = "Small."
+        combined["not"]["title"] = "Unlucky"
+
+    assert compare_crds([BASE], [apply_edit(add_descriptions)]) == []
+
+
+def test_field_called_description_inside_a_combination_counts() -> None:
+    old, new = ({"anyOf": [{"properties": {"description": {"maxLength": n}}}]} for n in (9, 8))
+    assert [change.message for change in schema_changes(old, new)] == ["anyOf changed"]
+
+
+def test_version_in_stored_versions_cannot_be_removed() -> None:
+    def remove_v0(crd: Json) -> None:
+        crd["spec"]["versions"].pop()
+
+    def remove_v1(crd: Json) -> None:
+        crd["spec"]["versions"][0].update(name="v2")
+
+    def rule_of(old: Json, edit: Edit) -> Rule | None:
+        new = copy.deepcopy(old)
+        edit(new)
+        changes = compare_crds([old], [new])
+        [removed] = [item.change for item in changes if item.change.message == "version removed"]
+        return removed.rule
+
+    installed = BASE | {"status": {"storedVersions": ["v0", "v1"]}}
+    assert rule_of(BASE, remove_v0) is rules.VERSION_REMOVED
+    assert rule_of(installed, remove_v0) is rules.STORED_VERSION_REMOVED
+    assert rule_of(BASE, remove_v1) is rules.STORED_VERSION_REMOVED
+
+
+POLICY_CHANGES: dict[str, Edit] = {
+    "description-changed": SAFE["description"],
+    "enum-value-added": SAFE["enum widened"],
+    "null-allowed": SAFE["null allowed"],
+    "pattern-removed": SAFE["pattern removed"],
+    "required-with-default": SAFE["newly required, with a default"],
+}
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES.keys() - {"all"}))
+def test_policy_makes_its_class_of_changes_breaking_and_no_other(policy: str) -> None:
+    for name, edit in POLICY_CHANGES.items():
+        [change] = compare_crds([BASE], [apply_edit(edit)])
+        assert change.is_breaking([policy]) == (name == policy), name
+        assert change.is_breaking(expand_policies(["all"]))
+
+
+def test_policies_for_readers_count_in_the_status_too() -> None:
+    new = apply_edit(lambda c: status_properties(c)["phase"].update(enum=["A", "B", "C"]))
+    [change] = compare_crds([BASE], [new])
+    assert change.is_breaking(["enum-value-added"])
 
 
 bounds = st.one_of(st.none(), st.integers(-3, 3))
@@ -428,4 +572,4 @@ def test_change_that_rejects_a_valid_value_is_always_breaking(old: Json, new: Js
         value for value in range(-30, 31) if is_allowed(old, value) and not is_allowed(new, value)
     ]
     if rejected:
-        assert any(is_breaking for _, _, is_breaking in schema_changes(old, new)), rejected
+        assert any(change.is_breaking() for change in schema_changes(old, new)), rejected

@@ -247,7 +247,7 @@ def test_values_are_rendered(helm: Path, tmp_path: Path) -> None:
 def test_crds_are_kept_on_uninstall(helm: Path, project: Path, tmp_path: Path) -> None:
     objects = render_chart(helm, project / "dist/chart", "greeter-system", tmp_path)
     crds = [crd for (kind, _, _), crd in objects.items() if kind == "CustomResourceDefinition"]
-    assert len(crds) == 3
+    assert len(crds) == 4
     assert all(crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep" for crd in crds)
 
 

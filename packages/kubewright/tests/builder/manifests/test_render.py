@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from kubewright.rbac import LEADER_RULES, manager_rules
 from support.golden_projects import read_project_files
 
 from ...support.widget_kind import Friend, Widget
-from ..builder_commands import commit_project, run_git
+from ..builder_commands import commit_project, run_git, run_manifests
 
 ROOT = Path(__file__).parents[5]
 
@@ -31,8 +32,8 @@ class WidgetController(Controller[Widget]):
     finalizer = "kubewright.test/hold"
 
     def __init__(self) -> None:
-        self.wake_on(Friend, by=lambda widget: widget.spec.friend)
-        self.wake_on_owned(ConfigMap)
+        self.watches(Friend, index_by=lambda widget: widget.spec.friend)
+        self.owns(ConfigMap)
         self.needs(ConfigMap, "create", "delete")
         self.needs(Node, "patch")
 
@@ -46,11 +47,12 @@ def verbs_by_resource(rules: list[dict[str, Any]]) -> dict[str, list[str]]:
 
 def test_permissions_follow_from_declarations() -> None:
     assert verbs_by_resource(manager_rules([WidgetController()])) == {
-        "configmaps": ["create", "delete", "list", "watch"],
+        "configmaps": ["create", "delete", "list", "patch", "watch"],
         "events": ["create", "patch"],
         "nodes": ["patch"],
         "friends.kubewright.test": ["list", "watch"],
         "widgets.kubewright.test": ["list", "patch", "watch"],
+        "widgets/finalizers.kubewright.test": ["update"],
         "widgets/status.kubewright.test": ["patch"],
     }
 
@@ -146,7 +148,7 @@ def test_an_unknown_kind_of_optional_editors_is_rejected(greeter: Path) -> None:
     )
     with pytest.raises(
         ConfigError,
-        match=r"optional_editors: unknown Hosue; must be one of Greeting, House, Street",
+        match=r"optional_editors: unknown Hosue; must be one of Greeting, House, Pod, Site, Street",
     ):
         Project.read(greeter)
 
@@ -200,10 +202,87 @@ def test_breaking_change_is_reported_after_the_files_were_written(
     error = capsys.readouterr().err
     assert "breaking: houses.demo.example.com v1alpha1.spec.floors: field removed" in error
     assert "v1alpha1.spec.rooms: new required field" in error
+    assert "scripts that read it find nothing. Keep the field" in " ".join(error.split())
+    assert "Compared with the CRDs of HEAD." in error
     assert main([*check, "--allow-breaking"]) == 0
     assert main([*check, "--against", "HEAD~1"]) == 0
     assert main([*check, "--against", "nowhere"]) == 1
     assert "is not a commit" in capsys.readouterr().err
+
+
+def test_kinds_and_fields_without_a_description_are_reported(
+    greeter: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["manifests", "--check", "--project", str(greeter)]) == 0
+    warnings = capsys.readouterr().err.splitlines()
+    assert len(warnings) == 5
+    assert (
+        "warning: greetings.demo.example.com v1: no description of the kind, .spec.foo, "
+        ".status.echo. Add a docstring" in warnings[0]
+    )
+    assert (
+        "houses.demo.example.com v1alpha1: no description of .spec.doors[].name, "
+        ".spec.doors[].lock.model, .spec.labels, .status.checked. Add" in warnings[2]
+    )
+
+
+def test_policy_makes_a_change_breaking(greeter: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    crd = greeter / "config/crd/bases/demo.example.com_houses.yaml"
+    current = crd.read_text()
+    crd.write_text(current.replace("desired state", "wanted state"))
+    commit_project(greeter)
+    crd.write_text(current)
+    check = ["manifests", "--check", "--project", str(greeter)]
+    assert main([*check, "--policy", "null-allowed"]) == 0
+    assert main([*check, "--policy", "null-allowed", "--policy", "description-changed"]) == 1
+    assert "(policy description-changed)" in capsys.readouterr().err
+    assert main([*check, "--policy", "all"]) == 1
+    assert main([*check, "--policy", "other"]) == 2
+    assert "required-with-default" in capsys.readouterr().err
+
+
+def test_kind_of_kubernetes_gets_no_crd_and_no_roles_for_users(greeter: Path) -> None:
+    main_file = greeter / "src/greeter/main.py"
+    main_file.write_text(
+        main_file.read_text()
+        .replace("manager.add(HouseController())", "manager.add(OtherPodController())")
+        .replace(
+            "from .kinds.house import HouseController",
+            "from kubewright import Controller, Done, Pod\n\n\n"
+            "class OtherPodController(Controller[Pod]):\n"
+            "    name = 'other-pods'\n\n"
+            "    async def reconcile(self, pod: Pod) -> Done:\n"
+            "        return Done()\n",
+        )
+        .replace("    manager.add(HouseWebhook())\n", "")
+    )
+    assert run_manifests(greeter).returncode == 0
+    crds = {path.name for path in (greeter / "config/crd/bases").iterdir()}
+    assert "demo.example.com_houses.yaml" not in crds
+    assert not [name for name in crds if "pods" in name]
+    assert not (greeter / "config/rbac/pod_user_roles.yaml").exists()
+    role = yaml.safe_load((greeter / "config/rbac/role.yaml").read_text())
+    assert "list" in verbs_by_resource(role["rules"])["pods"]
+
+
+def test_crds_of_a_cluster_are_compared_with_their_stored_versions(
+    greeter: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `kubectl get crds -o yaml` prints them, with those of other operators."""
+    house = yaml.safe_load((greeter / "config/crd/bases/demo.example.com_houses.yaml").read_text())
+    installed, foreign = copy.deepcopy(house), copy.deepcopy(house)
+    old_version = installed["spec"]["versions"][0] | {"name": "v1alpha0", "storage": False}
+    installed["spec"]["versions"].append(old_version)
+    installed["status"] = {"storedVersions": ["v1alpha0", "v1alpha1"]}
+    foreign["spec"]["group"], foreign["metadata"]["name"] = "other.org", "houses.other.org"
+    crds = {"apiVersion": "v1", "kind": "List", "items": [installed, foreign]}
+    (greeter / "crds.yaml").write_text(yaml.safe_dump(crds))
+    check = ["manifests", "--check", "--project", str(greeter), "--against", "crds.yaml"]
+    assert main(check) == 1
+    error = capsys.readouterr().err
+    assert error.count("breaking: ") == 1
+    assert "houses.demo.example.com v1alpha0: version removed" in error
+    assert "The API server rejects the CRD as long as" in " ".join(error.split())
 
 
 UNREADABLE_FILES = [
@@ -424,8 +503,9 @@ def test_api_reference_lists_every_field(greeter: Path, capsys: pytest.CaptureFi
     root = greeter
     assert main(["docs", "--project", str(root)]) == 0
     page = (root / "docs/api.md").read_text()
-    assert "| `rooms` | integer | **required**. What rooms means, and its unit. |" in page
-    assert "| `doors` | list of string |" in page
+    assert "| `rooms` | integer | **required**. Number of rooms. |" in page
+    assert "| `doors` | list of object | Doors, the front door first. |" in page
+    assert "| `doors[].name` | string | **required** |" in page
     assert "[v1](#greeting-v1), [v2](#greeting-v2)" in page
     assert main(["docs", "--check", "--project", str(root)]) == 0
     (root / "docs/api.md").write_text("old")

@@ -81,7 +81,7 @@ def test_code_is_formatted_with_the_configuration_of_this_repository(tmp_path: P
     assert create_api(root) == 0
     assert run_ruff_checks(root, "src", "tests") == ""
     test = (root / "tests/kinds/test_greeting.py").read_text()
-    assert "import yaml\n\nfrom kubewright import Client, Key\n" in test, (
+    assert "import convert\n\nfrom kubewright import Client, Key\n" in test, (
         "kubewright is this repository's own"
     )
 

@@ -130,7 +130,7 @@ REJECTED_OPTIONS = [
     ),
     (
         ["--conversion", "--spoke", "v3", "--kind", "Town"],
-        'this project has no kind "Town"; its kinds: Greeting, House, Street',
+        'this project has no kind "Town"; its kinds: Greeting, House, Pod, Site, Street',
     ),
 ]
 

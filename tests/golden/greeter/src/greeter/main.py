@@ -11,6 +11,8 @@ from .kinds.greeting_v2 import GreetingV2Conversion
 from .kinds.greeting_webhook import GreetingWebhook
 from .kinds.house import HouseController
 from .kinds.house_webhook import HouseWebhook
+from .kinds.pod import PodController
+from .kinds.site import SiteController
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ def build(manager: Manager, settings: Settings) -> None:
     manager.add(GreetingWebhook())
     manager.add(HouseController())
     manager.add(HouseWebhook())
+    manager.add(SiteController())
+    manager.add(PodController())
 
 
 def main() -> int:

@@ -9,16 +9,17 @@ import yaml
 from kubewright import Client, Key
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
+from msgspec import convert
 
 from hostinfo.kinds.hostinfo import HostInfo, HostInfoSpec, status_of
 
 SAMPLE = Path(__file__).parents[2] / "config/samples/topology_v1_hostinfo.yaml"
 NAME = yaml.safe_load(SAMPLE.read_text())["metadata"]["name"]
+SPEC = convert(yaml.safe_load(SAMPLE.read_text())["spec"], HostInfoSpec)
 
 
 def test_equal_specs_have_equal_status() -> None:
-    spec = HostInfoSpec(hostname="example")
-    assert status_of(spec) == status_of(spec)
+    assert status_of(SPEC) == status_of(SPEC)
 
 
 async def test_sample_becomes_ready(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ... import rbac
-from ...kind import KindDefinition
+from ...definition import KindDefinition
 from ...webhook.ca_bundle import ca_permissions
 from ...webhook.options import WebhookOptions
 from ..project import OperatorParts, Project
@@ -56,8 +56,11 @@ def build_role_files(project: Project, declared: OperatorParts) -> Files:
     if declared.has_webhook_server:
         documents["webhook_ca_roles.yaml"] = build_ca_roles(project, declared)
     # By name: the versions of a kind share their roles.
-    for kind in {kind.definition.name: kind.definition for kind in declared.kinds}.values():
-        documents[f"{kind.name.lower()}_user_roles.yaml"] = _build_user_roles(project, kind)
+    definitions = {kind.definition.name: kind.definition for kind in declared.kinds}
+    for definition in definitions.values():
+        documents[f"{definition.name.lower()}_user_roles.yaml"] = _build_user_roles(
+            project, definition
+        )
     return documents
 
 
@@ -114,13 +117,13 @@ def build_binding(
     }
 
 
-def _build_user_roles(project: Project, kind: KindDefinition) -> list[Document]:
-    is_optional = kind.name in project.config.optional_editors
+def _build_user_roles(project: Project, definition: KindDefinition) -> list[Document]:
+    is_optional = definition.name in project.config.optional_editors
     return [
         build_role(
             project,
-            f"{kind.name.lower()}-{role}-role",
-            rbac.user_rules(kind, verbs),
+            f"{definition.name.lower()}-{role}-role",
+            rbac.user_rules(definition, verbs),
             labels={} if is_optional and role != "viewer" else _build_aggregation_label(role),
         )
         for role, verbs in rbac.USER_ROLES.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tomlkit
 
@@ -12,28 +12,35 @@ from ...yaml_text import dump_yaml
 from ..changeset import ChangeSet
 from ..names import ResourceNames
 from ..project import Project, ResourceEntry
-from .fields import SPEC_EXAMPLE, STATUS_EXAMPLE, Field
+from .children import render_children
+from .dependencies import add_api_dependency
+from .fields import EXAMPLE, Fields
+from .foreign_kinds import ForeignKind
 from .format import LINE_LENGTH
+from .imports import Imports, format_imports, merge_imports
 from .python_edit import add_import, add_statement
-from .template import render_folder
+from .template import render_folder, render_part
 
-# `kubectl get` adds Name, Ready, Reason and Age: more would wrap in a terminal of 80 columns.
+# `kubectl get` adds these columns: more than three others would wrap in a terminal of 80 columns.
+_STANDARD_COLUMNS = ("Name", "Ready", "Reason", "Age")
 _MAX_COLUMNS = 3
 
 
 @dataclass(frozen=True)
 class ApiParameters:
     resource: ResourceNames
-    spec: tuple[Field, ...] = ()
-    status: tuple[Field, ...] = ()
+    fields: Fields = Fields()
+    description: str = ""
     controller: bool = True
     storage: bool = False
+    owned_kinds: tuple[ForeignKind, ...] = ()
 
 
 def scaffold_api(project: Project, parameters: ApiParameters) -> ChangeSet:
     """The files of a new kind, and the edits of main.py and pyproject.toml."""
     resource = parameters.resource
-    files = render_folder("api", _build_template_values(project, parameters))
+    values = _build_template_values(project, parameters)
+    files = render_folder("api", values)
     entry = ResourceEntry(
         resource.group,
         resource.version,
@@ -42,29 +49,35 @@ def scaffold_api(project: Project, parameters: ApiParameters) -> ChangeSet:
         f"{project.package}.kinds.{resource.module}:{resource.kind}",
         parameters.controller,
     )
-    edited_files = {"pyproject.toml": add_resource_entry(project, entry)}
+    edited_files: dict[str, str] = {}
+    if parameters.owned_kinds:
+        files |= render_folder("owner", values)
+    if any(kind.is_of_kubernetes for kind in parameters.owned_kinds):
+        edited_files = add_api_dependency(project)
+        project = replace(project, unwritten_files=edited_files)
+    edited_files["pyproject.toml"] = add_resource_entry(project, entry)
     if parameters.controller:
         edited_files |= add_to_manager(project, resource.module, f"{resource.kind}Controller")
     else:
-        files = _without_controller(files, entry.source_path)
+        files = {path: text for path, text in files.items() if not path.startswith("tests/")}
     return ChangeSet(project.root, files | edited_files, frozenset(edited_files))
 
 
-def check_resource_is_new(project: Project, resource: ResourceNames) -> None:
+def check_resource_is_new(
+    project: Project, group: str, version: str, kind: str, plural: str
+) -> None:
     for entry in project.config.resources:
-        if entry.kind.lower() == resource.kind.lower() and entry.group != resource.group:
+        if entry.kind.lower() == kind.lower() and entry.group != group:
             raise ConfigError(
-                f"a kind {entry.kind} already exists in group {entry.group}; "
+                f"a kind {entry.kind} already exists in group {entry.group or 'core'}; "
                 "the names of kinds must be unique in a project"
             )
-        if (entry.kind, entry.version) == (resource.kind, resource.version):
+        if (entry.kind, entry.version) == (kind, version):
             raise ConfigError(
-                f"{resource.kind} {resource.api_version} already exists: {entry.path}. "
+                f"{kind} {group}/{version} already exists: {entry.path}. "
                 "To add another version: --version v2"
             )
-        if (entry.plural, entry.group) == (resource.plural, resource.group) and (
-            entry.kind != resource.kind
-        ):
+        if (entry.plural, entry.group) == (plural, group) and entry.kind != kind:
             raise ConfigError(
                 f'{entry.kind} already has the plural "{entry.plural}"; '
                 "choose another with --plural"
@@ -72,64 +85,84 @@ def check_resource_is_new(project: Project, resource: ResourceNames) -> None:
 
 
 def _build_template_values(project: Project, parameters: ApiParameters) -> dict[str, str]:
-    resource = parameters.resource
+    resource, fields, name = parameters.resource, parameters.fields, parameters.resource.module
     # Without fields on the command line, the kind gets examples that a user can rename.
-    is_example = not parameters.spec and not parameters.status
-    spec, status = parameters.spec, parameters.status
+    is_example = not fields.all
     if is_example:
-        spec, status = SPEC_EXAMPLE, STATUS_EXAMPLE
-    columns = _format_columns(spec, status)
-    has_fields = bool(spec or status)
-    imports = [
-        *(["Column"] if columns else []),
-        "Controller",
-        *(["Doc"] if has_fields else []),
-        *("Done", "Resource", "Spec", "Status", "kind"),
-    ]
-    sample_spec = {"spec": {field.name: field.example for field in spec}}
-    return {
+        fields = EXAMPLE
+    spec_lines = [field.format_spec_line() for field in fields.spec]
+    status_lines = [field.format_status_line() for field in fields.status]
+    if is_example:
+        spec_lines.insert(0, "    # An example: rename it, or remove it.")
+        status_lines.insert(0, "    # An example: a copy of spec.foo.")
+    columns = _format_columns(fields)
+    values = {
         "package": project.package,
         "kind": resource.kind,
-        "module": resource.module,
-        "object_name": resource.module,
+        "module": name,
+        "object_name": name,
         "api_version": resource.api_version,
         "sample": resource.sample_file,
-        "typing": "from typing import Annotated\n\n" if has_fields else "",
-        "imports": ", ".join(imports),
-        "spec_fields": _format_fields([field.format_spec_line() for field in spec]),
-        "status_fields": _format_fields([field.format_status_line() for field in status]),
+        "content": "its types and its controller" if parameters.controller else "its types",
+        "object_types": "".join(type_.format_class() for type_ in fields.types),
+        "spec_fields": _format_fields(spec_lines),
+        "status_fields": _format_fields(status_lines),
         "kind_arguments": _format_kind_arguments(resource, columns),
+        "description": format_description(parameters.description),
         "status_arguments": "echo=spec.foo" if is_example else "",
-        "example": ", ".join(f"{field.name}={_format_literal(field.example)}" for field in spec),
-        "sample_spec": dump_yaml(sample_spec),
+        "set_status": f"        {name}.status.echo = {name}.spec.foo\n" if is_example else "",
+        "sample_spec": dump_yaml({"spec": fields.build_spec_example()}),
         "namespace_flag": '"-n", namespace, ' if resource.namespaced else "",
         "key_namespace": "namespace" if resource.namespaced else '""',
+        "controller": "",
     }
+    imports = fields.imports
+    imports["kubewright"] |= {"Resource", "Spec", "Status", "kind"}
+    if columns:
+        imports["kubewright"].add("Column")
+    if parameters.controller:
+        imports["kubewright"] |= {"Controller", "Done"}
+        template = "status.py"
+        if parameters.owned_kinds:
+            child_imports, values = render_children(project, parameters.owned_kinds, fields, values)
+            _check_names(parameters, child_imports)
+            imports, template = merge_imports(imports, child_imports), "children.py"
+        values["controller"] = render_part(f"controller/{template}", values) or ""
+    return {**values, "imports": format_imports(imports)}
+
+
+def _check_names(parameters: ApiParameters, imports: Imports) -> None:
+    """Raise if a class of the kind has the name of one that the children need."""
+    imported = {name for names in imports.values() for name in names}
+    own = {parameters.resource.kind, *(type_.name for type_ in parameters.fields.types)}
+    if taken := sorted(own & imported):
+        raise ConfigError(
+            f'"{taken[0]}" is also the name of a type that the children need; choose another, '
+            f"such as My{taken[0]}"
+        )
+
+
+def format_description(text: str) -> str:
+    """The body of the class of a kind: its docstring, which is its description in the CRD."""
+    if text:
+        return f'"""{text}"""'
+    return "# A docstring here is the description of the kind in `kubectl explain`.\n    pass"
 
 
 def _format_fields(lines: list[str]) -> str:
     return "".join(["\n", *(f"\n{line}" for line in lines)]) if lines else ""
 
 
-def _format_literal(value: object) -> str:
-    """The value as ruff formats it: with double quotes, unlike repr()."""
-    if isinstance(value, list):
-        return f"[{', '.join(map(_format_literal, value))}]"
-    return f'"{value}"' if isinstance(value, str) else repr(value)
-
-
-def _format_columns(spec: tuple[Field, ...], status: tuple[Field, ...]) -> list[str]:
-    """Printer columns for the first fields; a column cannot show a list."""
-    fields = [
-        (part, field)
-        for part, fields in (("spec", spec), ("status", status))
-        for field in fields
-        if field.type != "list[str]"
-    ]
-    return [
-        f'Column("{field.name[0].upper()}{field.name[1:]}", ".{part}.{field.name}")'
-        for part, field in fields[:_MAX_COLUMNS]
-    ]
+def _format_columns(fields: Fields) -> list[str]:
+    """Printer columns for the first fields with one value."""
+    paths = {
+        f"{field.name[0].upper()}{field.name[1:]}": f".{part}.{field.name}"
+        for part, part_fields in (("spec", fields.spec), ("status", fields.status))
+        for field in part_fields
+        if field.type.can_be_column
+    }
+    names = [name for name in paths if name not in _STANDARD_COLUMNS]
+    return [f'Column("{name}", "{paths[name]}")' for name in names[:_MAX_COLUMNS]]
 
 
 def _format_kind_arguments(resource: ResourceNames, columns: list[str]) -> str:
@@ -161,6 +194,8 @@ def add_resource_entry(project: Project, entry: ResourceEntry) -> str:
         table.add(key, getattr(entry, key))
     if not entry.controller:
         table.add("controller", False)
+    if entry.external:
+        table.add("external", True)
     if entry.conversion:
         table.add("conversion", True)
     table.add(tomlkit.nl())
@@ -182,12 +217,3 @@ def add_to_manager(project: Project, module: str, class_name: str) -> dict[str, 
         )
     text = add_import(text, f".kinds.{module}", class_name, path)
     return {path: add_statement(text, project.build_function, f"{{0}}.add({class_name}())", path)}
-
-
-def _without_controller(files: dict[str, str], path: str) -> dict[str, str]:
-    """The same files for a kind that another operator serves: only its types and its sample."""
-    # Cut out of the same template, so that the types of both cannot differ.
-    types = files[path].partition("\n\ndef status_of")[0].rstrip("\n") + "\n"
-    types = types.replace("Controller, ", "").replace("Done, ", "")
-    samples = {name: text for name, text in files.items() if name.startswith("config/")}
-    return {path: types} | samples

@@ -19,14 +19,25 @@ _TEMPLATE_SUFFIX = ".tmpl"
 
 def render_folder(folder: str, values: Mapping[str, str]) -> dict[str, str]:
     """The files of a folder of templates, by their path in the project."""
-    root = resources.files(__package__) / "templates" / folder
-    # A placeholder without a value is a bug in a template: KeyError.
     return {
-        _PATH_PLACEHOLDER.sub(lambda match: values[match[1]], path): _PLACEHOLDER.sub(
-            lambda match: values[match[1]], text
-        )
-        for path, text in _walk_templates(root, PurePosixPath())
+        _PATH_PLACEHOLDER.sub(lambda match: values[match[1]], path): _fill_in(text, values)
+        for path, text in _walk_templates(_templates() / folder, PurePosixPath())
     }
+
+
+def render_part(path: str, values: Mapping[str, str]) -> str | None:
+    """A part of a file; None if there is no template of this name."""
+    template = _templates() / f"{path}{_TEMPLATE_SUFFIX}"
+    return _fill_in(template.read_text(encoding="utf-8"), values) if template.is_file() else None
+
+
+def _templates() -> Traversable:
+    return resources.files(__package__) / "templates"
+
+
+def _fill_in(text: str, values: Mapping[str, str]) -> str:
+    # A placeholder without a value is a bug in a template: KeyError.
+    return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
 
 
 def _walk_templates(folder: Traversable, path: PurePosixPath) -> Iterator[tuple[str, str]]:

@@ -14,14 +14,16 @@ from ...yaml_text import dump_yaml, parse_documents
 from ..changeset import ChangeSet
 from ..names import ResourceNames, check_version
 from ..project import Project, ResourceEntry
-from .api import ApiParameters, add_resource_entry, add_to_manager
-from .python_edit import is_kind_argument_false, set_kind_argument
+from .api import ApiParameters, add_resource_entry, add_to_manager, format_description
+from .python_edit import is_kind_argument_false, read_docstring, set_kind_argument
 from .template import render_folder
 
 
 def find_hub(project: Project, group: str, kind: str) -> ResourceEntry | None:
     """The existing version that a controller uses; None for a new kind."""
     versions = _find_versions(project, group, kind)
+    if versions and versions[0].external:
+        raise ConfigError(f"{kind} is declared by another project, which also adds its versions")
     hub = next((entry for entry in versions if entry.controller and not entry.conversion), None)
     if versions and hub is None:
         raise ConfigError(
@@ -114,6 +116,9 @@ def scaffold_version(project: Project, parameters: ApiParameters, hub: ResourceE
             "version": resource.version,
             "hub_version": hub.version,
             "sample": resource.sample_file,
+            "description": format_description(
+                parameters.description or read_docstring(hub_text, hub.class_name, hub.source_path)
+            ),
             "stored": ", storage=True" if parameters.storage else "",
             "namespace_flag": '"-n", namespace, ' if namespaced else "",
             "key_namespace": "namespace" if namespaced else '""',
@@ -143,10 +148,14 @@ def _check_parameters(parameters: ApiParameters, hub: ResourceEntry) -> None:
         raise ConfigError(
             f"all versions of {kind} share their short names: add the name in {hub.source_path}"
         )
-    if parameters.spec or parameters.status:
+    if parameters.owned_kinds:
+        raise ConfigError(
+            f"all versions of {kind} share the controller in {hub.source_path}: omit --owns"
+        )
+    if parameters.fields.all:
         raise ConfigError(
             f"another version of {kind} starts with the fields of {hub.version}: "
-            "omit --spec and --status, and edit its file"
+            "omit --spec, --status and --type, and edit its file"
         )
 
 

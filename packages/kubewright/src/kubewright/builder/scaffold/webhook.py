@@ -78,6 +78,11 @@ def find_kind(project: Project, parameters: WebhookParameters) -> ResourceEntry:
             f'this project has no kind "{parameters.kind}"; its kinds: {kinds}. '
             "Create it first with `kubewright create api`"
         )
+    if entry.external:
+        raise ConfigError(
+            f"{entry.kind} is declared by another project: write a class that extends "
+            f"Webhook[{entry.kind}], and add it in {project.config.build}"
+        )
     return entry
 
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from kubewright import Column, Controller, Doc, Done, Resource, Spec, Status, kind
+from kubewright import Column, Controller, Done, Resource, Spec, Status, kind
 
 
 class GreetingSpec(Spec):
-    """The desired state of a Greeting."""
+    """The desired state."""
 
-    foo: Annotated[str, Doc("An example: rename it, or remove it.")] = ""
+    # An example: rename it, or remove it.
+    foo: str = ""
 
 
 # Conditions and observedGeneration come with Status. A field that is None is not written.
 class GreetingStatus(Status):
-    """The observed state of a Greeting."""
+    """The observed state."""
 
-    echo: Annotated[str | None, Doc("An example: a copy of spec.foo.")] = None
+    # An example: a copy of spec.foo.
+    echo: str | None = None
 
 
 @kind(
@@ -26,7 +26,8 @@ class GreetingStatus(Status):
     storage=False,
 )
 class Greeting(Resource[GreetingSpec, GreetingStatus]):
-    """Describe Greeting in one sentence: `kubectl explain` shows it."""
+    # A docstring here is the description of the kind in `kubectl explain`.
+    pass
 
 
 def status_of(spec: GreetingSpec) -> GreetingStatus:
@@ -38,7 +39,7 @@ class GreetingController(Controller[Greeting]):
     """Keeps the status of every Greeting up to date.
 
     To reconcile when other objects change, or to write them, declare it in __init__ with
-    `wake_on` and `needs`.
+    `watches` and `needs`.
     """
 
     async def reconcile(self, greeting: Greeting) -> Done:

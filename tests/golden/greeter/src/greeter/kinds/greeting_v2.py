@@ -8,17 +8,20 @@ from msgspec import convert
 from .greeting import Greeting, GreetingSpec, GreetingStatus
 
 
+# Spec and status have the fields of v1. To remove or rename one, inherit from Spec and
+# Status instead, and declare all fields.
 class GreetingV2Spec(GreetingSpec):
-    """The desired state; has the fields of v1 until you change them."""
+    """The desired state."""
 
 
 class GreetingV2Status(GreetingStatus):
-    """The observed state; has the fields of v1 until you change them."""
+    """The observed state."""
 
 
 @version_of(Greeting, "v2", storage=True)
 class GreetingV2(Resource[GreetingV2Spec, GreetingV2Status]):
-    """Describe Greeting in one sentence: `kubectl explain` shows it."""
+    # A docstring here is the description of the kind in `kubectl explain`.
+    pass
 
 
 class GreetingV2Conversion(Conversion[GreetingV2, Greeting]):

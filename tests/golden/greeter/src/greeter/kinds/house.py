@@ -2,32 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import datetime
+from typing import Annotated, Literal
 
-from kubewright import Column, Controller, Doc, Done, Resource, Spec, Status, kind
+from kubewright import Column, Controller, Doc, Done, Int32, Resource, Spec, Status, kind
+
+
+class Lock(Spec):
+    model: Literal["Pin", "Cylinder"] = "Pin"
+    keys: Annotated[Int32, Doc("Number of keys.")] = 2
+
+
+class Door(Spec):
+    name: str
+    lock: Annotated[Lock | None, Doc("Lock of the door, if it has one.")] = None
 
 
 class HouseSpec(Spec):
-    """The desired state of a House."""
+    """The desired state."""
 
-    rooms: Annotated[int, Doc("What rooms means, and its unit.")]
-    doors: Annotated[list[str], Doc("What doors means, and its unit.")] = []
+    rooms: Annotated[int, Doc("Number of rooms.")]
+    doors: Annotated[list[Door], Doc("Doors, the front door first.")] = []
+    labels: dict[str, str] = {}
 
 
 # Conditions and observedGeneration come with Status. A field that is None is not written.
 class HouseStatus(Status):
-    """The observed state of a House."""
+    """The observed state."""
 
-    full: Annotated[bool | None, Doc("What full means, and its unit.")] = None
+    full: Annotated[bool | None, Doc("Whether all rooms are taken.")] = None
+    checked: datetime | None = None
 
 
 @kind(
     "demo.example.com/v1alpha1",
     namespaced=False,
-    columns=[Column("Rooms", ".spec.rooms"), Column("Full", ".status.full")],
+    columns=[
+        Column("Rooms", ".spec.rooms"),
+        Column("Full", ".status.full"),
+        Column("Checked", ".status.checked"),
+    ],
 )
 class House(Resource[HouseSpec, HouseStatus]):
-    """Describe House in one sentence: `kubectl explain` shows it."""
+    """A house, its rooms and its doors."""
 
 
 def status_of(spec: HouseSpec) -> HouseStatus:
@@ -39,7 +56,7 @@ class HouseController(Controller[House]):
     """Keeps the status of every House up to date.
 
     To reconcile when other objects change, or to write them, declare it in __init__ with
-    `wake_on` and `needs`.
+    `watches` and `needs`.
     """
 
     async def reconcile(self, house: House) -> Done:

@@ -1,23 +1,23 @@
-"""Street: its types and its controller."""
+"""Street: its types."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from kubewright import Column, Doc, Resource, Spec, Status, kind
+from kubewright import Column, Resource, Spec, Status, kind
 
 
 class StreetSpec(Spec):
-    """The desired state of a Street."""
+    """The desired state."""
 
-    foo: Annotated[str, Doc("An example: rename it, or remove it.")] = ""
+    # An example: rename it, or remove it.
+    foo: str = ""
 
 
 # Conditions and observedGeneration come with Status. A field that is None is not written.
 class StreetStatus(Status):
-    """The observed state of a Street."""
+    """The observed state."""
 
-    echo: Annotated[str | None, Doc("An example: a copy of spec.foo.")] = None
+    # An example: a copy of spec.foo.
+    echo: str | None = None
 
 
 @kind(
@@ -26,4 +26,5 @@ class StreetStatus(Status):
     columns=[Column("Foo", ".spec.foo"), Column("Echo", ".status.echo")],
 )
 class Street(Resource[StreetSpec, StreetStatus]):
-    """Describe Street in one sentence: `kubectl explain` shows it."""
+    # A docstring here is the description of the kind in `kubectl explain`.
+    pass

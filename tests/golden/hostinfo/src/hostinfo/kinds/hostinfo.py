@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from kubewright import Column, Controller, Doc, Done, Resource, Spec, Status, kind
+from kubewright import Column, Controller, Done, Resource, Spec, Status, kind
 
 
 class HostInfoSpec(Spec):
-    """The desired state of a HostInfo."""
+    """The desired state."""
 
-    hostname: Annotated[str, Doc("What hostname means, and its unit.")] = ""
+    hostname: str = ""
 
 
 # Conditions and observedGeneration come with Status. A field that is None is not written.
 class HostInfoStatus(Status):
-    """The observed state of a HostInfo."""
+    """The observed state."""
 
-    totalCPU: Annotated[int | None, Doc("What totalCPU means, and its unit.")] = None
-    freeCPU: Annotated[int | None, Doc("What freeCPU means, and its unit.")] = None
+    totalCPU: int | None = None
+    freeCPU: int | None = None
 
 
 @kind(
@@ -31,7 +29,8 @@ class HostInfoStatus(Status):
     ],
 )
 class HostInfo(Resource[HostInfoSpec, HostInfoStatus]):
-    """Describe HostInfo in one sentence: `kubectl explain` shows it."""
+    # A docstring here is the description of the kind in `kubectl explain`.
+    pass
 
 
 def status_of(spec: HostInfoSpec) -> HostInfoStatus:
@@ -43,7 +42,7 @@ class HostInfoController(Controller[HostInfo]):
     """Keeps the status of every HostInfo up to date.
 
     To reconcile when other objects change, or to write them, declare it in __init__ with
-    `wake_on` and `needs`.
+    `watches` and `needs`.
     """
 
     async def reconcile(self, hostinfo: HostInfo) -> Done:

@@ -1,0 +1,125 @@
+"""The command `kubewright import`: types for the kinds of other operators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from ..errors import ConfigError
+from .changeset import ChangeSet, read_text_if_exists
+from .project import Project
+from .terminal import DRY_RUN_OPTION, FORCE_OPTION, PROJECT_OPTION, show_or_write
+from .typegen.crd_files import download_crds, fetch_crds_from_cluster, read_crd_file
+from .typegen.crd_modules import GENERATED_MARKER, render_version
+from .typegen.crd_source import Crd
+from .typegen.names import module_name
+
+_DEFAULT_FOLDER = "external"
+
+
+@click.command(name="import")
+@click.argument("sources", nargs=-1, metavar="[FILE|URL]...")
+@click.option(
+    "--from-cluster",
+    "cluster_names",
+    multiple=True,
+    metavar="NAME",
+    help="CRD of the cluster in your kubeconfig, as `kubectl get crd` lists it; can be repeated.",
+)
+@click.option("--kubeconfig", default="", help="With --from-cluster: path of the kubeconfig.")
+@click.option("--context", default="", help="With --from-cluster: context of the kubeconfig.")
+@click.option(
+    "--version",
+    "versions",
+    multiple=True,
+    metavar="VERSION",
+    help="Version to import, such as v1; can be repeated. Defaults to all versions.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    help=f"Folder to write to. Defaults to src/PACKAGE/{_DEFAULT_FOLDER} of the project.",
+)
+@PROJECT_OPTION
+@DRY_RUN_OPTION
+@FORCE_OPTION
+def import_command(
+    root: Path,
+    sources: tuple[str, ...],
+    cluster_names: tuple[str, ...],
+    kubeconfig: str,
+    context: str,
+    versions: tuple[str, ...],
+    output: Path | None,
+    dry_run: bool,
+    force: bool,
+) -> None:
+    """Write types for the kinds of other operators, from their CRDs.
+
+    Each version of a CRD becomes a module. Its classes work wherever a kind does: in a controller,
+    in the cache, and with the client. No CRD and no status is written for such a kind.
+
+    \b
+    Examples:
+      kubewright import cert-manager.crds.yaml
+      kubewright import https://example.com/crds.yaml --version v1
+      kubewright import --from-cluster certificates.cert-manager.io
+    """
+    if not sources and not cluster_names:
+        raise click.UsageError("specify a FILE or URL with CRDs, or --from-cluster NAME")
+    folder, package = _choose_folder(root, output)
+    crds = [crd for source in sources for crd in _read_source(source)]
+    crds += fetch_crds_from_cluster(cluster_names, kubeconfig, context) if cluster_names else []
+    modules = _render_modules(crds, versions)
+    files = {f"{name}.py": source for name, (_, source) in modules.items()}
+    if (folder.parent / "__init__.py").exists() and not (folder / "__init__.py").exists():
+        files["__init__.py"] = ""
+    generated = frozenset(path for path in files if _is_generated(folder / path))
+    show_or_write(ChangeSet(folder, files, generated), dry_run=dry_run, force=force)
+    if not dry_run:
+        lines = (f"  from {package}{name} import {kind}" for name, (kind, _) in modules.items())
+        click.echo("\n".join(["\nUse them with:", *lines]))
+
+
+def _choose_folder(root: Path, output: Path | None) -> tuple[Path, str]:
+    """The folder to write to, and the prefix of the modules in it."""
+    if output is not None:
+        return output.resolve(), ""
+    try:
+        package = Project.read(root).package
+    except ConfigError as error:
+        raise ConfigError(f"{error}, or choose a folder with --output") from None
+    return root / "src" / package / _DEFAULT_FOLDER, f"{package}.{_DEFAULT_FOLDER}."
+
+
+def _read_source(source: str) -> list[Crd]:
+    if source.startswith(("http://", "https://")):
+        return download_crds(source)
+    return read_crd_file(Path(source))
+
+
+def _render_modules(crds: list[Crd], versions: tuple[str, ...]) -> Mapping[str, tuple[str, str]]:
+    """Kind and source of each module, by the name of the module."""
+    modules: dict[str, tuple[str, str]] = {}
+    origins: dict[str, str] = {}
+    for crd in crds:
+        for version in crd.spec.versions:
+            if versions and version.name not in versions:
+                continue
+            group, kind = crd.spec.group, crd.spec.names.kind
+            name = module_name(group.partition(".")[0], version.name, kind)
+            if origins.setdefault(name, crd.name) != crd.name:
+                name = module_name(group, version.name, kind)
+            modules[name] = kind, render_version(crd, version)
+    if not modules:
+        available = sorted({version.name for crd in crds for version in crd.spec.versions})
+        raise ConfigError(
+            f"no CRD has the version {' or '.join(versions)}; they have {', '.join(available)}"
+        )
+    return modules
+
+
+def _is_generated(path: Path) -> bool:
+    return (read_text_if_exists(path) or "").startswith(GENERATED_MARKER)

@@ -1,0 +1,94 @@
+"""Scaffolds `create api --owns`: functions that build the children, and a controller for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...errors import ConfigError
+from ..project import Project
+from .fields import Fields
+from .foreign_kinds import ForeignKind, find_foreign_kind
+from .imports import Imports, format_imports, merge_imports, split_imports
+from .template import render_part
+
+# Fields of a spec that a child uses if they exist, their types, and what it has otherwise.
+_SPEC_FIELDS = {
+    "image": (("str",), '"registry.k8s.io/pause:3.10"'),
+    "port": (("int", "int32", "int64"), "80"),
+    "replicas": (("int", "int32", "int64"), "1"),
+    "schedule": (("str",), '"0 * * * *"'),
+}
+_API_PREFIX = "kubewright.api."
+
+
+def parse_owned_kinds(
+    project: Project, texts: Sequence[str], *, namespaced: bool
+) -> tuple[ForeignKind, ...]:
+    """The kinds of --owns, each with a name of its own."""
+    references = [part.strip() for text in texts for part in text.split(",")]
+    kinds = tuple(find_foreign_kind(project, reference) for reference in references)
+    names = [kind.name for kind in kinds]
+    if len(set(names)) < len(names):
+        raise ConfigError("--owns names a kind twice")
+    if not namespaced and any(kind.definition.namespaced for kind in kinds):
+        raise ConfigError(
+            "--owns does not work with --cluster-wide: only your code can choose the namespace of "
+            "the children. Create the kind without --owns, then declare `self.owns(...)` and call "
+            "`self.apply(...)` with a namespace in each child"
+        )
+    return kinds
+
+
+def render_children(
+    project: Project, kinds: Sequence[ForeignKind], fields: Fields, values: Mapping[str, str]
+) -> tuple[Imports, dict[str, str]]:
+    """The imports of the module, and the values of the templates for a kind with children."""
+    obj = values["object_name"]
+    values = {**values, **_build_spec_values(fields, obj)}
+    imports: dict[str, set[str]] = {"kubewright": {"Waiting"}}
+    functions = []
+    for kind in kinds:
+        function_imports, function = split_imports(_render_function(kind, values))
+        imports = merge_imports(
+            imports, function_imports, {kind.module_seen_from_kinds(project): {kind.name}}
+        )
+        functions.append(f"{function.rstrip()}\n\n\n")
+    calls = [f"build_{kind.name.lower()}({obj})" for kind in kinds]
+    return imports, {
+        **values,
+        "child_functions": "".join(functions),
+        "owns": _format_owns(kinds),
+        "build_calls": ", ".join(calls),
+        "build_functions": ", ".join(sorted(f"build_{kind.name.lower()}" for kind in kinds)),
+        "child_imports": format_imports(merge_imports(*({k.module: {k.name}} for k in kinds))),
+        "get_calls": "\n".join(_format_get_call(kind) for kind in kinds),
+    }
+
+
+def _render_function(kind: ForeignKind, values: Mapping[str, str]) -> str:
+    file = f"{kind.module.removeprefix(_API_PREFIX)}_{kind.name.lower()}.py"
+    names = {"child": kind.name, "child_function": kind.name.lower()}
+    part = render_part(f"children/{file}", values)
+    return part or render_part("children/generic.py", {**values, **names}) or ""
+
+
+def _build_spec_values(fields: Fields, obj: str) -> dict[str, str]:
+    types = {field.name: field.type.name for field in fields.spec if not field.nullable}
+    return {
+        name: f"{obj}.spec.{name}" if types.get(name) in allowed else default
+        for name, (allowed, default) in _SPEC_FIELDS.items()
+    }
+
+
+def _format_owns(kinds: Sequence[ForeignKind]) -> str:
+    lines = []
+    for is_namespaced, option in ((True, ""), (False, ", cross_namespace=True")):
+        names = [kind.name for kind in kinds if kind.definition.namespaced == is_namespaced]
+        if names:
+            lines.append(f"        self.owns({', '.join(names)}{option})")
+    return "\n".join(lines)
+
+
+def _format_get_call(kind: ForeignKind) -> str:
+    namespace = "namespace" if kind.definition.namespaced else '""'
+    return f"            await client.get({kind.name}, Key({namespace}, NAME)),"

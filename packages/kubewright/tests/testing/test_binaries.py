@@ -120,6 +120,25 @@ def test_shipped_pins_have_all_versions() -> None:
     assert f"version.gitVersion=v{pins.binary_version('kubectl')} " in pins._linker_flags
 
 
+def test_missing_binary_is_an_error_with_the_command_that_builds_it(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        assets.find_binaries(
+            ["kube-controller-manager"],
+            environ,
+            folders=[tmp_path / "bin"],
+            pins=TEST_PINS,
+            build=False,
+        )
+    assert str(caught.value) == (
+        "kube-controller-manager is missing. Build it, which takes minutes once, with: "
+        "python -m kubewright.testing.binaries --only kube-controller-manager "
+        f"--into {tmp_path / 'bin'}"
+    )
+    assert read_go_calls(environ) == []
+
+
 def test_cache_folder_depends_on_the_pins() -> None:
     assert Pins(GO_MOD, b"other").digest != TEST_PINS.digest == Pins(GO_MOD, b"sum").digest
 

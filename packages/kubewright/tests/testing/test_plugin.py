@@ -43,6 +43,16 @@ import napping
 async def test_blocks_unchecked():
     napping.nap()
 """
+CONTROLLERS_TESTS = """
+import pytest
+
+@pytest.fixture(scope="session")
+def control_plane_with_controllers():
+    return "with controllers"
+
+def test_control_plane(control_plane):
+    assert control_plane == "with controllers"
+"""
 VIRTUAL_TIME_TESTS = """
 import asyncio, gc, time
 import pytest
@@ -95,6 +105,11 @@ def test_blocking_call_of_a_listed_module_fails_the_test(project: Path) -> None:
 
 def test_without_listed_modules_nothing_is_checked(project: Path) -> None:
     assert "1 passed" in run_pytest(project, UNCHECKED_TESTS)
+
+
+def test_option_adds_the_controllers_to_the_control_plane(project: Path) -> None:
+    (project / "pytest.ini").write_text(PYTEST_INI + "control_plane_controllers = true\n")
+    assert "1 passed" in run_pytest(project, CONTROLLERS_TESTS)
 
 
 def test_virtual_time_leaves_no_open_loop(project: Path) -> None:

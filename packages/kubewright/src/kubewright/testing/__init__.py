@@ -1,6 +1,9 @@
 """Tests on real servers: etcd and kube-apiserver, faults on the connection, and one way to wait.
 
 controlplane    `ControlPlane`: starts, kills and restarts etcd and kube-apiserver
+controller_manager
+                a real kube-controller-manager as part of it
+kubelet         `fake_kubelet`: marks Pods as running
 operator        `run_operator`: the manager under test, with the permissions of its roles
 proxy           `HttpProxy`: errors, delays, lost responses, and a record of all requests
 tcpproxy        `TcpProxy`: connections that stall or break

@@ -31,8 +31,12 @@ def find_binaries(
     folders: Sequence[Path] = (),
     progress: Progress | None = None,
     pins: Pins | None = None,
+    build: bool = True,
 ) -> dict[str, Path]:
-    """The path of each binary; missing ones are built. `folders` are searched first."""
+    """The path of each binary; missing ones are built. `folders` are searched first.
+
+    Without `build`, a missing binary is an error that names the command to build it.
+    """
     environ = os.environ if environ is None else environ
     progress, pins = progress or Progress(sys.stderr), pins or load_pins()
     if unknown := set(names) - set(GO_PACKAGES):
@@ -47,6 +51,12 @@ def find_binaries(
         for name in names
     }
     missing = [name for name, path in paths.items() if not path.exists()]
+    if missing and not build:
+        into = f" --into {folders[0]}" if folders else ""
+        raise ConfigError(
+            f"{', '.join(missing)} is missing. Build it, which takes minutes once, with: "
+            f"python -m kubewright.testing.binaries --only {','.join(missing)}{into}"
+        )
     if missing:
         GoBuilder(cache, pins, environ, progress).build(missing)
     return paths
@@ -131,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--only",
         default=",".join(_DEFAULT_BINARIES),
         metavar="NAMES",
-        help=f"comma-separated list of {', '.join(GO_PACKAGES)}",
+        help=f"comma-separated list of {', '.join(GO_PACKAGES)}; default: %(default)s",
     )
     options = parser.parse_args(arguments)
     try:

@@ -7,8 +7,8 @@
 
 RBAC is enabled, and service account tokens are signed and verified. The ServiceAccount admission
 plugin is disabled, so that a Pod can be created without a controller that creates service accounts.
-Nothing runs Pods, collects garbage or finishes the deletion of a namespace, unless `controllers`
-starts kube-controller-manager.
+Nothing runs Pods. Nothing collects garbage, creates Pods of Deployments or finishes the deletion of
+a namespace, unless `controllers` starts kube-controller-manager.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from ..x509 import generate_signing_keys
 from .apiserver import GRACE_SECONDS, ApiServer
 from .ca import CertificateAuthority, write_key_pair, write_private_file
 from .cluster_access import create_tls_context, write_kubeconfig
+from .controller_manager import ControllerManager
 from .etcd import Etcd
 from .namespaces import remove_namespace
-from .process import Process
 
 _ADMIN_GROUP = "system:masters"
 # Longer than any `kubectl wait` of a test.
@@ -57,6 +57,7 @@ class ControlPlane:
     ) -> None:
         """`extra_args` and `environ` are added to those of the API server.
 
+        `controllers` are those of kube-controller-manager, for example `DEFAULT_CONTROLLERS`.
         All files are in `folder`, which is removed at the end.
         """
         self.binaries = binaries
@@ -74,9 +75,14 @@ class ControlPlane:
             self.etcd.url, [*self._audit_flags(audit), *extra_args], environ
         )
         self.admin_kubeconfig = self.write_kubeconfig(self.folder / "admin.kubeconfig")
-        self._controller_manager = (
-            self._create_controller_manager(controllers) if controllers else None
-        )
+        self._controller_manager: ControllerManager | None = None
+        if controllers:
+            self._controller_manager = ControllerManager(
+                binaries["kube-controller-manager"],
+                self.folder,
+                self.admin_kubeconfig,
+                controllers,
+            )
 
     def _write_files(self) -> None:
         for name, pair in (
@@ -107,20 +113,6 @@ class ControlPlane:
             "--audit-log-maxsize=100000",
         ]
 
-    def _create_controller_manager(self, controllers: Sequence[str]) -> Process:
-        """kube-controller-manager with only these controllers, such as `namespace-controller`."""
-        flags = [
-            f"--kubeconfig={self.admin_kubeconfig}",
-            f"--controllers={','.join(controllers)}",
-            "--leader-elect=false",
-            "--secure-port=0",
-            "--bind-address=127.0.0.1",
-        ]
-        binary = str(self.binaries["kube-controller-manager"])
-        return Process(
-            "kube-controller-manager", [binary, *flags], self.folder / "kube-controller-manager.log"
-        )
-
     # Start and stop
 
     async def __aenter__(self) -> Self:
@@ -137,6 +129,8 @@ class ControlPlane:
             await self.apiserver.start()
             if self._controller_manager:
                 self._controller_manager.start()
+                with self.apiserver.admin_client() as client:
+                    await asyncio.to_thread(self._controller_manager.wait_until_ready, client)
         except BaseException as error:
             if not self.etcd.process.is_running:
                 error.add_note(
@@ -148,7 +142,7 @@ class ControlPlane:
     async def stop(self) -> None:
         """Stop all processes and remove their files."""
         if self._controller_manager:
-            await self._controller_manager.stop(GRACE_SECONDS)
+            await self._controller_manager.stop()
         await self.apiserver.stop()
         await self.etcd.stop(GRACE_SECONDS)
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -159,6 +153,15 @@ class ControlPlane:
 
     def stop_sync(self) -> None:
         run_in_new_loop(self.stop())
+
+    def restart_controllers(self) -> None:
+        """Let the controllers read the served kinds again, after CRDs were installed.
+
+        The garbage collector otherwise needs up to 30 s to notice a new kind.
+        """
+        if self._controller_manager:
+            with self.apiserver.admin_client() as client:
+                self._controller_manager.restart(client)
 
     async def restart_apiserver(self) -> None:
         """Restart the API server: its watch cache then starts at the latest revision.

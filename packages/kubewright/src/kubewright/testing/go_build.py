@@ -33,6 +33,7 @@ GO_PACKAGES = {
 }
 # `go build -o folder/` names a program after the last part of its package's path.
 _OUTPUT_NAMES = {"etcd": "server"}
+_STALE = "{{if .Stale}}{{.ImportPath}}{{end}}"
 _COMMON_FLAGS = ("-mod=readonly", "-trimpath")
 _PLAIN_LINE_INTERVAL_SECONDS = 15.0
 _TAIL_CHARACTERS = 1100
@@ -154,7 +155,8 @@ class GoBuilder:
             (source / "go.mod").write_bytes(self.pins.go_mod)
             (source / "go.sum").write_bytes(self.pins.go_sum)
             dependencies = self.run_step(
-                [go, "list", "-deps", *_COMMON_FLAGS, *packages],
+                # Only what Go's cache does not have: another binary may share most packages.
+                [go, "list", "-deps", "-f", _STALE, *_COMMON_FLAGS, *packages],
                 source,
                 lambda _: f"downloading the sources of {listed}",
             )

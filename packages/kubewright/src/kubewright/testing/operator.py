@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -50,6 +50,7 @@ def install_manifests(plane: ControlPlane, *folders: Path) -> None:
             _set_conversion(plane, crd["metadata"]["name"], _NO_CONVERSION)
     if crds:
         plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        plane.restart_controllers()
 
 
 def _set_conversion(plane: ControlPlane, crd: str, conversion: dict[str, Any]) -> None:
@@ -123,19 +124,20 @@ async def _register_webhooks(
     plane: ControlPlane, manager: Manager, manager_task: asyncio.Task[None]
 ) -> AsyncIterator[None]:
     """Let the API server call the webhooks of this manager until the end of the context."""
-    await eventually(
-        lambda: (
-            manager_task.done()
-            or manager.webhook_runner is None
-            or manager.webhook_runner.server.port
-        )
-    )
-    if manager.webhook_runner is None or manager_task.done():
+    if not manager.webhooks and not manager.conversions:
         yield
         return
-    client_config = WebhookClientConfig(
-        url=f"https://{_LOCALHOST}:{manager.webhook_runner.server.port}"
+    # The manager creates its runner when its task begins to run, which is not yet.
+    await eventually(
+        lambda: (
+            manager_task.done() or (manager.webhook_runner and manager.webhook_runner.server.port)
+        )
     )
+    runner = manager.webhook_runner
+    if runner is None or manager_task.done():
+        yield
+        return
+    client_config = WebhookClientConfig(url=f"https://{_LOCALHOST}:{runner.server.port}")
     documents = build_configurations(manager.webhooks, client_config, name=manager.options.name)
     converted = {conversion.hub.definition.group_resource for conversion in manager.conversions}
     # kubectl runs in threads: the API server calls the webhooks, which this event loop serves.
@@ -143,16 +145,14 @@ async def _register_webhooks(
         await asyncio.to_thread(plane.apply, json.dumps(document))
     for crd in converted:
         await asyncio.to_thread(_set_conversion, plane, crd, build_conversion(client_config))
-    rotator = manager.webhook_runner.cert_rotator
-    await eventually(
-        lambda: (
-            rotator is None
-            or (
-                rotator.in_all_bundles_since is not None
-                and len(rotator.verified_versions) == len(rotator.targets)
-            )
-        )
-    )
+    if runner.cert_rotator is not None:
+        registered = [
+            *((document["kind"], document["metadata"]["name"]) for document in documents),
+            *(("CustomResourceDefinition", crd) for crd in converted),
+        ]
+        # Read from the API server: the rotator may have checked the objects before they referred to
+        # the webhooks, and then regards them as complete until its next check.
+        await eventually(lambda: asyncio.to_thread(_have_ca_bundles, plane, registered))
     try:
         yield
     finally:
@@ -162,6 +162,16 @@ async def _register_webhooks(
             )
         for crd in converted:
             await asyncio.to_thread(_set_conversion, plane, crd, _NO_CONVERSION)
+
+
+def _have_ca_bundles(plane: ControlPlane, objects: Sequence[tuple[str, str]]) -> bool:
+    """Whether the API server can verify the certificate of every webhook in these objects."""
+    for kind, name in objects:
+        obj = json.loads(plane.kubectl("get", kind, name, "-o", "json"))
+        webhooks = obj.get("webhooks") or [obj["spec"]["conversion"]["webhook"]]
+        if not all(webhook["clientConfig"].get("caBundle") for webhook in webhooks):
+            return False
+    return True
 
 
 @asynccontextmanager

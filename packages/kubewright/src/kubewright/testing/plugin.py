@@ -1,13 +1,17 @@
 """The pytest plugin: a real control plane for a test session, and a check for blocking calls.
 
     control_plane       the `ControlPlane` of the session, started at first use
+    control_plane_with_controllers
+                        one that also has kube-controller-manager
     kubeconfig          the path of its administrator's kubeconfig
     namespace           the name of a new namespace, removed after the test
     kubectl             `kubectl("get", "pods")` as administrator
     no_blocking_calls   fails the test if a module of `blockbuster_modules` blocks the event loop
 
 Binaries are searched in $KUBEWRIGHT_TESTENV (by default `.testenv/bin` below pytest's rootdir),
-then as `kubewright.testing.binaries` does; missing ones are built.
+then as `kubewright.testing.binaries` does; missing ones are built, but not kube-controller-manager.
+Setting `control_plane_controllers = true` in pytest's configuration adds the controllers to
+`control_plane` itself, so that `namespace`, `kubectl` and `kubeconfig` use them as well.
 Setting `blockbuster_modules` in pytest's configuration applies `no_blocking_calls` to every test.
 To test timeouts without waiting, install `looptime` and mark the test with
 `@pytest.mark.looptime`: `asyncio.sleep(3600)` then takes no time.
@@ -20,7 +24,7 @@ import contextlib
 import os
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
 
 _TESTENV_VARIABLE = "KUBEWRIGHT_TESTENV"
 _LOOPTIME_PLUGIN = "looptime_plugin"
+_CONTROLLERS_OPTION = "control_plane_controllers"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,6 +44,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "if any is listed, every test uses the fixture `no_blocking_calls`"
     )
     parser.addini("blockbuster_modules", text, type="args", default=[])
+    text = "whether the control plane of the session runs kube-controller-manager"
+    parser.addini(_CONTROLLERS_OPTION, text, type="bool", default=False)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -53,19 +60,52 @@ def binaries(pytestconfig: pytest.Config) -> dict[str, Path]:
     """The paths of etcd, kube-apiserver and kubectl."""
     from .binaries import find_binaries
 
-    folder = Path(os.environ.get(_TESTENV_VARIABLE) or pytestconfig.rootpath / ".testenv" / "bin")
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     # A build takes minutes, so its progress must be visible.
     with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
-        return find_binaries(folders=[folder])
+        return find_binaries(folders=[_testenv_folder(pytestconfig)])
+
+
+def _testenv_folder(config: pytest.Config) -> Path:
+    return Path(os.environ.get(_TESTENV_VARIABLE) or config.rootpath / ".testenv" / "bin")
 
 
 @pytest.fixture(scope="session")
-def control_plane(binaries: dict[str, Path]) -> Iterator[ControlPlane]:
+def binaries_with_controllers(
+    pytestconfig: pytest.Config, binaries: dict[str, Path]
+) -> dict[str, Path]:
+    """The same with kube-controller-manager, which is not built inside of a test."""
+    from .binaries import find_binaries
+
+    names, folders = ["kube-controller-manager"], [_testenv_folder(pytestconfig)]
+    return binaries | find_binaries(names, folders=folders, build=False)
+
+
+@pytest.fixture(scope="session")
+def control_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     """A real control plane, shared by the session; a test that kills it must restart it."""
+    if request.config.getini(_CONTROLLERS_OPTION):
+        yield request.getfixturevalue("control_plane_with_controllers")
+    else:
+        yield from _run_control_plane(request.getfixturevalue("binaries"))
+
+
+@pytest.fixture(scope="session")
+def control_plane_with_controllers(
+    binaries_with_controllers: dict[str, Path],
+) -> Iterator[ControlPlane]:
+    """A real control plane with garbage collection, Deployments, Jobs and namespaces."""
+    from .controller_manager import DEFAULT_CONTROLLERS
+
+    yield from _run_control_plane(binaries_with_controllers, DEFAULT_CONTROLLERS)
+
+
+def _run_control_plane(
+    binaries: dict[str, Path], controllers: Sequence[str] = ()
+) -> Iterator[ControlPlane]:
     from .controlplane import ControlPlane
 
-    plane = ControlPlane(binaries)
+    plane = ControlPlane(binaries, controllers=controllers)
     plane.start_sync()
     yield plane
     plane.stop_sync()

@@ -1,0 +1,42 @@
+"""The fake kubelet on the fake API server; real/test_controllers.py runs it on a real one."""
+
+from __future__ import annotations
+
+from kubewright.builtin import Node, Pod
+from kubewright.client import Client
+from kubewright.errors import NotFound
+from kubewright.kind import Key, ObjectMeta
+from kubewright.testing import eventually
+from kubewright.testing.fake import FakeApi
+from kubewright.testing.kubelet import RUNNING, SUCCEEDED, fake_kubelet, waiting
+
+
+async def test_pod_is_bound_runs_fails_and_goes() -> None:
+    client = Client(FakeApi())
+    key = Key("default", "a")
+
+    async def has_phase(phase: str) -> bool:
+        return (await client.get(Pod, key)).status.phase == phase
+
+    async def is_gone() -> bool:
+        try:
+            await client.get(Pod, key)
+        except NotFound:
+            return True
+        return False
+
+    async with fake_kubelet(client) as kubelet:
+        assert await client.get(Node, Key("", "fake-node"))
+        await client.create(Pod(metadata=ObjectMeta(name="a", namespace="default")))
+        await eventually(lambda: has_phase("Running"))
+        pod = await client.get(Pod, key)
+        assert (pod.spec.nodeName, pod.status.podIP) == ("fake-node", "10.244.0.2")
+        assert {c.type: c.status for c in pod.status.conditions}["Ready"] == "True"
+        await kubelet.update(lambda pod: waiting("CrashLoopBackOff"))
+        await eventually(lambda: has_phase("Pending"))
+        await kubelet.update(lambda pod: SUCCEEDED)
+        await eventually(lambda: has_phase("Succeeded"))
+        await kubelet.update(lambda pod: RUNNING)
+        await eventually(lambda: has_phase("Running"))
+        await client.delete(Pod, key)
+        await eventually(is_gone)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kubewright.builtin import ConfigMap, Node, Pod, PodMetadata, Secret, new_owner_reference
-from kubewright.client import Client, request_for
+from kubewright.client import Client
 from kubewright.errors import (
     AlreadyExists,
     ApiError,
@@ -21,6 +21,7 @@ from kubewright.errors import (
     KindMissing,
     NotFound,
     ServerError,
+    StatusCause,
     TimedOut,
     Timeout,
     TooManyRequests,
@@ -31,6 +32,7 @@ from kubewright.errors import (
     redact,
 )
 from kubewright.kind import Key, ObjectMeta, Resource, Spec, kind
+from kubewright.requests import request_for
 from kubewright.responses import UndecodableObject, decode_page, decode_watch_event
 from kubewright.testing.fake import FakeApi
 from kubewright.transport import Request, _parse_retry_after
@@ -132,6 +134,16 @@ def test_error_class_follows_the_status_and_keeps_its_message(
         reason,
         3,
     )
+
+
+def test_error_has_the_causes_of_the_status_without_credentials() -> None:
+    cause = {"reason": "FieldManagerConflict", "message": "token=s3cr3tvalue", "field": ".data.a"}
+    body: dict[str, Any] = {"reason": "Conflict", "details": {"causes": [cause, "not a cause", {}]}}
+    assert error_from_status(409, body, operation="apply").causes == (
+        StatusCause("FieldManagerConflict", "token=***", ".data.a"),
+        StatusCause("", ""),
+    )
+    assert error_from_status(409, {"details": {"causes": 1}}, operation="apply").causes == ()
 
 
 def test_missing_kind_and_missing_object_are_different_errors() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
 
 from kubewright.client import Client
-from kubewright.controller import Controller, Done, Waiting, controller
+from kubewright.condition import Condition
+from kubewright.controller import Controller, controller
 from kubewright.errors import (
     ApiError,
     ConfigError,
@@ -18,9 +20,10 @@ from kubewright.errors import (
     Retry,
     Terminal,
 )
-from kubewright.kind import Condition, Key
-from kubewright.manager import Manager
+from kubewright.kind import Key
+from kubewright.log import Log
 from kubewright.metrics import ControllerMetrics
+from kubewright.outcome import Done, Waiting
 from kubewright.testing import eventually
 from kubewright.testing.fake import FakeApi
 from kubewright.transport import Request
@@ -64,6 +67,29 @@ async def test_nothing_is_written_when_nothing_changed(api: ApiHarness) -> None:
     async with run_manager(api, controller(Widget, double_again)):
         await eventually(lambda: runs)
     assert (await api.get_widget()).metadata.resourceVersion == before
+
+
+async def test_lines_of_a_reconcile_name_its_object(
+    api: ApiHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    for name in ("a", "b"):
+        await api.create_widget(name)
+
+    async def greet(widget: Widget) -> None:
+        Log("helper").info("async")
+        await asyncio.to_thread(Log("helper").info, "in a thread")
+
+    async with run_manager(api, controller(Widget, greet)):
+        await api.wait_for_ready("a")
+        await api.wait_for_ready("b")
+    names = {
+        (record.message, record.fields["name"])  # type: ignore[attr-defined]
+        for record in caplog.records
+        if record.name == "helper"
+    }
+    messages = ("async", "in a thread")
+    assert names == {(message, name) for message in messages for name in ("a", "b")}
 
 
 async def test_reconcile_that_raises_is_retried_with_back_off_and_recovers(api: ApiHarness) -> None:
@@ -159,7 +185,7 @@ async def test_waiting_is_not_ready_without_an_event_and_runs_again_after_its_de
         nonlocal runs
         runs += 1
         if runs == 1:
-            return Waiting("Cloning", "Cloning 1 of 1.", after=0.05)
+            return Waiting("Cloning", "Cloning 1 of 1.", requeue_after_seconds=0.05)
         return Done()
 
     async with run_manager(api, controller(Widget, wait_once)) as manager:
@@ -199,7 +225,12 @@ async def test_waiting_with_write_status_first_stores_the_record_before_the_next
         stored.append(widget.status.doubled)
         if widget.status.doubled is None:
             widget.status = WidgetStatus(doubled=1)
-            return Waiting("Recording", "Recorded the next step.", 60, write_status_first=True)
+            return Waiting(
+                "Recording",
+                "Recorded the next step.",
+                requeue_after_seconds=60,
+                write_status_first=True,
+            )
         return Done()
 
     async with run_manager(api, controller(Widget, record_then_act)):
@@ -215,7 +246,7 @@ async def test_retry_runs_again_after_its_delay(api: ApiHarness) -> None:
         nonlocal tries
         tries += 1
         if tries == 1:
-            raise Retry("not yet", after=0.05, reason="Warming")
+            raise Retry("Warming", "not yet", requeue_after_seconds=0.05)
         await double(widget)
 
     async with run_manager(api, controller(Widget, fail_once)):
@@ -231,7 +262,7 @@ async def test_not_synced_leaves_the_status_as_it_is(api: ApiHarness) -> None:
     async def when_loaded(widget: Widget) -> None:
         loaded_in_runs.append(loaded)
         if not loaded:
-            raise NotSynced("the inventory is loading", after=0.02)
+            raise NotSynced("the inventory is loading", requeue_after_seconds=0.02)
         await double(widget)
 
     async with run_manager(api, controller(Widget, when_loaded)):
@@ -275,7 +306,9 @@ async def test_slow_status_writes_do_not_start_more_workers(
 
     fake = SlowApi()
     api = ApiHarness(fake, Client(fake), "n")
-    async with run_manager(api, controller(Widget, double, timeout_seconds=0.05, concurrency=1)):
+    async with run_manager(
+        api, controller(Widget, double, timeout_seconds=0.05, max_concurrent_reconciles=1)
+    ):
         for name in "abc":
             await api.create_widget(name, size=1)
         await api.wait_for_ready("c")
@@ -324,8 +357,8 @@ async def test_finalizer_is_set_before_reconcile_and_removed_after_finalize(
         if is_empty.is_set():
             return None
         if calls.count("finalize") == 1:
-            raise Retry("cannot empty it", after=0.02, reason="Blocked")
-        return Waiting("Emptying", "Not empty yet.", after=0.02)
+            raise Retry("Blocked", "cannot empty it", requeue_after_seconds=0.02)
+        return Waiting("Emptying", "Not empty yet.", requeue_after_seconds=0.02)
 
     async with run_manager(
         api, controller(Widget, work, finalize=clean, finalizer="kubewright.test/hold")
@@ -377,14 +410,6 @@ async def test_status_write_without_the_crd_is_a_failure_and_is_retried() -> Non
 
 async def has_no_widgets(api: ApiHarness) -> bool:
     return not await api.client.list(Widget, api.namespace)
-
-
-async def test_two_controllers_for_one_kind_are_rejected() -> None:
-    harness = ApiHarness(FakeApi(), None, "n")  # type: ignore[arg-type]
-    manager = Manager(harness.connection, transport=FakeApi())
-    manager.add(controller(Widget, double))
-    with pytest.raises(ConfigError, match="a kind can have one"):
-        manager.add(controller(Widget, double))
 
 
 def test_controller_without_a_kind_is_rejected() -> None:

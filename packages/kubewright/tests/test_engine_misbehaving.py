@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from kubewright.controller import Controller, Done, Waiting, controller
+from kubewright.controller import Controller, controller
 from kubewright.errors import Retry
 from kubewright.kind import Key, Status
 from kubewright.manager import Options
+from kubewright.outcome import Done, Waiting
 from kubewright.testing import eventually
 
 from .support.api_harness import ApiHarness, run_manager
@@ -51,7 +52,9 @@ async def test_hanging_cancelled_or_exiting_reconcile_does_not_affect_other_obje
                 raise SystemExit(3)
         await double(widget)
 
-    async with run_manager(api, controller(Widget, misbehave, timeout_seconds=0.2, concurrency=1)):
+    async with run_manager(
+        api, controller(Widget, misbehave, timeout_seconds=0.2, max_concurrent_reconciles=1)
+    ):
         for name in ("hangs", "cancels", "exits", "good"):
             await api.create_widget(name, size=2)
         assert (await api.wait_for_ready("good")).status == "True"
@@ -75,7 +78,9 @@ async def test_reconcile_that_ignores_its_cancellation_is_replaced_by_another_wo
             except asyncio.CancelledError:
                 continue
 
-    async with run_manager(api, controller(Widget, stubborn, timeout_seconds=0.1, concurrency=1)):
+    async with run_manager(
+        api, controller(Widget, stubborn, timeout_seconds=0.1, max_concurrent_reconciles=1)
+    ):
         await api.create_widget("a")
         await eventually(lambda: started_names)
         await api.create_widget("b")
@@ -138,12 +143,12 @@ async def test_invalid_delay_is_reported_for_its_own_key_only(api: ApiHarness, d
             case "returns":
                 return Done(requeue_after_seconds=delay)
             case "waits":
-                return Waiting("Waiting", "later", after=delay)
+                return Waiting("Waiting", "later", requeue_after_seconds=delay)
             case "raises":
-                raise Retry("later", after=delay)
+                raise Retry("Later", "later", requeue_after_seconds=delay)
         return None
 
-    async with run_manager(api, controller(Widget, return_delay, concurrency=1)):
+    async with run_manager(api, controller(Widget, return_delay, max_concurrent_reconciles=1)):
         for name in ("returns", "waits", "raises", "good"):
             await api.create_widget(name)
         assert (await api.wait_for_ready("good")).status == "True"
@@ -159,7 +164,7 @@ async def test_reconcile_that_cancels_its_own_task_does_not_end_its_worker(api: 
             if widget.metadata.name == "now":
                 await asyncio.sleep(0)
 
-    async with run_manager(api, controller(Widget, cancel_itself, concurrency=1)):
+    async with run_manager(api, controller(Widget, cancel_itself, max_concurrent_reconciles=1)):
         for name in ("now", "later", "good"):
             await api.create_widget(name)
         assert (await api.wait_for_ready("good")).status == "True"
@@ -189,7 +194,7 @@ async def test_failed_task_group_leaves_no_cancellation_on_the_worker(
         if widget.metadata.name == "late":
             raise TimeoutError("raised by user code")
 
-    async with run_manager(api, controller(Widget, grouped, concurrency=1)):
+    async with run_manager(api, controller(Widget, grouped, max_concurrent_reconciles=1)):
         await api.create_widget("late")
         assert "raised by user code" in (await api.wait_for_ready("late")).message
         for name in ("a", "b"):

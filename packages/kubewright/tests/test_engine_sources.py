@@ -6,16 +6,18 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from kubewright.controller import Controller, Done, controller
+from kubewright.controller import Controller, controller
 from kubewright.kind import Key, ObjectMeta
 from kubewright.manager import Manager
 from kubewright.metrics import ControllerMetrics
+from kubewright.outcome import Done
+from kubewright.predicate import created_or_deleted
 from kubewright.rbac import manager_rules
-from kubewright.source import Stream, created_or_deleted
+from kubewright.source import Stream
 from kubewright.testing import eventually
 
 from .support.api_harness import ApiHarness, run_manager
-from .support.widget_kind import Friend, Widget, double
+from .support.widget_kind import Friend, Widget, WidgetSpec, double
 
 
 async def test_object_is_woken_by_each_of_two_sources_of_one_kind(api: ApiHarness) -> None:
@@ -25,8 +27,8 @@ async def test_object_is_woken_by_each_of_two_sources_of_one_kind(api: ApiHarnes
         names.append(widget.metadata.name)
 
     waking = controller(Widget, record)
-    waking.wake_on(Friend, by=lambda widget: widget.spec.friend)
-    waking.wake_on(Friend, by=lambda widget: f"twin-of-{widget.spec.friend}")
+    waking.watches(Friend, index_by=lambda widget: widget.spec.friend)
+    waking.watches(Friend, index_by=lambda widget: f"twin-of-{widget.spec.friend}")
     async with run_manager(api, waking):
         await api.create_widget("a", friend="joe")
         await api.wait_for_ready("a")
@@ -43,7 +45,9 @@ class FriendWatchingController(Controller[Widget]):
     def __init__(self, manager: Manager) -> None:
         self.cache = manager.cache
         self.reconciled_names: list[str] = []
-        self.wake_on(Friend, by=lambda widget: widget.spec.friend, when=created_or_deleted)
+        self.watches(
+            Friend, index_by=lambda widget: widget.spec.friend, predicate=created_or_deleted
+        )
 
     async def reconcile(self, widget: Widget) -> Done:
         self.reconciled_names.append(widget.metadata.name)
@@ -83,7 +87,7 @@ async def test_stream_wakes_by_index(api: ApiHarness) -> None:
         names.append(widget.metadata.name)
 
     waking = controller(Widget, record)
-    waking.wake_on(stream, by=lambda widget: widget.spec.friend)
+    waking.watches(stream, index_by=lambda widget: widget.spec.friend)
     async with run_manager(api, waking):
         await api.create_widget("a", friend="esx-1")
         await api.create_widget("b", friend="esx-2")
@@ -114,8 +118,8 @@ async def test_reconciles_that_never_await_let_other_tasks_run(
             iteration += 1
             await asyncio.sleep(0)
 
-    waking = controller(Widget, record, concurrency=workers)
-    waking.wake_on(stream, by=lambda widget: widget.spec.friend)
+    waking = controller(Widget, record, max_concurrent_reconciles=workers)
+    waking.watches(stream, index_by=lambda widget: widget.spec.friend)
     for number in range(count):
         await api.create_widget(f"w{number:02}")
     async with run_manager(api, waking) as manager:
@@ -138,7 +142,7 @@ async def test_timer_and_done_run_the_object_again(api: ApiHarness) -> None:
         return Done(requeue_after_seconds=0.02 if widget.metadata.name == "a" else None)
 
     waking = controller(Widget, record)
-    waking.wake_every(0.05)
+    waking.reconcile_every(0.05)
     async with run_manager(api, waking):
         await api.create_widget("a")
         await api.create_widget("b")
@@ -155,7 +159,7 @@ async def test_edit_by_a_user_overtakes_the_initial_list(api: ApiHarness) -> Non
         order.append(f"{widget.metadata.name}:{widget.spec.size}")
         await gate.wait()
 
-    async with run_manager(api, controller(Widget, slow, concurrency=1)) as manager:
+    async with run_manager(api, controller(Widget, slow, max_concurrent_reconciles=1)) as manager:
         await eventually(lambda: order)
         await api.client.patch(Widget, Key(api.namespace, "w29"), {"spec": {"size": 7}})
         await eventually(
@@ -194,6 +198,26 @@ async def test_kind_that_is_read_is_in_the_cache_but_wakes_no_object(api: ApiHar
         await eventually(lambda: len(manager.cache.all(Friend)) == 2)
         await asyncio.sleep(0.1)
         assert len(controllers[0].friend_counts) == 1
+
+
+class IndexingController(Controller[Widget]):
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.indexes(Friend, size=lambda friend: str(friend.spec.size))
+
+    async def reconcile(self, widget: Widget) -> None:
+        size = str(widget.spec.size)
+        self.names = [obj.metadata.name for obj in self.cache.by_index(Friend, "size", size)]
+
+
+async def test_kind_that_is_read_has_the_declared_index(api: ApiHarness) -> None:
+    for name, size in (("joe", 1), ("bob", 2)):
+        metadata = ObjectMeta(name=name, namespace=api.namespace)
+        await api.client.create(Friend(metadata=metadata, spec=WidgetSpec(size=size)))
+    await api.create_widget(size=2)
+    indexing = IndexingController()
+    async with run_manager(api, indexing):
+        await eventually(lambda: indexing.names == ["bob"])
 
 
 def test_role_of_a_controller_may_list_and_watch_the_kinds_that_it_reads() -> None:

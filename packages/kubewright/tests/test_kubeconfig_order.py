@@ -42,6 +42,16 @@ def kubeconfig_for_host(name: str) -> dict[str, Any]:
 class TestOrder:
     """--kubeconfig, KUBECONFIG, the Pod, ~/.kube/config, --master."""
 
+    def test_environment_and_home_are_those_of_the_process(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write_kubeconfig(tmp_path / ".kube" / "config", kubeconfig_for_host("home"))
+        monkeypatch.setattr(os, "environ", {"HOME": str(tmp_path)})
+        assert load_config().server == "https://home"
+        variable = write_kubeconfig(tmp_path / "env", kubeconfig_for_host("env"))
+        monkeypatch.setattr(os, "environ", {"KUBECONFIG": str(variable)})
+        assert load_config().server == "https://env"
+
     def test_explicit_file_takes_precedence(
         self, tmp_path: Path, service_account_volume: Path
     ) -> None:

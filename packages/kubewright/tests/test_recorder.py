@@ -37,7 +37,7 @@ class RecorderHarness:
         )
 
     def record_event(self, reason: str, message: str = "message") -> None:
-        self.recorder.event(WIDGET, Widget.definition, "Warning", reason, message)
+        self.recorder.event(WIDGET, "Warning", reason, message)
 
     async def flush_and_list(self) -> list[Event]:
         await self.recorder.flush()

@@ -36,6 +36,8 @@ pytestmark = pytest.mark.looptime
 
 
 class ReflectorHarness:
+    use_watch_list = True
+
     def __init__(self) -> None:
         self.api = FakeApi()
         self.client = Client(self.api)
@@ -47,7 +49,13 @@ class ReflectorHarness:
         )
         loop = asyncio.get_running_loop()
         self.reflector = Reflector(
-            Widget, self.store, self.client, self.metrics, Log("test"), clock=loop.time
+            Widget,
+            self.store,
+            self.client,
+            self.metrics,
+            Log("test"),
+            use_watch_list=self.use_watch_list,
+            clock=loop.time,
         )
 
     def add_widget(self, name: str, size: int = 0) -> None:
@@ -59,10 +67,25 @@ class ReflectorHarness:
         return {key.name for key in self.store.objects}
 
     def count_lists(self) -> int:
-        return sum("limit=" in request.query for request in self.api.requests)
+        return int(self.metrics.lists.labels("widgets.kubewright.test").value)
+
+    def fail_next_watch(self, error: Exception) -> None:
+        """A list before the watch succeeds."""
+        errors = [error]
+        self.api.faults.append(
+            lambda request: errors.pop() if errors and "watch=1" in request.query else None
+        )
 
     def count_watches(self) -> int:
         return sum("watch=1" in request.query for request in self.api.requests)
+
+
+@pytest.fixture(params=[True, False], ids=["stream", "pages"], autouse=True)
+def use_watch_list(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Every test runs with both ways to list."""
+    monkeypatch.setattr(ReflectorHarness, "use_watch_list", request.param)
+    use_watch_list: bool = request.param
+    return use_watch_list
 
 
 @asynccontextmanager
@@ -105,7 +128,7 @@ async def test_watch_that_the_server_ends_continues_from_the_last_revision() -> 
 async def test_silent_watch_reconnects_without_a_list() -> None:
     async with run_reflector("a") as harness:
         await eventually(harness.count_watches)
-        harness.api.fail_next("GET", "widgets", TimedOut("silent"))
+        harness.fail_next_watch(TimedOut("silent"))
         harness.api.close_watches()
         harness.add_widget("b")
         await eventually(lambda: harness.stored_names() == {"a", "b"}, within=60)
@@ -152,14 +175,15 @@ async def test_watch_that_ends_with_the_manager_is_not_silent() -> None:
     assert (harness.reflector.is_silent, harness.reflector.problem) == (False, "")
 
 
-async def test_short_silent_watches_lead_to_few_lists() -> None:
+async def test_short_silent_watches_lead_to_few_lists(use_watch_list: bool) -> None:
     async with run_reflector("a") as harness:
         for _ in range(100):
             await asyncio.sleep(2)
             harness.api.close_watches()
         assert harness.count_watches() > 50
         assert 2 <= harness.count_lists() <= 5
-        assert harness.reflector.is_silent
+        # A streamed list shows that a watch can deliver lines.
+        assert harness.reflector.is_silent or use_watch_list
 
 
 def watch_timeouts(harness: ReflectorHarness) -> list[int]:
@@ -170,7 +194,9 @@ def watch_timeouts(harness: ReflectorHarness) -> list[int]:
     ]
 
 
-async def test_watch_that_receives_an_error_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watch_that_receives_an_error_is_not_silent(
+    monkeypatch: pytest.MonkeyPatch, use_watch_list: bool
+) -> None:
     async def send_error(
         request: Request, *, idle_timeout_seconds: float, on_open: Callable[[], None]
     ) -> AsyncIterator[bytes]:
@@ -183,7 +209,7 @@ async def test_watch_that_receives_an_error_is_not_silent(monkeypatch: pytest.Mo
         await asyncio.sleep(300)
         assert harness.count_watches() > 20
         assert min(watch_timeouts(harness)) >= 300
-        assert (harness.count_lists(), harness.reflector.is_silent) == (1, False)
+        assert (harness.count_lists(), harness.reflector.is_silent) == (1 + use_watch_list, False)
         assert "no leader" in harness.reflector.problem
 
 
@@ -248,7 +274,8 @@ async def test_outage_is_retried_with_bounded_back_off_and_loses_nothing() -> No
         assert "retrying: down" in harness.reflector.problem
         await eventually(lambda: harness.stored_names() == {"a", "b"}, within=600)
         took = asyncio.get_running_loop().time() - started
-        assert len(harness.api.requests) - before == 13
+        # One of them is the check of the server's revision.
+        assert len(harness.api.requests) - before == 14
         assert 40 < took < 12 * MAX_BACKOFF_SECONDS * 1.2
         assert harness.reflector.problem == ""
         assert has_problem == [True, False]

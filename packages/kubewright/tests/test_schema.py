@@ -16,18 +16,24 @@ from msgspec import Struct
 
 from kubewright.crd import _build_crd, build_crds
 from kubewright.errors import SchemaError, Undecodable
-from kubewright.kind import ObjectMeta, Resource, Spec, Status, kind, version_of
-from kubewright.plural import pluralize
-from kubewright.schema import (
+from kubewright.kind import Object, ObjectMeta, Resource, Spec, Status, kind, version_of
+from kubewright.markers import (
+    QUANTITY_PATTERN,
     Column,
     Doc,
+    EmptyObject,
+    Format,
     Int32,
     ListType,
+    MapType,
+    OneOf,
     PreserveUnknownFields,
+    Quantity,
     Scale,
+    SchemaOverride,
     ValidationRule,
-    struct_schema,
 )
+from kubewright.schema import struct_schema
 from kubewright.testing.controlplane import ControlPlane, KubectlFailed
 from kubewright.yaml_text import to_yaml
 
@@ -97,6 +103,7 @@ SPEC_PROPERTIES: dict[str, Any] = struct_schema(ThingSpec)["properties"]
         (
             "limit",
             {
+                "anyOf": [{"type": "integer"}, {"type": "string"}],
                 "x-kubernetes-int-or-string": True,
                 "description": "A number or a percentage.",
                 "default": "25%",
@@ -331,27 +338,22 @@ def test_versions_must_agree_and_have_one_storage_version() -> None:
         build_crds([Thing, Second])
 
 
-@pytest.mark.parametrize(
-    ("name", "plural"),
-    [
-        ("HostInfo", "hostinfoes"),
-        ("VmGroup", "vmgroups"),
-        ("Policy", "policies"),
-        ("Gateway", "gateways"),
-        ("Class", "classes"),
-        ("Mesh", "meshes"),
-        ("SearchIndex", "searchindices"),
-        ("Analysis", "analyses"),
-        ("AppSettings", "appsettings"),
-        ("UserData", "userdata"),
-        ("Person", "people"),
-        ("Status", "statuses"),
-        ("Studio", "studios"),
-        ("Proto", "protos"),
-    ],
-)
-def test_plurals_follow_kubebuilder(name: str, plural: str) -> None:
-    assert pluralize(name) == plural
+@pytest.mark.parametrize("require_spec", [None, False, True])
+def test_spec_is_required_if_it_has_a_required_field(require_spec: bool | None) -> None:
+    @kind("everything.test/v1", require_spec=require_spec)
+    class Named(Resource[ThingSpec, Status]):
+        pass
+
+    @kind("everything.test/v1", require_spec=require_spec)
+    class Empty(Resource[Spec, Status]):
+        pass
+
+    schemas = [
+        crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        for crd in build_crds([Empty, Named])
+    ]
+    is_required = ["required" in schema for schema in schemas]
+    assert is_required == ([False, True] if require_spec is None else [require_spec] * 2)
 
 
 def test_decoding_checks_known_fields_and_ignores_unknown_ones() -> None:
@@ -459,6 +461,14 @@ def test_real_api_server_enforces_the_schema(
         kubectl("apply", "-n", namespace, "--validate=strict", "-f", "-", stdin=text)
 
 
+def test_real_api_server_rejects_an_object_without_the_required_spec(
+    installed: ControlPlane, namespace: str, kubectl: Callable[..., str]
+) -> None:
+    text = "apiVersion: everything.test/v1\nkind: Thing\nmetadata: {name: bad}\n"
+    with pytest.raises(KubectlFailed, match=r"spec: Required value"):
+        kubectl("apply", "-n", namespace, "-f", "-", stdin=text)
+
+
 def test_marker_without_a_description() -> None:
     class Y(Struct):
         """Y."""
@@ -467,3 +477,120 @@ def test_marker_without_a_description() -> None:
         n: Annotated[Int32, ValidationRule("self > 0")] = 1
 
     assert struct_schema(Y)["properties"]["n"]["x-kubernetes-validations"] == [{"rule": "self > 0"}]
+
+
+class Selector(Struct, kw_only=True):
+    __schema__ = (MapType("atomic"), SchemaOverride.of(required=["key"]))
+    key: str | None = None
+    rules: list[str] = []
+    mode: Annotated[str | None, OneOf("Always", "Never")] = None
+    level: Annotated[int, OneOf(1, 2)] = 1
+    amount: Quantity | None = None
+    plain: Annotated[int, Format("")] = 0
+    marker: EmptyObject | None = None
+    loose: Annotated[Any, SchemaOverride.of(x_kubernetes_preserve_unknown_fields=None)] = None
+
+
+@kind(
+    "example.com/v1",
+    singular="one",
+    list_kind="Many",
+    selectable_fields=(".selector.key",),
+    status_subresource=False,
+    deprecated=True,
+    external=True,
+    columns=[Column("Gone", ".spec.gone", "integer", format="int32")],
+)
+class Foreign(Object, kw_only=True, omit_defaults=True):
+    __schema__ = (ValidationRule("has(self.selector)", optional_old_self=True),)
+    metadata: Annotated[ObjectMeta, SchemaOverride.of(maxProperties=9)] = ObjectMeta()
+    selector: Selector
+    status: Annotated[dict[str, str], MapType("granular")] = {}
+
+
+def test_what_only_a_crd_of_another_operator_needs() -> None:
+    spec = build_crds([Foreign])[0]["spec"]
+    assert (spec["names"]["singular"], spec["names"]["listKind"]) == ("one", "Many")
+    version = spec["versions"][0]
+    assert version["selectableFields"] == [{"jsonPath": ".selector.key"}]
+    assert version["deprecated"] is True
+    assert not version.keys() & {"deprecationWarning", "subresources"}
+    # The path is not checked: the CRD is not ours.
+    assert version["additionalPrinterColumns"] == [
+        {"name": "Gone", "type": "integer", "jsonPath": ".spec.gone", "format": "int32"}
+    ]
+    schema = version["schema"]["openAPIV3Schema"]
+    assert schema["x-kubernetes-validations"] == [
+        {"rule": "has(self.selector)", "optionalOldSelf": True}
+    ]
+    assert "required" not in schema
+    assert schema["properties"]["metadata"] == {"type": "object", "maxProperties": 9}
+    assert schema["properties"]["status"] == {
+        "type": "object",
+        "additionalProperties": {"type": "string"},
+        "x-kubernetes-map-type": "granular",
+    }
+    int_or_string = {
+        "anyOf": [{"type": "integer"}, {"type": "string"}],
+        "x-kubernetes-int-or-string": True,
+    }
+    assert schema["properties"]["selector"] == {
+        "type": "object",
+        "required": ["key"],
+        "x-kubernetes-map-type": "atomic",
+        "properties": {
+            "key": {"type": "string"},
+            "rules": {"type": "array", "items": {"type": "string"}},
+            "mode": {"type": "string", "enum": ["Always", "Never"]},
+            "level": {"type": "integer", "format": "int64", "enum": [1, 2], "default": 1},
+            "amount": int_or_string | {"pattern": QUANTITY_PATTERN},
+            "plain": {"type": "integer"},
+            "marker": {"type": "object"},
+            "loose": {},
+        },
+    }
+
+
+def test_an_unknown_value_of_a_foreign_enum_decodes() -> None:
+    obj = Foreign.decode(b'{"selector": {"mode": "Sometimes", "level": 7}}')
+    assert (obj.selector.mode, obj.selector.level) == ("Sometimes", 7)
+    with pytest.raises(Undecodable):
+        Foreign.decode(b'{"selector": {"mode": 3}}')
+
+
+def test_map_type_of_a_list_is_rejected() -> None:
+    class Wrong(Struct):
+        items: Annotated[list[str], MapType("atomic")] = []
+
+    with pytest.raises(SchemaError, match=r"Wrong.items: MapType applies to maps and Structs only"):
+        struct_schema(Wrong)
+
+
+class StrictSpec(Struct, kw_only=True, omit_defaults=True):
+    name: str
+
+
+class LooseStatus(Struct, kw_only=True, omit_defaults=True):
+    ready: bool | None = None
+
+
+@kind("example.com/v1", external=True)
+class ForeignResource(Resource[StrictSpec, LooseStatus]):
+    pass
+
+
+def test_an_external_object_may_lack_its_spec() -> None:
+    obj = ForeignResource.decode(b'{"metadata": {"name": "a"}}')
+    assert obj.encode() == {
+        "apiVersion": "example.com/v1",
+        "kind": "ForeignResource",
+        "metadata": {"name": "a"},
+    }
+    obj = ForeignResource(spec=StrictSpec(name="b"), status=LooseStatus(ready=True))
+    assert obj.encode() == {
+        "apiVersion": "example.com/v1",
+        "kind": "ForeignResource",
+        "metadata": {},
+        "spec": {"name": "b"},
+        "status": {"ready": True},
+    }

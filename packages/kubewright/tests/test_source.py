@@ -11,7 +11,7 @@ from kubewright.cache import Cache, Store
 from kubewright.kind import Key, ObjectMeta
 from kubewright.log import Log
 from kubewright.responses import UndecodableObject
-from kubewright.source import KindSource, PrimaryKindSource
+from kubewright.source import IndexedKindSource, PrimaryKindSource
 from kubewright.workqueue import WorkQueue
 
 from .support.widget_kind import Friend, Widget, WidgetSpec
@@ -57,12 +57,12 @@ async def test_other_kind_counts_as_missing_while_it_cannot_be_decoded(
 ) -> None:
     cache, queue, calls = Cache(Log("test")), WorkQueue[Key](), list[Call]()
     widgets, friends = watched_store(cache, Widget), watched_store(cache, Friend)
-    source = KindSource(
+    source = IndexedKindSource(
         Friend,
         lambda widget: widget.spec.friend,
         predicate=recording_predicate(calls, matters=True),
     )
-    source.attach(widgets, cache, queue)
+    source.attach(widgets, cache, queue.add)
     widgets.put(Widget(metadata=make_metadata("a", 2), spec=WidgetSpec(friend="joe")))
     friends.put(Friend(metadata=make_metadata("joe", 3), spec=WidgetSpec(friend="ann")))
     assert await take_keys(queue) == ["a"]
@@ -81,7 +81,7 @@ async def test_own_kind_is_woken_when_it_cannot_be_decoded_whatever_its_predicat
 ) -> None:
     cache, queue, calls = Cache(Log("test")), WorkQueue[Key](), list[Call]()
     widgets = watched_store(cache, Widget)
-    PrimaryKindSource(recording_predicate(calls, matters=False)).attach(widgets, queue)
+    PrimaryKindSource(recording_predicate(calls, matters=False), widgets, queue.add)
     widgets.put(Widget(metadata=make_metadata("a", 2), spec=WidgetSpec(friend="joe")))
     assert await take_keys(queue) == []
     widgets.put(make_undecodable("a", 3))

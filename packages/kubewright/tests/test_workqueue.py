@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubewright.workqueue import LOW_PRIORITY, MAX_BACKOFF_SECONDS, NORMAL_PRIORITY, WorkQueue
+from kubewright.workqueue import (
+    LOW_PRIORITY,
+    NORMAL_PRIORITY,
+    Backoff,
+    RateLimit,
+    WorkQueue,
+)
 
 
 async def take_key(queue: WorkQueue[str]) -> str:
@@ -32,9 +38,11 @@ async def test_key_added_while_processing_waits_until_it_is_done() -> None:
     queue.add("a")
     key = await take_key(queue)
     queue.add("a")
-    assert len(queue) == 0
+    waiting = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    assert (len(queue), waiting.done()) == (1, False)
     queue.done(key)
-    assert len(queue) == 1
+    assert await waiting == ("a", NORMAL_PRIORITY)
 
 
 async def test_edit_overtakes_a_backlog_of_five_thousand_keys() -> None:
@@ -76,9 +84,21 @@ async def test_back_off_doubles_from_5_ms_to_1000_s_and_is_reset_by_success() ->
     queue: WorkQueue[str] = WorkQueue()
     waits = [queue.add_rate_limited("a") for _ in range(20)]
     assert waits[:4] == [0.005, 0.01, 0.02, 0.04]
-    assert waits[-1] == MAX_BACKOFF_SECONDS
+    assert waits[-1] == 1000.0
     queue.forget("a")
     assert queue.add_rate_limited("a") == 0.005
+
+
+@pytest.mark.looptime
+async def test_back_off_and_rate_limit_can_be_chosen() -> None:
+    queue: WorkQueue[str] = WorkQueue(
+        backoff=Backoff(initial_seconds=1, max_seconds=3),
+        rate_limit=RateLimit(per_second=0.5, burst=2),
+    )
+    # The bucket has two tokens, and one more every two seconds.
+    assert [queue.add_rate_limited(key) for key in "aaabcd"] == [1, 2, 3, 4, 6, 8]
+    await asyncio.sleep(20)
+    assert queue.add_rate_limited("e") == 1
 
 
 @pytest.mark.looptime

@@ -23,7 +23,10 @@
 
     workqueue -> engine -> controller.reconcile(obj)
 
-   The `controller` is what you write. It reads from memory, acts, and sets `obj.status`.
+   The `controller` is what you write. It reads from memory, acts, and sets `obj.status`. The
+   objects that belong to its object are its `children`: the `child_applier` sends those that differ
+   from what is stored (`comparison`, `applied`), deletes those that are no longer wanted
+   (`ownership`), and reports whether they are ready (`readiness`).
 
 4. One place in the engine decides what each way to end a reconcile means.
 
@@ -33,7 +36,7 @@
    Done, Waiting, Retry, Terminal, NotSynced or any other exception: each has its condition, its
    delay, its metric (`metrics`), its log line (`log`) and perhaps an Event (`recorder`). `status`
    sends one patch with the fields that changed, or none. The response enters the cache, so the next
-   read sees it, and the watch event of our own write wakes nothing.
+   read sees it, and the watch event of our own write wakes nothing (`own_writes`).
 
 Around it: the `manager` starts and stops everything in one process. `leader` makes sure that only
 one of several managers acts: the transport checks the lease before each write. `server` has
@@ -41,75 +44,143 @@ one of several managers acts: the transport checks the lease before each write. 
 defaults, validation, conversion. `schema` and `crd` turn the classes into CRDs, `rbac` turns the
 declarations of controllers into roles, and `builder` writes both as files. `command` is the main
 function of a manager, with the flags of controller-runtime. `testing` runs a real API server or a
-fake. Other modules serve these: `authorization`, `builtin` (kinds of Kubernetes), `exec_plugin`,
-`flags`, `kubeconfig_file`, `listen`, `overlay`, `patch`, `plural`, `series`, `tls`, `x509`
+fake. Other modules serve these: `authorization`, `builtin` (kinds of Kubernetes), `condition`,
+`decoding`, `definition`, `exec_plugin`, `flags`, `kubeconfig_file`, `listen`, `markers`, `outcome`,
+`overlay`, `patch`, `plural`, `reader` and `requests` (of the client), `selection` and `selectors`
+(`select`), `series`, `tls`, `watch_health`, `x509`
 and `yaml_text`.
 """
 
 from __future__ import annotations
 
-from .cache import Cache, Signal
-from .client import Client
-from .controller import Controller, Done, Waiting, controller
-from .errors import KubewrightError, NotSynced, Rejected, Retry, Terminal
-from .kind import (
-    Condition,
-    Key,
-    Object,
-    ObjectMeta,
-    OwnerReference,
-    Resource,
-    Spec,
-    Status,
-    kind,
-    version_of,
+from .builtin import (
+    ConfigMap,
+    Namespace,
+    Node,
+    PersistentVolume,
+    Pod,
+    PodMetadata,
+    Secret,
+    new_owner_reference,
 )
-from .manager import Manager, Options
-from .schema import (
+from .cache import Cache, Signal
+from .children import Child, Children
+from .client import Client
+from .condition import Condition, find_condition
+from .controller import Controller, controller
+from .errors import (
+    AlreadyExists,
+    ApiError,
+    ApplyConflict,
+    ConfigError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    KubewrightError,
+    NotFound,
+    NotSynced,
+    Rejected,
+    RestartRequired,
+    Retry,
+    Terminal,
+)
+from .kind import Key, Object, ObjectMeta, OwnerReference, Resource, Spec, Status, kind, version_of
+from .kubeconfig import load_config
+from .manager import Manager, Options, Runnable
+from .markers import (
     Column,
     Doc,
     EmbeddedResource,
+    EmptyObject,
+    Format,
     Int32,
     Int64,
     IntOrString,
     ListType,
+    MapType,
+    OneOf,
     PreserveUnknownFields,
+    Quantity,
     Scale,
     SchemaOverride,
     ValidationRule,
 )
-from .source import Stream, any_change, created_or_deleted, generation_changed
+from .outcome import Done, Waiting
+from .predicate import (
+    all_of,
+    annotations_changed,
+    any_change,
+    any_of,
+    created_or_deleted,
+    field_changed,
+    generation_changed,
+    labels_changed,
+    not_,
+)
+from .readiness import Readiness, readiness_of
+from .recorder import EventRecorder
+from .selection import select
+from .source import Stream
 from .webhook import Admission, Conversion, Webhook
+from .workqueue import Backoff, RateLimit
 
 __all__ = [
     "Admission",
+    "AlreadyExists",
+    "ApiError",
+    "ApplyConflict",
+    "Backoff",
     "Cache",
+    "Child",
+    "Children",
     "Client",
     "Column",
     "Condition",
+    "ConfigError",
+    "ConfigMap",
+    "Conflict",
     "Controller",
     "Conversion",
     "Doc",
     "Done",
     "EmbeddedResource",
+    "EmptyObject",
+    "EventRecorder",
+    "Forbidden",
+    "Format",
     "Int32",
     "Int64",
     "IntOrString",
+    "Invalid",
     "Key",
     "KubewrightError",
     "ListType",
     "Manager",
+    "MapType",
+    "Namespace",
+    "Node",
+    "NotFound",
     "NotSynced",
     "Object",
     "ObjectMeta",
+    "OneOf",
     "Options",
     "OwnerReference",
+    "PersistentVolume",
+    "Pod",
+    "PodMetadata",
     "PreserveUnknownFields",
+    "Quantity",
+    "RateLimit",
+    "Readiness",
     "Rejected",
     "Resource",
+    "RestartRequired",
     "Retry",
+    "Runnable",
     "Scale",
     "SchemaOverride",
+    "Secret",
     "Signal",
     "Spec",
     "Status",
@@ -118,10 +189,21 @@ __all__ = [
     "ValidationRule",
     "Waiting",
     "Webhook",
+    "all_of",
+    "annotations_changed",
     "any_change",
+    "any_of",
     "controller",
     "created_or_deleted",
+    "field_changed",
+    "find_condition",
     "generation_changed",
     "kind",
+    "labels_changed",
+    "load_config",
+    "new_owner_reference",
+    "not_",
+    "readiness_of",
+    "select",
     "version_of",
 ]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any, ClassVar
 
 from msgspec import Struct
 
 from .kind import Object, OwnerReference, Resource, kind
+
+_SECONDS_LENGTH = len("2006-01-02T15:04:05")
 
 
 class ObjectReference(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -41,12 +44,12 @@ class PodStatus(Struct, frozen=True, omit_defaults=True, kw_only=True):
     conditions: list[StatusCondition] = []
 
 
-@kind("v1")
+@kind("v1", external=True)
 class Pod(Resource[PodSpec, PodStatus]):
     """A Pod."""
 
 
-@kind("v1", name="Pod", metadata_only=True)
+@kind("v1", name="Pod", metadata_only=True, external=True)
 class PodMetadata(Object):
     """A Pod without spec and status: the server sends only metadata."""
 
@@ -79,23 +82,28 @@ class NodeStatus(Struct, frozen=True, omit_defaults=True, kw_only=True):
     conditions: list[StatusCondition] = []
 
 
-@kind("v1", namespaced=False)
+@kind("v1", namespaced=False, external=True)
 class Node(Resource[NodeSpec, NodeStatus]):
     """A Node."""
 
 
-@kind("v1")
-class Secret(Object, omit_defaults=True):
+class SecretObject(Object):
+    """A Secret with a repr that shows no value."""
+
+    def __repr__(self) -> str:
+        names = {*getattr(self, "data", ()), *getattr(self, "stringData", ())}
+        return f"Secret({self.key}, keys={sorted(names)})"
+
+
+@kind("v1", external=True)
+class Secret(SecretObject, omit_defaults=True):
     """A Secret; `data` arrives decoded from base64. Its repr shows no value."""
 
     data: dict[str, bytes] = {}
     type: str = ""
 
-    def __repr__(self) -> str:
-        return f"Secret({self.key}, keys={sorted(self.data)})"
 
-
-@kind("v1")
+@kind("v1", external=True)
 class ConfigMap(Object, omit_defaults=True):
     data: dict[str, str] = {}
 
@@ -106,7 +114,7 @@ class NamespaceStatus(Struct, frozen=True, omit_defaults=True, kw_only=True):
     phase: str = ""
 
 
-@kind("v1", namespaced=False)
+@kind("v1", namespaced=False, external=True)
 class Namespace(Object, omit_defaults=True):
     status: NamespaceStatus = NamespaceStatus()
 
@@ -129,7 +137,7 @@ class PersistentVolumeStatus(Struct, frozen=True, omit_defaults=True, kw_only=Tr
     phase: str = ""
 
 
-@kind("v1", namespaced=False)
+@kind("v1", namespaced=False, external=True)
 class PersistentVolume(Resource[PersistentVolumeSpec, PersistentVolumeStatus]):
     """A PersistentVolume."""
 
@@ -139,7 +147,7 @@ class EventSource(Struct, frozen=True, omit_defaults=True, kw_only=True):
     host: str = ""
 
 
-@kind("v1")
+@kind("v1", external=True)
 class Event(Object, omit_defaults=True):
     """A core/v1 Event, as `kubectl describe` lists them."""
 
@@ -155,6 +163,24 @@ class Event(Object, omit_defaults=True):
     reportingInstance: str = ""
 
 
+class MicroTimeObject(Object):
+    """An object with times for which the API server requires six digits after the point."""
+
+    micro_times: ClassVar[tuple[str, ...]] = ()
+
+    def encode_fields(self) -> dict[str, Any]:
+        fields = super().encode_fields()
+        for path in self.micro_times:
+            *parents, name = path.split(".")
+            part = fields
+            for parent in parents:
+                part = part.get(parent, {})
+            # Without a fraction, datetime has no digits after the point.
+            if "." not in (time := part.get(name, ".")):
+                part[name] = f"{time[:_SECONDS_LENGTH]}.000000{time[_SECONDS_LENGTH:]}"
+        return fields
+
+
 class LeaseSpec(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The holder of a Lease and its times.
 
@@ -168,17 +194,17 @@ class LeaseSpec(Struct, frozen=True, omit_defaults=True, kw_only=True):
     leaseTransitions: int = 0
 
 
-@kind("coordination.k8s.io/v1")
+@kind("coordination.k8s.io/v1", external=True)
 class Lease(Object, omit_defaults=True):
     spec: LeaseSpec = LeaseSpec()
 
 
 def new_owner_reference(owner: Object, *, controller: bool = True) -> OwnerReference:
     """The owner reference of a dependent, which Kubernetes deletes together with `owner`."""
-    kind = owner.definition
+    definition = owner.definition
     return OwnerReference(
-        apiVersion=kind.api_version,
-        kind=kind.name,
+        apiVersion=definition.api_version,
+        kind=definition.name,
         name=owner.metadata.name,
         uid=owner.metadata.uid,
         controller=controller,

@@ -1,260 +1,232 @@
 """The Kubernetes verbs, with the kind as first argument: `await client.get(HostInfo, key)`. A
 client always asks the API server; the cache answers from memory.
 
-`request_for` builds each request without a network. The methods send it and decode the response.
+`requests` builds each request without a network. The methods send it and decode the response.
+
+Every write takes `field_manager` (default: the manager's name) and `dry_run`: the server validates
+and answers, but stores nothing.
 """
 
 from __future__ import annotations
 
-import asyncio
-import re
-from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from typing import Any, Literal, TypeVar
-from urllib.parse import quote
+from typing import Literal, Protocol, TypeVar, overload
 
 import msgspec
 
-from .errors import ConfigError, KindMissing, NotFound, TimedOut, TooMuch, Undecodable
-from .kind import Key, KindDefinition, Object, drop_nulls
+from .definition import KindDefinition
+from .errors import Gone, NotFound
+from .kind import Key, Object
 from .overlay import overlay
 from .patch import Json
-from .responses import Page, UndecodableObject, WatchEvent, decode_page, decode_watch_event
-from .transport import ApiTransport, Request, do_nothing
+from .reader import PAGE_SIZE, Reader, selector_query
+from .requests import (
+    ENCODER,
+    METADATA_ONLY_LIST,
+    JsonPatch,
+    PatchType,
+    PropagationPolicy,
+    delete_options,
+    patch_request,
+    request_for,
+)
+from .responses import (
+    UndecodableObject,
+    decode_continue_token,
+    decode_item,
+    removed_uid,
+)
+from .transport import ApiTransport, Request
 
 T = TypeVar("T", bound=Object)
-PatchType = Literal["merge", "json", "apply"]
-
-_PAGE_SIZE = 500
-# What the next page of a list should measure. A page is decoded without a break; this much takes
-# about 10 ms.
-_PAGE_BYTES = 4 * 1024 * 1024
-_UNRESERVED = re.compile("[A-Za-z0-9._-]*")
-_PATCH_CONTENT_TYPES: dict[str, str] = {
-    "merge": "application/merge-patch+json",
-    "json": "application/json-patch+json",
-    "apply": "application/apply-patch+yaml",
-}
-_METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-_METADATA_ONLY_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-# The kube-apiserver sends a bookmark about once a minute, up to 2.5 s late. A watch that is silent
-# for longer is dead.
-WATCH_IDLE_TIMEOUT_SECONDS = 70.0
-_ENCODER = msgspec.json.Encoder()
 
 
-def request_for(
-    method: str,
-    kind: KindDefinition,
-    key: Key,
-    *,
-    subresource: str = "",
-    query: dict[str, str] | None = None,
-    body: Any = None,
-    content_type: str = "application/json",
-) -> Request:
-    """The request for one kind and key; a key without a name means the collection."""
-    namespace, name = _percent_encode(key.namespace), _percent_encode(key.name)
-    is_watch = query is not None and "watch" in query
-    accept = "application/json"
-    if kind.metadata_only:
-        accept = _METADATA_ONLY if name or is_watch else _METADATA_ONLY_LIST
-    verbs = {"GET": "get" if name else "list", "POST": "create", "PUT": "replace"}
-    verb = "watch" if is_watch else verbs.get(method, method.lower())
-    target = "/".join(part for part in (*key, subresource) if part)
-    return Request(
-        method=method,
-        path=kind.path(namespace, name, subresource),
-        query="&".join(f"{k}={_percent_encode(v)}" for k, v in query.items() if v) if query else "",
-        body=None if body is None else _ENCODER.encode(body),
-        content_type="" if body is None else content_type,
-        accept=accept,
-        operation=f"{verb} {kind.group_resource} {target}".rstrip(),
-    )
+class WriteListener(Protocol):
+    """What a client reports its writes to: a cache."""
+
+    def apply_own_write(self, obj: Object, raw: bytes) -> None:
+        """`raw` is the stored object as the server returned it, and `obj` the same decoded."""
+        ...
+
+    def apply_own_delete(self, definition: KindDefinition, key: Key, uid: str) -> None:
+        """The server has removed the object with this uid."""
+        ...
 
 
-def _percent_encode(text: str) -> str:
-    # Names of objects need no encoding in practice; the check is ten times as fast as quote().
-    return text if _UNRESERVED.fullmatch(text) else quote(text, safe="")
+class Client(Reader):
+    """All verbs."""
 
-
-class Client:
     def __init__(
         self,
         transport: ApiTransport,
         *,
         field_manager: str = "kubewright",
-        on_write: Callable[[Object], None] | None = None,
+        cache: WriteListener | None = None,
     ) -> None:
-        """`on_write` is called with the stored object of each write, to update a cache."""
-        self.transport = transport
-        self._write_query = {"fieldManager": field_manager}
-        self._on_write = on_write
-        self._decode_turn = asyncio.Lock()
-        # By resource: how many objects fit into a page, from the last list.
-        self._page_limits: dict[str, int] = {}
+        """Writes and deletes are visible in `cache` when the call returns."""
+        super().__init__(transport)
+        self._default_write_query = {"fieldManager": field_manager}
+        self._cache = cache
 
-    async def get(self, kind: type[T], key: Key) -> T:
-        return kind.decode(await self.transport.send(request_for("GET", kind.definition, key)))
-
-    async def list(
-        self,
-        kind: type[T],
-        namespace: str = "",
-        *,
-        label_selector: str = "",
-        field_selector: str = "",
-    ) -> list[T]:
-        """All objects of the kind (in the namespace). Raises if one of them cannot be decoded."""
-        objects: list[T] = []
-        async for page in self.list_pages(
-            kind, namespace, label_selector=label_selector, field_selector=field_selector
-        ):
-            for item in page.items:
-                if isinstance(item, UndecodableObject):
-                    raise Undecodable(f"{kind.definition.name} {item.metadata.key}: {item.message}")
-                objects.append(item)
-        return objects
-
-    async def list_pages(
-        self,
-        kind: type[T],
-        namespace: str = "",
-        *,
-        label_selector: str = "",
-        field_selector: str = "",
-        limit: int = _PAGE_SIZE,
-    ) -> AsyncIterator[Page[T]]:
-        """The list in pages. All pages have the same resourceVersion (a consistent read).
-
-        A page has fewer objects than `limit` after a page with large ones.
-        """
-        name, continue_token, max_limit = kind.definition.group_resource, "", limit
-        limit = min(limit, self._page_limits.get(name, limit))
-        while True:
-            query = {
-                "limit": str(limit),
-                "continue": continue_token,
-                "labelSelector": label_selector,
-                "fieldSelector": field_selector,
-            }
-            try:
-                body = await self.transport.send(
-                    request_for("GET", kind.definition, Key(namespace, ""), query=query)
-                )
-            except (TooMuch, TimedOut) as error:
-                # Objects may be up to 1.5 MB. After a timeout the next list begins with less.
-                smaller = self._page_limits[name] = max(1, limit // 8)
-                if limit == 1 or isinstance(error, TimedOut):
-                    raise
-                limit = smaller
-                continue
-            async with self._decode_turn:
-                page = decode_page(kind, body)
-                # The next page, perhaps of another kind, is decoded in another turn of the loop.
-                await asyncio.sleep(0)
-            if page.items:
-                fitting = self._page_limits[name] = max(
-                    1, _PAGE_BYTES * len(page.items) // len(body)
-                )
-                limit = min(max_limit, fitting)
-            yield page
-            if not page.continue_token:
-                return
-            continue_token = page.continue_token
-
-    async def watch(
-        self,
-        kind: type[T],
-        resource_version: str,
-        namespace: str = "",
-        *,
-        timeout_seconds: int = 300,
-        idle_timeout_seconds: float = WATCH_IDLE_TIMEOUT_SECONDS,
-        label_selector: str = "",
-        field_selector: str = "",
-        on_open: Callable[[], None] = do_nothing,
-    ) -> AsyncIterator[WatchEvent[T]]:
-        """The changes since a resourceVersion, until the server ends the watch.
-
-        Silence, 410 and every ERROR line raise. `on_open` is called when the server has accepted
-        the watch, which may be a minute before the first line.
-        """
-        query = {
-            "watch": "1",
-            "allowWatchBookmarks": "true",
-            "resourceVersion": resource_version,
-            "timeoutSeconds": str(timeout_seconds),
-            "labelSelector": label_selector,
-            "fieldSelector": field_selector,
-        }
-        # The server ends a watch after timeoutSeconds. One that goes on for longer than that and
-        # a bookmark interval is not served by a working API server.
-        request = replace(
-            request_for("GET", kind.definition, Key(namespace, ""), query=query),
-            timeout_seconds=timeout_seconds + idle_timeout_seconds,
-        )
-        async for line in self.transport.stream_lines(
-            request, idle_timeout_seconds=idle_timeout_seconds, on_open=on_open
-        ):
-            yield decode_watch_event(kind, line, request.operation)
-
-    async def create(self, obj: T) -> T:
-        key = Key(obj.metadata.namespace, "")
+    async def create(self, obj: T, *, field_manager: str | None = None, dry_run: bool = False) -> T:
         request = request_for(
-            "POST", obj.definition, key, query=self._write_query, body=obj.encode()
+            "POST",
+            obj.definition,
+            Key(obj.metadata.namespace, ""),
+            query=self._write_query(field_manager, dry_run),
+            body=obj.encode(),
         )
-        return await self._send_write(type(obj), request)
+        return await self._send_write(type(obj), request, dry_run)
+
+    async def create_subresource(
+        self,
+        kind: type[Object],
+        key: Key,
+        subresource: str,
+        body: Json | Object,
+        *,
+        field_manager: str | None = None,
+        dry_run: bool = False,
+    ) -> Json:
+        """Post to a subresource: an Eviction to "eviction", a TokenRequest to "token"."""
+        request = request_for(
+            "POST",
+            kind.definition,
+            key,
+            subresource=subresource,
+            query=self._write_query(field_manager, dry_run),
+            body=body.encode() if isinstance(body, Object) else body,
+        )
+        # The response is of another kind, or a Status.
+        return await self._send_json(replace(request, accept="application/json"))
+
+    async def apply(
+        self,
+        obj: T,
+        *,
+        subresource: str = "",
+        field_manager: str | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> T:
+        """Create or change the object by server-side apply: only the fields that `obj` sets.
+
+        A field that this field manager applied before and that `obj` does not set is removed.
+        Raises ApplyConflict if another manager owns a field, unless `force` takes it over.
+        """
+        return await self.patch(
+            type(obj),
+            obj.key,
+            obj,
+            patch_type="apply",
+            subresource=subresource,
+            field_manager=field_manager,
+            force=force,
+            dry_run=dry_run,
+        )
+
+    @overload
+    async def patch(
+        self,
+        kind: type[T],
+        key: Key,
+        patch: Json,
+        *,
+        patch_type: Literal["merge"] = "merge",
+        subresource: str = "",
+        field_manager: str | None = None,
+        dry_run: bool = False,
+    ) -> T: ...
+
+    @overload
+    async def patch(
+        self,
+        kind: type[T],
+        key: Key,
+        patch: JsonPatch,
+        *,
+        patch_type: Literal["json"],
+        subresource: str = "",
+        field_manager: str | None = None,
+        dry_run: bool = False,
+    ) -> T: ...
+
+    @overload
+    async def patch(
+        self,
+        kind: type[T],
+        key: Key,
+        patch: Json | Object,
+        *,
+        patch_type: Literal["apply"],
+        subresource: str = "",
+        field_manager: str | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> T: ...
 
     async def patch(
         self,
         kind: type[T],
         key: Key,
-        patch: Any,
+        patch: Json | JsonPatch | Object,
         *,
         patch_type: PatchType = "merge",
         subresource: str = "",
+        field_manager: str | None = None,
         force: bool = False,
+        dry_run: bool = False,
     ) -> T:
-        """Send a merge patch (dict), a JSON patch (list) or a server-side apply (dict with
-        apiVersion and kind).
-        """
-        request = request_for(
-            "PATCH",
+        """Send a merge patch (dict), JSON patch (list) or server-side apply (dict or Object)."""
+        query = self._write_query(field_manager, dry_run)
+        request = patch_request(
             kind.definition,
             key,
+            patch,
+            patch_type=patch_type,
             subresource=subresource,
-            query=self._write_query | {"force": "true"} if force else self._write_query,
-            body=patch,
-            content_type=_PATCH_CONTENT_TYPES[patch_type],
+            query=query | {"force": "true"} if force else query,
         )
-        return await self._send_write(kind, request)
+        return await self._send_write(kind, request, dry_run, subresource)
 
-    async def update(self, obj: T, *, subresource: str = "") -> T:
-        """Replace the stored object, if it is still the version that we read.
+    async def update(
+        self,
+        obj: T,
+        *,
+        subresource: str = "",
+        field_manager: str | None = None,
+        dry_run: bool = False,
+    ) -> T:
+        """Replace the stored object, if it is still the version that `obj` was read as.
 
         Fields that our class does not declare are kept: the stored object is read first, and ours
         is laid over it.
         """
-        stored: Json = msgspec.json.decode(
-            await self.transport.send(request_for("GET", obj.definition, obj.key))
+        _require_complete(obj)
+        stored = await self._send_json(
+            replace(request_for("GET", obj.definition, obj.key), accept="application/json")
         )
         body = overlay(stored, obj)
-        body["metadata"]["resourceVersion"] = (
-            obj.metadata.resourceVersion or stored["metadata"]["resourceVersion"]
-        )
+        body["metadata"]["resourceVersion"] = obj.metadata.resourceVersion
         request = request_for(
             "PUT",
             obj.definition,
             obj.key,
             subresource=subresource,
-            query=self._write_query,
+            query=self._write_query(field_manager, dry_run),
             body=body,
         )
-        return await self._send_write(type(obj), request)
+        return await self._send_write(type(obj), request, dry_run, subresource)
 
     async def patch_status(
-        self, kind: type[T], key: Key, status: Json, *, resource_version: str = ""
+        self,
+        kind: type[T],
+        key: Key,
+        status: Json,
+        *,
+        resource_version: str = "",
+        field_manager: str | None = None,
+        dry_run: bool = False,
     ) -> T:
         """Merge into the status; with `resource_version` only if the object is still that version.
 
@@ -264,13 +236,9 @@ class Client:
         patch: Json = {"status": status}
         if resource_version:
             patch["metadata"] = {"resourceVersion": resource_version}
-        return await self.patch(kind, key, patch, subresource="status")
-
-    async def _send_write(self, kind: type[T], request: Request) -> T:
-        written = kind.decode(await self.transport.send(request))
-        if self._on_write is not None:
-            self._on_write(written)
-        return written
+        return await self.patch(
+            kind, key, patch, subresource="status", field_manager=field_manager, dry_run=dry_run
+        )
 
     async def delete(
         self,
@@ -279,49 +247,109 @@ class Client:
         *,
         uid: str = "",
         resource_version: str = "",
+        propagation_policy: PropagationPolicy = "Background",
+        grace_period_seconds: int | None = None,
+        dry_run: bool = False,
     ) -> None:
         """Delete the object; with `uid` or `resource_version` only if it is still that one.
 
-        An object that does not exist is not an error.
+        An object that does not exist is not an error. `propagation_policy` decides about the
+        objects that it owns; by default the garbage collector deletes them afterwards, as with
+        kubectl. The default of the API server depends on the kind: the Pods of a Job stay.
         """
-        preconditions = {"uid": uid or None, "resourceVersion": resource_version or None}
-        options = {
-            "apiVersion": "v1",
-            "kind": "DeleteOptions",
-            "preconditions": drop_nulls(preconditions) or None,
-        }
-        request = request_for("DELETE", kind.definition, key, body=drop_nulls(options))
-        try:
-            await self.transport.send(request)
-        except NotFound:
-            return
-
-    async def is_served(self, kind: type[T]) -> bool:
-        """Whether the server serves the kind in this version, by discovery."""
         definition = kind.definition
-        prefix = "/apis" if definition.group else "/api"
-        request = Request(
-            "GET",
-            f"{prefix}/{definition.api_version}",
-            operation=f"discover {definition.group_resource}",
+        options = delete_options(
+            uid=uid,
+            resource_version=resource_version,
+            propagation_policy=propagation_policy,
+            grace_period_seconds=grace_period_seconds,
+            dry_run=dry_run,
         )
+        raw = b""
         try:
-            body = msgspec.json.decode(await self.transport.send(request))
-        except (KindMissing, NotFound):
-            return False
-        return any(resource["name"] == definition.plural for resource in body.get("resources", ()))
+            raw = await self.transport.send(request_for("DELETE", definition, key, body=options))
+            removed = removed_uid(definition, raw)
+        except NotFound:
+            removed = uid or None
+        if self._cache is None or dry_run or removed is None:
+            return
+        if removed:
+            self._cache.apply_own_delete(definition, key, removed)
+        elif not isinstance(marked := decode_item(kind, raw), UndecodableObject):
+            self._cache.apply_own_write(marked, raw)
 
-    async def server_version(self) -> str:
-        """The gitVersion of the API server, such as v1.36.3."""
-        request = Request("GET", "/version", operation="reach the API server", timeout_seconds=10)
-        body = await self.transport.send(request)
-        try:
-            return str(msgspec.json.decode(body, type=Json)["gitVersion"])
-        except (msgspec.DecodeError, KeyError):
-            raise ConfigError(
-                "the server at this address is not a Kubernetes API server: check the server in "
-                "the kubeconfig"
-            ) from None
+    async def delete_collection(
+        self,
+        kind: type[T],
+        namespace: str = "",
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        propagation_policy: PropagationPolicy = "Background",
+        grace_period_seconds: int | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        """Delete the objects that match; without a selector, all objects in the namespace.
+
+        The cache follows with the watch: the response has the objects as they were before.
+        """
+        definition = kind.definition
+        if definition.namespaced and not namespace:
+            raise TypeError(
+                f"delete_collection({kind.__name__}) needs a namespace: the API server deletes a "
+                "collection in one namespace at a time"
+            )
+        options = delete_options(
+            propagation_policy=propagation_policy,
+            grace_period_seconds=grace_period_seconds,
+            dry_run=dry_run,
+        )
+        continue_token = ""
+        while True:
+            query = {
+                "limit": str(PAGE_SIZE),
+                "continue": continue_token,
+                **selector_query(definition, label_selector, field_selector),
+            }
+            request = request_for(
+                "DELETE", definition, Key(namespace, ""), query=query, body=options
+            )
+            try:
+                raw = await self.transport.send(replace(request, accept=METADATA_ONLY_LIST))
+            except Gone:
+                if not continue_token:
+                    raise
+                # The token expired. What is deleted already is not in a new list.
+                continue_token = ""
+                continue
+            continue_token = decode_continue_token(raw)
+            if not continue_token:
+                return
+
+    def _write_query(self, field_manager: str | None, dry_run: bool) -> dict[str, str]:
+        query = self._default_write_query
+        if field_manager is not None:
+            query = query | {"fieldManager": field_manager}
+        return query | {"dryRun": "All"} if dry_run else query
+
+    async def _send_write(
+        self, kind: type[T], request: Request, dry_run: bool, subresource: str = ""
+    ) -> T:
+        raw = await self.transport.send(request)
+        written = kind.decode(raw)
+        # The response of another subresource, such as scale, may be of another kind.
+        if self._cache is not None and not dry_run and subresource in ("", "status"):
+            # Without its last finalizer, an object that is being deleted is removed at once.
+            is_terminating = written.metadata.deletionTimestamp is not None
+            if is_terminating and (uid := removed_uid(kind.definition, raw)):
+                self._cache.apply_own_delete(kind.definition, written.key, uid)
+            else:
+                self._cache.apply_own_write(written, raw)
+        return written
+
+    async def _send_json(self, request: Request) -> Json:
+        response: Json = msgspec.json.decode(await self.transport.send(request))
+        return response
 
     async def create_review(self, path: str, body: Json) -> Json:
         """Post a review (TokenReview, SubjectAccessReview...), which the server answers but does
@@ -330,9 +358,22 @@ class Client:
         request = Request(
             "POST",
             path,
-            body=_ENCODER.encode(body),
+            body=ENCODER.encode(body),
             content_type="application/json",
             operation=f"create {body.get('kind', path)}",
         )
-        response: Json = msgspec.json.decode(await self.transport.send(request))
-        return response
+        return await self._send_json(request)
+
+
+def _require_complete(obj: Object) -> None:
+    """Raise if an update with this object would remove what it does not contain."""
+    definition, name = obj.definition, type(obj).__name__
+    selection = definition.selection
+    if definition.metadata_only or (selection is not None and selection.transform is not None):
+        raise TypeError(f"{name} does not have all fields of the object; use patch or apply")
+    if not obj.metadata.resourceVersion:
+        # An update of a new object would remove the labels, annotations and finalizers of others.
+        raise ValueError(
+            f"{name} {obj.key} has no resourceVersion, so it was not read from the server; get it "
+            "and change it, or use apply to send only the fields that are set"
+        )

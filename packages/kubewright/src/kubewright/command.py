@@ -16,7 +16,6 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeVar
 
 from .errors import ConfigError, Forbidden, KubewrightError, RestartRequired, Unauthorized
@@ -87,6 +86,12 @@ class ManagerFlags:
         "Namespaces to watch, separated by commas. Defaults to all namespaces.",
         env="WATCH_NAMESPACE",
     )
+    watch_list: bool = flag(
+        "watch-list",
+        False,
+        "List objects as the first events of a watch (WatchList) instead of in pages, where the "
+        "API server can. Needs less memory and more CPU.",
+    )
     webhook_port: int = flag(
         "webhook-port", 9443, "Port of the webhook server, if there are webhooks."
     )
@@ -137,6 +142,7 @@ class ManagerFlags:
             leader_election_id=self.leader_election_id,
             leader_election_namespace=self.leader_election_namespace,
             watch_namespaces=_split_commas(self.watch_namespaces),
+            watch_list=self.watch_list,
             graceful_shutdown_seconds=self.graceful_shutdown_seconds,
             webhooks=WebhookOptions(
                 port=self.webhook_port,
@@ -215,7 +221,6 @@ async def _serve(
         settings.master,
         settings.context,
         environ=environ,
-        home=Path(environ.get("HOME", "/")),
     )
     manager = Manager(connection, settings.to_options(name))
     build(manager, settings)

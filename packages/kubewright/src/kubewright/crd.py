@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import NODEFAULT
 
+from .definition import KindDefinition
 from .errors import SchemaError
-from .kind import KindDefinition, Object
-from .schema import Column, OpenApi, docstring_description, struct_schema
+from .kind import Object
+from .markers import Column, EmptyObject
+from .schema import (
+    OpenApi,
+    annotation_schema,
+    apply_class_markers,
+    docstring_description,
+    struct_fields,
+    unwrap_annotation,
+)
 
 _API_VERSION_DESCRIPTION = (
     "The group and version of the API this object is written in, as `group/version`."
@@ -36,102 +45,129 @@ def _build_crd(versions: Sequence[KindDefinition]) -> dict[str, Any]:
             versions[0].type.__name__,
             f"exactly one of the versions {names} must have storage=True, not {len(stored)}",
         )
-    kind = stored[0]
+    definition = stored[0]
     for other in versions:
-        if (other.name, other.namespaced) != (kind.name, kind.namespaced):
+        if (other.name, other.namespaced) != (definition.name, definition.namespaced):
             raise SchemaError(
                 other.type.__name__,
-                f"{other.version} and {kind.version} disagree on the kind's name or scope",
+                f"{other.version} and {definition.version} disagree on the kind's name or scope",
             )
     crd_names: dict[str, Any] = {
-        "kind": kind.name,
-        "listKind": f"{kind.name}List",
-        "plural": kind.plural,
-        "singular": kind.name.lower(),
+        "kind": definition.name,
+        "listKind": definition.list_kind,
+        "plural": definition.plural,
+        "singular": definition.singular,
     }
-    if kind.short_names:
-        crd_names["shortNames"] = list(kind.short_names)
-    if kind.categories:
-        crd_names["categories"] = list(kind.categories)
+    if definition.short_names:
+        crd_names["shortNames"] = list(definition.short_names)
+    if definition.categories:
+        crd_names["categories"] = list(definition.categories)
+    spec: dict[str, Any] = {
+        "group": definition.group,
+        "names": crd_names,
+        "scope": "Namespaced" if definition.namespaced else "Cluster",
+        "versions": [
+            _build_version(definition)
+            for definition in sorted(versions, key=lambda item: item.version)
+        ],
+    }
+    if definition.conversion:
+        spec["conversion"] = dict(definition.conversion)
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": kind.group_resource},
-        "spec": {
-            "group": kind.group,
-            "names": crd_names,
-            "scope": "Namespaced" if kind.namespaced else "Cluster",
-            "versions": [
-                _build_version(definition)
-                for definition in sorted(versions, key=lambda item: item.version)
-            ],
-        },
+        "metadata": {"name": definition.group_resource},
+        "spec": spec,
     }
 
 
-def _build_version(kind: KindDefinition) -> dict[str, Any]:
-    schema = _build_object_schema(kind)
-    version: dict[str, Any] = {"name": kind.version, "served": kind.served, "storage": kind.storage}
-    if kind.deprecation_warning:
-        version |= {"deprecated": True, "deprecationWarning": kind.deprecation_warning}
+def _build_version(definition: KindDefinition) -> dict[str, Any]:
+    schema = _build_object_schema(definition)
+    version: dict[str, Any] = {
+        "name": definition.version,
+        "served": definition.served,
+        "storage": definition.storage,
+    }
+    if definition.deprecated:
+        version["deprecated"] = True
+    if definition.deprecation_warning:
+        version["deprecationWarning"] = definition.deprecation_warning
     version["schema"] = {"openAPIV3Schema": schema}
     subresources: dict[str, Any] = {}
-    if "status" in schema["properties"]:
+    has_status = definition.status_subresource
+    if "status" in schema["properties"] if has_status is None else has_status:
         subresources["status"] = {}
-    if kind.scale:
-        subresources["scale"] = _build_scale(kind, schema)
+    if definition.scale:
+        subresources["scale"] = _build_scale(definition, schema)
     if subresources:
         version["subresources"] = subresources
-    if kind.columns:
+    if definition.columns:
         version["additionalPrinterColumns"] = [
-            _build_printer_column(kind, column, schema) for column in kind.columns
+            _build_printer_column(definition, column, schema) for column in definition.columns
         ]
+    for path in definition.selectable_fields:
+        # The API server rejects such a path.
+        if not definition.external and _find_field(path, schema) is None:
+            raise SchemaError(
+                f"{definition.type.__name__} selectable_fields",
+                f"{path} is not a field of the kind",
+            )
+        version.setdefault("selectableFields", []).append({"jsonPath": path})
     return version
 
 
-def _build_object_schema(kind: KindDefinition) -> OpenApi:
+def _build_object_schema(definition: KindDefinition) -> OpenApi:
+    kind, required = definition.type, []
     properties: OpenApi = {
         "apiVersion": {"type": "string", "description": _API_VERSION_DESCRIPTION},
         "kind": {"type": "string", "description": _KIND_DESCRIPTION},
-        # The API server has its own schema for metadata.
-        "metadata": {"type": "object"},
     }
-    parts: tuple[tuple[str, type[Struct] | None, bool], ...] = (
-        ("spec", getattr(kind.type, "spec_type", None), True),
-        ("status", getattr(kind.type, "status_type", None), False),
-    )
-    for name, struct, defaults in parts:
-        if struct is not None:
-            properties[name] = struct_schema(struct, defaults=defaults)
-    rules = [rule.to_openapi() for rule in getattr(kind.type, "rules", ())]
-    extra = {"x-kubernetes-validations": rules} if rules else {}
-    return (
-        {"type": "object"} | docstring_description(kind.type) | {"properties": properties} | extra
-    )
+    for name, (hint, default) in struct_fields(kind).items():
+        location = f"{kind.__name__}.{name}"
+        if name == "metadata":
+            # The API server has its own schema for metadata; a CRD can only add to it.
+            _, markers = unwrap_annotation(hint, location)
+            hint = Annotated[(EmptyObject, *markers)] if markers else EmptyObject
+        properties[name] = annotation_schema(hint, location, (kind,), defaults=name != "status")
+        if default is NODEFAULT and not definition.external:
+            required.append(name)
+    require_spec = definition.require_spec
+    # A generated class also has required fields where its CRD does not require a spec.
+    if require_spec is None and not definition.external:
+        require_spec = "required" in properties.get("spec", {})
+    if require_spec and "spec" not in required:
+        required.append("spec")
+    schema: OpenApi = {"type": "object"} | docstring_description(kind) | {"properties": properties}
+    if required:
+        schema["required"] = sorted(required)
+    apply_class_markers(schema, kind, kind.__name__)
+    return schema
 
 
-def _build_scale(kind: KindDefinition, schema: OpenApi) -> dict[str, str]:
-    assert kind.scale is not None
+def _build_scale(definition: KindDefinition, schema: OpenApi) -> dict[str, str]:
+    assert definition.scale is not None
     paths = {
-        "specReplicasPath": kind.scale.spec_replicas_path,
-        "statusReplicasPath": kind.scale.status_replicas_path,
+        "specReplicasPath": definition.scale.spec_replicas_path,
+        "statusReplicasPath": definition.scale.status_replicas_path,
     }
-    if kind.scale.label_selector_path:
-        paths["labelSelectorPath"] = kind.scale.label_selector_path
-    for name, path in paths.items():
+    if definition.scale.label_selector_path:
+        paths["labelSelectorPath"] = definition.scale.label_selector_path
+    for name, path in () if definition.external else paths.items():
         required_type = "string" if name == "labelSelectorPath" else "integer"
         field = _find_field(path, schema)
         if field is None or field.get("type") != required_type:
             raise SchemaError(
-                f"{kind.type.__name__} scale",
+                f"{definition.type.__name__} scale",
                 f"{name} {path} must name a field of type {required_type}",
             )
     return paths
 
 
-def _build_printer_column(kind: KindDefinition, column: Column, schema: OpenApi) -> dict[str, Any]:
-    location = f"{kind.type.__name__} column {column.name}"
-    field = _find_field(column.path, schema)
+def _build_printer_column(
+    definition: KindDefinition, column: Column, schema: OpenApi
+) -> dict[str, Any]:
+    location = f"{definition.type.__name__} column {column.name}"
+    field = {} if definition.external else _find_field(column.path, schema)
     # The API server accepts such a path, and kubectl shows an empty column.
     if field is None:
         raise SchemaError(location, f"{column.path} is not a field of the kind")
@@ -143,7 +179,9 @@ def _build_printer_column(kind: KindDefinition, column: Column, schema: OpenApi)
     entry: dict[str, Any] = {"name": column.name, "type": type_, "jsonPath": column.path}
     if description := column.description or field.get("description", ""):
         entry["description"] = description
-    if field.get("format") in ("int32", "int64") and type_ == "integer":
+    if column.format:
+        entry["format"] = column.format
+    elif field.get("format") in ("int32", "int64") and type_ == "integer":
         entry["format"] = field["format"]
     if column.priority:
         entry["priority"] = column.priority

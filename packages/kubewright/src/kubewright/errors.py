@@ -11,7 +11,8 @@
     │   ├── NotFound            404
     │   ├── KindMissing         404 for the kind itself: its CRD is not installed
     │   ├── Conflict            409, another client wrote first, or a precondition failed
-    │   │   └── AlreadyExists   409 on create
+    │   │   ├── AlreadyExists   409 on create
+    │   │   └── ApplyConflict   409 on apply: other field managers own fields, see `conflicts`
     │   ├── Gone                410, the resourceVersion is too old: list again
     │   ├── TooLarge            413
     │   ├── Invalid             422
@@ -28,18 +29,19 @@
     ├── LeaseLost               another process holds the lease: this one has to exit
     ├── RestartRequired         raised by a runnable: build and run the manager again
     ├── NotSynced               raised by a reconcile: no data yet, keep the status, retry later
-    ├── Retry                   raised by a reconcile: a temporary failure, retry in `after` seconds
+    ├── Retry                   raised by a reconcile: a temporary failure, retry later
     ├── Terminal                raised by a reconcile: a retry is useless until something changes
     └── Rejected                raised by a webhook: do not store this object
 
 Each error keeps the message of the server, with credentials redacted. An error without a reason of
-its own has its class name as the reason of Ready (`engine._outcome_from_error`).
+its own has its class name as the reason of Ready (`consequence.py`).
 """
 
 from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 MAX_MESSAGE_LENGTH = 2000
@@ -71,6 +73,11 @@ def redact(text: str) -> str:
     return safe if len(text) <= MAX_MESSAGE_LENGTH else safe[:MAX_MESSAGE_LENGTH] + "... (cut)"
 
 
+_FIELD_MANAGER_CONFLICT = "FieldManagerConflict"
+# conflict with "kubectl" with subresource "scale" using apps/v1 at 2026-01-01T00:00:00Z
+_CONFLICTING_MANAGER = re.compile(r'conflict with "((?:[^"\\]|\\.){0,512})"')
+
+
 class KubewrightError(Exception):
     """The root. Its text is for users: what happened, why, and what to do."""
 
@@ -98,6 +105,15 @@ class SchemaError(ConfigError):
         self.location = location
 
 
+@dataclass(frozen=True, slots=True)
+class StatusCause:
+    """One cause in a `Status`: `FieldManagerConflict` or `FieldValueInvalid`, and its field."""
+
+    reason: str
+    message: str
+    field: str = ""
+
+
 class ApiError(KubewrightError):
     """The API server returned an error."""
 
@@ -110,11 +126,13 @@ class ApiError(KubewrightError):
         status_code: int = 0,
         reason: str = "",
         retry_after: float | None = None,
+        causes: tuple[StatusCause, ...] = (),
     ) -> None:
         super().__init__(message)
         self.status_code = status_code or self.code
         self.reason = reason
         self.retry_after = retry_after
+        self.causes = causes
 
 
 class BadRequest(ApiError):
@@ -155,6 +173,20 @@ class Conflict(ApiError):
 
 class AlreadyExists(Conflict):
     """An object of that name exists already."""
+
+
+class ApplyConflict(Conflict):
+    """Other field managers own fields of an apply: leave these out, or take them with `force`."""
+
+    @property
+    def conflicts(self) -> list[tuple[str, str]]:
+        """The manager and the path of each field: `("kubectl", ".spec.replicas")`."""
+        return sorted(
+            (re.sub(r"\\(.)", r"\1", match[1]) if match else "", cause.field)
+            for cause in self.causes
+            if cause.reason == _FIELD_MANAGER_CONFLICT
+            for match in [_CONFLICTING_MANAGER.search(cause.message)]
+        )
 
 
 class Gone(ApiError):
@@ -235,24 +267,27 @@ class RestartRequired(KubewrightError):
 class NotSynced(KubewrightError):
     """Raise it in a reconcile while its data is still being loaded.
 
-    The status stays as it is, and the object is retried in `after` seconds. Without it, every
-    restart would make each object unready, and ready again a moment later.
+    The status stays as it is, and the object is retried in `requeue_after_seconds`. Without this,
+    every restart would make each object unready, and ready again a moment later.
     """
 
-    def __init__(self, message: str, *, after: float) -> None:
+    def __init__(self, message: str, *, requeue_after_seconds: float) -> None:
         super().__init__(message)
-        self.after = after
+        self.requeue_after_seconds = requeue_after_seconds
 
 
 class Retry(KubewrightError):
-    """Raise it in a reconcile for a temporary failure: Ready is False, retried in `after` seconds.
+    """Raise it in a reconcile for a temporary failure: Ready is False.
 
-    Normal progress is not a failure: return `Waiting` for it.
+    The object is retried in `requeue_after_seconds`, or with back-off if that is None. Normal
+    progress is not a failure: return `Waiting` for it.
     """
 
-    def __init__(self, message: str, *, after: float, reason: str = "Retrying") -> None:
+    def __init__(
+        self, reason: str, message: str, *, requeue_after_seconds: float | None = None
+    ) -> None:
         super().__init__(message)
-        self.after, self.reason = after, reason
+        self.reason, self.requeue_after_seconds = reason, requeue_after_seconds
 
 
 class Terminal(KubewrightError):
@@ -307,14 +342,42 @@ def error_from_status(
     ):
         error = KindMissing
     details = body.get("details")
-    seconds: object = retry_after
-    if seconds is None and isinstance(details, dict):
-        seconds = details.get("retryAfterSeconds")
+    if not isinstance(details, dict):
+        details = {}
+    causes = _read_causes(details.get("causes"))
+    if error is Conflict and any(cause.reason == _FIELD_MANAGER_CONFLICT for cause in causes):
+        error, message = ApplyConflict, _describe_conflicts(causes)
+    seconds: object = details.get("retryAfterSeconds") if retry_after is None else retry_after
     return error(
         f"{operation}: {message}",
         status_code=code,
         reason=reason,
         retry_after=_bound_retry_after(seconds),
+        causes=causes,
+    )
+
+
+def _describe_conflicts(causes: tuple[StatusCause, ...]) -> str:
+    fields_by_manager: dict[str, list[str]] = {}
+    for manager, field in ApplyConflict("", causes=causes).conflicts:
+        fields_by_manager.setdefault(manager, []).append(field)
+    owners = "; ".join(
+        f'field manager "{manager}" owns {", ".join(fields)}'
+        for manager, fields in fields_by_manager.items()
+    )
+    return f"{owners}. Do not set these fields, or apply with force=True"
+
+
+def _read_causes(causes: object) -> tuple[StatusCause, ...]:
+    # A proxy or an aggregated API server may send anything.
+    return tuple(
+        StatusCause(
+            reason=str(cause.get("reason") or ""),
+            message=redact(str(cause.get("message") or "")),
+            field=str(cause.get("field") or ""),
+        )
+        for cause in (causes if isinstance(causes, list) else ())
+        if isinstance(cause, dict)
     )
 
 

@@ -16,16 +16,16 @@ Decoding, the CRD with its columns, permissions and watches follow from these li
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
 from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
     ClassVar,
     Generic,
-    Literal,
     NamedTuple,
     Self,
     TypeVar,
@@ -35,9 +35,11 @@ from typing import (
 import msgspec
 from msgspec import Meta, Struct
 
+from .condition import READY_CONDITION, Condition, ConditionStatus, find_condition
+from .definition import KindDefinition
 from .errors import SchemaError, Undecodable
+from .markers import Column, ListType, Scale, SchemaOverride
 from .plural import pluralize
-from .schema import Column, ListType, Scale
 
 
 class Key(NamedTuple):
@@ -48,6 +50,15 @@ class Key(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+_TEMPLATE_METADATA = {
+    "annotations": {"type": "object", "additionalProperties": {"type": "string"}},
+    "finalizers": {"type": "array", "items": {"type": "string"}},
+    "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+    "name": {"type": "string"},
+    "namespace": {"type": "string"},
+}
 
 
 class OwnerReference(Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
@@ -64,6 +75,9 @@ class OwnerReference(Struct, frozen=True, omit_defaults=True, gc=False, kw_only=
 class ObjectMeta(Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
     """The part of metadata that operators use. Frozen: metadata is changed by a patch only."""
 
+    # For metadata inside a spec, such as that of a Pod template: what a user may set there.
+    __schema__ = (SchemaOverride.of(description=None, properties=_TEMPLATE_METADATA),)
+
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -74,8 +88,8 @@ class ObjectMeta(Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True
     deletionTimestamp: datetime | None = None
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
-    finalizers: list[str] = []
-    ownerReferences: list[OwnerReference] = []
+    finalizers: Annotated[list[str], ListType("set")] = []
+    ownerReferences: Annotated[list[OwnerReference], ListType("map", "uid")] = []
 
     @property
     def key(self) -> Key:
@@ -88,53 +102,6 @@ class ObjectMeta(Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True
         Kubernetes 1.35 made it official that resource versions can be compared as numbers.
         """
         return int(self.resourceVersion or 0)
-
-
-class Condition(Struct, frozen=True, gc=False, kw_only=True):
-    """One standard metav1.Condition."""
-
-    type: Annotated[str, Meta(description="Type of the condition, in CamelCase.", max_length=316)]
-    status: Annotated[
-        Literal["True", "False", "Unknown"], Meta(description="Status of the condition.")
-    ]
-    reason: Annotated[
-        str,
-        Meta(
-            description="Reason for the status, one CamelCase word for programs.", max_length=1024
-        ),
-    ] = ""
-    message: Annotated[
-        str, Meta(description="What happened, why, and what to do, for users.", max_length=32768)
-    ] = ""
-    lastTransitionTime: Annotated[
-        datetime | None, Meta(description="When the status last changed.")
-    ] = None
-    observedGeneration: Annotated[
-        int, Meta(description="The metadata.generation that the condition was computed from.", ge=0)
-    ] = 0
-
-
-def utc_now() -> datetime:
-    """The wall clock in whole seconds, the resolution of metav1.Time."""
-    return datetime.now(UTC).replace(microsecond=0)
-
-
-def find_condition(conditions: Sequence[Condition], type: str) -> Condition | None:
-    return next((condition for condition in conditions if condition.type == type), None)
-
-
-def with_condition(conditions: list[Condition], new: Condition) -> list[Condition]:
-    """The list with `new` in place of the condition of its type.
-
-    lastTransitionTime moves only when the status does. Conditions of other types, which may have
-    other writers, stay as they are.
-    """
-    old = find_condition(conditions, new.type)
-    since = old.lastTransitionTime if old is not None and old.status == new.status else None
-    stamped = msgspec.structs.replace(new, lastTransitionTime=since or utc_now())
-    if old is None:
-        return [*conditions, stamped]
-    return [stamped if c is old else c for c in conditions]
 
 
 _DEFAULT_COLUMNS = (
@@ -155,45 +122,6 @@ _DEFAULT_COLUMNS = (
 )
 
 
-@dataclass(frozen=True)
-class KindDefinition:
-    """The arguments of `@kind` and the decoder of the class; stored as `<class>.definition`."""
-
-    type: type[Object]
-    group: str
-    version: str
-    name: str
-    plural: str
-    short_names: tuple[str, ...] = ()
-    categories: tuple[str, ...] = ()
-    namespaced: bool = True
-    columns: tuple[Column, ...] = ()
-    scale: Scale | None = None
-    served: bool = True
-    storage: bool = True
-    deprecation_warning: str = ""
-    metadata_only: bool = False
-    decoder: msgspec.json.Decoder[Any] = field(
-        default_factory=msgspec.json.Decoder, repr=False, compare=False
-    )
-
-    @property
-    def api_version(self) -> str:
-        """`group/version`, or just the version in the core group."""
-        return f"{self.group}/{self.version}" if self.group else self.version
-
-    @property
-    def group_resource(self) -> str:
-        """`plural.group`, the name of the resource in RBAC, in kubectl and of the CRD."""
-        return f"{self.plural}.{self.group}" if self.group else self.plural
-
-    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The path in the API of a collection, an object or a subresource."""
-        prefix = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
-        scope = f"namespaces/{namespace}" if namespace and self.namespaced else ""
-        return "/".join(part for part in (prefix, scope, self.plural, name, subresource) if part)
-
-
 class Object(Struct, kw_only=True):
     """An object of the API. apiVersion and kind belong to the class and are added by `encode`."""
 
@@ -206,16 +134,29 @@ class Object(Struct, kw_only=True):
 
     @classmethod
     def decode(cls, raw: bytes | msgspec.Raw) -> Self:
-        """Decode JSON. Unknown fields are ignored; a value of a wrong type raises Undecodable."""
+        """Decode JSON. Unknown fields are ignored; a value of a wrong type raises Undecodable.
+
+        A null counts as absent: the API server sends one for an empty list that its Go type does
+        not omit, such as the rules of a Role.
+        """
         try:
             return cls.definition.decoder.decode(raw)  # type: ignore[no-any-return]
         except (msgspec.DecodeError, RecursionError) as error:
-            raise Undecodable(f"cannot decode {cls.definition.name}: {error}") from error
+            # Only the text: the traceback would keep `raw`, perhaps 1 MB, until a collection.
+            problem = str(error)
+        if "got `null`" in problem:
+            with suppress(msgspec.DecodeError, RecursionError):
+                return msgspec.convert(drop_nulls(msgspec.json.decode(raw)), cls)
+        raise Undecodable(f"cannot decode {cls.definition.name}: {problem}")
 
     def encode(self) -> dict[str, Any]:
         """The object as plain JSON values, with apiVersion and kind, without fields not set."""
         type_meta = {"apiVersion": self.definition.api_version, "kind": self.definition.name}
-        return type_meta | drop_nulls(msgspec.to_builtins(self))  # type: ignore[no-any-return]
+        return type_meta | self.encode_fields()
+
+    def encode_fields(self) -> dict[str, Any]:
+        """The object as plain JSON values, without apiVersion and kind."""
+        return drop_nulls(msgspec.to_builtins(self))  # type: ignore[no-any-return]
 
 
 def drop_nulls(value: Any) -> Any:
@@ -237,11 +178,21 @@ else:
         """The desired state. Frozen, because only users change it: setting a field raises."""
 
 
+class _Conditions(list[Condition]):
+    """A list of conditions that remembers which ones were removed from it.
+
+    Not a field of the status, because it is neither encoded nor compared.
+    """
+
+    removed_types: frozenset[str] = frozenset()
+
+
 class Status(Struct, gc=False, kw_only=True):
     """The observed state. Only the engine writes the two fields here; a kind adds its own.
 
     `None` means "not known" and is absent on the wire. Every other value is written, also 0 and
-    False.
+    False. The engine keeps the conditions that are stored and not mentioned, because they may have
+    other writers.
     """
 
     conditions: Annotated[
@@ -255,6 +206,31 @@ class Status(Struct, gc=False, kw_only=True):
 
     def condition(self, type: str) -> Condition | None:
         return find_condition(self.conditions, type)
+
+    def set_condition(
+        self, type: str, status: ConditionStatus, reason: str, message: str = ""
+    ) -> None:
+        """Set a condition of this controller's own. The engine adds the times and generations."""
+        if type == READY_CONDITION:
+            raise ValueError(
+                "Ready follows from how the reconcile ends: return Done(...) or Waiting"
+            )
+        new = Condition(type=type, status=status, reason=reason, message=message)
+        self._replace_condition(type, [new], self.removed_conditions - {type})
+
+    def remove_condition(self, type: str) -> None:
+        """Remove a condition, also from the stored object."""
+        self._replace_condition(type, [], self.removed_conditions | {type})
+
+    def _replace_condition(self, type: str, new: list[Condition], removed: frozenset[str]) -> None:
+        conditions = _Conditions([*(c for c in self.conditions if c.type != type), *new])
+        conditions.removed_types = removed
+        self.conditions = conditions
+
+    @property
+    def removed_conditions(self) -> frozenset[str]:
+        """The types of the conditions that the engine removes from the stored object."""
+        return getattr(self.conditions, "removed_types", frozenset())
 
 
 SpecT = TypeVar("SpecT", bound=Struct)
@@ -282,9 +258,22 @@ class Resource(Object, Generic[SpecT, StatusT], kw_only=True):
         # A variable, because mypy takes `self.spec is None` for always false.
         missing: Any = None
         if self.spec is missing:
-            self.spec = self.spec_type()  # type: ignore[assignment]
+            try:
+                self.spec = self.spec_type()  # type: ignore[assignment]
+            except TypeError:
+                # It has required fields. The API server may send an external kind without them:
+                # only metadata was requested, or the CRD does not require a spec.
+                if not self.definition.external:
+                    raise
         if self.status is missing:
             self.status = self.status_type()  # type: ignore[assignment]
+
+    def encode(self) -> dict[str, Any]:
+        """As for every object; a status without any field counts as not set."""
+        encoded = super().encode()
+        if encoded.get("status") == {}:
+            del encoded["status"]
+        return encoded
 
 
 def kind(
@@ -292,19 +281,30 @@ def kind(
     *,
     name: str = "",
     plural: str = "",
+    singular: str = "",
+    list_kind: str = "",
     short: Sequence[str] = (),
     categories: Sequence[str] = (),
     namespaced: bool = True,
     columns: Sequence[Column] = (),
+    selectable_fields: Sequence[str] = (),
     scale: Scale | None = None,
+    status_subresource: bool | None = None,
+    conversion: Mapping[str, Any] | None = None,
     served: bool = True,
     storage: bool = True,
-    deprecated: str = "",
+    deprecated: str | bool = False,
     metadata_only: bool = False,
+    external: bool = False,
+    require_spec: bool | None = None,
 ) -> Callable[[type[ObjectT]], type[ObjectT]]:
     """Make the class a kind of that group and version.
 
+    `selectable_fields` are paths such as `.spec.nodeName`, for field selectors.
     `metadata_only` asks the API server for metadata alone: fewer bytes to send, decode and keep.
+    `external` means that Kubernetes or another operator declares the kind.
+    `require_spec` makes the API server reject objects without a spec; the default None does if the
+    spec has a required field.
     If the status is a `Status`, the columns Ready, Reason and Age follow the given ones.
     """
     group, slash, version = api_version.rpartition("/")
@@ -320,20 +320,35 @@ def kind(
             version=version,
             name=name or cls.__name__,
             plural=plural or pluralize(name or cls.__name__),
+            singular=singular or (name or cls.__name__).lower(),
+            list_kind=list_kind or f"{name or cls.__name__}List",
             short_names=tuple(short),
             categories=tuple(categories),
             namespaced=namespaced,
             columns=_with_default_columns(cls, columns),
+            selectable_fields=tuple(selectable_fields),
             scale=scale,
+            status_subresource=status_subresource,
+            conversion=conversion,
             served=served,
             storage=storage,
-            deprecation_warning=deprecated,
+            deprecated=bool(deprecated),
+            deprecation_warning=deprecated if isinstance(deprecated, str) else "",
             metadata_only=metadata_only,
-            decoder=msgspec.json.Decoder(cls),
+            external=external,
+            require_spec=require_spec,
         )
+        _check_decodable(cls.definition)
         return cls
 
     return declare
+
+
+def _check_decodable(definition: KindDefinition) -> None:
+    """Fail at the declaration, not at the first object, if a type cannot be decoded."""
+    # An external kind was checked when its class was generated. The decoder of a Pod takes 10 ms.
+    if not definition.external:
+        definition.decoder  # noqa: B018  # built at its first use
 
 
 def _with_default_columns(cls: type[Object], columns: Sequence[Column]) -> tuple[Column, ...]:
@@ -346,24 +361,31 @@ def version_of(
     version: str,
     *,
     columns: Sequence[Column] | None = None,
+    selectable_fields: Sequence[str] | None = None,
     served: bool = True,
     storage: bool = False,
-    deprecated: str = "",
+    deprecated: str | bool = False,
 ) -> Callable[[type[ObjectT]], type[ObjectT]]:
-    """Make the class another version of a kind, with the kind's names, scope, scale and columns."""
+    """Make the class another version of a kind, with the kind's names, scope and scale, and its
+    columns and selectable fields unless others are given.
+    """
 
     def declare(cls: type[ObjectT]) -> type[ObjectT]:
-        kind_columns = kind_class.definition.columns
+        definition = kind_class.definition
         cls.definition = replace(
-            kind_class.definition,
+            definition,
             type=cls,
             version=version,
-            columns=kind_columns if columns is None else _with_default_columns(cls, columns),
+            columns=definition.columns if columns is None else _with_default_columns(cls, columns),
+            selectable_fields=definition.selectable_fields
+            if selectable_fields is None
+            else tuple(selectable_fields),
             served=served,
             storage=storage,
-            deprecation_warning=deprecated,
-            decoder=msgspec.json.Decoder(cls),
+            deprecated=bool(deprecated),
+            deprecation_warning=deprecated if isinstance(deprecated, str) else "",
         )
+        _check_decodable(cls.definition)
         return cls
 
     return declare

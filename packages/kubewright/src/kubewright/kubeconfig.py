@@ -87,11 +87,16 @@ def load_config(
     master: str = "",
     context: str = "",
     *,
-    environ: Mapping[str, str],
-    home: Path,
+    environ: Mapping[str, str] | None = None,
+    home: Path | None = None,
     service_account: Path = _SERVICE_ACCOUNT_DIRECTORY,
 ) -> Connection:
-    """Load the connection of the first source that exists; the module lists the order."""
+    """Load the connection of the first source that exists; the module lists the order.
+
+    It reads files: in an event loop, call it with `asyncio.to_thread`.
+    """
+    environ = os.environ if environ is None else environ
+    home = home or Path(environ.get("HOME", "/"))
     problem = _server_url_problem(master) if master else ""
     if problem:
         raise ConfigError(f"--master {problem}")

@@ -15,6 +15,7 @@ import logging
 import re
 import traceback
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
@@ -102,6 +103,11 @@ def _build_formatter(options: LogOptions) -> LineFormatter:
     return formatter(stacktrace_level, _TIME_ENCODERS[options.time_encoding])
 
 
+current_object: ContextVar[tuple[str, Key] | None] = ContextVar("current_object", default=None)
+"""The kind and the key of the object that is reconciled. Every line that is logged meanwhile has
+them, also in threads and tasks that the reconcile starts."""
+
+
 class Log:
     """A logger with bound fields, cheap enough to create one per reconcile."""
 
@@ -121,7 +127,7 @@ class Log:
 
     def for_object(self, kind: str, key: Key) -> Log:
         """A log for lines about one object, with the fields that controller-runtime adds."""
-        return self.bind(**{kind: key}, namespace=key.namespace, name=key.name)
+        return self.bind(**_object_fields(kind, key))
 
     def debug(self, message: str, /, error: BaseException | None = None, **fields: object) -> None:
         if self.logger.isEnabledFor(logging.DEBUG):
@@ -147,8 +153,13 @@ class Log:
         # Not through Logger.log(), which walks the stack for a file name that is not printed.
         exc_info = (type(error), error, error.__traceback__) if error is not None else None
         record = logging.LogRecord(self.logger.name, level, "", 0, message, (), exc_info)
-        record.fields = self.fields | fields
+        current = current_object.get()
+        record.fields = (_object_fields(*current) if current else {}) | self.fields | fields
         self.logger.handle(record)
+
+
+def _object_fields(kind: str, key: Key) -> dict[str, object]:
+    return {kind: key, "namespace": key.namespace, "name": key.name}
 
 
 class LineFormatter(logging.Formatter):

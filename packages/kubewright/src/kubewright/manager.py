@@ -27,6 +27,7 @@ from .authorization import ApiAuthorizer
 from .cache import Cache, Signal
 from .client import Client
 from .controller import Controller
+from .declaration import check_controller
 from .engine import Engine
 from .errors import ConfigError
 from .kind import Key, Object
@@ -36,15 +37,13 @@ from .log import Log
 from .metrics import Metrics
 from .recorder import EventRecorder
 from .reflector import Reflector
-from .server import Server
+from .server import HealthCheck, Server
 from .transport import ApiTransport, LeaseGuard, Transport
+from .watch_health import describe_age
 from .webhook.options import WebhookOptions
 from .webhook.runner import WebhookRunner
 from .webhook.types import Conversion, Webhook
 
-# A bookmark arrives once a minute. If a connection breaks just before one, the next watch has its
-# first one after another minute: up to 125 s are normal.
-_MAX_WATCH_AGE_SECONDS = 150.0
 _LOOP_LAG_INTERVAL_SECONDS = 5.0
 # Of the time for a graceful shutdown. The remainder is for cancelled tasks, Events, runnables
 # and the lease.
@@ -85,6 +84,7 @@ class Options:
     leader_election_id: str = ""
     leader_election_namespace: str = ""
     watch_namespaces: tuple[str, ...] = ()
+    watch_list: bool = False
     graceful_shutdown_seconds: float = 30.0
     webhooks: WebhookOptions = field(default_factory=WebhookOptions)
     identity: str = field(default_factory=_new_process_identity)
@@ -117,7 +117,7 @@ class Manager:
         )
         self._transport_without_lease: ManagerTransport = self.transport.without_lease_guard()
         self.cache = cache = Cache(self.log)
-        self.client = Client(self.transport, field_manager=name, on_write=cache.apply_own_write)
+        self.client = Client(self.transport, field_manager=name, cache=cache)
         self.recorder = EventRecorder(
             self.client, self.metrics, self.log, component=name, instance=identity
         )
@@ -142,26 +142,50 @@ class Manager:
         self.webhook_runner: WebhookRunner | None = None
         self.server: Server | None = None
         self._runnables: list[Runnable] = []
+        self._leader_runnables: list[Runnable] = []
+        self._healthz_checks: dict[str, HealthCheck] = {}
+        self._readyz_checks: dict[str, HealthCheck] = {"watches": self._check_watches}
         self._reflectors: dict[type[Object], list[Reflector[Any]]] = {}
 
     def add(self, component: Controller[Any] | Webhook[Any] | Conversion[Any, Any]) -> None:
-        """Add a controller, a webhook or a conversion. A kind has at most one controller, because
-        two writers of one status would overwrite each other.
-        """
+        """Add a controller, a webhook or a conversion."""
         match component:
             case Webhook():
                 self.webhooks.append(component)
             case Conversion():
                 self.conversions.append(component)
             case _:
-                if any(other.kind is component.kind for other in self.controllers):
-                    name = component.kind.__name__
-                    raise ConfigError(f"there are two controllers for {name}; a kind can have one")
+                check_controller(component, self.controllers)
+                component.bind(
+                    self.client,
+                    self.cache,
+                    self.recorder,
+                    namespaces=self.options.watch_namespaces,
+                )
                 self.controllers.append(component)
 
-    def add_runnable(self, runnable: Runnable) -> None:
-        """Run this from before the controllers start until after they have ended."""
-        self._runnables.append(runnable)
+    def add_runnable(self, runnable: Runnable, *, leader_only: bool = False) -> None:
+        """Run this from before the controllers start until after they have ended.
+
+        With `leader_only` it starts with the controllers, in the process that has the lease.
+        """
+        (self._leader_runnables if leader_only else self._runnables).append(runnable)
+
+    def add_healthz_check(self, name: str, check: HealthCheck) -> None:
+        """Add a check to /healthz: if it fails, kubelet restarts the process.
+
+        The check returns None, or the problem; it may be a coroutine function.
+        """
+        self._add_check(self._healthz_checks, name, check)
+
+    def add_readyz_check(self, name: str, check: HealthCheck) -> None:
+        """Add a check to /readyz: if it fails, the Pod gets no requests from Services."""
+        self._add_check(self._readyz_checks, name, check)
+
+    def _add_check(self, checks: dict[str, HealthCheck], name: str, check: HealthCheck) -> None:
+        if name in {"ping", "webhooks", *checks}:
+            raise ConfigError(f'there are two health checks with the name "{name}"')
+        checks[name] = check
 
     async def run(self, stop: asyncio.Event | None = None) -> None:
         """Run until `stop` is set or an essential part fails. The failure is raised after an
@@ -175,6 +199,7 @@ class Manager:
             version = await self.client.server_version()
             self.log.debug("reached the API server", server=self._server_address, version=version)
             engines = [self._build_engine(controller) for controller in self.controllers]
+            self.cache.seal(self._reflectors)
             await server.start()
             if self.webhook_runner is not None:
                 await self.webhook_runner.start()
@@ -227,6 +252,11 @@ class Manager:
             recorder=self.recorder,
             metrics=self.metrics,
             log=Log("controller"),
+            # Another controller of the kind has written to the status too.
+            clears_status=[
+                other.kind.definition.group_resource for other in self.controllers
+            ].count(controller.kind.definition.group_resource)
+            == 1,
         )
         for kind in controller.cached_kinds():
             if kind not in self._reflectors:
@@ -237,41 +267,69 @@ class Manager:
         """One watch for the whole cluster, or one per namespace if the manager is limited to
         some.
         """
-        namespaces = self.options.watch_namespaces if kind.definition.namespaced else ()
         store = self.cache.store(kind)
         log = Log("cache")
         reflectors = [
-            Reflector(kind, store, self.client, self.metrics, log, namespace=name)
-            for name in namespaces or ("",)
+            Reflector(
+                kind,
+                store,
+                self.client,
+                self.metrics,
+                log,
+                namespace=name,
+                use_watch_list=self.options.watch_list,
+            )
+            for name in self._watched_namespaces(kind) or ("",)
         ]
-        resource = kind.definition.group_resource
-        self.metrics.watch_age.labels(resource).set_function(
+        self.metrics.watch_age.labels(store.name).set_function(
             lambda: max(reflector.age_seconds for reflector in reflectors)
         )
-        self.metrics.watch_silent.labels(resource).set_function(
+        self.metrics.watch_silent.labels(store.name).set_function(
             lambda: float(any(reflector.is_silent for reflector in reflectors))
         )
-        self.metrics.cached_objects.labels(resource).set_function(lambda: len(store.objects))
+        self.metrics.cached_objects.labels(store.name).set_function(lambda: len(store.objects))
         return reflectors
+
+    def _watched_namespaces(self, kind: type[Object]) -> tuple[str, ...]:
+        """The namespaces that both the manager and the selection of the kind are limited to."""
+        selection, limit = kind.definition.selection, self.options.watch_namespaces
+        if not kind.definition.namespaced:
+            return ()
+        if selection is None or not selection.namespaces:
+            return limit
+        selected = selection.namespaces
+        if limit and not (selected := tuple(name for name in selected if name in limit)):
+            # Without a watch the cache would be empty, as if there were no such objects.
+            raise ConfigError(
+                f"{kind.__name__} is outside of the namespaces that the manager watches "
+                f"(-watch-namespaces={','.join(limit)}); add one of "
+                f"{', '.join(selection.namespaces)}"
+            )
+        return selected
 
     def _all_reflectors(self) -> list[Reflector[Any]]:
         return [reflector for reflectors in self._reflectors.values() for reflector in reflectors]
 
     async def _run_controllers(self, engines: list[Engine[Any]]) -> None:
         if not self.options.leader_election:
-            await asyncio.gather(*(self._start_engine(engine) for engine in engines))
-            return
+            return await self._run_leader_work(engines)
         # The watches fill the caches in the meantime.
         await self.leader.acquire()
         self.started_leading.emit()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.leader.renew_until_lost())
-                for engine in engines:
-                    group.create_task(self._start_engine(engine))
+                group.create_task(self._run_leader_work(engines))
         except BaseExceptionGroup:
             self.stopped_leading.emit()
             raise
+
+    async def _run_leader_work(self, engines: list[Engine[Any]]) -> None:
+        async with asyncio.TaskGroup() as group:
+            for engine in engines:
+                group.create_task(self._start_engine(engine))
+            for runnable in self._leader_runnables:
+                group.create_task(runnable.run())
 
     async def _start_engine(self, engine: Engine[Any]) -> None:
         # Only the kinds of this controller: a missing CRD must not keep the others from starting.
@@ -281,7 +339,7 @@ class Manager:
         self.log.info(
             "Starting workers",
             controller=engine.controller.name,
-            workers=engine.controller.concurrency,
+            workers=engine.controller.max_concurrent_reconciles,
         )
         engine.start()
 
@@ -303,9 +361,12 @@ class Manager:
             certificate_dir=self.options.metrics_certificate_dir,
             authorizer=self.authorizer if self.options.metrics_secure else None,
         )
-        server.add_readyz_check("watches", self._check_watches)
         if self.webhook_runner is not None:
             server.add_readyz_check("webhooks", self.webhook_runner.readiness_problem)
+        for name, check in self._readyz_checks.items():
+            server.add_readyz_check(name, check)
+        for name, check in self._healthz_checks.items():
+            server.add_healthz_check(name, check)
         return server
 
     def _build_webhook_runner(self) -> WebhookRunner | None:
@@ -324,20 +385,11 @@ class Manager:
 
     def _check_watches(self) -> str | None:
         problems = [
-            f"{reflector.name}: {problem}"
-            for reflector in self._all_reflectors()
-            if (problem := _describe_watch_problem(reflector))
+            f"{watch.name}: {problem}"
+            for watch in self._all_reflectors()
+            if (problem := watch.problem or describe_age(watch.age_seconds, watch.synced.is_set()))
         ]
         return "; ".join(problems) or None
-
-
-def _describe_watch_problem(reflector: Reflector[Any]) -> str:
-    if reflector.problem:
-        return reflector.problem
-    if not reflector.synced.is_set():
-        return "not listed yet"
-    age = reflector.age_seconds
-    return f"nothing received for {age:.0f} s" if age > _MAX_WATCH_AGE_SECONDS else ""
 
 
 def _first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -4,20 +4,19 @@ declare survive a write.
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin
 
-import msgspec
 from msgspec import Struct
 
-from .kind import Object, drop_nulls
+from .kind import Object
+from .markers import ListType
 from .patch import Json
-from .schema import ListType, json_default, unwrap_annotation
+from .schema import struct_fields, unwrap_annotation
 
 
 def overlay(stored: Json, obj: Object) -> Json:
     """The stored object with every field that our class declares set, or removed, as in `obj`."""
-    return _overlay_struct(stored, drop_nulls(msgspec.to_builtins(obj)), type(obj)) | {
+    return _overlay_struct(stored, obj.encode_fields(), type(obj)) | {
         "apiVersion": obj.definition.api_version,
         "kind": obj.definition.name,
     }
@@ -33,25 +32,6 @@ def _overlay_struct(stored: Json, ours: Json, struct: type[Struct]) -> Json:
         else:
             result[name] = _overlay_value(stored.get(name), ours[name], hint)
     return result
-
-
-# Reading annotations takes about 1 ms per class.
-@lru_cache(maxsize=1024)
-def struct_fields(struct: type[Struct]) -> dict[str, tuple[Any, Any]]:
-    """Annotation and default of each field, by the field's name on the wire."""
-    # The annotations of Resource[Spec, Status] are type variables.
-    variables = {
-        "SpecT": getattr(struct, "spec_type", None),
-        "StatusT": getattr(struct, "status_type", None),
-    }
-    hints = {
-        name: variables.get(getattr(hint, "__name__", ""), hint)
-        for name, hint in get_type_hints(struct, include_extras=True).items()
-    }
-    return {
-        field.encode_name: (hints[field.name], json_default(field, field.encode_name))
-        for field in msgspec.structs.fields(struct)
-    }
 
 
 def _overlay_value(stored: Any, ours: Any, hint: Any) -> Any:

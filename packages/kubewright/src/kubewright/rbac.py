@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from .builtin import Event
 from .controller import Controller, HasPermissions, Permission
-from .kind import KindDefinition
+from .definition import KindDefinition
 
 PolicyRule = dict[str, Any]
 _READ_VERBS = ("list", "watch")
@@ -34,12 +34,23 @@ def manager_permissions(
 
 
 def controller_permissions(controller: Controller[Any]) -> list[Permission]:
-    """List and watch the cached kinds, patch the status, and what `needs` declares."""
+    """List and watch the cached kinds, patch the status, apply and delete the children, and what
+    `needs` declares.
+    """
     kind = controller.kind
     permissions = [Permission(cached, _READ_VERBS) for cached in controller.cached_kinds()]
-    permissions.append(Permission(kind, ("patch",), "status"))
+    if controller.writes_status:
+        permissions.append(Permission(kind, ("patch",), "status"))
     if controller.finalizer:
         permissions.append(Permission(kind, ("patch",)))
+    # Server-side apply creates with both permissions, and a dry run of create needs the same.
+    permissions += (
+        Permission(child, ("create", "patch", "delete")) for child in controller.child_kinds
+    )
+    if controller.child_kinds:
+        # The admission plugin OwnerReferencesPermissionEnforcement asks for it, because the owner
+        # references of children block a foreground deletion of the owner.
+        permissions.append(Permission(kind, ("update",), "finalizers"))
     return permissions + controller.permissions
 
 
@@ -47,11 +58,11 @@ def build_rules(permissions: Iterable[Permission]) -> list[PolicyRule]:
     """One rule per resource and set of resource names, sorted."""
     verbs_by_resource: dict[tuple[str, str, tuple[str, ...]], set[str]] = {}
     for permission in permissions:
-        kind = permission.kind.definition
-        resource = kind.plural
+        definition = permission.kind.definition
+        resource = definition.plural
         if permission.subresource:
             resource += f"/{permission.subresource}"
-        key = (kind.group, resource, tuple(sorted(permission.resource_names)))
+        key = (definition.group, resource, tuple(sorted(permission.resource_names)))
         verbs_by_resource.setdefault(key, set()).update(permission.verbs)
     return [
         build_rule([group], [resource], sorted(verbs), names)
@@ -86,16 +97,16 @@ class UserRole(NamedTuple):
     scale_verbs: list[str]
 
 
-def user_rules(kind: KindDefinition, role: UserRole) -> list[PolicyRule]:
+def user_rules(definition: KindDefinition, role: UserRole) -> list[PolicyRule]:
     """The rules of a user's role for a kind."""
     subresources = {"status": ["get"]}
     # Scaling has its own rule, as in the roles of Kubernetes for Deployments.
-    if kind.scale:
+    if definition.scale:
         subresources["scale"] = role.scale_verbs
     return [
-        build_rule([kind.group], [kind.plural], role.verbs),
+        build_rule([definition.group], [definition.plural], role.verbs),
         *(
-            build_rule([kind.group], [f"{kind.plural}/{name}"], verbs)
+            build_rule([definition.group], [f"{definition.plural}/{name}"], verbs)
             for name, verbs in subresources.items()
         ),
     ]

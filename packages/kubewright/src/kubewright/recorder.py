@@ -18,11 +18,12 @@ from typing import Literal, TypeVar
 
 from .builtin import Event, EventSource, ObjectReference
 from .client import Client
+from .condition import utc_now
+from .definition import KindDefinition
 from .errors import NotFound
-from .kind import Key, KindDefinition, Object, ObjectMeta, utc_now
+from .kind import Key, Object, ObjectMeta
 from .log import Log
 from .metrics import Metrics
-from .responses import UndecodableObject
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -68,22 +69,26 @@ class EventRecorder:
         self._recorded_events: OrderedDict[tuple[str, ...], _RecordedEvent] = OrderedDict()
         self._token_buckets: OrderedDict[str, _TokenBucket] = OrderedDict()
 
-    def event(
+    def event(self, obj: Object, type: EventType, reason: str, message: str) -> None:
+        """Record an Event about an object. Returns immediately; `run` writes it."""
+        self.event_about(obj.metadata, obj.definition, type, reason, message)
+
+    def event_about(
         self,
-        obj: Object | UndecodableObject,
-        kind: KindDefinition,
+        metadata: ObjectMeta,
+        definition: KindDefinition,
         type: EventType,
         reason: str,
         message: str,
     ) -> None:
-        """Record an Event about an object. Returns immediately; `run` writes it."""
+        """Record an Event about an object of which only the metadata could be decoded."""
         reference = ObjectReference(
-            apiVersion=kind.api_version,
-            kind=kind.name,
-            namespace=obj.metadata.namespace,
-            name=obj.metadata.name,
-            uid=obj.metadata.uid,
-            resourceVersion=obj.metadata.resourceVersion,
+            apiVersion=definition.api_version,
+            kind=definition.name,
+            namespace=metadata.namespace,
+            name=metadata.name,
+            uid=metadata.uid,
+            resourceVersion=metadata.resourceVersion,
         )
         event = Event(
             involvedObject=reference,

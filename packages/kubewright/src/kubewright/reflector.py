@@ -1,23 +1,21 @@
 """Keeps one Store current: list, then watch from there, until cancelled. A failure is logged, shown
 in /readyz and retried.
 
-    list (consistent, paged) -> watch from its revision
+    list (consistent, streamed or in pages) -> watch from its revision
         ended by the server                         -> watch again from the last revision
         silent for longer than a bookmark interval  -> watch again from the last revision
         two watches in a row without a line         -> list again, and report it in /readyz
         410 Gone                                    -> list again
+        the server is older than the watch          -> list again
         kind missing, malformed or too large        -> list again, with back-off
         any other failure                           -> watch again, with back-off
 
 Deletions that a watch missed are found by the next list. A revision is a resourceVersion; in
 `metadata.revision` and in the Store it is an integer.
 
-What shows that a watch works? A line, or an end at the time that the request asked for. A proxy
-    that buffers responses accepts every watch and delivers nothing, so an accepted watch proves
-    nothing.
-Is a silent watch a broken one? Not always: kube-apiserver sends a bookmark every minute only if its
-    resourceVersion has advanced, which for a quiet kind needs the progress notifications of etcd.
-    So a short watch follows a silent one. If not even its end arrives, the watches are broken.
+How are the objects listed? In pages, or (`use_watch_list`) as the first events of the watch, which
+    a bookmark with an annotation ends. If the server rejects that, or does not send the bookmark,
+    the objects are listed in pages from then on.
 """
 
 from __future__ import annotations
@@ -29,38 +27,42 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from .cache import Origin, Signal, Store
-from .client import WATCH_IDLE_TIMEOUT_SECONDS, Client
 from .errors import (
     ApiError,
     BadRequest,
     Forbidden,
     Gone,
+    Invalid,
     KindMissing,
     TimedOut,
+    TooManyRequests,
     TooMuch,
+    TransportError,
     Undecodable,
 )
-from .kind import Key, Object
+from .kind import Key, Object, ObjectMeta
 from .log import Log
 from .metrics import Metrics
+from .reader import WATCH_IDLE_TIMEOUT_SECONDS, Reader
 from .responses import UndecodableObject, WatchEvent
+from .watch_health import WatchHealth
 
 T = TypeVar("T", bound=Object)
 
 _INITIAL_BACKOFF_SECONDS = 0.5
 MAX_BACKOFF_SECONDS = 8.0
 _MIN_WATCH_SECONDS = 1.0
-# The server ends a watch after this time. Random, so that many watches do not return together.
-_MIN_WATCH_TIMEOUT_SECONDS, _MAX_WATCH_TIMEOUT_SECONDS = 300, 600
-# A single silent watch may be a connection that broke. A second one on a new connection is not.
-_MAX_SILENT_WATCHES = 2
-# After a silent watch, this many watches are short: their end shows that they work. A load balancer
-# may have ended the silent one because it was idle, so they are shorter than it was.
-_SHORT_WATCHES = 20
-_MIN_SHORT_WATCH_SECONDS, _MAX_SHORT_WATCH_SECONDS = 5, 30
-_SHORT_WATCH_FRACTION = 0.75
+# Behind a proxy that buffers responses, and from a server that ignores the parameters, the end of
+# the initial events never arrives.
+_INITIAL_EVENT_TIMEOUT_SECONDS = 10.0
+# An object that etcd could not read was deleted: the watch cannot deliver the event.
+_STORE_READ_ERROR = "StoreReadError"
 # How much earlier than requested a watch may end, by the rounding of two clocks.
 _CLOCK_TOLERANCE_SECONDS = 1.0
+
+
+class _NoWatchList(Exception):
+    """The server does not send the objects as events of the watch."""
 
 
 class Reflector(Generic[T]):
@@ -70,26 +72,24 @@ class Reflector(Generic[T]):
         self,
         kind: type[T],
         store: Store[T],
-        client: Client,
+        client: Reader,
         metrics: Metrics,
         log: Log,
         *,
         namespace: str = "",
+        use_watch_list: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.kind, self.store, self._client, self._metrics = kind, store, client, metrics
-        self.name = kind.definition.group_resource
+        self.name = store.name
         self.namespace = namespace
         self._log = log.bind(kind=self.name, **({"namespace": namespace} if namespace else {}))
         self._clock = clock
+        self._use_watch_list, self._use_pages_once = use_watch_list, False
         self.synced = asyncio.Event()
-        self._idle_timeout_seconds = WATCH_IDLE_TIMEOUT_SECONDS
-        self._last_alive_at = self._last_list_at = self._watch_started_at = clock()
+        self._health = WatchHealth(WATCH_IDLE_TIMEOUT_SECONDS, clock)
+        self._watch_started_at = clock()
         self._watch_accepted = False
-        self._silent_watches = 0
-        self._short_watch_seconds = self._short_watches_left = 0
-        self.is_silent = False
-        """Whether the watches receive nothing, so that only lists find changes."""
         self.problem = ""
         self.problem_changed: Signal[()] = Signal(f"problem of {self.name} changed")
         self.resource_version = ""
@@ -99,9 +99,14 @@ class Reflector(Generic[T]):
         """List and watch until cancelled."""
         while True:
             try:
-                if not self.resource_version:
+                if self._health.silent_watches and self.resource_version:
+                    await self._check_server_revision()
+                if not self.resource_version and not self._is_watch_list_usable():
                     await self._list()
                 await self._watch()
+            except _NoWatchList as error:
+                self._use_watch_list = False
+                self._log.debug("the server does not stream lists, using pages", why=str(error))
             except Gone:
                 was_listing = not self.resource_version
                 self._log.info(
@@ -114,7 +119,27 @@ class Reflector(Generic[T]):
             except Exception as error:
                 await self._on_failure(error)
 
+    async def _check_server_revision(self) -> None:
+        """List again if the server is older than the watch: etcd was restored from a backup.
+
+        A watch from a revision that the server does not have yet is accepted, and silent until the
+        server has it.
+        """
+        async for page in self._client.list_pages(self.kind, self.namespace, limit=1):
+            if int(page.resource_version) < int(self.resource_version):
+                self._log.warning(
+                    "the server went back in time, listing again; was etcd restored?",
+                    revision=self.resource_version,
+                    server=page.resource_version,
+                )
+                self.resource_version = ""
+            return
+
+    def _is_watch_list_usable(self) -> bool:
+        return self._use_watch_list and not self._use_pages_once
+
     async def _list(self) -> None:
+        """List in pages."""
         self._metrics.lists.labels(self.name).inc()
         listed: set[Key] = set()
         revision, server_restored = "", False
@@ -124,39 +149,66 @@ class Reflector(Generic[T]):
             server_restored = int(revision) < self.store.watched_revision(self.namespace)
             for item in page.items:
                 listed.add(item.metadata.key)
-                self._store_object(
-                    item,
-                    origin=Origin.WATCH if self.synced.is_set() else Origin.INITIAL_LIST,
-                    force=server_restored,
-                )
+                self._store_object(item, origin=self._list_origin(), force=server_restored)
+        self._use_pages_once = False
+        self._on_list_complete(listed, revision, server_restored=server_restored)
+
+    def _list_origin(self) -> Origin:
+        return Origin.WATCH if self.synced.is_set() else Origin.INITIAL_LIST
+
+    def _on_list_complete(
+        self, listed: set[Key], revision: str, *, server_restored: bool = False
+    ) -> None:
         self.store.finish_list(listed, int(revision), self.namespace, force=server_restored)
         self.resource_version = revision
-        self._last_list_at = self._clock()
-        if not self.is_silent:
-            self._last_alive_at = self._last_list_at
+        self._health.mark_listed()
         self._on_accepted()
         if not self.synced.is_set():
             self._log.debug("the cache is in sync", objects=len(listed))
         self.synced.set()
 
     async def _watch(self) -> None:
-        self._watch_started_at = self._clock()
+        requested_at = self._watch_started_at = self._clock()
         self._watch_accepted, received_nothing = False, True
-        reason, timeout = "ended", self._choose_watch_timeout()
+        # The keys of the initial events, until all of them were received.
+        listed: set[Key] | None = None if self.resource_version else set()
+        reason, timeout = "ended", self._health.choose_timeout(allow_short=listed is None)
+        if listed is not None:
+            self._metrics.lists.labels(self.name).inc()
         try:
-            async for event in self._client.watch(
-                self.kind,
-                self.resource_version,
-                self.namespace,
-                timeout_seconds=timeout,
-                idle_timeout_seconds=self._idle_timeout_seconds,
-                on_open=self._on_watch_open,
-            ):
-                received_nothing = False
-                self._apply_event(event)
-            if self._clock() - self._watch_started_at >= timeout - _CLOCK_TOLERANCE_SECONDS:
+            async with asyncio.timeout(None) as initial_timeout:
+                if listed is not None:
+                    initial_timeout.reschedule(self._initial_event_deadline())
+                async for event in self._client.watch(
+                    self.kind,
+                    self.resource_version,
+                    self.namespace,
+                    timeout_seconds=timeout,
+                    idle_timeout_seconds=self._health.idle_timeout_seconds,
+                    send_initial_events=listed is not None,
+                    on_open=self._on_watch_open,
+                ):
+                    received_nothing = False
+                    if listed is None:
+                        self._apply_event(event)
+                    elif self._apply_initial_event(event, listed):
+                        listed = None
+                        initial_timeout.reschedule(None)
+                        # What follows is judged as a watch of its own.
+                        received_nothing, self._watch_started_at = True, self._clock()
+                    else:
+                        initial_timeout.reschedule(self._initial_event_deadline())
+            if self._clock() - requested_at >= timeout - _CLOCK_TOLERANCE_SECONDS:
                 received_nothing = False
                 self._mark_alive()
+        except TimeoutError:
+            received_nothing = False
+            raise _NoWatchList("the end of the initial events was not received") from None
+        except Invalid as error:
+            received_nothing = False
+            if listed is None:
+                raise
+            raise _NoWatchList(str(error)) from error
         except TimedOut:
             reason = "silent"
             if not self.is_silent:
@@ -174,11 +226,32 @@ class Reflector(Generic[T]):
                 self._on_silent_watch()
         await self._on_attempt_ended(reason)
 
-    def _choose_watch_timeout(self) -> int:
-        if self._short_watches_left:
-            self._short_watches_left -= 1
-            return self._short_watch_seconds
-        return random.randint(_MIN_WATCH_TIMEOUT_SECONDS, _MAX_WATCH_TIMEOUT_SECONDS)
+    def _initial_event_deadline(self) -> float:
+        return asyncio.get_running_loop().time() + _INITIAL_EVENT_TIMEOUT_SECONDS
+
+    def _apply_initial_event(self, event: WatchEvent[T], listed: set[Key]) -> bool:
+        """Apply an event of the initial state; returns whether it was the last one.
+
+        Their revisions are not in order. Changes in between are events too.
+        """
+        if event.ends_initial_events:
+            if int(event.resource_version) < self.store.watched_revision(self.namespace):
+                # The first page of a list shows it before an object is compared.
+                self._use_pages_once = True
+                raise Undecodable("the server went back in time; listing in pages")
+            self._on_list_complete(listed, event.resource_version)
+            self._mark_alive()
+            return True
+        if event.object is not None:
+            self._check_namespace(event.object.metadata)
+            metadata = event.object.metadata
+            if event.type == "DELETED":
+                listed.discard(metadata.key)
+                self.store.remove(metadata.key, metadata.revision, metadata.uid)
+            else:
+                listed.add(metadata.key)
+                self._store_object(event.object, origin=self._list_origin())
+        return False
 
     def _apply_event(self, event: WatchEvent[T]) -> None:
         revision = self._validate_event(event)
@@ -186,7 +259,8 @@ class Reflector(Generic[T]):
         self._backoff_seconds = _INITIAL_BACKOFF_SECONDS
         if event.object is not None:
             if event.type == "DELETED":
-                self.store.remove(event.object.metadata.key, revision)
+                metadata = event.object.metadata
+                self.store.remove(metadata.key, revision, metadata.uid)
             else:
                 self._store_object(event.object)
         self.resource_version = event.resource_version
@@ -199,12 +273,15 @@ class Reflector(Generic[T]):
             raise Undecodable(
                 f"the watch went back in time, from revision {self.resource_version} to {revision}"
             )
-        obj = event.object
-        if self.namespace and obj is not None and obj.metadata.namespace != self.namespace:
-            raise Undecodable(
-                f"the watch delivered an object of namespace {obj.metadata.namespace[:63]}"
-            )
+        if event.object is not None:
+            self._check_namespace(event.object.metadata)
         return revision
+
+    def _check_namespace(self, metadata: ObjectMeta) -> None:
+        if self.namespace and metadata.namespace != self.namespace:
+            raise Undecodable(
+                f"the watch delivered an object of namespace {metadata.namespace[:63]}"
+            )
 
     def _store_object(
         self, item: T | UndecodableObject, *, origin: Origin = Origin.WATCH, force: bool = False
@@ -219,8 +296,7 @@ class Reflector(Generic[T]):
         self.store.put(item, origin=origin, force=force)
 
     def _mark_alive(self) -> None:
-        self._last_alive_at = self._clock()
-        self._silent_watches, self.is_silent = 0, False
+        self._health.mark_alive()
         if self.problem:
             self._clear_problem()
 
@@ -236,23 +312,12 @@ class Reflector(Generic[T]):
             self._clear_problem()
 
     def _on_silent_watch(self) -> None:
-        """Count a watch that was accepted and delivered nothing, and decide what follows."""
-        now = self._clock()
-        self._silent_watches += 1
-        seconds = int((now - self._watch_started_at) * _SHORT_WATCH_FRACTION)
-        self._short_watch_seconds = max(
-            _MIN_SHORT_WATCH_SECONDS, min(seconds, _MAX_SHORT_WATCH_SECONDS)
-        )
-        self._short_watches_left = _SHORT_WATCHES
-        quiet_seconds = now - max(self._last_alive_at, self._last_list_at)
-        # The second condition bounds how often watches that end at once lead to a list.
-        if self._silent_watches < _MAX_SILENT_WATCHES or quiet_seconds < self._idle_timeout_seconds:
-            return
-        self.resource_version = ""
-        if not self.is_silent:
-            self.is_silent = True
-            self._log.error(self._describe_silence())
-            self._set_problem(self._describe_silence())
+        was_broken = self.is_silent
+        if self._health.count_silent_watch(self._clock() - self._watch_started_at):
+            self.resource_version = ""
+            if not was_broken:
+                self._log.error(self._describe_silence())
+                self._set_problem(self._describe_silence())
 
     def _describe_silence(self) -> str:
         return (
@@ -271,9 +336,14 @@ class Reflector(Generic[T]):
             self.problem_changed.emit()
 
     @property
+    def is_silent(self) -> bool:
+        """Whether the watches receive nothing, so that only lists find changes."""
+        return self._health.is_broken
+
+    @property
     def age_seconds(self) -> float:
         """Seconds since the watch was last seen to work, or since the list before it."""
-        return self._clock() - self._last_alive_at
+        return self._health.age_seconds
 
     async def _on_attempt_ended(self, reason: str, *, always_pause: bool = False) -> None:
         """Pause once before the next list or watch if this one was a list or ended at once."""
@@ -288,7 +358,12 @@ class Reflector(Generic[T]):
 
     async def _on_failure(self, error: Exception) -> None:
         self._metrics.watch_restarts.labels(self.name, type(error).__name__).inc()
-        if isinstance(error, KindMissing | BadRequest | Undecodable | TooMuch):
+        if not self.resource_version and not isinstance(error, TooManyRequests | TransportError):
+            # A list in pages may succeed where the stream does not.
+            self._use_pages_once = True
+        if isinstance(error, KindMissing | BadRequest | Undecodable | TooMuch) or (
+            isinstance(error, ApiError) and error.reason == _STORE_READ_ERROR
+        ):
             # The same watch would fail in the same way: list again. A kind that was missing may
             # have other objects when its CRD is back.
             self.resource_version = ""
@@ -301,10 +376,11 @@ class Reflector(Generic[T]):
 
     def describe_problem(self, error: Exception) -> str:
         """What failed and what to do; a subclass may know another fix."""
+        resource = self.kind.definition.group_resource
         match error:
             case KindMissing():
                 return (
-                    f"the kind {self.name} is not installed; waiting for its CRD. To install it, "
+                    f"the kind {resource} is not installed; waiting for its CRD. To install it, "
                     "run: kubectl apply -k config/crd (or `make install`)"
                 )
             case Forbidden():

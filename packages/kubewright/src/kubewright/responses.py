@@ -5,13 +5,16 @@ others.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
 
+from .condition import Condition
+from .definition import KindDefinition
 from .errors import Gone, Undecodable, error_from_status
-from .kind import Condition, Object, ObjectMeta
+from .kind import Object, ObjectMeta
 
 T = TypeVar("T", bound=Object)
 _StructT = TypeVar("_StructT", bound=Struct)
@@ -44,6 +47,8 @@ class WatchEvent(Struct, Generic[T]):
     type: str
     object: T | UndecodableObject | None
     resource_version: str
+    ends_initial_events: bool = False
+    """Whether all objects were delivered, in a watch that began with them."""
 
 
 class _ListMeta(Struct):
@@ -51,8 +56,11 @@ class _ListMeta(Struct):
     continue_token: str = msgspec.field(default="", name="continue")
 
 
-class _RawList(Struct):
+class _ListHead(Struct):
     metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+
+
+class _RawList(_ListHead):
     items: list[Raw] | None = None
 
 
@@ -85,6 +93,24 @@ class _MinimalObject(Struct):
     metadata: _MinimalMetadata
 
 
+class _RemovalMetadata(Struct):
+    uid: str = ""
+    finalizers: list[str] = []
+    deletionGracePeriodSeconds: int = 0
+
+
+class _StatusDetails(Struct):
+    uid: str = ""
+
+
+class _RemovalResponse(Struct):
+    """The response to a DELETE: a Status, or the object."""
+
+    kind: str = ""
+    metadata: _RemovalMetadata = msgspec.field(default_factory=_RemovalMetadata)
+    details: _StatusDetails = msgspec.field(default_factory=_StatusDetails)
+
+
 _LIST_DECODER = msgspec.json.Decoder(_RawList)
 _WATCH_EVENT_DECODER = msgspec.json.Decoder(_RawWatchEvent)
 
@@ -95,13 +121,23 @@ def decode_page(kind: type[T], body: bytes) -> Page[T]:
     except (msgspec.DecodeError, RecursionError) as error:
         resource = kind.definition.group_resource
         raise Undecodable(f"the list of {resource} cannot be decoded: {error}") from error
-    items = [_decode_item(kind, item) for item in raw.items or ()]
+    items = [decode_item(kind, item) for item in raw.items or ()]
     return Page(items, raw.metadata.resourceVersion, raw.metadata.continue_token)
 
 
-def _decode_item(kind: type[T], raw: Raw) -> T | UndecodableObject:
+def decode_continue_token(body: bytes) -> str:
+    """Where the next page of a list begins; "" at its end."""
+    return msgspec.json.decode(body, type=_ListHead).metadata.continue_token
+
+
+def decode_item(kind: type[T], raw: bytes | Raw) -> T | UndecodableObject:
+    """Decode one object as it is stored, after the transform of a selection."""
     try:
-        return kind.decode(raw)
+        obj = kind.decode(raw)
+        selection = kind.definition.selection
+        if selection is None or selection.transform is None:
+            return obj
+        return _transform(obj, selection.transform)
     except Undecodable as error:
         reason = str(error)
     try:
@@ -118,15 +154,55 @@ def _decode_item(kind: type[T], raw: Raw) -> T | UndecodableObject:
         return UndecodableObject(metadata, reason)
 
 
+def _transform(obj: T, transform: Callable[[T], T]) -> T:
+    metadata, name = obj.metadata, getattr(transform, "__name__", "transform")
+    try:
+        transformed: object = transform(obj)
+    except Exception as error:
+        raise Undecodable(f"{name} failed: {type(error).__name__}: {error}") from error
+    if not isinstance(transformed, type(obj)):
+        raise Undecodable(f"{name} returned {type(transformed).__name__}, not the object")
+    kept = transformed.metadata
+    if (kept.key, kept.uid, kept.resourceVersion) != (
+        metadata.key,
+        metadata.uid,
+        metadata.resourceVersion,
+    ):
+        raise Undecodable(f"{name} changed the name, namespace, uid or resourceVersion")
+    return transformed
+
+
+def removed_uid(definition: KindDefinition, raw: bytes) -> str | None:
+    """The uid of the object that a request has removed; "" if the object still exists, None if
+    the response does not show it.
+
+    An object that has finalizers or a grace period is only marked. For some kinds the server
+    returns the removed object, for others a Status.
+    """
+    try:
+        response = msgspec.json.decode(raw, type=_RemovalResponse)
+    except msgspec.DecodeError:
+        return None
+    if response.kind == "Status":
+        return response.details.uid or None
+    metadata = response.metadata
+    # A Namespace has its finalizers in the spec.
+    is_namespace = (definition.group, definition.plural) == ("", "namespaces")
+    if is_namespace or metadata.finalizers or metadata.deletionGracePeriodSeconds:
+        return ""
+    return metadata.uid or None
+
+
 def decode_watch_event(kind: type[T], raw: bytes, operation: str) -> WatchEvent[T]:
     """Decode one line of a watch. An ERROR line raises the error that it describes."""
     try:
         line = _decode_json(_WATCH_EVENT_DECODER, raw)
         if line.type == "BOOKMARK":
-            bookmark = msgspec.json.decode(line.object, type=_PartialObject)
-            return WatchEvent(line.type, None, bookmark.metadata.resourceVersion)
+            bookmark = msgspec.json.decode(line.object, type=_PartialObject).metadata
+            is_end = bookmark.annotations.get("k8s.io/initial-events-end") == "true"
+            return WatchEvent(line.type, None, bookmark.resourceVersion, is_end)
         if line.type in ("ADDED", "MODIFIED", "DELETED"):
-            item = _decode_item(kind, line.object)
+            item = decode_item(kind, line.object)
             if not item.metadata.name or (
                 kind.definition.namespaced and not item.metadata.namespace
             ):

@@ -7,6 +7,8 @@
     Annotated[int, ValidationRule("self >= oldSelf", "cannot shrink")]    CEL
     IntOrString, Any (preserve unknown fields), datetime, dict[str, T], Struct, T | None
 
+`markers` has the annotations.
+
 A field without a default is required. A default goes into the schema, so that the API server sets
 it. An empty default ("", 0, False, None, [], {}) stays out: it means "absent", and would only
 clutter the objects. A type without a structural form raises SchemaError.
@@ -18,118 +20,17 @@ import enum
 import inspect
 import types
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from functools import lru_cache
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import NODEFAULT, Meta, Struct
 
 from .errors import SchemaError
+from .markers import Format, ListType, MapType, OneOf, SchemaOverride, ValidationRule
 
 OpenApi = dict[str, Any]
-
-
-def Doc(text: str, **constraints: Any) -> Meta:  # noqa: N802  # reads as an annotation
-    """The description of a field, and msgspec's constraints.
-
-    The constraints are ge, le, gt, lt, multiple_of, min_length, max_length and pattern.
-    """
-    return Meta(description=text, **constraints)
-
-
-@dataclass(frozen=True)
-class Format:
-    """An OpenAPI format: int32, int64, date-time, byte..."""
-
-    name: str
-
-
-@dataclass(frozen=True, init=False)
-class ListType:
-    """How lists merge: ListType("atomic"), ListType("set"), ListType("map", "key", ...)."""
-
-    kind: str
-    keys: tuple[str, ...]
-
-    def __init__(self, kind: Literal["atomic", "set", "map"], *keys: str) -> None:
-        object.__setattr__(self, "kind", kind)
-        object.__setattr__(self, "keys", keys)
-
-
-@dataclass(frozen=True)
-class ValidationRule:
-    """A CEL rule of a field, or of a Struct through its attribute `rules`."""
-
-    rule: str
-    message: str = ""
-    message_expression: str = ""
-    reason: str = ""
-    field_path: str = ""
-
-    def to_openapi(self) -> OpenApi:
-        """The item of x-kubernetes-validations."""
-        keys = {
-            "rule": self.rule,
-            "message": self.message,
-            "messageExpression": self.message_expression,
-        }
-        keys |= {"reason": self.reason, "fieldPath": self.field_path}
-        return {name: value for name, value in keys.items() if value}
-
-
-@dataclass(frozen=True)
-class SchemaOverride:
-    """Raw OpenAPI keys that replace derived ones, for what no other annotation can express."""
-
-    keys: tuple[tuple[str, Any], ...]
-
-    @classmethod
-    def of(cls, **keys: Any) -> SchemaOverride:
-        """SchemaOverride.of(default=0, title="x"); `x_kubernetes_...` is written with dashes."""
-        return cls(
-            tuple(
-                (name.replace("_", "-") if name.startswith("x_") else name, value)
-                for name, value in keys.items()
-            )
-        )
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of `kubectl get`; priority 1 shows it only with `-o wide`.
-
-    Without a `type`, the type of the field at `path` is taken.
-    """
-
-    name: str
-    path: str
-    type: str = ""
-    priority: int = 0
-    description: str = ""
-
-
-@dataclass(frozen=True)
-class Scale:
-    """The scale subresource, which `kubectl scale` and a HorizontalPodAutoscaler use."""
-
-    spec_replicas_path: str = ".spec.replicas"
-    status_replicas_path: str = ".status.replicas"
-    label_selector_path: str = ""
-
-
-Int32 = Annotated[int, Format("int32")]
-Int64 = Annotated[int, Format("int64")]
-IntOrString = Annotated[int | str, SchemaOverride.of(x_kubernetes_int_or_string=True)]
-PreserveUnknownFields = Annotated[
-    dict[str, Any], SchemaOverride.of(x_kubernetes_preserve_unknown_fields=True)
-]
-EmbeddedResource = Annotated[
-    dict[str, Any],
-    SchemaOverride.of(
-        x_kubernetes_embedded_resource=True, x_kubernetes_preserve_unknown_fields=True
-    ),
-]
 
 _SIMPLE_TYPES: dict[Any, OpenApi] = {
     str: {"type": "string"},
@@ -172,19 +73,16 @@ def struct_schema(
             f"{struct.__name__} contains itself, and a CRD cannot express recursion; "
             "use PreserveUnknownFields",
         )
-    hints = get_type_hints(struct, include_extras=True)
     properties, required = {}, []
-    for info in msgspec.structs.fields(struct):
-        field_location = f"{location}.{info.encode_name}"
-        field_schema = _annotation_schema(
-            hints[info.name], field_location, (*parents, struct), defaults=defaults
+    for name, (hint, default) in struct_fields(struct).items():
+        field_schema = annotation_schema(
+            hint, f"{location}.{name}", (*parents, struct), defaults=defaults
         )
-        default = json_default(info, field_location)
         if default is NODEFAULT:
-            required.append(info.encode_name)
+            required.append(name)
         elif defaults and default not in ("", 0, False, None, [], {}):
             field_schema.setdefault("default", default)
-        properties[info.encode_name] = field_schema
+        properties[name] = field_schema
     schema: OpenApi = (
         {"type": "object"}
         | docstring_description(struct)
@@ -192,8 +90,40 @@ def struct_schema(
     )
     if required:
         schema["required"] = sorted(required)
-    rules = [rule.to_openapi() for rule in getattr(struct, "rules", ())]
-    return schema | ({"x-kubernetes-validations": rules} if rules else {})
+    apply_class_markers(schema, struct, location)
+    return schema
+
+
+def apply_class_markers(schema: OpenApi, struct: type[Struct], location: str) -> None:
+    """Apply the markers in `rules` and `__schema__` of the class to its schema.
+
+    `__schema__` is for generated classes, in which a field may be called "rules".
+    """
+    rules = () if "rules" in struct.__struct_fields__ else getattr(struct, "rules", ())
+    for marker in (*rules, *getattr(struct, "__schema__", ())):
+        _apply_marker(schema, marker, location)
+
+
+# Reading annotations takes about 1 ms per class.
+@lru_cache(maxsize=4096)
+def struct_fields(struct: type[Struct]) -> dict[str, tuple[Any, Any]]:
+    """Annotation and default of each field, by the field's name on the wire."""
+    # The annotations of Resource[Spec, Status] are type variables.
+    variables = {
+        "SpecT": getattr(struct, "spec_type", None),
+        "StatusT": getattr(struct, "status_type", None),
+    }
+    hints = {
+        name: variables.get(hint.__name__, hint) if isinstance(hint, TypeVar) else hint
+        for name, hint in get_type_hints(struct, include_extras=True).items()
+    }
+    return {
+        field.encode_name: (
+            hints[field.name],
+            _json_default(field, f"{struct.__name__}.{field.encode_name}"),
+        )
+        for field in msgspec.structs.fields(struct)
+    }
 
 
 def docstring_description(struct: type) -> OpenApi:
@@ -202,7 +132,7 @@ def docstring_description(struct: type) -> OpenApi:
     return {"description": inspect.cleandoc(text)} if text else {}
 
 
-def json_default(info: msgspec.structs.FieldInfo, location: str) -> Any:
+def _json_default(info: msgspec.structs.FieldInfo, location: str) -> Any:
     """The default as JSON; NODEFAULT if the field is required."""
     if info.default is not NODEFAULT:
         return msgspec.to_builtins(info.default)
@@ -214,9 +144,10 @@ def json_default(info: msgspec.structs.FieldInfo, location: str) -> Any:
         raise SchemaError(location, f"the default cannot be encoded as JSON: {error}") from error
 
 
-def _annotation_schema(
-    hint: Any, location: str, parents: tuple[type, ...], *, defaults: bool = True
+def annotation_schema(
+    hint: Any, location: str, parents: tuple[type, ...] = (), *, defaults: bool = True
 ) -> OpenApi:
+    """The schema of one annotation; the other arguments are those of `struct_schema`."""
     # The bare type first, then each marker applied to it from left to right.
     hint, markers = unwrap_annotation(hint, location)
     if any(
@@ -263,7 +194,7 @@ def _type_schema(
     if origin in (list, Sequence):
         return {
             "type": "array",
-            "items": _annotation_schema(args[0], f"{location}[]", parents, defaults=defaults),
+            "items": annotation_schema(args[0], f"{location}[]", parents, defaults=defaults),
         }
     if origin is dict and args[0] is str:
         return _map_schema(args[1], location, parents, defaults=defaults)
@@ -289,7 +220,7 @@ def _map_schema(value: Any, location: str, parents: tuple[type, ...], *, default
         return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     return {
         "type": "object",
-        "additionalProperties": _annotation_schema(
+        "additionalProperties": annotation_schema(
             value, f"{location}{{}}", parents, defaults=defaults
         ),
     }
@@ -311,18 +242,31 @@ def _apply_marker(schema: OpenApi, marker: Any, location: str) -> None:
         case Meta():
             _apply_meta(schema, marker, location)
         case Format(name):
-            schema["format"] = name
+            _override(schema, "format", name or None)
         case ListType():
             _apply_list_type(schema, marker, location)
+        case MapType():
+            if schema.get("type") != "object":
+                raise SchemaError(location, "MapType applies to maps and Structs only")
+            schema["x-kubernetes-map-type"] = marker.type
+        case OneOf(values):
+            schema["enum"] = list(values)
         case ValidationRule():
             schema.setdefault("x-kubernetes-validations", []).append(marker.to_openapi())
         case SchemaOverride(keys):
             # The API server rejects a schema that has both keys.
             if any(name == "x-kubernetes-preserve-unknown-fields" for name, _ in keys):
                 schema.pop("additionalProperties", None)
-            schema.update(dict(keys))
+            for name, value in keys:
+                _override(schema, name, value)
         case _:
             raise SchemaError(location, f"the annotation {marker!r} is not supported")
+
+
+def _override(schema: OpenApi, name: str, value: Any) -> None:
+    schema[name] = value
+    if value is None:
+        del schema[name]
 
 
 def _apply_meta(schema: OpenApi, meta: Meta, location: str) -> None:
@@ -353,13 +297,13 @@ def _apply_list_type(schema: OpenApi, marker: ListType, location: str) -> None:
     if schema.get("type") != "array":
         raise SchemaError(location, "ListType applies to lists only")
     items = schema["items"]
-    schema["x-kubernetes-list-type"] = marker.kind
-    if marker.kind == "set" and items.get("type") in ("object", "array"):
+    schema["x-kubernetes-list-type"] = marker.type
+    if marker.type == "set" and items.get("type") in ("object", "array"):
         items.setdefault(
             "x-kubernetes-map-type" if items["type"] == "object" else "x-kubernetes-list-type",
             "atomic",
         )
-    if marker.kind != "map":
+    if marker.type != "map":
         return
     for key in marker.keys or ("",):
         item_field = items.get("properties", {}).get(key)

@@ -1,25 +1,35 @@
-"""What puts keys on a queue: the kind itself, other kinds through an index, a stream of outside
-changes, a timer.
+"""What puts keys on a queue: the kind itself, other kinds through an index, a function or owner
+references, and a stream of outside changes.
 
 Only keys are queued, never events: the reconcile reads the current state, whatever happened.
 """
 
 from __future__ import annotations
 
-import asyncio
-import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from .cache import Cache, Index, IndexFunction, Origin, Signal, Store
-from .kind import Key, KindDefinition, Object
-from .responses import UndecodableObject
-from .workqueue import LOW_PRIORITY, NORMAL_PRIORITY, WorkQueue
+from msgspec.structs import replace
 
-Predicate = Callable[[Any, Any], bool]
-"""Whether a change from (old object) to (new object) matters. Only decoded objects are passed."""
+from .cache import Cache, Index, Origin, Signal, Store
+from .kind import Key, Object
+from .own_writes import OwnWrites
+from .ownership import read_owner_key
+from .predicate import Predicate, any_change, matters
+from .responses import UndecodableObject
+from .workqueue import LOW_PRIORITY, NORMAL_PRIORITY
+
+Enqueue = Callable[[Key, int], None]
+"""Puts a key on the queue, with a priority."""
+ReferenceFunction = Callable[[Any], "str | Key | Iterable[str | Key] | None"]
+"""The values by which an object refers to others, or by which others refer to it."""
+MapFunction = Callable[[Any], "Key | Iterable[Key] | None"]
+ChildId = tuple[type[Object], Key]
 
 
 class Stream:
@@ -38,24 +48,6 @@ class Stream:
         self._all_woken.emit()
 
 
-def created_or_deleted(old: Any, new: Any) -> bool:
-    """Predicate: the object was created or deleted."""
-    return (old is None) != (new is None)
-
-
-def any_change(old: Any, new: Any) -> bool:
-    return True
-
-
-def generation_changed(old: Any, new: Any) -> bool:
-    """Predicate: the spec changed, or deletion began; the generation ignores status updates."""
-    if old is None or new is None:
-        return old is not new
-    return bool(
-        (old.metadata.uid, old.metadata.generation) != (new.metadata.uid, new.metadata.generation)
-    )
-
-
 def _has_same_desired_state(old: Any, new: Any) -> bool:
     # Not the finalizers: the engine writes them too, and its own writes must not wake the object.
     if old is None or new is None:
@@ -66,6 +58,8 @@ def _has_same_desired_state(old: Any, new: Any) -> bool:
         and a.generation == b.generation
         and a.labels == b.labels
         and a.annotations == b.annotations
+        # Kinds without a spec, such as ConfigMap, have no generation.
+        and (a.generation or replace(old, metadata=b) == new)
     )
 
 
@@ -74,70 +68,136 @@ def _drop_undecodable(obj: Any) -> Any:
 
 
 def object_name(obj: Object) -> str:
-    """The value by which other objects refer to this one, unless `wake_on` gets another."""
+    """The value by which other objects refer to this one, unless `watches` gets another."""
     return obj.metadata.name
 
 
+def _read_values(read: ReferenceFunction, obj: Any, *, by_namespace: bool = False) -> Iterable[str]:
+    values = read(obj)
+    namespace = f"{obj.metadata.namespace}/" if by_namespace else ""
+    return [
+        str(value) if isinstance(value, Key) else namespace + value
+        for value in ((values,) if isinstance(values, str | Key) else values or ())
+        if value
+    ]
+
+
+class _OtherKindSource(ABC):
+    """Changes of another kind wake objects of ours."""
+
+    kind: type[Object]
+    predicate: Predicate
+
+    def attach(self, primary_store: Store[Any], cache: Cache, enqueue: Enqueue) -> None:
+        find_keys = self._prepare(primary_store)
+
+        def on_change(key: Key, old: Any, new: Any, origin: Origin) -> None:
+            # The engine enqueues every object of its own kind at the start anyway.
+            if origin is Origin.INITIAL_LIST or self._is_held_back(key, new):
+                return
+            # For a predicate, an object that cannot be decoded counts as one that does not exist.
+            decoded = _drop_undecodable(old), _drop_undecodable(new)
+            if decoded != (None, None) and not matters(self.predicate, *decoded):
+                return
+            # The old object counts too: it may refer to an object that the new one does not.
+            for key_to_wake in {
+                key for obj in (old, new) if obj is not None for key in find_keys(obj)
+            }:
+                enqueue(key_to_wake, NORMAL_PRIORITY)
+
+        cache.store(self.kind).changed.connect(on_change)
+
+    def _is_held_back(self, key: Key, new: Any) -> bool:
+        return False
+
+    @abstractmethod
+    def _prepare(self, primary_store: Store[Any]) -> Callable[[Any], Iterable[Key]]:
+        """The function that finds the keys to wake for an object of the other kind, which may be an
+        UndecodableObject.
+        """
+
+
 @dataclass(frozen=True)
-class KindSource:
+class IndexedKindSource(_OtherKindSource):
     """A change of another kind wakes the objects that share an index value with it.
 
     `index_by` reads the values of our object, `lookup_by` those of the other one. For example, a
     Pod wakes the objects that name it: `index_by` reads their spec.name, `lookup_by` its name.
-
-    Values of the old object count too, because an object may refer to a name that is now gone.
     """
 
     kind: type[Object]
-    index_by: IndexFunction
-    lookup_by: IndexFunction = object_name
+    index_by: ReferenceFunction
+    lookup_by: ReferenceFunction = object_name
     predicate: Predicate = any_change
+    any_namespace: bool = False
 
-    def attach(self, primary_store: Store[Any], cache: Cache, queue: WorkQueue[Key]) -> None:
-        index = f"wake-{len(primary_store.indexes)}-on-{self.kind.definition.group_resource}"
-        primary_store.add_index(index, self.index_by)
-        lookup = Index(self.lookup_by)
+    def _prepare(self, primary_store: Store[Any]) -> Callable[[Any], Iterable[Key]]:
+        both_namespaced = primary_store.definition.namespaced and self.kind.definition.namespaced
+        by_namespace = both_namespaced and not self.any_namespace
 
-        def on_change(key: Key, old: Any, new: Any, origin: Origin) -> None:
-            # The engine enqueues every object of its own kind at the start anyway.
-            if origin is Origin.INITIAL_LIST:
-                return
-            # An object that cannot be decoded has no index values, as one that does not exist.
-            old, new = _drop_undecodable(old), _drop_undecodable(new)
-            if (old is None and new is None) or not self.predicate(old, new):
-                return
-            for value in {*lookup.read_values(old), *lookup.read_values(new)}:
-                for key_to_wake in primary_store.keys_by_index(index, value):
-                    queue.add(key_to_wake)
-
-        cache.store(self.kind).changed.connect(on_change)
+        index = f"watches-{len(primary_store.indexes)}-{self.kind.definition.group_resource}"
+        primary_store.add_index(
+            index, partial(_read_values, self.index_by, by_namespace=by_namespace)
+        )
+        lookup = Index(partial(_read_values, self.lookup_by, by_namespace=by_namespace))
+        return lambda obj: (
+            key
+            for value in lookup.read_values(obj)
+            for key in primary_store.keys_by_index(index, value)
+        )
 
 
 @dataclass(frozen=True)
-class OwnedKindSource:
+class MappedKindSource(_OtherKindSource):
+    """A change of another kind wakes the objects that a function returns for it."""
+
+    kind: type[Object]
+    map_func: MapFunction
+    predicate: Predicate = any_change
+
+    def _prepare(self, primary_store: Store[Any]) -> Callable[[Any], Iterable[Key]]:
+        def find_keys(obj: Any) -> Iterable[Key]:
+            keys = None if isinstance(obj, UndecodableObject) else self.map_func(obj)
+            return (keys,) if isinstance(keys, Key) else keys or ()
+
+        return find_keys
+
+
+@dataclass(frozen=True)
+class OwnedKindSource(_OtherKindSource):
     """Changes of objects that our objects own wake the owner."""
 
     kind: type[Object]
+    controller: str = ""
+    """The name of the controller, in the label of its children in other namespaces."""
+    any_owner: bool = False
+    """Also the owners that are not the controller of the object."""
+    predicate: Predicate = any_change
+    own_writes: OwnWrites[ChildId] = field(default_factory=OwnWrites)
 
-    def attach(self, primary_store: Store[Any], cache: Cache, queue: WorkQueue[Key]) -> None:
-        owner_kind = primary_store.kind
+    def _is_held_back(self, key: Key, new: Any) -> bool:
+        # The reconcile that applies a child gets the response to it.
+        return new is not None and self.own_writes.hold_back(
+            (self.kind, key), new.metadata.revision
+        )
 
-        def on_change(key: Key, old: Any, new: Any, origin: Origin) -> None:
-            if origin is Origin.INITIAL_LIST:
-                return
-            for owner in {*_owner_keys(old, owner_kind), *_owner_keys(new, owner_kind)}:
-                queue.add(owner)
+    def _prepare(self, primary_store: Store[Any]) -> Callable[[Any], Iterable[Key]]:
+        owner = primary_store.definition
 
-        cache.store(self.kind).changed.connect(on_change)
+        def find_keys(obj: Object | UndecodableObject) -> Iterator[Key]:
+            metadata = obj.metadata
+            for reference in metadata.ownerReferences:
+                group = reference.apiVersion.rpartition("/")[0]
+                is_ours = reference.kind == owner.name and group == owner.group
+                if is_ours and (self.any_owner or reference.controller):
+                    yield Key(metadata.namespace if owner.namespaced else "", reference.name)
+                if reference.controller and not self.any_owner:
+                    # The API server allows one controller only.
+                    break
+            if self.controller and (key := read_owner_key(metadata, self.controller)):
+                yield key
 
-
-def _owner_keys(obj: Object | None, owner_kind: KindDefinition) -> Iterable[Key]:
-    if obj is None:
-        return
-    for reference in obj.metadata.ownerReferences:
-        group = reference.apiVersion.rpartition("/")[0]
-        if reference.kind == owner_kind.name and group == owner_kind.group:
-            yield Key(obj.metadata.namespace if owner_kind.namespaced else "", reference.name)
+        return find_keys
 
 
 @dataclass(frozen=True)
@@ -145,82 +205,67 @@ class StreamSource:
     """`Stream.wake` enqueues the objects with its name in their `index_by`."""
 
     stream: Stream
-    index_by: IndexFunction
+    index_by: ReferenceFunction
 
-    def attach(self, primary_store: Store[Any], cache: Cache, queue: WorkQueue[Key]) -> None:
-        index = f"wake-{len(primary_store.indexes)}-on-stream"
-        primary_store.add_index(index, self.index_by)
+    def attach(self, primary_store: Store[Any], cache: Cache, enqueue: Enqueue) -> None:
+        index = f"watches-{len(primary_store.indexes)}-stream"
+        primary_store.add_index(index, partial(_read_values, self.index_by))
 
         def on_name(name: str) -> None:
             for key in primary_store.keys_by_index(index, name):
-                queue.add(key)
+                enqueue(key, NORMAL_PRIORITY)
 
         def on_all() -> None:
             # Low priority: an edit by a user must not wait behind all objects.
             for key in list(primary_store.objects):
-                queue.add(key, LOW_PRIORITY)
+                enqueue(key, LOW_PRIORITY)
 
         self.stream._name_woken.connect(on_name)
         self.stream._all_woken.connect(on_all)
 
 
-@dataclass(frozen=True)
-class TimerSource:
-    seconds: float
-    priority: int = NORMAL_PRIORITY
-
-    async def run(self, primary_store: Store[Any], queue: WorkQueue[Key]) -> None:
-        while True:
-            await asyncio.sleep(self.seconds)
-            for key in list(primary_store.objects):
-                # Spread over a tenth of the period, so that there is no burst of calls.
-                queue.add_after(key, random.uniform(0, self.seconds / 10), self.priority)
-
-
 class PrimaryKindSource:
     """Changes of the controller's own kind.
 
-    The watch event of our own write must not wake the object again. That event may arrive before
-    the response to the write, when nothing distinguishes it from a write by another client. So
-    while a write is in progress, events without a new desired state are held back, and the object
-    is woken afterwards if one of them was not ours.
+    While a write of the object is in progress, events without a new desired state are held back.
+
+    A write by another controller of this process is not ours, although its response enters the
+    cache in the same way.
     """
 
-    def __init__(self, predicate: Predicate) -> None:
-        self._predicate = predicate
-        # The revisions of the events that are held back, for each object that is being written.
-        self._held_back_revisions: dict[Key, list[int]] = {}
+    def __init__(self, predicate: Predicate, store: Store[Any], enqueue: Enqueue) -> None:
+        self._predicate, self._store, self._enqueue = predicate, store, enqueue
+        self._own_writes: OwnWrites[Key] = OwnWrites()
+        store.changed.connect(self._on_change)
 
-    def attach(self, primary_store: Store[Any], queue: WorkQueue[Key]) -> None:
-        self._queue = queue
+    def become_writer(self) -> None:
+        """The writes of the current task, and of tasks that it starts, are those of this
+        controller.
+        """
+        _writer.set(self)
 
-        def on_change(key: Key, old: Any, new: Any, origin: Origin) -> None:
-            if key in self._held_back_revisions and _has_same_desired_state(old, new):
-                self._held_back_revisions[key].append(new.metadata.revision)
-            elif (
-                origin is not Origin.OWN_WRITE or not _has_same_desired_state(old, new)
-            ) and self._matters(old, new):
-                # Low priority for the first list, so that an edit by a user overtakes it.
-                queue.add(key, LOW_PRIORITY if origin is Origin.INITIAL_LIST else NORMAL_PRIORITY)
-
-        primary_store.changed.connect(on_change)
+    def _on_change(self, key: Key, old: Any, new: Any, origin: Origin) -> None:
+        if _has_same_desired_state(old, new):
+            is_ours = origin is Origin.OWN_WRITE and _writer.get() in (None, self)
+            if self._own_writes.hold_back(key, new.metadata.revision) or is_ours:
+                return
+        if self._matters(old, new):
+            # Low priority for the first list, so that an edit by a user overtakes it.
+            is_first_list = origin is Origin.INITIAL_LIST
+            self._enqueue(key, LOW_PRIORITY if is_first_list else NORMAL_PRIORITY)
 
     def _matters(self, old: Any, new: Any) -> bool:
-        # The engine reports in the status that an object cannot be decoded, so it must be woken.
+        # The engine reports that an object cannot be decoded, so it must be woken.
         is_undecodable = isinstance(old, UndecodableObject) or isinstance(new, UndecodableObject)
-        return is_undecodable or self._predicate(old, new)
+        return is_undecodable or matters(self._predicate, old, new)
 
-    @contextmanager
-    def own_write(self, key: Key) -> Iterator[list[int]]:
-        """The context of one write. Append the revision that it created to the yielded list.
+    def keys_without_change(self) -> list[Key]:
+        """The objects to reconcile although nothing changed: at the start, and periodically."""
+        return [key for key, obj in self._store.objects.items() if self._matters(None, obj)]
 
-        At its end, an event that was held back enqueues the object if its revision is not in the
-        list: another client wrote it.
-        """
-        own_revisions: list[int] = []
-        self._held_back_revisions[key] = []
-        try:
-            yield own_revisions
-        finally:
-            if any(held not in own_revisions for held in self._held_back_revisions.pop(key)):
-                self._queue.add(key)
+    def own_write(self, key: Key) -> AbstractContextManager[list[int]]:
+        """The context of one write. Append the revision that it created to the list."""
+        return self._own_writes.write(key, partial(self._enqueue, key, NORMAL_PRIORITY))
+
+
+_writer: ContextVar[PrimaryKindSource | None] = ContextVar("writer", default=None)

@@ -1,95 +1,110 @@
-"""The only writer of status: one patch with what changed, or none.
+"""Reports the result of each reconcile: one patch of the status with what changed, or none.
 
-It also records an Event when Ready becomes False, or is False with another reason or message, and
-when Ready becomes True again. A first success causes no Event.
+The status of a kind of our own has a condition for the outcome. An Event is recorded when it
+becomes False, or is False with another reason or message, and when it becomes True again. A first
+success causes no Event. An object without such a condition has Events and log lines instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from .client import Client
+from .condition import READY_CONDITION, Condition, find_condition, ready_condition, with_condition
+from .consequence import Consequence
 from .errors import Invalid, NotFound, Undecodable
-from .kind import Condition, Resource, Status, drop_nulls, find_condition, with_condition
+from .kind import Key, Object, ObjectMeta, Status, drop_nulls
+from .log import Log
 from .metrics import ControllerMetrics
 from .patch import Json
 from .recorder import EventRecorder
 from .responses import UndecodableObject
 
-T = TypeVar("T", bound=Resource[Any, Any])
-
-READY_CONDITION = "Ready"
-
-
-def ready_condition(
-    status: Literal["True", "False", "Unknown"], reason: str, message: str, generation: int
-) -> Condition:
-    return Condition(
-        type=READY_CONDITION,
-        status=status,
-        reason=reason,
-        message=message,
-        observedGeneration=generation,
-    )
+T = TypeVar("T", bound=Object)
 
 
 class StatusWriter:
     """Writes statuses through the client, which puts the response into the cache."""
 
-    def __init__(self, client: Client, recorder: EventRecorder, metrics: ControllerMetrics) -> None:
-        self._client, self._recorder, self._metrics = client, recorder, metrics
-
-    async def write(
+    def __init__(
         self,
-        obj: T,
-        encoded_before: bytes,
-        status: Any,
-        condition: Condition,
+        kind: type[Object],
+        client: Client,
+        recorder: EventRecorder,
+        metrics: ControllerMetrics,
+        log: Log,
         *,
-        warning_event: bool = True,
-    ) -> T | None:
-        """Send what changed in the status, and return the stored object; None if nothing changed.
-
-        `obj` is the object that the reconcile read, `encoded_before` its status, and `status` the
-        one that the reconcile set. The patch names the resourceVersion of `obj`, so it never lands
-        on an object that was deleted and created again in the meantime. It also never overwrites
-        the conditions of another writer: a merge patch replaces the whole list.
+        own_write: Callable[[Key], AbstractContextManager[list[int]]],
+        writes_status: bool = True,
+        condition_type: str = READY_CONDITION,
+    ) -> None:
+        """`own_write` is the context of a write, in which the object is not woken.
+        `condition_type` is the type of the condition for the outcome; "" for none.
         """
+        self._definition, self._client, self._recorder = kind.definition, client, recorder
+        self._metrics, self._log = metrics, log
+        self._own_write = own_write
+        self._writes_status, self._condition_type = writes_status, condition_type
+        self._reported: dict[Key, Condition] = {}
+        """The last condition of each object that is not ready, if its status has none."""
+
+    async def write(self, obj: Object, status: Any, consequence: Consequence) -> None:
+        """Send what changed in the status.
+
+        `obj` is the object that the reconcile read, and `status` what it set. The patch names the
+        resourceVersion of `obj`, so it never lands on an object that was deleted and created again
+        in the meantime. It also never overwrites the conditions of another writer: a merge patch
+        replaces the whole list.
+        """
+        condition = consequence.condition
+        if condition is None:
+            return
+        has_condition = self._writes_status and self._condition_type and isinstance(status, Status)
+        if not has_condition:
+            self._report(obj.metadata, condition, consequence)
+        if not self._writes_status:
+            return
+        old_status = getattr(obj, "status", None)
         if isinstance(status, Status):
-            _complete_status(status, obj, condition)
-        encoded = msgspec.json.encode(status)
-        if encoded == encoded_before:
+            if condition.type != self._condition_type:
+                condition = replace(condition, type=self._condition_type)
+            _complete_status(status, obj, condition if has_condition else None)
+        if status == old_status:
             self._metrics.status_unchanged.inc()
-            return None
+            return
         # A status that was never written has no fields on the wire, so the defaults that it
         # decodes to have to be sent as well. Every write sets observedGeneration, so it is None
         # until the first one. A status class that does not extend Status lacks it, and is treated
         # as written.
-        was_written = getattr(obj.status, "observedGeneration", 0) is not None
-        old = drop_nulls(msgspec.json.decode(encoded_before)) if was_written else {}
+        was_written = getattr(old_status, "observedGeneration", 0) is not None
+        old = drop_nulls(msgspec.to_builtins(old_status)) if was_written else {}
         patch = build_merge_patch(old, drop_nulls(msgspec.to_builtins(status)))
         if not patch:
             self._metrics.status_unchanged.inc()
-            return None
-        try:
-            written = await self._client.patch_status(
-                type(obj), obj.key, patch, resource_version=obj.metadata.resourceVersion
-            )
-        except NotFound:
-            # Deleted in the meantime: there is nothing left to report.
-            return None
+            return
+        # The watch event of this write must not enqueue the object again. It is recognized by its
+        # revision: the resourceVersion as a number.
+        with self._own_write(obj.key) as own_revisions:
+            try:
+                written = await self._client.patch_status(
+                    type(obj), obj.key, patch, resource_version=obj.metadata.resourceVersion
+                )
+            except NotFound:
+                # Deleted in the meantime: there is nothing left to report.
+                return
+            own_revisions.append(written.metadata.revision)
         self._metrics.status_writes.inc()
-        if warning_event or condition.status != "False":
-            conditions = obj.status.conditions if isinstance(status, Status) else ()
-            self._record_ready_event(obj, type(obj), conditions, condition)
-        return written
+        if has_condition and (consequence.warning_event or condition.status != "False"):
+            stored = find_condition(getattr(old_status, "conditions", ()), self._condition_type)
+            self._record_transition(obj.metadata, stored, condition)
 
     async def write_undecodable(self, obj: UndecodableObject, kind: type[T]) -> Condition:
-        """Report in the object's own status that it cannot be decoded; return that condition."""
+        """Report that an object cannot be decoded; return the condition."""
         # These two names are the placeholders on the reference page of conditions.
         decoding_error, resource = obj.message, kind.definition.name.lower()
         message = (
@@ -97,6 +112,10 @@ class StatusWriter:
             f"kubectl explain {resource}"
         )
         condition = ready_condition("False", "Undecodable", message, obj.metadata.generation)
+        if not (self._writes_status and self._condition_type):
+            self._report(obj.metadata, condition, Consequence("error", condition))
+            return condition
+        condition = replace(condition, type=self._condition_type)
         conditions = with_condition(obj.conditions, condition)
         if conditions != obj.conditions:
             patch = {"conditions": drop_nulls(msgspec.to_builtins(conditions))}
@@ -105,34 +124,63 @@ class StatusWriter:
                 await self._client.patch_status(
                     kind, obj.metadata.key, patch, resource_version=obj.metadata.resourceVersion
                 )
-            self._record_ready_event(obj, kind, obj.conditions, condition)
+            stored = find_condition(obj.conditions, self._condition_type)
+            self._record_transition(obj.metadata, stored, condition)
         return condition
 
-    def _record_ready_event(
-        self,
-        obj: T | UndecodableObject,
-        kind: type[T],
-        conditions: Sequence[Condition],
-        new: Condition,
+    def forget(self, key: Key) -> None:
+        """The object no longer exists."""
+        self._reported.pop(key, None)
+
+    def _report(self, metadata: ObjectMeta, condition: Condition, consequence: Consequence) -> None:
+        """Record an Event and a log line instead of a condition, if something changed."""
+        key = metadata.key
+        reported = self._reported.pop(key, None)
+        if condition.status == "False":
+            self._reported[key] = condition
+        elif reported is None:
+            return
+        if consequence.warning_event or condition.status == "True":
+            self._record_transition(metadata, reported, condition)
+        # The engine logs every error.
+        if consequence.result != "error" and (
+            reported is None
+            or (reported.reason, reported.message) != (condition.reason, condition.message)
+        ):
+            self._log.info(
+                "the object is not ready" if condition.status == "False" else "the object is ready",
+                reason=condition.reason,
+                message=condition.message,
+            )
+
+    def _record_transition(
+        self, metadata: ObjectMeta, old: Condition | None, new: Condition
     ) -> None:
-        old = find_condition(conditions, READY_CONDITION)
         old_state = (old.status, old.reason, old.message) if old is not None else ("", "", "")
         if new.status == "False" and old_state != (new.status, new.reason, new.message):
-            self._recorder.event(obj, kind.definition, "Warning", new.reason, new.message)
+            self._recorder.event_about(
+                metadata, self._definition, "Warning", new.reason, new.message
+            )
         elif new.status == "True" and old_state[0] == "False":
             # A first success is not reported: only a recovery is recorded.
             message = new.message or "Reconciled successfully after a previous failure."
-            self._recorder.event(obj, kind.definition, "Normal", new.reason, message)
+            self._recorder.event_about(metadata, self._definition, "Normal", new.reason, message)
 
 
-def _complete_status(status: Status, obj: Resource[Any, Any], condition: Condition) -> None:
-    # The conditions of the stored status come first: other writers may own some of them.
-    conditions: list[Condition] = list(obj.status.conditions)
+def _complete_status(status: Status, obj: Any, outcome: Condition | None) -> None:
+    """Add the conditions of other writers, times and generations, and the outcome."""
+    stored: Sequence[Condition] = obj.status.conditions
+    generation, removed = obj.metadata.generation, status.removed_conditions
+    conditions = [condition for condition in stored if condition.type not in removed]
     for reported in status.conditions:
-        if reported not in conditions:
-            conditions = with_condition(conditions, reported)
-    status.conditions = with_condition(conditions, condition)
-    status.observedGeneration = obj.metadata.generation
+        if reported not in stored:
+            observed = reported.observedGeneration or generation
+            conditions = with_condition(conditions, replace(reported, observedGeneration=observed))
+    if outcome is not None:
+        conditions = with_condition(conditions, outcome)
+        if outcome.type == READY_CONDITION:
+            status.observedGeneration = generation
+    status.conditions = conditions
 
 
 def build_merge_patch(old: Json, new: Json) -> Json:

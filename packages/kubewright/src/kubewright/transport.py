@@ -23,6 +23,7 @@ import msgspec
 from yarl import URL
 
 from .api_credentials import ApiCredentials
+from .condition import utc_now
 from .errors import (
     ApiError,
     CertificateRefused,
@@ -34,7 +35,6 @@ from .errors import (
     Unreachable,
     error_from_status,
 )
-from .kind import utc_now
 from .kubeconfig import Connection
 from .metrics import Metrics
 

@@ -2,10 +2,14 @@
 priorities.
 
     add -> waiting (by priority, then age) -> get -> processing -> done
-             ^ delayed until its time                | added meanwhile: waits again after done
+             ^ delayed until its time                | added meanwhile: keeps its place, and can be
+                                                     | taken after done
 
 When a worker takes a key, the pending delay of that key is dropped: the reconcile sees the current
 state and asks for a new delay if it needs one.
+
+The behaviour is that of controller-runtime's priority queue, specification by specification
+(`tests/test_workqueue_specs.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import deque
+from dataclasses import dataclass
 from itertools import count
 from typing import Generic, TypeVar
 
@@ -24,15 +29,56 @@ NORMAL_PRIORITY, LOW_PRIORITY = 0, -100
 """LOW is for the first list and for resyncs, as in controller-runtime. An edit by a user has
 NORMAL and overtakes them."""
 
-# client-go's DefaultTypedControllerRateLimiter.
-_INITIAL_BACKOFF_SECONDS = 0.005
-MAX_BACKOFF_SECONDS = 1000.0
+
+@dataclass(frozen=True)
+class Backoff:
+    """The delay before an object is retried: doubled with each failure, reset by success.
+
+    The defaults are those of client-go's ItemExponentialFailureRateLimiter in a controller.
+    """
+
+    initial_seconds: float = 0.005
+    max_seconds: float = 1000.0
+
+    def delay_seconds(self, failures: int) -> float:
+        """The delay after so many failures before this one."""
+        # The exponent is limited because 2.0 ** 1024 overflows.
+        return min(self.initial_seconds * 2.0 ** min(failures, 60), self.max_seconds)
+
+
+@dataclass(frozen=True)
+class RateLimit:
+    """Retries per second of all objects together, and how many may come at once.
+
+    It is client-go's BucketRateLimiter: a retry waits for the longer of back-off and rate limit.
+    """
+
+    per_second: float
+    burst: int
+
+
+class _TokenBucket:
+    def __init__(self, limit: RateLimit, now: float) -> None:
+        self._limit, self._tokens, self._refilled_at = limit, float(limit.burst), now
+
+    def reserve(self, now: float) -> float:
+        """Take a token, and return the seconds until it is there."""
+        elapsed, self._refilled_at = now - self._refilled_at, now
+        self._tokens = min(self._limit.burst, self._tokens + elapsed * self._limit.per_second) - 1
+        return max(0.0, -self._tokens / self._limit.per_second)
 
 
 class WorkQueue(Generic[K]):
     """For one event loop: only `get` awaits, so no lock is needed."""
 
-    def __init__(self, metrics: QueueMetrics | None = None, *, accepting: bool = True) -> None:
+    def __init__(
+        self,
+        metrics: QueueMetrics | None = None,
+        *,
+        accepting: bool = True,
+        backoff: Backoff | None = None,
+        rate_limit: RateLimit | None = None,
+    ) -> None:
         """With `accepting=False`, keys are dropped until `accepting` is set to True: a standby has
         no workers, and the engine enqueues all objects when it starts.
         """
@@ -40,12 +86,14 @@ class WorkQueue(Generic[K]):
         if metrics is not None:
             metrics.read_unfinished_seconds = self._unfinished_seconds
         self._loop = asyncio.get_running_loop()
+        self._backoff = backoff or Backoff()
+        self._bucket = _TokenBucket(rate_limit, self._loop.time()) if rate_limit else None
         self._sequence = count()
         self._heap: list[tuple[int, int, K]] = []
-        self._waiting: dict[K, tuple[int, float]] = {}
-        """Priority of each waiting key, and when it was added."""
+        """Negative priority, sequence and key. An entry counts if `_waiting` has that sequence."""
+        self._waiting: dict[K, tuple[int, int, float]] = {}
+        """Priority, sequence and time of the add of each key that waits for a worker."""
         self._processing: dict[K, float] = {}
-        self._added_while_processing: dict[K, int] = {}
         self._due_times: dict[K, tuple[float, int]] = {}
         """When each delayed key is added, and with which priority."""
         self._due_heap: list[tuple[float, int, K]] = []
@@ -62,41 +110,57 @@ class WorkQueue(Generic[K]):
         return len(self._waiting)
 
     def add(self, key: K, priority: int = NORMAL_PRIORITY) -> None:
-        """Enqueue the key once. A waiting key is raised to a higher priority, never lowered."""
+        """Enqueue the key once. A waiting key is raised to a higher priority, never lowered.
+
+        A raised key goes behind the others of its new priority.
+        """
         if self.closed or not self.accepting:
             return
-        if key in self._processing:
-            self._added_while_processing[key] = max(
-                priority, self._added_while_processing.get(key, priority)
-            )
-            return
-        waiting_entry = self._waiting.get(key)
-        if waiting_entry is not None and waiting_entry[0] >= priority:
-            return
-        since = self._loop.time() if waiting_entry is None else waiting_entry[1]
-        self._waiting[key] = (priority, since)
-        # A raised key leaves its old entry in the heap; `get` skips it.
-        heapq.heappush(self._heap, (-priority, next(self._sequence), key))
+        due_entry = self._due_times.pop(key, None)
+        if due_entry is not None and due_entry[1] > priority:
+            priority = due_entry[1]
+        entry, added_at = self._waiting.get(key), self._loop.time()
+        if entry is not None:
+            old_priority, _, added_at = entry
+            if priority <= old_priority:
+                return
         if self._metrics:
-            if waiting_entry is None:
+            if entry is None:
                 self._metrics.adds.inc()
             else:
-                self._metrics.depth_by_priority[waiting_entry[0]].dec()
+                self._metrics.depth_by_priority[old_priority].dec()
             self._metrics.depth_by_priority[priority].inc()
-        self._notify_waiter()
+        sequence = next(self._sequence)
+        self._waiting[key] = (priority, sequence, added_at)
+        # A key that is being processed enters the heap when it is done, with its sequence of now.
+        if key not in self._processing:
+            self._make_available(key, priority, sequence)
+
+    def _make_available(self, key: K, priority: int, sequence: int) -> None:
+        # A raised key leaves its old entry in the heap; `get` skips it.
+        heapq.heappush(self._heap, (-priority, sequence, key))
+        if self._waiters:
+            self._notify_waiter()
 
     def add_after(self, key: K, seconds: float, priority: int = NORMAL_PRIORITY) -> None:
-        """Enqueue the key after a delay. Of two delays of one key the earlier counts."""
-        if seconds <= 0:
+        """Enqueue the key after a delay. Of two delays the earlier counts, and of two priorities
+        the higher. A key that waits already has no use for a delay.
+        """
+        if seconds > 0 and self._metrics:
+            self._metrics.retries.inc()
+        if seconds <= 0 or key in self._waiting:
             self.add(key, priority)
+            return
+        if self.closed or not self.accepting:
             return
         due = self._loop.time() + seconds
         due_entry = self._due_times.get(key)
-        if self.closed or not self.accepting or (due_entry is not None and due_entry[0] <= due):
-            return
+        if due_entry is not None:
+            priority = max(priority, due_entry[1])
+            if due_entry[0] <= due:
+                self._due_times[key] = (due_entry[0], priority)
+                return
         self._due_times[key] = (due, priority)
-        if self._metrics:
-            self._metrics.retries.inc()
         heapq.heappush(self._due_heap, (due, next(self._sequence), key))
         if len(self._due_heap) > 2 * len(self._due_times) + 64:
             # Delays that were dropped stay in the heap until they are due. A key that often gets
@@ -108,14 +172,15 @@ class WorkQueue(Generic[K]):
         self._schedule_timer()
 
     def add_rate_limited(self, key: K, priority: int = NORMAL_PRIORITY) -> float:
-        """Enqueue the key after its back-off, which doubles with each failure since `forget`.
+        """Enqueue the key after its back-off, or later if there is a rate limit.
 
         Returns the delay in seconds.
         """
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        # The exponent is limited because 2.0 ** 1024 overflows.
-        seconds = min(_INITIAL_BACKOFF_SECONDS * 2.0 ** min(failures, 30), MAX_BACKOFF_SECONDS)
+        seconds = self._backoff.delay_seconds(failures)
+        if self._bucket is not None:
+            seconds = max(seconds, self._bucket.reserve(self._loop.time()))
         self.add_after(key, seconds, priority)
         return seconds
 
@@ -127,10 +192,10 @@ class WorkQueue(Generic[K]):
         """The next key and its priority; None if the queue is closed."""
         while not self.closed:
             while self._heap:
-                negative_priority, _, key = heapq.heappop(self._heap)
+                _, sequence, key = heapq.heappop(self._heap)
                 entry = self._waiting.get(key)
-                if entry is not None and entry[0] == -negative_priority:
-                    return self._start_processing(key, *entry)
+                if entry is not None and entry[1] == sequence:
+                    return self._start_processing(key, entry[0], entry[2])
             waiter = self._loop.create_future()
             self._waiters.append(waiter)
             try:
@@ -144,24 +209,24 @@ class WorkQueue(Generic[K]):
                 raise
         return None
 
-    def _start_processing(self, key: K, priority: int, since: float) -> tuple[K, int]:
+    def _start_processing(self, key: K, priority: int, added_at: float) -> tuple[K, int]:
         del self._waiting[key]
-        self._due_times.pop(key, None)
         started = self._loop.time()
         self._processing[key] = started
         self.idle.clear()
         if self._metrics:
             self._metrics.depth_by_priority[priority].dec()
-            self._metrics.queue_seconds.observe(started - since)
+            self._metrics.queue_seconds.observe(started - added_at)
         return key, priority
 
     def done(self, key: K) -> None:
-        """The worker has finished. A key that was added in the meantime waits again."""
+        """The worker has finished. A key that was added in the meantime has kept its place."""
         started = self._processing.pop(key)
         if self._metrics:
             self._metrics.work_seconds.observe(self._loop.time() - started)
-        if key in self._added_while_processing:
-            self.add(key, self._added_while_processing.pop(key))
+        entry = self._waiting.get(key)
+        if entry is not None:
+            self._make_available(key, entry[0], entry[1])
         if not self._processing:
             self.idle.set()
 
@@ -187,7 +252,6 @@ class WorkQueue(Generic[K]):
             due, _, key = heapq.heappop(self._due_heap)
             due_entry = self._due_times.get(key)
             if due_entry is not None and due_entry[0] == due:
-                del self._due_times[key]
                 self.add(key, due_entry[1])
         if self._due_heap:
             self._schedule_timer()

@@ -14,7 +14,7 @@ from kubewright.crd import build_crds
 from kubewright.kind import Resource, Spec, kind
 from kubewright.kubeconfig import load_config
 from kubewright.manager import Manager
-from kubewright.schema import Doc
+from kubewright.markers import Doc
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 

@@ -11,8 +11,9 @@ from urllib.error import HTTPError
 import pytest
 
 from kubewright.builtin import Event
+from kubewright.condition import Condition
 from kubewright.controller import Controller, controller
-from kubewright.kind import Condition, Key, ObjectMeta
+from kubewright.kind import Key, ObjectMeta
 from kubewright.manager import Options
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane

@@ -243,7 +243,7 @@ async def test_api_server_that_is_down_for_a_minute_is_retried_with_back_off(
         widget.status = WidgetStatus(doubled=widget.spec.size * factor)
 
     multiplying = controller(Widget, multiply)
-    multiplying.wake_on(outside, by=lambda widget: widget.metadata.name)
+    multiplying.watches(outside, index_by=lambda widget: widget.metadata.name)
     await create_widgets(api)
     async with run_manager(api, multiplying) as manager:
         await wait_until_reconciled(api, manager)

@@ -29,7 +29,9 @@ async def test_edit_overtakes_a_backlog_of_five_thousand_objects(real_api: ApiHa
         order.append((widget.metadata.name, widget.spec.size))
         await edited.wait()
 
-    async with run_manager(real_api, controller(Widget, slow, concurrency=1)) as manager:
+    async with run_manager(
+        real_api, controller(Widget, slow, max_concurrent_reconciles=1)
+    ) as manager:
         await eventually(lambda: order, within=60)
         await real_api.client.patch(Widget, Key(real_api.namespace, "w4999"), {"spec": {"size": 7}})
         await eventually(

@@ -10,11 +10,13 @@ from typing import Any
 
 from kubewright.builtin import Event
 from kubewright.client import Client
+from kubewright.condition import Condition
 from kubewright.controller import Controller
-from kubewright.kind import Condition, Key, ObjectMeta
+from kubewright.kind import Key, ObjectMeta
 from kubewright.kubeconfig import Connection, Identity
 from kubewright.manager import Manager, ManagerTransport, Options
 from kubewright.testing import eventually
+from kubewright.testing.fake import FakeApi
 
 from .widget_kind import Widget, WidgetSpec
 
@@ -29,6 +31,15 @@ class ApiHarness:
     client: Client
     namespace: str
     connection: Connection = field(default=FAKE_CONNECTION)
+
+    @property
+    def is_real(self) -> bool:
+        return self.connection is not FAKE_CONNECTION
+
+    @property
+    def fake(self) -> FakeApi:
+        assert isinstance(self.transport, FakeApi)
+        return self.transport
 
     async def create_widget(self, name: str = "a", **spec: Any) -> Widget:
         return await self.client.create(
@@ -64,20 +75,20 @@ class ApiHarness:
 @asynccontextmanager
 async def run_manager(
     api: ApiHarness,
-    controller: Callable[[Manager], Controller[Any]] | Controller[Any],
-    *,
+    *controllers: Callable[[Manager], Controller[Any]] | Controller[Any],
     options: Options | None = None,
 ) -> AsyncIterator[Manager]:
-    """A manager with one controller, limited to the namespace of the test."""
+    """A manager with these controllers, limited to the namespace of the test."""
     options = options or Options(
         metrics_bind_address="0", watch_namespaces=(api.namespace,), graceful_shutdown_seconds=5
     )
     manager = Manager(
         api.connection,
         options,
-        transport=None if api.connection is not FAKE_CONNECTION else api.transport,
+        transport=None if api.is_real else api.transport,
     )
-    manager.add(controller if isinstance(controller, Controller) else controller(manager))
+    for controller in controllers:
+        manager.add(controller if isinstance(controller, Controller) else controller(manager))
     stop = asyncio.Event()
     task = asyncio.create_task(manager.run(stop))
     try:

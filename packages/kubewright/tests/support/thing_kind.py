@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Struct
 
 from kubewright.kind import Resource, Spec, Status, kind
-from kubewright.schema import (
+from kubewright.markers import (
     Column,
     Doc,
     EmbeddedResource,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from kubewright.kind import Resource, Spec, Status, kind
-from kubewright.schema import Column, Doc
+from kubewright.markers import Column, Doc
 
 
 class WidgetSpec(Spec):

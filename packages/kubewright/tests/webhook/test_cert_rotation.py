@@ -212,7 +212,7 @@ async def test_second_replica_uses_the_ca_of_the_first(harness: RotationHarness)
         await harness.make_rotator().check()
         return await create(obj)
 
-    late._client.create = create_after_the_other  # type: ignore[method-assign]
+    late._client.create = create_after_the_other  # type: ignore[method-assign,assignment]
     with pytest.raises(ConcurrentWrite):
         await late.check()
     await late.check()

@@ -13,8 +13,9 @@ from typing import Any, Literal, Protocol
 import msgspec
 from msgspec import Raw, Struct
 
+from ..definition import KindDefinition
 from ..errors import KubewrightError, Rejected, Undecodable, redact
-from ..kind import KindDefinition, Object
+from ..kind import Object
 from ..overlay import overlay
 from ..patch import Json, apply_merge_patch, build_json_patch
 from ..status import build_merge_patch
@@ -116,10 +117,10 @@ class AdmissionHandler(ABC):
     def __init__(self, webhook: Webhook[Any]) -> None:
         self.webhook = webhook
         self.kind: type[Object] = webhook.kind
-        kind = self.kind.definition
-        group = kind.group.replace(".", "-")
+        definition = self.kind.definition
+        group = definition.group.replace(".", "-")
         # As in controller-runtime: /mutate-example-com-v1-greeting.
-        self.path = f"/{self.verb}-{group}-{kind.version}-{kind.name.lower()}"
+        self.path = f"/{self.verb}-{group}-{definition.version}-{definition.name.lower()}"
 
     async def handle(self, body: bytes) -> bytes:
         request = self._decode_request(body)
@@ -300,7 +301,7 @@ def _is_absent(raw: Raw) -> bool:
     return bytes(raw) in (b"", b"null")
 
 
-def _build_rejection_status(kind: KindDefinition, admission: Admission) -> Json:
+def _build_rejection_status(definition: KindDefinition, admission: Admission) -> Json:
     """The Status of a rejection: with a field in the format of the API server's validation."""
     rejections = admission.rejections
     messages = [f"{item.field}: {item}" if item.field else str(item) for item in rejections]
@@ -320,7 +321,12 @@ def _build_rejection_status(kind: KindDefinition, admission: Admission) -> Json:
             }
             for item in rejections
         ]
-        details = {"name": admission.name, "group": kind.group, "kind": kind.name, "causes": causes}
+        details = {
+            "name": admission.name,
+            "group": definition.group,
+            "kind": definition.name,
+            "causes": causes,
+        }
         status |= {"reason": "Invalid", "code": 422, "details": details}
     return status
 

@@ -29,12 +29,12 @@ class WebhookConfiguration(Object, omit_defaults=True):
     webhooks: list[dict[str, Any]] = []
 
 
-@kind(f"{_GROUP}/v1", namespaced=False)
+@kind(f"{_GROUP}/v1", namespaced=False, external=True)
 class MutatingWebhookConfiguration(WebhookConfiguration):
     """The webhooks that set defaults."""
 
 
-@kind(f"{_GROUP}/v1", namespaced=False)
+@kind(f"{_GROUP}/v1", namespaced=False, external=True)
 class ValidatingWebhookConfiguration(WebhookConfiguration):
     """The webhooks that validate."""
 
@@ -45,7 +45,7 @@ class CustomResourceDefinitionSpec(Struct, frozen=True, omit_defaults=True):
     conversion: dict[str, Any] = {}
 
 
-@kind("apiextensions.k8s.io/v1", namespaced=False)
+@kind("apiextensions.k8s.io/v1", namespaced=False, external=True)
 class CustomResourceDefinition(Object, omit_defaults=True):
     """A CRD, which may have a conversion webhook."""
 
@@ -53,18 +53,22 @@ class CustomResourceDefinition(Object, omit_defaults=True):
 
 
 # Only the resourceVersion is read of these, to detect a change cheaply: a CRD can be large.
-@kind(f"{_GROUP}/v1", name=MUTATING, namespaced=False, metadata_only=True)
+@kind(f"{_GROUP}/v1", name=MUTATING, namespaced=False, metadata_only=True, external=True)
 class MutatingWebhookConfigurationMetadata(Object):
     """The metadata of a MutatingWebhookConfiguration."""
 
 
-@kind(f"{_GROUP}/v1", name=VALIDATING, namespaced=False, metadata_only=True)
+@kind(f"{_GROUP}/v1", name=VALIDATING, namespaced=False, metadata_only=True, external=True)
 class ValidatingWebhookConfigurationMetadata(Object):
     """The metadata of a ValidatingWebhookConfiguration."""
 
 
 @kind(
-    "apiextensions.k8s.io/v1", name="CustomResourceDefinition", namespaced=False, metadata_only=True
+    "apiextensions.k8s.io/v1",
+    name="CustomResourceDefinition",
+    namespaced=False,
+    metadata_only=True,
+    external=True,
 )
 class CustomResourceDefinitionMetadata(Object):
     """The metadata of a CRD."""

@@ -26,8 +26,9 @@ from datetime import datetime, timedelta
 
 from ..builtin import Secret
 from ..client import Client
+from ..condition import utc_now
 from ..errors import AlreadyExists, Conflict, Forbidden, KubewrightError, NotFound, redact
-from ..kind import Key, ObjectMeta, utc_now
+from ..kind import Key, ObjectMeta
 from ..log import Log
 from ..tls import ServingCertificate
 from ..x509 import KeyPair, issue_serving_certificate

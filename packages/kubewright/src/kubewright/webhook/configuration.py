@@ -119,9 +119,9 @@ def _build_configuration(
 
 
 def _build_webhook_entry(handler: AdmissionHandler, client_config: WebhookClientConfig) -> Json:
-    hook, kind = handler.webhook, handler.kind.definition
+    hook, definition = handler.webhook, handler.kind.definition
     entry: Json = {
-        "name": f"{handler.verb}.{kind.plural}.{kind.group or 'core'}",
+        "name": f"{handler.verb}.{definition.plural}.{definition.group or 'core'}",
         "admissionReviewVersions": ["v1"],
         "clientConfig": client_config._to_json(handler.path),
         "failurePolicy": hook.failure_policy,
@@ -145,23 +145,26 @@ def _build_webhook_entry(handler: AdmissionHandler, client_config: WebhookClient
 
 
 def _build_rule(handler: AdmissionHandler) -> Json:
-    hook, kind = handler.webhook, handler.kind.definition
+    hook, definition = handler.webhook, handler.kind.definition
     validating = isinstance(handler, ValidatingHandler)
     writes = ["CREATE", "UPDATE"] if not validating or hook.has_validate else []
     return {
-        "apiGroups": [kind.group],
-        "apiVersions": [kind.version],
+        "apiGroups": [definition.group],
+        "apiVersions": [definition.version],
         "operations": [*writes, *(["DELETE"] if validating and hook.has_validate_deletion else [])],
-        "resources": [kind.plural, *([f"{kind.plural}/status"] if hook.include_status else [])],
-        "scope": "Namespaced" if kind.namespaced else "Cluster",
+        "resources": [
+            definition.plural,
+            *([f"{definition.plural}/status"] if hook.include_status else []),
+        ],
+        "scope": "Namespaced" if definition.namespaced else "Cluster",
     }
 
 
 def _build_namespace_selector(hook: Webhook[Any], own_namespace: str) -> Json | None:
-    kind = hook.kind.definition
+    definition = hook.kind.definition
     # The groups of Kubernetes have no dot, or end in k8s.io.
-    built_in = "." not in kind.group or kind.group.endswith(".k8s.io")
-    if hook.namespace_selector is not None or not kind.namespaced or not built_in:
+    built_in = "." not in definition.group or definition.group.endswith(".k8s.io")
+    if hook.namespace_selector is not None or not definition.namespaced or not built_in:
         return hook.namespace_selector
     # A webhook for Pods, for example, must not block the Pods that it needs itself to start.
     excluded = ["kube-system", *([own_namespace] if own_namespace else [])]

@@ -25,12 +25,12 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 from msgspec import Raw, Struct
 
+from ..definition import KindDefinition
 from ..errors import ConfigError, KubewrightError, redact
-from ..kind import KindDefinition, Object, ObjectMeta
+from ..kind import Object, ObjectMeta
 from ..log import Log
-from ..overlay import struct_fields
 from ..patch import Json
-from ..schema import unwrap_annotation
+from ..schema import struct_fields, unwrap_annotation
 from .admission import BadReview
 from .types import Conversion
 
@@ -300,8 +300,8 @@ def _parse_preserved(text: str) -> list[_Difference]:
     return [_Difference(*item) for item in items if item[0] and item[0][0] not in _ENVELOPE_FIELDS]
 
 
-def _preserved_annotation_key(kind: KindDefinition) -> str:
-    return f"{kind.group}/kept-from-{kind.version}"
+def _preserved_annotation_key(definition: KindDefinition) -> str:
+    return f"{definition.group}/kept-from-{definition.version}"
 
 
 def _with_annotations(obj: Json, annotations: dict[str, str]) -> Json:

@@ -261,7 +261,14 @@ class WebhookServer:
             self._close_connection(handler)
         if self._runner is not None:
             runner, self._runner = self._runner, None
+            handlers = runner.server.connections if runner.server is not None else []
+            transports = [handler.transport for handler in handlers]
             await runner.cleanup()
+            # All responses are sent. The API server keeps its connections open and does not answer
+            # the end of the TLS session, for which asyncio would wait 30 s.
+            for transport in transports:
+                if transport is not None:
+                    transport.abort()
         self.port = 0
 
 

@@ -1,0 +1,70 @@
+"""A declared kind: its names in the API, and what its CRD has in addition to the schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from .decoding import build_decoder
+from .markers import Column, Scale
+from .selectors import Selection
+
+if TYPE_CHECKING:
+    from .kind import Object
+
+
+@dataclass(frozen=True)
+class KindDefinition:
+    """The arguments of `@kind` and the decoder of the class; stored as `<class>.definition`.
+
+    An external kind is declared elsewhere, by Kubernetes or by another operator: its CRD and its
+    status are not ours to write.
+    """
+
+    type: type[Object]
+    group: str
+    version: str
+    name: str
+    plural: str
+    singular: str
+    list_kind: str
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    namespaced: bool = True
+    columns: tuple[Column, ...] = ()
+    selectable_fields: tuple[str, ...] = ()
+    scale: Scale | None = None
+    status_subresource: bool | None = None
+    conversion: Mapping[str, Any] | None = None
+    served: bool = True
+    storage: bool = True
+    deprecated: bool = False
+    deprecation_warning: str = ""
+    metadata_only: bool = False
+    external: bool = False
+    require_spec: bool | None = None
+    selection: Selection | None = None
+
+    @cached_property
+    def decoder(self) -> msgspec.json.Decoder[Any]:
+        return build_decoder(self.type)
+
+    @property
+    def api_version(self) -> str:
+        """`group/version`, or just the version in the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def group_resource(self) -> str:
+        """`plural.group`, the name of the resource in RBAC, in kubectl and of the CRD."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The path in the API of a collection, an object or a subresource."""
+        prefix = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        scope = f"namespaces/{namespace}" if namespace and self.namespaced else ""
+        return "/".join(part for part in (prefix, scope, self.plural, name, subresource) if part)

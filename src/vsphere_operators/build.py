@@ -25,9 +25,10 @@ from .kinds.hostinfo import HostInfoController
 from .kinds.mycustomresource import MyCustomResourceController
 from .kinds.vmgroup.absence import AbsenceTracker
 from .kinds.vmgroup.api_reader import ApiReader
+from .kinds.vmgroup.clone_state import CLONE_DESCRIPTION_ID, CloneTaskTracker
 from .kinds.vmgroup.controller import VmGroupController
 from .kinds.vmgroup.executor import Executor
-from .kinds.vmgroup.group_memory import CLONE_DESCRIPTION_ID, CloneTaskTracker, GroupMemoryStore
+from .kinds.vmgroup.group_memory import GroupMemoryStore
 from .kinds.vmgroup.limits import read_limits
 from .kinds.vmgroup.observation import GroupObserver
 from .kinds.vmgroup.ownership import OwnershipIndex
@@ -210,7 +211,7 @@ def _build_gpuinfo_controller(
     manager: Manager, vcenters: VCenterRegistry, settings: Settings
 ) -> GPUInfoController:
     def record_warning(obj: Object, reason: str, message: str) -> None:
-        manager.recorder.event(obj, obj.definition, "Warning", reason, message)
+        manager.recorder.event(obj, "Warning", reason, message)
 
     flags = settings.gpu
     tracker = NodeTracker(

@@ -18,7 +18,7 @@ _LIST_ITEM_KEYS = ("name", "jsonPath")
 _SERVER_DEFAULTED_FIELDS = ("conversion", "preserveUnknownFields")
 
 
-@kind("apiextensions.k8s.io/v1", namespaced=False)
+@kind("apiextensions.k8s.io/v1", namespaced=False, external=True)
 class CustomResourceDefinition(Object, omit_defaults=True):
     spec: dict[str, Any] = {}
     status: dict[str, Any] = {}

@@ -169,20 +169,22 @@ class FCDInfoController(Controller[FCDInfo]):
 
     def __init__(self, vcenters: VCenterRegistry, cache: Cache) -> None:
         self.vcenters, self.cache = vcenters, cache
-        vcenters.wake_on_namespace_labels(self)
+        vcenters.watch_namespace_labels(self)
         cache.store(PersistentVolume).add_index(_VOLUME_HANDLE_INDEX, _get_volume_handle)
-        self.wake_on(PersistentVolume, by=lambda info: info.spec.pvId)
-        self.wake_on(PersistentVolume, by=lambda info: info.status.id, of=_get_volume_handle)
-        self.wake_on(vcenters.disk_changes, by=_get_disk_keys)
-        self.wake_on(vcenters.vm_changes, by=lambda info: info.status.attachedTo)
+        self.watches(PersistentVolume, index_by=lambda info: info.spec.pvId)
+        self.watches(
+            PersistentVolume, index_by=lambda info: info.status.id, lookup_by=_get_volume_handle
+        )
+        self.watches(vcenters.disk_changes, index_by=_get_disk_keys)
+        self.watches(vcenters.vm_changes, index_by=lambda info: info.status.attachedTo)
         # The indexes by status.id and status.attachedTo have no entry until the status is written.
         # A disk or VM that changes between the reconcile and that write would be missed, so
         # reconcile once more when a written status names a new one.
-        self.wake_on(
+        self.watches(
             FCDInfo,
-            by=lambda info: info.metadata.uid,
-            of=lambda info: info.metadata.uid,
-            when=_has_new_references,
+            index_by=lambda info: info.metadata.uid,
+            lookup_by=lambda info: info.metadata.uid,
+            predicate=_has_new_references,
         )
 
     async def reconcile(self, info: FCDInfo) -> None:

@@ -180,8 +180,8 @@ class HostInfoController(Controller[HostInfo]):
 
     def __init__(self, vcenters: VCenterRegistry) -> None:
         self.vcenters = vcenters
-        vcenters.wake_on_namespace_labels(self)
-        self.wake_on(vcenters.host_changes, by=lambda info: info.spec.hostname)
+        vcenters.watch_namespace_labels(self)
+        self.watches(vcenters.host_changes, index_by=lambda info: info.spec.hostname)
 
     async def reconcile(self, info: HostInfo) -> Done:
         if not info.spec.hostname:

@@ -78,7 +78,12 @@ class MyCustomResourceController(Controller[MyCustomResource]):
     def __init__(self, cache: Cache) -> None:
         self.cache = cache
         cache.store(PodMetadata).add_index(_POD_NAME_INDEX, lambda pod: pod.metadata.name)
-        self.wake_on(PodMetadata, by=lambda resource: resource.spec.name, when=created_or_deleted)
+        self.watches(
+            PodMetadata,
+            index_by=lambda resource: resource.spec.name,
+            predicate=created_or_deleted,
+            any_namespace=True,
+        )
 
     async def reconcile(self, resource: MyCustomResource) -> Done:
         name = resource.spec.name

@@ -225,8 +225,8 @@ class VMInfoController(Controller[VMInfo]):
 
     def __init__(self, vcenters: VCenterRegistry) -> None:
         self.vcenters = vcenters
-        vcenters.wake_on_namespace_labels(self)
-        self.wake_on(vcenters.vm_changes, by=lambda info: info.spec.nodename)
+        vcenters.watch_namespace_labels(self)
+        self.watches(vcenters.vm_changes, index_by=lambda info: info.spec.nodename)
 
     async def reconcile(self, info: VMInfo) -> Done:
         if not info.spec.nodename:

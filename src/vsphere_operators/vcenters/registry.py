@@ -173,11 +173,13 @@ class VCenterRegistry:
         for stream in (self.host_changes, self.vm_changes, self.disk_changes):
             stream.wake_all()
 
-    def wake_on_namespace_labels(self, controller: Controller[Any]) -> None:
+    def watch_namespace_labels(self, controller: Controller[Any]) -> None:
         """Wake a controller's objects when labels that select the vCenter change."""
         if self._has_label_rules():
-            controller.wake_on(
-                Namespace, by=lambda obj: obj.metadata.namespace, when=_have_labels_changed
+            controller.watches(
+                Namespace,
+                index_by=lambda obj: obj.metadata.namespace,
+                predicate=_have_labels_changed,
             )
         else:
             # The generated role does not depend on a file of vCenters; one with label rules may be
@@ -208,7 +210,7 @@ class VCenterRegistry:
         if not vcenter.loaded:
             raise NotSynced(
                 f'the inventory of vCenter "{vcenter.name}" is being loaded',
-                after=NOT_LOADED_RETRY_SECONDS,
+                requeue_after_seconds=NOT_LOADED_RETRY_SECONDS,
             )
         return VCenterLookup(vcenter, self.throttles[vcenter.name])
 
@@ -243,7 +245,7 @@ class VCenterRegistry:
             # would belong to the vCenter that serves all others.
             raise NotSynced(
                 f'the labels of the namespace "{namespace}" are not known yet',
-                after=_NO_LABELS_RETRY_SECONDS,
+                requeue_after_seconds=_NO_LABELS_RETRY_SECONDS,
             )
         return stored.metadata.labels
 
@@ -276,24 +278,24 @@ class VCenterLookup:
         disks = self.vcenter.disks
         if disks.problem is not None and (disks.is_stale or not disks.loaded):
             raise Retry(
+                Reason.DISKS_UNREADABLE,
                 f'The First Class Disks of vCenter "{self.vcenter_name}" cannot be read: '
                 f"{disks.problem}",
-                after=UNAVAILABLE_RETRY_SECONDS,
-                reason=Reason.DISKS_UNREADABLE,
+                requeue_after_seconds=UNAVAILABLE_RETRY_SECONDS,
             )
         if not disks.loaded:
             raise NotSynced(
                 f'the disks of vCenter "{self.vcenter_name}" are being listed',
-                after=NOT_LOADED_RETRY_SECONDS,
+                requeue_after_seconds=NOT_LOADED_RETRY_SECONDS,
             )
         with _lookup_errors_as_terminal(Reason.DISK_NOT_FOUND, Reason.DISK_AMBIGUOUS):
             disk = find(key)
         if cause := disks.explain_stale(disk):
             raise Retry(
+                Reason.DISKS_UNREADABLE,
                 f'The First Class Disks of vCenter "{self.vcenter_name}" cannot be read from '
                 f"datastore {cause}",
-                after=UNAVAILABLE_RETRY_SECONDS,
-                reason=Reason.DISKS_UNREADABLE,
+                requeue_after_seconds=UNAVAILABLE_RETRY_SECONDS,
             )
         return disk
 
@@ -325,16 +327,16 @@ def unavailable_error(
         return Terminal(reason, str(problem))
     if keeps_status and obj.status.vcenter != vcenter.name:
         # The object is new, or its values are from another vCenter.
-        return Retry(str(problem), after=UNAVAILABLE_RETRY_SECONDS, reason=reason)
+        return Retry(reason, str(problem), requeue_after_seconds=UNAVAILABLE_RETRY_SECONDS)
     age = (
         f"The status was accurate until {vcenter.accurate_until:%Y-%m-%dT%H:%M:%SZ}."
         if vcenter.loaded
         else "The status is from before this manager started."
     )
     return Retry(
+        reason,
         f"{str(problem).rstrip('.')}. {age}",
-        after=UNAVAILABLE_RETRY_SECONDS,
-        reason=reason,
+        requeue_after_seconds=UNAVAILABLE_RETRY_SECONDS,
     )
 
 

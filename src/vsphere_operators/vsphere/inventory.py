@@ -158,16 +158,19 @@ class Inventory:
     def connect_tasks(
         self, listener: Callable[[Change[Task]], object], *description_ids: str
     ) -> None:
-        """Call the listener for each change of a task with one of these parts in description_id.
-
-        Most tasks of a vCenter concern no listener. The case of letters is ignored.
+        """Call the listener for each change of a task with one of these parts in description_id,
+        in any letter case. Most tasks of a vCenter concern no listener.
         """
         parts = [part.lower() for part in description_ids]
 
+        def is_relevant(task: Task | None) -> bool:
+            return task is not None and any(part in task.description_id.lower() for part in parts)
+
         def on_task_change(change: Change[Task]) -> None:
-            task = change.new or change.old
-            if task and any(part in task.description_id.lower() for part in parts):
-                listener(change)
+            # A restored vCenter may have given the reference to a task of another kind.
+            new = change.new if is_relevant(change.new) else None
+            if new or is_relevant(change.old):
+                listener(structs.replace(change, new=new))
 
         self._signals[Task].connect(on_task_change)
 

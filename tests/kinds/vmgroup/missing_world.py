@@ -17,11 +17,8 @@ from msgspec.structs import replace
 
 from support.inventory_builder import DEFAULT_ROWS, enter_update
 from vsphere_operators.kinds.vmgroup.absence import AbsenceTracker
-from vsphere_operators.kinds.vmgroup.group_memory import (
-    CloneTask,
-    CloneTaskTracker,
-    GroupMemoryStore,
-)
+from vsphere_operators.kinds.vmgroup.clone_state import CloneTask, CloneTaskTracker, with_task
+from vsphere_operators.kinds.vmgroup.group_memory import GroupMemoryStore
 from vsphere_operators.kinds.vmgroup.model import (
     Action,
     Clone,
@@ -31,7 +28,7 @@ from vsphere_operators.kinds.vmgroup.model import (
     PowerOn,
     ReplicaRecord,
 )
-from vsphere_operators.kinds.vmgroup.observation import GroupObserver, PlanInput, with_task
+from vsphere_operators.kinds.vmgroup.observation import GroupObserver, PlanInput
 from vsphere_operators.kinds.vmgroup.ownership import (
     FolderClaim,
     OwnershipIndex,
@@ -169,7 +166,6 @@ class MissingWorld:
             folder_claim=FolderClaim(group_id=GROUP_ID, folder_key="", created_at=""),
             may_exist=lambda group_id: True,
             list_other_groups=lambda: (),
-            list_recorded_tasks=set,
             last_known_refs=self.last_known_refs,
         )
         return self.observer.observe(group)

@@ -14,11 +14,8 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from vsphere_operators.kinds.vmgroup.group_memory import (
-    CloneTask,
-    GroupMemoryStore,
-    infer_clone_state,
-)
+from vsphere_operators.kinds.vmgroup.clone_state import CloneTask, infer_clone_state, with_task
+from vsphere_operators.kinds.vmgroup.group_memory import GroupMemoryStore
 from vsphere_operators.kinds.vmgroup.limits import NamespaceLimits
 from vsphere_operators.kinds.vmgroup.model import (
     Action,
@@ -38,7 +35,6 @@ from vsphere_operators.kinds.vmgroup.model import (
     ResourceAmount,
     Rollout,
 )
-from vsphere_operators.kinds.vmgroup.observation import with_task
 from vsphere_operators.kinds.vmgroup.ownership import GroupId, OwnershipMark
 from vsphere_operators.kinds.vmgroup.plan import plan
 from vsphere_operators.kinds.vmgroup.quota import OtherGroup, sum_amounts
@@ -196,9 +192,6 @@ class History:
             for request in self.requests
             if isinstance(request.action, Clone) and request.state != "wire"
         }
-        assigned = self.memory.list_sent_tasks(self.watching_since) | {
-            record.task for group in self.cached.values() for record in group.records
-        }
         return ObservedState(
             records=records,
             vms=vms,
@@ -206,9 +199,9 @@ class History:
                 record.name: infer_clone_state(
                     record,
                     tasks,
-                    assigned,
-                    memory.clone_requests.get(record.name),
-                    self.watching_since,
+                    self.memory.list_sent_tasks(self.watching_since),
+                    memory.find_request(record, self.watching_since),
+                    self.memory.acting_since(self.watching_since),
                     self.now,
                 )
                 for record in records

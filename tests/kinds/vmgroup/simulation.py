@@ -14,13 +14,13 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
-from vsphere_operators.kinds.vmgroup.group_memory import (
-    CloneRequest,
+from vsphere_operators.kinds.vmgroup.clone_state import (
     CloneTask,
     infer_clone_state,
     is_clone_unfinished,
     reset_if_replaced,
 )
+from vsphere_operators.kinds.vmgroup.group_memory import CloneRequest
 from vsphere_operators.kinds.vmgroup.model import (
     Action,
     Clone,
@@ -242,16 +242,14 @@ class GroupSimulation:
         }
         records = tuple(self.with_task(record) for record in manager.cached_group.records)
         tasks = [self.observe_clone_task(call) for call in self.clone_calls if call.state != "wire"]
-        accounted = {record.task for record in records} | {
-            request.task for request in manager.clone_requests.values()
-        }
+        sent_tasks = {request.task for request in manager.clone_requests.values()}
         clone_states, unfinished = {}, set()
         for record in records:
             arguments = (
                 record,
                 {task.ref: task for task in tasks},
-                accounted,
-                manager.clone_requests.get(record.name),
+                sent_tasks,
+                manager.find_request(record),
                 manager.watching_since,
                 self.now,
             )

@@ -111,3 +111,7 @@ class ManagerState:
     watching_since: float
     clone_requests: dict[str, CloneRequest] = field(default_factory=dict)
     failures: dict[str, tuple[OperationFailure, float]] = field(default_factory=dict)
+
+    def find_request(self, record: ReplicaRecord) -> CloneRequest | None:
+        request = self.clone_requests.get(record.name)
+        return request if request and request.attempt == record.attempt else None

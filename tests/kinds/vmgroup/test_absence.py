@@ -152,6 +152,18 @@ async def test_after_a_restart_the_destroy_task_has_to_name_the_replica(
     assert harness.judge().deleted == is_deleted
 
 
+async def test_after_a_reload_the_destroy_task_has_to_name_the_replica(
+    harness: AbsenceHarness,
+) -> None:
+    """A restored vCenter had given the reference to another VM, which this process never saw."""
+    harness.time += 1
+    harness.reload_without_vm()
+    harness.destroy_vm("finance-1")
+    assert not (await harness.decide()).deleted
+    harness.destroy_vm("r0")
+    assert (await harness.decide()).deleted
+
+
 async def test_the_destroy_task_of_another_vm_proves_nothing(harness: AbsenceHarness) -> None:
     # After a restore from backup, another VM has the reference of the missing one.
     harness.reload_without_vm()

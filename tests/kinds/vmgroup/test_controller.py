@@ -57,7 +57,7 @@ class EventLog:
     def __init__(self) -> None:
         self.messages: dict[str, str] = {}
 
-    def event(self, obj: Any, kind: Any, type: str, reason: str, message: str) -> None:
+    def event(self, obj: Any, type: str, reason: str, message: str) -> None:
         self.messages[reason] = message
 
 
@@ -181,7 +181,7 @@ async def test_a_deletion_is_reported_before_vcenter_responds(
 
     async def hang(reconciler: GroupReconciler, group: GroupInput) -> NoReturn:
         await release.wait()
-        raise NotSynced("vCenter vc-1 did not respond in time", after=60.0)
+        raise NotSynced("vCenter vc-1 did not respond in time", requeue_after_seconds=60.0)
 
     monkeypatch.setattr(GroupReconciler, "run_step", hang)
     async with run_group_manager() as environment:

@@ -10,8 +10,9 @@ import pytest
 from kubewright.errors import NotLeader
 from kubewright.log import Log
 from support.inventory_builder import make_inventory
+from vsphere_operators.kinds.vmgroup.clone_state import CloneTaskTracker
 from vsphere_operators.kinds.vmgroup.executor import Executor, InventoryOutdated
-from vsphere_operators.kinds.vmgroup.group_memory import CloneTaskTracker, GroupMemoryStore
+from vsphere_operators.kinds.vmgroup.group_memory import GroupMemoryStore
 from vsphere_operators.kinds.vmgroup.model import Clone, Destroy, DestroyFolder, PowerOff
 from vsphere_operators.kinds.vmgroup.ownership import OwnershipMark, mark_to_extra_config
 from vsphere_operators.vsphere.faults import Busy, NotAuthenticated, Rejected, Unreachable

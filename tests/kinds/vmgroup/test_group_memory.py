@@ -9,6 +9,7 @@ from vsphere_operators.kinds.vmgroup.group_memory import (
     EFFECT_TIMEOUT_SECONDS,
     OPERATION_BACKOFF_MAX_SECONDS,
     GroupMemory,
+    GroupMemoryStore,
     UnseenEffect,
 )
 from vsphere_operators.kinds.vmgroup.messages import describe_failure
@@ -34,6 +35,28 @@ def make_record(name: str, attempt: int = 1) -> ReplicaRecord:
         fingerprint="f",
         attempt=attempt,
     )
+
+
+def test_a_request_counts_for_its_attempt_and_its_task_until_the_next_load() -> None:
+    memory, record = GroupMemory(FakeClock()), make_record("r0")
+    memory.record_clone(record, "accepted", "task-1", loaded_at=50.0)
+    request = memory.find_request(record, loaded_at=50.0)
+    assert request is not None
+    assert request.task == "task-1"
+    # A restored vCenter uses the reference for another task.
+    assert memory.find_request(record, loaded_at=60.0) == replace(request, task="")
+    assert memory.find_request(make_record("r0", attempt=2), loaded_at=50.0) is None
+
+
+def test_a_process_acts_from_its_first_reconcile_or_the_load_of_the_inventory() -> None:
+    """A standby loads the inventory before it is the leader, and then reconciles nothing."""
+    clock = FakeClock()
+    store = GroupMemoryStore(clock)
+    clock.now = 200.0
+    store.for_group("uid-1")
+    clock.now = 300.0
+    store.for_group("uid-2")
+    assert (store.acting_since(loaded_at=100.0), store.acting_since(250.0)) == (200.0, 250.0)
 
 
 def test_only_new_attempts_are_unsent() -> None:

@@ -11,11 +11,8 @@ from msgspec.structs import replace
 
 from support.inventory_builder import enter_update, make_inventory
 from vsphere_operators.kinds.vmgroup.absence import AbsenceTracker
-from vsphere_operators.kinds.vmgroup.group_memory import (
-    CloneTask,
-    CloneTaskTracker,
-    GroupMemoryStore,
-)
+from vsphere_operators.kinds.vmgroup.clone_state import CloneTask, CloneTaskTracker
+from vsphere_operators.kinds.vmgroup.group_memory import GroupMemoryStore
 from vsphere_operators.kinds.vmgroup.model import CloneState, ReplicaRecord
 from vsphere_operators.kinds.vmgroup.observation import GroupObserver, PlanInput
 from vsphere_operators.kinds.vmgroup.ownership import FolderClaim
@@ -40,6 +37,7 @@ def observe(
     has_unreadable_vm: bool = False,
     rejected: str = "",
     other_group_loaded_at: float | None = None,
+    leading_since: float = LOADED_AT,
     last_known_refs: dict[str, str] | None = None,
 ) -> PlanInput:
     """Observe a group with these records and no VM, 100 s after the inventory was loaded.
@@ -47,9 +45,14 @@ def observe(
     With `conflicting_uuid`, its folder has a VM of the record's name without a mark; with
     `has_unreadable_vm` also without a uuid. vCenter has rejected the clone of the record
     `rejected`. With `other_group_loaded_at`, it returned task-1 for a clone of another group, in
-    the inventory that was loaded then.
+    the inventory that was loaded then. The first group was reconciled at `leading_since`, when
+    task-1 had run for 15 s.
     """
-    inventory, clock = make_inventory(), lambda: NOW
+    inventory, time = make_inventory(), leading_since
+
+    def clock() -> float:
+        return time
+
     if conflicting_uuid or has_unreadable_vm:
         inventory.apply(
             [
@@ -82,7 +85,10 @@ def observe(
     tracker = CloneTaskTracker(clock)
     if task_state:
         tracker.tasks["task-1"] = CloneTask(
-            ref="task-1", template=record.template, state=task_state
+            ref="task-1",
+            template=record.template,
+            state=task_state,
+            seen_at=leading_since - 15.0,
         )
     marks = SimpleNamespace(marks={}, unread_refs=set(), refs_by_group_uid=Index())
     absences = AbsenceTracker(
@@ -96,6 +102,8 @@ def observe(
         memory_store.for_group("uid-2").record_clone(
             make_record(9, state="Planned"), "accepted", "task-1", other_group_loaded_at
         )
+    memory_store.for_group(GROUP_ID.uid)
+    time = NOW
     observer = GroupObserver(vcenter, cast("Any", marks), tracker, memory_store, absences)
     group = GroupInput(
         group_id=GROUP_ID,
@@ -108,9 +116,10 @@ def observe(
         folder_claim=FolderClaim(group_id=GROUP_ID, folder_key="", created_at=""),
         may_exist=lambda group_id: True,
         list_other_groups=lambda: (),
-        list_recorded_tasks=set,
         last_known_refs=last_known_refs or {},
     )
+    # The first time, it is not known that a VM of the group is missing.
+    observer.observe(group)
     return observer.observe(group)
 
 
@@ -195,3 +204,30 @@ def test_a_task_that_was_sent_before_the_inventory_was_loaded_is_another_one_now
     record = make_record(0, state="Planned")
     observed = observe(record, "running", other_group_loaded_at=loaded_at).observed
     assert observed.clone_states == {"r0": clone_state}
+
+
+def test_while_a_vm_is_missing_the_task_in_a_record_may_be_another_clone() -> None:
+    """vCenter may have been restored, and uses the references of later tasks again."""
+    missing, cloning = make_record(0), make_record(1, state="Cloning", task="task-1")
+    # It does not prove that the clone of r1 failed: the VM of r1 may come back.
+    clone_states = observe(missing, "error", cloning).observed.clone_states
+    assert clone_states == dict.fromkeys(("r0", "r1"), CloneState.MISSING)
+    assert observe(cloning, "error").observed.clone_states == {"r1": CloneState.NOT_IN_PROGRESS}
+
+
+def test_the_task_in_another_record_may_be_a_clone_without_a_response() -> None:
+    """The record is from before a restore of vCenter, which uses the reference again."""
+    cloning = make_record(0, state="Cloning", task="task-1")
+    observed = observe(cloning, "running", make_record(1, state="Planned")).observed
+    assert observed.clone_states == dict.fromkeys(("r0", "r1"), CloneState.RUNNING)
+
+
+def test_a_standby_waits_for_the_clone_of_the_leader_that_died() -> None:
+    """It loaded the inventory long before: the leader sent the clone since then."""
+    in_doubt = make_record(0, state="Planned")
+    observed = observe(in_doubt, "running", leading_since=NOW - 20.0).observed
+    assert observed.clone_states == {"r0": CloneState.RUNNING}
+    observed = observe(in_doubt, leading_since=NOW - 9.0).observed
+    assert observed.clone_states == {"r0": CloneState.UNKNOWN}
+    observed = observe(in_doubt, leading_since=NOW - 10.0).observed
+    assert observed.clone_states == {"r0": CloneState.NOT_IN_PROGRESS}

@@ -7,17 +7,15 @@ from msgspec.structs import replace
 
 from kubewright import ObjectMeta
 from support.inventory_builder import make_inventory
-from vsphere_operators.kinds.vmgroup.model import Counts, Phase, Plan, ReplicaState
+from vsphere_operators.kinds.vmgroup.model import Counts, Phase, Plan
 from vsphere_operators.kinds.vmgroup.reasons import Reason
-from vsphere_operators.kinds.vmgroup.status import group_status_of, list_recorded_tasks, records_of
+from vsphere_operators.kinds.vmgroup.status import group_status_of, records_of
 from vsphere_operators.kinds.vmgroup.step import StepResult
 from vsphere_operators.kinds.vmgroup.types import (
     ReplicaStatus,
     VmGroup,
     VmGroupSpec,
-    VmGroupStatus,
 )
-from vsphere_operators.vsphere.updates import ObjectUpdate
 
 from .simulation_model import VCENTER_ID
 
@@ -72,38 +70,6 @@ def test_the_status_names_the_vcenter_of_its_records() -> None:
     inventory.instance_uuid = "B"
     status = group_status_of(make_group(), make_result("PENDING", 1), inventory)
     assert (status.vcenter, status.vcenterUUID) == ("vc", "A")
-
-
-def test_the_tasks_of_other_vcenters_and_of_earlier_clones_are_not_accounted_for() -> None:
-    inventory = make_inventory()
-    inventory.instance_uuid = "A"
-    inventory.apply(
-        [
-            ObjectUpdate("enter", "Task", f"task-{number}", {"info.state": state})
-            for number, state in [(1, "running"), (2, "running"), (3, "success"), (4, "running")]
-        ]
-    )
-    groups = [
-        make_group_with_tasks("A", ("task-1", "Cloning"), ("task-3", "Present")),
-        # Before a restore of vCenter from a backup, task-2 was a clone that has ended.
-        make_group_with_tasks("A", ("task-2", "Present")),
-        make_group_with_tasks("B", ("task-4", "Cloning")),
-        # Stored by a release without UUIDs.
-        make_group_with_tasks("", ("task-5", "Cloning")),
-    ]
-    assert list_recorded_tasks(groups, inventory) == {"task-1", "task-3", "task-5"}
-
-
-def make_group_with_tasks(vcenter_uuid: str, *tasks: tuple[str, ReplicaState]) -> VmGroup:
-    group = make_group()
-    group.status = VmGroupStatus(
-        vcenterUUID=vcenter_uuid,
-        replicas=[
-            ReplicaStatus(name=task, slot=0, instanceUUID="u", task=task, state=state)
-            for task, state in tasks
-        ],
-    )
-    return group
 
 
 @pytest.mark.parametrize(("attempt", "ref"), [(1, "vm-9"), (2, "")])

@@ -1,4 +1,4 @@
-"""The ConfigMap with planned maintenance (-maintenance-calendar), watched in its namespace alone.
+"""The ConfigMap with planned maintenance (-maintenance-calendar); no other ConfigMap is watched.
 
 Why is no new node selected before the calendar was read, or if it does not exist?  A node that goes
     down tomorrow would be selected for a job of 300 hours. Selected nodes are kept.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from kubewright import Client, Key, NotSynced
+from kubewright import Client, Key, NotSynced, select
 from kubewright.builtin import ConfigMap
 from kubewright.cache import Origin, Signal, Store
 from kubewright.controller import Permission
@@ -60,9 +60,10 @@ class CalendarWatcher:
     ) -> None:
         self._key, self._record_warning, self._log = key, record_warning, log
         self._clock = clock
-        store: Store[ConfigMap] = Store(ConfigMap.definition, log)
+        kind = select(ConfigMap, field_selector=f"metadata.name={key.name}")
+        store: Store[ConfigMap] = Store(kind.definition, log, "maintenance calendar")
         self.reflector = _CalendarReflector(
-            ConfigMap, store, client, metrics, log, namespace=key.namespace
+            kind, store, client, metrics, log, namespace=key.namespace
         )
         self._started_at: float | None = None
         self._is_present = False
@@ -85,7 +86,7 @@ class CalendarWatcher:
             # Creating the calendar wakes every GPUInfo; the delay is for one that never exists.
             raise NotSynced(
                 f"the maintenance calendar, ConfigMap {self._key}, is being read",
-                after=remaining_seconds + 0.001,
+                requeue_after_seconds=remaining_seconds + 0.001,
             )
 
     @property
@@ -128,8 +129,6 @@ class CalendarWatcher:
         new: ConfigMap | UndecodableObject | None,
         origin: Origin,
     ) -> None:
-        if key != self._key:
-            return
         was_present, self._is_present = self._is_present, isinstance(new, ConfigMap)
         if isinstance(new, ConfigMap):
             self._report_invalid_lines(new)

@@ -34,7 +34,7 @@ class GPUInfoController(Controller[GPUInfo]):
     """Selects nodes; a changed node wakes the GPUInfos that it may affect."""
 
     # Below the default of 64: a selection is CPU work, and all of them together delay other events.
-    concurrency = 16
+    max_concurrent_reconciles = 16
 
     def __init__(
         self,
@@ -63,12 +63,12 @@ class GPUInfoController(Controller[GPUInfo]):
             interval_seconds=interval_seconds,
             change_fraction=change_fraction,
         )
-        self.wake_on(self.stream, by=lambda info: str(info.key))
+        self.watches(self.stream, index_by=lambda info: str(info.key))
         self.reads(Node)
         if labeler is not None:
             self.finalizer = FINALIZER
             self.needs(Node, "patch")
-            self.wake_on(labeler.changed_labels, by=lambda info: build_label_key(info.key))
+            self.watches(labeler.changed_labels, index_by=lambda info: build_label_key(info.key))
 
     def on_gpuinfo_change(self, key: Key, old: object, new: object, origin: Origin) -> None:
         if new is None:
@@ -98,7 +98,7 @@ class GPUInfoController(Controller[GPUInfo]):
         done = ready_outcome(info.spec, selection, simulated=self._simulated)
         if info.status.suitableNodeName != previous:
             message = f"{done.message} Previously: {previous or 'none'}."
-            self._recorder.event(info, GPUInfo.definition, "Normal", done.reason, message)
+            self._recorder.event(info, "Normal", done.reason, message)
         requeue_after_seconds = seconds_until_change(
             selection,
             interval_seconds=self._interval_seconds,
@@ -116,9 +116,7 @@ class GPUInfoController(Controller[GPUInfo]):
     ) -> Done:
         """The outcome with the reason for the missing label. `ready` is from before."""
         if denied.limit_reached and (ready is None or denied.message not in ready.message):
-            self._recorder.event(
-                info, GPUInfo.definition, "Warning", Reason.LABEL_LIMIT_REACHED, denied.message
-            )
+            self._recorder.event(info, "Warning", Reason.LABEL_LIMIT_REACHED, denied.message)
         delays = (done.requeue_after_seconds, denied.retry_seconds)
         return dataclasses.replace(
             done,
@@ -184,7 +182,7 @@ class GPUInfoController(Controller[GPUInfo]):
         if loading:
             raise NotSynced(
                 f"the inventory of vCenter {', '.join(loading)} is being loaded",
-                after=NOT_LOADED_RETRY_SECONDS,
+                requeue_after_seconds=NOT_LOADED_RETRY_SECONDS,
             )
         # A first selection waits for the devices of new VMs; a later one must not be held up.
         if (
@@ -194,7 +192,7 @@ class GPUInfoController(Controller[GPUInfo]):
         ):
             raise NotSynced(
                 f"the devices of {pending} VMs are being read",
-                after=_DEVICES_PENDING_RETRY_SECONDS,
+                requeue_after_seconds=_DEVICES_PENDING_RETRY_SECONDS,
             )
         if not self._simulated:
             self._require_maintenance_plans(info)
@@ -208,9 +206,9 @@ class GPUInfoController(Controller[GPUInfo]):
                 if not is_status_current(info):
                     info.status, effect = GPUInfoStatus(), "No node is selected"
                 raise Retry(
+                    Reason.CALENDAR_UNREADABLE,
                     f"{problem}. {effect} until the calendar can be read.",
-                    after=CALENDAR_RETRY_SECONDS,
-                    reason=Reason.CALENDAR_UNREADABLE,
+                    requeue_after_seconds=CALENDAR_RETRY_SECONDS,
                 )
         for vcenter in self.vcenters.values():
             tasks = vcenter.scheduled_tasks
@@ -222,5 +220,5 @@ class GPUInfoController(Controller[GPUInfo]):
                 cause = f": {tasks.problem}" if tasks.problem else ""
                 raise NotSynced(
                     f"the scheduled tasks of vCenter {vcenter.name} are being read{cause}",
-                    after=NOT_LOADED_RETRY_SECONDS,
+                    requeue_after_seconds=NOT_LOADED_RETRY_SECONDS,
                 )

@@ -154,7 +154,7 @@ class LabelCleanup:
         except Forbidden:
             if (kind, key) not in self._forbidden:
                 self._forbidden.add((kind, key))
-                self._recorder.event(obj, kind.definition, "Warning", *_describe_leftover(obj))
+                self._recorder.event(obj, "Warning", *_describe_leftover(obj))
             return False
         except KubewrightError as error:
             # Most often a Conflict: another client wrote the object first.

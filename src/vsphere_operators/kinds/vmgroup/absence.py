@@ -229,14 +229,15 @@ class AbsenceTracker:
             _put_and_expire(self._reads, ref, _Read(at=now, exists=exists), now)
 
     def _was_destroyed(self, ref: str, key: str, replica: str) -> bool:
-        # A restored vCenter gives references of VMs that it does not have to other VMs. If this
-        # process did not see the VM with this reference, the task has to name the replica.
+        # A restored vCenter gives references of VMs that it does not have to other VMs. If the VM
+        # did not leave with this reference in the present watch, the task has to name the replica.
         last_vm = self._last_vms.get(ref)
         if last_vm is not None and last_vm.instance_uuid != key:
             return False
+        has_left = last_vm is not None and last_vm.at > self._vcenter.watching_since
         return ref not in self._inventory.vms and any(
             task.entity == ref
-            and (last_vm is not None or task.entity_name == replica)
+            and (has_left or task.entity_name == replica)
             and task.state == "success"
             and task.description_id.rpartition(".")[2] == "destroy"
             for task in self._inventory.tasks.values()

@@ -38,7 +38,7 @@ from .placement import PlacementResolver, build_parent_folder_key, placement_nam
 from .quota import OtherGroup
 from .reasons import Reason
 from .reconciler import GroupReconciler
-from .status import group_status_of, last_known_refs_of, list_recorded_tasks, records_of
+from .status import group_status_of, last_known_refs_of, records_of
 from .step import GroupInput, StepResult, VCenterId
 from .triggers import trigger_keys_of
 from .types import RolloutSpec, VmGroup
@@ -51,8 +51,8 @@ _MARKS_UNREAD_RETRY_SECONDS = 0.5
 class _VCenterUnusable(Retry):
     """The group's vCenter cannot be used now, or never again."""
 
-    def __init__(self, message: str, phase: Phase, reason: str) -> None:
-        super().__init__(message, after=UNAVAILABLE_RETRY_SECONDS, reason=reason)
+    def __init__(self, reason: str, message: str, *, phase: Phase) -> None:
+        super().__init__(reason, message, requeue_after_seconds=UNAVAILABLE_RETRY_SECONDS)
         self.phase = phase
 
 
@@ -60,7 +60,7 @@ class VmGroupController(Controller[VmGroup]):
     finalizer = "vm-operator"
     # Below the default of 64: a reconcile of this kind calls vCenter, and all calls share 32
     # connections (transport.MAX_CONNECTIONS).
-    concurrency = 16
+    max_concurrent_reconciles = 16
     resync_seconds = 300.0
 
     def __init__(
@@ -79,9 +79,16 @@ class VmGroupController(Controller[VmGroup]):
         self._cluster_id = cluster_id
         self.limits_for = limits_for
         cache.store(VmGroup).add_index(_FOLDER_NAME_INDEX, _folder_name_of)
-        vcenters.wake_on_namespace_labels(self)
-        self.wake_on(changes, by=trigger_keys_of)
-        self.wake_on(VmGroup, by=_recovery_keys_of, of=_shared_keys_of, when=_may_free_quota)
+        vcenters.watch_namespace_labels(self)
+        self.watches(changes, index_by=trigger_keys_of)
+        self.watches(
+            VmGroup,
+            index_by=_recovery_keys_of,
+            lookup_by=_shared_keys_of,
+            predicate=_may_free_quota,
+            # Two namespaces can share a folder name: a/b-c and a-b/c.
+            any_namespace=True,
+        )
         self.needs(VmGroup, "get")
         self.needs(Namespace, "get", resource_names=(CLUSTER_ID_NAMESPACE,))
 
@@ -127,7 +134,6 @@ class VmGroupController(Controller[VmGroup]):
         if result.folder is not None and group.spec.deletionPolicy == "Destroy":
             self._recorder.event(
                 group,
-                VmGroup.definition,
                 "Warning",
                 Reason.FOLDER_KEPT,
                 f"Folder {result.folder.path} is kept: it contains objects that do not belong to "
@@ -143,7 +149,6 @@ class VmGroupController(Controller[VmGroup]):
         folder = f"Folder left: {status.folder.path}. " if status.folder else ""
         self._recorder.event(
             group,
-            VmGroup.definition,
             "Warning",
             Reason.VMS_LEFT,
             f"The group was deleted without its vCenter ({cause.reason}). {folder}"
@@ -171,7 +176,7 @@ class VmGroupController(Controller[VmGroup]):
             if not reconciler.ownership_index.has_synced:
                 raise NotSynced(
                     "the ownership keys (extraConfig) of the VMs are being read",
-                    after=_MARKS_UNREAD_RETRY_SECONDS,
+                    requeue_after_seconds=_MARKS_UNREAD_RETRY_SECONDS,
                 )
             reconciler.memory_store.for_group(group.metadata.uid).check_writes_kept(
                 replica.name for replica in status.replicas
@@ -182,7 +187,9 @@ class VmGroupController(Controller[VmGroup]):
             raise
         except CloneBlocked as error:
             status.phase, status.lastMessage = "ERROR", str(error)
-            raise Retry(str(error), after=UNAVAILABLE_RETRY_SECONDS, reason=error.reason) from error
+            raise Retry(
+                error.reason, str(error), requeue_after_seconds=UNAVAILABLE_RETRY_SECONDS
+            ) from error
         return reconciler
 
     def _find_reconciler(self, group: VmGroup) -> GroupReconciler:
@@ -202,7 +209,7 @@ class VmGroupController(Controller[VmGroup]):
                     f"{message} To delete this group without its vCenter, and leave its VMs "
                     f"there, run: {format_orphan_command(group)}"
                 )
-            raise _VCenterUnusable(message, phase, error.reason) from error
+            raise _VCenterUnusable(error.reason, message, phase=phase) from error
         return reconciler
 
     def _build_input(
@@ -240,7 +247,6 @@ class VmGroupController(Controller[VmGroup]):
                 for other in self._cache.all(VmGroup, namespace)
                 if other.metadata.uid != group.metadata.uid
             ],
-            list_recorded_tasks=lambda: list_recorded_tasks(self._cache.all(VmGroup), inventory),
             last_known_refs=last_known_refs_of(group),
             linked_clone=spec.linkedClone,
             storage_policy=spec.storagePolicy,
@@ -375,9 +381,14 @@ def _is_deletion_unreported(group: VmGroup) -> bool:
 
 def _unfinished_outcome(result: StepResult) -> Waiting:
     """The outcome of a step after which the group is not RUNNING yet; raises Retry in ERROR."""
-    plan, after = result.plan, result.requeue_after_seconds
-    if after is None:
-        after = UNAVAILABLE_RETRY_SECONDS
+    plan, seconds = result.plan, result.requeue_after_seconds
+    if seconds is None:
+        seconds = UNAVAILABLE_RETRY_SECONDS
     if plan.phase == "ERROR":
-        raise Retry(plan.message, after=after, reason=result.reason)
-    return Waiting(result.reason, plan.message, after, write_status_first=plan.write_status_first)
+        raise Retry(result.reason, plan.message, requeue_after_seconds=seconds)
+    return Waiting(
+        result.reason,
+        plan.message,
+        requeue_after_seconds=seconds,
+        write_status_first=plan.write_status_first,
+    )

@@ -39,10 +39,10 @@ from ...vsphere.task_limiter import NoFreeSlot
 from ...vsphere.vcenter import VCenter
 from ...vsphere.vm_calls import CloneSpec
 from .api_reader import ApiReader
+from .clone_state import CloneTaskTracker
 from .group_memory import (
     EFFECT_TIMEOUT_SECONDS,
     FOLDER_KEY,
-    CloneTaskTracker,
     CreatedFolder,
     GroupMemory,
     GroupMemoryStore,

@@ -1,23 +1,18 @@
 """What this process remembers of a group: clone requests, effects not yet visible, back-offs.
 
-Is it stored?  No. A new process has only records, marks and the clone tasks in the inventory.
-Is a clone in progress for a record that has no VM?  A process that dies after CloneVM_Task leaves
-    only a task on the template, and the task does not name the clone. So a clone task of the
-    same template that no record has counts as this record's. Without one, the record is UNKNOWN
-    for 10 s. See `infer_clone_state`.
+It is not stored: a new process has only records, marks and the clone tasks in the inventory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...vsphere.inventory import Change
-from ...vsphere.model import Task
-from .model import CloneBlocked, CloneState, OperationFailure, ReplicaRecord, ResourceAmount
+from .model import CloneBlocked, OperationFailure, ReplicaRecord, ResourceAmount
 from .quota import SizesInProgress
 from .reasons import Reason
 
@@ -30,26 +25,10 @@ EFFECT_TIMEOUT_SECONDS = 10.0
 FOLDER_KEY = "(folder)"
 # One lost write may be a conflict; five in a row mean an outdated CRD.
 _MAX_LOST_WRITES = 5
-# vCenter starts a request within this time after its sender died or gave up, or not at all; and
-# the inventory shows a VM within this time after the end of its task (docs/designs/vmgroup.md, A2).
-REQUEST_SETTLE_SECONDS = 10.0
-CLONE_DESCRIPTION_ID = "VirtualMachine.clone"
 
 TaskEffect = Literal["poweredOn", "poweredOff", "resized", "destroyed"]
 CloneOutcome = Literal["unsent", "accepted", "rejected", "maybe_sent"]
 Clock = Callable[[], float]
-
-
-class CloneTask(Struct, frozen=True, kw_only=True):
-    """A clone task in the inventory; the times are by the clock of this process."""
-
-    ref: str
-    template: str
-    state: Literal["running", "success", "error"]
-    # When the inventory first showed it.
-    seen_at: float = 0.0
-    # When the inventory showed its end.
-    ended_at: float = 0.0
 
 
 class CloneRequest(Struct, frozen=True, kw_only=True):
@@ -172,6 +151,17 @@ class GroupMemory:
             updated_at=self.clock(),
         )
 
+    def find_request(self, record: ReplicaRecord, loaded_at: float) -> CloneRequest | None:
+        """What this process did for the attempt of the record.
+
+        It has no task if the inventory was loaded again since then: vCenter may have been restored
+        or replaced, and the task of that reference be another one.
+        """
+        request = self.clone_requests.get(record.name)
+        if request is None or request.attempt != record.attempt:
+            return None
+        return request if request.loaded_at == loaded_at else replace(request, task="")
+
     def check_writes_kept(self, stored_names: Iterable[str]) -> None:
         """Raise CloneBlocked when the API server keeps dropping the records.
 
@@ -240,9 +230,18 @@ class GroupMemoryStore:
         self.clock = clock
         self._by_uid: dict[str, GroupMemory] = {}
         self.sizes_in_progress = SizesInProgress(clock)
+        self._first_used_at = math.inf
 
     def for_group(self, uid: str) -> GroupMemory:
+        self._first_used_at = min(self._first_used_at, self.clock())
         return self._by_uid.setdefault(uid, GroupMemory(self.clock))
+
+    def acting_since(self, loaded_at: float) -> float:
+        """Since when no other manager can have sent a request in the inventory of `loaded_at`.
+
+        A standby loads the inventory long before it becomes the leader and reconciles a group.
+        """
+        return max(loaded_at, self._first_used_at)
 
     def forget(self, uid: str) -> None:
         self._by_uid.pop(uid, None)
@@ -260,138 +259,6 @@ class GroupMemoryStore:
         }
 
 
-class CloneTaskTracker:
-    """Keeps the clone tasks of one vCenter until vCenter drops them from its list."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-        self.tasks: dict[str, CloneTask] = {}
-        # The tasks that this process started.
-        self.own_tasks: set[str] = set()
-
-    def on_task_change(self, change: Change[Task]) -> None:
-        old, task = change.old, change.new
-        if task is not None:
-            self._update(task)
-        elif old is not None:
-            self.tasks.pop(old.ref, None)
-            self.own_tasks.discard(old.ref)
-
-    def _update(self, task: Task) -> None:
-        now, state = self.clock(), "running" if task.state == "queued" else task.state
-        clone_task = self.tasks.get(task.ref) or CloneTask(
-            ref=task.ref, template=task.entity, state="running", seen_at=now
-        )
-        has_just_ended = state != "running" and clone_task.state == "running"
-        self.tasks[task.ref] = replace(
-            clone_task,
-            template=task.entity,
-            state=state,
-            ended_at=now if has_just_ended else clone_task.ended_at,
-        )
-
-
 def _is_later_version(version: str, than: str) -> bool:
     """By resourceVersion, which the API server counts up. False if they cannot be compared."""
     return version.isdecimal() and than.isdecimal() and int(version) > int(than)
-
-
-def infer_clone_state(
-    record: ReplicaRecord,
-    tasks: Mapping[str, CloneTask],
-    assigned_tasks: Collection[str],
-    request: CloneRequest | None,
-    watching_since: float,
-    now: float,
-) -> CloneState:
-    """The clone state of a record that has no VM.
-
-    `assigned_tasks` are the tasks of the records of all groups and of this process' requests.
-    `watching_since` is when the inventory was last loaded. Times are seconds of one clock.
-    """
-    if request is not None and request.attempt != record.attempt:
-        request = None
-    since = max(watching_since, request.updated_at if request else 0.0)
-    if record.state == "Present" or (request and request.outcome == "rejected"):
-        return CloneState.NOT_IN_PROGRESS
-    if task_ref := (request.task if request else "") or record.task:
-        return _clone_state_of_task(tasks.get(task_ref), since, now)
-    if request and request.outcome == "unsent":
-        return CloneState.UNSENT
-    candidates = _find_possible_tasks(record, tasks, assigned_tasks, since)
-    if any(task.state == "running" for task in candidates):
-        return CloneState.RUNNING
-    return _clone_state_after_settling(max([since, *(task.ended_at for task in candidates)]), now)
-
-
-def reset_if_replaced(record: ReplicaRecord, last_known_ref: str, ref: str) -> ReplicaRecord:
-    """The record of the visible VM `ref`, Cloning without a task if it is about an earlier VM.
-
-    The object may be stale: since then, that VM was deleted, and a clone that may not have ended
-    created this one. The task in the record is that of the earlier VM.
-    """
-    if last_known_ref in ("", ref):
-        return record
-    return replace(record, state="Cloning", task="")
-
-
-def is_clone_unfinished(
-    record: ReplicaRecord,
-    tasks: Mapping[str, CloneTask],
-    assigned_tasks: Collection[str],
-    request: CloneRequest | None,
-    watching_since: float,
-    now: float,
-) -> bool:
-    """Whether a clone may still write the VM of a record; the arguments of `infer_clone_state`.
-
-    vCenter shows a VM long before its clone ends, and rejects other tasks on it until then.
-    """
-    if request is not None and request.attempt != record.attempt:
-        request = None
-    own_task = tasks.get((request.task if request else "") or record.task)
-    # If the own task has failed, such as with DuplicateName, another one created the VM.
-    if own_task is not None and own_task.state != "error":
-        return own_task.state == "running"
-    if record.state == "Present":
-        return False
-    since = max(watching_since, request.updated_at if request else 0.0)
-    return now - since < REQUEST_SETTLE_SECONDS or any(
-        task.state == "running"
-        for task in _find_possible_tasks(record, tasks, assigned_tasks, since)
-    )
-
-
-def _find_possible_tasks(
-    record: ReplicaRecord,
-    tasks: Mapping[str, CloneTask],
-    assigned_tasks: Collection[str],
-    since: float,
-) -> list[CloneTask]:
-    """The clone tasks that no record has and that may be this record's."""
-    return [
-        task
-        for task in tasks.values()
-        # The record of an adopted VM does not have the template.
-        if record.template in ("", task.template)
-        and task.ref not in assigned_tasks
-        # A task that began later than this request could have is not its task.
-        and task.seen_at <= since + REQUEST_SETTLE_SECONDS
-    ]
-
-
-def _clone_state_of_task(task: CloneTask | None, since: float, now: float) -> CloneState:
-    if task is None:
-        # The inventory does not show it yet, or vCenter has dropped it from its list.
-        return _clone_state_after_settling(since, now)
-    if task.state == "running":
-        return CloneState.RUNNING
-    if task.state == "error":
-        return CloneState.NOT_IN_PROGRESS
-    return _clone_state_after_settling(max(since, task.ended_at), now)
-
-
-def _clone_state_after_settling(since: float, now: float) -> CloneState:
-    return (
-        CloneState.NOT_IN_PROGRESS if now - since >= REQUEST_SETTLE_SECONDS else CloneState.UNKNOWN
-    )

@@ -11,19 +11,18 @@ from msgspec.structs import replace
 from ...vsphere.model import FINAL_TASK_STATES, VirtualMachine
 from ...vsphere.vcenter import VCenter
 from .absence import Absence, AbsenceTracker
-from .folder import FolderFinder
-from .group_memory import (
-    FOLDER_KEY,
+from .clone_state import (
     REQUEST_SETTLE_SECONDS,
-    CloneRequest,
-    CloneTask,
     CloneTaskTracker,
-    GroupMemory,
-    GroupMemoryStore,
     infer_clone_state,
     is_clone_unfinished,
+    may_have_been_cloned,
+    may_have_had_vm,
     reset_if_replaced,
+    with_task,
 )
+from .folder import FolderFinder
+from .group_memory import FOLDER_KEY, GroupMemory, GroupMemoryStore
 from .model import (
     CloneBlocked,
     CloneState,
@@ -168,21 +167,24 @@ class GroupObserver:
             }
             return {name: absence for name, absence in absences.items() if not absence.deleted}
 
+        tasks, memory = self._clone_tracker.tasks, self._memory_store.for_group(group.group_id.uid)
+        acting_since = self._memory_store.acting_since(group.loaded_at)
+        requests = {record.name: memory.find_request(record, group.loaded_at) for record in absent}
         had_vm = [
             record
             for record in absent
-            if record.name in group.last_known_refs or _had_vm(record, self._clone_tracker.tasks)
+            if record.name in group.last_known_refs
+            or may_have_had_vm(record, tasks, requests[record.name], acting_since)
         ]
         missing = find_missing(had_vm)
         if missing:
             self._absences.report_missing()
         if not self._absences.is_any_missing:
             return missing
-        requests = self._memory_store.for_group(group.group_id.uid).clone_requests
         return missing | find_missing(
             record
             for record in absent
-            if record not in had_vm and _may_have_been_cloned(record, requests.get(record.name))
+            if record not in had_vm and may_have_been_cloned(requests[record.name])
         )
 
     def _observe_replicas(
@@ -192,10 +194,9 @@ class GroupObserver:
         records = tuple(with_task(record, memory) for record in group.records)
         absent = [record for record in records if record.name not in vms]
         unreadable_vms = self._find_unreadable_vms(absent, group.last_known_refs)
-        assigned_tasks: Collection[str] = ()
+        sent_tasks: Collection[str] = ()
         if absent or any(record.state != "Present" for record in records):
             sent_tasks = self._memory_store.list_sent_tasks(group.loaded_at)
-            assigned_tasks = group.list_recorded_tasks() | sent_tasks
         unfinished = {
             record.name
             for record in records
@@ -205,9 +206,9 @@ class GroupObserver:
                     record, group.last_known_refs.get(record.name, ""), vms[record.name].ref
                 ),
                 self._clone_tracker.tasks,
-                assigned_tasks,
-                memory.clone_requests.get(record.name),
-                self._vcenter.watching_since,
+                sent_tasks,
+                memory.find_request(record, group.loaded_at),
+                self._memory_store.acting_since(group.loaded_at),
                 memory.clock(),
             )
         }
@@ -217,7 +218,7 @@ class GroupObserver:
             clone_states={
                 record.name: CloneState.UNKNOWN
                 if record.name in unreadable_vms
-                else self._clone_state_of(record, memory, assigned_tasks)
+                else self._clone_state_of(group, record, memory, sent_tasks)
                 for record in absent
             }
             | dict.fromkeys(unfinished, CloneState.RUNNING),
@@ -245,7 +246,8 @@ class GroupObserver:
         busy_refs = {ref for ref, task in tasks_by_ref if task in _DISRUPTIVE_TASKS}
         resized_refs = {ref for ref, task in tasks_by_ref if task == "reconfigure"}
         # A request of a manager that died just before may still begin.
-        is_recent = memory.clock() - self._vcenter.watching_since < REQUEST_SETTLE_SECONDS
+        acting_since = self._memory_store.acting_since(group.loaded_at)
+        is_recent = memory.clock() - acting_since < REQUEST_SETTLE_SECONDS
         names: set[str] = set()
         for ref in sorted(index.refs_by_group_uid.get(group_id.uid)):
             mark, vm = index.marks[ref], inventory.vms.get(ref)
@@ -303,7 +305,11 @@ class GroupObserver:
         }
 
     def _clone_state_of(
-        self, record: ReplicaRecord, memory: GroupMemory, assigned_tasks: Collection[str]
+        self,
+        group: GroupInput,
+        record: ReplicaRecord,
+        memory: GroupMemory,
+        sent_tasks: Collection[str],
     ) -> CloneState:
         # A VM with an unread mark may be the missing VM.
         if any(
@@ -314,9 +320,9 @@ class GroupObserver:
         return infer_clone_state(
             record,
             self._clone_tracker.tasks,
-            assigned_tasks,
-            memory.clone_requests.get(record.name),
-            self._vcenter.watching_since,
+            sent_tasks,
+            memory.find_request(record, group.loaded_at),
+            self._memory_store.acting_since(group.loaded_at),
             memory.clock(),
         )
 
@@ -345,32 +351,6 @@ def _resolve_placement(resolver: PlacementResolver, desired: DesiredState) -> _R
     except CloneBlocked as error:
         return _ResolvedPlacement(parent_ref=parent_ref, blocker=error)
     return _ResolvedPlacement(parent_ref=parent_ref, template=template, placement=placement)
-
-
-def with_task(record: ReplicaRecord, memory: GroupMemory) -> ReplicaRecord:
-    """The record with the task that vCenter returned for it, which may not be stored yet."""
-    request = memory.clone_requests.get(record.name)
-    if request and request.attempt == record.attempt and request.task and record.state == "Planned":
-        return replace(record, state="Cloning", task=request.task)
-    return record
-
-
-def _had_vm(record: ReplicaRecord, clone_tasks: Mapping[str, CloneTask]) -> bool:
-    """Whether a VM has existed for the record, or may have."""
-    # The record of an adopted VM is in state Cloning without a task.
-    if record.state == "Present" or (record.state == "Cloning" and not record.task):
-        return True
-    # vCenter drops a task from its list some time after its end.
-    task = clone_tasks.get(record.task)
-    return bool(record.task) and (task is None or task.state == "success")
-
-
-def _may_have_been_cloned(record: ReplicaRecord, request: CloneRequest | None) -> bool:
-    """Whether a clone was perhaps sent without a response, by this process or an earlier one."""
-    if record.state != "Planned":
-        return False
-    is_of_record = request is not None and request.attempt == record.attempt
-    return not is_of_record or (request is not None and request.outcome == "maybe_sent")
 
 
 def _is_effect_pending(vm: VirtualMachine, memory: GroupMemory) -> bool:

@@ -20,6 +20,7 @@ from ...vsphere.vcenter import VCenter
 from ...vsphere.vm_calls import CloneSpec
 from .absence import AbsenceTracker
 from .api_reader import ApiReader
+from .clone_state import with_task
 from .executor import Executor, InventoryOutdated
 from .group_memory import (
     FOLDER_KEY,
@@ -39,7 +40,7 @@ from .model import (
     Plan,
     RemoveFinalizer,
 )
-from .observation import GroupObserver, PlanInput, with_task
+from .observation import GroupObserver, PlanInput
 from .ownership import (
     OwnershipIndex,
     OwnershipMark,
@@ -134,7 +135,9 @@ class GroupReconciler:
         refreshed_refs: set[str] = set()
         while True:
             if self._vcenter.watching_since != group.loaded_at:
-                raise NotSynced("the inventory was loaded again", after=_SHORT_REQUEUE_SECONDS)
+                raise NotSynced(
+                    "the inventory was loaded again", requeue_after_seconds=_SHORT_REQUEUE_SECONDS
+                )
             plan_input = self._observer.observe(group)
             if missing_refs := set(plan_input.refs_to_read) - refreshed_refs:
                 await self._absences.read(missing_refs)

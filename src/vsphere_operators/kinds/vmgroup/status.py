@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Literal
 
 from kubewright import Condition
@@ -41,20 +40,6 @@ def records_of(group: VmGroup) -> tuple[ReplicaRecord, ...]:
 def last_known_refs_of(group: VmGroup) -> dict[str, str]:
     """MoRefs of the VMs by replica, as last reported."""
     return {replica.name: replica.moRef for replica in group.status.replicas if replica.moRef}
-
-
-def list_recorded_tasks(groups: Iterable[VmGroup], inventory: Inventory) -> set[str]:
-    """The clone tasks in this vCenter that the records of these groups account for."""
-    return {
-        replica.task
-        for group in groups
-        # Two vCenters use the same references.
-        if group.status.vcenterUUID in ("", inventory.instance_uuid)
-        for replica in group.status.replicas
-        # The task of a present replica has ended. If the reference is that of a task that runs, a
-        # restored vCenter has used it again.
-        if replica.task and (replica.state != "Present" or not _is_running(replica.task, inventory))
-    }
 
 
 def _is_running(task_ref: str, inventory: Inventory) -> bool:

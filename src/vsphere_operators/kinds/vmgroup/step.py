@@ -50,8 +50,6 @@ class GroupInput(Struct, frozen=True, kw_only=True):
     may_exist: Callable[[GroupId], bool]
     # The other groups of the namespace, listed only if there is a quota.
     list_other_groups: Callable[[], Collection[OtherGroup]]
-    # The clone tasks in the records of all groups, collected only if a record has no VM.
-    list_recorded_tasks: Callable[[], set[str]]
     # MoRefs of the VMs by replica, as last reported.
     last_known_refs: Mapping[str, str] = {}
     linked_clone: bool = False

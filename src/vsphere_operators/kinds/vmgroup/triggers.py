@@ -26,8 +26,8 @@ from ...vsphere.model import (
     VirtualMachineStats,
 )
 from ...vsphere.vcenter import VCenter
+from .clone_state import CloneTaskTracker
 from .executor import Executor
-from .group_memory import CloneTaskTracker
 from .ownership import OwnershipIndex, folder_name
 from .placement import DEFAULT_PARENT_FOLDER
 from .types import VmGroup

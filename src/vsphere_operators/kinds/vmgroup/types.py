@@ -228,6 +228,8 @@ class VmGroupStatus(Status):
         Column("VCenter", ".status.vcenter", priority=1),
     ],
     scale=Scale(".spec.replicas", ".status.currentReplicas", ".status.selector"),
+    # Manifests without a spec applied before it had a rule, and must still apply.
+    require_spec=False,
 )
 class VmGroup(Resource[VmGroupSpec, VmGroupStatus]):
     """A number of equal virtual machines, cloned from a template."""

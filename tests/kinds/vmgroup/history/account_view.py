@@ -22,7 +22,7 @@ class AccountView:
         self.folders: dict[str, VmFolder] = {}
         self.tasks: dict[str, Task] = {}
         self.hosts = dict.fromkeys(HOSTS, "connected")
-        self.watch: Watch | None = None
+        self.watches: list[Watch] = []
 
     @property
     def now(self) -> float:
@@ -51,8 +51,8 @@ class AccountView:
         return vm
 
     def publish(self, update: ObjectUpdate) -> None:
-        if self.watch is not None:
-            self.watch.queue.append((self.now, update))
+        for watch in self.watches:
+            watch.queue.append((self.now, update))
 
     def publish_vm(self, vm: Vm) -> None:
         if self.is_seen(vm):

@@ -9,6 +9,7 @@ import msgspec
 
 from kubewright.patch import Json
 from kubewright.testing.fake import FakeApi
+from kubewright.testing.fake.object_store import EventType
 from vsphere_operators.kinds.vmgroup.types import ReplicaStatus, VmGroup
 
 NAMESPACE = "team-a"
@@ -30,7 +31,7 @@ class HistoryApi(FakeApi):
         self.now = "2026-01-01T00:00:00+00:00"
         self.created = 0
 
-    def store(self, type: str, key: str, obj: Json) -> Json:
+    def store(self, type: EventType, key: str, obj: Json) -> Json:
         metadata = obj["metadata"]
         if type == "ADDED":
             self.created += 1

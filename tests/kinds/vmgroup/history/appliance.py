@@ -50,7 +50,7 @@ class Appliance(AccountView):
             raise NotAuthenticated("the session is not authenticated", fault="NotAuthenticated")
 
     def end_sessions(self) -> None:
-        self.session_epoch, self.watch = self.session_epoch + 1, None
+        self.session_epoch, self.watches = self.session_epoch + 1, []
 
     # Calls of the manager. `sent_at` is when the manager sent it, `owner` its group.
 

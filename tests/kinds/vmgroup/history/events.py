@@ -16,14 +16,14 @@ from vsphere_operators.kinds.vmgroup import reconciler
 
 from .appliance import DISCOVERED_FOLDER
 from .kubernetes_users import KubernetesUsers
-from .vcenter_users import VCenterUsers
+from .restores import Restores
 from .wire import Call
 from .world import World
 
 EVENTS_PER_HISTORY = 70
 
 
-class History(KubernetesUsers, VCenterUsers):
+class History(KubernetesUsers, Restores):
     """All events; here are those of the manager and its servers."""
 
     async def run_manager(self) -> bool:
@@ -283,8 +283,18 @@ class History(KubernetesUsers, VCenterUsers):
         return True
 
     async def crash(self) -> bool:
-        """With a first list that may be old."""
+        """With a first list that may be old, or the caches of a standby."""
+        if self.world.standby is not None and self.random.random() < 0.8:
+            self.world.standby.receive_objects(self.random.choice([0, 1000, 1000]))
+            await self.world.fail_over()
+            return True
         await self.world.start_manager(stale_events=self.random.choice([0, 0, 0, 1, 4]))
+        return True
+
+    async def start_standby(self) -> bool:
+        if self.world.standby is not None:
+            return False
+        await self.world.start_standby()
         return True
 
     async def end_session(self) -> bool:
@@ -309,6 +319,7 @@ WEIGHTS: dict[str, int] = {
     "wait": 7,
     "wait_long": 1,
     "crash": 4,
+    "start_standby": 2,
     "end_session": 3,
     "create_group": 5,
     "edit_group": 6,
@@ -318,6 +329,7 @@ WEIGHTS: dict[str, int] = {
     "restore_object": 1,
     "back_up": 3,
     "restore_vcenter": 2,
+    "reuse_task": 2,
     "restore_vm": 2,
     "rename_vcenter": 2,
     "swap_vcenter": 1,
@@ -376,6 +388,7 @@ def run_history(seed: int, events: int = EVENTS_PER_HISTORY) -> World:
             await recover(history)
         finally:
             # The engine continues after a cancellation, and would wait for an answer.
+            await world.stop_standby()
             await world.manager.kill()
         for appliance in world.appliances:
             for name, count in appliance.counts.items():

@@ -13,7 +13,7 @@ After each event and at each half second:
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -29,6 +29,9 @@ from .model import Vm
 from .reserved_sizes import exceeds_quota
 from .wire import Call
 
+if TYPE_CHECKING:
+    from .manager import ManagerProcess
+
 
 class Invariants:
     seed: int
@@ -43,6 +46,7 @@ class Invariants:
     counts: Counter[str]
     events: list[str]
     violations: list[str]
+    manager: ManagerProcess
     # What may exist above the limits, because users caused it: VMs and clones of each group by uid,
     # and (VMs, CPUs, MB) of all groups.
     allowed_counts: dict[str, int]
@@ -128,8 +132,12 @@ class Invariants:
                 if ref == vm.ref and appliance is self.served:
                     size = 1, max(size[1], cpus), max(size[2], memory_mb)
             sizes[vm] = vm.owner, size
+        # The clone for a replica is a stray VM if a user has restored its VM: see appliance.py.
+        restored = {
+            vm.instance_uuid for _, vm in self.list_vms() if vm.returned and not vm.missing_until
+        }
         for owner, spec in self.list_new_clones():
-            if owner in groups:
+            if owner in groups and spec.instance_uuid not in restored:
                 key = owner, spec.name, spec.folder
                 sizes[key] = owner, (1, spec.cpus, spec.memory_mb)
         return sizes
@@ -221,6 +229,8 @@ class Invariants:
         if call.is_read or call.name in ("PATCH", "PUT", "POST", "DELETE"):
             return
         self.counts[f"sent {call.name}"] += 1
+        if call.manager is not self.manager:
+            self.report(f"{call.name} is sent by a standby")
         groups = self.list_groups()
         if call.name == "clone":
             spec: CloneSpec = call.detail

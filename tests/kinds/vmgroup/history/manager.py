@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kubewright import Cache, Client, Key, Stream
 from kubewright.cache import Origin
-from kubewright.engine import Engine, _Outcome
+from kubewright.consequence import Consequence
+from kubewright.definition import KindDefinition
+from kubewright.engine import Engine
 from kubewright.log import Log
 from kubewright.metrics import Metrics
 from vsphere_operators.build import _build_group_reconciler
@@ -45,11 +47,11 @@ class HistoryEngine(Engine[VmGroup]):
 
     manager: ManagerProcess
 
-    def _apply_outcome(self, key: Key, priority: int, outcome: _Outcome) -> None:
+    def _apply_consequence(self, key: Key, priority: int, consequence: Consequence) -> None:
         manager = self.manager
-        if outcome.unexpected and not manager.dead:
-            manager.world.report(f"unexpected error: {outcome.error!r}")
-        after = 1.0 if outcome.rate_limited else outcome.requeue_after_seconds
+        if consequence.unexpected and not manager.dead:
+            manager.world.report(f"unexpected error: {consequence.error!r}")
+        after = 1.0 if consequence.rate_limited else consequence.requeue_after_seconds
         if after is not None:
             manager.wake(key, after)
 
@@ -112,8 +114,9 @@ class HistoryVCenter(VCenter):
 
         def perform() -> Any:
             appliance = self.session.check()
-            appliance.watch = Watch()
-            return appliance.instance_uuid, appliance.list_updates(), appliance.watch
+            self.stop_watch()
+            appliance.watches.append(new_watch := Watch())
+            return appliance.instance_uuid, appliance.list_updates(), new_watch
 
         instance_uuid, updates, watch = await send(self.manager, "load", perform)
         reload = InventoryReload(self.inventory, instance_uuid)
@@ -125,6 +128,11 @@ class HistoryVCenter(VCenter):
         if not was_loaded:
             self.state_changed.emit()
         self.inventory_loaded.emit()
+
+    def stop_watch(self) -> None:
+        for appliance in self.manager.world.appliances:
+            if self.watch in appliance.watches:
+                appliance.watches.remove(self.watch)
 
     def receive(self, count: int) -> None:
         """Apply the next updates, in one batch."""
@@ -139,7 +147,7 @@ class HistoryVCenter(VCenter):
         if self.watch_ended is None or self.watch_ended.done():
             return
         try:
-            if self.session.check().watch is not self.watch:
+            if self.watch not in self.session.check().watches:
                 raise NotAuthenticated("the collector is lost", fault="NotAuthenticated")
         except NotAuthenticated as error:
             self.watch_ended.set_exception(error)
@@ -161,7 +169,7 @@ class ManagerProcess:
         self.processing: set[Key] = set()
         self.polling = False
         self.cache = Cache(self.log)
-        client = Client(cast("Any", ApiTransport(self)), on_write=self.on_write)
+        client = Client(cast("Any", ApiTransport(self)), cache=self)
         self.vcenter = HistoryVCenter(self, vcenter_name)
         address = parse_server_address("vc.test", insecure=True, ca_file="")
         registry = VCenterRegistry(
@@ -175,7 +183,9 @@ class ManagerProcess:
         self.reconciler = _build_group_reconciler(
             self.vcenter, api_reader, changes, lambda: not self.dead, MISSING_TIMEOUT_SECONDS
         )
-        recorder: Any = SimpleNamespace(event=lambda *arguments: None)
+        recorder: Any = SimpleNamespace(
+            event=lambda *arguments: None, event_about=lambda *arguments: None
+        )
         controller = VmGroupController(
             registry,
             {vcenter_name: self.reconciler},
@@ -217,9 +227,13 @@ class ManagerProcess:
             return list(self.store.objects)
         return [key for key in self.store.objects if self.due.get(key, math.inf) <= now]
 
-    def on_write(self, obj: Any) -> None:
+    def apply_own_write(self, obj: Any, raw: bytes) -> None:
         if not self.dead:
-            self.cache.apply_own_write(obj)
+            self.cache.apply_own_write(obj, raw)
+
+    def apply_own_delete(self, definition: KindDefinition, key: Key, uid: str) -> None:
+        if not self.dead:
+            self.cache.apply_own_delete(definition, key, uid)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -236,7 +250,7 @@ class ManagerProcess:
         for revision, event in self.world.api.events_after(self.revision)[:count]:
             obj = VmGroup.decode(event.body)
             if event.is_deletion:
-                self.store.remove(obj.key, revision)
+                self.store.remove(obj.key, revision, obj.metadata.uid)
             else:
                 self.store.put(obj)
             self.revision = revision
@@ -268,6 +282,7 @@ class ManagerProcess:
 
     async def kill(self) -> None:
         self.dead = True
+        self.vcenter.stop_watch()
         if self.vcenter.session.login_task is not None:
             self.vcenter.session.login_task.cancel()
         for task in list(self.tasks):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from uuid import uuid5
 
@@ -19,79 +18,6 @@ from .world import RETURN_SECONDS
 
 
 class VCenterUsers(HistoryBase):
-    async def back_up(self) -> bool:
-        """vCenter, and the statuses in the API server."""
-        appliance = self.appliance
-        self.backups[appliance.instance_uuid] = (
-            [(vm, vm.ref, vm.name, vm.folder) for vm in appliance.vms if not vm.missing_until],
-            copy.deepcopy(appliance.folders),
-            dict(appliance.numbers),
-        )
-        self.statuses = {
-            uid: obj.get("status", {}) for uid, obj in self.world.list_groups().items()
-        }
-        return True
-
-    async def restore_vcenter(self) -> bool:
-        """VMs created since are not found yet, those destroyed since are back."""
-        appliance, world = self.appliance, self.world
-        backup = self.backups.get(appliance.instance_uuid)
-        if backup is None or not self.is_recorded():
-            return False
-        vms, folders, numbers = backup
-        appliance.end_sessions()
-        for task in appliance.tasks.values():
-            if task.vm is not None and task.vm.clone is task and task.vm in appliance.vms:
-                appliance.vms.remove(task.vm)
-        appliance.tasks.clear()
-        appliance.folders, appliance.numbers = copy.deepcopy(folders), dict(numbers)
-        vms_of_backup = {vm for vm, *_ in vms}
-        for vm in appliance.vms:
-            if vm.folder not in folders:
-                vm.folder = DISCOVERED_FOLDER
-            if vm not in vms_of_backup and not vm.missing_until:
-                vm.missing_until = world.now + RETURN_SECONDS
-        for vm, ref, name, folder in vms:
-            if vm.missing_until:
-                continue
-            if vm not in appliance.vms:
-                uuids = {other.instance_uuid for other in appliance.vms}
-                if vm.clone or vm.instance_uuid in uuids or vm.host not in appliance.hosts:
-                    continue
-                self.bring_back(vm)
-            vm.ref, vm.name, vm.folder = ref, name, folder
-        world.raise_allowed_usage()
-        return True
-
-    def bring_back(self, vm: Vm) -> None:
-        self.appliance.vms.append(vm)
-        vm.hidden, vm.missing_until, vm.clone, vm.visible_at = False, 0.0, None, 0.0
-        vm.inaccessible = False
-        vm.returned = bool(vm.owner)
-
-    async def restore_vm(self) -> bool:
-        """A backup of one VM is restored: into its folder, with its uuid if that is free."""
-        appliance = self.appliance
-        if not appliance.destroyed:
-            return False
-        vm = appliance.destroyed.pop()
-        if vm in appliance.vms or vm.clone or vm.host not in appliance.hosts:
-            return False
-        if any(vm.name == other.name and vm.folder == other.folder for other in appliance.vms):
-            return False
-        vm.ref = appliance.new_ref("vm")
-        if vm.folder not in appliance.folders:
-            vm.folder = DISCOVERED_FOLDER
-        if any(vm.instance_uuid == other.instance_uuid for other in appliance.vms):
-            # vCenter keeps uuids unique. It is no replica any more.
-            vm.instance_uuid = str(uuid5(_UUID_NAMESPACE, vm.ref))
-            vm.owner = ""
-        self.bring_back(vm)
-        vm.visible_at = self.world.now
-        appliance.publish_vm(vm)
-        self.world.raise_allowed_usage()
-        return True
-
     # The address of the vCenter
 
     async def rename_vcenter(self) -> bool:
@@ -134,6 +60,8 @@ class VCenterUsers(HistoryBase):
             self.world.manager.vcenter.receive(1000)
             await self.world.answer_all()
         appliance.publish(ObjectUpdate("leave", "HostSystem", host))
+        # The clone for a replica and the VM that a user has restored do not have one name now.
+        self.world.raise_allowed_usage(is_known=True)
         return True
 
     async def add_host(self) -> bool:
@@ -315,6 +243,11 @@ class VCenterUsers(HistoryBase):
 
     async def clone_template(self) -> bool:
         """Into the folder of a group if there is one; the clone may take long."""
+        template = self.random.choice(list(TEMPLATES.values()))
+        self.start_foreign_clone(template, self.random.choice([2.0, 20.0, 90.0]), fails=False)
+        return True
+
+    def start_foreign_clone(self, template: str, seconds: float, *, fails: bool) -> None:
         appliance = self.appliance
         folders = [DISCOVERED_FOLDER, *appliance.folders]
         managed = [ref for ref, folder in appliance.folders.items() if folder.managed]
@@ -322,7 +255,7 @@ class VCenterUsers(HistoryBase):
         if folder == DISCOVERED_FOLDER:
             folder = self.random.choice(list(appliance.folders))
         spec = CloneSpec(
-            template=self.random.choice(list(TEMPLATES.values())),
+            template=template,
             folder=folder,
             name=self.choose_stranger_name(),
             resource_pool="resgroup-1",
@@ -333,12 +266,11 @@ class VCenterUsers(HistoryBase):
         appliance.start_clone(
             spec,
             "",
-            seconds=self.random.choice([2.0, 20.0, 90.0]),
-            fails=False,
+            seconds=seconds,
+            fails=fails,
             shown_after=0.3,
             visibility_delay=0.0,
         )
-        return True
 
     async def copy_vm(self) -> bool:
         """A copy of a replica has its extraConfig, and an instanceUuid of its own."""

@@ -90,10 +90,9 @@ class ApiTransport:
 
     async def send(self, request: Request) -> bytes:
         def perform() -> bytes:
-            body = msgspec.json.decode(request.body) if request.body else None
             if request.method == "GET":
                 self._manager.world.on_read(request.path)
-            return msgspec.json.encode(self._manager.world.api.handle(request, body))
+            return msgspec.json.encode(self._manager.world.api.handle(request))
 
         result: bytes = await send(self._manager, request.method, perform, request)
         return result

@@ -29,7 +29,8 @@ MB_PER_GB = 1024
 
 
 class World(Invariants):
-    manager: ManagerProcess
+    # It has caches and an inventory, and reconciles nothing until the manager has died.
+    standby: ManagerProcess | None = None
 
     def __init__(self, seed: int) -> None:
         self.seed, self.random, self.now = seed, random.Random(seed), 1000.0
@@ -87,17 +88,42 @@ class World(Invariants):
 
     async def start_manager(self, stale_events: int = 0) -> None:
         """A new process; calls of the previous one may still be performed, now or later."""
-        manager = getattr(self, "manager", None)
-        if manager is not None:
-            for call in list(self.pending):
-                self.pending.remove(call)
-                self._abandon(call)
-            await manager.kill()
-            self.counts["restarts"] += 1
+        await self._stop_manager()
+        await self.stop_standby()
         revisions = [revision for revision, _ in self.api.events]
         index = max(0, len(revisions) - 1 - stale_events)
         self.manager = ManagerProcess(self, self.vcenter_name, revisions[index] if revisions else 0)
         await self.settle()
+
+    async def _stop_manager(self) -> None:
+        manager = getattr(self, "manager", None)
+        if manager is None:
+            return
+        for call in [call for call in self.pending if call.manager is manager]:
+            self.pending.remove(call)
+            self._abandon(call)
+        await manager.kill()
+        self.counts["restarts"] += 1
+
+    async def start_standby(self) -> None:
+        self.standby = ManagerProcess(self, self.vcenter_name, self.api.revision)
+        await self.settle()
+
+    async def stop_standby(self) -> None:
+        if self.standby is not None:
+            self.pending = [call for call in self.pending if call.manager is not self.standby]
+            await self.standby.kill()
+            self.standby = None
+
+    async def fail_over(self) -> None:
+        """The manager dies, and the standby becomes the leader."""
+        assert self.standby is not None
+        await self._stop_manager()
+        self.manager, self.standby = self.standby, None
+
+    @property
+    def managers(self) -> list[ManagerProcess]:
+        return [self.manager, *([self.standby] if self.standby else [])]
 
     def _abandon(self, call: Call) -> None:
         """No answer will be received; the call may be performed all the same."""
@@ -169,11 +195,12 @@ class World(Invariants):
 
     def _is_idle_until(self, end: float) -> bool:
         """Whether nothing happens before, so that the time needs no steps."""
-        watch = self.manager.vcenter.watch
         return not (
             self.pending
             or self.late
-            or (watch is not None and watch.queue)
+            or any(
+                manager.vcenter.watch and manager.vcenter.watch.queue for manager in self.managers
+            )
             or any(
                 vm.visible_at or 0.0 < vm.missing_until <= end
                 for appliance in self.appliances
@@ -195,16 +222,17 @@ class World(Invariants):
         for call in list(self.pending):
             if self.now - call.sent_at > CALL_TIMEOUT_SECONDS:
                 self.lose(call)
-        vcenter = self.manager.vcenter
-        watch = vcenter.watch
-        if watch is not None:
-            count = sum(at <= self.now - MAX_LAG_SECONDS for at, _ in watch.queue)
-            vcenter.receive(count)
-        # The long poll of an ended session fails, and configurations are read, within seconds.
-        if self.random.random() < 0.3:
-            vcenter.notice_end()
-        if self.random.random() < 0.5:
-            self.manager.start_poll()
+        for manager in self.managers:
+            vcenter = manager.vcenter
+            watch = vcenter.watch
+            if watch is not None:
+                count = sum(at <= self.now - MAX_LAG_SECONDS for at, _ in watch.queue)
+                vcenter.receive(count)
+            # The long poll of an ended session fails, and configurations are read, within seconds.
+            if self.random.random() < 0.3:
+                vcenter.notice_end()
+            if self.random.random() < 0.5:
+                manager.start_poll()
 
     def _return_missing(self, appliance: Appliance) -> None:
         due = [vm for vm in appliance.vms if 0.0 < vm.missing_until <= self.now]

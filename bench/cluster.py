@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.process_stats import cpu_seconds
-from bench.sample import Sample, SampleSpec
-from kubewright import Client, ObjectMeta
+from bench.workload import SAMPLES, Workload
+from kubewright import Client, Object, ObjectMeta
 from kubewright.crd import build_crds
 from kubewright.kubeconfig import load_config
 from kubewright.testing import eventually
@@ -65,14 +65,16 @@ class SampleSet:
 class BenchCluster:
     """Creates, reads and deletes samples through the API server."""
 
-    def __init__(self, control_plane: ControlPlane, transport: Transport) -> None:
-        self.control_plane, self.transport = control_plane, transport
+    def __init__(
+        self, control_plane: ControlPlane, transport: Transport, workload: Workload
+    ) -> None:
+        self.control_plane, self.transport, self.workload = control_plane, transport, workload
         self.client = Client(transport, field_manager="bench")
         self.contender_kubeconfig = control_plane.folder / _CONTENDER_KUBECONFIG
 
     async def install(self) -> None:
         """Installs the kind and the account of the contenders; returns when the kind is served."""
-        await install_contender(self.control_plane, to_yaml(*build_crds([Sample])))
+        await install_contender(self.control_plane, to_yaml(*build_crds([self.workload.kind])))
         await eventually(lambda: self._get_resource_version("default"), within=30)
 
     async def create_samples(self, namespace: str, count: int) -> SampleSet:
@@ -85,30 +87,33 @@ class BenchCluster:
 
     async def _create_remaining(self, namespace: str, numbers: Iterator[int]) -> None:
         for number in numbers:
-            await self.client.create(
-                Sample(
-                    metadata=ObjectMeta(namespace=namespace, name=_sample_name(number)),
-                    spec=SampleSpec(size=number),
-                )
-            )
+            metadata = ObjectMeta(namespace=namespace, name=_sample_name(number))
+            await self.client.create(self.workload.create(metadata, number))
 
     async def _get_resource_version(self, namespace: str) -> str:
         """The current resourceVersion of the API server."""
         return await anext(
             page.resource_version
-            async for page in self.client.list_pages(Sample, namespace, limit=1)
+            async for page in self.client.list_pages(self.workload.kind, namespace, limit=1)
         )
 
-    async def list_resource_versions(self, namespace: str) -> dict[str, str]:
+    async def list_resource_versions(
+        self, namespace: str, kind: type[Object] | None = None
+    ) -> dict[str, str]:
         return {
             item.metadata.name: item.metadata.resourceVersion
-            for item in await self.client.list(Sample, namespace)
+            for item in await self.client.list(kind or self.workload.kind, namespace)
         }
 
     async def delete_samples(self, samples: SampleSet) -> None:
         """Deletes the objects of a turn, so that each turn has a store of the same size."""
-        path = Sample.definition.path(samples.namespace)
-        while await self.list_resource_versions(samples.namespace):
+        for kind in (self.workload.kind, *self.workload.child_kinds):
+            await self._delete_all(kind, samples.namespace)
+        await self.wait_until_idle()
+
+    async def _delete_all(self, kind: type[Object], namespace: str) -> None:
+        path = kind.definition.path(namespace)
+        while await self.list_resource_versions(namespace, kind):
             await self.transport.send(
                 Request(
                     "DELETE",
@@ -118,7 +123,6 @@ class BenchCluster:
                     timeout_seconds=120,
                 )
             )
-        await self.wait_until_idle()
 
     async def collect_garbage(self) -> None:
         """Collects the garbage of the API server, so that each turn starts with the same heap."""
@@ -169,14 +173,15 @@ def connect_as_admin(plane: ControlPlane) -> Transport:
 
 
 @asynccontextmanager
-async def open_cluster() -> AsyncIterator[BenchCluster]:
+async def open_cluster(workload: Workload = SAMPLES) -> AsyncIterator[BenchCluster]:
     async with ControlPlane(
         find_binaries(folders=[BINARIES]),
-        extra_args=["--profiling"],
+        # A thousand Services need as many addresses.
+        extra_args=["--profiling", "--service-cluster-ip-range=10.0.0.0/16"],
         environ=_MANUAL_GC_ENVIRONMENT,
     ) as plane:
         transport = connect_as_admin(plane)
-        cluster = BenchCluster(plane, transport)
+        cluster = BenchCluster(plane, transport, workload)
         try:
             await cluster.install()
             yield cluster

@@ -24,8 +24,8 @@ import msgspec
 
 from bench.cluster import BINARIES, BenchCluster, BenchError, SampleSet
 from bench.process_stats import cpu_seconds, machine_cpu_seconds, peak_rss_bytes
-from bench.sample import Sample
-from kubewright import Controller
+from bench.workload import WatchedObject
+from kubewright import Controller, Object
 from kubewright.testing import eventually
 from kubewright.testing.process import Process
 from kubewright.transport import Request
@@ -48,7 +48,9 @@ class Contender:
     """Another checkout of this repository, from which kubewright is imported."""
 
 
-BARE = Contender("bare loop", "bare", "bench.contenders.bare", (str(Controller.concurrency),))
+BARE = Contender(
+    "bare loop", "bare", "bench.contenders.bare", (str(Controller.max_concurrent_reconciles),)
+)
 RUNTIME = Contender("kubewright", "runtime", "bench.contenders.runtime")
 KOPF = Contender("kopf", "kopf", "bench.contenders.kopf_operator")
 _KOPF_TUNED = Contender("kopf tuned", "kopf-tuned", "bench.contenders.kopf_operator", ("tuned",))
@@ -101,25 +103,6 @@ class Result:
         return self.writes / self.objects
 
 
-class WatchedSpec(msgspec.Struct, gc=False):
-    size: int
-
-
-class WatchedStatus(msgspec.Struct, gc=False):
-    doubled: int | None = None
-
-
-class WatchedMetadata(msgspec.Struct, gc=False):
-    name: str = ""
-    resourceVersion: str = ""
-
-
-class WatchedObject(msgspec.Struct, gc=False):
-    metadata: WatchedMetadata
-    spec: WatchedSpec | None = None
-    status: WatchedStatus | None = None
-
-
 class WatchEvent(msgspec.Struct, gc=False):
     type: str
     object: WatchedObject
@@ -162,6 +145,26 @@ class Observer:
 
     async def _wait_until_complete(self) -> CpuSample:
         """The time when every object has the right status."""
+        # Children are written before the first status is.
+        children = [
+            asyncio.ensure_future(self._wait_for_first_child(kind))
+            for kind in self.cluster.workload.child_kinds
+        ]
+        try:
+            return await self._wait_for_statuses()
+        finally:
+            for task in children:
+                task.cancel()
+            await asyncio.gather(*children, return_exceptions=True)
+
+    async def _wait_for_first_child(self, kind: type[Object]) -> None:
+        async for _ in self.cluster.client.watch(
+            kind, self.samples.resource_version, self.samples.namespace
+        ):
+            self.first_write = self.first_write or self._sample_cpu()
+            return
+
+    async def _wait_for_statuses(self) -> CpuSample:
         # After a burst of writes on a busy machine the API server drops a watch that is too slow.
         # It continues at its last resourceVersion, and the result counts it.
         while True:
@@ -170,7 +173,7 @@ class Observer:
                 f"watch=1&resourceVersion={self.resource_version}"
                 f"&timeoutSeconds={_WATCH_TIMEOUT_SECONDS}&allowWatchBookmarks=true"
             )
-            path = Sample.definition.path(self.samples.namespace)
+            path = self.cluster.workload.kind.definition.path(self.samples.namespace)
             request = Request(
                 "GET",
                 path,
@@ -195,8 +198,7 @@ class Observer:
             return
         self.first_write = self.first_write or self._sample_cpu()
         self.writes += 1
-        spec, status = line.object.spec, line.object.status
-        if spec and status and status.doubled == 2 * spec.size:
+        if self.cluster.workload.is_done(line.object):
             self.completed.add(line.object.metadata.name)
 
 

@@ -153,7 +153,7 @@ def format_text(results: Sequence[Result], settled: Sequence[RestartResult]) -> 
         _growth_lines(medians),
         _spread_lines(results),
         _noise_lines(results),
-        _target_lines(targets),
+        target_lines(targets),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -166,7 +166,7 @@ def _format_table(count: int, medians: dict[tuple[str, int], MedianResult]) -> s
         _COLUMN_TITLES,
         *(_format_row(row, at_count.get(BARE.name), at_count.get(KOPF.name)) for row in order),
     ]
-    return "\n".join([f"N = {count:,}, medians of the turns", *_align_columns(rows)])
+    return "\n".join([f"N = {count:,}, medians of the turns", *align_columns(rows)])
 
 
 def _format_row(
@@ -193,7 +193,7 @@ def _format_ratio(
     return f"{figure(median) / figure(other):.2f}x" if other else "-"
 
 
-def _align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """Aligns names to the left and numbers to the right."""
     first, *others = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join([name.ljust(first), *map(str.rjust, cells, others)]) for name, *cells in rows]
@@ -251,7 +251,7 @@ def _noise_lines(results: Sequence[Result]) -> str:
     )
 
 
-def _target_lines(targets: Sequence[Target]) -> str:
+def target_lines(targets: Sequence[Target]) -> str:
     """Each target with its value and its limit."""
     if not targets:
         return f"No target is checked: the targets are for N = {_SMALL:,} and {_LARGE:,}."
@@ -264,7 +264,7 @@ def _target_lines(targets: Sequence[Target]) -> str:
         )
         for p in targets
     ]
-    return "\n".join(["Targets", *_align_columns(rows)])
+    return "\n".join(["Targets", *align_columns(rows)])
 
 
 # JSON

@@ -17,11 +17,11 @@ from bench.process_stats import cpu_seconds
 from kubewright.testing import eventually
 from kubewright.testing.process import Process
 
-_RECONCILES_METRIC, _WRITES_METRIC = (
+RECONCILES_METRIC, _WRITES_METRIC = (
     "controller_runtime_reconcile_total",
     "kubewright_status_writes_total",
 )
-_RECONCILE_TIMEOUT_SECONDS = 120.0
+RECONCILE_TIMEOUT_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class RestartResult:
     """In percent of one core."""
 
 
-def _find_metrics_port(process: Process) -> int:
+def find_metrics_port(process: Process) -> int:
     """The port of /metrics in the log, 0 before it is logged."""
     if not process.is_running:
         raise BenchError(
@@ -49,7 +49,7 @@ def _find_metrics_port(process: Process) -> int:
     return 0
 
 
-async def _read_counters(
+async def read_counters(
     session: aiohttp.ClientSession, port: int, names: Iterable[str]
 ) -> list[int]:
     """The sum of all series of each counter, from one scrape."""
@@ -70,23 +70,21 @@ async def measure_restart(
     process = contender_process(RUNTIME, cluster, samples)
     async with run_process(process), aiohttp.ClientSession() as session:
         port = await eventually(
-            lambda: _find_metrics_port(process), within=_RECONCILE_TIMEOUT_SECONDS
+            lambda: find_metrics_port(process), within=RECONCILE_TIMEOUT_SECONDS
         )
 
         async def all_seen() -> bool:
-            return (await _read_counters(session, port, [_RECONCILES_METRIC]))[0] >= samples.count
+            return (await read_counters(session, port, [RECONCILES_METRIC]))[0] >= samples.count
 
-        await eventually(all_seen, within=_RECONCILE_TIMEOUT_SECONDS, every=0.2)
-        percent = await _measure_idle_cpu(process, rest_seconds)
-        reconciles, writes = await _read_counters(
-            session, port, [_RECONCILES_METRIC, _WRITES_METRIC]
-        )
+        await eventually(all_seen, within=RECONCILE_TIMEOUT_SECONDS, every=0.2)
+        percent = await measure_idle_cpu(process, rest_seconds)
+        reconciles, writes = await read_counters(session, port, [RECONCILES_METRIC, _WRITES_METRIC])
     after = await cluster.list_resource_versions(samples.namespace)
     changed = sum(after.get(name) != revision for name, revision in before.items())
     return RestartResult(samples.count, reconciles, writes, changed, rest_seconds, percent)
 
 
-async def _measure_idle_cpu(process: Process, seconds: float) -> float:
+async def measure_idle_cpu(process: Process, seconds: float) -> float:
     """CPU of the idle process in percent of one core."""
     used, since = cpu_seconds(process.pid), time.monotonic()
     await asyncio.sleep(seconds)

@@ -21,7 +21,7 @@ import aiohttp
 import msgspec
 import yaml
 
-_MERGE_PATCH = {"Content-Type": "application/merge-patch+json", "Accept": "application/json"}
+MERGE_PATCH = {"Content-Type": "application/merge-patch+json", "Accept": "application/json"}
 
 
 class Metadata(msgspec.Struct):
@@ -51,7 +51,7 @@ class ApiAccess(msgspec.Struct):
     headers: dict[str, str]
 
 
-def _read_kubeconfig(kubeconfig: Path) -> ApiAccess:
+def read_kubeconfig(kubeconfig: Path) -> ApiAccess:
     """Reads a kubeconfig with one cluster and one user."""
     config = yaml.safe_load(kubeconfig.read_text())
     cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
@@ -96,7 +96,7 @@ async def _patch_items(
     """Patches the objects of an iterator that all workers share."""
     for item in items:
         url = f"{collection}/{item.metadata.name}/status?fieldManager=bench"
-        async with session.patch(url, data=_status_patch(item), headers=_MERGE_PATCH) as response:
+        async with session.patch(url, data=_status_patch(item), headers=MERGE_PATCH) as response:
             body = await response.read()
             if response.status != 200:
                 raise SystemExit(
@@ -107,7 +107,7 @@ async def _patch_items(
 async def main(kubeconfig: str, namespace: str, concurrency: str) -> None:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    access = _read_kubeconfig(Path(kubeconfig))
+    access = read_kubeconfig(Path(kubeconfig))
     collection = f"/apis/bench.kubewright.example/v1/namespaces/{namespace}/samples"
     async with aiohttp.ClientSession(
         access.server, connector=aiohttp.TCPConnector(ssl=access.context), headers=access.headers

@@ -1,10 +1,9 @@
 """kopf as in its documentation: one handler for create, resume and update sets a status field.
 
 By default it is a plain function, as in its tutorial, which kopf runs in threads; kopf logs each
-step, and posts its log lines about an object as Events. With the argument `tuned` it is an async
-function without Events, logs start at WARNING, and a session with few connections saves TLS
-handshakes. In favor of kopf, both have no deletion handler (so no finalizer), one namespace and no
-peering.
+step. With the argument `tuned` it is an async function without Events, logs start at WARNING, and a
+session with few connections saves TLS handshakes. In favor of kopf, both have no deletion handler
+(so no finalizer), one namespace and no peering.
 """
 
 from __future__ import annotations

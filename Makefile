@@ -24,10 +24,10 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup testenv binaries simulator test crash-sweep histories quota-histories \
-  gpu-random-test rotation test-vcsim check format manifests docs site golden verify cluster install \
-  uninstall run manager demo live-view-picture docker-build docker-push deploy undeploy \
-  build-installer helm sbom kind-up kind-load kind-down bench bench-vcenter bench-vmgroup walks lock \
-  clean
+  gpu-random-test rotation test-vcsim check format manifests docs site golden generate verify \
+  cluster install uninstall run manager demo live-view-picture docker-build docker-push deploy \
+  undeploy build-installer helm sbom kind-up kind-load kind-down bench bench-cache bench-children \
+  bench-vcenter bench-vmgroup walks lock clean
 
 ##@ Set up
 
@@ -35,19 +35,25 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^##@ /{printf "\n%s\n", substr($$0, 5)} \
 	  /^[a-z-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(VENV)/ready ## Create .venv with pinned, hashed dependencies and both packages editable
+setup: $(VENV)/ready ## Create .venv with pinned, hashed dependencies and our packages editable
 
-$(VENV)/ready: requirements/dev.txt pyproject.toml packages/kubewright/pyproject.toml
+$(VENV)/ready: requirements/dev.txt pyproject.toml packages/kubewright/pyproject.toml \
+  packages/kubewright-api/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is required." \
 	    "Select one with: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
 	@echo "setting up $(VENV): about a minute the first time"
 	$(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL) --require-hashes -r requirements/dev.txt
-	$(PIP_INSTALL) --no-deps --no-build-isolation -e packages/kubewright -e .
+	$(PIP_INSTALL) --no-deps --no-build-isolation -e packages/kubewright \
+	  -e packages/kubewright-api -e .
+# As pip does for a wheel: generated modules are large, and must not be compiled at every import
+# where Python writes no bytecode.
+	$(BIN)/python -m compileall -q packages/kubewright-api/src
 	@touch $@
 
 testenv: simulator ## Find or build all binaries of the tests into .testenv/bin
+	@$(BIN)/python -m kubewright.testing.binaries --only kube-controller-manager --into $(TESTENV)
 	@$(BIN)/python -m kubewright.testing.go_module testenv/helmtemplate --into $(TESTENV)
 
 binaries: $(VENV)/ready ## Find or build etcd, kube-apiserver and kubectl
@@ -116,6 +122,12 @@ verify: setup ## Check generated files and that CRD changes break nothing; or AG
 	$(KUBEWRIGHT) docs --check --output docs/reference/api.md
 	$(BIN)/python hack/image/sbom.py --check
 	$(BIN)/python -m hack.docgen --check
+	$(BIN)/python -m hack.generate_api --check
+
+generate: binaries ## Generate kubewright-api and the kinds of FakeApi from the pinned API server
+	$(BIN)/python -m hack.generate_api
+	$(BIN)/python -m hack.fake_schemas
+	$(BIN)/python -m compileall -q packages/kubewright-api/src
 
 golden: setup ## Regenerate the golden projects in tests/golden
 	$(BIN)/python tests/support/golden_projects.py > /dev/null
@@ -203,10 +215,19 @@ bench: testenv ## Compare with a bare loop, controller-runtime and kopf; one siz
 	$(PIP_INSTALL) --require-hashes -r requirements/bench.txt
 	$(BIN)/python -m bench $(ARGS)
 
+bench-children: testenv ## Compare examples/myapp.py with a bare loop, controller-runtime and kopf
+	@$(BIN)/python -m kubewright.testing.go_module bench/contenders/myappcontrollerruntime --into $(TESTENV)
+	$(PIP_INSTALL) --require-hashes -r requirements/bench.txt
+	$(BIN)/python -m bench.children $(ARGS)
+
 bench-vcenter: testenv ## Measure a large simulated vCenter: loading, changes, churn and memory
 	$(PIP_INSTALL) --require-hashes -r requirements/bench.txt
 	$(BIN)/python -m bench.vcenter_load
 	$(BIN)/python -m bench.vcenter_scale $(ARGS)
+
+bench-cache: testenv ## Measure the memory of a cache by what it selects; 10 minutes
+	$(PIP_INSTALL) --require-hashes -r requirements/bench.txt
+	$(BIN)/python -m bench.cache_selection $(ARGS)
 
 walks: testenv ## Count the source files that one event enters in a real manager; 2 minutes
 	$(BIN)/python -m hack.walks $(ARGS)

@@ -97,6 +97,7 @@ _NAMES_NOT_READ = ("testenv/vcsim/",)
 _NOT_READ = (
     "tests/golden/",  # generated from the templates, which are read
     "packages/kubewright/src/kubewright/builder/scaffold/templates/licenses/",  # not ours
+    "packages/kubewright-api/src/",  # generated from the OpenAPI documents of Kubernetes
     # The list itself, and its examples.
     "hack/check_words.py",
     "tests/test_check_words.py",

@@ -105,6 +105,15 @@ def test_every_row_of_the_reliability_tables_names_tests() -> None:
     ] == []
 
 
+def test_table_of_watch_faults_has_every_case() -> None:
+    page = read_page(Path("docs/designs/testing.md"))
+    section = page.partition("## Watch faults\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (.+?) \|", section, re.MULTILINE)
+    tests = (ROOT / "packages/kubewright/tests/test_watch_faults.py").read_text()
+    cases = re.findall(r'^    "(.+)": Script\(', tests, re.MULTILINE)
+    assert [row for row in rows if row != "fault"] == cases
+
+
 def test_tables_in_html_have_markdown_on_the_site(tmp_path: Path) -> None:
     copy_pages(tmp_path)
     page = (tmp_path / "docs/explanation/reliability.md").read_text()
@@ -364,7 +373,7 @@ def test_reasons_are_read_from_enums_and_from_calls(
         '    """The host does not exist."""\n'
         '    BUSY = "Busy"\n'
         "def a():\n"
-        '    raise Retry("the host is busy now", reason="Busy")\n'
+        '    raise Retry("Busy", "the host is busy now")\n'
         '    raise Terminal("Plain", "a reason without an enum")\n'
     )
     monkeypatch.setattr("hack.docgen.source_messages.ROOT", tmp_path)

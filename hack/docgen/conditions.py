@@ -5,9 +5,8 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator
 
-from kubewright.controller import Done
-from kubewright.errors import Retry
-from kubewright.status import READY_CONDITION
+from kubewright.condition import READY_CONDITION
+from kubewright.outcome import Done
 from vsphere_operators.kinds.gpuinfo.rules import Rejection
 from vsphere_operators.kinds.gpuinfo.types import PLANS_KNOWN
 from vsphere_operators.kinds.vmgroup.messages import FAULT_ADVICE
@@ -108,12 +107,6 @@ def _ready_rows(reasons: list[ReasonUse]) -> Iterator[tuple[str, ...]]:
 
 def _runtime_rows() -> Iterator[tuple[str, ...]]:
     yield code(Done().reason), "True", "The status is current.", ""
-    yield (
-        code(Retry("", after=0).reason),
-        "False",
-        "A temporary problem for which the kind has no reason of its own.",
-        "automatically",
-    )
     for reason in read_reasons(RUNTIME_PACKAGE):
         if "ready_condition" not in reason.callees or reason.value == Done().reason:
             continue

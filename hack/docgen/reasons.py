@@ -15,11 +15,11 @@ from .source_messages import SourceModule, callee_name, load_modules
 # A message that consists of placeholders explains nothing.
 _MIN_WORD_COUNT = 3
 _REASON = re.compile(r"[A-Z][A-Za-z]+")
-# Calls with a reason that may be a plain text: the position or the keyword of the reason.
-_REASON_ARGUMENTS: dict[str, int | str] = {
+# Calls with a reason that may be a plain text: the position of the reason.
+_REASON_ARGUMENTS = {
     "Terminal": 0,
     "Done": 0,
-    "Retry": "reason",
+    "Retry": 0,
     "CloneBlocked": 0,
     "ready_condition": 1,
 }
@@ -73,11 +73,9 @@ def read_reasons(package: str) -> list[ReasonUse]:
 
 def _plain_reason(module: SourceModule, call: ast.Call) -> str:
     position = _REASON_ARGUMENTS.get(callee_name(call))
-    if isinstance(position, int) and position < len(call.args):
-        text = module.text_of(call.args[position])
-    else:
-        keywords = (keyword.value for keyword in call.keywords if keyword.arg == position)
-        text = module.text_of(next(keywords, None)) if position else ""
+    if position is None or position >= len(call.args):
+        return ""
+    text = module.text_of(call.args[position])
     return text if _REASON.fullmatch(text) else ""
 
 

@@ -80,7 +80,7 @@ class NodeWatchingController(Controller[HostInfo]):
     """Reads a kind without a namespace."""
 
     def __init__(self) -> None:
-        self.wake_on(Node, by=lambda node: node.metadata.name)
+        self.watches(Node, index_by=lambda node: node.metadata.name)
 
 
 def test_manager_of_some_namespaces_needs_permissions_only_there() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from kubewright.testing import eventually
-from kubewright.testing.binaries import find_binaries
 from kubewright.testing.controlplane import ControlPlane
 from support.manager_process import SYSTEM_NAMESPACE
 from support.vmgroup_client import VMGROUP_API_VERSION, VmGroupClient
@@ -39,14 +38,12 @@ AUTOSCALER = {
 
 
 @pytest.fixture(scope="module")
-def autoscaling_control_plane(pytestconfig: pytest.Config) -> Iterator[ControlPlane]:
+def autoscaling_control_plane(
+    pytestconfig: pytest.Config, binaries_with_controllers: dict[str, Path]
+) -> Iterator[ControlPlane]:
     """A control plane with the HorizontalPodAutoscaler controller."""
-    folder, names = (
-        pytestconfig.rootpath / ".testenv" / "bin",
-        ("etcd", "kube-apiserver", "kubectl", "kube-controller-manager"),
-    )
     plane = ControlPlane(
-        find_binaries(names, folders=[folder]), controllers=["horizontal-pod-autoscaler-controller"]
+        binaries_with_controllers, controllers=["horizontal-pod-autoscaler-controller"]
     )
     plane.start_sync()
     plane.create_namespace(SYSTEM_NAMESPACE)

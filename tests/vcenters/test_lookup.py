@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kubewright import Key, ObjectMeta
+from kubewright import Cache, Key, ObjectMeta
 from kubewright.builtin import Namespace
 from kubewright.errors import NotSynced
+from kubewright.log import Log
 from support.fake_environment import ADDRESS, FakeEnvironment, run_manager
 from vsphere_operators.kinds.fcdinfo import FCDInfo, FCDInfoController
 from vsphere_operators.kinds.hostinfo import HostInfo, HostInfoController
@@ -135,9 +136,8 @@ async def test_vm_that_returns_uses_its_disk_again() -> None:
 
 async def test_namespace_without_known_labels_is_not_served_yet() -> None:
     environment = environment_with_hosts()
-    async with run_manager(
-        environment, lambda vcenters, cache: HostInfoController(vcenters)
-    ) as vcenters:
+    cache = Cache(Log("test"))
+    async with run_manager(environment, lambda vcenters, _: HostInfoController(vcenters)):
         configs = [
             VCenterConfig("vc-1", ADDRESS),
             VCenterConfig("west", ADDRESS, namespaces=NamespaceSelector(labels={"site": "west"})),
@@ -145,10 +145,10 @@ async def test_namespace_without_known_labels_is_not_served_yet() -> None:
         labeled = VCenterRegistry(
             {"vc-1": environment.vcenter, "west": environment.vcenter},
             configs,
-            vcenters.cache,
+            cache,
             60,
             0.05,
         )
-        vcenters.cache.store(Namespace)
+        cache.store(Namespace)
         with pytest.raises(NotSynced, match="labels"):
             labeled.lookup_for(HostInfo(metadata=ObjectMeta(name="h", namespace="new")))

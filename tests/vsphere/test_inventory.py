@@ -444,6 +444,24 @@ def test_listener_for_tasks_gets_only_the_described_ones(inventory: Inventory) -
     assert changed_refs(changes) == ["task-0", "task-0", "task-2", "task-2"]
 
 
+def test_a_reference_that_gets_a_task_of_another_kind_is_reported_as_left(
+    inventory: Inventory,
+) -> None:
+    """vCenter was restored from a backup, and uses the references of later tasks again."""
+    changes = list[Change[Task]]()
+    inventory.connect_tasks(changes.append, "VirtualMachine.clone")
+    for description in ("VirtualMachine.clone", "VirtualMachine.powerOn", "VirtualMachine.clone"):
+        properties: dict[str, Value] = {"info.descriptionId": description}
+        reload = InventoryReload(inventory)
+        reload.add([ObjectUpdate("enter", "Task", "task-1", properties)])
+        reload.commit()
+    assert [(bool(change.old), bool(change.new)) for change in changes] == [
+        (False, True),
+        (True, False),
+        (True, True),
+    ]
+
+
 def raise_error(change: Change[InventoryObject]) -> None:
     raise ArithmeticError(str(change))
 

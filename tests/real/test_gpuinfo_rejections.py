@@ -147,7 +147,7 @@ async def test_no_node_is_selected_before_the_calendar_can_be_read(
         ):
             await cluster.create_gpuinfo("plain", 100, False)
             message = (await cluster.wait_for_ready("plain", "CalendarUnreadable"))["message"]
-            assert "configmaps is forbidden" in message
+            assert 'configmaps "maintenance" is forbidden' in message
             assert f"If {SYSTEM_NAMESPACE} is the right namespace" in message
             assert "write that namespace into config/optional/maintenance-calendar.yaml" in message
             assert "suitableNodeName" not in await cluster.get_status("plain")

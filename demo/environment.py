@@ -22,7 +22,6 @@ from kubewright.testing.process import Process
 
 from . import fixtures
 from .cleanup import DemoFolder
-from .log import find_metrics_address
 from .snapshot import Snapshot, read_snapshot
 
 ROOT = Path(__file__).parents[1]
@@ -195,14 +194,15 @@ class DemoEnvironment:
             raise SystemExit(f"The manager exited unexpectedly. The end of its log:\n{tail}")
 
     def write_env_file(self) -> Path:
-        """Writes the variables for another shell: cluster, vCenter, and the manager's metrics."""
+        """Writes the variables for another shell: cluster and vCenter."""
         variables = {
             "KUBECONFIG": self.control_plane.admin_kubeconfig,
             "GOVMOMI_URL": self.vcenter.url,
             "GOVMOMI_USERNAME": _USER,
             "GOVMOMI_PASSWORD": _PASSWORD,
             "VC_CA_FILE": self.vcenter.certificate,
-            "METRICS_ADDR": find_metrics_address(self._log_file),
+            # A manager that a user starts there picks a free port: 8080 may be in use.
+            "METRICS_ADDR": ":0",
         }
         lines = [f"export {name}={shlex.quote(str(value))}" for name, value in variables.items()]
         path = shlex.quote(f"{_BINARIES}:{Path(sys.executable).parent}")

@@ -11,7 +11,6 @@ from typing import Any
 from vsphere_operators.kubectl.table import fit_text
 
 TAIL_BYTES = 16 * 1024
-_SERVING_METRICS = '"serving metrics"'
 
 
 @dataclass(frozen=True)
@@ -74,11 +73,3 @@ def _select_fields(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 yield field, str(record[field])
     if reason := record.get("reason") or record.get("error"):
         yield "reason", str(reason)
-
-
-def find_metrics_address(log: Path) -> str:
-    """The address of the manager's metrics; "0", which means disabled, if it is not in the log."""
-    for line in log.read_text(errors="replace").splitlines():
-        if _SERVING_METRICS in line:
-            return f"127.0.0.1:{json.loads(line)['port']}"
-    return "0"

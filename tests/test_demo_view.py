@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from demo.expected import SAMPLE_CHECKS, find_failed_samples
-from demo.log import TAIL_BYTES, LogLine, find_metrics_address, parse_log_line, read_log_tail
+from demo.log import TAIL_BYTES, LogLine, parse_log_line, read_log_tail
 from demo.not_ready import fit_messages, not_ready_messages
 from demo.snapshot import Snapshot, format_event
 from demo.tables import TABLE_COLUMNS, build_tables
@@ -349,22 +349,6 @@ def test_record_with_unexpected_values_is_one_line(value: object) -> None:
     )
     assert len(lines) == 50
     assert lines[-2:] == list(HINTS)
-
-
-def test_metrics_address_is_read_from_the_log(tmp_path: Path) -> None:
-    log = tmp_path / "manager.log"
-    log.write_text(f"{LOG_RECORD}\n")
-    assert find_metrics_address(log) == "0"
-    serving = {
-        "level": "info",
-        "ts": "2026-11-16T04:29:37Z",
-        "msg": "serving metrics",
-        "address": "127.0.0.1:0",
-        "port": 4711,
-        "tls": False,
-    }
-    log.write_text(f"{LOG_RECORD}\n{json.dumps(serving)}\n{LOG_RECORD}\n")
-    assert find_metrics_address(log) == "127.0.0.1:4711"
 
 
 LOG_RECORD = json.dumps(

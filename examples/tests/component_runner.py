@@ -12,8 +12,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from kubewright import Client, Controller, Manager, Webhook
-from kubewright.controller import Permission
 from kubewright.crd import build_crds
+from kubewright.permission import Permission
 from kubewright.rbac import build_rules, manager_permissions
 from kubewright.selection import declared_kind
 from kubewright.testing.controlplane import ControlPlane

@@ -7,6 +7,7 @@ no vCenter here. tests/support/tutorial_runner.py explains the arguments of a fe
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import sys
@@ -110,6 +111,13 @@ def test_blocks_of_page_work(
             raise AssertionError(f"{page}, line {block.line}: {error}") from error
 
 
+def run_new_tests(module: types.ModuleType, before: dict[str, object]) -> None:
+    """Run the test functions that a block has defined."""
+    for name, function in list(vars(module).items()):
+        if name.startswith("test_") and before.get(name) is not function:
+            asyncio.run(function())
+
+
 def run_block(
     block: Block,
     runner: TutorialRunner,
@@ -132,7 +140,9 @@ def run_block(
                 line for line in block.text.splitlines() if line not in runner.read_output()
             ] == [], runner.read_output()
         case "python", _:
+            before = dict(vars(module))
             exec(compile(block.text, f"line {block.line}", "exec"), vars(module))
+            run_new_tests(module, before)
         case "yaml", _ if not applied_by_commands:
             validate_yaml(block, runner, plane)
         case "yaml", _:

@@ -66,7 +66,7 @@ def find_condition(conditions: Sequence[_ConditionT], type: str) -> _ConditionT 
     return next((condition for condition in conditions if condition.type == type), None)
 
 
-def with_condition(conditions: list[Condition], new: Condition) -> list[Condition]:
+def with_condition(conditions: list[Condition], new: Condition, now: datetime) -> list[Condition]:
     """The list with `new` in place of the condition of its type.
 
     lastTransitionTime moves only when the status does. Conditions of other types, which may have
@@ -74,7 +74,7 @@ def with_condition(conditions: list[Condition], new: Condition) -> list[Conditio
     """
     old = find_condition(conditions, new.type)
     since = old.lastTransitionTime if old is not None and old.status == new.status else None
-    stamped = msgspec.structs.replace(new, lastTransitionTime=since or utc_now())
+    stamped = msgspec.structs.replace(new, lastTransitionTime=since or now)
     if old is None:
         return [*conditions, stamped]
     return [stamped if c is old else c for c in conditions]

@@ -21,7 +21,7 @@ and observedGeneration.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
+from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, ClassVar, Generic, TypedDict, TypeVar, Unpack, get_args
 
@@ -29,12 +29,13 @@ from .cache import Cache, IndexFunction
 from .child_applier import ApplyOptions, ChildApplier
 from .children import Children
 from .client import Client
-from .condition import READY_CONDITION
+from .condition import READY_CONDITION, utc_now
 from .errors import ConfigError
 from .kind import Key, Object
 from .log import Log
 from .outcome import Done, Waiting
 from .own_writes import OwnWrites
+from .permission import HasPermissions
 from .predicate import Predicate, any_change
 from .recorder import EventRecorder, EventType
 from .source import (
@@ -56,33 +57,6 @@ ChildT = TypeVar("ChildT", bound=Object)
 ReadT = TypeVar("ReadT", bound=Object)
 R = TypeVar("R")
 Outcome = Done | Waiting | None
-
-
-@dataclass(frozen=True)
-class Permission:
-    """A permission for the generated role, beyond those that follow from the watches."""
-
-    kind: type[Object]
-    verbs: tuple[str, ...]
-    subresource: str = ""
-    resource_names: tuple[str, ...] = ()
-    """Only objects with these names; empty for all objects of the kind."""
-
-
-class HasPermissions:
-    """A part of the manager that declares what it does through the client."""
-
-    permissions: list[Permission]
-
-    def needs(
-        self,
-        kind: type[Object],
-        *verbs: str,
-        subresource: str = "",
-        resource_names: tuple[str, ...] = (),
-    ) -> None:
-        """Declare a permission for the generated role. RBAC cannot limit `create` to names."""
-        self.permissions.append(Permission(kind, verbs, subresource, resource_names))
 
 
 class Controller(HasPermissions, Generic[T]):
@@ -134,6 +108,8 @@ class Controller(HasPermissions, Generic[T]):
     """Calls a function in the event loop, from any thread."""
     period_of: Callable[[T], float | None] | None = None
     enqueue_after: Callable[[Key, float], None] | None = None
+    clock: Callable[[], datetime] = staticmethod(utc_now)
+    """The current time in UTC, in whole seconds. `testing.reconcile` replaces it."""
     # The manager sets these in `add`.
     client: Client
     cache: Cache

@@ -87,6 +87,7 @@ class Engine(Generic[T]):
             own_write=self._primary_source.own_write,
             writes_status=bool(controller.writes_status),
             condition_type=controller.ready_condition or "",
+            clock=controller.clock,
         )
         self._reconciler = ObjectReconciler(
             controller,
@@ -189,6 +190,14 @@ class Engine(Generic[T]):
                     self._start_task(self._run_worker())
 
     async def _process_key(self, key: Key, priority: int) -> None:
+        consequence = await self.reconcile(key)
+        if consequence is None:
+            self.queue.forget(key)
+        else:
+            self._apply_consequence(key, priority, consequence)
+
+    async def reconcile(self, key: Key) -> Consequence | None:
+        """Run the controller once; None if there is nothing to do for an object that is gone."""
         current_object.set((self._kind.definition.name, key))
         obj = self._store.objects.get(key)
         generation = obj.metadata.generation if obj is not None else 0
@@ -196,19 +205,16 @@ class Engine(Generic[T]):
             if obj is None:
                 self._status_writer.forget(key)
                 if not self.controller.overrides("reconcile_deleted"):
-                    self.queue.forget(key)
-                    return
-                consequence = await self._reconciler.reconcile_deleted(key)
-            elif isinstance(obj, UndecodableObject):
+                    return None
+                return await self._reconciler.reconcile_deleted(key)
+            if isinstance(obj, UndecodableObject):
                 # Terminal: a retry is useless until the object changes.
                 condition = await self._status_writer.write_undecodable(obj, self._kind)
-                consequence = Consequence("error", condition, terminal=True)
-            else:
-                consequence = await self._reconciler.reconcile(obj)
+                return Consequence("error", condition, terminal=True)
+            return await self._reconciler.reconcile(obj)
         except (Exception, asyncio.CancelledError) as error:
             self._reconciler.absorb_cancellation(error)
-            consequence = consequence_of_error(error, generation)
-        self._apply_consequence(key, priority, consequence)
+            return consequence_of_error(error, generation)
 
     def _apply_consequence(self, key: Key, priority: int, consequence: Consequence) -> None:
         metrics, error = self._metrics, consequence.error

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from .builtin import Event
-from .controller import Controller, HasPermissions, Permission
+from .controller import Controller
 from .definition import KindDefinition
+from .permission import HasPermissions, Permission
 
 PolicyRule = dict[str, Any]
 _READ_VERBS = ("list", "watch")

@@ -102,7 +102,7 @@ class Reflector(Generic[T]):
                 if self._health.silent_watches and self.resource_version:
                     await self._check_server_revision()
                 if not self.resource_version and not self._is_watch_list_usable():
-                    await self._list()
+                    await self.list_all()
                 await self._watch()
             except _NoWatchList as error:
                 self._use_watch_list = False
@@ -138,8 +138,8 @@ class Reflector(Generic[T]):
     def _is_watch_list_usable(self) -> bool:
         return self._use_watch_list and not self._use_pages_once
 
-    async def _list(self) -> None:
-        """List in pages."""
+    async def list_all(self) -> None:
+        """Fill the store with a list in pages."""
         self._metrics.lists.labels(self.name).inc()
         listed: set[Key] = set()
         revision, server_restored = "", False

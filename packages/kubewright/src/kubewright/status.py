@@ -9,13 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
+from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from .client import Client
-from .condition import READY_CONDITION, Condition, find_condition, ready_condition, with_condition
+from .condition import (
+    READY_CONDITION,
+    Condition,
+    find_condition,
+    ready_condition,
+    utc_now,
+    with_condition,
+)
 from .consequence import Consequence
 from .errors import Invalid, NotFound, Undecodable
 from .kind import Key, Object, ObjectMeta, Status, drop_nulls
@@ -42,13 +50,14 @@ class StatusWriter:
         own_write: Callable[[Key], AbstractContextManager[list[int]]],
         writes_status: bool = True,
         condition_type: str = READY_CONDITION,
+        clock: Callable[[], datetime] = utc_now,
     ) -> None:
         """`own_write` is the context of a write, in which the object is not woken.
         `condition_type` is the type of the condition for the outcome; "" for none.
         """
         self._definition, self._client, self._recorder = kind.definition, client, recorder
         self._metrics, self._log = metrics, log
-        self._own_write = own_write
+        self._own_write, self._clock = own_write, clock
         self._writes_status, self._condition_type = writes_status, condition_type
         self._reported: dict[Key, Condition] = {}
         """The last condition of each object that is not ready, if its status has none."""
@@ -73,7 +82,8 @@ class StatusWriter:
         if isinstance(status, Status):
             if condition.type != self._condition_type:
                 condition = replace(condition, type=self._condition_type)
-            _complete_status(status, obj, condition if has_condition else None)
+            outcome = condition if has_condition else None
+            _complete_status(status, obj, outcome, self._clock())
         if status == old_status:
             self._metrics.status_unchanged.inc()
             return
@@ -116,7 +126,7 @@ class StatusWriter:
             self._report(obj.metadata, condition, Consequence("error", condition))
             return condition
         condition = replace(condition, type=self._condition_type)
-        conditions = with_condition(obj.conditions, condition)
+        conditions = with_condition(obj.conditions, condition, self._clock())
         if conditions != obj.conditions:
             patch = {"conditions": drop_nulls(msgspec.to_builtins(conditions))}
             # The response is the same object, which cannot be decoded and may violate its schema.
@@ -167,7 +177,7 @@ class StatusWriter:
             self._recorder.event_about(metadata, self._definition, "Normal", new.reason, message)
 
 
-def _complete_status(status: Status, obj: Any, outcome: Condition | None) -> None:
+def _complete_status(status: Status, obj: Any, outcome: Condition | None, now: datetime) -> None:
     """Add the conditions of other writers, times and generations, and the outcome."""
     stored: Sequence[Condition] = obj.status.conditions
     generation, removed = obj.metadata.generation, status.removed_conditions
@@ -175,9 +185,10 @@ def _complete_status(status: Status, obj: Any, outcome: Condition | None) -> Non
     for reported in status.conditions:
         if reported not in stored:
             observed = reported.observedGeneration or generation
-            conditions = with_condition(conditions, replace(reported, observedGeneration=observed))
+            own = replace(reported, observedGeneration=observed)
+            conditions = with_condition(conditions, own, now)
     if outcome is not None:
-        conditions = with_condition(conditions, outcome)
+        conditions = with_condition(conditions, outcome, now)
         if outcome.type == READY_CONDITION:
             status.observedGeneration = generation
     status.conditions = conditions

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from kubewright import Client, Key, NotSynced, select
 from kubewright.builtin import ConfigMap
 from kubewright.cache import Origin, Signal, Store
-from kubewright.controller import Permission
 from kubewright.errors import Forbidden
 from kubewright.log import Log
 from kubewright.metrics import Metrics
+from kubewright.permission import Permission
 from kubewright.reflector import Reflector
 from kubewright.responses import UndecodableObject
 

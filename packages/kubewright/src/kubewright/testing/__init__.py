@@ -7,6 +7,8 @@ kubelet         `fake_kubelet`: marks Pods as running
 operator        `run_operator`: the manager under test, with the permissions of its roles
 proxy           `HttpProxy`: errors, delays, lost responses, and a record of all requests
 tcpproxy        `TcpProxy`: connections that stall or break
+single_reconcile
+                `reconcile`: one reconcile without a server, as a function of its input
 fake            `FakeApi`: an API server in memory, for fast tests of controllers
 cluster_access  kubeconfig files and HTTPS calls, without the code under test
 wait            `eventually`: the only way a test waits
@@ -16,6 +18,20 @@ binaries        finds the pinned binaries, or builds them once with `go_build`
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from .wait import eventually
 
-__all__ = ["eventually"]
+if TYPE_CHECKING:
+    from .single_reconcile import ReconcileResult, RecordedEvent, Write, reconcile
+
+__all__ = ["ReconcileResult", "RecordedEvent", "Write", "eventually", "reconcile"]
+
+
+def __getattr__(name: str) -> Any:
+    # On demand: `eventually` alone must not import the runtime and the fake API server.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import single_reconcile
+
+    return getattr(single_reconcile, name)

@@ -13,9 +13,9 @@ from typing import Any
 from msgspec import Struct
 
 from ..builtin import Secret
-from ..controller import Permission
 from ..kind import Key, Object, kind
 from ..patch import Json
+from ..permission import Permission
 from .configuration import MUTATING, VALIDATING, configuration_name
 from .options import WebhookOptions
 from .types import Conversion, Webhook

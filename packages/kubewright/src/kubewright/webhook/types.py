@@ -20,10 +20,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
-from ..controller import HasPermissions
 from ..errors import ConfigError, Rejected
 from ..kind import Object
 from ..log import Log
+from ..permission import HasPermissions
 
 T = TypeVar("T", bound=Object)
 SpokeT = TypeVar("SpokeT", bound=Object)

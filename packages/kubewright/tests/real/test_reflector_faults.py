@@ -126,7 +126,9 @@ async def test_proxy_that_forwards_a_watch_at_its_end_delays_changes_only(
     watches = http_proxy.find_requests("GET", WIDGETS_PATH, watch=True)
     assert int(parse_qs(watches[0].query)["timeoutSeconds"][0]) >= 300
     assert parse_qs(watches[1].query)["timeoutSeconds"] == ["6"]
-    assert len(http_proxy.find_requests("GET", WIDGETS_PATH, watch=False)) == 1
+    lists = http_proxy.find_requests("GET", WIDGETS_PATH, watch=False)
+    # After a silent watch, a list of one object shows whether etcd was restored.
+    assert len([request for request in lists if request.query != "limit=1"]) == 1
 
 
 async def read_readyz(manager: Manager) -> tuple[int, str]:

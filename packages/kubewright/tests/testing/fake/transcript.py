@@ -29,6 +29,7 @@ _CONTENT_TYPES = {
     "strategic": "application/strategic-merge-patch+json",
 }
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+_LATEST = "<latest>"
 _RECORDED_VERSION = re.compile(r"in record \(\d+\)")
 _UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -147,6 +148,16 @@ class Player:
     async def _watch(self, request: Request) -> list[Any]:
         lines = self.transport.stream_lines(request, idle_timeout_seconds=10)
         events = [msgspec.json.decode(line) async for line in lines]
+        revision = 0
+        for event in events:
+            metadata = event["object"]["metadata"]
+            if event["type"] == "BOOKMARK":
+                # Other clients of the server write too, so it may be greater than that of the last
+                # event.
+                assert int(metadata["resourceVersion"]) >= revision
+                metadata["resourceVersion"] = _LATEST
+            else:
+                revision = max(revision, int(metadata.get("resourceVersion", 0)))
         return [event for event in events if not _is_plain_bookmark(event)]
 
     def _encode(self, body: Any) -> bytes:
@@ -181,7 +192,7 @@ class Player:
     def _normalize_text(self, text: str, name: str) -> str:
         name = _last_part(name)
         if name == "resourceVersion" and text not in ("", "0"):
-            return self._placeholder("version", text)
+            return text if text == _LATEST else self._placeholder("version", text)
         if name == "name" and re.fullmatch(r"generated-[a-z0-9]{5}", text):
             return "generated-*****"
         if name == "continue" and text:

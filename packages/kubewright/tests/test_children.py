@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from kubewright.api import core_v1
 from kubewright.builtin import ConfigMap, Event
 from kubewright.errors import ConfigError, NotFound, Retry
 from kubewright.kind import Key, ObjectMeta, OwnerReference
+from kubewright.outcome import Done, Waiting
 from kubewright.ownership import CONTROLLER_LABEL
 from kubewright.selection import select
 from kubewright.testing import eventually
@@ -556,3 +558,98 @@ async def test_children_without_content_in_the_cache_are_refused(api: ApiHarness
         await eventually(lambda: parent.results)
         with pytest.raises(ConfigError, match="ConfigMap cannot be applied: with metadata_only"):
             await parent.apply(owner, config_map())
+
+
+async def test_foreign_object_that_is_being_deleted_is_waited_for(api: ApiHarness) -> None:
+    """It names no owner, so nothing but the name connects it to the widget."""
+    metadata = ObjectMeta(
+        namespace=api.namespace, name="config", finalizers=["kubewright.test/hold"]
+    )
+    foreign = await api.client.create(ConfigMap(metadata=metadata))
+    await api.client.delete(ConfigMap, foreign.key)
+    await api.create_widget("a")
+    await api.create_widget("b")
+    async with run_parent(api, Parent(config_map())):
+        await api.wait_for_ready("a", reason="ChildrenNotReady")
+        await api.wait_for_ready("b", reason="ChildrenNotReady")
+        await api.client.patch(ConfigMap, foreign.key, {"metadata": {"finalizers": None}})
+
+        async def reasons() -> set[str]:
+            widgets = [await api.get_widget(name) for name in "ab"]
+            return {w.status.conditions[0].reason for w in widgets}
+
+        # Both were woken: one has the child now, and the other reports its owner.
+        await eventually(lambda: _equals(reasons, {"Applied", "ChildNotOwned"}))
+
+
+async def test_two_owners_that_apply_one_name_at_the_same_time(api: ApiHarness) -> None:
+    await api.create_widget("a")
+    await api.create_widget("b")
+    parent = Parent(config_map())
+    async with run_parent(api, parent):
+
+        async def reasons() -> list[str]:
+            widgets = [await api.get_widget(name) for name in "ab"]
+            return sorted(c.reason for w in widgets for c in w.status.conditions)
+
+        await eventually(lambda: _equals(reasons, ["Applied", "ChildNotOwned"]))
+        events = {reason for name in "ab" for _, reason in await api.list_events(name)}
+    assert "Error" not in events
+
+
+async def test_contested_child_does_not_stop_the_repair_of_others(api: ApiHarness) -> None:
+    await api.create_widget()
+    parent = Parent(config_map(), config_map("other"))
+    async with run_parent(api, parent):
+        await api.wait_for_ready(reason="Applied")
+        for number in range(11):
+            patch = {"data": {"a": f"x{number}"}}
+            await api.client.patch(ConfigMap, Key(api.namespace, "config"), patch)
+            if number < 10:
+                await eventually(lambda: has_data(api, {"a": "1"}))
+        await api.wait_for_ready(reason="ChildContested")
+        await api.client.delete(ConfigMap, Key(api.namespace, "other"))
+        await eventually(lambda: exists(api, ConfigMap, "other"))
+
+
+async def test_second_apply_of_a_reconcile_does_not_prune_the_first(api: ApiHarness) -> None:
+    class Twice(Parent):
+        async def reconcile(self, widget: Widget) -> Done:
+            await self.apply(widget, config_map("one"), prune=False)
+            await self.apply(widget, config_map("two"))
+            return Done("Applied")
+
+    await api.create_widget()
+    async with run_parent(api, Twice()):
+        condition = await api.wait_for_ready(reason="ConfigError")
+        assert "the second call would delete ConfigMap" in condition.message
+        assert await exists(api, ConfigMap, "one")
+
+
+async def test_child_outside_of_the_owned_selection_is_refused(api: ApiHarness) -> None:
+    await api.create_widget()
+    parent = Parent(config_map(), kinds=[select(ConfigMap, label_selector="app=web")])
+    async with run_parent(api, parent):
+        condition = await api.wait_for_ready(reason="ConfigError")
+    assert "is outside of the selection that owns() declares (app=web)" in condition.message
+
+
+async def test_other_class_of_an_owned_resource_is_named(api: ApiHarness) -> None:
+    await api.create_widget()
+    parent = Parent(core_v1.ConfigMap(metadata=ObjectMeta(name="config")), kinds=[ConfigMap])
+    async with run_parent(api, parent):
+        condition = await api.wait_for_ready(reason="ConfigError")
+    assert "kubewright.api.core_v1.ConfigMap is not declared, but owns() has" in condition.message
+
+
+@needs_builtin_validation
+async def test_invalid_child_keeps_the_status_of_the_owner(api: ApiHarness) -> None:
+    class Counting(Parent):
+        async def reconcile(self, widget: Widget) -> Done | Waiting:
+            widget.status.doubled = 4
+            return await super().reconcile(widget)
+
+    await api.create_widget()
+    async with run_parent(api, Counting(deployment("Not A Name"))):
+        await api.wait_for_ready(reason="InvalidChild")
+    assert (await api.get_widget()).status.doubled == 4

@@ -161,3 +161,63 @@ def test_role_permits_to_apply_and_delete_children_and_nothing_more() -> None:
         permission.kind is Widget and permission.verbs == ("patch",) and not permission.subresource
         for permission in with_finalizer
     )
+
+
+async def test_owner_of_the_same_name_in_another_namespace_is_another_one(
+    api: ApiHarness, other_namespace: str
+) -> None:
+    metadata = ObjectMeta(namespace=other_namespace, name="a")
+    other = await api.client.create(Widget(metadata=metadata))
+    parent = Parent(kinds=(ConfigMap,), cross_namespace=True)
+    wanted_by = {api.namespace, other_namespace}
+    parent.build = lambda widget: (
+        [config_map(namespace=other_namespace)] if widget.metadata.namespace in wanted_by else []
+    )
+    key = Key(other_namespace, "config")
+    async with run_parent(api, parent, namespaces=(api.namespace, other_namespace)):
+        await eventually(lambda: exists(api, key))
+        await api.create_widget()
+        condition = await api.wait_for_ready(reason="ChildNotOwned")
+        assert "is controlled by Widget a" in condition.message
+        wanted_by.remove(other_namespace)
+        await api.client.patch(Widget, other.key, {"spec": {"size": 1}})
+        await api.wait_for_ready(reason="Applied")
+        await api.client.delete(Widget, Key(api.namespace, "a"))
+        await eventually(lambda: is_gone(api, Key(api.namespace, "a")))
+        await api.client.delete(Widget, other.key)
+        await eventually(lambda: is_gone(api, other.key))
+
+
+async def test_child_of_a_live_owner_in_another_namespace_is_not_adopted(
+    api: ApiHarness, other_namespace: str
+) -> None:
+    parent = Parent(config_map(namespace=other_namespace), cross_namespace=True, adopt=True)
+    async with run_parent(api, parent, namespaces=(api.namespace, other_namespace)):
+        await api.create_widget("a")
+        await api.wait_for_ready("a", reason="Applied")
+        await api.create_widget("b")
+        condition = await api.wait_for_ready("b", reason="ChildNotOwned")
+        assert f"is a child of {api.namespace}/a, not of" in condition.message
+        child = await api.client.get(ConfigMap, Key(other_namespace, "config"))
+        assert child.metadata.annotations[OWNER_ANNOTATION] == f"{api.namespace}/a"
+        for name in "ab":
+            key = Key(api.namespace, name)
+            await api.client.delete(Widget, key)
+            await eventually(lambda: is_gone(api, key))  # noqa: B023
+
+
+async def test_finalizer_of_an_earlier_release_is_reported(
+    api: ApiHarness, other_namespace: str
+) -> None:
+    await api.create_widget()
+    namespaces = (api.namespace, other_namespace)
+    child = config_map(namespace=other_namespace)
+    async with run_parent(api, Parent(child, cross_namespace=True), namespaces=namespaces):
+        await api.wait_for_ready(reason="Applied")
+    async with run_parent(api, Parent(), namespaces=namespaces):
+        await api.client.delete(Widget, Key(api.namespace, "a"))
+        condition = await api.wait_for_ready(reason="FinalizerNotDeclared")
+        assert f"The finalizer {_FINALIZER} is from a release that owned kinds" in condition.message
+    async with run_parent(api, Parent(cross_namespace=True), namespaces=namespaces):
+        await eventually(lambda: is_gone(api, Key(api.namespace, "a")))
+    assert not await exists(api, Key(other_namespace, "config"))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kubewright.api import autoscaling_v1, autoscaling_v2, core_v1
 from kubewright.builtin import ConfigMap, Pod
 from kubewright.controller import Controller, controller
 from kubewright.errors import ConfigError
@@ -129,3 +130,31 @@ def test_class_that_is_not_a_kind_is_an_error() -> None:
 
     with pytest.raises(ConfigError, match="Undeclared is not a kind: write @kind"):
         controller(Undeclared, noop)
+
+
+async def test_children_of_one_resource_have_one_class() -> None:
+    manager = await new_manager()
+    owning = controller(Widget, noop)
+    owning.owns(ConfigMap, core_v1.ConfigMap)
+    with pytest.raises(ConfigError, match="which are one resource \\(configmaps\\)"):
+        manager.add(owning)
+    scaling = controller(Widget, noop)
+    scaling.owns(autoscaling_v1.HorizontalPodAutoscaler, autoscaling_v2.HorizontalPodAutoscaler)
+    with pytest.raises(ConfigError, match="use one class for all its children"):
+        manager.add(scaling)
+    same = controller(Widget, noop)
+    same.owns(ConfigMap)
+    same.owns(ConfigMap, any_owner=True)
+    manager.add(same)
+
+
+async def test_finalizer_of_a_kind_has_one_controller() -> None:
+    manager = await new_manager()
+    manager.add(controller(Widget, double, finalizer="kubewright.test/hold"))
+    second = controller(
+        Widget, noop, name="second", ready_condition="", finalizer="kubewright.test/hold"
+    )
+    with pytest.raises(ConfigError, match="have the same finalizer"):
+        manager.add(second)
+    other = controller(OtherWidget, noop, name="other", finalizer="kubewright.test/hold")
+    manager.add(other)

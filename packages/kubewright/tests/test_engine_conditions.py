@@ -6,6 +6,7 @@ import pytest
 
 from kubewright.controller import controller
 from kubewright.kind import Key
+from kubewright.metrics import ControllerMetrics
 from kubewright.testing import eventually
 
 from .support.api_harness import ApiHarness, run_manager
@@ -101,3 +102,30 @@ def test_condition_that_is_removed_and_set_again_is_set() -> None:
 def test_ready_is_not_a_condition_to_set() -> None:
     with pytest.raises(ValueError, match="Ready follows from how the reconcile ends"):
         WidgetStatus().set_condition("Ready", "True", "Reconciled", "")
+
+
+@pytest.mark.parametrize("condition", ["", "Synced"])
+async def test_status_without_ready_loses_fields_and_is_not_written_again(
+    api: ApiHarness, condition: str
+) -> None:
+    async def mirror(widget: Widget) -> None:
+        widget.status.doubled = widget.spec.size * 2 or None
+
+    mirroring = controller(Widget, mirror, ready_condition=condition)
+    await api.create_widget(size=1)
+    async with run_manager(api, mirroring) as manager:
+        metrics = ControllerMetrics(manager.metrics, "widget")
+
+        async def has_doubled(expected: int | None) -> bool:
+            return (await api.get_widget()).status.doubled == expected
+
+        await eventually(lambda: has_doubled(2))
+        await api.client.patch(Widget, Key(api.namespace, "a"), {"spec": {"size": 0}})
+        await eventually(lambda: has_doubled(None))
+        before, version = metrics.status_writes.value, (await api.get_widget()).metadata
+        for _ in range(3):
+            unchanged = metrics.status_unchanged.value
+            mirroring.enqueue(Key(api.namespace, "a"))
+            await eventually(lambda: metrics.status_unchanged.value > unchanged)  # noqa: B023
+        assert metrics.status_writes.value == before
+        assert (await api.get_widget()).metadata.resourceVersion == version.resourceVersion

@@ -11,7 +11,7 @@ import pytest
 from kubewright.builtin import ConfigMap, Namespace, Pod, Secret
 from kubewright.controller import Controller, controller
 from kubewright.errors import Retry, Terminal
-from kubewright.kind import Key, Object, ObjectMeta, Resource, kind
+from kubewright.kind import Key, Object, ObjectMeta, Resource, Spec, kind
 from kubewright.metrics import ControllerMetrics
 from kubewright.outcome import Done, Waiting
 from kubewright.rbac import manager_rules
@@ -20,6 +20,10 @@ from kubewright.transport import Request
 
 from .support.api_harness import ApiHarness, run_manager
 from .support.widget_kind import Widget, WidgetSpec, WidgetStatus
+
+
+class StrictSpec(Spec):
+    required: str
 
 
 @kind("kubewright.test/v1", name="Widget", external=True)
@@ -203,3 +207,27 @@ async def has_conditions(api: ApiHarness, **reasons: str) -> bool:
     return {c.type: (c.reason, c.observedGeneration) for c in status.conditions} == {
         type: (reason, generation) for type, reason in reasons.items()
     }
+
+
+@kind("kubewright.test/v1", name="Widget", external=True)
+class StrictWidget(Resource[StrictSpec, WidgetStatus]):
+    """A Widget with a required field, which its CRD does not require."""
+
+
+async def test_external_object_without_a_spec_can_be_reconciled(api: ApiHarness) -> None:
+    specs: list[object] = []
+
+    async def record(widget: StrictWidget) -> None:
+        specs.append(widget.spec)
+
+    body = {
+        "apiVersion": "kubewright.test/v1",
+        "kind": "Widget",
+        "metadata": {"name": "a", "namespace": api.namespace},
+    }
+    path = f"/apis/kubewright.test/v1/namespaces/{api.namespace}/widgets"
+    async with run_manager(api, controller(StrictWidget, record)):
+        await api.transport.send(
+            Request("POST", path, body=msgspec.json.encode(body), content_type="application/json")
+        )
+        await eventually(lambda: specs == [None])

@@ -6,21 +6,23 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import Counter
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
-from kubewright.builtin import Namespace
+from kubewright.builtin import ConfigMap, Namespace
 from kubewright.client import Client
 from kubewright.controller import Controller, controller
-from kubewright.errors import Retry
+from kubewright.errors import ConfigError, Retry
 from kubewright.kind import Key, ObjectMeta
 from kubewright.manager import Options
 from kubewright.outcome import Done
 from kubewright.predicate import field_changed, labels_changed
 from kubewright.testing import eventually
 from kubewright.testing.fake import FakeApi
-from kubewright.workqueue import LOW_PRIORITY, Backoff, WorkQueue
+from kubewright.workqueue import LOW_PRIORITY, Backoff, RateLimit, WorkQueue
 
 from .support.api_harness import ApiHarness, run_manager
 from .support.widget_kind import Friend, Widget
@@ -285,3 +287,117 @@ async def test_next_run_keeps_the_priority(
         await eventually(lambda: priorities)
     # Objects that exist at the start have a low priority, so that a user's edit overtakes them.
     assert priorities == [LOW_PRIORITY]
+
+
+@pytest.mark.parametrize("period", ["60", float("nan"), 0, -1])
+async def test_wrong_period_stops_no_worker(
+    api: ApiHarness, period: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    class OneWorker(CountingController):
+        max_concurrent_reconciles = 1
+
+    counting = OneWorker()
+    counting.reconcile_every(lambda widget: period)
+    async with run_manager(api, counting):
+        await api.create_widget("a")
+        await eventually(lambda: "is not a positive, finite number of seconds" in caplog.text)
+        await api.create_widget("b")
+        await eventually(lambda: counting.runs["b"])
+        assert (counting.runs["a"], counting.runs["b"]) == (1, 1)
+    with pytest.raises(ConfigError, match="needs a positive number of seconds"):
+        counting.reconcile_every(period)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Backoff(initial_seconds=0),
+        lambda: Backoff(initial_seconds=2, max_seconds=1),
+        lambda: RateLimit(per_second=0, burst=1),
+        lambda: RateLimit(per_second=1, burst=0),
+    ],
+)
+def test_limits_that_cannot_work_are_refused(make: Callable[[], object]) -> None:
+    with pytest.raises(ConfigError):
+        make()
+
+
+class FinalizingController(CountingController):
+    finalizer = "kubewright.test/finalizing"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.finalized: list[str] = []
+
+    async def finalize(self, widget: Widget) -> None:
+        self.finalized.append(widget.metadata.name)
+
+
+def no_change(old: Widget | None, new: Widget | None) -> bool:
+    return False
+
+
+async def test_predicate_does_not_hide_a_deletion_from_the_finalizer(api: ApiHarness) -> None:
+    class BySize(FinalizingController):
+        predicate = field_changed("spec.size")
+
+    by_size = BySize()
+    async with run_manager(api, by_size):
+        await api.create_widget("a")
+        await api.wait_for_ready("a")
+        await api.client.delete(Widget, Key(api.namespace, "a"))
+        await eventually(lambda: by_size.finalized == ["a"])
+
+    class Nothing(FinalizingController):
+        predicate = no_change
+
+    # Deleted while no manager was running.
+    metadata = ObjectMeta(
+        namespace=api.namespace, name="b", finalizers=["kubewright.test/finalizing"]
+    )
+    await api.client.create(Widget(metadata=metadata))
+    await api.client.delete(Widget, Key(api.namespace, "b"))
+    nothing = Nothing()
+    async with run_manager(api, nothing):
+        await eventually(lambda: nothing.finalized == ["b"])
+
+
+async def test_predicate_of_an_instance(api: ApiHarness) -> None:
+    class Configured(CountingController):
+        def __init__(self) -> None:
+            super().__init__()
+            setattr(self, "predicate", has_label)  # noqa: B010 (a type checker refuses it)
+
+    configured = Configured()
+    async with run_manager(api, configured):
+        await api.create_widget("ignored")
+        metadata = ObjectMeta(namespace=api.namespace, name="served", labels={"served": ""})
+        await api.client.create(Widget(metadata=metadata))
+        await eventually(lambda: configured.runs["served"])
+        assert configured.runs["ignored"] == 0
+
+
+async def test_controller_that_deletes_its_own_object_finalizes_it(api: ApiHarness) -> None:
+    """A ConfigMap has no generation, so only its content shows a change."""
+    finalized: list[str] = []
+
+    class OneShot(Controller[ConfigMap]):
+        finalizer = "kubewright.test/one-shot"
+
+        async def reconcile(self, obj: ConfigMap) -> None:
+            if obj.metadata.name == "a":
+                await self.client.delete(ConfigMap, obj.key)
+
+        async def finalize(self, obj: ConfigMap) -> None:
+            finalized.append(obj.metadata.name)
+
+    metadata = ObjectMeta(namespace=api.namespace, name="a")
+    await api.client.create(ConfigMap(metadata=metadata))
+    async with run_manager(api, OneShot()):
+        await eventually(lambda: finalized == ["a"])
+        await eventually(lambda: is_empty(api))
+
+
+async def is_empty(api: ApiHarness) -> bool:
+    names = [obj.metadata.name for obj in await api.client.list(ConfigMap, api.namespace)]
+    return "a" not in names

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import subprocess
+import sys
 import threading
 import time
 from typing import Any
@@ -17,6 +19,7 @@ from kubewright.kind import Key, ObjectMeta
 from kubewright.outcome import Done, Waiting
 from kubewright.testing import eventually
 from kubewright.testing.fake import FakeApi
+from kubewright.threads import ReconcileThreads
 
 from .support.api_harness import ApiHarness, run_manager
 from .support.widget_kind import Friend, Widget, double
@@ -209,3 +212,31 @@ def test_run_async_without_a_manager_is_an_error() -> None:
 
     with pytest.raises(ConfigError, match="run_async is for a reconcile that is a plain def"):
         controller(Widget, double).run_async(nothing())
+
+
+HANGS_AT_EXIT = """
+import asyncio, time
+from contextlib import suppress
+from kubewright.kind import Key
+from kubewright.threads import ReconcileThreads
+
+async def main():
+    hanging = ReconcileThreads("a").run(Key("n", "a"), time.sleep, 3600)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await hanging
+
+asyncio.run(main())
+"""
+
+
+def test_blocked_thread_does_not_keep_the_process_alive() -> None:
+    subprocess.run([sys.executable, "-c", HANGS_AT_EXIT], check=True, timeout=30)
+
+
+async def test_stop_iteration_of_a_function_is_an_error() -> None:
+    def stop(_: object) -> object:
+        return next(iter([]))
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await ReconcileThreads("a").run(Key("n", "a"), stop, None)

@@ -122,6 +122,18 @@ def test_a_builtin_kind_is_external_and_ours_is_not() -> None:
     assert not Rule.definition.external
 
 
+@pytest.mark.parametrize(
+    ("api_version", "is_external"),
+    [("v1", True), ("apps/v1", True), ("policy.k8s.io/v1", True), ("example.com/v1", False)],
+)
+def test_hand_written_kind_of_kubernetes_is_external(api_version: str, is_external: bool) -> None:
+    @kind(api_version)
+    class Deployment(Resource[Spec, Status]):
+        """Some fields of it."""
+
+    assert Deployment.definition.external == is_external
+
+
 def test_the_decoder_of_an_external_kind_is_built_at_its_first_use() -> None:
     @kind("v1", external=True)
     class Binding(Object):

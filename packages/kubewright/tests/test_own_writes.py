@@ -35,3 +35,20 @@ def test_write_without_a_response_wakes() -> None:
         writes.hold_back("a", 7)
         raise TimeoutError
     assert woken == ["a"]
+
+
+def test_two_writes_of_one_object_at_the_same_time() -> None:
+    own_writes: OwnWrites[str] = OwnWrites()
+    woken: list[str] = []
+    first = own_writes.write("a", lambda: woken.append("first"))
+    second = own_writes.write("a", lambda: woken.append("second"))
+    with first as first_revisions:
+        with second as second_revisions:
+            assert own_writes.hold_back("a", 7)
+            second_revisions.append(7)
+        assert woken == []
+        assert own_writes.hold_back("a", 8)
+        first_revisions.append(8)
+    # For the first one, the write of the second is one of another client.
+    assert woken == ["first"]
+    assert not own_writes.hold_back("a", 9)

@@ -20,6 +20,10 @@ from .ownership import DIGEST_ANNOTATION, DesiredChild
 _MAX_REPAIRS, _REPAIR_WINDOW_SECONDS = 10, 60.0
 
 
+class ChildContested(Retry):
+    """Another client changes a child again and again."""
+
+
 @dataclass(slots=True)
 class _Applied:
     desired_digest: str
@@ -77,7 +81,7 @@ class AppliedMemory:
         applied.repairs += 1
         if applied.repairs > _MAX_REPAIRS:
             fields = ", ".join(differences) or "an item of a list"
-            raise Retry(
+            raise ChildContested(
                 "ChildContested",
                 f"{desired}: another client changed {fields} {applied.repairs} times within "
                 f"{_REPAIR_WINDOW_SECONDS:g} s. Stop it, or leave the field out of the child",

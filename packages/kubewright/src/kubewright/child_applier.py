@@ -16,14 +16,16 @@ What if two calls for one owner run at the same time?  The second waits, and the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, cast
 from weakref import WeakValueDictionary
 
-from .applied import AppliedMemory
+from .applied import AppliedMemory, ChildContested
 from .cache import Cache, Origin
+from .child_kinds import ChildKinds, check_unique
 from .children import Child, Children
 from .client import Client
 from .errors import AlreadyExists, ApplyConflict, ConfigError, Conflict, Invalid, Retry, Terminal
@@ -33,18 +35,17 @@ from .outcome import Waiting
 from .own_writes import OwnWrites
 from .ownership import (
     CONTROLLER_LABEL,
+    OWNER_ANNOTATION,
     OWNER_UID_LABEL,
     DesiredChild,
     belongs_to,
     can_refer_to,
-    complete_child,
     controller_of,
     read_owner_uids,
 )
 from .readiness import Readiness, readiness_of
 from .recorder import EventRecorder
 from .requests import request_for
-from .selection import declared_kind
 from .source import ChildId
 
 T = TypeVar("T", bound=Object)
@@ -85,18 +86,19 @@ class ChildApplier:
     ) -> None:
         """`namespaces` are those that the manager watches; empty for all."""
         self._controller, self._client, self._cache = controller, client, cache
-        self._own_writes, self._wake, self._namespaces = own_writes, wake, namespaces
+        self._own_writes, self._wake = own_writes, wake
         self._recorder, self._log = recorder, log
-        self._watched_kinds = {declared_kind(kind): kind for kind in kinds}
-        """By the kind of a child, the kind that is watched for it, which may be a selection."""
-        self._cross_namespace_kinds = set(map(declared_kind, cross_namespace_kinds))
+        self._kinds = ChildKinds(controller, kinds, cross_namespace_kinds, namespaces)
         self.memory = AppliedMemory()
-        # By child, the owner that waits until an object of another client is gone.
-        self._waiting_owners: dict[ChildId, Key] = {}
+        # By child, the owners that wait until an object of that name is gone. It may name another
+        # owner or none, so its deletion would not wake them.
+        self._waiting_owners: dict[ChildId, set[Key]] = {}
+        # By the uid of the owner, what its current reconcile has applied so far.
+        self._applied_now: dict[str, set[ChildId]] = {}
         # An entry stays as long as a call uses the lock.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         cache.store(owner_kind).changed.connect(self._on_owner_change)
-        for kind, watched_kind in self._watched_kinds.items():
+        for kind, watched_kind in self._kinds.watched.items():
             store = cache.store(watched_kind)
             if _OWNER_INDEX not in store.indexes:
                 store.add_index(_OWNER_INDEX, read_owner_uids)
@@ -105,69 +107,76 @@ class ChildApplier:
     def _on_owner_change(self, key: Key, old: Any, new: Any, origin: Origin) -> None:
         if new is None:
             self.memory.forget_owner(old.metadata.uid)
-            self._waiting_owners = {
-                child: owner for child, owner in self._waiting_owners.items() if owner != key
-            }
+            for owners in self._waiting_owners.values():
+                owners.discard(key)
 
     def _child_listener(self, kind: type[Object]) -> Callable[[Key, Any, Any, Origin], None]:
         def on_change(key: Key, old: Any, new: Any, origin: Origin) -> None:
             if new is None and isinstance(old, Object):
                 for uid in read_owner_uids(old):
                     self.memory.forget_child(uid, kind, key)
-            if owner_key := self._waiting_owners.pop((kind, key), None):
+            for owner_key in self._waiting_owners.pop((kind, key), ()):
                 self._wake(owner_key)
 
         return on_change
 
+    @contextmanager
+    def during_reconcile(self, owner: Object) -> Iterator[None]:
+        """The context of one reconcile of the owner."""
+        self._applied_now[owner.metadata.uid] = set()
+        try:
+            yield
+        finally:
+            del self._applied_now[owner.metadata.uid]
+
     async def apply(
         self, owner: Object, children: Sequence[Object], options: ApplyOptions
     ) -> Children:
-        desired = [self._complete(owner, child) for child in children]
-        _check_unique(desired)
-        recreate = {self._complete(owner, child).identity for child in options.recreate}
+        desired = [self._kinds.complete(owner, child) for child in children]
+        check_unique(desired)
+        self._check_stages(owner, desired, prune=options.prune)
+        recreate = {self._kinds.complete(owner, child).identity for child in options.recreate}
         lock = self._locks.setdefault(owner.metadata.uid, asyncio.Lock())
         async with lock:
-            states = [
-                await self._apply_child(owner, child, options, recreate=child.identity in recreate)
-                for child in desired
-            ]
+            states: list[Child] = []
+            contested: ChildContested | None = None
+            for child in desired:
+                try:
+                    states.append(
+                        await self._apply_child(
+                            owner, child, options, recreate=child.identity in recreate
+                        )
+                    )
+                except ChildContested as error:
+                    # A client that fights for one child must not stop the repair of the others.
+                    contested = contested or error
+            if contested is not None:
+                raise contested
             if options.prune:
                 await self._prune(owner, desired)
         return Children(owner.metadata.namespace, tuple(states))
 
-    def _complete(self, owner: Object, child: Object) -> DesiredChild:
-        desired = complete_child(owner, child, self._controller)
-        kind, name = desired.kind, desired.kind.__name__
-        if kind not in self._watched_kinds:
-            raise ConfigError(f"{name} is not declared: add self.owns({name}) to __init__")
-        watched = self._watched_kinds[kind].definition
-        if watched.metadata_only or (watched.selection and watched.selection.transform):
+    def _check_stages(self, owner: Object, desired: Sequence[DesiredChild], *, prune: bool) -> None:
+        """Refuse a call that would prune what an earlier call of the same reconcile applied."""
+        applied = self._applied_now.get(owner.metadata.uid, set())
+        now = {child.identity for child in desired}
+        if prune and (lost := applied - now):
+            names = ", ".join(sorted(f"{kind.definition.name} {key}" for kind, key in lost))
             raise ConfigError(
-                f"{name} cannot be applied: with metadata_only or transform, the cache has not "
-                "what a comparison needs"
+                f"apply was called twice in one reconcile, and the second call would delete {names}"
+                ": pass all children to the last call, and prune=False to those before it"
             )
-        can_refer = can_refer_to(owner, kind, desired.key.namespace)
-        if not can_refer and kind not in self._cross_namespace_kinds:
-            raise ConfigError(
-                f"{desired} cannot have an owner reference to the {owner.definition.name} "
-                f"{owner.key}: declare self.owns({name}, cross_namespace=True), and the "
-                "controller's finalizer deletes it"
-            )
-        if self._namespaces and desired.key.namespace not in ("", *self._namespaces):
-            raise ConfigError(
-                f"{desired} is in a namespace that the manager does not watch, so it would not "
-                "notice changes: add the namespace to -watch-namespaces"
-            )
-        return desired
+        applied |= now
 
     async def _apply_child(
         self, owner: Object, desired: DesiredChild, options: ApplyOptions, *, recreate: bool
     ) -> Child:
         uid = owner.metadata.uid
-        watched_kind = self._watched_kinds[desired.kind]
+        watched_kind = self._kinds.watched[desired.kind]
         live: Object | None = self._cache.get(watched_kind, desired.key)
         for _ in range(_MAX_ATTEMPTS):
             if live is not None and (reason := _find_reason_to_wait(live, owner)):
+                self._wait_for_deletion(desired, owner)
                 return Child(live, Readiness("Terminating", reason))
             if live is not None and not belongs_to(live, owner):
                 self._check_adoption(live, desired, owner, adopt=options.adopt)
@@ -202,10 +211,12 @@ class ChildApplier:
     ) -> None:
         """Raise unless the controller may take over an object that the owner does not control."""
         controller = controller_of(live)
-        if controller is None and adopt:
+        other_owner = live.metadata.annotations.get(OWNER_ANNOTATION, "")
+        if OWNER_UID_LABEL not in live.metadata.labels:
+            other_owner = ""
+        if controller is None and not other_owner and adopt:
             return
-        # Its deletion wakes this owner, although it names another one or none.
-        self._waiting_owners[desired.identity] = owner.key
+        self._wait_for_deletion(desired, owner)
         owner_name = f"{owner.definition.name} {owner.key}"
         if controller is not None:
             raise Retry(
@@ -213,11 +224,20 @@ class ChildApplier:
                 f"{desired} exists and is controlled by {controller.kind} {controller.name}, not "
                 f"by {owner_name}. Rename one of them",
             )
+        if other_owner:
+            raise Retry(
+                "ChildNotOwned",
+                f"{desired} exists and is a child of {other_owner}, not of {owner_name}. Rename "
+                f"one of them, or remove its label {OWNER_UID_LABEL} and pass adopt=True to apply",
+            )
         raise Retry(
             "ChildNotOwned",
             f"{desired} exists and does not belong to {owner_name}. Rename or delete it, or pass "
             "adopt=True to apply to take it over",
         )
+
+    def _wait_for_deletion(self, desired: DesiredChild, owner: Object) -> None:
+        self._waiting_owners.setdefault(desired.identity, set()).add(owner.key)
 
     async def _send(
         self, owner: Object, desired: DesiredChild, live: Object | None, *, force: bool
@@ -258,13 +278,15 @@ class ChildApplier:
     ) -> None:
         """Delete the live object if only a new one can have the desired content, else raise."""
         if live is None or not await self._is_valid_if_new(desired):
-            raise Terminal("InvalidChild", f"{desired} is invalid: {error}") from error
+            message = f"{desired} is invalid: {error}"
+            raise Terminal("InvalidChild", message, keep_status=True) from error
         fields = ", ".join(sorted({cause.field for cause in error.causes})) or "a field"
         if not recreate:
             raise Terminal(
                 "ImmutableField",
                 f"{desired}: {fields} cannot be changed: {error}. Undo the change, delete the "
                 "object, or name it in recreate of apply to have it deleted and created again",
+                keep_status=True,
             ) from error
         self._log.info("recreating a child", child=str(desired), fields=fields)
         await self._delete(live)
@@ -297,7 +319,7 @@ class ChildApplier:
 
     def children_of(self, owner: Object, kind: type[T]) -> list[T]:
         """The children of the owner in the cache, without those of other controllers."""
-        watched_kind = cast("type[T]", self._watched_kinds.get(kind, kind))
+        watched_kind = cast("type[T]", self._kinds.watched.get(kind, kind))
         return [
             obj
             for obj in self._cache.by_index(watched_kind, _OWNER_INDEX, owner.metadata.uid)
@@ -307,7 +329,7 @@ class ChildApplier:
 
     async def _prune(self, owner: Object, desired: Sequence[DesiredChild]) -> None:
         kept = {child.identity for child in desired}
-        for kind in self._watched_kinds:
+        for kind in self._kinds.watched:
             for obj in self.children_of(owner, kind):
                 if (kind, obj.key) not in kept and obj.metadata.deletionTimestamp is None:
                     await self._delete(obj)
@@ -325,8 +347,8 @@ class ChildApplier:
         """Delete the children without an owner reference: no garbage collector deletes them."""
         selector = f"{OWNER_UID_LABEL}={owner.metadata.uid},{CONTROLLER_LABEL}={self._controller}"
         remaining: list[str] = []
-        for kind in self._cross_namespace_kinds:
-            namespaces = self._namespaces if kind.definition.namespaced else ()
+        for kind in self._kinds.cross_namespace:
+            namespaces = self._kinds.namespaces if kind.definition.namespaced else ()
             for namespace in namespaces or ("",):
                 # From the API server: the cache may not have the child that was created last.
                 find_children = partial(self._client.list, kind, namespace, label_selector=selector)
@@ -339,18 +361,15 @@ class ChildApplier:
         return Waiting("DeletingChildren", f"Waiting for the deletion of {', '.join(remaining)}")
 
 
-def _check_unique(desired: Sequence[DesiredChild]) -> None:
-    for index, child in enumerate(desired):
-        if any(child.identity == other.identity for other in desired[:index]):
-            raise ConfigError(f"{child} is passed twice, so one would overwrite the other")
-
-
 def _find_reason_to_wait(live: Object, owner: Object) -> str:
     """Why a child cannot be applied yet although nothing is wrong; else an empty string."""
     if live.metadata.deletionTimestamp is not None:
         return "being deleted; it is created again afterwards"
     controller = controller_of(live)
     if controller is None or controller.uid == owner.metadata.uid:
+        return ""
+    if not can_refer_to(owner, type(live), live.metadata.namespace):
+        # An owner of the same name in another namespace is another one.
         return ""
     group = controller.apiVersion.rpartition("/")[0]
     if (group, controller.kind, controller.name) != (

@@ -54,7 +54,7 @@ def consequence_of_result(returned: object, generation: int) -> Consequence:
             message = f"the reconcile returned {type(returned).__name__}; "
             message += "return None, Done(...) or Waiting(...)"
             return consequence_of_error(TypeError(message), generation)
-    if seconds is not None and not _is_valid_delay(seconds):
+    if seconds is not None and not is_valid_delay(seconds):
         message = f"requeue_after_seconds is {seconds!r}; {_VALID_DELAY}"
         return consequence_of_error(TypeError(message), generation)
     condition = ready_condition(status, reason, message, generation)
@@ -62,7 +62,7 @@ def consequence_of_result(returned: object, generation: int) -> Consequence:
     return Consequence(result, condition, seconds, warning_event=False)
 
 
-def _is_valid_delay(value: object) -> bool:
+def is_valid_delay(value: object) -> bool:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return is_number and math.isfinite(value) and value >= 0  # type: ignore[arg-type,operator]
 
@@ -71,7 +71,7 @@ def consequence_of_error(error: BaseException, generation: int) -> Consequence:
     match error:
         case (
             Retry(requeue_after_seconds=seconds) | NotSynced(requeue_after_seconds=seconds)
-        ) if not (seconds is None or _is_valid_delay(seconds)):
+        ) if not (seconds is None or is_valid_delay(seconds)):
             message = f"requeue_after_seconds of {type(error).__name__} is {seconds!r}; "
             message += _VALID_DELAY
             return consequence_of_error(TypeError(message), generation)

@@ -30,6 +30,7 @@ from .child_applier import ApplyOptions, ChildApplier
 from .children import Children
 from .client import Client
 from .condition import READY_CONDITION, utc_now
+from .consequence import is_valid_delay
 from .errors import ConfigError
 from .kind import Key, Object
 from .log import Log
@@ -57,6 +58,9 @@ ChildT = TypeVar("ChildT", bound=Object)
 ReadT = TypeVar("ReadT", bound=Object)
 R = TypeVar("R")
 Outcome = Done | Waiting | None
+
+FINALIZER_PREFIX = "kubewright.dev/"
+"""The finalizer of a controller that owns kinds across namespaces has its name behind this."""
 
 
 class Controller(HasPermissions, Generic[T]):
@@ -176,6 +180,11 @@ class Controller(HasPermissions, Generic[T]):
     def overrides(self, method: str) -> bool:
         return getattr(type(self), method) is not getattr(Controller, method)
 
+    def get_predicate(self) -> Predicate:
+        """The predicate as a function; as an attribute of a class it would be bound to self."""
+        predicate: Predicate = vars(self).get("predicate", type(self).predicate)
+        return predicate
+
     def watches(
         self,
         what: type[Object] | Stream,
@@ -226,7 +235,7 @@ class Controller(HasPermissions, Generic[T]):
         self.child_kinds += kinds
         if cross_namespace:
             self.cross_namespace_kinds += kinds
-            self.finalizer = self.finalizer or f"kubewright.dev/{self.name}"
+            self.finalizer = self.finalizer or f"{FINALIZER_PREFIX}{self.name}"
         self.sources += (
             OwnedKindSource(kind, self.name, any_owner, predicate, self._child_writes)
             for kind in kinds
@@ -288,6 +297,8 @@ class Controller(HasPermissions, Generic[T]):
         """Reconcile each object at least that often. A function returns the seconds for an object;
         None for no periodic reconcile of it.
         """
+        if not callable(seconds) and not (is_valid_delay(seconds) and seconds > 0):
+            raise ConfigError(f"reconcile_every({seconds!r}) needs a positive number of seconds")
         self.period_of = seconds if callable(seconds) else lambda _: seconds
 
     def reads(self, *kinds: type[Object]) -> None:

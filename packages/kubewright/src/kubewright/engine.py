@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from .cache import Cache
 from .client import Client
-from .consequence import Consequence, consequence_of_error
+from .consequence import Consequence, consequence_of_error, is_valid_delay
 from .controller import Controller
 from .kind import Key, Object
 from .log import Log, current_object
@@ -74,7 +74,7 @@ class Engine(Generic[T]):
         self._tasks: set[asyncio.Task[None]] = set()
         self._stuck_keys: set[Key | None] = set()
         self._primary_source = PrimaryKindSource(
-            type(controller).predicate, self._store, self._enqueue_change
+            controller.get_predicate(), self._store, self._enqueue_change
         )
         for source in controller.sources:
             source.attach(self._store, cache, self._enqueue_change)
@@ -141,7 +141,6 @@ class Engine(Generic[T]):
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_CANCEL_GRACE_SECONDS)
-        self._reconciler.threads.close()
 
     async def _run_worker(self) -> None:
         self._primary_source.become_writer()
@@ -193,8 +192,13 @@ class Engine(Generic[T]):
         consequence = await self.reconcile(key)
         if consequence is None:
             self.queue.forget(key)
-        else:
+            return
+        try:
             self._apply_consequence(key, priority, consequence)
+        except Exception as error:
+            # It would end the worker, and so stop other objects.
+            self._log.error("the outcome could not be applied", error=error, object=str(key))
+            self.queue.add_rate_limited(key, priority)
 
     async def reconcile(self, key: Key) -> Consequence | None:
         """Run the controller once; None if there is nothing to do for an object that is gone."""
@@ -254,6 +258,8 @@ class Engine(Generic[T]):
             return
         try:
             seconds = self.controller.period_of(obj)
+            if seconds is not None and not (is_valid_delay(seconds) and seconds > 0):
+                raise ValueError(f"{seconds!r} is not a positive, finite number of seconds")
         except Exception as error:
             self._log.error("the function of reconcile_every failed", error=error, object=str(key))
             return

@@ -295,14 +295,15 @@ def kind(
     storage: bool = True,
     deprecated: str | bool = False,
     metadata_only: bool = False,
-    external: bool = False,
+    external: bool | None = None,
     require_spec: bool | None = None,
 ) -> Callable[[type[ObjectT]], type[ObjectT]]:
     """Make the class a kind of that group and version.
 
     `selectable_fields` are paths such as `.spec.nodeName`, for field selectors.
     `metadata_only` asks the API server for metadata alone: fewer bytes to send, decode and keep.
-    `external` means that Kubernetes or another operator declares the kind.
+    `external` means that Kubernetes or another operator declares the kind; by default only those in
+    the groups of Kubernetes are external.
     `require_spec` makes the API server reject objects without a spec; the default None does if the
     spec has a required field.
     If the status is a `Status`, the columns Ready, Reason and Age follow the given ones.
@@ -335,13 +336,18 @@ def kind(
             deprecated=bool(deprecated),
             deprecation_warning=deprecated if isinstance(deprecated, str) else "",
             metadata_only=metadata_only,
-            external=external,
+            external=_is_kubernetes_group(group) if external is None else external,
             require_spec=require_spec,
         )
         _check_decodable(cls.definition)
         return cls
 
     return declare
+
+
+def _is_kubernetes_group(group: str) -> bool:
+    """Whether it is a group such as "", apps or policy.k8s.io, which no CRD of a project has."""
+    return "." not in group or group.endswith(".k8s.io")
 
 
 def _check_decodable(definition: KindDefinition) -> None:

@@ -17,9 +17,9 @@ from msgspec.structs import replace as struct_replace
 
 from .client import Client
 from .consequence import Consequence, consequence_of_error, consequence_of_result
-from .controller import Controller
-from .errors import NotFound
-from .kind import Key, Object, ObjectMeta
+from .controller import FINALIZER_PREFIX, Controller
+from .errors import NotFound, Terminal
+from .kind import Key, Object, ObjectMeta, drop_nulls
 from .metrics import ControllerMetrics
 from .running_calls import RunningCalls
 from .source import PrimaryKindSource
@@ -54,7 +54,7 @@ class ObjectReconciler(Generic[T]):
         self._kind: type[T] = controller.kind  # type: ignore[assignment]
         self._decode = self._kind.definition.decoder.decode
         self.running_calls = RunningCalls(controller.timeout_seconds)
-        self.threads = ReconcileThreads(controller.name, controller.max_concurrent_reconciles)
+        self.threads = ReconcileThreads(controller.name)
         self._reconcile = self._as_async("reconcile")
         self._reconcile_deleted = self._as_async("reconcile_deleted")
         self.draining = False
@@ -66,7 +66,11 @@ class ObjectReconciler(Generic[T]):
         finalizer, finalizers = self._controller.finalizer, obj.metadata.finalizers
         deleting = obj.metadata.deletionTimestamp is not None
         if deleting and finalizer not in finalizers:
-            return Consequence("success", None)
+            consequence = self._check_finalizers(obj)
+            await self._status_writer.write(
+                obj, getattr(self._copy(obj), "status", None), consequence
+            )
+            return consequence
         if finalizer and not deleting and finalizer not in finalizers:
             with_finalizer = await self._set_finalizers(obj, [*finalizers, finalizer])
             if with_finalizer is None:
@@ -74,7 +78,8 @@ class ObjectReconciler(Generic[T]):
             obj = with_finalizer
         copy = self._copy(obj)
         run = self._finalize if deleting else self._reconcile
-        consequence = await self._run_user_code(run, copy, obj.key, obj.metadata.generation)
+        with self._controller.child_applier.during_reconcile(obj):
+            consequence = await self._run_user_code(run, copy, obj.key, obj.metadata.generation)
         consequence = self._check_copy(obj, copy, consequence)
         if deleting:
             ready = consequence.condition is not None and consequence.condition.status == "True"
@@ -90,11 +95,34 @@ class ObjectReconciler(Generic[T]):
             await self._status_writer.write(obj, status, consequence)
         return consequence
 
+    def _check_finalizers(self, obj: T) -> Consequence:
+        """What follows for a deleted object without our finalizer."""
+        left = f"{FINALIZER_PREFIX}{self._controller.name}"
+        if left not in obj.metadata.finalizers:
+            return Consequence("success", None)
+        definition = self._kind.definition
+        namespace = f" -n {obj.metadata.namespace}" if obj.metadata.namespace else ""
+        error = Terminal(
+            "FinalizerNotDeclared",
+            f"The finalizer {left} is from a release that owned kinds with cross_namespace=True. "
+            "Declare these kinds again, or delete the children in other namespaces and remove the "
+            "finalizer with: "
+            f"kubectl edit {definition.group_resource}{namespace} {obj.metadata.name}",
+            keep_status=True,
+        )
+        return consequence_of_error(error, obj.metadata.generation)
+
     def _copy(self, obj: T) -> T:
         # JSON is the fastest deep copy. Without the metadata it takes half of the time, and of the
         # metadata only the containers can be changed.
         metadata = obj.metadata
-        copy: T = self._decode(_ENCODER.encode(struct_replace(obj, metadata=_NO_METADATA)))
+        content = struct_replace(obj, metadata=_NO_METADATA)
+        copy: T
+        try:
+            copy = self._decode(_ENCODER.encode(content))
+        except msgspec.ValidationError:
+            # Another operator may store an object without a spec, which is None here.
+            copy = self._decode(_ENCODER.encode(drop_nulls(msgspec.to_builtins(content))))
         copy.metadata = struct_replace(
             metadata,
             labels=dict(metadata.labels),

@@ -18,15 +18,16 @@ class OwnWrites(Generic[K]):
     """The objects that are being written, by a key of any type."""
 
     def __init__(self) -> None:
-        # The revisions of the events that are held back.
-        self._held_back: dict[K, list[int]] = {}
+        # For each write in progress, the revisions of the events that are held back. Two owners
+        # may apply a child of the same name at the same time.
+        self._held_back: dict[K, list[list[int]]] = {}
 
     def hold_back(self, key: K, revision: int) -> bool:
         """Hold an event back if the object is being written; returns whether it is."""
-        if key not in self._held_back:
-            return False
-        self._held_back[key].append(revision)
-        return True
+        writes = self._held_back.get(key, ())
+        for held_back in writes:
+            held_back.append(revision)
+        return bool(writes)
 
     @contextmanager
     def write(self, key: K, wake: Callable[[], None]) -> Iterator[list[int]]:
@@ -36,9 +37,15 @@ class OwnWrites(Generic[K]):
         list: another client wrote it.
         """
         own_revisions: list[int] = []
-        self._held_back[key] = []
+        held_back: list[int] = []
+        writes = self._held_back.setdefault(key, [])
+        writes.append(held_back)
         try:
             yield own_revisions
         finally:
-            if any(held not in own_revisions for held in self._held_back.pop(key)):
+            # By identity: the lists of two writes may be equal.
+            writes[:] = (other for other in writes if other is not held_back)
+            if not writes:
+                del self._held_back[key]
+            if any(revision not in own_revisions for revision in held_back):
                 wake()

@@ -58,9 +58,14 @@ def _has_same_desired_state(old: Any, new: Any) -> bool:
         and a.generation == b.generation
         and a.labels == b.labels
         and a.annotations == b.annotations
+        and a.deletionTimestamp == b.deletionTimestamp
         # Kinds without a spec, such as ConfigMap, have no generation.
         and (a.generation or replace(old, metadata=b) == new)
     )
+
+
+def _is_being_deleted(obj: Any) -> bool:
+    return obj is not None and obj.metadata.deletionTimestamp is not None
 
 
 def _drop_undecodable(obj: Any) -> Any:
@@ -257,7 +262,9 @@ class PrimaryKindSource:
     def _matters(self, old: Any, new: Any) -> bool:
         # The engine reports that an object cannot be decoded, so it must be woken.
         is_undecodable = isinstance(old, UndecodableObject) or isinstance(new, UndecodableObject)
-        return is_undecodable or matters(self._predicate, old, new)
+        # A predicate of the spec must not hide the deletion from the finalizer.
+        was_deleted = _is_being_deleted(new) and not _is_being_deleted(old)
+        return is_undecodable or was_deleted or matters(self._predicate, old, new)
 
     def keys_without_change(self) -> list[Key]:
         """The objects to reconcile although nothing changed: at the start, and periodically."""

@@ -88,10 +88,12 @@ class StatusWriter:
             self._metrics.status_unchanged.inc()
             return
         # A status that was never written has no fields on the wire, so the defaults that it
-        # decodes to have to be sent as well. Every write sets observedGeneration, so it is None
-        # until the first one. A status class that does not extend Status lacks it, and is treated
-        # as written.
+        # decodes to have to be sent as well. Every write with Ready sets observedGeneration, so it
+        # is None until the first one. A status class that does not extend Status lacks it, and is
+        # treated as written.
         was_written = getattr(old_status, "observedGeneration", 0) is not None
+        if self._condition_type != READY_CONDITION:
+            was_written = was_written or old_status != type(status)()
         old = drop_nulls(msgspec.to_builtins(old_status)) if was_written else {}
         patch = build_merge_patch(old, drop_nulls(msgspec.to_builtins(status)))
         if not patch:

@@ -2,12 +2,14 @@
 
 Questions and answers:
 
-How many threads?  At most `max_concurrent_reconciles` for each controller.
+How many threads?  At most `max_concurrent_reconciles` for each controller, one for each call.
 What happens at the timeout?  A thread cannot be stopped. The object is reported as timed out and
     stays locked until the thread ends: an object is never reconciled twice at once. Its thread and
     its worker are missing until then.
 How does the code use the client?  With `self.run_async(self.client.get(...))`, which waits for the
     coroutine in the event loop. After the timeout it raises TimeoutError, so most threads end soon.
+Does a blocked thread keep the process alive?  No. Its threads are daemons: those of a
+    ThreadPoolExecutor would be joined at the exit of the interpreter, after the grace period.
 What must the code not do?  Compute for long without a pause: threads share the interpreter, so the
     watches and the lease wait.
 """
@@ -19,7 +21,6 @@ import concurrent.futures
 import inspect
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
 
@@ -98,16 +99,27 @@ def is_blocking(method: Callable[..., object]) -> bool:
 class ReconcileThreads:
     """The threads of one controller."""
 
-    def __init__(self, name: str, max_threads: int) -> None:
-        self._executor = ThreadPoolExecutor(max_threads, thread_name_prefix=f"reconcile-{name}")
+    def __init__(self, name: str) -> None:
+        self._name = f"reconcile-{name}"
         self.unfinished: dict[Key, asyncio.Future[object]] = {}
 
     async def run(self, key: Key, function: Callable[[Any], object], argument: object) -> object:
         """Call the function. If this is cancelled, the thread goes on; see `wait_until_ended`."""
-        loop = asyncio.get_running_loop()
-        run, context = _Run(loop), copy_context()
+        run, context = _Run(asyncio.get_running_loop()), copy_context()
         context.run(_current_run.set, run)
-        thread = loop.run_in_executor(self._executor, context.run, function, argument)
+        returned: concurrent.futures.Future[object] = concurrent.futures.Future()
+
+        def call() -> None:
+            try:
+                returned.set_result(context.run(function, argument))
+            except StopIteration as error:
+                # A future of asyncio cannot have this exception.
+                returned.set_exception(RuntimeError(f"StopIteration: {error}"))
+            except BaseException as error:
+                returned.set_exception(error)
+
+        threading.Thread(target=call, name=self._name, daemon=True).start()
+        thread = asyncio.wrap_future(returned)
         self.unfinished[key] = thread
         try:
             await asyncio.wait([thread])
@@ -126,7 +138,3 @@ class ReconcileThreads:
             if not thread.cancelled():
                 # Otherwise asyncio reports that the exception was never retrieved.
                 thread.exception()
-
-    def close(self) -> None:
-        """Start no more calls. Running threads end with their call, or with the process."""
-        self._executor.shutdown(wait=False, cancel_futures=True)

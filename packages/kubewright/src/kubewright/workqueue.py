@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 from collections import deque
 from dataclasses import dataclass
 from itertools import count
 from typing import Generic, TypeVar
 
+from .errors import ConfigError
 from .metrics import QueueMetrics
 
 K = TypeVar("K")
@@ -40,6 +42,10 @@ class Backoff:
     initial_seconds: float = 0.005
     max_seconds: float = 1000.0
 
+    def __post_init__(self) -> None:
+        if not 0 < self.initial_seconds <= self.max_seconds < math.inf:
+            raise ConfigError(f"{self}: 0 < initial_seconds <= max_seconds must hold")
+
     def delay_seconds(self, failures: int) -> float:
         """The delay after so many failures before this one."""
         # The exponent is limited because 2.0 ** 1024 overflows.
@@ -55,6 +61,10 @@ class RateLimit:
 
     per_second: float
     burst: int
+
+    def __post_init__(self) -> None:
+        if not (0 < self.per_second < math.inf and self.burst >= 1):
+            raise ConfigError(f"{self}: per_second must be positive, and burst at least 1")
 
 
 class _TokenBucket:

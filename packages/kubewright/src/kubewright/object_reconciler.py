@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, Generic, TypeVar, cast
 
@@ -78,7 +79,7 @@ class ObjectReconciler(Generic[T]):
             obj = with_finalizer
         copy = self._copy(obj)
         run = self._finalize if deleting else self._reconcile
-        with self._controller.child_applier.during_reconcile(obj):
+        with self._reconcile_context(obj):
             consequence = await self._run_user_code(run, copy, obj.key, obj.metadata.generation)
         consequence = self._check_copy(obj, copy, consequence)
         if deleting:
@@ -94,6 +95,11 @@ class ObjectReconciler(Generic[T]):
         if consequence.condition is not None:
             await self._status_writer.write(obj, status, consequence)
         return consequence
+
+    def _reconcile_context(self, obj: T) -> AbstractContextManager[None]:
+        if not self._controller.child_kinds:
+            return nullcontext()
+        return self._controller.child_applier.during_reconcile(obj)
 
     def _check_finalizers(self, obj: T) -> Consequence:
         """What follows for a deleted object without our finalizer."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,16 @@ def build(manager: Manager, settings: Settings) -> None:
         webhook.needs(ConfigMap, "get")
         manager.add(webhook)
 '''
+
+
+@pytest.fixture(autouse=True)
+def forget_projects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Remove the modules of the projects that a test has loaded: others have the same names."""
+    yield
+    folder = str(tmp_path_factory.getbasetemp())
+    for name, module in list(sys.modules.items()):
+        if (getattr(module, "__file__", None) or "").startswith(folder):
+            del sys.modules[name]
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
     async with fake_kubelet(client) as kubelet:
         ...                                       # Pods are Running and Ready, those of Jobs end
-        await kubelet.update(lambda pod: waiting("CrashLoopBackOff"))
+        await kubelet.update(lambda pod: crash_looping())
         ...                                       # now no Pod is ready, and none becomes ready
 
 It creates one Node, and also does the work of the scheduler: it binds every Pod to its Node. A Pod
@@ -62,7 +62,11 @@ class _Node(Object):
 
 @dataclass(frozen=True)
 class PodState:
-    """What becomes of a Pod. A reason is that of its waiting or terminated containers."""
+    """What the kubelet reports of a Pod.
+
+    A reason is that of its waiting or terminated containers. The containers of a Running Pod with
+    a reason wait; without one they run and are ready.
+    """
 
     phase: Literal["Pending", "Running", "Succeeded", "Failed"]
     reason: str = ""
@@ -75,8 +79,13 @@ SUCCEEDED = PodState("Succeeded", "Completed")
 
 
 def waiting(reason: str, message: str = "") -> PodState:
-    """Containers that do not start: `ImagePullBackOff`, `CrashLoopBackOff`, `ErrImagePull`..."""
+    """Containers that never started: `ImagePullBackOff`, `CreateContainerConfigError`..."""
     return PodState("Pending", reason, message)
+
+
+def crash_looping(message: str = "") -> PodState:
+    """Containers that started and ended again and again. The phase of their Pod is Running."""
+    return PodState("Running", "CrashLoopBackOff", message)
 
 
 def failed(reason: str = "Error", message: str = "") -> PodState:
@@ -199,7 +208,8 @@ class FakeKubelet:
 
 def _build_status(pod: KubeletPod, state: PodState, address: str) -> dict[str, Any]:
     now = utc_now().isoformat().replace("+00:00", "Z")
-    is_ready = "True" if state.phase == "Running" else "False"
+    is_waiting = state.phase == "Pending" or (state.phase == "Running" and state.reason != "")
+    is_ready = "True" if state.phase == "Running" and not is_waiting else "False"
     conditions = {
         "PodScheduled": "True",
         "Initialized": "True",
@@ -207,16 +217,15 @@ def _build_status(pod: KubeletPod, state: PodState, address: str) -> dict[str, A
         "Ready": is_ready,
     }
     reason = {"reason": state.reason, "message": state.message}
-    match state.phase:
-        case "Running":
-            container_state: dict[str, Any] = {"running": {"startedAt": now}}
-        case "Pending":
-            container_state = {"waiting": reason}
-        case _:
-            code = 0 if state.phase == "Succeeded" else 1
-            container_state = {
-                "terminated": {**reason, "exitCode": code, "startedAt": now, "finishedAt": now}
-            }
+    if is_waiting:
+        container_state: dict[str, Any] = {"waiting": reason}
+    elif state.phase == "Running":
+        container_state = {"running": {"startedAt": now}}
+    else:
+        code = 0 if state.phase == "Succeeded" else 1
+        container_state = {
+            "terminated": {**reason, "exitCode": code, "startedAt": now, "finishedAt": now}
+        }
     return {
         "phase": state.phase,
         "startTime": now,

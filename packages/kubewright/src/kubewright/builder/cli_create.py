@@ -169,11 +169,18 @@ def api(root: Path, dry_run: bool, force: bool, **options: Any) -> None:
 def _create_external(
     project: Project, options: _CommandOptions, *, dry_run: bool, force: bool
 ) -> None:
-    own_options = ("group", "version_", "kind_", "plural", "short", "spec", "status", "types")
-    if given := [name.strip("_") for name in own_options if options[name]]:
-        raise ConfigError(
-            f"--external names a kind that another project declares: omit --{given[0]}"
-        )
+    flags = {
+        "group": "--group",
+        "version_": "--version",
+        "kind_": "--kind",
+        "plural": "--plural",
+        "short": "--short-name",
+        "spec": "--spec",
+        "status": "--status",
+        "types": "--type",
+    }
+    if given := [flag for name, flag in flags.items() if options[name]]:
+        raise ConfigError(f"--external names a kind that another project declares: omit {given[0]}")
     if options["owns"]:
         raise ConfigError(
             "--owns cannot be combined with --external: declare the children with `self.owns` in "

@@ -197,8 +197,9 @@ def test_versions_and_webhooks_of_an_external_kind_are_rejected(
     assert "already exists" in capsys.readouterr().err
     assert create_webhook(project, "--validation", kind="Deployment") == 1
     assert "Webhook[Deployment]" in capsys.readouterr().err
-    assert create_external(project, "v1/Pod", "--kind", "Other") == 1
-    assert "omit --kind" in capsys.readouterr().err
+    for flag, value in (("--kind", "Other"), ("--short-name", "po"), ("--type", "Port=name:str")):
+        assert create_external(project, "v1/Pod", flag, value) == 1
+        assert f"omit {flag}\n" in capsys.readouterr().err
     assert create_external(project, "v1/Pod", "--owns", "v1/Service") == 1
     assert "self.owns" in capsys.readouterr().err
 

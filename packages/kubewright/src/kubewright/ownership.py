@@ -83,10 +83,10 @@ def complete_child(owner: Object, child: Object, controller: str) -> DesiredChil
     manifest["metadata"] = drop_nulls(sent_metadata)
     if manifest["kind"] == "Secret" and manifest["apiVersion"] == "v1":
         _move_string_data(manifest)
-    content = digest(manifest)
-    manifest["metadata"]["annotations"][DIGEST_ANNOTATION] = content
+    content_digest = digest(manifest)
+    manifest["metadata"]["annotations"][DIGEST_ANNOTATION] = content_digest
     return DesiredChild(
-        declared_kind(type(child)), Key(namespace, metadata.name), manifest, content
+        declared_kind(type(child)), Key(namespace, metadata.name), manifest, content_digest
     )
 
 

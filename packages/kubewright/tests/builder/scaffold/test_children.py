@@ -139,7 +139,8 @@ def test_dry_run_leaves_the_requirements(project: Path) -> None:
         (["--owns", "apps/v1/Service"], "kubewright.api.apps_v1 has no kind apps/v1/Service"),
         (["--owns", "cert-manager.io/v1/Certificate"], "first run `kubewright import`"),
         (["--owns", "v1/Service,v1/Service"], "twice"),
-        (["--owns", "v1/Service", "--cluster-wide"], "does not work with --cluster-wide"),
+        (["--owns", "v1/Service", "--cluster-scoped"], "does not work with --cluster-scoped"),
+        (["--owns", "v1/Service", "--cluster-wide"], "does not work with --cluster-scoped"),
         (["--owns", "v1/Service", "--controller=false"], "omit --controller=false"),
         (["--owns", "apps/v1/Deployment", "--kind", "Container"], "a type that the children need"),
         (

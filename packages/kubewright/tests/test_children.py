@@ -117,7 +117,7 @@ async def test_nothing_is_sent_at_rest(api: ApiHarness) -> None:
         assert len(transport.child_writes()) == 2
 
 
-async def test_own_writes_of_children_do_not_wake_the_owner(api: ApiHarness) -> None:
+async def test_own_writes_of_children_do_not_enqueue_the_owner(api: ApiHarness) -> None:
     parent = Parent()
     parent.build = lambda widget: [
         config_map(f"{widget.metadata.name}-{number}") for number in range(3)

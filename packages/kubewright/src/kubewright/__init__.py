@@ -29,7 +29,7 @@
    `running_calls` cancels a call at its timeout, and `threads` runs those that block. A reconcile
    reads from memory, acts, and sets `obj.status`, with its own conditions (`condition`). The
    objects that belong to its object are its `children`: the `child_applier` sends those that differ
-   from what is stored (`comparison`, `applied`), deletes those that are no longer wanted
+   from what is stored (`comparison`, `last_applied`), deletes those that are no longer wanted
    (`ownership`), and reports whether they are ready (`readiness`).
 
 4. `consequence` decides what each way to end a reconcile means, and the engine carries it out.
@@ -41,8 +41,8 @@
    Done or Waiting (`outcome`), Retry, Terminal, NotSynced or any other exception (`errors`): each
    has its condition, its delay, its metric (`metrics`), its log line (`log`) and perhaps an Event
    (`recorder`). `status` sends one patch with the fields that changed, or none. The response enters
-   the cache, so the next read sees it, and the watch event of our own write wakes nothing
-   (`own_writes`).
+   the cache, so the next read sees it, and the watch event of our own write triggers
+   nothing (`own_writes`).
 
 Around it: the `manager` starts and stops everything in one process. `leader` makes sure that only
 one of several managers acts: the transport checks the lease before each write. `server` has
@@ -52,8 +52,8 @@ declarations of controllers (`permission`) into roles, and `builder` writes both
 is the main function of a manager, with the flags of controller-runtime. `testing` runs a real API
 server or a fake. Other modules serve these: `authorization`, `builtin` (kinds of Kubernetes),
 `decoding`, `definition`, `exec_plugin`, `flags`, `kubeconfig_file`, `listen`, `markers`, `overlay`,
-`patch`, `plural`, `reader` and `requests` (of the client), `selection` and `selectors` (`select`),
-`series`, `tls`, `watch_health`, `x509` and `yaml_text`.
+`patch`, `plural`, `reader` and `api_requests` (of the client), `selection` and `selectors`
+(`select`), `series`, `tls`, `watch_health`, `x509` and `yaml_text`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ from .builtin import (
     new_owner_reference,
 )
 from .cache import Cache, Signal
-from .children import Child, Children
+from .children import Children, ChildState
 from .client import Client
 from .condition import Condition, find_condition
 from .controller import Controller, controller
@@ -136,7 +136,7 @@ __all__ = [
     "ApplyConflict",
     "Backoff",
     "Cache",
-    "Child",
+    "ChildState",
     "Children",
     "Client",
     "Column",

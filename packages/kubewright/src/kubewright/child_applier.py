@@ -22,12 +22,13 @@ from functools import partial
 from typing import Any, TypeVar, cast
 from weakref import WeakValueDictionary
 
-from .applied import AppliedMemory
+from .api_requests import request_for
 from .cache import Cache, Origin
-from .children import Child, Children
+from .children import Children, ChildState
 from .client import Client
 from .errors import AlreadyExists, ApplyConflict, ConfigError, Conflict, Invalid, Retry, Terminal
 from .kind import Key, Object
+from .last_applied import LastApplied
 from .log import Log
 from .outcome import Waiting
 from .own_writes import OwnWrites
@@ -36,14 +37,13 @@ from .ownership import (
     OWNER_UID_LABEL,
     DesiredChild,
     belongs_to,
-    can_refer_to,
+    can_have_owner_reference,
     complete_child,
     controller_of,
     read_owner_uids,
 )
 from .readiness import Readiness, readiness_of
 from .recorder import EventRecorder
-from .requests import request_for
 from .selection import declared_kind
 from .source import ChildId
 
@@ -77,7 +77,7 @@ class ChildApplier:
         *,
         client: Client,
         own_writes: OwnWrites[ChildId],
-        wake: Callable[[Key], None],
+        enqueue: Callable[[Key], None],
         cache: Cache,
         recorder: EventRecorder,
         log: Log,
@@ -85,12 +85,12 @@ class ChildApplier:
     ) -> None:
         """`namespaces` are those that the manager watches; empty for all."""
         self._controller, self._client, self._cache = controller, client, cache
-        self._own_writes, self._wake, self._namespaces = own_writes, wake, namespaces
+        self._own_writes, self._enqueue, self._namespaces = own_writes, enqueue, namespaces
         self._recorder, self._log = recorder, log
         self._watched_kinds = {declared_kind(kind): kind for kind in kinds}
         """By the kind of a child, the kind that is watched for it, which may be a selection."""
         self._cross_namespace_kinds = set(map(declared_kind, cross_namespace_kinds))
-        self.memory = AppliedMemory()
+        self.memory = LastApplied()
         # By child, the owner that waits until an object of another client is gone.
         self._waiting_owners: dict[ChildId, Key] = {}
         # An entry stays as long as a call uses the lock.
@@ -115,7 +115,7 @@ class ChildApplier:
                 for uid in read_owner_uids(old):
                     self.memory.forget_child(uid, kind, key)
             if owner_key := self._waiting_owners.pop((kind, key), None):
-                self._wake(owner_key)
+                self._enqueue(owner_key)
 
         return on_change
 
@@ -146,7 +146,7 @@ class ChildApplier:
                 f"{name} cannot be applied: with metadata_only or transform, the cache has not "
                 "what a comparison needs"
             )
-        can_refer = can_refer_to(owner, kind, desired.key.namespace)
+        can_refer = can_have_owner_reference(owner, kind, desired.key.namespace)
         if not can_refer and kind not in self._cross_namespace_kinds:
             raise ConfigError(
                 f"{desired} cannot have an owner reference to the {owner.definition.name} "
@@ -162,25 +162,25 @@ class ChildApplier:
 
     async def _apply_child(
         self, owner: Object, desired: DesiredChild, options: ApplyOptions, *, recreate: bool
-    ) -> Child:
+    ) -> ChildState:
         uid = owner.metadata.uid
         watched_kind = self._watched_kinds[desired.kind]
         live: Object | None = self._cache.get(watched_kind, desired.key)
         for _ in range(_MAX_ATTEMPTS):
             if live is not None and (reason := _find_reason_to_wait(live, owner)):
-                return Child(live, Readiness("Terminating", reason))
+                return ChildState(live, Readiness("Terminating", reason))
             if live is not None and not belongs_to(live, owner):
                 self._check_adoption(live, desired, owner, adopt=options.adopt)
-            elif live is not None and self.memory.is_current(uid, desired, live):
-                return Child(live, readiness_of(live))
+            elif live is not None and self.memory.needs_no_apply(uid, desired, live):
+                return ChildState(live, readiness_of(live))
             try:
                 with self._own_writes.write(
-                    (watched_kind, desired.key), partial(self._wake, owner.key)
+                    (watched_kind, desired.key), partial(self._enqueue, owner.key)
                 ) as own_revisions:
                     live = await self._send(owner, desired, live, force=options.force)
                     own_revisions.append(live.metadata.revision)
             except Invalid as error:
-                if not _is_about_another_object(error):
+                if not _is_uid_mismatch(error):
                     await self._handle_invalid(desired, live, error, recreate=recreate)
             except ApplyConflict:
                 raise
@@ -191,8 +191,8 @@ class ChildApplier:
                 cached = self._cache.get(watched_kind, desired.key)
                 if cached is not None and cached.metadata.revision == live.metadata.revision:
                     live = cached
-                self.memory.remember(uid, desired, live)
-                return Child(live, readiness_of(live))
+                self.memory.record(uid, desired, live)
+                return ChildState(live, readiness_of(live))
             # The cache is behind the server: the object was created, deleted or replaced.
             live = await self._read(desired)
         raise Conflict(f"{desired} is changed by other clients faster than it can be applied")
@@ -204,7 +204,7 @@ class ChildApplier:
         controller = controller_of(live)
         if controller is None and adopt:
             return
-        # Its deletion wakes this owner, although it names another one or none.
+        # Its deletion enqueues this owner, although it names another one or none.
         self._waiting_owners[desired.identity] = owner.key
         owner_name = f"{owner.definition.name} {owner.key}"
         if controller is not None:
@@ -257,7 +257,7 @@ class ChildApplier:
         self, desired: DesiredChild, live: Object | None, error: Invalid, *, recreate: bool
     ) -> None:
         """Delete the live object if only a new one can have the desired content, else raise."""
-        if live is None or not await self._is_valid_if_new(desired):
+        if live is None or not await self._passes_create_dry_run(desired):
             raise Terminal("InvalidChild", f"{desired} is invalid: {error}") from error
         fields = ", ".join(sorted({cause.field for cause in error.causes})) or "a field"
         if not recreate:
@@ -269,7 +269,7 @@ class ChildApplier:
         self._log.info("recreating a child", child=str(desired), fields=fields)
         await self._delete(live)
 
-    async def _is_valid_if_new(self, desired: DesiredChild) -> bool:
+    async def _passes_create_dry_run(self, desired: DesiredChild) -> bool:
         """Whether the API server would admit the object if none of that name existed."""
         # It validates an object before it finds that the name is taken.
         request = request_for(
@@ -362,6 +362,6 @@ def _find_reason_to_wait(live: Object, owner: Object) -> str:
     return f"waiting for its deletion, since it belongs to a deleted {controller.kind}"
 
 
-def _is_about_another_object(error: Invalid) -> bool:
+def _is_uid_mismatch(error: Invalid) -> bool:
     # This is how the API server rejects an apply with the uid of an earlier object of that name.
     return any(cause.field == "metadata.uid" for cause in error.causes)

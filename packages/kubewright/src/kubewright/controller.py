@@ -1,5 +1,5 @@
 """What the author of an operator writes: a class (or a function) with `reconcile(obj)`, and what
-wakes it. `engine.py` runs it.
+triggers it. `engine.py` runs it.
 
     class GreetingController(Controller[Greeting]):
         async def reconcile(self, greeting: Greeting) -> None:
@@ -49,7 +49,7 @@ from .source import (
     StreamSource,
     object_name,
 )
-from .threads import call_now, run_async
+from .threads import call_directly, run_async
 from .workqueue import Backoff, RateLimit
 
 T = TypeVar("T", bound=Object)
@@ -60,8 +60,8 @@ Outcome = Done | Waiting | None
 
 
 class Controller(HasPermissions, Generic[T]):
-    """Subclass it with your kind and write `reconcile`. Declare what else wakes your objects in
-    `__init__`.
+    """Subclass it with your kind and write `reconcile`. Declare in `__init__` what else
+    triggers it.
     """
 
     # pytest would collect the controller of a kind named TestRun as a class of tests.
@@ -104,7 +104,7 @@ class Controller(HasPermissions, Generic[T]):
     child_kinds: list[type[Object]]
     cross_namespace_kinds: list[type[Object]]
     _child_writes: OwnWrites[ChildId]
-    call_in_loop: Callable[..., None] = staticmethod(call_now)
+    call_in_loop: Callable[..., None] = staticmethod(call_directly)
     """Calls a function in the event loop, from any thread."""
     period_of: Callable[[T], float | None] | None = None
     enqueue_after: Callable[[Key, float], None] | None = None
@@ -215,9 +215,8 @@ class Controller(HasPermissions, Generic[T]):
         cross_namespace: bool = False,
         predicate: Predicate = any_change,
     ) -> None:
-        """Declare the kinds of the children that `apply` keeps. A changed child wakes its owner.
-
-        It wakes the owner that is marked as its controller; with `any_owner` all owners.
+        """Declare the kinds of the children that `apply` manages. A changed child triggers a
+        reconcile of its controller owner, or with `any_owner` of all owners.
 
         `cross_namespace` permits children that cannot have an owner reference: cluster-scoped ones,
         and ones in another namespace than the owner. The controller then has a finalizer, and
@@ -278,7 +277,7 @@ class Controller(HasPermissions, Generic[T]):
             client=client,
             namespaces=namespaces,
             own_writes=self._child_writes,
-            wake=self.enqueue,
+            enqueue=self.enqueue,
             cache=cache,
             recorder=recorder,
             log=self.log,
@@ -291,7 +290,7 @@ class Controller(HasPermissions, Generic[T]):
         self.period_of = seconds if callable(seconds) else lambda _: seconds
 
     def reads(self, *kinds: type[Object]) -> None:
-        """Declare that the reconcile reads these kinds from the cache; changes do not wake it.
+        """Declare that the reconcile reads these kinds from the cache; changes do not trigger it.
 
         The manager keeps them in the cache, waits for their first lists before it starts the
         controller, and the generated role may list and watch them.

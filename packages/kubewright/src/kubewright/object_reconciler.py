@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace as struct_replace
 
 from .client import Client
-from .consequence import Consequence, consequence_of_error, consequence_of_result
+from .consequence import Consequence, consequence_of_error, consequence_of_outcome
 from .controller import Controller
 from .errors import NotFound
 from .kind import Key, Object, ObjectMeta
@@ -138,7 +138,7 @@ class ObjectReconciler(Generic[T]):
         """Whatever user code raises or returns becomes a consequence."""
         self.running_calls.begin(key)
         try:
-            consequence = consequence_of_result(await run(argument), generation)
+            consequence = consequence_of_outcome(await run(argument), generation)
         except asyncio.CancelledError as error:
             if key in self.running_calls.timed_out and not self.cancelled:
                 self._metrics.timeouts.inc()

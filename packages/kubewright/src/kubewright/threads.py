@@ -71,7 +71,7 @@ def run_async(coroutine: Coroutine[Any, Any, R]) -> R:
     return run.wait_for(coroutine)
 
 
-def call_now(function: Callable[..., object], *arguments: Any) -> None:
+def call_directly(function: Callable[..., object], *arguments: Any) -> None:
     """Call a function where no event loop is running yet."""
     function(*arguments)
 

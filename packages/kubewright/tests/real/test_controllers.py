@@ -25,9 +25,9 @@ from kubewright.testing.kubelet import (
     KubeletPod,
     PodState,
     crash_looping,
+    default_pod_state,
     failed,
     fake_kubelet,
-    run_pod,
 )
 from kubewright.transport import Transport
 from kubewright.yaml_text import to_yaml
@@ -123,7 +123,7 @@ async def test_deployment_is_available_while_its_pods_run(client: Client, namesp
         await kubelet.update(lambda pod: crash_looping("back-off 10s"))
         await eventually(lambda: is_available(0), within=WITHIN)
         assert await waiting_reasons() == {"CrashLoopBackOff"}
-        await kubelet.update(run_pod)
+        await kubelet.update(default_pod_state)
         await eventually(lambda: is_available(2), within=WITHIN)
         await client.delete(Deployment, key)
         await eventually(has_no_pods, within=WITHIN)

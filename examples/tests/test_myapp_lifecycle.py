@@ -57,7 +57,7 @@ async def test_app_is_ready_while_its_pods_are(run_controllers: RunControllers, 
         assert (await client.get(MyApp, key)).status.readyReplicas == 2
         await kubelet.update(lambda pod: crash_looping())
         await eventually(
-            lambda: is_ready(client, key, "False", "Deployment web: 0 of 2 replicas are available"),
+            lambda: is_ready(client, key, "False", "Deployment web: 0/2 replicas available"),
             within=CONTROLLER_SECONDS,
         )
         await kubelet.update(default_pod_state)

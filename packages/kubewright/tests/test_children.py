@@ -80,9 +80,9 @@ async def test_result_has_the_live_objects_and_their_readiness(api: ApiHarness) 
     assert [type(child) for child in children] == [ConfigMap, Deployment]
     assert not children.ready
     (waiting,) = children.not_ready
-    assert str(waiting) == "Deployment web: 0 of 2 replicas are created"
+    assert str(waiting) == "Deployment web: 0/2 replicas created"
     assert children.outcome().reason == "ChildrenNotReady"
-    assert children.outcome().message == "Deployment web: 0 of 2 replicas are created"
+    assert children.outcome().message == "Deployment web: 0/2 replicas created"
     with pytest.raises(KeyError, match="was not passed to apply"):
         children.live(config_map("other"))
 
@@ -554,5 +554,5 @@ async def test_children_without_content_in_the_cache_are_refused(api: ApiHarness
     parent = Parent(kinds=[select(ConfigMap, metadata_only=True)])
     async with run_parent(api, parent):
         await eventually(lambda: parent.results)
-        with pytest.raises(ConfigError, match="ConfigMap cannot be applied: with metadata_only"):
+        with pytest.raises(ConfigError, match="ConfigMap cannot be applied with metadata_only"):
             await parent.apply(owner, config_map())

@@ -143,8 +143,8 @@ class ChildApplier:
         watched = self._watched_kinds[kind].definition
         if watched.metadata_only or (watched.selection and watched.selection.transform):
             raise ConfigError(
-                f"{name} cannot be applied: with metadata_only or transform, the cache has not "
-                "what a comparison needs"
+                f"{name} cannot be applied with metadata_only or transform, because the cache does "
+                "not hold the fields to compare"
             )
         can_refer = can_have_owner_reference(owner, kind, desired.key.namespace)
         if not can_refer and kind not in self._cross_namespace_kinds:

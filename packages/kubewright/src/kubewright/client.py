@@ -54,8 +54,6 @@ class WriteListener(Protocol):
 
 
 class Client(Reader):
-    """All verbs."""
-
     def __init__(
         self,
         transport: ApiTransport,

@@ -199,7 +199,9 @@ class Controller(HasPermissions, Generic[T]):
             raise ConfigError(f"watches({_name_of(what)}) takes either index_by or map_func")
         if isinstance(what, Stream):
             if index_by is None:
-                raise ConfigError("a Stream has names, no objects: watches(stream, index_by=...)")
+                raise ConfigError(
+                    "A Stream emits names, not objects: use index_by instead of map_func."
+                )
             self.sources.append(StreamSource(what, index_by))
         elif index_by is not None:
             self.sources.append(
@@ -240,7 +242,7 @@ class Controller(HasPermissions, Generic[T]):
         adopt: bool = False,
         recreate: Sequence[Object] = (),
     ) -> Children:
-        """Make the children of the object exist as given, by server-side apply.
+        """Create, update and prune the children of `owner` by server-side apply.
 
         None stands for an optional child that is not wanted. Nothing is sent for a child that is as
         desired. With `prune`, children of an earlier reconcile that are not passed are deleted.

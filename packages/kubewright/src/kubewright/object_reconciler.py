@@ -58,7 +58,7 @@ class ObjectReconciler(Generic[T]):
         self._reconcile = self._as_async("reconcile")
         self._reconcile_deleted = self._as_async("reconcile_deleted")
         self.draining = False
-        """Whether the manager stops: user code may end, and a cancellation ends its worker."""
+        """Whether the manager is stopping: running user code may finish, or be cancelled."""
         self.cancelled = False
         """Whether the manager has cancelled the user code that is still running."""
 
@@ -220,7 +220,7 @@ def _describe_lost_change(kind: type[Object], field: str) -> str:
 def _clear_cancellations() -> None:
     """Undo cancellations that user code left on its task, for example by a failed TaskGroup.
 
-    The next `asyncio.timeout` would take them for the end of the engine.
+    The next `asyncio.timeout` would mistake them for the engine being stopped.
     """
     task = asyncio.current_task()
     while task is not None and task.cancelling():

@@ -131,8 +131,9 @@ class Reader:
         With `send_initial_events` it begins with all objects (WatchList), consistent and at least
         as new as the resourceVersion, which may be "". Servers before 1.32 may reject that.
 
-        Silence, 410 and every ERROR line raise. `on_open` is called when the server has accepted
-        the watch, which may be a minute before the first line.
+        Raises TimedOut if nothing arrives for `idle_timeout_seconds`, and an ApiError for 410 and
+        every ERROR event. `on_open` is called when the server has accepted the watch, which may be
+        a minute before the first event.
         """
         query = {
             "watch": "1",

@@ -194,7 +194,7 @@ class Reflector(Generic[T]):
                     elif self._apply_initial_event(event, listed):
                         listed = None
                         initial_timeout.reschedule(None)
-                        # What follows is judged as a watch of its own.
+                        # What follows counts as a watch of its own.
                         received_nothing, self._watch_started_at = True, self._clock()
                     else:
                         initial_timeout.reschedule(self._initial_event_deadline())

@@ -65,8 +65,6 @@ class WriteOptions:
 
 
 class ObjectWriter:
-    """Creates and changes objects."""
-
     def __init__(
         self, store: ObjectStore, kinds: KindRegistry, clock: Callable[[], datetime]
     ) -> None:

@@ -41,7 +41,7 @@ _BUSY_MHZ = 4000
 @dataclass(frozen=True)
 class ChangeCost:
     apply_cpu_ms: float
-    """CPU until all affected objects are woken."""
+    """CPU until all affected objects are enqueued."""
     total_cpu_ms: float
     """CPU until all statuses are written."""
     statuses_written: int

@@ -52,7 +52,7 @@ class BackupController(Controller[Backup]):
         jobs = sorted(self.children_of(backup, Job), key=lambda job: job.metadata.name)
         ended = [job for job in jobs if end_of(job) is not None]
         running = next((job for job in jobs if job not in ended), None)
-        new = job_of(backup, due)
+        new = build_job(backup, due)
         if running is None and new.metadata.name not in [job.metadata.name for job in jobs]:
             await self.apply(backup, new, prune=False)
             running = new
@@ -75,7 +75,7 @@ def end_of(job: Job) -> datetime | None:
     return None
 
 
-def job_of(backup: Backup, due: int) -> Job:
+def build_job(backup: Backup, due: int) -> Job:
     credentials = core.SecretEnvSource(name=backup.spec.credentialsSecret)
     container = core.Container(
         name="backup",

@@ -65,7 +65,7 @@ class CertificateController(Controller[Certificate]):
             pair = issue_serving_certificate(
                 ca, spec.hosts, now, timedelta(seconds=spec.lifetimeSeconds)
             )
-        await self.apply(certificate, secret_of(certificate, pair, ca))
+        await self.apply(certificate, build_secret(certificate, pair, ca))
         renewal = renewal_time(pair)
         certificate.status = CertificateStatus(notAfter=pair.expires_at, renewalTime=renewal)
         return Done(requeue_after_seconds=max(0.0, (renewal - now).total_seconds()))
@@ -91,7 +91,7 @@ def reusable_pair(
     return pair if pair is not None and now < renewal_time(pair) else None
 
 
-def secret_of(certificate: Certificate, pair: KeyPair, ca: KeyPair) -> Secret:
+def build_secret(certificate: Certificate, pair: KeyPair, ca: KeyPair) -> Secret:
     annotations = {HOSTS_ANNOTATION: ",".join(certificate.spec.hosts)}
     return Secret(
         metadata=ObjectMeta(name=certificate.metadata.name, annotations=annotations),

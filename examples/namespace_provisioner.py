@@ -52,7 +52,7 @@ class TeamController(Controller[Team]):
         self.needs(ClusterRole, "bind", resource_names=(MEMBER_ROLE,))
 
     async def reconcile(self, team: Team) -> Done | Waiting:
-        children = await self.apply(team, *children_of(team))
+        children = await self.apply(team, *build_children(team))
         team.status = TeamStatus(namespaces=list(namespace_names(team)))
         return children.outcome()
 
@@ -61,7 +61,7 @@ def namespace_names(team: Team) -> Iterator[str]:
     return (f"{team.metadata.name}-{environment}" for environment in team.spec.environments)
 
 
-def children_of(team: Team) -> Iterator[Object]:
+def build_children(team: Team) -> Iterator[Object]:
     role = RoleRef(apiGroup=RBAC_GROUP, kind="ClusterRole", name=MEMBER_ROLE)
     members = [Subject(apiGroup=RBAC_GROUP, kind="User", name=name) for name in team.spec.members]
     quota = ResourceQuotaSpec(hard={"pods": str(team.spec.pods)})

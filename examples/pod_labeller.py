@@ -1,4 +1,4 @@
-"""Copies the label `team` of a Namespace to its Pods: a controller for kinds of others.
+"""Copies the label `team` of a Namespace to its Pods: a controller of an external kind.
 
 It keeps only metadata of Pods in memory, and writes nothing but the label. It needs no CRD, and no
 permission for the status of Pods.

@@ -53,7 +53,7 @@ async def test_children_follow_the_spec(run_controllers: RunControllers, key: Ke
         condition = await eventually(lambda: find_condition(client, key))
         assert condition is not None
         assert (condition.status, condition.reason) == ("False", "ChildrenNotReady")
-        assert condition.message == "Deployment web: 0 of 2 replicas are created"
+        assert condition.message == "Deployment web: 0/2 replicas created"
         service = await client.get(Service, key)
         assert (await client.get(MyApp, key)).status.address == service.spec.clusterIP
 

@@ -21,7 +21,7 @@ from kubewright.api.apps_v1 import Deployment
 from kubewright.api.core_v1 import ConfigMap, Service
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
-from kubewright.testing.kubelet import fake_kubelet, run_pod, waiting
+from kubewright.testing.kubelet import crash_looping, default_pod_state, fake_kubelet
 
 # On a quiet machine a repair takes less than a tenth of a second. The tests may run on a busy one.
 REPAIR_SECONDS = 3.0
@@ -55,12 +55,12 @@ async def test_app_is_ready_while_its_pods_are(run_controllers: RunControllers, 
             within=CONTROLLER_SECONDS,
         )
         assert (await client.get(MyApp, key)).status.readyReplicas == 2
-        await kubelet.update(lambda pod: waiting("CrashLoopBackOff"))
+        await kubelet.update(lambda pod: crash_looping())
         await eventually(
-            lambda: is_ready(client, key, "False", "Deployment web: 0 of 2 replicas are available"),
+            lambda: is_ready(client, key, "False", "Deployment web: 0/2 replicas available"),
             within=CONTROLLER_SECONDS,
         )
-        await kubelet.update(run_pod)
+        await kubelet.update(default_pod_state)
         await eventually(
             lambda: is_ready(client, key, "True", "4 children are ready"),
             within=CONTROLLER_SECONDS,

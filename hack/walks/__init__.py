@@ -41,7 +41,7 @@ What is the background?  Before the first trigger the manager is left alone for 
     fails.
 
 What else is in the cluster?  A HostInfo of a standalone host, on which no VM runs, and a VmGroup,
-    so that no walk wakes the object of another. The Nodes are created only before the walk of
+    so that no walk triggers the object of another. The Nodes are created only before the walk of
     GPUInfo: where there are Nodes, every VM that a VmGroup makes is also compared with them.
 
 How does the child know the answer?  It logs every request that aiohttp sends, and when the

@@ -33,7 +33,7 @@ from .kinds.vmgroup.limits import read_limits
 from .kinds.vmgroup.observation import GroupObserver
 from .kinds.vmgroup.ownership import OwnershipIndex
 from .kinds.vmgroup.reconciler import GroupReconciler
-from .kinds.vmgroup.triggers import VmGroupTriggers, wake_group
+from .kinds.vmgroup.triggers import VmGroupTriggers, notify_group
 from .kinds.vminfo import VMInfoController
 from .settings.flags import Settings
 from .settings.reload import ConfigFileWatcher, read_config_files
@@ -102,7 +102,7 @@ def _build_vcenters(manager: Manager, settings: Settings) -> VCenterRegistry:
 
 
 def connect_registry(vcenters: VCenterRegistry) -> None:
-    """A change in a vCenter wakes the objects that name the changed host, VM or disk."""
+    """A change in a vCenter enqueues the objects that name the changed host, VM or disk."""
     for name, vcenter in vcenters.vcenters_by_name.items():
         throttle = vcenters.throttles[name]
         vcenter.inventory.connect(partial(vcenters.on_vm_change, vcenter), VirtualMachine)
@@ -110,7 +110,7 @@ def connect_registry(vcenters: VCenterRegistry) -> None:
         vcenter.inventory.connect(throttle.on_inventory_change, VirtualMachine)
         vcenter.tags.changed.connect(throttle.release_ref)
         vcenter.disks.changed.connect(vcenters.on_disk_change)
-        vcenter.state_changed.connect(vcenters.wake_all)
+        vcenter.state_changed.connect(vcenters.notify_all)
 
 
 def _build_vcenter(config: VCenterConfig, settings: Settings, metrics: VCenterMetrics) -> VCenter:
@@ -172,13 +172,13 @@ def _build_group_reconciler(
     holds_lease: Callable[[], bool],
     missing_vm_timeout_seconds: float,
 ) -> GroupReconciler:
-    """A change in the vCenter wakes the VmGroups that it affects."""
-    wake = partial(wake_group, changes)
-    ownership_index = OwnershipIndex(vcenter, wake)
+    """A change in the vCenter enqueues the VmGroups that it affects."""
+    notify = partial(notify_group, changes)
+    ownership_index = OwnershipIndex(vcenter, notify)
     clone_tracker = CloneTaskTracker(vcenter.clock)
     memory_store = GroupMemoryStore(vcenter.clock)
     absences = AbsenceTracker(vcenter, missing_vm_timeout_seconds, partial(datetime.now, UTC))
-    executor = Executor(vcenter, api_reader, memory_store, clone_tracker, holds_lease, wake)
+    executor = Executor(vcenter, api_reader, memory_store, clone_tracker, holds_lease, notify)
     triggers = VmGroupTriggers(changes, vcenter, ownership_index, clone_tracker, executor)
     # The triggers read the index and the clones, so they are connected after these.
     vcenter.inventory.connect(absences.on_vm_change, VirtualMachine, include_related=False)
@@ -188,10 +188,10 @@ def _build_group_reconciler(
     vcenter.inventory.connect_tasks(clone_tracker.on_task_change, CLONE_DESCRIPTION_ID)
     connect_triggers(triggers, vcenter.inventory)
     vcenter.task_limiter.task_ended.connect(executor.on_task_end)
-    vcenter.task_limiter.slot_freed.connect(wake)
-    vcenter.state_changed.connect(changes.wake_all)
+    vcenter.task_limiter.slot_freed.connect(notify)
+    vcenter.state_changed.connect(changes.notify_all)
     # No action is sent after a new login until everything was read again.
-    vcenter.inventory_loaded.connect(changes.wake_all)
+    vcenter.inventory_loaded.connect(changes.notify_all)
     observer = GroupObserver(vcenter, ownership_index, clone_tracker, memory_store, absences)
     return GroupReconciler(
         vcenter, observer, executor, api_reader, memory_store, ownership_index, absences
@@ -254,21 +254,21 @@ def _build_gpuinfo_controller(
 
 
 def connect_gpuinfo(controller: GPUInfoController, cache: Cache) -> None:
-    """A change updates the facts of its Nodes, and these wake the GPUInfos that they affect."""
-    tracker, wake_all = controller.tracker, controller.stream.wake_all
+    """A change updates the facts of its Nodes, and these enqueue the GPUInfos that they affect."""
+    tracker, notify_all = controller.tracker, controller.stream.notify_all
     connect_node_tracker(tracker, cache, controller.vcenters)
     tracker.facts_changed.connect(controller.selections.on_facts_change)
     cache.store(GPUInfo).changed.connect(controller.on_gpuinfo_change)
     if controller.labeler is not None:
         cache.store(Node).changed.connect(controller.labeler.on_node_change)
     for vcenter in controller.vcenters.values():
-        vcenter.scheduled_tasks.state_changed.connect(wake_all)
-        vcenter.state_changed.connect(wake_all)
+        vcenter.scheduled_tasks.state_changed.connect(notify_all)
+        vcenter.state_changed.connect(notify_all)
     if (calendar := controller.calendar) is not None:
         calendar.reflector.store.changed.connect(calendar.on_configmap_change)
         calendar.reflector.problem_changed.connect(calendar.state_changed.emit)
         calendar.entries_changed.connect(tracker.on_calendar_change)
-        calendar.state_changed.connect(wake_all)
+        calendar.state_changed.connect(notify_all)
 
 
 def connect_node_tracker(

@@ -127,7 +127,7 @@ async def groups(
     if (group := await client.find("web")) is None:
         return
     if "deletionTimestamp" in group["metadata"]:
-        # A change wakes the group if its deletion waits for the next retry.
+        # A change enqueues the group if its deletion waits for the next retry.
         await client.patch_spec("web", cpu=2)
     else:
         await client.delete("web")

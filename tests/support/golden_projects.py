@@ -60,7 +60,7 @@ def create_greeter(folder: Path) -> Path:
         "--validation",
     )
     house = (
-        "--cluster-wide",
+        "--cluster-scoped",
         "--description",
         "A house, its rooms and its doors.",
         "--spec",

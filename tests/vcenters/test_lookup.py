@@ -51,7 +51,7 @@ async def test_outage_is_written_once_and_keeps_the_current_status() -> None:
         )
         writes = environment.count_status_writes()
         for _ in range(3):
-            vcenters.wake_all()
+            vcenters.notify_all()
             await environment.client.patch(
                 HostInfo, Key("default", "h"), {"metadata": {"labels": {"again": str(writes)}}}
             )
@@ -105,12 +105,12 @@ async def test_a_disk_of_a_hanging_datastore_is_unreadable_after_several_polls()
         await environment.wait_for_ready(FCDInfo, "d", "Reconciled")
         now = 10 * disks.poll_schedule.interval_seconds
         disks.apply(listing)
-        vcenters.wake_all()
+        vcenters.notify_all()
         info, condition = await environment.wait_for_ready(FCDInfo, "d", "DisksUnreadable")
         assert "from datastore ds-1 (no response in time)" in condition.message
         assert info.status.sizeMB == 10
         environment.set_disks(DISK)
-        vcenters.wake_all()
+        vcenters.notify_all()
         await environment.wait_for_ready(FCDInfo, "d", "Reconciled")
 
 

@@ -243,7 +243,7 @@ def test_own_write_enters_the_stores_that_select_it() -> None:
     assert [w.metadata.name for w in cache.all(named)] == ["a"]
 
 
-def test_own_write_through_another_class_wakes_as_the_watch_does() -> None:
+def test_own_write_through_another_class_enqueues_as_the_watch_does() -> None:
     cache, red, _ = make_selections()
     origins = list[Origin]()
     for kind in (Widget, red):

@@ -82,9 +82,9 @@ async def test_result_has_the_live_objects_and_their_readiness(api: ApiHarness) 
     assert [type(child) for child in children] == [ConfigMap, Deployment]
     assert not children.ready
     (waiting,) = children.not_ready
-    assert str(waiting) == "Deployment web: 0 of 2 replicas are created"
+    assert str(waiting) == "Deployment web: 0/2 replicas created"
     assert children.outcome().reason == "ChildrenNotReady"
-    assert children.outcome().message == "Deployment web: 0 of 2 replicas are created"
+    assert children.outcome().message == "Deployment web: 0/2 replicas created"
     with pytest.raises(KeyError, match="was not passed to apply"):
         children.live(config_map("other"))
 
@@ -119,7 +119,7 @@ async def test_nothing_is_sent_at_rest(api: ApiHarness) -> None:
         assert len(transport.child_writes()) == 2
 
 
-async def test_own_writes_of_children_do_not_wake_the_owner(api: ApiHarness) -> None:
+async def test_own_writes_of_children_do_not_enqueue_the_owner(api: ApiHarness) -> None:
     parent = Parent()
     parent.build = lambda widget: [
         config_map(f"{widget.metadata.name}-{number}") for number in range(3)
@@ -556,7 +556,7 @@ async def test_children_without_content_in_the_cache_are_refused(api: ApiHarness
     parent = Parent(kinds=[select(ConfigMap, metadata_only=True)])
     async with run_parent(api, parent):
         await eventually(lambda: parent.results)
-        with pytest.raises(ConfigError, match="ConfigMap cannot be applied: with metadata_only"):
+        with pytest.raises(ConfigError, match="ConfigMap cannot be applied with metadata_only"):
             await parent.apply(owner, config_map())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubewright.builtin import ConfigMap, Namespace
-from kubewright.children import Child, Children
+from kubewright.children import Children, ChildState
 from kubewright.errors import Terminal
 from kubewright.kind import Object, ObjectMeta
 from kubewright.outcome import Done, Waiting
@@ -14,8 +14,8 @@ from kubewright.readiness import Readiness, ReadinessState
 _CONFIG = ConfigMap(metadata=ObjectMeta(name="c", namespace="ns"))
 
 
-def child(name: str, state: ReadinessState = "Current", message: str = "ready") -> Child:
-    return Child(
+def child(name: str, state: ReadinessState = "Current", message: str = "ready") -> ChildState:
+    return ChildState(
         ConfigMap(metadata=ObjectMeta(name=name, namespace="ns")), Readiness(state, message)
     )
 
@@ -49,7 +49,7 @@ def test_live_object_is_found_by_kind_and_key() -> None:
     scoped = Namespace(metadata=ObjectMeta(name="c"))
     current = Readiness("Current", "ready")
     objects: list[Object] = [far, _CONFIG, scoped]
-    children = Children("ns", tuple(Child(obj, current) for obj in objects))
+    children = Children("ns", tuple(ChildState(obj, current) for obj in objects))
     assert children.live(ConfigMap(metadata=ObjectMeta(name="c"))) is _CONFIG
     assert children.live(ConfigMap(metadata=ObjectMeta(name="c", namespace="far"))) is far
     assert children.live(Namespace(metadata=ObjectMeta(name="c"))) is scoped

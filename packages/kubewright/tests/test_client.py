@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kubewright.api_requests import request_for
 from kubewright.builtin import ConfigMap, Node, Pod, PodMetadata, Secret, new_owner_reference
 from kubewright.client import Client
 from kubewright.errors import (
@@ -20,19 +21,18 @@ from kubewright.errors import (
     Invalid,
     KindMissing,
     NotFound,
+    ResponseTooLarge,
     ServerError,
+    ServerTimeout,
     StatusCause,
     TimedOut,
-    Timeout,
     TooManyRequests,
-    TooMuch,
     Unauthorized,
     Undecodable,
     error_from_status,
     redact,
 )
 from kubewright.kind import Key, ObjectMeta, Resource, Spec, kind
-from kubewright.requests import request_for
 from kubewright.responses import UndecodableObject, decode_page, decode_watch_event
 from kubewright.testing.fake import FakeApi
 from kubewright.transport import Request, _parse_retry_after
@@ -110,7 +110,7 @@ def test_metadata_only_kinds_request_metadata_alone() -> None:
         (429, "TooManyRequests", TooManyRequests),
         (500, "InternalError", ServerError),
         (503, "ServiceUnavailable", ServerError),
-        (504, "Timeout", Timeout),
+        (504, "Timeout", ServerTimeout),
         (418, "Teapot", ApiError),
     ],
 )
@@ -423,7 +423,7 @@ async def test_page_that_is_too_large_is_requested_in_smaller_ones() -> None:
         fake.add(
             Widget(metadata=ObjectMeta(name=f"w{number}", namespace="n"), spec=WidgetSpec(size=1))
         )
-    fake.fail_next("GET", "widgets", TooMuch("too much"))
+    fake.fail_next("GET", "widgets", ResponseTooLarge("too much"))
     assert len(await Client(fake).list(Widget, "n")) == 20
     assert [
         dict(part.split("=") for part in r.query.split("&"))["limit"] for r in fake.requests

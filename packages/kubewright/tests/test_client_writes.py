@@ -9,12 +9,12 @@ import pytest
 
 from kubewright.api.batch_v1 import Job, JobSpec
 from kubewright.api.core_v1 import Container, PodSpec, PodTemplateSpec
+from kubewright.api_requests import delete_options, patch_request
 from kubewright.builtin import ConfigMap, Namespace, Pod
 from kubewright.client import Client
 from kubewright.definition import KindDefinition
 from kubewright.errors import AlreadyExists, ApplyConflict, Conflict, NotFound, error_from_status
 from kubewright.kind import Key, Object, ObjectMeta, kind
-from kubewright.requests import delete_options, patch_request
 from kubewright.selection import select
 from kubewright.testing.fake import FakeApi
 from kubewright.transport import Request

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-from decimal import Decimal
 from typing import Annotated, Any
 
 import pytest
 from msgspec import Struct
 
-from kubewright.comparison import compare, digest, parse_quantity
+from kubewright.comparison import compare, digest
 from kubewright.kind import Object, kind
 from kubewright.markers import IntOrString, ListType, MapType, Quantity
 from kubewright.patch import Json
@@ -176,28 +175,3 @@ def test_digest_changes_with_our_values_only() -> None:
 def test_digest_ignores_the_order_of_keys() -> None:
     assert digest({"a": 1, "b": [2, 1]}) == digest({"b": [2, 1], "a": 1})
     assert digest({"b": [1, 2]}) != digest({"b": [2, 1]})
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("1", Decimal(1)),
-        (2, Decimal(2)),
-        ("1500m", Decimal("1.5")),
-        ("100n", Decimal("1e-7")),
-        ("1k", Decimal(1000)),
-        ("1Ki", Decimal(1024)),
-        ("0.5Gi", Decimal(512 * 1024**2)),
-        ("1E", Decimal(10) ** 18),
-        ("1e3", Decimal(1000)),
-        ("-1.5E-2", Decimal("-0.015")),
-        ("", None),
-        ("1K", None),
-        ("1..2", None),
-        ("1Mi2", None),
-        (True, None),
-        (None, None),
-    ],
-)
-def test_quantities(text: Any, value: Decimal | None) -> None:
-    assert parse_quantity(text) == value

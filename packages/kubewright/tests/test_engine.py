@@ -198,7 +198,7 @@ async def test_waiting_is_not_ready_without_an_event_and_runs_again_after_its_de
     assert not [event for event in await api.list_events() if event[0] == "Warning"]
 
 
-async def test_waiting_without_a_delay_is_woken_by_a_change_only(api: ApiHarness) -> None:
+async def test_waiting_without_a_delay_is_enqueued_by_a_change_only(api: ApiHarness) -> None:
     runs = 0
 
     async def wait(widget: Widget) -> Waiting:

@@ -213,7 +213,7 @@ class FriendController(Controller[Friend]):
         await self.client.patch_status(Widget, friend.key, {"doubled": 7})
 
 
-async def test_status_written_by_another_controller_of_the_process_wakes_the_object(
+async def test_status_written_by_another_controller_of_the_process_enqueues_the_object(
     api: ApiHarness,
 ) -> None:
     counting = CountingController()

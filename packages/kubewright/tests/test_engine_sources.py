@@ -1,5 +1,5 @@
-"""What wakes an object, in which order, and that other tasks run in between; on the fake and on the
-real API server."""
+"""What triggers a reconcile, in which order, and that other tasks run in between; on the fake and
+on the real API server."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from .support.api_harness import ApiHarness, run_manager
 from .support.widget_kind import Friend, Widget, WidgetSpec, double
 
 
-async def test_object_is_woken_by_each_of_two_sources_of_one_kind(api: ApiHarness) -> None:
+async def test_object_is_enqueued_by_each_of_two_sources_of_one_kind(api: ApiHarness) -> None:
     names: list[str] = []
 
     async def record(widget: Widget) -> None:
         names.append(widget.metadata.name)
 
-    waking = controller(Widget, record)
-    waking.watches(Friend, index_by=lambda widget: widget.spec.friend)
-    waking.watches(Friend, index_by=lambda widget: f"twin-of-{widget.spec.friend}")
-    async with run_manager(api, waking):
+    widget_controller = controller(Widget, record)
+    widget_controller.watches(Friend, index_by=lambda widget: widget.spec.friend)
+    widget_controller.watches(Friend, index_by=lambda widget: f"twin-of-{widget.spec.friend}")
+    async with run_manager(api, widget_controller):
         await api.create_widget("a", friend="joe")
         await api.wait_for_ready("a")
         names.clear()
@@ -55,7 +55,7 @@ class FriendWatchingController(Controller[Widget]):
         return Done("Found" if friend else "Alone")
 
 
-async def test_other_kind_wakes_exactly_the_objects_that_depend_on_it(api: ApiHarness) -> None:
+async def test_other_kind_enqueues_exactly_the_objects_that_depend_on_it(api: ApiHarness) -> None:
     controllers: list[FriendWatchingController] = []
 
     def create_controller(manager: Manager) -> FriendWatchingController:
@@ -79,26 +79,26 @@ async def test_other_kind_wakes_exactly_the_objects_that_depend_on_it(api: ApiHa
         assert sorted(controllers[0].reconciled_names) == ["a", "a", "b", "b"]
 
 
-async def test_stream_wakes_by_index(api: ApiHarness) -> None:
+async def test_stream_enqueues_by_index(api: ApiHarness) -> None:
     stream = Stream()
     names: list[str] = []
 
     async def record(widget: Widget) -> None:
         names.append(widget.metadata.name)
 
-    waking = controller(Widget, record)
-    waking.watches(stream, index_by=lambda widget: widget.spec.friend)
-    async with run_manager(api, waking):
+    widget_controller = controller(Widget, record)
+    widget_controller.watches(stream, index_by=lambda widget: widget.spec.friend)
+    async with run_manager(api, widget_controller):
         await api.create_widget("a", friend="esx-1")
         await api.create_widget("b", friend="esx-2")
         await api.wait_for_ready("a")
         await api.wait_for_ready("b")
         names.clear()
-        stream.wake("esx-2")
-        stream.wake("esx-3")
+        stream.notify("esx-2")
+        stream.notify("esx-3")
         await eventually(lambda: names)
         assert names == ["b"]
-        stream.wake_all()
+        stream.notify_all()
         await eventually(lambda: sorted(names) == ["a", "b", "b"])
 
 
@@ -118,16 +118,16 @@ async def test_reconciles_that_never_await_let_other_tasks_run(
             iteration += 1
             await asyncio.sleep(0)
 
-    waking = controller(Widget, record, max_concurrent_reconciles=workers)
-    waking.watches(stream, index_by=lambda widget: widget.spec.friend)
+    widget_controller = controller(Widget, record, max_concurrent_reconciles=workers)
+    widget_controller.watches(stream, index_by=lambda widget: widget.spec.friend)
     for number in range(count):
         await api.create_widget(f"w{number:02}")
-    async with run_manager(api, waking) as manager:
+    async with run_manager(api, widget_controller) as manager:
         status_writes = ControllerMetrics(manager.metrics, "widget").status_writes
         await eventually(lambda: status_writes.value == count, within=30)
         runs_by_iteration.clear()
         ticking = asyncio.create_task(tick())
-        stream.wake_all()
+        stream.notify_all()
         await eventually(lambda: runs_by_iteration.total() == count)
         ticking.cancel()
         assert status_writes.value == count
@@ -141,9 +141,9 @@ async def test_timer_and_done_run_the_object_again(api: ApiHarness) -> None:
         names.append(widget.metadata.name)
         return Done(requeue_after_seconds=0.02 if widget.metadata.name == "a" else None)
 
-    waking = controller(Widget, record)
-    waking.reconcile_every(0.05)
-    async with run_manager(api, waking):
+    widget_controller = controller(Widget, record)
+    widget_controller.reconcile_every(0.05)
+    async with run_manager(api, widget_controller):
         await api.create_widget("a")
         await api.create_widget("b")
         await eventually(lambda: names.count("a") >= 4 and names.count("b") >= 3)
@@ -182,7 +182,7 @@ class FriendReadingController(Controller[Widget]):
         self.friend_counts.append(len(self.cache.all(Friend)))
 
 
-async def test_kind_that_is_read_is_in_the_cache_but_wakes_no_object(api: ApiHarness) -> None:
+async def test_kind_that_is_read_is_in_the_cache_but_enqueues_no_object(api: ApiHarness) -> None:
     await api.client.create(Friend(metadata=ObjectMeta(name="joe", namespace=api.namespace)))
     await api.create_widget()
     controllers: list[FriendReadingController] = []

@@ -82,7 +82,7 @@ async def test_thread_waits_for_coroutines_in_the_event_loop(api: ApiHarness) ->
 
         def reconcile(self, widget: Widget) -> Done:
             friend = self.run_async(self.client.get(Friend, Key(api.namespace, "joe")))
-            # The write of a thread is that of this controller: it does not wake the object again.
+            # The write of a thread is that of this controller: it does not trigger a reconcile.
             self.run_async(self.client.patch_status(Widget, widget.key, {"doubled": 1}))
             self.enqueue(Key(api.namespace, "none"))
             return Done("Read", friend.metadata.name)

@@ -12,7 +12,7 @@ from kubewright.ownership import (
     DIGEST_ANNOTATION,
     OWNER_UID_LABEL,
     belongs_to,
-    can_refer_to,
+    can_have_owner_reference,
     complete_child,
     read_owner_key,
     read_owner_uids,
@@ -25,11 +25,11 @@ _CLUSTER_OWNER = Node(metadata=ObjectMeta(name="n", uid="node-uid"))
 
 
 def test_owner_reference_cannot_leave_the_namespace_of_the_owner() -> None:
-    assert can_refer_to(_OWNER, ConfigMap, "ns")
-    assert not can_refer_to(_OWNER, ConfigMap, "other")
-    assert not can_refer_to(_OWNER, Namespace, "")
-    assert can_refer_to(_CLUSTER_OWNER, ConfigMap, "ns")
-    assert can_refer_to(_CLUSTER_OWNER, Namespace, "")
+    assert can_have_owner_reference(_OWNER, ConfigMap, "ns")
+    assert not can_have_owner_reference(_OWNER, ConfigMap, "other")
+    assert not can_have_owner_reference(_OWNER, Namespace, "")
+    assert can_have_owner_reference(_CLUSTER_OWNER, ConfigMap, "ns")
+    assert can_have_owner_reference(_CLUSTER_OWNER, Namespace, "")
 
 
 def test_fields_of_the_server_and_the_status_are_not_sent() -> None:

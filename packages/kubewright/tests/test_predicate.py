@@ -104,8 +104,8 @@ def test_declared_field_is_accepted(kind: type[Any], path: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "path", "message"),
     [
-        (Widget, "spec.sise", r'spec has no field "sise", but friend, size'),
-        (Widget, "speck.size", r'Widget has no field "speck", but metadata, spec, status'),
+        (Widget, "spec.sise", r'spec has no field "sise"; its fields: friend, size'),
+        (Widget, "speck.size", r'Widget has no field "speck"; its fields: metadata, spec, status'),
         (Pod, "status.fase", "status has no field"),
     ],
 )

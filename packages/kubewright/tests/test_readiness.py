@@ -429,12 +429,10 @@ def test_missing_and_terminating_objects() -> None:
     assert readiness_of(widget).state == "Terminating"
 
 
-def test_messages_continue_the_name_of_the_object() -> None:
+def test_messages_follow_the_name_of_the_object() -> None:
     three = _ONE_REPLICA | {"replicas": 3, "updatedReplicas": 3}
-    assert readiness_of(deployment({"replicas": 3}, **three)).message == (
-        "1 of 3 replicas are available"
-    )
-    assert readiness_of(deployment()).message == "0 of 1 replica is created"
+    assert readiness_of(deployment({"replicas": 3}, **three)).message == "1/3 replicas available"
+    assert readiness_of(deployment()).message == "0/1 replicas created"
     assert readiness_of(pod("Running", containers=[_CRASHING, {"name": "b"}])).message == (
         "containers in CrashLoopBackOff: nginx"
     )
@@ -462,7 +460,7 @@ def test_typed_objects_are_read_as_plain_json() -> None:
         status=_ScaledStatus(replicas=2, observedGeneration=2),
     )
     assert readiness_of(typed) == readiness_of(typed.encode())
-    assert readiness_of(typed).message == "0 of 2 replicas are up to date"
+    assert readiness_of(typed).message == "0/2 replicas up to date"
     unschedulable = Pod(
         metadata=ObjectMeta(name="a", creationTimestamp=_NOW),
         status=PodStatus(

@@ -56,7 +56,7 @@ def test_equal_selections_are_one_class() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "selects nothing"),
+        ({}, "has no selector, namespace, transform or metadata_only; use Widget itself"),
         ({"label_selector": "a b"}, "label selector"),
         ({"field_selector": "metadata.name"}, "field selector"),
         ({"namespaces": "kube-system"}, "must be a sequence"),

@@ -76,7 +76,7 @@ async def test_other_kind_counts_as_missing_while_it_cannot_be_decoded(
     assert "a listener failed" not in caplog.text
 
 
-async def test_own_kind_is_woken_when_it_cannot_be_decoded_whatever_its_predicate(
+async def test_own_kind_is_enqueued_when_it_cannot_be_decoded_whatever_its_predicate(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     cache, queue, calls = Cache(Log("test")), WorkQueue[Key](), list[Call]()

@@ -252,7 +252,7 @@ async def test_map_function_may_return_one_key_or_none(
     assert await pods.take_keys() == expected
 
 
-async def test_map_function_that_fails_wakes_no_object_and_is_logged(
+async def test_map_function_that_fails_enqueues_no_object_and_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     pods = Pods(Widget, MappedKindSource(Pod, lambda pod: pod.spec.nowhere))

@@ -164,7 +164,7 @@ def _has_new_references(old: Any, new: Any) -> bool:
 class FCDInfoController(Controller[FCDInfo]):
     """Reads only the caches, never vCenter itself.
 
-    A change of a disk, its volume or its VM wakes the FCDInfos that show it.
+    A change of a disk, its volume or its VM enqueues the FCDInfos that show it.
     """
 
     def __init__(self, vcenters: VCenterRegistry, cache: Cache) -> None:

@@ -176,7 +176,7 @@ def ready_outcome(host: Host, vcenter: str) -> Done:
 
 
 class HostInfoController(Controller[HostInfo]):
-    """Reads the inventory in memory; a change of a host wakes the HostInfos that name it."""
+    """Reads the inventory in memory; a change of a host enqueues the HostInfos that name it."""
 
     def __init__(self, vcenters: VCenterRegistry) -> None:
         self.vcenters = vcenters

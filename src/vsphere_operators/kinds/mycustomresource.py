@@ -73,7 +73,7 @@ def status_of(name: str, pods: Sequence[PodMetadata]) -> tuple[MyCustomResourceS
 
 
 class MyCustomResourceController(Controller[MyCustomResource]):
-    """A Pod that is created or deleted wakes exactly the resources that name it."""
+    """A Pod that is created or deleted enqueues exactly the resources that name it."""
 
     def __init__(self, cache: Cache) -> None:
         self.cache = cache

@@ -221,7 +221,7 @@ def ready_outcome(vm: VirtualMachine) -> Done:
 
 
 class VMInfoController(Controller[VMInfo]):
-    """Reads the inventory in memory; a change of a VM wakes the VMInfos that name it."""
+    """Reads the inventory in memory; a change of a VM enqueues the VMInfos that name it."""
 
     def __init__(self, vcenters: VCenterRegistry) -> None:
         self.vcenters = vcenters

@@ -29,9 +29,9 @@ from ..vsphere.stats_throttle import StatsThrottle
 from ..vsphere.vcenter import VCenter
 from .config import VCenterConfig
 
-# A change of the vCenter's state wakes all objects; this covers the case that one was missed.
+# A change of the vCenter's state enqueues all objects; this covers the case that one was missed.
 UNAVAILABLE_RETRY_SECONDS = 60.0
-# Loading 1,000 hosts takes a second or two, and its end wakes all objects.
+# Loading 1,000 hosts takes a second or two, and its end enqueues all objects.
 NOT_LOADED_RETRY_SECONDS = 5.0
 _NO_LABELS_RETRY_SECONDS = 1.0
 
@@ -154,27 +154,27 @@ class VCenterRegistry:
 
     def _wake(self, entity: Host | VirtualMachine) -> None:
         stream = self.host_changes if isinstance(entity, Host) else self.vm_changes
-        stream.wake(entity.name)
+        stream.notify(entity.name)
 
     def on_disk_change(self, old: Disk | None, new: Disk | None) -> None:
         disks = [disk for disk in (old, new) if disk is not None]
         # An FCDInfo finds its disk by name, or by the id in its PersistentVolume.
         for key in {key for disk in disks for key in (disk.name, disk.id)}:
-            self.disk_changes.wake(key)
+            self.disk_changes.notify(key)
 
     def on_vm_change(self, vcenter: VCenter, change: Change[VirtualMachine]) -> None:
-        """Wake the objects of all disks of a VM that was added, removed, or has another uuid."""
+        """Enqueue the objects of all disks of a VM that was added, removed, or has another uuid."""
         for uuid in _read_uuids(change.old) ^ _read_uuids(change.new):
             for disk in vcenter.disks.disks_by_vm_uuid.get(uuid, ()):
                 self.on_disk_change(None, disk)
 
-    def wake_all(self) -> None:
-        """Wake all objects: a vCenter was loaded, failed, or recovered."""
+    def notify_all(self) -> None:
+        """Enqueue all objects: a vCenter was loaded, failed, or recovered."""
         for stream in (self.host_changes, self.vm_changes, self.disk_changes):
-            stream.wake_all()
+            stream.notify_all()
 
     def watch_namespace_labels(self, controller: Controller[Any]) -> None:
-        """Wake a controller's objects when labels that select the vCenter change."""
+        """Enqueue a controller's objects when labels that select the vCenter change."""
         if self._has_label_rules():
             controller.watches(
                 Namespace,
@@ -302,7 +302,7 @@ class VCenterLookup:
 
 @contextmanager
 def _lookup_errors_as_terminal(not_found: Reason, ambiguous: Reason) -> Iterator[None]:
-    # Terminal, since waiting does not help: the change that adds or renames the object wakes it.
+    # Terminal, since waiting does not help: the change that adds or renames the object enqueues it.
     try:
         yield
     except NotFound as error:

@@ -8,8 +8,8 @@ A task slot is the permission to have one task running. Nothing waits for the en
 arrives through the inventory, and the signal `task_ended` reports it.
 
 How is it fair?  An owner that finds no free slot is queued and gets NoFreeSlot. A free slot belongs
-    to the owner that has waited longest, and `slot_freed` wakes that owner. So an owner that wants
-    50 tasks does not block one that wants a single task.
+    to the owner that has waited longest, and `slot_freed` enqueues that owner. So an owner that
+    wants 50 tasks does not block one that wants a single task.
 What if the end arrives before the response that names the task?  The inventory can be faster than
     the call. So `track` also checks the inventory.
 What if vCenter forgets a task before its end was seen?  That takes an outage, since vCenter lists

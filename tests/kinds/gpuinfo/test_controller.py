@@ -119,7 +119,7 @@ async def test_small_changes_of_load_neither_change_nor_write_the_selection() ->
         cluster.set_cpu_demand(2, 450)
         cluster.set_cpu_demand(1, 510)
         cluster.set_cpu_demand(3, 5)
-        # A woken object is not in the index until it is reconciled.
+        # A enqueued object is not in the index until it is reconciled.
         assert set(controller.selections.by_key) == {Key("default", "plain")}
         assert cluster.count_status_writes() == before
         cluster.set_cpu_demand(2, 300)

@@ -1,4 +1,4 @@
-"""Matching Nodes to VMs, the facts of a Node, and which changes wake which GPUInfos."""
+"""Matching Nodes to VMs, the facts of a Node, and which changes enqueue which GPUInfos."""
 
 from __future__ import annotations
 
@@ -240,8 +240,8 @@ def maintenance_source(facts: NodeFacts) -> str:
     return facts.next_window.source if facts.next_window else ""
 
 
-async def test_random_changes_wake_every_object_with_another_selection() -> None:
-    """The selection of each object that is not woken is compared with one made from scratch."""
+async def test_random_changes_enqueue_every_object_with_another_selection() -> None:
+    """The selection of each object that is not enqueued is compared with one made from scratch."""
     chance, cluster, rules = random.Random(11), FakeNodeCluster(), SelectionRules()
     for number in range(3):
         cluster.add_host(number)
@@ -254,8 +254,8 @@ async def test_random_changes_wake_every_object_with_another_selection() -> None
     async with run_gpuinfo_manager(cluster, rules=rules) as controller:
         tracker, selections = controller.tracker, controller.selections
         await eventually(lambda: len(tracker.ranking.facts) == 12)
-        woken, changed = set[Key](), list[str]()
-        selections._wake = woken.add
+        enqueued, changed = set[Key](), list[str]()
+        selections._enqueue = enqueued.add
         tracker.facts_changed.connect(
             lambda old, new: changed.extend({facts.name for facts in (old, new) if facts})
         )
@@ -265,12 +265,12 @@ async def test_random_changes_wake_every_object_with_another_selection() -> None
             selected[Key("default", f"q{number}")] = (requirement, "")
         for step in range(300):
             for key, (requirement, current_node) in selected.items():
-                if key in woken or not step:
+                if key in enqueued or not step:
                     query = Query(requirement, rules, NOW)
                     best = tracker.ranking.select_node(query, current_node)
                     selected[key] = (requirement, best.name if best else "")
                     selections.add(key, requirement, best)
-            woken.clear()
+            enqueued.clear()
             changed.clear()
             number = chance.randrange(12)
             apply_random_change(cluster, chance, number)
@@ -280,7 +280,7 @@ async def test_random_changes_wake_every_object_with_another_selection() -> None
                 fresh.set_facts(name, facts)
             for key, (requirement, current_node) in selected.items():
                 best = fresh.select_node(Query(requirement, rules, NOW), current_node)
-                assert key in woken or (best.name if best else "") == current_node
+                assert key in enqueued or (best.name if best else "") == current_node
 
 
 def apply_random_change(cluster: FakeNodeCluster, chance: random.Random, number: int) -> None:

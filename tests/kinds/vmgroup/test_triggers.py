@@ -1,4 +1,4 @@
-"""Which groups a change in vCenter wakes: keys on a stream, from changes of a small inventory."""
+"""Which groups a change in vCenter enqueues: names on a stream, by changes of a small inventory."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ class TriggerHarness:
     """A small vCenter with one group's VM and a running clone of it, and the published keys."""
 
     inventory: Inventory = field(default_factory=make_inventory)
-    woken_keys: list[str] = field(default_factory=list)
+    notified_names: list[str] = field(default_factory=list)
     now: float = 100.0
 
     def __post_init__(self) -> None:
         stream = SimpleNamespace(
-            wake=self.woken_keys.append, wake_all=lambda: self.woken_keys.append(ALL_GROUPS)
+            notify=self.notified_names.append,
+            notify_all=lambda: self.notified_names.append(ALL_GROUPS),
         )
         mark = SimpleNamespace(group_id=SimpleNamespace(uid="uid-1"))
         self.pending_tasks: dict[str, Any] = {"task-1": SimpleNamespace(group_uid="uid-1")}
@@ -54,9 +55,9 @@ class TriggerHarness:
 
     def apply(self, update: ObjectUpdate) -> set[str]:
         """The keys that an update publishes."""
-        self.woken_keys.clear()
+        self.notified_names.clear()
         self.inventory.apply([update])
-        return set(self.woken_keys)
+        return set(self.notified_names)
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def harness() -> TriggerHarness:
     return TriggerHarness()
 
 
-def test_power_wakes_the_own_group_and_load_wakes_none(harness: TriggerHarness) -> None:
+def test_power_enqueues_the_own_group_and_load_enqueues_none(harness: TriggerHarness) -> None:
     assert (
         harness.modify("VirtualMachine", "vm-8", summary__quickStats__overallCpuDemand=500) == set()
     )
@@ -74,7 +75,7 @@ def test_power_wakes_the_own_group_and_load_wakes_none(harness: TriggerHarness) 
     assert harness.modify("VirtualMachine", "vm-1", runtime__powerState="poweredOff") == set()
 
 
-def test_a_template_wakes_by_name_and_folder(
+def test_a_template_enqueues_by_name_and_folder(
     harness: TriggerHarness,
 ) -> None:
     added = harness.apply(
@@ -91,12 +92,12 @@ def test_a_template_wakes_by_name_and_folder(
     assert "template:silver" in harness.apply(ObjectUpdate("leave", "VirtualMachine", "vm-9"))
 
 
-def test_a_renamed_folder_wakes_by_both_names_and_its_parent(harness: TriggerHarness) -> None:
-    woken = harness.modify("Folder", "group-v2", name="elsewhere")
-    assert {"folder:vm-operator", "folder:elsewhere", "folder:group-v2", "folder:group-v1"} <= woken
+def test_a_renamed_folder_enqueues_by_both_names_and_its_parent(harness: TriggerHarness) -> None:
+    names = harness.modify("Folder", "group-v2", name="elsewhere")
+    assert {"folder:vm-operator", "folder:elsewhere", "folder:group-v2", "folder:group-v1"} <= names
 
 
-def test_a_change_of_pools_and_datastores_wakes_all_groups(
+def test_a_change_of_pools_and_datastores_enqueues_all_groups(
     harness: TriggerHarness,
 ) -> None:
     assert harness.modify("ResourcePool", "resgroup-2", name="large") == {ALL_GROUPS}
@@ -115,7 +116,7 @@ def clone_task_update(ref: str, **more: Value) -> ObjectUpdate:
     )
 
 
-def test_a_clone_wakes_for_its_progress_and_a_foreign_clone_for_its_end(
+def test_a_clone_enqueues_for_its_progress_and_a_foreign_clone_for_its_end(
     harness: TriggerHarness,
 ) -> None:
     harness.apply(clone_task_update("task-1"))

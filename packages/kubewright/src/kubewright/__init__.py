@@ -17,38 +17,43 @@
    A source enqueues the object itself, the objects that depend on it (by an index), the owner, or
    all objects (a timer). Changes outside Kubernetes arrive at the same place through a `Stream`.
    The `workqueue` holds each key once, gives it to one worker at a time, and lets a user's
-   edit overtake a backlog. Only the key is queued, never the event.
+   edit overtake a backlog. Only the key is queued, never the event, and a change that a
+   `predicate` leaves out queues nothing.
 
-3. A worker of the `engine` takes the key, reads the object from the cache and calls `reconcile`.
+3. A worker of the `engine` takes the key. The `object_reconciler` reads the object from the cache
+   and calls `reconcile` with a copy.
 
-    workqueue -> engine -> controller.reconcile(obj)
+    workqueue -> engine -> object_reconciler -> controller.reconcile(obj)
 
-   The `controller` is what you write. It reads from memory, acts, and sets `obj.status`. The
+   The `controller` is what you write; `declaration` checks it when it is added to the manager.
+   `running_calls` cancels a call at its timeout, and `threads` runs those that block. A reconcile
+   reads from memory, acts, and sets `obj.status`, with its own conditions (`condition`). The
    objects that belong to its object are its `children`: the `child_applier` sends those that differ
-   from what is stored (`comparison`, `applied`), deletes those that are no longer wanted
+   from what is stored (`comparison`, `last_applied`), deletes those that are no longer wanted
    (`ownership`), and reports whether they are ready (`readiness`).
 
-4. One place in the engine decides what each way to end a reconcile means.
+4. `consequence` decides what each way to end a reconcile means, and the engine carries it out.
 
-    engine -> status -> client -> transport -> API server
-           -> workqueue (again later?), metrics, recorder, log
+    object_reconciler -> consequence -> status -> client -> transport -> API server
+                                               -> recorder
+                                     -> engine -> workqueue (again later?), metrics, log
 
-   Done, Waiting, Retry, Terminal, NotSynced or any other exception: each has its condition, its
-   delay, its metric (`metrics`), its log line (`log`) and perhaps an Event (`recorder`). `status`
-   sends one patch with the fields that changed, or none. The response enters the cache, so the next
-   read sees it, and the watch event of our own write wakes nothing (`own_writes`).
+   Done or Waiting (`outcome`), Retry, Terminal, NotSynced or any other exception (`errors`): each
+   has its condition, its delay, its metric (`metrics`), its log line (`log`) and perhaps an Event
+   (`recorder`). `status` sends one patch with the fields that changed, or none. The response enters
+   the cache, so the next read sees it, and the watch event of our own write triggers
+   nothing (`own_writes`).
 
 Around it: the `manager` starts and stops everything in one process. `leader` makes sure that only
 one of several managers acts: the transport checks the lease before each write. `server` has
 /metrics, /healthz and /readyz. `webhook` answers the API server before an object is stored:
 defaults, validation, conversion. `schema` and `crd` turn the classes into CRDs, `rbac` turns the
-declarations of controllers into roles, and `builder` writes both as files. `command` is the main
-function of a manager, with the flags of controller-runtime. `testing` runs a real API server or a
-fake. Other modules serve these: `authorization`, `builtin` (kinds of Kubernetes), `condition`,
-`decoding`, `definition`, `exec_plugin`, `flags`, `kubeconfig_file`, `listen`, `markers`, `outcome`,
-`overlay`, `patch`, `plural`, `reader` and `requests` (of the client), `selection` and `selectors`
-(`select`), `series`, `tls`, `watch_health`, `x509`
-and `yaml_text`.
+declarations of controllers (`permission`) into roles, and `builder` writes both as files. `command`
+is the main function of a manager, with the flags of controller-runtime. `testing` runs a real API
+server or a fake. Other modules serve these: `authorization`, `builtin` (kinds of Kubernetes),
+`decoding`, `definition`, `exec_plugin`, `flags`, `kubeconfig_file`, `listen`, `markers`, `overlay`,
+`patch`, `plural`, `quantity`, `reader` and `api_requests` (of the client), `selection` and
+`selectors` (`select`), `series`, `tls`, `watch_health`, `x509` and `yaml_text`.
 """
 
 from __future__ import annotations
@@ -64,7 +69,7 @@ from .builtin import (
     new_owner_reference,
 )
 from .cache import Cache, Signal
-from .children import Child, Children
+from .children import Children, ChildState
 from .client import Client
 from .condition import Condition, find_condition
 from .controller import Controller, controller
@@ -131,7 +136,7 @@ __all__ = [
     "ApplyConflict",
     "Backoff",
     "Cache",
-    "Child",
+    "ChildState",
     "Children",
     "Client",
     "Column",

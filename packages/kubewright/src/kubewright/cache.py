@@ -351,7 +351,7 @@ class Cache:
             )
             is_same_class = definition is obj.definition
             # Another controller than the one that wrote may have this store: its objects have to
-            # be woken as by the watch.
+            # be enqueued as by the watch.
             origin = Origin.OWN_WRITE if is_same_class else Origin.WATCH
             if is_selected is False:
                 store._remove_unselected(metadata, origin)

@@ -23,13 +23,14 @@ from functools import partial
 from typing import Any, TypeVar, cast
 from weakref import WeakValueDictionary
 
-from .applied import AppliedMemory, ChildContested
+from .api_requests import request_for
 from .cache import Cache, Origin
 from .child_kinds import ChildKinds, check_unique
-from .children import Child, Children
+from .children import Children, ChildState
 from .client import Client
 from .errors import AlreadyExists, ApplyConflict, ConfigError, Conflict, Invalid, Retry, Terminal
 from .kind import Key, Object
+from .last_applied import ChildContested, LastApplied
 from .log import Log
 from .outcome import Waiting
 from .own_writes import OwnWrites
@@ -39,13 +40,12 @@ from .ownership import (
     OWNER_UID_LABEL,
     DesiredChild,
     belongs_to,
-    can_refer_to,
+    can_have_owner_reference,
     controller_of,
     read_owner_uids,
 )
 from .readiness import Readiness, readiness_of
 from .recorder import EventRecorder
-from .requests import request_for
 from .source import ChildId
 
 T = TypeVar("T", bound=Object)
@@ -78,7 +78,7 @@ class ChildApplier:
         *,
         client: Client,
         own_writes: OwnWrites[ChildId],
-        wake: Callable[[Key], None],
+        enqueue: Callable[[Key], None],
         cache: Cache,
         recorder: EventRecorder,
         log: Log,
@@ -86,12 +86,12 @@ class ChildApplier:
     ) -> None:
         """`namespaces` are those that the manager watches; empty for all."""
         self._controller, self._client, self._cache = controller, client, cache
-        self._own_writes, self._wake = own_writes, wake
+        self._own_writes, self._enqueue = own_writes, enqueue
         self._recorder, self._log = recorder, log
         self._kinds = ChildKinds(controller, kinds, cross_namespace_kinds, namespaces)
-        self.memory = AppliedMemory()
+        self.memory = LastApplied()
         # By child, the owners that wait until an object of that name is gone. It may name another
-        # owner or none, so its deletion would not wake them.
+        # owner or none, so its deletion would not enqueue them.
         self._waiting_owners: dict[ChildId, set[Key]] = {}
         # By the uid of the owner, what its current reconcile has applied so far.
         self._applied_now: dict[str, set[ChildId]] = {}
@@ -116,7 +116,7 @@ class ChildApplier:
                 for uid in read_owner_uids(old):
                     self.memory.forget_child(uid, kind, key)
             for owner_key in self._waiting_owners.pop((kind, key), ()):
-                self._wake(owner_key)
+                self._enqueue(owner_key)
 
         return on_change
 
@@ -138,7 +138,7 @@ class ChildApplier:
         recreate = {self._kinds.complete(owner, child).identity for child in options.recreate}
         lock = self._locks.setdefault(owner.metadata.uid, asyncio.Lock())
         async with lock:
-            states: list[Child] = []
+            states: list[ChildState] = []
             contested: ChildContested | None = None
             for child in desired:
                 try:
@@ -170,26 +170,26 @@ class ChildApplier:
 
     async def _apply_child(
         self, owner: Object, desired: DesiredChild, options: ApplyOptions, *, recreate: bool
-    ) -> Child:
+    ) -> ChildState:
         uid = owner.metadata.uid
         watched_kind = self._kinds.watched[desired.kind]
         live: Object | None = self._cache.get(watched_kind, desired.key)
         for _ in range(_MAX_ATTEMPTS):
             if live is not None and (reason := _find_reason_to_wait(live, owner)):
                 self._wait_for_deletion(desired, owner)
-                return Child(live, Readiness("Terminating", reason))
+                return ChildState(live, Readiness("Terminating", reason))
             if live is not None and not belongs_to(live, owner):
                 self._check_adoption(live, desired, owner, adopt=options.adopt)
-            elif live is not None and self.memory.is_current(uid, desired, live):
-                return Child(live, readiness_of(live))
+            elif live is not None and self.memory.needs_no_apply(uid, desired, live):
+                return ChildState(live, readiness_of(live))
             try:
                 with self._own_writes.write(
-                    (watched_kind, desired.key), partial(self._wake, owner.key)
+                    (watched_kind, desired.key), partial(self._enqueue, owner.key)
                 ) as own_revisions:
                     live = await self._send(owner, desired, live, force=options.force)
                     own_revisions.append(live.metadata.revision)
             except Invalid as error:
-                if not _is_about_another_object(error):
+                if not _is_uid_mismatch(error):
                     await self._handle_invalid(desired, live, error, recreate=recreate)
             except ApplyConflict:
                 raise
@@ -200,8 +200,8 @@ class ChildApplier:
                 cached = self._cache.get(watched_kind, desired.key)
                 if cached is not None and cached.metadata.revision == live.metadata.revision:
                     live = cached
-                self.memory.remember(uid, desired, live)
-                return Child(live, readiness_of(live))
+                self.memory.record(uid, desired, live)
+                return ChildState(live, readiness_of(live))
             # The cache is behind the server: the object was created, deleted or replaced.
             live = await self._read(desired)
         raise Conflict(f"{desired} is changed by other clients faster than it can be applied")
@@ -277,7 +277,7 @@ class ChildApplier:
         self, desired: DesiredChild, live: Object | None, error: Invalid, *, recreate: bool
     ) -> None:
         """Delete the live object if only a new one can have the desired content, else raise."""
-        if live is None or not await self._is_valid_if_new(desired):
+        if live is None or not await self._passes_create_dry_run(desired):
             message = f"{desired} is invalid: {error}"
             raise Terminal("InvalidChild", message, keep_status=True) from error
         fields = ", ".join(sorted({cause.field for cause in error.causes})) or "a field"
@@ -291,7 +291,7 @@ class ChildApplier:
         self._log.info("recreating a child", child=str(desired), fields=fields)
         await self._delete(live)
 
-    async def _is_valid_if_new(self, desired: DesiredChild) -> bool:
+    async def _passes_create_dry_run(self, desired: DesiredChild) -> bool:
         """Whether the API server would admit the object if none of that name existed."""
         # It validates an object before it finds that the name is taken.
         request = request_for(
@@ -368,7 +368,7 @@ def _find_reason_to_wait(live: Object, owner: Object) -> str:
     controller = controller_of(live)
     if controller is None or controller.uid == owner.metadata.uid:
         return ""
-    if not can_refer_to(owner, type(live), live.metadata.namespace):
+    if not can_have_owner_reference(owner, type(live), live.metadata.namespace):
         # An owner of the same name in another namespace is another one.
         return ""
     group = controller.apiVersion.rpartition("/")[0]
@@ -381,6 +381,6 @@ def _find_reason_to_wait(live: Object, owner: Object) -> str:
     return f"waiting for its deletion, since it belongs to a deleted {controller.kind}"
 
 
-def _is_about_another_object(error: Invalid) -> bool:
+def _is_uid_mismatch(error: Invalid) -> bool:
     # This is how the API server rejects an apply with the uid of an earlier object of that name.
     return any(cause.field == "metadata.uid" for cause in error.causes)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from .errors import ConfigError
 from .kind import Object
-from .ownership import DesiredChild, can_refer_to, complete_child
+from .ownership import DesiredChild, can_have_owner_reference, complete_child
 from .selection import declared_kind
 
 
@@ -35,8 +35,8 @@ class ChildKinds:
         watched = self.watched[kind].definition
         if watched.metadata_only or (watched.selection and watched.selection.transform):
             raise ConfigError(
-                f"{name} cannot be applied: with metadata_only or transform, the cache has not "
-                "what a comparison needs"
+                f"{name} cannot be applied with metadata_only or transform, because the cache does "
+                "not hold the fields to compare"
             )
         labels = desired.manifest["metadata"]["labels"]
         if watched.selection is not None and (
@@ -50,7 +50,7 @@ class ChildKinds:
                 f"({watched.selection}), so it would not be found again: change its labels, name "
                 "or namespace, or the selection"
             )
-        can_refer = can_refer_to(owner, kind, desired.key.namespace)
+        can_refer = can_have_owner_reference(owner, kind, desired.key.namespace)
         if not can_refer and kind not in self.cross_namespace:
             raise ConfigError(
                 f"{desired} cannot have an owner reference to the {owner.definition.name} "

@@ -15,7 +15,7 @@ T = TypeVar("T", bound=Object)
 
 
 @dataclass(frozen=True, slots=True)
-class Child:
+class ChildState:
     """A live child and its readiness."""
 
     object: Object
@@ -34,7 +34,7 @@ class Children(Sequence[Object]):
 
     namespace: str
     """The namespace of the owner, which a child has if it names none."""
-    states: tuple[Child, ...]
+    states: tuple[ChildState, ...]
 
     @overload
     def __getitem__(self, index: int) -> Object: ...
@@ -57,7 +57,7 @@ class Children(Sequence[Object]):
         raise KeyError(f"{child.definition.name} {key} was not passed to apply")
 
     @property
-    def not_ready(self) -> tuple[Child, ...]:
+    def not_ready(self) -> tuple[ChildState, ...]:
         return tuple(child for child in self.states if not child.readiness.is_current)
 
     @property
@@ -67,7 +67,8 @@ class Children(Sequence[Object]):
     def outcome(self) -> Done | Waiting:
         """Done if all children are ready, else Waiting with what is missing.
 
-        Raises Terminal if a child has failed: only its next change can help, and wakes the owner.
+        Raises Terminal if a child has failed: only its next change can help, and it
+        triggers a reconcile of the owner.
         """
         message = "; ".join(map(str, self.not_ready))
         if any(child.readiness.state == "Failed" for child in self.states):

@@ -1,7 +1,7 @@
 """The Kubernetes verbs, with the kind as first argument: `await client.get(HostInfo, key)`. A
 client always asks the API server; the cache answers from memory.
 
-`requests` builds each request without a network. The methods send it and decode the response.
+`api_requests` builds each request without a network. The methods send it and decode the response.
 
 Every write takes `field_manager` (default: the manager's name) and `dry_run`: the server validates
 and answers, but stores nothing.
@@ -14,13 +14,7 @@ from typing import Literal, Protocol, TypeVar, overload
 
 import msgspec
 
-from .definition import KindDefinition
-from .errors import Gone, NotFound
-from .kind import Key, Object
-from .overlay import overlay
-from .patch import Json
-from .reader import PAGE_SIZE, Reader, selector_query
-from .requests import (
+from .api_requests import (
     ENCODER,
     METADATA_ONLY_LIST,
     JsonPatch,
@@ -30,6 +24,12 @@ from .requests import (
     patch_request,
     request_for,
 )
+from .definition import KindDefinition
+from .errors import Gone, NotFound
+from .kind import Key, Object
+from .overlay import overlay
+from .patch import Json
+from .reader import PAGE_SIZE, Reader, selector_query
 from .responses import (
     UndecodableObject,
     decode_continue_token,
@@ -54,8 +54,6 @@ class WriteListener(Protocol):
 
 
 class Client(Reader):
-    """All verbs."""
-
     def __init__(
         self,
         transport: ApiTransport,

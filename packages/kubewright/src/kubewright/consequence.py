@@ -29,7 +29,7 @@ _VALID_DELAY = "it must be a finite number of seconds, 0 or more"
 
 @dataclass(frozen=True, slots=True)
 class Consequence:
-    result: ReconcileResult
+    metric_result: ReconcileResult
     condition: Condition | None
     """None leaves the status as it is, because the reconcile found out nothing about the object."""
     requeue_after_seconds: float | None = None
@@ -41,7 +41,7 @@ class Consequence:
     error: BaseException | None = None
 
 
-def consequence_of_result(returned: object, generation: int) -> Consequence:
+def consequence_of_outcome(returned: object, generation: int) -> Consequence:
     status: ConditionStatus
     match _DONE if returned is None else returned:
         case Done(reason, message, requeue_after_seconds=seconds):

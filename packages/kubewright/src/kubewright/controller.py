@@ -1,5 +1,5 @@
 """What the author of an operator writes: a class (or a function) with `reconcile(obj)`, and what
-wakes it. `engine.py` runs it.
+triggers it. `engine.py` runs it.
 
     class GreetingController(Controller[Greeting]):
         async def reconcile(self, greeting: Greeting) -> None:
@@ -50,7 +50,7 @@ from .source import (
     StreamSource,
     object_name,
 )
-from .threads import call_now, run_async
+from .threads import call_directly, run_async
 from .workqueue import Backoff, RateLimit
 
 T = TypeVar("T", bound=Object)
@@ -64,8 +64,8 @@ FINALIZER_PREFIX = "kubewright.dev/"
 
 
 class Controller(HasPermissions, Generic[T]):
-    """Subclass it with your kind and write `reconcile`. Declare what else wakes your objects in
-    `__init__`.
+    """Subclass it with your kind and write `reconcile`. Declare in `__init__` what else
+    triggers it.
     """
 
     # pytest would collect the controller of a kind named TestRun as a class of tests.
@@ -108,7 +108,7 @@ class Controller(HasPermissions, Generic[T]):
     child_kinds: list[type[Object]]
     cross_namespace_kinds: list[type[Object]]
     _child_writes: OwnWrites[ChildId]
-    call_in_loop: Callable[..., None] = staticmethod(call_now)
+    call_in_loop: Callable[..., None] = staticmethod(call_directly)
     """Calls a function in the event loop, from any thread."""
     period_of: Callable[[T], float | None] | None = None
     enqueue_after: Callable[[Key, float], None] | None = None
@@ -208,7 +208,9 @@ class Controller(HasPermissions, Generic[T]):
             raise ConfigError(f"watches({_name_of(what)}) takes either index_by or map_func")
         if isinstance(what, Stream):
             if index_by is None:
-                raise ConfigError("a Stream has names, no objects: watches(stream, index_by=...)")
+                raise ConfigError(
+                    "A Stream emits names, not objects: use index_by instead of map_func."
+                )
             self.sources.append(StreamSource(what, index_by))
         elif index_by is not None:
             self.sources.append(
@@ -224,9 +226,8 @@ class Controller(HasPermissions, Generic[T]):
         cross_namespace: bool = False,
         predicate: Predicate = any_change,
     ) -> None:
-        """Declare the kinds of the children that `apply` keeps. A changed child wakes its owner.
-
-        It wakes the owner that is marked as its controller; with `any_owner` all owners.
+        """Declare the kinds of the children that `apply` manages. A changed child triggers a
+        reconcile of its controller owner, or with `any_owner` of all owners.
 
         `cross_namespace` permits children that cannot have an owner reference: cluster-scoped ones,
         and ones in another namespace than the owner. The controller then has a finalizer, and
@@ -250,7 +251,7 @@ class Controller(HasPermissions, Generic[T]):
         adopt: bool = False,
         recreate: Sequence[Object] = (),
     ) -> Children:
-        """Make the children of the object exist as given, by server-side apply.
+        """Create, update and prune the children of `owner` by server-side apply.
 
         None stands for an optional child that is not wanted. Nothing is sent for a child that is as
         desired. With `prune`, children of an earlier reconcile that are not passed are deleted.
@@ -287,7 +288,7 @@ class Controller(HasPermissions, Generic[T]):
             client=client,
             namespaces=namespaces,
             own_writes=self._child_writes,
-            wake=self.enqueue,
+            enqueue=self.enqueue,
             cache=cache,
             recorder=recorder,
             log=self.log,
@@ -302,7 +303,7 @@ class Controller(HasPermissions, Generic[T]):
         self.period_of = seconds if callable(seconds) else lambda _: seconds
 
     def reads(self, *kinds: type[Object]) -> None:
-        """Declare that the reconcile reads these kinds from the cache; changes do not wake it.
+        """Declare that the reconcile reads these kinds from the cache; changes do not trigger it.
 
         The manager keeps them in the cache, waits for their first lists before it starts the
         controller, and the generated role may list and watch them.

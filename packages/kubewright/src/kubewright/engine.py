@@ -179,7 +179,7 @@ class Engine(Generic[T]):
         while True:
             await asyncio.sleep(_CANCEL_GRACE_SECONDS)
             limit = self.controller.timeout_seconds + _CANCEL_GRACE_SECONDS
-            for key in self._reconciler.running_calls.keys_since(limit):
+            for key in self._reconciler.running_calls.keys_running_longer_than(limit):
                 if key not in self._stuck_keys:
                     self._log.error(
                         "a reconcile ignores its cancellation; another worker takes its place",
@@ -222,15 +222,15 @@ class Engine(Generic[T]):
 
     def _apply_consequence(self, key: Key, priority: int, consequence: Consequence) -> None:
         metrics, error = self._metrics, consequence.error
-        metrics.results[consequence.result].inc()
+        metrics.results[consequence.metric_result].inc()
         if consequence.terminal:
             metrics.terminal_errors.inc()
         if consequence.unexpected:
             # What a panic is in Go: an exception that is not part of the controller's interface.
             metrics.panics.inc()
-        if consequence.result == "error":
+        if consequence.metric_result == "error":
             metrics.errors.inc()
-        if consequence.result == "error" and error is not None:
+        if consequence.metric_result == "error" and error is not None:
             self._log.error("Reconciler error", error=error)
         elif self._log.logger.isEnabledFor(logging.DEBUG):
             reason = consequence.condition.reason if consequence.condition is not None else ""

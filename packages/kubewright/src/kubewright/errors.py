@@ -14,16 +14,16 @@
     │   │   ├── AlreadyExists   409 on create
     │   │   └── ApplyConflict   409 on apply: other field managers own fields, see `conflicts`
     │   ├── Gone                410, the resourceVersion is too old: list again
-    │   ├── TooLarge            413
+    │   ├── RequestTooLarge     413
     │   ├── Invalid             422
     │   ├── TooManyRequests     429, with `retry_after`
-    │   ├── Timeout             504 or a server-side timeout
+    │   ├── ServerTimeout       504 or a server-side timeout
     │   └── ServerError         any other 5xx
     ├── TransportError          no usable response
     │   ├── Unreachable         connection refused or reset, no route, no such host
     │   ├── CertificateRefused  TLS failed: the reason and the fix
     │   ├── TimedOut            the client's own deadline expired
-    │   └── TooMuch             the response is larger than the client buffers
+    │   └── ResponseTooLarge    the response is larger than the client buffers
     ├── Undecodable             an object that does not match its class
     ├── NotLeader               a write was blocked because this process may not hold the lease
     ├── LeaseLost               another process holds the lease: this one has to exit
@@ -195,7 +195,7 @@ class Gone(ApiError):
     code = 410
 
 
-class TooLarge(ApiError):
+class RequestTooLarge(ApiError):
     """The object is larger than the server accepts."""
 
     code = 413
@@ -213,7 +213,7 @@ class TooManyRequests(ApiError):
     code = 429
 
 
-class Timeout(ApiError):
+class ServerTimeout(ApiError):
     """The server timed out waiting for a backend."""
 
     code = 504
@@ -241,7 +241,7 @@ class TimedOut(TransportError):
     """The client's own deadline for the request expired."""
 
 
-class TooMuch(TransportError):
+class ResponseTooLarge(TransportError):
     """The response, or one line of it, is larger than the client buffers."""
 
 
@@ -320,8 +320,8 @@ _ERRORS_BY_CODE: dict[int, type[ApiError]] = {
 _ERRORS_BY_REASON: dict[str, type[ApiError]] = {
     "AlreadyExists": AlreadyExists,
     "Expired": Gone,
-    "Timeout": Timeout,
-    "ServerTimeout": Timeout,
+    "Timeout": ServerTimeout,
+    "ServerTimeout": ServerTimeout,
 }
 
 

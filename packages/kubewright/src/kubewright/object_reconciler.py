@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace as struct_replace
 
 from .client import Client
-from .consequence import Consequence, consequence_of_error, consequence_of_result
+from .consequence import Consequence, consequence_of_error, consequence_of_outcome
 from .controller import FINALIZER_PREFIX, Controller
 from .errors import NotFound, Terminal
 from .kind import Key, Object, ObjectMeta, drop_nulls
@@ -59,7 +59,7 @@ class ObjectReconciler(Generic[T]):
         self._reconcile = self._as_async("reconcile")
         self._reconcile_deleted = self._as_async("reconcile_deleted")
         self.draining = False
-        """Whether the manager stops: user code may end, and a cancellation ends its worker."""
+        """Whether the manager is stopping: running user code may finish, or be cancelled."""
         self.cancelled = False
         """Whether the manager has cancelled the user code that is still running."""
 
@@ -172,7 +172,7 @@ class ObjectReconciler(Generic[T]):
         """Whatever user code raises or returns becomes a consequence."""
         self.running_calls.begin(key)
         try:
-            consequence = consequence_of_result(await run(argument), generation)
+            consequence = consequence_of_outcome(await run(argument), generation)
         except asyncio.CancelledError as error:
             if key in self.running_calls.timed_out and not self.cancelled:
                 self._metrics.timeouts.inc()
@@ -254,7 +254,7 @@ def _describe_lost_change(kind: type[Object], field: str) -> str:
 def _clear_cancellations() -> None:
     """Undo cancellations that user code left on its task, for example by a failed TaskGroup.
 
-    The next `asyncio.timeout` would take them for the end of the engine.
+    The next `asyncio.timeout` would mistake them for the engine being stopped.
     """
     task = asyncio.current_task()
     while task is not None and task.cancelling():

@@ -22,8 +22,8 @@ class Waiting:
     `requeue_after_seconds`, the next reconcile is left to a watch.
 
     With `write_status_first` the reconcile has put into the status what it is about to do. The
-    engine stores that status and runs the object again immediately. The action is then sent by a
-    run that has read the record, so a crash in between cannot lose track of it.
+    engine stores that status and reconciles the object again immediately. The action is then sent
+    by a reconcile that has read the record, so a crash in between cannot lose track of it.
     """
 
     reason: str

@@ -44,7 +44,7 @@ class DesiredChild:
         return f"{self.kind.definition.name} {self.key}"
 
 
-def can_refer_to(owner: Object, kind: type[Object], namespace: str) -> bool:
+def can_have_owner_reference(owner: Object, kind: type[Object], namespace: str) -> bool:
     """Whether a child of the kind in the namespace can have an owner reference to the owner."""
     if not owner.definition.namespaced:
         return True
@@ -65,7 +65,7 @@ def complete_child(owner: Object, child: Object, controller: str) -> DesiredChil
         raise ConfigError(f"{name} has no namespace, and neither has its cluster-scoped owner")
     labels, annotations = {CONTROLLER_LABEL: controller}, {}
     references = list(metadata.ownerReferences)
-    if can_refer_to(owner, type(child), namespace):
+    if can_have_owner_reference(owner, type(child), namespace):
         references.append(new_owner_reference(owner))
     else:
         labels[OWNER_UID_LABEL] = owner.metadata.uid
@@ -83,10 +83,10 @@ def complete_child(owner: Object, child: Object, controller: str) -> DesiredChil
     manifest["metadata"] = drop_nulls(sent_metadata)
     if manifest["kind"] == "Secret" and manifest["apiVersion"] == "v1":
         _move_string_data(manifest)
-    content = digest(manifest)
-    manifest["metadata"]["annotations"][DIGEST_ANNOTATION] = content
+    content_digest = digest(manifest)
+    manifest["metadata"]["annotations"][DIGEST_ANNOTATION] = content_digest
     return DesiredChild(
-        declared_kind(type(child)), Key(namespace, metadata.name), manifest, content
+        declared_kind(type(child)), Key(namespace, metadata.name), manifest, content_digest
     )
 
 
@@ -120,7 +120,7 @@ def read_owner_key(metadata: ObjectMeta, controller: str) -> Key | None:
 
 def belongs_to(obj: Object, owner: Object) -> bool:
     """Whether the owner controls the object: by reference, or by label where it cannot have one."""
-    if can_refer_to(owner, type(obj), obj.metadata.namespace):
+    if can_have_owner_reference(owner, type(obj), obj.metadata.namespace):
         reference = controller_of(obj)
         return reference is not None and reference.uid == owner.metadata.uid
     return obj.metadata.labels.get(OWNER_UID_LABEL) == owner.metadata.uid

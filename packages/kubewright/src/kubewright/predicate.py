@@ -94,8 +94,8 @@ class _FieldChanged:
             if name not in fields:
                 parent = ".".join(self._names[:number]) or kind.__name__
                 raise ConfigError(
-                    f'field_changed("{self._path}"): {parent} has no field "{name}", but '
-                    f"{', '.join(sorted(fields))}"
+                    f'field_changed("{self._path}"): {parent} has no field "{name}"; '
+                    f"its fields: {', '.join(sorted(fields))}"
                 )
             # The types of spec and status are parameters of Resource.
             declared = getattr(declared, f"{name}_type", None) or _strip_optional(fields[name])

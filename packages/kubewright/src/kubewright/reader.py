@@ -9,11 +9,11 @@ from typing import TypeVar
 
 import msgspec
 
+from .api_requests import request_for
 from .definition import KindDefinition
-from .errors import ConfigError, KindMissing, NotFound, TimedOut, TooMuch, Undecodable
+from .errors import ConfigError, KindMissing, NotFound, ResponseTooLarge, TimedOut, Undecodable
 from .kind import Key, Object
 from .patch import Json
-from .requests import request_for
 from .responses import Page, UndecodableObject, WatchEvent, decode_page, decode_watch_event
 from .transport import ApiTransport, Request, do_nothing
 
@@ -33,7 +33,7 @@ class Reader:
 
     def __init__(self, transport: ApiTransport) -> None:
         self.transport = transport
-        self._decode_turn = asyncio.Lock()
+        self._decode_lock = asyncio.Lock()
         # By resource: how many objects fit into a page, from the last list.
         self._page_limits: dict[str, int] = {}
 
@@ -92,14 +92,14 @@ class Reader:
                 body = await self.transport.send(
                     request_for("GET", kind.definition, Key(namespace, ""), query=query)
                 )
-            except (TooMuch, TimedOut) as error:
+            except (ResponseTooLarge, TimedOut) as error:
                 # Objects may be up to 1.5 MB. After a timeout the next list begins with less.
                 smaller = self._page_limits[name] = max(1, limit // 8)
                 if limit == 1 or isinstance(error, TimedOut):
                     raise
                 limit = smaller
                 continue
-            async with self._decode_turn:
+            async with self._decode_lock:
                 page = decode_page(kind, body)
                 # The next page, perhaps of another kind, is decoded in another turn of the loop.
                 await asyncio.sleep(0)
@@ -131,8 +131,9 @@ class Reader:
         With `send_initial_events` it begins with all objects (WatchList), consistent and at least
         as new as the resourceVersion, which may be "". Servers before 1.32 may reject that.
 
-        Silence, 410 and every ERROR line raise. `on_open` is called when the server has accepted
-        the watch, which may be a minute before the first line.
+        Raises TimedOut if nothing arrives for `idle_timeout_seconds`, and an ApiError for 410 and
+        every ERROR event. `on_open` is called when the server has accepted the watch, which may be
+        a minute before the first event.
         """
         query = {
             "watch": "1",

@@ -1,6 +1,6 @@
 """Whether an object has reached its desired state, by the rules of kstatus (sigs.k8s.io/cli-utils).
 
-    readiness_of(deployment)   Readiness("InProgress", "1 of 3 replicas are available")
+    readiness_of(deployment)   Readiness("InProgress", "1/3 replicas available")
 
 It is a pure function of the object, which may be typed or plain JSON. The rules, in this order:
 
@@ -10,7 +10,7 @@ It is a pure function of the object, which may be typed or plain JSON. The rules
     condition Reconciling or Stalled is True  InProgress or Failed
     a rule for the kind, below
     condition Ready                           Current if True, else InProgress
-    anything else                             Current: most kinds are what they are once stored
+    anything else                             Current: most kinds report no progress
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NO_PROGRESS_DEADLINE = 2**31 - 1
 class Readiness:
     """The state of an object as kstatus names it, and why it has that state.
 
-    The message continues "Deployment web: ".
+    The message is written to follow a name: "Deployment web: 1/3 replicas available".
     """
 
     state: ReadinessState
@@ -132,12 +132,11 @@ def _failed(reason: str, message: str) -> Readiness:
 
 
 def _count(count: int, total: int, adjective: str, noun: str = "replica") -> str:
-    subject = f"{noun} is" if total == 1 else f"{noun}s are"
-    return f"{count} of {total} {subject} {adjective}"
+    return f"{count}/{total} {noun}s {adjective}"
 
 
 def _surplus(count: int) -> Readiness:
-    return _in_progress("ExtraPods", f"{count} surplus Pods are being deleted")
+    return _in_progress("ExtraPods", f"deleting {count} surplus Pods")
 
 
 def _check_generation(obj: Object | dict[str, Any]) -> Readiness | None:

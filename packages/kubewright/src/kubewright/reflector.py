@@ -34,9 +34,9 @@ from .errors import (
     Gone,
     Invalid,
     KindMissing,
+    ResponseTooLarge,
     TimedOut,
     TooManyRequests,
-    TooMuch,
     TransportError,
     Undecodable,
 )
@@ -194,7 +194,7 @@ class Reflector(Generic[T]):
                     elif self._apply_initial_event(event, listed):
                         listed = None
                         initial_timeout.reschedule(None)
-                        # What follows is judged as a watch of its own.
+                        # What follows counts as a watch of its own.
                         received_nothing, self._watch_started_at = True, self._clock()
                     else:
                         initial_timeout.reschedule(self._initial_event_deadline())
@@ -216,7 +216,7 @@ class Reflector(Generic[T]):
                     "the watch is silent, reconnecting from the last revision",
                     revision=self.resource_version,
                 )
-        except (ApiError, Undecodable, TooMuch, asyncio.CancelledError):
+        except (ApiError, Undecodable, ResponseTooLarge, asyncio.CancelledError):
             # It received a line, such as 410 Gone, or was rejected, or the manager stops.
             received_nothing = False
             raise
@@ -361,7 +361,7 @@ class Reflector(Generic[T]):
         if not self.resource_version and not isinstance(error, TooManyRequests | TransportError):
             # A list in pages may succeed where the stream does not.
             self._use_pages_once = True
-        if isinstance(error, KindMissing | BadRequest | Undecodable | TooMuch) or (
+        if isinstance(error, KindMissing | BadRequest | Undecodable | ResponseTooLarge) or (
             isinstance(error, ApiError) and error.reason == _STORE_READ_ERROR
         ):
             # The same watch would fail in the same way: list again. A kind that was missing may

@@ -33,7 +33,7 @@ class RunningCalls:
         del self._calls[key]
         self.timed_out.discard(key)
 
-    def keys_since(self, seconds: float) -> list[Key]:
+    def keys_running_longer_than(self, seconds: float) -> list[Key]:
         """The keys of the calls that are running for at least that long."""
         started_before = asyncio.get_running_loop().time() - seconds
         return [key for key, (started, _) in self._calls.items() if started <= started_before]

@@ -58,7 +58,10 @@ def select(
         metadata_only=metadata_only,
     )
     if selection == Selection():
-        raise ConfigError(f"select({kind.__name__}) selects nothing; use {kind.__name__} itself")
+        raise ConfigError(
+            f"select({kind.__name__}) has no selector, namespace, transform or metadata_only; "
+            f"use {kind.__name__} itself"
+        )
     return cast("type[_T]", _selected_class(kind, selection))
 
 

@@ -33,23 +33,23 @@ ChildId = tuple[type[Object], Key]
 
 
 class Stream:
-    """Changes outside Kubernetes. The code that watches them calls `wake` with the changed name."""
+    """Changes outside Kubernetes. The code that watches them calls `notify` with the name."""
 
     def __init__(self) -> None:
-        self._name_woken: Signal[str] = Signal("name woken")
-        self._all_woken: Signal[()] = Signal("all woken")
+        self._name_notified: Signal[str] = Signal("name notified")
+        self._all_notified: Signal[()] = Signal("all notified")
 
-    def wake(self, name: str) -> None:
-        """Wake every object that depends on this name."""
-        self._name_woken.emit(name)
+    def notify(self, name: str) -> None:
+        """Reconcile every object that depends on this name."""
+        self._name_notified.emit(name)
 
-    def wake_all(self) -> None:
-        """Wake every object, for example because the connection was lost or is back."""
-        self._all_woken.emit()
+    def notify_all(self) -> None:
+        """Reconcile every object, for example because the connection was lost or is back."""
+        self._all_notified.emit()
 
 
 def _has_same_desired_state(old: Any, new: Any) -> bool:
-    # Not the finalizers: the engine writes them too, and its own writes must not wake the object.
+    # Not the finalizers: the engine writes them too, and its own writes must enqueue nothing.
     if old is None or new is None:
         return False
     a, b = old.metadata, new.metadata
@@ -88,7 +88,7 @@ def _read_values(read: ReferenceFunction, obj: Any, *, by_namespace: bool = Fals
 
 
 class _OtherKindSource(ABC):
-    """Changes of another kind wake objects of ours."""
+    """Changes of another kind enqueue objects of ours."""
 
     kind: type[Object]
     predicate: Predicate
@@ -98,36 +98,36 @@ class _OtherKindSource(ABC):
 
         def on_change(key: Key, old: Any, new: Any, origin: Origin) -> None:
             # The engine enqueues every object of its own kind at the start anyway.
-            if origin is Origin.INITIAL_LIST or self._is_held_back(key, new):
+            if origin is Origin.INITIAL_LIST or self._is_deferred(key, new):
                 return
             # For a predicate, an object that cannot be decoded counts as one that does not exist.
             decoded = _drop_undecodable(old), _drop_undecodable(new)
             if decoded != (None, None) and not matters(self.predicate, *decoded):
                 return
             # The old object counts too: it may refer to an object that the new one does not.
-            for key_to_wake in {
+            for other_key in {
                 key for obj in (old, new) if obj is not None for key in find_keys(obj)
             }:
-                enqueue(key_to_wake, NORMAL_PRIORITY)
+                enqueue(other_key, NORMAL_PRIORITY)
 
         cache.store(self.kind).changed.connect(on_change)
 
-    def _is_held_back(self, key: Key, new: Any) -> bool:
+    def _is_deferred(self, key: Key, new: Any) -> bool:
         return False
 
     @abstractmethod
     def _prepare(self, primary_store: Store[Any]) -> Callable[[Any], Iterable[Key]]:
-        """The function that finds the keys to wake for an object of the other kind, which may be an
-        UndecodableObject.
+        """The function that finds the keys to enqueue for an object of the other kind, which may be
+        an UndecodableObject.
         """
 
 
 @dataclass(frozen=True)
 class IndexedKindSource(_OtherKindSource):
-    """A change of another kind wakes the objects that share an index value with it.
+    """A change of another kind enqueues the objects that share an index value with it.
 
     `index_by` reads the values of our object, `lookup_by` those of the other one. For example, a
-    Pod wakes the objects that name it: `index_by` reads their spec.name, `lookup_by` its name.
+    Pod enqueues the objects that name it: `index_by` reads their spec.name, `lookup_by` its name.
     """
 
     kind: type[Object]
@@ -154,7 +154,7 @@ class IndexedKindSource(_OtherKindSource):
 
 @dataclass(frozen=True)
 class MappedKindSource(_OtherKindSource):
-    """A change of another kind wakes the objects that a function returns for it."""
+    """A change of another kind enqueues the objects that a function returns for it."""
 
     kind: type[Object]
     map_func: MapFunction
@@ -170,7 +170,7 @@ class MappedKindSource(_OtherKindSource):
 
 @dataclass(frozen=True)
 class OwnedKindSource(_OtherKindSource):
-    """Changes of objects that our objects own wake the owner."""
+    """Changes of objects that our objects own enqueue the owner."""
 
     kind: type[Object]
     controller: str = ""
@@ -180,11 +180,9 @@ class OwnedKindSource(_OtherKindSource):
     predicate: Predicate = any_change
     own_writes: OwnWrites[ChildId] = field(default_factory=OwnWrites)
 
-    def _is_held_back(self, key: Key, new: Any) -> bool:
+    def _is_deferred(self, key: Key, new: Any) -> bool:
         # The reconcile that applies a child gets the response to it.
-        return new is not None and self.own_writes.hold_back(
-            (self.kind, key), new.metadata.revision
-        )
+        return new is not None and self.own_writes.defer((self.kind, key), new.metadata.revision)
 
     def _prepare(self, primary_store: Store[Any]) -> Callable[[Any], Iterable[Key]]:
         owner = primary_store.definition
@@ -207,7 +205,7 @@ class OwnedKindSource(_OtherKindSource):
 
 @dataclass(frozen=True)
 class StreamSource:
-    """`Stream.wake` enqueues the objects with its name in their `index_by`."""
+    """`Stream.notify` enqueues the objects with its name in their `index_by`."""
 
     stream: Stream
     index_by: ReferenceFunction
@@ -225,14 +223,14 @@ class StreamSource:
             for key in list(primary_store.objects):
                 enqueue(key, LOW_PRIORITY)
 
-        self.stream._name_woken.connect(on_name)
-        self.stream._all_woken.connect(on_all)
+        self.stream._name_notified.connect(on_name)
+        self.stream._all_notified.connect(on_all)
 
 
 class PrimaryKindSource:
     """Changes of the controller's own kind.
 
-    While a write of the object is in progress, events without a new desired state are held back.
+    While a write of the object is in progress, events without a new desired state are deferred.
 
     A write by another controller of this process is not ours, although its response enters the
     cache in the same way.
@@ -252,7 +250,7 @@ class PrimaryKindSource:
     def _on_change(self, key: Key, old: Any, new: Any, origin: Origin) -> None:
         if _has_same_desired_state(old, new):
             is_ours = origin is Origin.OWN_WRITE and _writer.get() in (None, self)
-            if self._own_writes.hold_back(key, new.metadata.revision) or is_ours:
+            if self._own_writes.defer(key, new.metadata.revision) or is_ours:
                 return
         if self._matters(old, new):
             # Low priority for the first list, so that an edit by a user overtakes it.
@@ -260,7 +258,7 @@ class PrimaryKindSource:
             self._enqueue(key, LOW_PRIORITY if is_first_list else NORMAL_PRIORITY)
 
     def _matters(self, old: Any, new: Any) -> bool:
-        # The engine reports that an object cannot be decoded, so it must be woken.
+        # The engine reports that an object cannot be decoded, so it must be enqueued.
         is_undecodable = isinstance(old, UndecodableObject) or isinstance(new, UndecodableObject)
         # A predicate of the spec must not hide the deletion from the finalizer.
         was_deleted = _is_being_deleted(new) and not _is_being_deleted(old)

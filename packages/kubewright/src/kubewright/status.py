@@ -52,7 +52,7 @@ class StatusWriter:
         condition_type: str = READY_CONDITION,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        """`own_write` is the context of a write, in which the object is not woken.
+        """`own_write` is the context of a write, in which the object is not enqueued.
         `condition_type` is the type of the condition for the outcome; "" for none.
         """
         self._definition, self._client, self._recorder = kind.definition, client, recorder
@@ -155,7 +155,7 @@ class StatusWriter:
         if consequence.warning_event or condition.status == "True":
             self._record_transition(metadata, reported, condition)
         # The engine logs every error.
-        if consequence.result != "error" and (
+        if consequence.metric_result != "error" and (
             reported is None
             or (reported.reason, reported.message) != (condition.reason, condition.message)
         ):

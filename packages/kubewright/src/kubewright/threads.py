@@ -5,13 +5,13 @@ Questions and answers:
 How many threads?  At most `max_concurrent_reconciles` for each controller, one for each call.
 What happens at the timeout?  A thread cannot be stopped. The object is reported as timed out and
     stays locked until the thread ends: an object is never reconciled twice at once. Its thread and
-    its worker are missing until then.
+    its worker are still occupied. They handle no other object until then.
 How does the code use the client?  With `self.run_async(self.client.get(...))`, which waits for the
     coroutine in the event loop. After the timeout it raises TimeoutError, so most threads end soon.
 Does a blocked thread keep the process alive?  No. Its threads are daemons: those of a
     ThreadPoolExecutor would be joined at the exit of the interpreter, after the grace period.
-What must the code not do?  Compute for long without a pause: threads share the interpreter, so the
-    watches and the lease wait.
+What must the code not do?  Run CPU-bound code: threads share the GIL, which delays watches and
+    lease renewal.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def run_async(coroutine: Coroutine[Any, Any, R]) -> R:
     return run.wait_for(coroutine)
 
 
-def call_now(function: Callable[..., object], *arguments: Any) -> None:
+def call_directly(function: Callable[..., object], *arguments: Any) -> None:
     """Call a function where no event loop is running yet."""
     function(*arguments)
 

@@ -29,8 +29,8 @@ from .errors import (
     CertificateRefused,
     KubewrightError,
     NotLeader,
+    ResponseTooLarge,
     TimedOut,
-    TooMuch,
     Unauthorized,
     Unreachable,
     error_from_status,
@@ -213,7 +213,7 @@ class Transport:
         """The lines of a streamed response.
 
         TimedOut is raised if no line arrives in time, or the stream goes on after the request's
-        timeout; TooMuch for a line that is too long.
+        timeout; ResponseTooLarge for a line that is too long.
         """
         clock, headers = asyncio.get_running_loop().time, await self._auth_headers()
         timeout = _client_timeout(request.timeout_seconds, idle_timeout_seconds)
@@ -242,7 +242,7 @@ class Transport:
                         # aiohttp's timeout starts again with each byte, but only a line is data.
                         raise TimeoutError
                     if size > _MAX_LINE_BYTES:
-                        raise TooMuch(
+                        raise ResponseTooLarge(
                             f"{request.operation}: a line of the response is longer than "
                             f"{_MAX_LINE_BYTES} bytes; it was not read"
                         )
@@ -381,7 +381,7 @@ async def _read_body(response: aiohttp.ClientResponse, request: Request) -> byte
         size += len(chunk)
         if size > _MAX_RESPONSE_BYTES:
             _abort_response(response)
-            raise TooMuch(
+            raise ResponseTooLarge(
                 f"{request.operation}: the response is larger than {_MAX_RESPONSE_BYTES} bytes; "
                 "it was not read"
             )

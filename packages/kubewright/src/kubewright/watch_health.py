@@ -1,4 +1,4 @@
-"""Judges whether the watches of a reflector work.
+"""Tracks whether the watches of a reflector work.
 
 What shows that a watch works? A line, or an end at the time that the request asked for. A proxy
     that buffers responses accepts every watch and delivers nothing, so an accepted watch proves

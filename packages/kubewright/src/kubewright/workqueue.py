@@ -174,7 +174,7 @@ class WorkQueue(Generic[K]):
         heapq.heappush(self._due_heap, (due, next(self._sequence), key))
         if len(self._due_heap) > 2 * len(self._due_times) + 64:
             # Delays that were dropped stay in the heap until they are due. A key that often gets
-            # a long delay and is then woken earlier would make the heap grow without bound.
+            # a long delay and is then added earlier would make the heap grow without bound.
             self._due_heap = [
                 (due, next(self._sequence), key) for key, (due, _) in self._due_times.items()
             ]

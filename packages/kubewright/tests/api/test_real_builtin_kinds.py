@@ -37,11 +37,11 @@ from kubewright.api.meta_v1 import LabelSelector
 from kubewright.api.networking_v1 import NetworkPolicy, NetworkPolicySpec
 from kubewright.api.policy_v1 import PodDisruptionBudget, PodDisruptionBudgetSpec
 from kubewright.api.rbac_v1 import Role
+from kubewright.api_requests import request_for
 from kubewright.builder.typegen.openapi_input import read_input
 from kubewright.client import Client
 from kubewright.crd import build_crds
 from kubewright.kind import Object, ObjectMeta, Resource, Spec, Status, kind
-from kubewright.requests import request_for
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.yaml_text import to_yaml
 

@@ -69,7 +69,7 @@ def test_fields_of_the_command_line_are_in_the_crd_and_the_sample(project: Path)
         "template:str",
         "--status",
         "phase:str",
-        "--cluster-wide",
+        "--cluster-scoped",
         "--plural",
         "grps",
     ]

@@ -21,7 +21,14 @@ from kubewright.kind import Key, Object, ObjectMeta
 from kubewright.kubeconfig import load_config
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
-from kubewright.testing.kubelet import KubeletPod, PodState, failed, fake_kubelet, run_pod, waiting
+from kubewright.testing.kubelet import (
+    KubeletPod,
+    PodState,
+    crash_looping,
+    default_pod_state,
+    failed,
+    fake_kubelet,
+)
 from kubewright.transport import Transport
 from kubewright.yaml_text import to_yaml
 
@@ -113,10 +120,10 @@ async def test_deployment_is_available_while_its_pods_run(client: Client, namesp
         spec = {"replicas": 2, "selector": selector, "template": pod_template()}
         await create(client, Deployment, namespace, spec)
         await eventually(lambda: is_available(2), within=WITHIN)
-        await kubelet.update(lambda pod: waiting("CrashLoopBackOff", "back-off 10s"))
+        await kubelet.update(lambda pod: crash_looping("back-off 10s"))
         await eventually(lambda: is_available(0), within=WITHIN)
         assert await waiting_reasons() == {"CrashLoopBackOff"}
-        await kubelet.update(run_pod)
+        await kubelet.update(default_pod_state)
         await eventually(lambda: is_available(2), within=WITHIN)
         await client.delete(Deployment, key)
         await eventually(has_no_pods, within=WITHIN)

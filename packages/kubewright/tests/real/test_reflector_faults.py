@@ -256,7 +256,7 @@ async def test_api_server_that_is_down_for_a_minute_is_retried_with_back_off(
         await control_plane.apiserver.kill()
         try:
             factor = 3
-            outside.wake("changed")
+            outside.notify("changed")
             await asyncio.sleep(OUTAGE_SECONDS)
             reads = len(http_proxy.find_requests("GET", WIDGETS_PATH)) - reads_before
             writes = len(http_proxy.find_requests("PATCH", WIDGET_STATUS_PATH)) - writes_before

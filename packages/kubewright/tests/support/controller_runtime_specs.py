@@ -37,7 +37,7 @@ CACHE = """
 2 kinds that are not declared cannot be read
     test_kind_that_is_not_watched_is_an_error_and_not_an_empty_list
 2 kinds that are declared can be read
-    test_kind_that_is_read_is_in_the_cache_but_wakes_no_object
+    test_kind_that_is_read_is_in_the_cache_but_enqueues_no_object
 1 an informer without waiting
     (the cache never waits)
 6 kinds are watched when they are first read
@@ -93,7 +93,7 @@ CACHE = """
 1 a transform of an unexpected object
     test_transform_that_cannot_be_used_is_reported_as_undecodable
 1 readers wait for the first list
-    test_kind_that_is_read_is_in_the_cache_but_wakes_no_object
+    test_kind_that_is_read_is_in_the_cache_but_enqueues_no_object
 1 adding an index does not block
     test_index_added_too_late_is_rejected
 3 defaults of options
@@ -122,13 +122,13 @@ CONTROLLER = """
 1 a stop during the first lists is no error
     test_watch_that_ends_with_the_manager_is_not_silent
 1 no reconcile before the first lists
-    test_kind_that_is_read_is_in_the_cache_but_wakes_no_object
+    test_kind_that_is_read_is_in_the_cache_but_enqueues_no_object
 1 events from a channel
-    test_stream_wakes_by_index
+    test_stream_enqueues_by_index
 1 a channel is missing
     (a Stream is an argument that type checkers require)
 1 sources get handler, queue and predicates
-    test_other_kind_wakes_exactly_the_objects_that_depend_on_it
+    test_other_kind_enqueues_exactly_the_objects_that_depend_on_it
 1 errors of sources at the start
     (a source only connects to a signal)
 1 a second start
@@ -237,7 +237,7 @@ MANAGER = """
 1 a stop by the caller
     test_runnable_of_the_leader_runs_without_leader_election
 2 the cache starts first, and its errors
-    test_kind_that_is_read_is_in_the_cache_but_wakes_no_object
+    test_kind_that_is_read_is_in_the_cache_but_enqueues_no_object
 1 several clusters
     (a manager has one cluster)
 2 errors of components end the manager

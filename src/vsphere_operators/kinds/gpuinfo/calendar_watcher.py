@@ -83,7 +83,7 @@ class CalendarWatcher:
         if self._started_at is not None:
             remaining_seconds += self._started_at - self._clock()
         if remaining_seconds > 0:
-            # Creating the calendar wakes every GPUInfo; the delay is for one that never exists.
+            # Creating the calendar enqueues every GPUInfo; the delay is for one that never exists.
             raise NotSynced(
                 f"the maintenance calendar, ConfigMap {self._key}, is being read",
                 requeue_after_seconds=remaining_seconds + 0.001,

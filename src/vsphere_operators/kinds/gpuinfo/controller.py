@@ -31,7 +31,7 @@ _DEVICES_PENDING_RETRY_SECONDS = 0.5
 
 
 class GPUInfoController(Controller[GPUInfo]):
-    """Selects nodes; a changed node wakes the GPUInfos that it may affect."""
+    """Selects nodes; a changed node enqueues the GPUInfos that it may affect."""
 
     # Below the default of 64: a selection is CPU work, and all of them together delay other events.
     max_concurrent_reconciles = 16
@@ -59,7 +59,7 @@ class GPUInfoController(Controller[GPUInfo]):
         self.selections = SelectionIndex(
             tracker,
             rules,
-            lambda key: self.stream.wake(str(key)),
+            lambda key: self.stream.notify(str(key)),
             interval_seconds=interval_seconds,
             change_fraction=change_fraction,
         )

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from kubewright.flags import format_duration
 
-# Other objects are not woken when a label is removed: thousands may wait for one slot.
+# Other objects are not enqueued when a label is removed: thousands may wait for one slot.
 _FULL_RETRY_SECONDS = 60.0
 
 

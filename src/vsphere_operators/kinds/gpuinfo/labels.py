@@ -90,7 +90,7 @@ class NodeLabeler:
         )
         for label in before ^ after:
             if (label in after) != (self._slots.node_of(label) == key.name):
-                self.changed_labels.wake(label)
+                self.changed_labels.notify(label)
 
 
 def _find_gpuinfo_labels(node: Node) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""Which node is selected for which GPUInfo: a changed node wakes only the objects that it affects.
+"""Which node is selected for which GPUInfo: a changed node enqueues only affected objects.
 
 How are the affected objects found?  Those with the changed node are checked one by one. For all
     others the selection changes only if the changed node beats their selected node: one comparison
@@ -34,18 +34,18 @@ class _ReportedSelection(Struct, frozen=True):
 
 
 class SelectionIndex:
-    """The selections of all GPUInfos; `wake` is called with the objects to reconcile again."""
+    """The selections of all GPUInfos; `enqueue` is called with the objects to reconcile again."""
 
     def __init__(
         self,
         tracker: NodeTracker,
         rules: SelectionRules,
-        wake: Callable[[Key], None],
+        enqueue: Callable[[Key], None],
         *,
         interval_seconds: float,
         change_fraction: float,
     ) -> None:
-        self._tracker, self._rules, self._wake = tracker, rules, wake
+        self._tracker, self._rules, self._enqueue = tracker, rules, enqueue
         self._bucket_seconds = interval_seconds / BUCKET_COUNT
         self._change_fraction = change_fraction
         self.by_key: dict[Key, _ReportedSelection] = {}
@@ -74,9 +74,9 @@ class SelectionIndex:
 
     def on_facts_change(self, old: NodeFacts | None, new: NodeFacts | None) -> None:
         for key in self._find_affected(old, new, self._tracker.clock()):
-            # The reconcile adds it again, so a burst of changes wakes each object once.
+            # The reconcile adds it again, so a burst of changes enqueues each object once.
             self.discard(key)
-            self._wake(key)
+            self._enqueue(key)
 
     def _find_affected(
         self, old: NodeFacts | None, new: NodeFacts | None, now: datetime
@@ -133,4 +133,4 @@ class SelectionIndex:
             bucket = (bucket + 1) % BUCKET_COUNT
             for key in list(self._buckets[bucket]):
                 if self.by_key[key].facts_version != self._tracker.version:
-                    self._wake(key)
+                    self._enqueue(key)

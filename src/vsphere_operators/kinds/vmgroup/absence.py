@@ -33,7 +33,7 @@ from .ownership import may_be_replica
 _HOST_LEAVE_SECONDS = 2.0
 # How long the result of a read by reference counts.
 _READ_VALID_SECONDS = 5.0
-# How often to check hosts and permissions: their change does not wake the group.
+# How often to check hosts and permissions: their change does not enqueue the group.
 _RECHECK_SECONDS = 20.0
 # After a VM was missing, others may be missing too for this long. Its group decides again before.
 _DOUBT_SECONDS = 3 * _RECHECK_SECONDS

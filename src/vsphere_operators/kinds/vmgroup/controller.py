@@ -1,7 +1,7 @@
 """Reconciles VmGroups: N virtual machines cloned from a template.
 
-A reconcile takes one step and never waits for a task of vCenter: the end of a task wakes the group.
-`plan()` decides what to do; docs/designs/vmgroup.md explains why it is safe.
+A reconcile takes one step and never waits for a task of vCenter: the end of a task enqueues the
+group. `plan()` decides what to do; docs/designs/vmgroup.md explains why it is safe.
 """
 
 from __future__ import annotations
@@ -320,7 +320,7 @@ def _folder_name_of(group: VmGroup) -> str:
 
 
 def _recovery_keys_of(group: VmGroup) -> Iterable[str]:
-    """What wakes a group in phase ERROR: another group's change may free the folder or quota."""
+    """What enqueues a group in phase ERROR: another group's change may free the folder or quota."""
     return _shared_keys_of(group) if group.status.phase == "ERROR" else ()
 
 

@@ -1,7 +1,7 @@
 """Carries out the actions of a plan in one vCenter: starts tasks, and handles their ends.
 
 Does it wait for tasks?  No. It waits only for the response that a task has started. The end of a
-    task comes through the inventory and wakes the group.
+    task comes through the inventory and enqueues the group.
 What if the process is stopped between the check of the lease and the request?  The request arrives
     late and does no harm: docs/designs/vmgroup.md, A4.
 What is checked before a clone is sent?  That a task slot is free, what the clone needs of its
@@ -98,7 +98,7 @@ class _TaskPurpose(Struct, frozen=True):
 class Executor:
     """Acts for all groups of one vCenter.
 
-    `holds_lease` returns whether this manager certainly holds the lease. `wake_group` is called
+    `holds_lease` returns whether this manager certainly holds the lease. `notify_group` is called
     with the uid of a group when one of its tasks has ended.
     """
 
@@ -109,11 +109,11 @@ class Executor:
         memory_store: GroupMemoryStore,
         clone_tracker: CloneTaskTracker,
         holds_lease: Callable[[], bool],
-        wake_group: Callable[[str], None],
+        notify_group: Callable[[str], None],
     ) -> None:
         self._vcenter, self._api_reader, self._holds_lease = vcenter, api_reader, holds_lease
         self._memory_store, self._clone_tracker = memory_store, clone_tracker
-        self._wake_group, self._clock = wake_group, vcenter.clock
+        self._notify_group, self._clock = notify_group, vcenter.clock
         self.pending_tasks: dict[str, _TaskPurpose] = {}
 
     async def clone(self, group: GroupInput, action: Clone, spec: CloneSpec) -> None:
@@ -391,4 +391,4 @@ class Executor:
                 transient=issubclass(error_type_for_name(task.fault), Busy | Unreachable),
             )
             memory.record_failure(purpose.key, failure)
-        self._wake_group(purpose.group_uid)
+        self._notify_group(purpose.group_uid)

@@ -139,10 +139,10 @@ def is_owned_by(mark: OwnershipMark | None, instance_uuid: str, group: GroupId) 
 class OwnershipIndex:
     """The marks that were made for their VM, of one vCenter, and the VMs by uid of their group.
 
-    When the VMs of a group change, `wake_group` is called with its uid.
+    When the VMs of a group change, `notify_group` is called with its uid.
     """
 
-    def __init__(self, vcenter: VCenter, wake_group: Callable[[str], None]) -> None:
+    def __init__(self, vcenter: VCenter, notify_group: Callable[[str], None]) -> None:
         self.marks: dict[str, OwnershipMark] = {}
         self.refs_by_group_uid = Index()
         # By `namespace_key`.
@@ -150,7 +150,7 @@ class OwnershipIndex:
         # VMs that may be replicas; their configuration is not read yet, or is unreadable.
         self.unread_refs: set[str] = set()
         self._inventory, self._vm_configs = vcenter.inventory, vcenter.vm_configs
-        self._wake_group, self._vcenter = wake_group, vcenter
+        self._notify_group, self._vcenter = notify_group, vcenter
         # Of the last load after which all marks were read: when it was.
         self._synced_load: float | None = None
 
@@ -200,7 +200,7 @@ class OwnershipIndex:
             self.marks[ref] = mark
             self.refs_by_group_uid.add(mark.group_id.uid, ref)
             self.refs_by_namespace.add(mark.group_id.namespace_key, ref)
-        self._wake_group(mark.group_id.uid)
+        self._notify_group(mark.group_id.uid)
 
     def _remove(self, ref: str) -> None:
         self.unread_refs.discard(ref)
@@ -208,7 +208,7 @@ class OwnershipIndex:
         if mark is not None:
             self.refs_by_group_uid.drop(mark.group_id.uid, ref)
             self.refs_by_namespace.drop(mark.group_id.namespace_key, ref)
-            self._wake_group(mark.group_id.uid)
+            self._notify_group(mark.group_id.uid)
 
 
 class FolderClaim(Struct, frozen=True, kw_only=True):

@@ -258,7 +258,7 @@ def _build_clone_spec(
 def _choose_requeue_delay(
     plan_input: PlanInput, plan: Plan, memory: GroupMemory, *, waits_for_slot: bool
 ) -> float | None:
-    """When to take the next step even if no change in vCenter wakes the group."""
+    """When to take the next step even if no change in vCenter enqueues the group."""
     now, created_folder = memory.clock(), memory.created_folder
     if memory.active_failures().keys() - plan_input.observed.failures.keys():
         # An action of this step failed: the next step reports it.
@@ -281,7 +281,7 @@ def _choose_requeue_delay(
         if plan.phase == "PENDING"
         or plan_input.blocker_reason in _UNWATCHED_REASONS
         # In phase ERROR too: one replica has failed, and others wait. The limiter drops an owner
-        # that does not try again within WAITING_OWNER_SECONDS, and then does not wake it.
+        # that does not try again within WAITING_OWNER_SECONDS, and then does not enqueue it.
         or waits_for_slot
         else OPERATION_BACKOFF_MAX_SECONDS
     )

@@ -66,7 +66,7 @@ class StepResult(Struct, frozen=True, kw_only=True):
     vcenter: VCenterId
     folder: GroupFolder | None
     vms_by_replica: dict[str, VirtualMachine]
-    # None: no timer; a change wakes the group.
+    # None: no timer; a change enqueues the group.
     requeue_after_seconds: float | None
     # A group that is being deleted has nothing left to clean up.
     cleanup_finished: bool = False

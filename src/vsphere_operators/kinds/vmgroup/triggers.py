@@ -1,8 +1,8 @@
-"""Which change in a vCenter wakes which VmGroup: handlers that wake keys through a stream.
+"""Which change in a vCenter enqueues which VmGroup: handlers that enqueue keys through a stream.
 
 A key names what changed: `uid:` the VMs or tasks of a group, `template:` and `folder:` an object of
 that name or reference, `foreign-clone:` the end of a clone of that template that another client
-started. Changes of quickStats wake no group.
+started. Changes of quickStats enqueue no group.
 
 build.py connects the handlers.
 """
@@ -38,7 +38,7 @@ _NO_STATS = VirtualMachineStats()
 
 
 def trigger_keys_of(group: VmGroup) -> Iterable[str]:
-    """The keys that wake a group."""
+    """The keys that enqueue a group."""
     status, spec, metadata = group.status, group.spec, group.metadata
     parent_folder = spec.placement.folder if spec.placement else ""
     yield f"uid:{metadata.uid}"
@@ -59,8 +59,8 @@ def trigger_keys_of(group: VmGroup) -> Iterable[str]:
     }
 
 
-def wake_group(stream: Stream, uid: str) -> None:
-    stream.wake(f"uid:{uid}")
+def notify_group(stream: Stream, uid: str) -> None:
+    stream.notify(f"uid:{uid}")
 
 
 class VmGroupTriggers:
@@ -76,7 +76,7 @@ class VmGroupTriggers:
     ) -> None:
         self._stream, self._vcenter, self._executor = stream, vcenter, executor
         self._ownership_index, self._clone_tracker = ownership_index, clone_tracker
-        # When a group was last woken for the progress of a clone, by task.
+        # When a group was last enqueued for the progress of a clone, by task.
         self.progress_reported_at: dict[str, float] = {}
 
     def on_vm_change(self, change: Change[VirtualMachine]) -> None:
@@ -91,7 +91,7 @@ class VmGroupTriggers:
             return
         mark = self._ownership_index.marks.get(vms[0].ref)
         if mark is not None:
-            wake_group(self._stream, mark.group_id.uid)
+            notify_group(self._stream, mark.group_id.uid)
         is_structural = not (old and new) or (old.name, old.parent, old.is_template) != (
             new.name,
             new.parent,
@@ -99,18 +99,18 @@ class VmGroupTriggers:
         )
         if is_structural or (change.related_object_changed and vms[-1].is_template):
             for vm in vms:
-                self._stream.wake(f"template:{vm.name}")
-                self._stream.wake(f"folder:{vm.parent}")
-                self._stream.wake(f"folder:{self._vcenter.inventory.name_of(vm.parent)}")
+                self._stream.notify(f"template:{vm.name}")
+                self._stream.notify(f"folder:{vm.parent}")
+                self._stream.notify(f"folder:{self._vcenter.inventory.name_of(vm.parent)}")
 
     def on_folder_change(self, change: Change[Folder]) -> None:
         if not _is_structural(change):
             return
         for folder in (change.old, change.new):
             if folder is not None:
-                self._stream.wake(f"folder:{folder.name}")
-                self._stream.wake(f"folder:{folder.ref}")
-                self._stream.wake(f"folder:{folder.parent}")
+                self._stream.notify(f"folder:{folder.name}")
+                self._stream.notify(f"folder:{folder.ref}")
+                self._stream.notify(f"folder:{folder.parent}")
 
     def on_placement_change(self, change: Change[Entity]) -> None:
         """A datacenter, compute resource, resource pool or datastore has changed.
@@ -125,7 +125,7 @@ class VmGroupTriggers:
             and not old.accessible
         )
         if is_accessible_again or _is_structural(change):
-            self._stream.wake_all()
+            self._stream.notify_all()
 
     def on_task_change(self, change: Change[Task]) -> None:
         """A clone task: of a group that reports its progress, or of another client."""
@@ -135,10 +135,10 @@ class VmGroupTriggers:
             return
         has_ended = new is None or new.state in FINAL_TASK_STATES
         had_ended = old is not None and old.state in FINAL_TASK_STATES
-        # A task of this process wakes its own group when the executor handles its end. Otherwise
-        # the end of each clone would wake all groups of the same template.
+        # A task of this process enqueues its own group when the executor handles its end. Otherwise
+        # the end of each clone would enqueue all groups of the same template.
         if has_ended and not had_ended and task.ref not in self._clone_tracker.own_tasks:
-            self._stream.wake(f"foreign-clone:{task.entity}")
+            self._stream.notify(f"foreign-clone:{task.entity}")
         now, purpose = self._vcenter.clock(), self._executor.pending_tasks.get(task.ref)
         if old is None or new is None or old.state != new.state:
             self.progress_reported_at[task.ref] = now
@@ -147,7 +147,7 @@ class VmGroupTriggers:
             and now - self.progress_reported_at.get(task.ref, now) >= PROGRESS_INTERVAL_SECONDS
         ):
             self.progress_reported_at[task.ref] = now
-            wake_group(self._stream, purpose.group_uid)
+            notify_group(self._stream, purpose.group_uid)
         if has_ended:
             self.progress_reported_at.pop(task.ref, None)
 

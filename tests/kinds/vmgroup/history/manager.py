@@ -53,7 +53,7 @@ class HistoryEngine(Engine[VmGroup]):
             manager.world.report(f"unexpected error: {consequence.error!r}")
         after = 1.0 if consequence.rate_limited else consequence.requeue_after_seconds
         if after is not None:
-            manager.wake(key, after)
+            manager.enqueue(key, after)
 
 
 class HistoryVCenter(VCenter):
@@ -205,8 +205,8 @@ class ManagerProcess:
             log=self.log,
         )
         self.engine.manager = self
-        # The sources of the engine wake keys of this process instead of its queue.
-        self.engine.queue.add = self.wake  # type: ignore[method-assign,assignment]
+        # The sources of the engine enqueue keys of this process instead of its queue.
+        self.engine.queue.add = self.enqueue  # type: ignore[method-assign,assignment]
         self.due: dict[Key, float] = {}
         self.resync_at = 0.0
         self.store = self.cache.store(VmGroup)
@@ -216,7 +216,7 @@ class ManagerProcess:
         self.revision = revision
         self.spawn(self.vcenter.watch_inventory())
 
-    def wake(self, key: Key, after: float = 0.0) -> None:
+    def enqueue(self, key: Key, after: float = 0.0) -> None:
         due = self.world.now + max(0.0, after)
         self.due[key] = min(due, self.due.get(key, due))
 

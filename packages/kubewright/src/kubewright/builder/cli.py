@@ -100,7 +100,7 @@ kubewright.add_command(test_env)
 @click.option("--domain", help="Domain of your API groups, such as example.com.")
 @click.option(
     "--project-name",
-    help="Prefix of the names of cluster-wide objects. Defaults to the folder's name.",
+    help="Prefix of the names of cluster-scoped objects. Defaults to the folder's name.",
 )
 @click.option("--owner", default="", help="Copyright owner in LICENSE and pyproject.toml.")
 @click.option(

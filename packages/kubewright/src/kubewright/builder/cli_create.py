@@ -23,8 +23,8 @@ from .project import Project, ResourceEntry
 from .scaffold.api import ApiParameters, check_resource_is_new, scaffold_api
 from .scaffold.children import parse_owned_kinds
 from .scaffold.external import scaffold_external
+from .scaffold.external_kinds import find_external_kind
 from .scaffold.fields import parse_fields
-from .scaffold.foreign_kinds import find_foreign_kind
 from .scaffold.version import (
     check_hub_version,
     find_hub,
@@ -57,10 +57,12 @@ def create() -> None:
     "--short-name", "short", multiple=True, help="Short name for kubectl; can be repeated."
 )
 @click.option(
-    "--namespaced/--cluster-wide",
+    "--namespaced/--cluster-scoped",
     default=True,
     help="Whether objects live in namespaces. Defaults to namespaced.",
 )
+# The name of --cluster-scoped in earlier releases.
+@click.option("--cluster-wide", is_flag=True, hidden=True)
 @click.option(
     "--spec",
     "spec",
@@ -93,7 +95,7 @@ def create() -> None:
 @click.option(
     "--external",
     metavar="KIND",
-    help="Create only a controller, for a kind of Kubernetes or of another project: v1/Pod.",
+    help="Create only a controller, for a built-in kind or one of another project: v1/Pod.",
 )
 @click.option(
     "--resource",
@@ -145,6 +147,8 @@ def api(root: Path, dry_run: bool, force: bool, **options: Any) -> None:
     The types of Kubernetes are in the distribution kubewright-api, which --owns and --external add
     to the dependencies. For a kind of another operator, first run `kubewright import`.
     """
+    if options.pop("cluster_wide"):
+        options["namespaced"] = False
     project = Project.read(root)
     if options["external"]:
         _create_external(project, options, dry_run=dry_run, force=force)
@@ -169,17 +173,24 @@ def api(root: Path, dry_run: bool, force: bool, **options: Any) -> None:
 def _create_external(
     project: Project, options: _CommandOptions, *, dry_run: bool, force: bool
 ) -> None:
-    own_options = ("group", "version_", "kind_", "plural", "short", "spec", "status", "types")
-    if given := [name.strip("_") for name in own_options if options[name]]:
-        raise ConfigError(
-            f"--external names a kind that another project declares: omit --{given[0]}"
-        )
+    flags = {
+        "group": "--group",
+        "version_": "--version",
+        "kind_": "--kind",
+        "plural": "--plural",
+        "short": "--short-name",
+        "spec": "--spec",
+        "status": "--status",
+        "types": "--type",
+    }
+    if given := [flag for name, flag in flags.items() if options[name]]:
+        raise ConfigError(f"--external names a kind that another project declares: omit {given[0]}")
     if options["owns"]:
         raise ConfigError(
             "--owns cannot be combined with --external: declare the children with `self.owns` in "
             "the controller"
         )
-    kind = find_foreign_kind(project, options["external"])
+    kind = find_external_kind(project, options["external"])
     definition = kind.definition
     check_resource_is_new(
         project, definition.group, definition.version, kind.name, definition.plural

@@ -158,7 +158,7 @@ def check_domain(domain: str) -> str:
 
 
 def check_project_name(name: str) -> str:
-    """The project's name: the prefix of cluster-wide objects and of the namespace."""
+    """The project's name: the prefix of cluster-scoped objects and of the namespace."""
     if not _is_name(name) or len(name) > _MAX_PROJECT_NAME_LENGTH:
         raise ConfigError(
             f'invalid project name "{name}": must be at most {_MAX_PROJECT_NAME_LENGTH} lower-case '

@@ -1,7 +1,7 @@
 """A real kube-controller-manager for tests: garbage collection, Deployments, Jobs, namespaces.
 
-Nodes do not exist here, so the controllers of nodes are left out: they would evict all Pods of a
-Node that no kubelet renews. `fake_kubelet` of `kubewright.testing.kubelet` marks Pods as running.
+`fake_kubelet` of `kubewright.testing.kubelet` marks Pods as running. The node controllers are left
+out: the Node of `fake_kubelet` has no Lease, so they would mark it NotReady and evict its Pods.
 """
 
 from __future__ import annotations

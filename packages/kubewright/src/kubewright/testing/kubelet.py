@@ -2,7 +2,7 @@
 
     async with fake_kubelet(client) as kubelet:
         ...                                       # Pods are Running and Ready, those of Jobs end
-        await kubelet.update(lambda pod: waiting("CrashLoopBackOff"))
+        await kubelet.update(lambda pod: crash_looping())
         ...                                       # now no Pod is ready, and none becomes ready
 
 It creates one Node, and also does the work of the scheduler: it binds every Pod to its Node. A Pod
@@ -52,7 +52,7 @@ class KubeletPodStatus(Struct):
 
 @kind("v1", name="Pod", plural="pods", external=True)
 class KubeletPod(Resource[KubeletPodSpec, KubeletPodStatus]):
-    """A Pod, as `decide` gets it."""
+    """A Pod, as `pod_state` gets it."""
 
 
 @kind("v1", name="Node", plural="nodes", namespaced=False, external=True)
@@ -62,7 +62,11 @@ class _Node(Object):
 
 @dataclass(frozen=True)
 class PodState:
-    """What becomes of a Pod. A reason is that of its waiting or terminated containers."""
+    """What the kubelet reports of a Pod.
+
+    A reason is that of its waiting or terminated containers. The containers of a Running Pod with
+    a reason wait; without one they run and are ready.
+    """
 
     phase: Literal["Pending", "Running", "Succeeded", "Failed"]
     reason: str = ""
@@ -75,8 +79,13 @@ SUCCEEDED = PodState("Succeeded", "Completed")
 
 
 def waiting(reason: str, message: str = "") -> PodState:
-    """Containers that do not start: `ImagePullBackOff`, `CrashLoopBackOff`, `ErrImagePull`..."""
+    """Containers that never started: `ImagePullBackOff`, `CreateContainerConfigError`..."""
     return PodState("Pending", reason, message)
+
+
+def crash_looping(message: str = "") -> PodState:
+    """Containers that started and ended again and again. The phase of their Pod is Running."""
+    return PodState("Running", "CrashLoopBackOff", message)
 
 
 def failed(reason: str = "Error", message: str = "") -> PodState:
@@ -84,7 +93,7 @@ def failed(reason: str = "Error", message: str = "") -> PodState:
     return PodState("Failed", reason, message)
 
 
-def run_pod(pod: KubeletPod) -> PodState:
+def default_pod_state(pod: KubeletPod) -> PodState:
     """The default: a Pod that is not to be run again, as that of a Job, succeeds at once."""
     return SUCCEEDED if pod.spec.restartPolicy in _NOT_RUN_AGAIN else RUNNING
 
@@ -99,10 +108,10 @@ class FakeKubelet:
         node_name: str,
         namespace: str,
         delay_seconds: float,
-        decide: Callable[[KubeletPod], PodState],
+        pod_state: Callable[[KubeletPod], PodState],
     ) -> None:
         self._client, self._node_name, self._namespace = client, node_name, namespace
-        self.delay_seconds, self._decide = delay_seconds, decide
+        self.delay_seconds, self._pod_state = delay_seconds, pod_state
         self._reported: set[str] = set()
         self._addresses = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -125,9 +134,9 @@ class FakeKubelet:
         with contextlib.suppress(NotFound):
             await self._client.delete(_Node, Key("", self._node_name))
 
-    async def update(self, decide: Callable[[KubeletPod], PodState]) -> None:
+    async def update(self, pod_state: Callable[[KubeletPod], PodState]) -> None:
         """Decide again for every Pod on the Node, and for new ones."""
-        self._decide = decide
+        self._pod_state = pod_state
         for pod in await self._client.list(KubeletPod, self._namespace):
             if pod.spec.nodeName == self._node_name and pod.metadata.deletionTimestamp is None:
                 await self._report(pod)
@@ -184,7 +193,7 @@ class FakeKubelet:
 
     async def _report(self, pod: KubeletPod) -> None:
         await asyncio.sleep(self.delay_seconds)
-        state = self._decide(pod)
+        state = self._pod_state(pod)
         self._addresses += 1
         address = f"10.244.{self._addresses // 250}.{self._addresses % 250 + 1}"
         with contextlib.suppress(ApiError):
@@ -199,7 +208,8 @@ class FakeKubelet:
 
 def _build_status(pod: KubeletPod, state: PodState, address: str) -> dict[str, Any]:
     now = utc_now().isoformat().replace("+00:00", "Z")
-    is_ready = "True" if state.phase == "Running" else "False"
+    is_waiting = state.phase == "Pending" or (state.phase == "Running" and state.reason != "")
+    is_ready = "True" if state.phase == "Running" and not is_waiting else "False"
     conditions = {
         "PodScheduled": "True",
         "Initialized": "True",
@@ -207,16 +217,15 @@ def _build_status(pod: KubeletPod, state: PodState, address: str) -> dict[str, A
         "Ready": is_ready,
     }
     reason = {"reason": state.reason, "message": state.message}
-    match state.phase:
-        case "Running":
-            container_state: dict[str, Any] = {"running": {"startedAt": now}}
-        case "Pending":
-            container_state = {"waiting": reason}
-        case _:
-            code = 0 if state.phase == "Succeeded" else 1
-            container_state = {
-                "terminated": {**reason, "exitCode": code, "startedAt": now, "finishedAt": now}
-            }
+    if is_waiting:
+        container_state: dict[str, Any] = {"waiting": reason}
+    elif state.phase == "Running":
+        container_state = {"running": {"startedAt": now}}
+    else:
+        code = 0 if state.phase == "Succeeded" else 1
+        container_state = {
+            "terminated": {**reason, "exitCode": code, "startedAt": now, "finishedAt": now}
+        }
     return {
         "phase": state.phase,
         "startTime": now,
@@ -249,7 +258,7 @@ async def fake_kubelet(
     node_name: str = "fake-node",
     namespace: str = "",
     delay_seconds: float = 0.0,
-    decide: Callable[[KubeletPod], PodState] = run_pod,
+    pod_state: Callable[[KubeletPod], PodState] = default_pod_state,
 ) -> AsyncIterator[FakeKubelet]:
     """Run a kubelet for the Pods of a namespace, or of all; `delay_seconds` is the time a start
     takes.
@@ -259,7 +268,7 @@ async def fake_kubelet(
         node_name=node_name,
         namespace=namespace,
         delay_seconds=delay_seconds,
-        decide=decide,
+        pod_state=pod_state,
     )
     await kubelet._create_node()
     task = asyncio.create_task(kubelet.run())

@@ -91,7 +91,7 @@ class ReconcileResult(Generic[T]):
     """The requests that changed something, in order, without Events."""
     events: list[RecordedEvent]
     requeue_after_seconds: float | None
-    """When the object is reconciled again without a change; None if only a change wakes it."""
+    """When the object is reconciled again without a change; None if only a change triggers it."""
     retried_with_backoff: bool
     error: BaseException | None
     """What the reconcile raised."""

@@ -139,7 +139,8 @@ def test_dry_run_leaves_the_requirements(project: Path) -> None:
         (["--owns", "apps/v1/Service"], "kubewright.api.apps_v1 has no kind apps/v1/Service"),
         (["--owns", "cert-manager.io/v1/Certificate"], "first run `kubewright import`"),
         (["--owns", "v1/Service,v1/Service"], "twice"),
-        (["--owns", "v1/Service", "--cluster-wide"], "does not work with --cluster-wide"),
+        (["--owns", "v1/Service", "--cluster-scoped"], "does not work with --cluster-scoped"),
+        (["--owns", "v1/Service", "--cluster-wide"], "does not work with --cluster-scoped"),
         (["--owns", "v1/Service", "--controller=false"], "omit --controller=false"),
         (["--owns", "apps/v1/Deployment", "--kind", "Container"], "a type that the children need"),
         (
@@ -197,8 +198,9 @@ def test_versions_and_webhooks_of_an_external_kind_are_rejected(
     assert "already exists" in capsys.readouterr().err
     assert create_webhook(project, "--validation", kind="Deployment") == 1
     assert "Webhook[Deployment]" in capsys.readouterr().err
-    assert create_external(project, "v1/Pod", "--kind", "Other") == 1
-    assert "omit --kind" in capsys.readouterr().err
+    for flag, value in (("--kind", "Other"), ("--short-name", "po"), ("--type", "Port=name:str")):
+        assert create_external(project, "v1/Pod", flag, value) == 1
+        assert f"omit {flag}\n" in capsys.readouterr().err
     assert create_external(project, "v1/Pod", "--owns", "v1/Service") == 1
     assert "self.owns" in capsys.readouterr().err
 

@@ -119,7 +119,7 @@ def _build_namespaced_component(project: Project, declared: OperatorParts) -> Fi
 
 
 def build_namespaced_roles(project: Project, declared: OperatorParts) -> Files:
-    """The bindings of a manager that serves one namespace; cluster-wide kinds need their own."""
+    """The bindings of a manager that serves one namespace; cluster-scoped kinds need their own."""
     resources = {
         "manager_role_binding.yaml": [
             build_binding(
@@ -136,7 +136,7 @@ def build_namespaced_roles(project: Project, declared: OperatorParts) -> Files:
         resources["cluster_role_binding.yaml"] = [
             build_binding(project, "manager-cluster-rolebinding", "manager-cluster-role")
         ]
-        # Events about cluster-wide objects are written to the namespace `default`.
+        # Events about cluster-scoped objects are written to the namespace `default`.
         name, event_rules = "manager-cluster-events", rbac.build_rules([rbac.EVENT_PERMISSION])
         resources["cluster_events.yaml"] = [
             build_role(project, name, event_rules, namespace="default"),

@@ -154,7 +154,7 @@ def build_aggregation_patches(project: Project) -> Files:
 
 
 def build_cluster_rules(declared: OperatorParts) -> list[rbac.PolicyRule]:
-    """The manager's rules for cluster-wide kinds, which a Role cannot grant."""
+    """The manager's rules for cluster-scoped kinds, which a Role cannot grant."""
     permissions = [
         permission
         for controller in declared.controllers
@@ -179,7 +179,7 @@ def build_webhook_role(project: Project, declared: OperatorParts) -> list[Docume
 
 def build_ca_roles(project: Project, declared: OperatorParts) -> list[Document]:
     """The roles of the manager's own CA: its Secret, and each caBundle by name."""
-    cluster_wide, namespaced = (
+    cluster_scoped, namespaced = (
         rbac.build_rules(permissions)
         for permissions in ca_permissions(
             declared.webhooks, declared.conversions, WEBHOOK_OPTIONS, name=project.name
@@ -187,7 +187,7 @@ def build_ca_roles(project: Project, declared: OperatorParts) -> list[Document]:
     )
     role, binding, namespace = "webhook-ca-role", "webhook-ca-rolebinding", project.namespace
     return [
-        build_role(project, role, cluster_wide),
+        build_role(project, role, cluster_scoped),
         build_binding(project, binding, role),
         build_role(project, role, namespaced, namespace=namespace),
         build_binding(project, binding, role, namespace=namespace),

@@ -14,8 +14,8 @@ from ..names import ResourceNames
 from ..project import Project, ResourceEntry
 from .children import render_children
 from .dependencies import add_api_dependency
+from .external_kinds import ExternalKind
 from .fields import EXAMPLE, Fields
-from .foreign_kinds import ForeignKind
 from .format import LINE_LENGTH
 from .imports import Imports, format_imports, merge_imports
 from .python_edit import add_import, add_statement
@@ -33,7 +33,7 @@ class ApiParameters:
     description: str = ""
     controller: bool = True
     storage: bool = False
-    owned_kinds: tuple[ForeignKind, ...] = ()
+    owned_kinds: tuple[ExternalKind, ...] = ()
 
 
 def scaffold_api(project: Project, parameters: ApiParameters) -> ChangeSet:
@@ -52,7 +52,7 @@ def scaffold_api(project: Project, parameters: ApiParameters) -> ChangeSet:
     edited_files: dict[str, str] = {}
     if parameters.owned_kinds:
         files |= render_folder("owner", values)
-    if any(kind.is_of_kubernetes for kind in parameters.owned_kinds):
+    if any(kind.is_builtin for kind in parameters.owned_kinds):
         edited_files = add_api_dependency(project)
         project = replace(project, unwritten_files=edited_files)
     edited_files["pyproject.toml"] = add_resource_entry(project, entry)

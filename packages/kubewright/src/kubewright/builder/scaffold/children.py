@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from ...errors import ConfigError
 from ..project import Project
+from .external_kinds import ExternalKind, find_external_kind
 from .fields import Fields
-from .foreign_kinds import ForeignKind, find_foreign_kind
 from .imports import Imports, format_imports, merge_imports, split_imports
 from .template import render_part
 
@@ -23,24 +23,24 @@ _API_PREFIX = "kubewright.api."
 
 def parse_owned_kinds(
     project: Project, texts: Sequence[str], *, namespaced: bool
-) -> tuple[ForeignKind, ...]:
+) -> tuple[ExternalKind, ...]:
     """The kinds of --owns, each with a name of its own."""
     references = [part.strip() for text in texts for part in text.split(",")]
-    kinds = tuple(find_foreign_kind(project, reference) for reference in references)
+    kinds = tuple(find_external_kind(project, reference) for reference in references)
     names = [kind.name for kind in kinds]
     if len(set(names)) < len(names):
         raise ConfigError("--owns names a kind twice")
     if not namespaced and any(kind.definition.namespaced for kind in kinds):
         raise ConfigError(
-            "--owns does not work with --cluster-wide: only your code can choose the namespace of "
-            "the children. Create the kind without --owns, then declare `self.owns(...)` and call "
-            "`self.apply(...)` with a namespace in each child"
+            "--owns does not work with --cluster-scoped: only your code can choose the namespace "
+            "of the children. Create the kind without --owns, then declare `self.owns(...)` and "
+            "call `self.apply(...)` with a namespace in each child"
         )
     return kinds
 
 
 def render_children(
-    project: Project, kinds: Sequence[ForeignKind], fields: Fields, values: Mapping[str, str]
+    project: Project, kinds: Sequence[ExternalKind], fields: Fields, values: Mapping[str, str]
 ) -> tuple[Imports, dict[str, str]]:
     """The imports of the module, and the values of the templates for a kind with children."""
     obj = values["object_name"]
@@ -65,7 +65,7 @@ def render_children(
     }
 
 
-def _render_function(kind: ForeignKind, values: Mapping[str, str]) -> str:
+def _render_function(kind: ExternalKind, values: Mapping[str, str]) -> str:
     file = f"{kind.module.removeprefix(_API_PREFIX)}_{kind.name.lower()}.py"
     names = {"child": kind.name, "child_function": kind.name.lower()}
     part = render_part(f"children/{file}", values)
@@ -80,7 +80,7 @@ def _build_spec_values(fields: Fields, obj: str) -> dict[str, str]:
     }
 
 
-def _format_owns(kinds: Sequence[ForeignKind]) -> str:
+def _format_owns(kinds: Sequence[ExternalKind]) -> str:
     lines = []
     for is_namespaced, option in ((True, ""), (False, ", cross_namespace=True")):
         names = [kind.name for kind in kinds if kind.definition.namespaced == is_namespaced]
@@ -89,6 +89,6 @@ def _format_owns(kinds: Sequence[ForeignKind]) -> str:
     return "\n".join(lines)
 
 
-def _format_get_call(kind: ForeignKind) -> str:
+def _format_get_call(kind: ExternalKind) -> str:
     namespace = "namespace" if kind.definition.namespaced else '""'
     return f"            await client.get({kind.name}, Key({namespace}, NAME)),"

@@ -1,4 +1,4 @@
-"""Scaffolds `create api --external`: a controller for a kind that the project does not declare."""
+"""Scaffolds `create api --external`: a controller of an external kind."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from ..changeset import ChangeSet
 from ..project import Project, ResourceEntry
 from .api import add_resource_entry, add_to_manager
 from .dependencies import add_api_dependency
-from .foreign_kinds import ForeignKind
+from .external_kinds import ExternalKind
 from .imports import format_imports, merge_imports
 from .template import render_folder
 
 
-def scaffold_external(project: Project, kind: ForeignKind) -> ChangeSet:
+def scaffold_external(project: Project, kind: ExternalKind) -> ChangeSet:
     """The controller and its test, and the edits of main.py and pyproject.toml."""
     definition, module = kind.definition, kind.name.lower()
     values = {
@@ -45,7 +45,7 @@ def scaffold_external(project: Project, kind: ForeignKind) -> ChangeSet:
         external=True,
     )
     edited_files: dict[str, str] = {}
-    if kind.is_of_kubernetes:
+    if kind.is_builtin:
         edited_files = add_api_dependency(project)
         project = replace(project, unwritten_files=edited_files)
     edited_files["pyproject.toml"] = add_resource_entry(project, entry)

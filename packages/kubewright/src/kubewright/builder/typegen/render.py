@@ -1,4 +1,4 @@
-"""Modules as Python source."""
+"""Writes the module of a group and version: its imports, then a class for each type."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from .failure import (
 )
 from .object_store import EventType, ObjectStore
 from .object_writer import APPLY_PATCH, ObjectWriter, WriteOptions
-from .reading import ObjectReader, present
+from .reading import ObjectReader, to_response
 from .resource_path import ResourcePath, parse_path
 from .served_kind import KindRegistry, ServedKind
 from .subresources import SubresourceHandler
@@ -208,7 +208,7 @@ class FakeApi(ObjectStore):
                 return self._deleter.delete_collection(path, query, delete_options, dry_run=dry_run)
             case _:
                 raise method_not_allowed()
-        return present(kind, written, request.accept)
+        return to_response(kind, written, request.accept)
 
     def _find_resource(self, text: str) -> tuple[ResourcePath, ServedKind]:
         path = parse_path(text)

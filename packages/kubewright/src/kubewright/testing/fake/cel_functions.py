@@ -22,14 +22,14 @@ from .cel_types import (
     ip_value,
     make_quantity,
     order_of,
+    parse_cel_quantity,
     parse_cidr,
     parse_ip,
-    parse_quantity,
     parse_semver,
     quantity_value,
     semver_part,
 )
-from .formats import matches_format
+from .formats import accepted_by, matches_format
 
 _STRING, _BOOL, _INT, _DOUBLE, _ANY = (
     cel.Type.STRING,
@@ -57,17 +57,6 @@ _FORMAT_PATTERNS: dict[str, tuple[str, int]] = {
     "labelValue": ("(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?", _MAX_LABEL_LENGTH),
 }
 _OPENAPI_FORMATS = ("uri", "uuid", "byte", "date", "datetime")
-
-
-def _parses(parse: Callable[[str], Any]) -> Callable[[str], bool]:
-    def check(text: str) -> bool:
-        try:
-            parse(text)
-        except ValueError:
-            return False
-        return True
-
-    return check
 
 
 # Lists
@@ -254,7 +243,7 @@ def build_extension() -> cel.CelExtension:
 
 def _add_urls(add: _Declarations) -> None:
     add.function("url", _MAP, _STRING, impl=_parse_url)
-    add.function("isURL", _BOOL, _STRING, impl=_parses(_parse_url))
+    add.function("isURL", _BOOL, _STRING, impl=accepted_by(_parse_url))
     add.method("getScheme", _STRING, _MAP, impl=lambda value: _url(value).scheme)
     add.method("getHost", _STRING, _MAP, impl=lambda value: _url(value).netloc.rpartition("@")[2])
     add.method("getHostname", _STRING, _MAP, impl=lambda value: _url(value).hostname or "")
@@ -274,9 +263,9 @@ def _add_formats(add: _Declarations) -> None:
 
 
 def _add_quantities(add: _Declarations) -> None:
-    add.function("quantity", _MAP, _STRING, impl=parse_quantity)
-    add.function("isQuantity", _BOOL, _STRING, impl=_parses(parse_quantity))
-    add.method("sign", _INT, _MAP, impl=lambda value: _compare(value, parse_quantity("0")))
+    add.function("quantity", _MAP, _STRING, impl=parse_cel_quantity)
+    add.function("isQuantity", _BOOL, _STRING, impl=accepted_by(parse_cel_quantity))
+    add.method("sign", _INT, _MAP, impl=lambda value: _compare(value, parse_cel_quantity("0")))
     add.method("isInteger", _BOOL, _MAP, impl=lambda value: quantity_value(value).denominator == 1)
     add.method("asInteger", _INT, _MAP, impl=_as_integer)
     add.method("asApproximateFloat", _DOUBLE, _MAP, impl=lambda value: float(quantity_value(value)))
@@ -291,14 +280,14 @@ def _add_quantities(add: _Declarations) -> None:
     add.method("isLessThan", _BOOL, _MAP, _MAP, impl=lambda a, b: _compare(a, b) < 0)
     add.function("semver", _MAP, _STRING, impl=parse_semver)
     add.function("semver", _MAP, _STRING, _BOOL, impl=parse_semver)
-    add.function("isSemver", _BOOL, _STRING, impl=_parses(parse_semver))
+    add.function("isSemver", _BOOL, _STRING, impl=accepted_by(parse_semver))
     for index, name in enumerate(("major", "minor", "patch"), 1):
         add.method(name, _INT, _MAP, impl=lambda value, index=index: semver_part(value, index))
 
 
 def _add_addresses(add: _Declarations) -> None:
     add.function("ip", _MAP, _STRING, impl=parse_ip)
-    add.function("isIP", _BOOL, _STRING, impl=_parses(parse_ip))
+    add.function("isIP", _BOOL, _STRING, impl=accepted_by(parse_ip))
     add.function("ip.isCanonical", _BOOL, _STRING, impl=_is_canonical)
     add.method("family", _INT, _MAP, impl=lambda value: ip_value(value).version)
     add.method("isUnspecified", _BOOL, _MAP, impl=lambda value: ip_value(value).is_unspecified)
@@ -306,7 +295,7 @@ def _add_addresses(add: _Declarations) -> None:
     add.method("isGlobalUnicast", _BOOL, _MAP, impl=_is_global_unicast)
     add.method("isLinkLocalUnicast", _BOOL, _MAP, impl=lambda value: ip_value(value).is_link_local)
     add.function("cidr", _MAP, _STRING, impl=parse_cidr)
-    add.function("isCIDR", _BOOL, _STRING, impl=_parses(parse_cidr))
+    add.function("isCIDR", _BOOL, _STRING, impl=accepted_by(parse_cidr))
     add.method("containsIP", _BOOL, _MAP, _ANY, impl=_contains_address)
     add.method("containsCIDR", _BOOL, _MAP, _ANY, impl=_contains_network)
     add.method("ip", _MAP, _MAP, impl=lambda value: parse_ip(str(cidr_value(value).ip)))

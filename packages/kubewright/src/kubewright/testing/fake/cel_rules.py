@@ -18,13 +18,12 @@ from ...errors import ConfigError
 from ...patch import Json
 from .cel_values import needs_literal, to_cel_value, to_literal
 from .failure import field_cause
-from .schema_node import SchemaNode
+from .schema_node import MISSING, SchemaNode, find_old_item
 
 if TYPE_CHECKING:
     from cel_expr_python import cel
 
 _RULES = "x-kubernetes-validations"
-_MISSING: Any = object()
 # What Kubernetes enables in its own environment.
 _ENVIRONMENT = """
 name: kubernetes
@@ -116,9 +115,7 @@ def _find_compile_error(expression: str) -> str:
     return ""
 
 
-def check_rules(
-    value: Any, node: SchemaNode, path: str = "", old: Any = _MISSING
-) -> Iterator[Json]:
+def check_rules(value: Any, node: SchemaNode, path: str = "", old: Any = MISSING) -> Iterator[Json]:
     """The causes for each rule that the value, or a part of it, violates."""
     if value is None:
         return
@@ -134,33 +131,24 @@ def check_rules(
                 continue
             is_field = node.field(name) is not None
             place = f"{path}.{name}".lstrip(".") if is_field else f"{path}[{name}]"
-            yield from check_rules(item, child, place, old_fields.get(name, _MISSING))
+            yield from check_rules(item, child, place, old_fields.get(name, MISSING))
     elif isinstance(value, list) and "items" in node.raw:
         for index, item in enumerate(value):
             yield from check_rules(
-                item, node.items, f"{path}[{index}]", _find_old_item(node, item, old)
+                item, node.items, f"{path}[{index}]", find_old_item(node, item, old)
             )
-
-
-def _find_old_item(node: SchemaNode, item: Any, old: Any) -> Any:
-    """The item of the old list that this one corresponds to: only lists of type `map` have it."""
-    if node.list_type != "map" or not isinstance(old, list):
-        return _MISSING
-    keys = node.list_map_keys
-    matching = (before for before in old if all(before.get(k) == item.get(k) for k in keys))
-    return next(matching, _MISSING)
 
 
 def _check_rule(rule: Json, value: Any, node: SchemaNode, path: str, old: Any) -> Json | None:
     uses_old = bool(_USES_OLD_SELF.search(rule["rule"]))
     is_optional = bool(rule.get("optionalOldSelf"))
-    if uses_old and old is _MISSING and not is_optional:
+    if uses_old and old is MISSING and not is_optional:
         return None
-    if not uses_old and old is not _MISSING and old == value:
+    if not uses_old and old is not MISSING and old == value:
         # A value that did not change is tolerated although it violates a newer rule.
         return None
     variables = {"self": to_cel_value(value, node)}
-    if old is not _MISSING:
+    if old is not MISSING:
         variables["oldSelf"] = to_cel_value(old, node)
     result = _evaluate(rule["rule"], variables, has_optional_old=is_optional)
     text = (rule.get("message") or rule["rule"]).strip()

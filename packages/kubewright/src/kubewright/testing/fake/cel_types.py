@@ -11,13 +11,12 @@ import re
 from fractions import Fraction
 from typing import Any
 
+from ...quantity import parse_quantity
+
 Opaque = dict[str, str]
 _QUANTITY_TYPE, IP, _CIDR_TYPE, _SEMVER_TYPE = (
     f"kubernetes.{name}" for name in ("Quantity", "IP", "CIDR", "Semver")
 )
-_QUANTITY = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))([numkMGTPE]|[KMGTPE]i|[eE][+-]?\d+)?")
-_DECIMAL_EXPONENTS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15}
-_BINARY_EXPONENTS = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _SEMVER = re.compile(
     r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
     r"(?:-((?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*))?"
@@ -34,23 +33,14 @@ def content(value: Opaque, type: str) -> str:
 # Quantities
 
 
-def parse_quantity(text: str) -> Opaque:
-    match = _QUANTITY.fullmatch(text)
-    if match is None:
+def parse_cel_quantity(text: str) -> Opaque:
+    number = parse_quantity(text)
+    if number is None:
         raise ValueError(
             "quantities must match the regular expression "
             "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
         )
-    suffix = match[2] or ""
-    if suffix in _BINARY_EXPONENTS:
-        factor = Fraction(2) ** _BINARY_EXPONENTS[suffix]
-    elif suffix == "E":
-        factor = Fraction(10) ** 18
-    elif suffix[:1] in ("e", "E") and suffix[1:]:
-        factor = Fraction(10) ** int(suffix[1:])
-    else:
-        factor = Fraction(10) ** _DECIMAL_EXPONENTS[suffix]
-    return make_quantity(Fraction(match[1]) * factor)
+    return make_quantity(number)
 
 
 def make_quantity(value: Fraction) -> Opaque:

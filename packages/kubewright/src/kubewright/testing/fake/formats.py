@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import ipaddress
 import re
 from collections.abc import Callable
@@ -29,18 +28,21 @@ def _full_match(pattern: str, flags: int = 0) -> Callable[[str], Any]:
     return re.compile(pattern, flags).fullmatch
 
 
-def _parses(parse: Callable[[str], Any]) -> Callable[[str], bool]:
-    def check(value: str) -> bool:
-        with suppress(ValueError, binascii.Error):
-            parse(value)
-            return True
-        return False
+def accepted_by(parse: Callable[[str], Any]) -> Callable[[str], bool]:
+    """A function that returns whether `parse` raises no ValueError for a text."""
+
+    def check(text: str) -> bool:
+        try:
+            parse(text)
+        except ValueError:
+            return False
+        return True
 
     return check
 
 
 def _is_date_time(value: str) -> bool:
-    return bool(_DATE_TIME.fullmatch(value)) and _parses(date.fromisoformat)(value[:10])
+    return bool(_DATE_TIME.fullmatch(value)) and accepted_by(date.fromisoformat)(value[:10])
 
 
 def _is_duration(value: str) -> bool:
@@ -54,16 +56,16 @@ def _is_uri(value: str) -> bool:
 
 
 _CHECKS: dict[str, Callable[[str], Any]] = {
-    "byte": _parses(lambda value: base64.b64decode(value, validate=True)),
-    "cidr": _parses(ipaddress.ip_interface),
-    "date": _parses(date.fromisoformat),
+    "byte": accepted_by(lambda value: base64.b64decode(value, validate=True)),
+    "cidr": accepted_by(ipaddress.ip_interface),
+    "date": accepted_by(date.fromisoformat),
     "datetime": _is_date_time,
     "duration": _is_duration,
     "email": _full_match(r"[^@\s]+@[^@\s]+"),
     "hexcolor": _full_match(r"#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})"),
     "hostname": _full_match(rf"(?=.{{1,255}}$){_LABEL}(\.{_LABEL})*\.?", re.IGNORECASE),
-    "ipv4": _parses(ipaddress.IPv4Address),
-    "ipv6": _parses(ipaddress.IPv6Address),
+    "ipv4": accepted_by(ipaddress.IPv4Address),
+    "ipv6": accepted_by(ipaddress.IPv6Address),
     "k8slongname": _full_match(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*"),
     "k8sshortname": _full_match(rf"(?=.{{1,63}}$){_LABEL}"),
     "mac": _full_match(r"([0-9a-f]{2}[:-]){5}[0-9a-f]{2}", re.IGNORECASE),

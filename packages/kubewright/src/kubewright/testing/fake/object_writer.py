@@ -33,7 +33,7 @@ from .object_meta import (
     validate_metadata_update,
 )
 from .object_store import ObjectStore
-from .reading import present
+from .reading import to_response
 from .resource_path import ResourcePath
 from .schema_check import check_custom_resource
 from .served_kind import KindRegistry, ServedKind, check_crd
@@ -65,8 +65,6 @@ class WriteOptions:
 
 
 class ObjectWriter:
-    """Creates and changes objects."""
-
     def __init__(
         self, store: ObjectStore, kinds: KindRegistry, clock: Callable[[], datetime]
     ) -> None:
@@ -198,7 +196,7 @@ class ObjectWriter:
         stored = self._store.objects.get(path.key)
         if stored is None and path.subresource:
             raise not_found(kind.group_resource, path.name)
-        old = present(kind, stored) if stored is not None else None
+        old = to_response(kind, stored) if stored is not None else None
         if old is not None:
             self._check_version(kind, old, config)
         live = old or {"apiVersion": config["apiVersion"], "kind": config["kind"], "metadata": {}}
@@ -267,7 +265,7 @@ class ObjectWriter:
         kind, obj = self._kinds.find(path), self._store.objects.get(path.key)
         if obj is None:
             raise not_found(kind.group_resource, path.name)
-        return kind, present(kind, obj)
+        return kind, to_response(kind, obj)
 
     def _decode(self, kind: ServedKind, obj: Json) -> Json:
         if not kind.is_declared:

@@ -25,7 +25,7 @@ def _wants_metadata_only(accept: str) -> bool:
     return "as=PartialObjectMetadata" in accept
 
 
-def present(kind: ServedKind, obj: Json, accept: str = "") -> Json:
+def to_response(kind: ServedKind, obj: Json, accept: str = "") -> Json:
     """The object in the version of the request, or only its metadata."""
     if _wants_metadata_only(accept):
         meta_version = "meta.k8s.io/v1"
@@ -51,7 +51,7 @@ class ObjectReader:
         kind, obj = self._kinds.find(path), self._store.objects.get(path.key)
         if obj is None:
             raise not_found(kind.group_resource, path.name)
-        return present(kind, obj, accept)
+        return to_response(kind, obj, accept)
 
     def list_page(self, path: ResourcePath, query: Mapping[str, str], accept: str) -> Json:
         kind = self._kinds.find(path)
@@ -87,7 +87,7 @@ class ObjectReader:
             "kind": "PartialObjectMetadataList" if partial else f"{kind.name}List",
             "apiVersion": "meta.k8s.io/v1" if partial else kind.api_version,
             "metadata": metadata,
-            "items": [self._present_item(kind, obj, accept) for obj in page],
+            "items": [self._item_to_response(kind, obj, accept) for obj in page],
         }
 
     def _continue(self, token: str) -> tuple[int, list[Json]]:
@@ -98,8 +98,8 @@ class ObjectReader:
             raise gone(_TOO_OLD)
         return revision, items
 
-    def _present_item(self, kind: ServedKind, obj: Json, accept: str) -> Json:
-        item = present(kind, obj, accept)
+    def _item_to_response(self, kind: ServedKind, obj: Json, accept: str) -> Json:
+        item = to_response(kind, obj, accept)
         if kind.is_declared and not kind.is_custom and not _wants_metadata_only(accept):
             # Items of built-in kinds have no type of their own.
             return {k: v for k, v in item.items() if k not in ("apiVersion", "kind")}

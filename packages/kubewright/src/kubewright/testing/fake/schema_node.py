@@ -97,8 +97,27 @@ class SchemaNode:
         return self._child("[]", items) if isinstance(items, dict) else ANY
 
 
+MISSING: Any = object()
+"""Stands for an old value that does not exist; None is a value."""
 ANY = SchemaNode({PRESERVE_UNKNOWN: True})
 """A value that no schema describes: maps merge by key, lists are replaced as a whole."""
+
+
+def find_old_item(node: SchemaNode, item: Any, old: Any) -> Any:
+    """The item of the old list that this one replaces, or MISSING: only lists of type `map` have
+    one.
+    """
+    if not isinstance(old, list) or node.list_type != "map" or not isinstance(item, dict):
+        return MISSING
+    keys = node.list_map_keys
+    return next(
+        (
+            before
+            for before in old
+            if isinstance(before, dict) and all(before.get(key) == item.get(key) for key in keys)
+        ),
+        MISSING,
+    )
 
 
 def complete_resource_schema(raw: Any, definitions: Mapping[str, Json]) -> SchemaNode:

@@ -153,8 +153,8 @@ def _merge_items(live: list[Any], config: list[Any], node: SchemaNode) -> list[A
 
     def take_config_item() -> None:
         element = remaining_config.pop(0)
-        item, done_before = config_items[element], element in live_items
-        merged.append(merge(live_items[element], item, node.items) if done_before else item)
+        item, is_live = config_items[element], element in live_items
+        merged.append(merge(live_items[element], item, node.items) if is_live else item)
         done.add(element)
         if common and common[0] == element:
             common.pop(0)

@@ -12,9 +12,8 @@ import msgspec
 from ...patch import Json
 from .failure import field_cause
 from .formats import matches_format
-from .schema_node import SchemaNode
+from .schema_node import MISSING, SchemaNode, find_old_item
 
-_MISSING: Any = object()
 _JSON_TYPES: list[tuple[type, str]] = [
     (bool, "boolean"),
     (int, "integer"),
@@ -36,9 +35,9 @@ BLOCKING_REASONS = frozenset(
 )
 
 
-def validate(value: Any, node: SchemaNode, path: str = "", old: Any = _MISSING) -> list[Json]:
+def validate(value: Any, node: SchemaNode, path: str = "", old: Any = MISSING) -> list[Json]:
     """The causes; a part that did not change since `old` is not validated again."""
-    if old is not _MISSING and value == old:
+    if old is not MISSING and value == old:
         return []
     return [*_validate(value, node, path, old)]
 
@@ -136,28 +135,13 @@ def _validate_list(value: list[Any], node: SchemaNode, path: str, old: Any) -> I
     raw = node.raw
     for index, item in enumerate(value):
         if "items" in raw:
-            before = _old_item(node, item, index, old)
+            before = find_old_item(node, item, old)
             yield from validate(item, node.items, f"{path}[{index}]", before)
     if "minItems" in raw and len(value) < raw["minItems"]:
         text = f"{_name(path)} should have at least {raw['minItems']} items"
         yield _invalid(path, len(value), text)
     if "maxItems" in raw and len(value) > raw["maxItems"]:
         yield _too_many(path, len(value), raw["maxItems"])
-
-
-def _old_item(node: SchemaNode, item: Any, index: int, old: Any) -> Any:
-    """The item that this one replaces: only lists of type `map` have one."""
-    if not isinstance(old, list) or node.list_type != "map" or not isinstance(item, dict):
-        return _MISSING
-    keys = node.list_map_keys
-    return next(
-        (
-            before
-            for before in old
-            if isinstance(before, dict) and all(before.get(key) == item.get(key) for key in keys)
-        ),
-        _MISSING,
-    )
 
 
 def _validate_object(value: Json, node: SchemaNode, path: str, old: Any) -> Iterator[Json]:
@@ -174,7 +158,7 @@ def _validate_object(value: Json, node: SchemaNode, path: str, old: Any) -> Iter
         child = node.value(name)
         # ObjectMeta has rules of its own.
         if child is not None and name != "metadata":
-            before = old.get(name, _MISSING) if isinstance(old, dict) else _MISSING
+            before = old.get(name, MISSING) if isinstance(old, dict) else MISSING
             yield from validate(item, child, _join(path, name), before)
 
 

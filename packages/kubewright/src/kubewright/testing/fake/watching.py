@@ -11,7 +11,7 @@ from ...patch import Json
 from ...transport import Request
 from .failure import field_cause, invalid
 from .object_store import ObjectStore, StoredEvent
-from .reading import present
+from .reading import to_response
 from .resource_path import ResourcePath, is_in_collection
 from .selectors import Predicate, parse_selectors
 from .served_kind import ServedKind
@@ -112,7 +112,7 @@ class Watch:
             yield self._line("DELETED", last | {"metadata": metadata})
 
     def _line(self, type: str, obj: Json) -> Json:
-        return {"type": type, "object": present(self._kind, obj, self._request.accept)}
+        return {"type": type, "object": to_response(self._kind, obj, self._request.accept)}
 
     def _bookmark(self, annotations: dict[str, str]) -> Json:
         metadata: dict[str, Any] = {
@@ -120,7 +120,7 @@ class Watch:
             "annotations": annotations,
         }
         obj = {"apiVersion": self._kind.api_version, "kind": self._kind.name, "metadata": metadata}
-        return {"type": "BOOKMARK", "object": present(self._kind, obj, self._request.accept)}
+        return {"type": "BOOKMARK", "object": to_response(self._kind, obj, self._request.accept)}
 
 
 def _parse_initial_events(query: Mapping[str, str]) -> bool | None:

@@ -35,7 +35,7 @@ class _Applied:
     first_repair_at: float = 0.0
 
 
-class AppliedMemory:
+class LastApplied:
     """The last apply of each child of each owner."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -46,7 +46,7 @@ class AppliedMemory:
         """How many children it remembers."""
         return sum(map(len, self._by_owner_uid.values()))
 
-    def is_current(self, owner_uid: str, desired: DesiredChild, live: Object) -> bool:
+    def needs_no_apply(self, owner_uid: str, desired: DesiredChild, live: Object) -> bool:
         """Whether the live object is as desired. Raises Retry if it was repaired too often."""
         applied = self._by_owner_uid.get(owner_uid, {}).get(desired.identity)
         if applied is None or applied.desired_digest != desired.digest:
@@ -69,7 +69,7 @@ class AppliedMemory:
             return False
         if _compare(desired, live).differences:
             return False
-        self.remember(owner_uid, desired, live)
+        self.record(owner_uid, desired, live)
         return True
 
     def _count_repair(
@@ -88,7 +88,7 @@ class AppliedMemory:
                 requeue_after_seconds=_REPAIR_WINDOW_SECONDS,
             )
 
-    def remember(self, owner_uid: str, desired: DesiredChild, live: Object) -> None:
+    def record(self, owner_uid: str, desired: DesiredChild, live: Object) -> None:
         """Store that the live object is what an apply of the child produced."""
         applied = self._by_owner_uid.setdefault(owner_uid, {})
         previous = applied.get(desired.identity)

@@ -87,9 +87,9 @@ def test_role_does_not_grant_the_status_of_a_foreign_kind() -> None:
     assert "configmaps/status" not in resources(controller(ConfigMap, noop))
 
 
-@pytest.mark.parametrize("foreign", [ConfigMap, Secret])
+@pytest.mark.parametrize("external_kind", [ConfigMap, Secret])
 async def test_kind_without_spec_and_status_can_be_reconciled(
-    api: ApiHarness, foreign: type[Object]
+    api: ApiHarness, external_kind: type[Object]
 ) -> None:
     names: list[str] = []
 
@@ -97,11 +97,13 @@ async def test_kind_without_spec_and_status_can_be_reconciled(
         names.append(obj.metadata.name)
         return Done("Seen")
 
-    async with run_manager(api, controller(foreign, record)):
-        await api.client.create(foreign(metadata=ObjectMeta(name="a", namespace=api.namespace)))
+    async with run_manager(api, controller(external_kind, record)):
+        await api.client.create(
+            external_kind(metadata=ObjectMeta(name="a", namespace=api.namespace))
+        )
         await eventually(lambda: "a" in names)
         await api.client.patch(
-            foreign, Key(api.namespace, "a"), {"metadata": {"labels": {"x": ""}}}
+            external_kind, Key(api.namespace, "a"), {"metadata": {"labels": {"x": ""}}}
         )
         await eventually(lambda: names.count("a") == 2)
 

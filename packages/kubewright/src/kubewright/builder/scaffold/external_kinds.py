@@ -1,7 +1,7 @@
-"""Kinds that the project does not declare: of Kubernetes, or of another operator.
+"""External kinds: the built-in kinds of Kubernetes, and those of other operators.
 
-On the command line such a kind is `apps/v1/Deployment` or `v1/Service`. Its class is either in the
-modules that `kubewright import` has written to the project, or in kubewright.api.
+On the command line an external kind is `apps/v1/Deployment` or `v1/Service`. Its class is either in
+the modules that `kubewright import` has written to the project, or in kubewright.api.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _API_PACKAGE = "kubewright.api"
 
 
 @dataclass(frozen=True)
-class ForeignKind:
+class ExternalKind:
     module: str
     definition: KindDefinition
 
@@ -30,7 +30,7 @@ class ForeignKind:
         return self.definition.type.__name__
 
     @property
-    def is_of_kubernetes(self) -> bool:
+    def is_builtin(self) -> bool:
         return self.module.startswith(f"{_API_PACKAGE}.")
 
     @property
@@ -42,7 +42,7 @@ class ForeignKind:
         return re.sub(rf"^{project.package}\.", "..", self.module)
 
 
-def find_foreign_kind(project: Project, reference: str) -> ForeignKind:
+def find_external_kind(project: Project, reference: str) -> ExternalKind:
     """The kind of `group/version/Kind`, or `version/Kind` in the core group."""
     match = re.fullmatch(r"(?:([a-z0-9.-]+)/)?(v[0-9a-z]+)/([A-Z][A-Za-z0-9]*)", reference)
     if match is None:
@@ -53,7 +53,7 @@ def find_foreign_kind(project: Project, reference: str) -> ForeignKind:
     group, version, name = match[1] or "", match[2], match[3]
     module = _find_imported_module(project, f"{group}/{version}", name)
     if module is not None:
-        return ForeignKind(module, project.load_object(f"{module}:{name}").definition)
+        return ExternalKind(module, project.load_object(f"{module}:{name}").definition)
     if importlib.util.find_spec(_API_PACKAGE) is None:
         raise ConfigError("the types of Kubernetes are not installed: pip install kubewright-api")
     module = f"{_API_PACKAGE}.{group.partition('.')[0] or 'core'}_{version}"
@@ -68,7 +68,7 @@ def find_foreign_kind(project: Project, reference: str) -> ForeignKind:
         similar = difflib.get_close_matches(name, kinds, n=1)
         hint = f"; did you mean {similar[0]}?" if similar else ""
         raise ConfigError(f"{module} has no kind {reference}{hint}")
-    return ForeignKind(module, kinds[name].definition)
+    return ExternalKind(module, kinds[name].definition)
 
 
 def _find_imported_module(project: Project, api_version: str, name: str) -> str | None:

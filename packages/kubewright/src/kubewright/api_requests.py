@@ -122,7 +122,7 @@ def _encode_desired(obj: Object, subresource: str) -> Json:
         raise TypeError("apply needs metadata.name; to let the server generate one, use create")
     body = obj.encode()
     body["metadata"] = {k: v for k, v in body["metadata"].items() if k not in _SERVER_METADATA}
-    # The server stores the status only by its own subresource, and everything else not by that.
+    # The server takes the status only from the status subresource, and nothing else from it.
     dropped = "spec" if subresource == "status" else "status"
     # A Resource always has a spec. An empty one was not set.
     return {k: v for k, v in body.items() if k != dropped and (k, v) != ("spec", {})}

@@ -192,6 +192,7 @@ class ChildApplier:
                 if not _is_uid_mismatch(error):
                     await self._handle_invalid(desired, live, error, recreate=recreate)
             except ApplyConflict:
+                # Only with force, and then not because of a field: a retry would not help.
                 raise
             except Conflict:
                 pass

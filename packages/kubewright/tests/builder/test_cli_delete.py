@@ -126,6 +126,16 @@ def test_next_steps_name_what_stays_in_clusters(
     assert "kubectl delete crd houses.demo.example.com" in capsys.readouterr().out
 
 
+def test_next_steps_do_not_delete_the_crd_of_another_project(
+    greeter: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commit_project(greeter)
+    assert delete_api(greeter, kind="Pod") == 0
+    output = capsys.readouterr().out
+    assert output.endswith("\nDeleted the controller of Pod.\n")
+    assert "delete crd" not in output
+
+
 def test_changed_file_is_deleted_only_with_force(
     greeter: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

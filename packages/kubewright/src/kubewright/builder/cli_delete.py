@@ -70,7 +70,10 @@ def api(
     if dry_run:
         return
     crd = f"{versions[0].plural}.{versions[0].group}"
-    if len(removed) == len(versions):
+    if versions[0].external:
+        # Kubernetes or another operator owns the CRD and the objects.
+        click.echo(f"\nDeleted the controller of {versions[0].kind}.")
+    elif len(removed) == len(versions):
         click.echo(
             f"\nDeleted {versions[0].kind}. Clusters keep its CRD and its objects. "
             f"To remove both there:\n  kubectl delete crd {crd}"

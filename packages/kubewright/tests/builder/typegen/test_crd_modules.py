@@ -167,6 +167,7 @@ def test_type_checkers_accept_the_module_and_find_errors_in_its_use(tmp_path: Pa
         (tmp_path / f"{name}.py").write_text(render(crd, index))
     hostile = new_crd(spec_schema=hostile_schema(), kind="Object")
     (tmp_path / "hostile.py").write_text(render(hostile))
+    (tmp_path / "nullable.py").write_text(render(nullable_crd()))
     (tmp_path / "typed.py").write_text(TYPED_PROGRAM)
     (tmp_path / "wrong.py").write_text(WRONG_PROGRAM)
     mypy = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "."]
@@ -177,11 +178,37 @@ def test_type_checkers_accept_the_module_and_find_errors_in_its_use(tmp_path: Pa
         'wrong.py:5: error: Missing named argument "from_" for "VineyardSpec"  [call-arg]',
         'wrong.py:5: error: Argument "grape" to "VineyardSpec" has incompatible type "int"; '
         'expected "str"  [arg-type]',
-        "Found 4 errors in 1 file (checked 5 source files)",
+        "Found 4 errors in 1 file (checked 6 source files)",
     ]
     ruff = [sys.executable, "-m", "ruff", "format", "--check", "--isolated", "--line-length", "100"]
-    modules = ["vineyard.py", "vineyard_v1beta1.py", "hostile.py"]
+    modules = ["vineyard.py", "vineyard_v1beta1.py", "hostile.py", "nullable.py"]
     assert subprocess.run([*ruff, *modules], cwd=tmp_path).returncode == 0
+
+
+def nullable_crd() -> dict[str, Any]:
+    """A CRD whose objects may have null as spec and status."""
+    part = {"type": "object", "required": ["a"], "properties": {"a": {"type": "string"}}}
+    # A field of the same shape is not nullable, so it must not share the class.
+    spec = {**part, "properties": {**part["properties"], "inner": part}, "nullable": True}
+    crd = new_crd(spec_schema=spec)
+    root = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    root["properties"]["status"] = {**part, "nullable": True, "default": {"a": "b"}}
+    root["properties"]["last"] = {key: value for key, value in spec.items() if key != "nullable"}
+    return crd
+
+
+def test_nullable_spec_and_status_are_never_none_in_python() -> None:
+    crd = nullable_crd()
+    assert schemas_of(regenerate(crd)) == schemas_of(crd)
+    (kind,) = load_kinds(parse_crd(crd, "a test"))
+    obj: Any = kind.decode(b'{"spec": {"a": "x", "inner": {"a": "y"}}, "status": null}')
+    assert (obj.spec.inner.a, obj.status.a) == ("y", None)
+    # The spec has a required field, so there is no empty one.
+    assert kind.decode(b'{"metadata": {"name": "a"}, "spec": null}').encode() == {
+        "apiVersion": "example.com/v1",
+        "kind": "Widget",
+        "metadata": {"name": "a"},
+    }
 
 
 def hostile_schema() -> dict[str, Any]:

@@ -52,6 +52,7 @@ class _PendingClass:
     schema: Schema
     path: tuple[str, ...]
     is_status: bool
+    is_nullable: bool
 
 
 class _VersionBuilder:
@@ -62,7 +63,8 @@ class _VersionBuilder:
         self._taken = RESERVED_CLASS_NAMES | self._shapes.capitalized_fields
         self._kind_class = kind_class_name(crd.spec.names.kind, self._taken)
         self._taken |= {self._kind_class}
-        self._names: dict[tuple[int, bool], str] = {}
+        self._names: dict[tuple[int, bool, bool], str] = {}
+        self._nullable_paths: set[tuple[str, ...]] = set()
         self._pending: deque[_PendingClass] = deque()
 
     def build(self) -> ModuleModel:
@@ -79,15 +81,15 @@ class _VersionBuilder:
         )
 
     def name_struct(self, schema: Schema, path: tuple[str, ...]) -> str:
-        is_status = path == ("status",)
-        key = self._shapes.struct_shape(schema), is_status
+        is_status, is_nullable = path == ("status",), path in self._nullable_paths
+        key = self._shapes.struct_shape(schema), is_status, is_nullable
         if key not in self._names:
             # A part of the object itself is named after the kind: CertificateSpec.
             name_path = path if len(path) > 1 else (self._kind_class + to_camel_case(path[0]),)
             name = class_name(name_path, self._taken, self._kind_class)
             self._names[key] = name
             self._taken |= {name}
-            self._pending.append(_PendingClass(name, schema, path, is_status))
+            self._pending.append(_PendingClass(name, schema, path, is_status, is_nullable))
         return self._names[key]
 
     def annotate_reference(self, reference: str) -> Annotation:
@@ -102,6 +104,8 @@ class _VersionBuilder:
             for name, field in _properties(schema).items()
         )
         markers = struct_markers(schema, required)
+        if pending.is_nullable:
+            markers = (*markers, call("SchemaOverride.of", "nullable=True"))
         return ClassModel(
             pending.name,
             _STRUCT_BASES,
@@ -136,6 +140,12 @@ class _VersionBuilder:
         fields = [] if not (markers := _metadata_markers(metadata)) else [_metadata_field(markers)]
         base: Expression = "Object"
         if all(is_struct(properties.get(part, {})) for part in ("spec", "status")):
+            for part in ("spec", "status"):
+                # The parts of a Resource are never None: a null is decoded as if it were absent.
+                # So the class has the key, and not the field, whose type would be `T | None`.
+                if properties[part].get("nullable"):
+                    self._nullable_paths.add((part,))
+                    properties[part] = {**properties[part], "nullable": False}
             names = [self.name_struct(properties[part], (part,)) for part in ("spec", "status")]
             base = subscript("Resource", *names)
             for part in ("spec", "status"):

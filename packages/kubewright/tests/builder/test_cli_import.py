@@ -166,6 +166,46 @@ def test_equal_kinds_of_two_groups_get_two_modules(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("groups", [("example.com", "example.org"), ("example.org", "example.com")])
+def test_name_of_a_module_does_not_depend_on_the_order(
+    tmp_path: Path, groups: tuple[str, str]
+) -> None:
+    files = []
+    for group in groups:
+        files.append(tmp_path / f"{group}.yaml")
+        files[-1].write_text(to_yaml(new_crd(group=group, spec_schema=SPEC)))
+    output = tmp_path / "out"
+    assert main(["import", *map(str, files), "--output", str(output)]) == 0
+    assert '"example.com/v1"' in (output / "example_v1_widget.py").read_text()
+    assert '"example.org/v1"' in (output / "example_org_v1_widget.py").read_text()
+
+
+def test_import_keeps_the_module_of_another_group(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    contents = []
+    # The third time, the module with the long name is replaced.
+    for group in ("example.org", "example.com", "example.com"):
+        file = tmp_path / "crds.yaml"
+        file.write_text(to_yaml(new_crd(group=group, spec_schema=SPEC)))
+        assert main(["import", str(file), "--output", str(output)]) == 0
+        contents.append({path.name: path.read_text() for path in output.iterdir()})
+    assert contents[1].keys() == {"example_v1_widget.py", "example_com_v1_widget.py"}
+    assert contents[1]["example_v1_widget.py"] == contents[0]["example_v1_widget.py"]
+    assert contents[2] == contents[1]
+
+
+def test_groups_that_differ_only_in_punctuation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "crds.yaml"
+    groups = ("a.b.com", "a.b-com", "a.b--com")
+    file.write_text(to_yaml(*(new_crd(group=group, spec_schema=SPEC) for group in groups)))
+    assert main(["import", str(file), "--output", str(tmp_path / "out")]) == 1
+    error = capsys.readouterr().err
+    assert "needs the module a_b_com_v1_widget.py, which has the types of" in error
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_list_of_crds_as_kubectl_prints_it(tmp_path: Path) -> None:
     file = tmp_path / "crds.yaml"
     file.write_text(to_yaml({"apiVersion": "v1", "kind": "List", "items": [CRD]}))

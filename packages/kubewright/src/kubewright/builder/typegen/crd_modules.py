@@ -7,6 +7,7 @@ hundred times. A class is named after the shortest end of its path that is uniqu
 from __future__ import annotations
 
 import json
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,6 +45,12 @@ def render_version(crd: Crd, version: CrdVersion) -> str:
     """The source of the module for one version."""
     model = _VersionBuilder(crd, version).build()
     return render_module(model)
+
+
+def read_crd_name(source: str) -> str | None:
+    """The CRD that a module was generated from; None if it was not generated."""
+    match = re.match(rf"{re.escape(GENERATED_MARKER)} from the CRD (\S+)\.\n", source)
+    return match[1] if match else None
 
 
 @dataclass(frozen=True)

@@ -206,6 +206,17 @@ def test_groups_that_differ_only_in_punctuation(
     assert not (tmp_path / "out").exists()
 
 
+def test_output_names_the_class_of_the_kind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "crds.yaml"
+    schema = {"type": "object", "properties": {"Widget": {"type": "string"}}}
+    file.write_text(to_yaml(new_crd(spec_schema=schema)))
+    assert main(["import", str(file), "--output", str(tmp_path / "out")]) == 0
+    assert "from example_v1_widget import WidgetKind\n" in capsys.readouterr().out
+    assert load(tmp_path / "out/example_v1_widget.py").WidgetKind.definition.name == "Widget"
+
+
 def test_a_list_of_crds_as_kubectl_prints_it(tmp_path: Path) -> None:
     file = tmp_path / "crds.yaml"
     file.write_text(to_yaml({"apiVersion": "v1", "kind": "List", "items": [CRD]}))

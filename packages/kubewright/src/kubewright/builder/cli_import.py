@@ -12,7 +12,12 @@ from .changeset import ChangeSet, read_text_if_exists
 from .project import Project
 from .terminal import DRY_RUN_OPTION, FORCE_OPTION, PROJECT_OPTION, show_or_write
 from .typegen.crd_files import download_crds, fetch_crds_from_cluster, read_crd_file
-from .typegen.crd_modules import GENERATED_MARKER, read_crd_name, render_version
+from .typegen.crd_modules import (
+    GENERATED_MARKER,
+    choose_class_name,
+    read_crd_name,
+    render_version,
+)
 from .typegen.crd_source import Crd
 from .typegen.names import module_name
 
@@ -79,7 +84,7 @@ def import_command(
     generated = frozenset(path for path in files if _is_generated(folder / path))
     show_or_write(ChangeSet(folder, files, generated), dry_run=dry_run, force=force)
     if not dry_run:
-        lines = (f"  from {package}{name} import {kind}" for name, (kind, _) in modules.items())
+        lines = (f"  from {package}{name} import {class_}" for name, (class_, _) in modules.items())
         click.echo("\n".join(["\nUse them with:", *lines]))
 
 
@@ -103,7 +108,7 @@ def _read_source(source: str) -> list[Crd]:
 def _render_modules(
     crds: list[Crd], versions: tuple[str, ...], folder: Path
 ) -> Mapping[str, tuple[str, str]]:
-    """Kind and source of each module, by the name of the module."""
+    """Class of the kind and source of each module, by the name of the module."""
     modules: dict[str, tuple[str, str]] = {}
     origins: dict[str, str] = {}
     # Sorted, so that the order of the arguments does not decide which CRD gets the short name.
@@ -113,7 +118,7 @@ def _render_modules(
                 continue
             name = _choose_module_name(crd, version.name, folder, origins)
             origins[name] = crd.name
-            modules[name] = crd.spec.names.kind, render_version(crd, version)
+            modules[name] = choose_class_name(crd, version), render_version(crd, version)
     if not modules:
         available = sorted({version.name for crd in crds for version in crd.spec.versions})
         raise ConfigError(
@@ -125,9 +130,7 @@ def _render_modules(
 def _choose_module_name(crd: Crd, version: str, folder: Path, origins: Mapping[str, str]) -> str:
     """The name with the first part of the group; with all of it if another CRD has that name."""
     group, kind = crd.spec.group, crd.spec.names.kind
-    short, full = (
-        module_name(part, version, kind) for part in (group.partition(".")[0], group)
-    )
+    short, full = (module_name(part, version, kind) for part in (group.partition(".")[0], group))
     owners = {
         name: origins.get(name) or read_crd_name(read_text_if_exists(folder / f"{name}.py") or "")
         for name in (short, full)

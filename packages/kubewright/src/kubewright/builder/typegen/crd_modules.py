@@ -47,6 +47,11 @@ def render_version(crd: Crd, version: CrdVersion) -> str:
     return render_module(model)
 
 
+def choose_class_name(crd: Crd, version: CrdVersion) -> str:
+    """The class of the kind: it has another name if a field has the name of the kind."""
+    return _VersionBuilder(crd, version).kind_class
+
+
 def read_crd_name(source: str) -> str | None:
     """The CRD that a module was generated from; None if it was not generated."""
     match = re.match(rf"{re.escape(GENERATED_MARKER)} from the CRD (\S+)\.\n", source)
@@ -68,8 +73,8 @@ class _VersionBuilder:
         self._root: Schema = version.schema.openAPIV3Schema
         self._shapes = _Shapes(self._root)
         self._taken = RESERVED_CLASS_NAMES | self._shapes.capitalized_fields
-        self._kind_class = kind_class_name(crd.spec.names.kind, self._taken)
-        self._taken |= {self._kind_class}
+        self.kind_class = kind_class_name(crd.spec.names.kind, self._taken)
+        self._taken |= {self.kind_class}
         self._names: dict[tuple[int, bool, bool], str] = {}
         self._nullable_paths: set[tuple[str, ...]] = set()
         self._pending: deque[_PendingClass] = deque()
@@ -92,8 +97,8 @@ class _VersionBuilder:
         key = self._shapes.struct_shape(schema), is_status, is_nullable
         if key not in self._names:
             # A part of the object itself is named after the kind: CertificateSpec.
-            name_path = path if len(path) > 1 else (self._kind_class + to_camel_case(path[0]),)
-            name = class_name(name_path, self._taken, self._kind_class)
+            name_path = path if len(path) > 1 else (self.kind_class + to_camel_case(path[0]),)
+            name = class_name(name_path, self._taken, self.kind_class)
             self._names[key] = name
             self._taken |= {name}
             self._pending.append(_PendingClass(name, schema, path, is_status, is_nullable))
@@ -166,7 +171,7 @@ class _VersionBuilder:
         require_spec = "spec" in required
         markers = struct_markers({"type": "object", **self._root}, ["spec"] if require_spec else [])
         return ClassModel(
-            self._kind_class,
+            self.kind_class,
             (base, *_OBJECT_OPTIONS),
             tuple(fields),
             first_sentence(self._root.get("description")),
@@ -192,7 +197,7 @@ class _VersionBuilder:
         paths = [field.jsonPath for field in version.selectableFields]
         has_status = "status" in _properties(self._root)
         arguments: dict[str, Expression] = {"plural": quote(names.plural)}
-        if self._kind_class != names.kind:
+        if self.kind_class != names.kind:
             arguments["name"] = quote(names.kind)
         if names.singular and names.singular != names.kind.lower():
             arguments["singular"] = quote(names.singular)

@@ -71,7 +71,22 @@ def test_object_types_are_declared_before_their_use() -> None:
         "\n\n"
     )
     assert fields.build_spec_example() == {
-        "doors": [{"name": "example", "lock": {"keys": 1, "model": "A"}}]
+        "doors": [{"name": "example", "lock": {"keys": 2, "model": "A"}}]
+    }
+
+
+def test_sample_has_the_defaults() -> None:
+    fields = ["image:str=memcached:1.6", "on:bool=false", "share:float=0.5", "mode:enum[A,B]=B"]
+    fields += ["limit:int-or-string=25%", "count:int=-3", "name:str", "any:any"]
+    assert parse_fields(fields, [], []).build_spec_example() == {
+        "image": "memcached:1.6",
+        "on": False,
+        "share": 0.5,
+        "mode": "B",
+        "limit": "25%",
+        "count": -3,
+        "name": "example",
+        "any": {"example": 1},
     }
 
 

@@ -91,4 +91,4 @@ def _format_owns(kinds: Sequence[ForeignKind]) -> str:
 
 def _format_get_call(kind: ForeignKind) -> str:
     namespace = "namespace" if kind.definition.namespaced else '""'
-    return f"            await client.get({kind.name}, Key({namespace}, NAME)),"
+    return f"            await client.get({kind.name}, Key({namespace}, SAMPLE.metadata.name)),"

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import yaml
 
 from kubewright.builder.cli import main
 from kubewright.testing.controlplane import ControlPlane
@@ -102,6 +103,9 @@ def test_a_project_gets_a_package_and_no_crd(tmp_path: Path, greeter: Path) -> N
     assert main(["import", str(crd_file), "--project", str(greeter)]) == 0
     package = greeter / "src/greeter"
     assert (package / "external/__init__.py").read_text() == ""
+    assert main(["import", str(crd_file), "--project", str(greeter)]) == 0, "is replaced"
+    (test_crd,) = yaml.safe_load_all((greeter / "tests/crds/widgets.example.com.yaml").read_text())
+    assert test_crd["spec"] == crd["spec"]
     (package / "kinds/widget.py").write_text(FOREIGN_CONTROLLER)
     main_file = package / "main.py"
     source = main_file.read_text().replace(
@@ -116,6 +120,23 @@ def test_a_project_gets_a_package_and_no_crd(tmp_path: Path, greeter: Path) -> N
     assert process.returncode == 0, process.stderr
     assert not list((greeter / "config/crd").rglob("*widget*"))
     assert "widgets" in (greeter / "config/rbac/role.yaml").read_text()
+
+
+def test_crd_for_tests_has_nothing_of_a_cluster(tmp_path: Path, greeter: Path) -> None:
+    approval = {"api-approved.kubernetes.io": "https://example.com"}
+    crd = new_crd(spec_schema=SPEC, conversion={"strategy": "Webhook", "webhook": {}})
+    crd["metadata"] |= {"uid": "1", "annotations": {**approval, "other": "x"}}
+    old = {**new_crd(spec_schema=SPEC, group="old.example.com", version="v1", versions=[])}
+    old["apiVersion"] = "apiextensions.k8s.io/v1beta1"
+    file = tmp_path / "crds.yaml"
+    file.write_text(to_yaml(crd | {"status": {"storedVersions": ["v1"]}}, old))
+    assert main(["import", str(file), "--project", str(greeter)]) == 0
+    # The API server does not accept the first API version of CRDs any more.
+    (test_file,) = (greeter / "tests/crds").iterdir()
+    document = yaml.safe_load(test_file.read_text())
+    assert document.keys() == {"apiVersion", "kind", "metadata", "spec"}
+    assert document["metadata"] == {"name": "widgets.example.com", "annotations": approval}
+    assert "conversion" not in document["spec"]
 
 
 def test_importing_again_replaces_only_what_was_generated(

@@ -19,6 +19,7 @@ from .typegen.crd_modules import (
     render_version,
 )
 from .typegen.crd_source import Crd
+from .typegen.crd_test_files import TEST_CRD_FOLDER, render_test_crd
 from .typegen.names import module_name
 
 _DEFAULT_FOLDER = "external"
@@ -64,7 +65,8 @@ def import_command(
     """Write types for the kinds of other operators, from their CRDs.
 
     Each version of a CRD becomes a module. Its classes work wherever a kind does: in a controller,
-    in the cache, and with the client. No CRD and no status is written for such a kind.
+    in the cache, and with the client. No CRD and no status is written for such a kind. A project
+    also gets the CRDs in tests/crds, which its tests install.
 
     \b
     Examples:
@@ -81,6 +83,14 @@ def import_command(
     files = {f"{name}.py": source for name, (_, source) in modules.items()}
     if (folder.parent / "__init__.py").exists() and not (folder / "__init__.py").exists():
         files["__init__.py"] = ""
+    if output is None:
+        prefix, folder = folder.relative_to(root).as_posix(), root
+        files = {f"{prefix}/{path}": text for path, text in files.items()}
+        files |= {
+            f"{TEST_CRD_FOLDER}/{crd.name}.yaml": render_test_crd(crd)
+            for crd in crds
+            if crd.document
+        }
     generated = frozenset(path for path in files if _is_generated(folder / path))
     show_or_write(ChangeSet(folder, files, generated), dry_run=dry_run, force=force)
     if not dry_run:

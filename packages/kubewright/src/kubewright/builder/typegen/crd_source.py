@@ -75,6 +75,8 @@ class CrdSpec(Struct, kw_only=True):
 
 class Crd(Struct, kw_only=True):
     spec: CrdSpec
+    document: dict[str, Any] = {}
+    """As it was read; empty if it has the API version v1beta1, which no server accepts any more."""
 
     @property
     def name(self) -> str:
@@ -107,10 +109,11 @@ def _objects_in(document: Any) -> Iterator[Mapping[str, Any]]:
 
 def parse_crd(document: Mapping[str, Any], source: str) -> Crd:
     """The CRD in a JSON object."""
+    original = dict(document)
     if document.get("apiVersion") == _V1BETA1:
-        document = _convert_v1beta1(document)
+        original, document = {}, _convert_v1beta1(document)
     try:
-        crd = msgspec.convert(_without_nulls(document), Crd)
+        crd = msgspec.convert(_without_nulls(document) | {"document": original}, Crd)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{source} has an invalid CustomResourceDefinition: {error}") from None
     if not crd.spec.versions:

@@ -185,6 +185,7 @@ class ObjectWriter:
             )
         kind = self._kinds.find(path)
         metadata = config.get("metadata") or {}
+        config = {**config, "metadata": metadata}
         check_same_name(path, metadata)
         check_namespace(path, metadata)
         _check_apply_type(kind, config)
@@ -198,6 +199,11 @@ class ObjectWriter:
         stored = self._store.objects.get(path.key)
         if stored is None and path.subresource:
             raise not_found(kind.group_resource, path.name)
+        if stored is None and not metadata.get("name"):
+            raise bad_request(
+                f"the name of the object ({path.name} based on URL) was undeterminable: name must "
+                "be provided"
+            )
         old = present(kind, stored) if stored is not None else None
         if old is not None:
             self._check_version(kind, old, config)

@@ -9,7 +9,13 @@ from datetime import datetime
 from typing import Any
 
 from ...patch import Json, apply_merge_patch
-from .builtin_rules import complete_new_object, keep_namespace_finalizers, set_namespace_label
+from .builtin_rules import (
+    complete_new_object,
+    keep_namespace_finalizers,
+    set_namespace_label,
+    set_role_group,
+)
+from .builtin_validation import check_builtin
 from .completion import drop_empty, prune, set_defaults
 from .deletion import is_deletion_complete
 from .failure import (
@@ -290,6 +296,7 @@ class ObjectWriter:
         else:
             decoded = drop_empty(decoded, kind.node)
             set_namespace_label(kind, decoded)
+            set_role_group(kind, decoded)
         set_defaults(decoded, kind.node)
         return decoded
 
@@ -298,6 +305,9 @@ class ObjectWriter:
     ) -> list[Json]:
         if (kind.group, kind.plural) == ("apiextensions.k8s.io", "customresourcedefinitions"):
             return [*check_crd(obj)]
+        if not kind.is_custom:
+            # A write of the status changes nothing that these checks are about.
+            return [] if subresource == "status" else check_builtin(kind, obj, old)
         return check_custom_resource(kind, obj, old, subresource=subresource)
 
     def _field_manager(

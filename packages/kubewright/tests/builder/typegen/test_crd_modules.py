@@ -16,7 +16,7 @@ from kubewright.builder.typegen.crd_source import parse_crd
 from kubewright.builder.typegen.names import field_names, singularize
 from kubewright.errors import ConfigError
 from kubewright.overlay import overlay
-from kubewright.testing.controlplane import ControlPlane
+from kubewright.testing.controlplane import ControlPlane, KubectlFailed
 from kubewright.yaml_text import parse_documents, to_yaml
 
 from .generated_modules import load_kinds, load_module, new_crd, regenerate, schemas_of
@@ -228,6 +228,26 @@ def test_fields_with_names_that_python_has_itself() -> None:
     assert schemas_of(regenerate(crd)) == schemas_of(crd)
     (kind,) = load_kinds(parse_crd(crd, "a test"))
     assert (kind.__name__, kind.definition.name) == ("ObjectKind", "Object")
+
+
+def test_real_map_that_keeps_unknown_fields_has_a_schema_of_values(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
+    levels = {"type": "object", "additionalProperties": {"type": "integer", "format": "int64"}}
+    levels["x-kubernetes-preserve-unknown-fields"] = True
+    crd = new_crd(spec_schema={"type": "object", "properties": {"levels": levels}})
+    regenerated = regenerate(crd)
+    assert schemas_of(regenerated) == schemas_of(crd)
+    file = tmp_path / "crd.yaml"
+    file.write_text(to_yaml(regenerated))
+    control_plane.apply(file)
+    name = "widgets.example.com"
+    control_plane.kubectl("wait", "--for=condition=Established", "crd", name, "--timeout=30s")
+    widget = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}}
+    with pytest.raises(KubectlFailed, match="spec.levels.a in body must be of type integer"):
+        wrong = to_yaml(widget | {"spec": {"levels": {"a": "x"}}})
+        control_plane.kubectl("-n", namespace, "create", "-f", "-", stdin=wrong)
+    control_plane.kubectl("delete", "crd", name)
 
 
 def test_a_schema_of_many_levels() -> None:

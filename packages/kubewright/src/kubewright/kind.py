@@ -338,6 +338,7 @@ def kind(
             external=external,
             require_spec=require_spec,
         )
+        cls.definition.check_columns()
         _check_decodable(cls.definition)
         return cls
 
@@ -385,6 +386,7 @@ def version_of(
             deprecated=bool(deprecated),
             deprecation_warning=deprecated if isinstance(deprecated, str) else "",
         )
+        cls.definition.check_columns()
         _check_decodable(cls.definition)
         return cls
 

@@ -244,8 +244,8 @@ def test_real_map_that_keeps_unknown_fields_has_a_schema_of_values(
     name = "widgets.example.com"
     control_plane.kubectl("wait", "--for=condition=Established", "crd", name, "--timeout=30s")
     widget = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}}
-    with pytest.raises(KubectlFailed, match="spec.levels.a in body must be of type integer"):
-        wrong = to_yaml(widget | {"spec": {"levels": {"a": "x"}}})
+    wrong = to_yaml(widget | {"spec": {"levels": {"a": "x"}}})
+    with pytest.raises(KubectlFailed, match=r"spec\.levels\.a in body must be of type integer"):
         control_plane.kubectl("-n", namespace, "create", "-f", "-", stdin=wrong)
     control_plane.kubectl("delete", "crd", name)
 

@@ -227,6 +227,34 @@ def test_kind_that_other_code_imports_is_kept(
     assert read_project_bytes(greeter) == before
 
 
+IMPORTING_FILES = {
+    "tests/houses.py": "import os\nfrom greeter.kinds.house import House\n",
+    "src/greeter/tools/__init__.py": "from ..kinds import house\n",
+    "src/greeter/tools/area.py": "import greeter.kinds.house as h\nfrom . import x\n",
+    "src/greeter/kinds/villa.py": "def f():\n    from .house import House\n",
+    "src/greeter/tools/street.py": "from ..kinds.street import Street\n",
+    "src/greeter/tools/broken.py": "from (\n",
+    ".venv/lib/x.py": "from greeter.kinds.house import House\n",
+}
+
+
+def test_imports_of_a_deleted_kind_are_named(
+    greeter: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path, text in IMPORTING_FILES.items():
+        (greeter / path).parent.mkdir(parents=True, exist_ok=True)
+        (greeter / path).write_text(text)
+    assert delete_api(greeter, "--force", kind="House") == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if " imports " in line]
+    end = "imports greeter.kinds.house, which is deleted: remove the import"
+    assert lines == [
+        f"src/greeter/kinds/villa.py line 2 {end}",
+        f"src/greeter/tools/__init__.py line 1 {end}",
+        f"src/greeter/tools/area.py line 1 {end}",
+        f"tests/houses.py line 2 {end}",
+    ]
+
+
 def test_own_samples_are_kept_and_named(greeter: Path, capsys: pytest.CaptureFixture[str]) -> None:
     samples = greeter / "config/samples"
     shutil.copy(samples / "demo_v1alpha1_house.yaml", samples / "villa.yaml")

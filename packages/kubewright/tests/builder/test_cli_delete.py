@@ -194,6 +194,7 @@ def test_dry_run_shows_the_diff_and_writes_nothing(
         (["--group", "other"], 'no kind "Greeting"'),
         (["--version", "v9"], "has no version v9; its versions: v1, v2"),
         (["--version", "v1"], "Delete those first, or the whole kind without --version"),
+        (["--version", "v1"], "the other versions (v2) are converted to it"),
     ],
 )
 def test_what_cannot_be_deleted_is_rejected(

@@ -282,6 +282,10 @@ def test_a_url(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             to_yaml(new_crd(group="a\nimport os  #")),
             "has a CustomResourceDefinition with the name 'a\\nimport os  #'",
         ),
+        (
+            to_yaml(new_crd(spec_schema={"type": "object", "properties": {"a": {True: 1}}})),
+            "crds.yaml: the schema of widgets.example.com has the key True, which is not a string",
+        ),
     ],
 )
 def test_what_is_not_a_crd(

@@ -124,7 +124,30 @@ def parse_crd(document: Mapping[str, Any], source: str) -> Crd:
         # Also because these names become comments and file names.
         if not _NAME.fullmatch(name):
             raise ConfigError(f"{source} has a CustomResourceDefinition with the name {name!r}")
+    for version in crd.spec.versions:
+        for key in _list_schema_keys(version.schema.openAPIV3Schema):
+            if not isinstance(key, str):
+                raise ConfigError(
+                    f"{source}: the schema of {crd.name} has the key {key!r}, which is not a "
+                    "string; correct the file"
+                )
     return crd
+
+
+def _list_schema_keys(schema: Mapping[Any, Any]) -> Iterator[Any]:
+    """The keys of a schema and of those in it; the names of properties are not among them."""
+    pending: list[Any] = [schema]
+    while pending:
+        part = pending.pop()
+        if not isinstance(part, Mapping):
+            continue
+        yield from part
+        properties = part.get("properties")
+        pending += properties.values() if isinstance(properties, Mapping) else ()
+        pending += [part.get(key) for key in ("items", "additionalProperties", "not")]
+        for key in ("allOf", "anyOf", "oneOf"):
+            alternatives = part.get(key)
+            pending += alternatives if isinstance(alternatives, list) else ()
 
 
 def _without_nulls(value: Any) -> Any:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from kubewright import Doc, Int32, Object, Resource, Spec, Status, kind
+from kubewright import Column, Doc, Int32, Object, Resource, Spec, Status, kind, version_of
 from kubewright.builtin import ConfigMap, Pod
 from kubewright.errors import SchemaError, Undecodable
 from kubewright.schema import struct_schema
@@ -142,3 +142,23 @@ def test_the_decoder_of_an_external_kind_is_built_at_its_first_use() -> None:
     assert "decoder" not in vars(Binding.definition)
     assert Binding.decode(b'{"metadata": {"name": "a"}}').metadata.name == "a"
     assert isinstance(vars(Binding.definition)["decoder"], msgspec.json.Decoder)
+
+
+@pytest.mark.parametrize("names", [["Ready"], ["AGE"], ["Size", "size"]])
+def test_two_columns_of_one_name_are_rejected(names: list[str]) -> None:
+    columns = [Column(name, ".spec.limit") for name in names]
+    with pytest.raises(SchemaError, match=r"Limited column \w+: two columns have this name; ren"):
+
+        @kind("example.com/v1", columns=columns)
+        class Limited(Resource[RuleSpec, Status]):
+            """A kind with a column that kubectl shows twice."""
+
+    @kind("example.com/v1", columns=columns, external=True)
+    class Foreign(Resource[RuleSpec, Status]):
+        """The columns of another operator are not ours to change."""
+
+    with pytest.raises(SchemaError, match="two columns have this name"):
+
+        @version_of(Rule, "v2", columns=columns)
+        class RuleV2(Resource[RuleSpec, Status]):
+            """Another version."""

@@ -10,6 +10,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
+from kubewright.builtin import Pod
 from kubewright.cache import Origin, Store
 from kubewright.client import Client
 from kubewright.errors import (
@@ -305,6 +306,17 @@ async def test_failed_list_is_reported_with_its_fix_and_retried(
     assert harness.stored_names() == {"a"}
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_fix_for_a_kind_without_crd_depends_on_its_owner() -> None:
+    harness, missing = ReflectorHarness(), KindMissing("404 page not found")
+    assert "kubewright run --install" in harness.reflector.describe_problem(missing)
+    pods: Store[Pod] = Store(Pod.definition, Log("test"))
+    reflector = Reflector(Pod, pods, harness.client, harness.metrics, Log("test"))
+    assert reflector.describe_problem(missing) == (
+        "the kind pods is not installed; waiting for its CRD. "
+        "Install the operator or the CRD that provides it"
+    )
 
 
 async def test_retry_after_is_respected() -> None:

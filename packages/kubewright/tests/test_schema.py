@@ -479,6 +479,22 @@ def test_marker_without_a_description() -> None:
     assert struct_schema(Y)["properties"]["n"]["x-kubernetes-validations"] == [{"rule": "self > 0"}]
 
 
+def test_schema_of_values_stays_in_a_map_that_keeps_unknown_fields() -> None:
+    class Z(Struct):
+        """Z."""
+
+        free: PreserveUnknownFields
+        levels: Annotated[
+            dict[str, int], SchemaOverride.of(x_kubernetes_preserve_unknown_fields=True)
+        ]
+
+    properties = struct_schema(Z)["properties"]
+    preserve = {"x-kubernetes-preserve-unknown-fields": True}
+    assert properties["free"] == {"type": "object", **preserve}
+    values = {"type": "integer", "format": "int64"}
+    assert properties["levels"] == {"type": "object", "additionalProperties": values, **preserve}
+
+
 class Selector(Struct, kw_only=True):
     __schema__ = (MapType("atomic"), SchemaOverride.of(required=["key"]))
     key: str | None = None

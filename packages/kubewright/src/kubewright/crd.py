@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 from msgspec import NODEFAULT
@@ -39,6 +40,10 @@ def build_crds(kinds: Iterable[type[Object]]) -> list[dict[str, Any]]:
 def _build_crd(versions: Sequence[KindDefinition]) -> dict[str, Any]:
     """The CRD of a kind from the classes of its versions, of which one is the storage version."""
     stored = [definition for definition in versions if definition.storage]
+    if not stored and all(definition.external for definition in versions):
+        # Of another operator's CRD, only some versions may have been imported.
+        stored = [replace(versions[0], storage=True)]
+        versions = [*stored, *versions[1:]]
     if len(stored) != 1:
         names = ", ".join(definition.version for definition in versions)
         raise SchemaError(

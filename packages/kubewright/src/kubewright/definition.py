@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from .decoding import build_decoder
+from .errors import SchemaError
 from .markers import Column, Scale
 from .selectors import Selection
 
@@ -52,6 +53,19 @@ class KindDefinition:
     @cached_property
     def decoder(self) -> msgspec.json.Decoder[Any]:
         return build_decoder(self.type)
+
+    def check_columns(self) -> None:
+        """Raise if two columns have one name: the API server accepts it, and kubectl shows both."""
+        # The columns of another project's kind are as they are.
+        names = [] if self.external else [column.name.upper() for column in self.columns]
+        # kubectl prints names in capitals, so their case makes no difference.
+        repeated = next((name for name in names if names.count(name) > 1), None)
+        if repeated is not None:
+            raise SchemaError(
+                f"{self.type.__name__} column {repeated.capitalize()}",
+                "two columns have this name; rename or remove one. Ready, Reason and Age are "
+                "added for every kind with a Status",
+            )
 
     @property
     def api_version(self) -> str:

@@ -339,6 +339,7 @@ def kind(
             external=_is_kubernetes_group(group) if external is None else external,
             require_spec=require_spec,
         )
+        cls.definition.check_columns()
         _check_decodable(cls.definition)
         return cls
 
@@ -391,6 +392,7 @@ def version_of(
             deprecated=bool(deprecated),
             deprecation_warning=deprecated if isinstance(deprecated, str) else "",
         )
+        cls.definition.check_columns()
         _check_decodable(cls.definition)
         return cls
 

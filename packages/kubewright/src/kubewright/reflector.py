@@ -379,10 +379,13 @@ class Reflector(Generic[T]):
         resource = self.kind.definition.group_resource
         match error:
             case KindMissing():
-                return (
-                    f"the kind {resource} is not installed; waiting for its CRD. To install it, "
-                    "run: kubectl apply -k config/crd (or `make install`)"
+                fix = (
+                    "To install it, run: kubectl apply -k config/crd (or `make install`), or "
+                    "`kubewright run --install` for an operator in one file"
                 )
+                if self.kind.definition.external:
+                    fix = "Install the operator or the CRD that provides it"
+                return f"the kind {resource} is not installed; waiting for its CRD. {fix}"
             case Forbidden():
                 return (
                     f"{error}. The generated role grants this permission: "

@@ -254,9 +254,6 @@ def _apply_marker(schema: OpenApi, marker: Any, location: str) -> None:
         case ValidationRule():
             schema.setdefault("x-kubernetes-validations", []).append(marker.to_openapi())
         case SchemaOverride(keys):
-            # The API server rejects a schema that has both keys.
-            if any(name == "x-kubernetes-preserve-unknown-fields" for name, _ in keys):
-                schema.pop("additionalProperties", None)
             for name, value in keys:
                 _override(schema, name, value)
         case _:

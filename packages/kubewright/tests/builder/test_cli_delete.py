@@ -126,6 +126,16 @@ def test_next_steps_name_what_stays_in_clusters(
     assert "kubectl delete crd houses.demo.example.com" in capsys.readouterr().out
 
 
+def test_next_steps_do_not_delete_the_crd_of_another_project(
+    greeter: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commit_project(greeter)
+    assert delete_api(greeter, kind="Pod") == 0
+    output = capsys.readouterr().out
+    assert output.endswith("\nDeleted the controller of Pod.\n")
+    assert "delete crd" not in output
+
+
 def test_changed_file_is_deleted_only_with_force(
     greeter: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -184,6 +194,7 @@ def test_dry_run_shows_the_diff_and_writes_nothing(
         (["--group", "other"], 'no kind "Greeting"'),
         (["--version", "v9"], "has no version v9; its versions: v1, v2"),
         (["--version", "v1"], "Delete those first, or the whole kind without --version"),
+        (["--version", "v1"], "the other versions (v2) are converted to it"),
     ],
 )
 def test_what_cannot_be_deleted_is_rejected(
@@ -215,6 +226,34 @@ def test_kind_that_other_code_imports_is_kept(
     assert delete_api(greeter, "--force", kind="House") == 1
     assert "No module named 'greeter.kinds.house'" in capsys.readouterr().err
     assert read_project_bytes(greeter) == before
+
+
+IMPORTING_FILES = {
+    "tests/houses.py": "import os\nfrom greeter.kinds.house import House\n",
+    "src/greeter/tools/__init__.py": "from ..kinds import house\n",
+    "src/greeter/tools/area.py": "import greeter.kinds.house as h\nfrom . import x\n",
+    "src/greeter/kinds/villa.py": "def f():\n    from .house import House\n",
+    "src/greeter/tools/street.py": "from ..kinds.street import Street\n",
+    "src/greeter/tools/broken.py": "from (\n",
+    ".venv/lib/x.py": "from greeter.kinds.house import House\n",
+}
+
+
+def test_imports_of_a_deleted_kind_are_named(
+    greeter: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path, text in IMPORTING_FILES.items():
+        (greeter / path).parent.mkdir(parents=True, exist_ok=True)
+        (greeter / path).write_text(text)
+    assert delete_api(greeter, "--force", kind="House") == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if " imports " in line]
+    end = "imports greeter.kinds.house, which is deleted: remove the import"
+    assert lines == [
+        f"src/greeter/kinds/villa.py line 2 {end}",
+        f"src/greeter/tools/__init__.py line 1 {end}",
+        f"src/greeter/tools/area.py line 1 {end}",
+        f"tests/houses.py line 2 {end}",
+    ]
 
 
 def test_own_samples_are_kept_and_named(greeter: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import yaml
 
 from kubewright.builder.cli import main
 from kubewright.testing.controlplane import ControlPlane
@@ -102,6 +103,9 @@ def test_a_project_gets_a_package_and_no_crd(tmp_path: Path, greeter: Path) -> N
     assert main(["import", str(crd_file), "--project", str(greeter)]) == 0
     package = greeter / "src/greeter"
     assert (package / "external/__init__.py").read_text() == ""
+    assert main(["import", str(crd_file), "--project", str(greeter)]) == 0, "is replaced"
+    (test_crd,) = yaml.safe_load_all((greeter / "tests/crds/widgets.example.com.yaml").read_text())
+    assert test_crd["spec"] == crd["spec"]
     (package / "kinds/widget.py").write_text(FOREIGN_CONTROLLER)
     main_file = package / "main.py"
     source = main_file.read_text().replace(
@@ -116,6 +120,23 @@ def test_a_project_gets_a_package_and_no_crd(tmp_path: Path, greeter: Path) -> N
     assert process.returncode == 0, process.stderr
     assert not list((greeter / "config/crd").rglob("*widget*"))
     assert "widgets" in (greeter / "config/rbac/role.yaml").read_text()
+
+
+def test_crd_for_tests_has_nothing_of_a_cluster(tmp_path: Path, greeter: Path) -> None:
+    approval = {"api-approved.kubernetes.io": "https://example.com"}
+    crd = new_crd(spec_schema=SPEC, conversion={"strategy": "Webhook", "webhook": {}})
+    crd["metadata"] |= {"uid": "1", "annotations": {**approval, "other": "x"}}
+    old = {**new_crd(spec_schema=SPEC, group="old.example.com", version="v1", versions=[])}
+    old["apiVersion"] = "apiextensions.k8s.io/v1beta1"
+    file = tmp_path / "crds.yaml"
+    file.write_text(to_yaml(crd | {"status": {"storedVersions": ["v1"]}}, old))
+    assert main(["import", str(file), "--project", str(greeter)]) == 0
+    # The API server does not accept the first API version of CRDs any more.
+    (test_file,) = (greeter / "tests/crds").iterdir()
+    document = yaml.safe_load(test_file.read_text())
+    assert document.keys() == {"apiVersion", "kind", "metadata", "spec"}
+    assert document["metadata"] == {"name": "widgets.example.com", "annotations": approval}
+    assert "conversion" not in document["spec"]
 
 
 def test_importing_again_replaces_only_what_was_generated(
@@ -166,6 +187,57 @@ def test_equal_kinds_of_two_groups_get_two_modules(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("groups", [("example.com", "example.org"), ("example.org", "example.com")])
+def test_name_of_a_module_does_not_depend_on_the_order(
+    tmp_path: Path, groups: tuple[str, str]
+) -> None:
+    files = []
+    for group in groups:
+        files.append(tmp_path / f"{group}.yaml")
+        files[-1].write_text(to_yaml(new_crd(group=group, spec_schema=SPEC)))
+    output = tmp_path / "out"
+    assert main(["import", *map(str, files), "--output", str(output)]) == 0
+    assert '"example.com/v1"' in (output / "example_v1_widget.py").read_text()
+    assert '"example.org/v1"' in (output / "example_org_v1_widget.py").read_text()
+
+
+def test_import_keeps_the_module_of_another_group(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    contents = []
+    # The third time, the module with the long name is replaced.
+    for group in ("example.org", "example.com", "example.com"):
+        file = tmp_path / "crds.yaml"
+        file.write_text(to_yaml(new_crd(group=group, spec_schema=SPEC)))
+        assert main(["import", str(file), "--output", str(output)]) == 0
+        contents.append({path.name: path.read_text() for path in output.iterdir()})
+    assert contents[1].keys() == {"example_v1_widget.py", "example_com_v1_widget.py"}
+    assert contents[1]["example_v1_widget.py"] == contents[0]["example_v1_widget.py"]
+    assert contents[2] == contents[1]
+
+
+def test_groups_that_differ_only_in_punctuation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "crds.yaml"
+    groups = ("a.b.com", "a.b-com", "a.b--com")
+    file.write_text(to_yaml(*(new_crd(group=group, spec_schema=SPEC) for group in groups)))
+    assert main(["import", str(file), "--output", str(tmp_path / "out")]) == 1
+    error = capsys.readouterr().err
+    assert "needs the module a_b_com_v1_widget.py, which has the types of" in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_output_names_the_class_of_the_kind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "crds.yaml"
+    schema = {"type": "object", "properties": {"Widget": {"type": "string"}}}
+    file.write_text(to_yaml(new_crd(spec_schema=schema)))
+    assert main(["import", str(file), "--output", str(tmp_path / "out")]) == 0
+    assert "from example_v1_widget import WidgetKind\n" in capsys.readouterr().out
+    assert load(tmp_path / "out/example_v1_widget.py").WidgetKind.definition.name == "Widget"
+
+
 def test_a_list_of_crds_as_kubectl_prints_it(tmp_path: Path) -> None:
     file = tmp_path / "crds.yaml"
     file.write_text(to_yaml({"apiVersion": "v1", "kind": "List", "items": [CRD]}))
@@ -209,6 +281,10 @@ def test_a_url(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (
             to_yaml(new_crd(group="a\nimport os  #")),
             "has a CustomResourceDefinition with the name 'a\\nimport os  #'",
+        ),
+        (
+            to_yaml(new_crd(spec_schema={"type": "object", "properties": {"a": {True: 1}}})),
+            "crds.yaml: the schema of widgets.example.com has the key True, which is not a string",
         ),
     ],
 )

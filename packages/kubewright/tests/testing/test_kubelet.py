@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kubewright.api import core_v1
-from kubewright.builtin import Node, Pod
+from kubewright.api.core_v1 import Container, Node, Pod, PodSpec
 from kubewright.client import Client
 from kubewright.errors import NotFound
 from kubewright.kind import Key, ObjectMeta
@@ -35,7 +35,8 @@ async def test_pod_is_bound_runs_fails_and_goes() -> None:
 
     async with fake_kubelet(client) as kubelet:
         assert await client.get(Node, Key("", "fake-node"))
-        await client.create(Pod(metadata=ObjectMeta(name="a", namespace="default")))
+        spec = PodSpec(containers=[Container(name="main", image="web:1")])
+        await client.create(Pod(metadata=ObjectMeta(name="a", namespace="default"), spec=spec))
         await eventually(lambda: has_phase("Running"))
         pod = await client.get(Pod, key)
         assert (pod.spec.nodeName, pod.status.podIP) == ("fake-node", "10.244.0.2")

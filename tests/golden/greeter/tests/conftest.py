@@ -13,12 +13,14 @@ from kubewright.testing.operator import install_manifests, run_operator
 from greeter.main import Settings, build
 
 CONFIG = Path(__file__).parents[1] / "config"
+# `kubewright import` writes the CRDs of other operators to this folder.
+OTHER_CRDS = Path(__file__).parent / "crds"
 
 
 @pytest.fixture(scope="session")
 def installed(control_plane: ControlPlane) -> ControlPlane:
     """The control plane with the generated CRDs and roles."""
-    install_manifests(control_plane, CONFIG / "crd", CONFIG / "rbac")
+    install_manifests(control_plane, CONFIG / "crd", CONFIG / "rbac", other_crds=OTHER_CRDS)
     return control_plane
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from .compat.crd_diff import compare_crds
 from .compat.report import format_breaking_changes, format_policies
 from .compat.rules import POLICIES, expand_policies
 from .complete import complete_change
+from .git import run_git
 from .manifests.descriptions import format_undescribed
 from .manifests.helm import CHART_HEADER, build_chart
 from .manifests.installer import render_installer
@@ -136,11 +139,14 @@ def init(
     parameters = ProjectParameters(name, domain, owner, license_, year)
     change, _ = complete_change(scaffold_project(root, parameters))
     show_or_write(change, dry_run=dry_run, force=False)
-    if not dry_run:
-        click.echo(
-            f"\nCreated {name}. Commit it, then add a kind:\n"
-            "  kubewright create api --group demo --version v1 --kind Greeting"
-        )
+    if dry_run:
+        return
+    steps = ["kubewright create api --group demo --version v1 --kind Greeting"]
+    if run_git(root, "rev-parse", "--git-dir") is None:
+        steps.insert(0, f'git init && git add -A && git commit -m "Create {name}"')
+    if root != Path.cwd():
+        steps.insert(0, f"cd {shlex.quote(os.path.relpath(root))}")
+    click.echo(f"\nCreated {name}. Commit it, then add a kind:\n  " + "\n  ".join(steps))
 
 
 _MANIFESTS_HELP = f"""Generate config/: CRDs, least-privilege roles, the Deployment, its variants.

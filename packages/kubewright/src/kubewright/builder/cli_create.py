@@ -21,7 +21,7 @@ from .names import (
 )
 from .project import Project, ResourceEntry
 from .scaffold.api import ApiParameters, check_resource_is_new, scaffold_api
-from .scaffold.children import parse_owned_kinds
+from .scaffold.children import find_incomplete_children, parse_owned_kinds
 from .scaffold.external import scaffold_external
 from .scaffold.external_kinds import find_external_kind
 from .scaffold.fields import parse_fields
@@ -165,6 +165,11 @@ def api(root: Path, dry_run: bool, force: bool, **options: Any) -> None:
         change,
         f"Created {resource.kind} ({resource.plural}.{resource.group}).",
         [f"src/{project.package}/kinds/{module}.py"],
+        [
+            f"set {missing} in {missing.function}, then remove the skip in "
+            f"tests/kinds/test_{module}.py"
+            for missing in find_incomplete_children(parameters.owned_kinds)
+        ],
         dry_run=dry_run,
         force=force,
     )
@@ -247,14 +252,21 @@ def webhook(root: Path, dry_run: bool, force: bool, **options: Any) -> None:
 
 
 def _finish(
-    change: ChangeSet, message: str, files: Sequence[str], *, dry_run: bool, force: bool
+    change: ChangeSet,
+    message: str,
+    files: Sequence[str],
+    next_edits: Sequence[str] = (),
+    *,
+    dry_run: bool,
+    force: bool,
 ) -> None:
     """Show or write the change with everything that follows from it, and the next steps."""
     complete, needs_format = complete_change(change)
     show_or_write(complete, dry_run=dry_run, force=force)
     if dry_run:
         return
-    steps = [f"edit {path}" for path in files] + ["make format"] * needs_format + ["make test"]
+    steps = [*(f"edit {path}" for path in files), *next_edits]
+    steps += ["make format"] * needs_format + ["make test"]
     click.echo("\n".join([f"\n{message} Next:", *(f"  {step}" for step in steps)]))
 
 

@@ -11,6 +11,7 @@ from .changeset import ChangeSet
 from .complete import complete_change
 from .names import check_kind, check_version, qualify_group
 from .project import Project, ResourceEntry
+from .scaffold.leftover_imports import find_leftover_imports
 from .scaffold.removal import (
     find_other_samples,
     find_versions,
@@ -70,7 +71,10 @@ def api(
     if dry_run:
         return
     crd = f"{versions[0].plural}.{versions[0].group}"
-    if len(removed) == len(versions):
+    if versions[0].external:
+        # Kubernetes or another operator owns the CRD and the objects.
+        click.echo(f"\nDeleted the controller of {versions[0].kind}.")
+    elif len(removed) == len(versions):
         click.echo(
             f"\nDeleted {versions[0].kind}. Clusters keep its CRD and its objects. "
             f"To remove both there:\n  kubectl delete crd {crd}"
@@ -147,3 +151,5 @@ def _finish(
     show_or_write(complete, dry_run=dry_run, force=force)
     for path in samples:
         click.echo(f"kept {path}, which has an object of the kind")
+    for place in find_leftover_imports(complete):
+        click.echo(f"{place}, which is deleted: remove the import")

@@ -270,7 +270,8 @@ def _parse_config(table: dict[str, Any], file: Path) -> ProjectConfig:
             f"{file}: [tool.kubewright] components: unknown {', '.join(unknown)}; "
             f"must be one of {', '.join(COMPONENTS)}"
         )
-    kinds = sorted({entry.kind for entry in config.resources})
+    # A kind of another project gets no roles for its users.
+    kinds = sorted({entry.kind for entry in config.resources if not entry.external})
     if unknown := sorted(set(config.optional_editors) - set(kinds)):
         raise ConfigError(
             f"{file}: [tool.kubewright] optional_editors: unknown {', '.join(unknown)}; "

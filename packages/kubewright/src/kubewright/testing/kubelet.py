@@ -197,7 +197,9 @@ class FakeKubelet:
         self._addresses += 1
         address = f"10.244.{self._addresses // 250}.{self._addresses % 250 + 1}"
         with contextlib.suppress(ApiError):
-            await self._client.patch_status(KubeletPod, pod.key, _build_status(pod, state, address))
+            await self._client.patch_status(
+                KubeletPod, pod.key, build_pod_status(pod, state, address)
+            )
 
     async def _remove(self, pod: KubeletPod) -> None:
         with contextlib.suppress(ApiError):
@@ -206,7 +208,8 @@ class FakeKubelet:
             )
 
 
-def _build_status(pod: KubeletPod, state: PodState, address: str) -> dict[str, Any]:
+def build_pod_status(pod: KubeletPod, state: PodState, address: str) -> dict[str, Any]:
+    """The status that the kubelet writes for a Pod in this state."""
     now = utc_now().isoformat().replace("+00:00", "Z")
     is_waiting = state.phase == "Pending" or (state.phase == "Running" and state.reason != "")
     is_ready = "True" if state.phase == "Running" and not is_waiting else "False"

@@ -38,8 +38,14 @@ SERVICE_ACCOUNT = "controller-manager"
 _NO_CONVERSION: dict[str, Any] = {"strategy": "None", "webhook": None}
 
 
-def install_manifests(plane: ControlPlane, *folders: Path) -> None:
-    """Apply kustomizations, and wait until their CRDs are served."""
+def install_manifests(plane: ControlPlane, *folders: Path, other_crds: Path | None = None) -> None:
+    """Apply kustomizations, and wait until their CRDs are served.
+
+    `other_crds` is a folder with the CRDs of other operators; it need not exist.
+    """
+    if other_crds is not None and other_crds.exists():
+        # On the server: some CRDs are larger than the annotation in which kubectl keeps a manifest.
+        plane.kubectl("apply", "--server-side", "-f", str(other_crds))
     for folder in folders:
         # kubectl rejects a kustomization without resources, as of a project without kinds.
         if yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]:

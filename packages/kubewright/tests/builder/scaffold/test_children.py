@@ -29,6 +29,7 @@ WELL_KNOWN_KINDS = [
     *("apps/v1/DaemonSet", "apps/v1/Deployment", "apps/v1/StatefulSet"),
     *("batch/v1/CronJob", "batch/v1/Job"),
     *("v1/ConfigMap", "v1/PersistentVolumeClaim", "v1/Secret", "v1/Service", "v1/ServiceAccount"),
+    "autoscaling/v2/HorizontalPodAutoscaler",
     "networking.k8s.io/v1/Ingress",
 ]
 PRINT_CHILDREN = """

@@ -33,6 +33,10 @@ def spec_line(text: str, *types: str) -> str:
         "until:datetime": "until: datetime | None = None",
         "limit:int-or-string=25%": 'limit: IntOrString = "25%"',
         "limit:int-or-string=3": "limit: IntOrString = 3",
+        "limit:int-or-string=007": "limit: IntOrString = 7",
+        'limit:int-or-string="a"': "limit: IntOrString = '\"a\"'",
+        "count:int32=-2147483648": "count: Int32 = -2147483648",
+        "count:int64=9223372036854775807": "count: Int64 = 9223372036854775807",
         "free:any": "free: PreserveUnknownFields = {}",
         "mode:enum[Fast,Slow]": 'mode: Literal["Fast", "Slow"] | None = None',
         "mode:enum[Fast,Slow]=Fast": 'mode: Literal["Fast", "Slow"] = "Fast"',
@@ -71,7 +75,22 @@ def test_object_types_are_declared_before_their_use() -> None:
         "\n\n"
     )
     assert fields.build_spec_example() == {
-        "doors": [{"name": "example", "lock": {"keys": 1, "model": "A"}}]
+        "doors": [{"name": "example", "lock": {"keys": 2, "model": "A"}}]
+    }
+
+
+def test_sample_has_the_defaults() -> None:
+    fields = ["image:str=memcached:1.6", "on:bool=false", "share:float=0.5", "mode:enum[A,B]=B"]
+    fields += ["limit:int-or-string=25%", "count:int=-3", "name:str", "any:any"]
+    assert parse_fields(fields, [], []).build_spec_example() == {
+        "image": "memcached:1.6",
+        "on": False,
+        "share": 0.5,
+        "mode": "B",
+        "limit": "25%",
+        "count": -3,
+        "name": "example",
+        "any": {"example": 1},
     }
 
 
@@ -90,6 +109,12 @@ def test_object_types_are_declared_before_their_use() -> None:
         ("mode:enum[A,B]=C", [], "must be one of A, B"),
         ("on:bool=yes", [], "must be true or false"),
         ("count:int=many", [], "invalid default"),
+        ("count:int32=2147483648", [], "must be from -2147483648 to 2147483647"),
+        ("count:int32=-2147483649", [], "must be from -2147483648 to 2147483647"),
+        ("count:int64=9223372036854775808", [], "must be from -9223372036854775808 to 92"),
+        ("count:int=9223372036854775808", [], "must be from -9223372036854775808 to 92"),
+        ("limit:int-or-string=2147483648", [], "must be from -2147483648 to 2147483647"),
+        ("share:float=nan", [], "must be a number that JSON can express"),
         ("ports:list[str]=a", [], "no default on the command line; set it in the file"),
         ("ports:list[Port]", [], 'the type "Port" is not declared.*--type "Port=name:str'),
         ("name:str", ["Port=name:str"], 'no field has the type "Port"'),

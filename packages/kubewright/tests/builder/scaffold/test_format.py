@@ -81,7 +81,7 @@ def test_code_is_formatted_with_the_configuration_of_this_repository(tmp_path: P
     assert create_api(root) == 0
     assert run_ruff_checks(root, "src", "tests") == ""
     test = (root / "tests/kinds/test_greeting.py").read_text()
-    assert "import convert\n\nfrom kubewright import Client, Key\n" in test, (
+    assert "import ControlPlane\nfrom vsphere_operators.kinds.greeting import" in test, (
         "kubewright is this repository's own"
     )
 
@@ -95,8 +95,8 @@ def test_configuration_decides_which_imports_are_first_party(project: Path) -> N
     scaffold_everything(project)
     assert run_ruff_checks(project, "src/greeter/kinds", "tests/kinds") == ""
     test = (project / "tests/kinds/test_greeting_v2beta1.py").read_text()
-    assert "from msgspec import convert\n\nfrom greeter.kinds.greeting import Greeting\n" in test
-    assert "    GreetingV2beta1Spec,\n)\nfrom kubewright import Client, Key\n" in test
+    assert "import Path\n\nfrom greeter.kinds.greeting import Greeting\n" in test
+    assert ", GreetingV2beta1Conversion\nfrom kubewright import Client, Key\n" in test
 
 
 def test_unformatted_file_of_the_user_gets_new_lines_only(project: Path) -> None:

@@ -42,7 +42,8 @@ def test_scope_and_plural_are_taken_from_the_kind(greeter: Path) -> None:
         "Cluster",
         ["v1", "v1alpha1"],
     )
-    assert 'Key("", NAME)' in (greeter / "tests/kinds/test_house_v1.py").read_text()
+    test = (greeter / "tests/kinds/test_house_v1.py").read_text()
+    assert 'Key("", SAMPLE.metadata.name)' in test
 
 
 def test_short_names_and_columns_are_kept_with_another_stored_version(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from kubewright.builder.typegen.crd_source import parse_crd
 from kubewright.builder.typegen.names import field_names, singularize
 from kubewright.errors import ConfigError
 from kubewright.overlay import overlay
-from kubewright.testing.controlplane import ControlPlane
+from kubewright.testing.controlplane import ControlPlane, KubectlFailed
 from kubewright.yaml_text import parse_documents, to_yaml
 
 from .generated_modules import load_kinds, load_module, new_crd, regenerate, schemas_of
@@ -167,6 +167,7 @@ def test_type_checkers_accept_the_module_and_find_errors_in_its_use(tmp_path: Pa
         (tmp_path / f"{name}.py").write_text(render(crd, index))
     hostile = new_crd(spec_schema=hostile_schema(), kind="Object")
     (tmp_path / "hostile.py").write_text(render(hostile))
+    (tmp_path / "nullable.py").write_text(render(nullable_crd()))
     (tmp_path / "typed.py").write_text(TYPED_PROGRAM)
     (tmp_path / "wrong.py").write_text(WRONG_PROGRAM)
     mypy = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "."]
@@ -177,11 +178,41 @@ def test_type_checkers_accept_the_module_and_find_errors_in_its_use(tmp_path: Pa
         'wrong.py:5: error: Missing named argument "from_" for "VineyardSpec"  [call-arg]',
         'wrong.py:5: error: Argument "grape" to "VineyardSpec" has incompatible type "int"; '
         'expected "str"  [arg-type]',
-        "Found 4 errors in 1 file (checked 5 source files)",
+        "Found 4 errors in 1 file (checked 6 source files)",
     ]
     ruff = [sys.executable, "-m", "ruff", "format", "--check", "--isolated", "--line-length", "100"]
-    modules = ["vineyard.py", "vineyard_v1beta1.py", "hostile.py"]
+    modules = ["vineyard.py", "vineyard_v1beta1.py", "hostile.py", "nullable.py"]
     assert subprocess.run([*ruff, *modules], cwd=tmp_path).returncode == 0
+
+
+def nullable_crd() -> dict[str, Any]:
+    """A CRD whose objects may have null as spec and status."""
+    part: dict[str, Any] = {
+        "type": "object",
+        "required": ["a"],
+        "properties": {"a": {"type": "string"}},
+    }
+    # A field of the same shape is not nullable, so it must not share the class.
+    spec = {**part, "properties": {**part["properties"], "inner": part}, "nullable": True}
+    crd = new_crd(spec_schema=spec)
+    root = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    root["properties"]["status"] = {**part, "nullable": True, "default": {"a": "b"}}
+    root["properties"]["last"] = {key: value for key, value in spec.items() if key != "nullable"}
+    return crd
+
+
+def test_nullable_spec_and_status_are_never_none_in_python() -> None:
+    crd = nullable_crd()
+    assert schemas_of(regenerate(crd)) == schemas_of(crd)
+    (kind,) = load_kinds(parse_crd(crd, "a test"))
+    obj: Any = kind.decode(b'{"spec": {"a": "x", "inner": {"a": "y"}}, "status": null}')
+    assert (obj.spec.inner.a, obj.status.a) == ("y", None)
+    # The spec has a required field, so there is no empty one.
+    assert kind.decode(b'{"metadata": {"name": "a"}, "spec": null}').encode() == {
+        "apiVersion": "example.com/v1",
+        "kind": "Widget",
+        "metadata": {"name": "a"},
+    }
 
 
 def hostile_schema() -> dict[str, Any]:
@@ -201,6 +232,27 @@ def test_fields_with_names_that_python_has_itself() -> None:
     assert schemas_of(regenerate(crd)) == schemas_of(crd)
     (kind,) = load_kinds(parse_crd(crd, "a test"))
     assert (kind.__name__, kind.definition.name) == ("ObjectKind", "Object")
+
+
+def test_real_map_that_keeps_unknown_fields_has_a_schema_of_values(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
+    values = {"type": "integer", "format": "int64"}
+    levels: dict[str, Any] = {"type": "object", "additionalProperties": values}
+    levels["x-kubernetes-preserve-unknown-fields"] = True
+    crd = new_crd(spec_schema={"type": "object", "properties": {"levels": levels}})
+    regenerated = regenerate(crd)
+    assert schemas_of(regenerated) == schemas_of(crd)
+    file = tmp_path / "crd.yaml"
+    file.write_text(to_yaml(regenerated))
+    control_plane.apply(file)
+    name = "widgets.example.com"
+    control_plane.kubectl("wait", "--for=condition=Established", "crd", name, "--timeout=30s")
+    widget = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}}
+    wrong = to_yaml(widget | {"spec": {"levels": {"a": "x"}}})
+    with pytest.raises(KubectlFailed, match=r"spec\.levels\.a in body must be of type integer"):
+        control_plane.kubectl("-n", namespace, "create", "-f", "-", stdin=wrong)
+    control_plane.kubectl("delete", "crd", name)
 
 
 def test_a_schema_of_many_levels() -> None:

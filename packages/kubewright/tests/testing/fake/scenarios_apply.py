@@ -18,6 +18,14 @@ def gadget(spec: Json | None = None, name: str = "a", **metadata: Any) -> Json:
     }
 
 
+def unnamed(spec: Json | None = None, **metadata: Any) -> Json:
+    body = gadget(spec, **metadata)
+    del body["metadata"]["name"]
+    if not metadata:
+        del body["metadata"]
+    return body
+
+
 def config_map(data: Json | None = None, name: str = "a", **metadata: Any) -> Json:
     return {
         "apiVersion": "v1",
@@ -64,6 +72,19 @@ SCENARIOS: dict[str, list[Step]] = {
         apply("gadgets/a", gadget({"size": 2}), "one"),
         apply("gadgets/a", gadget(labels={"x": "y"}), "one"),
         apply("gadgets/a", gadget(), "one"),
+    ],
+    "apply without a name in the body changes an object, but creates none": [
+        apply("gadgets/a", unnamed({"size": 1}), "one"),
+        apply("gadgets/a", unnamed({"size": 1}, labels={"x": "y"}), "one"),
+        apply("configmaps/a", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": None}, "one"),
+        apply("gadgets/a/status", unnamed() | {"status": {"text": "t"}}, "one"),
+        apply("gadgets/a", gadget({"size": 1}), "one"),
+        apply("gadgets/a", unnamed({"size": 2}), "one"),
+        apply("gadgets/a", unnamed({"size": 2}, labels={"x": "y"}), "one"),
+        apply("gadgets/a", unnamed({"size": 2}) | {"metadata": None}, "one"),
+        apply("gadgets/a/status", unnamed() | {"status": {"text": "t"}}, "one"),
+        create("configmaps", config_map({"a": "1"})),
+        apply("configmaps/a", {"apiVersion": "v1", "kind": "ConfigMap", "data": {"b": "2"}}, "one"),
     ],
     "apply conflicts with another manager, and force takes the field": [
         apply("gadgets/a", gadget({"size": 1, "title": "one"}), "one"),

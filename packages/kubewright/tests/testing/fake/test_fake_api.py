@@ -102,7 +102,9 @@ async def test_added_object_is_stored_with_its_status_and_uid() -> None:
 
 async def test_subresource_that_is_not_implemented_is_an_error_with_that_message() -> None:
     api = FakeApi()
-    api.create("/api/v1/namespaces/default/pods", {"metadata": {"name": "a"}})
+    containers = [{"name": "a", "image": "a"}]
+    pod = {"metadata": {"name": "a"}, "spec": {"containers": containers}}
+    api.create("/api/v1/namespaces/default/pods", pod)
     request = Request("GET", "/api/v1/namespaces/default/pods/a/log", operation="read the log")
     with pytest.raises(ServerError, match="FakeApi does not implement pods/log"):
         await api.send(request)

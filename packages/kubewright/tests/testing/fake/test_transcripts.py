@@ -19,16 +19,23 @@ from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.fake import FakeApi
 
 from ...support.api_harness import ApiHarness
-from . import scenarios_apply, scenarios_read, scenarios_schema, scenarios_write
+from . import (
+    scenarios_apply,
+    scenarios_builtin,
+    scenarios_read,
+    scenarios_schema,
+    scenarios_write,
+)
 from .crds import GADGET, PLAIN
 from .ruled_crd import RULED
 from .transcript import Player, StatusReceived, Step
 
 CRDS = [GADGET, PLAIN, RULED]
 FOLDER = Path(__file__).parent / "transcripts"
+_MODULES = (scenarios_apply, scenarios_write, scenarios_read, scenarios_schema, scenarios_builtin)
 SCENARIOS: dict[str, tuple[str, list[Step]]] = {
     title: (module.__name__.rpartition("scenarios_")[2], steps)
-    for module in (scenarios_apply, scenarios_write, scenarios_read, scenarios_schema)
+    for module in _MODULES
     for title, steps in module.SCENARIOS.items()
 }
 
@@ -65,6 +72,13 @@ async def test_transcript(
         file.write_text(to_text(answers))
     for answer, expected in zip(answers, yaml.safe_load(file.read_text()), strict=True):
         assert to_text(answer) == to_text(expected)
+
+
+def test_documentation_has_the_current_numbers() -> None:
+    page = Path(__file__).parents[5] / "docs/designs/testing.md"
+    requests = sum(len(steps) for _, steps in SCENARIOS.values())
+    text = " ".join(page.read_text().split())
+    assert f"has {len(SCENARIOS)} scenarios of {requests} requests" in text
 
 
 def to_text(value: object) -> str:

@@ -19,7 +19,13 @@ _PREFIXES = {
     "services": "/api/v1",
     "pods": "/api/v1",
     "serviceaccounts": "/api/v1",
-    "deployments": "/apis/apps/v1",
+    "persistentvolumeclaims": "/api/v1",
+    **dict.fromkeys(("deployments", "statefulsets", "daemonsets", "replicasets"), "/apis/apps/v1"),
+    **dict.fromkeys(("jobs", "cronjobs"), "/apis/batch/v1"),
+    "horizontalpodautoscalers": "/apis/autoscaling/v2",
+    **dict.fromkeys(("ingresses", "networkpolicies"), "/apis/networking.k8s.io/v1"),
+    "poddisruptionbudgets": "/apis/policy/v1",
+    "rolebindings": "/apis/rbac.authorization.k8s.io/v1",
     "leases": "/apis/coordination.k8s.io/v1",
 }
 _CONTENT_TYPES = {

@@ -5,31 +5,28 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import yaml
 from kubewright import Client, Key
-from kubewright.testing import eventually
+from kubewright.testing import eventually, read_sample
 from kubewright.testing.controlplane import ControlPlane
-from msgspec import convert
 
-from hostinfo.kinds.hostinfo import HostInfo, HostInfoSpec, status_of
+from hostinfo.kinds.hostinfo import HostInfo, status_of
 
-SAMPLE = Path(__file__).parents[2] / "config/samples/topology_v1_hostinfo.yaml"
-NAME = yaml.safe_load(SAMPLE.read_text())["metadata"]["name"]
-SPEC = convert(yaml.safe_load(SAMPLE.read_text())["spec"], HostInfoSpec)
+SAMPLE_FILE = Path(__file__).parents[2] / "config/samples/topology_v1_hostinfo.yaml"
+SAMPLE = read_sample(HostInfo, SAMPLE_FILE)
 
 
 def test_equal_specs_have_equal_status() -> None:
-    assert status_of(SPEC) == status_of(SPEC)
+    assert status_of(SAMPLE.spec) == status_of(SAMPLE.spec)
 
 
 async def test_sample_becomes_ready(
     installed: ControlPlane, client: Client, namespace: str
 ) -> None:
     # In a thread: kubectl waits for webhooks, which this event loop serves.
-    await asyncio.to_thread(installed.kubectl, "-n", namespace, "apply", "-f", str(SAMPLE))
+    await asyncio.to_thread(installed.kubectl, "-n", namespace, "apply", "-f", str(SAMPLE_FILE))
 
     async def is_ready() -> bool:
-        hostinfo = await client.get(HostInfo, Key(namespace, NAME))
+        hostinfo = await client.get(HostInfo, Key(namespace, SAMPLE.metadata.name))
         status, condition = hostinfo.status, hostinfo.status.condition("Ready")
         is_current = status.observedGeneration == hostinfo.metadata.generation
         return condition is not None and condition.status == "True" and is_current

@@ -8,8 +8,10 @@ from ...errors import ConfigError
 from ..project import Project
 from .external_kinds import ExternalKind, find_external_kind
 from .fields import Fields
+from .format import LINE_LENGTH
 from .imports import Imports, format_imports, merge_imports, split_imports
-from .template import render_part
+from .required_fields import MissingFields, find_missing_fields
+from .template import has_template, render_part
 
 # Fields of a spec that a child uses if they exist, their types, and what it has otherwise.
 _SPEC_FIELDS = {
@@ -46,7 +48,7 @@ def render_children(
     obj = values["object_name"]
     values = {**values, **_build_spec_values(fields, obj)}
     imports: dict[str, set[str]] = {"kubewright": {"Waiting"}}
-    functions = []
+    functions, missing = [], find_incomplete_children(kinds)
     for kind in kinds:
         function_imports, function = split_imports(_render_function(kind, values))
         imports = merge_imports(
@@ -62,14 +64,45 @@ def render_children(
         "build_functions": ", ".join(sorted(f"build_{kind.name.lower()}" for kind in kinds)),
         "child_imports": format_imports(merge_imports(*({k.module: {k.name}} for k in kinds))),
         "get_calls": "\n".join(_format_get_call(kind) for kind in kinds),
+        "pytest_import": "import pytest\n" if missing else "",
+        "skip_real_test": _format_skip(missing),
+        "skip_unit_test": _format_skip([child for child in missing if not child.can_be_built]),
     }
 
 
+def find_incomplete_children(kinds: Sequence[ExternalKind]) -> list[MissingFields]:
+    """The children that the API server rejects until the user has set some of their fields."""
+    generic = (kind for kind in kinds if not has_template(_template_of(kind)))
+    return [missing for kind in generic if (missing := find_missing_fields(kind)) is not None]
+
+
+def _format_skip(missing: Sequence[MissingFields]) -> str:
+    if not missing:
+        return ""
+    names = ", ".join(child.function for child in missing)
+    line = f'@pytest.mark.skip("{names}: set the required fields, then remove this line")\n'
+    if len(line) <= LINE_LENGTH:
+        return line
+    return f'@pytest.mark.skip(\n    "{names}: set the required fields, then remove this line"\n)\n'
+
+
+def _template_of(kind: ExternalKind) -> str:
+    return f"children/{kind.module.removeprefix(_API_PREFIX)}_{kind.name.lower()}.py"
+
+
 def _render_function(kind: ExternalKind, values: Mapping[str, str]) -> str:
-    file = f"{kind.module.removeprefix(_API_PREFIX)}_{kind.name.lower()}.py"
-    names = {"child": kind.name, "child_function": kind.name.lower()}
-    part = render_part(f"children/{file}", values)
-    return part or render_part("children/generic.py", {**values, **names}) or ""
+    part = render_part(_template_of(kind), values)
+    if part is not None:
+        return part
+    missing = find_missing_fields(kind)
+    values = {
+        **values,
+        "child": kind.name,
+        "child_function": kind.name.lower(),
+        "missing_fields": str(missing or ""),
+    }
+    is_incomplete = missing is not None and not missing.can_be_built
+    return render_part(f"children/{'incomplete' if is_incomplete else 'generic'}.py", values) or ""
 
 
 def _build_spec_values(fields: Fields, obj: str) -> dict[str, str]:
@@ -91,4 +124,4 @@ def _format_owns(kinds: Sequence[ExternalKind]) -> str:
 
 def _format_get_call(kind: ExternalKind) -> str:
     namespace = "namespace" if kind.definition.namespaced else '""'
-    return f"            await client.get({kind.name}, Key({namespace}, NAME)),"
+    return f"            await client.get({kind.name}, Key({namespace}, SAMPLE.metadata.name)),"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -115,12 +116,23 @@ class FieldType:
                     raise ValueError("must be true or false")
                 return text.capitalize()
             case "int" | "int32" | "int64":
-                return str(int(text))
+                return str(_parse_int(text, 32 if self.name == "int32" else 64))
             case "float":
+                if not math.isfinite(float(text)):
+                    raise ValueError("must be a number that JSON can express")
                 return repr(float(text))
             case "int-or-string":
-                return text if re.fullmatch(r"-?\d+", text) else f'"{text}"'
+                if re.fullmatch(r"-?\d+", text):
+                    return str(_parse_int(text, 32))
+                return f'"{text}"' if re.fullmatch(r"[^\"\\]*", text) else repr(text)
         raise ValueError("this type has no default on the command line; set it in the file")
+
+
+def _parse_int(text: str, bits: int) -> int:
+    number, limit = int(text), 2 ** (bits - 1)
+    if not -limit <= number < limit:
+        raise ValueError(f"must be from {-limit} to {limit - 1}")
+    return number
 
 
 def parse_type(text: str, field: str) -> FieldType:

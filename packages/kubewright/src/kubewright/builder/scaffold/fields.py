@@ -11,11 +11,12 @@ Object types are given apart, as `Port=name:str!,port:int32!`.
 
 from __future__ import annotations
 
+import ast
 import graphlib
 import keyword
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +43,12 @@ class Field:
     default: str = ""
     """In Python; the empty value of the type if this is empty."""
     text: str = ""
+
+    def build_example(self, object_examples: Mapping[str, Any]) -> Any:
+        """The default, or else a value for the sample as `FieldType.build_example` chooses it."""
+        if self.default:
+            return ast.literal_eval(self.default)
+        return self.type.build_example(object_examples)
 
     def format_spec_line(self) -> str:
         if self.required:
@@ -117,9 +124,9 @@ class Fields:
         examples: dict[str, Any] = {}
         for type_ in self.types:
             examples[type_.name] = {
-                field.name: field.type.build_example(examples) for field in type_.fields
+                field.name: field.build_example(examples) for field in type_.fields
             }
-        return {field.name: field.type.build_example(examples) for field in self.spec}
+        return {field.name: field.build_example(examples) for field in self.spec}
 
 
 EXAMPLE = Fields(spec=(Field("foo", FieldType("str")),), status=(Field("echo", FieldType("str")),))

@@ -57,9 +57,11 @@ def remove_version(project: Project, versions: Sequence[ResourceEntry], version:
     if len(versions) == 1:
         return remove_kind(project, versions)
     if not entry.conversion:
+        others = [item.version for item in versions if item is not entry]
         raise ConfigError(
-            f"the controller of {kind} uses {version}, and the other versions ({names}) are "
-            "converted to it. Delete those first, or the whole kind without --version"
+            f"the controller of {kind} uses {version}, and the other versions "
+            f"({', '.join(others)}) are converted to it. Delete those first, or the whole kind "
+            "without --version"
         )
     change = _remove_entry(project, entry)
     hub = next(item for item in versions if not item.conversion)

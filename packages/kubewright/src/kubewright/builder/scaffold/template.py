@@ -25,6 +25,10 @@ def render_folder(folder: str, values: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def has_template(path: str) -> bool:
+    return (_templates() / f"{path}{_TEMPLATE_SUFFIX}").is_file()
+
+
 def render_part(path: str, values: Mapping[str, str]) -> str | None:
     """A part of a file; None if there is no template of this name."""
     template = _templates() / f"{path}{_TEMPLATE_SUFFIX}"

@@ -31,15 +31,16 @@ _VALIDATE_METHOD = '''
 '''
 _DEFAULT_TEST = """
 async def test_defaulting_keeps_fields_that_are_set() -> None:
-    {argument} = {kind}(spec=SPEC)
+    {argument} = {kind}(spec=SAMPLE.spec)
     await {kind}Webhook().default({argument}, Admission())
-    assert {argument}.spec == SPEC
+    assert {argument}.spec == SAMPLE.spec
 """
 _VALIDATE_TEST = """
 async def test_valid_object_is_admitted_and_renamed_object_is_rejected() -> None:
-    webhook, {argument} = {kind}Webhook(), {kind}(metadata=ObjectMeta(name="a"), spec=SPEC)
+    webhook = {kind}Webhook()
+    {argument} = {kind}(metadata=ObjectMeta(name="a"), spec=SAMPLE.spec)
     await webhook.validate({argument}, None, Admission())
-    other = {kind}(metadata=ObjectMeta(name="b"), spec=SPEC)
+    other = {kind}(metadata=ObjectMeta(name="b"), spec=SAMPLE.spec)
     with pytest.raises(Rejected):
         await webhook.validate({argument}, other, Admission(operation="UPDATE"))
 """

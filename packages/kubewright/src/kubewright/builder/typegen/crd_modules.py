@@ -7,6 +7,7 @@ hundred times. A class is named after the shortest end of its path that is uniqu
 from __future__ import annotations
 
 import json
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,12 +47,24 @@ def render_version(crd: Crd, version: CrdVersion) -> str:
     return render_module(model)
 
 
+def choose_class_name(crd: Crd, version: CrdVersion) -> str:
+    """The class of the kind: it has another name if a field has the name of the kind."""
+    return _VersionBuilder(crd, version).kind_class
+
+
+def read_crd_name(source: str) -> str | None:
+    """The CRD that a module was generated from; None if it was not generated."""
+    match = re.match(rf"{re.escape(GENERATED_MARKER)} from the CRD (\S+)\.\n", source)
+    return match[1] if match else None
+
+
 @dataclass(frozen=True)
 class _PendingClass:
     name: str
     schema: Schema
     path: tuple[str, ...]
     is_status: bool
+    is_nullable: bool
 
 
 class _VersionBuilder:
@@ -60,9 +73,10 @@ class _VersionBuilder:
         self._root: Schema = version.schema.openAPIV3Schema
         self._shapes = _Shapes(self._root)
         self._taken = RESERVED_CLASS_NAMES | self._shapes.capitalized_fields
-        self._kind_class = kind_class_name(crd.spec.names.kind, self._taken)
-        self._taken |= {self._kind_class}
-        self._names: dict[tuple[int, bool], str] = {}
+        self.kind_class = kind_class_name(crd.spec.names.kind, self._taken)
+        self._taken |= {self.kind_class}
+        self._names: dict[tuple[int, bool, bool], str] = {}
+        self._nullable_paths: set[tuple[str, ...]] = set()
         self._pending: deque[_PendingClass] = deque()
 
     def build(self) -> ModuleModel:
@@ -79,15 +93,15 @@ class _VersionBuilder:
         )
 
     def name_struct(self, schema: Schema, path: tuple[str, ...]) -> str:
-        is_status = path == ("status",)
-        key = self._shapes.struct_shape(schema), is_status
+        is_status, is_nullable = path == ("status",), path in self._nullable_paths
+        key = self._shapes.struct_shape(schema), is_status, is_nullable
         if key not in self._names:
             # A part of the object itself is named after the kind: CertificateSpec.
-            name_path = path if len(path) > 1 else (self._kind_class + to_camel_case(path[0]),)
-            name = class_name(name_path, self._taken, self._kind_class)
+            name_path = path if len(path) > 1 else (self.kind_class + to_camel_case(path[0]),)
+            name = class_name(name_path, self._taken, self.kind_class)
             self._names[key] = name
             self._taken |= {name}
-            self._pending.append(_PendingClass(name, schema, path, is_status))
+            self._pending.append(_PendingClass(name, schema, path, is_status, is_nullable))
         return self._names[key]
 
     def annotate_reference(self, reference: str) -> Annotation:
@@ -102,6 +116,8 @@ class _VersionBuilder:
             for name, field in _properties(schema).items()
         )
         markers = struct_markers(schema, required)
+        if pending.is_nullable:
+            markers = (*markers, call("SchemaOverride.of", "nullable=True"))
         return ClassModel(
             pending.name,
             _STRUCT_BASES,
@@ -136,6 +152,12 @@ class _VersionBuilder:
         fields = [] if not (markers := _metadata_markers(metadata)) else [_metadata_field(markers)]
         base: Expression = "Object"
         if all(is_struct(properties.get(part, {})) for part in ("spec", "status")):
+            for part in ("spec", "status"):
+                # The parts of a Resource are never None: a null is decoded as if it were absent.
+                # So the class has the key, and not the field, whose type would be `T | None`.
+                if properties[part].get("nullable"):
+                    self._nullable_paths.add((part,))
+                    properties[part] = {**properties[part], "nullable": False}
             names = [self.name_struct(properties[part], (part,)) for part in ("spec", "status")]
             base = subscript("Resource", *names)
             for part in ("spec", "status"):
@@ -149,7 +171,7 @@ class _VersionBuilder:
         require_spec = "spec" in required
         markers = struct_markers({"type": "object", **self._root}, ["spec"] if require_spec else [])
         return ClassModel(
-            self._kind_class,
+            self.kind_class,
             (base, *_OBJECT_OPTIONS),
             tuple(fields),
             first_sentence(self._root.get("description")),
@@ -175,7 +197,7 @@ class _VersionBuilder:
         paths = [field.jsonPath for field in version.selectableFields]
         has_status = "status" in _properties(self._root)
         arguments: dict[str, Expression] = {"plural": quote(names.plural)}
-        if self._kind_class != names.kind:
+        if self.kind_class != names.kind:
             arguments["name"] = quote(names.kind)
         if names.singular and names.singular != names.kind.lower():
             arguments["singular"] = quote(names.singular)

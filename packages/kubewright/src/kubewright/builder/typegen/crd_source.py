@@ -75,6 +75,8 @@ class CrdSpec(Struct, kw_only=True):
 
 class Crd(Struct, kw_only=True):
     spec: CrdSpec
+    document: dict[str, Any] = {}
+    """As it was read; empty if it has the API version v1beta1, which no server accepts any more."""
 
     @property
     def name(self) -> str:
@@ -107,10 +109,11 @@ def _objects_in(document: Any) -> Iterator[Mapping[str, Any]]:
 
 def parse_crd(document: Mapping[str, Any], source: str) -> Crd:
     """The CRD in a JSON object."""
+    original = dict(document)
     if document.get("apiVersion") == _V1BETA1:
-        document = _convert_v1beta1(document)
+        original, document = {}, _convert_v1beta1(document)
     try:
-        crd = msgspec.convert(_without_nulls(document), Crd)
+        crd = msgspec.convert(_without_nulls(document) | {"document": original}, Crd)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{source} has an invalid CustomResourceDefinition: {error}") from None
     if not crd.spec.versions:
@@ -121,7 +124,30 @@ def parse_crd(document: Mapping[str, Any], source: str) -> Crd:
         # Also because these names become comments and file names.
         if not _NAME.fullmatch(name):
             raise ConfigError(f"{source} has a CustomResourceDefinition with the name {name!r}")
+    for version in crd.spec.versions:
+        for key in _list_schema_keys(version.schema.openAPIV3Schema):
+            if not isinstance(key, str):
+                raise ConfigError(
+                    f"{source}: the schema of {crd.name} has the key {key!r}, which is not a "
+                    "string; correct the file"
+                )
     return crd
+
+
+def _list_schema_keys(schema: Mapping[Any, Any]) -> Iterator[Any]:
+    """The keys of a schema and of those in it; the names of properties are not among them."""
+    pending: list[Any] = [schema]
+    while pending:
+        part = pending.pop()
+        if not isinstance(part, Mapping):
+            continue
+        yield from part
+        properties = part.get("properties")
+        pending += properties.values() if isinstance(properties, Mapping) else ()
+        pending += [part.get(key) for key in ("items", "additionalProperties", "not")]
+        for key in ("allOf", "anyOf", "oneOf"):
+            alternatives = part.get(key)
+            pending += alternatives if isinstance(alternatives, list) else ()
 
 
 def _without_nulls(value: Any) -> Any:

@@ -11,6 +11,7 @@ _STATUSES: dict[tuple[str, str], Json] = {
     ("", "persistentvolumes"): {"phase": "Pending"},
 }
 _NAME_LABEL = "kubernetes.io/metadata.name"
+_RBAC_GROUP = "rbac.authorization.k8s.io"
 _QUALITY_RESOURCES = ("cpu", "memory")
 
 
@@ -46,6 +47,13 @@ def set_namespace_label(kind: ServedKind, obj: Json) -> None:
     if (kind.group, kind.plural) == ("", "namespaces"):
         name = obj["metadata"]["name"]
         obj["metadata"]["labels"] = {**obj["metadata"].get("labels", {}), _NAME_LABEL: name}
+
+
+def set_role_group(kind: ServedKind, obj: Json) -> None:
+    """Set the API group of the role that a binding refers to: there is only one."""
+    role = obj.get("roleRef")
+    if kind.group == _RBAC_GROUP and role and not role.get("apiGroup"):
+        obj["roleRef"] = {"apiGroup": _RBAC_GROUP, **role}
 
 
 def keep_namespace_finalizers(kind: ServedKind, new: Json, old: Json) -> Json:

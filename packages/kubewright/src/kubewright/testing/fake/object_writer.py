@@ -9,7 +9,13 @@ from datetime import datetime
 from typing import Any
 
 from ...patch import Json, apply_merge_patch
-from .builtin_rules import complete_new_object, keep_namespace_finalizers, set_namespace_label
+from .builtin_rules import (
+    complete_new_object,
+    keep_namespace_finalizers,
+    set_namespace_label,
+    set_role_group,
+)
+from .builtin_validation import check_builtin
 from .completion import drop_empty, prune, set_defaults
 from .deletion import is_deletion_complete
 from .failure import (
@@ -183,6 +189,7 @@ class ObjectWriter:
             )
         kind = self._kinds.find(path)
         metadata = config.get("metadata") or {}
+        config = {**config, "metadata": metadata}
         check_same_name(path, metadata)
         check_namespace(path, metadata)
         _check_apply_type(kind, config)
@@ -196,6 +203,11 @@ class ObjectWriter:
         stored = self._store.objects.get(path.key)
         if stored is None and path.subresource:
             raise not_found(kind.group_resource, path.name)
+        if stored is None and not metadata.get("name"):
+            raise bad_request(
+                f"the name of the object ({path.name} based on URL) was undeterminable: name must "
+                "be provided"
+            )
         old = to_response(kind, stored) if stored is not None else None
         if old is not None:
             self._check_version(kind, old, config)
@@ -282,6 +294,7 @@ class ObjectWriter:
         else:
             decoded = drop_empty(decoded, kind.node)
             set_namespace_label(kind, decoded)
+            set_role_group(kind, decoded)
         set_defaults(decoded, kind.node)
         return decoded
 
@@ -290,6 +303,9 @@ class ObjectWriter:
     ) -> list[Json]:
         if (kind.group, kind.plural) == ("apiextensions.k8s.io", "customresourcedefinitions"):
             return [*check_crd(obj)]
+        if not kind.is_custom:
+            # A write of the status changes nothing that these checks are about.
+            return [] if subresource == "status" else check_builtin(kind, obj, old)
         return check_custom_resource(kind, obj, old, subresource=subresource)
 
     def _field_manager(

@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from ..api_requests import request_for
 from ..client import Client
 from ..condition import utc_now
 from ..errors import ConfigError
 from ..kind import Key, Object
 from ..patch import Json
-from ..requests import request_for
 from .kubelet import RUNNING, KubeletPod, build_pod_status
 
 T = TypeVar("T", bound=Object)

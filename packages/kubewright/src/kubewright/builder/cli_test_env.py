@@ -110,7 +110,7 @@ def _run_command(command: Sequence[str], kubeconfig: Path) -> int:
 
 
 def _wait_for_signal(plane: ControlPlane, kubeconfig: Path) -> int:
-    # On standard output, so that a script can read it; progress is on standard error.
+    # On standard output, so that a script can read it: progress is on standard error.
     click.echo(f"export KUBECONFIG={shlex.quote(str(kubeconfig))}")
     if shutil.which("kubectl") is None:
         folder = shlex.quote(str(plane.binaries["kubectl"].parent))

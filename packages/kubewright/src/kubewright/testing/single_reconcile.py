@@ -153,7 +153,7 @@ def _find_kinds(controller: Controller[Any], *objects: Object) -> list[type[Obje
 
 
 async def _find_imported(kinds: Iterable[type[Object]]) -> list[type[Object]]:
-    """The kinds of other operators whose classes have the whole schema of their CRD.
+    """The kinds of other operators that have the whole schema of their CRD.
 
     A class that was written by hand may have only the fields that its controller needs.
     """

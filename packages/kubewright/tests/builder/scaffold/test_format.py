@@ -16,6 +16,10 @@ from ..builder_commands import create_api, create_webhook
 ROOT = Path(__file__).parents[5]
 RUFF = Path(sys.executable).parent / "ruff"
 LONG_KIND = "AKindWithANameOfThirtyLetters9"
+OWNED_KINDS = (
+    "apps/v1/Deployment,apps/v1/StatefulSet,batch/v1/CronJob,v1/PersistentVolumeClaim,"
+    "networking.k8s.io/v1/Ingress,autoscaling/v2/HorizontalPodAutoscaler,v1/Pod"
+)
 
 
 def scaffold_everything(root: Path, kind: str = "Greeting") -> None:
@@ -60,6 +64,20 @@ def test_without_ruff_make_format_is_suggested_if_needed(
     scaffold_everything(project, kind)
     assert "\n  make format\n  make test\n" in capsys.readouterr().out
     assert run_ruff_checks(project, "src", "tests") != ""
+
+
+@pytest.mark.usefixtures("without_ruff")
+@pytest.mark.parametrize("length", [12, 20, 24])
+def test_code_of_a_kind_with_a_long_name_is_formatted_without_ruff(
+    project: Path, capsys: pytest.CaptureFixture[str], length: int
+) -> None:
+    kind = LONG_KIND[:length]
+    scaffold_everything(project, kind)
+    fields = ["--spec", "replicas:int32=1", "--spec", "port:int32=80"]
+    assert create_api(project, *fields, "--owns", OWNED_KINDS, kind=f"B{kind[1:]}") == 0
+    assert create_api(project, "--owns", "v1/Service", kind=f"C{kind[1:]}") == 0
+    assert run_ruff_checks(project, "src", "tests") == ""
+    assert "make format" not in capsys.readouterr().out
 
 
 def test_code_of_a_kind_with_a_long_name_is_formatted(

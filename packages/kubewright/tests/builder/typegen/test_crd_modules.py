@@ -186,14 +186,11 @@ def test_type_checkers_accept_the_module_and_find_errors_in_its_use(tmp_path: Pa
 
 
 def nullable_crd() -> dict[str, Any]:
-    """A CRD whose objects may have null as spec and status."""
-    part: dict[str, Any] = {
-        "type": "object",
-        "required": ["a"],
-        "properties": {"a": {"type": "string"}},
-    }
+    """A CRD that allows null as spec and as status."""
+    properties = {"a": {"type": "string"}}
+    part = {"type": "object", "required": ["a"], "properties": properties}
     # A field of the same shape is not nullable, so it must not share the class.
-    spec = {**part, "properties": {**part["properties"], "inner": part}, "nullable": True}
+    spec = {**part, "properties": {**properties, "inner": part}, "nullable": True}
     crd = new_crd(spec_schema=spec)
     root = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     root["properties"]["status"] = {**part, "nullable": True, "default": {"a": "b"}}
@@ -237,9 +234,11 @@ def test_fields_with_names_that_python_has_itself() -> None:
 def test_real_map_that_keeps_unknown_fields_has_a_schema_of_values(
     control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
-    values = {"type": "integer", "format": "int64"}
-    levels: dict[str, Any] = {"type": "object", "additionalProperties": values}
-    levels["x-kubernetes-preserve-unknown-fields"] = True
+    levels = {
+        "type": "object",
+        "additionalProperties": {"type": "integer", "format": "int64"},
+        "x-kubernetes-preserve-unknown-fields": True,
+    }
     crd = new_crd(spec_schema={"type": "object", "properties": {"levels": levels}})
     regenerated = regenerate(crd)
     assert schemas_of(regenerated) == schemas_of(crd)

@@ -27,7 +27,8 @@ async def test_sample_becomes_ready(
 
     async def is_ready() -> bool:
         greeting = await client.get(Greeting, Key(namespace, SAMPLE.metadata.name))
-        status, condition = greeting.status, greeting.status.condition("Ready")
+        status = greeting.status
+        condition = status.condition("Ready")
         is_current = status.observedGeneration == greeting.metadata.generation
         return condition is not None and condition.status == "True" and is_current
 

@@ -27,7 +27,8 @@ async def test_sample_becomes_ready(
 
     async def is_ready() -> bool:
         house = await client.get(House, Key("", SAMPLE.metadata.name))
-        status, condition = house.status, house.status.condition("Ready")
+        status = house.status
+        condition = status.condition("Ready")
         is_current = status.observedGeneration == house.metadata.generation
         return condition is not None and condition.status == "True" and is_current
 

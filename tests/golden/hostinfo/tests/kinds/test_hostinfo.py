@@ -27,7 +27,8 @@ async def test_sample_becomes_ready(
 
     async def is_ready() -> bool:
         hostinfo = await client.get(HostInfo, Key(namespace, SAMPLE.metadata.name))
-        status, condition = hostinfo.status, hostinfo.status.condition("Ready")
+        status = hostinfo.status
+        condition = status.condition("Ready")
         is_current = status.observedGeneration == hostinfo.metadata.generation
         return condition is not None and condition.status == "True" and is_current
 

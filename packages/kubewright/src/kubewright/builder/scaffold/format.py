@@ -1,8 +1,8 @@
 """Formats new Python as the project's own ruff does.
 
-The templates are formatted for a project as `init` creates it. Another configuration, or a long
-name, needs ruff. It is not a dependency: without it, and also if it fails, the files stay as the
-templates have them, and the command suggests `make format`.
+The templates are formatted for a project as `init` creates it. Another configuration, or a very
+long name, needs ruff. It is not a dependency: without it, and also if it fails, the files stay as
+the templates have them, and the command suggests `make format`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..changeset import ChangeSet, read_text_if_exists
+from .line_wrap import wrap_long_lines
 
 # As in the templates, and in the pyproject.toml that `init` writes.
 LINE_LENGTH = 100
@@ -35,11 +36,15 @@ def format_files(root: Path, change: ChangeSet) -> dict[str, str] | None:
     sources = {path: text for path, text in change.files.items() if path.endswith(".py")}
     ruff = _find_ruff(change.root)
     if ruff is None:
-        lines = (line for text in sources.values() for line in text.splitlines())
+        wrapped = {
+            path: text if path in change.edited_paths else wrap_long_lines(text, LINE_LENGTH)
+            for path, text in sources.items()
+        }
+        lines = (line for text in wrapped.values() for line in text.splitlines())
         unformatted = any(len(line) > LINE_LENGTH for line in lines)
         config = _read_config(change.root)
         is_default = (config.get("line-length"), config.get("src")) == (LINE_LENGTH, ["src"])
-        return {} if is_default and not unformatted else None
+        return wrapped if is_default and not unformatted else None
     try:
         return {
             path: _format_text(ruff, root, path, text)

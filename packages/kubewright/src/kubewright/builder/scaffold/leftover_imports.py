@@ -15,7 +15,7 @@ _SOURCE_FOLDER = "src"
 def find_leftover_imports(change: ChangeSet) -> list[str]:
     """Where other files import a removed module: `tests/test_b.py line 3 imports a.kinds.b`."""
     removed = {_module_of(path) for path in change.removed if path.endswith(".py")}
-    found = []
+    places = []
     for file in sorted(change.root.rglob("*.py")):
         path = file.relative_to(change.root)
         is_skipped = any(part in _SKIPPED_FOLDERS or part.startswith(".") for part in path.parts)
@@ -26,12 +26,12 @@ def find_leftover_imports(change: ChangeSet) -> list[str]:
             tree = ast.parse(read_text(file) if text is None else text)
         except SyntaxError:
             continue
-        found += [
+        places += [
             f"{path.as_posix()} line {line} imports {module}"
             for line, module in _list_imports(tree, _module_of(path.as_posix()))
             if module in removed
         ]
-    return found
+    return places
 
 
 def _module_of(path: str) -> str:

@@ -10,7 +10,7 @@ from ...schema import struct_fields
 from .external_kinds import ExternalKind
 
 # The kinds of Kubernetes that the API server accepts with metadata alone. Its own checks require
-# more of the others than their types say.
+# fields of the others that are optional in their types.
 _VALID_WITH_METADATA_ALONE = frozenset(
     [
         *("Endpoints", "LimitRange", "Namespace", "ResourceQuota", "Lease", "NetworkPolicy"),

@@ -154,7 +154,7 @@ class _VersionBuilder:
         if all(is_struct(properties.get(part, {})) for part in ("spec", "status")):
             for part in ("spec", "status"):
                 # The parts of a Resource are never None: a null is decoded as if it were absent.
-                # So the class has the key, and not the field, whose type would be `T | None`.
+                # So the class has the key. On the field, its type would be `T | None`.
                 if properties[part].get("nullable"):
                     self._nullable_paths.add((part,))
                     properties[part] = {**properties[part], "nullable": False}

@@ -1,4 +1,4 @@
-"""What the API server requires of built-in kinds, with its causes: no schema says it.
+"""What the API server requires of built-in kinds, with its causes. It is in no schema.
 
 Only rules that the objects of an operator are likely to break are here. Transcripts of the real API
 server have each of them; `docs/designs/testing.md` has the list.
@@ -43,8 +43,8 @@ def check_builtin(kind: ServedKind, obj: Json, old: Json | None) -> list[Json]:
     if check is None:
         return []
     # `FakeApi.add` stores objects without these checks: a change need not repair them.
-    known = [] if old is None else [*check(old, None)]
-    return [cause for cause in check(obj, old) if cause not in known]
+    old_causes = [] if old is None else [*check(old, None)]
+    return [cause for cause in check(obj, old) if cause not in old_causes]
 
 
 def _check_workload(obj: Json, old: Json | None) -> Iterator[Json]:

@@ -5,22 +5,23 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from kubewright import Client, Key, Object, ObjectMeta
+from kubewright import Client, Key, Object
 from kubewright.api.apps_v1 import Deployment
 from kubewright.api.core_v1 import ConfigMap, Service
-from kubewright.testing import eventually, read_sample
+from kubewright.testing import eventually, read_sample, reconcile
 from kubewright.testing.controlplane import ControlPlane
 
-from greeter.kinds.site import Site, build_configmap, build_deployment, build_service
+from greeter.kinds.site import Site, SiteController
 
 SAMPLE_FILE = Path(__file__).parents[2] / "config/samples/demo_v1_site.yaml"
 SAMPLE = read_sample(Site, SAMPLE_FILE)
 
 
-def test_children_have_the_name_of_the_object() -> None:
-    site = Site(metadata=ObjectMeta(name="example"), spec=SAMPLE.spec)
-    children: list[Object] = [build_deployment(site), build_service(site), build_configmap(site)]
-    assert {child.metadata.name for child in children} == {"example"}
+async def test_each_child_is_applied_once() -> None:
+    result = await reconcile(SiteController(), SAMPLE)
+    assert result.error is None
+    assert [write.verb for write in result.writes].count("apply") == 3
+    assert (await result.again()).writes == []
 
 
 async def test_sample_gets_its_children(

@@ -61,12 +61,11 @@ def render_children(
         "child_functions": "".join(functions),
         "owns": _format_owns(kinds),
         "build_calls": ", ".join(calls),
-        "build_functions": ", ".join(sorted(f"build_{kind.name.lower()}" for kind in kinds)),
+        "child_count": str(len(kinds)),
         "child_imports": format_imports(merge_imports(*({k.module: {k.name}} for k in kinds))),
         "get_calls": "\n".join(_format_get_call(kind) for kind in kinds),
         "pytest_import": "import pytest\n" if missing else "",
-        "skip_real_test": _format_skip(missing),
-        "skip_unit_test": _format_skip([child for child in missing if not child.can_be_built]),
+        "skip_test": _format_skip(missing),
     }
 
 

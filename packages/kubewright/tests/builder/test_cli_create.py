@@ -135,8 +135,8 @@ def test_nested_types_descriptions_and_defaults_are_in_the_crd(project: Path) ->
     assert sample["spec"] == {
         "image": "example",
         "env": {"example": "example"},
-        "ports": [{"name": "example", "port": 1, "proto": "TCP"}],
-        "limit": 1,
+        "ports": [{"name": "example", "port": 80, "proto": "TCP"}],
+        "limit": "25%",
         "replicas": 1,
     }
 

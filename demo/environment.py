@@ -103,14 +103,7 @@ class DemoEnvironment:
             for part in ("crd", "rbac")
         )
         await asyncio.gather(*applied, asyncio.to_thread(self._create_fixtures))
-        await asyncio.to_thread(
-            self.control_plane.kubectl,
-            "wait",
-            "--for=condition=Established",
-            "crd",
-            "--all",
-            "--timeout=60s",
-        )
+        await asyncio.to_thread(self.control_plane.wait_for_crds)
 
     def _create_fixtures(self) -> None:
         self.control_plane.apply(

@@ -64,7 +64,7 @@ def _install(
     ]
     plane.apply(*map(json.dumps, documents))
     if kinds:
-        plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        plane.wait_for_crds()
 
 
 def _bind_role(

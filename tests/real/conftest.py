@@ -37,7 +37,7 @@ def installed(control_plane: ControlPlane, config: Path) -> ControlPlane:
     control_plane.create_namespace(SYSTEM_NAMESPACE)
     control_plane.kubectl("apply", "-k", str(config / "crd"))
     control_plane.kubectl("apply", "-k", str(config / "rbac"))
-    control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    control_plane.wait_for_crds()
     return control_plane
 
 

@@ -139,7 +139,7 @@ def install_manifests(plane: ControlPlane) -> None:
     plane.create_namespace(SYSTEM_NAMESPACE)
     for part in ("crd", "rbac"):
         plane.kubectl("apply", "-k", str(ROOT / "config" / part))
-    plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    plane.wait_for_crds()
 
 
 async def main(arguments: Sequence[str] | None = None) -> int:

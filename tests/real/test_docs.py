@@ -49,7 +49,7 @@ def docs_control_plane(binaries: dict[str, Path]) -> Iterator[ControlPlane]:
     plane = ControlPlane(binaries)
     plane.start_sync()
     plane.kubectl("apply", "--server-side", "-k", str(ROOT / "config/default"))
-    plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    plane.wait_for_crds()
     yield plane
     plane.stop_sync()
 

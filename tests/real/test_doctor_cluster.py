@@ -81,7 +81,7 @@ async def test_missing_crd_is_a_problem(
         report = await read_doctor_report(f"-kubeconfig={installed.admin_kubeconfig}", METRICS_OFF)
     finally:
         installed.apply(crd)
-        installed.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        installed.wait_for_crds()
     missing, installed_crds = report.findings_about("CRDs")
     assert missing.level == "problem"
     assert "1 of 6 CRDs are not installed: hostinfoes.topology.corinternal.com" in missing.message

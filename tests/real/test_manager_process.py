@@ -399,9 +399,7 @@ async def test_manager_without_the_crd_waits_and_continues_when_it_is_installed(
 
 async def apply_crds(plane: ControlPlane, config: Path) -> None:
     await asyncio.to_thread(plane.kubectl, "apply", "-k", str(config / "crd"))
-    await asyncio.to_thread(
-        plane.kubectl, "wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"
-    )
+    await asyncio.to_thread(plane.wait_for_crds)
 
 
 # Secrets

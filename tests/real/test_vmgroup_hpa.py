@@ -49,7 +49,7 @@ def autoscaling_control_plane(
     plane.create_namespace(SYSTEM_NAMESPACE)
     for part in ("crd", "rbac"):
         plane.kubectl("apply", "-k", str(pytestconfig.rootpath / "config" / part))
-    plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    plane.wait_for_crds()
     yield plane
     plane.stop_sync()
 

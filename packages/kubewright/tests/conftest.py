@@ -34,7 +34,7 @@ def widgets_installed(
     file = tmp_path_factory.mktemp("crds") / "crds.yaml"
     file.write_text(to_yaml(*build_crds([Widget, Friend])))
     control_plane.apply(file)
-    control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    control_plane.wait_for_crds()
     return control_plane.admin_kubeconfig
 
 

@@ -390,9 +390,7 @@ def installed(
     file = tmp_path_factory.mktemp("everything") / "crd.yaml"
     file.write_text(to_yaml(*build_crds([Thing, OldThing])))
     control_plane.apply(file)
-    control_plane.kubectl(
-        "wait", "--for=condition=Established", "crd/things.everything.test", "--timeout=30s"
-    )
+    control_plane.wait_for_crds("things.everything.test")
     return control_plane
 
 

@@ -200,7 +200,7 @@ async def test_types_of_kubernetes_in_a_kind_of_ours(
     file.write_text(to_yaml(*build_crds([App])))
     control_plane.apply(file)
     name = App.definition.group_resource
-    control_plane.kubectl("wait", "--for=condition=Established", "crd", name, "--timeout=30s")
+    control_plane.wait_for_crds(name)
     app = App(
         metadata=ObjectMeta(name="a", namespace=real_api.namespace),
         spec=AppSpec(

@@ -317,7 +317,7 @@ def test_nothing_to_import(capsys: pytest.CaptureFixture[str]) -> None:
 def test_real_from_cluster(control_plane: ControlPlane, tmp_path: Path, crd_file: Path) -> None:
     control_plane.apply(crd_file)
     name = "widgets.example.com"
-    control_plane.kubectl("wait", "--for=condition=Established", "crd", name, "--timeout=30s")
+    control_plane.wait_for_crds(name)
     # In a process of its own, because the command runs an event loop.
     command = [sys.executable, "-m", "kubewright", "import", "--output", str(tmp_path / "out")]
     kubeconfig = ["--kubeconfig", str(control_plane.admin_kubeconfig)]

@@ -104,10 +104,4 @@ async def temporary_gadget_crd(plane: ControlPlane, crd: str) -> AsyncIterator[N
 
 async def install_gadget_crd(plane: ControlPlane, crd: str) -> None:
     await asyncio.to_thread(plane.apply, crd)
-    await asyncio.to_thread(
-        plane.kubectl,
-        "wait",
-        "--for=condition=Established",
-        f"crd/{Gadget.definition.group_resource}",
-        "--timeout=20s",
-    )
+    await asyncio.to_thread(plane.wait_for_crds, Gadget.definition.group_resource)

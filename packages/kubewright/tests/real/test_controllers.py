@@ -41,7 +41,7 @@ WITHIN = 30.0
 def plane(control_plane_with_controllers: ControlPlane) -> ControlPlane:
     plane = control_plane_with_controllers
     plane.apply(to_yaml(*build_crds([Widget])))
-    plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    plane.wait_for_crds()
     plane.restart_controllers()
     return plane
 

@@ -102,13 +102,7 @@ async def box_harness(
             control_plane.apply, box_manifests(webhook_port(manager), [webhook], name)
         )
         try:
-            await run_kubectl(
-                control_plane,
-                "wait",
-                "--for=condition=Established",
-                "crd/boxes.hooks.kubewright.test",
-                "--timeout=20s",
-            )
+            await asyncio.to_thread(control_plane.wait_for_crds, "boxes.hooks.kubewright.test")
             await wait_until_trusted(manager)
             harness = BoxHarness(
                 control_plane, connection, client, namespace, name, manager, webhook

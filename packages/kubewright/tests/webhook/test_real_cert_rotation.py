@@ -232,13 +232,7 @@ async def test_three_rotations_of_two_replicas_under_load(
         front.ports = [webhook_port(one), webhook_port(two)]
         await asyncio.to_thread(control_plane.apply, box_manifests(front.port, [webhook], name))
         try:
-            await run_kubectl(
-                control_plane,
-                "wait",
-                "--for=condition=Established",
-                "crd/boxes.hooks.kubewright.test",
-                "--timeout=20s",
-            )
+            await asyncio.to_thread(control_plane.wait_for_crds, "boxes.hooks.kubewright.test")
             await asyncio.gather(wait_until_trusted(one), wait_until_trusted(two))
             load = RequestLoad(client, namespace, name, front.ports)
             await eventually(load.create_and_convert, within=10)

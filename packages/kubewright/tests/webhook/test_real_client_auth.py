@@ -97,7 +97,7 @@ async def load_connection(plane: ControlPlane) -> Connection:
 async def install_boxes(plane: ControlPlane, manager: Manager, name: str) -> None:
     manifests = box_manifests(webhook_port(manager), [BoxWebhook()], name)
     await asyncio.to_thread(plane.apply, manifests)
-    await run_kubectl(plane, "wait", "--for=condition=Established", "crd", "--all", "--timeout=20s")
+    await asyncio.to_thread(plane.wait_for_crds)
     await wait_until_trusted(manager)
 
 

@@ -18,6 +18,7 @@ import json
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -25,7 +26,7 @@ from typing import Any, Self
 from ..x509 import generate_signing_keys
 from .apiserver import GRACE_SECONDS, ApiServer
 from .ca import CertificateAuthority, write_key_pair, write_private_file
-from .cluster_access import create_tls_context, write_kubeconfig
+from .cluster_access import HttpClient, create_tls_context, write_kubeconfig
 from .controller_manager import ControllerManager
 from .etcd import Etcd
 from .namespaces import remove_namespace
@@ -33,6 +34,7 @@ from .namespaces import remove_namespace
 _ADMIN_GROUP = "system:masters"
 # Longer than any `kubectl wait` of a test.
 _KUBECTL_TIMEOUT_SECONDS = 120.0
+_CRD_TIMEOUT_SECONDS, _CRD_INTERVAL_SECONDS = 60.0, 0.05
 
 
 class KubectlFailed(Exception):
@@ -273,6 +275,20 @@ class ControlPlane:
             for manifest in manifests
         )
 
+    def wait_for_crds(self, *names: str) -> None:
+        """Block until the API server serves the kinds of these CRDs, or of all.
+
+        `kubectl wait` fails if a CRD that was just created has no conditions yet.
+        """
+        deadline = time.monotonic() + _CRD_TIMEOUT_SECONDS
+        with self.apiserver.admin_client() as client:
+            while missing := _find_unestablished_crds(client, names):
+                if time.monotonic() > deadline:
+                    raise TimeoutError(
+                        f"not established after {_CRD_TIMEOUT_SECONDS:g} s: {', '.join(missing)}"
+                    )
+                time.sleep(_CRD_INTERVAL_SECONDS)
+
     def create_namespace(self, name: str) -> None:
         with self.apiserver.admin_client() as client:
             client.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
@@ -287,6 +303,18 @@ class ControlPlane:
         if not self._audit_log.exists():
             return []
         return [json.loads(line) for line in self._audit_log.read_text().splitlines()]
+
+
+def _find_unestablished_crds(client: HttpClient, names: Sequence[str]) -> list[str]:
+    crds = client.call("GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")["items"]
+    established = {
+        crd["metadata"]["name"]: any(
+            (condition["type"], condition["status"]) == ("Established", "True")
+            for condition in crd.get("status", {}).get("conditions") or ()
+        )
+        for crd in crds
+    }
+    return [name for name in names or established if not established.get(name)]
 
 
 def run_in_new_loop(work: Coroutine[Any, Any, None]) -> None:

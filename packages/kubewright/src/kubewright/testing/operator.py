@@ -55,7 +55,7 @@ def install_manifests(plane: ControlPlane, *folders: Path, other_crds: Path | No
         if crd["spec"].get("conversion", {}).get("strategy") == "Webhook":
             _set_conversion(plane, crd["metadata"]["name"], _NO_CONVERSION)
     if crds:
-        plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        plane.wait_for_crds()
         plane.restart_controllers()
 
 

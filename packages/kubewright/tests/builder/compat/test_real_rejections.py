@@ -80,7 +80,7 @@ def test_api_server_rejects_the_change(
         file.write_text(yaml.safe_dump(crd))
     name = f"crd/{old['metadata']['name']}"
     control_plane.apply(files[0])
-    control_plane.kubectl("wait", "--for=condition=Established", name, "--timeout=30s")
+    control_plane.wait_for_crds(old["metadata"]["name"])
     try:
         with pytest.raises(KubectlFailed, match=re.escape(field)):
             control_plane.kubectl("apply", "-f", str(files[1]))

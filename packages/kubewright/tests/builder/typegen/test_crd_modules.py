@@ -246,7 +246,7 @@ def test_real_map_that_keeps_unknown_fields_has_a_schema_of_values(
     file.write_text(to_yaml(regenerated))
     control_plane.apply(file)
     name = "widgets.example.com"
-    control_plane.kubectl("wait", "--for=condition=Established", "crd", name, "--timeout=30s")
+    control_plane.wait_for_crds(name)
     widget = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}}
     wrong = to_yaml(widget | {"spec": {"levels": {"a": "x"}}})
     with pytest.raises(KubectlFailed, match=r"spec\.levels\.a in body must be of type integer"):

@@ -43,7 +43,7 @@ SCENARIOS: dict[str, tuple[str, list[Step]]] = {
 @pytest.fixture(scope="session")
 def crds_installed(control_plane: ControlPlane) -> None:
     control_plane.apply(json.dumps({"apiVersion": "v1", "kind": "List", "items": CRDS}))
-    control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    control_plane.wait_for_crds()
 
 
 @pytest.fixture

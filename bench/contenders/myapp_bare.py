@@ -78,7 +78,7 @@ def _status_patch(app: MyApp, address: str) -> bytes:
         "type": "Ready",
         "status": "False",
         "reason": "ChildrenNotReady",
-        "message": f"Deployment {app.metadata.name}: 0 of 1 replica is created",
+        "message": f"Deployment {app.metadata.name}: 0/1 replicas created",
         "lastTransitionTime": datetime.now(UTC).replace(microsecond=0),
         "observedGeneration": app.metadata.generation,
     }

@@ -122,11 +122,11 @@ class Invariants:
                 (vm.returned or vm.owner in self.orphaned)
                 and (vm.owner, vm.replica) not in recorded
             )
-            if is_unmanaged and not is_known:
+            if is_unmanaged and (vm.is_unread or not is_known):
                 continue
             size = vm.size
-            if vm.cpus_before and not is_known:
-                # A user made it larger, and then it left the inventory.
+            if vm.cpus_before and (vm.is_unread or not is_known):
+                # A user made it larger, and the manager cannot know that.
                 size = 1, min(vm.cpus_before, vm.cpus), vm.memory_mb
             for ref, (cpus, memory_mb) in resizes:
                 if ref == vm.ref and appliance is self.served:
@@ -171,6 +171,11 @@ class Invariants:
         for uid, count in self.count_vms().items():
             self.allowed_counts[uid] = max(count, self.allowed_counts.get(uid, 0))
 
+    def is_mark_read(self, vm: Vm) -> bool:
+        """Whether the manager knows the group of the VM."""
+        marks = self.manager.reconciler.ownership_index.marks
+        return vm in self.served.vms and vm.ref in marks
+
     def count_vms(self) -> Counter[str]:
         """VMs and clones by uid of the group, without those that users brought back."""
         return Counter(
@@ -207,6 +212,10 @@ class Invariants:
         quota = self.limits.quota
         if quota == Quota():
             return
+        for _, vm in self.list_vms():
+            if vm.is_unread and self.is_mark_read(vm):
+                vm.is_unread = False
+                self.raise_allowed_usage()
         used = self.measure()
         limits = (quota.vms or 0, quota.cpus or 0, quota.memory_mb or 0)
         if any(

@@ -39,6 +39,8 @@ class Vm:
     returned: bool = False
     # What it had before a user made it larger.
     cpus_before: int = 0
+    # A user restored or resized it before the manager had read its mark.
+    is_unread: bool = False
 
     @property
     def size(self) -> tuple[int, int, int]:

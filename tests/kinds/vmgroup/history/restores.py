@@ -62,7 +62,7 @@ class Restores(VCenterUsers):
         self.appliance.vms.append(vm)
         vm.hidden, vm.missing_until, vm.clone, vm.visible_at = False, 0.0, None, 0.0
         vm.inaccessible = False
-        vm.returned = bool(vm.owner)
+        vm.returned = vm.is_unread = bool(vm.owner)
 
     async def restore_vm(self) -> bool:
         """A backup of one VM is restored: into its folder, with its uuid if that is free."""

@@ -48,7 +48,11 @@ class VCenterUsers(HistoryBase):
         if not hosts or not self.is_recorded():
             return False
         host = self.random.choice(hosts)
-        for vm in [vm for vm in appliance.vms if vm.host == host and not vm.missing_until]:
+        inside = [vm for vm in appliance.vms if vm.host == host and not vm.missing_until]
+        if any(not vm.clone and not self.is_known(vm) for vm in inside):
+            # The account would never see its VM, which then counts as deleted.
+            return False
+        for vm in inside:
             appliance.publish_leave(vm)
             if vm.clone is not None:
                 appliance.vms.remove(vm)
@@ -155,8 +159,9 @@ class VCenterUsers(HistoryBase):
     def set_cpus(self, vm: Vm, cpus: int) -> None:
         vm.cpus_before = min(vm.cpus, vm.cpus_before or vm.cpus)
         vm.cpus, vm.change_version = cpus, vm.change_version + 1
+        vm.is_unread = not self.world.is_mark_read(vm)
         self.appliance.publish_vm(vm)
-        self.world.raise_allowed_usage(is_known=True)
+        self.world.raise_allowed_usage(is_known=not vm.is_unread)
 
     async def attach_disk(self) -> bool:
         def attach(vm: Vm) -> None:

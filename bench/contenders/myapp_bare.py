@@ -3,7 +3,10 @@ else.
 
 It builds the bodies of all applies with the example and kubewright before it sends the first one.
 Then it only sends: four applies and a status patch for each MyApp, with as many workers as the
-runtime has by default. It has no watch, cache, queue or metrics, and decodes one response of five.
+runtime has by default. It has no cache, queue or metrics, and decodes one response of five.
+
+With the argument `watch` it also receives the watches that an operator needs, and ignores them: the
+API server has to send every object that it stores once more.
 """
 
 from __future__ import annotations
@@ -23,9 +26,11 @@ import msgspec
 from bench.contenders.bare import MERGE_PATCH, read_kubeconfig
 from examples.myapp import MyApp, MyAppController
 from kubewright import Object
-from kubewright.api.core_v1 import Service
+from kubewright.api.apps_v1 import Deployment
+from kubewright.api.core_v1 import ConfigMap, Service, ServiceAccount
 from kubewright.ownership import complete_child
 
+_WATCHED_KINDS = (MyApp, ConfigMap, ServiceAccount, Service, Deployment)
 _APPLY = {"Content-Type": "application/apply-patch+yaml", "Accept": "application/json"}
 
 
@@ -115,13 +120,25 @@ async def _run_worker(session: aiohttp.ClientSession, queue: Iterator[_Work]) ->
         await _send(session, f"{path}?fieldManager=bench", patch, MERGE_PATCH)
 
 
-async def main(kubeconfig: str, namespace: str, concurrency: str) -> None:
+async def _receive_watch(
+    session: aiohttp.ClientSession, kind: type[Object], namespace: str
+) -> None:
+    url = f"{kind.definition.path(namespace)}?watch=1&allowWatchBookmarks=true&timeoutSeconds=600"
+    timeout = aiohttp.ClientTimeout(total=None)
+    async with session.get(url, timeout=timeout) as response:
+        async for _ in response.content.iter_any():
+            pass
+
+
+async def main(kubeconfig: str, namespace: str, concurrency: str, mode: str = "") -> None:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     access = read_kubeconfig(Path(kubeconfig))
     async with aiohttp.ClientSession(
         access.server, connector=aiohttp.TCPConnector(ssl=access.context), headers=access.headers
     ) as session:
+        kinds = _WATCHED_KINDS if mode == "watch" else ()
+        watches = [asyncio.create_task(_receive_watch(session, kind, namespace)) for kind in kinds]
         async with session.get(MyApp.definition.path(namespace)) as response:
             apps = msgspec.json.decode(await response.read(), type=_MyAppList).items
         controller = _BuildingController()
@@ -130,7 +147,9 @@ async def main(kubeconfig: str, namespace: str, concurrency: str) -> None:
             for _ in range(int(concurrency)):
                 group.create_task(_run_worker(session, work))
         await stopped.wait()
+        for watch in watches:
+            watch.cancel()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:4]))
+    asyncio.run(main(*sys.argv[1:5]))

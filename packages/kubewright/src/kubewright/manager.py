@@ -21,7 +21,7 @@ import uuid
 from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .authorization import ApiAuthorizer
 from .cache import Cache, Signal
@@ -37,12 +37,14 @@ from .log import Log
 from .metrics import Metrics
 from .recorder import EventRecorder
 from .reflector import Reflector
-from .server import HealthCheck, Server
 from .transport import ApiTransport, LeaseGuard, Transport
 from .watch_health import describe_age
 from .webhook.options import WebhookOptions
-from .webhook.runner import WebhookRunner
 from .webhook.types import Conversion, Webhook
+
+if TYPE_CHECKING:
+    from .server import HealthCheck, Server
+    from .webhook.runner import WebhookRunner
 
 _LOOP_LAG_INTERVAL_SECONDS = 5.0
 # Of the time for a graceful shutdown. The remainder is for cancelled tasks, Events, runnables
@@ -221,11 +223,10 @@ class Manager:
             await self._transport_without_lease.close()
 
     def _background_work(self, engines: list[Engine[Any]]) -> list[Coroutine[Any, Any, None]]:
-        webhooks = [self.webhook_runner.run()] if self.webhook_runner is not None else []
         return [
             *(reflector.run() for reflector in self._all_reflectors()),
             *(runnable.run() for runnable in self._runnables),
-            *webhooks,
+            *([self.webhook_runner.run()] if self.webhook_runner is not None else []),
             self.recorder.run(),
             self._measure_loop_lag(),
             self._run_controllers(engines),
@@ -245,6 +246,8 @@ class Manager:
                 await self.recorder.flush()
 
     def _build_engine(self, controller: Controller[Any]) -> Engine[Any]:
+        resource = controller.kind.definition.group_resource
+        resources = [other.kind.definition.group_resource for other in self.controllers]
         engine: Engine[Any] = Engine(
             controller,
             cache=self.cache,
@@ -253,10 +256,7 @@ class Manager:
             metrics=self.metrics,
             log=Log("controller"),
             # Another controller of the kind has written to the status too.
-            clears_status=[
-                other.kind.definition.group_resource for other in self.controllers
-            ].count(controller.kind.definition.group_resource)
-            == 1,
+            clears_status=resources.count(resource) == 1,
         )
         for kind in controller.cached_kinds():
             if kind not in self._reflectors:
@@ -264,18 +264,15 @@ class Manager:
         return engine
 
     def _build_reflectors(self, kind: type[Object]) -> list[Reflector[Any]]:
-        """One watch for the whole cluster, or one per namespace if the manager is limited to
-        some.
-        """
+        """One watch for the whole cluster, or one for each namespace that is watched."""
         store = self.cache.store(kind)
-        log = Log("cache")
         reflectors = [
             Reflector(
                 kind,
                 store,
                 self.client,
                 self.metrics,
-                log,
+                Log("cache"),
                 namespace=name,
                 use_watch_list=self.options.watch_list,
             )
@@ -353,6 +350,9 @@ class Manager:
 
     def _build_server(self) -> Server:
         """The server of /metrics, /healthz and /readyz, with its readiness checks."""
+        # Not at the top: the import of aiohttp.web takes 20 ms, which only a running manager needs.
+        from .server import Server
+
         server = Server(
             self.metrics,
             metrics_bind_address=self.options.metrics_bind_address,
@@ -372,6 +372,8 @@ class Manager:
     def _build_webhook_runner(self) -> WebhookRunner | None:
         if not self.webhooks and not self.conversions:
             return None
+        from .webhook.runner import WebhookRunner
+
         return WebhookRunner(
             self.webhooks,
             self.conversions,

@@ -69,25 +69,21 @@ def test_real_children_of_an_imported_kind(project: Path, binaries: dict[str, Pa
 
 
 @pytest.mark.parametrize(
-    ("kind", "next_step", "result"),
+    ("kind", "next_step"),
     [
-        ("example.com/v1/Widget", "set spec.size in build_widget, ", "1 passed, 1 skipped"),
-        ("v1/Pod", "set the fields that the API server requires in build_pod, ", "1 passed, 1 sk"),
-        (
-            "rbac.authorization.k8s.io/v1/RoleBinding",
-            "set roleRef in build_rolebinding, ",
-            "2 skipped",
-        ),
+        ("example.com/v1/Widget", "set spec.size in build_widget, "),
+        ("v1/Pod", "set the fields that the API server requires in build_pod, "),
+        ("rbac.authorization.k8s.io/v1/RoleBinding", "set roleRef in build_rolebinding, "),
     ],
 )
 def test_fields_to_set_are_named_and_the_test_is_skipped(
-    project: Path, capsys: pytest.CaptureFixture[str], kind: str, next_step: str, result: str
+    project: Path, capsys: pytest.CaptureFixture[str], kind: str, next_step: str
 ) -> None:
     import_widget(project, {**SPEC, "required": ["size"]})
     assert create_api(project, "--owns", kind) == 0
     output = capsys.readouterr().out
     assert f"\n  {next_step}then remove the skip in {TEST}\n  make test\n" in output
-    assert result in run_tests(project, "tests/kinds")
+    assert "2 skipped" in run_tests(project, "tests/kinds")
     for command in (["ruff", "check"], ["ruff", "format", "--check"]):
         subprocess.run([sys.executable, "-m", *command, "src", "tests"], cwd=project, check=True)
 

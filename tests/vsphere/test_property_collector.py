@@ -23,6 +23,8 @@ from vsphere_operators.vsphere.faults import (
 from vsphere_operators.vsphere.inventory import Change, Inventory
 from vsphere_operators.vsphere.model import (
     AssignedDevice,
+    ComputeResource,
+    Datastore,
     Entity,
     GraphicsDevice,
     Host,
@@ -109,6 +111,26 @@ VIRTUAL_MACHINE_FIELDS = {
     "stats.cpu_usage_mhz": "summary.quickStats.overallCpuUsage",
     "stats.cpu_demand_mhz": "summary.quickStats.overallCpuDemand",
     "stats.guest_memory_mb": "summary.quickStats.guestMemoryUsage",
+    "stats.cpu_readiness_percent": "summary.quickStats.overallCpuReadiness",
+    "stats.ballooned_memory_mb": "summary.quickStats.balloonedMemory",
+    "stats.swapped_memory_mb": "summary.quickStats.swappedMemory",
+}
+DATASTORE_FIELDS = {
+    "name": "name",
+    "url": "summary.url",
+    "accessible": "summary.accessible",
+    "type": "summary.type",
+    "capacity_bytes": "summary.capacity",
+    "free_bytes": "summary.freeSpace",
+    "uncommitted_bytes": "summary.uncommitted",
+    "maintenance_mode": "summary.maintenanceMode",
+}
+CLUSTER_FIELDS = {
+    "name": "name",
+    "drs_enabled": "configurationEx.drsConfig.enabled",
+    "drs_automation": "configurationEx.drsConfig.defaultVmBehavior",
+    "ha_enabled": "configurationEx.dasConfig.enabled",
+    "ha_admission_control": "configurationEx.dasConfig.admissionControlEnabled",
 }
 
 
@@ -162,6 +184,14 @@ def expected_fields(
     return fields
 
 
+def assert_equal_fields(
+    entity: Datastore | ComputeResource, properties: dict[str, str], received: dict[str, Any]
+) -> None:
+    blank = type(entity)(ref="")
+    for name, path in properties.items():
+        assert getattr(entity, name) == plain_or_default(received[path], getattr(blank, name)), path
+
+
 async def test_loaded_values_equal_those_of_pyvmomi(harness: WatcherHarness) -> None:
     simulator, inventory = harness.simulator, harness.inventory
     await simulator.set_attribute("DC0_C0_H0", "owner", "me")
@@ -195,11 +225,21 @@ async def test_loaded_values_equal_those_of_pyvmomi(harness: WatcherHarness) -> 
             assert inventory.location(item["obj"]._moId).cluster == await truth.ancestor_name(
                 item["obj"], vim.ClusterComputeResource
             )
-        stores = await truth.read_all(vim.Datastore, ["name", "summary.url", "summary.accessible"])
-        assert {(d.name, d.url, d.accessible) for d in inventory.datastores.values()} == {
-            tuple(value for path, value in item.items() if path != "obj") for item in stores
-        }
+        datastores = await truth.read_all(vim.Datastore, [*DATASTORE_FIELDS.values(), "host"])
+        for item in datastores:
+            datastore = inventory.datastores[item["obj"]._moId]
+            mounting_hosts = tuple(sorted(mount.key._moId for mount in item["host"]))
+            assert datastore.hosts == mounting_hosts != ()
+            assert_equal_fields(datastore, DATASTORE_FIELDS, item)
+        clusters = await truth.read_all(vim.ClusterComputeResource, list(CLUSTER_FIELDS.values()))
+        for item in clusters:
+            assert_equal_fields(
+                inventory.compute_resources[item["obj"]._moId], CLUSTER_FIELDS, item
+            )
     assert len(hosts) == len(inventory.hosts) == 6
+    assert len(datastores) == len(inventory.datastores) > 0
+    assert len(clusters) == 2
+    assert {cluster.drs_enabled for cluster in inventory.compute_resources.values()} == {True, None}
     assert len(vms) == 10
     assert inventory.find_host("DC0_C0_H0").attributes == {"owner": "me"}
 

@@ -127,6 +127,11 @@ def require_refs(value: Value) -> tuple[str, ...]:
     return tuple([require_ref(item) for item in _require_list(value)])
 
 
+def require_host_mounts(value: Value) -> tuple[str, ...]:
+    """Datastore.host: the hosts that mount the datastore, sorted by reference."""
+    return tuple(sorted(require_ref(item.get("key")) for item in require_items(value)))
+
+
 def require_ip_addresses(value: Value) -> tuple[str, ...]:
     """All addresses in guest.net without duplicates, in the order that VMware Tools reports."""
     addresses = (

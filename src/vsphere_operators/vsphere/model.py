@@ -38,6 +38,13 @@ class ComputeResource(Entity, frozen=True, kw_only=True):
     """A cluster, or the ComputeResource of one standalone host."""
 
     is_cluster: bool = False
+    # Of a cluster; None if vCenter does not report it.
+    drs_enabled: bool | None = None
+    # manual, partiallyAutomated or fullyAutomated.
+    drs_automation: str = ""
+    ha_enabled: bool | None = None
+    # Whether vSphere HA reserves capacity for the failure of hosts.
+    ha_admission_control: bool | None = None
 
 
 class ResourcePool(Entity, frozen=True, kw_only=True):
@@ -49,6 +56,16 @@ class ResourcePool(Entity, frozen=True, kw_only=True):
 class Datastore(Entity, frozen=True, kw_only=True):
     url: str = ""
     accessible: bool = False
+    # VMFS, NFS, NFS41, vsan, VVOL...
+    type: str = ""
+    capacity_bytes: int | None = None
+    free_bytes: int | None = None
+    # What thin disks could still grow by; None if vCenter does not report it.
+    uncommitted_bytes: int | None = None
+    # normal, enteringMaintenance or inMaintenance.
+    maintenance_mode: str = ""
+    # References of the hosts that mount it.
+    hosts: tuple[str, ...] = ()
 
 
 class HostStats(Struct, frozen=True, kw_only=True):
@@ -124,6 +141,11 @@ class VirtualMachineStats(Struct, frozen=True, kw_only=True):
     cpu_usage_mhz: int | None = None
     cpu_demand_mhz: int | None = None
     guest_memory_mb: int | None = None
+    # The share of time, in percent, in which the VM waited for a physical CPU.
+    cpu_readiness_percent: int | None = None
+    # Memory that the host took from the guest by the balloon driver, and by swapping to disk.
+    ballooned_memory_mb: int | None = None
+    swapped_memory_mb: int | None = None
 
 
 class PassthroughDevice(Struct, frozen=True, gc=False):

@@ -17,6 +17,7 @@ from .converters import (
     require_attributes,
     require_bool,
     require_graphics_devices,
+    require_host_mounts,
     require_int,
     require_interned_text,
     require_ip_addresses,
@@ -204,6 +205,9 @@ VIRTUAL_MACHINE_MAPPING = _map_type(
         "summary.quickStats.overallCpuUsage": "cpu_usage_mhz",
         "summary.quickStats.overallCpuDemand": "cpu_demand_mhz",
         "summary.quickStats.guestMemoryUsage": "guest_memory_mb",
+        "summary.quickStats.overallCpuReadiness": "cpu_readiness_percent",
+        "summary.quickStats.balloonedMemory": "ballooned_memory_mb",
+        "summary.quickStats.swappedMemory": "swapped_memory_mb",
     },
 )
 _DATASTORE_MAPPING = _map_type(
@@ -212,6 +216,22 @@ _DATASTORE_MAPPING = _map_type(
         *_ENTITY_FIELDS,
         ("summary.url", "url", require_text),
         ("summary.accessible", "accessible", require_bool),
+        ("summary.type", "type", require_interned_text),
+        ("summary.capacity", "capacity_bytes", require_int),
+        ("summary.freeSpace", "free_bytes", require_int),
+        ("summary.uncommitted", "uncommitted_bytes", require_int),
+        ("summary.maintenanceMode", "maintenance_mode", require_interned_text),
+        ("host", "hosts", require_host_mounts),
+    ),
+)
+_CLUSTER_MAPPING = _map_type(
+    ComputeResource,
+    (
+        *_ENTITY_FIELDS,
+        ("configurationEx.drsConfig.enabled", "drs_enabled", require_bool),
+        ("configurationEx.drsConfig.defaultVmBehavior", "drs_automation", require_interned_text),
+        ("configurationEx.dasConfig.enabled", "ha_enabled", require_bool),
+        ("configurationEx.dasConfig.admissionControlEnabled", "ha_admission_control", require_bool),
     ),
 )
 TASK_MAPPING = _map_type(
@@ -231,6 +251,8 @@ ENTITY_MAPPINGS: Mapping[str, TypeMapping] = {
     "HostSystem": HOST_MAPPING,
     "Datastore": _DATASTORE_MAPPING,
     "ComputeResource": _map_type(ComputeResource, _ENTITY_FIELDS),
+    # A property filter uses the most derived type, so this one repeats the fields of its base type.
+    "ClusterComputeResource": _CLUSTER_MAPPING,
     "ResourcePool": _map_type(ResourcePool, (*_ENTITY_FIELDS, ("owner", "owner", require_ref))),
     "Folder": _map_type(Folder, _ENTITY_FIELDS),
     "Datacenter": _map_type(Datacenter, _ENTITY_FIELDS),
@@ -238,7 +260,6 @@ ENTITY_MAPPINGS: Mapping[str, TypeMapping] = {
 # By the type in an update, which is the most derived one.
 TYPE_MAPPINGS: Mapping[str, TypeMapping] = {
     **ENTITY_MAPPINGS,
-    "ClusterComputeResource": ENTITY_MAPPINGS["ComputeResource"],
     "VirtualApp": ENTITY_MAPPINGS["ResourcePool"],
     "StoragePod": ENTITY_MAPPINGS["Folder"],
     "Task": TASK_MAPPING,

@@ -171,4 +171,8 @@ def _compare_stats(
         total_mhz = (new.cpus or 0) * ASSUMED_VCPU_MHZ
         yield released.cpu_usage_mhz, new.stats.cpu_usage_mhz, total_mhz
         yield released.cpu_demand_mhz, new.stats.cpu_demand_mhz, total_mhz
-        yield released.guest_memory_mb, new.stats.guest_memory_mb, new.memory_mb or 0
+        yield released.cpu_readiness_percent, new.stats.cpu_readiness_percent, 100
+        memory_mb = new.memory_mb or 0
+        yield released.guest_memory_mb, new.stats.guest_memory_mb, memory_mb
+        yield released.ballooned_memory_mb, new.stats.ballooned_memory_mb, memory_mb
+        yield released.swapped_memory_mb, new.stats.swapped_memory_mb, memory_mb

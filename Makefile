@@ -53,7 +53,8 @@ $(VENV)/ready: requirements/dev.txt pyproject.toml packages/kubewright/pyproject
 	@touch $@
 
 testenv: simulator ## Find or build all binaries of the tests into .testenv/bin
-	@$(BIN)/python -m kubewright.testing.binaries --only kube-controller-manager --into $(TESTENV)
+	@$(BIN)/python -m kubewright.testing.binaries --into $(TESTENV) \
+	  --only kube-controller-manager,kube-scheduler
 	@$(BIN)/python -m kubewright.testing.go_module testenv/helmtemplate --into $(TESTENV)
 
 binaries: $(VENV)/ready ## Find or build etcd, kube-apiserver and kubectl

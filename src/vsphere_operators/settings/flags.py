@@ -19,6 +19,7 @@ from kubewright.flags import Duration, flag, format_duration, invalid_value
 
 from ..kinds.gpuinfo.flags import GPUFlags
 from ..kinds.vmgroup.limits import find_template_path_error
+from ..node_labels.flags import NodeLabelFlags
 from ..vcenters.config import VCENTERS_FORMAT, VCenterConfig, VCenterEntry, parse_server_address
 from ..vsphere.address import Address
 from .environment import SERVER_KEYS, Environment, Warn, read_server
@@ -107,6 +108,7 @@ class Settings(ManagerFlags):
         "Warn at `kubectl apply` about names that vCenter does not have; no object is rejected.",
     )
     gpu: GPUFlags = field(default_factory=GPUFlags)
+    node_labels: NodeLabelFlags = field(default_factory=NodeLabelFlags)
     environment: Environment = field(default_factory=Environment)
 
     def __post_init__(self) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct, structs
 
-from kubewright import Controller, Done, Key, Retry, Stream, Terminal
+from kubewright import Controller, Done, Key, Retry, Stream
 from kubewright.builtin import Node
 from kubewright.errors import ApplyConflict, Forbidden, NotFound
 
@@ -39,6 +39,8 @@ from .labels import build_labels, read_labels
 from .writer import NodeWriter, explain_rejection
 
 _MISSING_SECONDS = 60.0
+# A change of one of the VMs enqueues the Node earlier.
+_AMBIGUOUS_RETRY_SECONDS = 300.0
 _UUID_INDEX = "bios_uuid"
 
 
@@ -54,7 +56,7 @@ class _Desired(Struct, frozen=True):
     # When the same facts lead to something else.
     recheck_seconds: float | None = None
     # Why there are no labels, for an Event.
-    failure: Terminal | None = None
+    failure: str = ""
 
 
 @dataclass
@@ -172,13 +174,14 @@ class NodeLabelController(Controller[Node]):
             except (ApplyConflict, Forbidden) as error:
                 if not (desired.only_own_condition and isinstance(error, ApplyConflict)):
                     rejections.append(explain_rejection(node, error))
-        if desired.labels is not None:
-            state.is_released = desired.is_released
         if rejections:
             raise rejections[0]
-        if desired.failure is not None:
-            raise desired.failure
+        if desired.labels is not None:
+            state.is_released = desired.is_released
         delay = min((seconds for seconds in delays if seconds is not None), default=None)
+        if desired.failure:
+            retry_seconds = delay or _AMBIGUOUS_RETRY_SECONDS
+            raise Retry(Reason.VM_AMBIGUOUS, desired.failure, requeue_after_seconds=retry_seconds)
         return Done(requeue_after_seconds=delay)
 
     async def reconcile_deleted(self, key: Key) -> None:
@@ -321,5 +324,5 @@ def _decide_without_vm(match: Match) -> _Desired:
         ConditionState("Unknown", Reason.VM_AMBIGUOUS, failure.message),
         is_released=True,
         only_own_condition=True,
-        failure=Terminal(Reason.VM_AMBIGUOUS, failure.message),
+        failure=failure.message,
     )

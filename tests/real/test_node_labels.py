@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyVmomi import vim
 
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 from simulator import SimulatedVCenter
 from support.info_client import run_vcenter_manager, write_credentials
+from support.pyvmomi_session import PyVmomiSession
 
 from .gpu_cluster import NODE_UUIDS, GpuCluster
 from .node_moves import (
@@ -121,7 +124,12 @@ async def test_pressure_outage_and_cleanup_with_the_role_of_the_component(
                 "worker-1",
                 f'True|CPUReady|VM "worker-1" on host "{hosts[0]}" waited for a CPU 22% of',
             )
-            await gpu_vcenter.set_maintenance(hosts[0])
+            await gpu_vcenter.hold_calls("EnterMaintenanceMode_Task", "task")
+            async with PyVmomiSession(gpu_vcenter) as session:
+                host = (await session.read_one(vim.HostSystem, hosts[0], []))["obj"]
+                await asyncio.to_thread(host.EnterMaintenanceMode_Task, 0)
+            await wait_for("worker-2", f'True|EnteringMaintenance|Host "{hosts[0]}" is entering')
+            await gpu_vcenter.release_calls()
             await wait_for("worker-2", f'True|InMaintenance|Host "{hosts[0]}" is in maintenance')
             await gpu_vcenter.move_vm("worker-2", hosts[1])
             await wait_for("worker-2", "False|NoPressure|")

@@ -20,7 +20,7 @@ from msgspec import Struct, structs
 
 from kubewright import Controller, Done, Key, Retry, Stream
 from kubewright.builtin import Node
-from kubewright.errors import ApplyConflict, Forbidden, NotFound
+from kubewright.errors import ApplyConflict, Conflict, Forbidden, Invalid, NotFound
 
 from ..kinds.gpuinfo.matching import Match, match_node, parse_provider_id
 from ..kinds.gpuinfo.rules import Rejection
@@ -36,7 +36,7 @@ from ..vsphere.pressure import (
 from ..vsphere.vcenter import VCenter
 from .condition import ConditionState, Reason, build_state, find_stored
 from .labels import build_labels, read_labels
-from .writer import NodeWriter, explain_rejection
+from .writer import NodeWriter, explain_rejection, was_replaced
 
 _MISSING_SECONDS = 60.0
 # A change of one of the VMs enqueues the Node earlier.
@@ -169,11 +169,14 @@ class NodeLabelController(Controller[Node]):
         for write in (self._write_labels, self._write_condition):
             try:
                 delays.append(await write(node, state, desired))
-            except NotFound:
-                return Done()
             except (ApplyConflict, Forbidden) as error:
                 if not (desired.only_own_condition and isinstance(error, ApplyConflict)):
                     rejections.append(explain_rejection(node, error))
+            except (NotFound, Conflict, Invalid) as error:
+                if not was_replaced(error):
+                    raise
+                # The watch is about to deliver that the Node is gone, or is another one.
+                return Done()
         if rejections:
             raise rejections[0]
         if desired.labels is not None:

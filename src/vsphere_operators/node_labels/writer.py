@@ -14,7 +14,7 @@ from typing import Any
 
 from kubewright import Client
 from kubewright.builtin import Node
-from kubewright.errors import ApplyConflict, Forbidden, Retry
+from kubewright.errors import ApplyConflict, Conflict, Forbidden, Invalid, NotFound, Retry
 
 from .condition import HOST_PRESSURE, ConditionState, Reason, find_stored
 
@@ -82,6 +82,13 @@ def explain_rejection(node: Node, error: ApplyConflict | Forbidden) -> Retry:
         "then sets them.",
         requeue_after_seconds=_REJECTED_RETRY_SECONDS,
     )
+
+
+def was_replaced(error: NotFound | Conflict | Invalid) -> bool:
+    """Whether the Node was deleted, or created again, since it was read."""
+    if isinstance(error, Invalid):
+        return any(cause.field == "metadata.uid" for cause in error.causes)
+    return True
 
 
 def _format_time(time: datetime) -> str:

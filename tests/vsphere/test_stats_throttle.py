@@ -15,7 +15,12 @@ from msgspec.structs import replace
 from kubewright.testing import eventually
 from vsphere_operators.vsphere.inventory import Inventory
 from vsphere_operators.vsphere.model import Host, HostStats, VirtualMachine, VirtualMachineStats
-from vsphere_operators.vsphere.stats_throttle import BUCKET_COUNT, StatsThrottle, bucket_of
+from vsphere_operators.vsphere.stats_throttle import (
+    BUCKET_COUNT,
+    StatsThrottle,
+    ThrottledEntity,
+    bucket_of,
+)
 
 INTERVAL_SECONDS = 60.0
 CHANGE_FRACTION = 0.05
@@ -314,7 +319,7 @@ class ThrottleHistory:
 
 
 async def test_run_releases_due_changes() -> None:
-    inventory, released = Inventory("lab"), list[Host | VirtualMachine]()
+    inventory, released = Inventory("lab"), list[ThrottledEntity]()
     inventory.hosts[HOST.ref] = HOST
     throttle = StatsThrottle(inventory, released.append, 0.3, CHANGE_FRACTION)
     throttle._record_change(None, HOST)

@@ -173,17 +173,17 @@ def test_sums_are_those_of_the_available_hosts(hosts: list[Host]) -> None:
     status = make_status(*hosts)
     capacities = [2000 * host.cpu_cores if host.cpu_cores else None for host in available]
     used = [host.stats.cpu_usage_mhz for host in available]
-    known = [value for value in capacities if value is not None]
+    numbers = [value for value in capacities if value is not None]
     if None in capacities:
         assert status.totalCPUMHz is None
     else:
-        assert status.totalCPUMHz == sum(known)
+        assert status.totalCPUMHz == sum(numbers)
     if None in capacities or None in used:
         assert (status.freeCPUMHz, status.headroomCPUMHz) == (None, None)
     else:
-        free = sum(known) - sum(value for value in used if value is not None)
+        free = sum(numbers) - sum(value for value in used if value is not None)
         assert status.freeCPUMHz == free
-        assert status.headroomCPUMHz == (free - max(known) if known else None)
+        assert status.headroomCPUMHz == (free - max(numbers) if numbers else None)
 
 
 def test_list_of_nodes_is_bounded() -> None:

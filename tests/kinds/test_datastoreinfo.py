@@ -185,7 +185,7 @@ def test_size_of_orphans_is_absent_if_one_is_unknown() -> None:
     assert (status.orphanedDisks.count, status.orphanedDisks.sizeMB) == (2, None)
 
 
-def test_lists_are_bounded_and_the_rest_is_counted() -> None:
+def test_lists_are_bounded_and_others_are_counted() -> None:
     disks = [make_disk(number) for number in range(2 * MAX_LISTED + 7)]
     used, orphaned = disks[: MAX_LISTED + 3], disks[MAX_LISTED + 3 :]
     status = with_disks(STATUS, disks, {disk.id: [make_volume(disk)] for disk in used})

@@ -43,7 +43,7 @@ class RelatedObjectTriggers:
 
 
 class NodeTrigger:
-    """A Node whose VM moves to another cluster enqueues the ClusterInfos of both."""
+    """A Node with a VM that moves to another cluster enqueues the ClusterInfos of both."""
 
     def __init__(self, vcenters: VCenterRegistry) -> None:
         self._vcenters = vcenters

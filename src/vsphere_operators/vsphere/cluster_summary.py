@@ -10,7 +10,7 @@ What if one of them has no stats yet?  Then the sum is unknown, because it would
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from .inventory import Change, Inventory
 from .model import ComputeResource, Entity, Host, HostStats
@@ -68,23 +68,18 @@ def _read_cpu_mhz(host: Host) -> int | None:
     return host.cpu_mhz * host.cpu_cores if host.cpu_mhz and host.cpu_cores else None
 
 
-def _without_unknown(values: Iterable[int | None]) -> list[int] | None:
-    known = list[int]()
+def _sum(values: Sequence[int | None]) -> int | None:
+    total = 0
     for value in values:
         if value is None:
             return None
-        known.append(value)
-    return known
-
-
-def _sum(values: Sequence[int | None]) -> int | None:
-    known = _without_unknown(values)
-    return None if known is None else sum(known)
+        total += value
+    return total
 
 
 def _max(values: Sequence[int | None]) -> int | None:
-    known = _without_unknown(values)
-    return max(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return max(numbers) if numbers and len(numbers) == len(values) else None
 
 
 class ClusterSummaries:
@@ -111,10 +106,10 @@ class ClusterSummaries:
     def _mark_outdated(self, ref: str, *, path_changed: bool) -> None:
         if not self._outdated:
             # After the batch of updates, of which this is one.
-            asyncio.get_running_loop().call_soon(self.update_outdated)
+            asyncio.get_running_loop().call_soon(self._update_outdated)
         self._outdated[ref] = self._outdated.get(ref, False) or path_changed
 
-    def update_outdated(self) -> None:
+    def _update_outdated(self) -> None:
         outdated, self._outdated = self._outdated, {}
         for ref, path_changed in outdated.items():
             old, new = self.by_ref.pop(ref, None), self._summarize(ref)
@@ -125,7 +120,7 @@ class ClusterSummaries:
 
     def get(self, cluster: ComputeResource) -> ClusterSummary:
         if self._outdated:
-            self.update_outdated()
+            self._update_outdated()
         return self.by_ref.get(cluster.ref) or summarize_cluster(
             cluster, self._find_hosts(cluster.ref)
         )

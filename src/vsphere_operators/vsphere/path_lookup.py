@@ -14,7 +14,7 @@ from .inventory import Inventory
 from .lookup import quote, shorten_path, suggest_names
 from .model import ComputeResource, Datastore
 
-EntityT = TypeVar("EntityT", ComputeResource, Datastore)
+_EntityT = TypeVar("_EntityT", ComputeResource, Datastore)
 
 # A name of 80 characters, the most that vCenter allows, with a few folders above it.
 MAX_NAME_OR_PATH_LENGTH = 1024
@@ -46,11 +46,11 @@ def find_cluster(inventory: Inventory, name_or_path: str) -> ComputeResource:
 
 def _find(
     inventory: Inventory,
-    entity_type: type[EntityT],
+    entity_type: type[_EntityT],
     label: str,
     name_or_path: str,
     names: Sequence[str],
-) -> EntityT:
+) -> _EntityT:
     is_path = name_or_path.startswith("/")
     matches = [
         entity

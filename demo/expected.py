@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .fixtures import BUSY_GPU, DISK_ID, HOSTS, IDLE_GPU, WORKER
+from .fixtures import ALL_WORKERS, BUSY_GPU, DISK_ID, HOSTS, IDLE_GPU, WORKER
 from .snapshot import Object
 
 SampleCheck = Callable[[Object], str]
@@ -49,6 +49,20 @@ def _check_vm(obj: Object) -> str:
 def _check_disk(obj: Object) -> str:
     status = obj.get("status", {})
     fits = status.get("id") == DISK_ID and status.get("sizeMB", 0) > 0 and status.get("filePath")
+    return _check_ready(obj) or ("" if fits else f"{status}")
+
+
+def _check_datastore(obj: Object) -> str:
+    status = obj.get("status", {})
+    volumes = status.get("persistentVolumes", {}).get("volumes", ())
+    fits = [volume["diskId"] for volume in volumes] == [DISK_ID] and status.get("capacityMB", 0) > 0
+    return _check_ready(obj) or ("" if fits else f"{status}")
+
+
+def _check_cluster(obj: Object) -> str:
+    status = obj.get("status", {})
+    counts = (status.get("hosts"), status.get("nodes", {}).get("count"))
+    fits = counts == (len(HOSTS), len(ALL_WORKERS)) and status.get("freeMemoryMB", 0) > 0
     return _check_ready(obj) or ("" if fits else f"{status}")
 
 
@@ -98,6 +112,8 @@ SAMPLE_CHECKS: Mapping[tuple[str, str], SampleCheck] = {
     ("HostInfo", "hostinfo-host-e"): _check_host,
     ("VMInfo", "tkg-worker-1"): _check_vm,
     ("FCDInfo", "fcdinfo-sample"): _check_disk,
+    ("DatastoreInfo", "datastoreinfo-sample"): _check_datastore,
+    ("ClusterInfo", "clusterinfo-sample"): _check_cluster,
     ("GPUInfo", "gpuinfo-sample"): _expect_node(IDLE_GPU.name),
     ("GPUInfo", "gpu1"): _expect_node(IDLE_GPU.name),
     ("GPUInfo", "gpu2"): _expect_node(BUSY_GPU.name),

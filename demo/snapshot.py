@@ -18,6 +18,8 @@ KIND_PATHS = {
     "HostInfo": "topology.corinternal.com/v1/hostinfoes",
     "VMInfo": "topology.corinternal.com/v1/vminfoes",
     "FCDInfo": "topology.corinternal.com/v1/fcdinfoes",
+    "DatastoreInfo": "topology.corinternal.com/v1/datastoreinfoes",
+    "ClusterInfo": "topology.corinternal.com/v1/clusterinfoes",
     "GPUInfo": "topology.corinternal.com/v1/gpuinfoes",
     "VmGroup": "vm.codeconnect.vmworld.com/v1alpha1/vmgroups",
     "MyCustomResource": "poc.test.domain/v1/mycustomresources",

@@ -74,6 +74,10 @@ def _status_ratio(part: str, total: str) -> Callable[[Object], str]:
     return format_ratio
 
 
+def _status_count(name: str) -> Callable[[Object], str]:
+    return lambda obj: str(obj.get("status", {}).get(name, {}).get("count", ""))
+
+
 def _ready_cell(obj: Object) -> Cell:
     condition = ready_condition(obj)
     return Cell(
@@ -120,6 +124,20 @@ TABLE_COLUMNS: Mapping[str, Columns[Object]] = {
         "MB": _status_field("sizeMB"),
         "DATASTORE": _status_field("datastore"),
         "TYPE": _status_field("provisioningType"),
+    },
+    "DatastoreInfo": {
+        "DATASTORE": _spec_field("datastore"),
+        "FREE MB": _status_ratio("freeMB", "capacityMB"),
+        "VOLUMES": _status_count("persistentVolumes"),
+        "ORPHANED": _status_count("orphanedDisks"),
+        "READY": _ready_cell,
+    },
+    "ClusterInfo": {
+        "CLUSTER": _spec_field("cluster"),
+        "FREE MHZ": _status_ratio("freeCPUMHz", "totalCPUMHz"),
+        "HEADROOM MB": _status_field("headroomMemoryMB"),
+        "NODES": _status_count("nodes"),
+        "READY": _ready_cell,
     },
     "GPUInfo": {
         "NEEDS H": _spec_field("desAccTime"),

@@ -16,13 +16,14 @@ from kubewright.log import Log
 from kubewright.webhook.admission import ValidatingHandler
 from support.fake_environment import ADDRESS, FakeEnvironment
 from support.inventory_builder import InventoryRow, fill_inventory
-from vsphere_operators.kinds.fcdinfo import CSI_DRIVER, FCDInfo
+from vsphere_operators.kinds.fcdinfo import FCDInfo
 from vsphere_operators.kinds.hostinfo import HostInfo
 from vsphere_operators.kinds.vmgroup.limits import NamespaceLimits
 from vsphere_operators.kinds.vmgroup.types import VmGroup
 from vsphere_operators.kinds.vminfo import VMInfo
 from vsphere_operators.vcenters.config import NamespaceSelector, VCenterConfig
 from vsphere_operators.vcenters.registry import VCenterRegistry
+from vsphere_operators.vcenters.volumes import CSI_DRIVER
 from vsphere_operators.vsphere.faults import WrongLogin
 from vsphere_operators.vsphere.model import Disk
 from vsphere_operators.webhooks import NameWarningWebhook, build_webhooks

@@ -15,6 +15,8 @@ from kubewright import Cache, Manager, Object, Stream
 from kubewright.builtin import Node
 from kubewright.log import Log
 
+from .kinds.clusterinfo import ClusterInfoController
+from .kinds.datastoreinfo import DatastoreInfoController
 from .kinds.fcdinfo import FCDInfoController
 from .kinds.gpuinfo import GPUInfo
 from .kinds.gpuinfo.calendar_watcher import CalendarWatcher
@@ -43,6 +45,7 @@ from .settings.reload import ConfigFileWatcher, read_config_files
 from .vcenters.config import VCenterConfig
 from .vcenters.metrics import VCenterMetrics
 from .vcenters.registry import CONFIGURATION_HINT, VCenterRegistry
+from .vcenters.triggers import NodeTrigger, RelatedObjectTriggers
 from .vsphere.inventory import Inventory
 from .vsphere.model import (
     ComputeResource,
@@ -63,7 +66,10 @@ def build(manager: Manager, settings: Settings) -> None:
     manager.add(HostInfoController(vcenters))
     manager.add(VMInfoController(vcenters))
     manager.add(FCDInfoController(vcenters, manager.cache))
-    manager.add(_build_gpuinfo_controller(manager, vcenters, settings))
+    manager.add(gpuinfos := _build_gpuinfo_controller(manager, vcenters, settings))
+    manager.add(DatastoreInfoController(vcenters, manager.cache))
+    manager.add(ClusterInfoController(vcenters, gpuinfos.tracker))
+    gpuinfos.tracker.host_changed.connect(NodeTrigger(vcenters).on_node_host_change)
     manager.add(vmgroups := _build_vmgroup_controller(manager, vcenters, settings))
     manager.add(MyCustomResourceController(manager.cache))
     _add_node_labels(manager, vcenters, settings)
@@ -107,12 +113,19 @@ def _build_vcenters(manager: Manager, settings: Settings) -> VCenterRegistry:
 
 
 def connect_registry(vcenters: VCenterRegistry) -> None:
-    """A change in a vCenter enqueues the objects that name the changed host, VM or disk."""
+    """A change in a vCenter enqueues the objects that show what changed."""
     for name, vcenter in vcenters.vcenters_by_name.items():
         throttle = vcenters.throttles[name]
         vcenter.inventory.connect(partial(vcenters.on_vm_change, vcenter), VirtualMachine)
         vcenter.inventory.connect(throttle.on_inventory_change, Host)
         vcenter.inventory.connect(throttle.on_inventory_change, VirtualMachine)
+        vcenter.inventory.connect(throttle.on_inventory_change, Datastore)
+        vcenter.inventory.connect(throttle.clusters.on_host_change, Host, include_related=False)
+        vcenter.inventory.connect(throttle.clusters.on_cluster_change, ComputeResource)
+        triggers = RelatedObjectTriggers(vcenters, vcenter)
+        vcenter.inventory.connect(triggers.on_host_change, Host, include_related=False)
+        vcenter.disks.changed.connect(triggers.on_disk_change)
+        vcenter.disks.readability_changed.connect(triggers.on_readability_change)
         vcenter.tags.changed.connect(throttle.release_ref)
         vcenter.disks.changed.connect(vcenters.on_disk_change)
         vcenter.state_changed.connect(vcenters.notify_all)

@@ -23,6 +23,8 @@ from msgspec import to_builtins
 from kubewright import Admission, Cache, NotSynced, Resource, Retry, Terminal, Webhook
 from kubewright.builtin import PersistentVolume
 
+from .kinds.clusterinfo import ClusterInfo
+from .kinds.datastoreinfo import DatastoreInfo
 from .kinds.fcdinfo import FCDInfo, find_disk, find_volume
 from .kinds.hostinfo import HostInfo
 from .kinds.vmgroup.limits import NamespaceLimits
@@ -79,6 +81,7 @@ class NameWarningWebhook(Webhook[T], ABC):
     failure_policy: ClassVar[Literal["Fail", "Ignore"]] = "Ignore"
     warn_only: ClassVar[bool] = True
     timeout_seconds: ClassVar[int] = 2
+    problems: ClassVar[Mapping[str, tuple[str, str]]] = _PROBLEMS
 
     def __init__(self, vcenters: VCenterRegistry, namespaces: Sequence[str]) -> None:
         """`namespaces` are those that the manager is restricted to; empty for all."""
@@ -96,7 +99,7 @@ class NameWarningWebhook(Webhook[T], ABC):
         try:
             self._check_names(obj, lookup)
         except (Terminal, CloneBlocked) as error:
-            request.warn(_describe_problem(obj, error.reason))
+            request.warn(_describe_problem(obj, error.reason, self.problems))
         except (Retry, NotSynced):
             return
 
@@ -105,9 +108,11 @@ class NameWarningWebhook(Webhook[T], ABC):
         """Raise Terminal or CloneBlocked for a name that cannot be found; skip empty names."""
 
 
-def _describe_problem(obj: Resource[Any, Any], reason: str) -> str:
+def _describe_problem(
+    obj: Resource[Any, Any], reason: str, problems: Mapping[str, tuple[str, str]]
+) -> str:
     """The warning: it names nothing but what the request names."""
-    field, problem = _PROBLEMS.get(reason, ("", "a name in it cannot be resolved"))
+    field, problem = problems.get(reason, ("", "a name in it cannot be resolved"))
     name = ""
     if field and (not field.startswith("placement.") or obj.spec.placement is not None):
         name = attrgetter(field)(obj.spec)
@@ -141,6 +146,29 @@ class FCDInfoWebhook(NameWarningWebhook[FCDInfo]):
             find_disk(obj.spec.pvId, find_volume(obj.spec.pvId, self._cache), lookup)
 
 
+class DatastoreInfoWebhook(NameWarningWebhook[DatastoreInfo]):
+    # VmGroup has the same reasons, with other fields.
+    problems: ClassVar[Mapping[str, tuple[str, str]]] = {
+        Reason.DATASTORE_NOT_FOUND: ("datastore", "vCenter has no datastore of that name or path"),
+        Reason.DATASTORE_AMBIGUOUS: ("datastore", "several datastores have that name"),
+    }
+
+    def _check_names(self, obj: DatastoreInfo, lookup: VCenterLookup) -> None:
+        if obj.spec.datastore:
+            lookup.find_datastore(obj.spec.datastore)
+
+
+class ClusterInfoWebhook(NameWarningWebhook[ClusterInfo]):
+    problems: ClassVar[Mapping[str, tuple[str, str]]] = {
+        Reason.CLUSTER_NOT_FOUND: ("cluster", "vCenter has no cluster of that name or path"),
+        Reason.CLUSTER_AMBIGUOUS: ("cluster", "several clusters have that name"),
+    }
+
+    def _check_names(self, obj: ClusterInfo, lookup: VCenterLookup) -> None:
+        if obj.spec.cluster:
+            lookup.find_cluster(obj.spec.cluster)
+
+
 class VmGroupWebhook(NameWarningWebhook[VmGroup]):
     def __init__(
         self,
@@ -170,5 +198,7 @@ def build_webhooks(
         HostInfoWebhook(vcenters, namespaces),
         VMInfoWebhook(vcenters, namespaces),
         FCDInfoWebhook(vcenters, namespaces, cache),
+        DatastoreInfoWebhook(vcenters, namespaces),
+        ClusterInfoWebhook(vcenters, namespaces),
         VmGroupWebhook(vcenters, namespaces, limits_for),
     ]

@@ -26,12 +26,12 @@ from vsphere_operators.kinds.fcdinfo import (
     FCDInfoSpec,
     FCDInfoStatus,
     _get_disk_keys,
-    _get_volume_handle,
     _has_new_references,
     _status_without_disk,
     disk_status_of,
 )
 from vsphere_operators.vcenters.registry import VCenterRegistry
+from vsphere_operators.vcenters.volumes import get_volume_handle
 from vsphere_operators.vsphere.model import Disk
 
 SAMPLES = Path(__file__).parents[2] / "config/samples"
@@ -104,9 +104,9 @@ def test_status_without_the_disk_shows_the_volume() -> None:
 
 
 def test_only_volumes_of_the_vsphere_csi_driver_have_a_disk() -> None:
-    assert _get_volume_handle(make_volume()) == DISK_ID
-    assert _get_volume_handle(make_volume(driver="nfs.csi.k8s.io")) is None
-    assert _get_volume_handle(make_volume(driver="")) is None
+    assert get_volume_handle(make_volume()) == DISK_ID
+    assert get_volume_handle(make_volume(driver="nfs.csi.k8s.io")) is None
+    assert get_volume_handle(make_volume(driver="")) is None
 
 
 def make_fcdinfo(*, id: str | None = None, vm: str | None = None, pv: str = "pvc-1") -> FCDInfo:

@@ -1,7 +1,8 @@
-"""The expected status of HostInfo, VMInfo and FCDInfo, from what pyVmomi's own client reads."""
+"""The expected status of the info kinds, from what pyVmomi's own client reads."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC
 from typing import Any
 
@@ -45,6 +46,22 @@ VM_PROPERTIES = (
     "runtime.host",
     "guest.net",
     "datastore",
+)
+
+DATASTORE_PROPERTIES = (
+    "name",
+    "summary.capacity",
+    "summary.freeSpace",
+    "summary.uncommitted",
+    "summary.accessible",
+    "summary.type",
+    "summary.maintenanceMode",
+    "host",
+)
+CLUSTER_PROPERTIES = (
+    "name",
+    "host",
+    "configurationEx",
 )
 
 
@@ -137,3 +154,116 @@ async def expected_disk_status(session: PyVmomiSession, name: str, vcenter: str)
         "datastore": datastore,
         "vcenter": vcenter,
     }
+
+
+async def expected_datastore_status(
+    session: PyVmomiSession, path: str, vcenter: str, volume_names: Mapping[str, str]
+) -> dict[str, Any]:
+    """The expected status of the datastore at a path; `volume_names` are by the id of the disk."""
+    (datastore,) = [
+        row
+        for row in await session.read_all(vim.Datastore, DATASTORE_PROPERTIES)
+        if await session.inventory_path(row["obj"]) == path
+    ]
+    host_names = {
+        row["obj"]._moId: row["name"] for row in await session.read_all(vim.HostSystem, ["name"])
+    }
+    capacity, free = datastore["summary.capacity"], datastore["summary.freeSpace"]
+    uncommitted = datastore["summary.uncommitted"]
+    provisioned = None if uncommitted is None else capacity - free + uncommitted
+    disks = await session.list_disks(datastore["obj"])
+    used = [disk for disk in disks if disk.config.id.id in volume_names]
+    orphaned = [disk for disk in disks if disk.config.id.id not in volume_names]
+    volumes = [
+        {
+            "name": volume_names[disk.config.id.id],
+            "diskId": disk.config.id.id,
+            "sizeMB": disk.config.capacityInMB,
+        }
+        for disk in used
+    ]
+    return without_unknown(
+        {
+            "capacityMB": capacity // 2**20,
+            "freeMB": free // 2**20,
+            "provisionedMB": None if provisioned is None else provisioned // 2**20,
+            "overcommitPercent": None if provisioned is None else provisioned * 100 // capacity,
+            "accessible": datastore["summary.accessible"],
+            "type": datastore["summary.type"],
+            "maintenanceMode": datastore["summary.maintenanceMode"],
+            "hosts": sorted(host_names[mount.key._moId] for mount in datastore["host"]),
+            "disks": len(disks),
+            "persistentVolumes": without_unknown(
+                {"count": len(used), "volumes": sorted(volumes, key=lambda item: item["name"])}
+            ),
+            "orphanedDisks": without_unknown(
+                {
+                    "count": len(orphaned),
+                    "sizeMB": sum(disk.config.capacityInMB for disk in orphaned),
+                    "disks": [
+                        {
+                            "id": disk.config.id.id,
+                            "name": disk.config.name,
+                            "sizeMB": disk.config.capacityInMB,
+                            "attached": bool(disk.config.consumerId),
+                        }
+                        for disk in sorted(
+                            orphaned, key=lambda disk: (disk.config.name, disk.config.id.id)
+                        )
+                    ],
+                }
+            ),
+            "datacenter": await session.ancestor_name(datastore["obj"], vim.Datacenter),
+            "inventoryPath": path,
+            "vcenter": vcenter,
+        }
+    )
+
+
+async def expected_cluster_status(
+    session: PyVmomiSession, path: str, vcenter: str, node_names: Sequence[str]
+) -> dict[str, Any]:
+    """The expected status of a cluster with hosts that are all connected."""
+    (cluster,) = [
+        row
+        for row in await session.read_all(vim.ClusterComputeResource, CLUSTER_PROPERTIES)
+        if await session.inventory_path(row["obj"]) == path
+    ]
+    refs = {host._moId for host in cluster["host"]}
+    hosts = [
+        row
+        for row in await session.read_all(vim.HostSystem, HOST_PROPERTIES)
+        if row["obj"]._moId in refs
+    ]
+    available = [host for host in hosts if not host["runtime.inMaintenanceMode"]]
+    cpus = [
+        host["summary.hardware.cpuMhz"] * host["summary.hardware.numCpuCores"] for host in available
+    ]
+    memories = [host["summary.hardware.memorySize"] // 2**20 for host in available]
+    free_cpu = sum(cpus) - sum(host["summary.quickStats.overallCpuUsage"] for host in available)
+    free_memory = sum(memories) - sum(
+        host["summary.quickStats.overallMemoryUsage"] for host in available
+    )
+    config = cluster["configurationEx"]
+    return without_unknown(
+        {
+            "hosts": len(hosts),
+            "availableHosts": len(available),
+            "hostsInMaintenance": len(hosts) - len(available),
+            "disconnectedHosts": 0,
+            "totalCPUMHz": sum(cpus),
+            "freeCPUMHz": free_cpu,
+            "headroomCPUMHz": free_cpu - max(cpus),
+            "totalMemoryMB": sum(memories),
+            "freeMemoryMB": free_memory,
+            "headroomMemoryMB": free_memory - max(memories),
+            "drsEnabled": config.drsConfig.enabled,
+            "drsAutomation": config.drsConfig.defaultVmBehavior,
+            "haEnabled": config.dasConfig.enabled,
+            "haAdmissionControl": config.dasConfig.admissionControlEnabled,
+            "nodes": without_unknown({"count": len(node_names), "names": sorted(node_names)}),
+            "datacenter": await session.ancestor_name(cluster["obj"], vim.Datacenter),
+            "inventoryPath": path,
+            "vcenter": vcenter,
+        }
+    )

@@ -193,7 +193,7 @@ async def test_once_gives_every_sample_its_expected_status(
     text = output.decode()
     assert child.returncode == 0, text
     assert (
-        "14 of 14 samples have the expected status (vg-2 is expected to be in phase ERROR)." in text
+        "16 of 16 samples have the expected status (vg-2 is expected to be in phase ERROR)." in text
     )
     assert re.search(r"^vg-2 +ERROR +0/2 +doesNotExist +Template", text, re.MULTILINE)
     assert re.search(rf"^gpu2 +250 +8760 +1500 +\S+ +{BUSY_GPU.name}$", text, re.MULTILINE)

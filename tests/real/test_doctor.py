@@ -105,7 +105,7 @@ async def test_complete_installation_has_no_problems(
         f"is the leader (lease {SYSTEM_NAMESPACE}/{LEASE_NAME})"
     )
     assert (
-        "6 CRDs installed; schemas not compared because this user cannot read CRDs"
+        "8 CRDs installed; schemas not compared because this user cannot read CRDs"
         in report.finding_about("CRDs").message
     )
     assert report.finding_about("login").message == 'Logged in as the user "user"'
@@ -115,7 +115,7 @@ async def test_complete_installation_has_no_problems(
     assert [
         finding.message.partition(":")[0] for finding in report.findings_about("privileges")
     ] == [
-        "HostInfo, VMInfo, FCDInfo, GPUInfo",
+        "HostInfo, VMInfo, FCDInfo, DatastoreInfo, ClusterInfo, GPUInfo",
         "VmGroup",
     ]
     assert len(report.findings_about("clock")) == 2

@@ -44,6 +44,8 @@ KINDS: dict[str, tuple[str, str, int, Json]] = {
     "HostInfo": ("topology.corinternal.com/v1", "hostname", 60, {}),
     "VMInfo": ("topology.corinternal.com/v1", "nodename", 10, {}),
     "FCDInfo": ("topology.corinternal.com/v1", "pvId", 10, {}),
+    "DatastoreInfo": ("topology.corinternal.com/v1", "datastore", 10, {}),
+    "ClusterInfo": ("topology.corinternal.com/v1", "cluster", 10, {}),
     "MyCustomResource": ("poc.test.domain/v1", "name", 10, {}),
     "VmGroup": (
         "vm.codeconnect.vmworld.com/v1alpha1",
@@ -56,6 +58,8 @@ PLURALS = {
     "HostInfo": "hostinfoes",
     "VMInfo": "vminfoes",
     "FCDInfo": "fcdinfoes",
+    "DatastoreInfo": "datastoreinfoes",
+    "ClusterInfo": "clusterinfoes",
     "MyCustomResource": "mycustomresources",
     "VmGroup": "vmgroups",
 }

@@ -111,10 +111,16 @@ def make_flags(vcenter: SimulatedVCenter, kubeconfig: Path, folder: Path) -> tup
 
 
 async def use_all_kinds(cluster: GpuCluster) -> None:
-    """Creates, changes and deletes objects of all six kinds."""
+    """Creates, changes and deletes objects of all kinds."""
     plane, namespace = cluster.control_plane, cluster.namespace
     infos, groups = InfoClient(plane, namespace), VmGroupClient(plane, namespace)
-    asked = {"HostInfo": HOST_NAME, "VMInfo": NODE_NAME, "FCDInfo": DISK_NAME}
+    asked = {
+        "HostInfo": HOST_NAME,
+        "VMInfo": NODE_NAME,
+        "FCDInfo": DISK_NAME,
+        "DatastoreInfo": "LocalDS_0",
+        "ClusterInfo": "DC0_C0",
+    }
     for kind, name in asked.items():
         await infos.create(kind, "x", name)
     await cluster.create_gpuinfo("gpu", 100, True)

@@ -16,8 +16,20 @@ from simulator import SimulatedVCenter
 from .manager_process import FREE_PORT_FLAGS, ManagerProcess, ready_condition, run_manager
 
 TOPOLOGY_API_VERSION = "topology.corinternal.com/v1"
-PLURALS = {"HostInfo": "hostinfoes", "VMInfo": "vminfoes", "FCDInfo": "fcdinfoes"}
-SPEC_FIELDS = {"HostInfo": "hostname", "VMInfo": "nodename", "FCDInfo": "pvId"}
+PLURALS = {
+    "HostInfo": "hostinfoes",
+    "VMInfo": "vminfoes",
+    "FCDInfo": "fcdinfoes",
+    "DatastoreInfo": "datastoreinfoes",
+    "ClusterInfo": "clusterinfoes",
+}
+SPEC_FIELDS = {
+    "HostInfo": "hostname",
+    "VMInfo": "nodename",
+    "FCDInfo": "pvId",
+    "DatastoreInfo": "datastore",
+    "ClusterInfo": "cluster",
+}
 
 
 @dataclass(frozen=True)

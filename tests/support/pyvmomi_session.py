@@ -86,6 +86,18 @@ class PyVmomiSession:
         (match,) = [(disk, store) for disk, store in disks if disk.config.name == name]
         return match
 
+    async def list_disks(self, datastore: Any) -> list[Any]:
+        """All First Class Disks of a datastore."""
+        manager = self.content.vStorageObjectManager
+
+        def work() -> list[Any]:
+            return [
+                manager.RetrieveVStorageObject(disk_id, datastore)
+                for disk_id in manager.ListVStorageObject(datastore)
+            ]
+
+        return await asyncio.to_thread(work)
+
     async def inventory_path(self, obj: Any) -> str:
         return await asyncio.to_thread(self.inventory_path_blocking, obj)
 

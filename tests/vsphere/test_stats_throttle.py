@@ -14,8 +14,19 @@ from msgspec.structs import replace
 
 from kubewright.testing import eventually
 from vsphere_operators.vsphere.inventory import Inventory
-from vsphere_operators.vsphere.model import Host, HostStats, VirtualMachine, VirtualMachineStats
-from vsphere_operators.vsphere.stats_throttle import BUCKET_COUNT, StatsThrottle, bucket_of
+from vsphere_operators.vsphere.model import (
+    Datastore,
+    Host,
+    HostStats,
+    VirtualMachine,
+    VirtualMachineStats,
+)
+from vsphere_operators.vsphere.stats_throttle import (
+    BUCKET_COUNT,
+    StatsThrottle,
+    ThrottledEntity,
+    bucket_of,
+)
 
 INTERVAL_SECONDS = 60.0
 CHANGE_FRACTION = 0.05
@@ -314,7 +325,7 @@ class ThrottleHistory:
 
 
 async def test_run_releases_due_changes() -> None:
-    inventory, released = Inventory("lab"), list[Host | VirtualMachine]()
+    inventory, released = Inventory("lab"), list[ThrottledEntity]()
     inventory.hosts[HOST.ref] = HOST
     throttle = StatsThrottle(inventory, released.append, 0.3, CHANGE_FRACTION)
     throttle._record_change(None, HOST)
@@ -338,3 +349,41 @@ def test_shown_stats_are_the_released_ones() -> None:
     assert throttle._record_change(small_change, far)
     assert throttle.with_released_stats(far) is far
     assert throttle.with_released_stats(replace(HOST, ref="host-unknown")).ref == "host-unknown"
+
+
+DATASTORE = Datastore(
+    ref="datastore-3",
+    name="nfs-1",
+    accessible=True,
+    capacity_bytes=1000,
+    free_bytes=500,
+    uncommitted_bytes=200,
+)
+
+
+def test_small_changes_of_free_and_uncommitted_space_are_delayed() -> None:
+    clock = FakeClock()
+    throttle = new_throttle(clock)
+    assert throttle._record_change(None, DATASTORE)
+    smaller = replace(DATASTORE, free_bytes=460, uncommitted_bytes=240)
+    assert not throttle._record_change(DATASTORE, smaller)
+    assert throttle.with_released_stats(smaller) == DATASTORE
+    clock.seconds += INTERVAL_SECONDS + 1
+    assert throttle._take_due() == ["datastore-3"]
+    assert throttle.with_released_stats(smaller) is smaller
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"free_bytes": 440},
+        {"uncommitted_bytes": 260},
+        {"uncommitted_bytes": None},
+        {"accessible": False},
+        {"free_bytes": 499, "name": "nfs-2"},
+    ],
+)
+def test_other_changes_of_a_datastore_are_released_at_once(changes: dict[str, object]) -> None:
+    throttle = new_throttle(FakeClock())
+    throttle._record_change(None, DATASTORE)
+    assert throttle._record_change(DATASTORE, replace(DATASTORE, **changes))

@@ -82,8 +82,8 @@ def _check_datacenters(inventory: Inventory, defaults: Mapping[str, str]) -> Fin
             )
         return warning(
             "datacenters",
-            f"{_without_full_stop(error)}. HostInfo, VMInfo, FCDInfo and GPUInfo read all "
-            "datacenters; a VmGroup has to name one.",
+            f"{_without_full_stop(error)}. All other kinds read all datacenters; a VmGroup has to "
+            "name one.",
             _patch_command(
                 "VMGROUP",
                 {"placement": {"datacenter": _datacenter_names(inventory)[0]}},

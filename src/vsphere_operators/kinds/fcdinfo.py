@@ -22,11 +22,14 @@ from kubewright import (
 from kubewright.builtin import PersistentVolume
 
 from ..vcenters.registry import VCenterLookup, VCenterRegistry
+from ..vcenters.volumes import (
+    VOLUME_HANDLE_INDEX,
+    format_claim,
+    get_volume_handle,
+    index_volume_handles,
+)
 from ..vsphere.lookup import MAX_NAME_LENGTH
 from ..vsphere.model import Disk
-
-CSI_DRIVER = "csi.vsphere.vmware.com"
-_VOLUME_HANDLE_INDEX = "volumeHandle"
 
 
 class Reason(StrEnum):
@@ -108,7 +111,7 @@ def disk_status_of(
         attachedTo=attached_to or None,
         creationTime=disk.created_at and disk.created_at.replace(microsecond=0),
         persistentVolume=volume.metadata.name if volume else None,
-        claim=_format_claim(volume),
+        claim=format_claim(volume),
         vcenter=vcenter,
     )
 
@@ -118,34 +121,23 @@ def _status_without_disk(volume: PersistentVolume | None) -> FCDInfoStatus:
     if volume is None:
         return FCDInfoStatus()
     return FCDInfoStatus(
-        id=_get_volume_handle(volume),
+        id=get_volume_handle(volume),
         persistentVolume=volume.metadata.name,
-        claim=_format_claim(volume),
+        claim=format_claim(volume),
     )
-
-
-def _get_volume_handle(volume: PersistentVolume) -> str | None:
-    """The id of the volume's disk; None if the volume is not the vSphere CSI driver's."""
-    csi = volume.spec.csi
-    return csi.volumeHandle if csi is not None and csi.driver == CSI_DRIVER else None
-
-
-def _format_claim(volume: PersistentVolume | None) -> str | None:
-    claim = volume.spec.claimRef if volume is not None else None
-    return f"{claim.namespace}/{claim.name}" if claim is not None else None
 
 
 def find_volume(name: str, cache: Cache) -> PersistentVolume | None:
     """The PersistentVolume of that name, if a disk of vSphere backs it."""
     volume = cache.get(PersistentVolume, Key("", name))
-    return volume if volume is not None and _get_volume_handle(volume) else None
+    return volume if volume is not None and get_volume_handle(volume) else None
 
 
 def find_disk(name: str, volume: PersistentVolume | None, lookup: VCenterLookup) -> Disk:
     """The disk that backs the volume; without a volume, the disk of that name."""
     if volume is None:
         return lookup.find_disk(name)
-    return lookup.find_disk_by_id(_get_volume_handle(volume) or "")
+    return lookup.find_disk_by_id(get_volume_handle(volume) or "")
 
 
 def _get_disk_keys(info: FCDInfo) -> tuple[str, ...]:
@@ -170,10 +162,10 @@ class FCDInfoController(Controller[FCDInfo]):
     def __init__(self, vcenters: VCenterRegistry, cache: Cache) -> None:
         self.vcenters, self.cache = vcenters, cache
         vcenters.watch_namespace_labels(self)
-        cache.store(PersistentVolume).add_index(_VOLUME_HANDLE_INDEX, _get_volume_handle)
+        index_volume_handles(cache)
         self.watches(PersistentVolume, index_by=lambda info: info.spec.pvId)
         self.watches(
-            PersistentVolume, index_by=lambda info: info.status.id, lookup_by=_get_volume_handle
+            PersistentVolume, index_by=lambda info: info.status.id, lookup_by=get_volume_handle
         )
         self.watches(vcenters.disk_changes, index_by=_get_disk_keys)
         self.watches(vcenters.vm_changes, index_by=lambda info: info.status.attachedTo)
@@ -206,7 +198,7 @@ class FCDInfoController(Controller[FCDInfo]):
             raise
         if volume is None:
             # Two volumes may share a disk; take the first by name, so that the status is stable.
-            volumes = self.cache.by_index(PersistentVolume, _VOLUME_HANDLE_INDEX, disk.id)
+            volumes = self.cache.by_index(PersistentVolume, VOLUME_HANDLE_INDEX, disk.id)
             volume = min(volumes, key=lambda volume: volume.metadata.name, default=None)
         vm = lookup.inventory.vm_of_disk(disk)
         info.status = disk_status_of(

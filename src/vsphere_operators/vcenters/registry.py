@@ -1,4 +1,4 @@
-"""Selects the vCenter of a namespace, and finds its hosts, VMs and disks in memory.
+"""Selects the vCenter of a namespace, and finds its objects in memory.
 
 Failures are raised as outcomes of a reconcile: Terminal, Retry or NotSynced.
 """
@@ -15,6 +15,7 @@ from kubewright import Cache, Controller, Key, NotSynced, Object, Retry, Stream,
 from kubewright.builtin import Namespace
 from kubewright.errors import ConfigError
 
+from ..vsphere.cluster_summary import ClusterSummary
 from ..vsphere.faults import (
     Ambiguous,
     CertificateRefused,
@@ -24,8 +25,9 @@ from ..vsphere.faults import (
     WrongLogin,
 )
 from ..vsphere.inventory import Change
-from ..vsphere.model import Disk, Host, VirtualMachine
-from ..vsphere.stats_throttle import StatsThrottle
+from ..vsphere.model import Datastore, Disk, Host, VirtualMachine
+from ..vsphere.path_lookup import find_cluster, find_datastore
+from ..vsphere.stats_throttle import StatsThrottle, ThrottledEntity
 from ..vsphere.vcenter import VCenter
 from .config import VCenterConfig
 
@@ -71,6 +73,14 @@ class Reason(StrEnum):
     """No First Class Disk has this name; the message names unreadable datastores."""
     DISK_AMBIGUOUS = "DiskAmbiguous"
     """Several disks have this name; the message lists them."""
+    DATASTORE_NOT_FOUND = "DatastoreNotFound"
+    """vCenter has no datastore with this name or path; the message suggests similar names."""
+    DATASTORE_AMBIGUOUS = "DatastoreAmbiguous"
+    """Several datastores have this name; the message has their inventory paths."""
+    CLUSTER_NOT_FOUND = "ClusterNotFound"
+    """vCenter has no cluster with this name or path; the message suggests similar names."""
+    CLUSTER_AMBIGUOUS = "ClusterAmbiguous"
+    """Several clusters have this name; the message has their inventory paths."""
 
 
 _UNAVAILABLE_REASONS = {
@@ -145,6 +155,13 @@ class VCenterRegistry:
     ) -> None:
         self.vcenters_by_name, self.configs, self.cache = vcenters_by_name, configs, cache
         self.host_changes, self.vm_changes, self.disk_changes = Stream(), Stream(), Stream()
+        self.datastore_changes, self.cluster_changes = Stream(), Stream()
+        self._streams_by_type: Mapping[type[object], Stream] = {
+            Host: self.host_changes,
+            VirtualMachine: self.vm_changes,
+            Datastore: self.datastore_changes,
+            ClusterSummary: self.cluster_changes,
+        }
         self.throttles = {
             name: StatsThrottle(
                 vcenter.inventory, self._wake, stats_interval_seconds, stats_change_fraction
@@ -152,9 +169,8 @@ class VCenterRegistry:
             for name, vcenter in vcenters_by_name.items()
         }
 
-    def _wake(self, entity: Host | VirtualMachine) -> None:
-        stream = self.host_changes if isinstance(entity, Host) else self.vm_changes
-        stream.notify(entity.name)
+    def _wake(self, entity: ThrottledEntity) -> None:
+        self._streams_by_type[type(entity)].notify(entity.name)
 
     def on_disk_change(self, old: Disk | None, new: Disk | None) -> None:
         disks = [disk for disk in (old, new) if disk is not None]
@@ -170,7 +186,7 @@ class VCenterRegistry:
 
     def notify_all(self) -> None:
         """Enqueue all objects: a vCenter was loaded, failed, or recovered."""
-        for stream in (self.host_changes, self.vm_changes, self.disk_changes):
+        for stream in (*self._streams_by_type.values(), self.disk_changes):
             stream.notify_all()
 
     def watch_namespace_labels(self, controller: Controller[Any]) -> None:
@@ -267,6 +283,15 @@ class VCenterLookup:
     def find_vm(self, name: str) -> VirtualMachine:
         with _lookup_errors_as_terminal(Reason.VM_NOT_FOUND, Reason.VM_AMBIGUOUS):
             return self._throttle.with_released_stats(self.inventory.find_vm(name))
+
+    def find_datastore(self, name_or_path: str) -> Datastore:
+        with _lookup_errors_as_terminal(Reason.DATASTORE_NOT_FOUND, Reason.DATASTORE_AMBIGUOUS):
+            return self._throttle.with_released_stats(find_datastore(self.inventory, name_or_path))
+
+    def find_cluster(self, name_or_path: str) -> ClusterSummary:
+        with _lookup_errors_as_terminal(Reason.CLUSTER_NOT_FOUND, Reason.CLUSTER_AMBIGUOUS):
+            cluster = find_cluster(self.inventory, name_or_path)
+        return self._throttle.with_released_stats(self._throttle.clusters.get(cluster))
 
     def find_disk(self, name: str) -> Disk:
         return self._find_disk(self.vcenter.disks.find_by_name, name)

@@ -90,6 +90,10 @@ class Disks:
         self.disks_by_name: dict[str, list[Disk]] = {}
         # By the uuid of the VM that they are attached to, in lower case.
         self.disks_by_vm_uuid: dict[str, list[Disk]] = {}
+        self.disks_by_datastore: dict[str, list[Disk]] = {}
+        # The reference of a datastore with disks that can no longer or again be read.
+        self.readability_changed: Signal[str] = Signal(log)
+        self._reported_unreadable: frozenset[str] = frozenset()
         self.unreadable_datastores: dict[str, str] = {}
         # When the first of several polls in a row found that a datastore hangs.
         self._hanging_since: dict[str, float] = {}
@@ -130,6 +134,25 @@ class Disks:
         return (
             f"{self._datastore_path(disk.datastore)} ({self.unreadable_datastores[disk.datastore]})"
         )
+
+    def explain_unreadable(self, datastore: str) -> str:
+        """Why the known disks of a datastore may be wrong or incomplete; "" if they are not."""
+        if self.problem is not None and (self.is_stale or not self.loaded):
+            return str(self.problem)
+        # A datastore that hangs keeps its disks; those of any other unreadable one are left out.
+        hanging_since = self._hanging_since.get(datastore)
+        if hanging_since is not None and self.clock() - hanging_since <= self._stale_after_seconds:
+            return ""
+        return self.unreadable_datastores.get(datastore, "")
+
+    def _report_readability(self) -> None:
+        unreadable = frozenset(
+            ref for ref in self.inventory.datastores if self.explain_unreadable(ref)
+        )
+        changed = unreadable ^ self._reported_unreadable
+        self._reported_unreadable = unreadable
+        for ref in changed:
+            self.readability_changed.emit(ref)
 
     @property
     def _stale_after_seconds(self) -> float:
@@ -183,6 +206,7 @@ class Disks:
                     f"First Class Disks cannot be read, keeping the last known ones: {error}"
                 )
             self.problem = error
+            self._report_readability()
             return
         self._scope_read_at |= {
             covered: started_at for covered in self._scope_read_at if covered <= scope
@@ -219,9 +243,10 @@ class Disks:
 
     def apply(self, listing: DiskListing) -> None:
         old, self.disks = self.disks, listing.disks
-        self.disks_by_name, self.disks_by_vm_uuid = {}, {}
+        self.disks_by_name, self.disks_by_vm_uuid, self.disks_by_datastore = {}, {}, {}
         for disk in listing.disks.values():
             self.disks_by_name.setdefault(disk.name, []).append(disk)
+            self.disks_by_datastore.setdefault(disk.datastore, []).append(disk)
             for uuid in disk.attached_vm_uuids:
                 self.disks_by_vm_uuid.setdefault(uuid.lower(), []).append(disk)
         self._log_unreadable(listing)
@@ -231,6 +256,7 @@ class Disks:
         self.problem, self.loaded, self._last_success_at = None, True, self.clock()
         for disk_id in changed_keys(old, listing.disks):
             self.changed.emit(old.get(disk_id), listing.disks.get(disk_id))
+        self._report_readability()
 
     def _log_unreadable(self, listing: DiskListing) -> None:
         """Log each datastore once when it becomes unreadable, and once when it recovers."""

@@ -33,7 +33,7 @@ from .property_collector import (
 )
 from .vm_calls import VmCalls
 
-INFO_KINDS = "HostInfo, VMInfo, FCDInfo, GPUInfo"
+INFO_KINDS = "HostInfo, VMInfo, FCDInfo, DatastoreInfo, ClusterInfo, GPUInfo"
 VM_GROUP = "VmGroup"
 _CONFIG = "VirtualMachine.Config."
 
@@ -70,7 +70,9 @@ ROOT_ROLE = Role(
     placeholder="/",
     privileges=(
         Privilege("System.Anonymous", "log in", INFO_KINDS),
-        Privilege("System.Read", "read hosts, VMs, datastores, disks and tasks", INFO_KINDS),
+        Privilege(
+            "System.Read", "read hosts, clusters, VMs, datastores, disks and tasks", INFO_KINDS
+        ),
         Privilege("System.View", "list objects and wait for changes", INFO_KINDS),
         Privilege(
             "StorageProfile.View", "use a storage policy for a clone", option="spec.storagePolicy"

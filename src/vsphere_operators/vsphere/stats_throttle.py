@@ -1,8 +1,10 @@
-"""Limits how often changes of quickStats are released.
+"""Limits how often changes of usage are released.
 
-What is released at once?  Every change other than of quickStats, and a change of quickStats by
-    more than `change_fraction` of the total since they were last released. Each release
-    includes the newest stats.
+What is usage?  The quickStats of a host or VM, their sum over the hosts of a cluster, and the free
+    and uncommitted space of a datastore: its "stats".
+What is released at once?  Every change other than of stats, and a change of stats by more than
+    `change_fraction` of the total since they were last released. Each release includes the newest
+    stats.
 And all other changes?  Each entity has a fixed bucket, a part of the interval, by a digest of its
     reference. When the time of its bucket comes, an entity with changed stats is released. So no
     change waits longer than an interval, and small changes are released at most once per interval.
@@ -17,35 +19,46 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from typing import NoReturn, TypeVar
+from typing import NoReturn, TypeAlias, TypeVar
 from zlib import crc32
 
+from msgspec import Struct
 from msgspec.structs import replace
 
+from .cluster_summary import ClusterSummaries, ClusterSummary
 from .inventory import Change, Inventory
-from .model import Host, HostStats, VirtualMachine, VirtualMachineStats
+from .model import Datastore, Host, HostStats, VirtualMachine, VirtualMachineStats
 
 BUCKET_COUNT = 60
 # The clock rate of a vCPU is that of its host, which a VirtualMachine does not know. The value only
 # decides what counts as a large change.
 ASSUMED_VCPU_MHZ = 2000
 
-_Stats = HostStats | VirtualMachineStats
-EntityT = TypeVar("EntityT", Host, VirtualMachine)
+ThrottledEntity: TypeAlias = Host | VirtualMachine | ClusterSummary | Datastore
+EntityT = TypeVar("EntityT", bound=ThrottledEntity)
+
+
+class _DatastoreStats(Struct, frozen=True):
+    free_bytes: int | None
+    uncommitted_bytes: int | None
+
+
+_Stats: TypeAlias = HostStats | VirtualMachineStats | _DatastoreStats
 
 
 class StatsThrottle:
-    """Releases changes of the hosts and VMs of one vCenter, and delays those of quickStats."""
+    """Releases changes of the objects of one vCenter, and delays those of their stats."""
 
     def __init__(
         self,
         inventory: Inventory,
-        on_release: Callable[[Host | VirtualMachine], None],
+        on_release: Callable[[ThrottledEntity], None],
         interval_seconds: float,
         change_fraction: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._inventory, self._on_release = inventory, on_release
+        self.clusters = ClusterSummaries(inventory, self.on_inventory_change)
         self._is_disabled = interval_seconds <= 0
         self._bucket_seconds = (interval_seconds if interval_seconds > 0 else 60.0) / BUCKET_COUNT
         self._change_fraction, self._clock = change_fraction, clock
@@ -58,7 +71,7 @@ class StatsThrottle:
         # Counted without end, not modulo BUCKET_COUNT.
         return int(self._clock() // self._bucket_seconds)
 
-    def on_inventory_change(self, change: Change[Host | VirtualMachine]) -> None:
+    def on_inventory_change(self, change: Change[ThrottledEntity]) -> None:
         old, new = change.old, change.new
         if self._record_change(old, new, related_object_changed=change.related_object_changed):
             # A renamed entity is released under both names.
@@ -67,8 +80,14 @@ class StatsThrottle:
                 self._on_release(entity)
 
     def release_ref(self, ref: str) -> None:
-        """Release the host or VM with this reference, if it still exists."""
-        entity = self._inventory.hosts.get(ref) or self._inventory.vms.get(ref)
+        """Release the object with this reference, if it still exists."""
+        inventory = self._inventory
+        entity = (
+            inventory.hosts.get(ref)
+            or inventory.vms.get(ref)
+            or inventory.datastores.get(ref)
+            or self.clusters.by_ref.get(ref)
+        )
         if entity is not None:
             self._on_release(entity)
 
@@ -80,8 +99,8 @@ class StatsThrottle:
 
     def _record_change(
         self,
-        old: Host | VirtualMachine | None,
-        new: Host | VirtualMachine | None,
+        old: ThrottledEntity | None,
+        new: ThrottledEntity | None,
         *,
         related_object_changed: bool = False,
     ) -> bool:
@@ -100,14 +119,14 @@ class StatsThrottle:
             or not _only_stats_changed(old, new)
             or _largest_relative_change(released, new) > self._change_fraction
         ):
-            self.released_stats[new.ref] = new.stats
+            self.released_stats[new.ref] = _read_stats(new)
             pending.pop(new.ref, None)
             return True
-        if new.stats == released:
+        if _read_stats(new) == released:
             # The stats changed back before their time came.
             pending.pop(new.ref, None)
         else:
-            pending[new.ref] = new.stats
+            pending[new.ref] = _read_stats(new)
         return False
 
     def with_released_stats(self, entity: EntityT) -> EntityT:
@@ -115,8 +134,10 @@ class StatsThrottle:
 
         Without this, a reconcile for another reason would release newer stats too early.
         """
-        stats = self.released_stats.get(entity.ref, entity.stats)
-        return entity if stats == entity.stats else replace(entity, stats=stats)
+        stats = self.released_stats.get(entity.ref)
+        if stats is None or stats == _read_stats(entity):
+            return entity
+        return _with_stats(entity, stats)
 
     def _take_due(self) -> list[str]:
         """The references of the pending changes that are due; they count as released."""
@@ -138,12 +159,29 @@ def bucket_of(ref: str) -> int:
     return crc32(ref.encode()) % BUCKET_COUNT
 
 
-def _only_stats_changed(old: Host | VirtualMachine | None, new: Host | VirtualMachine) -> bool:
+def _read_stats(entity: ThrottledEntity) -> _Stats:
+    if isinstance(entity, Datastore):
+        return _DatastoreStats(entity.free_bytes, entity.uncommitted_bytes)
+    return entity.stats
+
+
+def _with_stats(entity: EntityT, stats: _Stats) -> EntityT:
+    if isinstance(stats, _DatastoreStats):
+        return replace(
+            entity, free_bytes=stats.free_bytes, uncommitted_bytes=stats.uncommitted_bytes
+        )
+    return replace(entity, stats=stats)
+
+
+def _only_stats_changed(old: ThrottledEntity | None, new: ThrottledEntity) -> bool:
     # If nothing differs, a related object has changed, such as the name of a cluster.
-    return old is not None and old.stats != new.stats and replace(new, stats=old.stats) == old
+    if old is None or type(old) is not type(new):
+        return False
+    stats = _read_stats(old)
+    return stats != _read_stats(new) and _with_stats(new, stats) == old
 
 
-def _largest_relative_change(released: _Stats, new: Host | VirtualMachine) -> float:
+def _largest_relative_change(released: _Stats, new: ThrottledEntity) -> float:
     changes = (relative_change(*values) for values in _compare_stats(released, new))
     return max(changes, default=1.0)
 
@@ -160,13 +198,20 @@ def relative_change(before: int | None, now: int | None, total: float) -> float:
 
 
 def _compare_stats(
-    released: _Stats, new: Host | VirtualMachine
+    released: _Stats, new: ThrottledEntity
 ) -> Iterator[tuple[int | None, int | None, float]]:
     """Tuples of the released value, the current value and the total."""
     if isinstance(new, Host) and isinstance(released, HostStats):
         total_mhz = (new.cpu_mhz or 0) * (new.cpu_cores or 0)
         yield released.cpu_usage_mhz, new.stats.cpu_usage_mhz, total_mhz
         yield released.memory_usage_mb, new.stats.memory_usage_mb, (new.memory_bytes or 0) / 2**20
+    if isinstance(new, ClusterSummary) and isinstance(released, HostStats):
+        yield released.cpu_usage_mhz, new.stats.cpu_usage_mhz, new.cpu_mhz or 0
+        yield released.memory_usage_mb, new.stats.memory_usage_mb, new.memory_mb or 0
+    if isinstance(new, Datastore) and isinstance(released, _DatastoreStats):
+        capacity = new.capacity_bytes or 0
+        yield released.free_bytes, new.free_bytes, capacity
+        yield released.uncommitted_bytes, new.uncommitted_bytes, capacity
     if isinstance(new, VirtualMachine) and isinstance(released, VirtualMachineStats):
         total_mhz = (new.cpus or 0) * ASSUMED_VCPU_MHZ
         yield released.cpu_usage_mhz, new.stats.cpu_usage_mhz, total_mhz

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from datetime import datetime, timedelta
 
 from kubewright import Cache, Key, Object
@@ -66,6 +66,8 @@ class NodeTracker:
         self.version = 0
         # With the old and the new facts of one Node.
         self.facts_changed: Signal[NodeFacts | None, NodeFacts | None] = Signal(log)
+        # The host of a Node's VM before and after, as vcenter/ref, or "".
+        self.host_changed: Signal[str, str] = Signal(log)
         # Names of Nodes; VMs and hosts as vcenter/ref.
         self._nodes_by_uuid, self._nodes_by_vm, self._nodes_by_host = Index(), Index(), Index()
         # The same, to remove a Node from the two indexes.
@@ -207,6 +209,12 @@ class NodeTracker:
             self._nodes_by_host.move(name, old_host, host)
         if vm:
             self._vm_and_host_by_node[name] = (vm, host)
+        if old_host != host:
+            self.host_changed.emit(old_host, host)
+
+    def nodes_on(self, vcenter: str, host: str) -> Set[str]:
+        """The names of the Nodes with a VM on this host."""
+        return self._nodes_by_host.get(f"{vcenter}/{host}")
 
     def _set_timer(self, now: datetime) -> None:
         if self._timer is not None:

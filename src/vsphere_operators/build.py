@@ -15,7 +15,7 @@ from kubewright import Cache, Manager, Object, Stream
 from kubewright.builtin import Node
 from kubewright.log import Log
 
-from .kinds.fcdinfo import FCDInfoController
+from .kinds.fcdinfo import FCDInfoController, read_volume_handles
 from .kinds.gpuinfo import GPUInfo
 from .kinds.gpuinfo.calendar_watcher import CalendarWatcher
 from .kinds.gpuinfo.controller import GPUInfoController
@@ -38,6 +38,7 @@ from .kinds.vminfo import VMInfoController
 from .settings.flags import Settings
 from .settings.reload import ConfigFileWatcher, read_config_files
 from .vcenters.config import VCenterConfig
+from .vcenters.inventory_metrics import InventoryMetrics, InventoryMetricsOptions, VmRoles
 from .vcenters.metrics import VCenterMetrics
 from .vcenters.registry import CONFIGURATION_HINT, VCenterRegistry
 from .vsphere.inventory import Inventory
@@ -59,9 +60,11 @@ def build(manager: Manager, settings: Settings) -> None:
     manager.add(HostInfoController(vcenters))
     manager.add(VMInfoController(vcenters))
     manager.add(FCDInfoController(vcenters, manager.cache))
-    manager.add(_build_gpuinfo_controller(manager, vcenters, settings))
+    manager.add(gpuinfos := _build_gpuinfo_controller(manager, vcenters, settings))
     manager.add(vmgroups := _build_vmgroup_controller(manager, vcenters, settings))
     manager.add(MyCustomResourceController(manager.cache))
+    if settings.inventory_metrics:
+        _add_inventory_metrics(manager, settings, vcenters, gpuinfos.tracker, vmgroups)
     if settings.webhooks:
         for webhook in build_webhooks(
             vcenters, manager.cache, vmgroups.limits_for, manager.options.watch_namespaces
@@ -99,6 +102,27 @@ def _build_vcenters(manager: Manager, settings: Settings) -> VCenterRegistry:
     if settings.credentials_directory or settings.vcenters_file or settings.limits_file:
         manager.add_runnable(ConfigFileWatcher(settings, files))
     return vcenters
+
+
+def _add_inventory_metrics(
+    manager: Manager,
+    settings: Settings,
+    vcenters: VCenterRegistry,
+    tracker: NodeTracker,
+    vmgroups: VmGroupController,
+) -> None:
+    collector = InventoryMetrics(
+        vcenters.vcenters_by_name.values(),
+        InventoryMetricsOptions(
+            settings.inventory_metrics_all_vms, settings.inventory_metrics_limit
+        ),
+        is_active=manager.holds_lease,
+        read_vm_roles=lambda vcenter: VmRoles(
+            tracker.nodes_by_vm(vcenter), vmgroups.groups_by_vm(vcenter)
+        ),
+        read_volume_handles=partial(read_volume_handles, manager.cache),
+    )
+    manager.metrics.add_text_collector(collector.render)
 
 
 def connect_registry(vcenters: VCenterRegistry) -> None:

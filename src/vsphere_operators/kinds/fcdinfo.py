@@ -20,6 +20,7 @@ from kubewright import (
     kind,
 )
 from kubewright.builtin import PersistentVolume
+from kubewright.responses import UndecodableObject
 
 from ..vcenters.registry import VCenterLookup, VCenterRegistry
 from ..vsphere.lookup import MAX_NAME_LENGTH
@@ -128,6 +129,20 @@ def _get_volume_handle(volume: PersistentVolume) -> str | None:
     """The id of the volume's disk; None if the volume is not the vSphere CSI driver's."""
     csi = volume.spec.csi
     return csi.volumeHandle if csi is not None and csi.driver == CSI_DRIVER else None
+
+
+def read_volume_handles(cache: Cache) -> set[str] | None:
+    """The ids of all disks that PersistentVolumes name; None if some of these are unknown."""
+    store = cache.store(PersistentVolume)
+    volumes = list(store.objects.values())
+    # Before the first list, revisions are 0.
+    if not store.watched_revision("") or any(isinstance(v, UndecodableObject) for v in volumes):
+        return None
+    return {
+        handle
+        for volume in volumes
+        if isinstance(volume, PersistentVolume) and (handle := _get_volume_handle(volume))
+    }
 
 
 def _format_claim(volume: PersistentVolume | None) -> str | None:

@@ -55,6 +55,9 @@ $(VENV)/ready: requirements/dev.txt pyproject.toml packages/kubewright/pyproject
 testenv: simulator ## Find or build all binaries of the tests into .testenv/bin
 	@$(BIN)/python -m kubewright.testing.binaries --only kube-controller-manager --into $(TESTENV)
 	@$(BIN)/python -m kubewright.testing.go_module testenv/helmtemplate --into $(TESTENV)
+# Without service discovery, which is most of Prometheus: 2 minutes on 2 cores, once.
+	@$(BIN)/python -m kubewright.testing.go_module testenv/prometheus --tags remove_all_sd \
+	  --into $(TESTENV)
 
 binaries: $(VENV)/ready ## Find or build etcd, kube-apiserver and kubectl
 	@$(BIN)/python -m kubewright.testing.binaries --into $(TESTENV)
@@ -105,6 +108,7 @@ format: setup ## Format the code and apply automatic lint fixes
 
 manifests: setup ## Generate config/ from the types, the controllers and pyproject.toml
 	$(KUBEWRIGHT) manifests
+	$(BIN)/python -m hack.monitoring
 
 docs: setup ## Generate docs/reference from the code
 	$(KUBEWRIGHT) docs --output docs/reference/api.md
@@ -122,6 +126,7 @@ verify: setup ## Check generated files and that CRD changes break nothing; or AG
 	$(KUBEWRIGHT) docs --check --output docs/reference/api.md
 	$(BIN)/python hack/image/sbom.py --check
 	$(BIN)/python -m hack.docgen --check
+	$(BIN)/python -m hack.monitoring --check
 	$(BIN)/python -m hack.generate_api --check
 
 generate: binaries ## Generate kubewright-api and the kinds of FakeApi from the pinned API server

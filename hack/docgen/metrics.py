@@ -72,10 +72,24 @@ def _title_of(name: str) -> str:
     return next(title for start, title in _TITLES_BY_PREFIX.items() if name.startswith(start))
 
 
-def render() -> str:
+def _record_metrics() -> _RecordingMetrics:
     metrics = _RecordingMetrics()
     VCenterMetrics(metrics)
     WebhookMetrics(metrics, ())
+    return metrics
+
+
+def list_metric_names() -> set[str]:
+    """The names of all metrics that the page lists."""
+    metrics = _record_metrics()
+    return {
+        *(row[0] for row in (*metrics.rows, *_process_rows(metrics))),
+        *(name for name, _, _ in list_metrics()),
+    }
+
+
+def render() -> str:
+    metrics = _record_metrics()
     columns = ("metric", "type", "labels", "description")
     parts = [_INTRODUCTION]
     for title in dict.fromkeys(_TITLES_BY_PREFIX.values()):

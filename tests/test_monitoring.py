@@ -1,0 +1,156 @@
+"""The alerts, dashboards and runbooks that hack.monitoring generates."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hack.docgen.metrics import list_metric_names
+from hack.monitoring.__main__ import ALERTS, DASHBOARDS, ROOT, generate_files, main
+from hack.monitoring.grafana import render_dashboard
+from hack.monitoring.model import Alert, Dashboard
+from hack.monitoring.rules import build_groups, render_promtool_tests
+from hack.monitoring.runbooks import render_page
+
+# Metrics that Prometheus adds.
+_OTHER_METRICS = {"up"}
+# VmGroup does not serve these yet; remove this set when the reference page has them.
+_PENDING_METRICS = {"vsphere_operators_vmgroups"}
+_METRIC_NAME = re.compile(
+    r"\b(up|(?:vsphere|kubewright|controller_runtime|workqueue|rest_client|leader_election|process)"
+    r"_\w+)\b"
+)
+
+
+@pytest.fixture(scope="module")
+def promtool(pytestconfig: pytest.Config) -> Path:
+    return pytestconfig.rootpath / ".testenv/bin/promtool"
+
+
+@pytest.fixture
+def rule_file(tmp_path: Path) -> Path:
+    """The rules of the generated PrometheusRule, as Prometheus reads them."""
+    text = (ROOT / "config/components/alerts/prometheus_rule.yaml").read_text()
+    file = tmp_path / "rules.yaml"
+    file.write_text(yaml.safe_dump(yaml.safe_load(text)["spec"]))
+    return file
+
+
+def run_promtool(promtool: Path, *arguments: str | Path) -> str:
+    process = subprocess.run([promtool, *arguments], capture_output=True, text=True, timeout=300)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
+
+
+def test_generated_files_are_current(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--check"]) == 0, capsys.readouterr().err
+
+
+def test_promtool_accepts_the_rules(promtool: Path, rule_file: Path) -> None:
+    output = run_promtool(promtool, "check", "rules", "--lint=all", "--lint-fatal", rule_file)
+    assert f"{len(ALERTS)} rules found" in output
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_alert_fires_and_resolves(
+    alert: Alert, promtool: Path, rule_file: Path, tmp_path: Path
+) -> None:
+    test_file = tmp_path / "test.yaml"
+    test_file.write_text(render_promtool_tests([alert], str(rule_file)))
+    assert "SUCCESS" in run_promtool(promtool, "test", "rules", test_file)
+
+
+def test_alert_that_does_not_fire_fails_its_test(promtool: Path, tmp_path: Path) -> None:
+    alert = ALERTS[0]
+    rules = build_groups([alert])
+    rules["groups"][0]["rules"][0]["expr"] = "vector(1) == 0"
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules))
+    test_file = tmp_path / "test.yaml"
+    test_file.write_text(render_promtool_tests([alert], str(tmp_path / "rules.yaml")))
+    with pytest.raises(AssertionError, match="FAILED"):
+        run_promtool(promtool, "test", "rules", test_file)
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_runbook_has_every_section_and_a_command(alert: Alert) -> None:
+    page = render_page(alert)
+    for heading in ("Meaning", "Impact", "Diagnosis", "Fix"):
+        assert f"\n## {heading}\n\n" in page
+    assert "```sh\nkubectl " in page
+    assert alert.summary.endswith(".")
+    assert alert.description.endswith(".")
+
+
+def test_the_site_lists_every_runbook() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text()
+    for path in generate_files():
+        if path.startswith("docs/runbooks/"):
+            assert f"{path}\n" in navigation, path
+
+
+def test_every_metric_of_a_query_exists() -> None:
+    queries = [alert.expr for alert in ALERTS]
+    queries += [
+        query.expr
+        for dashboard in DASHBOARDS
+        for panel in dashboard.panels
+        for query in panel.queries
+    ]
+    queries += [metric for dashboard in DASHBOARDS for metric in dashboard.variables.values()]
+    exposed = list_metric_names()
+    used = {
+        re.sub(r"_(bucket|count|sum)$", "", name) if name not in exposed else name
+        for query in queries
+        # Not the names of labels and their values.
+        for name in _METRIC_NAME.findall(re.sub(r'"[^"]*"', "", query))
+    }
+    assert len(used) > 30
+    assert used - exposed - _OTHER_METRICS - _PENDING_METRICS == set()
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.name)
+def test_dashboard_is_well_formed(dashboard: Dashboard) -> None:
+    document = json.loads(render_dashboard(dashboard))
+    panels = document["panels"]
+    ids = [panel["id"] for panel in panels]
+    assert len(set(ids)) == len(ids) > 5
+    variables = {variable["name"] for variable in document["templating"]["list"]}
+    assert "datasource" in variables
+    titles = [panel["title"] for panel in panels if panel["type"] != "row"]
+    assert len(set(titles)) == len(titles)
+    for panel in panels:
+        if panel["type"] == "row":
+            continue
+        assert panel["description"].endswith(".")
+        assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+        for target in panel["targets"]:
+            assert target["datasource"] == panel["datasource"]
+            used = set(re.findall(r"\$(?:\{)?(\w+)", target["expr"])) - {"__rate_interval"}
+            assert used <= variables, target["expr"]
+    assert not [
+        (one["title"], other["title"])
+        for one, other in combinations(panels, 2)
+        if overlap(one["gridPos"], other["gridPos"])
+    ]
+    assert all(0 <= p["gridPos"]["x"] <= 24 - p["gridPos"]["w"] for p in panels)
+
+
+def overlap(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return all(
+        one[start] < other[start] + other[size] and other[start] < one[start] + one[size]
+        for start, size in (("x", "w"), ("y", "h"))
+    )
+
+
+def test_dashboards_have_different_ids() -> None:
+    ids = [json.loads(render_dashboard(dashboard))["uid"] for dashboard in DASHBOARDS]
+    assert len(set(ids)) == len(ids) == 4
+    # The limit of Grafana.
+    assert all(len(uid) <= 40 for uid in ids)

@@ -27,7 +27,7 @@ ARGS ?=
   gpu-random-test rotation test-vcsim check format manifests docs site golden generate verify \
   cluster install uninstall run manager demo live-view-picture docker-build docker-push deploy \
   undeploy build-installer helm sbom kind-up kind-load kind-down bench bench-cache bench-children \
-  bench-vcenter bench-vmgroup walks lock clean
+  bench-metrics bench-vcenter bench-vmgroup walks lock clean
 
 ##@ Set up
 
@@ -229,6 +229,10 @@ bench-vcenter: testenv ## Measure a large simulated vCenter: loading, changes, c
 	$(PIP_INSTALL) --require-hashes -r requirements/bench.txt
 	$(BIN)/python -m bench.vcenter_load
 	$(BIN)/python -m bench.vcenter_scale $(ARGS)
+
+bench-metrics: testenv ## Measure what -inventory-metrics costs; 10 minutes
+	$(PIP_INSTALL) --require-hashes -r requirements/bench.txt
+	$(BIN)/python -m bench.inventory_metrics $(ARGS)
 
 bench-cache: testenv ## Measure the memory of a cache by what it selects; 10 minutes
 	$(PIP_INSTALL) --require-hashes -r requirements/bench.txt

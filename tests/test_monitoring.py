@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from itertools import combinations
 from pathlib import Path
@@ -18,6 +19,8 @@ from hack.monitoring.grafana import render_dashboard
 from hack.monitoring.model import Alert, Dashboard
 from hack.monitoring.rules import build_groups, render_promtool_tests
 from hack.monitoring.runbooks import render_page
+from kubewright.builder.manifests.helm import build_chart
+from kubewright.builder.project import Project
 
 # Metrics that Prometheus adds.
 _OTHER_METRICS = {"up"}
@@ -154,3 +157,54 @@ def test_dashboards_have_different_ids() -> None:
     assert len(set(ids)) == len(ids) == 4
     # The limit of Grafana.
     assert all(len(uid) <= 40 for uid in ids)
+
+
+def test_chart_has_the_alerts_on_request(pytestconfig: pytest.Config, tmp_path: Path) -> None:
+    project = Project.read(ROOT)
+    for name, text in build_chart(project, project.load_declarations()).items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    values = tmp_path / "test-values.yaml"
+    values.write_text("manifests: {prometheusRule: true}\n")
+    helm = pytestconfig.rootpath / ".testenv/bin/helmtemplate"
+    command: list[str | Path] = [helm, tmp_path, "release", "team-a"]
+    by_default, on_request = (
+        subprocess.run([*command, *more], check=True, capture_output=True, text=True).stdout
+        for more in (list[Path](), [values])
+    )
+    assert "PrometheusRule" not in by_default
+    [rule] = [
+        document
+        for document in yaml.safe_load_all(on_request)
+        if document and document["kind"] == "PrometheusRule"
+    ]
+    assert rule["metadata"]["namespace"] == "team-a"
+    # Helm must not fill in the templates of Prometheus.
+    assert rule["spec"] == build_groups(ALERTS)
+
+
+def test_components_render(binaries: dict[str, Path], tmp_path: Path) -> None:
+    """kustomize adds the flag, the rules and a ConfigMap for each dashboard."""
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    overlay = tmp_path / "config/overlays/monitored"
+    overlay.mkdir(parents=True)
+    names = ("inventory-metrics", "prometheus", "alerts", "dashboards")
+    components = [f"../../components/{name}" for name in names]
+    (overlay / "kustomization.yaml").write_text(
+        yaml.safe_dump({"resources": ["../../default"], "components": components})
+    )
+    output = subprocess.run(
+        [binaries["kubectl"], "kustomize", overlay], check=True, capture_output=True, text=True
+    ).stdout
+    documents = list(yaml.safe_load_all(output))
+    [deployment] = [document for document in documents if document["kind"] == "Deployment"]
+    assert "-inventory-metrics" in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    config_maps = [
+        document
+        for document in documents
+        if document["metadata"].get("labels", {}).get("grafana_dashboard") == "1"
+    ]
+    titles = {json.loads(text)["title"] for item in config_maps for text in item["data"].values()}
+    assert titles == {dashboard.title for dashboard in DASHBOARDS}
+    # The limit of the API server for the annotation of `kubectl apply`.
+    assert all(len(json.dumps(item)) < 262_144 for item in config_maps)

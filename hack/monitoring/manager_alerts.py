@@ -25,7 +25,7 @@ MANAGER_DOWN = Alert(
         diagnosis=(
             "List the Pods of the manager and their restarts:",
             "$ kubectl -n vsphere-operators-system get pods -o wide",
-            "If there is none, find out why it is not created:",
+            "If the list is empty, find out why no Pod is created:",
             "$ kubectl -n vsphere-operators-system describe deploy",
             "If it restarts, read why the last one ended:",
             f"{_LOGS} --previous --tail=20",

@@ -23,6 +23,7 @@ from .kinds.gpuinfo.labels import LabelCleanup, NodeLabeler
 from .kinds.gpuinfo.tracker import NodeTracker
 from .kinds.hostinfo import HostInfoController
 from .kinds.mycustomresource import MyCustomResourceController
+from .kinds.vmgroup import VmGroup
 from .kinds.vmgroup.absence import AbsenceTracker
 from .kinds.vmgroup.api_reader import ApiReader
 from .kinds.vmgroup.clone_state import CLONE_DESCRIPTION_ID, CloneTaskTracker
@@ -33,6 +34,7 @@ from .kinds.vmgroup.limits import read_limits
 from .kinds.vmgroup.observation import GroupObserver
 from .kinds.vmgroup.ownership import OwnershipIndex
 from .kinds.vmgroup.reconciler import GroupReconciler
+from .kinds.vmgroup.replica_vms import groups_by_vm
 from .kinds.vmgroup.triggers import VmGroupTriggers, notify_group
 from .kinds.vminfo import VMInfoController
 from .settings.flags import Settings
@@ -64,7 +66,7 @@ def build(manager: Manager, settings: Settings) -> None:
     manager.add(vmgroups := _build_vmgroup_controller(manager, vcenters, settings))
     manager.add(MyCustomResourceController(manager.cache))
     if settings.inventory_metrics:
-        _add_inventory_metrics(manager, settings, vcenters, gpuinfos.tracker, vmgroups)
+        _add_inventory_metrics(manager, settings, vcenters, gpuinfos.tracker)
     if settings.webhooks:
         for webhook in build_webhooks(
             vcenters, manager.cache, vmgroups.limits_for, manager.options.watch_namespaces
@@ -109,7 +111,6 @@ def _add_inventory_metrics(
     settings: Settings,
     vcenters: VCenterRegistry,
     tracker: NodeTracker,
-    vmgroups: VmGroupController,
 ) -> None:
     collector = InventoryMetrics(
         vcenters.vcenters_by_name.values(),
@@ -118,7 +119,8 @@ def _add_inventory_metrics(
         ),
         is_active=manager.holds_lease,
         read_vm_roles=lambda vcenter: VmRoles(
-            tracker.nodes_by_vm(vcenter), vmgroups.groups_by_vm(vcenter)
+            tracker.nodes_by_vm(vcenter.name),
+            groups_by_vm(manager.cache.all(VmGroup), vcenter.inventory),
         ),
         read_volume_handles=partial(read_volume_handles, manager.cache),
     )

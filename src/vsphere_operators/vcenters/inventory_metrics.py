@@ -44,7 +44,7 @@ from .inventory_gauges import (
     InfoGauge,
 )
 
-EntityT = TypeVar("EntityT", bound=Entity)
+_EntityT = TypeVar("_EntityT", bound=Entity)
 
 
 class VmRoles(Struct, frozen=True):
@@ -80,7 +80,7 @@ class InventoryMetrics:
         options: InventoryMetricsOptions,
         *,
         is_active: Callable[[], bool],
-        read_vm_roles: Callable[[str], VmRoles],
+        read_vm_roles: Callable[[VCenter], VmRoles],
         read_volume_handles: Callable[[], Collection[str] | None],
     ) -> None:
         """`read_volume_handles` returns None while the PersistentVolumes are unknown."""
@@ -94,7 +94,7 @@ class InventoryMetrics:
         volume_handles = self._read_volume_handles()
         for vcenter in self._vcenters:
             if vcenter.loaded and vcenter.problem is None:
-                scrape.add_vcenter(vcenter, self._read_vm_roles(vcenter.name), volume_handles)
+                scrape.add_vcenter(vcenter, self._read_vm_roles(vcenter), volume_handles)
         return scrape.render()
 
 
@@ -202,8 +202,8 @@ class _Scrape:
         vcenter: VCenter,
         type_name: str,
         label_names: Sequence[str],
-        entities: Collection[EntityT],
-    ) -> list[tuple[str, EntityT]]:
+        entities: Collection[_EntityT],
+    ) -> list[tuple[str, _EntityT]]:
         """The objects within the limit, each with its labels; the others are counted."""
         limit = self._options.limit
         omitted_labels = format_labels(OMITTED_LABELS, (vcenter.name, type_name))

@@ -294,7 +294,7 @@ class Metrics:
         return family
 
     def watch_certificate(self, server: str, certificate: ServingCertificate) -> None:
-        """Report the expiry of the server's certificate; NaN while there is none."""
+        """Report the expiry of the server's certificate; NaN while it has no certificate."""
         self._certificate_expiry.labels(server).set_function(
             lambda: certificate.expires_at.timestamp() if certificate.expires_at else math.nan
         )

@@ -92,16 +92,6 @@ class VmGroupController(Controller[VmGroup]):
         self.needs(VmGroup, "get")
         self.needs(Namespace, "get", resource_names=(CLUSTER_ID_NAMESPACE,))
 
-    def groups_by_vm(self, vcenter: str) -> dict[str, str]:
-        """The existing groups, as namespace/name, by the references of their VMs in the vCenter."""
-        marks = self._reconcilers[vcenter].ownership_index.marks
-        uids = {group.metadata.uid for group in self._cache.all(VmGroup)}
-        return {
-            ref: f"{mark.group_id.namespace}/{mark.group_id.name}"
-            for ref, mark in marks.items()
-            if mark.group_id.uid in uids
-        }
-
     async def reconcile(self, group: VmGroup) -> Done | Waiting:
         reconciler, group_input = await self._prepare_step(group)
         result = await reconciler.run_step(group_input)

@@ -96,6 +96,8 @@ class ProjectConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Flag of the manager that adds its webhooks; if empty, they are always on."""
     optional_editors: tuple[str, ...] = ()
     """Kinds that users with the roles edit and admin may change only with aggregate-editors."""
+    chart_manifests: dict[str, str] = {}
+    """Files with objects that the chart contains, by the value below `manifests` that adds them."""
     manager: ManagerConfig = ManagerConfig()
     resources: tuple[ResourceEntry, ...] = ()
 

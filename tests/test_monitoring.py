@@ -6,12 +6,16 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models import dashboard as grafana
 
 from hack.docgen.metrics import list_metric_names
 from hack.monitoring.__main__ import ALERTS, DASHBOARDS, ROOT, generate_files, main
@@ -143,6 +147,35 @@ def test_dashboard_is_well_formed(dashboard: Dashboard) -> None:
         if overlap(one["gridPos"], other["gridPos"])
     ]
     assert all(0 <= p["gridPos"]["x"] <= 24 - p["gridPos"]["w"] for p in panels)
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.name)
+def test_dashboard_matches_the_schema_of_grafana(dashboard: Dashboard) -> None:
+    """Grafana's types drop a field that they do not have, so all must survive a round trip."""
+    register_default_plugins()
+    document = json.loads(render_dashboard(dashboard))
+    decoded = grafana.Dashboard.from_json(document)
+    encoded = json.loads(JSONEncoder().encode(decoded))
+    assert list(find_missing(document, encoded)) == []
+
+
+def test_unknown_field_does_not_match_the_schema_of_grafana() -> None:
+    document = {"title": "x", "panels": [{"type": "stat", "gridPosition": {"x": 1}}]}
+    register_default_plugins()
+    encoded = json.loads(JSONEncoder().encode(grafana.Dashboard.from_json(document)))
+    assert list(find_missing(document, encoded)) == ["/panels/0/gridPosition"]
+
+
+def find_missing(expected: Any, actual: Any, path: str = "") -> Iterator[str]:
+    """The paths of values that `actual` does not have."""
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        for key, value in expected.items():
+            yield from find_missing(value, actual.get(key), f"{path}/{key}")
+    elif isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
+        for index, value in enumerate(expected):
+            yield from find_missing(value, actual[index], f"{path}/{index}")
+    elif expected != actual:
+        yield path
 
 
 def overlap(one: dict[str, Any], other: dict[str, Any]) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from .model import Dashboard, Panel
 
 _COLUMNS = 24
-# Grafana 10.2; later versions migrate it when they load it.
+# Grafana 10.4; later versions migrate it when they load it.
 _SCHEMA_VERSION = 39
 _DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
@@ -62,7 +62,6 @@ def _build_variables(variables: Mapping[str, str]) -> Iterator[dict[str, Any]]:
             "label": label,
             "type": "query",
             "datasource": _DATASOURCE,
-            "definition": query,
             "query": {"query": query, "refId": "variable"},
             "refresh": 2,
             "sort": 1,

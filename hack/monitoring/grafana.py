@@ -9,7 +9,7 @@ from typing import Any
 from .model import Dashboard, Panel
 
 _COLUMNS = 24
-# Grafana 10.4; later versions migrate it when they load it.
+# Newer versions of Grafana migrate an older schema when they load it.
 _SCHEMA_VERSION = 39
 _DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 

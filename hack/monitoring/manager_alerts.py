@@ -10,6 +10,7 @@ _DOCTOR = (
     "manager doctor"
 )
 _QUEUE = f'{{{JOB_SELECTOR},instance="a",name="hostinfo",controller="hostinfo"}}'
+_VMGROUP = f'{{{JOB_SELECTOR},controller="vmgroup"}}'
 
 MANAGER_DOWN = Alert(
     name="VSphereOperatorsDown",
@@ -39,10 +40,12 @@ MANAGER_DOWN = Alert(
             "`vsphere-operators-metrics-reader`, see [monitor](../howto/monitor.md).",
         ),
     ),
-    scenario=Scenario(
-        {f'up{{{JOB_SELECTOR},instance="a"}}': "1x5 0x10 1x20"},
-        fires_at_minute=12,
-        resolves_at_minute=17,
+    scenarios=(
+        Scenario(
+            {f'up{{{JOB_SELECTOR},instance="a"}}': "1x5 0x10 1x20"},
+            fires_at_minute=12,
+            resolves_at_minute=17,
+        ),
     ),
 )
 
@@ -71,18 +74,20 @@ NO_LEADER = Alert(
             "If the permission is missing, apply the roles again: `kubectl apply -k config/rbac`.",
         ),
     ),
-    scenario=Scenario(
-        {
-            f'leader_election_master_status{{{JOB_SELECTOR},instance="a",name="ns/lease"}}': (
-                "1x5 0x30"
-            ),
-            f'leader_election_master_status{{{JOB_SELECTOR},instance="b",name="ns/lease"}}': (
-                "0x10 1x30"
-            ),
-        },
-        fires_at_minute=9,
-        resolves_at_minute=12,
-        labels={"name": "ns/lease"},
+    scenarios=(
+        Scenario(
+            {
+                f'leader_election_master_status{{{JOB_SELECTOR},instance="a",name="ns/lease"}}': (
+                    "1x5 0x30"
+                ),
+                f'leader_election_master_status{{{JOB_SELECTOR},instance="b",name="ns/lease"}}': (
+                    "0x10 1x30"
+                ),
+            },
+            fires_at_minute=9,
+            resolves_at_minute=12,
+            labels={"name": "ns/lease"},
+        ),
     ),
 )
 
@@ -111,11 +116,17 @@ WATCH_SILENT = Alert(
             "If only one kind is affected, restart the API server that serves it.",
         ),
     ),
-    scenario=Scenario(
-        {f'kubewright_watch_silent{{{JOB_SELECTOR},instance="a",kind="pods"}}': "0x5 1x20 0x20"},
-        fires_at_minute=20,
-        resolves_at_minute=28,
-        labels={"kind": "pods"},
+    scenarios=(
+        Scenario(
+            {
+                f'kubewright_watch_silent{{{JOB_SELECTOR},instance="a",kind="pods"}}': (
+                    "0x5 1x20 0x20"
+                )
+            },
+            fires_at_minute=20,
+            resolves_at_minute=28,
+            labels={"kind": "pods"},
+        ),
     ),
 )
 
@@ -154,16 +165,38 @@ unless on (instance) leader_election_master_status{{{JOB_SELECTOR}}} == 0""",
             "report: `kubectl -n vsphere-operators-system rollout restart deploy`.",
         ),
     ),
-    scenario=Scenario(
-        {
-            f"workqueue_depth{_QUEUE}": "3x30 0x30",
-            f"workqueue_work_duration_seconds_count{_QUEUE}": "7x30 8x30",
-            f"workqueue_longest_running_processor_seconds{_QUEUE}": "0x60",
-            f'leader_election_master_status{{{JOB_SELECTOR},instance="a",name="n"}}': "1x60",
-        },
-        fires_at_minute=25,
-        resolves_at_minute=32,
-        labels={"instance": "a", "controller": "hostinfo"},
+    scenarios=(
+        Scenario(
+            {
+                f"workqueue_depth{_QUEUE}": "3x30 0x30",
+                f"workqueue_work_duration_seconds_count{_QUEUE}": "7x30 8x30",
+                f"workqueue_longest_running_processor_seconds{_QUEUE}": "0x60",
+                f'leader_election_master_status{{{JOB_SELECTOR},instance="a",name="n"}}': "1x60",
+            },
+            fires_at_minute=25,
+            resolves_at_minute=32,
+            labels={"instance": "a", "controller": "hostinfo"},
+        ),
+        # One reconcile hangs while others finish.
+        Scenario(
+            {
+                f"workqueue_work_duration_seconds_count{_QUEUE}": "0+10x80",
+                f"workqueue_longest_running_processor_seconds{_QUEUE}": "0+60x40 0x40",
+            },
+            fires_at_minute=30,
+            resolves_at_minute=42,
+            labels={"instance": "a", "controller": "hostinfo"},
+        ),
+        # A standby has a full queue and no workers.
+        Scenario(
+            {
+                f"workqueue_depth{_QUEUE}": "3x40",
+                f"workqueue_work_duration_seconds_count{_QUEUE}": "0x40",
+                f'leader_election_master_status{{{JOB_SELECTOR},instance="a",name="n"}}': "0x40",
+            },
+            fires_at_minute=None,
+            resolves_at_minute=40,
+        ),
     ),
 )
 
@@ -196,19 +229,17 @@ sum by (controller) (rate(controller_runtime_reconcile_total{{{JOB_SELECTOR}}}[1
             "All reasons are listed in [conditions](../reference/conditions.md).",
         ),
     ),
-    scenario=Scenario(
-        {
-            f'controller_runtime_reconcile_errors_total{{{JOB_SELECTOR},controller="vmgroup"}}': (
-                "0+30x40 1200x40"
-            ),
-            f'controller_runtime_reconcile_total{{{JOB_SELECTOR},controller="vmgroup"}}': (
-                "0+60x80"
-            ),
-        },
-        fires_at_minute=30,
-        resolves_at_minute=55,
-        labels={"controller": "vmgroup"},
-        value="50%",
+    scenarios=(
+        Scenario(
+            {
+                f"controller_runtime_reconcile_errors_total{_VMGROUP}": ("0+30x40 1200x40"),
+                f"controller_runtime_reconcile_total{_VMGROUP}": ("0+60x80"),
+            },
+            fires_at_minute=30,
+            resolves_at_minute=55,
+            labels={"controller": "vmgroup"},
+            value="50%",
+        ),
     ),
 )
 
@@ -239,17 +270,19 @@ CERTIFICATE_EXPIRING = Alert(
             "`kubectl apply -k config/rbac`.",
         ),
     ),
-    scenario=Scenario(
-        # promtool starts at 1970. The certificate is renewed after 100 minutes.
-        {
-            f'kubewright_certificate_expiry_seconds{{{JOB_SELECTOR},server="webhooks"}}': (
-                "518400x100 7776000x60"
-            )
-        },
-        fires_at_minute=90,
-        resolves_at_minute=102,
-        labels={"server": "webhooks"},
-        value="5d 22h 30m 0s",
+    scenarios=(
+        Scenario(
+            # promtool starts at 1970. The certificate is renewed after 100 minutes.
+            {
+                f'kubewright_certificate_expiry_seconds{{{JOB_SELECTOR},server="webhooks"}}': (
+                    "518400x100 7776000x60"
+                )
+            },
+            fires_at_minute=90,
+            resolves_at_minute=102,
+            labels={"server": "webhooks"},
+            value="5d 22h 30m 0s",
+        ),
     ),
 )
 

@@ -18,11 +18,14 @@ PanelType = Literal["timeseries", "stat", "table"]
 
 @dataclass(frozen=True)
 class Scenario:
-    """Series with which an alert fires and later resolves, one sample a minute."""
+    """Series with which an alert fires and later resolves, one sample a minute.
+
+    Without `fires_at_minute` the alert must never fire.
+    """
 
     # Values in the notation of promtool, such as `0+0x30 1+0x30`, by series.
     series: Mapping[str, str]
-    fires_at_minute: int
+    fires_at_minute: int | None
     resolves_at_minute: int
     # Of the alert, in addition to alertname and severity.
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -49,7 +52,7 @@ class Alert:
     summary: str
     description: str
     runbook: Runbook
-    scenario: Scenario
+    scenarios: tuple[Scenario, ...]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from kubewright.yaml_text import dump_yaml
 
-from .model import Alert
+from .model import Alert, Scenario
 
 GROUP_NAME = "vsphere-operators"
 _LABEL = re.compile(r"\{\{ \$labels\.(\w+) \}\}")
@@ -56,43 +56,39 @@ def render_promtool_tests(alerts: Iterable[Alert], rule_file: str) -> str:
     tests = {
         "rule_files": [rule_file],
         "evaluation_interval": "1m",
-        "tests": [_build_test(alert) for alert in alerts],
+        "tests": [_build_test(alert, scenario) for alert in alerts for scenario in alert.scenarios],
     }
     return dump_yaml(tests)
 
 
-def _build_test(alert: Alert) -> dict[str, Any]:
-    scenario = alert.scenario
-    expected = {
-        "exp_labels": {"severity": alert.severity, **scenario.labels},
-        "exp_annotations": {
-            key: _fill_template(text, alert) for key, text in _build_annotations(alert).items()
-        },
-    }
+def _build_test(alert: Alert, scenario: Scenario) -> dict[str, Any]:
+    checks = [_build_check(alert, 0), _build_check(alert, scenario.resolves_at_minute)]
+    if scenario.fires_at_minute is None:
+        checks += [_build_check(alert, minute) for minute in range(scenario.resolves_at_minute)]
+    else:
+        expected = {
+            "exp_labels": {"severity": alert.severity, **scenario.labels},
+            "exp_annotations": {
+                key: _fill_template(text, scenario)
+                for key, text in _build_annotations(alert).items()
+            },
+        }
+        checks.append(_build_check(alert, scenario.fires_at_minute, expected))
     return {
         "name": alert.name,
         "interval": "1m",
         "input_series": [
             {"series": series, "values": values} for series, values in scenario.series.items()
         ],
-        "alert_rule_test": [
-            {"eval_time": "0m", "alertname": alert.name, "exp_alerts": []},
-            {
-                "eval_time": f"{scenario.fires_at_minute}m",
-                "alertname": alert.name,
-                "exp_alerts": [expected],
-            },
-            {
-                "eval_time": f"{scenario.resolves_at_minute}m",
-                "alertname": alert.name,
-                "exp_alerts": [],
-            },
-        ],
+        "alert_rule_test": checks,
     }
 
 
-def _fill_template(text: str, alert: Alert) -> str:
+def _build_check(alert: Alert, minute: int, *expected: dict[str, Any]) -> dict[str, Any]:
+    return {"eval_time": f"{minute}m", "alertname": alert.name, "exp_alerts": list(expected)}
+
+
+def _fill_template(text: str, scenario: Scenario) -> str:
     """What Prometheus makes of the template, by the labels and the value of the scenario."""
-    scenario = alert.scenario
     text = _LABEL.sub(lambda match: scenario.labels[match[1]], text)
     return _VALUE.sub(lambda _: scenario.value, text)

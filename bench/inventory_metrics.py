@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 import statistics
 import sys
 import tempfile
@@ -38,6 +39,7 @@ _VARIANTS = {
     "all VMs": ("-inventory-metrics", "-inventory-metrics-all-vms"),
 }
 _CPU_LIMIT_RATIO = 1.3
+_HOSTS = re.compile(r'^vsphere_inventory_objects\{.*type="HostSystem".*\} (\S+)$', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -71,11 +73,12 @@ async def _measure(
 
     async def is_loaded() -> bool:
         text = await asyncio.to_thread(_scrape, url)
-        return f'type="HostSystem"}} {options.hosts}.0' in text and expected in text
+        hosts = _HOSTS.search(text)
+        return hosts is not None and float(hosts[1]) >= options.hosts and expected in text
 
-    await eventually(is_loaded, within=300, every=2)
+    await eventually(is_loaded, within=120, every=2)
     # The garbage of the load is collected, and the first disks and tags are read.
-    await asyncio.sleep(20)
+    await asyncio.sleep(options.settle)
     used, began, seconds, text = cpu_seconds(manager.pid), time.monotonic(), list[float](), ""
     while time.monotonic() - began < options.minutes * 60:
         scrape_began = time.monotonic()
@@ -143,6 +146,7 @@ def main() -> int:
     parser.add_argument("--vms", type=int, default=2000)
     parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument("--interval", type=float, default=15.0, help="seconds between scrapes")
+    parser.add_argument("--settle", type=float, default=20.0, help="seconds after the load")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         return asyncio.run(run_benchmark(options, Path(folder)))

@@ -1,18 +1,9 @@
-"""The dashboards of the manager and of its calls to vCenter."""
+"""The dashboard of the manager itself."""
 
 from __future__ import annotations
 
 from .model import JOB_SELECTOR, Dashboard, Panel, Query, Section
-
-
-def _p99(metric: str, label: str, selector: str = JOB_SELECTOR) -> str:
-    rate = f"rate({metric}_bucket{{{selector}}}[$__rate_interval])"
-    return f"histogram_quantile(0.99, sum by ({label}, le) ({rate}))"
-
-
-def _rate(metric: str, *labels: str, selector: str = JOB_SELECTOR) -> str:
-    return f"sum by ({', '.join(labels)}) (rate({metric}{{{selector}}}[$__rate_interval]))"
-
+from .promql import p99, rate
 
 _STATE = Section(
     "State",
@@ -66,7 +57,7 @@ _STATE = Section(
             "CPU",
             "CPU of each manager, in cores.",
             "percentunit",
-            (Query(_rate("process_cpu_seconds_total", "instance"), "{{instance}}"),),
+            (Query(rate("process_cpu_seconds_total", "instance"), "{{instance}}"),),
             type="stat",
             width=4,
             height=4,
@@ -82,7 +73,7 @@ _RECONCILES = Section(
             "ops",
             (
                 Query(
-                    _rate("controller_runtime_reconcile_total", "controller", "result"),
+                    rate("controller_runtime_reconcile_total", "controller", "result"),
                     "{{controller}} {{result}}",
                 ),
             ),
@@ -93,11 +84,11 @@ _RECONCILES = Section(
             "ops",
             (
                 Query(
-                    _rate("controller_runtime_reconcile_errors_total", "controller"),
+                    rate("controller_runtime_reconcile_errors_total", "controller"),
                     "{{controller}}",
                 ),
                 Query(
-                    _rate("controller_runtime_terminal_reconcile_errors_total", "controller"),
+                    rate("controller_runtime_terminal_reconcile_errors_total", "controller"),
                     "{{controller}} terminal",
                 ),
             ),
@@ -108,7 +99,7 @@ _RECONCILES = Section(
             "s",
             (
                 Query(
-                    _p99("controller_runtime_reconcile_time_seconds", "controller"),
+                    p99("controller_runtime_reconcile_time_seconds", "controller"),
                     "{{controller}}",
                 ),
             ),
@@ -123,7 +114,7 @@ _RECONCILES = Section(
             "Time in the queue, p99",
             "99 % of the objects wait at most this long for a worker.",
             "s",
-            (Query(_p99("workqueue_queue_duration_seconds", "controller"), "{{controller}}"),),
+            (Query(p99("workqueue_queue_duration_seconds", "controller"), "{{controller}}"),),
         ),
         Panel(
             "Longest running reconcile",
@@ -142,9 +133,9 @@ _RECONCILES = Section(
             "Statuses that were written, and reconciles that changed nothing.",
             "ops",
             (
-                Query(_rate("kubewright_status_writes_total", "controller"), "{{controller}}"),
+                Query(rate("kubewright_status_writes_total", "controller"), "{{controller}}"),
                 Query(
-                    _rate("kubewright_status_unchanged_total", "controller"),
+                    rate("kubewright_status_unchanged_total", "controller"),
                     "{{controller}} unchanged",
                 ),
             ),
@@ -167,7 +158,7 @@ _RECONCILES = Section(
             "s",
             (
                 Query(
-                    _p99("kubewright_event_loop_lag_seconds", "instance"),
+                    p99("kubewright_event_loop_lag_seconds", "instance"),
                     "{{instance}}",
                 ),
             ),
@@ -181,7 +172,7 @@ _KUBERNETES = Section(
             "Requests",
             "Requests to the API server by status code and method.",
             "reqps",
-            (Query(_rate("rest_client_requests_total", "code", "method"), "{{code}} {{method}}"),),
+            (Query(rate("rest_client_requests_total", "code", "method"), "{{code}} {{method}}"),),
         ),
         Panel(
             "Age of watches",
@@ -199,13 +190,13 @@ _KUBERNETES = Section(
             "Lists",
             "Full lists. Frequent ones mean that watches fail.",
             "ops",
-            (Query(_rate("kubewright_lists_total", "kind"), "{{kind}}"),),
+            (Query(rate("kubewright_lists_total", "kind"), "{{kind}}"),),
         ),
         Panel(
             "Dropped Events",
             "Kubernetes Events that were not written.",
             "ops",
-            (Query(_rate("kubewright_events_dropped_total", "instance"), "{{instance}}"),),
+            (Query(rate("kubewright_events_dropped_total", "instance"), "{{instance}}"),),
         ),
         Panel(
             "Certificates",
@@ -229,178 +220,4 @@ MANAGER = Dashboard(
     (_STATE, _RECONCILES, _KUBERNETES),
 )
 
-_VCENTER = 'vcenter=~"$vcenter"'
-VCENTER_API = Dashboard(
-    "vcenter-api",
-    "vSphere operators / vCenter API",
-    "How the manager talks to vCenter: availability, calls, errors and the inventory.",
-    (
-        Section(
-            "State",
-            (
-                Panel(
-                    "vCenter up",
-                    "1 if the inventory is loaded and current.",
-                    "short",
-                    (Query(f"max by (vcenter) (vsphere_vcenter_up{{{_VCENTER}}})", "{{vcenter}}"),),
-                    type="stat",
-                    width=6,
-                    height=4,
-                ),
-                Panel(
-                    "Login rejected",
-                    "1 if vCenter rejects the credentials.",
-                    "short",
-                    (
-                        Query(
-                            f"max by (vcenter) (vsphere_vcenter_login_rejected{{{_VCENTER}}})",
-                            "{{vcenter}}",
-                        ),
-                    ),
-                    type="stat",
-                    width=6,
-                    height=4,
-                ),
-                Panel(
-                    "Sessions",
-                    "Open sessions: one for each manager and vCenter.",
-                    "short",
-                    (
-                        Query(
-                            f"sum by (vcenter) (vsphere_vcenter_sessions{{{_VCENTER}}})",
-                            "{{vcenter}}",
-                        ),
-                    ),
-                    type="stat",
-                    width=6,
-                    height=4,
-                ),
-                Panel(
-                    "Logins since the start",
-                    "Each login after the first means that a session was lost.",
-                    "short",
-                    (
-                        Query(
-                            f"max by (vcenter) (vsphere_vcenter_logins{{{_VCENTER}}})",
-                            "{{vcenter}}",
-                        ),
-                    ),
-                    type="stat",
-                    width=6,
-                    height=4,
-                ),
-            ),
-        ),
-        Section(
-            "Calls",
-            (
-                Panel(
-                    "Calls by method",
-                    "Calls to vCenter. WaitForUpdatesEx returns every 15 s or with a change.",
-                    "reqps",
-                    (
-                        Query(
-                            _rate("vsphere_vcenter_calls_total", "method", selector=_VCENTER),
-                            "{{method}}",
-                        ),
-                    ),
-                    width=12,
-                ),
-                Panel(
-                    "Calls by outcome",
-                    "How calls to vCenter ended.",
-                    "reqps",
-                    (
-                        Query(
-                            _rate(
-                                "vsphere_vcenter_calls_total",
-                                "vcenter",
-                                "outcome",
-                                selector=_VCENTER,
-                            ),
-                            "{{vcenter}} {{outcome}}",
-                        ),
-                    ),
-                    width=12,
-                ),
-                Panel(
-                    "Time of a call, p99",
-                    "99 % of the calls take at most this long, without WaitForUpdatesEx.",
-                    "s",
-                    (
-                        Query(
-                            _p99(
-                                "vsphere_vcenter_call_duration_seconds",
-                                "method",
-                                f'{_VCENTER},method!="WaitForUpdatesEx"',
-                            ),
-                            "{{method}}",
-                        ),
-                    ),
-                    width=12,
-                ),
-                Panel(
-                    "Undecodable values",
-                    "Values of vCenter that were left unset because they could not be decoded.",
-                    "short",
-                    (
-                        Query(
-                            "sum by (type, property) "
-                            f"(vsphere_vcenter_undecodable_values_total{{{_VCENTER}}})"
-                            " or vector(0)",
-                            "{{type}} {{property}}",
-                        ),
-                    ),
-                    width=12,
-                ),
-            ),
-        ),
-        Section(
-            "Inventory",
-            (
-                Panel(
-                    "Age",
-                    "Seconds since the last response of the property collector. Above 30 s the "
-                    "inventory is out of date.",
-                    "s",
-                    (
-                        Query(
-                            f"min by (vcenter) (vsphere_inventory_age_seconds{{{_VCENTER}}})",
-                            "{{vcenter}}",
-                        ),
-                    ),
-                ),
-                Panel(
-                    "Objects",
-                    "Objects in the inventory by type.",
-                    "short",
-                    (
-                        Query(
-                            f"max by (vcenter, type) (vsphere_inventory_objects{{{_VCENTER}}})",
-                            "{{vcenter}} {{type}}",
-                        ),
-                    ),
-                ),
-                Panel(
-                    "Updates",
-                    "Changes that vCenter reports by type.",
-                    "ops",
-                    (
-                        Query(
-                            _rate(
-                                "vsphere_inventory_updates_total",
-                                "type",
-                                "kind",
-                                selector=_VCENTER,
-                            ),
-                            "{{type}} {{kind}}",
-                        ),
-                    ),
-                ),
-            ),
-        ),
-    ),
-    variables={"vcenter": "vsphere_vcenter_up"},
-)
-
-DASHBOARDS = (MANAGER, VCENTER_API)
+DASHBOARDS = (MANAGER,)

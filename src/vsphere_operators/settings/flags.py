@@ -141,6 +141,10 @@ class Settings(ManagerFlags):
             raise invalid_value(
                 "vcenter-operations", str(self.max_running_tasks), "must be from 1 to 100"
             )
+        if self.inventory_metrics_all_vms and not self.inventory_metrics:
+            raise invalid_value(
+                "inventory-metrics-all-vms", "true", "requires -inventory-metrics, which is off"
+            )
         if self.inventory_metrics_limit < 1:
             raise invalid_value(
                 "inventory-metrics-limit", str(self.inventory_metrics_limit), "must be at least 1"

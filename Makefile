@@ -27,7 +27,7 @@ ARGS ?=
   gpu-random-test node-moves rotation test-vcsim check format manifests docs site golden generate \
   verify cluster install uninstall run manager demo live-view-picture docker-build docker-push deploy \
   undeploy build-installer helm sbom kind-up kind-load kind-down bench bench-cache bench-children \
-  bench-vcenter bench-vmgroup walks lock clean
+  bench-metrics bench-vcenter bench-vmgroup walks lock clean
 
 ##@ Set up
 
@@ -56,6 +56,9 @@ testenv: simulator ## Find or build all binaries of the tests into .testenv/bin
 	@$(BIN)/python -m kubewright.testing.binaries --into $(TESTENV) \
 	  --only kube-controller-manager,kube-scheduler
 	@$(BIN)/python -m kubewright.testing.go_module testenv/helmtemplate --into $(TESTENV)
+# Without service discovery, which is most of Prometheus: 2 minutes on 2 cores, once.
+	@$(BIN)/python -m kubewright.testing.go_module testenv/prometheus --tags remove_all_sd \
+	  --into $(TESTENV)
 
 binaries: $(VENV)/ready ## Find or build etcd, kube-apiserver and kubectl
 	@$(BIN)/python -m kubewright.testing.binaries --into $(TESTENV)
@@ -109,6 +112,7 @@ format: setup ## Format the code and apply automatic lint fixes
 
 manifests: setup ## Generate config/ from the types, the controllers and pyproject.toml
 	$(KUBEWRIGHT) manifests
+	$(BIN)/python -m hack.monitoring
 
 docs: setup ## Generate docs/reference from the code
 	$(KUBEWRIGHT) docs --output docs/reference/api.md
@@ -126,6 +130,7 @@ verify: setup ## Check generated files and that CRD changes break nothing; or AG
 	$(KUBEWRIGHT) docs --check --output docs/reference/api.md
 	$(BIN)/python hack/image/sbom.py --check
 	$(BIN)/python -m hack.docgen --check
+	$(BIN)/python -m hack.monitoring --check
 	$(BIN)/python -m hack.generate_api --check
 
 generate: binaries ## Generate kubewright-api and the kinds of FakeApi from the pinned API server
@@ -228,6 +233,10 @@ bench-vcenter: testenv ## Measure a large simulated vCenter: loading, changes, c
 	$(PIP_INSTALL) --require-hashes -r requirements/bench.txt
 	$(BIN)/python -m bench.vcenter_load
 	$(BIN)/python -m bench.vcenter_scale $(ARGS)
+
+bench-metrics: testenv ## Measure what -inventory-metrics costs; 10 minutes
+	$(PIP_INSTALL) --require-hashes -r requirements/bench.txt
+	$(BIN)/python -m bench.inventory_metrics $(ARGS)
 
 bench-cache: testenv ## Measure the memory of a cache by what it selects; 10 minutes
 	$(PIP_INSTALL) --require-hashes -r requirements/bench.txt

@@ -121,9 +121,11 @@ def test_tables_in_html_have_markdown_on_the_site(tmp_path: Path) -> None:
     assert "<td>\n" not in page
 
 
-# Reference pages and the list of samples are generated.
+# Reference pages, runbooks and the list of samples are generated.
 HANDWRITTEN_PAGES = [
-    page for page in PAGES if not str(page).startswith(("docs/reference/", "config/samples/"))
+    page
+    for page in PAGES
+    if not str(page).startswith(("docs/reference/", "docs/runbooks/", "config/samples/"))
 ]
 
 

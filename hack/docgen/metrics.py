@@ -9,6 +9,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from kubewright.metrics import Metrics
 from kubewright.series import MetricFamily, SeriesT
 from kubewright.webhook.server import WebhookMetrics
+from vsphere_operators.vcenters.inventory_gauges import list_metrics
 from vsphere_operators.vcenters.metrics import VCenterMetrics
 
 from .page import code, page, table
@@ -27,6 +28,11 @@ _TITLES_BY_PREFIX = {
     "kubewright_": "Metrics of kubewright",
     "vsphere_": "vCenter",
 }
+_INVENTORY_TEXT = """
+Served only with `-inventory-metrics`, only by the leader, and only while the vCenter is available.
+All are gauges. A value that vCenter does not report has no sample. See
+[monitor](../howto/monitor.md).
+"""
 _WEBHOOKS_TEXT = """
 `controller_runtime_webhook_` and `kubewright_webhook_` exist only with webhooks (`-webhooks`).
 """
@@ -66,16 +72,36 @@ def _title_of(name: str) -> str:
     return next(title for start, title in _TITLES_BY_PREFIX.items() if name.startswith(start))
 
 
-def render() -> str:
+def _record_metrics() -> _RecordingMetrics:
     metrics = _RecordingMetrics()
     VCenterMetrics(metrics)
     WebhookMetrics(metrics, ())
+    return metrics
+
+
+def list_metric_names() -> set[str]:
+    """The names of all metrics that the page lists."""
+    metrics = _record_metrics()
+    return {
+        *(row[0] for row in (*metrics.rows, *_process_rows(metrics))),
+        *(name for name, _, _ in list_metrics()),
+    }
+
+
+def render() -> str:
+    metrics = _record_metrics()
     columns = ("metric", "type", "labels", "description")
     parts = [_INTRODUCTION]
     for title in dict.fromkeys(_TITLES_BY_PREFIX.values()):
         rows = [row for row in metrics.rows if _title_of(row[0]) == title]
         parts += [f"## {title}", table(columns, ((code(name), *cells) for name, *cells in rows))]
     parts += [
+        "## Inventory",
+        _INVENTORY_TEXT,
+        table(
+            ("metric", "labels", "description"),
+            ((code(name), ", ".join(labels), help) for name, labels, help in list_metrics()),
+        ),
         "## Process and Python",
         table(columns, ((code(name), *cells) for name, *cells in _process_rows(metrics))),
         _WEBHOOKS_TEXT,

@@ -25,6 +25,7 @@ from .kinds.gpuinfo.labels import LabelCleanup, NodeLabeler
 from .kinds.gpuinfo.tracker import NodeTracker
 from .kinds.hostinfo import HostInfoController
 from .kinds.mycustomresource import MyCustomResourceController
+from .kinds.vmgroup import VmGroup
 from .kinds.vmgroup.absence import AbsenceTracker
 from .kinds.vmgroup.api_reader import ApiReader
 from .kinds.vmgroup.clone_state import CLONE_DESCRIPTION_ID, CloneTaskTracker
@@ -35,6 +36,7 @@ from .kinds.vmgroup.limits import read_limits
 from .kinds.vmgroup.observation import GroupObserver
 from .kinds.vmgroup.ownership import OwnershipIndex
 from .kinds.vmgroup.reconciler import GroupReconciler
+from .kinds.vmgroup.replica_vms import groups_by_vm
 from .kinds.vmgroup.triggers import VmGroupTriggers, notify_group
 from .kinds.vminfo import VMInfoController
 from .node_labels.cleanup import NodeLabelCleanup
@@ -43,9 +45,11 @@ from .node_labels.writer import NodeWriter
 from .settings.flags import Settings
 from .settings.reload import ConfigFileWatcher, read_config_files
 from .vcenters.config import VCenterConfig
+from .vcenters.inventory_metrics import InventoryMetrics, InventoryMetricsOptions, VmRoles
 from .vcenters.metrics import VCenterMetrics
 from .vcenters.registry import CONFIGURATION_HINT, VCenterRegistry
 from .vcenters.triggers import NodeTrigger, RelatedObjectTriggers
+from .vcenters.volumes import read_volume_handles
 from .vsphere.inventory import Inventory
 from .vsphere.model import (
     ComputeResource,
@@ -73,6 +77,8 @@ def build(manager: Manager, settings: Settings) -> None:
     manager.add(vmgroups := _build_vmgroup_controller(manager, vcenters, settings))
     manager.add(MyCustomResourceController(manager.cache))
     _add_node_labels(manager, vcenters, settings)
+    if settings.inventory_metrics:
+        _add_inventory_metrics(manager, settings, vcenters, gpuinfos.tracker)
     if settings.webhooks:
         for webhook in build_webhooks(
             vcenters, manager.cache, vmgroups.limits_for, manager.options.watch_namespaces
@@ -110,6 +116,27 @@ def _build_vcenters(manager: Manager, settings: Settings) -> VCenterRegistry:
     if settings.credentials_directory or settings.vcenters_file or settings.limits_file:
         manager.add_runnable(ConfigFileWatcher(settings, files))
     return vcenters
+
+
+def _add_inventory_metrics(
+    manager: Manager,
+    settings: Settings,
+    vcenters: VCenterRegistry,
+    tracker: NodeTracker,
+) -> None:
+    collector = InventoryMetrics(
+        vcenters.vcenters_by_name.values(),
+        InventoryMetricsOptions(
+            settings.inventory_metrics_all_vms, settings.inventory_metrics_limit
+        ),
+        is_active=manager.holds_lease,
+        read_vm_roles=lambda vcenter: VmRoles(
+            tracker.nodes_by_vm(vcenter.name),
+            groups_by_vm(manager.cache.all(VmGroup), vcenter.inventory),
+        ),
+        read_volume_handles=partial(read_volume_handles, manager.cache),
+    )
+    manager.metrics.add_text_collector(collector.render)
 
 
 def connect_registry(vcenters: VCenterRegistry) -> None:

@@ -148,6 +148,15 @@ def test_intervals_have_defaults_and_flags() -> None:
     ("argument", "message"),
     [
         (
+            "-inventory-metrics-all-vms",
+            'invalid value "true" for flag -inventory-metrics-all-vms: requires '
+            "-inventory-metrics, which is off",
+        ),
+        (
+            "-inventory-metrics-limit=0",
+            'invalid value "0" for flag -inventory-metrics-limit: must be at least 1',
+        ),
+        (
             "-stats-interval=0",
             'invalid value "0s" for flag -stats-interval: must be at least 1s',
         ),

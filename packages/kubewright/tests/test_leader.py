@@ -52,6 +52,23 @@ async def test_first_candidate_leads_for_ten_seconds_from_sending() -> None:
     assert not one.guard.holds_lease()
 
 
+async def test_standby_reports_that_it_does_not_lead() -> None:
+    api, clock = FakeApi(), FakeClock()
+    one, two = make_candidate(api, "one", clock), make_candidate(api, "two", clock)
+    await one.acquire()
+    waiting = asyncio.create_task(two.acquire())
+    await asyncio.sleep(0)
+    statuses = [
+        candidate._metrics.registry.get_sample_value(
+            "leader_election_master_status", {"name": str(LEASE_KEY)}
+        )
+        for candidate in (one, two)
+    ]
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert statuses == [1, 0]
+
+
 async def test_standby_takes_over_after_a_whole_duration_by_its_own_clock() -> None:
     api, clock = FakeApi(), FakeClock()
     one, two = make_candidate(api, "one", clock), make_candidate(api, "two", clock)

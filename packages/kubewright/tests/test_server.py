@@ -358,6 +358,16 @@ async def test_renewed_certificate_is_presented(tmp_path: Path) -> None:
         assert await read_served_name(server.metrics_port, "second.example") == "second.example"
 
 
+async def test_metrics_show_when_the_served_certificate_expires() -> None:
+    server = make_local_server(secure=True, authorizer=FakeAuthorizer())
+    async with run_server(server):
+        served = await read_served_certificate(server.metrics_port)
+        expiry = server.metrics.registry.get_sample_value(
+            "kubewright_certificate_expiry_seconds", {"server": "metrics"}
+        )
+    assert expiry == served.not_valid_after_utc.timestamp()
+
+
 async def test_broken_renewal_keeps_the_old_certificate(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -107,6 +107,20 @@ class Settings(ManagerFlags):
         False,
         "Warn at `kubectl apply` about names that vCenter does not have; no object is rejected.",
     )
+    inventory_metrics: bool = flag(
+        "inventory-metrics",
+        False,
+        "Serve metrics of hosts, datastores, clusters, and VMs that are Nodes or replicas of a "
+        "VmGroup.",
+    )
+    inventory_metrics_all_vms: bool = flag(
+        "inventory-metrics-all-vms", False, "Serve metrics of all VMs, with -inventory-metrics."
+    )
+    inventory_metrics_limit: int = flag(
+        "inventory-metrics-limit",
+        5000,
+        "Maximum number of objects of each type and vCenter that have metrics; others are counted.",
+    )
     gpu: GPUFlags = field(default_factory=GPUFlags)
     node_labels: NodeLabelFlags = field(default_factory=NodeLabelFlags)
     environment: Environment = field(default_factory=Environment)
@@ -128,6 +142,14 @@ class Settings(ManagerFlags):
         if not 1 <= self.max_running_tasks <= 100:
             raise invalid_value(
                 "vcenter-operations", str(self.max_running_tasks), "must be from 1 to 100"
+            )
+        if self.inventory_metrics_all_vms and not self.inventory_metrics:
+            raise invalid_value(
+                "inventory-metrics-all-vms", "true", "requires -inventory-metrics, which is off"
+            )
+        if self.inventory_metrics_limit < 1:
+            raise invalid_value(
+                "inventory-metrics-limit", str(self.inventory_metrics_limit), "must be at least 1"
             )
         if not 0 <= self.stats_change_percent <= 100:
             raise invalid_value(

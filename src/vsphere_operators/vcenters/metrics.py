@@ -6,6 +6,7 @@ import re
 
 from kubewright.metrics import Metrics
 
+from ..vsphere.faults import WrongLogin
 from ..vsphere.vcenter import VCenter
 
 _CALL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -37,6 +38,16 @@ class VCenterMetrics:
             "Number of times that a session was opened since the start",
             ["vcenter"],
         )
+        self._up = metrics.new_gauge(
+            "vsphere_vcenter_up",
+            "1 if the inventory of the vCenter is loaded and current, otherwise 0",
+            ["vcenter"],
+        )
+        self._login_rejected = metrics.new_gauge(
+            "vsphere_vcenter_login_rejected",
+            "1 if the vCenter rejects the user name or the password, otherwise 0",
+            ["vcenter"],
+        )
         self._objects = metrics.new_gauge(
             "vsphere_inventory_objects", "Number of objects in the inventory", ["vcenter", "type"]
         )
@@ -63,6 +74,12 @@ class VCenterMetrics:
         """Read these values from the vCenter at each scrape."""
         self._sessions.labels(vcenter.name).set_function(lambda: float(vcenter.session.logged_in))
         self._logins.labels(vcenter.name).set_function(lambda: float(vcenter.session.login_count))
+        self._up.labels(vcenter.name).set_function(
+            lambda: float(vcenter.loaded and vcenter.problem is None)
+        )
+        self._login_rejected.labels(vcenter.name).set_function(
+            lambda: float(isinstance(vcenter.problem, WrongLogin))
+        )
         self._inventory_age.labels(vcenter.name).set_function(
             lambda: vcenter.seconds_since_response
         )

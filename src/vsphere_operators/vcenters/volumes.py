@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kubewright import Cache
 from kubewright.builtin import PersistentVolume
+from kubewright.responses import UndecodableObject
 
 CSI_DRIVER = "csi.vsphere.vmware.com"
 VOLUME_HANDLE_INDEX = "volumeHandle"
@@ -25,3 +26,17 @@ def index_volume_handles(cache: Cache) -> None:
     store = cache.store(PersistentVolume)
     if VOLUME_HANDLE_INDEX not in store.indexes:
         store.add_index(VOLUME_HANDLE_INDEX, get_volume_handle)
+
+
+def read_volume_handles(cache: Cache) -> set[str] | None:
+    """The ids of all disks that PersistentVolumes name; None if some of these are unknown."""
+    store = cache.store(PersistentVolume)
+    volumes = list(store.objects.values())
+    # Before the first list, revisions are 0.
+    if not store.watched_revision("") or any(isinstance(v, UndecodableObject) for v in volumes):
+        return None
+    return {
+        handle
+        for volume in volumes
+        if isinstance(volume, PersistentVolume) and (handle := get_volume_handle(volume))
+    }

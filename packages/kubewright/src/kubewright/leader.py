@@ -67,6 +67,8 @@ class LeaderElector:
         self._logged_problem = ""
 
     async def acquire(self) -> None:
+        # As in client-go, a standby reports 0, so that a lease without a holder is visible.
+        self._metrics.leader_status.labels(str(self.key)).set(0)
         self._log.info("waiting for the leader lease", identity=self._identity)
         while True:
             if await self.try_acquire_or_renew():

@@ -7,6 +7,7 @@ also use the instruments of prometheus_client: register them on `metrics.registr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from operator import mul
@@ -25,7 +26,9 @@ from prometheus_client.metrics_core import (
     HistogramMetricFamily,
 )
 
+from .log import Log
 from .series import HistogramSeries, MetricFamily, ScalarSeries, SeriesT
+from .tls import ServingCertificate
 
 ReconcileResult = Literal["success", "error", "requeue", "requeue_after"]
 _RECONCILE_RESULTS: tuple[ReconcileResult, ...] = get_args(ReconcileResult)
@@ -100,6 +103,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._text_collectors: list[Callable[[], str]] = []
+        self._log = Log("metrics")
         self._register_reconcile_metrics()
         self._register_queue_metrics()
         self._register_client_metrics()
@@ -242,6 +247,11 @@ class Metrics:
             "kubewright_events_dropped_total",
             "Number of Kubernetes Events dropped because of the rate limit or a failed request",
         ).labels()
+        self._certificate_expiry = self.new_gauge(
+            "kubewright_certificate_expiry_seconds",
+            "Expiry of the certificate that the server presents, in seconds since 1970",
+            ["server"],
+        )
         self._status_writes = self.new_counter(
             "kubewright_status_writes_total", "Number of statuses written", ["controller"]
         )
@@ -283,10 +293,30 @@ class Metrics:
         self.registry.register(family)
         return family
 
+    def watch_certificate(self, server: str, certificate: ServingCertificate) -> None:
+        """Report the expiry of the server's certificate; NaN while it has no certificate."""
+        self._certificate_expiry.labels(server).set_function(
+            lambda: certificate.expires_at.timestamp() if certificate.expires_at else math.nan
+        )
+
+    def add_text_collector(self, render: Callable[[], str]) -> None:
+        """Add what `render` returns, in the text format, to every scrape.
+
+        For thousands of series; exposition.py has the functions that write them.
+        """
+        self._text_collectors.append(render)
+
     def exposition(self) -> tuple[bytes, str]:
         """All series but process_* as text, and the content type."""
         # The OpenMetrics format would take twice as long and contain nothing more.
-        return generate_latest(self.registry), _CONTENT_TYPE
+        parts = [generate_latest(self.registry)]
+        for render in self._text_collectors:
+            try:
+                # A lone surrogate in a name must not fail the scrape.
+                parts.append(render().encode("utf-8", "replace"))
+            except Exception as error:
+                self._log.error("a collector failed; its metrics are missing", error=error)
+        return b"".join(parts), _CONTENT_TYPE
 
     def process_exposition(self) -> bytes:
         """The process_* series. They are read from /proc, so call this in a thread."""

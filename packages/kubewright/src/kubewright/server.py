@@ -217,6 +217,7 @@ class Server:
         if certificate is None or parse_address(self._metrics_bind_address) is None:
             return None
         await asyncio.to_thread(certificate.load)
+        self.metrics.watch_certificate("metrics", certificate)
         self._reload_task = asyncio.create_task(certificate.watch(self._reload_seconds))
         return certificate.context
 

@@ -34,6 +34,8 @@ class ServingCertificate:
     def __init__(self) -> None:
         self.loaded_pem = b""
         self.client_ca_pem = b""
+        # None without a certificate, or without the package cryptography, which reads it.
+        self.expires_at: datetime | None = None
         self._lock = threading.Lock()
         self.current_context = _new_server_context()
         # The server listens with `context`, which never changes: OpenSSL does not allow a context
@@ -76,6 +78,7 @@ class ServingCertificate:
             with memory_file(pem) as file:
                 # Without a password callback, OpenSSL would prompt on the terminal.
                 context.load_cert_chain(file, password=lambda: "")
+            self.expires_at = _read_expiry(pem)
         self.current_context, self.loaded_pem, self.client_ca_pem = context, pem, client_ca_pem
 
 
@@ -175,6 +178,15 @@ class SelfSignedCertificate(ServingCertificate):
                 if str(error) != problem:
                     self._log.error("cannot renew the certificate, retrying", error=error)
                 problem = str(error)
+
+
+def _read_expiry(pem: bytes) -> datetime | None:
+    try:
+        # Imported here because cryptography is an optional dependency.
+        from .x509 import read_expiry
+    except ImportError:
+        return None
+    return read_expiry(pem)
 
 
 def _new_server_context() -> ssl.SSLContext:

@@ -105,6 +105,14 @@ def parse_key_pair(certificate: bytes, key: bytes) -> KeyPair | None:
     return KeyPair(certificate, key, issued_at, parsed.not_valid_after_utc)
 
 
+def read_expiry(pem: bytes) -> datetime | None:
+    """When the first certificate of a PEM expires; None if it cannot be parsed."""
+    try:
+        return x509.load_pem_x509_certificate(pem).not_valid_after_utc
+    except ValueError:
+        return None
+
+
 def generate_signing_keys() -> tuple[bytes, bytes]:
     """A public and a private key, PEM, that verify and sign service account tokens."""
     key = _generate_key()

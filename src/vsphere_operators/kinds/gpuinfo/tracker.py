@@ -126,6 +126,15 @@ class NodeTracker:
         self._reported_warnings.clear()
         self.rebuild_all()
 
+    def nodes_by_vm(self, vcenter: str) -> dict[str, str]:
+        """The Nodes that run on VMs of the vCenter, by the reference of their VM."""
+        prefix = f"{vcenter}/"
+        return {
+            vm.removeprefix(prefix): node
+            for node, (vm, _) in self._vm_and_host_by_node.items()
+            if vm.startswith(prefix)
+        }
+
     def count_pending_reads(self) -> int:
         """How many Nodes have devices that are being read, without those that take too long."""
         now = self.clock()

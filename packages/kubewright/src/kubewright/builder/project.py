@@ -111,6 +111,8 @@ class ProjectConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Kinds that users with the roles edit and admin may change only with aggregate-editors."""
     optional_features: tuple[FeatureEntry, ...] = ()
     """Features that are off by default, and have permissions of their own."""
+    chart_manifests: dict[str, str] = {}
+    """Files with objects that the chart contains, by the value below `manifests` that adds them."""
     manager: ManagerConfig = ManagerConfig()
     resources: tuple[ResourceEntry, ...] = ()
 

@@ -1,7 +1,8 @@
 """Builds a test program from a Go module in the repository if its sources have changed.
 
 `python -m kubewright.testing.go_module testenv/vcsim --into .testenv/bin` builds the main package
-of the folder, with the name of the folder. Go is found or installed as for the other binaries.
+of the folder, with the name of the folder. In a folder without Go files it builds the tools that
+go.mod names. Go is found or installed as for the other binaries.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import hashlib
 import os
 import platform
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -29,22 +31,31 @@ def _build_module(
     into: Path,
     environ: Mapping[str, str] | None = None,
     progress: Progress | None = None,
+    *,
+    package: str = ".",
+    tags: str = "",
 ) -> Path:
     """The path of the program; it is built unless it exists and its sources are unchanged."""
     environ, progress = os.environ if environ is None else environ, progress or Progress(sys.stderr)
     if not (folder / "go.mod").exists():
         raise ConfigError(f"{folder} is not a Go module: it has no go.mod")
     into.mkdir(parents=True, exist_ok=True)
-    program, stamp, digest = into / name, into / f".{name}.sources", _digest_sources(folder)
+    program, stamp = into / name, into / f".{name}.sources"
+    digest = _digest_sources(folder, tags)
     with hold_file_lock(into / f".{name}.lock", progress):
         if not program.exists() or not stamp.exists() or stamp.read_text() != digest:
-            _compile_module(folder, program, environ, progress)
+            _compile_module(folder, program, environ, progress, package, tags)
             stamp.write_text(digest)
     return program
 
 
 def _compile_module(
-    folder: Path, program: Path, environ: Mapping[str, str], progress: Progress
+    folder: Path,
+    program: Path,
+    environ: Mapping[str, str],
+    progress: Progress,
+    package: str,
+    tags: str,
 ) -> None:
     pins = Pins((folder / "go.mod").read_bytes(), (folder / "go.sum").read_bytes())
     cache = cache_folder(environ) / pins.digest
@@ -54,7 +65,7 @@ def _compile_module(
     started, temporary = time.monotonic(), program.with_name(f".{program.name}.{os.getpid()}")
     try:
         builder.run_step(
-            go_build_command(builder.find_go(), ["."], str(temporary.absolute())),
+            go_build_command(builder.find_go(), [package], str(temporary.absolute()), tags=tags),
             folder,
             lambda done: f"building {program.name}: {done} packages",
         )
@@ -64,10 +75,23 @@ def _compile_module(
     progress.print_line(f"built {program.name} in {format_duration(time.monotonic() - started)}")
 
 
-def _digest_sources(folder: Path) -> str:
-    """A digest of the sources, the pins, the operating system and the processor."""
+def _list_packages(folder: Path) -> dict[str, str]:
+    """The packages to build by the names of their programs."""
+    go_mod = folder / "go.mod"
+    if any(folder.glob("*.go")) or not go_mod.exists():
+        return {folder.resolve().name: "."}
+    text = go_mod.read_text()
+    blocks = re.findall(r"^tool \(\n(.*?)^\)", text, re.MULTILINE | re.DOTALL)
+    paths = [*" ".join(blocks).split(), *re.findall(r"^tool ([^\s(]+)$", text, re.MULTILINE)]
+    if not paths:
+        raise ConfigError(f"{folder} has no Go files, and its go.mod names no tools")
+    return {path.rpartition("/")[2]: path for path in paths}
+
+
+def _digest_sources(folder: Path, tags: str = "") -> str:
+    """A digest of the sources, the pins, the tags, the operating system and the processor."""
     # Not the modification times: git sets them at checkout.
-    digest = hashlib.sha256(f"{platform.system()}-{platform.machine()}".encode())
+    digest = hashlib.sha256(f"{platform.system()}-{platform.machine()}{tags}".encode())
     for path in sorted(folder.rglob("*")):
         is_source = path.suffix == ".go" and not path.name.endswith("_test.go")
         if is_source or path.name in ("go.mod", "go.sum"):
@@ -85,14 +109,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--into", type=Path, required=True, metavar="DIR", help="the folder for the program"
     )
+    parser.add_argument("--tags", default="", help="comma-separated build tags")
     options = parser.parse_args(arguments)
-    name = options.folder.resolve().name
     try:
-        program = _build_module(options.folder, name, options.into)
+        for name, package in _list_packages(options.folder).items():
+            program = _build_module(
+                options.folder, name, options.into, package=package, tags=options.tags
+            )
+            print(f"{name:<24} {program}")
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"{name:<24} {program}")
     return 0
 
 

@@ -56,6 +56,7 @@ class WebhookRunner:
         self.certificate, self.cert_rotator = _create_certificate(
             options, client, name, namespace, targets
         )
+        metrics.watch_certificate("webhooks", self.certificate)
         if self.cert_rotator is not None:
             expiry = webhook_metrics.certificate_expiry.labels()
             expiry.set_function(self.cert_rotator.get_expiry_timestamp)

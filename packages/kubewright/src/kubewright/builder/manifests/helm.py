@@ -16,7 +16,7 @@ from dataclasses import replace
 import msgspec
 
 from ...errors import ConfigError
-from ...yaml_text import dump_yaml
+from ...yaml_text import dump_yaml, parse_documents
 from ..project import FeatureEntry, OperatorParts, Project
 from . import Document, Files
 from .components import build_namespaced_roles
@@ -71,6 +71,7 @@ _VALUE_COMMENTS = {
     "rbac": "aggregateEditors: let users with the roles edit and admin change {}.",
     "crds": "keep: `helm uninstall` keeps the CRDs, and with them the objects of all users.",
     "metrics": "serviceMonitor requires the Prometheus Operator.",
+    "manifests": "Additional objects of the project.",
     "webhooks": "certManager: use certificates from cert-manager instead of the manager's own CA.",
 }
 
@@ -147,6 +148,8 @@ def _render_values(project: Project, declared: OperatorParts) -> str:
         values[_to_value_name(feature.name)] = {"enabled": feature.name in components}
         if feature.description:
             comments[_to_value_name(feature.name)] = feature.description
+    if project.config.chart_manifests:
+        values["manifests"] = dict.fromkeys(project.config.chart_manifests, False)
     if not project.config.optional_editors:
         del values["rbac"]
     kinds, lines = ", ".join(project.config.optional_editors), list[str]()
@@ -182,6 +185,10 @@ def _render_templates(project: Project, declared: OperatorParts) -> dict[str, st
         ),
         "network-policy": _render_if(".Values.networkPolicy.enabled", network_policy),
         "crds": _render_if(".Values.crds.install", *_build_crd_templates(project, declared)),
+        "manifests": "".join(
+            _render_if(f".Values.manifests.{value}", *_read_manifests(project, path))
+            for value, path in project.config.chart_manifests.items()
+        ),
         **_render_webhook_templates(project, declared),
         **{
             feature.name: _render_if(
@@ -199,6 +206,19 @@ def _to_value_name(feature: str) -> str:
 
 def _feature_condition(feature: FeatureEntry) -> str:
     return f".Values.{_to_value_name(feature.name)}.enabled"
+
+
+def _read_manifests(project: Project, path: str) -> list[Document]:
+    """The objects of a file, those with a namespace in that of the release."""
+    documents = [
+        document
+        for document in parse_documents(project.read_text(path), path)
+        if isinstance(document, dict)
+    ]
+    for document in documents:
+        if "namespace" in document.get("metadata", {}):
+            document["metadata"]["namespace"] = project.namespace
+    return documents
 
 
 def _add_optional_labels(project: Project, roles: Sequence[Document]) -> list[Document]:

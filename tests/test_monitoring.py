@@ -1,0 +1,243 @@
+"""The alerts, dashboards and runbooks that hack.monitoring generates."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models import dashboard as grafana
+
+from hack.docgen.metrics import list_metric_names
+from hack.monitoring.__main__ import ALERTS, DASHBOARDS, ROOT, generate_files, main
+from hack.monitoring.grafana import render_dashboard
+from hack.monitoring.model import Alert, Dashboard
+from hack.monitoring.rules import build_groups, render_promtool_tests
+from hack.monitoring.runbooks import render_page
+from kubewright.builder.manifests.helm import build_chart
+from kubewright.builder.project import Project
+
+# Metrics that Prometheus adds.
+_OTHER_METRICS = {"up"}
+# VmGroup does not serve these yet; remove this set when the reference page has them.
+_PENDING_METRICS = {"vsphere_operators_vmgroups"}
+_METRIC_NAME = re.compile(
+    r"\b(up|(?:vsphere|kubewright|controller_runtime|workqueue|rest_client|leader_election|process)"
+    r"_\w+)\b"
+)
+
+
+@pytest.fixture(scope="module")
+def promtool(pytestconfig: pytest.Config) -> Path:
+    return pytestconfig.rootpath / ".testenv/bin/promtool"
+
+
+@pytest.fixture
+def rule_file(tmp_path: Path) -> Path:
+    """The rules of the generated PrometheusRule, as Prometheus reads them."""
+    text = (ROOT / "config/components/alerts/prometheus_rule.yaml").read_text()
+    file = tmp_path / "rules.yaml"
+    file.write_text(yaml.safe_dump(yaml.safe_load(text)["spec"]))
+    return file
+
+
+def run_promtool(promtool: Path, *arguments: str | Path) -> str:
+    process = subprocess.run([promtool, *arguments], capture_output=True, text=True, timeout=300)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
+
+
+def test_generated_files_are_current(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--check"]) == 0, capsys.readouterr().err
+
+
+def test_promtool_accepts_the_rules(promtool: Path, rule_file: Path) -> None:
+    output = run_promtool(promtool, "check", "rules", "--lint=all", "--lint-fatal", rule_file)
+    assert f"{len(ALERTS)} rules found" in output
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_alert_fires_and_resolves(
+    alert: Alert, promtool: Path, rule_file: Path, tmp_path: Path
+) -> None:
+    test_file = tmp_path / "test.yaml"
+    test_file.write_text(render_promtool_tests([alert], str(rule_file)))
+    assert "SUCCESS" in run_promtool(promtool, "test", "rules", test_file)
+
+
+def test_alert_that_does_not_fire_fails_its_test(promtool: Path, tmp_path: Path) -> None:
+    alert = ALERTS[0]
+    rules = build_groups([alert])
+    rules["groups"][0]["rules"][0]["expr"] = "vector(1) == 0"
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules))
+    test_file = tmp_path / "test.yaml"
+    test_file.write_text(render_promtool_tests([alert], str(tmp_path / "rules.yaml")))
+    with pytest.raises(AssertionError, match="FAILED"):
+        run_promtool(promtool, "test", "rules", test_file)
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_runbook_has_every_section_and_a_command(alert: Alert) -> None:
+    page = render_page(alert)
+    for heading in ("Meaning", "Impact", "Diagnosis", "Fix"):
+        assert f"\n## {heading}\n\n" in page
+    assert "```sh\nkubectl " in page
+    assert alert.summary.endswith(".")
+    assert alert.description.endswith(".")
+
+
+def test_the_site_lists_every_runbook() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text()
+    for path in generate_files():
+        if path.startswith("docs/runbooks/"):
+            assert f"{path}\n" in navigation, path
+
+
+def test_every_metric_of_a_query_exists() -> None:
+    queries = [alert.expr for alert in ALERTS]
+    queries += [
+        query.expr
+        for dashboard in DASHBOARDS
+        for panel in dashboard.panels
+        for query in panel.queries
+    ]
+    queries += [metric for dashboard in DASHBOARDS for metric in dashboard.variables.values()]
+    exposed = list_metric_names()
+    used = {
+        re.sub(r"_(bucket|count|sum)$", "", name) if name not in exposed else name
+        for query in queries
+        # Not the names of labels and their values.
+        for name in _METRIC_NAME.findall(re.sub(r'"[^"]*"', "", query))
+    }
+    assert len(used) > 30
+    assert used - exposed - _OTHER_METRICS - _PENDING_METRICS == set()
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.name)
+def test_dashboard_is_well_formed(dashboard: Dashboard) -> None:
+    document = json.loads(render_dashboard(dashboard))
+    panels = document["panels"]
+    ids = [panel["id"] for panel in panels]
+    assert len(set(ids)) == len(ids) > 5
+    variables = {variable["name"] for variable in document["templating"]["list"]}
+    assert "datasource" in variables
+    titles = [panel["title"] for panel in panels if panel["type"] != "row"]
+    assert len(set(titles)) == len(titles)
+    for panel in panels:
+        if panel["type"] == "row":
+            continue
+        assert panel["description"].endswith(".")
+        assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+        for target in panel["targets"]:
+            assert target["datasource"] == panel["datasource"]
+            used = set(re.findall(r"\$(?:\{)?(\w+)", target["expr"])) - {"__rate_interval"}
+            assert used <= variables, target["expr"]
+    assert not [
+        (one["title"], other["title"])
+        for one, other in combinations(panels, 2)
+        if overlap(one["gridPos"], other["gridPos"])
+    ]
+    assert all(0 <= p["gridPos"]["x"] <= 24 - p["gridPos"]["w"] for p in panels)
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.name)
+def test_dashboard_matches_the_schema_of_grafana(dashboard: Dashboard) -> None:
+    """Grafana's types drop a field that they do not have, so all must survive a round trip."""
+    register_default_plugins()
+    document = json.loads(render_dashboard(dashboard))
+    decoded = grafana.Dashboard.from_json(document)
+    encoded = json.loads(JSONEncoder().encode(decoded))
+    assert list(find_missing(document, encoded)) == []
+
+
+def test_unknown_field_does_not_match_the_schema_of_grafana() -> None:
+    document = {"title": "x", "panels": [{"type": "stat", "gridPosition": {"x": 1}}]}
+    register_default_plugins()
+    encoded = json.loads(JSONEncoder().encode(grafana.Dashboard.from_json(document)))
+    assert list(find_missing(document, encoded)) == ["/panels/0/gridPosition"]
+
+
+def find_missing(expected: Any, actual: Any, path: str = "") -> Iterator[str]:
+    """The paths of values that `actual` does not have."""
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        for key, value in expected.items():
+            yield from find_missing(value, actual.get(key), f"{path}/{key}")
+    elif isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
+        for index, value in enumerate(expected):
+            yield from find_missing(value, actual[index], f"{path}/{index}")
+    elif expected != actual:
+        yield path
+
+
+def overlap(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return all(
+        one[start] < other[start] + other[size] and other[start] < one[start] + one[size]
+        for start, size in (("x", "w"), ("y", "h"))
+    )
+
+
+def test_dashboards_have_different_ids() -> None:
+    ids = [json.loads(render_dashboard(dashboard))["uid"] for dashboard in DASHBOARDS]
+    assert len(set(ids)) == len(ids) == 4
+    # The limit of Grafana.
+    assert all(len(uid) <= 40 for uid in ids)
+
+
+def test_chart_has_the_alerts_on_request(pytestconfig: pytest.Config, tmp_path: Path) -> None:
+    project = Project.read(ROOT)
+    for name, text in build_chart(project, project.load_declarations()).items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    values = tmp_path / "test-values.yaml"
+    values.write_text("manifests: {prometheusRule: true}\n")
+    helm = pytestconfig.rootpath / ".testenv/bin/helmtemplate"
+    command: list[str | Path] = [helm, tmp_path, "release", "team-a"]
+    by_default, on_request = (
+        subprocess.run([*command, *more], check=True, capture_output=True, text=True).stdout
+        for more in (list[Path](), [values])
+    )
+    assert "PrometheusRule" not in by_default
+    [rule] = [
+        document
+        for document in yaml.safe_load_all(on_request)
+        if document and document["kind"] == "PrometheusRule"
+    ]
+    assert rule["metadata"]["namespace"] == "team-a"
+    # Helm must not fill in the templates of Prometheus.
+    assert rule["spec"] == build_groups(ALERTS)
+
+
+def test_components_render(binaries: dict[str, Path], tmp_path: Path) -> None:
+    """kustomize adds the flag, the rules and a ConfigMap for each dashboard."""
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    overlay = tmp_path / "config/overlays/monitored"
+    overlay.mkdir(parents=True)
+    names = ("inventory-metrics", "prometheus", "alerts", "dashboards")
+    components = [f"../../components/{name}" for name in names]
+    (overlay / "kustomization.yaml").write_text(
+        yaml.safe_dump({"resources": ["../../default"], "components": components})
+    )
+    output = subprocess.run(
+        [binaries["kubectl"], "kustomize", overlay], check=True, capture_output=True, text=True
+    ).stdout
+    documents = list(yaml.safe_load_all(output))
+    [deployment] = [document for document in documents if document["kind"] == "Deployment"]
+    assert "-inventory-metrics" in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    config_maps = [
+        document
+        for document in documents
+        if document["metadata"].get("labels", {}).get("grafana_dashboard") == "1"
+    ]
+    titles = {json.loads(text)["title"] for item in config_maps for text in item["data"].values()}
+    assert titles == {dashboard.title for dashboard in DASHBOARDS}
+    # The limit of the API server for the annotation of `kubectl apply`.
+    assert all(len(json.dumps(item)) < 262_144 for item in config_maps)

@@ -1,7 +1,9 @@
-"""Builds a test program from a Go module in the repository if its sources have changed.
+"""Builds a test program from a Go module in the repository, once for each state of its sources.
 
 `python -m kubewright.testing.go_module testenv/vcsim --into .testenv/bin` builds the main package
-of the folder, with the name of the folder. Go is found or installed as for the other binaries.
+of the folder into the user's cache and links it into the folder, with the name of the folder.
+Another clone with the same sources uses the same program. Go is found or installed as for the other
+binaries.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import argparse
 import hashlib
 import os
 import platform
+import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -17,30 +20,44 @@ from pathlib import Path
 
 from kubewright.errors import ConfigError
 
-from .binaries import cache_folder
+from .binaries import cache_folder, link_binaries, report_interruption
 from .go_build import GoBuilder, Pins, Progress, format_duration, go_build_command, hold_file_lock
 
+# A program that no clone has asked for in this time is removed; another version has replaced it.
+_UNUSED_DAYS = 30
 _ADVICE = "Go needs its module proxy (see `go env GOPROXY`) for the modules in go.mod."
 
 
-def _build_module(
+def build_module(
     folder: Path,
-    name: str,
     into: Path,
     environ: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """The path of the program; it is built unless it exists and its sources are unchanged."""
+    """The link to the program, which is built unless the cache has it for the same sources."""
     environ, progress = os.environ if environ is None else environ, progress or Progress(sys.stderr)
     if not (folder / "go.mod").exists():
         raise ConfigError(f"{folder} is not a Go module: it has no go.mod")
-    into.mkdir(parents=True, exist_ok=True)
-    program, stamp, digest = into / name, into / f".{name}.sources", _digest_sources(folder)
-    with hold_file_lock(into / f".{name}.lock", progress):
-        if not program.exists() or not stamp.exists() or stamp.read_text() != digest:
+    name, modules = folder.resolve().name, cache_folder(environ) / "modules"
+    cached = modules / f"{name}-{_digest_sources(folder)[:16]}"
+    cached.mkdir(parents=True, exist_ok=True)
+    program = cached / name
+    with hold_file_lock(cached / "lock", progress):
+        if not program.exists():
             _compile_module(folder, program, environ, progress)
-            stamp.write_text(digest)
-    return program
+        # The time of the last use.
+        os.utime(cached)
+    _remove_unused(modules, name)
+    link_binaries({name: program}, into)
+    return into / name
+
+
+def _remove_unused(modules: Path, name: str) -> None:
+    """Removes the versions of a program that were not used for a month."""
+    oldest = time.time() - _UNUSED_DAYS * 24 * 3600
+    for folder in modules.glob(f"{name}-*"):
+        if folder.stat().st_mtime < oldest:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _compile_module(
@@ -50,7 +67,7 @@ def _compile_module(
     cache = cache_folder(environ) / pins.digest
     cache.mkdir(parents=True, exist_ok=True)
     builder = GoBuilder(cache, pins, environ, progress, advice=_ADVICE)
-    # Built under another name: a test may be running the old program.
+    # Built under another name: an interrupted build must leave no program.
     started, temporary = time.monotonic(), program.with_name(f".{program.name}.{os.getpid()}")
     try:
         builder.run_step(
@@ -86,13 +103,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--into", type=Path, required=True, metavar="DIR", help="the folder for the program"
     )
     options = parser.parse_args(arguments)
-    name = options.folder.resolve().name
     try:
-        program = _build_module(options.folder, name, options.into)
+        program = build_module(options.folder, options.into)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"{name:<24} {program}")
+    except KeyboardInterrupt:
+        return report_interruption()
+    print(f"{program.name:<24} {program}")
     return 0
 
 

@@ -32,7 +32,7 @@ _FIXED_VMS = {worker.name for worker in fixtures.ALL_WORKERS if worker.gpu}
 
 
 class Activity:
-    """Runs until cancelled; `status` is a line that says what it does."""
+    """Runs until cancelled; `status` is a line about what it does."""
 
     def __init__(self, environment: DemoEnvironment, seed: int = 0) -> None:
         self.status = "A script moves VMs, loads hosts and acts as users; its first change follows."

@@ -25,7 +25,7 @@ _SWING = 0.35
 # The demand of a VM that has none of its own, as a share of its CPUs.
 _DEFAULT_DEMAND = 0.15
 _DEMANDS_MHZ = {worker.name: worker.cpu_demand_mhz for worker in ALL_WORKERS}
-# A guest uses this share of its memory without load, and the rest with its load.
+# A guest uses this share of its memory without load, and more of it with its load.
 _IDLE_MEMORY = 0.45
 
 

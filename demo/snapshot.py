@@ -33,7 +33,7 @@ class Snapshot:
     events: Sequence[str] = ()
     log: Sequence[LogLine] = ()
     manager: ManagerState = ManagerState()
-    # A line that says what the demo's script did last.
+    # A line about what the demo's script did last.
     script: str = ""
 
 

@@ -110,11 +110,11 @@ SIZES = [(60, 15), (80, 24), (100, 30), (160, 50), (200, 50), (240, 80)]
 def test_screen_is_filled_exactly_and_every_object_is_shown(width: int, height: int) -> None:
     pages = render_pages(FULL_SNAPSHOT, width, height)
     assert (len(pages) == 1) == (height >= 30)
-    words = {word for lines in pages for line in lines for word in line.split()}
+    texts = {text for lines in pages for line in lines for text in line.split()}
     # A narrow column cuts the middle of a name.
-    cut = [word.split("…") for word in words if word.count("…") == 1]
+    cut = [text.split("…") for text in texts if text.count("…") == 1]
     for kind, name in SAMPLE_CHECKS:
-        assert name in words or any(
+        assert name in texts or any(
             start and end and name.startswith(start) and name.endswith(end) for start, end in cut
         ), (kind, name)
 

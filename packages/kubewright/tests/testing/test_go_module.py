@@ -62,7 +62,7 @@ def go_module(tmp_path: Path) -> Path:
 
 def build_and_read_calls(module: Path, environ: dict[str, str]) -> list[str]:
     """Build, and return the calls of go so far."""
-    program = build_module(module, module.parent / "bin", environ, Progress(io.StringIO()))
+    (program,) = build_module(module, module.parent / "bin", environ, Progress(io.StringIO()))
     assert program.read_text() == "program"
     return Path(environ["CALLS"]).read_text().splitlines()
 
@@ -148,3 +148,33 @@ def test_folder_without_go_mod_is_rejected(
         build_module(tmp_path, tmp_path / "bin", {}, Progress(io.StringIO()))
     assert main([str(tmp_path), "--into", str(tmp_path / "bin")]) == 1
     assert "no go.mod" in capsys.readouterr().err
+
+
+def test_tools_of_a_module_without_go_files_are_built(
+    go_module: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    (go_module / "main.go").unlink()
+    go_mod = go_module / "go.mod"
+    go_mod.write_text(
+        f"{go_mod.read_text()}\ntool (\n\ta.b/cmd/one\n\ta.b/two\n)\n\ntool a.b/three\n"
+    )
+    into = go_module.parent / "bin"
+    assert main([str(go_module), "--into", str(into), "--tags", "small"]) == 0
+    calls = Path(environ["CALLS"]).read_text().splitlines()
+    assert [call.split()[-1] for call in calls] == ["a.b/cmd/one", "a.b/two", "a.b/three"]
+    assert all("-tags small" in call for call in calls)
+    assert [(into / name).read_text() for name in ("one", "two", "three")] == ["program"] * 3
+    # Other tags are another program.
+    assert main([str(go_module), "--into", str(into), "--tags", "small"]) == 0
+    assert main([str(go_module), "--into", str(into)]) == 0
+    assert len(Path(environ["CALLS"]).read_text().splitlines()) == 6
+
+
+def test_module_without_programs_is_reported(
+    go_module: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (go_module / "main.go").unlink()
+    assert main([str(go_module), "--into", str(go_module.parent / "bin")]) == 1
+    assert "has no Go files, and its go.mod names no tools" in capsys.readouterr().err

@@ -256,9 +256,11 @@ class GoBuilder:
 
 
 def go_build_command(
-    go: Path, packages: Sequence[str], output: str, linker_flags: str = "-s -w"
+    go: Path, packages: Sequence[str], output: str, linker_flags: str = "-s -w", tags: str = ""
 ) -> list[str | Path]:
-    flags = ("-buildvcs=false", "-v", "-ldflags", linker_flags, "-o", output)
+    flags = ["-buildvcs=false", "-v", "-ldflags", linker_flags, "-o", output]
+    if tags:
+        flags += ["-tags", tags]
     return [go, "build", *_COMMON_FLAGS, *flags, *packages]
 
 

@@ -25,7 +25,8 @@ LISTS_KEYED_BY_NAME = ("volumes", "volumeMounts", "env")
 
 @pytest.fixture(scope="module")
 def helm() -> Path:
-    return build_module(ROOT / "testenv/helmtemplate", ROOT / ".testenv/bin")
+    (program,) = build_module(ROOT / "testenv/helmtemplate", ROOT / ".testenv/bin")
+    return program
 
 
 @pytest.fixture(scope="module")

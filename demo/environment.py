@@ -29,6 +29,8 @@ import simulator  # noqa: E402
 
 _BINARIES = ROOT / ".testenv/bin"
 DEMO_FOLDERS = ROOT / ".testenv/demo"
+# What the manager may read in addition if it serves the page.
+_PAGE_ROLE = ROOT / "config/components/page/role.yaml"
 _SYSTEM_NAMESPACE, _SERVICE_ACCOUNT = "vsphere-operators-system", "controller-manager"
 _TOKEN_SECONDS = 7 * 24 * 3600
 _STATS_INTERVAL_SECONDS = 3
@@ -106,11 +108,12 @@ class DemoEnvironment:
 
     async def _prepare_cluster(self) -> None:
         """Installs CRDs and roles, and creates what a real cluster would have."""
+        manifests = [("-k", ROOT / "config/crd"), ("-k", ROOT / "config/rbac")]
+        if _PAGE_ROLE.exists():
+            manifests.append(("-f", _PAGE_ROLE))
         applied = (
-            asyncio.to_thread(
-                self.control_plane.kubectl, "apply", "-k", str(ROOT / "config" / part)
-            )
-            for part in ("crd", "rbac")
+            asyncio.to_thread(self.control_plane.kubectl, "apply", option, str(path))
+            for option, path in manifests
         )
         await asyncio.gather(*applied, asyncio.to_thread(self._create_fixtures))
         await asyncio.to_thread(self.control_plane.wait_for_crds)

@@ -223,6 +223,7 @@ class DemoEnvironment:
 
 
 async def try_action(action: Callable[[], Awaitable[object]]) -> None:
-    # A user of the demo may have done the same in another shell, or removed the object.
-    with contextlib.suppress(HttpError, simulator.ControlError):
+    # A user of the demo may have done the same in another shell, removed the object, or stopped the
+    # simulator; the next action may succeed.
+    with contextlib.suppress(HttpError, simulator.ControlError, OSError):
         await action()

@@ -167,7 +167,7 @@ manager: setup ## Install the manager command as .venv/bin/manager
 demo: simulator ## Show all kinds live, without a cluster or vCenter; ONCE=1 prints and exits
 	@$(BIN)/python -m demo --with-parent $(if $(ONCE),--once)
 
-live-view-picture: simulator ## Draw docs/pictures/live-view.svg from a real run of the demo
+live-view-picture: simulator ## Draw the animated docs/pictures/live-view.svg from a real run
 	@$(BIN)/python -m hack.live_view_picture
 
 ##@ Deploy

@@ -8,15 +8,19 @@ import contextlib
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from rich.console import Console
 
+from kubewright.errors import ConfigError
+from kubewright.testing.binaries import report_interruption
 from vsphere_operators.console import replace_unencodable
 
 from .activity import Activity
 from .cleanup import DemoFolder, clean_up_abandoned, exit_with_parent
-from .environment import DEMO_FOLDERS, ROOT, DemoEnvironment
+from .environment import DEMO_FOLDERS, ROOT, DemoEnvironment, find_demo_binaries
 from .expected import SAMPLE_CHECKS, find_failed_samples
 from .frame_writer import FrameWriter
 from .snapshot import Snapshot
@@ -26,6 +30,7 @@ _SAMPLES_TIMEOUT_SECONDS = 120.0
 _REFRESH_SECONDS = 1.0
 # Time to read a message before the next one takes its turn on the screen.
 _MESSAGE_SECONDS = 4.0
+_NO_SCRIPT = "No script runs: nothing changes on its own."
 
 
 async def _run_once(environment: DemoEnvironment, console: Console) -> int:
@@ -41,6 +46,8 @@ async def _run_once(environment: DemoEnvironment, console: Console) -> int:
     console.print(
         render_all_tables(snapshot, console.width if console.is_terminal else 0), soft_wrap=True
     )
+    if failed and snapshot.manager.notice:
+        console.print(snapshot.manager.notice, style="red", soft_wrap=True)
     for (kind, name), problem in failed.items():
         console.print(
             f"{kind} {name} does not have the expected status: {problem}",
@@ -58,14 +65,15 @@ async def _run_once(environment: DemoEnvironment, console: Console) -> int:
 
 async def _run_live(environment: DemoEnvironment, console: Console, *, calm: bool) -> int:
     """Shows the live view until Ctrl-C."""
-    activity = asyncio.create_task(asyncio.Event().wait() if calm else Activity(environment).run())
+    activity = None if calm else Activity(environment)
+    running = asyncio.create_task(activity.run() if activity else asyncio.Event().wait())
     full_screen = console.is_terminal and not console.is_dumb_terminal
     show = show_screen if full_screen else _print_changes
     try:
-        await show(_poll_snapshots(environment), shell_hints(environment), console)
+        await show(_poll_snapshots(environment, activity), shell_hints(environment), console)
     finally:
-        activity.cancel()
-        await asyncio.gather(activity, return_exceptions=True)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
     return 0
 
 
@@ -98,9 +106,12 @@ async def _print_changes(
         before = snapshot
 
 
-async def _poll_snapshots(environment: DemoEnvironment) -> AsyncIterator[Snapshot]:
+async def _poll_snapshots(
+    environment: DemoEnvironment, activity: Activity | None
+) -> AsyncIterator[Snapshot]:
     while True:
-        yield await environment.read_snapshot()
+        snapshot = await environment.read_snapshot()
+        yield replace(snapshot, script=activity.status if activity else _NO_SCRIPT)
         await asyncio.sleep(_REFRESH_SECONDS)
 
 
@@ -113,7 +124,7 @@ def shell_hints(environment: DemoEnvironment) -> list[str]:
     ]
 
 
-async def _run(options: argparse.Namespace, console: Console) -> int:
+async def _run(options: argparse.Namespace, binaries: Mapping[str, Path], console: Console) -> int:
     """Runs one demo; a signal ends it in order, too."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
@@ -123,7 +134,7 @@ async def _run(options: argparse.Namespace, console: Console) -> int:
     folder = DemoFolder(DEMO_FOLDERS)
     try:
         environment = DemoEnvironment(
-            folder, lambda line: console.print(line, markup=False, highlight=False)
+            folder, binaries, lambda line: console.print(line, markup=False, highlight=False)
         )
         await environment.start()
         if options.once:
@@ -165,10 +176,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         exit_with_parent()
     replace_unencodable(sys.stdout)
     console = Console()
+    try:
+        binaries = find_demo_binaries()
+    except ConfigError as error:
+        console.print(str(error), markup=False, highlight=False, soft_wrap=True)
+        return 1
+    except KeyboardInterrupt:
+        return report_interruption()
     for message in clean_up_abandoned(DEMO_FOLDERS):
         console.print(message, markup=False, highlight=False)
     with contextlib.suppress(KeyboardInterrupt):
-        return asyncio.run(_run(options, console))
+        return asyncio.run(_run(options, binaries, console))
     return 130
 
 

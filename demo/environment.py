@@ -5,23 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import shlex
-import shutil
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from http.client import HTTPException
 from pathlib import Path
 
-from kubewright.testing import eventually
 from kubewright.testing.binaries import find_binaries
 from kubewright.testing.cluster_access import HttpError, write_kubeconfig
 from kubewright.testing.controlplane import ControlPlane
-from kubewright.testing.process import Process
+from kubewright.testing.go_module import build_module
 
 from . import fixtures
 from .cleanup import DemoFolder
+from .manager import DemoManager
 from .snapshot import Snapshot, read_snapshot
 
 ROOT = Path(__file__).parents[1]
@@ -30,32 +29,39 @@ import simulator  # noqa: E402
 
 _BINARIES = ROOT / ".testenv/bin"
 DEMO_FOLDERS = ROOT / ".testenv/demo"
+# What the manager may read in addition if it serves the page.
+_PAGE_ROLE = ROOT / "config/components/page/role.yaml"
 _SYSTEM_NAMESPACE, _SERVICE_ACCOUNT = "vsphere-operators-system", "controller-manager"
 _TOKEN_SECONDS = 7 * 24 * 3600
 _STATS_INTERVAL_SECONDS = 3
-_STOP_TIMEOUT_SECONDS = 10.0
 _USER, _PASSWORD = "demo@vsphere.local", "demo"
 
 PrintLine = Callable[[str], None]
 
 
+def find_demo_binaries() -> dict[str, Path]:
+    """The programs that the demo starts; missing ones are built, which takes minutes."""
+    (vcsim,) = build_module(ROOT / "testenv/vcsim", _BINARIES)
+    return {**find_binaries(folders=[_BINARIES]), "vcsim": vcsim}
+
+
 class DemoEnvironment:
     """The processes of one demo. Started by the main thread, they end with it in any case."""
 
-    def __init__(self, folder: DemoFolder, print_line: PrintLine) -> None:
+    def __init__(
+        self, folder: DemoFolder, binaries: Mapping[str, Path], print_line: PrintLine
+    ) -> None:
         self._folder, self._print_line = folder, print_line
-        self.control_plane = ControlPlane(
-            find_binaries(folders=[_BINARIES]), folder=folder.path / "cluster"
-        )
+        self.control_plane = ControlPlane(binaries, folder=folder.path / "cluster")
         self.vcenter = simulator.SimulatedVCenter(
-            _BINARIES / "vcsim",
+            binaries["vcsim"],
             folder.path / "vcsim",
             *fixtures.vcsim_flags(),
             user=_USER,
             password=_PASSWORD,
         )
-        self._log_file = folder.path / "manager.log"
-        self._manager: Process | None = None
+        self._manager = DemoManager(folder.path, self._manager_flags, self._record_processes)
+        self._supervision: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Prints a line for each step, with the time it took."""
@@ -65,6 +71,7 @@ class DemoEnvironment:
         )
         await self._run_step("CRDs, roles and nodes", self._prepare_cluster())
         await self._run_step("the manager, as its service account", self._start_manager())
+        self._supervision = asyncio.create_task(self._manager.supervise())
         await self._run_step(
             "the samples", asyncio.to_thread(self.control_plane.apply, ROOT / "config/samples")
         )
@@ -72,21 +79,26 @@ class DemoEnvironment:
     async def _run_step(self, name: str, work: Awaitable[object]) -> None:
         began = time.monotonic()
         await work
-        self._folder.record_processes(self._running_pids())
+        self._record_processes()
         self._print_line(f"{time.monotonic() - began:5.1f} s  {name}")
 
-    def _running_pids(self) -> list[int]:
+    def _record_processes(self) -> None:
         processes = [
             self.control_plane.etcd.process,
             self.control_plane.apiserver.process,
             self.vcenter.process,
-            self._manager,
+            self._manager.process,
         ]
-        return [process.pid for process in processes if process and process.is_running]
+        self._folder.record_processes(
+            process.pid for process in processes if process and process.is_running
+        )
 
     async def _start_vcenter(self) -> None:
         """Sets loads and hosts so that the node of each GPUInfo is certain."""
         await self.vcenter.start()
+        for host in fixtures.HOSTS:
+            for path, value in fixtures.HOST_HARDWARE.items():
+                await self.vcenter.set_property(host, path, value)
         for worker in fixtures.ALL_WORKERS:
             await self.vcenter.move_vm(worker.name, worker.host)
             await self.vcenter.set_stats(
@@ -96,11 +108,12 @@ class DemoEnvironment:
 
     async def _prepare_cluster(self) -> None:
         """Installs CRDs and roles, and creates what a real cluster would have."""
+        manifests = [("-k", ROOT / "config/crd"), ("-k", ROOT / "config/rbac")]
+        if _PAGE_ROLE.exists():
+            manifests.append(("-f", _PAGE_ROLE))
         applied = (
-            asyncio.to_thread(
-                self.control_plane.kubectl, "apply", "-k", str(ROOT / "config" / part)
-            )
-            for part in ("crd", "rbac")
+            asyncio.to_thread(self.control_plane.kubectl, "apply", option, str(path))
+            for option, path in manifests
         )
         await asyncio.gather(*applied, asyncio.to_thread(self._create_fixtures))
         await asyncio.to_thread(self.control_plane.wait_for_crds)
@@ -125,66 +138,52 @@ class DemoEnvironment:
                 )
 
     async def _start_manager(self) -> None:
-        """Starts the manager as in a Pod: service account, mounted Secret, clean environment."""
+        """Starts the manager as in a Pod: service account and mounted Secret."""
         token = await asyncio.to_thread(
             self.control_plane.create_service_account_token,
             _SYSTEM_NAMESPACE,
             _SERVICE_ACCOUNT,
             _TOKEN_SECONDS,
         )
-        config = write_kubeconfig(
-            self._folder.path / "manager.kubeconfig",
+        write_kubeconfig(
+            self._manager_kubeconfig,
             self.control_plane.url,
             self.control_plane.ca.certificate,
             _SERVICE_ACCOUNT,
             token,
         )
-        flags = [
-            f"-kubeconfig={config}",
-            f"-vcenter-credentials={self._write_credentials()}",
+        self._write_credentials()
+        await self._manager.start()
+
+    @property
+    def _manager_kubeconfig(self) -> Path:
+        return self._folder.path / "manager.kubeconfig"
+
+    @property
+    def _credentials_folder(self) -> Path:
+        return self._folder.path / "vc-creds"
+
+    def _manager_flags(self) -> list[str]:
+        return [
+            f"-kubeconfig={self._manager_kubeconfig}",
+            f"-vcenter-credentials={self._credentials_folder}",
             f"-vcenter-ca-file={self.vcenter.certificate}",
             "-leader-elect",
             f"-leader-election-namespace={_SYSTEM_NAMESPACE}",
             "-metrics-addr=127.0.0.1:0",
             f"-stats-interval={_STATS_INTERVAL_SECONDS}s",
         ]
-        program = [
-            shutil.which("env") or "env",
-            "-i",
-            f"HOME={self._folder.path}",
-            # Of the environment of the demo, the manager gets only PYTHONPATH.
-            f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}",
-            sys.executable,
-            "-m",
-            "vsphere_operators.main",
-            *flags,
-        ]
-        self._manager = Process("manager", program, self._log_file)
-        self._manager.start()
-        await eventually(self._is_manager_started, within=60, every=0.1)
 
-    def _write_credentials(self) -> Path:
+    def _write_credentials(self) -> None:
         """Writes a folder like a mounted Secret vc-creds."""
-        folder = self._folder.path / "vc-creds"
-        folder.mkdir(mode=0o700)
+        self._credentials_folder.mkdir(mode=0o700)
         credentials = {
             "GOVMOMI_URL": self.vcenter.url,
             "GOVMOMI_USERNAME": _USER,
             "GOVMOMI_PASSWORD": _PASSWORD,
         }
         for key, text in credentials.items():
-            (folder / key).write_text(text)
-        return folder
-
-    def _is_manager_started(self) -> bool:
-        self._exit_if_manager_ended()
-        return self._log_file.exists() and "Starting workers" in self._log_file.read_text()
-
-    def _exit_if_manager_ended(self) -> None:
-        """Ends the demo: without a manager it would show old data."""
-        if self._manager is None or not self._manager.is_running:
-            tail = self._manager.read_log_tail() if self._manager else ""
-            raise SystemExit(f"The manager exited unexpectedly. The end of its log:\n{tail}")
+            (self._credentials_folder / key).write_text(text)
 
     def write_env_file(self) -> Path:
         """Writes the variables for another shell: cluster and vCenter."""
@@ -204,24 +203,27 @@ class DemoEnvironment:
         return file
 
     async def read_snapshot(self) -> Snapshot:
-        self._exit_if_manager_ended()
         try:
-            return await asyncio.to_thread(read_snapshot, self.control_plane, self._log_file)
+            snapshot = await asyncio.to_thread(read_snapshot, self.control_plane, self._manager.log)
         except (OSError, HTTPException) as error:
             raise SystemExit(
                 f"The API server of the demo does not respond: {error or type(error).__name__}"
             ) from None
+        return replace(snapshot, manager=self._manager.state)
 
     async def stop(self) -> None:
         """Stops the processes of this demo and removes its folder."""
-        if self._manager is not None:
-            await self._manager.stop(_STOP_TIMEOUT_SECONDS)
+        if self._supervision is not None:
+            self._supervision.cancel()
+            await asyncio.gather(self._supervision, return_exceptions=True)
+        await self._manager.stop()
         await self.vcenter.stop()
         await self.control_plane.stop()
         self._folder.remove()
 
 
 async def try_action(action: Callable[[], Awaitable[object]]) -> None:
-    # A user of the demo may have done the same in another shell, or removed the object.
-    with contextlib.suppress(HttpError, simulator.ControlError):
+    # A user of the demo may have done the same in another shell, removed the object, or stopped the
+    # simulator; the next action may succeed.
+    with contextlib.suppress(HttpError, simulator.ControlError, OSError):
         await action()

@@ -8,6 +8,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 HOSTS = ("esxi-dell-e.rainpole.com", "esxi-dell-f.rainpole.com", "esxi-dell-g.rainpole.com")
+# The simulator's hosts are smaller than the VMs on them.
+HOST_CORES, CORE_MHZ, HOST_MEMORY_MB = 4, 2294, 16 * 1024
+HOST_HARDWARE = {
+    "summary.hardware.numCpuCores": HOST_CORES,
+    "summary.hardware.cpuMhz": CORE_MHZ,
+    "summary.hardware.memorySize": HOST_MEMORY_MB << 20,
+}
 DISK_NAME = "pvc-e3f6dd59-cbc0-49a7-97c8-d92a26732c43"
 DISK_ID = "6f1c6c5e-0c7e-4b4e-9f0a-5a3d3f2b1a00"
 TEMPLATE_NAME = "vm-operator-template"

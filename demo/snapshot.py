@@ -11,6 +11,7 @@ from kubewright.testing.cluster_access import HttpError
 from kubewright.testing.controlplane import ControlPlane
 
 from .log import LogLine, read_log_tail
+from .manager import ManagerState
 
 Object = Mapping[str, Any]
 _NAMESPACE = "default"
@@ -33,6 +34,9 @@ class Snapshot:
     objects: Mapping[tuple[str, str], Object]
     events: Sequence[str] = ()
     log: Sequence[LogLine] = ()
+    manager: ManagerState = ManagerState()
+    # A line about what the demo's script did last.
+    script: str = ""
 
 
 def read_snapshot(plane: ControlPlane, log: Path) -> Snapshot:

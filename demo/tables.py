@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import zip_longest
 
 from vsphere_operators.kubectl.table import COLUMN_GAP, Cell, Columns, Table, build_table
 from vsphere_operators.kubectl.vmgroup import PHASE_STYLES
@@ -21,14 +20,6 @@ def build_tables(snapshot: Snapshot) -> dict[str, Table]:
             name_column: Columns[Object] = {kind.upper(): lambda obj: str(obj["metadata"]["name"])}
             tables[kind] = build_table(objects, {**name_column, **TABLE_COLUMNS[kind]})
     return tables
-
-
-def join_side_by_side(left: Table, right: Table) -> Table:
-    rows = (
-        (*(left_row or _empty_row(left)), *(right_row or _empty_row(right)))
-        for left_row, right_row in zip_longest(left.rows, right.rows)
-    )
-    return Table(columns=(*left.columns, *right.columns), rows=tuple(rows))
 
 
 def limit_rows(table: Table, count: int) -> Table:

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from vsphere_operators.console import Style
+from vsphere_operators.console import Style, wrap_text
 from vsphere_operators.kubectl.table import COLUMN_GAP, Table
 
 from .not_ready import fit_messages, max_message_height, not_ready_messages
 from .snapshot import Snapshot
-from .tables import build_tables, drop_columns, join_side_by_side, limit_rows
+from .tables import build_tables, drop_columns, limit_rows
 
 _TITLE = "vsphere-operators demo: real API server, simulated vCenter. Press Ctrl-C to exit."
+_SHORT_TITLE = "Demo with a simulated vCenter. Ctrl-C exits."
+# Lower screens have no line about the script.
+_MIN_SCRIPT_HEIGHT = 10
+_MAX_NOTICE_LINES = 2
+# Of a log line in output without a terminal.
+_LOG_LINE_WIDTH = 200
 # Lines that the tables leave for messages, Events and log.
 _RESERVED_LINES = 5
 # With many objects, this part of the screen stays for them: the samples leave a sixth of 24 lines.
 _RESERVED_DIVISOR = 6
 _MESSAGE_COLUMNS = ("LAST MESSAGE",)
+# A table is cut to this number of rows before tables take turns.
+_MIN_ROWS = 5
+# How many changes of the message a page of tables stays.
+_ROTATIONS_PER_PAGE = 2
 _RICH_STYLES: dict[Style, str] = {
     "": "",
     "good": "green",
@@ -39,26 +49,49 @@ class Screen:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Fills the screen exactly, so that the hints at the bottom never move."""
         width = options.max_width
-        height = options.max_height - 1 - len(self._hints)
-        arranged = _arrange_tables(build_tables(self._snapshot), width, height - _RESERVED_LINES)
-        tables = [
-            _merge_tables(row, width)
-            for row in _fit_height(arranged, height - self._reserved_lines(width, height))
-        ]
+        header = self._render_header(width, options.max_height)
+        hints = self._hint_lines()
+        height = options.max_height - 1 - len(header) - len(hints)
+        pages = self._arrange_tables(width, height - self._reserved_lines(width, height))
+        number = self._rotation // _ROTATIONS_PER_PAGE % len(pages)
+        tables = pages[number]
         room = height - _total_height(tables)
         blank_lines = room >= len(tables) + 2 * _RESERVED_LINES
         if blank_lines:
             room -= len(tables)
-        parts: list[RenderableType] = [_text_line(_TITLE, "bold reverse")]
+        parts: list[RenderableType] = []
         for table in tables:
             if blank_lines:
                 parts.append(Text(""))
             parts.append(_render_table(table, width))
         yield Group(
+            _render_title(width, number + 1, len(pages)),
+            *header,
             *parts,
             *self._render_lower_part(width, room),
-            *(_text_line(hint, "bold cyan") for hint in self._hints),
+            *(_text_line(hint, "bold cyan") for hint in hints),
         )
+
+    def _render_header(self, width: int, height: int) -> list[Text]:
+        """What the script did, and what is wrong with the manager."""
+        manager, lines = self._snapshot.manager, list[Text]()
+        if self._snapshot.script and height >= _MIN_SCRIPT_HEIGHT:
+            lines.append(_text_line(self._snapshot.script, "yellow"))
+        style = "bold yellow" if manager.is_serving else "bold red"
+        notice = wrap_text(manager.notice, max(width, 1)) if manager.notice else []
+        return [*lines, *(_text_line(line, style) for line in notice[:_MAX_NOTICE_LINES])]
+
+    def _hint_lines(self) -> list[str]:
+        url = self._snapshot.manager.page_url
+        return [*([f"Page in a browser:  {url}"] if url else []), *self._hints]
+
+    def _arrange_tables(self, width: int, height: int) -> list[list[Table]]:
+        """Pages that take turns; one page if all tables fit."""
+        tables = build_tables(self._snapshot)
+        if "VmGroup" in tables:
+            # A message that does not fit its column is below the tables anyway.
+            tables["VmGroup"] = drop_columns(tables["VmGroup"], width, _MESSAGE_COLUMNS)
+        return _paginate(_cut_to_height(list(tables.values()), height), height) or [[]]
 
     def _reserved_lines(self, width: int, height: int) -> int:
         """Room for the longest message and one log line, but at most half of the screen."""
@@ -87,42 +120,41 @@ class Screen:
             parts.append(_text_line("EVENTS", "bold"))
             parts += _pad_lines(self._snapshot.events, (room - 2) // 2)
         height = room - len(parts)
-        log = [line.fit_width(width) for line in self._snapshot.log[-height:]] if height > 0 else []
+        lines = self._snapshot.manager.log_end or self._snapshot.log
+        log = [line.fit_width(width) for line in lines[-height:]] if height > 0 else []
         if height >= 3:
             parts.append(_text_line("LOG OF THE MANAGER", "bold"))
             height -= 1
         return [*parts, *_pad_lines(log, height)]
 
 
-def _arrange_tables(tables: Mapping[str, Table], width: int, height: int) -> list[list[Table]]:
-    """One table per row; VmGroup and MyCustomResource share a row if the height requires it."""
-    rows = {kind: [table] for kind, table in tables.items()}
-    if "VmGroup" in tables:
-        # A message that does not fit its column is below the tables anyway.
-        rows["VmGroup"] = [drop_columns(tables["VmGroup"], width, _MESSAGE_COLUMNS)]
-    if _total_height(tables.values()) > height and "VmGroup" in rows and "MyCustomResource" in rows:
-        rows["both"] = rows.pop("VmGroup") + rows.pop("MyCustomResource")
-    return list(rows.values())
+def _render_title(width: int, page: int, pages: int) -> Text:
+    suffix = f" Tables {page} of {pages}." if pages > 1 else ""
+    title = _TITLE if width >= len(_TITLE + suffix) else _SHORT_TITLE
+    return _text_line(title + suffix, "bold reverse")
 
 
-def _merge_tables(tables: Sequence[Table], width: int) -> Table:
-    if len(tables) == 1:
-        return tables[0]
-    return drop_columns(join_side_by_side(*tables), width, (*_MESSAGE_COLUMNS, "TEMPLATE"))
-
-
-def _fit_height(rows: Sequence[Sequence[Table]], height: int) -> list[list[Table]]:
-    """Cuts the highest table first; the last ones are dropped if not even the titles fit."""
-    counts = [max(len(table.rows) for table in tables) for tables in rows]
-    while sum(counts) + len(counts) > height and max(counts, default=0) > 1:
+def _cut_to_height(tables: Sequence[Table], height: int) -> list[Table]:
+    """Cuts the highest table first, but none below _MIN_ROWS rows."""
+    counts = [len(table.rows) for table in tables]
+    while sum(counts) + len(counts) > height and max(counts, default=0) > _MIN_ROWS:
         counts[counts.index(max(counts))] -= 1
-    fitting = (
-        min(len(counts), max(height, 0) // 2) if sum(counts) + len(counts) > height else len(counts)
-    )
-    return [
-        [limit_rows(table, count) for table in tables]
-        for tables, count in zip(rows[:fitting], counts[:fitting], strict=True)
-    ]
+    return [limit_rows(table, count) for table, count in zip(tables, counts, strict=True)]
+
+
+def _paginate(tables: Sequence[Table], height: int) -> list[list[Table]]:
+    """As few pages as the height allows, each with at least one table."""
+    # Below a title and a row there is nothing to show.
+    if height < 2:
+        return []
+    pages: list[list[Table]] = []
+    for table in tables:
+        fitted = limit_rows(table, height - 1)
+        if pages and _total_height([*pages[-1], fitted]) <= height:
+            pages[-1].append(fitted)
+        else:
+            pages.append([fitted])
+    return pages
 
 
 def _total_height(tables: Iterable[Table]) -> int:
@@ -167,7 +199,17 @@ def render_all_tables(snapshot: Snapshot, width: int) -> RenderableType:
 
 
 def describe_changes(before: Snapshot | None, after: Snapshot) -> Iterable[str]:
-    """One line for each changed object."""
+    """One line for each change by the script, of the manager and of an object."""
+    if after.script and (before is None or before.script != after.script):
+        yield after.script
+    manager, old_manager = after.manager, before.manager if before else None
+    if manager.notice and (old_manager is None or old_manager.notice != manager.notice):
+        yield manager.notice
+        yield from (line.fit_width(_LOG_LINE_WIDTH) for line in manager.log_end)
+    elif old_manager and not old_manager.is_serving and manager.is_serving:
+        yield "The manager responds again."
+    if manager.page_url and (old_manager is None or old_manager.page_url != manager.page_url):
+        yield f"Page in a browser: {manager.page_url}"
     old_tables = build_tables(before) if before else {}
     old_rows = {
         (kind, row[0].text): row for kind, table in old_tables.items() for row in table.rows

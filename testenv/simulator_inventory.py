@@ -30,8 +30,10 @@ class InventoryControl(ABC):
     async def set_host_connected(self, host: str, connected: bool = True) -> None:
         await self.request("POST", "/host", {"host": host, "connected": connected})
 
-    async def set_maintenance(self, host: str, on: bool = True) -> None:
-        await self.request("POST", "/host", {"host": host, "maintenance": on})
+    async def set_maintenance(self, host: str, on: bool = True, *, seconds: float = 0.0) -> None:
+        """Returns when it is done; `seconds` is how long the task to enter maintenance runs."""
+        body = {"host": host, "maintenance": on, "length": seconds}
+        await self.request("POST", "/host", body)
 
     async def set_host_gpus(
         self, host: str, count: int, kind: Literal["shared", "direct"] = "shared"
@@ -129,8 +131,9 @@ class InventoryControl(ABC):
     async def suspend(self, vm: str) -> None:
         await self.request("POST", "/suspend", {"vm": vm})
 
-    async def move_vm(self, vm: str, host: str) -> None:
-        await self.request("POST", "/move", {"vm": vm, "host": host})
+    async def move_vm(self, vm: str, host: str, *, seconds: float = 0.0) -> None:
+        """Returns when the VM is on the host; `seconds` is how long the task runs."""
+        await self.request("POST", "/move", {"vm": vm, "host": host, "length": seconds})
 
     async def create_vm(self, name: str, **fields: Any) -> str:
         """Returns the reference; see testenv/vcsim/vms.go for the fields."""
@@ -141,7 +144,7 @@ class InventoryControl(ABC):
         await self.request("POST", "/delete", {"of": entity})
 
     async def vms(self) -> list[dict[str, Any]]:
-        """All VMs with what the API does not show: `profiles`, `hasVApp`, `vApp`, `diskKeys`..."""
+        """All VMs: `name`, `host`, `power`, and what the API does not show, such as `profiles`."""
         return list(await self.request("GET", "/vms"))
 
     async def set_vapp(self, vm: str, **properties: str) -> None:

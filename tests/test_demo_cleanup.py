@@ -137,6 +137,10 @@ async def test_failed_action_does_not_end_the_activity() -> None:
     async def broken() -> None:
         raise ZeroDivisionError
 
+    async def unreachable() -> None:
+        raise ConnectionRefusedError
+
     await try_action(conflicting)
+    await try_action(unreachable)
     with pytest.raises(ZeroDivisionError):
         await try_action(broken)

@@ -6,6 +6,7 @@ import io
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from rich.console import Console
 
 from demo.expected import SAMPLE_CHECKS, find_failed_samples
 from demo.log import TAIL_BYTES, LogLine, parse_log_line, read_log_tail
+from demo.manager import ManagerState
 from demo.not_ready import fit_messages, not_ready_messages
 from demo.snapshot import Snapshot, format_event
 from demo.tables import TABLE_COLUMNS, build_tables
@@ -78,60 +80,89 @@ FULL_SNAPSHOT = Snapshot(make_objects(), [f"event {n} " + "x" * 200 for n in ran
 HINTS = ("export this", "kubectl that")
 
 
-def render_screen(snapshot: Snapshot, width: int, height: int) -> list[str]:
+def render_screen(snapshot: Snapshot, width: int, height: int, *, rotation: int = 0) -> list[str]:
     console = Console(
         file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None
     )
     with console.capture() as shown:
-        console.print(Screen(snapshot, HINTS), height=height)
+        console.print(Screen(snapshot, HINTS, rotation=rotation), height=height)
     return [line.rstrip() for line in shown.get().splitlines()]
 
 
-def assert_kinds_and_samples_are_shown(lines: list[str]) -> None:
-    texts = {text for line in lines for text in line.split()}
-    assert {kind.upper() for kind, _ in SAMPLE_CHECKS} <= texts
-    # 24 lines are too few for the samples of eight kinds; the rows that are left out are counted.
-    if len(lines) >= 30:
-        assert {name for _, name in SAMPLE_CHECKS} <= texts
-    else:
-        assert "more" in texts
+def render_pages(snapshot: Snapshot, width: int, height: int) -> list[list[str]]:
+    """The screens of one turn of all tables; each one is checked to fill the screen exactly."""
+    first = render_screen(snapshot, width, height)
+    match = re.search(r"Tables 1 of (\d+)\.", first[0])
+    count = int(match[1]) if match else 1
+    pages = [render_screen(snapshot, width, height, rotation=2 * page) for page in range(count)]
+    for lines in pages:
+        assert len(lines) == height
+        assert all(len(line) <= width for line in lines)
+        assert lines[-2:] == list(HINTS)
+    # A page stays for two rotations, and the first one follows the last one.
+    assert render_screen(snapshot, width, height, rotation=1) == first
+    assert render_screen(snapshot, width, height, rotation=2 * count) == first
+    return pages
 
 
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 30), (160, 50), (240, 80)])
-def test_screen_is_filled_exactly_and_nothing_wraps(width: int, height: int) -> None:
-    lines = render_screen(FULL_SNAPSHOT, width, height)
-    assert len(lines) == height
-    assert all(len(line) <= width for line in lines)
-    assert lines[-2:] == list(HINTS)
-    assert_kinds_and_samples_are_shown(lines)
+SIZES = [(60, 15), (80, 24), (100, 30), (160, 50), (200, 50), (240, 80)]
 
 
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 30), (160, 50), (240, 80)])
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_screen_is_filled_exactly_and_every_object_is_shown(width: int, height: int) -> None:
+    pages = render_pages(FULL_SNAPSHOT, width, height)
+    assert (len(pages) == 1) == (height >= 50)
+    texts = {text for lines in pages for line in lines for text in line.split()}
+    for kind, name in SAMPLE_CHECKS:
+        assert any(is_cut_of(text, name) for text in texts), (kind, name)
+
+
+def is_cut_of(text: str, whole: str) -> bool:
+    """Whether a text is the whole one, or has only its start and end, as in a narrow column."""
+    start, ellipsis, end = text.partition("…")
+    if not ellipsis:
+        return text == whole
+    return bool(start and end) and whole.startswith(start) and whole.endswith(end)
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+@pytest.mark.parametrize("count", [0, 1, 6, 1000])
+def test_two_kinds_never_share_a_row(width: int, height: int, count: int) -> None:
+    titles = {kind.upper() for kind in SPECS}
+    seen = set[str]()
+    for lines in render_pages(Snapshot(make_many_objects(count)), width, height):
+        for line in lines:
+            in_line = {
+                title for title in titles if any(is_cut_of(text, title) for text in line.split())
+            }
+            assert len(in_line) <= 1, line
+            seen |= in_line
+            assert sum(name in line.split() for _, name in SAMPLE_CHECKS) <= 1, line
+    assert seen == titles
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
 def test_message_of_a_not_ready_object_is_complete_below_the_tables(
     width: int, height: int
 ) -> None:
-    lines = render_screen(
-        Snapshot(
-            {**make_objects(), ("VmGroup", "vg-2"): NOT_READY_GROUP},
-            FULL_SNAPSHOT.events,
-            LOG_LINES,
-        ),
-        width,
-        height,
+    snapshot = Snapshot(
+        {**make_objects(), ("VmGroup", "vg-2"): NOT_READY_GROUP},
+        FULL_SNAPSHOT.events,
+        LOG_LINES,
     )
-    assert len(lines) == height
-    assert all(len(line) <= width for line in lines)
-    assert lines[-2:] == list(HINTS)
-    start = next(number for number, line in enumerate(lines) if line.startswith("VmGroup/vg-2"))
-    assert " ".join(" ".join(lines[start : start + 2]).split()).startswith(NOT_READY_LINE)
-    assert start > max(
-        number for number, line in enumerate(lines) if line.startswith(("VMGROUP", "vg-"))
-    )
-    assert any(
-        line.startswith("08:00:00 info  line 49 yyy") and line.endswith("… object=VmGroup/vg-1")
-        for line in lines
-    )
-    assert_kinds_and_samples_are_shown(lines)
+    for lines in render_pages(snapshot, width, height):
+        start = next(number for number, line in enumerate(lines) if line.startswith("VmGroup/vg-2"))
+        assert " ".join(" ".join(lines[start : start + 2]).split()).startswith(NOT_READY_LINE)
+        table_rows = [
+            number
+            for number, line in enumerate(lines)
+            if line.startswith(("vmgroup-sample", "hosti", "clusteri", "gpu", "my-"))
+        ]
+        assert start > max(table_rows)
+        assert any(
+            line.startswith("08:00:00 info  line 49 yyy") and line.endswith("… object=VmGroup/vg-1")
+            for line in lines
+        )
 
 
 def make_many_objects(
@@ -154,32 +185,68 @@ def test_many_objects_leave_room_for_hints_and_a_complete_message(
     width: int, height: int, count: int, kinds: tuple[str, ...]
 ) -> None:
     objects = make_many_objects(count, kinds)
-    lines = render_screen(Snapshot(objects, FULL_SNAPSHOT.events, LOG_LINES), width, height)
-    assert len(lines) == height
-    assert all(len(line) <= width for line in lines)
-    assert lines[-2:] == list(HINTS)
-    assert NOT_READY_LINE in " ".join(" ".join(lines).split())
-    assert any("object=VmGroup/vg-1" in line for line in lines)
-    assert all(any(kind.upper() in line.split() for line in lines) for kind in SPECS)
-    left_out = sum(int(number) for number in re.findall(r"\.\.\. (\d+) more", "\n".join(lines)))
-    table_lines = lines[
-        : next(
+    left_out, shown = 0, set[str]()
+    for lines in render_pages(Snapshot(objects, FULL_SNAPSHOT.events, LOG_LINES), width, height):
+        assert NOT_READY_LINE in " ".join(" ".join(lines).split())
+        assert any("object=VmGroup/vg-1" in line for line in lines)
+        left_out += sum(
+            int(number) for number in re.findall(r"\.\.\. (\d+) more", "\n".join(lines))
+        )
+        end = next(
             number
             for number, line in enumerate(lines)
             if line.startswith(("NOT READY", "VmGroup/vg-2"))
         )
-    ]
-    shown = {text for line in table_lines for text in line.split()}
+        shown |= {text for line in lines[:end] for text in line.split()}
+    assert {kind.upper() for kind in SPECS} <= shown
     assert left_out == sum(name not in shown for _, name in objects)
 
 
 @pytest.mark.parametrize("height", range(4, 24))
-def test_low_screen_keeps_the_hints(height: int) -> None:
-    lines = render_screen(
-        Snapshot(make_many_objects(5), FULL_SNAPSHOT.events, LOG_LINES), 80, height
-    )
-    assert len(lines) == height
-    assert lines[-2:] == list(HINTS)
+@pytest.mark.parametrize("width", [60, 80])
+def test_low_screen_keeps_the_hints(width: int, height: int) -> None:
+    snapshot = Snapshot(make_many_objects(5), FULL_SNAPSHOT.events, LOG_LINES, script=SCRIPT)
+    render_pages(snapshot, width, height)
+
+
+SCRIPT = "Staged by a script at 08:00:00: a user deletes the Pod funny-joe"
+KILLED = ManagerState(
+    notice="The manager was killed by SIGKILL at 08:00:00. Restart 3 follows at 08:00:04.",
+    is_serving=False,
+    restarts=2,
+    log_end=[LogLine("", "RuntimeError: it broke")],
+)
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_script_and_a_dead_manager_are_shown(width: int, height: int) -> None:
+    snapshot = replace(FULL_SNAPSHOT, script=SCRIPT, manager=KILLED)
+    for lines in render_pages(snapshot, width, height):
+        assert lines[1].startswith("Staged by a script at 08:00:00: a user")
+        assert KILLED.notice in " ".join(lines[2:4])
+        assert "RuntimeError: it broke" in lines
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_address_of_the_page_is_above_the_hints(width: int, height: int) -> None:
+    snapshot = replace(FULL_SNAPSHOT, manager=ManagerState(page_url="http://127.0.0.1:40000/"))
+    for lines in render_pages(snapshot, width, height):
+        assert lines[-3] == "Page in a browser:  http://127.0.0.1:40000/"
+    assert not any("browser" in line for line in render_screen(FULL_SNAPSHOT, width, height))
+
+
+def test_changes_of_the_manager_and_the_script_are_lines() -> None:
+    staged = replace(FULL_SNAPSHOT, script=SCRIPT)
+    assert list(describe_changes(FULL_SNAPSHOT, staged)) == [SCRIPT]
+    killed = replace(staged, manager=KILLED)
+    assert list(describe_changes(staged, killed)) == [KILLED.notice, "RuntimeError: it broke"]
+    assert list(describe_changes(killed, killed)) == []
+    page_url = "http://127.0.0.1:40000/"
+    running = replace(staged, manager=ManagerState(restarts=3, page_url=page_url))
+    assert list(describe_changes(killed, running)) == [
+        "The manager responds again.",
+        f"Page in a browser: {page_url}",
+    ]
 
 
 def test_long_message_is_complete() -> None:

@@ -227,6 +227,16 @@ def test_readme_picture_shows_every_kind() -> None:
     assert [kind for kind in kinds if kind not in shown] == []
 
 
+def test_readme_picture_is_a_small_animation() -> None:
+    picture = ROOT / "docs/pictures/live-view.svg"
+    assert picture.stat().st_size < 300_000
+    text = picture.read_text()
+    assert "@keyframes" in text
+    assert "Staged by a script at" in text.replace("&#160;", " ")
+    # A browser loads nothing else for a picture in a page.
+    assert re.findall(r"https?://[^\"\s]+", text) == ["http://www.w3.org/2000/svg"]
+
+
 @pytest.mark.parametrize(
     ("heading", "anchor"),
     [

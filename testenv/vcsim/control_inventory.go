@@ -108,6 +108,8 @@ type HostState struct {
 	Maintenance *bool  `json:"maintenance"`
 	GPUs        *int   `json:"gpus"`
 	GPUKind     string `json:"gpuKind"` // shared or direct
+	// Length is how long it takes to enter maintenance.
+	Length Duration `json:"length"`
 }
 
 func (c *Control) host(request HostState) (any, error) {
@@ -123,6 +125,9 @@ func (c *Control) host(request HostState) (any, error) {
 	}
 	if err == nil && request.Maintenance != nil {
 		if *request.Maintenance {
+			c.Interceptor.Rules.delayInternal(
+				"EnterMaintenanceMode_Task", entity.Reference(), request.Length,
+			)
 			err = waitForTask(host.EnterMaintenanceMode(ctx, 0, false, nil))
 		} else {
 			err = waitForTask(host.ExitMaintenanceMode(ctx, 0))
@@ -166,8 +171,9 @@ func (c *Control) suspend(suspension Suspension) (any, error) {
 
 // Move moves a VM to another host.
 type Move struct {
-	VM   string `json:"vm"`
-	Host string `json:"host"`
+	VM     string   `json:"vm"`
+	Host   string   `json:"host"`
+	Length Duration `json:"length"` // how long it takes
 }
 
 func (c *Control) move(request Move) (any, error) {
@@ -179,6 +185,7 @@ func (c *Control) move(request Move) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.Interceptor.Rules.delayInternal("RelocateVM_Task", vm.Reference(), request.Length)
 	return nil, c.Inventory.Move(vm.Reference(), host.Reference())
 }
 

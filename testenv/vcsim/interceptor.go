@@ -29,7 +29,9 @@ func (i *Interceptor) Intercept(
 ) (mo.Reference, types.BaseMethodFault) {
 	defer redirect(ctx, method) // last: all checks apply to the object of the request
 	if isInternal(ctx) {
-		i.Tasks.Expect(i.Tasks.newTaskCall(ctx, method))
+		call := i.Tasks.newTaskCall(ctx, method)
+		call.effect = i.Rules.Take(internalStage, method.Name, method.This.Value)
+		i.Tasks.Expect(call)
 		return nil, nil
 	}
 	i.Calls.Count(method.Name)

@@ -111,6 +111,23 @@ func (r *Rules) Add(rule Rule) error {
 // a filter.
 var ruleStages = []string{"call", "task", "answer", "page"}
 
+// internalStage is where delayInternal applies: in a task that the control endpoint starts, to which
+// the rules of tests do not apply.
+const internalStage = "internal"
+
+// delayInternal sets how long the next task of the control endpoint takes, with that method and
+// object.
+func (r *Rules) delayInternal(method string, object types.ManagedObjectReference, length Duration) {
+	if length <= 0 {
+		return
+	}
+	r.mu.Lock()
+	r.rules = append(r.rules, &Rule{
+		Method: method, Object: object.Value, Count: 1, Where: internalStage, Delay: length,
+	})
+	r.mu.Unlock()
+}
+
 func (r *Rule) checkHold() error {
 	if r.At == nil {
 		return nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 )
 
@@ -74,6 +75,7 @@ type VMView struct {
 	Ref            string            `json:"ref"`
 	Name           string            `json:"name"`
 	Path           string            `json:"path"`
+	Host           string            `json:"host"`
 	InstanceUUID   string            `json:"instanceUuid"`
 	Power          string            `json:"power"`
 	CPUs           int32             `json:"cpus"`
@@ -100,8 +102,10 @@ func (c *Control) view(vm *simulator.VirtualMachine) VMView {
 		Ref: vm.Self.Value, Path: pathOf(c.Inventory.simCtx, vm), DiskKeys: []int32{},
 		Profiles: c.Interceptor.Tasks.profiles.of(vm.Self), VApp: map[string]string{},
 	}
+	var host *types.ManagedObjectReference
 	c.Inventory.context().WithLock(vm, func() {
 		config := vm.Config
+		host = vm.Runtime.Host
 		view.Name, view.InstanceUUID = vm.Name, config.InstanceUuid
 		view.Power, view.Template = string(vm.Runtime.PowerState), config.Template
 		view.CPUs, view.MemoryMB = config.Hardware.NumCPU, config.Hardware.MemoryMB
@@ -119,6 +123,11 @@ func (c *Control) view(vm *simulator.VirtualMachine) VMView {
 			}
 		}
 	})
+	if host != nil {
+		if entity, ok := c.Inventory.simCtx.Map.Get(*host).(mo.Entity); ok {
+			view.Host = nameOf(entity)
+		}
+	}
 	return view
 }
 

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import os
+import shutil
+import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from kubewright.errors import ConfigError
+from kubewright.testing import eventually
 from kubewright.testing.go_build import BuildFailed, Progress
-from kubewright.testing.go_module import _build_module, main
+from kubewright.testing.go_module import build_module, main
 
 FAKE_GO = """
 import os, sys
 arguments = sys.argv[1:]
 if arguments[0] == "env":
     print("go1.26.8\\nlocal")
+elif os.environ.get("FAKE_GO_WAITS"):
+    open(os.environ["CALLS"], "w").close()
+    import time
+    time.sleep(600)
 elif os.environ.get("FAKE_GO_FAILS"):
     sys.exit("main.go:7: undefined: nonsense")
 else:
@@ -52,7 +62,7 @@ def go_module(tmp_path: Path) -> Path:
 
 def build_and_read_calls(module: Path, environ: dict[str, str]) -> list[str]:
     """Build, and return the calls of go so far."""
-    program = _build_module(module, "tool", module.parent / "bin", environ, Progress(io.StringIO()))
+    (program,) = build_module(module, module.parent / "bin", environ, Progress(io.StringIO()))
     assert program.read_text() == "program"
     return Path(environ["CALLS"]).read_text().splitlines()
 
@@ -68,8 +78,57 @@ def test_program_is_built_only_if_a_source_changes(
     calls = build_and_read_calls(go_module, environ)
     assert len(calls) == 2
     assert "-trimpath" in calls[1]
-    (go_module.parent / "bin" / "tool").unlink()
-    assert len(build_and_read_calls(go_module, environ)) == 3
+    (go_module / "main.go").write_text("package main\n")
+    assert len(build_and_read_calls(go_module, environ)) == 2
+
+
+def test_another_clone_uses_the_cached_program(go_module: Path, environ: dict[str, str]) -> None:
+    assert len(build_and_read_calls(go_module, environ)) == 1
+    clone = go_module.parent / "clone" / go_module.name
+    shutil.copytree(go_module, clone)
+    assert len(build_and_read_calls(clone, environ)) == 1
+    links = [folder / "bin" / "tool" for folder in (go_module.parent, clone.parent)]
+    assert links[0].samefile(links[1])
+    assert links[0].resolve().is_relative_to(environ["XDG_CACHE_HOME"])
+
+
+def test_program_without_use_for_a_month_is_removed(
+    go_module: Path, environ: dict[str, str]
+) -> None:
+    build_and_read_calls(go_module, environ)
+    old = (go_module.parent / "bin" / "tool").resolve().parent
+    month_ago = time.time() - 31 * 24 * 3600
+    os.utime(old, (month_ago, month_ago))
+    build_and_read_calls(go_module, environ)
+    assert old.exists()
+    os.utime(old, (month_ago, month_ago))
+    (go_module / "main.go").write_text("package main // changed\n")
+    build_and_read_calls(go_module, environ)
+    assert not old.exists()
+
+
+async def test_interrupted_build_prints_one_line(go_module: Path, environ: dict[str, str]) -> None:
+    into = go_module.parent / "bin"
+    command = [sys.executable, "-m", "kubewright.testing.go_module", go_module, "--into", into]
+    child = await asyncio.create_subprocess_exec(
+        *map(str, command),
+        env={**os.environ, **environ, "FAKE_GO_WAITS": "yes"},
+        stderr=asyncio.subprocess.PIPE,
+        # Ctrl-C reaches the whole process group: this command and go.
+        start_new_session=True,
+    )
+    try:
+        await eventually(Path(environ["CALLS"]).exists, within=60)
+        os.killpg(child.pid, signal.SIGINT)
+        _, errors = await asyncio.wait_for(child.communicate(), 60)
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+    assert child.returncode == 130
+    assert errors.decode().splitlines()[-1] == "Interrupted. The next run continues the build."
+    assert "Traceback" not in errors.decode()
+    assert not (into / "tool").exists()
 
 
 def test_failed_build_reports_the_output_and_leaves_no_program(
@@ -86,7 +145,7 @@ def test_folder_without_go_mod_is_rejected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(ConfigError, match=r"no go\.mod"):
-        _build_module(tmp_path, "tool", tmp_path / "bin", {}, Progress(io.StringIO()))
+        build_module(tmp_path, tmp_path / "bin", {}, Progress(io.StringIO()))
     assert main([str(tmp_path), "--into", str(tmp_path / "bin")]) == 1
     assert "no go.mod" in capsys.readouterr().err
 

@@ -19,6 +19,8 @@ from kubewright.errors import ConfigError
 
 from .go_build import GO_PACKAGES, GoBuilder, Pins, Progress, load_pins, parse_version
 
+# As a shell reports a program that Ctrl-C ended.
+_INTERRUPTED_EXIT_CODE = 130
 _DEFAULT_BINARIES = ("etcd", "kube-apiserver", "kubectl")
 _VERSION_ARGUMENTS = {"etcd": ["--version"], "kubectl": ["version", "--client"]}
 _VERSION_TIMEOUT_SECONDS = 30
@@ -129,6 +131,13 @@ def link_binaries(paths: Mapping[str, Path], into: Path) -> None:
         temporary.replace(target)
 
 
+def report_interruption() -> int:
+    """Print that Ctrl-C ended a build; returns the exit code."""
+    # Go keeps the packages that it has compiled.
+    Progress(sys.stderr).print_line("Interrupted. The next run continues the build.")
+    return _INTERRUPTED_EXIT_CODE
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m kubewright.testing.binaries",
@@ -149,6 +158,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return report_interruption()
     if options.into:
         link_binaries(paths, options.into)
     for name, path in paths.items():

@@ -13,7 +13,7 @@ from kubewright.builder.cli import main
 from kubewright.builder.manifests.installer import _run_kustomize
 from kubewright.builder.project import Project
 from kubewright.errors import ConfigError
-from kubewright.testing.go_module import _build_module
+from kubewright.testing.go_module import build_module
 
 ROOT = Path(__file__).parents[5]
 FEATURE = 'optional_features = [{ name = "read-secrets", flag = "-read-secrets" }]'
@@ -101,7 +101,7 @@ def test_component_has_the_flag_and_the_permissions_that_it_adds(
 def test_value_of_the_chart_has_the_same_effect(
     project: Path, tmp_path: Path, enabled: bool
 ) -> None:
-    helm = _build_module(ROOT / "testenv/helmtemplate", "helmtemplate", ROOT / ".testenv/bin")
+    (helm,) = build_module(ROOT / "testenv/helmtemplate", ROOT / ".testenv/bin")
     assert main(["helm", "--project", str(project)]) == 0
     values = tmp_path / "values.yaml"
     # A flag of the user comes last, so that it can switch the feature off.

@@ -14,7 +14,7 @@ from kubewright.builder.cli import main
 from kubewright.builder.manifests.helm import _fill_placeholders, _to_semantic_version
 from kubewright.builder.manifests.installer import _run_kustomize
 from kubewright.testing.controlplane import ControlPlane
-from kubewright.testing.go_module import _build_module
+from kubewright.testing.go_module import build_module
 from support.golden_projects import GOLDEN
 
 ROOT = Path(__file__).parents[5]
@@ -25,7 +25,8 @@ LISTS_KEYED_BY_NAME = ("volumes", "volumeMounts", "env")
 
 @pytest.fixture(scope="module")
 def helm() -> Path:
-    return _build_module(ROOT / "testenv/helmtemplate", "helmtemplate", ROOT / ".testenv/bin")
+    (program,) = build_module(ROOT / "testenv/helmtemplate", ROOT / ".testenv/bin")
+    return program
 
 
 @pytest.fixture(scope="module")

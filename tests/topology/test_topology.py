@@ -123,7 +123,7 @@ async def test_host_shows_maintenance_that_begins(
     )
     host = await client.wait_for("hosts", "vc-1/host-1", maintenance="entering")
     assert host["pressure"] == [
-        {"type": "Maintenance", "message": "The host is entering maintenance mode."}
+        {"type": "EnteringMaintenance", "message": 'Host "esxi-1" is entering maintenance mode.'}
     ]
     cluster.modify("Task", "task-1", info__state="success")
     cluster.modify("HostSystem", "host-1", runtime__inMaintenanceMode=True)

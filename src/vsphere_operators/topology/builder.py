@@ -26,7 +26,6 @@ from ..kinds.vmgroup import VmGroup
 from ..vsphere import inventory as inventories
 from ..vsphere.index import Index
 from ..vsphere.model import (
-    FINAL_TASK_STATES,
     ComputeResource,
     Datacenter,
     Datastore,
@@ -36,6 +35,7 @@ from ..vsphere.model import (
     Task,
     VirtualMachine,
 )
+from ..vsphere.pressure import ENTER_MAINTENANCE_DESCRIPTION_ID, MaintenanceTasks
 from ..vsphere.vcenter import VCenter
 from . import entities
 from .cluster_objects import ClusterObjects
@@ -46,7 +46,6 @@ from .store import TopologyStore
 _FLUSH_SECONDS = 0.2
 # Built between two turns of the event loop: a few milliseconds.
 _SLICE_SIZE = 250
-_ENTER_MAINTENANCE_TASK = "entermaintenancemode"
 _MODEL_COLLECTIONS: Mapping[type[Entity], Collection] = {
     Host: "hosts",
     VirtualMachine: "vms",
@@ -83,7 +82,7 @@ class TopologyBuilder:
         self._vms_by_group: dict[str, frozenset[str]] = {}
         self._group_by_vm: dict[str, str] = {}
         self._volumes_by_handle = Index()
-        self._entering_tasks: dict[str, set[str]] = {}
+        self._maintenance_tasks = {name: MaintenanceTasks() for name in vcenters}
         self._build_functions: Mapping[Collection, Callable[[str], Item | None]] = {
             "vcenters": self._build_vcenter,
             "datacenters": partial(self._build_entity, Datacenter, entities.build_datacenter),
@@ -101,7 +100,9 @@ class TopologyBuilder:
         for vcenter in self._vcenters.values():
             inventory = vcenter.inventory
             inventory.connect(partial(self._on_entity_change, vcenter), *_MODEL_COLLECTIONS)
-            inventory.connect_tasks(partial(self._on_task_change, vcenter), _ENTER_MAINTENANCE_TASK)
+            inventory.connect_tasks(
+                partial(self._on_task_change, vcenter), ENTER_MAINTENANCE_DESCRIPTION_ID
+            )
             vcenter.disks.changed.connect(partial(self._on_disk_change, vcenter))
             vcenter.state_changed.connect(partial(self._on_state_change, vcenter))
         self._cache.store(Node).changed.connect(self._on_node_change)
@@ -214,17 +215,8 @@ class TopologyBuilder:
                     self._mark("disks", qualify(vcenter.name, disk.id))
 
     def _on_task_change(self, vcenter: VCenter, change: inventories.Change[Task]) -> None:
-        task = change.new or change.old
-        assert task is not None
-        host = qualify(vcenter.name, task.entity)
-        tasks = self._entering_tasks.setdefault(host, set())
-        if change.new is None or change.new.state in FINAL_TASK_STATES:
-            tasks.discard(task.ref)
-        else:
-            tasks.add(task.ref)
-        if not tasks:
-            del self._entering_tasks[host]
-        self._mark("hosts", host)
+        host = self._maintenance_tasks[vcenter.name].on_task_change(change)
+        self._mark("hosts", qualify(vcenter.name, host))
 
     def _on_disk_change(self, vcenter: VCenter, old: Disk | None, new: Disk | None) -> None:
         for disk in filter(None, (old, new)):
@@ -305,7 +297,8 @@ class TopologyBuilder:
         inventory, ref = self._find_inventory(item_id)
         if (host := inventory.hosts.get(ref)) is None:
             return None
-        return entities.build_host(inventory, host, is_entering=item_id in self._entering_tasks)
+        is_entering = self._maintenance_tasks[inventory.name].is_entering(ref)
+        return entities.build_host(inventory, host, is_entering=is_entering)
 
     def _build_vm(self, item_id: str) -> Item | None:
         inventory, ref = self._find_inventory(item_id)

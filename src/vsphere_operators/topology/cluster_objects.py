@@ -1,7 +1,7 @@
 """Pods and PodDisruptionBudgets of the cluster, with the few fields that the topology shows.
 
 They are watched only while the topology is served: the generated role of the manager has no
-permission for budgets. The component `topology` grants it.
+permission for budgets. The component `page` grants it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kubewright.permission import Permission
 from kubewright.reflector import Reflector
 from kubewright.selectors import LabelRequirement, LabelSelector
 
-ROLE_COMPONENT = "config/components/topology"
+ROLE_COMPONENT = "config/components/page"
 _NODE_INDEX = "node"
 
 

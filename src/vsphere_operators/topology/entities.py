@@ -21,9 +21,9 @@ from ..vsphere.model import (
     Host,
     VirtualMachine,
 )
+from ..vsphere.pressure import find_host_pressures
 from ..vsphere.vcenter import VCenter
 from . import model
-from .pressure import find_pressure
 
 _BYTES_PER_MB = 2**20
 # What a person reads; a cluster may have 1,000 nodes that do not match.
@@ -89,7 +89,12 @@ def build_host(inventory: Inventory, host: Host, *, is_entering: bool) -> model.
         cpuUsageMHz=host.stats.cpu_usage_mhz,
         memoryMB=None if memory_bytes is None else memory_bytes // _BYTES_PER_MB,
         memoryUsageMB=host.stats.memory_usage_mb,
-        pressure=find_pressure(host, inventory.vms_on(host.ref), is_entering=is_entering),
+        pressure=tuple(
+            model.Pressure(type=pressure.type.value, message=pressure.message)
+            for pressure in find_host_pressures(
+                host, inventory.vms_on(host.ref), is_entering_maintenance=is_entering
+            )
+        ),
     )
 
 

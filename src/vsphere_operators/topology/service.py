@@ -14,7 +14,7 @@ from ..vcenters.registry import VCenterRegistry
 from . import model
 from .builder import TopologyBuilder
 from .changes import ChangeLog
-from .cluster_objects import ClusterObjects
+from .cluster_objects import TOPOLOGY_PERMISSIONS, ClusterObjects
 from .object_details import ObjectReader
 from .server import TopologyServer
 from .store import TopologyStore
@@ -39,6 +39,9 @@ def add_topology(
     def describe_manager() -> model.Manager:
         return model.Manager(version=_VERSION, identity=identity, isLeader=manager.holds_lease())
 
+    for permission in TOPOLOGY_PERMISSIONS:
+        # Only controllers declare permissions; this one is always part of the manager.
+        gpu_controller.needs(permission.kind, *permission.verbs)
     store = TopologyStore(secrets.token_hex(4), describe_manager)
     cluster_objects = ClusterObjects(
         manager.client, manager.metrics, log, manager.options.watch_namespaces

@@ -18,6 +18,7 @@ from kubewright.metrics import Metrics
 from kubewright.testing import eventually
 from support.topology_cluster import read_event
 from vsphere_operators.topology import model
+from vsphere_operators.topology.metrics import TopologyMetrics
 from vsphere_operators.topology.store import TopologyStore
 from vsphere_operators.topology.streams import EventStreams
 
@@ -41,7 +42,9 @@ class StreamServer:
     def __init__(self, **options: Any) -> None:
         self.store = TopologyStore("e", lambda: MANAGER)
         self.metrics = Metrics()
-        self.streams = EventStreams(self.store, self.metrics, Log("topology"), **options)
+        self.streams = EventStreams(
+            self.store, TopologyMetrics(self.metrics), Log("topology"), **options
+        )
         self.endpoint = Endpoint(
             "a test", "127.0.0.1:0", advice="", max_connections=300, max_in_flight=300
         )

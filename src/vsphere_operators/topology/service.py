@@ -15,6 +15,7 @@ from . import model
 from .builder import TopologyBuilder
 from .changes import ChangeLog
 from .cluster_objects import TOPOLOGY_PERMISSIONS, ClusterObjects
+from .metrics import TopologyMetrics
 from .object_details import ObjectReader
 from .server import TopologyServer
 from .store import TopologyStore
@@ -57,7 +58,7 @@ def add_topology(
         bind_address,
         store=store,
         builder=builder,
-        streams=EventStreams(store, manager.metrics, log),
+        streams=EventStreams(store, TopologyMetrics(manager.metrics), log),
         changes=changes,
         cluster_objects=cluster_objects,
         objects=ObjectReader(

@@ -17,8 +17,8 @@ from aiohttp import web
 
 from kubewright.endpoint import busy_response
 from kubewright.log import Log
-from kubewright.metrics import Metrics
 
+from .metrics import TopologyMetrics
 from .store import TopologyStore
 
 MAX_CLIENTS = 224
@@ -35,7 +35,7 @@ class EventStreams:
     def __init__(
         self,
         store: TopologyStore,
-        metrics: Metrics,
+        metrics: TopologyMetrics,
         log: Log,
         *,
         max_clients: int = MAX_CLIENTS,
@@ -46,17 +46,9 @@ class EventStreams:
         self._heartbeat_seconds = heartbeat_seconds
         self._write_timeout_seconds = write_timeout_seconds
         self._tasks: set[asyncio.Task[object]] = set()
-        metrics.new_gauge(
-            "vsphere_topology_clients", "Number of clients that receive changes of the topology", []
-        ).labels().set_function(lambda: len(self._tasks))
-        self._dropped = metrics.new_counter(
-            "vsphere_topology_dropped_clients_total",
-            "Number of clients that were disconnected because they did not read",
-            [],
-        ).labels()
-        metrics.new_gauge(
-            "vsphere_topology_omitted_vms", "Number of VMs above the limit of the topology", []
-        ).labels().set_function(lambda: len(store.omitted_vms))
+        self._dropped = metrics.dropped_clients
+        metrics.clients.set_function(lambda: len(self._tasks))
+        metrics.omitted_vms.set_function(lambda: len(store.omitted_vms))
 
     async def handle(self, request: web.Request, headers: Mapping[str, str]) -> web.StreamResponse:
         """`headers` are those that each response of the server has."""

@@ -140,7 +140,7 @@ class TopologyStore:
         number = int(digits)
         return number if self._forgotten <= number <= self.number else None
 
-    def _build_topology(self) -> model.Topology:
+    def build_topology(self) -> model.Topology:
         collections: dict[str, Any] = {
             name: [items[key] for key in sorted(items)] for name, items in self._items.items()
         }
@@ -162,7 +162,7 @@ class TopologyStore:
             if self._snapshot is not None and self._snapshot[0] == self.number:
                 self.number += 1
                 self._events.clear()
-            self._snapshot = (self.number, manager, self._encoder.encode(self._build_topology()))
+            self._snapshot = (self.number, manager, self._encoder.encode(self.build_topology()))
         return self._snapshot[2]
 
     def encode_changes(self, number: int) -> Event:

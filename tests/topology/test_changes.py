@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 
 import pytest
 
-from kubewright import Cache
+from kubewright import Cache, Condition, Key, ObjectMeta
+from kubewright.cache import Origin
 from kubewright.log import Log
 from support.fake_node_cluster import FakeNodeCluster
+from vsphere_operators.kinds.vmgroup.types import ReplicaStatus, VmGroup, VmGroupSpec, VmGroupStatus
 from vsphere_operators.topology.changes import ChangeLog
 from vsphere_operators.vsphere.inventory import InventoryReload
 from vsphere_operators.vsphere.updates import ObjectUpdate, Ref
@@ -90,3 +93,43 @@ def test_list_is_bounded_and_names_from_when_it_is_complete(recorded: Recorded) 
     result = recorded.log.read()
     assert [change.time.minute for change in result.changes] == [6, 5, 4]
     assert result.since == NOW + timedelta(minutes=4)
+
+
+def make_group(replicas: int, *members: ReplicaStatus, ready: bool) -> VmGroup:
+    condition = Condition(
+        type="Ready",
+        status="True" if ready else "False",
+        reason="R",
+        message="" if ready else "cloning",
+    )
+    return VmGroup(
+        metadata=ObjectMeta(name="web", namespace="default"),
+        spec=VmGroupSpec(cpu=1, memory=1, replicas=replicas, template="t"),
+        status=VmGroupStatus(replicas=list(members), conditions=[condition]),
+    )
+
+
+def make_replica(name: str, state: Literal["Cloning", "Present"] = "Present") -> ReplicaStatus:
+    return ReplicaStatus(name=name, slot=1, instanceUUID=name, state=state)
+
+
+def test_changes_of_groups() -> None:
+    log, cache = ChangeLog(clock=lambda: NOW), Cache(Log("cache"))
+    log.connect({}, cache)
+    changed, key = cache.store(VmGroup).changed, Key("default", "web")
+    first = make_group(2, make_replica("a"), make_replica("b"), ready=True)
+    first.status.replicas[1].leaving = True
+    second = make_group(3, make_replica("c", "Cloning"), ready=False)
+    third = make_group(3, make_replica("c"), ready=True)
+    changed.emit(key, None, first, Origin.INITIAL_LIST)
+    for old, new in ((first, second), (second, third), (third, None)):
+        changed.emit(key, old, new, Origin.WATCH)
+    assert [(change.type, change.message) for change in reversed(log.read().changes)] == [
+        ("Scaled", "from 2 to 3"),
+        # Not b: it was marked for deletion before.
+        ("Replaced", "VM a is gone"),
+        ("NotReady", "cloning"),
+        ("Cloned", "VM c"),
+        ("Ready", ""),
+        ("Removed", ""),
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -42,7 +43,9 @@ async def main():
     if not os.environ.get("TARGET"):
         sys.exit("error: pods is forbidden")
     print(*sys.argv[1:], file=open(os.environ["ARGUMENTS"], "w"))
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    print(os.getpid(), file=open(os.environ["ARGUMENTS"] + ".pid", "w"))
+    local_port = int(sys.argv[-1].split(":")[0] or 0)
+    server = await asyncio.start_server(serve, "127.0.0.1", local_port)
     port = server.sockets[0].getsockname()[1]
     print(f"Forwarding from 127.0.0.1:{{port}} -> 9090", flush=True)
     await server.serve_forever()
@@ -78,6 +81,11 @@ class Plugin:
         self.cluster.api.update(
             f"{path}/{name}", {**created, "status": {"phase": phase}}, status=True
         )
+
+    def read_forwarded_port(self) -> str:
+        """The local port that the last kubectl was started with; "" for a free one."""
+        arguments = (self.folder / "arguments").read_text().split()
+        return arguments[-1].partition(":")[0] if arguments else ""
 
     async def run(self, *argv: str) -> str:
         # argparse reads translations from files.
@@ -205,6 +213,21 @@ async def test_open_prints_the_address_and_ends_the_port_forward(
         return "Ctrl-C" in output
 
     await eventually(is_printed, within=10)
-    os.kill(os.getpid(), 2)
+    address = output.split()[4]
+    assert address.startswith("http://127.0.0.1:")
+    assert await page.read_page(address, "/topology/changes", dict)
+    # The manager is replaced, and kubectl loses its Pod: the page is at the same address again.
+    process_file = plugin.folder / "arguments.pid"
+    os.kill(int(process_file.read_text()), signal.SIGTERM)
+
+    async def is_forwarded_again() -> bool:
+        try:
+            await page.read_page(address, "/topology/changes", dict)
+        except ConfigError:
+            return False
+        return True
+
+    await eventually(lambda: plugin.read_forwarded_port() == address.split(":")[2].strip("/"))
+    await eventually(is_forwarded_again, within=20)
+    os.kill(os.getpid(), signal.SIGINT)
     assert await task == ""
-    assert output.startswith("The page is at http://127.0.0.1:")

@@ -14,6 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from http.client import HTTPException
 from typing import TypeVar
 
 import msgspec
@@ -89,28 +90,46 @@ def _read_page(pod: ManagerPod) -> Page | None:
     return page
 
 
+class ForwardedPage(Struct, frozen=True):
+    """The address of the page on this machine; `ended` is set when it is no longer forwarded."""
+
+    address: str
+    port: int = 0
+    ended: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+
+
 @asynccontextmanager
 async def forward_port(
-    page: Page, kubectl_flags: Sequence[str], environ: Mapping[str, str]
-) -> AsyncIterator[str]:
-    """Forward a free port of this machine to the page, and return the address of the page."""
+    page: Page, kubectl_flags: Sequence[str], environ: Mapping[str, str], local_port: int = 0
+) -> AsyncIterator[ForwardedPage]:
+    """Forward a port of this machine to the page; 0 is a free one."""
     kubectl = await asyncio.to_thread(shutil.which, "kubectl", path=environ.get("PATH"))
     if kubectl is None:
         raise ConfigError("kubectl is not in the PATH; it is needed to forward a port to the page")
     process = await asyncio.create_subprocess_exec(
         *(kubectl, "port-forward", *kubectl_flags, "--address=127.0.0.1"),
-        *(f"--namespace={page.pod.namespace}", f"pod/{page.pod.name}", f":{page.port}"),
+        *(
+            f"--namespace={page.pod.namespace}",
+            f"pod/{page.pod.name}",
+            f"{local_port or ''}:{page.port}",
+        ),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env=dict(environ),
     )
+    waiter = None
     try:
         port = await _read_forwarded_port(process)
-        yield f"{page.scheme}://127.0.0.1:{port}"
+        forwarded = ForwardedPage(f"{page.scheme}://127.0.0.1:{port}", port)
+        waiter = asyncio.create_task(process.wait())
+        waiter.add_done_callback(lambda _: forwarded.ended.set())
+        yield forwarded
     finally:
         with suppress(ProcessLookupError):
             process.terminate()
+        if waiter is not None:
+            await waiter
         # Reads what is left, so that the pipes are closed.
         await process.communicate()
 
@@ -149,5 +168,5 @@ def _read_blocking(url: str, result_type: type[T]) -> T:
         with error:
             text = error.read(1000).decode(errors="replace")
         raise ConfigError(f"the manager answered {error.code} for {url}: {text}") from None
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, ValueError, HTTPException, msgspec.DecodeError) as error:
         raise ConfigError(f"{url} cannot be read: {error}") from None

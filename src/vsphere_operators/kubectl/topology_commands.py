@@ -42,6 +42,7 @@ from .topology_tables import (
     select_node_changes,
 )
 
+_RECONNECT_SECONDS = 2.0
 TOPOLOGY_COMMANDS = ("what-if", "datastores", "orphans", "events", "open")
 
 
@@ -145,9 +146,9 @@ class TopologyCommands:
             if manager_page is None or manager_page.scheme != "http":
                 return None
         try:
-            async with self._open_page(manager_page) as address:
+            async with self._open_page(manager_page) as opened:
                 return rows_from_topology(
-                    await page.read_page(address, "/topology", model.Topology)
+                    await page.read_page(opened.address, "/topology", model.Topology)
                 )
         except ConfigError as error:
             if self._options.page:
@@ -158,11 +159,11 @@ class TopologyCommands:
     async def _what_if(self) -> WhatIf:
         name = self._options.host
         if not self._options.vcenter:
-            async with self._open_page() as address:
-                topology = await page.read_page(address, "/topology", model.Topology)
+            async with self._open_page() as opened:
+                topology = await page.read_page(opened.address, "/topology", model.Topology)
                 host = _find_host(topology.hosts, name)
                 path = f"/topology/what-if/hosts/{quote(host.id)}"
-                return await page.read_page(address, path, WhatIf)
+                return await page.read_page(opened.address, path, WhatIf)
         topology = await self._read_from_vcenters()
         problems = list[str]()
         # The Pods of all namespaces run on a host, whatever -n is.
@@ -182,8 +183,8 @@ class TopologyCommands:
     async def _read_topology(self) -> model.Topology:
         if self._options.vcenter:
             return await self._read_from_vcenters()
-        async with self._open_page() as address:
-            return await page.read_page(address, "/topology", model.Topology)
+        async with self._open_page() as opened:
+            return await page.read_page(opened.address, "/topology", model.Topology)
 
     async def _read_changes(self) -> model.Changes:
         """Those of Nodes, or all with --all."""
@@ -192,11 +193,11 @@ class TopologyCommands:
                 "events cannot be read with --vcenter: only the manager has seen them. "
                 "Remove --vcenter."
             )
-        async with self._open_page() as address:
-            changes = await page.read_page(address, "/topology/changes", model.Changes)
+        async with self._open_page() as opened:
+            changes = await page.read_page(opened.address, "/topology/changes", model.Changes)
             if self._options.all:
                 return changes
-            topology = await page.read_page(address, "/topology", model.Topology)
+            topology = await page.read_page(opened.address, "/topology", model.Topology)
         return model.Changes(
             since=changes.since,
             limit=changes.limit,
@@ -204,15 +205,35 @@ class TopologyCommands:
         )
 
     async def _open(self) -> None:
-        """Serve the page on a port of this machine until Ctrl-C."""
+        """Serve the page on a port of this machine until Ctrl-C, also of the next manager."""
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, stop.set)
-        loop.add_signal_handler(signal.SIGTERM, stop.set)
-        async with self._open_page() as address:
-            print(f"The page is at {address}/ (press Ctrl-C to stop)", flush=True)
-            if not self._options.no_browser:
-                await asyncio.to_thread(webbrowser.open, f"{address}/")
-            await stop.wait()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        stopped = asyncio.create_task(stop.wait())
+        port = 0
+        try:
+            while not stopped.done():
+                try:
+                    async with self._open_page(local_port=port) as opened:
+                        if not port:
+                            await self._show(opened.address)
+                        # The same port again: the page in the browser continues.
+                        port = opened.port
+                        ended = asyncio.create_task(opened.ended.wait())
+                        await asyncio.wait((stopped, ended), return_when=asyncio.FIRST_COMPLETED)
+                        ended.cancel()
+                except ConfigError as error:
+                    if not port:
+                        raise
+                    self._cluster.warn(f"waiting for the manager: {error}")
+                await asyncio.wait((stopped,), timeout=_RECONNECT_SECONDS)
+        finally:
+            stopped.cancel()
+
+    async def _show(self, address: str) -> None:
+        print(f"The page is at {address}/ (press Ctrl-C to stop)", flush=True)
+        if not self._options.no_browser:
+            await asyncio.to_thread(webbrowser.open, f"{address}/")
 
     async def _read_from_vcenters(self) -> model.Topology:
         everywhere = self._cluster.for_all_namespaces(self._cluster.warn)
@@ -234,10 +255,12 @@ class TopologyCommands:
         return await page.find_page(self._cluster.client, namespace)
 
     @asynccontextmanager
-    async def _open_page(self, manager_page: page.Page | None = None) -> AsyncIterator[str]:
+    async def _open_page(
+        self, manager_page: page.Page | None = None, local_port: int = 0
+    ) -> AsyncIterator[page.ForwardedPage]:
         """The address of the page: that of --page, or a port that is forwarded to it."""
         if self._options.page:
-            yield self._options.page.rstrip("/")
+            yield page.ForwardedPage(self._options.page.rstrip("/"))
             return
         manager_page = manager_page or await self._find_page()
         if manager_page is None:
@@ -255,8 +278,8 @@ class TopologyCommands:
             )
             if value
         ]
-        async with page.forward_port(manager_page, flags, self._environ) as address:
-            yield address
+        async with page.forward_port(manager_page, flags, self._environ, local_port) as opened:
+            yield opened
 
 
 def _render(table: Table, printer: TextOptions, empty: str = "No resources found.") -> str:

@@ -223,17 +223,18 @@ def select_node_changes(
     """The changes of Nodes, of their VMs, and of the hosts that these run on or ran on."""
     node_vms = [vm for vm in topology.vms if vm.node]
     ids = {vm.id for vm in node_vms} | {vm.host for vm in node_vms}
-    moves = [change.message for change in changes if change.id in ids and change.type == "Moved"]
-    host_names = {host.id: host.name for host in topology.hosts}
+    moved_between = {
+        word
+        for change in changes
+        if change.id in ids and change.type == "Moved"
+        for word in change.message.replace(",", " ").split()
+    }
     return [
         change
         for change in changes
         if change.kind == "Node"
         or change.id in ids
-        or (
-            change.kind == "Host"
-            and any(host_names.get(change.id, "?") in message for message in moves)
-        )
+        or (change.kind == "Host" and change.name in moved_between)
     ]
 
 

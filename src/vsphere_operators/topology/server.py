@@ -159,6 +159,7 @@ class TopologyServer:
         finally:
             await self._streams.close()
             await self.endpoint.stop()
+            await self._builder.close()
 
     @web.middleware
     async def _protect(self, request: web.Request, handler: Handler) -> web.StreamResponse:

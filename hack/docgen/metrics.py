@@ -9,6 +9,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from kubewright.metrics import Metrics
 from kubewright.series import MetricFamily, SeriesT
 from kubewright.webhook.server import WebhookMetrics
+from vsphere_operators.topology.metrics import TopologyMetrics
 from vsphere_operators.vcenters.inventory_gauges import list_metrics
 from vsphere_operators.vcenters.metrics import VCenterMetrics
 
@@ -26,6 +27,7 @@ _TITLES_BY_PREFIX = {
     "rest_client_": "Metrics of controller-runtime",
     "leader_election_": "Metrics of controller-runtime",
     "kubewright_": "Metrics of kubewright",
+    "vsphere_topology_": "Topology",
     "vsphere_": "vCenter",
 }
 _INVENTORY_TEXT = """
@@ -34,7 +36,8 @@ All are gauges. A value that vCenter does not report has no sample. See
 [monitor](../howto/monitor.md).
 """
 _WEBHOOKS_TEXT = """
-`controller_runtime_webhook_` and `kubewright_webhook_` exist only with webhooks (`-webhooks`).
+`controller_runtime_webhook_` and `kubewright_webhook_` exist only with webhooks (`-webhooks`), and
+`vsphere_topology_` only with the page (`-ui-bind-address`).
 """
 
 
@@ -75,6 +78,7 @@ def _title_of(name: str) -> str:
 def _record_metrics() -> _RecordingMetrics:
     metrics = _RecordingMetrics()
     VCenterMetrics(metrics)
+    TopologyMetrics(metrics)
     WebhookMetrics(metrics, ())
     return metrics
 

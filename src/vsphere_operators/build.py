@@ -79,6 +79,18 @@ def build(manager: Manager, settings: Settings) -> None:
     _add_node_labels(manager, vcenters, settings)
     if settings.inventory_metrics:
         _add_inventory_metrics(manager, settings, vcenters, gpuinfos.tracker)
+    if settings.ui_bind_address not in ("", "0"):
+        # Not at the top: the import of aiohttp.web takes 20 ms, which the builder does not need.
+        from .topology.service import add_topology
+
+        add_topology(
+            manager,
+            vcenters,
+            gpuinfos,
+            settings.gpu.selection_rules,
+            bind_address=settings.ui_bind_address,
+            certificate_dir=settings.ui_certificate_dir,
+        )
     if settings.webhooks:
         for webhook in build_webhooks(
             vcenters, manager.cache, vmgroups.limits_for, manager.options.watch_namespaces

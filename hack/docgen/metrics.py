@@ -10,6 +10,7 @@ from kubewright.metrics import Metrics
 from kubewright.series import MetricFamily, SeriesT
 from kubewright.webhook.server import WebhookMetrics
 from vsphere_operators.vcenters.metrics import VCenterMetrics
+from vsphere_operators.version import register_build_info
 
 from .page import code, page, table
 
@@ -25,6 +26,7 @@ _TITLES_BY_PREFIX = {
     "rest_client_": "Metrics of controller-runtime",
     "leader_election_": "Metrics of controller-runtime",
     "kubewright_": "Metrics of kubewright",
+    "vsphere_operators_": "The manager",
     "vsphere_": "vCenter",
 }
 _WEBHOOKS_TEXT = """
@@ -68,6 +70,7 @@ def _title_of(name: str) -> str:
 
 def render() -> str:
     metrics = _RecordingMetrics()
+    register_build_info(metrics)
     VCenterMetrics(metrics)
     WebhookMetrics(metrics, ())
     columns = ("metric", "type", "labels", "description")

@@ -40,6 +40,7 @@ from .settings.reload import ConfigFileWatcher, read_config_files
 from .vcenters.config import VCenterConfig
 from .vcenters.metrics import VCenterMetrics
 from .vcenters.registry import CONFIGURATION_HINT, VCenterRegistry
+from .version import register_build_info
 from .vsphere.inventory import Inventory
 from .vsphere.model import (
     ComputeResource,
@@ -55,6 +56,7 @@ from .webhooks import build_webhooks
 
 
 def build(manager: Manager, settings: Settings) -> None:
+    register_build_info(manager.metrics)
     vcenters = _build_vcenters(manager, settings)
     manager.add(HostInfoController(vcenters))
     manager.add(VMInfoController(vcenters))

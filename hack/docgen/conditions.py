@@ -45,9 +45,9 @@ works with all kinds.
 _EVENTS_TEXT = """
 The manager creates an Event when Ready becomes False or is False for another reason (Warning), and
 when it becomes True again (Normal). The reason of the Event is the reason of the condition. The
-first success, the progress of a VmGroup and `NoneAvailable` of a GPUInfo create no such Event. An equal Event within ten minutes
-increases the count of the first one. Each object may create 25 different Events at once, and one
-more every 5 minutes. These Events are independent of a condition:
+first success, the progress of a VmGroup and `NoneAvailable` of a GPUInfo create no such Event. An
+equal Event within ten minutes increases the count of the first one. Each object may create 25
+different Events at once, and one more every 5 minutes. These Events are independent of a condition:
 """
 _API_ERRORS_TEXT = """
 Any other error of Kubernetes has its own name as the reason, such as `Forbidden`:

@@ -48,6 +48,7 @@ class ClusterReader:
         self.transport = Transport(connection, user_agent="kubectl-vsphere")
         self.client = Client(self.transport, field_manager="kubectl-vsphere")
         self.namespace, self.warn = namespace, warn
+        self.connection_namespace = connection.namespace
 
     async def list_readable(self, kind: type[T]) -> list[T]:
         """All objects of a kind; empty, with a warning, if forbidden or not installed.

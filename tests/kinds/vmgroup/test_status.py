@@ -61,7 +61,7 @@ def make_result(phase: Phase, ready: int) -> StepResult:
             "TooFewReady",
             "1/2 replicas are ready; the condition Ready has the error.",
         ),
-        # Such as a group above its quota, whose VMs cannot be resized.
+        # Such as a group above its quota: its VMs cannot be resized.
         (
             "ERROR",
             2,

@@ -106,7 +106,7 @@ def _replica_status_of(
 
 
 def report_without_plan(group: VmGroup, phase: Phase, message: str) -> None:
-    """Set the phase of a group whose VMs cannot be observed; its records stay as they are."""
+    """Set the phase of a group while its VMs cannot be observed; its records stay as they are."""
     status = group.status
     status.phase, status.lastMessage, status.summary = phase, message, summarize(message)
     status.desiredReplicas = group.spec.replicas
@@ -118,8 +118,8 @@ def summarize(message: str) -> str:
     sentence = message.partition(". ")[0].rstrip(".")
     if len(sentence) <= _MAX_SUMMARY_LENGTH:
         return sentence
-    whole_words = sentence[:_MAX_SUMMARY_LENGTH].rpartition(" ")[0]
-    return f"{whole_words or sentence[: _MAX_SUMMARY_LENGTH - 1]}…"
+    shortened = sentence[:_MAX_SUMMARY_LENGTH].rpartition(" ")[0]
+    return f"{shortened or sentence[: _MAX_SUMMARY_LENGTH - 1]}…"
 
 
 def _conditions_of(group: VmGroup, plan: Plan) -> list[Condition]:

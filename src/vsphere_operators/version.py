@@ -12,7 +12,7 @@ from kubewright.version import read_version
 _DISTRIBUTION = "vsphere-operators"
 
 
-class Versions(Struct, frozen=True, kw_only=True):
+class _Versions(Struct, frozen=True, kw_only=True):
     """The fields are the keys of `kubectl vsphere version -o json`."""
 
     version: str
@@ -26,7 +26,7 @@ class Versions(Struct, frozen=True, kw_only=True):
 
 
 # Read at import: reading files in the event loop would block it.
-VERSIONS = Versions(
+VERSIONS = _Versions(
     version=read_version(_DISTRIBUTION),
     kubewright=read_version(),
     python=platform.python_version(),

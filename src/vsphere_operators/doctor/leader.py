@@ -38,12 +38,12 @@ async def check_leader(
 def check_lease(lease: LeaseState, now: datetime) -> Finding:
     if lease.is_active(now):
         return ok("leader", f'"{lease.holder}" is the leader (lease {lease.key})')
-    end = lease.describe_end(now)
+    lease_state = lease.describe_end(now)
     if lease.renewed_at is None and lease.holder:
-        return warning("leader", f"The leader is unknown: {end}")
+        return warning("leader", f"The leader is unknown: {lease_state}")
     return problem(
         "leader",
-        f"No active leader: {end}. No object has been updated since then, and no VmGroup is "
+        f"No active leader: {lease_state}. Since then no object is updated, and no VmGroup is "
         "repaired. Start the manager, or delete the lease if it is not needed any more.",
         _LIST_PODS_COMMAND,
     )

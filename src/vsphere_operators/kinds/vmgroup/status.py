@@ -12,8 +12,9 @@ from .reasons import Reason
 from .step import StepResult
 from .types import API_GROUP, FolderStatus, ReplicaStatus, VmGroup, VmGroupStatus
 
-# The success message has 31 characters, and with it `kubectl get vg` is about 120 columns wide.
-_MAX_SUMMARY_LENGTH = 40
+# With this length `kubectl get vg` of the samples is 140 columns wide, 10 more than with the message
+# of success alone, and shows the message about a missing template without a cut.
+_MAX_SUMMARY_LENGTH = 45
 
 
 def records_of(group: VmGroup) -> tuple[ReplicaRecord, ...]:

@@ -12,8 +12,8 @@ from .reasons import Reason
 from .step import StepResult
 from .types import API_GROUP, FolderStatus, ReplicaStatus, VmGroup, VmGroupStatus
 
-# With this length `kubectl get vg` of the samples is 140 columns wide, 10 more than with the message
-# of success alone, and shows the message about a missing template without a cut.
+# With this length `kubectl get vg` of the samples is 140 columns wide, 10 more than with the
+# message of success, and shows the message about a missing template without a cut.
 _MAX_SUMMARY_LENGTH = 45
 
 

@@ -64,6 +64,7 @@ async def check(
     checks = check_leader(
         Client(api),
         Key("mine", LEASE_NAME),
+        NOW + timedelta(minutes=3),
         leader_election=leader_election,
         is_namespace_set=is_namespace_set,
     )

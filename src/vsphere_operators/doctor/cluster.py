@@ -136,6 +136,7 @@ async def check_cluster(
             check_leader(
                 client,
                 lease,
+                await cluster.transport.server_time() or datetime.now(UTC),
                 leader_election=settings.leader_election,
                 is_namespace_set=bool(settings.leader_election_namespace),
             ),

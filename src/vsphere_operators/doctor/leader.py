@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import datetime
 
 from kubewright import Client, Key
 from kubewright.errors import Forbidden
@@ -15,7 +15,7 @@ _LIST_PODS_COMMAND = "kubectl get pods -A -l control-plane=controller-manager"
 
 
 async def check_leader(
-    client: Client, key: Key, *, leader_election: bool, is_namespace_set: bool
+    client: Client, key: Key, now: datetime, *, leader_election: bool, is_namespace_set: bool
 ) -> AsyncIterator[Finding]:
     # The doctor may run outside the Pod, without its flags: then it checks the deployed manager.
     deployed = Key(SYSTEM_NAMESPACE, key.name)
@@ -26,7 +26,6 @@ async def check_leader(
     except Forbidden:
         yield _unreadable_finding(key, deployed, leader_election=leader_election)
         return
-    now = datetime.now(UTC)
     for lease in leases:
         yield check_lease(lease, now)
     if not leases and leader_election:

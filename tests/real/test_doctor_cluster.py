@@ -92,7 +92,7 @@ async def test_missing_crd_is_a_problem(
 
 async def test_crd_of_another_version_is_a_problem(installed: ControlPlane, config: Path) -> None:
     crd = config / "crd/bases/topology.corinternal.com_hostinfoes.yaml"
-    installed.apply(crd.read_text().replace("name: FreeCPU", "name: FreeProcessor"))
+    installed.apply(crd.read_text().replace("name: Free-CPU-MHz", "name: Free-Processor"))
     try:
         finding = (
             await read_doctor_report(f"-kubeconfig={installed.admin_kubeconfig}", METRICS_OFF)
@@ -104,7 +104,7 @@ async def test_crd_of_another_version_is_a_problem(installed: ControlPlane, conf
         "hostinfoes.topology.corinternal.com does not match this version of the manager"
         in finding.message
     )
-    assert "additionalPrinterColumns.FreeCPU" in finding.message
+    assert "additionalPrinterColumns.Free-CPU-MHz" in finding.message
 
 
 async def test_each_forbidden_resource_is_reported(

@@ -44,7 +44,7 @@ FIXED_TEXTS = (
 # Reasons that no generated table lists in one of the versions: they are read from the code.
 _REASONS_IN_CODE = {
     "Progressing": ("Working", "Paused", "Idle"),
-    "Degraded": ("TooFewReady", "NotInError"),
+    "Degraded": ("TooFewReady", "InError", "NotInError"),
     "VmGroup": ("Progressing", "FolderNameTaken", "VCenterError"),
 }
 _REASON = re.compile(r"`([A-Z][A-Za-z]+)`")

@@ -41,8 +41,8 @@ _CONDITIONS = (
     (
         "Degraded",
         "VmGroup",
-        "fewer replicas are ready than desired, and waiting does not help; "
-        "`TooFewReady` or `NotInError`",
+        "the phase is ERROR: waiting does not help; `TooFewReady` or `InError`, otherwise "
+        "`NotInError`",
     ),
     (
         HOST_PRESSURE,
@@ -59,16 +59,17 @@ works with all kinds.
 _EVENTS_TEXT = """
 The manager creates an Event when Ready becomes False or is False for another reason (Warning), and
 when it becomes True again (Normal). The reason of the Event is the reason of the condition. The
-first success and the progress of a VmGroup create no Event. An equal Event within ten minutes
-increases the count of the first one. Each object may create 25 different Events at once, and one
-more every 5 minutes. These Events are independent of a condition:
+first success, the progress of a VmGroup and `NoneAvailable` of a GPUInfo create no such Event. An
+equal Event within ten minutes increases the count of the first one. Each object may create 25
+different Events at once, and one more every 5 minutes. These Events are independent of a condition:
 """
 _API_ERRORS_TEXT = """
 Any other error of Kubernetes has its own name as the reason, such as `Forbidden`:
 [errors](errors.md).
 """
 _VMGROUP_TEXT = """
-Ready is False and the phase is ERROR; `status.lastMessage` has the same message. In phase PENDING
+Ready is False and the phase is ERROR; `status.lastMessage` has the same message, and
+`status.summary` the beginning of it, for the column LAST_MESSAGE of `kubectl get`. In phase PENDING
 the reason is `Progressing`, `VMMissing`, or a reason of the vCenter, such as `VCenterUnreachable`.
 """
 _NODE_TEXT = """
@@ -77,7 +78,7 @@ _NODE_TEXT = """
 # Reasons that a function or a table chooses, with the call that reports them.
 _COMPUTED_REASONS = {
     "NodeChosen": "Done",
-    "NoneAvailable": "Done",
+    "NoneAvailable": "Waiting",
     "VMDisconnected": "Terminal",
     "VMInaccessible": "Terminal",
     "VMInvalid": "Terminal",
@@ -121,7 +122,7 @@ def _ready_rows(reasons: list[ReasonUse]) -> Iterator[tuple[str, ...]]:
             continue
         callees = [*reason.callees, _COMPUTED_REASONS.get(reason.value, "")]
         ready = "Done" in callees
-        terminal = any("terminal" in callee.lower() for callee in callees)
+        terminal = any("terminal" in callee.lower() or callee == "Waiting" for callee in callees)
         retry = "" if ready else "on a change" if terminal else "automatically"
         yield code(reason.value), str(ready), reason.description, retry
 
@@ -168,7 +169,7 @@ def _event_rows(by_title: dict[str, list[ReasonUse]]) -> Iterator[tuple[str, ...
         code("NodeChosen"),
         "Normal",
         "GPUInfo",
-        "Another node is selected; also `NoneAvailable`.",
+        "Another node is selected, or none (`NoneAvailable`).",
     )
     for reason in (reason for reasons in by_title.values() for reason in reasons):
         if reason.meaning.startswith(_EVENT_PREFIX):

@@ -12,6 +12,7 @@ from kubewright.webhook.server import WebhookMetrics
 from vsphere_operators.topology.metrics import TopologyMetrics
 from vsphere_operators.vcenters.inventory_gauges import list_metrics
 from vsphere_operators.vcenters.metrics import VCenterMetrics
+from vsphere_operators.version import register_build_info
 
 from .page import code, page, table
 
@@ -28,6 +29,7 @@ _TITLES_BY_PREFIX = {
     "leader_election_": "Metrics of controller-runtime",
     "kubewright_": "Metrics of kubewright",
     "vsphere_topology_": "Topology",
+    "vsphere_operators_": "The manager",
     "vsphere_": "vCenter",
 }
 _INVENTORY_TEXT = """
@@ -77,6 +79,7 @@ def _title_of(name: str) -> str:
 
 def _record_metrics() -> _RecordingMetrics:
     metrics = _RecordingMetrics()
+    register_build_info(metrics)
     VCenterMetrics(metrics)
     TopologyMetrics(metrics)
     WebhookMetrics(metrics, ())

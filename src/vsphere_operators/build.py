@@ -50,6 +50,7 @@ from .vcenters.metrics import VCenterMetrics
 from .vcenters.registry import CONFIGURATION_HINT, VCenterRegistry
 from .vcenters.triggers import NodeTrigger, RelatedObjectTriggers
 from .vcenters.volumes import read_volume_handles
+from .version import register_build_info
 from .vsphere.inventory import Inventory
 from .vsphere.model import (
     ComputeResource,
@@ -66,6 +67,7 @@ from .webhooks import build_webhooks
 
 
 def build(manager: Manager, settings: Settings) -> None:
+    register_build_info(manager.metrics)
     vcenters = _build_vcenters(manager, settings)
     manager.add(HostInfoController(vcenters))
     manager.add(VMInfoController(vcenters))

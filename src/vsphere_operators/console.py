@@ -8,7 +8,11 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Mapping
-from typing import Literal, TextIO
+from datetime import timedelta
+from typing import Any, Literal, TextIO
+
+import msgspec
+import yaml
 
 # A shell reports 128 + 13 for a process that SIGPIPE ended.
 SIGPIPE_EXIT_CODE = 141
@@ -50,6 +54,24 @@ def supports_color(stream: TextIO, environ: Mapping[str, str]) -> bool:
 
 def apply_color(text: str, style: Style, *, color: bool) -> str:
     return f"\x1b[{_COLOR_CODES[style]}m{text}\x1b[0m" if color and style else text
+
+
+def format_age(length: timedelta) -> str:
+    """As kubectl prints ages: 59s, 3m, 2h, 5d."""
+    seconds = int(length.total_seconds())
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def format_document(value: Any, output: str) -> str:
+    """The value as "json", else as YAML."""
+    # Times and enums become text.
+    plain = msgspec.to_builtins(value, enc_hook=str)
+    if output == "json":
+        return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode()
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).rstrip()
 
 
 def wrap_text(

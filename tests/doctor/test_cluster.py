@@ -1,31 +1,28 @@
-"""Clock skew, lease and required roles: plain calls."""
+"""Clock skew and required roles: plain calls."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from kubewright import Controller, Manager, ObjectMeta
-from kubewright.builtin import Lease, LeaseSpec, Node
+from kubewright import Controller, Manager
+from kubewright.builtin import Node
 from kubewright.flags import parse_command_line
 from kubewright.kubeconfig import Connection, Identity
 from vsphere_operators.build import build
 from vsphere_operators.doctor.cluster import (
-    MANAGER_NAME,
-    _check_lease_holder,
     _manager_grants,
     _required_grants,
     _webhook_ca_grants,
     check_clock_skew,
 )
-from vsphere_operators.doctor.finding import ok
 from vsphere_operators.doctor.rbac import _access_reviews_for, _binding_command
 from vsphere_operators.kinds.hostinfo import HostInfo
+from vsphere_operators.leader_lease import MANAGER_NAME
 from vsphere_operators.settings.flags import Settings
 
 from .users import MANAGER_ACCOUNT, USERS
@@ -49,32 +46,6 @@ def test_clock_skew(seconds: int, level: str, message: str) -> None:
     assert finding.level == level
     assert message in finding.message
     assert bool(finding.fix) == (level != "ok")
-
-
-def make_lease(**spec: Any) -> Lease:
-    return Lease(metadata=ObjectMeta(namespace="a", name="b"), spec=LeaseSpec(**spec))
-
-
-def test_lease_holder() -> None:
-    renewed = {
-        "holderIdentity": "pod-1",
-        "leaseDurationSeconds": 15,
-        "renewTime": "2026-11-16T11:59:50.000000Z",
-    }
-    assert _check_lease_holder(make_lease(), NOW) == ok(
-        "leader", "No leader: the last one released lease a/b"
-    )
-    assert _check_lease_holder(make_lease(**renewed), NOW) == ok(
-        "leader", '"pod-1" is the leader (lease a/b)'
-    )
-    expired = _check_lease_holder(make_lease(**renewed), NOW + timedelta(minutes=3))
-    assert (expired.level, expired.message) == (
-        "problem",
-        'No active leader: lease a/b expired (last renewed 3m ago by "pod-1")',
-    )
-    assert (
-        _check_lease_holder(make_lease(**{**renewed, "renewTime": "soon"}), NOW).level == "warning"
-    )
 
 
 class NodeWatchingController(Controller[HostInfo]):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vsphere_operators.console import format_document
 from vsphere_operators.doctor.finding import Finding, ok, problem, run_check, warning
-from vsphere_operators.doctor.report import TextReport, as_json, summary
+from vsphere_operators.doctor.report import TextReport, as_legacy_json, build_document, summary
 from vsphere_operators.vsphere.faults import Unreachable
 
 
@@ -64,8 +67,19 @@ def test_summary_counts_problems_and_warnings() -> None:
     )
 
 
-def test_json_has_the_keys_that_scripts_read() -> None:
-    text = "".join(as_json([("x", problem("a", "b", "c"))]).split())
+def test_documents_have_the_keys_of_the_reference() -> None:
+    document = build_document([("x", problem("a", "b", "c")), ("y", ok("d", "e"))])
+    assert "".join(format_document(document, "json").split()) == (
+        '{"healthy":false,"findings":['
+        '{"section":"x","level":"problem","subject":"a","message":"b","fix":"c"},'
+        '{"section":"y","level":"ok","subject":"d","message":"e"}]}'
+    )
+    assert yaml.safe_load(format_document(document, "yaml")) == msgspec.to_builtins(document)
+    assert build_document([("y", warning("d", "e"))]).healthy
+
+
+def test_json_of_older_releases_has_the_keys_that_scripts_read() -> None:
+    text = "".join(as_legacy_json([("x", problem("a", "b", "c"))]).split())
     assert text == (
         '{"healthy":false,"findings":['
         '{"chapter":"x","level":"problem","subject":"a","words":"b","fix":"c"}]}'

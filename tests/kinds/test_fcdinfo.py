@@ -169,6 +169,9 @@ def test_crd_has_the_names_of_the_contract() -> None:
     columns = version["additionalPrinterColumns"]
     assert [column["name"] for column in columns if not column.get("priority")] == [
         "PVId",
+        "Size-MB",
+        "Provisioning",
+        "Datastore",
         "Ready",
         "Age",
     ]

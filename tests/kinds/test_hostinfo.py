@@ -177,6 +177,10 @@ def test_crd_has_the_names_of_the_contract() -> None:
     columns = version["additionalPrinterColumns"]
     assert [column["name"] for column in columns if not column.get("priority")] == [
         "Hostname",
+        "CPU-MHz",
+        "Free-CPU-MHz",
+        "Memory-MB",
+        "Free-Memory-MB",
         "Ready",
         "Age",
     ]

@@ -184,6 +184,10 @@ def test_crd_has_the_names_of_the_contract() -> None:
     columns = version["additionalPrinterColumns"]
     assert [column["name"] for column in columns if not column.get("priority")] == [
         "Nodename",
+        "Power",
+        "CPUs",
+        "Memory-MB",
+        "Address",
         "Ready",
         "Age",
     ]

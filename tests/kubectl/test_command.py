@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 
+import msgspec
 import pytest
 
 from vsphere_operators.kubectl import command
 from vsphere_operators.kubectl.command import FLAG_DEFAULTS, _parse_arguments, main
+from vsphere_operators.version import VERSIONS
 
 
 @pytest.mark.parametrize(
@@ -38,6 +41,7 @@ def test_every_flag_has_a_default() -> None:
         "-o=json",
         "--kubeconfig=k",
         "--context=c",
+        "--lease=a/b",
         "--vcenter",
         "--vcenters=f",
         "--vcenter-ca-file=g",
@@ -75,3 +79,15 @@ def test_terminal_without_utf_8_gets_question_marks(
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output_bytes, encoding="latin-1"))
     assert main(["tree", *flags], {}) == 0
     assert output_bytes.getvalue() == expected
+
+
+@pytest.mark.parametrize("flags", [[], ["-o", "json"]])
+def test_version_needs_no_cluster(
+    flags: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "configure_logging", lambda _: None)
+    assert main(["version", *flags], {"KUBECONFIG": "/nonexistent"}) == 0
+    output = capsys.readouterr().out
+    assert output.strip() == (
+        json.dumps(msgspec.to_builtins(VERSIONS), indent=2) if flags else str(VERSIONS)
+    )

@@ -92,7 +92,7 @@ async def test_missing_crd_is_a_problem(
 
 async def test_crd_of_another_version_is_a_problem(installed: ControlPlane, config: Path) -> None:
     crd = config / "crd/bases/topology.corinternal.com_hostinfoes.yaml"
-    installed.apply(crd.read_text().replace("name: FreeCPU", "name: FreeProcessor"))
+    installed.apply(crd.read_text().replace("name: Free-CPU-MHz", "name: Free-Processor"))
     try:
         finding = (
             await read_doctor_report(f"-kubeconfig={installed.admin_kubeconfig}", METRICS_OFF)
@@ -104,7 +104,7 @@ async def test_crd_of_another_version_is_a_problem(installed: ControlPlane, conf
         "hostinfoes.topology.corinternal.com does not match this version of the manager"
         in finding.message
     )
-    assert "additionalPrinterColumns.FreeCPU" in finding.message
+    assert "additionalPrinterColumns.Free-CPU-MHz" in finding.message
 
 
 async def test_each_forbidden_resource_is_reported(
@@ -206,3 +206,32 @@ async def test_expired_lease_is_a_problem(installed: ControlPlane, namespace: st
     assert finding.level == "problem"
     assert f"No active leader: lease {namespace}/{LEASE_NAME} expired" in finding.message
     assert 'by "pod-1")' in finding.message
+
+
+async def test_group_with_the_folder_of_another_is_a_problem(
+    installed: ControlPlane, namespace: str
+) -> None:
+    group = {
+        "apiVersion": "vm.codeconnect.vmworld.com/v1alpha1",
+        "kind": "VmGroup",
+        "metadata": {"name": "web", "namespace": namespace},
+        "spec": {"cpu": 1, "memory": 1, "replicas": 1, "template": "t"},
+    }
+    installed.apply(json.dumps(group))
+    ready = {
+        "type": "Ready",
+        "status": "False",
+        "reason": "FolderTaken",
+        "message": "Folder /DC0/vm/vm-operator/a-b-c belongs to VmGroup a-b/c.",
+        "lastTransitionTime": "2026-11-16T12:00:00Z",
+    }
+    patch = json.dumps({"status": {"conditions": [ready]}})
+    flags = ("--subresource=status", "--type=merge", "-p", patch)
+    installed.kubectl("-n", namespace, "patch", "vg", "web", *flags)
+    report = await read_doctor_report(f"-kubeconfig={installed.admin_kubeconfig}", METRICS_OFF)
+    (finding,) = [
+        finding for finding in report.findings_about("VmGroup") if namespace in finding.message
+    ]
+    assert (report.exit_code, finding.level, finding.section) == (1, "problem", "Kubernetes")
+    assert f"{namespace}/web: FolderTaken: Folder /DC0/vm/vm-operator/a-b-c" in finding.message
+    assert finding.fix.startswith(f"kubectl -n {namespace} patch vg web --type merge")

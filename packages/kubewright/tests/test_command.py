@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import platform
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from kubewright import Manager
 from kubewright.command import ManagerFlags, run
 from kubewright.errors import RestartRequired
+from kubewright.version import read_version
 
 
 def add_nothing(manager: Manager, flags: ManagerFlags) -> None:
@@ -31,7 +34,8 @@ def test_a_failed_start_is_plain_text_on_a_terminal_and_a_log_line_elsewhere(
         == 1
     )
     output = capsys.readouterr().err
-    message = output.strip() if is_terminal else json.loads(output)["msg"]
+    last_line = output.splitlines()[-1]
+    message = last_line if is_terminal else json.loads(last_line)["msg"]
     assert message.startswith(f"manager failed: kubeconfig {missing}")
     assert "Traceback" not in output
 
@@ -50,5 +54,23 @@ def test_restart_builds_the_manager_again_in_the_same_process(
     assert run(ManagerFlags, add_nothing, name="greeter", argv=[], environ={}) == 0
     assert served == ["greeter"] * 3
     assert [json.loads(line)["msg"] for line in capsys.readouterr().err.splitlines()] == [
-        "restarting: another Secret"
-    ] * 2
+        "starting greeter",
+        *["restarting: another Secret"] * 2,
+    ]
+
+
+@pytest.mark.parametrize("version", ["", "1.2.3"])
+def test_the_first_log_line_has_the_versions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], version: str
+) -> None:
+    argv = [f"-kubeconfig={tmp_path / 'missing'}"]
+    run(ManagerFlags, add_nothing, name="greeter", version=version, argv=argv, environ={})
+    first = json.loads(capsys.readouterr().err.splitlines()[0])
+    assert first["msg"] == "starting greeter"
+    assert first["python"] == platform.python_version()
+    assert first["kubewright"] == metadata.version("kubewright")
+    assert first.get("version", "") == version
+
+
+def test_a_package_that_is_not_installed_has_an_unknown_version() -> None:
+    assert read_version("no-such-package") == "unknown"

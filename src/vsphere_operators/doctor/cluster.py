@@ -11,8 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from kubewright import Client, Controller, Key, Manager, Object
-from kubewright.builtin import Lease
-from kubewright.errors import Forbidden, KubewrightError, NotFound, Unauthorized
+from kubewright.errors import KubewrightError, NotFound, Unauthorized
 from kubewright.kubeconfig import Connection, load_config
 from kubewright.rbac import (
     EVENT_PERMISSION,
@@ -25,18 +24,18 @@ from kubewright.rbac import (
 from kubewright.transport import Transport
 from kubewright.webhook.ca_bundle import ca_permissions
 
+from ..console import format_age
 from ..kinds.vmgroup.limits import read_limits
 from ..kinds.vmgroup.placement import placement_names
 from ..kinds.vmgroup.types import VmGroup
+from ..leader_lease import LEASE_NAME, MANAGER_NAME
 from ..node_labels.controller import NodeLabelController
 from ..settings.flags import Settings
 from . import crds, rbac
 from .finding import Finding, ok, problem, run_check, warning
+from .leader import check_leader
 from .placement import VmGroupRequest
 from .rbac import Grant
-
-MANAGER_NAME = "vsphere-operators"
-_SYSTEM_NAMESPACE = f"{MANAGER_NAME}-system"
 
 _WARNING_SKEW = timedelta(seconds=5)
 # Bearer tokens and certificates are accepted with some minutes of skew, vCenter's SAML tokens
@@ -100,7 +99,7 @@ async def check_api_server(cluster: Cluster) -> AsyncIterator[Finding]:
 def check_clock_skew(remote: datetime, local: datetime, owner: str) -> Finding:
     skew = abs(remote - local)
     difference = (
-        f"The clock of {owner} is {_format_duration(skew)} "
+        f"The clock of {owner} is {format_age(skew)} "
         f"{'ahead of' if remote > local else 'behind'} the clock of this machine"
     )
     if skew >= _PROBLEM_SKEW:
@@ -118,15 +117,6 @@ def check_clock_skew(remote: datetime, local: datetime, owner: str) -> Finding:
     return ok("clock", f"Clock skew {skew.total_seconds():.1f}s")
 
 
-def _format_duration(length: timedelta) -> str:
-    """As kubectl prints ages: 59s, 3m, 2h, 5d."""
-    seconds = int(length.total_seconds())
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"
-
-
 async def check_cluster(
     cluster: Cluster, settings: Settings, manager: Manager
 ) -> AsyncIterator[Finding]:
@@ -136,69 +126,25 @@ async def check_cluster(
     user = await rbac.whoami(client)
     lease = Key(
         settings.leader_election_namespace or cluster.connection.namespace,
-        settings.leader_election_id or f"{MANAGER_NAME}-leader",
+        settings.leader_election_id or LEASE_NAME,
     )
-    # The doctor may run outside the Pod: then the deployed manager's lease is in its namespace.
-    leases = list(dict.fromkeys((lease, Key(_SYSTEM_NAMESPACE, lease.name))))
     grants = _required_grants(settings, manager, lease.namespace)
     for subject, check in (
         ("CRDs", crds.check(client, kinds)),
         ("rights", rbac.check(client, user, grants)),
-        ("leader", _check_leases(client, leases, leader_election=settings.leader_election)),
+        (
+            "leader",
+            check_leader(
+                client,
+                lease,
+                await cluster.transport.server_time() or datetime.now(UTC),
+                leader_election=settings.leader_election,
+                is_namespace_set=bool(settings.leader_election_namespace),
+            ),
+        ),
     ):
         async for finding in run_check(subject, check):
             yield finding
-
-
-async def _check_leases(
-    client: Client, keys: Sequence[Key], *, leader_election: bool
-) -> AsyncIterator[Finding]:
-    """One finding about the first of these leases that exists."""
-    forbidden: list[Key] = []
-    for key in keys:
-        try:
-            yield _check_lease_holder(await client.get(Lease, key), datetime.now(UTC))
-            return
-        except Forbidden:
-            forbidden.append(key)
-        except NotFound:
-            continue
-    if forbidden and leader_election:
-        names = ", ".join(map(str, forbidden))
-        yield warning(
-            "leader",
-            f"The leader is unknown: this user cannot read lease {names}",
-            "kubectl apply -k config/rbac",
-        )
-    elif forbidden:
-        yield ok(
-            "leader",
-            "Leader election is off, so run only one manager. "
-            "The leader is unknown because this user cannot read leases.",
-        )
-    elif leader_election:
-        yield ok("leader", "No leader so far: the lease does not exist")
-    else:
-        yield ok("leader", "No lease; leader election is off, so run only one manager")
-
-
-def _check_lease_holder(lease: Lease, now: datetime) -> Finding:
-    spec, name = lease.spec, str(lease.key)
-    if not spec.holderIdentity:
-        return ok("leader", f"No leader: the last one released lease {name}")
-    holder = spec.holderIdentity
-    try:
-        age = now - datetime.fromisoformat(spec.renewTime)
-    except ValueError:
-        return warning("leader", f'Lease {name} of "{holder}" has no valid renewTime')
-    if age > timedelta(seconds=spec.leaseDurationSeconds):
-        return problem(
-            "leader",
-            f"No active leader: lease {name} expired "
-            f'(last renewed {_format_duration(age)} ago by "{holder}")',
-            "kubectl get pods -A -l control-plane=controller-manager",
-        )
-    return ok("leader", f'"{holder}" is the leader (lease {name})')
 
 
 def _required_grants(settings: Settings, manager: Manager, lease_namespace: str) -> list[Grant]:
@@ -300,12 +246,10 @@ def _watched_namespaces(settings: Settings) -> Sequence[str]:
     return settings.to_options(MANAGER_NAME).watch_namespaces
 
 
-async def list_vmgroup_requests(
-    cluster: Cluster, settings: Settings
-) -> list[VmGroupRequest] | None:
-    """What the VmGroups request; None if they cannot be read, which other findings report."""
+async def list_vmgroups(cluster: Cluster, settings: Settings) -> list[VmGroup] | None:
+    """None if they cannot be read, which other findings report."""
     try:
-        groups = [
+        return [
             group
             for namespace in _watched_namespaces(settings) or ("",)
             for group in await cluster.client.list(VmGroup, namespace)
@@ -315,6 +259,9 @@ async def list_vmgroup_requests(
         return []
     except KubewrightError:
         return None
+
+
+async def build_requests(groups: Sequence[VmGroup], settings: Settings) -> list[VmGroupRequest]:
     limits = await asyncio.to_thread(read_limits, settings.limits_file, settings.allowed_templates)
     return [
         VmGroupRequest(
@@ -324,6 +271,7 @@ async def list_vmgroup_requests(
             placement=placement_names(group.spec.placement),
             limits=limits(group.metadata.namespace),
             is_deleted=group.metadata.deletionTimestamp is not None,
+            group=group,
         )
         for group in groups
     ]

@@ -10,23 +10,30 @@ from typing import TextIO
 
 from kubewright import Manager
 from kubewright.errors import ConfigError
-from kubewright.flags import FlagError, HelpRequested, flag, parse_command_line
+from kubewright.flags import FlagError, HelpRequested, flag, invalid_value, parse_command_line
 from kubewright.kubeconfig import Connection
 from kubewright.log import configure_logging
 from kubewright.transport import Transport
 
-from ..console import discard_stdout, replace_unencodable, supports_color, terminal_width
+from ..console import (
+    discard_stdout,
+    format_document,
+    replace_unencodable,
+    supports_color,
+    terminal_width,
+)
 from ..kinds.vmgroup.limits import read_limits
+from ..leader_lease import MANAGER_NAME
 from ..settings.environment import Environment
 from ..settings.flags import Settings
 from ..vcenters.config import VCenterConfig
 from ..vcenters.registry import CONFIGURATION_HINT, choose_vcenter
-from . import cluster, metrics_endpoint, vcenter
+from . import cluster, metrics_endpoint, vcenter, vmgroups
 from .cluster import Cluster
 from .finding import Finding, SectionFinding, ok, problem, run_check, warning
 from .placement import VmGroupRequest
 from .recording import Recording
-from .report import TextReport, as_json, summary
+from .report import TextReport, as_legacy_json, build_document, summary
 
 _PROGRAM = "manager doctor"
 _SET_VCENTER_COMMAND = (
@@ -41,13 +48,29 @@ ManagerBuilder = Callable[[Manager, Settings], None]
 class DoctorSettings(Settings):
     """The manager's own flags, so that the doctor checks what the manager would use."""
 
-    json: bool = flag("json", False, "Print the findings as JSON.")
+    json: bool = flag(
+        "json", False, "Print the findings as JSON with the keys of older releases. See -o."
+    )
+    output: str = flag(
+        "o", "", "Output format: text (the default), json or yaml.", aliases=("output",)
+    )
     record: str = flag(
         "record",
         "",
         "Record all requests to the vCenters and the responses in this new directory, with names, "
         "addresses and identifiers replaced, to attach them to a bug report.",
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.output not in ("", "text", "json", "yaml"):
+            raise invalid_value("o", self.output, "must be text, json or yaml")
+        if self.json and self.output not in ("", "json"):
+            raise invalid_value("o", self.output, "cannot be combined with -json")
+
+    @property
+    def _output_format(self) -> str:
+        return self.output or ("legacy-json" if self.json else "text")
 
 
 def run(
@@ -69,11 +92,12 @@ def run(
         hint = f"\nRun `{_PROGRAM} -help` for the flags." if isinstance(error, FlagError) else ""
         print(f"{_PROGRAM}: {error}{hint}", file=sys.stderr)
         return 2
-    replace_unencodable(out, machine_readable=settings.json)
+    output_format = settings._output_format
+    replace_unencodable(out, machine_readable=output_format != "text")
     report = TextReport(columns=terminal_width(out), color=supports_color(out, environ))
     doctor = _DoctorRun(settings, environ, build)
     try:
-        entries = asyncio.run(_print_report(doctor, report, out, as_text=not settings.json))
+        entries = asyncio.run(_print_report(doctor, report, out, output_format))
     except BrokenPipeError:
         return discard_stdout()
     except KeyboardInterrupt:
@@ -82,15 +106,21 @@ def run(
 
 
 async def _print_report(
-    doctor: _DoctorRun, report: TextReport, out: TextIO, *, as_text: bool
+    doctor: _DoctorRun, report: TextReport, out: TextIO, output_format: str
 ) -> list[SectionFinding]:
-    """Prints text as the findings arrive, JSON at the end."""
+    """Prints text as the findings arrive, JSON and YAML at the end."""
     entries: list[SectionFinding] = []
     async for entry in doctor.findings():
         entries.append(entry)
-        if as_text:
+        if output_format == "text":
             print(*report.render_finding(entry), sep="\n", file=out, flush=True)
-    end = f"\n{summary([finding for _, finding in entries])}" if as_text else as_json(entries)
+    match output_format:
+        case "text":
+            end = f"\n{summary([finding for _, finding in entries])}"
+        case "legacy-json":
+            end = as_legacy_json(entries)
+        case _:
+            end = format_document(build_document(entries), output_format)
     print(end, file=out, flush=True)
     return entries
 
@@ -159,7 +189,12 @@ class _DoctorRun:
         checks = cluster.check_cluster(connected, self._settings, manager)
         async for finding in run_check("cluster", checks):
             yield finding
-        self._vmgroups = await cluster.list_vmgroup_requests(connected, self._settings)
+        groups = await cluster.list_vmgroups(connected, self._settings)
+        if groups is None:
+            return
+        for finding in vmgroups.check_conditions(groups):
+            yield finding
+        self._vmgroups = await cluster.build_requests(groups, self._settings)
 
     def _build_manager(self, connection: Connection) -> Manager:
         """The manager that these settings build, never started; its permissions are checked."""
@@ -171,7 +206,7 @@ class _DoctorRun:
             vcenters_file="",
             limits_file="",
         )
-        manager = Manager(connection, self._settings.to_options(cluster.MANAGER_NAME))
+        manager = Manager(connection, self._settings.to_options(MANAGER_NAME))
         self._build(manager, settings)
         return manager
 

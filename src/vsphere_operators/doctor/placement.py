@@ -16,6 +16,7 @@ from ..kinds.vmgroup.limits import NamespaceLimits
 from ..kinds.vmgroup.model import CloneBlocked
 from ..kinds.vmgroup.placement import DEFAULT_PARENT_FOLDER, PlacementResolver
 from ..kinds.vmgroup.reasons import Reason
+from ..kinds.vmgroup.types import VmGroup
 from ..vsphere.inventory import Inventory
 from ..vsphere.model import Datacenter, VirtualMachine
 from .finding import Finding, ok, warning
@@ -33,6 +34,8 @@ class VmGroupRequest(Struct, frozen=True, kw_only=True):
     limits: NamespaceLimits = NamespaceLimits()
     is_deleted: bool = False
     """Whether it is being deleted: nothing is placed any more, but its VMs are destroyed."""
+    group: VmGroup | None = None
+    """The whole object, if it was read from a cluster."""
 
 
 def check(

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import msgspec
+from msgspec import Struct
 
 from ..console import Style, apply_color, wrap_text
 from .finding import Finding, Level, SectionFinding
@@ -60,8 +61,35 @@ def _format_count(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def as_json(entries: Sequence[SectionFinding]) -> str:
-    """All findings as JSON; its keys are read by scripts and stay as they are."""
+class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One finding of `-o json`. Scripts read these keys: they stay as they are."""
+
+    section: str
+    level: Level
+    subject: str
+    message: str
+    fix: str = ""
+
+
+class Document(Struct, frozen=True, kw_only=True):
+    """The output of `-o json`; `healthy` is true if the exit code is 0."""
+
+    healthy: bool
+    findings: list[Entry]
+
+
+def build_document(entries: Sequence[SectionFinding]) -> Document:
+    return Document(
+        healthy=all(finding.level != "problem" for _, finding in entries),
+        findings=[
+            Entry(section=section, **msgspec.structs.asdict(finding))
+            for section, finding in entries
+        ],
+    )
+
+
+def as_legacy_json(entries: Sequence[SectionFinding]) -> str:
+    """The output of `-json`, with the keys of older releases, which scripts read."""
     findings = [
         {"chapter": section, **msgspec.to_builtins(finding)} for section, finding in entries
     ]

@@ -27,7 +27,7 @@ from ..vsphere.faults import (
 )
 from ..vsphere.transport import SoapClient
 from ..vsphere.vcenter import VCenter
-from . import placement, privileges
+from . import placement, privileges, vmgroups
 from .cluster import check_clock_skew
 from .finding import Finding, ok, problem, run_check, warning
 from .placement import VmGroupRequest
@@ -109,6 +109,9 @@ async def _check_in_order(
         return
     defaults: Mapping[str, str] = msgspec.structs.asdict(config.defaults)
     for finding in placement.check(vcenter.inventory, defaults, groups):
+        yield finding
+    served = [request.group for request in groups if request.group is not None]
+    for finding in vmgroups.check_vcenter_identity(served, vcenter.inventory):
         yield finding
     checks = privileges.check(
         vcenter.vm_calls,

@@ -12,29 +12,28 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-import msgspec
-import yaml
-
 from kubewright import Key
 from kubewright.builtin import Event, Node
 from kubewright.errors import KubewrightError, NotFound
 from kubewright.log import LogOptions, configure_logging
 
-from ..console import discard_stdout, replace_unencodable, supports_color, terminal_width
+from ..console import (
+    discard_stdout,
+    format_document,
+    replace_unencodable,
+    supports_color,
+    terminal_width,
+)
 from ..kinds.gpuinfo.rules import SelectionRules
 from ..kinds.gpuinfo.types import GPUInfo
 from ..kinds.vmgroup.types import VmGroup
+from ..version import VERSIONS
 from ..vsphere.faults import VCenterError
 from ..vsphere.vcenter import VCenter
 from . import top, tree, vmgroup, why
-from .rows import Rows, rows_from_objects
-from .sources import (
-    ClusterReader,
-    load_connection,
-    open_vcenters,
-    read_node_facts,
-    rows_from_vcenters,
-)
+from .row_sources import RowSource, choose_source
+from .sources import ClusterReader, load_connection, open_vcenters, read_node_facts
+from .staleness import warn_of_stale_objects
 from .table import Table, render_table
 from .topology_commands import (
     TOPOLOGY_COMMANDS,
@@ -68,11 +67,7 @@ class Printer:
         """JSON or YAML of the value, or the rendered text."""
         if self.output not in ("json", "yaml"):
             return render()
-        # Times and enums become text.
-        plain = msgspec.to_builtins(value, enc_hook=str)
-        if self.output == "json":
-            return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode()
-        return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).rstrip()
+        return format_document(value, self.output)
 
 
 class _Commands:
@@ -91,7 +86,6 @@ class _Commands:
             "describe": self._describe,
             "why": self._why,
         }
-
         self._topology = TopologyCommands(options, cluster, environ, self._open_vcenters)
 
     async def run(self) -> str:
@@ -100,9 +94,12 @@ class _Commands:
         return await self._commands[self._options.command]()
 
     async def _top(self) -> str:
-        rows, printer = await self._read_rows(), self._printer
+        source, printer, what = self._row_source(), self._printer, self._options.what
+        rows = await source.read()
+        # To stderr, so that scripts get rows only.
+        self._cluster.warn(source.describe(rows, what))
         # JSON and YAML have the rows with full names; only a terminal needs short ones.
-        if self._options.what == "hosts":
+        if what == "hosts":
             table = top.host_table(
                 rows.hosts, wide=printer.wide, short_names=printer.terminal_columns > 0
             )
@@ -111,9 +108,7 @@ class _Commands:
         return printer._format_output(rows.vms, lambda: self._render_table(table))
 
     async def _tree(self) -> str:
-        # The manager has everything in memory; without its page, the objects have a part of it.
-        rows = None if self._options.vcenter else await self._topology.read_rows()
-        branches, printer = tree.build_tree(rows or await self._read_rows()), self._printer
+        branches, printer = tree.build_tree(await self._row_source().read()), self._printer
         lines = tree.render_tree(branches, width=printer.width, color=printer.color)
         return printer._format_output(branches, lambda: "\n".join(lines) or self._no_resources())
 
@@ -144,14 +139,13 @@ class _Commands:
         )
         return self._printer._format_output(explanation, lambda: "\n".join(lines))
 
-    async def _read_rows(self) -> Rows:
-        """From the objects, or with --vcenter from the vCenters."""
-        objects = await self._cluster.read_objects()
-        rows = rows_from_objects(objects)
-        if not self._options.vcenter:
-            return rows
-        async with self._open_vcenters() as vcenters:
-            return await rows_from_vcenters(vcenters, objects.nodes, rows)
+    def _row_source(self) -> RowSource:
+        return choose_source(
+            self._cluster,
+            self._open_vcenters,
+            self._topology.read_rows,
+            use_vcenter=self._options.vcenter,
+        )
 
     def _open_vcenters(self) -> AbstractAsyncContextManager[list[VCenter]]:
         options = self._options
@@ -185,6 +179,7 @@ FLAG_DEFAULTS: Mapping[str, str | bool] = {
     "output": "",
     "kubeconfig": "",
     "context": "",
+    "lease": "",
     "vcenter": False,
     "vcenters": "",
     "vcenter_ca_file": "",
@@ -203,6 +198,11 @@ def _build_shared_parser() -> argparse.ArgumentParser:
     add("-o", "--output", choices=("wide", "json", "yaml"), help="Output format.")
     add("--kubeconfig", help="Path of the kubeconfig file.")
     add("--context", help="Context of the kubeconfig to use.")
+    add(
+        "--lease",
+        metavar="NAMESPACE/NAME",
+        help="Lease of the manager, if it has another -leader-election-id.",
+    )
     add(
         "--vcenter",
         action="store_true",
@@ -244,6 +244,9 @@ def _build_parser() -> argparse.ArgumentParser:
     command.add_argument("what", choices=("gpu",), metavar="gpu")
     command.add_argument("name", metavar="NAME")
     add_topology_parsers(commands, shared)
+    commands.add_parser(
+        "version", parents=[shared], help="Print the versions of this program. Needs no cluster."
+    )
     return parser
 
 
@@ -261,12 +264,15 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 async def _run_command(
     options: argparse.Namespace, environ: Mapping[str, str], printer: Printer
 ) -> str:
+    if options.command == "version":
+        return printer._format_output(VERSIONS, lambda: str(VERSIONS))
     connection = await asyncio.to_thread(
         load_connection, options.kubeconfig, options.context, environ
     )
     namespace = "" if options.all_namespaces else options.namespace or connection.namespace
     cluster = ClusterReader(connection, namespace, lambda message: print(message, file=sys.stderr))
     try:
+        await warn_of_stale_objects(cluster, options.lease)
         return await _Commands(options, cluster, environ, printer).run()
     finally:
         await cluster.transport.close()

@@ -49,6 +49,7 @@ class ClusterReader:
         self.transport = Transport(connection, user_agent="kubectl-vsphere")
         self.client = Client(self.transport, field_manager="kubectl-vsphere")
         self.namespace, self.warn = namespace, warn
+        self.connection_namespace = connection.namespace
 
     def for_all_namespaces(self, warn: Callable[[str], None]) -> ClusterReader:
         """A reader of all namespaces, over the same connection."""

@@ -77,6 +77,7 @@ def rows_from_topology(topology: model.Topology) -> Rows:
                 name=vm.name,
                 power=vm.power,
                 cpus=vm.cpus,
+                cpuDemandMHz=vm.cpuDemandMHz,
                 memoryMB=vm.memoryMB,
                 guestMemoryMB=vm.guestMemoryMB,
                 address=vm.ipAddress,

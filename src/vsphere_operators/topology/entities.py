@@ -107,6 +107,7 @@ def build_vm(inventory: Inventory, vm: VirtualMachine, node: str, group: str) ->
         cpus=vm.cpus,
         memoryMB=vm.memory_mb,
         cpuUsageMHz=stats.cpu_usage_mhz,
+        cpuDemandMHz=stats.cpu_demand_mhz,
         cpuReadinessPercent=stats.cpu_readiness_percent,
         guestMemoryMB=stats.guest_memory_mb,
         balloonedMemoryMB=stats.ballooned_memory_mb,

@@ -78,6 +78,7 @@ class VM(Item, frozen=True, kw_only=True):
     cpus: int | None = None
     memoryMB: int | None = None
     cpuUsageMHz: int | None = None
+    cpuDemandMHz: int | None = None
     cpuReadinessPercent: int | None = None
     guestMemoryMB: int | None = None
     balloonedMemoryMB: int | None = None

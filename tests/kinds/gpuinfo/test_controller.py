@@ -73,6 +73,9 @@ async def test_every_change_of_a_node_changes_the_selection() -> None:
             none.availableAcceleratorTime,
             none.candidates,
         ) == (NONE_AVAILABLE, 0, 0, None)
+        ready = none.condition("Ready")
+        assert ready is not None
+        assert (ready.status, ready.reason) == ("False", "NoneAvailable")
         cluster.modify("HostSystem", "host-2", runtime__inMaintenanceMode=False)
         await wait_for_node(cluster, "plain", "node-2")
         soon = (cluster.clock() + timedelta(hours=12)).isoformat()
@@ -107,6 +110,9 @@ async def test_every_change_of_a_node_changes_the_selection() -> None:
             'Selected node "node-2": 1 of 3 nodes matches. Previously: node-1.' in message
             for message in events
         )
+        # The Event for a node after none is that of Ready, which became True: one, not two.
+        assert 'Selected node "node-2": 1 of 3 nodes matches.' in events
+        assert not any("Previously: None available." in message for message in events)
 
 
 async def test_small_changes_of_load_neither_change_nor_write_the_selection() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kubewright import Done, Key, Terminal
+from kubewright import Done, Key, Terminal, Waiting
 from kubewright.crd import build_crds
 from support.fake_node_cluster import NOW
 from vsphere_operators.kinds.gpuinfo.labels import build_label_key
@@ -130,7 +130,8 @@ def test_none_available_has_zeros_and_the_counts_of_rejections() -> None:
         refused={"NotReady": 1, "GPUMissing": 2},
     )
     spec = GPUInfoSpec(desAccTime=1, gpuRequired=True)
-    assert ready_outcome(spec, selection, simulated=False) == Done(
+    # Ready is False: a script that waits for Ready must not go on without a node.
+    assert ready_outcome(spec, selection, simulated=False) == Waiting(
         "NoneAvailable", "None of 3 nodes matches: 1 NotReady, 2 GPUMissing."
     )
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import platform
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,7 @@ from .flags import Duration, FlagError, HelpRequested, flag, parse_command_line
 from .kubeconfig import load_config
 from .log import Log, LogOptions, configure_logging
 from .manager import Manager, Options
+from .version import read_version
 from .webhook.options import WebhookOptions
 
 
@@ -168,6 +170,7 @@ def run(
     build: Callable[[Manager, F], None],
     *,
     name: str,
+    version: str = "",
     program: str = "manager",
     see_also: str = "",
     argv: Sequence[str] | None = None,
@@ -175,9 +178,9 @@ def run(
 ) -> int:
     """Run a manager until a signal arrives, and return the exit code.
 
-    `name` is the name of the operator in Events and in the Lease, `program` is the command that
-    users type, and `see_also` ends its help. Exit codes: 0 after a signal, 1 after a failure,
-    2 for an invalid flag.
+    `name` is the name of the operator in Events and in the Lease, `version` is that of the first
+    log line, `program` is the command that users type, and `see_also` ends its help. Exit codes: 0
+    after a signal, 1 after a failure, 2 for an invalid flag.
     """
     environ = os.environ if environ is None else environ
     try:
@@ -194,6 +197,8 @@ def run(
     except ConfigError as error:
         print(f"{program}: {error}", file=sys.stderr)
         return 2
+    log = Log("setup").bind(version=version) if version else Log("setup")
+    log.info(f"starting {name}", kubewright=read_version(), python=platform.python_version())
     try:
         while True:
             try:

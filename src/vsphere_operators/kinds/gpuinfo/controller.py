@@ -5,7 +5,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from kubewright import Condition, Controller, Done, Key, NotSynced, Retry, Stream, Terminal
+from kubewright import (
+    Condition,
+    Controller,
+    Done,
+    Key,
+    NotSynced,
+    Retry,
+    Stream,
+    Terminal,
+    Waiting,
+)
 from kubewright.builtin import Node
 from kubewright.cache import Origin
 from kubewright.recorder import EventRecorder
@@ -25,7 +35,7 @@ from .rules import Query, SelectionRules, parse_requirement
 from .selection_index import SelectionIndex
 from .status import ready_outcome, seconds_until_change, selection_status_of
 from .tracker import NodeTracker
-from .types import PLANS_KNOWN, GPUInfo, GPUInfoStatus, Reason
+from .types import NONE_AVAILABLE, PLANS_KNOWN, GPUInfo, GPUInfoStatus, Reason
 
 _DEVICES_PENDING_RETRY_SECONDS = 0.5
 
@@ -75,7 +85,7 @@ class GPUInfoController(Controller[GPUInfo]):
             self.selections.discard(key)
             self._selected_keys.discard(key)
 
-    async def reconcile(self, info: GPUInfo) -> Done:
+    async def reconcile(self, info: GPUInfo) -> Done | Waiting:
         self.selections.discard(info.key)
         try:
             requirement = parse_requirement(info.spec)
@@ -95,32 +105,38 @@ class GPUInfoController(Controller[GPUInfo]):
         info.status.conditions = [self._build_plans_known_condition(info.metadata.generation)]
         self.selections.add(info.key, requirement, selection.selected)
         self._selected_keys.add(info.key)
-        done = ready_outcome(info.spec, selection, simulated=self._simulated)
-        if info.status.suitableNodeName != previous:
-            message = f"{done.message} Previously: {previous or 'none'}."
-            self._recorder.event(info, "Normal", done.reason, message)
+        outcome = ready_outcome(info.spec, selection, simulated=self._simulated)
+        # When a node matches again, Ready becomes True, and the engine records that Event.
+        matches_again = previous == NONE_AVAILABLE and ready is not None and ready.status == "False"
+        if info.status.suitableNodeName != previous and not matches_again:
+            message = f"{outcome.message} Previously: {previous or 'none'}."
+            self._recorder.event(info, "Normal", outcome.reason, message)
         requeue_after_seconds = seconds_until_change(
             selection,
             interval_seconds=self._interval_seconds,
             spread=bucket_of(str(info.key)) / BUCKET_COUNT,
         )
-        done = dataclasses.replace(done, requeue_after_seconds=requeue_after_seconds)
+        outcome = dataclasses.replace(outcome, requeue_after_seconds=requeue_after_seconds)
         if self.labeler is None:
-            return done
+            return outcome
         selected_name = selection.selected.name if selection.selected else ""
         denied = await self.labeler.move_label(info.key, selected_name)
-        return self._with_denied_label(info, done, denied, ready) if denied else done
+        return self._with_denied_label(info, outcome, denied, ready) if denied else outcome
 
     def _with_denied_label(
-        self, info: GPUInfo, done: Done, denied: LabelDenied, ready: Condition | None
-    ) -> Done:
+        self,
+        info: GPUInfo,
+        outcome: Done | Waiting,
+        denied: LabelDenied,
+        ready: Condition | None,
+    ) -> Done | Waiting:
         """The outcome with the reason for the missing label. `ready` is from before."""
         if denied.limit_reached and (ready is None or denied.message not in ready.message):
             self._recorder.event(info, "Warning", Reason.LABEL_LIMIT_REACHED, denied.message)
-        delays = (done.requeue_after_seconds, denied.retry_seconds)
+        delays = (outcome.requeue_after_seconds, denied.retry_seconds)
         return dataclasses.replace(
-            done,
-            message=f"{done.message} {denied.message}",
+            outcome,
+            message=f"{outcome.message} {denied.message}",
             requeue_after_seconds=min(delay for delay in delays if delay is not None),
         )
 

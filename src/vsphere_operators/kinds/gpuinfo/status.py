@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC
 from functools import partial
 
-from kubewright import Done
+from kubewright import Done, Waiting
 
 from .ranking import Selection
 from .rules import NodeFacts, Query
@@ -68,7 +68,8 @@ def _build_candidate(facts: NodeFacts, query: Query) -> Candidate:
     )
 
 
-def ready_outcome(spec: GPUInfoSpec, selection: Selection, *, simulated: bool) -> Done:
+def ready_outcome(spec: GPUInfoSpec, selection: Selection, *, simulated: bool) -> Done | Waiting:
+    """Done for a selected node. Without one the object waits for a node that matches."""
     total = selection.suitable_count + sum(selection.rejection_counts.values())
     if selection.selected is not None:
         reason, count = Reason.NODE_CHOSEN, selection.suitable_count
@@ -94,7 +95,7 @@ def ready_outcome(spec: GPUInfoSpec, selection: Selection, *, simulated: bool) -
     if simulated:
         message += " Hours and GPUs are simulated (-accelerator-source=simulated);"
         message += " do not schedule real jobs by them."
-    return Done(reason, message)
+    return Waiting(reason, message) if selection.selected is None else Done(reason, message)
 
 
 def seconds_until_change(

@@ -152,8 +152,8 @@ class GPUInfoStatus(Status):
         Column("Node", ".status.suitableNodeName"),
         Column("Host", ".status.suitableHostName", priority=1),
         Column("Hours", ".status.availableAcceleratorTime", priority=1),
-        Column("CPU", ".status.nodeCPUUsage", priority=1),
-        Column("Memory", ".status.nodeMemoryUsage", priority=1),
+        Column("CPU-MHz", ".status.nodeCPUUsage", priority=1),
+        Column("Memory-MB", ".status.nodeMemoryUsage", priority=1),
     ],
 )
 class GPUInfo(Resource[GPUInfoSpec, GPUInfoStatus]):

@@ -38,7 +38,7 @@ from .placement import PlacementResolver, build_parent_folder_key, placement_nam
 from .quota import OtherGroup
 from .reasons import Reason
 from .reconciler import GroupReconciler
-from .status import group_status_of, last_known_refs_of, records_of
+from .status import group_status_of, last_known_refs_of, records_of, report_without_plan
 from .step import GroupInput, StepResult, VCenterId
 from .triggers import trigger_keys_of
 from .types import RolloutSpec, VmGroup
@@ -121,7 +121,7 @@ class VmGroupController(Controller[VmGroup]):
         if _is_deletion_unreported(group):
             # A call to a vCenter that has just vanished waits for its timeout.
             message = describe_deletion(len(group.status.replicas))
-            group.status.phase, group.status.lastMessage = "PENDING", message
+            report_without_plan(group, "PENDING", message)
             return Waiting(Reason.PROGRESSING, message, write_status_first=True)
         result = await reconciler.run_step(group_input)
         if group.spec.paused:
@@ -170,7 +170,6 @@ class VmGroupController(Controller[VmGroup]):
 
         Never raises Terminal: that would clear the status, and the records with it.
         """
-        status = group.status
         try:
             reconciler = self._find_reconciler(group)
             if not reconciler.ownership_index.has_synced:
@@ -179,14 +178,13 @@ class VmGroupController(Controller[VmGroup]):
                     requeue_after_seconds=_MARKS_UNREAD_RETRY_SECONDS,
                 )
             reconciler.memory_store.for_group(group.metadata.uid).check_writes_kept(
-                replica.name for replica in status.replicas
+                replica.name for replica in group.status.replicas
             )
         except _VCenterUnusable as error:
-            status.phase, status.lastMessage = error.phase, str(error)
-            status.desiredReplicas = group.spec.replicas
+            report_without_plan(group, error.phase, str(error))
             raise
         except CloneBlocked as error:
-            status.phase, status.lastMessage = "ERROR", str(error)
+            report_without_plan(group, "ERROR", str(error))
             raise Retry(
                 error.reason, str(error), requeue_after_seconds=UNAVAILABLE_RETRY_SECONDS
             ) from error

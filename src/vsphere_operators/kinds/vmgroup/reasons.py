@@ -99,10 +99,11 @@ class Reason(StrEnum):
     """Progressing: No operation is in progress."""
 
     TOO_FEW_READY = "TooFewReady"
-    """Degraded: Fewer replicas than desired are ready, in phase ERROR."""
+    """Degraded: The group is in phase ERROR, and fewer replicas than desired are ready."""
+    IN_ERROR = "InError"
+    """Degraded: The group is in phase ERROR, and all replicas are ready."""
     NOT_IN_ERROR = "NotInError"
-    """Degraded: All replicas are ready, or replicas are still being created, so the group is not
-    degraded."""
+    """Degraded: The group is not in phase ERROR."""
 
     VMS_LEFT = "VMsLeft"
     """Event on VmGroup: The group was deleted without its vCenter; its VMs are left there."""

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from kubewright import Condition
 from kubewright.errors import redact
 
 from ...vsphere.inventory import Inventory
 from ...vsphere.model import FINAL_TASK_STATES, VirtualMachine
-from .model import (
-    Plan,
-    ReplicaRecord,
-)
+from .model import Phase, Plan, ReplicaRecord
 from .reasons import Reason
 from .step import StepResult
 from .types import API_GROUP, FolderStatus, ReplicaStatus, VmGroup, VmGroupStatus
+
+# With this length `kubectl get vg` of the samples is 140 columns wide, 10 more than with the
+# message of success, and shows the message about a missing template without a cut.
+_MAX_SUMMARY_LENGTH = 45
 
 
 def records_of(group: VmGroup) -> tuple[ReplicaRecord, ...]:
@@ -57,6 +56,7 @@ def group_status_of(group: VmGroup, result: StepResult, inventory: Inventory) ->
         readyReplicas=plan.counts.ready,
         updatedReplicas=plan.counts.updated,
         lastMessage=redact(plan.message),
+        summary=summarize(redact(plan.message)),
         selector=f"{API_GROUP}/vmgroup-uid={group.metadata.uid}",
         replicas=[
             _replica_status_of(
@@ -106,34 +106,58 @@ def _replica_status_of(
     )
 
 
+def report_without_plan(group: VmGroup, phase: Phase, message: str) -> None:
+    """Set the phase of a group while its VMs cannot be observed; its records stay as they are."""
+    status = group.status
+    status.phase, status.lastMessage, status.summary = phase, message, summarize(message)
+    status.desiredReplicas = group.spec.replicas
+    status.conditions = [_degraded_condition(group, phase, status.readyReplicas)]
+
+
+def summarize(message: str) -> str:
+    """The first sentence, cut after a word to at most _MAX_SUMMARY_LENGTH characters."""
+    sentence = message.partition(". ")[0].rstrip(".")
+    if len(sentence) <= _MAX_SUMMARY_LENGTH:
+        return sentence
+    shortened = sentence[:_MAX_SUMMARY_LENGTH].rpartition(" ")[0]
+    return f"{shortened or sentence[: _MAX_SUMMARY_LENGTH - 1]}…"
+
+
 def _conditions_of(group: VmGroup, plan: Plan) -> list[Condition]:
     """Progressing and Degraded; the engine writes Ready."""
-    desired, ready = group.spec.replicas, plan.counts.ready
-    progressing: tuple[Literal["True", "False"], Reason, str]
-    degraded: tuple[Literal["True", "False"], Reason, str]
     if group.spec.paused:
-        progressing = ("False", Reason.PAUSED, "spec.paused is true.")
+        working, reason, message = False, Reason.PAUSED, "spec.paused is true."
     elif plan.phase == "PENDING":
-        progressing = ("True", Reason.WORKING, "Replicas are being created, updated or deleted.")
+        working, reason = True, Reason.WORKING
+        message = "Replicas are being created, updated or deleted."
     else:
-        progressing = ("False", Reason.IDLE, "No operation is in progress.")
-    if ready < desired and plan.phase == "ERROR":
-        degraded = ("True", Reason.TOO_FEW_READY, f"{ready}/{desired} replicas are ready.")
-    elif ready < desired:
-        message = f"{ready}/{desired} replicas are ready; the group is not in phase ERROR."
-        degraded = ("False", Reason.NOT_IN_ERROR, message)
-    else:
-        degraded = ("False", Reason.NOT_IN_ERROR, "All replicas are ready.")
-    return [
-        Condition(
-            type=condition_type,
-            status=status,
-            reason=reason,
-            message=message,
-            observedGeneration=group.metadata.generation,
-        )
-        for condition_type, (status, reason, message) in (
-            ("Progressing", progressing),
-            ("Degraded", degraded),
-        )
-    ]
+        working, reason, message = False, Reason.IDLE, "No operation is in progress."
+    progressing = _build_condition(group, "Progressing", reason, message, is_true=working)
+    return [progressing, _degraded_condition(group, plan.phase, plan.counts.ready)]
+
+
+def _degraded_condition(group: VmGroup, phase: Phase, ready: int) -> Condition:
+    """True exactly in phase ERROR."""
+    desired, in_error = group.spec.replicas, phase == "ERROR"
+    all_ready = ready >= desired
+    message = "All replicas are ready" if all_ready else f"{ready}/{desired} replicas are ready"
+    reason = Reason.NOT_IN_ERROR
+    if in_error:
+        reason = Reason.IN_ERROR if all_ready else Reason.TOO_FEW_READY
+        message += "; the condition Ready has the error"
+    elif not all_ready:
+        message += "; the group is not in phase ERROR"
+    message += "."
+    return _build_condition(group, "Degraded", reason, message, is_true=in_error)
+
+
+def _build_condition(
+    group: VmGroup, condition_type: str, reason: Reason, message: str, *, is_true: bool
+) -> Condition:
+    return Condition(
+        type=condition_type,
+        status="True" if is_true else "False",
+        reason=reason,
+        message=message,
+        observedGeneration=group.metadata.generation,
+    )

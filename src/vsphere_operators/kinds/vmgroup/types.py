@@ -201,6 +201,9 @@ class VmGroupStatus(Status):
         Int32, Doc("Number of VMs with the current template and size that are not to be deleted.")
     ] = 0
     lastMessage: Annotated[str, Doc("The progress, or the problem and what to do about it.")] = ""
+    summary: Annotated[
+        str, Doc("The beginning of lastMessage, short enough for a column of `kubectl get`.")
+    ] = ""
     selector: Annotated[
         str, Doc("Selector of the scale subresource; a HorizontalPodAutoscaler requires it.")
     ] = ""
@@ -222,7 +225,7 @@ class VmGroupStatus(Status):
         Column("CPU", ".spec.cpu"),
         Column("Memory", ".spec.memory"),
         Column("Template", ".spec.template"),
-        Column("Last_Message", ".status.lastMessage"),
+        Column("Last_Message", ".status.summary"),
         Column("Ready_Replicas", ".status.readyReplicas", priority=1),
         Column("Folder", ".status.folder.path", priority=1),
         Column("VCenter", ".status.vcenter", priority=1),

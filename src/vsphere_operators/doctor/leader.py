@@ -1,0 +1,63 @@
+"""Checks that a manager is active: the Lease of these settings, else that of any manager."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+
+from kubewright import Client, Key
+from kubewright.errors import Forbidden
+
+from ..leader_lease import SYSTEM_NAMESPACE, LeaseState, find_leases, get_leases
+from .finding import Finding, ok, problem, warning
+
+_LIST_PODS_COMMAND = "kubectl get pods -A -l control-plane=controller-manager"
+
+
+async def check_leader(
+    client: Client, key: Key, now: datetime, *, leader_election: bool, is_namespace_set: bool
+) -> AsyncIterator[Finding]:
+    # The doctor may run outside the Pod, without its flags: then it checks the deployed manager.
+    deployed = Key(SYSTEM_NAMESPACE, key.name)
+    try:
+        leases = (await get_leases(client, [key, deployed]))[:1]
+        if not leases and not is_namespace_set:
+            leases = await find_leases(client, [key.namespace])
+    except Forbidden:
+        yield _unreadable_finding(key, deployed, leader_election=leader_election)
+        return
+    for lease in leases:
+        yield check_lease(lease, now)
+    if not leases and leader_election:
+        yield ok("leader", "No leader so far: the lease does not exist")
+    elif not leases:
+        yield ok("leader", "No lease; leader election is off, so run only one manager")
+
+
+def check_lease(lease: LeaseState, now: datetime) -> Finding:
+    if lease.is_active(now):
+        return ok("leader", f'"{lease.holder}" is the leader (lease {lease.key})')
+    lease_state = lease.describe_end(now)
+    if lease.renewed_at is None and lease.holder:
+        return warning("leader", f"The leader is unknown: {lease_state}")
+    return problem(
+        "leader",
+        f"No active leader: {lease_state}. Since then no object is updated, and no VmGroup is "
+        "repaired. Start the manager, or delete the lease if it is not needed any more.",
+        _LIST_PODS_COMMAND,
+    )
+
+
+def _unreadable_finding(*keys: Key, leader_election: bool) -> Finding:
+    names = ", ".join(map(str, dict.fromkeys(keys)))
+    if leader_election:
+        return warning(
+            "leader",
+            f"The leader is unknown: this user cannot read lease {names}",
+            "kubectl apply -k config/rbac",
+        )
+    return ok(
+        "leader",
+        "Leader election is off, so run only one manager. "
+        "The leader is unknown because this user cannot read leases.",
+    )

@@ -1,0 +1,98 @@
+"""Finding the Lease of the manager, and until when the objects were current."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from kubewright import Client, ObjectMeta
+from kubewright.builtin import Lease, LeaseSpec
+from kubewright.errors import Forbidden
+from kubewright.testing.fake import FakeApi
+from vsphere_operators.leader_lease import (
+    LEASE_NAME,
+    LeaseState,
+    describe_staleness,
+    find_leases,
+    read_lease,
+)
+
+NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
+
+
+def make_lease(
+    namespace: str, age_seconds: float = 0, *, holder: str = "pod-1", name: str = LEASE_NAME
+) -> Lease:
+    renewed_at = NOW - timedelta(seconds=age_seconds)
+    return Lease(
+        metadata=ObjectMeta(namespace=namespace, name=name),
+        spec=LeaseSpec(
+            holderIdentity=holder,
+            leaseDurationSeconds=15,
+            renewTime=f"{renewed_at:%Y-%m-%dT%H:%M:%S.%fZ}",
+        ),
+    )
+
+
+def describe(*leases: Lease) -> str:
+    return describe_staleness([read_lease(lease) for lease in leases], NOW)
+
+
+def test_no_message_while_every_manager_renews() -> None:
+    assert describe(make_lease("a", 15), make_lease("b", 2)) == ""
+
+
+def test_objects_are_as_of_the_last_renewal() -> None:
+    message = describe(make_lease("a", 600))
+    assert message.startswith(
+        f'No manager is active: lease a/{LEASE_NAME} expired (last renewed 10m ago by "pod-1"). '
+        "The objects are as of 2026-11-16T11:50:00Z"
+    )
+
+
+def test_released_lease_is_as_old_as_its_release() -> None:
+    message = describe(make_lease("a", 7200, holder=""))
+    assert f"lease a/{LEASE_NAME} was released 2h ago" in message
+    assert "The objects are as of 2026-11-16T10:00:00Z" in message
+
+
+def test_one_of_several_managers_is_named() -> None:
+    message = describe(make_lease("a"), make_lease("b", 60))
+    assert message.startswith(
+        f"One of several managers is not active: lease b/{LEASE_NAME} expired"
+    )
+
+
+def test_without_a_lease_it_is_unknown() -> None:
+    assert "it is unknown whether a manager keeps the objects current" in describe()
+
+
+@pytest.mark.parametrize("renew_time", ["", "soon", "2026-11-16T12:00:00"])
+def test_invalid_renew_time_is_an_unknown_time(renew_time: str) -> None:
+    lease = Lease(
+        metadata=ObjectMeta(namespace="a", name=LEASE_NAME),
+        spec=LeaseSpec(holderIdentity="pod-1", renewTime=renew_time),
+    )
+    assert "The objects are of an unknown time" in describe(lease)
+
+
+async def find(api: FakeApi) -> list[str]:
+    leases: list[LeaseState] = await find_leases(Client(api), ["mine"])
+    return sorted(lease.key.namespace for lease in leases)
+
+
+async def test_leases_are_found_in_all_namespaces_by_name() -> None:
+    api = FakeApi()
+    api.add(make_lease("a"), make_lease("b"), make_lease("a", name="other"))
+    assert await find(api) == ["a", "b"]
+
+
+async def test_without_permission_to_list_the_given_namespaces_are_read() -> None:
+    api = FakeApi()
+    api.add(make_lease("a"), make_lease("mine"))
+    api.fail_next("GET", "/leases", Forbidden("leases is forbidden"))
+    assert await find(api) == ["mine"]
+    api.fail_next("GET", "/leases", Forbidden("leases is forbidden"), times=2)
+    with pytest.raises(Forbidden):
+        await find(api)

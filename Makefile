@@ -86,7 +86,7 @@ quota-histories: setup ## Run 10,000 random histories of groups that share a quo
 gpu-random-test: testenv ## Compare GPUInfo with brute force over 500 changes; takes minutes
 	cd tests && PYTHONPATH=../testenv:. ../$(BIN)/python -m real.gpuinfo_random_walk $(ARGS)
 
-node-moves: testenv ## Follow 1,000 vMotions with Node labels, and kill the manager; 5 minutes
+node-moves: testenv ## Follow 1,000 vMotions with Node labels, and kill the manager; 4 minutes
 	cd tests && PYTHONPATH=../testenv:. ../$(BIN)/python -m real.node_moves $(ARGS)
 
 rotation: testenv ## Rotate a webhook CA three times during a stream of creates; 3 minutes

@@ -1,6 +1,6 @@
 """Random vMotions on a simulated vCenter: are the labels of Nodes right, and how soon?
 
-    make node-moves                       # 1,000 moves, 10 a second, and 20 kills; 5 minutes
+    make node-moves                       # 1,000 moves, 10 a second, and 20 kills; 4 minutes
     make node-moves ARGS="--moves 100 --kills 2 --seed 7"
 
 A watch on the Nodes, as the scheduler has one, records when a label names the present host of the

@@ -16,6 +16,8 @@ from kubewright.log import Log
 from kubewright.webhook.admission import ValidatingHandler
 from support.fake_environment import ADDRESS, FakeEnvironment
 from support.inventory_builder import InventoryRow, fill_inventory
+from vsphere_operators.kinds.clusterinfo import ClusterInfo
+from vsphere_operators.kinds.datastoreinfo import DatastoreInfo
 from vsphere_operators.kinds.fcdinfo import FCDInfo
 from vsphere_operators.kinds.hostinfo import HostInfo
 from vsphere_operators.kinds.vmgroup.limits import NamespaceLimits
@@ -129,6 +131,12 @@ async def test_missing_name_is_reported() -> None:
     assert warning.startswith('spec.nodename "Worker-1": vCenter has no VM of that name')
     (warning,) = await harness.collect_warnings(FCDInfo, {"pvId": "pvc-2"})
     assert warning.startswith('spec.pvId "pvc-2": vCenter has no First Class Disk')
+    (warning,) = await harness.collect_warnings(DatastoreInfo, {"datastore": "/DC0/datastore/x"})
+    assert warning.startswith(
+        'spec.datastore "/DC0/datastore/x": vCenter has no datastore of that name or path'
+    )
+    (warning,) = await harness.collect_warnings(ClusterInfo, {"cluster": "c0"})
+    assert warning.startswith('spec.cluster "c0": vCenter has no cluster of that name or path')
     (warning,) = await harness.collect_warnings(VmGroup, GROUP_SPEC | {"template": "doesNotExist"})
     assert warning.startswith(
         'spec.template "doesNotExist": this namespace has no template of that name '
@@ -176,6 +184,8 @@ PROBES: list[tuple[type[Resource[Any, Any]], dict[str, Any]]] = [
     *((HostInfo, {"hostname": name}) for name in ("esxi", "esxi-dell-e.rainpole.co", "twin")),
     *((VMInfo, {"nodename": name}) for name in ("worker", "WORKER-1", "t2")),
     *((FCDInfo, {"pvId": name}) for name in ("pvc", "pvc-2")),
+    *((DatastoreInfo, {"datastore": name}) for name in ("fats", "/DC0/datastore/fats")),
+    *((ClusterInfo, {"cluster": name}) for name in ("c0", "/DC0/host/c0")),
     *((VmGroup, GROUP_SPEC | {"template": name}) for name in ("T", "/DC0/vm/nope", "worker-1")),
     *(
         (VmGroup, GROUP_SPEC | {"placement": placement})
@@ -213,12 +223,18 @@ EXISTING_NAMES: list[tuple[type[Resource[Any, Any]], dict[str, Any]]] = [
     (HostInfo, {"hostname": "esxi-dell-e.rainpole.com"}),
     (VMInfo, {"nodename": "worker-1"}),
     (FCDInfo, {"pvId": "pvc-1"}),
+    (DatastoreInfo, {"datastore": "fast"}),
+    (DatastoreInfo, {"datastore": "/DC0/datastore/fast"}),
+    (ClusterInfo, {"cluster": "C0"}),
+    (ClusterInfo, {"cluster": "/DC0/host/C0"}),
     (VmGroup, GROUP_SPEC),
 ]
 MISSING_NAMES: list[tuple[type[Resource[Any, Any]], dict[str, Any]]] = [
     (HostInfo, {"hostname": "missing"}),
     (VMInfo, {"nodename": "missing"}),
     (FCDInfo, {"pvId": "missing"}),
+    (DatastoreInfo, {"datastore": "missing"}),
+    (ClusterInfo, {"cluster": "missing"}),
     (VmGroup, GROUP_SPEC | {"template": "missing"}),
 ]
 
@@ -301,7 +317,7 @@ async def test_admission_never_refreshes_the_disks(
     assert refreshes == []
 
 
-@pytest.mark.parametrize("kind", [HostInfo, VMInfo, FCDInfo, VmGroup])
+@pytest.mark.parametrize("kind", [HostInfo, VMInfo, FCDInfo, DatastoreInfo, ClusterInfo, VmGroup])
 async def test_webhook_never_rejects_an_object(kind: type[Resource[Any, Any]]) -> None:
     webhook = WebhookHarness().mark_loaded().webhook(kind)
     assert (
@@ -323,7 +339,14 @@ async def test_webhook_never_rejects_an_object(kind: type[Resource[Any, Any]]) -
     }
     invalid = {
         "metadata": {"name": "a", "namespace": "default"},
-        "spec": {"hostname": 7, "nodename": 7, "pvId": 7, "template": 7},
+        "spec": {
+            "hostname": 7,
+            "nodename": 7,
+            "pvId": 7,
+            "datastore": 7,
+            "cluster": 7,
+            "template": 7,
+        },
     }
     request = {"uid": "u", "kind": gvk, "operation": "CREATE", "object": invalid}
     body = json.dumps(

@@ -209,8 +209,8 @@ def test_crd() -> None:
         if not column.get("priority")
     ] == [
         "Datastore",
-        "CapacityMB",
-        "FreeMB",
+        "Capacity-MB",
+        "Free-MB",
         "Overcommit%",
         "PVs",
         "Orphaned",
@@ -326,6 +326,18 @@ async def test_volume_of_another_driver_does_not_name_a_disk() -> None:
         info, _ = await environment.wait_for_ready(DatastoreInfo, "d", "Reconciled")
         assert info.status.orphanedDisks is not None
         assert info.status.orphanedDisks.count == 1
+
+
+async def test_volume_that_cannot_be_decoded_makes_orphans_unknown() -> None:
+    environment = environment_with_datastore(make_disk(1))
+    environment.api.create(
+        "/api/v1/persistentvolumes", {"metadata": {"name": "odd"}, "spec": {"csi": "not an object"}}
+    )
+    async with run_manager(environment, make_controller):
+        info, condition = await environment.wait_for_ready(DatastoreInfo, "d", "VolumesUnreadable")
+        assert condition.status == "False"
+        assert 'PersistentVolume "odd" cannot be decoded' in condition.message
+        assert (info.status.capacityMB, info.status.orphanedDisks) == (102_400, None)
 
 
 async def test_usage_is_throttled() -> None:

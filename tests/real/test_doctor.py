@@ -170,7 +170,7 @@ async def test_text_without_a_terminal_is_aligned_and_has_no_color(
     assert code == 0, text
     assert "\x1b" not in text
     assert (
-        "\n  ok       CRDs         6 CRDs installed; schemas match this version of the manager\n"
+        "\n  ok       CRDs         8 CRDs installed; schemas match this version of the manager\n"
         in text
     )
     assert text.splitlines()[0] == "Kubernetes"

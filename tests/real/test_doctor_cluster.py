@@ -84,7 +84,7 @@ async def test_missing_crd_is_a_problem(
         installed.wait_for_crds()
     missing, installed_crds = report.findings_about("CRDs")
     assert missing.level == "problem"
-    assert "1 of 6 CRDs are not installed: hostinfoes.topology.corinternal.com" in missing.message
+    assert "1 of 8 CRDs are not installed: hostinfoes.topology.corinternal.com" in missing.message
     assert missing.fix == "kubectl apply -k config/crd"
     assert installed_crds.level == "ok"
     assert installed_crds.message.startswith("5 CRDs installed;")

@@ -165,7 +165,13 @@ async def test_all_kinds_work_with_the_documented_privileges(
     infos, cluster = InfoClient(plane, namespace), GpuCluster(plane, namespace)
     await cluster.add_node(NODE_NAME, f"vsphere://{NODE_UUIDS[NODE_NAME]}")
     try:
-        for kind, name in (("HostInfo", HOST_NAME), ("VMInfo", NODE_NAME), ("FCDInfo", DISK_NAME)):
+        for kind, name in (
+            ("HostInfo", HOST_NAME),
+            ("VMInfo", NODE_NAME),
+            ("FCDInfo", DISK_NAME),
+            ("DatastoreInfo", "LocalDS_0"),
+            ("ClusterInfo", "DC0_C0"),
+        ):
             await infos.create(kind, "x", name)
             await infos.wait_for_status(kind, "x")
         await cluster.create_gpuinfo("gpu", 100, True)

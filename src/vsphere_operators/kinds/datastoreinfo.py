@@ -26,6 +26,7 @@ from kubewright import (
     kind,
 )
 from kubewright.builtin import PersistentVolume
+from kubewright.responses import UndecodableObject
 
 from ..vcenters.registry import (
     NOT_LOADED_RETRY_SECONDS,
@@ -56,6 +57,8 @@ class Reason(StrEnum):
     """No host can access the datastore, so its space and its disks are unknown."""
     MAINTENANCE_MODE = "MaintenanceMode"
     """The datastore is in maintenance mode, or enters it."""
+    VOLUMES_UNREADABLE = "VolumesUnreadable"
+    """A PersistentVolume cannot be decoded, so it is unknown which disks are orphaned."""
 
 
 class DatastoreInfoSpec(Spec):
@@ -167,14 +170,14 @@ class DatastoreInfoStatus(Status):
     short=("di",),
     columns=[
         Column("Datastore", ".spec.datastore"),
-        Column("CapacityMB", ".status.capacityMB"),
-        Column("FreeMB", ".status.freeMB"),
+        Column("Capacity-MB", ".status.capacityMB"),
+        Column("Free-MB", ".status.freeMB"),
         Column("Overcommit%", ".status.overcommitPercent"),
         Column("PVs", ".status.persistentVolumes.count"),
         Column("Orphaned", ".status.orphanedDisks.count"),
         Column("Type", ".status.type", priority=1),
         Column("Accessible", ".status.accessible", priority=1),
-        Column("ProvisionedMB", ".status.provisionedMB", priority=1),
+        Column("Provisioned-MB", ".status.provisionedMB", priority=1),
         Column("Disks", ".status.disks", priority=1),
         Column("Maintenance", ".status.maintenanceMode", priority=1),
         Column("Datacenter", ".status.datacenter", priority=1),
@@ -310,6 +313,7 @@ class DatastoreInfoController(Controller[DatastoreInfo]):
                 keep_status=True,
             )
         _check_disks_readable(datastore, lookup)
+        _check_volumes_readable(self.cache)
         disks = lookup.vcenter.disks.disks_by_datastore.get(datastore.ref, [])
         info.status = with_disks(
             status,
@@ -346,3 +350,15 @@ def _check_disks_readable(datastore: Datastore, lookup: VCenterLookup) -> None:
             f'the disks of vCenter "{lookup.vcenter_name}" are being listed',
             requeue_after_seconds=NOT_LOADED_RETRY_SECONDS,
         )
+
+
+def _check_volumes_readable(cache: Cache) -> None:
+    """Raise if a volume is unknown: its disk would seem to be orphaned."""
+    for volume in cache.store(PersistentVolume).objects.values():
+        if isinstance(volume, UndecodableObject):
+            raise Retry(
+                Reason.VOLUMES_UNREADABLE,
+                f'PersistentVolume "{volume.metadata.name}" cannot be decoded, so it is unknown '
+                "which disks are orphaned. Correct or delete it.",
+                requeue_after_seconds=UNAVAILABLE_RETRY_SECONDS,
+            )

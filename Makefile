@@ -236,6 +236,7 @@ bench-vcenter: testenv ## Measure a large simulated vCenter: loading, changes, c
 
 bench-metrics: testenv ## Measure what -inventory-metrics costs; 10 minutes
 	$(PIP_INSTALL) --require-hashes -r requirements/bench.txt
+	$(BIN)/python -m bench.scrape_time
 	$(BIN)/python -m bench.inventory_metrics $(ARGS)
 
 bench-cache: testenv ## Measure the memory of a cache by what it selects; 10 minutes

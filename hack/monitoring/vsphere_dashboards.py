@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .model import JOB_SELECTOR, Dashboard, Panel, Query, Section
+from .model import JOB_SELECTOR, VMGROUPS_METRIC, Dashboard, Panel, Query, Section
 
 _VCENTER = 'vcenter=~"$vcenter"'
 _HOST_KEYS = "vcenter, host, host_id"
@@ -280,7 +280,7 @@ VMGROUPS = Dashboard(
                     "Groups by phase",
                     "VmGroups in each phase.",
                     "short",
-                    (Query("max by (phase) (vsphere_operators_vmgroups)", "{{phase}}"),),
+                    (Query(f"max by (phase) ({VMGROUPS_METRIC})", "{{phase}}"),),
                     width=12,
                 ),
                 Panel(

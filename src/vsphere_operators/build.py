@@ -13,6 +13,7 @@ from functools import partial
 
 from kubewright import Cache, Manager, Object, Stream
 from kubewright.builtin import Node
+from kubewright.listen import parse_address
 from kubewright.log import Log
 
 from .kinds.clusterinfo import ClusterInfoController
@@ -64,6 +65,8 @@ from .vsphere.model import (
 from .vsphere.pressure import ENTER_MAINTENANCE_DESCRIPTION_ID
 from .vsphere.vcenter import VCenter
 from .webhooks import build_webhooks
+
+_LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 
 
 def build(manager: Manager, settings: Settings) -> None:
@@ -151,6 +154,12 @@ def _add_inventory_metrics(
         read_volume_handles=partial(read_volume_handles, manager.cache),
     )
     manager.metrics.add_text_collector(collector.render)
+    address = parse_address(manager.options.metrics_bind_address)
+    if address and not manager.options.metrics_secure and address.host not in _LOOPBACK_HOSTS:
+        Log("setup").warning(
+            "-inventory-metrics serves the names and the load of hosts and VMs to every client "
+            "that can connect. Add -metrics-secure, or bind -metrics-addr to 127.0.0.1"
+        )
 
 
 def connect_registry(vcenters: VCenterRegistry) -> None:

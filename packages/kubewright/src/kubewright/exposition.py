@@ -1,7 +1,7 @@
 """Writes the text format of Prometheus directly, for collectors with thousands of series.
 
 prometheus_client creates an object, validates and sorts labels for each sample: 28,000 samples take
-0.24 s, in which the event loop does nothing else. Written directly they take 0.02 s.
+0.25 s, in which the event loop does nothing else. Written directly they take 0.025 s.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup testenv binaries simulator test crash-sweep histories quota-histories \
-  gpu-random-test rotation test-vcsim check format manifests docs site golden generate verify \
-  cluster install uninstall run manager demo live-view-picture docker-build docker-push deploy \
+  gpu-random-test node-moves rotation test-vcsim check format manifests docs site golden generate \
+  verify cluster install uninstall run manager demo live-view-picture docker-build docker-push deploy \
   undeploy build-installer helm sbom kind-up kind-load kind-down bench bench-cache bench-children \
   bench-vcenter bench-vmgroup walks lock clean
 
@@ -53,7 +53,8 @@ $(VENV)/ready: requirements/dev.txt pyproject.toml packages/kubewright/pyproject
 	@touch $@
 
 testenv: simulator ## Find or build all binaries of the tests into .testenv/bin
-	@$(BIN)/python -m kubewright.testing.binaries --only kube-controller-manager --into $(TESTENV)
+	@$(BIN)/python -m kubewright.testing.binaries --into $(TESTENV) \
+	  --only kube-controller-manager,kube-scheduler
 	@$(BIN)/python -m kubewright.testing.go_module testenv/helmtemplate --into $(TESTENV)
 
 binaries: $(VENV)/ready ## Find or build etcd, kube-apiserver and kubectl
@@ -81,6 +82,9 @@ quota-histories: setup ## Run 10,000 random histories of groups that share a quo
 
 gpu-random-test: testenv ## Compare GPUInfo with brute force over 500 changes; takes minutes
 	cd tests && PYTHONPATH=../testenv:. ../$(BIN)/python -m real.gpuinfo_random_walk $(ARGS)
+
+node-moves: testenv ## Follow 1,000 vMotions with Node labels, and kill the manager; 5 minutes
+	cd tests && PYTHONPATH=../testenv:. ../$(BIN)/python -m real.node_moves $(ARGS)
 
 rotation: testenv ## Rotate a webhook CA three times during a stream of creates; 3 minutes
 	KUBEWRIGHT_CA_SECONDS=60 $(BIN)/python -m pytest -k three_rotations -s $(ARGS) \

@@ -10,6 +10,7 @@ from kubewright.outcome import Done
 from vsphere_operators.kinds.gpuinfo.rules import Rejection
 from vsphere_operators.kinds.gpuinfo.types import PLANS_KNOWN
 from vsphere_operators.kinds.vmgroup.messages import FAULT_ADVICE
+from vsphere_operators.node_labels.condition import HOST_PRESSURE
 
 from . import ROOT
 from .page import code, page, table
@@ -17,10 +18,18 @@ from .reasons import ReasonUse, read_reasons
 
 APPLICATION_PACKAGE, RUNTIME_PACKAGE = "src/vsphere_operators", "packages/kubewright/src/kubewright"
 _SHARED_TITLE = "All kinds that need a vCenter"
+_NODE_TITLE = f"{HOST_PRESSURE} of Nodes"
 # The docstring of a reason begins with one of these if it is not a reason of Ready.
 _EVENT_PREFIX = "Event on "
 _PLANS_PREFIX = f"{PLANS_KNOWN}: "
-_OTHER_PREFIXES = (_EVENT_PREFIX, _PLANS_PREFIX, "Progressing: ", "Degraded: ")
+_PRESSURE_PREFIX = f"{HOST_PRESSURE}: "
+_OTHER_PREFIXES = (
+    _EVENT_PREFIX,
+    _PLANS_PREFIX,
+    _PRESSURE_PREFIX,
+    "Progressing: ",
+    "Degraded: ",
+)
 _CONDITIONS = (
     (
         READY_CONDITION,
@@ -34,6 +43,11 @@ _CONDITIONS = (
         "VmGroup",
         "fewer replicas are ready than desired, and waiting does not help; "
         "`TooFewReady` or `NotInError`",
+    ),
+    (
+        HOST_PRESSURE,
+        "Node",
+        "the ESXi host is short of CPU or memory for the Node, or leaves for maintenance",
     ),
 )
 _INTRODUCTION = """
@@ -57,6 +71,9 @@ _VMGROUP_TEXT = """
 Ready is False and the phase is ERROR; `status.lastMessage` has the same message. In phase PENDING
 the reason is `Progressing`, `VMMissing`, or a reason of the vCenter, such as `VCenterUnreachable`.
 """
+_NODE_TEXT = """
+[Node labels](../howto/node-labels.md) describes this condition, which `-label-nodes` switches on.
+"""
 # Reasons that a function or a table chooses, with the call that reports them.
 _COMPUTED_REASONS = {
     "NodeChosen": "Done",
@@ -76,7 +93,11 @@ def _titles_by_prefix() -> dict[str, str]:
         # vsphere_operators.kinds.gpuinfo.types:GPUInfo -> kinds/gpuinfo
         module = resource["path"].partition(":")[0].split(".")
         titles["/".join(module[1:3])] = resource["kind"]
-    return titles | {"vcenters/": _SHARED_TITLE}
+    return titles | {
+        "vcenters/": _SHARED_TITLE,
+        "node_labels/": _NODE_TITLE,
+        "vsphere/pressure": _NODE_TITLE,
+    }
 
 
 def title_of(module: str) -> str:
@@ -133,6 +154,15 @@ def _plans_known_rows(reasons: list[ReasonUse]) -> Iterator[tuple[str, ...]]:
             yield code(reason.value), status, _capitalize(reason.meaning, _PLANS_PREFIX)
 
 
+def _host_pressure_rows(reasons: list[ReasonUse]) -> Iterator[tuple[str, ...]]:
+    for reason in reasons:
+        if not reason.meaning.startswith(_OTHER_PREFIXES):
+            yield code(reason.value), "True", reason.description
+        elif reason.meaning.startswith(_PRESSURE_PREFIX):
+            status, _, meaning = reason.meaning.removeprefix(_PRESSURE_PREFIX).partition(", ")
+            yield code(reason.value), status, _capitalize(meaning)
+
+
 def _event_rows(by_title: dict[str, list[ReasonUse]]) -> Iterator[tuple[str, ...]]:
     yield (
         code("NodeChosen"),
@@ -167,7 +197,7 @@ def render() -> str:
         _API_ERRORS_TEXT,
     ]
     for title, reasons in by_title.items():
-        if title != "VmGroup":
+        if title not in ("VmGroup", _NODE_TITLE):
             parts += [f"## {title}", table(columns, _ready_rows(reasons))]
     rejections = ", ".join(code(rejection.value) for rejection in Rejection)
     parts += [
@@ -176,6 +206,9 @@ def render() -> str:
         table(("reason", "meaning"), _vmgroup_rows(by_title["VmGroup"])),
         f"## {PLANS_KNOWN} of GPUInfo",
         table(("reason", "status", "meaning"), _plans_known_rows(by_title["GPUInfo"])),
+        f"## {_NODE_TITLE}",
+        _NODE_TEXT,
+        table(("reason", "status", "meaning"), _host_pressure_rows(by_title[_NODE_TITLE])),
         "## Why a node is rejected, in `status.refused` of GPUInfo",
         f"A node is counted under the first of these that applies: {rejections}.",
         "## Events",

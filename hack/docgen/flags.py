@@ -34,13 +34,14 @@ _GROUP_TITLES = {
     "logs": "Logs",
     "vsphere": "vCenter and VmGroup",
     "gpu": "GPUInfo",
+    "node_labels": "Labels and the condition of Nodes",
 }
 
 
 def _group_of(flag_field: FlagField) -> str:
     """The key of the heading; it follows from where the flag is declared."""
     first = flag_field.path[0]
-    if first in ("logs", "gpu"):
+    if first in ("logs", "gpu", "node_labels"):
         return first
     return "every" if first in {field.name for field in fields(ManagerFlags)} else "vsphere"
 

@@ -23,6 +23,7 @@ _REASON_ARGUMENTS = {
     "CloneBlocked": 0,
     "ready_condition": 1,
 }
+_ENUM_SUFFIXES = ("Reason", "PressureType")
 # Reasons of the runtime, which has no enum of them.
 _RUNTIME_MEANINGS = {
     "TimedOut": "The reconcile, or a call in it, took longer than allowed.",
@@ -81,7 +82,7 @@ def _plain_reason(module: SourceModule, call: ast.Call) -> str:
 
 def _read_enum(module: SourceModule) -> Iterator[ReasonUse]:
     for node in module.tree.body:
-        if not isinstance(node, ast.ClassDef) or not node.name.endswith("Reason"):
+        if not isinstance(node, ast.ClassDef) or not node.name.endswith(_ENUM_SUFFIXES):
             continue
         for member, following in zip(node.body, [*node.body[1:], None], strict=True):
             if isinstance(member, ast.Assign) and isinstance(member.value, ast.Constant):

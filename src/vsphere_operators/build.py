@@ -35,6 +35,9 @@ from .kinds.vmgroup.ownership import OwnershipIndex
 from .kinds.vmgroup.reconciler import GroupReconciler
 from .kinds.vmgroup.triggers import VmGroupTriggers, notify_group
 from .kinds.vminfo import VMInfoController
+from .node_labels.cleanup import NodeLabelCleanup
+from .node_labels.controller import NodeLabelController
+from .node_labels.writer import NodeWriter
 from .settings.flags import Settings
 from .settings.reload import ConfigFileWatcher, read_config_files
 from .vcenters.config import VCenterConfig
@@ -50,6 +53,7 @@ from .vsphere.model import (
     ResourcePool,
     VirtualMachine,
 )
+from .vsphere.pressure import ENTER_MAINTENANCE_DESCRIPTION_ID
 from .vsphere.vcenter import VCenter
 from .webhooks import build_webhooks
 
@@ -62,6 +66,7 @@ def build(manager: Manager, settings: Settings) -> None:
     manager.add(gpu_infos := _build_gpuinfo_controller(manager, vcenters, settings))
     manager.add(vmgroups := _build_vmgroup_controller(manager, vcenters, settings))
     manager.add(MyCustomResourceController(manager.cache))
+    _add_node_labels(manager, vcenters, settings)
     if settings.ui_bind_address not in ("", "0"):
         # Not at the top: the import of aiohttp.web takes 20 ms, which the builder does not need.
         from .topology.service import add_topology
@@ -297,3 +302,35 @@ def connect_node_tracker(
             partial(tracker.on_host_details_change, vcenter)
         )
         vcenter.state_changed.connect(tracker.rebuild_all)
+
+
+def _add_node_labels(manager: Manager, vcenters: VCenterRegistry, settings: Settings) -> None:
+    flags, writer = settings.node_labels, NodeWriter(manager.client, manager.namespace)
+    if flags.enabled:
+        controller = NodeLabelController(
+            vcenters.vcenters_by_name, writer, flags.pressure_interval_seconds
+        )
+        manager.add(controller)
+        connect_node_labels(controller)
+    else:
+        cleanup = NodeLabelCleanup(manager.cache, writer, manager.recorder, Log("labels"))
+        manager.add_runnable(cleanup, leader_only=True)
+
+
+def connect_node_labels(controller: NodeLabelController) -> None:
+    """A change enqueues the Nodes of the VM or host, or all if names may be shared now."""
+    for vcenter in controller.vcenters.values():
+        inventory = vcenter.inventory
+        inventory.connect(partial(controller.on_vm_change, vcenter), VirtualMachine)
+        inventory.connect(partial(controller.on_host_change, vcenter), Host, include_related=False)
+        inventory.connect(
+            partial(controller.on_place_change, vcenter),
+            ComputeResource,
+            Datacenter,
+            include_related=False,
+        )
+        inventory.connect_tasks(
+            partial(controller.on_task_change, vcenter), ENTER_MAINTENANCE_DESCRIPTION_ID
+        )
+        vcenter.state_changed.connect(controller.notify_all)
+        vcenter.inventory_loaded.connect(controller.notify_all)

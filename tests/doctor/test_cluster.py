@@ -19,6 +19,7 @@ from vsphere_operators.doctor.cluster import (
     MANAGER_NAME,
     _check_lease_holder,
     _manager_grants,
+    _required_grants,
     _webhook_ca_grants,
     check_clock_skew,
 )
@@ -146,5 +147,28 @@ def test_webhooks_need_the_roles_of_their_component(flags: Sequence[str], roles:
     assert [grant.rules for grant in grants] == [rules_by_kind[kind] for kind in roles]
     assert [grant.namespace for grant in grants] == ["", "here"][: len(roles)]
     assert {_binding_command(MANAGER_ACCOUNT, grant) for grant in grants} <= {
+        f"kubectl apply -f {file.relative_to(ROOT)}"
+    }
+
+
+@pytest.mark.parametrize("flags", [(), ("-label-nodes",), ("-label-nodes", "-watch-namespaces=a")])
+def test_node_labels_need_the_role_of_their_component(flags: Sequence[str]) -> None:
+    settings = parse_command_line(Settings, flags, {})
+    manager = Manager(
+        Connection(server="https://none.invalid", identity=Identity(), source="a test"),
+        settings.to_options(MANAGER_NAME),
+    )
+    build(manager, settings)
+    file = ROOT / "config/components/label-nodes/role.yaml"
+    role, _ = yaml.safe_load_all(file.read_text())
+    grants = _required_grants(settings, manager, "here")
+    own = [grant for grant in grants if grant.role == role["metadata"]["name"]]
+    assert [grant.rules for grant in own] == ([role["rules"]] if flags else [])
+    for grant in grants:
+        if grant not in own:
+            assert not any(
+                "patch" in rule["verbs"] for rule in grant.rules if rule["resources"] == ["nodes"]
+            )
+    assert {_binding_command(MANAGER_ACCOUNT, grant) for grant in own} <= {
         f"kubectl apply -f {file.relative_to(ROOT)}"
     }

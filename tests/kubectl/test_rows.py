@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from kubewright import Condition, ObjectMeta
-from kubewright.builtin import Event, Node, NodeSpec, NodeStatus, StatusCondition, Taint
+from kubewright.builtin import Event, Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from vsphere_operators.kinds.fcdinfo import FCDInfo, FCDInfoSpec, FCDInfoStatus
 from vsphere_operators.kinds.gpuinfo.maintenance_windows import window_from_start
 from vsphere_operators.kinds.gpuinfo.rules import (
@@ -41,7 +41,7 @@ def make_node(name: str, *, ready: bool = True, uuid: str = "", cordoned: bool =
         metadata=ObjectMeta(name=name),
         spec=NodeSpec(providerID=f"vsphere://{uuid}" if uuid else "", unschedulable=cordoned),
         status=NodeStatus(
-            conditions=[StatusCondition(type="Ready", status="True" if ready else "False")]
+            conditions=[NodeCondition(type="Ready", status="True" if ready else "False")]
         ),
     )
 

@@ -28,6 +28,7 @@ from kubewright.webhook.ca_bundle import ca_permissions
 from ..kinds.vmgroup.limits import read_limits
 from ..kinds.vmgroup.placement import placement_names
 from ..kinds.vmgroup.types import VmGroup
+from ..node_labels.controller import NodeLabelController
 from ..settings.flags import Settings
 from . import crds, rbac
 from .finding import Finding, ok, problem, run_check, warning
@@ -202,7 +203,17 @@ def _check_lease_holder(lease: Lease, now: datetime) -> Finding:
 
 def _required_grants(settings: Settings, manager: Manager, lease_namespace: str) -> list[Grant]:
     """The generated roles that a manager with these settings needs."""
-    grants = _manager_grants(_watched_namespaces(settings), manager.controllers)
+    labelers = [entry for entry in manager.controllers if isinstance(entry, NodeLabelController)]
+    others = [entry for entry in manager.controllers if entry not in labelers]
+    grants = _manager_grants(_watched_namespaces(settings), others)
+    grants += (
+        Grant(
+            role=f"{MANAGER_NAME}-label-nodes-role",
+            rules=build_rules(labeler.permissions),
+            install_command="kubectl apply -f config/components/label-nodes/role.yaml",
+        )
+        for labeler in labelers
+    )
     grants += _webhook_ca_grants(manager, lease_namespace)
     if settings.leader_election:
         role = f"{MANAGER_NAME}-leader-election-role"

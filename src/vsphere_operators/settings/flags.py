@@ -19,6 +19,7 @@ from kubewright.flags import Duration, flag, format_duration, invalid_value
 
 from ..kinds.gpuinfo.flags import GPUFlags
 from ..kinds.vmgroup.limits import find_template_path_error
+from ..node_labels.flags import NodeLabelFlags
 from ..vcenters.config import VCENTERS_FORMAT, VCenterConfig, VCenterEntry, parse_server_address
 from ..vsphere.address import Address
 from .environment import SERVER_KEYS, Environment, Warn, read_server
@@ -121,6 +122,7 @@ class Settings(ManagerFlags):
         "If empty, a self-signed certificate is generated.",
     )
     gpu: GPUFlags = field(default_factory=GPUFlags)
+    node_labels: NodeLabelFlags = field(default_factory=NodeLabelFlags)
     environment: Environment = field(default_factory=Environment)
 
     def __post_init__(self) -> None:

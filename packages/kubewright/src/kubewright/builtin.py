@@ -32,6 +32,10 @@ class StatusCondition(Struct, frozen=True, omit_defaults=True, kw_only=True):
     message: str = ""
 
 
+class NodeCondition(StatusCondition, frozen=True, omit_defaults=True, kw_only=True):
+    lastTransitionTime: datetime | None = None
+
+
 class PodSpec(Struct, frozen=True, omit_defaults=True, kw_only=True):
     nodeName: str = ""
     serviceAccountName: str = ""
@@ -79,7 +83,7 @@ class NodeStatus(Struct, frozen=True, omit_defaults=True, kw_only=True):
     allocatable: dict[str, str] = {}
     capacity: dict[str, str] = {}
     addresses: list[NodeAddress] = []
-    conditions: list[StatusCondition] = []
+    conditions: list[NodeCondition] = []
 
 
 @kind("v1", namespaced=False, external=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 import tomllib
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from ..flags import parse_command_line
 from ..kind import Object
 from ..kubeconfig import Connection, Identity
 from ..manager import Manager
+from ..permission import Permission
+from ..rbac import manager_permissions
 from ..selection import declared_kind
 from ..webhook import Conversion, Webhook
 from .changeset import read_text, read_text_if_exists
@@ -82,6 +85,16 @@ class ManagerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     )
 
 
+class FeatureEntry(Struct, frozen=True, forbid_unknown_fields=True):
+    """A flag of the manager that a component and a value of the chart switch on."""
+
+    name: str
+    """The name of the component; the value of the chart has the same name in camelCase."""
+    flag: str
+    description: str = ""
+    """The comment of the value."""
+
+
 class ProjectConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """The table [tool.kubewright]."""
 
@@ -96,6 +109,8 @@ class ProjectConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Flag of the manager that adds its webhooks; if empty, they are always on."""
     optional_editors: tuple[str, ...] = ()
     """Kinds that users with the roles edit and admin may change only with aggregate-editors."""
+    optional_features: tuple[FeatureEntry, ...] = ()
+    """Features that are off by default, and have permissions of their own."""
     manager: ManagerConfig = ManagerConfig()
     resources: tuple[ResourceEntry, ...] = ()
 
@@ -111,6 +126,8 @@ class OperatorParts:
     """Every version of every kind that the project declares, also without a controller for it."""
     optional_webhooks: tuple[Webhook[Any], ...] = ()
     """Webhooks that exist only with the flag for them."""
+    feature_permissions: Mapping[str, Sequence[Permission]] = field(default_factory=dict)
+    """By the name of an optional feature, what the manager needs in addition with its flag."""
 
     @property
     def has_webhook_server(self) -> bool:
@@ -201,6 +218,13 @@ class Project:
             tuple(manager.conversions),
             tuple(kind for kind in dict.fromkeys(kinds) if not kind.definition.external),
         )
+        declarations = replace(
+            declarations,
+            feature_permissions={
+                feature.name: _find_added_permissions(manager, self._build_manager(feature.flag))
+                for feature in self.config.optional_features
+            },
+        )
         flag = self.config.optional_webhooks
         if not flag:
             return declarations
@@ -244,6 +268,18 @@ class Project:
             sys.path.pop(0)
 
 
+def _find_added_permissions(without: Manager, with_feature: Manager) -> list[Permission]:
+    base, extended = (
+        {
+            replace(permission, verbs=(verb,))
+            for permission in manager_permissions(manager.controllers, manager.webhooks)
+            for verb in permission.verbs
+        }
+        for manager in (without, with_feature)
+    )
+    return list(extended - base)
+
+
 def _locate_error(error: Exception) -> str:
     """What went wrong in the project's code, and in which line of it."""
     if isinstance(error, KubewrightError):
@@ -264,11 +300,20 @@ def _parse_config(table: dict[str, Any], file: Path) -> ProjectConfig:
         config = msgspec.convert(table, ProjectConfig)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{file}: [tool.kubewright]: {error}") from None
-    unknown = sorted(set(config.components) - set(COMPONENTS))
-    if unknown:
+    features = [feature.name for feature in config.optional_features]
+    for name in features:
+        if not re.fullmatch("[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
+            reason = "must be lower-case letters and digits, with hyphens between them"
+        elif name in COMPONENTS or features.count(name) > 1:
+            reason = "another component has this name"
+        else:
+            continue
+        raise ConfigError(f'{file}: [tool.kubewright] optional_features: name "{name}": {reason}')
+    available = (*COMPONENTS, *features)
+    if unknown := sorted(set(config.components) - set(available)):
         raise ConfigError(
             f"{file}: [tool.kubewright] components: unknown {', '.join(unknown)}; "
-            f"must be one of {', '.join(COMPONENTS)}"
+            f"must be one of {', '.join(available)}"
         )
     # A kind of another project gets no roles for its users.
     kinds = sorted({entry.kind for entry in config.resources if not entry.external})

@@ -4,6 +4,7 @@ controlplane    `ControlPlane`: starts, kills and restarts etcd and kube-apiserv
 controller_manager
                 a real kube-controller-manager as part of it
 kubelet         `fake_kubelet`: marks Pods as running
+scheduler       `run_scheduler`: a real kube-scheduler
 operator        `run_operator`: the manager under test, with the permissions of its roles
 proxy           `HttpProxy`: errors, delays, lost responses, and a record of all requests
 tcpproxy        `TcpProxy`: connections that stall or break

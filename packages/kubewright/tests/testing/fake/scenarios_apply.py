@@ -180,6 +180,7 @@ SCENARIOS: dict[str, list[Step]] = {
         get("gadgets/a"),
     ],
     "preconditions of an apply": [
+        apply("gadgets/a", gadget({"size": 1}, uid="0af5b2c4-0000-4000-8000-000000000000"), "one"),
         apply("gadgets/a", gadget({"size": 1}, resourceVersion="1"), "one"),
         apply("gadgets/a", gadget({"size": 1}, uid="0af5b2c4-0000-4000-8000-000000000000"), "one"),
         apply("gadgets/a", gadget({"size": 1}), "one", store="version"),

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from ... import rbac
-from ..project import OperatorParts, Project
+from ..project import FeatureEntry, OperatorParts, Project
 from . import Document, Files
 from .deployment import (
     build_anti_affinity,
@@ -23,6 +23,7 @@ from .rbac import (
     build_binding,
     build_ca_roles,
     build_cluster_rules,
+    build_feature_role,
     build_role,
     build_webhook_role,
 )
@@ -95,7 +96,21 @@ def build_component_folders(project: Project, declared: OperatorParts) -> dict[s
         folders["without-webhooks"] = _build_component_files(
             {}, _build_delete_patches(configurations)
         )
+    for feature in project.config.optional_features:
+        folders[feature.name] = _build_feature_component(project, declared, feature)
     return folders
+
+
+def _build_feature_component(
+    project: Project, declared: OperatorParts, feature: FeatureEntry
+) -> Files:
+    resources: Files = {}
+    if role := build_feature_role(project, declared, feature.name):
+        resources["role.yaml"] = role
+    component = _build_component(list(resources))
+    flag = {"/spec/template/spec/containers/0/args/-": feature.flag}
+    component["patches"] = [_build_add_patch(project, "Deployment", flag)]
+    return resources | {"kustomization.yaml": [component]}
 
 
 def _build_component_files(resources: Files, patches: Files) -> Files:

@@ -17,7 +17,7 @@ import msgspec
 
 from ...errors import ConfigError
 from ...yaml_text import dump_yaml
-from ..project import OperatorParts, Project
+from ..project import FeatureEntry, OperatorParts, Project
 from . import Document, Files
 from .components import build_namespaced_roles
 from .deployment import (
@@ -34,6 +34,7 @@ from .deployment import (
 from .rbac import (
     build_aggregation_patches,
     build_ca_roles,
+    build_feature_role,
     build_namespace,
     build_role_files,
     build_webhook_role,
@@ -141,12 +142,17 @@ def _render_values(project: Project, declared: OperatorParts) -> str:
         if declared.optional_webhooks:
             enabled = "webhooks" in components
         values["webhooks"] = {"enabled": enabled, "certManager": "cert-manager" in components}
+    comments = dict(_VALUE_COMMENTS)
+    for feature in project.config.optional_features:
+        values[_to_value_name(feature.name)] = {"enabled": feature.name in components}
+        if feature.description:
+            comments[_to_value_name(feature.name)] = feature.description
     if not project.config.optional_editors:
         del values["rbac"]
     kinds, lines = ", ".join(project.config.optional_editors), list[str]()
     for key, value in values.items():
-        if key in _VALUE_COMMENTS:
-            lines.append(f"# {_VALUE_COMMENTS[key].replace('{}', kinds)}\n")
+        if key in comments:
+            lines.append(f"# {comments[key].replace('{}', kinds)}\n")
         lines.append(dump_yaml({key: value}))
     return "".join(lines)
 
@@ -177,7 +183,22 @@ def _render_templates(project: Project, declared: OperatorParts) -> dict[str, st
         "network-policy": _render_if(".Values.networkPolicy.enabled", network_policy),
         "crds": _render_if(".Values.crds.install", *_build_crd_templates(project, declared)),
         **_render_webhook_templates(project, declared),
+        **{
+            feature.name: _render_if(
+                _feature_condition(feature), *build_feature_role(project, declared, feature.name)
+            )
+            for feature in project.config.optional_features
+        },
     }
+
+
+def _to_value_name(feature: str) -> str:
+    first, *others = feature.split("-")
+    return "".join([first, *(part.capitalize() for part in others)])
+
+
+def _feature_condition(feature: FeatureEntry) -> str:
+    return f".Values.{_to_value_name(feature.name)}.enabled"
 
 
 def _add_optional_labels(project: Project, roles: Sequence[Document]) -> list[Document]:
@@ -261,6 +282,10 @@ def _build_deployment_template(project: Project, declared: OperatorParts) -> Doc
         if "secret" in volume:
             name = json.dumps(volume["name"])
             volume["secret"]["secretName"] = _encode_inline(f"index .Values.secrets {name} | quote")
+    for feature in project.config.optional_features:
+        # Before the user's flags, which can then switch it off and keep its permissions.
+        item = _encode_optional_item(_feature_condition(feature), feature.flag)
+        container["args"].insert(-1, item)
     if declared.optional_webhooks:
         flag = project.config.optional_webhooks
         container["args"].append(_encode_optional_item(_WEBHOOKS_ENABLED, flag))

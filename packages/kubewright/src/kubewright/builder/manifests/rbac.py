@@ -177,6 +177,17 @@ def build_webhook_role(project: Project, declared: OperatorParts) -> list[Docume
     ]
 
 
+def build_feature_role(project: Project, declared: OperatorParts, name: str) -> list[Document]:
+    """The role of an optional feature, apart from the manager's; empty if it needs none."""
+    rules = rbac.build_rules(declared.feature_permissions[name])
+    if not rules:
+        return []
+    return [
+        build_role(project, f"{name}-role", rules),
+        build_binding(project, f"{name}-rolebinding", f"{name}-role"),
+    ]
+
+
 def build_ca_roles(project: Project, declared: OperatorParts) -> list[Document]:
     """The roles of the manager's own CA: its Secret, and each caBundle by name."""
     cluster_scoped, namespaced = (

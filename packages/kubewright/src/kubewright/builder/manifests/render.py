@@ -97,7 +97,8 @@ def _build_default_kustomization(
         *(["../crd"] if declared.kinds else []),
         *(["../webhook"] if declared.has_webhook_server else []),
     ]
-    components = sorted(selected, key=COMPONENTS.index)
+    order = (*COMPONENTS, *(feature.name for feature in project.config.optional_features))
+    components = sorted(selected, key=order.index)
     return build_kustomization(folders, [f"../components/{name}" for name in components])
 
 

@@ -208,6 +208,9 @@ class ObjectWriter:
                 f"the name of the object ({path.name} based on URL) was undeterminable: name must "
                 "be provided"
             )
+        if stored is None and (uid := metadata.get("uid")):
+            text = f"uid mismatch: the provided object specified uid {uid}, and no existing object "
+            raise conflict(kind.group_resource, path.name, f"{text}was found")
         old = to_response(kind, stored) if stored is not None else None
         if old is not None:
             self._check_version(kind, old, config)

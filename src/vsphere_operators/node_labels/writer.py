@@ -1,0 +1,95 @@
+"""Writes labels and the condition of Nodes by server-side apply.
+
+Why server-side apply?  The API server records which fields this manager has set. What it applies
+    later replaces these fields and no others, and a label that another client has set is a
+    conflict, never overwritten.
+What if two managers of one cluster label Nodes?  Each has a field manager of its own, by its
+    namespace, and removes only what it has set itself.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from kubewright import Client
+from kubewright.builtin import Node
+from kubewright.errors import ApplyConflict, Conflict, Forbidden, Invalid, NotFound, Retry
+
+from .condition import HOST_PRESSURE, ConditionState, Reason, find_stored
+
+COMPONENT = "config/components/label-nodes"
+# The watch on the Node retries earlier if another client changes it.
+_REJECTED_RETRY_SECONDS = 300.0
+
+
+class NodeWriter:
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client, self._field_manager = client, f"node-labels.{namespace}"
+
+    async def apply_labels(self, node: Node, labels: dict[str, str]) -> Node:
+        """Set these labels, and remove those that this manager set earlier."""
+        return await self._apply(node, {"labels": labels} if labels else {}, {})
+
+    async def apply_condition(
+        self, node: Node, state: ConditionState | None, now: datetime
+    ) -> Node:
+        """Set the condition; None removes it if this manager has set it."""
+        if state is None:
+            return await self._apply(node, {}, {"status": {}}, "status")
+        stored, changed_at = find_stored(node), now
+        if stored is not None and stored.status == state.status and stored.lastTransitionTime:
+            changed_at = stored.lastTransitionTime
+        condition = {
+            "type": HOST_PRESSURE,
+            "status": state.status,
+            "reason": state.reason,
+            "message": state.message,
+            "lastHeartbeatTime": _format_time(now),
+            "lastTransitionTime": _format_time(changed_at),
+        }
+        return await self._apply(node, {}, {"status": {"conditions": [condition]}}, "status")
+
+    async def _apply(
+        self, node: Node, metadata: dict[str, Any], fields: dict[str, Any], subresource: str = ""
+    ) -> Node:
+        # With the uid, an apply never creates a Node that was deleted in the meantime.
+        metadata = {"name": node.metadata.name, "uid": node.metadata.uid, **metadata}
+        return await self._client.patch(
+            Node,
+            node.key,
+            {"apiVersion": "v1", "kind": "Node", "metadata": metadata, **fields},
+            patch_type="apply",
+            subresource=subresource,
+            field_manager=self._field_manager,
+        )
+
+
+def explain_rejection(node: Node, error: ApplyConflict | Forbidden) -> Retry:
+    name = node.metadata.name
+    if isinstance(error, Forbidden):
+        return Retry(
+            Reason.NODE_WRITE_FORBIDDEN,
+            f'The manager is not allowed to patch Node "{name}": {error}. Install it with the '
+            f"component {COMPONENT}, or with the chart value labelNodes.enabled.",
+            requeue_after_seconds=_REJECTED_RETRY_SECONDS,
+        )
+    fields = ", ".join(f'{path} (set by "{manager}")' for manager, path in error.conflicts)
+    return Retry(
+        Reason.LABEL_CONFLICT,
+        f'Another client has set fields of -label-nodes on Node "{name}", so they are not changed: '
+        f"{fields}. Remove them, for example with: kubectl label node {name} LABEL- ; the manager "
+        "then sets them.",
+        requeue_after_seconds=_REJECTED_RETRY_SECONDS,
+    )
+
+
+def was_replaced(error: NotFound | Conflict | Invalid) -> bool:
+    """Whether the Node was deleted, or created again, since it was read."""
+    if isinstance(error, Invalid):
+        return any(cause.field == "metadata.uid" for cause in error.causes)
+    return True
+
+
+def _format_time(time: datetime) -> str:
+    return f"{time:%Y-%m-%dT%H:%M:%SZ}"

@@ -64,11 +64,12 @@ async def _measure_manager(options: argparse.Namespace, *, page: bool) -> tuple[
                 for namespace in (NAMESPACE, "more"):
                     plane.create_namespace(namespace)
                 benchmark = VCenterBenchmark(options, plane, vcenter, Client(transport), transport)
+                nodes = await _rename_vms(vcenter, options.nodes)
                 entities = await vcenter.entities()
                 hosts = [item["name"] for item in entities if item["type"] == "HostSystem"]
                 vms = [item["name"] for item in entities if item["type"] == "VirtualMachine"]
                 await benchmark.create_objects(hosts, vms)
-                await _create_nodes_and_pods(transport, vms[: options.nodes], options.pods)
+                await _create_nodes_and_pods(transport, nodes, options.pods)
                 flags = [f"-ui-bind-address=127.0.0.1:{_PORT}"] if page else []
                 manager = manager_process(kubeconfig, vcenter, folder, *flags)
                 manager.start()
@@ -80,6 +81,15 @@ async def _measure_manager(options: argparse.Namespace, *, page: bool) -> tuple[
             finally:
                 await vcenter.stop()
                 await transport.close()
+
+
+async def _rename_vms(vcenter: SimulatedVCenter, count: int) -> list[str]:
+    """Give some VMs names that are valid for Nodes, which are matched by name."""
+    entities = await vcenter.entities()
+    names = [item["name"] for item in entities if item["type"] == "VirtualMachine"][:count]
+    for number, name in enumerate(names):
+        await vcenter.rename(name, f"node-{number}")
+    return [f"node-{number}" for number in range(len(names))]
 
 
 async def _create_nodes_and_pods(transport: Transport, nodes: list[str], pods: int) -> None:

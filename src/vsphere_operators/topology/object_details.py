@@ -44,7 +44,10 @@ class ObjectReader:
 
     def __init__(self, cache: Cache, client: Client, kinds: Iterable[type[Object]]) -> None:
         self._cache, self._client = cache, client
-        self._kinds = {kind.definition.plural: kind for kind in kinds}
+        # A controller may also be of a kind of Kubernetes, which is not shown here.
+        self._kinds = {
+            kind.definition.plural: kind for kind in kinds if not kind.definition.external
+        }
 
     async def read(self, plural: str, key: Key) -> ObjectDetails | None:
         """None if the kind is not one of the manager's, or the object does not exist."""

@@ -112,26 +112,33 @@ def test_screen_is_filled_exactly_and_every_object_is_shown(width: int, height: 
     assert len(pages) == 1 or height < 50
     assert len(pages) > 1 or height > 24
     texts = {text for lines in pages for line in lines for text in line.split()}
-    # A narrow column cuts the middle of a name.
-    cut = [text.split("…") for text in texts if text.count("…") == 1]
     for kind, name in SAMPLE_CHECKS:
-        assert name in texts or any(
-            start and end and name.startswith(start) and name.endswith(end) for start, end in cut
-        ), (kind, name)
+        assert any(is_name_or_cut(text, name) for text in texts), (kind, name)
+
+
+def is_name_or_cut(text: str, name: str) -> bool:
+    """Whether a column shows this name; a narrow one cuts its middle or its end."""
+    start, ellipsis, end = text.partition("…")
+    return text == name or bool(
+        ellipsis and len(start) > 2 and name.startswith(start) and name.endswith(end)
+    )
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
 @pytest.mark.parametrize("count", [0, 1, 6, 1000])
 def test_two_kinds_never_share_a_row(width: int, height: int, count: int) -> None:
-    titles = {kind.upper() for kind in SPECS}
     seen = set[str]()
     for lines in render_pages(Snapshot(make_many_objects(count)), width, height):
         for line in lines:
-            in_line = titles & set(line.split())
+            in_line = {
+                kind
+                for kind in SPECS
+                if any(is_name_or_cut(text, kind.upper()) for text in line.split())
+            }
             assert len(in_line) <= 1, line
             seen |= in_line
             assert sum(name in line.split() for _, name in SAMPLE_CHECKS) <= 1, line
-    assert seen == titles
+    assert seen == set(SPECS)
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
@@ -149,7 +156,7 @@ def test_message_of_a_not_ready_object_is_complete_below_the_tables(
         titles = [
             number
             for number, line in enumerate(lines)
-            if line.partition(" ")[0] in {kind.upper() for kind in SPECS}
+            if any(is_name_or_cut(line.partition(" ")[0], kind.upper()) for kind in SPECS)
         ]
         assert start > max(titles)
         assert any(

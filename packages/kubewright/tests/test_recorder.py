@@ -14,7 +14,7 @@ from kubewright.errors import ServerError
 from kubewright.kind import ObjectMeta
 from kubewright.log import Log
 from kubewright.metrics import Metrics
-from kubewright.recorder import BURST, MAX_QUEUE_LENGTH, EventRecorder
+from kubewright.recorder import BURST, MAX_QUEUE_LENGTH, MAX_SIMILAR_EVENTS, EventRecorder
 from kubewright.testing.fake import FakeApi
 
 from .support.widget_kind import Widget
@@ -100,6 +100,51 @@ async def test_events_of_one_object_are_rate_limited() -> None:
         harness.now += 300
         harness.record_event("Later")
         assert len(await harness.flush_and_list()) == BURST + 1
+
+
+async def test_similar_events_are_combined_as_in_client_go() -> None:
+    async with RecorderHarness().run_recorder() as harness:
+        for number in range(50):
+            harness.record_event("Cloned", f"VM {number}")
+        events = await harness.flush_and_list()
+        messages = {event.message: event.count for event in events}
+        assert len(messages) == MAX_SIMILAR_EVENTS
+        assert [messages.pop(f"VM {number}") for number in range(9)] == [1] * 9
+        assert messages == {"(combined from similar events): VM 49": 41}
+        # Another reason is not combined with these, and none was dropped.
+        harness.record_event("Broken")
+        assert len(await harness.flush_and_list()) == MAX_SIMILAR_EVENTS + 1
+        assert harness.metrics.events_dropped.value == 0
+        # After ten minutes, each is written again.
+        harness.now += 600
+        harness.record_event("Cloned", "VM 50")
+        assert "VM 50" in {event.message for event in await harness.flush_and_list()}
+
+
+async def test_a_combined_event_that_the_server_removed_is_written_again() -> None:
+    async with RecorderHarness().run_recorder() as harness:
+        for number in range(MAX_SIMILAR_EVENTS + 1):
+            harness.record_event("Cloned", f"VM {number}")
+        for event in await harness.flush_and_list():
+            await Client(harness.api).delete(Event, event.key)
+        for number in range(100, 102):
+            harness.record_event("Cloned", f"VM {number}")
+        events = await harness.flush_and_list()
+    assert {event.message: event.count for event in events} == {"VM 100": 1, "VM 101": 1}
+
+
+async def test_without_a_token_an_event_is_combined_with_a_similar_one() -> None:
+    async with RecorderHarness().run_recorder() as harness:
+        harness.record_event("Cloned", "VM 0")
+        for number in range(BURST):
+            harness.record_event(f"Reason{number}")
+        harness.record_event("Cloned", "VM 1")
+        events = await harness.flush_and_list()
+    assert len(events) == BURST
+    assert {event.message: event.count for event in events if event.reason == "Cloned"} == {
+        "(combined from similar events): VM 1": 2
+    }
+    assert harness.metrics.events_dropped.value == 1
 
 
 async def test_full_queue_and_failing_server_block_no_caller() -> None:

@@ -9,11 +9,14 @@ import pytest
 
 from kubewright.errors import NotLeader
 from kubewright.log import Log
+from kubewright.metrics import Metrics
 from support.inventory_builder import make_inventory
 from vsphere_operators.kinds.vmgroup.clone_state import CloneTaskTracker
 from vsphere_operators.kinds.vmgroup.executor import Executor, InventoryOutdated
 from vsphere_operators.kinds.vmgroup.group_memory import GroupMemoryStore
+from vsphere_operators.kinds.vmgroup.metrics import VmGroupMetrics
 from vsphere_operators.kinds.vmgroup.model import Clone, Destroy, DestroyFolder, PowerOff
+from vsphere_operators.kinds.vmgroup.operation_reporter import OperationReporter
 from vsphere_operators.kinds.vmgroup.ownership import OwnershipMark, mark_to_extra_config
 from vsphere_operators.vsphere.faults import Busy, NotAuthenticated, Rejected, Unreachable
 from vsphere_operators.vsphere.task_limiter import TaskLimiter
@@ -49,6 +52,8 @@ class ExecutorHarness:
         self.send_within_seconds = 0.0
         self.limiter = TaskLimiter(make_inventory(), Log("test"), clock=self.clock)
         self.memory_store = GroupMemoryStore(self.clock)
+        self.metrics = VmGroupMetrics(Metrics()).for_vcenter("vc")
+        self.recorded_events: list[tuple[str, str, str]] = []
         self.vcenter = SimpleNamespace(
             inventory=make_inventory(),
             clock=self.clock,
@@ -66,11 +71,17 @@ class ExecutorHarness:
             CloneTaskTracker(self.clock),
             self.holds_lease,
             lambda uid: None,
+            OperationReporter(self.memory_store, self.metrics),
         )
         self.group = cast(
             "Any",
             SimpleNamespace(
-                group_id=GROUP_ID, desired=DESIRED, loaded_at=50.0, log=lambda _: self.log("log")
+                group_id=GROUP_ID,
+                desired=DESIRED,
+                records=(RECORD,),
+                loaded_at=50.0,
+                log=lambda _: self.log("log"),
+                record_event=lambda *event: self.recorded_events.append(event),
             ),
         )
         self.for_group.expect_records([], [RECORD])

@@ -91,6 +91,29 @@ async def test_repeated_event_is_counted_after_many_others(monkeypatch: pytest.M
     assert counts == {"Broken": 3, "Other": 1, "Third": 1}
 
 
+async def test_two_processes_write_one_event_about_a_version_of_an_object() -> None:
+    old_leader, new_leader = RecorderHarness(), RecorderHarness()
+    new_leader.recorder = EventRecorder(
+        Client(old_leader.api), new_leader.metrics, Log("test"), component="m", instance="j"
+    )
+    versions = [
+        Widget(metadata=ObjectMeta(name="a", namespace="n", uid="u-1", resourceVersion=version))
+        for version in ("1", "2")
+    ]
+    async with old_leader.run_recorder(), new_leader.run_recorder():
+        for harness, version in ((old_leader, 0), (new_leader, 0), (new_leader, 1)):
+            harness.recorder.event(
+                versions[version], "Normal", "Ready", f"VM {version}", once_per_version=True
+            )
+            await harness.recorder.flush()
+        events = await old_leader.flush_and_list()
+    assert sorted((event.message, event.count, event.reportingInstance) for event in events) == [
+        ("VM 0", 1, "i"),
+        ("VM 1", 1, "j"),
+    ]
+    assert new_leader.metrics.events_dropped.value == 0
+
+
 async def test_events_of_one_object_are_rate_limited() -> None:
     async with RecorderHarness().run_recorder() as harness:
         for number in range(BURST + 10):

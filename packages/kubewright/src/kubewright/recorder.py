@@ -12,10 +12,12 @@ a similar one; without one it is dropped and counted.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
@@ -23,7 +25,7 @@ from .builtin import Event, EventSource, ObjectReference
 from .client import Client
 from .condition import utc_now
 from .definition import KindDefinition
-from .errors import NotFound
+from .errors import AlreadyExists, NotFound
 from .kind import Key, Object, ObjectMeta
 from .log import Log
 from .metrics import Metrics
@@ -83,9 +85,22 @@ class EventRecorder:
         self._similar_events: OrderedDict[tuple[str, ...], _SimilarEvents] = OrderedDict()
         self._token_buckets: OrderedDict[str, _TokenBucket] = OrderedDict()
 
-    def event(self, obj: Object, type: EventType, reason: str, message: str) -> None:
-        """Record an Event about an object. Returns immediately; `run` writes it."""
-        self.event_about(obj.metadata, obj.definition, type, reason, message)
+    def event(
+        self,
+        obj: Object,
+        type: EventType,
+        reason: str,
+        message: str,
+        *,
+        once_per_version: bool = False,
+    ) -> None:
+        """Record an Event about an object. Returns immediately; `run` writes it.
+
+        With `once_per_version`, it is about this version of the object (its resourceVersion). If
+        another process records it as well, such as the next leader, it is written once.
+        """
+        name = _name_of_version(obj.metadata, type, reason, message) if once_per_version else ""
+        self.event_about(obj.metadata, obj.definition, type, reason, message, name)
 
     def event_about(
         self,
@@ -94,8 +109,12 @@ class EventRecorder:
         type: EventType,
         reason: str,
         message: str,
+        name: str = "",
     ) -> None:
-        """Record an Event about an object of which only the metadata could be decoded."""
+        """Record an Event about an object of which only the metadata could be decoded.
+
+        The default is a random name.
+        """
         reference = ObjectReference(
             apiVersion=definition.api_version,
             kind=definition.name,
@@ -112,6 +131,11 @@ class EventRecorder:
             source=EventSource(component=self._component),
             reportingComponent=self._component,
             reportingInstance=self._instance,
+        )
+        event.metadata = ObjectMeta(
+            name=name or _format_name(metadata, uuid.uuid4().hex),
+            # Events about cluster-scoped objects are stored in `default`, as client-go does.
+            namespace=metadata.namespace or "default",
         )
         try:
             self.queue.put_nowait(event)
@@ -162,14 +186,11 @@ class EventRecorder:
             if similar is None or not await self._repeat(similar.last, event):
                 self._metrics.events_dropped.inc()
             return
-        event.metadata = ObjectMeta(
-            name=f"{obj.name[:200]}.{uuid.uuid4().hex[:16]}",
-            # Events about cluster-scoped objects are stored in `default`, as client-go does.
-            namespace=obj.namespace or "default",
-        )
         event.count, event.firstTimestamp, event.lastTimestamp = 1, utc_now(), utc_now()
-        created = await self._client.create(event)
-        recorded = _RecordedEvent(created.key, 1, self._clock())
+        # It exists if another process has recorded it for the same version of the object.
+        with suppress(AlreadyExists):
+            await self._client.create(event)
+        recorded = _RecordedEvent(event.key, 1, self._clock())
         _put_in_lru(self._recorded_events, event_key, recorded)
         count = similar.count + 1 if similar is not None else 1
         _put_in_lru(self._similar_events, similar_key, _SimilarEvents(recorded, count))
@@ -200,6 +221,15 @@ class EventRecorder:
             return False
         bucket.tokens -= 1
         return True
+
+
+def _name_of_version(metadata: ObjectMeta, type: EventType, reason: str, message: str) -> str:
+    identity = "\0".join([metadata.uid, metadata.resourceVersion, type, reason, message])
+    return _format_name(metadata, hashlib.sha256(identity.encode()).hexdigest())
+
+
+def _format_name(metadata: ObjectMeta, suffix: str) -> str:
+    return f"{metadata.name[:200]}.{suffix[:16]}"
 
 
 def _put_in_lru(cache: OrderedDict[_K, _V], key: _K, value: _V) -> None:

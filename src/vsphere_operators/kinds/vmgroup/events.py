@@ -57,7 +57,10 @@ class VmGroupEvents:
             return
         inventory = self._inventories.get(new.status.vcenter)
         for event in list_events(old, new, inventory):
-            self._recorder.event(new, event.type, event.reason, event.message)
+            # The next leader may see the same change, if its watch is late.
+            self._recorder.event(
+                new, event.type, event.reason, event.message, once_per_version=True
+            )
 
 
 def list_events(old: VmGroup, new: VmGroup, inventory: Inventory | None) -> Iterator[GroupEvent]:

@@ -191,7 +191,6 @@ class ManagerProcess:
             MISSING_TIMEOUT_SECONDS,
             VMGROUP_METRICS.for_vcenter(vcenter_name),
         )
-        self.recorded_events: set[tuple[str, str, str]] = set()
         recorder: Any = SimpleNamespace(
             event=self.record_event, event_about=lambda *arguments: None
         )
@@ -238,13 +237,17 @@ class ManagerProcess:
             # The signal only logs it.
             self.world.report(f"the Events of a change failed: {error!r}")
 
-    def record_event(self, group: VmGroup, type: str, reason: str, message: str) -> None:
-        self.world.counts[f"Event {reason}"] += 1
-        event = (group.metadata.uid, reason, message)
-        # The message has the reference of the task, and vCenter may use it again after a restore.
-        if reason == "CloneStarted" and event in self.recorded_events:
-            self.world.counts["repeated Event"] += 1
-        self.recorded_events.add(event)
+    def record_event(
+        self,
+        group: VmGroup,
+        type: str,
+        reason: str,
+        message: str,
+        *,
+        once_per_version: bool = False,
+    ) -> None:
+        version = group.metadata.resourceVersion if once_per_version else ""
+        self.world.record_event(group.metadata.uid, version, reason, message)
 
     def enqueue(self, key: Key, after: float = 0.0) -> None:
         due = self.world.now + max(0.0, after)

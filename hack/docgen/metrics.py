@@ -9,6 +9,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from kubewright.metrics import Metrics
 from kubewright.series import MetricFamily, SeriesT
 from kubewright.webhook.server import WebhookMetrics
+from vsphere_operators.kinds.vmgroup.metrics import VmGroupMetrics
 from vsphere_operators.vcenters.metrics import VCenterMetrics
 
 from .page import code, page, table
@@ -25,6 +26,7 @@ _TITLES_BY_PREFIX = {
     "rest_client_": "Metrics of controller-runtime",
     "leader_election_": "Metrics of controller-runtime",
     "kubewright_": "Metrics of kubewright",
+    "vsphere_vmgroup": "VmGroup",
     "vsphere_": "vCenter",
 }
 _WEBHOOKS_TEXT = """
@@ -69,6 +71,7 @@ def _title_of(name: str) -> str:
 def render() -> str:
     metrics = _RecordingMetrics()
     VCenterMetrics(metrics)
+    VmGroupMetrics(metrics)
     WebhookMetrics(metrics, ())
     columns = ("metric", "type", "labels", "description")
     parts = [_INTRODUCTION]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import pytest
 
@@ -19,6 +19,7 @@ from vsphere_operators.kinds.vmgroup.model import Clone, Destroy, DestroyFolder,
 from vsphere_operators.kinds.vmgroup.operation_reporter import OperationReporter
 from vsphere_operators.kinds.vmgroup.ownership import OwnershipMark, mark_to_extra_config
 from vsphere_operators.vsphere.faults import Busy, NotAuthenticated, Rejected, Unreachable
+from vsphere_operators.vsphere.model import Task
 from vsphere_operators.vsphere.task_limiter import TaskLimiter
 from vsphere_operators.vsphere.vm_calls import CurrentVm, VmConfig
 
@@ -329,3 +330,31 @@ async def test_a_folder_that_is_not_empty_is_kept(harness: ExecutorHarness) -> N
     await harness.send_destroy_folder()
     assert harness.events == ["login", "confirm", "read"]
     assert (harness.for_group.busy_refs, harness.limiter.free_slots) == (set(), 3)
+
+
+@pytest.mark.parametrize("state", ["success", "error", None])
+async def test_the_end_of_a_clone_is_reported(
+    harness: ExecutorHarness, state: Literal["success", "error"] | None
+) -> None:
+    await harness.send_clone()
+    harness.now += 12.0
+    task = (
+        Task(ref="task-1", state=state, fault="TaskInProgress", message="busy") if state else None
+    )
+    harness.executor.on_task_end("task-1", task)
+    metrics = harness.metrics
+    assert metrics.created["unknown"].value == (state == "success")
+    assert metrics.clone_failures.value == (state == "error")
+    assert metrics.clone_seconds.sample()[1] == (12.0 if state == "success" else 0.0)
+    assert [event[:2] for event in harness.recorded_events] == (
+        [("Warning", "CloneFailed")] if state == "error" else []
+    )
+
+
+async def test_nothing_is_reported_of_a_request_that_was_not_sent(
+    harness: ExecutorHarness,
+) -> None:
+    harness.vcenter.is_inventory_of_session = False
+    with pytest.raises(InventoryOutdated):
+        await harness.send_clone()
+    assert (harness.recorded_events, harness.metrics.clone_failures.value) == ([], 0)

@@ -37,7 +37,7 @@ EventType = Literal["Normal", "Warning"]
 _DEDUPLICATION_SECONDS = 600.0
 BURST, _REFILL_SECONDS = 25, 300.0
 MAX_SIMILAR_EVENTS = 10
-COMBINED_PREFIX = "(combined from similar events): "
+_COMBINED_PREFIX = "(combined from similar events): "
 MAX_QUEUE_LENGTH = 1000
 _MAX_LRU_CACHE_ENTRIES = 4096
 # The API server rejects an Event with a longer message.
@@ -202,7 +202,7 @@ class EventRecorder:
         """Raise the count of a recorded Event, with the message of a similar one if given."""
         changes = {"count": recorded.count + 1, "lastTimestamp": utc_now()}
         if similar is not None:
-            changes["message"] = f"{COMBINED_PREFIX}{similar.message}"[:_MAX_MESSAGE_LENGTH]
+            changes["message"] = f"{_COMBINED_PREFIX}{similar.message}"[:_MAX_MESSAGE_LENGTH]
         try:
             await self._client.patch(Event, recorded.key, changes)
         except NotFound:

@@ -108,7 +108,7 @@ class Reason(StrEnum):
     degraded."""
 
     CLONE_STARTED = "CloneStarted"
-    """Normal Event on VmGroup: vCenter has started to clone the VM of a replica."""
+    """Normal Event on VmGroup: The clone of a VM has started in vCenter."""
     VM_READY = "VMReady"
     """Normal Event on VmGroup: The clone of a VM has ended, and the VM has the desired power
     state."""

@@ -61,8 +61,9 @@ class World(Invariants):
         if version and self.group_events.get(key) == version:
             self.counts["Events of another manager"] += 1
             return
-        if reason == "CloneStarted" and key in self.group_events:
-            # The message has the reference of the task.
+        # The message has the reference of the task, and a restored vCenter uses references again.
+        is_restored = self.counts["restore_vcenter"] or self.counts["reuse_task"]
+        if reason == "CloneStarted" and key in self.group_events and not is_restored:
             self.report(f"two Events of one clone: {message}")
         self.group_events[key] = version
         self.counts[f"Event {reason}"] += 1

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,10 @@ class EventHarness:
             return is_running(await self.client.get(NAME))
 
         await eventually(running, within=60)
+
+    async def run_kubectl(self, *arguments: str) -> str:
+        kubectl = partial(self.client.control_plane.kubectl, "-n", self.client.namespace)
+        return await asyncio.to_thread(kubectl, *arguments)
 
     async def list_refs(self) -> list[str]:
         return [vm.ref for vm in await list_group_vms(self.vcenter, self.uid)]
@@ -127,6 +133,10 @@ async def test_each_event_of_a_group_is_recorded_once(harness: EventHarness) -> 
     await harness.expect_events({CLONE_STARTED: 2, VM_READY: 2, ALL_READY: 1})
     phases = await harness.manager.read_metric("vsphere_vmgroups")
     assert phases == {'phase="ERROR"': 0.0, 'phase="PENDING"': 0.0, 'phase="RUNNING"': 1.0}
+
+    for arguments in (("describe", "vg", NAME), ("events", "--for", f"vmgroup/{NAME}")):
+        text = await harness.run_kubectl(*arguments)
+        assert [text.count(reason) for reason in ("CloneStarted", "VMReady")] == [2, 2], text
 
     first, second = await harness.list_refs()
     await harness.vcenter.delete(first)

@@ -20,7 +20,7 @@ from grafana_foundation_sdk.models import dashboard as grafana
 from hack.docgen.metrics import list_metric_names
 from hack.monitoring.__main__ import ALERTS, DASHBOARDS, ROOT, generate_files, main
 from hack.monitoring.grafana import render_dashboard
-from hack.monitoring.model import VMGROUPS_METRIC, Alert, Dashboard
+from hack.monitoring.model import Alert, Dashboard
 from hack.monitoring.rules import build_groups, render_promtool_tests
 from hack.monitoring.runbooks import render_page
 from kubewright.builder.manifests.helm import build_chart
@@ -117,9 +117,6 @@ def test_every_metric_of_a_query_exists() -> None:
         for name in _METRIC_NAME.findall(re.sub(r'"[^"]*"', "", query))
     }
     assert len(used) > 30
-    # VmGroups by phase may not be served yet. A metric with another name for them is an error.
-    if not any(name.endswith("_vmgroups") for name in exposed):
-        used.discard(VMGROUPS_METRIC)
     assert used - exposed - _OTHER_METRICS == set()
 
 

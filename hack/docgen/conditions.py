@@ -20,11 +20,11 @@ APPLICATION_PACKAGE, RUNTIME_PACKAGE = "src/vsphere_operators", "packages/kubewr
 _SHARED_TITLE = "All kinds that need a vCenter"
 _NODE_TITLE = f"{HOST_PRESSURE} of Nodes"
 # The docstring of a reason begins with one of these if it is not a reason of Ready.
-_EVENT_PREFIX = "Event on "
+_EVENT_PREFIXES = {"Normal": "Normal Event on ", "Warning": "Event on "}
 _PLANS_PREFIX = f"{PLANS_KNOWN}: "
 _PRESSURE_PREFIX = f"{HOST_PRESSURE}: "
 _OTHER_PREFIXES = (
-    _EVENT_PREFIX,
+    *_EVENT_PREFIXES.values(),
     _PLANS_PREFIX,
     _PRESSURE_PREFIX,
     "Progressing: ",
@@ -59,9 +59,12 @@ works with all kinds.
 _EVENTS_TEXT = """
 The manager creates an Event when Ready becomes False or is False for another reason (Warning), and
 when it becomes True again (Normal). The reason of the Event is the reason of the condition. The
-first success, the progress of a VmGroup and `NoneAvailable` of a GPUInfo create no such Event. An
-equal Event within ten minutes increases the count of the first one. Each object may create 25
-different Events at once, and one more every 5 minutes. These Events are independent of a condition:
+first success, the progress of a VmGroup and `NoneAvailable` of a GPUInfo create no such Event, but
+`VMMissing` and `VMUnavailable` do (Warning). An equal Event within ten minutes increases the count
+of the first one. Of Events that differ only in their messages, ten are written within ten minutes;
+the last one counts the others, and its message begins with `(combined from similar events)`. Each
+object may create 25 Events at once, and one more every 5 minutes. These Events are independent of a
+condition:
 """
 _API_ERRORS_TEXT = """
 Any other error of Kubernetes has its own name as the reason, such as `Forbidden`:
@@ -70,7 +73,8 @@ Any other error of Kubernetes has its own name as the reason, such as `Forbidden
 _VMGROUP_TEXT = """
 Ready is False and the phase is ERROR; `status.lastMessage` has the same message, and
 `status.summary` the beginning of it, for the column LAST_MESSAGE of `kubectl get`. In phase PENDING
-the reason is `Progressing`, `VMMissing`, or a reason of the vCenter, such as `VCenterUnreachable`.
+the reason is `Progressing`, `VMMissing`, `VMUnavailable`, or a reason of the vCenter, such as
+`VCenterUnreachable`.
 """
 _NODE_TEXT = """
 [Node labels](../howto/node-labels.md) describes this condition, which `-label-nodes` switches on.
@@ -172,10 +176,11 @@ def _event_rows(by_title: dict[str, list[ReasonUse]]) -> Iterator[tuple[str, ...
         "Another node is selected, or none (`NoneAvailable`).",
     )
     for reason in (reason for reasons in by_title.values() for reason in reasons):
-        if reason.meaning.startswith(_EVENT_PREFIX):
-            subject, _, meaning = reason.meaning.removeprefix(_EVENT_PREFIX).partition(": ")
-            kind = subject.rpartition(" ")[2]
-            yield code(reason.value), "Warning", kind, _capitalize(meaning)
+        for type, prefix in _EVENT_PREFIXES.items():
+            if reason.meaning.startswith(prefix):
+                subject, _, meaning = reason.meaning.removeprefix(prefix).partition(": ")
+                kind = subject.rpartition(" ")[2]
+                yield code(reason.value), type, kind, _capitalize(meaning)
 
 
 def _capitalize(text: str, prefix: str = "") -> str:

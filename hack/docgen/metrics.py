@@ -9,6 +9,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from kubewright.metrics import Metrics
 from kubewright.series import MetricFamily, SeriesT
 from kubewright.webhook.server import WebhookMetrics
+from vsphere_operators.kinds.vmgroup.metrics import VmGroupMetrics
 from vsphere_operators.topology.metrics import TopologyMetrics
 from vsphere_operators.vcenters.inventory_gauges import list_metrics
 from vsphere_operators.vcenters.metrics import VCenterMetrics
@@ -30,6 +31,7 @@ _TITLES_BY_PREFIX = {
     "kubewright_": "Metrics of kubewright",
     "vsphere_topology_": "Topology",
     "vsphere_operators_": "The manager",
+    "vsphere_vmgroup": "VmGroup",
     "vsphere_": "vCenter",
 }
 _INVENTORY_TEXT = """
@@ -82,6 +84,7 @@ def _record_metrics() -> _RecordingMetrics:
     register_build_info(metrics)
     VCenterMetrics(metrics)
     TopologyMetrics(metrics)
+    VmGroupMetrics(metrics)
     WebhookMetrics(metrics, ())
     return metrics
 

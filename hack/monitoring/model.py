@@ -10,8 +10,6 @@ from typing import Literal
 # controller-runtime exist in other operators too, so queries for them select this job.
 JOB = "vsphere-operators-controller-manager-metrics-service"
 JOB_SELECTOR = f'job="{JOB}"'
-# VmGroups by the label `phase`.
-VMGROUPS_METRIC = "vsphere_operators_vmgroups"
 
 Severity = Literal["critical", "warning", "info"]
 Unit = Literal["short", "s", "bytes", "hertz", "percentunit", "ops", "reqps", "dateTimeFromNow"]

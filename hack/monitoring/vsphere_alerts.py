@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .model import VMGROUPS_METRIC, Alert, Runbook, Scenario
+from .model import Alert, Runbook, Scenario
 
 _LOGS = "$ kubectl -n vsphere-operators-system logs deploy/vsphere-operators-controller-manager"
 _DOCTOR = (
@@ -101,7 +101,7 @@ LOGIN_REJECTED = Alert(
 
 VMGROUP_NOT_CONVERGING = Alert(
     name="VSphereVmGroupNotConverging",
-    expr=f'sum by (phase) ({VMGROUPS_METRIC}{{phase!="RUNNING"}}) > 0',
+    expr='sum by (phase) (vsphere_vmgroups{phase!="RUNNING"}) > 0',
     for_minutes=30,
     severity="warning",
     summary="VmGroups stay in phase {{ $labels.phase }}.",
@@ -128,8 +128,8 @@ VMGROUP_NOT_CONVERGING = Alert(
     scenarios=(
         Scenario(
             {
-                f'{VMGROUPS_METRIC}{{phase="ERROR",instance="a"}}': "0x5 2x50 0x20",
-                f'{VMGROUPS_METRIC}{{phase="RUNNING",instance="a"}}': "3x80",
+                'vsphere_vmgroups{phase="ERROR",instance="a"}': "0x5 2x50 0x20",
+                'vsphere_vmgroups{phase="RUNNING",instance="a"}': "3x80",
             },
             fires_at_minute=40,
             resolves_at_minute=58,

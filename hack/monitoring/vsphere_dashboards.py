@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .model import JOB_SELECTOR, VMGROUPS_METRIC, Dashboard, Panel, Query, Section
+from .model import JOB_SELECTOR, Dashboard, Panel, Query, Section
 
 _VCENTER = 'vcenter=~"$vcenter"'
 _HOST_KEYS = "vcenter, host, host_id"
@@ -280,7 +280,7 @@ VMGROUPS = Dashboard(
                     "Groups by phase",
                     "VmGroups in each phase.",
                     "short",
-                    (Query(f"max by (phase) ({VMGROUPS_METRIC})", "{{phase}}"),),
+                    (Query("max by (phase) (vsphere_vmgroups)", "{{phase}}"),),
                     width=12,
                 ),
                 Panel(
@@ -301,6 +301,17 @@ VMGROUPS = Dashboard(
         Section(
             "Replicas",
             (
+                Panel(
+                    "VMs created",
+                    "VMs that the manager created in the last hour, by reason.",
+                    "short",
+                    (
+                        Query(
+                            "sum by (reason) (increase(vsphere_vmgroup_vms_created_total[1h]))",
+                            "{{reason}}",
+                        ),
+                    ),
+                ),
                 Panel(
                     "Replicas",
                     "VMs of each group.",

@@ -31,10 +31,13 @@ from .kinds.vmgroup.absence import AbsenceTracker
 from .kinds.vmgroup.api_reader import ApiReader
 from .kinds.vmgroup.clone_state import CLONE_DESCRIPTION_ID, CloneTaskTracker
 from .kinds.vmgroup.controller import VmGroupController
+from .kinds.vmgroup.events import VmGroupEvents
 from .kinds.vmgroup.executor import Executor
 from .kinds.vmgroup.group_memory import GroupMemoryStore
 from .kinds.vmgroup.limits import read_limits
+from .kinds.vmgroup.metrics import OperationMetrics, VmGroupMetrics
 from .kinds.vmgroup.observation import GroupObserver
+from .kinds.vmgroup.operation_reporter import OperationReporter
 from .kinds.vmgroup.ownership import OwnershipIndex
 from .kinds.vmgroup.reconciler import GroupReconciler
 from .kinds.vmgroup.replica_vms import groups_by_vm
@@ -212,6 +215,11 @@ def _build_vmgroup_controller(
 ) -> VmGroupController:
     api_reader = ApiReader(manager.client)
     changes = Stream()
+    metrics = VmGroupMetrics(manager.metrics)
+    metrics.count_phases(partial(manager.cache.all, VmGroup))
+    inventories = {name: vcenter.inventory for name, vcenter in vcenters.vcenters_by_name.items()}
+    events = VmGroupEvents(manager.recorder, inventories, manager.holds_lease)
+    manager.cache.store(VmGroup).changed.connect(events.on_group_change)
     return VmGroupController(
         vcenters,
         {
@@ -221,6 +229,7 @@ def _build_vmgroup_controller(
                 changes,
                 manager.holds_lease,
                 settings.missing_vm_timeout_seconds,
+                metrics.for_vcenter(name),
             )
             for name, vcenter in vcenters.vcenters_by_name.items()
         },
@@ -239,6 +248,7 @@ def _build_group_reconciler(
     changes: Stream,
     holds_lease: Callable[[], bool],
     missing_vm_timeout_seconds: float,
+    metrics: OperationMetrics,
 ) -> GroupReconciler:
     """A change in the vCenter enqueues the VmGroups that it affects."""
     notify = partial(notify_group, changes)
@@ -246,7 +256,10 @@ def _build_group_reconciler(
     clone_tracker = CloneTaskTracker(vcenter.clock)
     memory_store = GroupMemoryStore(vcenter.clock)
     absences = AbsenceTracker(vcenter, missing_vm_timeout_seconds, partial(datetime.now, UTC))
-    executor = Executor(vcenter, api_reader, memory_store, clone_tracker, holds_lease, notify)
+    reporter = OperationReporter(memory_store, metrics)
+    executor = Executor(
+        vcenter, api_reader, memory_store, clone_tracker, holds_lease, notify, reporter
+    )
     triggers = VmGroupTriggers(changes, vcenter, ownership_index, clone_tracker, executor)
     # The triggers read the index and the clones, so they are connected after these.
     vcenter.inventory.connect(absences.on_vm_change, VirtualMachine, include_related=False)

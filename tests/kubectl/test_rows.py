@@ -258,6 +258,25 @@ def test_messages_of_a_group_are_complete_at_80_columns() -> None:
     assert all(text.count(word) >= 2 for word in message.split())
 
 
+def test_events_of_a_group_are_in_the_order_in_which_they_were_written() -> None:
+    events = [
+        Event(
+            metadata=ObjectMeta(name=reason, resourceVersion=revision),
+            type="Normal",
+            reason=reason,
+            message="(combined from similar events): details",
+            count=count,
+            lastTimestamp=NOW,
+        )
+        for reason, revision, count in (("VMReady", "12", 41), ("CloneStarted", "9", 1))
+    ]
+    lines = list(render_group(GROUP, events, wide=False, width=0, color=False))[-1].splitlines()
+    assert [line.split()[1:4] for line in lines[1:]] == [
+        ["1", "Normal", "CloneStarted"],
+        ["41", "Normal", "VMReady"],
+    ]
+
+
 TOO_SOON = (
     "its next maintenance starts too soon: in 5 h (from Node annotation), but 100 h are requested"
 )

@@ -14,7 +14,7 @@ from kubewright.errors import ServerError
 from kubewright.kind import ObjectMeta
 from kubewright.log import Log
 from kubewright.metrics import Metrics
-from kubewright.recorder import BURST, MAX_QUEUE_LENGTH, EventRecorder
+from kubewright.recorder import BURST, MAX_QUEUE_LENGTH, MAX_SIMILAR_EVENTS, EventRecorder
 from kubewright.testing.fake import FakeApi
 
 from .support.widget_kind import Widget
@@ -91,6 +91,29 @@ async def test_repeated_event_is_counted_after_many_others(monkeypatch: pytest.M
     assert counts == {"Broken": 3, "Other": 1, "Third": 1}
 
 
+async def test_two_processes_write_one_event_about_a_version_of_an_object() -> None:
+    old_leader, new_leader = RecorderHarness(), RecorderHarness()
+    new_leader.recorder = EventRecorder(
+        Client(old_leader.api), new_leader.metrics, Log("test"), component="m", instance="j"
+    )
+    versions = [
+        Widget(metadata=ObjectMeta(name="a", namespace="n", uid="u-1", resourceVersion=version))
+        for version in ("1", "2")
+    ]
+    async with old_leader.run_recorder(), new_leader.run_recorder():
+        for harness, version in ((old_leader, 0), (new_leader, 0), (new_leader, 1)):
+            harness.recorder.event(
+                versions[version], "Normal", "Ready", f"VM {version}", once_per_version=True
+            )
+            await harness.recorder.flush()
+        events = await old_leader.flush_and_list()
+    assert sorted((event.message, event.count, event.reportingInstance) for event in events) == [
+        ("VM 0", 1, "i"),
+        ("VM 1", 1, "j"),
+    ]
+    assert new_leader.metrics.events_dropped.value == 0
+
+
 async def test_events_of_one_object_are_rate_limited() -> None:
     async with RecorderHarness().run_recorder() as harness:
         for number in range(BURST + 10):
@@ -100,6 +123,51 @@ async def test_events_of_one_object_are_rate_limited() -> None:
         harness.now += 300
         harness.record_event("Later")
         assert len(await harness.flush_and_list()) == BURST + 1
+
+
+async def test_similar_events_are_combined_as_in_client_go() -> None:
+    async with RecorderHarness().run_recorder() as harness:
+        for number in range(50):
+            harness.record_event("Cloned", f"VM {number}")
+        events = await harness.flush_and_list()
+        messages = {event.message: event.count for event in events}
+        assert len(messages) == MAX_SIMILAR_EVENTS
+        assert [messages.pop(f"VM {number}") for number in range(9)] == [1] * 9
+        assert messages == {"(combined from similar events): VM 49": 41}
+        # Another reason is not combined with these, and none was dropped.
+        harness.record_event("Broken")
+        assert len(await harness.flush_and_list()) == MAX_SIMILAR_EVENTS + 1
+        assert harness.metrics.events_dropped.value == 0
+        # After ten minutes, each is written again.
+        harness.now += 600
+        harness.record_event("Cloned", "VM 50")
+        assert "VM 50" in {event.message for event in await harness.flush_and_list()}
+
+
+async def test_a_combined_event_that_the_server_removed_is_written_again() -> None:
+    async with RecorderHarness().run_recorder() as harness:
+        for number in range(MAX_SIMILAR_EVENTS + 1):
+            harness.record_event("Cloned", f"VM {number}")
+        for event in await harness.flush_and_list():
+            await Client(harness.api).delete(Event, event.key)
+        for number in range(100, 102):
+            harness.record_event("Cloned", f"VM {number}")
+        events = await harness.flush_and_list()
+    assert {event.message: event.count for event in events} == {"VM 100": 1, "VM 101": 1}
+
+
+async def test_without_a_token_an_event_is_combined_with_a_similar_one() -> None:
+    async with RecorderHarness().run_recorder() as harness:
+        harness.record_event("Cloned", "VM 0")
+        for number in range(BURST):
+            harness.record_event(f"Reason{number}")
+        harness.record_event("Cloned", "VM 1")
+        events = await harness.flush_and_list()
+    assert len(events) == BURST
+    assert {event.message: event.count for event in events if event.reason == "Cloned"} == {
+        "(combined from similar events): VM 1": 2
+    }
+    assert harness.metrics.events_dropped.value == 1
 
 
 async def test_full_queue_and_failing_server_block_no_caller() -> None:

@@ -118,7 +118,8 @@ class _Commands:
         events = await client.list(
             Event,
             key.namespace,
-            field_selector=f"involvedObject.kind=VmGroup,involvedObject.name={key.name}",
+            # By uid: a group of the same name may have been deleted within the last hour.
+            field_selector=f"involvedObject.uid={group.metadata.uid}",
         )
         lines = vmgroup.render_group(
             group, events, wide=printer.wide, width=printer.width, color=printer.color

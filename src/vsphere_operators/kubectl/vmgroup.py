@@ -15,7 +15,7 @@ from .table import Cell, Columns, Table, build_table, render_field, render_table
 
 PHASE_STYLES: dict[str, Style] = {"RUNNING": "good", "PENDING": "busy", "ERROR": "bad"}
 _POWER_STYLES: dict[str, Style] = {"poweredOn": "good", "": ""}
-_MAX_EVENTS = 10
+_MAX_EVENTS = 20
 
 
 def render_group(
@@ -96,12 +96,15 @@ def _event_table(events: Sequence[Event]) -> Table:
     """The newest Events, the last one at the end."""
     columns: Columns[Event] = {
         "LAST SEEN": lambda event: f"{_event_time(event):%H:%M:%S}",
+        "COUNT": lambda event: str(max(1, event.count)),
         "TYPE": lambda event: Cell(event.type, "bad" if event.type == "Warning" else ""),
         "REASON": lambda event: event.reason,
         "MESSAGE": lambda event: event.message,
     }
-    # Kubernetes keeps Events for an hour; a group in trouble may have hundreds.
-    newest = sorted(events, key=_event_time)[-_MAX_EVENTS:]
+    # Kubernetes keeps Events for an hour; a group in trouble may have hundreds. Their times are in
+    # seconds: within one, the revision is the order in which they were written.
+    newest = sorted(events, key=lambda event: (_event_time(event), event.metadata.revision))
+    newest = newest[-_MAX_EVENTS:]
     return build_table(newest, columns, wrap_last_column=True)
 
 

@@ -160,6 +160,7 @@ class MissingWorld:
             generation=1,
             records=self.records,
             log=lambda line: None,
+            record_event=lambda *event: None,
             vcenter=VCENTER_ID,
             loaded_at=0.0,
             folder_ref=self.folder_ref,

@@ -13,12 +13,14 @@ from msgspec.structs import replace
 from kubewright import Cache, Key, NotSynced, Stream
 from kubewright.errors import NotFound
 from kubewright.log import Log
+from kubewright.metrics import Metrics
 from kubewright.testing import eventually
 from support.fake_environment import FakeEnvironment, run_manager
 from vsphere_operators.build import _build_group_reconciler
 from vsphere_operators.kinds.vmgroup.api_reader import ApiReader
 from vsphere_operators.kinds.vmgroup.controller import VmGroupController
 from vsphere_operators.kinds.vmgroup.limits import NamespaceLimits
+from vsphere_operators.kinds.vmgroup.metrics import VmGroupMetrics
 from vsphere_operators.kinds.vmgroup.ownership import GroupId
 from vsphere_operators.kinds.vmgroup.reconciler import GroupReconciler
 from vsphere_operators.kinds.vmgroup.step import GroupInput
@@ -69,7 +71,14 @@ class GroupEnvironment(FakeEnvironment):
 
     def build_controller(self, vcenters: VCenterRegistry, cache: Cache) -> VmGroupController:
         changes, api_reader = Stream(), ApiReader(self.client)
-        reconciler = _build_group_reconciler(self.vcenter, api_reader, changes, lambda: True, 300.0)
+        reconciler = _build_group_reconciler(
+            self.vcenter,
+            api_reader,
+            changes,
+            lambda: True,
+            300.0,
+            VmGroupMetrics(Metrics()).for_vcenter("vc-1"),
+        )
         controller = VmGroupController(
             vcenters,
             {"vc-1": reconciler},

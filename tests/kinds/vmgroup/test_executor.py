@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import pytest
 
 from kubewright.errors import NotLeader
 from kubewright.log import Log
+from kubewright.metrics import Metrics
 from support.inventory_builder import make_inventory
 from vsphere_operators.kinds.vmgroup.clone_state import CloneTaskTracker
 from vsphere_operators.kinds.vmgroup.executor import Executor, InventoryOutdated
 from vsphere_operators.kinds.vmgroup.group_memory import GroupMemoryStore
+from vsphere_operators.kinds.vmgroup.metrics import VmGroupMetrics
 from vsphere_operators.kinds.vmgroup.model import Clone, Destroy, DestroyFolder, PowerOff
+from vsphere_operators.kinds.vmgroup.operation_reporter import OperationReporter
 from vsphere_operators.kinds.vmgroup.ownership import OwnershipMark, mark_to_extra_config
 from vsphere_operators.vsphere.faults import Busy, NotAuthenticated, Rejected, Unreachable
+from vsphere_operators.vsphere.model import Task
 from vsphere_operators.vsphere.task_limiter import TaskLimiter
 from vsphere_operators.vsphere.vm_calls import CurrentVm, VmConfig
 
@@ -49,6 +53,8 @@ class ExecutorHarness:
         self.send_within_seconds = 0.0
         self.limiter = TaskLimiter(make_inventory(), Log("test"), clock=self.clock)
         self.memory_store = GroupMemoryStore(self.clock)
+        self.metrics = VmGroupMetrics(Metrics()).for_vcenter("vc")
+        self.recorded_events: list[tuple[str, str, str]] = []
         self.vcenter = SimpleNamespace(
             inventory=make_inventory(),
             clock=self.clock,
@@ -66,11 +72,17 @@ class ExecutorHarness:
             CloneTaskTracker(self.clock),
             self.holds_lease,
             lambda uid: None,
+            OperationReporter(self.memory_store, self.metrics),
         )
         self.group = cast(
             "Any",
             SimpleNamespace(
-                group_id=GROUP_ID, desired=DESIRED, loaded_at=50.0, log=lambda _: self.log("log")
+                group_id=GROUP_ID,
+                desired=DESIRED,
+                records=(RECORD,),
+                loaded_at=50.0,
+                log=lambda _: self.log("log"),
+                record_event=lambda *event: self.recorded_events.append(event),
             ),
         )
         self.for_group.expect_records([], [RECORD])
@@ -318,3 +330,31 @@ async def test_a_folder_that_is_not_empty_is_kept(harness: ExecutorHarness) -> N
     await harness.send_destroy_folder()
     assert harness.events == ["login", "confirm", "read"]
     assert (harness.for_group.busy_refs, harness.limiter.free_slots) == (set(), 3)
+
+
+@pytest.mark.parametrize("state", ["success", "error", None])
+async def test_the_end_of_a_clone_is_reported(
+    harness: ExecutorHarness, state: Literal["success", "error"] | None
+) -> None:
+    await harness.send_clone()
+    harness.now += 12.0
+    task = (
+        Task(ref="task-1", state=state, fault="TaskInProgress", message="busy") if state else None
+    )
+    harness.executor.on_task_end("task-1", task)
+    metrics = harness.metrics
+    assert metrics.created["unknown"].value == (state == "success")
+    assert metrics.clone_failures.value == (state == "error")
+    assert metrics.clone_seconds.sample()[1] == (12.0 if state == "success" else 0.0)
+    assert [event[:2] for event in harness.recorded_events] == (
+        [("Warning", "CloneFailed")] if state == "error" else []
+    )
+
+
+async def test_nothing_is_reported_of_a_request_that_was_not_sent(
+    harness: ExecutorHarness,
+) -> None:
+    harness.vcenter.is_inventory_of_session = False
+    with pytest.raises(InventoryOutdated):
+        await harness.send_clone()
+    assert (harness.recorded_events, harness.metrics.clone_failures.value) == ([], 0)

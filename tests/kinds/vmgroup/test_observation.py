@@ -111,6 +111,7 @@ def observe(
         generation=1,
         records=(record, *more),
         log=lambda line: None,
+        record_event=lambda *event: None,
         vcenter=VCENTER_ID,
         loaded_at=LOADED_AT,
         folder_claim=FolderClaim(group_id=GROUP_ID, folder_key="", created_at=""),

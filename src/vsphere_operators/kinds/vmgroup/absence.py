@@ -49,6 +49,8 @@ class Absence(Struct, frozen=True, kw_only=True):
     deleted: bool = False
     # Why the group waits, and for what; "" if it was deleted.
     message: str = ""
+    # It is known within seconds whether it was deleted.
+    is_brief: bool = False
     # When to decide again.
     recheck_seconds: float = _RECHECK_SECONDS
     # If set: pass it to `AbsenceTracker.read` before the next decision.
@@ -160,7 +162,7 @@ class AbsenceTracker:
             wait_seconds = departure.at + min(_HOST_LEAVE_SECONDS, self._timeout_seconds) - now
             if wait_seconds <= 0:
                 return self._judge_by_read(ref, prefix, now)
-            return Absence(message=f"{prefix}.", recheck_seconds=wait_seconds)
+            return Absence(message=f"{prefix}.", is_brief=True, recheck_seconds=wait_seconds)
         if disconnected := self._list_disconnected_hosts(compute_refs):
             return Absence(
                 message=f"{prefix}. Hosts that may have it are not connected: "
@@ -201,7 +203,9 @@ class AbsenceTracker:
             return Absence(deleted=True)
         read = self._reads.get(ref)
         if read is None or now - read.at > _READ_VALID_SECONDS:
-            return Absence(message=f"{prefix}.", recheck_seconds=1.0, ref_to_read=ref)
+            return Absence(
+                message=f"{prefix}.", is_brief=True, recheck_seconds=1.0, ref_to_read=ref
+            )
         if not read.exists:
             return Absence(deleted=True)
         return Absence(

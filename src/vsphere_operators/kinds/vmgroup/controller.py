@@ -7,6 +7,7 @@ group. `plan()` decides what to do; docs/designs/vmgroup.md explains why it is s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from msgspec import to_builtins
 from msgspec.structs import replace
@@ -29,10 +30,10 @@ from kubewright.recorder import EventRecorder
 from ...vcenters.registry import UNAVAILABLE_RETRY_SECONDS, VCenterRegistry
 from ...vcenters.registry import Reason as VCenterReason
 from .api_reader import CLUSTER_ID_NAMESPACE, ApiReader
-from .fingerprint import compute_fingerprints
+from .desired import build_desired_state
 from .limits import MB_PER_GB, NamespaceLimits
 from .messages import SUCCESS_MESSAGE, describe_deletion, describe_request
-from .model import CloneBlocked, DesiredState, Phase, ResourceAmount, Rollout
+from .model import CloneBlocked, Phase, ResourceAmount
 from .ownership import FolderClaim, GroupId, folder_name
 from .placement import PlacementResolver, build_parent_folder_key, placement_names
 from .quota import OtherGroup
@@ -41,7 +42,7 @@ from .reconciler import GroupReconciler
 from .status import group_status_of, last_known_refs_of, records_of, report_without_plan
 from .step import GroupInput, StepResult, VCenterId
 from .triggers import trigger_keys_of
-from .types import RolloutSpec, VmGroup
+from .types import VmGroup
 from .vcenter_identity import check_vcenter, format_continue_command, format_orphan_command
 
 _FOLDER_NAME_INDEX = "vmgroup-by-folder"
@@ -139,20 +140,18 @@ class VmGroupController(Controller[VmGroup]):
                 f"Folder {result.folder.path} is kept: it contains objects that do not belong to "
                 "this group.",
             )
+        if group.spec.deletionPolicy == "Orphan":
+            message = f"The group was deleted without its VMs. {_describe_left(group)}"
+            self._recorder.event(group, "Normal", Reason.VMS_ORPHANED, message)
         reconciler.forget_group(group.metadata.uid)
         return None
 
     def _report_vms_left(self, group: VmGroup, cause: _VCenterUnusable) -> None:
-        status = group.status
-        names = ", ".join(replica.name for replica in status.replicas) or "none"
-        # The folder first: the recorder cuts a long list of VMs.
-        folder = f"Folder left: {status.folder.path}. " if status.folder else ""
         self._recorder.event(
             group,
             "Warning",
             Reason.VMS_LEFT,
-            f"The group was deleted without its vCenter ({cause.reason}). {folder}"
-            f'VMs left in vCenter "{status.vcenter}": {names}.',
+            f"The group was deleted without its vCenter ({cause.reason}). {_describe_left(group)}",
         )
 
     async def _prepare_step(self, group: VmGroup) -> tuple[GroupReconciler, GroupInput]:
@@ -221,11 +220,12 @@ class VmGroupController(Controller[VmGroup]):
         )
         return GroupInput(
             group_id=folder_claim.group_id,
-            desired=_build_desired_state(group),
+            desired=build_desired_state(group),
             generation=group.metadata.generation,
             resource_version=group.metadata.resourceVersion,
             records=records_of(group),
             log=log,
+            record_event=partial(self._recorder.event, group),
             vcenter=VCenterId(name=inventory.name, instance_uuid=inventory.instance_uuid),
             loaded_at=reconciler.loaded_at,
             folder_ref=group.status.folder.ref if group.status.folder else "",
@@ -290,29 +290,6 @@ class VmGroupController(Controller[VmGroup]):
         )
 
 
-def _build_desired_state(group: VmGroup) -> DesiredState:
-    spec, rollout = group.spec, group.spec.rollout or RolloutSpec()
-    fingerprint, *older_fingerprints = compute_fingerprints(spec)
-    return DesiredState(
-        cpus=spec.cpu,
-        memory_mb=spec.memory * MB_PER_GB,
-        replicas=spec.replicas,
-        uid=group.metadata.uid,
-        template_name=spec.template,
-        fingerprint=fingerprint,
-        older_fingerprints=tuple(older_fingerprints),
-        power=spec.powerState,
-        rollout=Rollout(
-            max_surge=rollout.maxSurge,
-            max_unavailable=rollout.maxUnavailable,
-            strategy=rollout.strategy,
-        ),
-        paused=spec.paused,
-        deleting=group.metadata.deletionTimestamp is not None,
-        deletion_policy=spec.deletionPolicy,
-    )
-
-
 def _folder_name_of(group: VmGroup) -> str:
     return folder_name(group.metadata.namespace, group.metadata.name)
 
@@ -353,6 +330,14 @@ def _build_other_group(other: VmGroup, group: VmGroup) -> OtherGroup:
         size=size,
         requested=size * (spec.replicas if is_older and not is_deleting else 0),
     )
+
+
+def _describe_left(group: VmGroup) -> str:
+    status = group.status
+    names = ", ".join(replica.name for replica in status.replicas) or "none"
+    # The folder first: the recorder cuts a long list of VMs.
+    folder = f"Folder left: {status.folder.path}. " if status.folder else ""
+    return f'{folder}VMs left in vCenter "{status.vcenter}": {names}.'
 
 
 def _is_untouched(group: VmGroup) -> bool:

@@ -23,6 +23,7 @@ from functools import partial
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kubewright.errors import NotLeader
 
@@ -61,6 +62,7 @@ from .model import (
     PowerOn,
     Resize,
 )
+from .operation_reporter import OperationReporter
 from .ownership import GroupId, is_owned_by, mark_from_extra_config
 from .read_age import accept_read, seconds_left
 from .reasons import Reason
@@ -84,15 +86,21 @@ class InventoryOutdated(Busy):
 
 
 class _TaskPurpose(Struct, frozen=True):
-    """A task that this process started, and what it is for."""
+    """A task that this process starts, and what it is for."""
 
-    group_uid: str
+    group: GroupInput
+    action: Action
     # The name of the replica, or FOLDER_KEY.
     key: str
     description: str
     target_ref: str = ""
     effect: TaskEffect | None = None
     config_version_before: str = ""
+    requested_at: float = 0.0
+
+    @property
+    def group_uid(self) -> str:
+        return self.group.group_id.uid
 
 
 class Executor:
@@ -110,27 +118,24 @@ class Executor:
         clone_tracker: CloneTaskTracker,
         holds_lease: Callable[[], bool],
         notify_group: Callable[[str], None],
+        reporter: OperationReporter,
     ) -> None:
         self._vcenter, self._api_reader, self._holds_lease = vcenter, api_reader, holds_lease
         self._memory_store, self._clone_tracker = memory_store, clone_tracker
+        self._reporter = reporter
         self._notify_group, self._clock = notify_group, vcenter.clock
         self.pending_tasks: dict[str, _TaskPurpose] = {}
 
     async def clone(self, group: GroupInput, action: Clone, spec: CloneSpec) -> None:
         """Clone the template for a record in status.replicas."""
         record, memory = action.record, self._memory_of(group)
-        purpose = _TaskPurpose(
-            group.group_id.uid,
-            record.name,
-            f'Cloning "{record.name}" from template "{action.template_name}"',
-        )
+        description = f'Cloning "{record.name}" from template "{action.template_name}"'
+        purpose = _TaskPurpose(group, action, record.name, description)
         vm_calls, template = self._vcenter.vm_calls, self._vcenter.inventory.vms.get(spec.template)
         version = template.config_version if template else ""
         read_template = partial(vm_calls.read_template, spec, version)
         try:
             task_ref = await self._start_task(
-                group,
-                action,
                 purpose,
                 call=partial(vm_calls.clone, spec),
                 read_before=read_template if spec.needs_template_config else None,
@@ -169,7 +174,8 @@ class Executor:
                 )
         inventory_vm = self._vcenter.inventory.vms.get(ref)
         purpose = _TaskPurpose(
-            group.group_id.uid,
+            group,
+            action,
             vm.replica_name,
             f'{verb} "{vm.replica_name}"',
             ref,
@@ -178,7 +184,7 @@ class Executor:
         )
         check = partial(self._check_before_destroy, group.group_id, ref, vm.replica_name)
         started = await self._start_task_on_target(
-            group, action, purpose, call, check if isinstance(action, Destroy) else None
+            purpose, call, check if isinstance(action, Destroy) else None
         )
         if not started:
             # The VM is gone, or is not what the plan was made from: read it again.
@@ -230,8 +236,8 @@ class Executor:
                 FOLDER_KEY, OperationFailure(message, True, Reason.FOLDER_NAME_TAKEN)
             )
             return
-        purpose = _TaskPurpose(group.group_id.uid, FOLDER_KEY, f'Creating the folder "{name}"')
-        self._record_error(purpose, error)
+        description = f'Creating the folder "{name}"'
+        self._record_error(_TaskPurpose(group, CreateFolder(), FOLDER_KEY, description), error)
 
     async def destroy_folder(self, group: GroupInput, action: DestroyFolder) -> None:
         """Remove the group's folder, if it is empty now: what it contains would go with it."""
@@ -239,10 +245,9 @@ class Executor:
         if folder.ref in self._memory_of(group).busy_refs:
             return
         await self._start_task_on_target(
-            group,
-            action,
             _TaskPurpose(
-                group.group_id.uid,
+                group,
+                action,
                 FOLDER_KEY,
                 f'Destroying the folder "{folder.name}"',
                 folder.ref,
@@ -264,21 +269,16 @@ class Executor:
         return read_at
 
     async def _start_task_on_target(
-        self,
-        group: GroupInput,
-        action: Action,
-        purpose: _TaskPurpose,
-        call: _Call,
-        read_before: _ReadBeforeCall | None,
+        self, purpose: _TaskPurpose, call: _Call, read_before: _ReadBeforeCall | None
     ) -> bool:
         """Start a task on a VM or folder; returns whether it started.
 
         The target is in `busy_refs` from before the checks until the task has ended.
         """
-        busy_refs = self._memory_of(group).busy_refs
+        busy_refs = self._memory_of(purpose.group).busy_refs
         busy_refs.add(purpose.target_ref)
         try:
-            await self._start_task(group, action, purpose, call, read_before)
+            await self._start_task(purpose, call, read_before)
         except (NotFound, _DestroyNotConfirmed):
             return False
         finally:
@@ -289,15 +289,11 @@ class Executor:
         return True
 
     async def _start_task(
-        self,
-        group: GroupInput,
-        action: Action,
-        purpose: _TaskPurpose,
-        call: _Call,
-        read_before: _ReadBeforeCall | None = None,
+        self, purpose: _TaskPurpose, call: _Call, read_before: _ReadBeforeCall | None = None
     ) -> str:
         """Reserve a task slot, start the task and remember it; returns its MoRef."""
-        limiter = self._vcenter.task_limiter
+        limiter, group, action = self._vcenter.task_limiter, purpose.group, purpose.action
+        requested_at = self._clock()
         try:
             with limiter.reserve_slot(purpose.group_uid):
                 task_ref: str = await self._check_and_call(group, action, call, read_before)
@@ -307,7 +303,7 @@ class Executor:
                 self._record_error(purpose, error)
             raise
         # First, because `track` reports the end of a task that the inventory showed already.
-        self.pending_tasks[task_ref] = purpose
+        self.pending_tasks[task_ref] = replace(purpose, requested_at=requested_at)
         self._memory_store.sizes_in_progress.begin(task_ref, group.group_id, action)
         limiter.track(purpose.group_uid, task_ref)
         return task_ref
@@ -365,12 +361,16 @@ class Executor:
             str(error),
             transient=isinstance(error, Busy | Unreachable),
         )
-        self._memory_store.for_group(purpose.group_uid).record_failure(purpose.key, failure)
+        self._record_failure(purpose, failure)
+
+    def _record_failure(self, purpose: _TaskPurpose, failure: OperationFailure) -> None:
+        self._memory_of(purpose.group).record_failure(purpose.key, failure)
+        self._reporter.report_failure(purpose.group, purpose.action, failure)
 
     def on_task_end(self, task_ref: str, task: Task | None) -> None:
         """A task of this process has ended; None means that its result is unknown."""
         purpose = self.pending_tasks.pop(task_ref)
-        memory = self._memory_store.for_group(purpose.group_uid)
+        memory = self._memory_of(purpose.group)
         memory.busy_refs.discard(purpose.target_ref)
         self._memory_store.sizes_in_progress.end(
             task_ref, visible_within_seconds=EFFECT_TIMEOUT_SECONDS
@@ -383,6 +383,8 @@ class Executor:
                     self._clock() + EFFECT_TIMEOUT_SECONDS,
                     purpose.config_version_before,
                 )
+            seconds = self._clock() - purpose.requested_at
+            self._reporter.report_success(purpose.group, purpose.action, seconds)
         elif task is not None:
             failure = describe_failure(
                 purpose.description,
@@ -390,5 +392,5 @@ class Executor:
                 task.message or task.fault,
                 transient=issubclass(error_type_for_name(task.fault), Busy | Unreachable),
             )
-            memory.record_failure(purpose.key, failure)
+            self._record_failure(purpose, failure)
         self._notify_group(purpose.group_uid)

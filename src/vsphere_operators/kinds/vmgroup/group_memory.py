@@ -12,7 +12,13 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from .model import CloneBlocked, OperationFailure, ReplicaRecord, ResourceAmount
+from .model import (
+    CloneBlocked,
+    CreationCause,
+    OperationFailure,
+    ReplicaRecord,
+    ResourceAmount,
+)
 from .quota import SizesInProgress
 from .reasons import Reason
 
@@ -80,6 +86,9 @@ class GroupMemory:
         # VMs and folders with a task of this process that has not ended.
         self.busy_refs: set[str] = set()
         self.created_folder: CreatedFolder | None = None
+        # For Events and metrics only.
+        self.creation_causes: dict[str, CreationCause] = {}
+        self.refs_stopped_for_resize: set[str] = set()
         self._generation = 0
         # Names of the records of the last write, and how often in a row none of them was stored.
         self._expected_names: set[str] = set()
@@ -184,7 +193,7 @@ class GroupMemory:
         self.unseen_effects = {
             ref: effect for ref, effect in self.unseen_effects.items() if effect.expires_at > now
         }
-        for table in (self.clone_requests, self.backoffs):
+        for table in (self.clone_requests, self.backoffs, self.creation_causes):
             for name in [name for name in table if name not in kept_keys]:
                 del table[name]
 

@@ -21,6 +21,10 @@ from msgspec import Struct
 VmPowerState = Literal["poweredOn", "poweredOff", "suspended"]
 ReplicaState = Literal["Planned", "Cloning", "Present"]
 Phase = Literal["RUNNING", "PENDING", "ERROR"]
+# Why a VM is created or deleted. The values are labels of metrics. `unknown`: another process
+# stored the record.
+CreationCause = Literal["scale_up", "replacement", "rollout", "unknown"]
+DeletionCause = Literal["scale_down", "rollout", "group_deletion"]
 
 
 class CloneState(Enum):

@@ -59,6 +59,8 @@ class PlanInput(Struct, frozen=True, kw_only=True):
     vms_by_replica: dict[str, VirtualMachine]
     # References of missing VMs; whether vCenter still has them is read before the plan.
     refs_to_read: tuple[str, ...] = ()
+    # Whether the group waits for a missing VM, until it comes back or counts as deleted.
+    waits_for_missing_vm: bool = False
     # When to decide again on missing VMs; None if none is missing.
     recheck_seconds: float | None = None
 
@@ -135,6 +137,7 @@ class GroupObserver:
             refs_to_read=tuple(
                 absence.ref_to_read for absence in absences.values() if absence.ref_to_read
             ),
+            waits_for_missing_vm=any(not absence.is_brief for absence in absences.values()),
             recheck_seconds=min(
                 (absence.recheck_seconds for absence in absences.values()), default=None
             ),

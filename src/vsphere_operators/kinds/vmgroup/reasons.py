@@ -19,6 +19,9 @@ class Reason(StrEnum):
     VM_MISSING = "VMMissing"
     """The VM of a replica is not in the inventory, and is not known to be deleted; the message
     states how long the group waits for it."""
+    VM_UNAVAILABLE = "VMUnavailable"
+    """vCenter cannot access the VM of a replica, because of its host or its files. The VM is not
+    replaced, because it may come back."""
     VCENTER_CHANGED = "VCenterChanged"
     """The group's VMs are in another vCenter than the one that serves its namespace now; vCenters
     are compared by their instance UUID."""
@@ -105,6 +108,34 @@ class Reason(StrEnum):
     NOT_IN_ERROR = "NotInError"
     """Degraded: The group is not in phase ERROR."""
 
+    CLONE_STARTED = "CloneStarted"
+    """Normal Event on VmGroup: The clone of a VM has started in vCenter."""
+    VM_READY = "VMReady"
+    """Normal Event on VmGroup: The clone of a VM has ended, and the VM has the desired power
+    state."""
+    VM_POWERED_ON = "VMPoweredOn"
+    """Normal Event on VmGroup: A VM was powered off or suspended, and is powered on again."""
+    VM_POWERED_OFF = "VMPoweredOff"
+    """Normal Event on VmGroup: A VM is powered off, as spec.powerState requests."""
+    VM_RESIZED = "VMResized"
+    """Normal Event on VmGroup: A VM has another number of CPUs or amount of memory."""
+    ROLLING_UPDATE = "RollingUpdate"
+    """Normal Event on VmGroup: A VM is outdated, and a new one replaces it."""
+    VM_DELETED = "VMDeleted"
+    """Normal Event on VmGroup: A VM was deleted; the message states why."""
+    VMS_ORPHANED = "VMsOrphaned"
+    """Normal Event on VmGroup: The group was deleted; its VMs are left in vCenter, as
+    spec.deletionPolicy requests."""
+    VM_GONE = "VMGone"
+    """Event on VmGroup: A VM was deleted, but not by the manager."""
+    VM_RELEASED = "VMReleased"
+    """Event on VmGroup: The ownership keys of a VM were removed, so it no longer belongs to the
+    group."""
+    CLONE_FAILED = "CloneFailed"
+    """Event on VmGroup: A clone failed and is retried. If only a user can fix it, Ready is False
+    instead, and the reason of its Event is the fault."""
+    OPERATION_FAILED = "OperationFailed"
+    """Event on VmGroup: Another operation failed and is retried."""
     VMS_LEFT = "VMsLeft"
     """Event on VmGroup: The group was deleted without its vCenter; its VMs are left there."""
     FOLDER_KEPT = "FolderKept"

@@ -20,6 +20,7 @@ from ...vsphere.vcenter import VCenter
 from ...vsphere.vm_calls import CloneSpec
 from .absence import AbsenceTracker
 from .api_reader import ApiReader
+from .causes import find_creation_causes
 from .clone_state import with_task
 from .executor import Executor, InventoryOutdated
 from .group_memory import (
@@ -94,6 +95,9 @@ class GroupReconciler:
         if new_plan.write_status_first:
             memory.expect_records(
                 plan_input.observed.records, new_plan.records, group.resource_version
+            )
+            memory.creation_causes |= find_creation_causes(
+                plan_input.desired, plan_input.observed.records, new_plan.records
             )
             self._vcenter.task_limiter.stop_waiting(group.group_id.uid)
             return _build_result(group, plan_input, new_plan, requeue_after_seconds=0.0)
@@ -291,6 +295,13 @@ def _choose_requeue_delay(
     return min(delay_seconds, memory.seconds_until_retry() or delay_seconds) + 0.05
 
 
+def _is_any_unavailable(observed: ObservedState) -> bool:
+    terminating = {record.name for record in observed.records if record.terminating}
+    return bool(observed.unreadable_vms) or any(
+        vm.unavailable and vm.replica_name not in terminating for vm in observed.vms
+    )
+
+
 def _build_result(
     group: GroupInput,
     plan_input: PlanInput,
@@ -313,7 +324,9 @@ def _build_result(
             plan_input.blocker_reason or first_reason
             if plan.phase == "ERROR"
             else Reason.VM_MISSING
-            if plan_input.observed.missing_vms
+            if plan_input.waits_for_missing_vm
+            else Reason.VM_UNAVAILABLE
+            if _is_any_unavailable(plan_input.observed)
             else Reason.PROGRESSING
         ),
         vcenter=group.vcenter,

@@ -140,11 +140,15 @@ def needs_replacement(desired: DesiredState, replica: Replica) -> bool:
     that cannot be set in place.
     """
     vm = replica.vm
-    if vm is None or desired.rollout.strategy != "RollingUpdate":
-        return False
-    return not has_current_fingerprint(desired, vm.fingerprint) or (
+    return vm is not None and is_outdated(desired, vm.fingerprint, vm.size)
+
+
+def is_outdated(desired: DesiredState, fingerprint: str, size: ResourceAmount) -> bool:
+    """Whether a rolling update replaces a replica with this fingerprint and size."""
+    return desired.rollout.strategy == "RollingUpdate" and (
+        not has_current_fingerprint(desired, fingerprint)
         # A resize needs a power-off, and no replica may be unavailable.
-        _effective_max_unavailable(desired) == 0 and not has_desired_size(desired, vm)
+        or (_effective_max_unavailable(desired) == 0 and size != desired.size)
     )
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 
 from msgspec import Struct
 
+from kubewright.recorder import EventType
+
 from ...vsphere.model import VirtualMachine
 from .limits import NamespaceLimits
 from .model import DesiredState, GroupFolder, Plan, ReplicaRecord
@@ -33,6 +35,8 @@ class GroupInput(Struct, frozen=True, kw_only=True):
     records: tuple[ReplicaRecord, ...]
     # Writes a line to the log of the object.
     log: Callable[[str], None]
+    # Records an Event of the object, with its type, reason and message.
+    record_event: Callable[[EventType, str, str], None]
     # The vCenter that has the VMs in the records, and when its inventory was loaded. Once it was
     # loaded again, this input is void: references may belong to other objects.
     vcenter: VCenterId

@@ -19,6 +19,8 @@ from kubewright.metrics import Metrics
 from vsphere_operators.build import _build_group_reconciler
 from vsphere_operators.kinds.vmgroup.api_reader import ApiReader
 from vsphere_operators.kinds.vmgroup.controller import VmGroupController
+from vsphere_operators.kinds.vmgroup.events import VmGroupEvents
+from vsphere_operators.kinds.vmgroup.metrics import VmGroupMetrics
 from vsphere_operators.kinds.vmgroup.types import VmGroup
 from vsphere_operators.vcenters.config import VCenterConfig, parse_server_address
 from vsphere_operators.vcenters.registry import VCenterRegistry
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 MISSING_TIMEOUT_SECONDS = 300.0
 METRICS = Metrics()
+VMGROUP_METRICS = VmGroupMetrics(Metrics())
 CLUSTER_ID = "c1"
 
 
@@ -181,10 +184,20 @@ class ManagerProcess:
         )
         changes, api_reader = Stream(), ApiReader(client)
         self.reconciler = _build_group_reconciler(
-            self.vcenter, api_reader, changes, lambda: not self.dead, MISSING_TIMEOUT_SECONDS
+            self.vcenter,
+            api_reader,
+            changes,
+            lambda: not self.dead,
+            MISSING_TIMEOUT_SECONDS,
+            VMGROUP_METRICS.for_vcenter(vcenter_name),
         )
         recorder: Any = SimpleNamespace(
-            event=lambda *arguments: None, event_about=lambda *arguments: None
+            event=self.record_event, event_about=lambda *arguments: None
+        )
+        self.group_events = VmGroupEvents(
+            recorder,
+            {vcenter_name: self.vcenter.inventory},
+            lambda: world.standby is not self and not self.dead,
         )
         controller = VmGroupController(
             registry,
@@ -210,11 +223,31 @@ class ManagerProcess:
         self.due: dict[Key, float] = {}
         self.resync_at = 0.0
         self.store = self.cache.store(VmGroup)
+        self.store.changed.connect(self.on_group_change)
         for obj in world.api.list_at(revision):
             self.store.put(obj, origin=Origin.INITIAL_LIST)
         self.store.finish_list(set(self.store.objects), revision, "", force=False)
         self.revision = revision
         self.spawn(self.vcenter.watch_inventory())
+
+    def on_group_change(self, key: Key, old: Any, new: Any, origin: Origin) -> None:
+        try:
+            self.group_events.on_group_change(key, old, new, origin)
+        except Exception as error:
+            # The signal only logs it.
+            self.world.report(f"the Events of a change failed: {error!r}")
+
+    def record_event(
+        self,
+        group: VmGroup,
+        type: str,
+        reason: str,
+        message: str,
+        *,
+        once_per_version: bool = False,
+    ) -> None:
+        version = group.metadata.resourceVersion if once_per_version else ""
+        self.world.record_event(group.metadata.uid, version, reason, message)
 
     def enqueue(self, key: Key, after: float = 0.0) -> None:
         due = self.world.now + max(0.0, after)

@@ -36,6 +36,8 @@ class World(Invariants):
         self.seed, self.random, self.now = seed, random.Random(seed), 1000.0
         self.api, self.counts, self.violations = HistoryApi(), Counter[str](), list[str]()
         self.events: list[str] = []
+        # The Events of all managers that the API server stores once: uid, message and version.
+        self.group_events: dict[tuple[str, str], str] = {}
         self.appliances = [
             Appliance(uuid, self.clock, self.choose_course, self.report) for uuid in ("A", "B")
         ]
@@ -53,6 +55,18 @@ class World(Invariants):
 
     def clock(self) -> float:
         return self.now
+
+    def record_event(self, uid: str, version: str, reason: str, message: str) -> None:
+        key = uid, f"{reason}: {message}"
+        if version and self.group_events.get(key) == version:
+            self.counts["Events of another manager"] += 1
+            return
+        # The message has the reference of the task, and a restored vCenter uses references again.
+        is_restored = self.counts["restore_vcenter"] or self.counts["reuse_task"]
+        if reason == "CloneStarted" and key in self.group_events and not is_restored:
+            self.report(f"two Events of one clone: {message}")
+        self.group_events[key] = version
+        self.counts[f"Event {reason}"] += 1
 
     def choose_course(self) -> dict[str, Any]:
         """How the next task of vCenter goes."""

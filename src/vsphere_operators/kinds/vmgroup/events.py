@@ -1,0 +1,160 @@
+"""The Events of a VmGroup that follow from its status: clones, replacements and deletions.
+
+Why are two stored versions compared, and not the steps of a reconcile?  A step is repeated after a
+    conflict or a restart, but its result is stored once. A new manager sees what has changed since
+    the stored version, so it also reports what happened while none ran.
+What is not in the status?  Power and size: see operation_reporter.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from msgspec import Struct
+
+from kubewright import Key
+from kubewright.cache import Origin
+from kubewright.condition import find_condition
+from kubewright.recorder import EventRecorder, EventType
+
+from ...vsphere.inventory import Inventory
+from .causes import find_deletion_cause
+from .desired import build_desired_state
+from .fingerprint import compute_fingerprints, is_current
+from .model import DeletionCause, ResourceAmount
+from .reasons import Reason
+from .types import ReplicaStatus, VmGroup
+
+# The group waits, so it is not a failure that the engine reports.
+_REPORTED_READY_REASONS = (Reason.VM_MISSING, Reason.VM_UNAVAILABLE)
+
+
+class GroupEvent(Struct, frozen=True):
+    type: EventType
+    reason: Reason
+    message: str
+
+
+class VmGroupEvents:
+    """Records the Events of all groups, while this manager holds the lease."""
+
+    def __init__(
+        self,
+        recorder: EventRecorder,
+        inventories: Mapping[str, Inventory],
+        holds_lease: Callable[[], bool],
+    ) -> None:
+        """`inventories` are those of the vCenters, by name."""
+        self._recorder, self._inventories = recorder, inventories
+        self._holds_lease = holds_lease
+
+    def on_group_change(self, key: Key, old: object, new: object, origin: Origin) -> None:
+        if not isinstance(old, VmGroup) or not isinstance(new, VmGroup):
+            return
+        if old.metadata.uid != new.metadata.uid or old.status == new.status:
+            return
+        if not self._holds_lease():
+            return
+        inventory = self._inventories.get(new.status.vcenter)
+        for event in list_events(old, new, inventory):
+            # The next leader may see the same change, if its watch is late.
+            self._recorder.event(
+                new, event.type, event.reason, event.message, once_per_version=True
+            )
+
+
+def list_events(old: VmGroup, new: VmGroup, inventory: Inventory | None) -> Iterator[GroupEvent]:
+    """What has happened between two versions of a group."""
+    if new.status.observedGeneration is None:
+        # A user has wiped the status.
+        return
+    reasons = [
+        condition.reason if (condition := find_condition(status.conditions, "Ready")) else ""
+        for status in (old.status, new.status)
+    ]
+    for reason in _REPORTED_READY_REASONS:
+        if reasons[1] == reason != reasons[0]:
+            yield GroupEvent("Warning", reason, new.status.lastMessage)
+    previous = {replica.name: replica for replica in old.status.replicas}
+    for replica in new.status.replicas:
+        before = previous.pop(replica.name, None)
+        if before is not None:
+            yield from _compare(before, replica, new, inventory)
+    for replica in previous.values():
+        yield from _describe_dropped(replica, new, inventory)
+
+
+def _compare(
+    before: ReplicaStatus, replica: ReplicaStatus, group: VmGroup, inventory: Inventory | None
+) -> Iterator[GroupEvent]:
+    name = replica.name
+    if before.state == "Present" and replica.attempt > before.attempt:
+        yield GroupEvent(
+            "Warning",
+            Reason.VM_GONE,
+            f"{_describe_gone(before)} It is cloned again under the same name.",
+        )
+    if before.state == "Planned" and replica.state == "Cloning" and replica.task:
+        template = inventory.name_of(replica.template) if inventory else ""
+        yield GroupEvent(
+            "Normal",
+            Reason.CLONE_STARTED,
+            f'Cloning VM "{name}" from template "{template or group.spec.template}" '
+            f"({replica.task}).",
+        )
+    if (
+        before.state != "Present"
+        and replica.state == "Present"
+        and replica.power == group.spec.powerState
+        and not replica.leaving
+    ):
+        host = f' on host "{replica.host}"' if replica.host else ""
+        yield GroupEvent("Normal", Reason.VM_READY, f'VM "{name}" is ready{host}.')
+    if replica.leaving and not before.leaving and _cause_of(replica, group) == "rollout":
+        change = (
+            "spec.cpu or spec.memory has changed, and spec.rollout.maxUnavailable is 0"
+            if is_current(replica.fingerprint, compute_fingerprints(group.spec))
+            else "spec.template, spec.linkedClone or spec.storagePolicy has changed"
+        )
+        yield GroupEvent("Normal", Reason.ROLLING_UPDATE, f'Replacing VM "{name}": {change}.')
+
+
+def _describe_dropped(
+    replica: ReplicaStatus, group: VmGroup, inventory: Inventory | None
+) -> Iterator[GroupEvent]:
+    """A replica that is no longer in the status."""
+    if replica.leaving:
+        # Without a reference, the replica never had a VM.
+        if replica.moRef:
+            cause = {
+                "group_deletion": "the VmGroup is being deleted",
+                "rollout": "a new VM replaces it",
+                "scale_down": f"spec.replicas is {group.spec.replicas}",
+            }[_cause_of(replica, group)]
+            message = f'Deleted VM "{replica.name}": {cause}.'
+            yield GroupEvent("Normal", Reason.VM_DELETED, message)
+    elif replica.state == "Present" and group.metadata.deletionTimestamp is None:
+        if inventory is not None and replica.moRef in inventory.vms:
+            yield GroupEvent(
+                "Warning",
+                Reason.VM_RELEASED,
+                f'VM "{replica.name}" ({inventory.path(replica.moRef)}) no longer belongs to this '
+                "group: its vsphere-operators.* keys in extraConfig were removed. It is left as it "
+                "is, and a new VM replaces it.",
+            )
+        else:
+            yield GroupEvent("Warning", Reason.VM_GONE, _describe_gone(replica))
+
+
+def _describe_gone(replica: ReplicaStatus) -> str:
+    details = [replica.moRef, f'on host "{replica.host}"' if replica.host else ""]
+    reference = " ".join(filter(None, details))
+    return (
+        f'VM "{replica.name}" {f"({reference}) " if reference else ""}no longer exists in vCenter, '
+        "and the manager did not delete it."
+    )
+
+
+def _cause_of(replica: ReplicaStatus, group: VmGroup) -> DeletionCause:
+    size = ResourceAmount(vms=1, cpus=replica.cpu, memory_mb=replica.memoryMB)
+    return find_deletion_cause(build_desired_state(group), replica.fingerprint, size)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from aiohttp import web
 
 from .model import Json, build_changes, build_model, pods_of, what_stops
 
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 PAGE_FOLDER = Path(__file__).parents[2] / "src/vsphere_operators/ui"
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -98,7 +99,9 @@ class PageServer:
         self._epoch, self._number = uuid.uuid4().hex[:4], 1
         await self.start()
 
-    def change(self, changed: Json | None = None, removed: dict[str, list[str]] | None = None) -> None:
+    def change(
+        self, changed: Json | None = None, removed: dict[str, list[str]] | None = None
+    ) -> None:
         """Apply a change to the model and send it to all clients."""
         for name, objects in (changed or {}).items():
             ids = {item["id"] for item in objects}
@@ -121,7 +124,7 @@ class PageServer:
         return dict(next(i for i in self.model[collection] if i["id"] == object_id))
 
     @web.middleware
-    async def _authorize(self, request: web.Request, handler: web.Handler) -> web.StreamResponse:
+    async def _authorize(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         self.requests.append(request.path)
         if request.path.startswith("/topology"):
             if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":

@@ -13,6 +13,7 @@ export class Connection {
     this.state = "connecting";
     this.message = "";
     this.received = undefined;
+    this.isRefused = false;
     this._store = store;
     this._onState = onState;
     this._askForToken = askForToken;
@@ -65,6 +66,7 @@ export class Connection {
       cache: "no-store",
       signal: this._abort.signal,
     });
+    this._onReceived();
     this._set("live", "");
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     const parser = new EventParser();
@@ -74,18 +76,14 @@ export class Connection {
       this._onReceived();
       for (const event of parser.feed(value)) {
         if (event.type === "reset") {
+          // Read the whole model, after the delay: a manager that only resets must not be flooded.
           this._store.revision = undefined;
           this._abort.abort();
-          return this._reload();
+          return;
         }
         if (event.type === "change") this._store.apply(JSON.parse(event.data));
       }
     }
-  }
-
-  async _reload() {
-    await this._load();
-    return this._follow();
   }
 
   _onReceived() {
@@ -107,6 +105,7 @@ export class Connection {
     if (error instanceof ApiError && error.status === 403) {
       this._set("forbidden", error.message);
     } else if (error instanceof ApiError) {
+      this.isRefused = true;
       this._set("reconnecting", `The manager answered ${error.status}: ${error.message}`);
     } else if (error.name !== "AbortError") {
       this._set("reconnecting", "The manager cannot be reached.");
@@ -116,6 +115,7 @@ export class Connection {
   _set(state, message) {
     // Stale data stays stale until something arrives.
     if (this.state === "stale" && state === "reconnecting") state = "stale";
+    if (state !== "reconnecting") this.isRefused = false;
     this.state = state;
     this.message = message;
     this._onState();

@@ -213,7 +213,8 @@ function datastoreFacts(datastore, context) {
   const { store } = context;
   return [
     h("p", { class: "badges" }, datastore.type && badge(datastore.type),
-      datastore.accessible === false ? badge("not accessible", "hot") : badge(level, level),
+      datastore.accessible === false && badge("not accessible", "hot"),
+      level === "warm" && badge("filling up", "warm"), level === "hot" && badge("almost full", "hot"),
       overcommit > 1 && badge("overcommitted", "warm")),
     table([
       ["Used", ratio !== undefined && gauge(ratio, `${bytes(used)} of ${bytes(datastore.capacityBytes)}`)],

@@ -2,7 +2,7 @@
 
 import { connectionText, hostContention, vmContention } from "./contention.js";
 import { badge, bdi, h, meter, plain } from "./dom.js";
-import { count, dateAndClock, megabytes, percent } from "./format.js";
+import { count, megabytes, percent } from "./format.js";
 import { byName } from "./store.js";
 
 const NARROW = matchMedia("(max-width: 700px)");
@@ -47,7 +47,7 @@ export function laneRows(store, matches, link, width) {
 
 function laneOf(store, cluster, hosts, matches, link, width) {
   const rows = sortedHosts(store, cluster.id, hosts)
-    .filter((host) => matchesHost(store, host, matches))
+    .filter((host) => matchesHost(store, host, cluster, matches))
     .map((host) => hostRow(store, host, link, width));
   return rows.length ? [clusterRow(store, cluster, hosts, link), ...rows] : [];
 }
@@ -56,8 +56,8 @@ function sortedHosts(store, key, hosts) {
   return store.memo(`sorted/${key}`, ["hosts", "clusters"], () => [...hosts].sort(byName));
 }
 
-export function matchesHost(store, host, matches) {
-  if (matches(host.name, host.id)) return true;
+function matchesHost(store, host, cluster, matches) {
+  if (matches(host.name, host.id, cluster.name)) return true;
   return (store.vmsByHost().get(host.id) ?? []).some((vm) =>
     matches(vm.name, vm.id, vm.node, vm.vmGroup, vm.ipAddress),
   );
@@ -235,7 +235,7 @@ export function nodeBadges(node) {
     node.ready === true && badge("Ready", "good"),
     node.ready === false && badge("not Ready", "hot"),
     node.unschedulable && badge("unschedulable", "warm"),
-    node.maintenanceStart && badge(`maintenance from ${dateAndClock(node.maintenanceStart)}`, "warm"),
+    node.maintenanceStart && badge("maintenance planned", "warm"),
   ];
 }
 

@@ -2,7 +2,7 @@
 
 import { getJson } from "./api.js";
 import { Connection } from "./connection.js";
-import { h } from "./dom.js";
+import { h, plain } from "./dom.js";
 import { clock, count } from "./format.js";
 import { listenForKeys } from "./keyboard.js";
 import { legend } from "./lanes.js";
@@ -113,8 +113,9 @@ class Page {
     else this._panel.hide();
     document.body.classList.toggle("has-panel", Boolean(route.id));
     const rows = view.rows(store, matcher(route.filter), link, byId("main").clientWidth, this._changes);
-    this._list.setRows(rows, selectedLinks(store, route, link));
+    // Before the rows: a hidden list has no height to fill.
     this._drawEmpty(view, rows.length);
+    this._list.setRows(rows, selectedLinks(store, route, link));
     this._reveal(view, route);
     if (isNewPanel) this._panel.focus();
     document.title = titleOf(store, route, view);
@@ -253,7 +254,7 @@ function selectedLinks(store, { kind, id }, link) {
 function titleOf(store, { kind, id }, view) {
   const object = id && store.get(kind, id);
   const name = object ? object.name ?? object.id : view.title;
-  return `${name} · vSphere topology`;
+  return `${plain(name)} · vSphere topology`;
 }
 
 new Page().start();

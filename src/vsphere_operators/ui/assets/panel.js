@@ -9,6 +9,8 @@ import { facts, KIND_NAMES, linkTo, listOf, problems, section } from "./facts.js
 import { ago, clock, count, dateAndClock } from "./format.js";
 
 const PLURALS = { vmgroup: "vmgroups", gpuinfo: "gpuinfoes" };
+// Each read lists Events from the API server, and a VmGroup at work changes several times a second.
+const OBJECT_MILLISECONDS = 5000;
 const PATHS = {
   pods: (key) => `topology/nodes/${encodeURIComponent(key)}/pods`,
   "what-if": (key) => `topology/what-if/hosts/${path(key)}`,
@@ -108,7 +110,10 @@ export class Panel {
     const version = this._store.stamp(object);
     const loaded = this._ensure("object", key);
     // Read again after a change, and meanwhile show what is known.
-    if (loaded.state === "done" && loaded.version !== version) this._load("object", key, version);
+    const isDue = performance.now() - loaded.time > OBJECT_MILLISECONDS;
+    if (loaded.state !== "loading" && loaded.version !== version && isDue) {
+      this._load("object", key, version);
+    }
     return loaded.data ? objectSections(loaded.data, context) : progress(loaded);
   }
 
@@ -120,7 +125,7 @@ export class Panel {
   async _load(kind, key, version = undefined) {
     const name = `${kind}/${key}`;
     const before = this._loads.get(name)?.data;
-    const load = { state: "loading", data: before, version, kind, key };
+    const load = { state: "loading", data: before, version, kind, key, time: performance.now() };
     this._loads.set(name, load);
     try {
       load.data = await getJson(PATHS[kind](key), { cache: "no-store" });

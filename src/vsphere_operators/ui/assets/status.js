@@ -46,7 +46,7 @@ export class Status {
         ` The last update was ${ago(connection.received)}. The page reconnects automatically. `,
         h("button", { type: "button", "data-action": "retry" }, "Reconnect now"));
     }
-    if (connection.state === "reconnecting" && this._store.revision === undefined) {
+    if (connection.state === "reconnecting" && (connection.isRefused || connection.received === undefined)) {
       add("warm", connection.message, " The page tries again automatically.");
     }
     for (const vcenter of this._store.all("vcenters")) {
@@ -83,8 +83,9 @@ export function askForToken(reason) {
     dialog.onclose = () => {
       const token = input.value.trim();
       input.value = "";
-      if (!token) return dialog.showModal();
-      setToken(token);
+      // Without any token there is nothing to show.
+      if (!token && !hasToken()) return dialog.showModal();
+      if (token) setToken(token);
       dialog.onclose = null;
       return resolve();
     };

@@ -123,7 +123,12 @@ export function groupRows(store, matches, link) {
           (group.tasks ?? []).length > 3 && h("span", { class: "muted" },
             `and ${count(group.tasks.length - 3, "more task")}`),
           !(group.tasks ?? []).length && h("span", { class: "muted" }, group.message))),
-    { wide: 76, narrow: 148 }));
+    groupHeights(group)));
+}
+
+function groupHeights(group) {
+  const lines = Math.min((group.tasks ?? []).length, 4);
+  return { wide: Math.max(52, 12 + 20 * lines), narrow: 64 + 20 * Math.max(lines, 1) };
 }
 
 export function groupBadge(group) {

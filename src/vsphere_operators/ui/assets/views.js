@@ -41,13 +41,13 @@ export const VIEWS = [
     empty: "No hosts.",
   },
   {
-    id: "volumes", group: "Questions", label: "Where is this volume?", collection: "disks",
+    id: "volumes", group: "Questions", label: "Where is this volume?",
     rows: volumeRows, title: "Where is this volume?",
     description: "Each volume with its datastore and the VM that it is attached to.",
     empty: "No First Class Disks.",
   },
   {
-    id: "why-not", group: "Questions", label: "Why not this Node?", collection: "nodes",
+    id: "why-not", group: "Questions", label: "Why not this Node?",
     rows: whyNotRows, title: "Why not this Node?",
     description: "What each GPUInfo decided about each Node. Select a Node for the reasons.",
     empty: "No Nodes.",

@@ -133,7 +133,7 @@ export class Connection {
 }
 
 // Server-Sent Events from pieces of text that may end anywhere.
-export class EventParser {
+class EventParser {
   constructor() {
     this._rest = "";
     this._type = "message";

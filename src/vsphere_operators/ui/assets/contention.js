@@ -37,8 +37,10 @@ export function vmContention(vm) {
 }
 
 export function powerText(power) {
-  return { poweredOn: "powered on", poweredOff: "powered off", suspended: "suspended" }[power] ??
-    "power state unknown";
+  return (
+    { poweredOn: "powered on", poweredOff: "powered off", suspended: "suspended" }[power] ??
+    "power state unknown"
+  );
 }
 
 export function usageLevel(ratio) {
@@ -54,7 +56,10 @@ export function hostContention(host) {
   const memory = ratioOf(host.memoryUsageMB, host.memoryMB);
   const reasons = [];
   let level = "calm";
-  for (const [text, ratio] of [["CPU", cpu], ["memory", memory]]) {
+  for (const [text, ratio] of [
+    ["CPU", cpu],
+    ["memory", memory],
+  ]) {
     const found = usageLevel(ratio);
     if (RANKS[found] > RANKS[level]) level = found;
     if (found !== "calm") reasons.push(`${text} ${percent(ratio)}`);
@@ -67,8 +72,10 @@ export function hostContention(host) {
 }
 
 export function connectionText(connection) {
-  return { disconnected: "disconnected", notResponding: "not responding" }[connection] ??
-    String(connection);
+  return (
+    { disconnected: "disconnected", notResponding: "not responding" }[connection] ??
+    String(connection)
+  );
 }
 
 export function datastoreUsage(datastore) {

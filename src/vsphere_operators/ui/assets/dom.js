@@ -2,15 +2,12 @@
 // names come from vCenter and from users.
 
 // Characters that change the direction of text around them, or that are invisible, could make a
-// name appear as another one. They are shown as their code.
-const INVISIBLE = /[\u0000-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u202a-\u202e\u2028\u2029\u2060-\u2069\ufeff]/g;
+// name appear as another one. They are shown as their code. Line breaks and tabs stay.
+const INVISIBLE =
+  /[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
 
 export function plain(text) {
   return String(text).replace(INVISIBLE, codeOf);
-}
-
-export function plainLines(text) {
-  return String(text).replace(INVISIBLE, (char) => ("\n\t".includes(char) ? char : codeOf(char)));
 }
 
 function codeOf(char) {

@@ -1,84 +1,43 @@
 // What the details show of each kind of object.
 
 import {
-  connectionText, datastoreUsage, hostContention, powerText, usageLevel, vmContention,
+  connectionText,
+  datastoreUsage,
+  hostContention,
+  powerText,
+  vmContention,
 } from "./contention.js";
-import { badge, bdi, h, meter } from "./dom.js";
+import { badge, h } from "./dom.js";
 import { bytes, count, dateAndClock, megabytes, megahertz, percent, ratioOf } from "./format.js";
 import { hostBadges, nodeBadges } from "./lanes.js";
+import {
+  diskSection,
+  gauge,
+  linkTo,
+  listOf,
+  podSection,
+  section,
+  table,
+  vmSection,
+} from "./sections.js";
 import { byName } from "./store.js";
 import { gpuText, groupBadge, taskLine, verdicts } from "./tables.js";
 
 export const KIND_NAMES = {
-  host: "Host", vm: "VM", node: "Node", cluster: "Cluster", datacenter: "Datacenter",
-  datastore: "Datastore", disk: "Volume", vmgroup: "VmGroup", gpuinfo: "GPUInfo",
+  host: "Host",
+  vm: "VM",
+  node: "Node",
+  cluster: "Cluster",
+  datacenter: "Datacenter",
+  datastore: "Datastore",
+  disk: "Volume",
+  vmgroup: "VmGroup",
+  gpuinfo: "GPUInfo",
 };
 
 // `context` has the store, the links, and what the panel has loaded.
 export function facts(kind, object, context) {
   return FACTS[kind]?.(object, context) ?? [];
-}
-
-export function section(title, ...content) {
-  return h("section", null, h("h3", null, title), ...content);
-}
-
-// What the manager could not read, so that something may be missing.
-export function problems(data) {
-  return (data.problems ?? []).map((text) => h("p", { class: "problem" }, text));
-}
-
-export function table(rows) {
-  const shown = rows.filter((row) => row[1] !== undefined && row[1] !== false && row[1] !== "" && row[1] !== 0);
-  return h("dl", { class: "facts" },
-    shown.map(([label, value]) => [h("dt", null, label), h("dd", null, value)]));
-}
-
-// A list of at most 50 entries, until the user asks for all.
-export function listOf(items, render, key, context) {
-  const limit = context.expanded.has(key) ? Infinity : 50;
-  return [
-    h("ul", { class: "entries" }, items.slice(0, limit).map((item) => h("li", null, render(item)))),
-    items.length > limit && h("button", { type: "button", "data-action": "expand", "data-key": key },
-      `Show all ${items.length.toLocaleString("en")}`),
-  ];
-}
-
-export function linkTo(context, kind, id, text = undefined) {
-  const object = context.store.get(kind, id);
-  const label = bdi(text ?? object?.name ?? id);
-  return object ? h("a", { href: context.link(kind, id) }, label) : label;
-}
-
-function gauge(ratio, text) {
-  return h("span", { class: "gauge" }, meter(ratio, usageLevel(ratio)),
-    h("span", null, `${percent(ratio)}, ${text}`));
-}
-
-function vmEntry(vm, context) {
-  const { level, reasons } = vmContention(vm);
-  return [
-    linkTo(context, "vm", vm.id),
-    h("span", { class: "muted" }, megabytes(vm.memoryMB)),
-    level !== "calm" && badge(level === "off" ? reasons[0] : level, level),
-    vm.node && badge("Node"),
-  ];
-}
-
-function vmSection(title, vms, context) {
-  if (!vms.length) return null;
-  const sorted = [...vms].sort(byName);
-  return section(`${title} (${vms.length.toLocaleString("en")})`,
-    listOf(sorted, (vm) => vmEntry(vm, context), title, context));
-}
-
-function diskSection(disks, context) {
-  if (!disks.length) return null;
-  return section(`Volumes (${disks.length.toLocaleString("en")})`, listOf([...disks].sort(byName), (disk) => [
-    linkTo(context, "disk", disk.id, disk.claim || disk.name),
-    h("span", { class: "muted" }, megabytes(disk.sizeMB)),
-    !disk.persistentVolume && badge("no PersistentVolume", "warm"),
-  ], "volumes", context));
 }
 
 function hostFacts(host, context) {
@@ -87,23 +46,49 @@ function hostFacts(host, context) {
   const vms = store.vmsByHost().get(host.id) ?? [];
   const datastores = store.all("datastores").filter((item) => (item.hosts ?? []).includes(host.id));
   return [
-    h("p", { class: "badges" }, badge(level === "off" ? connectionText(host.connection) : level, level),
-      hostBadges(host)),
-    reasons.length > 0 && h("ul", { class: "reasons" }, reasons.map((text) => h("li", null, text))),
-    h("p", null, h("a", { class: "button", href: context.link("host", host.id, "what-if") },
-      "What stops if this host goes?")),
+    h(
+      "p",
+      { class: "badges" },
+      badge(level === "off" ? connectionText(host.connection) : level, level),
+      hostBadges(host),
+    ),
+    reasons.length > 0 &&
+      h(
+        "ul",
+        { class: "reasons" },
+        reasons.map((text) => h("li", null, text)),
+      ),
+    h(
+      "p",
+      null,
+      h(
+        "a",
+        { class: "button", href: context.link("host", host.id, "what-if") },
+        "What stops if this host goes?",
+      ),
+    ),
     table([
-      ["CPU", cpu !== undefined && gauge(cpu, `${megahertz(host.cpuUsageMHz)} of ${megahertz(host.cpuMHz)}`)],
-      ["Memory", memory !== undefined &&
-        gauge(memory, `${megabytes(host.memoryUsageMB)} of ${megabytes(host.memoryMB)}`)],
+      [
+        "CPU",
+        cpu !== undefined &&
+          gauge(cpu, `${megahertz(host.cpuUsageMHz)} of ${megahertz(host.cpuMHz)}`),
+      ],
+      [
+        "Memory",
+        memory !== undefined &&
+          gauge(memory, `${megabytes(host.memoryUsageMB)} of ${megabytes(host.memoryMB)}`),
+      ],
       ["Cluster", host.cluster && linkTo(context, "cluster", host.cluster)],
       ["Datacenter", host.datacenter && linkTo(context, "datacenter", host.datacenter)],
       ["Connection", host.connection],
       ["ID", h("code", null, host.id)],
     ]),
     vmSection("VMs", vms, context),
-    datastores.length > 0 && section("Datastores",
-      listOf(datastores, (item) => linkTo(context, "datastore", item.id), "datastores", context)),
+    datastores.length > 0 &&
+      section(
+        "Datastores",
+        listOf(datastores, (item) => linkTo(context, "datastore", item.id), "datastores", context),
+      ),
   ];
 }
 
@@ -112,10 +97,20 @@ function vmFacts(vm, context) {
   const host = context.store.get("host", vm.host);
   const node = vm.node && context.store.get("node", vm.node);
   return [
-    h("p", { class: "badges" }, badge(level === "off" ? reasons[0] : level, level),
-      vm.isTemplate && badge("template"), node && nodeBadges(node)),
-    level !== "off" && reasons.length > 0 &&
-      h("ul", { class: "reasons" }, reasons.map((text) => h("li", null, text))),
+    h(
+      "p",
+      { class: "badges" },
+      badge(level === "off" ? reasons[0] : level, level),
+      vm.isTemplate && badge("template"),
+      node && nodeBadges(node),
+    ),
+    level !== "off" &&
+      reasons.length > 0 &&
+      h(
+        "ul",
+        { class: "reasons" },
+        reasons.map((text) => h("li", null, text)),
+      ),
     table([
       ["Node", vm.node && linkTo(context, "node", vm.node)],
       ["VmGroup", vm.vmGroup && linkTo(context, "vmgroup", vm.vmGroup)],
@@ -126,38 +121,28 @@ function vmFacts(vm, context) {
       ["CPU usage", vm.cpuUsageMHz !== undefined && megahertz(vm.cpuUsageMHz)],
       ["CPU readiness", vm.cpuReadinessPercent !== undefined && `${vm.cpuReadinessPercent} %`],
       ["Memory", megabytes(vm.memoryMB)],
-      ["Active memory", vm.guestMemoryMB !== undefined &&
-        gauge(ratioOf(vm.guestMemoryMB, vm.memoryMB), megabytes(vm.guestMemoryMB))],
+      [
+        "Active memory",
+        vm.guestMemoryMB !== undefined &&
+          gauge(ratioOf(vm.guestMemoryMB, vm.memoryMB), megabytes(vm.guestMemoryMB)),
+      ],
       ["Ballooned", vm.balloonedMemoryMB !== undefined && megabytes(vm.balloonedMemoryMB)],
       ["Swapped", vm.swappedMemoryMB !== undefined && megabytes(vm.swappedMemoryMB)],
       ["IP address", vm.ipAddress],
-      ["Datastores", vm.datastores?.length && h("ul", { class: "inline" },
-        vm.datastores.map((id) => h("li", null, linkTo(context, "datastore", id))))],
+      [
+        "Datastores",
+        vm.datastores?.length &&
+          h(
+            "ul",
+            { class: "inline" },
+            vm.datastores.map((id) => h("li", null, linkTo(context, "datastore", id))),
+          ),
+      ],
       ["ID", h("code", null, vm.id)],
     ]),
     diskSection(context.store.disksByVm().get(vm.id) ?? [], context),
     node && podSection(node, context),
   ];
-}
-
-function podSection(node, context) {
-  const loaded = context.loaded("pods", node.id);
-  const title = node.pods === undefined ? "Pods" : `Pods (${node.pods})`;
-  if (!loaded) {
-    return section(title, h("button", {
-      type: "button", "data-action": "load", "data-kind": "pods", "data-key": node.id,
-    }, "Show the Pods"));
-  }
-  if (!loaded.data) return section(title, context.progress(loaded));
-  const pods = loaded.data.pods ?? [];
-  return section(`Pods (${pods.length})`, problems(loaded.data), pods.length === 0
-    ? h("p", { class: "muted" }, "No Pods run on this Node.")
-    : listOf(pods, (pod) => [
-      h("span", null, h("span", { class: "muted" }, bdi(pod.namespace), "/"), bdi(pod.name)),
-      pod.phase && pod.phase !== "Running" && badge(pod.phase, "warm"),
-      pod.phase === "Running" && pod.ready === false && badge("not ready", "warm"),
-      h("span", { class: "muted" }, pod.controller),
-    ], "pods", context));
 }
 
 function nodeFacts(node, context) {
@@ -170,10 +155,20 @@ function nodeFacts(node, context) {
       ["Host", vm?.host && linkTo(context, "host", vm.host)],
       ["Maintenance", node.maintenanceStart && `from ${dateAndClock(node.maintenanceStart)}`],
     ]),
-    results.length > 0 && section("Why, or why not, for a GPUInfo",
-      listOf(results, ({ info, text, level, message }) => [
-        linkTo(context, "gpuinfo", info.id), badge(text, level), h("span", null, message),
-      ], "verdicts", context)),
+    results.length > 0 &&
+      section(
+        "Why, or why not, for a GPUInfo",
+        listOf(
+          results,
+          ({ info, text, level, message }) => [
+            linkTo(context, "gpuinfo", info.id),
+            badge(text, level),
+            h("span", null, message),
+          ],
+          "verdicts",
+          context,
+        ),
+      ),
     podSection(node, context),
   ];
 }
@@ -187,24 +182,47 @@ function clusterFacts(cluster, context) {
   return [
     table([
       ["CPU", gauge(cpu, `${megahertz(sum("cpuUsageMHz"))} of ${megahertz(sum("cpuMHz"))}`)],
-      ["Memory", gauge(memory, `${megabytes(sum("memoryUsageMB"))} of ${megabytes(sum("memoryMB"))}`)],
+      [
+        "Memory",
+        gauge(memory, `${megabytes(sum("memoryUsageMB"))} of ${megabytes(sum("memoryMB"))}`),
+      ],
       ["DRS", state(cluster.drsEnabled)],
       ["HA", state(cluster.haEnabled)],
       ["Datacenter", cluster.datacenter && linkTo(context, "datacenter", cluster.datacenter)],
       ["ID", h("code", null, cluster.id)],
     ]),
-    hosts.length > 0 && section(`Hosts (${hosts.length})`, listOf([...hosts].sort(byName), (host) => [
-      linkTo(context, "host", host.id), hostBadges(host),
-    ], "hosts", context)),
+    hosts.length > 0 &&
+      section(
+        `Hosts (${hosts.length})`,
+        listOf(
+          [...hosts].sort(byName),
+          (host) => [linkTo(context, "host", host.id), hostBadges(host)],
+          "hosts",
+          context,
+        ),
+      ),
   ];
 }
 
 function datacenterFacts(datacenter, context) {
-  const clusters = context.store.all("clusters").filter((item) => item.datacenter === datacenter.id);
+  const clusters = context.store
+    .all("clusters")
+    .filter((item) => item.datacenter === datacenter.id);
   return [
-    table([["vCenter", datacenter.vcenter], ["ID", h("code", null, datacenter.id)]]),
-    clusters.length > 0 && section(`Clusters (${clusters.length})`,
-      listOf([...clusters].sort(byName), (item) => linkTo(context, "cluster", item.id), "clusters", context)),
+    table([
+      ["vCenter", datacenter.vcenter],
+      ["ID", h("code", null, datacenter.id)],
+    ]),
+    clusters.length > 0 &&
+      section(
+        `Clusters (${clusters.length})`,
+        listOf(
+          [...clusters].sort(byName),
+          (item) => linkTo(context, "cluster", item.id),
+          "clusters",
+          context,
+        ),
+      ),
   ];
 }
 
@@ -212,15 +230,26 @@ function datastoreFacts(datastore, context) {
   const { used, ratio, provisioned, overcommit, level } = datastoreUsage(datastore);
   const { store } = context;
   return [
-    h("p", { class: "badges" }, datastore.type && badge(datastore.type),
+    h(
+      "p",
+      { class: "badges" },
+      datastore.type && badge(datastore.type),
       datastore.accessible === false && badge("not accessible", "hot"),
-      level === "warm" && badge("filling up", "warm"), level === "hot" && badge("almost full", "hot"),
-      overcommit > 1 && badge("overcommitted", "warm")),
+      level === "warm" && badge("filling up", "warm"),
+      level === "hot" && badge("almost full", "hot"),
+      overcommit > 1 && badge("overcommitted", "warm"),
+    ),
     table([
-      ["Used", ratio !== undefined && gauge(ratio, `${bytes(used)} of ${bytes(datastore.capacityBytes)}`)],
+      [
+        "Used",
+        ratio !== undefined && gauge(ratio, `${bytes(used)} of ${bytes(datastore.capacityBytes)}`),
+      ],
       ["Free", bytes(datastore.freeBytes)],
-      ["Provisioned", provisioned !== undefined &&
-        `${bytes(provisioned)}, ${percent(overcommit)} of the capacity`],
+      [
+        "Provisioned",
+        provisioned !== undefined &&
+          `${bytes(provisioned)}, ${percent(overcommit)} of the capacity`,
+      ],
       ["Hosts", datastore.hosts && count(datastore.hosts.length, "host")],
       ["Datacenter", datastore.datacenter && linkTo(context, "datacenter", datastore.datacenter)],
       ["ID", h("code", null, datastore.id)],
@@ -258,11 +287,21 @@ function groupFacts(group, context) {
       ["Template", group.template],
       ["vCenter", group.vcenter],
     ]),
-    tasks.length > 0 && section(`Tasks (${tasks.length})`, listOf(tasks, taskLine, "tasks", context)),
-    members.length > 0 && section(`Replicas (${members.length})`, listOf(members, (member) => [
-      linkTo(context, "vm", member.vm, member.name),
-      member.state && badge(member.state, member.state === "Ready" ? "good" : "warm"),
-    ], "members", context)),
+    tasks.length > 0 &&
+      section(`Tasks (${tasks.length})`, listOf(tasks, taskLine, "tasks", context)),
+    members.length > 0 &&
+      section(
+        `Replicas (${members.length})`,
+        listOf(
+          members,
+          (member) => [
+            linkTo(context, "vm", member.vm, member.name),
+            member.state && badge(member.state, member.state === "Ready" ? "good" : "warm"),
+          ],
+          "members",
+          context,
+        ),
+      ),
   ];
 }
 
@@ -270,22 +309,58 @@ function gpuFacts(info, context) {
   const candidates = info.candidates ?? [];
   const rejections = info.rejections ?? [];
   return [
-    h("p", { class: "badges" }, badge(info.ready ? "Ready" : "not ready", info.ready ? "good" : "warm")),
+    h(
+      "p",
+      { class: "badges" },
+      badge(info.ready ? "Ready" : "not ready", info.ready ? "good" : "warm"),
+    ),
     info.message && h("p", null, info.message),
     table([["Selected", info.node ? linkTo(context, "node", info.node) : "no Node"]]),
-    section(`Candidates (${candidates.length})`, candidates.length > 0
-      ? listOf(candidates, (item) => [
-        linkTo(context, "node", item.node), h("span", { class: "muted" }, gpuText(item)),
-      ], "candidates", context) : h("p", { class: "muted" }, "No Node matches.")),
-    rejections.length > 0 && section(`Rejections (${rejections.length + (info.omittedRejections ?? 0)})`, listOf(rejections, (item) => [
-      linkTo(context, "node", item.node), badge(item.reason, "hot"), h("span", null, item.message),
-    ], "rejections", context),
-    info.omittedRejections > 0 && h("p", { class: "muted" },
-      `${count(info.omittedRejections, "more rejection")} not listed.`)),
+    section(
+      `Candidates (${candidates.length})`,
+      candidates.length > 0
+        ? listOf(
+            candidates,
+            (item) => [
+              linkTo(context, "node", item.node),
+              h("span", { class: "muted" }, gpuText(item)),
+            ],
+            "candidates",
+            context,
+          )
+        : h("p", { class: "muted" }, "No Node matches."),
+    ),
+    rejections.length > 0 &&
+      section(
+        `Rejections (${rejections.length + (info.omittedRejections ?? 0)})`,
+        listOf(
+          rejections,
+          (item) => [
+            linkTo(context, "node", item.node),
+            badge(item.reason, "hot"),
+            h("span", null, item.message),
+          ],
+          "rejections",
+          context,
+        ),
+        info.omittedRejections > 0 &&
+          h(
+            "p",
+            { class: "muted" },
+            `${count(info.omittedRejections, "more rejection")} not listed.`,
+          ),
+      ),
   ];
 }
 
 const FACTS = {
-  host: hostFacts, vm: vmFacts, node: nodeFacts, cluster: clusterFacts, datacenter: datacenterFacts,
-  datastore: datastoreFacts, disk: diskFacts, vmgroup: groupFacts, gpuinfo: gpuFacts,
+  host: hostFacts,
+  vm: vmFacts,
+  node: nodeFacts,
+  cluster: clusterFacts,
+  datacenter: datacenterFacts,
+  datastore: datastoreFacts,
+  disk: diskFacts,
+  vmgroup: groupFacts,
+  gpuinfo: gpuFacts,
 };

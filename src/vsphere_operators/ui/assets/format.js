@@ -10,7 +10,8 @@ export function megabytes(value) {
     value /= 1024;
     unit += 1;
   }
-  return `${value >= 100 || Number.isInteger(value) ? Math.round(value) : value.toFixed(1)} ${UNITS[unit]}`;
+  const isWhole = value >= 100 || Number.isInteger(value);
+  return `${isWhole ? Math.round(value) : value.toFixed(1)} ${UNITS[unit]}`;
 }
 
 export function bytes(value) {

@@ -1,6 +1,6 @@
 // The lanes: datacenter, cluster, host, and in each host its VMs, as wide as their memory.
 
-import { connectionText, hostContention, vmContention } from "./contention.js";
+import { connectionText, hostContention, usageLevel, vmContention } from "./contention.js";
 import { badge, bdi, h, meter, plain } from "./dom.js";
 import { count, megabytes, percent } from "./format.js";
 import { byName } from "./store.js";
@@ -13,7 +13,7 @@ const LABEL_PIXELS = 52;
 const HOST_PIXELS = 350;
 const NARROW_HOST_PIXELS = 298;
 
-export function hostHeight() {
+function hostHeight() {
   return NARROW.matches ? 104 : 58;
 }
 
@@ -23,7 +23,9 @@ export function laneRows(store, matches, link, width) {
   const datacenters = store.memo("datacenters", ["datacenters"], () =>
     [...store.all("datacenters")].sort(byName),
   );
-  const clusters = store.memo("clusters", ["clusters"], () => [...store.all("clusters")].sort(byName));
+  const clusters = store.memo("clusters", ["clusters"], () =>
+    [...store.all("clusters")].sort(byName),
+  );
   const single = hosts.get("") ?? [];
   const shown = new Set();
   for (const datacenter of datacenters) {
@@ -33,8 +35,16 @@ export function laneRows(store, matches, link, width) {
       shown.add(cluster.id);
     }
     const alone = single.filter((host) => host.datacenter === datacenter.id);
-    lanes.push(...laneOf(store, { id: `${datacenter.id}/`, name: "Hosts without a cluster" }, alone,
-      matches, link, width));
+    lanes.push(
+      ...laneOf(
+        store,
+        { id: `${datacenter.id}/`, name: "Hosts without a cluster" },
+        alone,
+        matches,
+        link,
+        width,
+      ),
+    );
     if (lanes.length) rows.push(datacenterRow(store, datacenter), ...lanes);
   }
   // A cluster of which the datacenter is not visible to the account.
@@ -70,9 +80,12 @@ function datacenterRow(store, datacenter) {
     height: 40,
     version: store.stamp(datacenter),
     render: () =>
-      h("div", { class: "datacenter" },
+      h(
+        "div",
+        { class: "datacenter" },
         h("h3", null, bdi(name)),
-        h("span", { class: "muted" }, `datacenter in ${plain(datacenter.vcenter ?? "")}`)),
+        h("span", { class: "muted" }, `datacenter in ${plain(datacenter.vcenter ?? "")}`),
+      ),
   };
 }
 
@@ -84,19 +97,26 @@ function clusterRow(store, cluster, hosts, link) {
     version: `${store.stamp(cluster)}/${store.version(hosts)}`,
     render: () => {
       const total = (field) => hosts.reduce((sum, host) => sum + (host[field] ?? 0), 0);
-      const usage = total("memoryMB") ? total("memoryUsageMB") / total("memoryMB") : undefined;
+      const memory = total("memoryMB");
+      const usage = memory ? total("memoryUsageMB") / memory : undefined;
       const name = bdi(cluster.name ?? cluster.id);
-      return h("div", { class: "cluster" },
+      return h(
+        "div",
+        { class: "cluster" },
         h("h4", null, isReal ? h("a", { href: link("cluster", cluster.id) }, name) : name),
-        h("span", { class: "muted" },
-          `${count(hosts.length, "host")}, memory ${percent(usage)} of ${megabytes(total("memoryMB"))}`),
+        h(
+          "span",
+          { class: "muted" },
+          `${count(hosts.length, "host")}, memory ${percent(usage)} of ${megabytes(memory)}`,
+        ),
         isReal && cluster.drsEnabled !== undefined && badge(cluster.drsEnabled ? "DRS" : "DRS off"),
-        isReal && cluster.haEnabled !== undefined && badge(cluster.haEnabled ? "HA" : "HA off"));
+        isReal && cluster.haEnabled !== undefined && badge(cluster.haEnabled ? "HA" : "HA off"),
+      );
     },
   };
 }
 
-export function hostRow(store, host, link, width) {
+function hostRow(store, host, link, width) {
   const vms = vmsOf(store, host.id);
   const arrived = vms.filter((vm) => hasArrived(store, vm)).length;
   return {
@@ -105,9 +125,12 @@ export function hostRow(store, host, link, width) {
     version: `${store.stamp(host)}/${store.version(vms)}/${arrived}/${width}/${link("", "")}`,
     render: () => {
       const contention = hostContention(host);
-      return h("div", { class: `host ${contention.level}` },
+      return h(
+        "div",
+        { class: `host ${contention.level}` },
         hostHead(host, contention, vms, link),
-        strip(store, vms, host.memoryMB ?? 0, link, width));
+        strip(store, vms, host.memoryMB ?? 0, link, width),
+      );
     },
   };
 }
@@ -115,7 +138,9 @@ export function hostRow(store, host, link, width) {
 function vmsOf(store, hostId) {
   const vms = store.vmsByHost().get(hostId) ?? [];
   return store.memo(`strip/${hostId}`, ["vms"], () =>
-    [...vms].sort((left, right) => (right.memoryMB ?? 0) - (left.memoryMB ?? 0) || byName(left, right)),
+    [...vms].sort(
+      (left, right) => (right.memoryMB ?? 0) - (left.memoryMB ?? 0) || byName(left, right),
+    ),
   );
 }
 
@@ -126,7 +151,9 @@ function hasArrived(store, vm) {
 
 export function hostBadges(host) {
   return [
-    host.connection && host.connection !== "connected" && badge(connectionText(host.connection), "hot"),
+    host.connection &&
+      host.connection !== "connected" &&
+      badge(connectionText(host.connection), "hot"),
     host.maintenance === "in" && badge("in maintenance", "warm"),
     host.maintenance === "entering" && badge("entering maintenance", "warm"),
     (host.pressure ?? []).map((pressure) => badge(pressure.type, "warm")),
@@ -134,24 +161,37 @@ export function hostBadges(host) {
 }
 
 function hostHead(host, contention, vms, link) {
-  const label = [host.name ?? host.id, "host", contention.level, ...contention.reasons,
-    host.maintenance && `${host.maintenance} maintenance`, count(vms.length, "VM")]
-    .filter(Boolean).join(", ");
-  return h("div", { class: "head" },
-    h("div", { class: "line" },
+  const label = [
+    host.name ?? host.id,
+    "host",
+    contention.level,
+    ...contention.reasons,
+    host.maintenance && `${host.maintenance} maintenance`,
+    count(vms.length, "VM"),
+  ]
+    .filter(Boolean)
+    .join(", ");
+  return h(
+    "div",
+    { class: "head" },
+    h(
+      "div",
+      { class: "line" },
       h("a", { href: link("host", host.id), "aria-label": label }, bdi(host.name ?? host.id)),
       contention.level === "hot" && badge("hot", "hot"),
-      hostBadges(host)),
-    h("div", { class: "line usage" },
-      h("span", null, "CPU"), meter(contention.cpu, levelOf(contention.cpu)),
+      hostBadges(host),
+    ),
+    h(
+      "div",
+      { class: "line usage" },
+      h("span", null, "CPU"),
+      meter(contention.cpu, usageLevel(contention.cpu)),
       h("span", { class: "figure" }, percent(contention.cpu)),
-      h("span", null, "Mem"), meter(contention.memory, levelOf(contention.memory)),
-      h("span", { class: "figure" }, percent(contention.memory))));
-}
-
-function levelOf(ratio) {
-  if (ratio === undefined || ratio < 0.75) return "calm";
-  return ratio < 0.9 ? "warm" : "hot";
+      h("span", null, "Mem"),
+      meter(contention.memory, usageLevel(contention.memory)),
+      h("span", { class: "figure" }, percent(contention.memory)),
+    ),
+  );
 }
 
 function strip(store, vms, hostMemory, link, width) {
@@ -164,8 +204,13 @@ function strip(store, vms, hostMemory, link, width) {
   );
   const free = whole - used;
   if (free > 0) {
-    blocks.push(h("span", { class: "free", vars: { "flex-grow": free }, "aria-hidden": "true" },
-      (free / whole) * pixels > 130 && `${megabytes(free)} not assigned`));
+    blocks.push(
+      h(
+        "span",
+        { class: "free", vars: { "flex-grow": free }, "aria-hidden": "true" },
+        (free / whole) * pixels > 130 && `${megabytes(free)} not assigned`,
+      ),
+    );
   }
   return h("div", { class: "strip" }, blocks);
 }
@@ -173,33 +218,49 @@ function strip(store, vms, hostMemory, link, width) {
 function block(store, vm, link, hasLabel) {
   const { level, reasons } = vmContention(vm);
   const name = vm.name ?? vm.id;
-  const text = [name, vm.node ? `Node ${vm.node}` : "VM", megabytes(vm.memoryMB), level, ...reasons]
-    .join(", ");
+  const text = [
+    name,
+    vm.node ? `Node ${vm.node}` : "VM",
+    megabytes(vm.memoryMB),
+    level,
+    ...reasons,
+  ].join(", ");
   const classes = ["vm", level, vm.node && "node", hasArrived(store, vm) && "arrived"];
-  return h("a", {
-    class: classes.filter(Boolean).join(" "),
-    href: link("vm", vm.id), "aria-label": text, title: text,
-    vars: { "flex-grow": Math.max(vm.memoryMB ?? 0, 1) },
-  },
-  hasLabel && [
-    bdi(name),
-    h("small", null, reasons[0] ?? megabytes(vm.memoryMB)),
-  ]);
+  return h(
+    "a",
+    {
+      class: classes.filter(Boolean).join(" "),
+      href: link("vm", vm.id),
+      "aria-label": text,
+      title: text,
+      vars: { "flex-grow": Math.max(vm.memoryMB ?? 0, 1) },
+    },
+    hasLabel && [bdi(name), h("small", null, reasons[0] ?? megabytes(vm.memoryMB))],
+  );
 }
 
 function withoutHost(store, matches, link, width) {
   const vms = (store.vmsByHost().get("") ?? []).filter((vm) => matches(vm.name, vm.id, vm.vmGroup));
   if (!vms.length) return [];
-  return [{
-    key: "without-host",
-    height: hostHeight(),
-    version: `${store.version(vms)}/${width}/${link("", "")}`,
-    render: () => h("div", { class: "host" },
-      h("div", { class: "head" },
-        h("h3", { class: "line" }, "Not on a host"),
-        h("p", { class: "line muted" }, count(vms.length, "VM"))),
-      strip(store, [...vms].sort(byName), 0, link, width)),
-  }];
+  return [
+    {
+      key: "without-host",
+      height: hostHeight(),
+      version: `${store.version(vms)}/${width}/${link("", "")}`,
+      render: () =>
+        h(
+          "div",
+          { class: "host" },
+          h(
+            "div",
+            { class: "head" },
+            h("h3", { class: "line" }, "Not on a host"),
+            h("p", { class: "line muted" }, count(vms.length, "VM")),
+          ),
+          strip(store, [...vms].sort(byName), 0, link, width),
+        ),
+    },
+  ];
 }
 
 function withoutVm(store, matches, link) {
@@ -210,9 +271,13 @@ function withoutVm(store, matches, link) {
       key: "without-vm",
       height: 40,
       version: nodes.length,
-      render: () => h("div", { class: "datacenter" },
-        h("h3", null, "Nodes without a known VM"),
-        h("span", { class: "muted" }, count(nodes.length, "Node"))),
+      render: () =>
+        h(
+          "div",
+          { class: "datacenter" },
+          h("h3", null, "Nodes without a known VM"),
+          h("span", { class: "muted" }, count(nodes.length, "Node")),
+        ),
     },
     ...nodes.map((node) => nodeRow(store, node, link)),
   ];
@@ -223,10 +288,14 @@ function nodeRow(store, node, link) {
     key: `node/${node.id}`,
     height: 44,
     version: `${store.stamp(node)}/${link("", "")}`,
-    render: () => h("div", { class: "entry" },
-      h("a", { href: link("node", node.id) }, bdi(node.id)),
-      nodeBadges(node),
-      h("span", { class: "muted" }, node.pods !== undefined && count(node.pods, "Pod"))),
+    render: () =>
+      h(
+        "div",
+        { class: "entry" },
+        h("a", { href: link("node", node.id) }, bdi(node.id)),
+        nodeBadges(node),
+        h("span", { class: "muted" }, node.pods !== undefined && count(node.pods, "Pod")),
+      ),
   };
 }
 
@@ -241,8 +310,14 @@ export function nodeBadges(node) {
 
 export function legend() {
   const item = (level, text) => h("li", null, h("i", { class: `swatch ${level}` }), text);
-  return h("ul", null,
-    item("calm", "calm"), item("warm", "warm"), item("hot", "hot"), item("off", "off or template"),
-    item("calm node", "is a Node"), item("free", "memory not assigned"));
+  return h(
+    "ul",
+    null,
+    item("calm", "calm"),
+    item("warm", "warm"),
+    item("hot", "hot"),
+    item("off", "off or template"),
+    item("calm node", "is a Node"),
+    item("free", "memory not assigned"),
+  );
 }
-

@@ -63,7 +63,8 @@ export class VirtualList {
   focus(key, link = undefined) {
     if (!this.reveal(key)) return false;
     const row = this._rendered.get(key)?.element;
-    const target = (link && row?.querySelector(`a[href="${CSS.escape(link)}"]`)) || row?.querySelector("a");
+    const target =
+      (link && row?.querySelector(`a[href="${CSS.escape(link)}"]`)) || row?.querySelector("a");
     target?.focus({ preventScroll: true });
     return target !== undefined && target !== null;
   }
@@ -73,7 +74,8 @@ export class VirtualList {
     const first = Math.max(0, this._indexAt(scrollTop - OVERSCAN_PIXELS));
     const last = this._indexAt(scrollTop + clientHeight + OVERSCAN_PIXELS);
     const wanted = new Set();
-    for (let index = first; index <= last && index < this._rows.length; index += 1) wanted.add(index);
+    for (let index = first; index <= last && index < this._rows.length; index += 1)
+      wanted.add(index);
     // The row with the focus stays, otherwise the focus would be lost by scrolling.
     const focused = document.activeElement?.closest?.("[data-row]");
     if (focused && this._spacer.contains(focused)) {
@@ -132,11 +134,14 @@ export class VirtualList {
   _markLinks() {
     const key = this._rendered.has(this._currentKey) ? this._currentKey : this._firstVisibleKey();
     for (const [rowKey, { element }] of this._rendered) {
-      const stop = rowKey === key
-        ? element.querySelector("a:focus") ?? element.querySelector("a") : undefined;
+      const stop =
+        rowKey === key
+          ? (element.querySelector("a:focus") ?? element.querySelector("a"))
+          : undefined;
       for (const link of element.querySelectorAll("a")) {
         link.tabIndex = link === stop ? 0 : -1;
-        if (this._selected.has(link.getAttribute("href"))) link.setAttribute("aria-current", "true");
+        if (this._selected.has(link.getAttribute("href")))
+          link.setAttribute("aria-current", "true");
         else if (link.hasAttribute("aria-current")) link.removeAttribute("aria-current");
       }
     }

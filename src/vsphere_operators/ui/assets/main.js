@@ -62,7 +62,9 @@ class Page {
       byId("main").focus();
     });
     listenForKeys({
-      navigate: (hash) => this.navigate(hash), closePanel: () => this.closePanel(), switchTheme,
+      navigate: (hash) => this.navigate(hash),
+      closePanel: () => this.closePanel(),
+      switchTheme,
     });
     addEventListener("hashchange", () => this._onRoute());
     addEventListener("resize", () => this.schedule());
@@ -105,14 +107,19 @@ class Page {
     this._drawNavigation(view);
     if (view.id === "changes") this._refreshChanges();
     this._drawDescription(view);
-    const link = (kind, id, tab) =>
-      routeTo({ view: view.id, kind, id, tab, filter: route.filter });
+    const link = (kind, id, tab) => routeTo({ view: view.id, kind, id, tab, filter: route.filter });
     // The panel first: it takes width from the list.
     let isNewPanel = false;
     if (route.id) isNewPanel = this._panel.show(route, link);
     else this._panel.hide();
     document.body.classList.toggle("has-panel", Boolean(route.id));
-    const rows = view.rows(store, matcher(route.filter), link, byId("main").clientWidth, this._changes);
+    const rows = view.rows(
+      store,
+      matcher(route.filter),
+      link,
+      byId("main").clientWidth,
+      this._changes,
+    );
     // Before the rows: a hidden list has no height to fill.
     this._drawEmpty(view, rows.length);
     this._list.setRows(rows, selectedLinks(store, route, link));
@@ -132,16 +139,38 @@ class Page {
   _drawNavigation(current) {
     const groups = [...new Set(VIEWS.map((view) => view.group))].map((group) => [
       h("h2", null, group),
-      h("ul", null, VIEWS.filter((view) => view.group === group).map((view) => {
-        const size = view.collection && this._store.collections[view.collection].size;
-        return h("li", null, h("a", {
-          href: routeTo({ view: view.id }), "aria-current": view === current && "page",
-        }, h("span", null, view.label), size > 0 && h("span", { class: "size" }, size.toLocaleString("en"))));
-      })),
+      h(
+        "ul",
+        null,
+        VIEWS.filter((view) => view.group === group).map((view) => {
+          const size = view.collection && this._store.collections[view.collection].size;
+          return h(
+            "li",
+            null,
+            h(
+              "a",
+              {
+                href: routeTo({ view: view.id }),
+                "aria-current": view === current && "page",
+              },
+              h("span", null, view.label),
+              size > 0 && h("span", { class: "size" }, size.toLocaleString("en")),
+            ),
+          );
+        }),
+      ),
     ]);
     const { version, identity, isLeader } = this._store.manager;
-    const footer = version && h("p", { class: "manager" }, `manager ${version}`,
-      h("br"), identity, isLeader ? ", leader" : ", standby");
+    const footer =
+      version &&
+      h(
+        "p",
+        { class: "manager" },
+        `manager ${version}`,
+        h("br"),
+        identity,
+        isLeader ? ", leader" : ", standby",
+      );
     const fresh = h("div", null, groups, footer);
     if (this._navigation.firstElementChild?.isEqualNode(fresh)) return;
     const focused = document.activeElement?.closest("#nav a")?.getAttribute("href");
@@ -155,8 +184,9 @@ class Page {
   _drawDescription(view) {
     let text = view.description;
     if (view.id === "changes" && this._changes) {
-      text = `Complete since ${clock(this._changes.since)}. The manager keeps the last hour in ` +
-        `memory, at most ${count(this._changes.limit, "change")}, and begins again when it restarts.`;
+      text =
+        `Complete since ${clock(this._changes.since)}. The manager keeps the last hour in ` +
+        `memory, at most ${count(this._changes.limit, "change")}, and starts empty.`;
     }
     if (view.id === "changes" && this._changesFailure) text = this._changesFailure;
     byId("view-description").textContent = text;
@@ -171,7 +201,8 @@ class Page {
     byId("count").textContent = isFiltered ? count(size, "row") : "";
     if (size > 0) return;
     let text = view.empty;
-    if (this._store.revision === undefined) text = EMPTY_STATES[this._connection.state] ?? "Loading the topology";
+    if (this._store.revision === undefined)
+      text = EMPTY_STATES[this._connection.state] ?? "Loading the topology";
     else if (isFiltered) text = `Nothing matches “${this._route.filter.trim()}”.`;
     else if (view.id === "changes") text = this._changes ? view.empty : "Loading the changes";
     else if (this._store.all("vcenters").length === 0) {
@@ -221,7 +252,8 @@ class Page {
   _onBanner(event) {
     const action = event.target.closest("[data-action]")?.dataset.action;
     if (action === "retry") this._connection.retry();
-    if (action === "token") askForToken("Enter a token with more permissions.").then(() => this._connection.retry());
+    if (action === "token")
+      askForToken("Enter a token with more permissions.").then(() => this._connection.retry());
   }
 }
 
@@ -253,7 +285,7 @@ function selectedLinks(store, { kind, id }, link) {
 
 function titleOf(store, { kind, id }, view) {
   const object = id && store.get(kind, id);
-  const name = object ? object.name ?? object.id : view.title;
+  const name = object ? (object.name ?? object.id) : view.title;
   return `${plain(name)} · vSphere topology`;
 }
 

@@ -4,9 +4,9 @@
 // differs. So its buttons have no listeners of their own: data-action names what they do.
 
 import { getJson } from "./api.js";
-import { badge, bdi, h, plainLines } from "./dom.js";
-import { facts, KIND_NAMES, linkTo, listOf, problems, section } from "./facts.js";
-import { ago, clock, count, dateAndClock } from "./format.js";
+import { bdi, h } from "./dom.js";
+import { facts, KIND_NAMES } from "./facts.js";
+import { objectSections, whatIf } from "./reports.js";
 
 const PLURALS = { vmgroup: "vmgroups", gpuinfo: "gpuinfoes" };
 // Each read lists Events from the API server, and a VmGroup at work changes several times a second.
@@ -51,8 +51,12 @@ export class Panel {
       this._loads.clear();
     }
     const object = this._store.get(route.kind, route.id);
-    const fresh = h("div", { class: "content" }, this._head(route, object, link),
-      object ? this._body(route, object, link) : this._missing(route));
+    const fresh = h(
+      "div",
+      { class: "content" },
+      this._head(route, object),
+      object ? this._body(route, object, link) : this._missing(route),
+    );
     this.element.hidden = false;
     const current = this.element.firstElementChild;
     if (!current?.isEqualNode(fresh)) this._swap(current, fresh, isNew);
@@ -69,20 +73,44 @@ export class Panel {
     this.element.querySelector("h2")?.focus({ preventScroll: true });
   }
 
-  _head(route, object, link) {
+  _head(route, object) {
     const kind = KIND_NAMES[route.kind] ?? "Object";
     const name = object?.claim || object?.name || route.id;
-    return h("div", { class: "panel-head" },
-      h("div", null,
-        h("p", { class: "kind" }, route.tab === "what-if" ? `What stops if this ${kind.toLowerCase()} goes?` : kind),
-        h("h2", { tabindex: "-1" }, bdi(name))),
-      h("button", { type: "button", class: "quiet", "data-action": "close", "aria-label": "Close the details" }, "✕"));
+    return h(
+      "div",
+      { class: "panel-head" },
+      h(
+        "div",
+        null,
+        h(
+          "p",
+          { class: "kind" },
+          route.tab === "what-if" ? `What stops if this ${kind.toLowerCase()} goes?` : kind,
+        ),
+        h("h2", { tabindex: "-1" }, bdi(name)),
+      ),
+      h(
+        "button",
+        {
+          type: "button",
+          class: "quiet",
+          "data-action": "close",
+          "aria-label": "Close the details",
+        },
+        "✕",
+      ),
+    );
   }
 
   _missing(route) {
     const kind = KIND_NAMES[route.kind] ?? "object";
-    return h("p", { class: "muted" }, this._store.revision === undefined
-      ? "Loading" : `This ${kind} does not exist, or no longer. Its ID was ${route.id}.`);
+    return h(
+      "p",
+      { class: "muted" },
+      this._store.revision === undefined
+        ? "Loading"
+        : `This ${kind} does not exist, or no longer. Its ID was ${route.id}.`,
+    );
   }
 
   _body(route, object, link) {
@@ -156,11 +184,18 @@ export class Panel {
   }
 
   _swap(current, fresh, isNew) {
-    const open = new Set([...this.element.querySelectorAll("details[open]")].map((item) => item.dataset.key));
-    const focused = this.element.contains(document.activeElement) && !isNew
-      ? [...this.element.querySelectorAll("a, button, summary, h2")].indexOf(document.activeElement) : -1;
+    const open = new Set(
+      [...this.element.querySelectorAll("details[open]")].map((item) => item.dataset.key),
+    );
+    const focused =
+      this.element.contains(document.activeElement) && !isNew
+        ? [...this.element.querySelectorAll("a, button, summary, h2")].indexOf(
+            document.activeElement,
+          )
+        : -1;
     const top = isNew ? 0 : this.element.scrollTop;
-    for (const item of fresh.querySelectorAll("details")) item.open = open.has(item.dataset.key) && !isNew;
+    for (const item of fresh.querySelectorAll("details"))
+      item.open = open.has(item.dataset.key) && !isNew;
     this.element.replaceChildren(fresh);
     this.element.scrollTop = top;
     const targets = this.element.querySelectorAll("a, button, summary, h2");
@@ -170,86 +205,14 @@ export class Panel {
 
 function progress(loaded) {
   if (loaded.state !== "failed") return h("p", { class: "muted" }, "Loading");
-  return h("p", { class: "problem" }, `Reading failed: ${loaded.message} `,
-    h("button", { type: "button", "data-action": "load", "data-kind": loaded.kind, "data-key": loaded.key }, "Try again"));
-}
-
-function whatIf(result, host, context) {
-  const pods = [...(result.pods ?? [])].sort((left, right) => right.isOnlyReplica - left.isOnlyReplica);
-  const only = pods.filter((pod) => pod.isOnlyReplica).length;
-  const budgets = result.podDisruptionBudgets ?? [];
-  const volumes = result.volumes ?? [];
-  const groups = result.vmGroups ?? [];
-  const vms = result.vms ?? [];
-  const figure = (number, text, isBad) =>
-    h("li", { class: isBad ? "bad" : "" }, h("b", null, number.toLocaleString("en")), ` ${text}`);
-  return [
-    h("ul", { class: "figures" },
-      figure(pods.length, pods.length === 1 ? "Pod stops" : "Pods stop", false),
-      figure(only, only === 1 ? "only replica" : "only replicas", only > 0),
-      figure(budgets.length, budgets.length === 1 ? "budget at risk" : "budgets at risk", budgets.length > 0),
-      figure(volumes.length, volumes.length === 1 ? "volume" : "volumes", false),
-      figure((result.nodes ?? []).length, (result.nodes ?? []).length === 1 ? "Node" : "Nodes", false)),
-    problems(result),
-    h("p", { class: "muted" }, `As of ${clock(result.time)}. `,
-      h("button", { type: "button", "data-action": "load", "data-kind": "what-if", "data-key": host.id }, "Refresh")),
-    pods.length + vms.length === 0 && h("p", null, "Nothing of this cluster runs on this host."),
-    pods.length > 0 && section(`Pods (${pods.length})`, listOf(pods, (pod) => [
-      h("span", null, h("span", { class: "muted" }, bdi(pod.namespace), "/"), bdi(pod.name)),
-      pod.isOnlyReplica && badge("only replica", "hot"),
-      h("span", { class: "muted" }, pod.controller, pod.controller ? ", " : "", "on ", bdi(pod.node)),
-    ], "pods", context)),
-    budgets.length > 0 && section("PodDisruptionBudgets at risk", listOf(budgets, (item) => [
-      h("span", null, h("span", { class: "muted" }, bdi(item.namespace), "/"), bdi(item.name)),
-      h("span", null, `allows ${count(item.disruptionsAllowed, "disruption")}, ` +
-        `${count(item.podsOnHost, "Pod")} on this host`),
-    ], "budgets", context)),
-    volumes.length > 0 && section(`Volumes (${volumes.length})`, listOf(volumes, (item) => [
-      linkTo(context, "disk", item.disk, item.claim || item.persistentVolume),
-      h("span", { class: "muted" }, "on ", bdi(item.datastore ?? "")),
-    ], "volumes", context)),
-    groups.length > 0 && section("VmGroups", listOf(groups, (item) => [
-      linkTo(context, "vmgroup", item.id),
-      h("span", null, `${item.replicasOnHost} of ${count(item.replicas, "replica")} on this host`),
-    ], "groups", context)),
-    vms.length > 0 && section(`VMs (${vms.length})`, listOf(vms, (vm) => [
-      linkTo(context, "vm", vm.id, vm.name), vm.node && badge("Node"),
-    ], "vms", context)),
-  ];
-}
-
-function objectSections(object, context) {
-  const conditions = object.conditions ?? [];
-  const events = object.events ?? [];
-  return [
-    problems(object),
-    section("Conditions", conditions.length === 0 ? h("p", { class: "muted" }, "No conditions yet.")
-      : listOf(conditions, (item) => [
-        h("span", null, h("b", null, item.type), ` ${item.status}`),
-        item.reason && badge(item.reason),
-        h("span", { class: "message" }, item.message),
-        item.lastTransitionTime && h("span", { class: "muted" }, `since ${dateAndClock(item.lastTransitionTime)}`),
-      ], "conditions", context)),
-    section("Events", events.length === 0 ? h("p", { class: "muted" }, "No Events.")
-      : listOf(events, (item) => [
-        badge(item.reason ?? item.type ?? "Event", item.type === "Warning" ? "warm" : "plain"),
-        h("span", { class: "message" }, item.message ?? item.note),
-        h("span", { class: "muted" }, eventTime(item)),
-      ], "events", context)),
-    object.yaml !== undefined && h("details", { "data-key": "yaml" }, h("summary", null, "YAML"),
-      h("button", { type: "button", "data-action": "copy" }, "Copy"), yaml(object.yaml)),
-  ];
-}
-
-// Line breaks stay, other control characters are shown.
-function yaml(text) {
-  const element = h("pre", { class: "yaml", tabindex: "0", "aria-label": "YAML" });
-  element.append(plainLines(text));
-  return element;
-}
-
-function eventTime(event) {
-  const time = event.lastTimestamp ?? event.time ?? event.eventTime;
-  if (!time) return "";
-  return event.count > 1 ? `${ago(time)}, ${event.count} times` : ago(time);
+  return h(
+    "p",
+    { class: "problem" },
+    `Reading failed: ${loaded.message} `,
+    h(
+      "button",
+      { type: "button", "data-action": "load", "data-kind": loaded.kind, "data-key": loaded.key },
+      "Try again",
+    ),
+  );
 }

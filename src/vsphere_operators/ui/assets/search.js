@@ -9,13 +9,19 @@ import { HOME_VIEWS } from "./views.js";
 
 const MAX_RESULTS = 40;
 const FIELDS = {
-  host: ["name", "id"], vm: ["name", "id", "node", "ipAddress"], node: ["id"],
-  cluster: ["name", "id"], datacenter: ["name", "id"], datastore: ["name", "id", "type"],
-  disk: ["claim", "name", "persistentVolume", "id"], vmgroup: ["id", "template"], gpuinfo: ["id"],
+  host: ["name", "id"],
+  vm: ["name", "id", "node", "ipAddress"],
+  node: ["id"],
+  cluster: ["name", "id"],
+  datacenter: ["name", "id"],
+  datastore: ["name", "id", "type"],
+  disk: ["claim", "name", "persistentVolume", "id"],
+  vmgroup: ["id", "template"],
+  gpuinfo: ["id"],
 };
 
 // Matches that begin with the text come before others; among them shorter names first.
-export function find(store, text) {
+function find(store, text) {
   const wanted = text.trim().toLowerCase();
   if (!wanted) return { total: 0, results: [] };
   const results = [];
@@ -33,7 +39,8 @@ function scoreOf(object, fields, wanted) {
   for (const [order, field] of fields.entries()) {
     const value = object[field];
     const position = value ? value.toLowerCase().indexOf(wanted) : -1;
-    if (position >= 0) return order * 1000 + (position === 0 ? 0 : 500) + Math.min(value.length, 400);
+    if (position >= 0)
+      return order * 1000 + (position === 0 ? 0 : 500) + Math.min(value.length, 400);
   }
   return undefined;
 }
@@ -72,12 +79,22 @@ export class Search {
     const hasText = this._input.value.trim() !== "";
     const options = results.map((result, index) => this._option(result, index));
     if (hasText && total > results.length) {
-      options.push(h("p", { class: "muted", role: "presentation" },
-        `${(total - results.length).toLocaleString("en")} more. Type more of the name.`));
+      options.push(
+        h(
+          "p",
+          { class: "muted", role: "presentation" },
+          `${(total - results.length).toLocaleString("en")} more. Type more of the name.`,
+        ),
+      );
     }
     if (hasText && total === 0) {
-      options.push(h("p", { class: "muted", role: "presentation" },
-        "Nothing matches. Pods are in the details of their Node."));
+      options.push(
+        h(
+          "p",
+          { class: "muted", role: "presentation" },
+          "Nothing matches. Pods are in the details of their Node.",
+        ),
+      );
     }
     this._list.replaceChildren(...options);
     this._list.hidden = !hasText;
@@ -88,14 +105,20 @@ export class Search {
 
   _option({ kind, object }, index) {
     const name = object.claim || object.name || object.id;
-    return h("div", { role: "option", id: `result-${index}`, "data-index": index, "aria-selected": "false" },
-      h("span", { class: "kind" }, KIND_NAMES[kind]), bdi(name), h("span", { class: "muted" }, this._where(kind, object)));
+    return h(
+      "div",
+      { role: "option", id: `result-${index}`, "data-index": index, "aria-selected": "false" },
+      h("span", { class: "kind" }, KIND_NAMES[kind]),
+      bdi(name),
+      h("span", { class: "muted" }, this._where(kind, object)),
+    );
   }
 
   _where(kind, object) {
     const store = this._store;
-    const nameOf = (other, id) => (id ? store.get(other, id)?.name ?? "" : "");
-    if (kind === "vm") return [object.node && "Node", nameOf("host", object.host)].filter(Boolean).join(" on ");
+    const nameOf = (other, id) => (id ? (store.get(other, id)?.name ?? "") : "");
+    if (kind === "vm")
+      return [object.node && "Node", nameOf("host", object.host)].filter(Boolean).join(" on ");
     if (kind === "node") return nameOf("host", store.get("vm", object.vm)?.host);
     if (kind === "host") return nameOf("cluster", object.cluster);
     if (kind === "disk") return nameOf("datastore", object.datastore);

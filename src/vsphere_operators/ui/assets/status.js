@@ -5,8 +5,12 @@ import { bdi, h } from "./dom.js";
 import { ago, clock, count } from "./format.js";
 
 const STATES = {
-  connecting: "Connecting", live: "Live", reconnecting: "Reconnecting", stale: "Stale",
-  unauthorized: "Token required", forbidden: "Not allowed",
+  connecting: "Connecting",
+  live: "Live",
+  reconnecting: "Reconnecting",
+  stale: "Stale",
+  unauthorized: "Token required",
+  forbidden: "Not allowed",
 };
 const THEMES = { auto: "light", light: "dark", dark: "auto" };
 
@@ -21,8 +25,10 @@ export class Status {
 
   draw(connection) {
     const { state, received } = connection;
-    const text = state === "live" || received === undefined ? STATES[state]
-      : `${STATES[state]}, data of ${clock(received)}`;
+    const text =
+      state === "live" || received === undefined
+        ? STATES[state]
+        : `${STATES[state]}, data of ${clock(received)}`;
     this._element.dataset.state = state;
     this._element.title = connection.message;
     if (this._element.textContent !== text) this._element.replaceChildren(h("span", null, text));
@@ -37,30 +43,53 @@ export class Status {
     const banners = [];
     const add = (level, ...content) => banners.push(h("p", { class: `banner ${level}` }, content));
     if (connection.state === "forbidden") {
-      add("hot", h("b", null, "You are not allowed to read the topology. "), connection.message,
+      add(
+        "hot",
+        h("b", null, "You are not allowed to read the topology. "),
+        connection.message,
         " The role needs the verb get on the nonResourceURLs /topology and /topology/*. ",
-        h("button", { type: "button", "data-action": "token" }, "Use another token"));
+        h("button", { type: "button", "data-action": "token" }, "Use another token"),
+      );
     }
     if (connection.state === "stale") {
-      add("warm", h("b", null, "This data is stale. "), connection.message,
+      add(
+        "warm",
+        h("b", null, "This data is stale. "),
+        connection.message,
         ` The last update was ${ago(connection.received)}. The page reconnects automatically. `,
-        h("button", { type: "button", "data-action": "retry" }, "Reconnect now"));
+        h("button", { type: "button", "data-action": "retry" }, "Reconnect now"),
+      );
     }
-    if (connection.state === "reconnecting" && (connection.isRefused || connection.received === undefined)) {
+    if (
+      connection.state === "reconnecting" &&
+      (connection.isRefused || connection.received === undefined)
+    ) {
       add("warm", connection.message, " The page tries again automatically.");
     }
     for (const vcenter of this._store.all("vcenters")) {
       if (vcenter.state === "Ready") continue;
       const isLoading = vcenter.state === "Loading";
-      add(isLoading ? "plain" : "warm",
-        h("b", null, "vCenter ", bdi(vcenter.name ?? vcenter.id), isLoading ? " is loading. " : " is unavailable. "),
+      add(
+        isLoading ? "plain" : "warm",
+        h(
+          "b",
+          null,
+          "vCenter ",
+          bdi(vcenter.name ?? vcenter.id),
+          isLoading ? " is loading. " : " is unavailable. ",
+        ),
         vcenter.message,
-        !isLoading && vcenter.accurateUntil &&
-          ` Its hosts and VMs are shown as of ${clock(vcenter.accurateUntil)} (${ago(vcenter.accurateUntil)}).`);
+        !isLoading &&
+          vcenter.accurateUntil &&
+          ` Its data is as of ${clock(vcenter.accurateUntil)} (${ago(vcenter.accurateUntil)}).`,
+      );
     }
     if (this._store.limits.omittedVMs > 0) {
-      add("plain", `${count(this._store.limits.omittedVMs, "VM")} not shown: the limit is ` +
-        `${this._store.limits.vms.toLocaleString("en")}.`);
+      add(
+        "plain",
+        `${count(this._store.limits.omittedVMs, "VM")} not shown: the limit is ` +
+          `${this._store.limits.vms.toLocaleString("en")}.`,
+      );
     }
     return banners;
   }
@@ -76,7 +105,8 @@ export function askForToken(reason) {
   const dialog = document.getElementById("token");
   const input = document.getElementById("token-value");
   document.getElementById("token-reason").textContent = hasToken()
-    ? "The manager does not accept the token: it may have expired." : reason;
+    ? "The manager does not accept the token: it may have expired."
+    : reason;
   input.value = "";
   dialog.showModal();
   return new Promise((resolve) => {

@@ -2,13 +2,29 @@
 // an object that is the same has the same content.
 
 const COLLECTIONS = [
-  "vcenters", "datacenters", "clusters", "hosts", "vms", "datastores", "disks", "nodes",
-  "vmGroups", "gpuInfos",
+  "vcenters",
+  "datacenters",
+  "clusters",
+  "hosts",
+  "vms",
+  "datastores",
+  "disks",
+  "nodes",
+  "vmGroups",
+  "gpuInfos",
 ];
 // The collection of each kind that has a deep link.
 export const KINDS = {
-  vcenter: "vcenters", datacenter: "datacenters", cluster: "clusters", host: "hosts", vm: "vms",
-  datastore: "datastores", disk: "disks", node: "nodes", vmgroup: "vmGroups", gpuinfo: "gpuInfos",
+  vcenter: "vcenters",
+  datacenter: "datacenters",
+  cluster: "clusters",
+  host: "hosts",
+  vm: "vms",
+  datastore: "datastores",
+  disk: "disks",
+  node: "nodes",
+  vmgroup: "vmGroups",
+  gpuinfo: "gpuInfos",
 };
 
 export class Store {

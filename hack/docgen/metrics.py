@@ -9,6 +9,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from kubewright.metrics import Metrics
 from kubewright.series import MetricFamily, SeriesT
 from kubewright.webhook.server import WebhookMetrics
+from vsphere_operators.topology.metrics import TopologyMetrics
 from vsphere_operators.vcenters.metrics import VCenterMetrics
 
 from .page import code, page, table
@@ -25,10 +26,12 @@ _TITLES_BY_PREFIX = {
     "rest_client_": "Metrics of controller-runtime",
     "leader_election_": "Metrics of controller-runtime",
     "kubewright_": "Metrics of kubewright",
+    "vsphere_topology_": "Topology",
     "vsphere_": "vCenter",
 }
 _WEBHOOKS_TEXT = """
-`controller_runtime_webhook_` and `kubewright_webhook_` exist only with webhooks (`-webhooks`).
+`controller_runtime_webhook_` and `kubewright_webhook_` exist only with webhooks (`-webhooks`), and
+`vsphere_topology_` only with the page (`-ui-bind-address`).
 """
 
 
@@ -69,6 +72,7 @@ def _title_of(name: str) -> str:
 def render() -> str:
     metrics = _RecordingMetrics()
     VCenterMetrics(metrics)
+    TopologyMetrics(metrics)
     WebhookMetrics(metrics, ())
     columns = ("metric", "type", "labels", "description")
     parts = [_INTRODUCTION]

@@ -59,9 +59,21 @@ def build(manager: Manager, settings: Settings) -> None:
     manager.add(HostInfoController(vcenters))
     manager.add(VMInfoController(vcenters))
     manager.add(FCDInfoController(vcenters, manager.cache))
-    manager.add(_build_gpuinfo_controller(manager, vcenters, settings))
+    manager.add(gpu_infos := _build_gpuinfo_controller(manager, vcenters, settings))
     manager.add(vmgroups := _build_vmgroup_controller(manager, vcenters, settings))
     manager.add(MyCustomResourceController(manager.cache))
+    if settings.ui_bind_address not in ("", "0"):
+        # Not at the top: the import of aiohttp.web takes 20 ms, which the builder does not need.
+        from .topology.service import add_topology
+
+        add_topology(
+            manager,
+            vcenters,
+            gpu_infos,
+            settings.gpu.selection_rules,
+            bind_address=settings.ui_bind_address,
+            certificate_dir=settings.ui_certificate_dir,
+        )
     if settings.webhooks:
         for webhook in build_webhooks(
             vcenters, manager.cache, vmgroups.limits_for, manager.options.watch_namespaces

@@ -42,6 +42,8 @@ def test_every_flag_has_a_default() -> None:
         "--vcenters=f",
         "--vcenter-ca-file=g",
         "--insecure",
+        "--page=p",
+        "--manager-namespace=m",
     ]
     parsed = vars(_parse_arguments(["tree", *flags]))
     assert set(parsed) == {*FLAG_DEFAULTS, "command"}

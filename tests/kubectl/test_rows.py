@@ -11,7 +11,13 @@ from kubewright import Condition, ObjectMeta
 from kubewright.builtin import Event, Node, NodeSpec, NodeStatus, StatusCondition, Taint
 from vsphere_operators.kinds.fcdinfo import FCDInfo, FCDInfoSpec, FCDInfoStatus
 from vsphere_operators.kinds.gpuinfo.maintenance_windows import window_from_start
-from vsphere_operators.kinds.gpuinfo.rules import NodeFacts, Rejection, SelectionRules, VmUsage
+from vsphere_operators.kinds.gpuinfo.rules import (
+    REJECTION_EXPLANATIONS,
+    NodeFacts,
+    Rejection,
+    SelectionRules,
+    VmUsage,
+)
 from vsphere_operators.kinds.gpuinfo.types import Candidate, GPUInfo, GPUInfoSpec, GPUInfoStatus
 from vsphere_operators.kinds.hostinfo import HostInfo, HostInfoSpec, HostInfoStatus
 from vsphere_operators.kinds.vmgroup.types import ReplicaStatus, VmGroup, VmGroupSpec, VmGroupStatus
@@ -21,7 +27,6 @@ from vsphere_operators.kubectl.rows import ClusterObjects, HostRow, VmRow, rows_
 from vsphere_operators.kubectl.table import render_table
 from vsphere_operators.kubectl.vmgroup import render_group
 from vsphere_operators.kubectl.why import (
-    REJECTION_EXPLANATIONS,
     Explanation,
     explain_selection,
     render_explanation,

@@ -36,6 +36,12 @@ from .sources import (
     rows_from_vcenters,
 )
 from .table import Table, render_table
+from .topology_commands import (
+    TOPOLOGY_COMMANDS,
+    TopologyCommands,
+    add_page_flags,
+    add_topology_parsers,
+)
 
 _PROGRAM = "kubectl vsphere"
 Output = Literal["", "wide", "json", "yaml"]
@@ -86,7 +92,11 @@ class _Commands:
             "why": self._why,
         }
 
+        self._topology = TopologyCommands(options, cluster, environ, self._open_vcenters)
+
     async def run(self) -> str:
+        if self._options.command in TOPOLOGY_COMMANDS:
+            return self._printer._format_output(*await self._topology.run(self._printer))
         return await self._commands[self._options.command]()
 
     async def _top(self) -> str:
@@ -101,7 +111,9 @@ class _Commands:
         return printer._format_output(rows.vms, lambda: self._render_table(table))
 
     async def _tree(self) -> str:
-        branches, printer = tree.build_tree(await self._read_rows()), self._printer
+        # The manager has everything in memory; without its page, the objects have a part of it.
+        rows = None if self._options.vcenter else await self._topology.read_rows()
+        branches, printer = tree.build_tree(rows or await self._read_rows()), self._printer
         lines = tree.render_tree(branches, width=printer.width, color=printer.color)
         return printer._format_output(branches, lambda: "\n".join(lines) or self._no_resources())
 
@@ -177,6 +189,8 @@ FLAG_DEFAULTS: Mapping[str, str | bool] = {
     "vcenters": "",
     "vcenter_ca_file": "",
     "insecure": False,
+    "page": "",
+    "manager_namespace": "",
 }
 
 
@@ -198,6 +212,7 @@ def _build_shared_parser() -> argparse.ArgumentParser:
     add("--vcenters", metavar="FILE", help="With --vcenter: the manager's -vcenters file.")
     add("--vcenter-ca-file", metavar="FILE", help="With --vcenter: CA bundle to verify vCenter.")
     add("--insecure", action="store_true", help="With --vcenter: do not verify the certificate.")
+    add_page_flags(add)
     return shared
 
 
@@ -228,6 +243,7 @@ def _build_parser() -> argparse.ArgumentParser:
     )
     command.add_argument("what", choices=("gpu",), metavar="gpu")
     command.add_argument("name", metavar="NAME")
+    add_topology_parsers(commands, shared)
     return parser
 
 
@@ -267,7 +283,8 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
         options.output, terminal_width(sys.stdout), supports_color(sys.stdout, environ)
     )
     try:
-        print(asyncio.run(_run_command(options, environ, printer)), flush=True)
+        if output := asyncio.run(_run_command(options, environ, printer)):
+            print(output, flush=True)
     except NotFound as error:
         print(f"{_PROGRAM}: {error}. Check the namespace, or set it with -n.", file=sys.stderr)
         return 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from copy import copy
 from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
@@ -48,6 +49,12 @@ class ClusterReader:
         self.transport = Transport(connection, user_agent="kubectl-vsphere")
         self.client = Client(self.transport, field_manager="kubectl-vsphere")
         self.namespace, self.warn = namespace, warn
+
+    def for_all_namespaces(self, warn: Callable[[str], None]) -> ClusterReader:
+        """A reader of all namespaces, over the same connection."""
+        reader = copy(self)
+        reader.namespace, reader.warn = "", warn
+        return reader
 
     async def list_readable(self, kind: type[T]) -> list[T]:
         """All objects of a kind; empty, with a warning, if forbidden or not installed.

@@ -14,7 +14,14 @@ from msgspec import Struct
 from kubewright.builtin import Node
 
 from ..kinds.gpuinfo.node import is_ready, is_schedulable, list_unschedulable_reasons
-from ..kinds.gpuinfo.rules import NodeFacts, Query, Rejection, Requirement, SelectionRules
+from ..kinds.gpuinfo.rules import (
+    REJECTION_EXPLANATIONS,
+    NodeFacts,
+    Query,
+    Rejection,
+    Requirement,
+    SelectionRules,
+)
 from ..kinds.gpuinfo.types import Candidate, GPUInfo
 from .table import (
     Cell,
@@ -26,24 +33,6 @@ from .table import (
     render_table,
     short_host,
 )
-
-REJECTION_EXPLANATIONS: Mapping[str, str] = {
-    Rejection.NOT_READY: "the kubelet does not report Ready",
-    Rejection.UNSCHEDULABLE: "cordoned, part of the control plane, or tainted by Kubernetes",
-    Rejection.VCENTER_UNREACHABLE: "its vCenter is unreachable",
-    Rejection.DEVICES_UNREAD: "the devices of its VM have not been read yet",
-    Rejection.VM_NOT_FOUND: "no VM with its UUID or name",
-    Rejection.VM_AMBIGUOUS: "several VMs with its UUID or name",
-    Rejection.VM_UNAVAILABLE: "vCenter cannot access its VM",
-    Rejection.POWERED_OFF: "its VM is not running",
-    Rejection.HOST_DISCONNECTED: "its host is disconnected from vCenter",
-    Rejection.HOST_IN_MAINTENANCE: "its host is in maintenance mode",
-    Rejection.DEVICES_HIDDEN: "the vCenter account cannot read the devices of its VM",
-    Rejection.FACTS_UNREADABLE: "its data is invalid; see the log of the manager",
-    Rejection.TOO_LITTLE_TIME: "its next maintenance starts too soon",
-    Rejection.GPU_MISSING: "no GPU",
-    Rejection.GPU_PRESENT: "it has a GPU, but a node without one is requested",
-}
 
 
 class NodeResult(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -106,6 +106,20 @@ class Settings(ManagerFlags):
         False,
         "Warn at `kubectl apply` about names that vCenter does not have; no object is rejected.",
     )
+    ui_bind_address: str = flag(
+        "ui-bind-address",
+        "",
+        "Address of the page with the topology. On a loopback address, such as 127.0.0.1:9090, it "
+        "is reached by kubectl port-forward; any other address has HTTPS with authentication and "
+        "authorization. If empty, the page is disabled.",
+        env="UI_BIND_ADDRESS",
+    )
+    ui_certificate_dir: str = flag(
+        "ui-cert-path",
+        "",
+        "Directory with tls.crt and tls.key of the page, if it is not on a loopback address. "
+        "If empty, a self-signed certificate is generated.",
+    )
     gpu: GPUFlags = field(default_factory=GPUFlags)
     environment: Environment = field(default_factory=Environment)
 

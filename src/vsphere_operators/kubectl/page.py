@@ -1,0 +1,153 @@
+"""Reaches the page of the manager: finds its Pod, and forwards a port to it with `kubectl`.
+
+Why `kubectl port-forward`, and not the proxy of the API server?  The page listens on a loopback
+    address of the Pod, which the proxy does not reach. kubectl is there, because it started this
+    plugin, and it has the credentials of every kind of cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from kubewright import Client, Key, Resource, kind
+from kubewright.builtin import PodStatus
+from kubewright.errors import ConfigError, Forbidden, KindMissing
+
+T = TypeVar("T")
+DEFAULT_NAMESPACE = "vsphere-operators-system"
+_SELECTOR = "app.kubernetes.io/name=vsphere-operators,control-plane=controller-manager"
+_FORWARDING_PATTERN = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ")
+_FLAG_PATTERN = re.compile(r"--?ui-bind-address=(.*):(\d+)")
+_START_TIMEOUT_SECONDS = 30.0
+_REQUEST_TIMEOUT_SECONDS = 30.0
+HELP = (
+    "Start the manager with -ui-bind-address=127.0.0.1:9090 (kustomize component `page`), pass the "
+    "namespace of the manager with --manager-namespace, or read vCenter with --vcenter."
+)
+
+
+class _Container(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    args: list[str] = []
+
+
+class _ManagerPodSpec(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    containers: list[_Container] = []
+
+
+@kind("v1", name="Pod", external=True)
+class ManagerPod(Resource[_ManagerPodSpec, PodStatus]):
+    """A Pod with the flags of its containers."""
+
+
+class Page(Struct, frozen=True):
+    """The page of one manager."""
+
+    pod: Key
+    port: int
+    scheme: str
+
+
+async def find_page(client: Client, namespace: str) -> Page | None:
+    """The page of a running manager, of a ready one if possible; None if no manager has one."""
+    try:
+        pods = await client.list(ManagerPod, namespace, label_selector=_SELECTOR)
+    except (Forbidden, KindMissing):
+        return None
+    pages = [
+        (not _is_ready(pod), page)
+        for pod in pods
+        if pod.status.phase == "Running" and (page := _read_page(pod)) is not None
+    ]
+    return min(pages, key=lambda entry: (entry[0], entry[1].pod))[1] if pages else None
+
+
+def _is_ready(pod: ManagerPod) -> bool:
+    return any(
+        condition.type == "Ready" and condition.status == "True"
+        for condition in pod.status.conditions
+    )
+
+
+def _read_page(pod: ManagerPod) -> Page | None:
+    # As for the manager, the last flag counts.
+    page = None
+    for container in pod.spec.containers:
+        for argument in container.args:
+            if match := _FLAG_PATTERN.fullmatch(argument):
+                is_loopback = match[1] in ("127.0.0.1", "localhost", "[::1]")
+                page = Page(pod.key, int(match[2]), "http" if is_loopback else "https")
+    return page
+
+
+@asynccontextmanager
+async def forward_port(
+    page: Page, kubectl_flags: Sequence[str], environ: Mapping[str, str]
+) -> AsyncIterator[str]:
+    """Forward a free port of this machine to the page, and return the address of the page."""
+    kubectl = await asyncio.to_thread(shutil.which, "kubectl", path=environ.get("PATH"))
+    if kubectl is None:
+        raise ConfigError("kubectl is not in the PATH; it is needed to forward a port to the page")
+    process = await asyncio.create_subprocess_exec(
+        *(kubectl, "port-forward", *kubectl_flags, "--address=127.0.0.1"),
+        *(f"--namespace={page.pod.namespace}", f"pod/{page.pod.name}", f":{page.port}"),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=dict(environ),
+    )
+    try:
+        port = await _read_forwarded_port(process)
+        yield f"{page.scheme}://127.0.0.1:{port}"
+    finally:
+        with suppress(ProcessLookupError):
+            process.terminate()
+        # Reads what is left, so that the pipes are closed.
+        await process.communicate()
+
+
+async def _read_forwarded_port(process: asyncio.subprocess.Process) -> int:
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(_START_TIMEOUT_SECONDS):
+            while line := (await process.stdout.readline()).decode(errors="replace"):
+                if match := _FORWARDING_PATTERN.match(line):
+                    return int(match[1])
+            message = (await process.stderr.read()).decode(errors="replace").strip()
+    except TimeoutError:
+        message = f"no connection within {_START_TIMEOUT_SECONDS:.0f} s"
+    raise ConfigError(
+        f"kubectl port-forward to the page failed: {message}. "
+        "It needs the permission to create pods/portforward."
+    )
+
+
+async def read_page(address: str, path: str, result_type: type[T]) -> T:
+    """Read a path of the page. Raises ConfigError with what the manager answered."""
+    return await asyncio.to_thread(_read_blocking, f"{address.rstrip('/')}{path}", result_type)
+
+
+def _read_blocking(url: str, result_type: type[T]) -> T:
+    if not url.startswith(("http://", "https://")):
+        raise ConfigError(f'"{url}" is not the address of a page: it must begin with http://')
+    # No proxy: it could not reach a port of this machine.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=_REQUEST_TIMEOUT_SECONDS) as response:
+            return msgspec.json.decode(response.read(), type=result_type)
+    except urllib.error.HTTPError as error:
+        with error:
+            text = error.read(1000).decode(errors="replace")
+        raise ConfigError(f"the manager answered {error.code} for {url}: {text}") from None
+    except (OSError, msgspec.DecodeError) as error:
+        raise ConfigError(f"{url} cannot be read: {error}") from None

@@ -1,0 +1,67 @@
+"""The model from inventories and objects that were read once, for tools without a manager."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from kubewright.builtin import Node, PersistentVolume
+
+from ..kinds.gpuinfo.matching import match_node
+from ..kinds.vmgroup import VmGroup
+from ..vsphere.vcenter import VCenter
+from . import entities, model
+from .entities import qualify
+
+
+def collect_topology(
+    vcenters: Sequence[VCenter],
+    nodes: Iterable[Node],
+    volumes: Iterable[PersistentVolume],
+    groups: Iterable[VmGroup],
+) -> list[model.Item]:
+    """Without GPUInfos and numbers of Pods, which only the manager has."""
+    inventories = {vcenter.name: vcenter.inventory for vcenter in vcenters}
+    node_items = [
+        entities.build_node(node, match_node(node, vcenters), None, None) for node in nodes
+    ]
+    group_items = [
+        entities.build_vm_group(group, inventories.get(group.status.vcenter)) for group in groups
+    ]
+    node_by_vm = {node.vm: node.id for node in node_items if node.vm}
+    group_by_vm = {
+        member.vm: group.id for group in group_items for member in group.members if member.vm
+    }
+    volume_by_handle = {
+        entities.read_volume_handle(volume): volume
+        for volume in sorted(volumes, key=lambda volume: volume.metadata.name, reverse=True)
+    }
+    items: list[model.Item] = [*node_items, *group_items]
+    for vcenter in vcenters:
+        items += _collect_vcenter(vcenter, node_by_vm, group_by_vm, volume_by_handle)
+    return items
+
+
+def _collect_vcenter(
+    vcenter: VCenter,
+    node_by_vm: dict[str, str],
+    group_by_vm: dict[str, str],
+    volume_by_handle: dict[str, PersistentVolume],
+) -> Iterator[model.Item]:
+    inventory = vcenter.inventory
+    yield entities.build_vcenter(vcenter)
+    for datacenter in inventory.datacenters.values():
+        yield entities.build_datacenter(inventory, datacenter)
+    for compute in inventory.compute_resources.values():
+        if compute.is_cluster:
+            yield entities.build_cluster(inventory, compute)
+    for host in inventory.hosts.values():
+        yield entities.build_host(inventory, host, is_entering=False)
+    for vm in inventory.vms.values():
+        vm_id = qualify(inventory.name, vm.ref)
+        yield entities.build_vm(
+            inventory, vm, node_by_vm.get(vm_id, ""), group_by_vm.get(vm_id, "")
+        )
+    for datastore in inventory.datastores.values():
+        yield entities.build_datastore(inventory, datastore)
+    for disk in vcenter.disks.disks.values():
+        yield entities.build_disk(inventory, disk, volume_by_handle.get(disk.id))

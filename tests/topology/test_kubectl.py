@@ -1,0 +1,210 @@
+"""The commands of `kubectl vsphere` that read the page of the manager."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubewright import Client
+from kubewright.errors import ConfigError
+from kubewright.testing import eventually
+from support.fake_environment import FAKE_CONNECTION
+from support.fake_node_cluster import FakeNodeCluster, add_three_nodes, bios_uuid_of
+from support.topology_cluster import TopologyClient, run_topology
+from vsphere_operators.kubectl import page
+from vsphere_operators.kubectl.command import Printer, _Commands, _parse_arguments
+from vsphere_operators.kubectl.sources import ClusterReader
+from vsphere_operators.vsphere.model import Disk
+from vsphere_operators.vsphere.updates import Ref
+
+# Stands for kubectl: forwards each connection to the port in TARGET, as port-forward does.
+FAKE_KUBECTL = """#!{python}
+import asyncio, os, sys
+
+async def copy(reader, writer):
+    while data := await reader.read(65536):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+
+async def serve(reader, writer):
+    target = await asyncio.open_connection("127.0.0.1", int(os.environ["TARGET"]))
+    await asyncio.gather(copy(reader, target[1]), copy(target[0], writer))
+
+async def main():
+    if not os.environ.get("TARGET"):
+        sys.exit("error: pods is forbidden")
+    print(*sys.argv[1:], file=open(os.environ["ARGUMENTS"], "w"))
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    print(f"Forwarding from 127.0.0.1:{{port}} -> 9090", flush=True)
+    await server.serve_forever()
+
+asyncio.run(main())
+"""
+
+
+class Plugin:
+    """Runs commands against a fake cluster with one manager Pod."""
+
+    def __init__(self, cluster: FakeNodeCluster, client: TopologyClient, folder: Path) -> None:
+        self.cluster, self.client, self.folder = cluster, client, folder
+        self.warnings: list[str] = []
+        kubectl = folder / "kubectl"
+        kubectl.write_text(FAKE_KUBECTL.format(python=sys.executable))
+        kubectl.chmod(0o755)
+        self.environ = {
+            "PATH": f"{folder}:{os.environ['PATH']}",
+            "TARGET": str(client.server.endpoint.port),
+            "ARGUMENTS": str(folder / "arguments"),
+        }
+
+    def add_manager_pod(self, *flags: str, phase: str = "Running", name: str = "manager-0") -> None:
+        labels = {
+            "app.kubernetes.io/name": "vsphere-operators",
+            "control-plane": "controller-manager",
+        }
+        containers = [{"name": "manager", "image": "m", "args": list(flags)}]
+        body = {"metadata": {"name": name, "labels": labels}, "spec": {"containers": containers}}
+        path = page.ManagerPod.definition.path(page.DEFAULT_NAMESPACE)
+        created = self.cluster.api.create(path, body)
+        self.cluster.api.update(
+            f"{path}/{name}", {**created, "status": {"phase": phase}}, status=True
+        )
+
+    async def run(self, *argv: str) -> str:
+        # argparse reads translations from files.
+        options: argparse.Namespace = await asyncio.to_thread(_parse_arguments, argv)
+        reader = ClusterReader(FAKE_CONNECTION, "default", self.warnings.append)
+        await reader.transport.close()
+        reader.client = Client(self.cluster.api)
+        printer = Printer(options.output, 0, False)
+        return await _Commands(options, reader, self.environ, printer).run()
+
+
+@pytest.fixture
+async def plugin(tmp_path: Path) -> AsyncIterator[Plugin]:
+    cluster = FakeNodeCluster()
+    cluster.enter(
+        "Datastore",
+        "datastore-1",
+        name="nfs-1",
+        summary__accessible=True,
+        summary__type="NFS",
+        summary__capacity=100 * 2**30,
+        summary__freeSpace=5 * 2**30,
+        summary__uncommitted=50 * 2**30,
+    )
+    add_three_nodes(cluster)
+    cluster.set_disks(
+        Disk(id="d-1", name="left", datastore="datastore-1", size_mb=7),
+        Disk(
+            id="d-2",
+            name="larger",
+            datastore="datastore-1",
+            size_mb=70,
+            attached_vm_uuids=(bios_uuid_of(1),),
+        ),
+    )
+    async with run_topology(cluster) as client:
+        await client.wait_for("nodes", "node-3", vm="vc-1/vm-3")
+        yield Plugin(cluster, client, tmp_path)
+
+
+async def test_port_is_forwarded_to_the_manager(plugin: Plugin) -> None:
+    plugin.add_manager_pod("-leader-elect", "-ui-bind-address=127.0.0.1:9090")
+    text = await plugin.run("datastores", "--context=c", "--kubeconfig=k")
+    assert text.splitlines() == [
+        "DATASTORE  TYPE  GIB    FREE GIB  FREE  PROVISIONED  VMS  VOLUMES  ORPHANS  STATE",
+        "nfs-1      NFS   100.0  5.0       5%    145%         0    0        2        accessible",
+    ]
+    assert (plugin.folder / "arguments").read_text().split() == [
+        "port-forward",
+        "--kubeconfig=k",
+        "--context=c",
+        "--address=127.0.0.1",
+        "--namespace=vsphere-operators-system",
+        "pod/manager-0",
+        ":9090",
+    ]
+
+
+async def test_orphans_are_sorted_by_size(plugin: Plugin) -> None:
+    lines = (await plugin.run("orphans", "--page", plugin.client.address)).splitlines()
+    assert [line.split() for line in lines[1:]] == [
+        ["larger", "70", "nfs-1", "node-1"],
+        ["left", "7", "nfs-1", "-"],
+    ]
+
+
+async def test_what_if_accepts_a_name_and_an_id(plugin: Plugin) -> None:
+    for name in ("esxi-2", "vc-1/host-2"):
+        text = await plugin.run("what-if", "host", name, "--page", plugin.client.address)
+        assert "Nodes:      node-2, node-3" in text
+    with pytest.raises(ConfigError, match='no host has the name or id "esxi-9"'):
+        await plugin.run("what-if", "host", "esxi-9", "--page", plugin.client.address)
+
+
+async def test_events_show_the_moves_of_nodes(plugin: Plugin) -> None:
+    address = plugin.client.address
+    assert "No events since" in await plugin.run("events", "--page", address)
+    plugin.cluster.add_vm(50, 1, 5, name="other")
+    plugin.cluster.modify("VirtualMachine", "vm-1", runtime__host=Ref("HostSystem", "host-2"))
+    await plugin.client.wait_for("vms", "vc-1/vm-1", host="vc-1/host-2")
+    lines = (await plugin.run("events", "--page", address)).splitlines()
+    assert len(lines) == 2
+    assert lines[1].split()[1:] == ["VM", "node-1", "Moved", "from", "esxi-1", "to", "esxi-2"]
+    assert "other" in await plugin.run("events", "--all", "--page", address)
+    with pytest.raises(ConfigError, match="only the manager has seen them"):
+        await plugin.run("events", "--vcenter")
+
+
+async def test_tree_reads_the_page_and_keeps_its_keys(plugin: Plugin) -> None:
+    plugin.add_manager_pod("--ui-bind-address=127.0.0.1:9090")
+    text = await plugin.run("tree", "-o", "json")
+    for key in ('"kind": "VM"', '"name": "node-1"', '"inside"', '"tone": "good"'):
+        assert key in text
+    assert plugin.warnings == []
+
+
+async def test_tree_works_without_a_page(plugin: Plugin) -> None:
+    plugin.add_manager_pod("-leader-elect")
+    plugin.add_manager_pod("-ui-bind-address=127.0.0.1:9090", phase="Pending", name="manager-1")
+    assert '"inside"' in await plugin.run("tree", "-o", "json")
+    plugin.add_manager_pod("-ui-bind-address=127.0.0.1:9090", name="manager-2")
+    del plugin.environ["TARGET"]
+    assert '"inside"' in await plugin.run("tree", "-o", "json")
+    assert "pods is forbidden" in plugin.warnings[-1]
+
+
+async def test_missing_page_is_explained(plugin: Plugin) -> None:
+    with pytest.raises(ConfigError, match="no manager with a page was found"):
+        await plugin.run("datastores")
+    plugin.add_manager_pod("-ui-bind-address=:9443")
+    with pytest.raises(ConfigError, match="needs a token"):
+        await plugin.run("datastores")
+
+
+async def test_open_prints_the_address_and_ends_the_port_forward(
+    plugin: Plugin, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plugin.add_manager_pod("-ui-bind-address=127.0.0.1:9090")
+    task = asyncio.create_task(plugin.run("open", "--no-browser"))
+    output: Any = ""
+
+    def is_printed() -> bool:
+        nonlocal output
+        output += capsys.readouterr().out
+        return "Ctrl-C" in output
+
+    await eventually(is_printed, within=10)
+    os.kill(os.getpid(), 2)
+    assert await task == ""
+    assert output.startswith("The page is at http://127.0.0.1:")

@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, Page
 
-from .browser import ADVICE, REQUIRED, find_chromium, run_browser
+from .browser import run_browser
 from .server import PageServer, run_server
-
-FOLDER = Path(__file__).parent
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Without Chromium, leave out the tests that need it, with the reason in the summary.
-
-    CI sets REQUIRE_CHROMIUM, so that there they fail instead.
-    """
-    if find_chromium() is not None or os.environ.get(REQUIRED):
-        return
-    reason = f"the page is not tested: Chromium was not found on PATH. {ADVICE}"
-    for item in items:
-        if item.path.is_relative_to(FOLDER) and "browser" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Serves the page and a synthetic topology, with faults and changes by script.
 
 It has the paths and headers of docs/designs/topology.md, so that the page is tested without a
-cluster, with any model and any fault. tests/real has the same page on the real manager.
+cluster, with any model and any fault. tests/real/test_page.py has the page on the real manager.
 """
 
 from __future__ import annotations

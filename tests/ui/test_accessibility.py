@@ -7,7 +7,10 @@ from importlib.resources import files
 import pytest
 from playwright.async_api import Browser, ViewportSize
 
+from .browser import needs_chromium
 from .server import PageServer
+
+pytestmark = needs_chromium
 
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
 VIEWS = (

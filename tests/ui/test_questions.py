@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from playwright.async_api import Page, expect
 
+from .browser import needs_chromium
 from .server import PageServer
+
+pytestmark = needs_chromium
 
 
 async def open_page(page: Page, server: PageServer, fragment: str = "") -> None:

@@ -152,6 +152,11 @@ async def test_keys_move_through_rows_and_vms(page: Page, server: PageServer) ->
     await expect(page.locator("[data-row='host/vc-1/host-2'] a").first).to_be_focused()
     await page.keyboard.press("ArrowRight")
     await expect(page.locator("[data-row='host/vc-1/host-2'] a.vm").first).to_be_focused()
+    # Enter opens the details, Esc returns to the same VM.
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#panel h2")).to_be_focused()
+    await page.keyboard.press("Escape")
+    await expect(page.locator("[data-row='host/vc-1/host-2'] a.vm").first).to_be_focused()
     # The focus survives a change of the row.
     server.change({"hosts": [{**server.find("hosts", "vc-1/host-2"), "cpuUsageMHz": 82000}]})
     await expect(page.locator("[data-row='host/vc-1/host-2']")).to_contain_text("99 %")

@@ -60,13 +60,22 @@ export class VirtualList {
     return true;
   }
 
-  focus(key, link = undefined) {
+  focus(key) {
+    return this._focusLink(key, (links) => links[0]);
+  }
+
+  // After the details are closed: back to what was selected.
+  focusSelected(key) {
+    const isSelected = (link) => this._selected.has(link.getAttribute("href"));
+    return this._focusLink(key, (links) => links.find(isSelected) ?? links[0]);
+  }
+
+  _focusLink(key, choose) {
     if (!this.reveal(key)) return false;
     const row = this._rendered.get(key)?.element;
-    const target =
-      (link && row?.querySelector(`a[href="${CSS.escape(link)}"]`)) || row?.querySelector("a");
+    const target = choose([...(row?.querySelectorAll("a") ?? [])]);
     target?.focus({ preventScroll: true });
-    return target !== undefined && target !== null;
+    return target !== undefined;
   }
 
   draw() {

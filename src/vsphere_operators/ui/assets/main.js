@@ -82,8 +82,8 @@ class Page {
   closePanel() {
     const { view, kind, id, filter } = this._route;
     if (!id) return;
+    this._list.focusSelected(rowKey(this._store, view, kind, id));
     location.hash = routeTo({ view, filter });
-    this._list.focus(rowKey(this._store, view, kind, id));
   }
 
   announce(text) {

@@ -17,6 +17,9 @@ import { rowKey, viewOf, VIEWS } from "./views.js";
 // The ring of changes is read again at most this often while it is in view.
 const CHANGES_MILLISECONDS = 2000;
 
+// As in page.css.
+const NARROW = matchMedia("(max-width: 900px)");
+
 class Page {
   constructor() {
     this._store = new Store();
@@ -82,6 +85,7 @@ class Page {
   closePanel() {
     const { view, kind, id, filter } = this._route;
     if (!id) return;
+    setCovered(false);
     this._list.focusSelected(rowKey(this._store, view, kind, id));
     location.hash = routeTo({ view, filter });
   }
@@ -112,7 +116,7 @@ class Page {
     let isNewPanel = false;
     if (route.id) isNewPanel = this._panel.show(route, link);
     else this._panel.hide();
-    document.body.classList.toggle("has-panel", Boolean(route.id));
+    setCovered(Boolean(route.id) && NARROW.matches);
     const rows = view.rows(
       store,
       matcher(route.filter),
@@ -262,6 +266,13 @@ const EMPTY_STATES = {
   forbidden: "The topology cannot be shown.",
   reconnecting: "Waiting for the manager",
 };
+
+// On a narrow screen the details cover everything else, which must not take the focus then.
+function setCovered(isCovered) {
+  for (const element of document.querySelectorAll(".bar, #nav, #banners, main")) {
+    element.inert = isCovered;
+  }
+}
 
 function byId(id) {
   return document.getElementById(id);

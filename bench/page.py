@@ -31,13 +31,13 @@ UPDATE_SECONDS = 0.25
 SCROLL_SECONDS = 5
 CHURN_VMS = 50
 WATCH_FIRST_HOST = """
-new MutationObserver((_, observer) => {
-  if (!document.querySelector("#list .host")) return;
-  observer.disconnect();
-  requestAnimationFrame(() => requestAnimationFrame(() => {
-    window.firstPicture = performance.now();
-  }));
-}).observe(document, {childList: true, subtree: true});
+window.firstPicture = new Promise((resolve) => {
+  new MutationObserver((_, observer) => {
+    if (!document.querySelector("#list .host")) return;
+    observer.disconnect();
+    requestAnimationFrame(() => requestAnimationFrame(() => resolve(performance.now())));
+  }).observe(document, {childList: true, subtree: true});
+});
 """
 # Resolves with the time of the frame after the text is in the row.
 WAIT_FOR_TEXT = """([key, text]) => new Promise((resolve) => {
@@ -71,7 +71,7 @@ async def open_page(browser: Browser, server: PageServer, size: tuple[int, int])
     page = await browser.new_page(viewport={"width": size[0], "height": size[1]})
     await page.add_init_script(WATCH_FIRST_HOST)
     await page.goto(server.url)
-    await page.wait_for_function("window.firstPicture !== undefined")
+    await page.evaluate("window.firstPicture")
     await page.locator("#connection[data-state='live']").wait_for()
     return page
 

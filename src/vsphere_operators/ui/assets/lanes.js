@@ -8,7 +8,7 @@ import { byName } from "./store.js";
 const NARROW = matchMedia("(max-width: 700px)");
 const ARRIVAL_MILLISECONDS = 4000;
 // Below this width a VM has no room for its name.
-const LABEL_PIXELS = 52;
+const LABEL_PIXELS = 72;
 // The columns of .host in page.css, with the gap and the padding of a row.
 const HOST_PIXELS = 350;
 const NARROW_HOST_PIXELS = 298;

@@ -25,9 +25,9 @@ ARGS ?=
 .DEFAULT_GOAL := help
 .PHONY: help setup testenv binaries simulator test crash-sweep histories quota-histories \
   gpu-random-test node-moves rotation test-vcsim check format manifests docs site golden generate \
-  verify cluster install uninstall run manager demo live-view-picture docker-build docker-push deploy \
-  undeploy build-installer helm sbom kind-up kind-load kind-down bench bench-cache bench-children \
-  bench-metrics bench-vcenter bench-vmgroup walks lock clean
+  verify cluster install uninstall run manager demo live-view-picture page-pictures docker-build \
+  docker-push deploy undeploy build-installer helm sbom kind-up kind-load kind-down bench \
+  bench-cache bench-children bench-metrics bench-page bench-vcenter bench-vmgroup walks lock clean
 
 ##@ Set up
 
@@ -59,6 +59,7 @@ testenv: simulator ## Find or build all binaries of the tests into .testenv/bin
 # Without service discovery, which is most of Prometheus: 2 minutes on 2 cores, once.
 	@$(BIN)/python -m kubewright.testing.go_module testenv/prometheus --tags remove_all_sd \
 	  --into $(TESTENV)
+	@$(BIN)/python -m hack.install_chromium
 
 binaries: $(VENV)/ready ## Find or build etcd, kube-apiserver and kubectl
 	@$(BIN)/python -m kubewright.testing.binaries --into $(TESTENV)
@@ -170,6 +171,10 @@ demo: simulator ## Show all kinds live, without a cluster or vCenter; ONCE=1 pri
 live-view-picture: simulator ## Draw the animated docs/pictures/live-view.svg from a real run
 	@$(BIN)/python -m hack.live_view_picture
 
+page-pictures: setup ## Draw the pictures of the page in docs/pictures with Chromium
+	@$(BIN)/python -m hack.install_chromium
+	@$(BIN)/python -m hack.page_pictures
+
 ##@ Deploy
 
 docker-build: ## Build the image: IMG=example.com/vsphere-operators:v1; CONTAINER_TOOL=podman
@@ -245,6 +250,10 @@ bench-cache: testenv ## Measure the memory of a cache by what it selects; 10 min
 
 walks: testenv ## Count the source files that one event enters in a real manager; 2 minutes
 	$(BIN)/python -m hack.walks $(ARGS)
+
+bench-page: setup ## Measure the page in Chromium with 500 hosts and 5,000 VMs
+	@$(BIN)/python -m hack.install_chromium
+	$(BIN)/python -m bench.page $(ARGS)
 
 bench-vmgroup: testenv ## Measure a VmGroup of 50 and its effect on small ones
 	$(BIN)/python -m bench.vmgroup_scale $(ARGS)

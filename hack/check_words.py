@@ -102,7 +102,10 @@ _NOT_READ = (
     "hack/check_words.py",
     "tests/test_check_words.py",
 )
-_TEXT_FILES = (".yaml", ".yml", ".toml", ".tmpl", ".css", "Makefile", "Dockerfile", ".ci/run")
+_TEXT_FILES = (
+    *(".yaml", ".yml", ".toml", ".tmpl", ".css", ".html", ".js"),
+    *("Makefile", "Dockerfile", ".ci/run"),
+)
 
 # Code in backticks, addresses, and directives for tools.
 _CODE = re.compile(r"``[^`]+``|`[^`\n]+`|\bhttps?://\S+")

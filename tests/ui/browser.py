@@ -1,0 +1,51 @@
+"""Chromium from the distribution's packages, driven by Playwright without a download."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, async_playwright
+
+ADVICE = "Install it with: apt-get install chromium"
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+_ARGUMENTS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--force-color-profile=srgb",
+)
+
+
+def find_chromium() -> Path | None:
+    """$CHROMIUM, or the first browser on PATH."""
+    names = (os.environ["CHROMIUM"],) if os.environ.get("CHROMIUM") else _NAMES
+    paths = (shutil.which(name) for name in names)
+    return next((Path(path) for path in paths if path), None)
+
+
+# CI sets REQUIRE_CHROMIUM, so that there the tests fail instead.
+needs_chromium = pytest.mark.skipif(
+    find_chromium() is None and not os.environ.get("REQUIRE_CHROMIUM"),
+    reason=f"the page is not tested: Chromium was not found on PATH. {ADVICE}",
+)
+
+
+@asynccontextmanager
+async def run_browser() -> AsyncIterator[Browser]:
+    path = find_chromium()
+    if path is None:
+        raise FileNotFoundError(f"Chromium was not found on PATH. {ADVICE}")
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=path, args=list(_ARGUMENTS), chromium_sandbox=False
+        )
+        try:
+            yield browser
+        finally:
+            await browser.close()

@@ -87,7 +87,7 @@ async def test_missing_crd_is_a_problem(
     assert "1 of 8 CRDs are not installed: hostinfoes.topology.corinternal.com" in missing.message
     assert missing.fix == "kubectl apply -k config/crd"
     assert installed_crds.level == "ok"
-    assert installed_crds.message.startswith("5 CRDs installed;")
+    assert installed_crds.message.startswith("7 CRDs installed;")
 
 
 async def test_crd_of_another_version_is_a_problem(installed: ControlPlane, config: Path) -> None:

@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,8 @@ async def test_interrupted_build_prints_one_line(go_module: Path, environ: dict[
         stderr=asyncio.subprocess.PIPE,
         # Ctrl-C reaches the whole process group: this command and go.
         start_new_session=True,
+        # A shell starts background jobs with SIGINT ignored, and children inherit that.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     try:
         await eventually(Path(environ["CALLS"]).exists, within=60)

@@ -53,7 +53,9 @@ def normalize(value: Any) -> Any:
     """
     if isinstance(value, dict):
         return {
-            key: sort_by_name(normalize(item)) if key in LISTS_KEYED_BY_NAME else normalize(item)
+            key: sort_by_name(normalize(item))
+            if key in LISTS_KEYED_BY_NAME and isinstance(item, list)
+            else normalize(item)
             for key, item in value.items()
             if item is not None
         }

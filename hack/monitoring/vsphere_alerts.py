@@ -16,7 +16,7 @@ _VM = 'vcenter="vc-1",vm="node-1",vm_id="vm-40"'
 VCENTER_UNREACHABLE = Alert(
     name="VSphereVCenterUnreachable",
     expr="""\
-max by (vcenter) (vsphere_vcenter_up) == 0
+min by (vcenter) (vsphere_vcenter_up) == 0
 unless on (vcenter) max by (vcenter) (vsphere_vcenter_login_rejected) == 1""",
     for_minutes=5,
     severity="critical",
@@ -45,6 +45,16 @@ unless on (vcenter) max by (vcenter) (vsphere_vcenter_login_rejected) == 1""",
             {
                 'vsphere_vcenter_up{vcenter="vc-1",instance="a"}': "1x5 0x15 1x20",
                 'vsphere_vcenter_login_rejected{vcenter="vc-1",instance="a"}': "0x40",
+            },
+            fires_at_minute=13,
+            resolves_at_minute=22,
+            labels={"vcenter": "vc-1"},
+        ),
+        # The standby reaches vCenter, but the leader does not.
+        Scenario(
+            {
+                'vsphere_vcenter_up{vcenter="vc-1",instance="a"}': "1x5 0x15 1x20",
+                'vsphere_vcenter_up{vcenter="vc-1",instance="b"}': "1x40",
             },
             fires_at_minute=13,
             resolves_at_minute=22,
@@ -101,7 +111,7 @@ LOGIN_REJECTED = Alert(
 
 VMGROUP_NOT_CONVERGING = Alert(
     name="VSphereVmGroupNotConverging",
-    expr='sum by (phase) (vsphere_vmgroups{phase!="RUNNING"}) > 0',
+    expr='max by (phase) (vsphere_vmgroups{phase!="RUNNING"}) > 0',
     for_minutes=30,
     severity="warning",
     summary="VmGroups stay in phase {{ $labels.phase }}.",
@@ -109,7 +119,8 @@ VMGROUP_NOT_CONVERGING = Alert(
     "there are {{ $value }}.",
     runbook=Runbook(
         meaning="A VmGroup does not reach the state that its spec describes. PENDING: it is in "
-        "progress or waits. ERROR: it cannot proceed without a change.",
+        "progress, waits, or is paused (`spec.paused`) before it is done. ERROR: it cannot "
+        "proceed without a change.",
         impact="The group has fewer, more or other VMs than its spec requests.",
         diagnosis=(
             "List the groups with their phase and message:",
@@ -129,6 +140,8 @@ VMGROUP_NOT_CONVERGING = Alert(
         Scenario(
             {
                 'vsphere_vmgroups{phase="ERROR",instance="a"}': "0x5 2x50 0x20",
+                # The standby reports the same groups.
+                'vsphere_vmgroups{phase="ERROR",instance="b"}': "0x5 2x50 0x20",
                 'vsphere_vmgroups{phase="RUNNING",instance="a"}': "3x80",
             },
             fires_at_minute=40,
@@ -156,7 +169,7 @@ or label_replace(
 {_NODE_NAMES}
 or label_replace(
   max by (vcenter, vm_id)
-    (vsphere_vm_memory_swapped_bytes / vsphere_vm_memory_size_bytes) > 0.01,
+    (vsphere_vm_memory_swapped_bytes / vsphere_vm_memory_size_bytes) > 0.1,
   "pressure", "Swapping", "", "")
 {_NODE_NAMES}""",
     for_minutes=10,
@@ -167,7 +180,7 @@ or label_replace(
     runbook=Runbook(
         meaning="CPUReady: the VM waits for a physical CPU for more than 10 % of the time. "
         "Ballooning: the host reclaimed more than 5 % of its memory. Swapping: the host swapped "
-        "more than 1 % of its memory to disk.",
+        "more than 10 % of its memory to disk.",
         impact="Pods on the Node are slow although Kubernetes shows free capacity. kubelet may "
         "miss its heartbeats, and the Node becomes NotReady.",
         diagnosis=(

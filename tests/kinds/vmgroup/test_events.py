@@ -165,6 +165,14 @@ def test_a_vm_without_its_mark_is_released() -> None:
     ((type, reason, message),) = compare(make_group(PRESENT), make_group(), inventory)
     assert (type, reason) == ("Warning", "VMReleased")
     assert message.startswith('VM "r0" (/DC0/vm/renamed) no longer belongs to this group: its ')
+    assert message.endswith("It is left as it is, and a new VM replaces it.")
+
+
+def test_a_vm_that_lost_its_mark_while_it_was_to_be_deleted_is_not_called_deleted() -> None:
+    inventory = SimpleNamespace(vms={"vm-1": None}, path=lambda ref: "/DC0/vm/renamed")
+    ((type, reason, message),) = compare(make_group(TERMINATING), make_group(), inventory)
+    assert (type, reason) == ("Warning", "VMReleased")
+    assert message.endswith("It is left as it is.")
 
 
 @pytest.mark.parametrize("reason", ["VMMissing", "VMUnavailable"])

@@ -123,7 +123,18 @@ def _describe_dropped(
     replica: ReplicaStatus, group: VmGroup, inventory: Inventory | None
 ) -> Iterator[GroupEvent]:
     """A replica that is no longer in the status."""
-    if replica.leaving:
+    is_deletion = group.metadata.deletionTimestamp is not None
+    if replica.state == "Present" and inventory is not None and replica.moRef in inventory.vms:
+        if replica.leaving or not is_deletion:
+            replacement = "" if replica.leaving else ", and a new VM replaces it"
+            yield GroupEvent(
+                "Warning",
+                Reason.VM_RELEASED,
+                f'VM "{replica.name}" ({inventory.path(replica.moRef)}) no longer belongs to this '
+                "group: its vsphere-operators.* keys in extraConfig were removed. It is left as it "
+                f"is{replacement}.",
+            )
+    elif replica.leaving:
         # Without a reference, the replica never had a VM.
         if replica.moRef:
             cause = {
@@ -133,17 +144,8 @@ def _describe_dropped(
             }[_cause_of(replica, group)]
             message = f'Deleted VM "{replica.name}": {cause}.'
             yield GroupEvent("Normal", Reason.VM_DELETED, message)
-    elif replica.state == "Present" and group.metadata.deletionTimestamp is None:
-        if inventory is not None and replica.moRef in inventory.vms:
-            yield GroupEvent(
-                "Warning",
-                Reason.VM_RELEASED,
-                f'VM "{replica.name}" ({inventory.path(replica.moRef)}) no longer belongs to this '
-                "group: its vsphere-operators.* keys in extraConfig were removed. It is left as it "
-                "is, and a new VM replaces it.",
-            )
-        else:
-            yield GroupEvent("Warning", Reason.VM_GONE, _describe_gone(replica))
+    elif replica.state == "Present" and not is_deletion:
+        yield GroupEvent("Warning", Reason.VM_GONE, _describe_gone(replica))
 
 
 def _describe_gone(replica: ReplicaStatus) -> str:

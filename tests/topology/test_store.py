@@ -64,6 +64,15 @@ def test_equal_object_is_not_a_change() -> None:
     assert store.encode_snapshot() is body
 
 
+def test_events_for_many_revisions_are_not_all_kept() -> None:
+    store = TopologyStore("e", lambda: MANAGER)
+    for number in range(50):
+        store.put(make_vm(number))
+    events = [store.encode_changes(number) for number in range(50)]
+    assert store.encode_changes(49) is events[49]
+    assert store.encode_changes(0) is not events[0]
+
+
 def test_vms_above_the_limit_are_counted() -> None:
     store = TopologyStore("e", lambda: MANAGER, max_vms=2)
     for number in range(4):

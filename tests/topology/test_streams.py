@@ -39,8 +39,8 @@ def make_vm(number: int, name: str = "") -> model.VM:
 class StreamServer:
     """The streams of a store that the test changes."""
 
-    def __init__(self, **options: Any) -> None:
-        self.store = TopologyStore("e", lambda: MANAGER)
+    def __init__(self, max_removed_ids: int = 1000, **options: Any) -> None:
+        self.store = TopologyStore("e", lambda: MANAGER, max_removed_ids=max_removed_ids)
         self.metrics = Metrics()
         self.streams = EventStreams(
             self.store, TopologyMetrics(self.metrics), Log("topology"), **options
@@ -89,6 +89,37 @@ async def test_heartbeats_come_while_nothing_changes() -> None:
             assert event == "heartbeat"
             assert data["revision"] == "e-0"
             assert data["manager"]["isLeader"] is True
+
+
+async def test_heartbeats_come_although_nothing_is_published_often() -> None:
+    async def publish_nothing(server: StreamServer) -> None:
+        while True:
+            server.store.publish()
+            await asyncio.sleep(0.001)
+
+    async with (
+        run_streams(heartbeat_seconds=0.05) as (server, session),
+        session.get(server.address) as response,
+    ):
+        publishing = asyncio.create_task(publish_nothing(server))
+        event, _ = await asyncio.wait_for(read_event(response), 10)
+        publishing.cancel()
+        assert event == "heartbeat"
+
+
+async def test_client_is_reset_if_removals_after_its_revision_are_forgotten() -> None:
+    async with (
+        run_streams(max_removed_ids=1) as (server, session),
+        session.get(server.address) as response,
+    ):
+        await eventually(lambda: server.read_metric("vsphere_topology_clients") == 1)
+        server.put(*map(make_vm, range(3)))
+        await read_event(response)
+        for number in range(3):
+            server.store.remove("vms", f"vc/vm-{number}")
+        server.store.publish()
+        event, _ = await read_event(response)
+        assert event == "reset"
 
 
 async def test_events_of_one_client_are_coalesced() -> None:

@@ -233,9 +233,13 @@ class TopologyBuilder:
 
     def _on_state_change(self, vcenter: VCenter) -> None:
         self._mark("vcenters", vcenter.name)
-        # Whether a Node matches depends on whether all vCenters are known.
-        for node in self._cache.all(Node) if self._is_built else ():
+        if not self._is_built:
+            return
+        # Whether a Node or a replica has a known VM depends on which vCenters are loaded.
+        for node in self._cache.all(Node):
             self._mark("nodes", node.metadata.name)
+        for group in self._cache.all(VmGroup):
+            self._mark("vmGroups", str(group.key))
 
     def _on_node_change(self, key: Key, old: object, new: object, *_: object) -> None:
         for node, update in ((old, self._nodes_by_uuid.drop), (new, self._nodes_by_uuid.add)):

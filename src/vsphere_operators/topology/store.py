@@ -25,6 +25,8 @@ _MAX_REMOVED_IDS = 10_000
 # At most five events a second are sent to a client, so that 1.25 MiB/s can be sent: all hosts and
 # VMs of a vCenter with 500 hosts and 5,000 VMs in less than 2 s.
 _MAX_EVENT_BYTES = 256 * 1024
+# Most clients are at one of the last revisions; a client may ask for any.
+_MAX_SHARED_EVENTS = 8
 
 ItemT = TypeVar("ItemT", bound=Item)
 _Key = tuple[Collection, str]
@@ -60,7 +62,7 @@ class TopologyStore:
         self._removed: dict[_Key, None] = {}
         # Changes up to this number may be forgotten.
         self._forgotten = 0
-        self.number = 0
+        self.number = self._published_number = 0
         self.omitted_vms: set[str] = set()
         self._listeners: dict[Callable[[], None], None] = {}
         self._encoder = msgspec.json.Encoder()
@@ -119,6 +121,10 @@ class TopologyStore:
         self._listeners.pop(listener, None)
 
     def publish(self) -> None:
+        """Notify the listeners if anything changed since the last call."""
+        if self.number == self._published_number:
+            return
+        self._published_number = self.number
         for listener in list(self._listeners):
             listener()
 
@@ -138,7 +144,10 @@ class TopologyStore:
         if epoch != self._epoch or not digits.isascii() or not digits.isdigit() or len(digits) > 18:
             return None
         number = int(digits)
-        return number if self._forgotten <= number <= self.number else None
+        return number if self.knows_changes_after(number) else None
+
+    def knows_changes_after(self, number: int) -> bool:
+        return self._forgotten <= number <= self.number
 
     def build_topology(self) -> model.Topology:
         collections: dict[str, Any] = {
@@ -171,6 +180,8 @@ class TopologyStore:
         Clients that are at the same number share the bytes.
         """
         if (event := self._events.get(number)) is None:
+            if len(self._events) >= _MAX_SHARED_EVENTS:
+                self._events.clear()
             self._events[number] = event = self._encode_changes(number)
         return event
 

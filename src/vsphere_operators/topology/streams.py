@@ -104,6 +104,10 @@ class EventStreams:
         self._store.connect(changed.set)
         try:
             while True:
+                if not self._store.knows_changes_after(number):
+                    event_data = self._store.encode_event("reset", self._store.number)
+                    await self._write(response, event_data)
+                    return
                 if number < self._store.number:
                     event = self._store.encode_changes(number)
                     await self._write(response, event.data)

@@ -48,6 +48,8 @@ async def main():
     server = await asyncio.start_server(serve, "127.0.0.1", local_port)
     port = server.sockets[0].getsockname()[1]
     print(f"Forwarding from 127.0.0.1:{{port}} -> 9090", flush=True)
+    # kubectl prints a line for each connection; these are more than a pipe holds.
+    print("Handling connection for 9090\\n" * 20_000, flush=True)
     await server.serve_forever()
 
 asyncio.run(main())

@@ -31,6 +31,7 @@ _FORWARDING_PATTERN = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ")
 _FLAG_PATTERN = re.compile(r"--?ui-bind-address=(.*):(\d+)")
 _START_TIMEOUT_SECONDS = 30.0
 _REQUEST_TIMEOUT_SECONDS = 30.0
+_STOP_TIMEOUT_SECONDS = 5.0
 HELP = (
     "Start the manager with -ui-bind-address=127.0.0.1:9090 (kustomize component `page`), pass the "
     "namespace of the manager with --manager-namespace, or read vCenter with --vcenter."
@@ -118,20 +119,40 @@ async def forward_port(
         stderr=asyncio.subprocess.PIPE,
         env=dict(environ),
     )
-    waiter = None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    readers = list[asyncio.Task[None]]()
     try:
         port = await _read_forwarded_port(process)
+        # kubectl prints a line for each connection, and stops when a pipe is full.
+        readers += (
+            asyncio.create_task(_discard(pipe)) for pipe in (process.stdout, process.stderr)
+        )
         forwarded = ForwardedPage(f"{page.scheme}://127.0.0.1:{port}", port)
         waiter = asyncio.create_task(process.wait())
         waiter.add_done_callback(lambda _: forwarded.ended.set())
         yield forwarded
     finally:
-        with suppress(ProcessLookupError):
-            process.terminate()
-        if waiter is not None:
-            await waiter
-        # Reads what is left, so that the pipes are closed.
-        await process.communicate()
+        await _stop(process)
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+
+
+async def _discard(pipe: asyncio.StreamReader) -> None:
+    while await pipe.read(65536):
+        pass
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    with suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        async with asyncio.timeout(_STOP_TIMEOUT_SECONDS):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
 
 
 async def _read_forwarded_port(process: asyncio.subprocess.Process) -> int:

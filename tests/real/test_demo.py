@@ -225,7 +225,10 @@ async def test_demo_survives_a_small_terminal_and_a_dead_and_a_suspended_manager
         restarted = read_processes(folder)[-1]
         assert restarted.is_alive
         assert restarted != manager
-        await eventually(lambda: "Starting workers" in read_new_log(folder), within=60)
+        await eventually(
+            lambda: count_starts(folder) == 2 and "Starting workers" in read_new_log(folder),
+            within=60,
+        )
         os.kill(restarted.pid, signal.SIGSTOP)
         await screen.wait_for("The manager has not responded since")
         os.kill(restarted.pid, signal.SIGCONT)
@@ -249,9 +252,16 @@ async def test_demo_survives_a_small_terminal_and_a_dead_and_a_suspended_manager
         reader.close()
 
 
+START_LINE = "waiting for the leader lease"
+
+
+def count_starts(folder: Path) -> int:
+    return (folder / "manager.log").read_text().count(START_LINE)
+
+
 def read_new_log(folder: Path) -> str:
     """The log of the manager since its last start."""
-    return (folder / "manager.log").read_text().rpartition("waiting for the leader lease")[2]
+    return (folder / "manager.log").read_text().rpartition(START_LINE)[2]
 
 
 async def test_demo_on_a_dumb_terminal_prints_plain_lines(

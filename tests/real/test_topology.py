@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +57,12 @@ class PageReader:
 
 
 @pytest.fixture
-def page_role(installed: ControlPlane, config: Path) -> None:
-    installed.kubectl("apply", "-f", str(config / "components/page/role.yaml"))
+def page_role(installed: ControlPlane, config: Path) -> Iterator[None]:
+    role = str(config / "components/page/role.yaml")
+    installed.kubectl("apply", "-f", role)
+    yield
+    # Other tests compare the roles of the manager with what it uses.
+    installed.kubectl("delete", "-f", role)
 
 
 @pytest.fixture

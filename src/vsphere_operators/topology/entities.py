@@ -11,6 +11,7 @@ from ..kinds.gpuinfo.node import is_ready
 from ..kinds.gpuinfo.rules import REJECTION_EXPLANATIONS, NodeFacts, Query
 from ..kinds.gpuinfo.types import NONE_AVAILABLE, GPUInfo
 from ..kinds.vmgroup.types import ReplicaStatus, VmGroup
+from ..vcenters.volumes import format_claim
 from ..vsphere.inventory import Inventory
 from ..vsphere.model import (
     ComputeResource,
@@ -136,7 +137,6 @@ def build_datastore(inventory: Inventory, datastore: Datastore) -> model.Datasto
 
 def build_disk(inventory: Inventory, disk: Disk, volume: PersistentVolume | None) -> model.Disk:
     vm = inventory.vm_of_disk(disk)
-    claim = volume.spec.claimRef if volume else None
     return model.Disk(
         id=qualify(inventory.name, disk.id),
         name=disk.name,
@@ -144,7 +144,7 @@ def build_disk(inventory: Inventory, disk: Disk, volume: PersistentVolume | None
         sizeMB=disk.size_mb,
         vm=qualify(inventory.name, vm.ref) if vm else "",
         persistentVolume=volume.metadata.name if volume else "",
-        claim=f"{claim.namespace}/{claim.name}" if claim else "",
+        claim=format_claim(volume) or "",
     )
 
 

@@ -27,7 +27,7 @@ ARGS ?=
   gpu-random-test node-moves rotation test-vcsim check format manifests docs site golden generate \
   verify cluster install uninstall run manager demo live-view-picture page-pictures docker-build \
   docker-push deploy undeploy build-installer helm sbom kind-up kind-load kind-down bench \
-  bench-cache bench-children bench-metrics bench-page bench-vcenter bench-vmgroup walks lock clean
+  bench-cache bench-children bench-features bench-page bench-vcenter bench-vmgroup walks lock clean
 
 ##@ Set up
 
@@ -239,10 +239,11 @@ bench-vcenter: testenv ## Measure a large simulated vCenter: loading, changes, c
 	$(BIN)/python -m bench.vcenter_load
 	$(BIN)/python -m bench.vcenter_scale $(ARGS)
 
-bench-metrics: testenv ## Measure what -inventory-metrics costs; 10 minutes
+bench-features: testenv ## Measure what node labels, inventory metrics and the page cost; 25 minutes
 	$(PIP_INSTALL) --require-hashes -r requirements/bench.txt
 	$(BIN)/python -m bench.scrape_time
-	$(BIN)/python -m bench.inventory_metrics $(ARGS)
+	$(BIN)/python -m bench.event_clients
+	$(BIN)/python -m bench.feature_overhead $(ARGS)
 
 bench-cache: testenv ## Measure the memory of a cache by what it selects; 10 minutes
 	$(PIP_INSTALL) --require-hashes -r requirements/bench.txt

@@ -164,7 +164,8 @@ class Clients:
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
         self._tasks: list[asyncio.Task[None]] = []
-        self.scraped_bytes = self.event_bytes = self.moves = 0
+        self.metrics = ""
+        self.event_bytes = self.moves = 0
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.create_task(work))
@@ -183,7 +184,7 @@ class Clients:
         while True:
             async with self._session.get(f"http://127.0.0.1:{port}/metrics") as response:
                 response.raise_for_status()
-                self.scraped_bytes = len(await response.read())
+                self.metrics = await response.text()
             await asyncio.sleep(_SCRAPE_SECONDS)
 
     async def read_page(self, port: int) -> None:
@@ -206,6 +207,12 @@ class Clients:
             await environment.vcenter.move_vm(vm, host)
             self.moves += 1
             await asyncio.sleep(1)
+
+
+def _count_patches(metrics: str) -> int:
+    """Statuses and labels that were written; the features must not make statuses fewer."""
+    lines = (line for line in metrics.splitlines() if line.startswith("rest_client_requests_total"))
+    return sum(int(float(line.rpartition(" ")[2])) for line in lines if 'method="PATCH"' in line)
 
 
 async def _measure_turn(environment: Environment, manager: Process, variant: str) -> Turn:
@@ -241,8 +248,9 @@ async def _measure_turn(environment: Environment, manager: Process, variant: str
         await manager.stop(10)
     print(
         f"{variant:11} {turn.cpu_share:6.2%} of a core, {turn.peak_mib:6.1f} MiB "
-        f"({clients.scraped_bytes / 1000:.0f} kB a scrape, {clients.event_bytes / 2**20:.1f} MiB "
-        f"of events, {clients.moves} moves)",
+        f"({clients.moves} moves, {_count_patches(clients.metrics)} patches, "
+        f"{len(clients.metrics) / 1000:.0f} kB a scrape, "
+        f"{clients.event_bytes / 2**20:.1f} MiB of events)",
         flush=True,
     )
     return turn

@@ -63,7 +63,7 @@ class VmGroupEvents:
         uid = new.metadata.uid
         not_ready_yet = self._not_ready_yet.pop(uid, frozenset())
         # A standby remembers them too, since it may become the leader.
-        if names := list_not_ready_yet(old, new, not_ready_yet):
+        if names := _list_not_ready_yet(old, new, not_ready_yet):
             self._not_ready_yet[uid] = names
         if not self._holds_lease():
             return
@@ -75,7 +75,7 @@ class VmGroupEvents:
             )
 
 
-def list_not_ready_yet(old: VmGroup, new: VmGroup, previous: Set[str]) -> frozenset[str]:
+def _list_not_ready_yet(old: VmGroup, new: VmGroup, previous: Set[str]) -> frozenset[str]:
     """The replicas that were cloned and never had the desired power state, by name.
 
     `previous` are those of the old version.
@@ -95,7 +95,7 @@ def list_events(
 ) -> Iterator[GroupEvent]:
     """What has happened between two versions of a group.
 
-    `not_ready_yet` is `list_not_ready_yet` of the old version.
+    `not_ready_yet` is `_list_not_ready_yet` of the old version.
     """
     if new.status.observedGeneration is None:
         # A user has wiped the status.

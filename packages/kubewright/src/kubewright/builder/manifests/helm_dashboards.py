@@ -6,7 +6,7 @@ from ...errors import ConfigError
 from ..project import Project
 from . import Document
 
-# What the sidecar of Grafana's chart reads unless it is told otherwise.
+# The defaults of the sidecar in the chart of Grafana.
 DEFAULT_VALUES: Document = {
     "enabled": False,
     "label": "grafana_dashboard",

@@ -144,8 +144,8 @@ class DatastoreInfoStatus(Status):
     orphanedDisks: Annotated[
         OrphanedDisks | None,
         Doc(
-            "First Class Disks that no PersistentVolume of this cluster names. Another cluster may "
-            "use them."
+            "First Class Disks, attached to a VM or not, that no PersistentVolume of this cluster "
+            "names. Another cluster may use them."
         ),
     ] = None
     datacenter: Annotated[str | None, Doc("Datacenter of the datastore.")] = None

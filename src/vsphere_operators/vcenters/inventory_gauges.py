@@ -219,12 +219,14 @@ DISK_GAUGES: tuple[Gauge[DiskCount], ...] = (
     ),
     Gauge(
         "vsphere_datastore_orphaned_disks",
-        "First Class Disks that no PersistentVolume of this cluster names and no VM uses",
+        "First Class Disks on the datastore that no PersistentVolume of this cluster names and "
+        "that are attached to no VM",
         lambda count: count.orphaned_detached,
     ),
     Gauge(
         "vsphere_datastore_foreign_disks",
-        "First Class Disks that no PersistentVolume of this cluster names but a VM uses",
+        "First Class Disks on the datastore that no PersistentVolume of this cluster names but "
+        "that are attached to a VM",
         lambda count: count.orphaned_attached,
     ),
 )

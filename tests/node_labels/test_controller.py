@@ -254,6 +254,19 @@ async def test_unreachable_vcenter_keeps_labels_and_makes_the_condition_unknown(
 
 
 @pytest.mark.looptime
+async def test_maintenance_that_vcenter_does_not_report_is_unknown() -> None:
+    cluster = LabeledCluster()
+    async with run_labeler(cluster, interval_seconds=1):
+        await cluster.wait_for_condition(*NO_PRESSURE)
+        cluster.modify("HostSystem", "host-1", runtime__inMaintenanceMode=None)
+        condition = await cluster.wait_for_condition("Unknown", "MaintenanceUnknown")
+        assert '"esxi-1"' in condition.message
+        assert await cluster.host_label() == "esxi-1"
+        cluster.modify("HostSystem", "host-1", runtime__inMaintenanceMode=False)
+        await cluster.wait_for_condition(*NO_PRESSURE)
+
+
+@pytest.mark.looptime
 async def test_disconnected_host_is_unknown() -> None:
     cluster = LabeledCluster()
     async with run_labeler(cluster, interval_seconds=1):

@@ -15,6 +15,11 @@ from .table import Cell, Columns, Table, build_table, format_number, render_fiel
 
 _GIB = 2**30
 _LOW_SPACE, _LITTLE_SPACE = 0.1, 0.2
+_DATASTORE_STATES = {
+    True: Cell("accessible", "good"),
+    False: Cell("inaccessible", "bad"),
+    None: Cell("-"),
+}
 
 
 class DatastoreRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -22,7 +27,7 @@ class DatastoreRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     name: str
     type: str = ""
-    accessible: bool
+    accessible: bool | None = None
     capacityBytes: int | None = None
     freeBytes: int | None = None
     # What its disks could use if thin disks grow to their full size.
@@ -154,9 +159,7 @@ def datastore_table(rows: Sequence[DatastoreRow], *, wide: bool) -> Table:
         "VMS": lambda row: str(row.vms),
         "VOLUMES": lambda row: str(row.volumes),
         "ORPHANS": lambda row: str(row.orphanedDisks),
-        "STATE": lambda row: (
-            Cell("accessible", "good") if row.accessible else Cell("inaccessible", "bad")
-        ),
+        "STATE": lambda row: _DATASTORE_STATES[row.accessible],
     }
     wide_columns: Columns[DatastoreRow] = {
         "HOSTS": lambda row: str(row.hosts),

@@ -280,6 +280,13 @@ class NodeLabelController(Controller[Node]):
             is_entering_maintenance=self._maintenance[vcenter.name].is_entering(host.ref),
         )
         condition = build_state(host.name, pressures, figures)
+        if not pressures and host.in_maintenance is None:
+            condition = ConditionState(
+                "Unknown",
+                Reason.MAINTENANCE_UNKNOWN,
+                f'vCenter "{vcenter.name}" does not report whether host "{host.name}" is in '
+                "maintenance mode. The account of the manager may lack System.Read on the host.",
+            )
         return _Desired(labels, condition, recheck_seconds=recheck_seconds)
 
     def _select_gauge(

@@ -94,7 +94,7 @@ class VM(Item, frozen=True, kw_only=True):
 class Datastore(Item, frozen=True, kw_only=True):
     name: str
     type: str = ""
-    accessible: bool
+    accessible: bool | None = None
     datacenter: str
     capacityBytes: int | None = None
     freeBytes: int | None = None

@@ -188,6 +188,16 @@ class PressureGauge:
         return min(delays, default=None)
 
 
+def find_hosts_entering_maintenance(tasks: Iterable[Task]) -> set[str]:
+    """The references of the hosts for which such a task has not ended."""
+    return {
+        task.entity
+        for task in tasks
+        if task.state not in FINAL_TASK_STATES
+        and ENTER_MAINTENANCE_DESCRIPTION_ID.lower() in task.description_id.lower()
+    }
+
+
 class MaintenanceTasks:
     """The hosts of one vCenter that are entering maintenance mode, from its running tasks."""
 

@@ -302,6 +302,9 @@ def helm(root: Path, output: str) -> None:
     files = build_chart(project, project.load_declarations())
     chart = root / output
     stale = find_stale(chart, "templates/*.yaml", files, CHART_HEADER)
+    if project.config.chart_dashboards:
+        # JSON has no comments, so every file there counts as generated.
+        stale += find_stale(chart, "dashboards/*.json", files, "")
     written = ChangeSet(chart, files, removed=stale).write()
     click.echo(f"wrote {output} ({len(written)} files)" if written else f"{output} is up to date")
 

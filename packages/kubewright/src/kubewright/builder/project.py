@@ -113,6 +113,8 @@ class ProjectConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Features that are off by default, and have permissions of their own."""
     chart_manifests: dict[str, str] = {}
     """Files with objects that the chart contains, by the value below `manifests` that adds them."""
+    chart_dashboards: str = ""
+    """Folder with dashboards for Grafana (*.json), which the value `dashboards` adds."""
     manager: ManagerConfig = ManagerConfig()
     resources: tuple[ResourceEntry, ...] = ()
 

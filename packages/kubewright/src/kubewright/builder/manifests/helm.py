@@ -18,7 +18,7 @@ import msgspec
 from ...errors import ConfigError
 from ...yaml_text import dump_yaml, parse_documents
 from ..project import FeatureEntry, OperatorParts, Project
-from . import Document, Files
+from . import Document, Files, helm_dashboards
 from .components import build_namespaced_roles
 from .deployment import (
     build_anti_affinity,
@@ -72,6 +72,7 @@ _VALUE_COMMENTS = {
     "crds": "keep: `helm uninstall` keeps the CRDs, and with them the objects of all users.",
     "metrics": "serviceMonitor requires the Prometheus Operator.",
     "manifests": "Additional objects of the project.",
+    "dashboards": helm_dashboards.VALUES_COMMENT,
     "webhooks": "certManager: use certificates from cert-manager instead of the manager's own CA.",
 }
 
@@ -92,6 +93,7 @@ def build_chart(project: Project, declared: OperatorParts) -> dict[str, str]:
             for name, text in templates.items()
             if text
         },
+        **helm_dashboards.read_files(project),
     }
 
 
@@ -150,6 +152,8 @@ def _render_values(project: Project, declared: OperatorParts) -> str:
             comments[_to_value_name(feature.name)] = feature.description
     if project.config.chart_manifests:
         values["manifests"] = dict.fromkeys(project.config.chart_manifests, False)
+    if project.config.chart_dashboards:
+        values["dashboards"] = helm_dashboards.DEFAULT_VALUES
     if not project.config.optional_editors:
         del values["rbac"]
     kinds, lines = ", ".join(project.config.optional_editors), list[str]()
@@ -189,6 +193,7 @@ def _render_templates(project: Project, declared: OperatorParts) -> dict[str, st
             _render_if(f".Values.manifests.{value}", *_read_manifests(project, path))
             for value, path in project.config.chart_manifests.items()
         ),
+        "dashboards": helm_dashboards.render_template(project),
         **_render_webhook_templates(project, declared),
         **{
             feature.name: _render_if(

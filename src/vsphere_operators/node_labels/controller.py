@@ -22,8 +22,12 @@ from kubewright import Controller, Done, Key, Retry, Stream
 from kubewright.builtin import Node
 from kubewright.errors import ApplyConflict, Conflict, Forbidden, Invalid, NotFound
 
-from ..kinds.gpuinfo.matching import Match, match_node, parse_provider_id
-from ..kinds.gpuinfo.rules import Rejection
+from ..vcenters.node_matching import (
+    MatchFailureReason,
+    NodeMatch,
+    match_node,
+    parse_provider_id,
+)
 from ..vsphere.inventory import Change
 from ..vsphere.model import ComputeResource, Datacenter, Host, Task, VirtualMachine
 from ..vsphere.pressure import (
@@ -50,7 +54,7 @@ class _Desired(Struct, frozen=True):
     labels: dict[str, str] | None = None
     condition: ConditionState | None = None
     # This manager should have no labels on the Node, and no condition unless `condition` is set.
-    is_released: bool = False
+    removes_own_fields: bool = False
     # The condition is written only if the Node has one that this manager has set.
     only_own_condition: bool = False
     # When the same facts lead to something else.
@@ -74,7 +78,7 @@ class _NodeState:
     # another client has set stays.
     applied_labels: tuple[dict[str, str], dict[str, str]] | None = None
     # What this manager had set was removed. Anything left belongs to others.
-    is_released: bool = False
+    own_fields_removed: bool = False
 
 
 class NodeLabelController(Controller[Node]):
@@ -180,7 +184,7 @@ class NodeLabelController(Controller[Node]):
         if rejections:
             raise rejections[0]
         if desired.labels is not None:
-            state.is_released = desired.is_released
+            state.own_fields_removed = desired.removes_own_fields
         delay = min((seconds for seconds in delays if seconds is not None), default=None)
         if desired.failure:
             retry_seconds = delay or _AMBIGUOUS_RETRY_SECONDS
@@ -191,7 +195,7 @@ class NodeLabelController(Controller[Node]):
         self._states.pop(key.name, None)
 
     async def _write_labels(self, node: Node, state: _NodeState, desired: _Desired) -> None:
-        if desired.labels is None or (desired.is_released and state.is_released):
+        if desired.labels is None or (desired.removes_own_fields and state.own_fields_removed):
             return
         current = read_labels(node.metadata.labels)
         if current != desired.labels and state.applied_labels != (desired.labels, current):
@@ -204,7 +208,7 @@ class NodeLabelController(Controller[Node]):
         """Returns the seconds until it may be written, if that is too early now."""
         stored, wanted = find_stored(node), desired.condition
         if wanted is None:
-            if desired.is_released and not state.is_released and stored is not None:
+            if desired.removes_own_fields and not state.own_fields_removed and stored is not None:
                 await self._writer.apply_condition(node, None, self.clock())
             return None
         if stored is None:
@@ -233,7 +237,7 @@ class NodeLabelController(Controller[Node]):
     def _decide(self, node: Node, state: _NodeState, now: float) -> _Desired:
         match = match_node(node, self.vcenters.values())
         vcenter, vm = match.vcenter, match.vm
-        is_certain = match.match_failure is not None and bool(self.vcenters)
+        is_certain = match.failure is not None and match.failure.is_certain and bool(self.vcenters)
         if vcenter is not None and vm is not None:
             is_certain = vcenter.loaded and vcenter.problem is None
             host = vcenter.inventory.hosts.get(vm.host)
@@ -317,15 +321,15 @@ class NodeLabelController(Controller[Node]):
         )
 
 
-def _decide_without_vm(match: Match) -> _Desired:
+def _decide_without_vm(match: NodeMatch) -> _Desired:
     """No VM, more than one, or one on a host that the vCenter account does not see."""
-    failure = match.match_failure
-    if failure is None or failure.reason is not Rejection.VM_AMBIGUOUS:
-        return _Desired({}, is_released=True)
+    failure = match.failure
+    if failure is None or failure.reason is not MatchFailureReason.VM_AMBIGUOUS:
+        return _Desired({}, removes_own_fields=True)
     return _Desired(
         {},
         ConditionState("Unknown", Reason.VM_AMBIGUOUS, failure.message),
-        is_released=True,
+        removes_own_fields=True,
         only_own_condition=True,
         failure=failure.message,
     )

@@ -20,10 +20,10 @@ from kubewright.builtin import Node, PersistentVolume, Pod
 from kubewright.log import Log
 
 from ..kinds.gpuinfo import GPUInfo
-from ..kinds.gpuinfo.matching import match_node, parse_provider_id
 from ..kinds.gpuinfo.rules import NodeFacts, Query, SelectionRules, parse_requirement
 from ..kinds.gpuinfo.tracker import NodeTracker
 from ..kinds.vmgroup import VmGroup
+from ..vcenters.node_matching import match_node, parse_provider_id
 from ..vcenters.volumes import get_volume_handle
 from ..vsphere import inventory as inventories
 from ..vsphere.index import Index

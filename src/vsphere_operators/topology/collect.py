@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from kubewright.builtin import Node, PersistentVolume
 
-from ..kinds.gpuinfo.matching import match_node
 from ..kinds.vmgroup import VmGroup
+from ..vcenters.node_matching import match_node
 from ..vcenters.volumes import get_volume_handle
 from ..vsphere.vcenter import VCenter
 from . import entities, model

@@ -22,7 +22,7 @@ async def test_which_host_is_hot(page: Page, server: PageServer) -> None:
     await expect(first.get_by_role("link")).to_have_text("esxi-3")
     await expect(first).to_contain_text("hot")
     await expect(first).to_contain_text("95 %")
-    await expect(first).to_contain_text("CPU readiness of 14 %")
+    await expect(first).to_contain_text("waited for a CPU 14% of the time")
 
 
 async def test_what_stops_if_a_host_goes_in_two_clicks(page: Page, server: PageServer) -> None:
@@ -30,7 +30,13 @@ async def test_what_stops_if_a_host_goes_in_two_clicks(page: Page, server: PageS
     await page.get_by_role("link", name="What stops if a host goes?").click()
     await page.locator("#list").get_by_role("link", name="esxi-4", exact=True).click()
     panel = page.locator("#panel")
-    await expect(panel.locator(".figures")).to_contain_text("only replicas")
+    await expect(panel.locator(".figures")).to_contain_text("without a ready replica elsewhere")
+    await expect(panel.locator(".problem")).to_contain_text('Node "edge-1" has no known VM')
+    ledger = panel.get_by_role("listitem").filter(has_text="ledger-node-4-0")
+    await expect(ledger).to_contain_text("no ready replica elsewhere")
+    proxy = panel.get_by_role("listitem").filter(has_text="web-node-4-1")
+    await expect(proxy).to_contain_text("belongs to the Node")
+    await expect(proxy).not_to_contain_text("no ready replica elsewhere")
     await expect(panel).to_contain_text("ledger-node-4-0")
     await expect(panel).to_contain_text("StatefulSet ledger")
     await expect(panel).to_contain_text("allows 0 disruptions, 2 Pods on this host")

@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast, get_args
 
 import msgspec
 
+from ..vsphere.pressure import THRESHOLDS
 from . import model
 from .model import Collection, Item
 
@@ -160,6 +161,12 @@ class TopologyStore:
             time=self._clock(),
             manager=self._describe_manager(),
             limits=model.Limits(vms=self._max_vms, omittedVMs=len(self.omitted_vms)),
+            pressureLimits={
+                type_.value: model.PressureLimit(
+                    warmPercent=threshold.leave, hotPercent=threshold.enter
+                )
+                for type_, threshold in THRESHOLDS.items()
+            },
             **collections,
         )
 

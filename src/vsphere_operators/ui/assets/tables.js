@@ -27,7 +27,9 @@ export function hotRows(store, matches, link) {
     store
       .all("hosts")
       .map((host) => {
-        const levels = (store.vmsByHost().get(host.id) ?? []).map((vm) => vmContention(vm).level);
+        const levels = (store.vmsByHost().get(host.id) ?? []).map(
+          (vm) => vmContention(vm, store.pressureLimits).level,
+        );
         const contended = levels.filter((level) => level === "warm" || level === "hot").length;
         return { host, contention: hostContention(host), contended, vms: levels.length };
       })

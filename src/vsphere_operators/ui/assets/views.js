@@ -69,7 +69,7 @@ export const VIEWS = [
     label: "What stops if a host goes?",
     rows: whatIfRows,
     title: "What stops if a host goes?",
-    description: "Select a host to see its Pods, only replicas, budgets at risk and volumes.",
+    description: "Select a host: its Pods, those without a replica elsewhere, budgets at risk, volumes.",
     empty: "No hosts.",
   },
   {
@@ -116,6 +116,7 @@ export const HOME_VIEWS = {
   disk: "volumes",
   vmgroup: "groups",
   gpuinfo: "gpus",
+  pod: "hosts",
 };
 
 // The row of an object in a view: a VM is in the row of its host.

@@ -262,11 +262,8 @@ def render_what_if(result: WhatIf, *, width: int, color: bool) -> Iterator[str]:
     yield render_field("Host", f"{result.host.name} ({result.host.id})", width=width)
     yield render_field("VMs", f"{len(result.vms)}{stopped}", width=width)
     yield render_field("Nodes", ", ".join(result.nodes) or "none", width=width)
-    yield render_field(
-        "Pods",
-        f"{len(result.pods)}, {alone} without a ready replica elsewhere, {bound} bound to its Node",
-        width=width,
-    )
+    summary = f"{alone} without a ready replica elsewhere, {bound} bound to their Node"
+    yield render_field("Pods", f"{len(result.pods)}, {summary}", width=width)
     for problem in result.problems:
         yield render_field("Warning", problem, width=width)
     tables: Mapping[str, Table] = {

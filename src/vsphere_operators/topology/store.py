@@ -204,13 +204,14 @@ class TopologyStore:
             if self._numbers[key] <= number:
                 break
             keys.append(key)
-        changed: dict[str, Any] = {}
+        changed: dict[str, list[msgspec.Raw]] = {}
         removed: dict[str, list[str]] = {}
+        fields: dict[str, object] = {"changed": changed, "removed": removed}
         size, last = 0, number
         for key in reversed(keys):
             collection, item_id = key
             if collection == "limits":
-                changed["limits"] = self.limits
+                fields["limits"] = self.limits
             elif (item := self._items[collection].get(item_id)) is None:
                 removed.setdefault(collection, []).append(item_id)
                 size += len(item_id)
@@ -223,7 +224,7 @@ class TopologyStore:
                 break
         else:
             last = self.number
-        return Event(last, self.encode_event("change", last, changed=changed, removed=removed))
+        return Event(last, self.encode_event("change", last, **fields))
 
     def encode_heartbeat(self) -> bytes:
         return self.encode_event("heartbeat", self.number, manager=self._describe_manager())

@@ -150,6 +150,9 @@ async def test_page_shows_what_stops_if_a_host_goes(
     ]
     pods_path = f"/api/v1/namespaces/{namespace}/pods"
     await cluster.call("POST", pods_path, make_pod("web-0", "worker-1"))
+    # No kubelet runs here.
+    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    await cluster.call("PATCH", f"{pods_path}/web-0/status", {"status": status})
     budget = {
         "metadata": {"name": "web"},
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
@@ -172,7 +175,8 @@ async def test_page_shows_what_stops_if_a_host_goes(
             "name": "web-0",
             "node": "worker-1",
             "controller": "",
-            "isOnlyReplica": True,
+            "ready": True,
+            "hasReadyReplicaElsewhere": False,
         }
     ]
     assert result["podDisruptionBudgets"][0]["podsOnHost"] == 1

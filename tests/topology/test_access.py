@@ -18,7 +18,10 @@ DATA_PATHS = (
     "/topology/events",
     "/topology/changes",
     "/topology/nodes/node-1/pods",
+    "/topology/pods?search=web",
     "/topology/what-if/hosts/vc-1/host-1",
+    "/topology/objects/nodes/node-1",
+    "/topology/objects/pods/default/web",
     "/topology/objects/vmgroups/default/web",
 )
 HOSTILE_NAMES = (
@@ -203,8 +206,10 @@ async def test_hostile_names_stay_text(cluster: FakeNodeCluster, local: Topology
 
 
 async def test_object_of_another_kind_cannot_be_read(local: TopologyClient) -> None:
-    for plural in ("secrets", "configmaps", "nodes", "pods", "persistentvolumes"):
+    for plural in ("secrets", "configmaps", "events", "persistentvolumes", "nodes", "pods"):
         assert await local.status_of(f"/topology/objects/{plural}/default/x") == 404
+    for path in ("secrets/x", "hostinfoes/x", "nodes/missing", "nodes/default/node-1"):
+        assert await local.status_of(f"/topology/objects/{path}") == 404
 
 
 async def test_build_without_a_page_explains_itself(

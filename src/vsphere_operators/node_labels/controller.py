@@ -54,7 +54,7 @@ class _Desired(Struct, frozen=True):
     labels: dict[str, str] | None = None
     condition: ConditionState | None = None
     # This manager should have no labels on the Node, and no condition unless `condition` is set.
-    removes_own_fields: bool = False
+    is_released: bool = False
     # The condition is written only if the Node has one that this manager has set.
     only_own_condition: bool = False
     # When the same facts lead to something else.
@@ -78,7 +78,7 @@ class _NodeState:
     # another client has set stays.
     applied_labels: tuple[dict[str, str], dict[str, str]] | None = None
     # What this manager had set was removed. Anything left belongs to others.
-    own_fields_removed: bool = False
+    is_released: bool = False
 
 
 class NodeLabelController(Controller[Node]):
@@ -184,7 +184,7 @@ class NodeLabelController(Controller[Node]):
         if rejections:
             raise rejections[0]
         if desired.labels is not None:
-            state.own_fields_removed = desired.removes_own_fields
+            state.is_released = desired.is_released
         delay = min((seconds for seconds in delays if seconds is not None), default=None)
         if desired.failure:
             retry_seconds = delay or _AMBIGUOUS_RETRY_SECONDS
@@ -195,7 +195,7 @@ class NodeLabelController(Controller[Node]):
         self._states.pop(key.name, None)
 
     async def _write_labels(self, node: Node, state: _NodeState, desired: _Desired) -> None:
-        if desired.labels is None or (desired.removes_own_fields and state.own_fields_removed):
+        if desired.labels is None or (desired.is_released and state.is_released):
             return
         current = read_labels(node.metadata.labels)
         if current != desired.labels and state.applied_labels != (desired.labels, current):
@@ -208,7 +208,7 @@ class NodeLabelController(Controller[Node]):
         """Returns the seconds until it may be written, if that is too early now."""
         stored, wanted = find_stored(node), desired.condition
         if wanted is None:
-            if desired.removes_own_fields and not state.own_fields_removed and stored is not None:
+            if desired.is_released and not state.is_released and stored is not None:
                 await self._writer.apply_condition(node, None, self.clock())
             return None
         if stored is None:
@@ -325,11 +325,11 @@ def _decide_without_vm(match: NodeMatch) -> _Desired:
     """No VM, more than one, or one on a host that the vCenter account does not see."""
     failure = match.failure
     if failure is None or failure.reason is not MatchFailureReason.VM_AMBIGUOUS:
-        return _Desired({}, removes_own_fields=True)
+        return _Desired({}, is_released=True)
     return _Desired(
         {},
         ConditionState("Unknown", Reason.VM_AMBIGUOUS, failure.message),
-        removes_own_fields=True,
+        is_released=True,
         only_own_condition=True,
         failure=failure.message,
     )

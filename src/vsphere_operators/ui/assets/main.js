@@ -196,7 +196,11 @@ class Page {
         `memory, at most ${count(this._changes.limit, "change")}, and starts empty.`;
     }
     if (view.id === "changes" && this._changesFailure) text = this._changesFailure;
-    byId("view-description").textContent = text;
+    const shortcut = view.shortcut?.(this._store, this._route);
+    const fresh = h("span", null, text, shortcut && " ");
+    if (shortcut) fresh.append(h("a", { href: shortcut.href }, shortcut.text), ".");
+    const element = byId("view-description");
+    if (!element.firstElementChild?.isEqualNode(fresh)) element.replaceChildren(fresh);
   }
 
   _drawEmpty(view, size) {

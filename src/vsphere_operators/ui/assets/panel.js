@@ -46,6 +46,7 @@ export class Panel {
         for (const load of [...this._loads.values()]) this._load(load.kind, load.key);
       }
       if (action === "copy") this._copy(button);
+      if (action === "jump") this._jump(key);
       onChange();
     });
   }
@@ -216,6 +217,13 @@ export class Panel {
     const kind = Object.keys(PLURALS).find((name) => PLURALS[name] === plural);
     const object = this._store.get(kind, id.join("/"));
     return object ? this._store.stamp(object) : 0;
+  }
+
+  _jump(title) {
+    const headings = [...this.element.querySelectorAll("section > h3")];
+    const heading = headings.find((item) => item.textContent.startsWith(title));
+    heading?.focus({ preventScroll: true });
+    heading?.scrollIntoView();
   }
 
   async _copy(button) {

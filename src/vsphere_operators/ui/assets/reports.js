@@ -12,20 +12,29 @@ export function whatIf(result, host, context) {
   const volumes = result.volumes ?? [];
   const groups = result.vmGroups ?? [];
   const vms = result.vms ?? [];
-  const figure = (number, text, isBad) =>
-    h("li", { class: isBad ? "bad" : "" }, h("b", null, number.toLocaleString("en")), ` ${text}`);
+  const figure = (number, text, isBad, target) => {
+    const content = [h("b", null, number.toLocaleString("en")), ` ${text}`];
+    return h(
+      "li",
+      { class: isBad ? "bad" : "" },
+      number > 0 && target
+        ? h("button", { type: "button", "data-action": "jump", "data-key": target }, content)
+        : content,
+    );
+  };
   return [
     h(
       "ul",
       { class: "figures" },
-      figure(pods.length, pods.length === 1 ? "Pod stops" : "Pods stop", false),
-      figure(alone, "without a ready replica elsewhere", alone > 0),
+      figure(pods.length, pods.length === 1 ? "Pod stops" : "Pods stop", false, "Pods"),
+      figure(alone, "without a ready replica elsewhere", alone > 0, "Pods"),
       figure(
         budgets.length,
         budgets.length === 1 ? "disruption budget at risk" : "disruption budgets at risk",
         budgets.length > 0,
+        "PodDisruptionBudgets",
       ),
-      figure(volumes.length, volumes.length === 1 ? "volume" : "volumes", false),
+      figure(volumes.length, volumes.length === 1 ? "volume" : "volumes", false, "Volumes"),
       figure(
         (result.nodes ?? []).length,
         (result.nodes ?? []).length === 1 ? "Node" : "Nodes",
@@ -53,29 +62,6 @@ export function whatIf(result, host, context) {
       ),
     result.stoppedVMs > 0 &&
       h("p", { class: "muted" }, `${count(result.stoppedVMs, "VM")} on it not running already.`),
-    pods.length > 0 &&
-      section(
-        `Pods (${pods.length})`,
-        listOf(
-          pods,
-          (pod) => [
-            podLink(pod, context),
-            podRank(pod) === 0 && badge("no ready replica elsewhere", "hot"),
-            pod.isBoundToNode && badge("belongs to the Node"),
-            pod.ready === false && badge("not ready", "warm"),
-            h(
-              "span",
-              { class: "muted" },
-              pod.controller,
-              pod.controller ? ", " : "",
-              "on ",
-              bdi(pod.node),
-            ),
-          ],
-          "pods",
-          context,
-        ),
-      ),
     budgets.length > 0 &&
       section(
         "PodDisruptionBudgets at risk",
@@ -96,6 +82,29 @@ export function whatIf(result, host, context) {
             ),
           ],
           "budgets",
+          context,
+        ),
+      ),
+    pods.length > 0 &&
+      section(
+        `Pods (${pods.length})`,
+        listOf(
+          pods,
+          (pod) => [
+            podLink(pod, context),
+            podRank(pod) === 0 && badge("no ready replica elsewhere", "hot"),
+            pod.isBoundToNode && badge("belongs to the Node"),
+            pod.ready === false && badge("not ready", "warm"),
+            h(
+              "span",
+              { class: "muted" },
+              pod.controller,
+              pod.controller ? ", " : "",
+              "on ",
+              bdi(pod.node),
+            ),
+          ],
+          "pods",
           context,
         ),
       ),

@@ -6,7 +6,7 @@ import { megabytes, percent } from "./format.js";
 import { byName } from "./store.js";
 
 export function section(title, ...content) {
-  return h("section", null, h("h3", null, title), ...content);
+  return h("section", null, h("h3", { tabindex: "-1" }, title), ...content);
 }
 
 // What the manager could not read, so that something may be missing.

@@ -1,16 +1,8 @@
 // The views of the page, in the order of the navigation and of the keys 1 to 9.
 
 import { laneRows, legend } from "./lanes.js";
-import {
-  changeRows,
-  datastoreRows,
-  gpuRows,
-  groupRows,
-  hotRows,
-  volumeRows,
-  whatIfRows,
-  whyNotRows,
-} from "./tables.js";
+import { datastoreRows, unnamedShortcut, volumeRows } from "./storage.js";
+import { changeRows, gpuRows, groupRows, hotRows, whatIfRows, whyNotRows } from "./tables.js";
 
 export const VIEWS = [
   {
@@ -79,6 +71,7 @@ export const VIEWS = [
     rows: volumeRows,
     title: "Where is this volume?",
     description: "Each volume with its datastore and the VM that it is attached to.",
+    shortcut: unnamedShortcut,
     empty: "No First Class Disks.",
   },
   {

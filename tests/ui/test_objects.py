@@ -94,7 +94,9 @@ async def test_object_of_vsphere_links_to_its_custom_resource(
     await expect(panel.locator("pre.yaml")).to_contain_text(f"kind: {kind}")
 
 
-async def test_object_without_a_custom_resource_is_explained(page: Page, server: PageServer) -> None:
+async def test_object_without_a_custom_resource_is_explained(
+    page: Page, server: PageServer
+) -> None:
     await open_page(page, server, "#/hosts/host/vc-1%2Fhost-4")
     await expect(page.locator("#panel")).to_contain_text("Of a HostInfo that reports this object.")
 

@@ -82,6 +82,32 @@ async def test_a_disk_without_a_persistent_volume_is_marked(page: Page, server: 
     await expect(page.locator("#list .row")).to_contain_text("not attached")
 
 
+async def test_which_disks_no_persistent_volume_names(page: Page, server: PageServer) -> None:
+    await open_page(page, server)
+    await page.get_by_role("link", name="Where is this volume?").click()
+    await page.get_by_role("link", name="Show the 3 disks that no PersistentVolume names").click()
+    rows = page.locator("#list .row")
+    await expect(rows).to_have_count(3)
+    for row in await rows.all():
+        await expect(row).to_contain_text("no PersistentVolume")
+    await page.get_by_role("link", name="Show all volumes").click()
+    await expect(rows).not_to_have_count(3)
+    # The datastores count them too.
+    await page.get_by_role("link", name="Datastores").click()
+    datastore = page.locator("[data-row='datastore/vc-1/datastore-2']")
+    await expect(datastore).to_contain_text("1 without a PersistentVolume")
+
+
+async def test_figures_of_what_stops_lead_to_their_lists(page: Page, server: PageServer) -> None:
+    await open_page(page, server, "#/what-if/host/vc-1%2Fhost-4/what-if")
+    panel = page.locator("#panel")
+    for figure, title in (("disruption budget", "PodDisruptionBudgets"), ("volume", "Volumes")):
+        await panel.locator(".figures").get_by_role("button", name=figure).click()
+        heading = panel.get_by_role("heading", name=title)
+        await expect(heading).to_be_focused()
+        await expect(heading).to_be_in_viewport()
+
+
 async def test_why_not_this_node(page: Page, server: PageServer) -> None:
     await open_page(page, server)
     await page.get_by_role("link", name="Why not this Node?").click()

@@ -48,7 +48,7 @@ def create_event(
         "metadata": {"name": f"event-{target['uid'] or 'none'}-{number}", "namespace": namespace},
         "involvedObject": target,
         "type": "Normal",
-        "reason": "Test",
+        "reason": "Started",
         "message": f"message {number}",
         "lastTimestamp": f"2026-11-18T06:{number // 60:02d}:{number % 60:02d}Z",
         **fields,
@@ -146,7 +146,9 @@ async def test_events_are_those_of_the_object_and_not_of_its_name(
 
     details = await eventually(read_all, within=5)
     assert details is not None
-    messages = [event["message"] for event in details["events"] if event["reason"] == "Test"]
+    messages = [
+        event["message"] for event in details["events"] if event["message"].startswith("message")
+    ]
     assert messages[0] == "message 101"
     assert messages[1] == "message 59"
     assert "message 100" not in messages
@@ -202,9 +204,9 @@ async def test_pods_are_found_by_namespace_and_name(
     create_pod(cluster, "pending", phase="Pending")
     await client.wait_for("nodes", "node-1", pods=55)
     await client.wait_for("nodes", "node-2", pods=1)
-    found = await client.get("/topology/pods?search=WEB")
+    answer = await client.get("/topology/pods?search=WEB")
     # A name that begins with the text comes first.
-    assert found["pods"][0] == {
+    assert answer["pods"][0] == {
         "namespace": "other",
         "name": "web-0",
         "node": "node-2",
@@ -212,10 +214,10 @@ async def test_pods_are_found_by_namespace_and_name(
         "ready": True,
         "controller": "",
     }
-    assert found["pods"][1]["name"] == "a-web-00"
-    assert (len(found["pods"]), found["omittedPods"], found["problems"]) == (50, 6, [])
-    found = await client.get("/topology/pods?search=default/pend")
-    assert [(pod["name"], pod["node"], pod["ready"]) for pod in found["pods"]] == [
+    assert answer["pods"][1]["name"] == "a-web-00"
+    assert (len(answer["pods"]), answer["omittedPods"], answer["problems"]) == (50, 6, [])
+    answer = await client.get("/topology/pods?search=default/pend")
+    assert [(pod["name"], pod["node"], pod["ready"]) for pod in answer["pods"]] == [
         ("pending", "", False)
     ]
     assert (await client.get("/topology/pods?search=none"))["pods"] == []

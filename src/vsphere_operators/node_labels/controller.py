@@ -23,7 +23,7 @@ from kubewright.builtin import Node
 from kubewright.errors import ApplyConflict, Conflict, Forbidden, Invalid, NotFound
 
 from ..vcenters.node_matching import (
-    MatchFailureReason,
+    MatchFailureCause,
     NodeMatch,
     match_node,
     parse_provider_id,
@@ -324,7 +324,7 @@ class NodeLabelController(Controller[Node]):
 def _decide_without_vm(match: NodeMatch) -> _Desired:
     """No VM, more than one, or one on a host that the vCenter account does not see."""
     failure = match.failure
-    if failure is None or failure.reason is not MatchFailureReason.VM_AMBIGUOUS:
+    if failure is None or failure.reason is not MatchFailureCause.VM_AMBIGUOUS:
         return _Desired({}, is_released=True)
     return _Desired(
         {},

@@ -77,7 +77,7 @@ class InfoLinks:
             cache.store(kind).add_index(_INDEX, _read_index_value)
 
     def connect(self, on_change: Callable[[str, Entity], None]) -> None:
-        """Call it with the vCenter and the object whose resources have changed."""
+        """Call it with the vCenter and the object of which the resources have changed."""
         for entity_type, kind in self._kinds.items():
             self._cache.store(kind).changed.connect(
                 partial(self._on_info_change, entity_type, on_change)

@@ -79,7 +79,7 @@ def _describe_shared_vms(vms: Mapping[str, model.VM], nodes: Iterable[model.Node
 
 
 def describe_shared_vm(other_nodes: Iterable[str]) -> str:
-    """The message of a Node whose VM other Nodes have too."""
+    """The message of a Node with a VM that other Nodes have too."""
     names = sorted(other_nodes)
     subject = f"Nodes {_format_names(names)} have" if len(names) > 1 else f"Node {names[0]} has"
     return f"{subject} the same VM. {_SHARED_VM_ADVICE}"

@@ -2,9 +2,9 @@
 
 Pure functions over the model, for the page and for `kubectl vsphere what-if`.
 
-Which Pods are replicas elsewhere?  Those of the same controller that are ready, on a Node whose VM
-    is known to run on another host. A Node without a known VM may be on this host, so its Pods do
-    not count.
+Which Pods are replicas elsewhere?  Those of the same controller that are ready, on a Node with a
+    VM that is known to run on another host. A Node without a known VM may be on this host, so its
+    Pods do not count.
 What of Nodes that name the same VM?  All of them stop: it is unknown which one is outdated.
 """
 

@@ -21,7 +21,7 @@ _MAX_LISTED_PATHS = 3
 _MAX_LISTED_VCENTERS = 3
 
 
-class MatchFailureReason(StrEnum):
+class MatchFailureCause(StrEnum):
     """Why a Node has no VM; GPUInfo shows these values as reasons of rejections."""
 
     VCENTER_UNREACHABLE = "VCenterUnreachable"
@@ -32,13 +32,13 @@ class MatchFailureReason(StrEnum):
 class MatchFailure(Struct, frozen=True, gc=False):
     """Why a Node could not be matched to exactly one VM."""
 
-    reason: MatchFailureReason
+    reason: MatchFailureCause
     message: str
 
     @property
     def is_certain(self) -> bool:
         """False while a vCenter that may have the VM cannot be read."""
-        return self.reason is not MatchFailureReason.VCENTER_UNREACHABLE
+        return self.reason is not MatchFailureCause.VCENTER_UNREACHABLE
 
 
 class NodeMatch(Struct, frozen=True):
@@ -91,7 +91,7 @@ def match_node(node: Node, vcenters: Iterable[VCenter]) -> NodeMatch:
         return _build_unreachable_failure(unavailable)
     provider_id = node.spec.providerID[:80]
     return _build_failure(
-        MatchFailureReason.VM_NOT_FOUND,
+        MatchFailureCause.VM_NOT_FOUND,
         "No vCenter has a VM with the uuid or the name of the Node, which has "
         + (f"{provider_id} in spec.providerID." if provider_id else "no spec.providerID."),
     )
@@ -106,7 +106,7 @@ def _resolve_match(matches: list[tuple[VCenter, VirtualMachine]], matched_by: st
     more = f" and {omitted} more" if omitted > 0 else ""
     attribute = "uuid" if matched_by == "providerID" else matched_by
     return _build_failure(
-        MatchFailureReason.VM_AMBIGUOUS,
+        MatchFailureCause.VM_AMBIGUOUS,
         f"{len(paths)} VMs have the {attribute} of the Node: {', '.join(listed)}{more}.",
     )
 
@@ -117,11 +117,11 @@ def _build_unreachable_failure(unavailable: Sequence[VCenter]) -> NodeMatch:
     more = f" and {omitted} more" if omitted > 0 else ""
     verb = "is" if len(names) == 1 else "are"
     return _build_failure(
-        MatchFailureReason.VCENTER_UNREACHABLE,
+        MatchFailureCause.VCENTER_UNREACHABLE,
         f"vCenter {', '.join(listed)}{more}, which may have the VM of the Node, {verb} unreachable "
         "or not loaded yet.",
     )
 
 
-def _build_failure(reason: MatchFailureReason, message: str) -> NodeMatch:
+def _build_failure(reason: MatchFailureCause, message: str) -> NodeMatch:
     return NodeMatch(failure=MatchFailure(reason, message))

@@ -37,7 +37,7 @@ from vsphere_operators.kinds.gpuinfo.types import (
     UnmatchedNode,
     UnmatchedNodes,
 )
-from vsphere_operators.vcenters.node_matching import MatchFailure, MatchFailureReason
+from vsphere_operators.vcenters.node_matching import MatchFailure, MatchFailureCause
 
 SAMPLES = Path(__file__).parents[3] / "config/samples"
 RULES = SelectionRules()
@@ -67,7 +67,7 @@ def test_status_has_the_fields_of_the_contract_and_the_candidates() -> None:
         next_window=make_window(399.5),
         host_devices=("A100",),
     )
-    failure = MatchFailure(MatchFailureReason.VM_NOT_FOUND, "no VM")
+    failure = MatchFailure(MatchFailureCause.VM_NOT_FOUND, "no VM")
     unmatched = [make_facts(f"n{number}", match_failure=failure) for number in (2, 3)]
     selection = Selection(
         query=Query(Requirement(100, True), RULES, NOW),

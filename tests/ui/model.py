@@ -83,7 +83,7 @@ def _host(index: int, clusters: int, choice: random.Random) -> Json:
         host["pressure"] = [
             {
                 "type": "CPUReady",
-                "message": 'VM "node-32" on host "esxi-3" waited for a CPU 14% of the time. '
+                "message": 'VM "db-3" on host "esxi-3" waited for a CPU 14% of the time. '
                 "The limit is 10%.",
             }
         ]

@@ -16,20 +16,28 @@ export function rank(level) {
 const FIGURES = {
   CPUReady: {
     title: "CPU readiness",
+    state: "VMs wait for CPU",
     percentOf: (vm) => vm.cpuReadinessPercent,
     text: (vm) => `CPU readiness ${vm.cpuReadinessPercent} %`,
   },
   MemoryBallooning: {
     title: "ballooned memory",
+    state: "ballooning",
     percentOf: (vm) => percentOfMemory(vm, vm.balloonedMemoryMB),
     text: (vm) => memoryText("ballooned", vm, vm.balloonedMemoryMB),
   },
   MemorySwapping: {
     title: "swapped memory",
+    state: "swapping",
     percentOf: (vm) => percentOfMemory(vm, vm.swappedMemoryMB),
     text: (vm) => memoryText("swapped", vm, vm.swappedMemoryMB),
   },
 };
+
+// What a type of pressure means, or "" for maintenance, which the host has as a state of its own.
+export function pressureText(type) {
+  return Object.hasOwn(FIGURES, type) ? FIGURES[type].state : "";
+}
 
 function percentOfMemory(vm, part) {
   const ratio = ratioOf(part, vm.memoryMB);

@@ -67,9 +67,9 @@ function hotRow(store, { host, contention, contended, vms }, index, link) {
     cell("gauge", "CPU", meter(cpu, usageLevel(cpu)), h("b", null, percent(cpu))),
     cell("gauge", "Mem", meter(memory, usageLevel(memory)), h("b", null, percent(memory))),
     cell(
-      "note",
+      "note why",
+      reasons.length > 0 && h("span", null, `${reasons.join(" ")} `),
       contended ? `${contended} of ${count(vms, "VM")} contended` : count(vms, "VM"),
-      reasons.length > 0 && `: ${reasons.join("; ")}`,
     ),
   );
 }

@@ -33,11 +33,14 @@ export function datastoreRows(store, matches, link) {
             datastore.type && badge(datastore.type),
             datastore.accessible === false && badge("not accessible", "hot"),
             overcommit > 1 && badge(`${percent(overcommit)} provisioned`, "warm"),
-            unnamed > 0 && badge(`${unnamed} without a PersistentVolume`, "warm"),
           ),
           cell("gauge wide", "Used", meter(ratio, level), h("b", null, percent(ratio))),
           cell("note", `${bytes(datastore.freeBytes)} free of ${bytes(datastore.capacityBytes)}`),
-          cell("note", `${count(vms.length, "VM")}, ${count(disks.length, "volume")}`),
+          cell(
+            "note",
+            `${count(vms.length, "VM")}, ${count(disks.length, "volume")}`,
+            unnamed > 0 && `, ${unnamed} without a PersistentVolume`,
+          ),
         );
       });
     });

@@ -16,12 +16,12 @@ from kubewright.testing import eventually
 from support.fake_environment import FAKE_CONNECTION, FakeEnvironment
 from support.fake_node_cluster import FakeNodeCluster
 from vsphere_operators.build import connect_node_labels
-from vsphere_operators.kinds.gpuinfo.matching import parse_provider_id
 from vsphere_operators.node_labels.cleanup import NodeLabelCleanup
 from vsphere_operators.node_labels.condition import HOST_PRESSURE
 from vsphere_operators.node_labels.controller import NodeLabelController
 from vsphere_operators.node_labels.labels import HOST_LABEL, read_labels
 from vsphere_operators.node_labels.writer import NodeWriter
+from vsphere_operators.vcenters.node_matching import parse_provider_id
 from vsphere_operators.vsphere.faults import Unreachable
 from vsphere_operators.vsphere.updates import Ref
 from vsphere_operators.vsphere.vcenter import VCenter

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from kubewright import Client
+from kubewright.builtin import Pod
 from kubewright.errors import ConfigError
 from kubewright.testing import eventually
 from support.fake_environment import FAKE_CONNECTION
@@ -160,6 +161,37 @@ async def test_what_if_accepts_a_name_and_an_id(plugin: Plugin) -> None:
         assert "Nodes:      node-2, node-3" in text
     with pytest.raises(ConfigError, match='no host has the name or id "esxi-9"'):
         await plugin.run("what-if", "host", "esxi-9", "--page", plugin.client.address)
+
+
+async def test_what_if_marks_replicas_and_explains_gaps(plugin: Plugin) -> None:
+    for name, node, owner in (
+        ("web-0", "node-2", "StatefulSet"),
+        ("web-1", "node-3", "StatefulSet"),
+        ("proxy-0", "node-2", "DaemonSet"),
+    ):
+        reference = {"apiVersion": "apps/v1", "kind": owner, "name": "x", "uid": owner}
+        path = Pod.definition.path("default")
+        created = plugin.cluster.api.create(
+            path,
+            {
+                "metadata": {"name": name, "ownerReferences": [{**reference, "controller": True}]},
+                "spec": {"nodeName": node, "containers": [{"name": "main", "image": "i"}]},
+            },
+        )
+        status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        plugin.cluster.api.update(f"{path}/{name}", {**created, "status": status}, status=True)
+    plugin.cluster.add_node(9)
+    await plugin.client.wait_for("nodes", "node-9", vm=None)
+    await plugin.client.wait_for("nodes", "node-2", pods=2)
+    text = await plugin.run("what-if", "host", "esxi-2", "--page", plugin.client.address)
+    assert "3, 2 without a ready replica elsewhere, 1 bound to their Node" in text
+    assert "1 Node has no known VM (node-9), so it is unknown on which host" in text
+    rows = [line.split() for line in text.splitlines() if line.startswith("default ")]
+    assert rows == [
+        ["default", "proxy-0", "node-2", "DaemonSet", "x", "yes", "per", "node"],
+        ["default", "web-0", "node-2", "StatefulSet", "x", "yes", "none"],
+        ["default", "web-1", "node-3", "StatefulSet", "x", "yes", "none"],
+    ]
 
 
 async def test_events_show_the_moves_of_nodes(plugin: Plugin) -> None:

@@ -172,10 +172,13 @@ class TopologyCommands:
             everywhere.list_readable(Pod), everywhere.list_readable(PodDisruptionBudget)
         )
         inventory = Inventory(
-            vms=topology.vms,
+            vcenters=topology.vcenters,
+            vms={item.id: item for item in topology.vms},
+            nodes={item.id: item for item in topology.nodes},
             disks=topology.disks,
             datastores={item.id: item for item in topology.datastores},
             groups={item.id: item for item in topology.vmGroups},
+            limits=topology.limits,
         )
         host = _find_host(topology.hosts, name)
         return find_affected(host, inventory, pods, budgets, datetime.now(UTC), problems)

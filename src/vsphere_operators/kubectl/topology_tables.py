@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ..console import Style
 from ..topology import model
-from ..topology.what_if import WhatIf
+from ..topology.what_if import AffectedPod, WhatIf
 from .rows import DiskRow, HostRow, Rows, VmRow
 from .table import Cell, Columns, Table, build_table, format_number, render_field, render_table
 
@@ -60,6 +60,7 @@ def rows_from_topology(topology: model.Topology) -> Rows:
     ready = {node.id: node.ready for node in topology.nodes}
     vms = [vm for vm in topology.vms if not vm.isTemplate]
     vm_names = {vm.id: vm.name for vm in vms}
+    shown_nodes = {vm.id: vm.node for vm in vms}
     counts = Counter(vm.host for vm in topology.vms)
     return Rows(
         hosts=[
@@ -107,7 +108,8 @@ def rows_from_topology(topology: model.Topology) -> Rows:
             )
             for disk in topology.disks
         ],
-        unmatched=[node.id for node in topology.nodes if not node.vm],
+        # Of several Nodes with the same VM, the first is shown at the VM.
+        unmatched=[node.id for node in topology.nodes if shown_nodes.get(node.vm) != node.id],
     )
 
 
@@ -257,11 +259,16 @@ def event_table(changes: Sequence[model.Change], *, wide: bool) -> Table:
 
 def render_what_if(result: WhatIf, *, width: int, color: bool) -> Iterator[str]:
     """A summary, and a table for each type of object that is affected."""
-    only = sum(pod.isOnlyReplica for pod in result.pods)
+    alone = sum(pod.hasReadyReplicaElsewhere is False for pod in result.pods)
+    bound = sum(pod.isBoundToNode for pod in result.pods)
+    stopped = f", and {result.stoppedVMs} that do not run" if result.stoppedVMs else ""
     yield render_field("Host", f"{result.host.name} ({result.host.id})", width=width)
-    yield render_field("VMs", str(len(result.vms)), width=width)
+    yield render_field("VMs", f"{len(result.vms)}{stopped}", width=width)
     yield render_field("Nodes", ", ".join(result.nodes) or "none", width=width)
-    yield render_field("Pods", f"{len(result.pods)}, {only} without another replica", width=width)
+    summary = f"{alone} without a ready replica elsewhere, {bound} bound to their Node"
+    yield render_field("Pods", f"{len(result.pods)}, {summary}", width=width)
+    for problem in result.problems:
+        yield render_field("Warning", problem, width=width)
     tables: Mapping[str, Table] = {
         "Pods that stop": build_table(
             result.pods,
@@ -270,7 +277,8 @@ def render_what_if(result: WhatIf, *, width: int, color: bool) -> Iterator[str]:
                 "POD": lambda pod: pod.name,
                 "NODE": lambda pod: pod.node,
                 "CONTROLLER": lambda pod: pod.controller or "-",
-                "ONLY REPLICA": lambda pod: Cell("yes", "bad") if pod.isOnlyReplica else Cell("no"),
+                "READY": lambda pod: "yes" if pod.ready else Cell("no", "busy"),
+                "REPLICA ELSEWHERE": _replica_cell,
             },
         ),
         "PodDisruptionBudgets that are exceeded": build_table(
@@ -306,5 +314,9 @@ def render_what_if(result: WhatIf, *, width: int, color: bool) -> Iterator[str]:
     for title, table in tables.items():
         if table.rows:
             yield from ("", f"{title}:", render_table(table, width=width, color=color))
-    for problem in result.problems:
-        yield from ("", f"Warning: {problem}")
+
+
+def _replica_cell(pod: AffectedPod) -> Cell:
+    if pod.isBoundToNode:
+        return Cell("per node")
+    return Cell("yes", "good") if pod.hasReadyReplicaElsewhere else Cell("none", "bad")

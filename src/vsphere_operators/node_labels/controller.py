@@ -22,8 +22,12 @@ from kubewright import Controller, Done, Key, Retry, Stream
 from kubewright.builtin import Node
 from kubewright.errors import ApplyConflict, Conflict, Forbidden, Invalid, NotFound
 
-from ..kinds.gpuinfo.matching import Match, match_node, parse_provider_id
-from ..kinds.gpuinfo.rules import Rejection
+from ..vcenters.node_matching import (
+    MatchFailureCause,
+    NodeMatch,
+    match_node,
+    parse_provider_id,
+)
 from ..vsphere.inventory import Change
 from ..vsphere.model import ComputeResource, Datacenter, Host, Task, VirtualMachine
 from ..vsphere.pressure import (
@@ -233,7 +237,7 @@ class NodeLabelController(Controller[Node]):
     def _decide(self, node: Node, state: _NodeState, now: float) -> _Desired:
         match = match_node(node, self.vcenters.values())
         vcenter, vm = match.vcenter, match.vm
-        is_certain = match.match_failure is not None and bool(self.vcenters)
+        is_certain = match.failure is not None and match.failure.is_certain and bool(self.vcenters)
         if vcenter is not None and vm is not None:
             is_certain = vcenter.loaded and vcenter.problem is None
             host = vcenter.inventory.hosts.get(vm.host)
@@ -324,10 +328,10 @@ class NodeLabelController(Controller[Node]):
         )
 
 
-def _decide_without_vm(match: Match) -> _Desired:
+def _decide_without_vm(match: NodeMatch) -> _Desired:
     """No VM, more than one, or one on a host that the vCenter account does not see."""
-    failure = match.match_failure
-    if failure is None or failure.reason is not Rejection.VM_AMBIGUOUS:
+    failure = match.failure
+    if failure is None or failure.reason is not MatchFailureCause.VM_AMBIGUOUS:
         return _Desired({}, is_released=True)
     return _Desired(
         {},

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Sequence
 from heapq import nsmallest
 
 from msgspec import Struct
@@ -13,6 +14,8 @@ from kubewright.kind import OwnerReference
 FINISHED_PHASES = ("Succeeded", "Failed")
 MAX_SEARCH_LENGTH = 200
 _MAX_FOUND_PODS = 50
+# Searched between two turns of the event loop: 50,000 Pods take up to 63 ms.
+_SEARCH_SLICE_SIZE = 2_000
 # The owner of a static Pod is its Node.
 _NODE_BOUND_CONTROLLERS = ("DaemonSet", "Node")
 
@@ -75,23 +78,26 @@ def build_pod_row(pod: Pod) -> PodRow:
     )
 
 
-def search_pods(pods: Iterable[Pod], text: str, problems: list[str]) -> FoundPods:
+async def search_pods(pods: Sequence[Pod], text: str, problems: list[str]) -> FoundPods:
     """Those with the text in `namespace/name`, in any letter case.
 
     Names that begin with the text come first, then by namespace and name.
     """
     # Names of Pods and namespaces are in lower case.
-    lowered = text.lower()
-    matching = [
-        (not pod.metadata.name.startswith(lowered), pod.metadata.namespace, pod.metadata.name, pod)
-        for pod in pods
-        if lowered in f"{pod.metadata.namespace}/{pod.metadata.name}"
-    ]
-    # Namespace and name are unique, so Pods are never compared.
-    first = nsmallest(_MAX_FOUND_PODS, matching)
+    lowered, first, count = text.lower(), list[tuple[bool, str, str, Pod]](), 0
+    for start in range(0, len(pods), _SEARCH_SLICE_SIZE):
+        matching = [
+            (not metadata.name.startswith(lowered), metadata.namespace, metadata.name, pod)
+            for pod in pods[start : start + _SEARCH_SLICE_SIZE]
+            if lowered in f"{(metadata := pod.metadata).namespace}/{metadata.name}"
+        ]
+        count += len(matching)
+        # Namespace and name are unique, so Pods are never compared.
+        first = nsmallest(_MAX_FOUND_PODS, first + matching)
+        await asyncio.sleep(0)
     return FoundPods(
         search=text,
         pods=[build_pod_row(pod) for *_, pod in first],
-        omittedPods=len(matching) - len(first),
+        omittedPods=count - len(first),
         problems=problems,
     )

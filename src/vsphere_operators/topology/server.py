@@ -226,7 +226,7 @@ class TopologyServer:
                 400, f"Bad request: `search` must have 1 to {MAX_SEARCH_LENGTH} characters"
             )
         pods = self._cluster_objects
-        return _json_response(search_pods(pods.all_pods(), text, pods.problems()))
+        return _json_response(await search_pods(pods.all_pods(), text, pods.problems()))
 
     async def _handle_what_if(self, request: web.Request) -> web.StreamResponse:
         await self._builder.build_all()

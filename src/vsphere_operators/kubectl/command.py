@@ -19,6 +19,7 @@ from kubewright.log import LogOptions, configure_logging
 
 from ..console import (
     discard_stdout,
+    escape_lines,
     format_document,
     replace_unencodable,
     supports_color,
@@ -262,6 +263,10 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
+def _print_error(message: str) -> None:
+    print(escape_lines(message), file=sys.stderr)
+
+
 async def _run_command(
     options: argparse.Namespace, environ: Mapping[str, str], printer: Printer
 ) -> str:
@@ -271,7 +276,7 @@ async def _run_command(
         load_connection, options.kubeconfig, options.context, environ
     )
     namespace = "" if options.all_namespaces else options.namespace or connection.namespace
-    cluster = ClusterReader(connection, namespace, lambda message: print(message, file=sys.stderr))
+    cluster = ClusterReader(connection, namespace, _print_error)
     try:
         await warn_of_stale_objects(cluster, options.lease)
         return await _Commands(options, cluster, environ, printer).run()
@@ -293,10 +298,10 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
         if output := asyncio.run(_run_command(options, environ, printer)):
             print(output, flush=True)
     except NotFound as error:
-        print(f"{_PROGRAM}: {error}. Check the namespace, or set it with -n.", file=sys.stderr)
+        _print_error(f"{_PROGRAM}: {error}. Check the namespace, or set it with -n.")
         return 1
     except (KubewrightError, VCenterError) as error:
-        print(f"{_PROGRAM}: {error}", file=sys.stderr)
+        _print_error(f"{_PROGRAM}: {error}")
         return 1
     except BrokenPipeError:
         return discard_stdout()

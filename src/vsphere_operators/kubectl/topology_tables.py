@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from ..console import Style
+from ..console import Style, escape_control
 from ..topology import model
 from ..topology.what_if import WhatIf
 from .rows import DiskRow, HostRow, Rows, VmRow
@@ -304,4 +304,4 @@ def render_what_if(result: WhatIf, *, width: int, color: bool) -> Iterator[str]:
         if table.rows:
             yield from ("", f"{title}:", render_table(table, width=width, color=color))
     for problem in result.problems:
-        yield from ("", f"Warning: {problem}")
+        yield from ("", f"Warning: {escape_control(problem)}")

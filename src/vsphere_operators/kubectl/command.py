@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -284,8 +285,18 @@ async def _run_command(
         await cluster.transport.close()
 
 
+async def _run_until_signal(command: Coroutine[Any, Any, str]) -> str:
+    """SIGTERM cancels the command, as asyncio.run does at Ctrl-C, so that it ends its kubectl."""
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    return await command
+
+
 def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
-    """Exit codes: 0 success, 1 error, 2 wrong command line, 130 Ctrl-C, 141 closed pipe."""
+    """Exit codes: 0 success, 1 error, 2 wrong command line, 130 Ctrl-C, 141 closed pipe,
+    143 SIGTERM.
+    """
     environ = os.environ if environ is None else environ
     options = _parse_arguments(argv)
     replace_unencodable(sys.stdout, machine_readable=options.output in ("json", "yaml"))
@@ -295,7 +306,7 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
         options.output, terminal_width(sys.stdout), supports_color(sys.stdout, environ)
     )
     try:
-        if output := asyncio.run(_run_command(options, environ, printer)):
+        if output := asyncio.run(_run_until_signal(_run_command(options, environ, printer))):
             print(output, flush=True)
     except NotFound as error:
         _print_error(f"{_PROGRAM}: {error}. Check the namespace, or set it with -n.")
@@ -306,9 +317,7 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
     except BrokenPipeError:
         return discard_stdout()
     except KeyboardInterrupt:
-        return 130
+        return 128 + signal.SIGINT
+    except asyncio.CancelledError:
+        return 128 + signal.SIGTERM
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

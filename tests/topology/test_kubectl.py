@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import re
 import signal
@@ -129,6 +130,7 @@ async def plugin(tmp_path: Path) -> AsyncIterator[Plugin]:
             size_mb=70,
             attached_vm_uuids=(bios_uuid_of(1),),
         ),
+        Disk(id="d-3", name="hidden", datastore="datastore-1", attached_vm_uuids=("unseen",)),
     )
     async with run_topology(cluster) as client:
         await client.wait_for("nodes", "node-3", vm="vc-1/vm-3")
@@ -140,7 +142,7 @@ async def test_port_is_forwarded_to_the_manager(plugin: Plugin) -> None:
     text = await plugin.run("datastores", "--context=c", "--kubeconfig=k")
     assert text.splitlines() == [
         "DATASTORE  TYPE  GIB    FREE GIB  FREE  PROVISIONED  VMS  VOLUMES  ORPHANS  STATE",
-        "nfs-1      NFS   100.0  5.0       5%    145%         0    0        2        accessible",
+        "nfs-1      NFS   100.0  5.0       5%    145%         0    0        1        accessible",
     ]
     assert (plugin.folder / "arguments").read_text().split() == [
         "port-forward",
@@ -153,12 +155,18 @@ async def test_port_is_forwarded_to_the_manager(plugin: Plugin) -> None:
     ]
 
 
-async def test_orphans_are_sorted_by_size(plugin: Plugin) -> None:
+async def test_orphaned_disks_are_before_those_that_a_vm_uses(plugin: Plugin) -> None:
     lines = (await plugin.run("orphans", "--page", plugin.client.address)).splitlines()
     assert [line.split() for line in lines[1:]] == [
-        ["larger", "70", "nfs-1", "node-1"],
-        ["left", "7", "nfs-1", "-"],
+        ["left", "orphaned", "7", "nfs-1", "-"],
+        ["larger", "foreign", "70", "nfs-1", "node-1"],
+        # The vCenter account does not see the VM that uses this disk.
+        ["hidden", "foreign", "-", "nfs-1", "-"],
     ]
+    text = await plugin.run("datastores", "-o", "json", "--page", plugin.client.address)
+    # As vsphere_datastore_orphaned_disks and vsphere_datastore_foreign_disks count them.
+    (datastore,) = json.loads(text)
+    assert (datastore["orphanedDisks"], datastore["foreignDisks"]) == (1, 2)
 
 
 async def test_what_if_accepts_a_name_and_an_id(plugin: Plugin) -> None:

@@ -279,7 +279,12 @@ async def _run_command(
     namespace = "" if options.all_namespaces else options.namespace or connection.namespace
     cluster = ClusterReader(connection, namespace, _print_error)
     try:
-        await warn_of_stale_objects(cluster, options.lease)
+        await warn_of_stale_objects(
+            cluster,
+            options.lease,
+            manager_namespace=options.manager_namespace,
+            page=options.page,
+        )
         return await _Commands(options, cluster, environ, printer).run()
     finally:
         await cluster.transport.close()

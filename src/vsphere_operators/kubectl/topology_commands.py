@@ -60,8 +60,8 @@ def add_topology_parsers(commands: Any, shared: argparse.ArgumentParser) -> None
     commands.add_parser(
         "orphans",
         parents=[shared],
-        help="List First Class Disks that no PersistentVolume of this cluster names. They may "
-        "belong to another cluster.",
+        help="List First Class Disks that no PersistentVolume of this cluster names: orphaned if "
+        "no VM uses them, else foreign. Both may belong to another cluster.",
     )
     command = commands.add_parser(
         "events",

@@ -1,7 +1,7 @@
-"""The Pods of the manager, and what their flags and environment variables say.
+"""The Pods of the manager: their flags, environment variables and readiness.
 
 Why not the Deployment?  A Pod shows what runs, during a rollout too, and the port is forwarded to a
-    Pod. A user who may forward ports can read Pods.
+    Pod.
 """
 
 from __future__ import annotations

@@ -59,8 +59,10 @@ async def warn_of_stale_objects(
     message = describe_staleness(leases, server_time or datetime.now(UTC))
     if not leases and key is None:
         namespace = manager_namespace or DEFAULT_NAMESPACE
-        found = await _describe_page(page) if page else await _describe_pods(cluster, namespace)
-        message = message if found is None else found
+        if page:
+            message = await _describe_page(page)
+        elif (description := await _describe_pods(cluster, namespace)) is not None:
+            message = description
     if message:
         cluster.warn(message)
 

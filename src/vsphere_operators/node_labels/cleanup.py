@@ -1,6 +1,6 @@
 """Removes the labels and conditions that a manager with -label-nodes has left.
 
-What is not touched?  What another installation or a user has set: managed fields tell it apart.
+What is not touched?  What another installation or a user has set, by the managed fields.
 What if the permissions are gone?  A Warning Event on each Node explains what to do, and one request
     a minute shows whether they are back.
 """

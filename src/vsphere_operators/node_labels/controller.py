@@ -28,7 +28,7 @@ from ..vsphere.inventory import Change
 from ..vsphere.model import ComputeResource, Datacenter, Host, Task, VirtualMachine
 from ..vsphere.pressure import (
     MaintenanceTasks,
-    PressureGauge,
+    PressureHysteresis,
     find_vm_pressures,
     has_notable_figure,
     read_figures,
@@ -67,9 +67,9 @@ class _NodeState:
     """What this process remembers about a Node."""
 
     uid: str
-    # The gauge belongs to one VM on one host.
-    gauge_id: str = ""
-    gauge: PressureGauge = field(default_factory=lambda: PressureGauge(0.0))
+    # The hysteresis belongs to one VM on one host.
+    hysteresis_id: str = ""
+    hysteresis: PressureHysteresis = field(default_factory=lambda: PressureHysteresis(0.0))
     missing_since: float | None = None
     condition_written_at: float | None = None
     written_condition: ConditionState | None = None
@@ -316,12 +316,14 @@ class NodeLabelController(Controller[Node]):
                 ),
             )
         figures = read_figures(vm)
-        gauge = self._select_gauge(node, state, f"{vcenter.name}/{vm.ref}/{host.ref}", host)
-        recheck_seconds = gauge.update(figures, now)
+        hysteresis = self._select_hysteresis(
+            node, state, f"{vcenter.name}/{vm.ref}/{host.ref}", host
+        )
+        recheck_seconds = hysteresis.update(figures, now)
         pressures = find_vm_pressures(
             host,
             vm,
-            gauge.active_types,
+            hysteresis.active_types,
             is_entering_maintenance=self._maintenance[vcenter.name].is_entering(host.ref),
         )
         condition = build_state(host.name, pressures, figures)
@@ -330,23 +332,23 @@ class NodeLabelController(Controller[Node]):
     def _is_in_use(self, label: str, value: str) -> bool:
         return bool(self.cache.store(Node).keys_by_index(_LABEL_INDEX, f"{label}={value}"))
 
-    def _select_gauge(
-        self, node: Node, state: _NodeState, gauge_id: str, host: Host
-    ) -> PressureGauge:
-        if state.gauge_id != gauge_id:
+    def _select_hysteresis(
+        self, node: Node, state: _NodeState, hysteresis_id: str, host: Host
+    ) -> PressureHysteresis:
+        if state.hysteresis_id != hysteresis_id:
             # After a restart of the manager the condition shows whether the host was under
             # pressure; after a vMotion it is about another host.
             stored = find_stored(node)
-            state.gauge_id, state.gauge = (
-                gauge_id,
-                PressureGauge(
+            state.hysteresis_id, state.hysteresis = (
+                hysteresis_id,
+                PressureHysteresis(
                     self._interval_seconds,
                     was_under_pressure=stored is not None
                     and stored.status == "True"
                     and f'"{host.name}"' in stored.message,
                 ),
             )
-        return state.gauge
+        return state.hysteresis
 
     def _decide_without_vcenter(self, vcenter: VCenter | None) -> _Desired:
         candidates = [vcenter] if vcenter is not None else self.vcenters.values()

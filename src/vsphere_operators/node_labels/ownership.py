@@ -1,8 +1,8 @@
 """Which Nodes have labels or the condition of which installation, by their managed fields.
 
 Why not by the labels alone?  Another installation in the cluster, or a user, may have set them.
-Why a list of its own?  The cache does not keep managed fields: they are larger than the rest of a
-    Node's metadata, and only the cleanup and the doctor read them.
+Why a list of its own?  The cache does not keep managed fields: they are larger than a Node's
+    other metadata, and only the cleanup and the doctor read them.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from msgspec import Struct
 from kubewright import Client, ObjectMeta, kind
 from kubewright.kind import Object
 
-FIELD_MANAGER_PREFIX = "node-labels."
+_FIELD_MANAGER_PREFIX = "node-labels."
 
 
 def field_manager_of(namespace: str) -> str:
     """The field manager of the installation in this namespace."""
-    return f"{FIELD_MANAGER_PREFIX}{namespace}"
+    return f"{_FIELD_MANAGER_PREFIX}{namespace}"
 
 
 class _ManagedFields(Struct, frozen=True, omit_defaults=True, kw_only=True):

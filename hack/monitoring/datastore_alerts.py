@@ -126,6 +126,8 @@ and max by (vcenter, datastore, datastore_id)
         impact="They take space. If another cluster uses the same vCenter, its unused volumes "
         "count too, and the alert is expected: silence it for that datastore.",
         diagnosis=(
+            "List the disks. The alert is about those in state orphaned; foreign ones have a VM:",
+            "$ kubectl vsphere orphans",
             "List the disks that the volumes of this cluster name:",
             "$ kubectl get pv -o custom-columns=NAME:.metadata.name,DISK:.spec.csi.volumeHandle",
             "Compare them with Container Volumes of the datastore in vCenter, under Monitor > "

@@ -240,7 +240,7 @@ async def test_plugin_gives_the_same_result_with_and_without_the_manager(
     }
 
     async def run(*arguments: str) -> Any:
-        command = [sys.executable, "-m", "vsphere_operators.kubectl.command", *arguments]
+        command = [sys.executable, "-m", "vsphere_operators.kubectl", *arguments]
         done = await asyncio.to_thread(
             subprocess.run, command, env=environ, capture_output=True, text=True, timeout=60
         )

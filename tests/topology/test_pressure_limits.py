@@ -6,7 +6,7 @@ import pytest
 
 from vsphere_operators.topology import model
 from vsphere_operators.topology.store import store_of
-from vsphere_operators.vsphere.pressure import PressureGauge, PressureType
+from vsphere_operators.vsphere.pressure import PressureHysteresis, PressureType
 
 
 def read_limits() -> dict[str, model.PressureLimit]:
@@ -26,7 +26,7 @@ def test_every_figure_has_limits() -> None:
 @pytest.mark.parametrize("type_", ["MemorySwapping", "MemoryBallooning", "CPUReady"])
 def test_condition_begins_at_hot_and_ends_below_warm(type_: str) -> None:
     limit, pressure_type = read_limits()[type_], PressureType(type_)
-    gauge = PressureGauge(hold_seconds=0.0)
+    gauge = PressureHysteresis(hold_seconds=0.0)
 
     def is_active_at(percent: float) -> bool:
         gauge.update({pressure_type: percent}, 0.0)

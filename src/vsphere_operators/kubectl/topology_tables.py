@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 from msgspec import Struct
 
@@ -35,15 +36,21 @@ class DatastoreRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     hosts: int
     vms: int
     volumes: int
+    # Disks that no PersistentVolume of this cluster names: those that no VM uses, and the others.
     orphanedDisks: int
+    foreignDisks: int
     vcenter: str
     id: str
 
 
 class OrphanRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A First Class Disk that no PersistentVolume of this cluster names."""
+    """A First Class Disk that no PersistentVolume of this cluster names.
+
+    It is orphaned if no VM uses it, and foreign otherwise, as in the metrics of datastores.
+    """
 
     name: str
+    state: Literal["orphaned", "foreign"]
     sizeMB: int | None = None
     datastore: str = ""
     vm: str = ""
@@ -121,7 +128,9 @@ def list_datastores(topology: model.Topology) -> list[DatastoreRow]:
     """Those with the least free space first."""
     vms = Counter(datastore for vm in topology.vms for datastore in vm.datastores)
     volumes = Counter(disk.datastore for disk in topology.disks if disk.persistentVolume)
-    orphans = Counter(disk.datastore for disk in topology.disks if not disk.persistentVolume)
+    unnamed = Counter(
+        (disk.datastore, disk.isAttached) for disk in topology.disks if not disk.persistentVolume
+    )
     rows = [
         DatastoreRow(
             name=item.name,
@@ -135,7 +144,8 @@ def list_datastores(topology: model.Topology) -> list[DatastoreRow]:
             hosts=len(item.hosts),
             vms=vms[item.id],
             volumes=volumes[item.id],
-            orphanedDisks=orphans[item.id],
+            orphanedDisks=unnamed[item.id, False],
+            foreignDisks=unnamed[item.id, True],
             vcenter=_vcenter_of(item.id),
             id=item.id,
         )
@@ -164,6 +174,7 @@ def datastore_table(rows: Sequence[DatastoreRow], *, wide: bool) -> Table:
         "STATE": lambda row: _DATASTORE_STATES[row.accessible],
     }
     wide_columns: Columns[DatastoreRow] = {
+        "FOREIGN": lambda row: str(row.foreignDisks),
         "HOSTS": lambda row: str(row.hosts),
         "VCENTER": lambda row: row.vcenter,
         "ID": lambda row: row.id,
@@ -191,12 +202,13 @@ def _provisioned_cell(row: DatastoreRow) -> Cell:
 
 
 def list_orphans(topology: model.Topology) -> list[OrphanRow]:
-    """The largest first."""
+    """Those that no VM uses first, the largest first."""
     datastores = {datastore.id: datastore.name for datastore in topology.datastores}
     vms = {vm.id: vm.name for vm in topology.vms}
     rows = [
         OrphanRow(
             name=disk.name,
+            state="foreign" if disk.isAttached else "orphaned",
             sizeMB=disk.sizeMB,
             datastore=datastores.get(disk.datastore, ""),
             vm=vms.get(disk.vm, ""),
@@ -206,12 +218,13 @@ def list_orphans(topology: model.Topology) -> list[OrphanRow]:
         for disk in topology.disks
         if not disk.persistentVolume
     ]
-    return sorted(rows, key=lambda row: (-(row.sizeMB or 0), row.name))
+    return sorted(rows, key=lambda row: (row.state == "foreign", -(row.sizeMB or 0), row.name))
 
 
 def orphan_table(rows: Sequence[OrphanRow], *, wide: bool) -> Table:
     columns: Columns[OrphanRow] = {
         "DISK": lambda row: row.name,
+        "STATE": lambda row: row.state,
         "MB": lambda row: format_number(row.sizeMB),
         "DATASTORE": lambda row: row.datastore,
         "ATTACHED TO": lambda row: row.vm or "-",

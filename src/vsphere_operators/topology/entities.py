@@ -143,6 +143,7 @@ def build_disk(inventory: Inventory, disk: Disk, volume: PersistentVolume | None
         datastore=qualify(inventory.name, disk.datastore),
         sizeMB=disk.size_mb,
         vm=qualify(inventory.name, vm.ref) if vm else "",
+        isAttached=bool(disk.attached_vm_uuids),
         persistentVolume=volume.metadata.name if volume else "",
         claim=format_claim(volume) or "",
     )

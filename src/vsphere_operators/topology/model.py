@@ -126,7 +126,9 @@ class Disk(Item, frozen=True, kw_only=True):
     name: str
     datastore: str
     sizeMB: int | None = None
+    # The VM that uses it; absent too if the vCenter account does not see that VM.
     vm: str = ""
+    isAttached: bool = False
     persistentVolume: str = ""
     claim: str = ""
 

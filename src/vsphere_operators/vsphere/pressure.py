@@ -4,8 +4,8 @@ Which figures count?  Those of quickStats for each VM. Ballooned and swapped mem
     share of the VM's memory, because a few megabytes of a large VM have no effect.
 Why has swapping the highest threshold?  Swapped memory stays swapped until the guest uses it, so
     the figure remains for hours after the host has memory again.
-What does `PressureGauge` add?  Hysteresis for one VM: a figure must stay at or above a threshold
-    for some time to count, and stay below a lower one for the same time to stop counting.
+What does `PressureHysteresis` add?  A figure of a VM must stay at or above a threshold for some
+    time to count, and stay below a lower one for the same time to stop counting.
 What if a figure is missing?  Nothing is assumed: releases before vSphere 7.0 report no readiness,
     and a VM that does not run has no figures.
 """
@@ -104,7 +104,7 @@ def find_vm_pressures(
     *,
     is_entering_maintenance: bool = False,
 ) -> list[Pressure]:
-    """The pressures of a host that affect one VM; `active_types` are those of its gauge."""
+    """The pressures of a host that affect one VM; `active_types` are those of its hysteresis."""
     figures, active = read_figures(vm), set(active_types)
     return [
         *_find_maintenance(host, is_entering_maintenance),
@@ -143,7 +143,7 @@ def _describe_figure(type_: PressureType, host: Host, vm: VirtualMachine) -> Pre
     return Pressure(type_, f"{fact}. The limit is {threshold.enter}%.")
 
 
-class PressureGauge:
+class PressureHysteresis:
     """Which figures of one VM count as pressure, with hysteresis."""
 
     def __init__(self, hold_seconds: float, *, was_under_pressure: bool = False) -> None:

@@ -83,6 +83,9 @@ async def test_remote_address_needs_a_token_with_a_role(remote: TopologyClient) 
     reader = "Bearer reader"
     assert await remote.status_of("/topology", Authorization=reader) == 200
     assert await remote.status_of("/topology/changes", Authorization=reader) == 200
+    # A role with the verb get is enough for HEAD too.
+    assert await remote.status_of("/topology", "HEAD", Authorization=reader) == 200
+    assert await remote.status_of("/topology", "HEAD", Authorization="Bearer guest") == 403
     assert await remote.status_of(DATA_PATHS[-1], Authorization=reader) == 404
 
 

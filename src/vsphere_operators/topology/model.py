@@ -201,6 +201,14 @@ class Limits(Struct, frozen=True, kw_only=True):
     omittedVMs: int
 
 
+class PressureLimit(Struct, frozen=True, kw_only=True):
+    """In percent of the time for CPU readiness, of the VM's memory for the other types."""
+
+    # The Node condition VSphereHostPressure becomes True at `hot`, and False below `warm`.
+    warmPercent: int
+    hotPercent: int
+
+
 class Topology(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The whole model; each collection is sorted by `id`."""
 
@@ -220,6 +228,7 @@ class Topology(Struct, frozen=True, omit_defaults=True, kw_only=True):
     vmGroups: list[VmGroup]
     gpuInfos: list[GPUInfo]
     limits: Limits
+    pressureLimits: dict[str, PressureLimit] = {}
 
 
 class Change(Struct, frozen=True, kw_only=True):

@@ -35,9 +35,11 @@ from .streams import MAX_CLIENTS, EventStreams
 from .what_if import Inventory, find_affected
 
 _UI_FOLDER = Path(__file__).parent.parent / "ui"
-# Clients of events, and some for requests.
+# More than the requests and streams together: one more connection ends an idle one, never a stream.
 _MAX_CONNECTIONS = 256
-_MAX_REQUESTS = 32
+_MAX_REQUESTS = 24
+# Clients of events, and some that are being authorized or rejected.
+_MAX_STREAMS = MAX_CLIENTS + 4
 _ADVICE = "Choose another address with -ui-bind-address, or 0 to disable the page"
 _SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -127,14 +129,15 @@ class TopologyServer:
             bind_address,
             advice=_ADVICE,
             max_connections=_MAX_CONNECTIONS,
-            max_in_flight=MAX_CLIENTS + _MAX_REQUESTS,
+            max_in_flight=_MAX_REQUESTS,
+            max_streams=_MAX_STREAMS,
             certificate=None if self._is_local_only else choose_certificate(certificate_dir, log),
             authorizer=None if self._is_local_only else authorizer,
             middlewares=[self._protect],
             log=log,
         )
         endpoint.add_get("/topology", self._handle_topology)
-        endpoint.add_get("/topology/events", self._handle_events)
+        endpoint.add_get("/topology/events", self._handle_events, is_stream=True)
         endpoint.add_get("/topology/changes", self._handle_changes)
         endpoint.add_get("/topology/nodes/{name}/pods", self._handle_pods)
         endpoint.add_get("/topology/pods", self._handle_pod_search)

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar, cast, get_args
 
 import msgspec
 
+from ..vsphere.pressure import THRESHOLDS
 from . import model
 from .model import Collection, Item
 
@@ -173,6 +174,12 @@ class TopologyStore:
             time=self._clock(),
             manager=self._describe_manager(),
             limits=self.limits,
+            pressureLimits={
+                type_.value: model.PressureLimit(
+                    warmPercent=threshold.leave, hotPercent=threshold.enter
+                )
+                for type_, threshold in THRESHOLDS.items()
+            },
             **collections,
         )
 

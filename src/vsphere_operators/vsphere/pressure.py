@@ -38,7 +38,7 @@ class PressureType(StrEnum):
     """The VM was ready to run, but waited for a physical CPU."""
 
 
-class _Threshold(Struct, frozen=True):
+class Threshold(Struct, frozen=True):
     """In percent: of the time for CPU readiness, of the VM's memory for the others."""
 
     enter: int
@@ -46,10 +46,10 @@ class _Threshold(Struct, frozen=True):
 
 
 # A common rule for ESXi: users notice nothing below 5 % readiness, and delays from 10 % on.
-_THRESHOLDS: Mapping[PressureType, _Threshold] = {
-    PressureType.SWAPPING: _Threshold(enter=10, leave=5),
-    PressureType.BALLOONING: _Threshold(enter=5, leave=2),
-    PressureType.CPU_READY: _Threshold(enter=10, leave=5),
+THRESHOLDS: Mapping[PressureType, Threshold] = {
+    PressureType.SWAPPING: Threshold(enter=10, leave=5),
+    PressureType.BALLOONING: Threshold(enter=5, leave=2),
+    PressureType.CPU_READY: Threshold(enter=10, leave=5),
 }
 
 
@@ -78,7 +78,7 @@ def read_figures(vm: VirtualMachine) -> dict[PressureType, float]:
 def has_notable_figure(vm: VirtualMachine | None) -> bool:
     """Whether any figure is so high that it counts, or may still count."""
     return vm is not None and any(
-        figure >= _THRESHOLDS[type_].leave for type_, figure in read_figures(vm).items()
+        figure >= THRESHOLDS[type_].leave for type_, figure in read_figures(vm).items()
     )
 
 
@@ -89,15 +89,11 @@ def find_host_pressures(
     worst: dict[PressureType, tuple[float, VirtualMachine]] = {}
     for vm in vms:
         for type_, figure in read_figures(vm).items():
-            if figure >= _THRESHOLDS[type_].enter and figure > worst.get(type_, (0.0, vm))[0]:
+            if figure >= THRESHOLDS[type_].enter and figure > worst.get(type_, (0.0, vm))[0]:
                 worst[type_] = (figure, vm)
     return [
         *_find_maintenance(host, is_entering_maintenance),
-        *(
-            _describe_figure(type_, host, worst[type_][1])
-            for type_ in _THRESHOLDS
-            if type_ in worst
-        ),
+        *(_describe_figure(type_, host, worst[type_][1]) for type_ in THRESHOLDS if type_ in worst),
     ]
 
 
@@ -114,7 +110,7 @@ def find_vm_pressures(
         *_find_maintenance(host, is_entering_maintenance),
         *(
             _describe_figure(type_, host, vm)
-            for type_ in _THRESHOLDS
+            for type_ in THRESHOLDS
             if type_ in active and type_ in figures
         ),
     ]
@@ -131,7 +127,7 @@ def _find_maintenance(host: Host, is_entering: bool) -> list[Pressure]:
 
 
 def _describe_figure(type_: PressureType, host: Host, vm: VirtualMachine) -> Pressure:
-    percent, threshold = read_figures(vm)[type_], _THRESHOLDS[type_]
+    percent, threshold = read_figures(vm)[type_], THRESHOLDS[type_]
     if type_ is PressureType.CPU_READY:
         fact = f'VM "{vm.name}" on host "{host.name}" waited for a CPU {percent:.0f}% of the time'
     elif type_ is PressureType.BALLOONING:
@@ -160,7 +156,7 @@ class PressureGauge:
 
     @property
     def active_types(self) -> list[PressureType]:
-        return [type_ for type_ in _THRESHOLDS if self._active.get(type_)]
+        return [type_ for type_ in THRESHOLDS if self._active.get(type_)]
 
     def update(self, figures: Mapping[PressureType, float], now: float) -> float | None:
         """Apply the present figures. Returns the seconds until they change a state if they stay.
@@ -168,7 +164,7 @@ class PressureGauge:
         The state of a missing figure stays as it is.
         """
         delays = list[float]()
-        for type_, threshold in _THRESHOLDS.items():
+        for type_, threshold in THRESHOLDS.items():
             figure = figures.get(type_)
             if figure is None:
                 self._beyond_since.pop(type_, None)

@@ -216,7 +216,7 @@ function strip(store, vms, hostMemory, link, width) {
 }
 
 function block(store, vm, link, hasLabel) {
-  const { level, reasons } = vmContention(vm);
+  const { level, reasons } = vmContention(vm, store.pressureLimits);
   const name = vm.name ?? vm.id;
   const text = [
     name,

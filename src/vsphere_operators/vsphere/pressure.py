@@ -4,7 +4,7 @@ Which figures count?  Those of quickStats for each VM. Ballooned and swapped mem
     share of the VM's memory, because a few megabytes of a large VM have no effect.
 Why has swapping the highest threshold?  Swapped memory stays swapped until the guest uses it, so
     the figure remains for hours after the host has memory again.
-What does `PressureHysteresis` add?  A figure of a VM must stay at or above a threshold for some time
+What does `PressureHysteresis` add?  A figure of a VM must stay at or above a threshold for a time
     to count, and stay below a lower one for the same time to stop counting.
 What if a figure is missing?  Nothing is assumed: releases before vSphere 7.0 report no readiness,
     and a VM that does not run has no figures.

@@ -377,9 +377,7 @@ def _add_node_labels(manager: Manager, vcenters: VCenterRegistry, settings: Sett
         manager.add(controller)
         connect_node_labels(controller)
     else:
-        cleanup = NodeLabelCleanup(
-            manager.cache, manager.client, writer, manager.recorder, Log("labels")
-        )
+        cleanup = NodeLabelCleanup(manager.cache, writer, manager.recorder, Log("labels"))
         manager.add_runnable(cleanup, leader_only=True)
 
 

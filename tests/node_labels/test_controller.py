@@ -113,9 +113,7 @@ async def run_labeler(
         # Something has to keep the Nodes in the cache, as GPUInfo does in the real manager.
         manager.add(controller(Node, _ignore_node))
         manager.add_runnable(
-            NodeLabelCleanup(
-                manager.cache, manager.client, writer, manager.recorder, Log("labels")
-            ),
+            NodeLabelCleanup(manager.cache, writer, manager.recorder, Log("labels")),
             leader_only=True,
         )
     stop = asyncio.Event()

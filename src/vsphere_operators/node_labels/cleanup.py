@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import chain, repeat
 from typing import NoReturn
 
-from kubewright import Cache, Client
+from kubewright import Cache
 from kubewright.builtin import Node
 from kubewright.condition import utc_now
 from kubewright.errors import Forbidden, KubewrightError, NotFound
@@ -30,11 +30,8 @@ _FORBIDDEN_RETRY_SECONDS = 60.0
 class NodeLabelCleanup:
     """Runs in the leader while -label-nodes is off."""
 
-    def __init__(
-        self, cache: Cache, client: Client, writer: NodeWriter, recorder: EventRecorder, log: Log
-    ) -> None:
-        self._cache, self._client, self._writer = cache, client, writer
-        self._recorder, self._log = recorder, log
+    def __init__(self, cache: Cache, writer: NodeWriter, recorder: EventRecorder, log: Log) -> None:
+        self._cache, self._writer, self._recorder, self._log = cache, writer, recorder, log
         # By uid: what Nodes have of others. While that is all, their managed fields are not read.
         self._foreign: dict[str, tuple[str, ...]] = {}
         self._reported_uids: set[str] = set()
@@ -66,7 +63,7 @@ class NodeLabelCleanup:
 
     async def _select_own(self, nodes: Sequence[Node]) -> list[Node]:
         """Those with something of this installation; the others are remembered as foreign."""
-        labeled = await list_labeled_nodes(self._client, self._writer.field_manager)
+        labeled = await list_labeled_nodes(self._writer.client, self._writer.field_manager)
         own_uids = {node.metadata.uid for node in labeled}
         self._foreign |= {
             node.metadata.uid: _list_leftovers(node)

@@ -25,7 +25,7 @@ _LABELS_PATH = ".metadata.labels."
 
 class NodeWriter:
     def __init__(self, client: Client, namespace: str) -> None:
-        self._client, self.field_manager = client, field_manager_of(namespace)
+        self.client, self.field_manager = client, field_manager_of(namespace)
 
     async def apply_labels(
         self, node: Node, labels: dict[str, str]
@@ -74,7 +74,7 @@ class NodeWriter:
     ) -> Node:
         # With the uid, an apply never creates a Node that was deleted in the meantime.
         metadata = {"name": node.metadata.name, "uid": node.metadata.uid, **metadata}
-        return await self._client.patch(
+        return await self.client.patch(
             Node,
             node.key,
             {"apiVersion": "v1", "kind": "Node", "metadata": metadata, **fields},

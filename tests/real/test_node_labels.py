@@ -216,7 +216,11 @@ async def test_leftovers_without_permission_are_reported_and_can_be_removed(
         await asyncio.to_thread(
             subprocess.run,
             ["bash", "-ec", commands],
-            env={"PATH": path, "KUBECONFIG": str(plane.admin_kubeconfig)},
+            env={
+                "PATH": path,
+                "HOME": str(plane.folder),
+                "KUBECONFIG": str(plane.admin_kubeconfig),
+            },
             check=True,
             timeout=60,
         )

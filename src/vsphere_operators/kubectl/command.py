@@ -38,6 +38,7 @@ from .sources import ClusterReader, load_connection, open_vcenters, read_node_fa
 from .staleness import warn_of_stale_objects
 from .table import Table, render_table
 from .topology_commands import (
+    PAGE_VARIABLE,
     TOPOLOGY_COMMANDS,
     TopologyCommands,
     add_page_flags,
@@ -304,6 +305,7 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
     """
     environ = os.environ if environ is None else environ
     options = _parse_arguments(argv)
+    options.page = options.page or environ.get(PAGE_VARIABLE, "")
     replace_unencodable(sys.stdout, machine_readable=options.output in ("json", "yaml"))
     # Errors are printed below; log lines of the client would only repeat them.
     configure_logging(LogOptions(level="panic"))

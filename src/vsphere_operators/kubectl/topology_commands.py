@@ -41,6 +41,7 @@ from .topology_tables import (
     select_node_changes,
 )
 
+PAGE_VARIABLE = "KUBECTL_VSPHERE_PAGE"
 _RECONNECT_SECONDS = 2.0
 TOPOLOGY_COMMANDS = ("what-if", "datastores", "orphans", "events", "open")
 
@@ -82,7 +83,11 @@ def add_topology_parsers(commands: Any, shared: argparse.ArgumentParser) -> None
 
 def add_page_flags(add: Callable[..., Any]) -> None:
     """The flags that find the page; `add` is that of a parser."""
-    add("--page", metavar="URL", help="Address of the manager's page. Default: by port-forward.")
+    add(
+        "--page",
+        metavar="URL",
+        help=f"Address of the manager's page. Default: ${PAGE_VARIABLE}, or by port-forward.",
+    )
     add(
         "--manager-namespace",
         metavar="NAME",

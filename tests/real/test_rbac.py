@@ -153,11 +153,19 @@ async def use_page(manager: ManagerProcess, cluster: GpuCluster) -> None:
     page = PageReader(await read_address(manager))
     vm = await page.wait_for("vms", node=NODE_NAME)
     await page.wait_for("nodes", id=NODE_NAME, pods=0)
-    assert "problems" not in await page.get(f"/topology/what-if/hosts/{vm['host']}")
-    assert await page.get(f"/topology/nodes/{NODE_NAME}/pods") == []
-    details = await page.get(f"/topology/objects/hostinfoes/{cluster.namespace}/x")
-    assert details["events"]
-    assert "problems" not in details
+    assert not (await page.get(f"/topology/what-if/hosts/{vm['host']}")).get("problems")
+    assert (await page.get(f"/topology/nodes/{NODE_NAME}/pods"))["pods"] == []
+    namespace = cluster.namespace
+    paths = (
+        f"hostinfoes/{namespace}/x",
+        f"mycustomresources/{namespace}/joe",
+        f"pods/{namespace}/funny-joe",
+        f"nodes/{NODE_NAME}",
+    )
+    for path in paths:
+        details = await page.get(f"/topology/objects/{path}")
+        assert details["yaml"]
+        assert not details.get("problems")
 
 
 async def wait_for_node_labels(cluster: GpuCluster) -> None:

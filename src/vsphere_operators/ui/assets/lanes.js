@@ -187,7 +187,8 @@ function hostHead(host, contention, vms, link) {
       "div",
       { class: "line" },
       h("a", { href: link("host", host.id), "aria-label": label }, bdi(host.name ?? host.id)),
-      contention.level === "hot" && badge("hot", "hot"),
+      // The badges of pressures say more.
+      contention.level === "hot" && !host.pressure?.length && badge("hot", "hot"),
       hostBadges(host),
     ),
     h(

@@ -20,7 +20,16 @@ import pytest
 import yaml
 
 from demo.cleanup import clean_up_abandoned, read_processes
-from demo.fixtures import BUSY_GPU, CORDONED_GPU, DISK_NAME, HOSTS, IDLE_GPU, TEMPLATE_NAME, WORKER
+from demo.fixtures import (
+    BUSY_GPU,
+    CORDONED_GPU,
+    DISK_NAME,
+    HOSTS,
+    IDLE_GPU,
+    ORPHANED_DISK_NAME,
+    TEMPLATE_NAME,
+    WORKER,
+)
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import run_in_new_loop
 from support.terminal_emulator import (
@@ -30,6 +39,7 @@ from support.terminal_emulator import (
     TerminalReader,
     resize_terminal,
 )
+from vsphere_operators.kubectl.topology_commands import PAGE_VARIABLE
 
 DEMO_FOLDERS = ".testenv/demo"
 START_TIMEOUT_SECONDS = 120.0
@@ -355,7 +365,8 @@ def test_kubectl_finds_the_plugin(shell_environ: dict[str, str]) -> None:
 def test_top_hosts(shell_environ: dict[str, str]) -> None:
     head, *rows = run_command("kubectl vsphere top hosts", shell_environ).splitlines()
     assert head.split()[:3] == ["HOST", "CPU", "MHZ"]
-    assert [row.split()[0] for row in rows] == [HOSTS[0]]
+    # The variable of the demo names its page, so all hosts are known, not only those of HostInfos.
+    assert {row.split()[0] for row in rows} == set(HOSTS)
     from_vcenter = json.loads(
         run_command("kubectl vsphere top hosts --vcenter -o json", shell_environ)
     )
@@ -379,10 +390,29 @@ def test_top_vms(shell_environ: dict[str, str]) -> None:
 
 def test_tree(shell_environ: dict[str, str]) -> None:
     text = run_command("kubectl vsphere tree", shell_environ)
-    assert f"│  └─ disk {DISK_NAME}  (1024 MB, LocalDS_0)" in text
+    assert re.search(rf"│ +[└├]─ disk {DISK_NAME}  \(1024 MB, LocalDS_0, shop/", text)
+    assert re.search(
+        rf"disks not attached to a VM shown here\n└─ disk {ORPHANED_DISK_NAME}  \(", text
+    )
+    without_page = {key: text for key, text in shell_environ.items() if key != PAGE_VARIABLE}
+    text = run_command("kubectl vsphere tree", without_page)
     assert f"nodes without a known VM\n└─ node {CORDONED_GPU.name}" in text
-    (datacenter,) = json.loads(run_command("kubectl vsphere tree --vcenter -o json", shell_environ))
+
+
+def test_what_if(shell_environ: dict[str, str]) -> None:
+    text = run_command(f"kubectl vsphere what-if host {HOSTS[1]} -o json", shell_environ)
+    answer = json.loads(text)
+    affected = {pod["name"]: pod.get("hasReadyReplicaElsewhere") for pod in answer["pods"]}
+    assert affected["training-0"] is affected["training-1"] is False
+    assert [budget["name"] for budget in answer["podDisruptionBudgets"]] == ["training"]
+
+
+def test_tree_of_vcenter(shell_environ: dict[str, str]) -> None:
+    datacenter, disks = json.loads(
+        run_command("kubectl vsphere tree --vcenter -o json", shell_environ)
+    )
     assert datacenter["name"] == "DC0"
+    assert [disk["name"] for disk in disks["inside"]] == [ORPHANED_DISK_NAME]
     (cluster,) = datacenter["inside"]
     host_of_vm = {
         vm["name"]: host["name"] for host in cluster["inside"] for vm in host.get("inside", ())

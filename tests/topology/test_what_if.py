@@ -12,7 +12,7 @@ from kubewright.builtin import Pod, PodSpec, PodStatus, StatusCondition
 from kubewright.kind import OwnerReference
 from vsphere_operators.topology import model
 from vsphere_operators.topology.cluster_objects import PodDisruptionBudget
-from vsphere_operators.topology.what_if import AffectedBudget, Inventory, WhatIf, find_affected
+from vsphere_operators.topology.what_if import AffectedBudget, ModelItems, WhatIf, find_affected
 
 from .test_streams import make_vm
 
@@ -74,8 +74,8 @@ def make_inventory(
     nodes: Iterable[model.Node] = (),
     vcenters: Iterable[model.VCenter] = (),
     omitted_vms: int = 0,
-) -> Inventory:
-    return Inventory(
+) -> ModelItems:
+    return ModelItems(
         vcenters=list(vcenters),
         vms={vm.id: vm for vm in vms},
         nodes={node.id: node for node in nodes},
@@ -108,7 +108,7 @@ INVENTORY = make_inventory(VMS, [*NODES, make_node("node-9", "", "no VM has its 
 
 
 def find(
-    pods: list[Pod], *budgets: PodDisruptionBudget, inventory: Inventory = INVENTORY
+    pods: list[Pod], *budgets: PodDisruptionBudget, inventory: ModelItems = INVENTORY
 ) -> WhatIf:
     return find_affected(HOST, inventory, pods, budgets, NOW)
 

@@ -24,7 +24,7 @@ from ..topology import model
 from ..topology.cluster_objects import PodDisruptionBudget
 from ..topology.collect import collect_topology
 from ..topology.store import store_of
-from ..topology.what_if import Inventory, WhatIf, find_affected
+from ..topology.what_if import ModelItems, WhatIf, find_affected
 from ..vsphere.vcenter import VCenter
 from . import manager_pods, page
 from .rows import Rows
@@ -82,7 +82,7 @@ def add_topology_parsers(commands: Any, shared: argparse.ArgumentParser) -> None
 
 
 def add_page_flags(add: Callable[..., Any]) -> None:
-    """The flags that find the page; `add` is that of a parser."""
+    """The flags that find the page; `add` is the add_argument of a parser."""
     add(
         "--page",
         metavar="URL",
@@ -136,14 +136,14 @@ class TopologyCommands:
             case "events":
                 changes = await self._read_changes()
                 table = event_table(changes.changes, wide=printer.wide)
-                since = f"No events since {changes.since:%Y-%m-%dT%H:%M:%SZ}."
-                return changes, lambda: _render(table, printer, since)
+                empty_text = f"No events since {changes.since:%Y-%m-%dT%H:%M:%SZ}."
+                return changes, lambda: _render(table, printer, empty_text)
             case _:
                 await self._open()
                 return {}, str
 
     async def read_rows(self) -> Rows | None:
-        """The rows of `tree`; None if the manager serves no page."""
+        """The rows of `top` and `tree`; None if the manager serves no page."""
         try:
             manager_page = None
             if not self._options.page:
@@ -175,7 +175,7 @@ class TopologyCommands:
         pods, budgets = await asyncio.gather(
             everywhere.list_readable(Pod), everywhere.list_readable(PodDisruptionBudget)
         )
-        inventory = Inventory(
+        items = ModelItems(
             vcenters=topology.vcenters,
             vms={item.id: item for item in topology.vms},
             nodes={item.id: item for item in topology.nodes},
@@ -185,7 +185,7 @@ class TopologyCommands:
             limits=topology.limits,
         )
         host = _find_host(topology.hosts, name)
-        return find_affected(host, inventory, pods, budgets, datetime.now(UTC), problems)
+        return find_affected(host, items, pods, budgets, datetime.now(UTC), problems)
 
     async def _read_topology(self) -> model.Topology:
         if self._options.vcenter:
@@ -212,7 +212,7 @@ class TopologyCommands:
         )
 
     async def _open(self) -> None:
-        """Serve the page on a port of this machine until a signal, also of the next manager."""
+        """Forward a port to the page until a signal; after a restart, to that of the next Pod."""
         port = 0
         # Ctrl-C and SIGTERM cancel the command, and so end kubectl. That is how `open` ends.
         with suppress(asyncio.CancelledError):
@@ -264,7 +264,7 @@ class TopologyCommands:
             return
         manager_page = manager_page or await self._find_page()
         if manager_page is None:
-            raise ConfigError(f"no manager with a page was found. {manager_pods.HELP}")
+            raise ConfigError(f"no manager with a page was found. {manager_pods.PAGE_ADVICE}")
         if manager_page.scheme == "https" and self._options.command != "open":
             raise ConfigError(
                 "the page of the manager needs a token, because it is not on a loopback address. "
@@ -282,9 +282,9 @@ class TopologyCommands:
             yield opened
 
 
-def _render(table: Table, printer: TextOptions, empty: str = "No resources found.") -> str:
+def _render(table: Table, printer: TextOptions, empty_text: str = "No resources found.") -> str:
     if not table.rows:
-        return empty
+        return empty_text
     return render_table(table, width=printer.width, color=printer.color)
 
 

@@ -58,7 +58,7 @@ class ChangeLog:
 
     def add(self, kind: str, item_id: str, name: str, change_type: str, message: str = "") -> None:
         if len(self._changes) >= self._max_changes:
-            # Others of the same moment may remain, but nothing is missing after it.
+            # Changes of the same time may remain, but no later change is missing.
             self._complete_since = self._changes.popleft().time
         self._changes.append(
             Change(
@@ -104,7 +104,7 @@ class ChangeLog:
                 self._add_vm_changes(vcenter, old, new, add)
             case Host(), Host():
                 _add_host_changes(old, new, add)
-            case Datastore(), Datastore() if (old.accessible, new.accessible) in _OPPOSITES:
+            case Datastore(), Datastore() if (old.accessible, new.accessible) in _FLAG_CHANGES:
                 add("Connected" if new.accessible else "Disconnected")
 
     def _add_vm_changes(
@@ -142,12 +142,12 @@ class ChangeLog:
 
 
 _Add = Callable[..., None]
-# Of a flag that vCenter reported before and after. An unknown one has not changed.
-_OPPOSITES = ((False, True), (True, False))
+# Old and new value of a flag that has changed. From or to None, it was or is only unknown.
+_FLAG_CHANGES = ((False, True), (True, False))
 
 
 def _add_host_changes(old: Host, new: Host, add: _Add) -> None:
-    if (old.in_maintenance, new.in_maintenance) in _OPPOSITES:
+    if (old.in_maintenance, new.in_maintenance) in _FLAG_CHANGES:
         add("EnteredMaintenance" if new.in_maintenance else "LeftMaintenance")
     if old.connection != new.connection and new.connection:
         is_connected = new.connection == "connected"

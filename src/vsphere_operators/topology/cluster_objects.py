@@ -26,7 +26,7 @@ ROLE_COMPONENT = "config/components/page"
 _NODE_INDEX = "node"
 
 
-class _SelectorTerm(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class _LabelSelectorRequirement(Struct, frozen=True, omit_defaults=True, kw_only=True):
     key: str = ""
     operator: str = ""
     values: list[str] = []
@@ -34,7 +34,7 @@ class _SelectorTerm(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 class _LabelSelector(Struct, frozen=True, omit_defaults=True, kw_only=True):
     matchLabels: dict[str, str] = {}
-    matchExpressions: list[_SelectorTerm] = []
+    matchExpressions: list[_LabelSelectorRequirement] = []
 
 
 class BudgetSpec(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -105,7 +105,7 @@ class ClusterObjects:
     def __init__(
         self, client: Client, metrics: Metrics, log: Log, namespaces: Sequence[str] = ()
     ) -> None:
-        """Without `namespaces`, those of the whole cluster are watched."""
+        """Without `namespaces`, the Pods and budgets of all namespaces are watched."""
         self._namespaces = tuple(namespaces)
         self.pods: Store[Pod] = Store(_PodSummary.definition, log, "pods of the topology")
         self.pods.add_index(_NODE_INDEX, lambda pod: pod.spec.nodeName)
@@ -123,7 +123,7 @@ class ClusterObjects:
         ]
 
     def problems(self) -> list[str]:
-        """Why Pods or budgets may be missing in what follows from them."""
+        """Why Pods or budgets may be missing, as sentences."""
         problems = sorted(
             {
                 f"{reflector.kind.definition.name}s cannot be read: "

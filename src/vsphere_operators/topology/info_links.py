@@ -41,12 +41,13 @@ _ItemT = TypeVar("_ItemT", bound=model.ReportedItem)
 
 
 class _Location(Struct, frozen=True):
-    """Where the reported object is; the separator is in no name of a vCenter."""
+    """Where the reported object is."""
 
     vcenter: str
     path: str
 
     def __str__(self) -> str:
+        # The name of a vCenter may contain a slash, but no line break.
         return f"{self.vcenter}\n{self.path}"
 
 
@@ -63,7 +64,7 @@ def _read_index_value(info: Object) -> str | None:
 
 
 class InfoLinks:
-    """Finds the resources of an object, in the cache of the manager."""
+    """Finds the custom resources that report an object, in the cache of the manager."""
 
     def __init__(
         self, cache: Cache, vcenters: Mapping[str, VCenter], kinds: Collection[type[Object]]
@@ -77,7 +78,7 @@ class InfoLinks:
             cache.store(kind).add_index(_INDEX, _read_index_value)
 
     def connect(self, on_change: Callable[[str, Entity], None]) -> None:
-        """Call it with the vCenter and the object of which the resources have changed."""
+        """`on_change` gets the vCenter and the object that a resource reports now, or no longer."""
         for entity_type, kind in self._kinds.items():
             self._cache.store(kind).changed.connect(
                 partial(self._on_info_change, entity_type, on_change)
@@ -110,7 +111,7 @@ class InfoLinks:
         """The item with the resources that report the object."""
         kind = self._kinds.get(type(entity))
         index = self._cache.store(kind).indexes[_INDEX] if kind is not None else None
-        # The path is read only if there are any.
+        # Without any such resource, the path of each object would be built for nothing.
         if kind is None or index is None or not index.keys_by_value:
             return item
         value = str(_Location(inventory.name, inventory.path(entity.ref)))

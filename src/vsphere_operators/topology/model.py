@@ -33,7 +33,10 @@ class Item(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class InfoReference(Struct, frozen=True, kw_only=True):
-    """A custom resource that reports an object of vSphere; the plural is that of its path."""
+    """A custom resource that reports an object of vSphere.
+
+    `plural` is its kind in /topology/objects/PLURAL/NAMESPACE/NAME.
+    """
 
     kind: str
     plural: str
@@ -53,7 +56,7 @@ class VCenter(Item, frozen=True, kw_only=True):
     name: str
     state: Literal["Ready", "Loading", "Unavailable"]
     message: str
-    # Only while it is not Ready: until when its objects are known to be accurate.
+    # Only while it is Unavailable after a load: until when its objects are known to be accurate.
     accurateUntil: datetime | None = None
 
 

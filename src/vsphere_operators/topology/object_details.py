@@ -24,7 +24,7 @@ from kubewright.yaml_text import dump_yaml
 from .cluster_objects import ROLE_COMPONENT, ClusterObjects
 
 _MAX_EVENTS = 50
-# They have a name that grows with time, so that the newest come last: all have to be read.
+# The API server lists Events by name, which ends with a time. The newest come last: all are read.
 _MAX_READ_EVENTS = 5_000
 # Events of objects without a namespace are in this one.
 _DEFAULT_NAMESPACE = "default"
@@ -115,9 +115,9 @@ class ObjectReader:
 
     async def _list_events(self, obj: Object, problems: list[str]) -> tuple[list[EventRow], int]:
         """The newest Events, and how many others there are."""
-        metadata, name = obj.metadata, obj.definition.name
+        metadata, kind = obj.metadata, obj.definition.name
         # By name and not by uid: some clients set no uid, and the kubelet sets the name of a Node.
-        selector = f"involvedObject.kind={name},involvedObject.name={metadata.name}"
+        selector = f"involvedObject.kind={kind},involvedObject.name={metadata.name}"
         uids = {metadata.uid, ""} | ({metadata.name} if isinstance(obj, Node) else set())
         namespace = metadata.namespace or _DEFAULT_NAMESPACE
         events, read_count = list[Event](), 0

@@ -1,4 +1,4 @@
-"""What the fields of a Pod mean for its service, as rows of JSON, and the search over Pods."""
+"""Pods as rows of JSON, what their fields mean for a Service or a budget, and the search."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kubewright.kind import OwnerReference
 FINISHED_PHASES = ("Succeeded", "Failed")
 MAX_SEARCH_LENGTH = 200
 _MAX_FOUND_PODS = 50
-# Searched between two turns of the event loop: 50,000 Pods take up to 63 ms.
+# Pods that are searched before the event loop runs other tasks: 50,000 take up to 63 ms.
 _SEARCH_SLICE_SIZE = 2_000
 # The owner of a static Pod is its Node.
 _NODE_BOUND_CONTROLLERS = ("DaemonSet", "Node")

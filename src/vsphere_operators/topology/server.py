@@ -1,8 +1,8 @@
 """The HTTP interface of the topology: docs/designs/topology.md has its paths.
 
 On a loopback address no token is needed: only processes in the Pod and `kubectl port-forward` reach
-it. The Host header is checked, so that a web site cannot read it through the browser that the
-port is forwarded to (DNS rebinding). On any other address the endpoint has TLS and bearer tokens.
+it. The Host header is checked, so that a web site cannot read it through a browser on the machine
+that forwards the port (DNS rebinding). On any other address the endpoint has TLS and bearer tokens.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ from .object_details import ObjectReader
 from .pods import MAX_SEARCH_LENGTH, build_pod_row, search_pods
 from .store import TopologyStore
 from .streams import MAX_CLIENTS, EventStreams
-from .what_if import Inventory, find_affected
+from .what_if import ModelItems, find_affected
 
 _UI_FOLDER = Path(__file__).parent.parent / "ui"
-# More than the requests and streams together: one more connection ends an idle one, never a stream.
+# More than _MAX_REQUESTS and _MAX_STREAMS together, so that there is always an idle connection: a
+# new one closes that, never a stream.
 _MAX_CONNECTIONS = 256
 _MAX_REQUESTS = 24
 # Clients of events, and some that are being authorized or rejected.
@@ -151,7 +152,7 @@ class TopologyServer:
         self._files = await asyncio.to_thread(_read_static_files, self._ui_folder)
         try:
             await self.endpoint.start()
-            await self._builder.follow_pods()
+            await self._builder.build_nodes_after_pod_list()
             await asyncio.Event().wait()
             raise AssertionError("unreachable")
         finally:
@@ -186,7 +187,7 @@ class TopologyServer:
                 "Forbidden: the Host header must be localhost or a loopback address. To reach the "
                 "page from elsewhere, use kubectl port-forward",
             )
-        # Browsers send it. A web site must not open streams, even if it cannot read them.
+        # Browsers set Sec-Fetch-Site. A web site must not open streams, even if it cannot read any.
         if request.path != "/" and request.headers.get("Sec-Fetch-Site") in (
             "cross-site",
             "same-site",
@@ -225,8 +226,8 @@ class TopologyServer:
             return text_response(
                 400, f"Bad request: `search` must have 1 to {MAX_SEARCH_LENGTH} characters"
             )
-        pods = self._cluster_objects
-        return _json_response(await search_pods(pods.all_pods(), text, pods.problems()))
+        objects = self._cluster_objects
+        return _json_response(await search_pods(objects.all_pods(), text, objects.problems()))
 
     async def _handle_what_if(self, request: web.Request) -> web.StreamResponse:
         await self._builder.build_all()
@@ -234,7 +235,7 @@ class TopologyServer:
         host = store.items(model.Host).get(request.match_info["id"])
         if host is None:
             return text_response(404, "Not found: no host has this id")
-        inventory = Inventory(
+        items = ModelItems(
             vcenters=store.items(model.VCenter).values(),
             vms=store.items(model.VM),
             nodes=store.items(model.Node),
@@ -246,7 +247,7 @@ class TopologyServer:
         return _json_response(
             find_affected(
                 host,
-                inventory,
+                items,
                 self._cluster_objects.all_pods(),
                 self._cluster_objects.all_budgets(),
                 self._clock(),

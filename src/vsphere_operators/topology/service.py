@@ -23,7 +23,7 @@ from .server import TopologyServer
 from .store import TopologyStore
 from .streams import EventStreams
 
-# Reads a file, so not in the event loop.
+# At import: `version` reads a file, which would block the event loop.
 _VERSION = version("vsphere-operators")
 
 

@@ -4,8 +4,8 @@ How does a client get what changed?  Each change of an object gets the next numb
     kept in the order of these numbers, so what changed after a number are the last entries. An
     object that changed often is sent once.
 What if a client is slow?  Nothing is queued for it. It gets the newest state of what it missed.
-What of removed objects?  Their ids stay, up to a limit. Older numbers than the oldest id need a
-    reset.
+What about removed objects?  Their ids are kept, up to a limit. A client that is at a number before
+    the oldest kept removal needs a reset.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _Key = tuple[Collection | Literal["limits"], str]
 _LIMITS_KEY: _Key = ("limits", "")
 
 
-class Event(msgspec.Struct, frozen=True):
-    """An encoded event, and the number of the last change in it."""
+class EncodedEvent(msgspec.Struct, frozen=True):
+    """A Server-Sent Event, and the number of the last change in it."""
 
     number: int
     data: bytes
@@ -70,8 +70,8 @@ class TopologyStore:
         self._listeners: dict[Callable[[], None], None] = {}
         self._encoder = msgspec.json.Encoder()
         self._snapshot: tuple[int, model.Manager, bytes] | None = None
-        # By the number after which the changes are.
-        self._events: dict[int, Event] = {}
+        # By the number of the client: each has the changes after that number.
+        self._events: dict[int, EncodedEvent] = {}
 
     # Objects
 
@@ -86,14 +86,14 @@ class TopologyStore:
         if isinstance(item, model.VM) and not self._has_room_for(item):
             if item.id not in self.omitted_vms:
                 self.omitted_vms.add(item.id)
-                self._count_change(_LIMITS_KEY)
+                self._number_change(_LIMITS_KEY)
             return
         items[item.id] = item
         self._removed.pop((collection, item.id), None)
-        self._count_change((collection, item.id))
+        self._number_change((collection, item.id))
 
     def _has_room_for(self, vm: model.VM) -> bool:
-        # The VMs of Nodes and VmGroups are what this cluster is about, so they are never omitted.
+        # The VMs of Nodes and VmGroups belong to this cluster, so they are never omitted.
         vms = self._items["vms"]
         has_room = vm.id in vms or len(vms) < self._max_vms or bool(vm.node or vm.vmGroup)
         if has_room:
@@ -103,7 +103,7 @@ class TopologyStore:
     def _discard_omitted_vm(self, vm_id: str) -> None:
         if vm_id in self.omitted_vms:
             self.omitted_vms.remove(vm_id)
-            self._count_change(_LIMITS_KEY)
+            self._number_change(_LIMITS_KEY)
 
     def remove(self, collection: Collection, item_id: str) -> None:
         self._discard_omitted_vm(item_id)
@@ -111,13 +111,13 @@ class TopologyStore:
             return
         key: _Key = (collection, item_id)
         self._removed[key] = None
-        self._count_change(key)
+        self._number_change(key)
         if len(self._removed) > self._max_removed_ids:
             oldest = next(iter(self._removed))
             del self._removed[oldest]
             self._last_dropped_number = self._numbers.pop(oldest)
 
-    def _count_change(self, key: _Key) -> None:
+    def _number_change(self, key: _Key) -> None:
         self.number += 1
         # Deleted first, so that the key moves to the end.
         self._numbers.pop(key, None)
@@ -187,14 +187,15 @@ class TopologyStore:
         """The whole model as JSON; encoded again only after a change."""
         manager = self._describe_manager()
         if self._snapshot is None or self._snapshot[:2] != (self.number, manager):
-            # A new leader has no number of its own; the ETag must differ all the same.
+            # That this manager became the leader is not a change with a number, but the ETag must
+            # differ.
             if self._snapshot is not None and self._snapshot[0] == self.number:
                 self.number += 1
                 self._events.clear()
             self._snapshot = (self.number, manager, self._encoder.encode(self.build_topology()))
         return self._snapshot[2]
 
-    def encode_changes(self, number: int) -> Event:
+    def encode_changes(self, number: int) -> EncodedEvent:
         """The changes after this number, as many as fit into one event.
 
         Clients that are at the same number share the bytes.
@@ -205,7 +206,7 @@ class TopologyStore:
             self._events[number] = event = self._encode_changes(number)
         return event
 
-    def _encode_changes(self, number: int) -> Event:
+    def _encode_changes(self, number: int) -> EncodedEvent:
         keys = list[_Key]()
         for key in reversed(self._numbers):
             if self._numbers[key] <= number:
@@ -231,7 +232,7 @@ class TopologyStore:
                 break
         else:
             last = self.number
-        return Event(last, self.encode_event("change", last, **fields))
+        return EncodedEvent(last, self.encode_event("change", last, **fields))
 
     def encode_heartbeat(self) -> bytes:
         return self.encode_event("heartbeat", self.number, manager=self._describe_manager())

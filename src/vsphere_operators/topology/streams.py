@@ -2,9 +2,9 @@
 
 What does an idle client cost?  Its connection and one task. Nothing is queued for a client, and
     clients at the same revision share the bytes of an event (store.py).
-What if a client does not read?  Its write waits until the connection takes more. After a while the
+What if a client does not read?  Its write waits until the connection takes more. After 10 s the
     connection is closed. Others do not wait for it.
-Why does a stream end after some minutes?  The token is checked when a request begins. The client
+Why does a stream end after 10 minutes?  The token is checked when a request begins. The client
     connects again, and a revoked permission takes effect.
 """
 
@@ -95,7 +95,7 @@ class EventStreams:
                 # Not closed in an orderly way: that would wait for the client to read.
                 request.transport.abort()
         except (TimeoutError, ConnectionError):
-            # The stream is old, or the client is gone.
+            # _MAX_STREAM_SECONDS have passed, or the client has closed the connection.
             pass
         return response
 

@@ -5,7 +5,7 @@ Pure functions over the model, for the page and for `kubectl vsphere what-if`.
 Which Pods are replicas elsewhere?  Those of the same controller that are ready, on a Node with a
     VM that is known to run on another host. A Node without a known VM may be on this host, so its
     Pods do not count.
-What of Nodes that name the same VM?  All of them stop: it is unknown which one is outdated.
+What about Nodes that name the same VM?  All of them stop: it is unknown which one is outdated.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class WhatIf(_Row, frozen=True, kw_only=True):
     host: NamedItem
     time: datetime
     vms: list[AffectedVM]
-    # Powered off or suspended, so that nothing of them stops.
+    # How many other VMs of the host are powered off or suspended already.
     stoppedVMs: int = 0
     nodes: list[str]
     pods: list[AffectedPod]
@@ -94,7 +94,7 @@ class WhatIf(_Row, frozen=True, kw_only=True):
     problems: list[str] = []
 
 
-class Inventory(Struct, frozen=True, kw_only=True):
+class ModelItems(Struct, frozen=True, kw_only=True):
     """The objects of the model that the result follows from."""
 
     vcenters: Iterable[model.VCenter]
@@ -108,25 +108,25 @@ class Inventory(Struct, frozen=True, kw_only=True):
 
 def find_affected(
     host: model.Host,
-    inventory: Inventory,
+    items: ModelItems,
     pods: Sequence[Pod],
     budgets: Iterable[PodDisruptionBudget],
     now: datetime,
     problems: Sequence[str] = (),
 ) -> WhatIf:
     on_host = sorted(
-        (vm for vm in inventory.vms.values() if vm.host == host.id and not vm.isTemplate),
+        (vm for vm in items.vms.values() if vm.host == host.id and not vm.isTemplate),
         key=lambda vm: (vm.name, vm.id),
     )
     vms = [vm for vm in on_host if vm.power not in _STOPPED_STATES]
     vm_ids = {vm.id for vm in vms}
-    nodes = {node.id for node in inventory.nodes.values() if node.vm in vm_ids}
+    nodes = {node.id for node in items.nodes.values() if node.vm in vm_ids}
     affected = [
         pod
         for pod in pods
         if pod.spec.nodeName in nodes and pod.status.phase not in FINISHED_PHASES
     ]
-    served_elsewhere = _find_controllers_elsewhere(host, inventory, pods)
+    served_elsewhere = _find_controllers_elsewhere(host, items, pods)
     group_sizes = Counter(vm.vmGroup for vm in vms if vm.vmGroup)
     return WhatIf(
         host=NamedItem(id=host.id, name=host.name),
@@ -144,24 +144,22 @@ def find_affected(
                 persistentVolume=disk.persistentVolume,
                 claim=disk.claim,
                 disk=disk.id,
-                datastore=_name_of(inventory.datastores, disk.datastore),
+                datastore=_name_of(items.datastores, disk.datastore),
             )
-            for disk in sorted(inventory.disks, key=lambda disk: disk.persistentVolume)
+            for disk in sorted(items.disks, key=lambda disk: disk.persistentVolume)
             if disk.persistentVolume and disk.vm in vm_ids
         ],
         vmGroups=[
             AffectedGroup(
                 id=group_id,
                 replicasOnHost=count,
-                replicas=inventory.groups[group_id].replicas,
+                replicas=items.groups[group_id].replicas,
             )
             for group_id, count in sorted(group_sizes.items())
-            if group_id in inventory.groups
+            if group_id in items.groups
         ],
         problems=[
-            *describe_missing_facts(
-                inventory.vcenters, inventory.vms, inventory.nodes.values(), inventory.limits
-            ),
+            *describe_missing_facts(items.vcenters, items.vms, items.nodes.values(), items.limits),
             *problems,
         ],
     )
@@ -173,13 +171,13 @@ def _name_of(datastores: Mapping[str, model.Datastore], item_id: str) -> str:
 
 
 def _find_controllers_elsewhere(
-    host: model.Host, inventory: Inventory, pods: Iterable[Pod]
+    host: model.Host, items: ModelItems, pods: Iterable[Pod]
 ) -> Set[str]:
     """The uids of the controllers that have a ready Pod on another host."""
     nodes_elsewhere = {
         node.id
-        for node in inventory.nodes.values()
-        if (vm := inventory.vms.get(node.vm)) is not None
+        for node in items.nodes.values()
+        if (vm := items.vms.get(node.vm)) is not None
         and vm.host not in ("", host.id)
         and vm.power not in _STOPPED_STATES
     }
@@ -210,7 +208,7 @@ def _build_affected_pod(pod: Pod, served_elsewhere: Set[str]) -> AffectedPod:
 def _find_exceeded_budgets(
     budgets: Iterable[PodDisruptionBudget], pods: Iterable[Pod]
 ) -> list[AffectedBudget]:
-    """The budgets that have more ready ones of these Pods than they allow to disrupt."""
+    """The budgets that allow fewer disruptions than they have ready Pods among `pods`."""
     exceeded = []
     # As in Kubernetes, a Pod that is not ready is disrupted already.
     pods_by_namespace = defaultdict[str, list[Pod]](list)

@@ -388,7 +388,7 @@ def connect_node_labels(controller: NodeLabelController) -> None:
         inventory.connect(partial(controller.on_vm_change, vcenter), VirtualMachine)
         inventory.connect(partial(controller.on_host_change, vcenter), Host, include_related=False)
         inventory.connect(
-            partial(controller.on_place_change, vcenter),
+            partial(controller.on_cluster_or_datacenter_change, vcenter),
             ComputeResource,
             Datacenter,
             include_related=False,

@@ -1,6 +1,6 @@
 """Removes the labels and conditions that a manager with -label-nodes has left.
 
-What is not touched?  What another installation or a user has set, by the managed fields.
+What is kept?  What another installation or a user has set, according to the managed fields.
 What if the permissions are gone?  A Warning Event on each Node explains what to do, and one request
     a minute shows whether they are back.
 """
@@ -19,7 +19,7 @@ from kubewright.errors import Forbidden, KubewrightError, NotFound
 from kubewright.log import Log
 from kubewright.recorder import EventRecorder
 
-from .condition import HOST_PRESSURE, Reason, find_stored
+from .condition import HOST_PRESSURE, Reason, find_pressure_condition
 from .labels import read_labels
 from .ownership import list_labeled_nodes
 from .writer import COMPONENT, NodeWriter
@@ -32,8 +32,9 @@ class NodeLabelCleanup:
 
     def __init__(self, cache: Cache, writer: NodeWriter, recorder: EventRecorder, log: Log) -> None:
         self._cache, self._writer, self._recorder, self._log = cache, writer, recorder, log
-        # By uid: what Nodes have of others. While that is all, their managed fields are not read.
-        self._foreign: dict[str, tuple[str, ...]] = {}
+        # By uid of a Node: the labels and the condition that others have set. The managed fields of
+        # a Node are read again only if it has anything else.
+        self._set_by_others: dict[str, tuple[str, ...]] = {}
         self._reported_uids: set[str] = set()
 
     async def run(self) -> NoReturn:
@@ -45,27 +46,30 @@ class NodeLabelCleanup:
             is_allowed = True
             nodes = self._cache.all(Node)
             uids = {node.metadata.uid for node in nodes}
-            self._foreign = {uid: has for uid, has in self._foreign.items() if uid in uids}
+            self._set_by_others = {
+                uid: fields for uid, fields in self._set_by_others.items() if uid in uids
+            }
             self._reported_uids &= uids
-            leftovers = [
+            candidates = [
                 node
                 for node in nodes
-                if (has := _list_leftovers(node)) and self._foreign.get(node.metadata.uid) != has
+                if (fields := _list_leftovers(node))
+                and self._set_by_others.get(node.metadata.uid) != fields
             ]
-            if not leftovers:
+            if not candidates:
                 continue
             try:
-                await self._clean_nodes(await self._select_own(leftovers))
+                await self._clean_nodes(await self._select_own(candidates))
             except Forbidden:
                 is_allowed = False
             except KubewrightError as error:
                 self._log.debug("could not remove labels of -label-nodes, retrying", error=error)
 
     async def _select_own(self, nodes: Sequence[Node]) -> list[Node]:
-        """Those with something of this installation; the others are remembered as foreign."""
+        """Those with something of this installation; the others are remembered."""
         labeled = await list_labeled_nodes(self._writer.client, self._writer.field_manager)
         own_uids = {node.metadata.uid for node in labeled}
-        self._foreign |= {
+        self._set_by_others |= {
             node.metadata.uid: _list_leftovers(node)
             for node in nodes
             if node.metadata.uid not in own_uids
@@ -77,7 +81,7 @@ class NodeLabelCleanup:
             try:
                 if read_labels(node.metadata.labels):
                     await self._writer.apply_labels(node, {})
-                if find_stored(node):
+                if find_pressure_condition(node):
                     await self._writer.apply_condition(node, None, utc_now())
             except NotFound:
                 continue
@@ -106,5 +110,5 @@ class NodeLabelCleanup:
 
 def _list_leftovers(node: Node) -> tuple[str, ...]:
     """The labels and the condition of -label-nodes that the Node has."""
-    condition = (HOST_PRESSURE,) if find_stored(node) else ()
+    condition = (HOST_PRESSURE,) if find_pressure_condition(node) else ()
     return (*read_labels(node.metadata.labels), *condition)

@@ -12,8 +12,8 @@ from kubewright.builtin import Node, NodeCondition
 from ..vsphere.pressure import Pressure, PressureType
 
 HOST_PRESSURE = "VSphereHostPressure"
-# A figure that moves less than this is not written again: each write of a Node is sent to every
-# kubelet and to the scheduler.
+# In percentage points. A smaller change is not written: each write of a Node is sent to the
+# scheduler and to the agents of all Nodes that watch Nodes, such as kube-proxy.
 _MIN_FIGURE_CHANGE = 5.0
 
 
@@ -80,7 +80,7 @@ def build_state(
     )
 
 
-def find_stored(node: Node) -> NodeCondition | None:
+def find_pressure_condition(node: Node) -> NodeCondition | None:
     return next(
         (condition for condition in node.status.conditions if condition.type == HOST_PRESSURE), None
     )

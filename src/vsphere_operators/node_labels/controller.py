@@ -38,7 +38,7 @@ from ..vsphere.pressure import (
     read_figures,
 )
 from ..vsphere.vcenter import VCenter
-from .condition import ConditionState, Reason, build_state, find_stored
+from .condition import ConditionState, Reason, build_state, find_pressure_condition
 from .labels import build_labels, read_labels
 from .writer import NodeWriter, explain_conflict, explain_forbidden, was_replaced
 
@@ -60,7 +60,7 @@ class _Desired(Struct, frozen=True):
     removes_own_fields: bool = False
     # The condition is written only if the Node has one that this manager has set.
     only_own_condition: bool = False
-    # When the same facts lead to something else.
+    # Seconds until the same facts lead to another result.
     recheck_seconds: float | None = None
     # Why there are no labels, for an Event.
     failure: str = ""
@@ -81,7 +81,7 @@ class _NodeState:
     # another client has set stays.
     applied_labels: tuple[dict[str, str], dict[str, str]] | None = None
     # What this manager had set was removed. Anything left belongs to others.
-    has_no_own_fields: bool = False
+    own_fields_removed: bool = False
     # By name of the write: when a forbidden one is tried again, and why it was forbidden.
     forbidden_writes: dict[str, tuple[float, str]] = field(default_factory=dict)
     # The last conflict of each write, which has an Event.
@@ -144,7 +144,7 @@ class NodeLabelController(Controller[Node]):
         elif structs.replace(old, stats=new.stats) != new:
             self._notify_host(vcenter, new.ref)
 
-    def on_place_change(
+    def on_cluster_or_datacenter_change(
         self, vcenter: VCenter, change: Change[ComputeResource | Datacenter]
     ) -> None:
         if change.old is None or change.new is None or change.old.name != change.new.name:
@@ -192,14 +192,14 @@ class NodeLabelController(Controller[Node]):
         except (NotFound, Conflict, Invalid) as error:
             if not was_replaced(error):
                 raise
-            # The watch is about to deliver that the Node is gone, or is another one.
+            # The Node was deleted, or created again; the watch delivers that next.
             return Done()
         delays.append(desired.recheck_seconds)
         delay = min((seconds for seconds in delays if seconds is not None), default=None)
         for _, message in state.forbidden_writes.values():
             raise Retry(Reason.NODE_WRITE_FORBIDDEN, message, requeue_after_seconds=delay)
         if desired.labels is not None:
-            state.has_no_own_fields = desired.removes_own_fields
+            state.own_fields_removed = desired.removes_own_fields
         if desired.failure:
             retry_seconds = delay or _AMBIGUOUS_RETRY_SECONDS
             raise Retry(Reason.VM_AMBIGUOUS, desired.failure, requeue_after_seconds=retry_seconds)
@@ -211,7 +211,7 @@ class NodeLabelController(Controller[Node]):
     async def _try_write(
         self, write: _Write, node: Node, state: _NodeState, desired: _Desired
     ) -> float | None:
-        """Returns the seconds until it may be written, if that is too early or forbidden now."""
+        """Returns the seconds until the next try, if it is too early or forbidden to write now."""
         name, now = write.__name__, self._monotonic_clock()
         retry_at, _ = state.forbidden_writes.get(name, (now, ""))
         if retry_at > now:
@@ -233,7 +233,7 @@ class NodeLabelController(Controller[Node]):
             return None
 
     async def _write_labels(self, node: Node, state: _NodeState, desired: _Desired) -> None:
-        if desired.labels is None or (desired.removes_own_fields and state.has_no_own_fields):
+        if desired.labels is None or (desired.removes_own_fields and state.own_fields_removed):
             return
         current = read_labels(node.metadata.labels)
         if current != desired.labels and state.applied_labels != (desired.labels, current):
@@ -245,10 +245,10 @@ class NodeLabelController(Controller[Node]):
     async def _write_condition(
         self, node: Node, state: _NodeState, desired: _Desired
     ) -> float | None:
-        """Returns the seconds until it may be written, if that is too early now."""
-        stored, wanted = find_stored(node), desired.condition
+        """Returns the seconds until the next try, if it is too early to write now."""
+        stored, wanted = find_pressure_condition(node), desired.condition
         if wanted is None:
-            if desired.removes_own_fields and not state.has_no_own_fields and stored is not None:
+            if desired.removes_own_fields and not state.own_fields_removed and stored is not None:
                 await self._writer.apply_condition(node, None, self.clock())
             return None
         if stored is None:
@@ -349,7 +349,7 @@ class NodeLabelController(Controller[Node]):
         if state.hysteresis_id != hysteresis_id:
             # After a restart of the manager the condition shows whether the host was under
             # pressure; after a vMotion it is about another host.
-            stored = find_stored(node)
+            stored = find_pressure_condition(node)
             state.hysteresis_id, state.hysteresis = (
                 hysteresis_id,
                 PressureHysteresis(

@@ -43,13 +43,13 @@ def build_labels(
     cluster = inventory.compute_resources.get(host.parent)
     if cluster is not None and not cluster.is_cluster:
         cluster = None
-    places: tuple[tuple[str, type[Entity], Entity | None], ...] = (
+    entities: tuple[tuple[str, type[Entity], Entity | None], ...] = (
         (HOST_LABEL, Host, host),
         (_CLUSTER_LABEL, ComputeResource, cluster),
         (_DATACENTER_LABEL, Datacenter, inventory.datacenter_of(host.ref)),
     )
     labels = {}
-    for label, entity_type, entity in places:
+    for label, entity_type, entity in entities:
         if entity is None or not entity.name:
             continue
         count = sum(len(other.by_name(entity_type, entity.name)) for other in inventories)

@@ -1,7 +1,7 @@
-"""Which Nodes have labels or the condition of which installation, by their managed fields.
+"""Finds the Nodes that an installation has labeled, by their managed fields.
 
 Why not by the labels alone?  Another installation in the cluster, or a user, may have set them.
-Why a list of its own?  The cache does not keep managed fields: they are larger than a Node's
+Why a separate request?  The cache does not keep managed fields: they are larger than a Node's
     other metadata, and only the cleanup and the doctor read them.
 """
 

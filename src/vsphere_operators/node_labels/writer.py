@@ -16,7 +16,7 @@ from kubewright import Client
 from kubewright.builtin import Node
 from kubewright.errors import ApplyConflict, Conflict, Forbidden, Invalid, NotFound
 
-from .condition import HOST_PRESSURE, ConditionState, find_stored
+from .condition import HOST_PRESSURE, ConditionState, find_pressure_condition
 from .ownership import field_manager_of
 
 COMPONENT = "config/components/label-nodes"
@@ -41,14 +41,14 @@ class NodeWriter:
                 return node, conflict
             except ApplyConflict as error:
                 paths = {path for _, path in error.conflicts}
-                others = {
+                remaining = {
                     label: value
                     for label, value in labels.items()
                     if f"{_LABELS_PATH}{label}" not in paths
                 }
-                if len(others) == len(labels):
+                if len(remaining) == len(labels):
                     raise
-                conflict, labels = conflict or error, others
+                conflict, labels = conflict or error, remaining
 
     async def apply_condition(
         self, node: Node, state: ConditionState | None, now: datetime
@@ -56,7 +56,7 @@ class NodeWriter:
         """Set the condition; None removes it if this manager has set it."""
         if state is None:
             return await self._apply(node, {}, {"status": {}}, "status")
-        stored, changed_at = find_stored(node), now
+        stored, changed_at = find_pressure_condition(node), now
         if stored is not None and stored.status == state.status and stored.lastTransitionTime:
             changed_at = stored.lastTransitionTime
         condition = {

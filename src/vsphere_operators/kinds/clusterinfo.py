@@ -228,8 +228,10 @@ def ready_outcome(summary: ClusterSummary) -> Done:
 
 
 class ClusterInfoController(Controller[ClusterInfo]):
-    """Reads only memory. A change of a cluster, of its hosts or of the Nodes on them enqueues the
-    ClusterInfos that name the cluster.
+    """Reads only the caches, never vCenter itself.
+
+    A change of a cluster, of its hosts or of the Nodes on them enqueues the ClusterInfos that name
+    the cluster.
     """
 
     def __init__(self, vcenters: VCenterRegistry, node_locations: NodeLocations) -> None:

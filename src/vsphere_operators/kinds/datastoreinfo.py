@@ -186,7 +186,7 @@ def datastore_status_of(
 ) -> DatastoreInfoStatus:
     """The status without its disks."""
     if datastore.accessible is False:
-        # For these vCenter keeps reporting the last values that it received.
+        # vCenter keeps reporting the last values of such a datastore.
         datastore = replace(datastore, capacity_bytes=None, free_bytes=None, uncommitted_bytes=None)
     capacity, free = datastore.capacity_bytes, datastore.free_bytes
     uncommitted, provisioned = datastore.uncommitted_bytes, None
@@ -272,8 +272,10 @@ class DatastoreInfoController(Controller[DatastoreInfo]):
         self.vcenters, self.cache = vcenters, cache
         vcenters.watch_namespace_labels(self)
         index_volume_handles(cache)
-        self.watches(vcenters.datastore_changes, index_by=_get_names)
-        self.watches(PersistentVolume, index_by=_get_names, lookup_by=self._find_datastore_names)
+        self.watches(vcenters.datastore_changes, index_by=_list_possible_names)
+        self.watches(
+            PersistentVolume, index_by=_list_possible_names, lookup_by=self._find_datastore_names
+        )
 
     def _find_datastore_names(self, volume: PersistentVolume) -> list[str]:
         """The datastore of a volume's disk, in each vCenter that has the disk."""
@@ -308,7 +310,7 @@ class DatastoreInfoController(Controller[DatastoreInfo]):
             )
         disks = list_disks_on(datastore, lookup.vcenter)
         if name := find_undecodable_volume(self.cache):
-            # Its disk would seem to be orphaned.
+            # Otherwise its disk would be listed as orphaned.
             raise Retry(
                 Reason.VOLUMES_UNREADABLE,
                 f'PersistentVolume "{name}" cannot be decoded, so it is unknown which disks are '
@@ -324,5 +326,5 @@ class DatastoreInfoController(Controller[DatastoreInfo]):
         return Done()
 
 
-def _get_names(info: DatastoreInfo) -> list[str]:
+def _list_possible_names(info: DatastoreInfo) -> list[str]:
     return possible_names(info.spec.datastore)

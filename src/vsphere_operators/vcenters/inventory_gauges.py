@@ -206,9 +206,10 @@ DATASTORE_GAUGES: tuple[Gauge[Datastore], ...] = (
 
 class DiskCount(NamedTuple):
     total: int
-    # Of the disks that no PersistentVolume names; None if the PersistentVolumes are unknown.
-    orphaned_attached: int | None
-    orphaned_detached: int | None
+    # Disks that no PersistentVolume names, without and with a VM that uses them; None if the
+    # PersistentVolumes are unknown.
+    orphaned: int | None
+    foreign: int | None
 
 
 DISK_GAUGES: tuple[Gauge[DiskCount], ...] = (
@@ -221,13 +222,13 @@ DISK_GAUGES: tuple[Gauge[DiskCount], ...] = (
         "vsphere_datastore_orphaned_disks",
         "First Class Disks on the datastore that no PersistentVolume of this cluster names and "
         "that are attached to no VM",
-        lambda count: count.orphaned_detached,
+        lambda count: count.orphaned,
     ),
     Gauge(
         "vsphere_datastore_foreign_disks",
         "First Class Disks on the datastore that no PersistentVolume of this cluster names but "
         "that are attached to a VM",
-        lambda count: count.orphaned_attached,
+        lambda count: count.foreign,
     ),
 )
 

@@ -1,8 +1,8 @@
 """The collector of -inventory-metrics: writes the inventory in memory as text at each scrape.
 
-When is an object without metrics?  When it left the inventory, at the next scrape. While its
-    vCenter is unavailable, since the last known numbers are not facts. Above the limit, which
-    `vsphere_inventory_metrics_omitted_objects` counts.
+Which objects have no metrics?  Those that are no longer in the inventory, from the next scrape on.
+    Those of an unavailable vCenter, since the last known numbers are not facts. Those above the
+    limit, which `vsphere_inventory_metrics_omitted_objects` counts.
 Which manager serves them?  Only the leader, so that sums are right with two replicas.
 Why not gauges that each change updates?  quickStats of all objects change every 20 s, and a scrape
     reads them every 30 s: most updates would be for nothing.
@@ -50,7 +50,7 @@ _EntityT = TypeVar("_EntityT", bound=Entity)
 
 
 class VmRoles(Struct, frozen=True):
-    """What the VMs of one vCenter are in this cluster, by their references."""
+    """The Node and the VmGroup of the VMs of one vCenter, by the reference of the VM."""
 
     nodes: Mapping[str, str] = {}
     # namespace/name
@@ -64,7 +64,7 @@ class InventoryMetricsOptions(Struct, frozen=True):
 
 
 class _Family:
-    """The samples of one metric, collected from all vCenters: they must not be apart."""
+    """The samples of one metric from all vCenters, which the text format requires together."""
 
     def __init__(self, name: str, help: str) -> None:
         self.name = name
@@ -271,13 +271,13 @@ def _count_disks(vcenter: VCenter, volume_handles: Collection[str] | None) -> di
         for ref in vcenter.inventory.datastores
         if ref in disks.listed_datastores and ref not in disks.unreadable_datastores
     }
-    attached, detached = dict(totals), dict(totals)
+    orphaned, foreign = dict(totals), dict(totals)
     for disk in disks.disks.values():
         if disk.datastore not in totals:
             continue
         totals[disk.datastore] += 1
         if volume_handles is not None and disk.id not in volume_handles:
-            (attached if disk.attached_vm_uuids else detached)[disk.datastore] += 1
+            (foreign if disk.attached_vm_uuids else orphaned)[disk.datastore] += 1
     if volume_handles is None:
         return {ref: DiskCount(total, None, None) for ref, total in totals.items()}
-    return {ref: DiskCount(total, attached[ref], detached[ref]) for ref, total in totals.items()}
+    return {ref: DiskCount(total, orphaned[ref], foreign[ref]) for ref, total in totals.items()}

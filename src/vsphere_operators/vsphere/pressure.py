@@ -2,8 +2,8 @@
 
 Which figures count?  Those of quickStats for each VM. Ballooned and swapped memory are judged as a
     share of the VM's memory, because a few megabytes of a large VM have no effect.
-Why has swapping the highest threshold?  Swapped memory stays swapped until the guest uses it, so
-    the figure remains for hours after the host has memory again.
+Why does swapping have a higher threshold than ballooning?  Swapped memory stays swapped until the
+    guest uses it, so the figure remains for hours after the host has memory again.
 What does `PressureHysteresis` add?  A figure of a VM must stay at or above a threshold for some
     time to count, and stay below a lower one for the same time to stop counting.
 What if a figure is missing?  Nothing is assumed: releases before vSphere 7.0 report no readiness,
@@ -93,7 +93,7 @@ def find_host_pressures(
                 worst[type_] = (figure, vm)
     return [
         *_find_maintenance(host, is_entering_maintenance),
-        *(_describe_figure(type_, host, worst[type_][1]) for type_ in THRESHOLDS if type_ in worst),
+        *(_build_pressure(type_, host, worst[type_][1]) for type_ in THRESHOLDS if type_ in worst),
     ]
 
 
@@ -109,7 +109,7 @@ def find_vm_pressures(
     return [
         *_find_maintenance(host, is_entering_maintenance),
         *(
-            _describe_figure(type_, host, vm)
+            _build_pressure(type_, host, vm)
             for type_ in THRESHOLDS
             if type_ in active and type_ in figures
         ),
@@ -126,7 +126,7 @@ def _find_maintenance(host: Host, is_entering: bool) -> list[Pressure]:
     return [Pressure(type_, f'Host "{host.name}" {state} maintenance mode.')]
 
 
-def _describe_figure(type_: PressureType, host: Host, vm: VirtualMachine) -> Pressure:
+def _build_pressure(type_: PressureType, host: Host, vm: VirtualMachine) -> Pressure:
     percent, threshold = read_figures(vm)[type_], THRESHOLDS[type_]
     if type_ is PressureType.CPU_READY:
         fact = f'VM "{vm.name}" on host "{host.name}" waited for a CPU {percent:.0f}% of the time'
@@ -147,7 +147,7 @@ class PressureHysteresis:
     """Which figures of one VM count as pressure, with hysteresis."""
 
     def __init__(self, hold_seconds: float, *, was_under_pressure: bool = False) -> None:
-        """`was_under_pressure`: after a restart, figures that may still count do."""
+        """`was_under_pressure`: a first figure at or above `leave` counts, as before a restart."""
         self._hold_seconds = hold_seconds
         self._was_under_pressure = was_under_pressure
         self._active: dict[PressureType, bool] = {}
@@ -185,7 +185,7 @@ class PressureHysteresis:
 
 
 def find_hosts_entering_maintenance(tasks: Iterable[Task]) -> set[str]:
-    """The references of the hosts for which such a task has not ended."""
+    """The references of the hosts with a task that has not ended and enters maintenance mode."""
     return {
         task.entity
         for task in tasks

@@ -2,7 +2,7 @@
 
 Why are two stored versions compared, and not the steps of a reconcile?  A step is repeated after a
     conflict or a restart, but its result is stored once. A new manager sees what has changed since
-    the stored version, so it also reports what happened while none ran.
+    the stored version, so it also reports what happened while no manager ran.
 What is not in the status?  The cause of a change of power or size: see operation_reporter.py.
 """
 
@@ -25,7 +25,7 @@ from .model import DeletionCause, ResourceAmount
 from .reasons import Reason
 from .types import ReplicaStatus, VmGroup
 
-# The group waits, so it is not a failure that the engine reports.
+# With these reasons the group waits. The engine records Events of failures only.
 _REPORTED_READY_REASONS = (Reason.VM_MISSING, Reason.VM_UNAVAILABLE)
 
 
@@ -111,13 +111,13 @@ def list_events(
     for replica in new.status.replicas:
         before = previous.pop(replica.name, None)
         if before is not None:
-            yield from _compare(before, replica, new, inventory)
+            yield from _list_replica_events(before, replica, new, inventory)
             is_new = before.state != "Present" or replica.name in not_ready_yet
             if is_new and _is_ready(replica, new):
                 host = f' on host "{replica.host}"' if replica.host else ""
                 yield GroupEvent("Normal", Reason.VM_READY, f'VM "{replica.name}" is ready{host}.')
     for replica in previous.values():
-        yield from _describe_dropped(replica, new, inventory)
+        yield from _list_removal_events(replica, new, inventory)
 
 
 def _is_ready(replica: ReplicaStatus, group: VmGroup) -> bool:
@@ -128,7 +128,7 @@ def _is_ready(replica: ReplicaStatus, group: VmGroup) -> bool:
     )
 
 
-def _compare(
+def _list_replica_events(
     before: ReplicaStatus, replica: ReplicaStatus, group: VmGroup, inventory: Inventory | None
 ) -> Iterator[GroupEvent]:
     name = replica.name
@@ -155,7 +155,7 @@ def _compare(
         yield GroupEvent("Normal", Reason.ROLLING_UPDATE, f'Replacing VM "{name}": {change}.')
 
 
-def _describe_dropped(
+def _list_removal_events(
     replica: ReplicaStatus, group: VmGroup, inventory: Inventory | None
 ) -> Iterator[GroupEvent]:
     """A replica that is no longer in the status."""

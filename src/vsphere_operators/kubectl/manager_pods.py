@@ -23,7 +23,7 @@ _SELECTOR = "app.kubernetes.io/name=vsphere-operators,control-plane=controller-m
 _BIND_FLAG, _BIND_VARIABLE = "ui-bind-address", "UI_BIND_ADDRESS"
 _LEADER_FLAG = re.compile(r"--?(?:leader-elect|enable-leader-election)(?:=(.*))?")
 _FALSE = ("0", "f", "F", "false", "FALSE", "False")
-HELP = (
+PAGE_ADVICE = (
     "Start the manager with -ui-bind-address=127.0.0.1:9090 (kustomize component `page`), pass the "
     "namespace of the manager with --manager-namespace, its address with --page, or read vCenter "
     "with --vcenter."
@@ -102,7 +102,7 @@ async def find_page(client: Client, namespace: str) -> Page | None:
     except Forbidden as error:
         raise ConfigError(
             f"the manager's Pods cannot be listed: {error}. Ask for the permission to list pods in "
-            f'namespace "{namespace}". {HELP}'
+            f'namespace "{namespace}". {PAGE_ADVICE}'
         ) from None
     running = [pod for pod in pods if pod.status.phase == "Running"]
     unreachable: ConfigError | None = None

@@ -43,7 +43,7 @@ class ForwardedPage(Struct, frozen=True):
 async def forward_port(
     page: Page, kubectl_flags: Sequence[str], environ: Mapping[str, str], local_port: int = 0
 ) -> AsyncIterator[ForwardedPage]:
-    """Forward a port of this machine to the page; 0 is a free one."""
+    """Forward a port of this machine to the page; 0 selects a free one."""
     kubectl = await asyncio.to_thread(shutil.which, "kubectl", path=environ.get("PATH"))
     if kubectl is None:
         raise ConfigError("kubectl is not in the PATH; it is needed to forward a port to the page")

@@ -1,7 +1,4 @@
-"""Where the rows of `top` and `tree` come from, and what each source leaves out.
-
-A new source is a class with the methods of RowSource, and a line in `choose_source`.
-"""
+"""Where the rows of `top` and `tree` come from, and what each source leaves out."""
 
 from __future__ import annotations
 
@@ -13,14 +10,14 @@ from ..vsphere.vcenter import VCenter
 from .rows import Rows, rows_from_objects
 from .sources import ClusterReader, rows_from_vcenters
 
-What = Literal["hosts", "vms"]
+RowType = Literal["hosts", "vms"]
 OpenVCenters = Callable[[], AbstractAsyncContextManager[list[VCenter]]]
 
 
 class RowSource(Protocol):
     async def read(self) -> Rows: ...
 
-    def describe(self, rows: Rows, what: What) -> str:
+    def describe(self, rows: Rows, what: RowType) -> str:
         """What the rows are from, and what is left out: a sentence for `top`."""
         ...
 
@@ -47,7 +44,7 @@ class _ObjectSource:
     async def read(self) -> Rows:
         return rows_from_objects(await self._cluster.read_objects())
 
-    def describe(self, rows: Rows, what: What) -> str:
+    def describe(self, rows: Rows, what: RowType) -> str:
         namespace = self._cluster.namespace
         where = f"in namespace {namespace}" if namespace else "in all namespaces"
         more = "Use --vcenter to see all." if not namespace else "Use -A or --vcenter to see more."
@@ -75,7 +72,7 @@ class _ManagerSource:
         self._is_served = rows is not None
         return await self._fallback.read() if rows is None else rows
 
-    def describe(self, rows: Rows, what: What) -> str:
+    def describe(self, rows: Rows, what: RowType) -> str:
         if not self._is_served:
             return self._fallback.describe(rows, what)
         if what == "hosts":
@@ -96,7 +93,7 @@ class _VCenterSource:
             self._names = [vcenter.name for vcenter in vcenters]
             return await rows_from_vcenters(vcenters, objects.nodes, rows_from_objects(objects))
 
-    def describe(self, rows: Rows, what: What) -> str:
+    def describe(self, rows: Rows, what: RowType) -> str:
         names = ", ".join(self._names)
         if what == "hosts":
             return f"{_count(rows.hosts, 'host')} of vCenter {names} that the account can see."

@@ -99,7 +99,7 @@ def rows_from_objects(objects: ClusterObjects) -> Rows:
     hosts = {
         (row.vcenter, row.name): row
         for row in map(host_row, objects.hosts)
-        # A HostInfo without a status has none.
+        # A HostInfo without a status has no state.
         if row.state
     }
     for index, row in enumerate(vms):

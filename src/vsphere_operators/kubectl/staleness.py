@@ -1,8 +1,9 @@
-"""Warns if no manager keeps the objects current, without anything that is written for it.
+"""Warns if no manager keeps the objects current.
 
-The Lease shows it, which the manager renews anyway. A manager without leader election has none:
-then its page shows it (--page), or the Ready condition of its Pod. The kubelet sets it by /readyz,
-which fails if the process hangs or a watch is dead.
+How is that known?  From the Lease, which the manager renews for leader election anyway.
+What if the manager runs without leader election?  Then there is no Lease. With --page, the page
+    shows which vCenters the manager cannot read. Otherwise the Ready condition of its Pod counts:
+    /readyz fails if the process hangs or a watch is dead.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ from .rows import DiskRow, HostRow, Rows, VmRow
 from .table import Cell, Columns, Table, build_table, format_number, render_field, render_table
 
 _GIB = 2**30
-_LOW_SPACE, _LITTLE_SPACE = 0.1, 0.2
+# Below these shares of free space the percentage is red or yellow.
+_LITTLE_FREE, _MEDIUM_FREE = 0.1, 0.2
 _DATASTORE_STATES = {
     True: Cell("accessible", "good"),
     False: Cell("inaccessible", "bad"),
@@ -59,7 +60,7 @@ class OrphanRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def rows_from_topology(topology: model.Topology) -> Rows:
-    """The rows of `tree`: everything except templates."""
+    """The rows of `top` and `tree`: everything except templates."""
     names = {datacenter.id: datacenter.name for datacenter in topology.datacenters}
     names |= {cluster.id: cluster.name for cluster in topology.clusters}
     datastores = {datastore.id: datastore.name for datastore in topology.datastores}
@@ -190,7 +191,7 @@ def _free_cell(row: DatastoreRow) -> Cell:
     share = _free_share(row)
     if share is None:
         return Cell("-")
-    style: Style = "bad" if share < _LOW_SPACE else "busy" if share < _LITTLE_SPACE else "good"
+    style: Style = "bad" if share < _LITTLE_FREE else "busy" if share < _MEDIUM_FREE else "good"
     return Cell(f"{share:.0%}", style)
 
 

@@ -4,7 +4,7 @@
 import { ApiError, getJson, request } from "./api.js";
 
 const SILENCE_MILLISECONDS = 30_000;
-// As long as the manager takes at most to write the model.
+// After this time the manager ends a response that the client does not read.
 const LOAD_MILLISECONDS = 60_000;
 const FIRST_DELAY_MILLISECONDS = 500;
 const MAX_DELAY_MILLISECONDS = 10_000;
@@ -98,7 +98,9 @@ export class Connection {
           // Read the whole model, after the delay: a manager that only resets must not be flooded.
           this._store.revision = undefined;
           this._abort.abort();
-          throw new ConnectionProblem("The manager has restarted, or the page missed too many changes.");
+          throw new ConnectionProblem(
+            "The manager has restarted, or the page missed too many changes.",
+          );
         }
       }
     }

@@ -88,7 +88,8 @@ export function usageLevel(ratio) {
   return ratio < USAGE_HOT ? "warm" : "hot";
 }
 
-// Hot: the host contends with what runs on it. Warm: it is almost fully used, or in maintenance.
+// Hot: VMs on the host contend for its CPU or memory. Warm: it is almost fully used, or in
+// maintenance.
 export function hostContention(host) {
   if (host.connection && host.connection !== "connected") {
     return { level: "off", reasons: [connectionText(host.connection)], load: -1 };
@@ -108,7 +109,7 @@ export function hostContention(host) {
   for (const pressure of [...(host.pressure ?? [])].reverse()) {
     if (Object.hasOwn(FIGURES, pressure.type)) level = "hot";
     else if (level === "calm") level = "warm";
-    // The pressure is the reason, the usage may be.
+    // Before the usage: pressure is contention, high usage alone is not.
     reasons.unshift(pressure.message || pressure.type);
   }
   return { level, reasons, cpu, memory, load: Math.max(cpu ?? 0, memory ?? 0) };

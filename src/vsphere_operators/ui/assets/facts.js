@@ -1,4 +1,4 @@
-// What the details show of each kind of object.
+// The details of each kind of object.
 
 import {
   connectionText,
@@ -25,7 +25,7 @@ import { byName } from "./store.js";
 import { gpuText, groupBadge, taskLine, verdicts } from "./tables.js";
 
 export const KIND_NAMES = {
-  // As in store.js.
+  // A kind comes from the address: "constructor" must not be one.
   __proto__: null,
   host: "Host",
   vm: "VM",

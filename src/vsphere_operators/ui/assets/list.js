@@ -1,7 +1,7 @@
 // A list that has only the rows in view in the document: 500 hosts with 5,000 VMs would be 20,000
 // elements.
 //
-// A row is {key, height, version, render, label}. It is rendered again only if its version changes,
+// A row is {key, height, version, render}. It is rendered again only if its version changes,
 // so that hovering, focus and a screen reader's position survive the changes of other rows.
 
 const OVERSCAN_PIXELS = 240;

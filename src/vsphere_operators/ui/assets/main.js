@@ -15,11 +15,11 @@ import { applyTheme, askForToken, Status, switchTheme } from "./status.js";
 import { Store } from "./store.js";
 import { rowKey, viewOf, VIEWS } from "./views.js";
 
-// The ring of changes is read again at most this often while it is in view.
+// The list of changes is read again at most this often while it is in view.
 const CHANGES_MILLISECONDS = 2000;
 
-// As in page.css.
-const NARROW = matchMedia("(max-width: 900px)");
+// As in page.css: below this width the details cover the page.
+const IS_COVERED = matchMedia("(max-width: 900px)");
 
 class Page {
   constructor() {
@@ -119,7 +119,7 @@ class Page {
     let isNewPanel = false;
     if (route.id) isNewPanel = this._panel.show(route, link);
     else this._panel.hide();
-    setCovered(Boolean(route.id) && NARROW.matches);
+    setCovered(Boolean(route.id) && IS_COVERED.matches);
     const rows = view.rows(
       store,
       matcher(route.filter),

@@ -15,7 +15,7 @@ const PLURALS = { __proto__: null, vmgroup: "vmgroups", gpuinfo: "gpuinfoes", no
 // Kinds that are not in the model: a Pod, and a custom resource that reports an object of vSphere.
 const ON_DEMAND = new Set(["pod", "object"]);
 // Each read lists Events from the API server, and a VmGroup at work changes several times a second.
-const OBJECT_MILLISECONDS = 5000;
+const MIN_RELOAD_MILLISECONDS = 5000;
 const PATHS = {
   pods: (key) => `topology/nodes/${encodeURIComponent(key)}/pods`,
   "what-if": (key) => `topology/what-if/hosts/${path(key)}`,
@@ -182,7 +182,7 @@ export class Panel {
   _object(key, version, context) {
     const loaded = this._ensure("object", key);
     // Read again after a change, and meanwhile show what is known.
-    const isDue = performance.now() - loaded.time > OBJECT_MILLISECONDS;
+    const isDue = performance.now() - loaded.time > MIN_RELOAD_MILLISECONDS;
     const isOld = version !== undefined && loaded.version !== version;
     if (loaded.state !== "loading" && isOld && isDue) {
       this._load("object", key, version);

@@ -4,7 +4,7 @@ import { getJson } from "./api.js";
 import { badge, h } from "./dom.js";
 import { linkTo, problems, table } from "./sections.js";
 
-// A person types a letter in less than this.
+// Longer than the pause between two letters that a user types.
 const DELAY_MILLISECONDS = 250;
 const MIN_LENGTH = 2;
 

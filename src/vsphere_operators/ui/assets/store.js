@@ -38,6 +38,7 @@ export class Store {
     // The time of the manager's clock at which the model was as shown.
     this.time = undefined;
     this.collections = Object.fromEntries(COLLECTIONS.map((name) => [name, new Map()]));
+    // When a VM arrived on another host, by the id of the VM.
     this.arrivals = new Map();
     this.onChange = () => {};
     this._stamp = 0;

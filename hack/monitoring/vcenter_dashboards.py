@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from .model import Dashboard, Panel, Query, Section
-from .promql import p99, rate
+from .promql import VCENTER, p99, rate
 
-_VCENTER = 'vcenter=~"$vcenter"'
 VCENTER_API = Dashboard(
     "vcenter-api",
     "vSphere operators / vCenter API",
@@ -18,7 +17,7 @@ VCENTER_API = Dashboard(
                     "vCenter up",
                     "1 if the inventory is loaded and current.",
                     "short",
-                    (Query(f"max by (vcenter) (vsphere_vcenter_up{{{_VCENTER}}})", "{{vcenter}}"),),
+                    (Query(f"max by (vcenter) (vsphere_vcenter_up{{{VCENTER}}})", "{{vcenter}}"),),
                     type="stat",
                     width=6,
                     height=4,
@@ -29,7 +28,7 @@ VCENTER_API = Dashboard(
                     "short",
                     (
                         Query(
-                            f"max by (vcenter) (vsphere_vcenter_login_rejected{{{_VCENTER}}})",
+                            f"max by (vcenter) (vsphere_vcenter_login_rejected{{{VCENTER}}})",
                             "{{vcenter}}",
                         ),
                     ),
@@ -43,7 +42,7 @@ VCENTER_API = Dashboard(
                     "short",
                     (
                         Query(
-                            f"sum by (vcenter) (vsphere_vcenter_sessions{{{_VCENTER}}})",
+                            f"sum by (vcenter) (vsphere_vcenter_sessions{{{VCENTER}}})",
                             "{{vcenter}}",
                         ),
                     ),
@@ -57,7 +56,7 @@ VCENTER_API = Dashboard(
                     "short",
                     (
                         Query(
-                            f"max by (vcenter) (vsphere_vcenter_logins{{{_VCENTER}}})",
+                            f"max by (vcenter) (vsphere_vcenter_logins{{{VCENTER}}})",
                             "{{vcenter}}",
                         ),
                     ),
@@ -76,7 +75,7 @@ VCENTER_API = Dashboard(
                     "reqps",
                     (
                         Query(
-                            rate("vsphere_vcenter_calls_total", "method", selector=_VCENTER),
+                            rate("vsphere_vcenter_calls_total", "method", selector=VCENTER),
                             "{{method}}",
                         ),
                     ),
@@ -92,7 +91,7 @@ VCENTER_API = Dashboard(
                                 "vsphere_vcenter_calls_total",
                                 "vcenter",
                                 "outcome",
-                                selector=_VCENTER,
+                                selector=VCENTER,
                             ),
                             "{{vcenter}} {{outcome}}",
                         ),
@@ -108,7 +107,7 @@ VCENTER_API = Dashboard(
                             p99(
                                 "vsphere_vcenter_call_duration_seconds",
                                 "method",
-                                f'{_VCENTER},method!="WaitForUpdatesEx"',
+                                f'{VCENTER},method!="WaitForUpdatesEx"',
                             ),
                             "{{method}}",
                         ),
@@ -122,7 +121,7 @@ VCENTER_API = Dashboard(
                     (
                         Query(
                             "sum by (type, property) "
-                            f"(vsphere_vcenter_undecodable_values_total{{{_VCENTER}}})"
+                            f"(vsphere_vcenter_undecodable_values_total{{{VCENTER}}})"
                             " or vector(0)",
                             "{{type}} {{property}}",
                         ),
@@ -141,7 +140,7 @@ VCENTER_API = Dashboard(
                     "s",
                     (
                         Query(
-                            f"min by (vcenter) (vsphere_inventory_age_seconds{{{_VCENTER}}})",
+                            f"min by (vcenter) (vsphere_inventory_age_seconds{{{VCENTER}}})",
                             "{{vcenter}}",
                         ),
                     ),
@@ -152,7 +151,7 @@ VCENTER_API = Dashboard(
                     "short",
                     (
                         Query(
-                            f"max by (vcenter, type) (vsphere_inventory_objects{{{_VCENTER}}})",
+                            f"max by (vcenter, type) (vsphere_inventory_objects{{{VCENTER}}})",
                             "{{vcenter}} {{type}}",
                         ),
                     ),
@@ -167,7 +166,7 @@ VCENTER_API = Dashboard(
                                 "vsphere_inventory_updates_total",
                                 "type",
                                 "kind",
-                                selector=_VCENTER,
+                                selector=VCENTER,
                             ),
                             "{{type}} {{kind}}",
                         ),

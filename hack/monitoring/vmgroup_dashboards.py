@@ -8,7 +8,7 @@ from .promql import HOST_KEYS, VCENTER, max_by
 _GROUPS = f'max by (vcenter, vm_id, vmgroup) (vsphere_vm_info{{{VCENTER},vmgroup!=""}})'
 
 
-def _sum_of_groups(metric: str) -> str:
+def _sum_by_group(metric: str) -> str:
     value = max_by("vcenter, vm_id", metric)
     return f"sum by (vmgroup) ({value} * on (vcenter, vm_id) group_left (vmgroup) {_GROUPS})"
 
@@ -88,25 +88,25 @@ VMGROUPS = Dashboard(
                     "Powered on",
                     "Replicas of each group that are powered on.",
                     "short",
-                    (Query(_sum_of_groups("vsphere_vm_powered_on"), "{{vmgroup}}"),),
+                    (Query(_sum_by_group("vsphere_vm_powered_on"), "{{vmgroup}}"),),
                 ),
                 Panel(
                     "Virtual CPUs",
                     "Virtual CPUs of each group.",
                     "short",
-                    (Query(_sum_of_groups("vsphere_vm_cpus"), "{{vmgroup}}"),),
+                    (Query(_sum_by_group("vsphere_vm_cpus"), "{{vmgroup}}"),),
                 ),
                 Panel(
                     "Configured memory",
                     "Memory of the VMs of each group.",
                     "bytes",
-                    (Query(_sum_of_groups("vsphere_vm_memory_size_bytes"), "{{vmgroup}}"),),
+                    (Query(_sum_by_group("vsphere_vm_memory_size_bytes"), "{{vmgroup}}"),),
                 ),
                 Panel(
                     "CPU usage",
                     "CPU that the VMs of each group use.",
                     "hertz",
-                    (Query(_sum_of_groups("vsphere_vm_cpu_usage_hertz"), "{{vmgroup}}"),),
+                    (Query(_sum_by_group("vsphere_vm_cpu_usage_hertz"), "{{vmgroup}}"),),
                 ),
                 Panel(
                     "Replicas by host",

@@ -150,7 +150,7 @@ VMGROUP_NOT_CONVERGING = Alert(
     ),
 )
 
-_NODE_NAMES = """\
+_JOIN_NODE_AND_HOST = """\
   * on (vcenter, vm_id) group_left (node, host) max by (vcenter, vm_id, node, host)
     (vsphere_vm_info{node!=""})"""
 NODE_HOST_PRESSURE = Alert(
@@ -159,17 +159,17 @@ NODE_HOST_PRESSURE = Alert(
 label_replace(
   max by (vcenter, vm_id) (vsphere_vm_cpu_readiness_ratio) > 0.1,
   "pressure", "CPUReady", "", "")
-{_NODE_NAMES}
+{_JOIN_NODE_AND_HOST}
 or label_replace(
   max by (vcenter, vm_id)
     (vsphere_vm_memory_ballooned_bytes / vsphere_vm_memory_size_bytes) > 0.05,
   "pressure", "Ballooning", "", "")
-{_NODE_NAMES}
+{_JOIN_NODE_AND_HOST}
 or label_replace(
   max by (vcenter, vm_id)
     (vsphere_vm_memory_swapped_bytes / vsphere_vm_memory_size_bytes) > 0.1,
   "pressure", "Swapping", "", "")
-{_NODE_NAMES}""",
+{_JOIN_NODE_AND_HOST}""",
     for_minutes=10,
     severity="warning",
     summary="Host {{ $labels.host }} of Node {{ $labels.node }} is under pressure.",

@@ -27,15 +27,15 @@ def _of_nodes(metric: str) -> str:
     return f"{value} * on (vcenter, vm_id) group_left (node, host) {_NODES}"
 
 
-_CLUSTER_MEMORY = (
+_SUM_BY_CLUSTER = (
     f"sum by ({_CLUSTER_KEYS}) ({{part}} * on (vcenter, host_id) group_left (cluster, cluster_id) "
     f"max by ({_CLUSTER_KEYS}, host_id) "
     f'(vsphere_host_info{{{{{VCENTER},cluster_id!=""}}}}))'
 )
 
 
-def _sum_of_clusters(metric: str) -> str:
-    return _CLUSTER_MEMORY.format(part=max_by("vcenter, host_id", metric))
+def _sum_by_cluster(metric: str) -> str:
+    return _SUM_BY_CLUSTER.format(part=max_by("vcenter, host_id", metric))
 
 
 HOSTS_AND_NODES = Dashboard(
@@ -129,8 +129,8 @@ HOSTS_AND_NODES = Dashboard(
                     "bytes",
                     (
                         Query(
-                            f"{_sum_of_clusters('vsphere_host_memory_capacity_bytes')} - "
-                            f"{_sum_of_clusters('vsphere_host_memory_usage_bytes')}",
+                            f"{_sum_by_cluster('vsphere_host_memory_capacity_bytes')} - "
+                            f"{_sum_by_cluster('vsphere_host_memory_usage_bytes')}",
                             "{{cluster}} ({{cluster_id}})",
                         ),
                     ),

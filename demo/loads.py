@@ -1,4 +1,4 @@
-"""The loads of the simulated hosts and VMs, as functions of a time. Pure functions.
+"""The loads of the simulated hosts and VMs, as functions of time. Pure functions.
 
 Each VM has a demand that rises and falls slowly; a batch job raises the demand of one VM to all of
 its CPUs and memory. A host gives its VMs what it has: if they demand more, they wait for a CPU

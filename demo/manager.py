@@ -56,7 +56,7 @@ class ManagerState:
 
 
 class DemoManager:
-    """`on_start` is called with the process after each start."""
+    """`on_start` is called after each start of the process."""
 
     def __init__(
         self, home: Path, flags: Callable[[], Sequence[str]], on_start: Callable[[], None]

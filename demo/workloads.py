@@ -33,7 +33,7 @@ class Workload:
     name: str
     workers: Sequence[Worker]
     claim: str = ""
-    # For a PodDisruptionBudget; 0 means that there is none.
+    # Of the PodDisruptionBudget; with 0 the workload has no budget.
     min_available: int = 0
 
     @property

@@ -66,7 +66,7 @@ class Printer:
     def width(self) -> int:
         return 0 if self.wide else self.terminal_columns
 
-    def format_output(self, value: Any, render: Callable[[], str]) -> str:
+    def _format_output(self, value: Any, render: Callable[[], str]) -> str:
         """JSON or YAML of the value, or the rendered text."""
         if self.output not in ("json", "yaml"):
             return render()
@@ -93,7 +93,7 @@ class _Commands:
 
     async def run(self) -> str:
         if self._options.command in TOPOLOGY_COMMANDS:
-            return self._printer.format_output(*await self._topology.run(self._printer))
+            return self._printer._format_output(*await self._topology.run(self._printer))
         return await self._commands[self._options.command]()
 
     async def _top(self) -> str:
@@ -106,14 +106,14 @@ class _Commands:
             table = top.host_table(
                 rows.hosts, wide=printer.wide, short_names=printer.terminal_columns > 0
             )
-            return printer.format_output(rows.hosts, lambda: self._render_table(table))
+            return printer._format_output(rows.hosts, lambda: self._render_table(table))
         table = top.vm_table(rows.vms, wide=printer.wide)
-        return printer.format_output(rows.vms, lambda: self._render_table(table))
+        return printer._format_output(rows.vms, lambda: self._render_table(table))
 
     async def _tree(self) -> str:
         branches, printer = tree.build_tree(await self._row_source().read()), self._printer
         lines = tree.render_tree(branches, width=printer.width, color=printer.color)
-        return printer.format_output(branches, lambda: "\n".join(lines) or self._no_resources())
+        return printer._format_output(branches, lambda: "\n".join(lines) or self._no_resources())
 
     async def _describe(self) -> str:
         key, printer, client = self._object_key(), self._printer, self._cluster.client
@@ -127,7 +127,7 @@ class _Commands:
         lines = vmgroup.render_group(
             group, events, wide=printer.wide, width=printer.width, color=printer.color
         )
-        return printer.format_output(group, lambda: "\n".join(lines))
+        return printer._format_output(group, lambda: "\n".join(lines))
 
     async def _why(self) -> str:
         info = await self._cluster.client.get(GPUInfo, self._object_key())
@@ -141,7 +141,7 @@ class _Commands:
         lines = why.render_explanation(
             explanation, width=self._printer.width, color=self._printer.color
         )
-        return self._printer.format_output(explanation, lambda: "\n".join(lines))
+        return self._printer._format_output(explanation, lambda: "\n".join(lines))
 
     def _row_source(self) -> RowSource:
         return choose_source(
@@ -273,7 +273,7 @@ async def _run_command(
     options: argparse.Namespace, environ: Mapping[str, str], printer: Printer
 ) -> str:
     if options.command == "version":
-        return printer.format_output(VERSIONS, lambda: str(VERSIONS))
+        return printer._format_output(VERSIONS, lambda: str(VERSIONS))
     connection = await asyncio.to_thread(
         load_connection, options.kubeconfig, options.context, environ
     )

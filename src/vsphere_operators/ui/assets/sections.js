@@ -109,7 +109,7 @@ export function infoSection(object, kind, context) {
   return section(
     "Conditions, Events and YAML",
     infos.length === 0
-      ? h("p", { class: "muted" }, `No ${kind} reports this object. Create one to see them here.`)
+      ? h("p", { class: "muted" }, `Of a ${kind} that reports this object. There is none yet.`)
       : listOf(
           infos,
           (info) => {

@@ -1,4 +1,5 @@
-// The rows of all views but those in lanes.js and storage.js. Each function returns rows for VirtualList.
+// The rows of all views but those in lanes.js and storage.js. Each function returns rows for
+// VirtualList.
 
 import { hostContention, rank, usageLevel, vmContention } from "./contention.js";
 import { badge, bdi, h, meter } from "./dom.js";

@@ -187,7 +187,7 @@ function hostHead(host, contention, vms, link) {
       "div",
       { class: "line" },
       h("a", { href: link("host", host.id), "aria-label": label }, bdi(host.name ?? host.id)),
-      // The badges of pressures say more.
+      // The badges of pressures name the cause.
       contention.level === "hot" && !host.pressure?.length && badge("hot", "hot"),
       hostBadges(host),
     ),

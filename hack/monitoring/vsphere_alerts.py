@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from vsphere_operators.vsphere.pressure import THRESHOLDS, PressureType
+
 from .model import Alert, Runbook, Scenario
 
 _LOGS = "$ kubectl -n vsphere-operators-system logs deploy/vsphere-operators-controller-manager"
@@ -153,32 +155,37 @@ VMGROUP_NOT_CONVERGING = Alert(
 _JOIN_NODE_AND_HOST = """\
   * on (vcenter, vm_id) group_left (node, host) max by (vcenter, vm_id, node, host)
     (vsphere_vm_info{node!=""})"""
+_RATIOS = {
+    PressureType.CPU_READY: "vsphere_vm_cpu_readiness_ratio",
+    PressureType.BALLOONING: "vsphere_vm_memory_ballooned_bytes / vsphere_vm_memory_size_bytes",
+    PressureType.SWAPPING: "vsphere_vm_memory_swapped_bytes / vsphere_vm_memory_size_bytes",
+}
+
+
+def _build_pressure_query(pressure: PressureType) -> str:
+    """As the Node condition: at or above the threshold."""
+    return f"""\
+label_replace(
+  max by (vcenter, vm_id)
+    ({_RATIOS[pressure]}) >= {THRESHOLDS[pressure].enter / 100:g},
+  "pressure", "{pressure}", "", "")
+{_JOIN_NODE_AND_HOST}"""
+
+
 NODE_HOST_PRESSURE = Alert(
     name="VSphereNodeHostPressure",
-    expr=f"""\
-label_replace(
-  max by (vcenter, vm_id) (vsphere_vm_cpu_readiness_ratio) > 0.1,
-  "pressure", "CPUReady", "", "")
-{_JOIN_NODE_AND_HOST}
-or label_replace(
-  max by (vcenter, vm_id)
-    (vsphere_vm_memory_ballooned_bytes / vsphere_vm_memory_size_bytes) > 0.05,
-  "pressure", "Ballooning", "", "")
-{_JOIN_NODE_AND_HOST}
-or label_replace(
-  max by (vcenter, vm_id)
-    (vsphere_vm_memory_swapped_bytes / vsphere_vm_memory_size_bytes) > 0.1,
-  "pressure", "Swapping", "", "")
-{_JOIN_NODE_AND_HOST}""",
+    expr="\nor ".join(map(_build_pressure_query, _RATIOS)),
     for_minutes=10,
     severity="warning",
     summary="Host {{ $labels.host }} of Node {{ $labels.node }} is under pressure.",
     description="{{ $labels.pressure }} of the VM of Node {{ $labels.node }} is "
     "{{ $value | humanizePercentage }}: the host has too little CPU or memory for its VMs.",
     runbook=Runbook(
-        meaning="CPUReady: the VM waits for a physical CPU for more than 10 % of the time. "
-        "Ballooning: the host reclaimed more than 5 % of its memory. Swapping: the host swapped "
-        "more than 10 % of its memory to disk.",
+        meaning=f"{PressureType.CPU_READY}: the VM waits for a physical CPU for at least "
+        f"{THRESHOLDS[PressureType.CPU_READY].enter} % of the time. {PressureType.BALLOONING}: the "
+        f"host reclaimed at least {THRESHOLDS[PressureType.BALLOONING].enter} % of its memory. "
+        f"{PressureType.SWAPPING}: the host swapped at least "
+        f"{THRESHOLDS[PressureType.SWAPPING].enter} % of its memory to disk.",
         impact="Pods on the Node are slow although Kubernetes shows free capacity. kubelet may "
         "miss its heartbeats, and the Node becomes NotReady.",
         diagnosis=(
@@ -208,7 +215,7 @@ or label_replace(
             labels={
                 "vcenter": "vc-1",
                 "vm_id": "vm-40",
-                "pressure": "CPUReady",
+                "pressure": PressureType.CPU_READY.value,
                 "node": "node-1",
                 "host": "esxi-1",
             },
@@ -234,7 +241,10 @@ or label_replace(
                 },
                 value="30%",
             )
-            for metric, pressure in (("ballooned", "Ballooning"), ("swapped", "Swapping"))
+            for metric, pressure in (
+                ("ballooned", PressureType.BALLOONING.value),
+                ("swapped", PressureType.SWAPPING.value),
+            )
         ),
         # A VM that is not a Node.
         Scenario(

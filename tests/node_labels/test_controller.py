@@ -363,6 +363,22 @@ async def test_foreign_label_does_not_block_the_others_and_is_reported_once() ->
 
 
 @pytest.mark.looptime
+async def test_conflict_that_comes_back_is_reported_again() -> None:
+    cluster = LabeledCluster()
+
+    async def count_conflicts(expected: int) -> bool:
+        events = await cluster.client.list(Event)
+        return sum(event.count for event in events if event.reason == "LabelConflict") == expected
+
+    async with run_labeler(cluster):
+        for number in (1, 2):
+            await cluster.wait_for_label("esxi-1")
+            await cluster.patch_node(1, {"metadata": {"labels": {HOST_LABEL: "mine"}}})
+            await eventually(lambda number=number: count_conflicts(number))
+            await cluster.patch_node(1, {"metadata": {"labels": {HOST_LABEL: None}}})
+
+
+@pytest.mark.looptime
 async def test_forbidden_labels_do_not_delay_the_condition() -> None:
     cluster = LabeledCluster()
     path = Node.definition.path("", "node-1")

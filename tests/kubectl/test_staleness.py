@@ -14,10 +14,10 @@ from kubewright.builtin import Lease, LeaseSpec
 from kubewright.errors import ConfigError, Forbidden, KubewrightError
 from kubewright.testing.fake import FakeApi
 from support.fake_environment import FAKE_CONNECTION
-from vsphere_operators.kubectl.manager_pods import ManagerPod
 from vsphere_operators.kubectl.sources import ClusterReader
 from vsphere_operators.kubectl.staleness import warn_of_stale_objects
 from vsphere_operators.leader_lease import LEASE_NAME, SYSTEM_NAMESPACE
+from vsphere_operators.manager_pods import ManagerPod
 
 RENEWED_AT = datetime(2026, 11, 16, 12, tzinfo=UTC)
 

@@ -25,6 +25,7 @@ from support.topology_cluster import TopologyClient, run_topology
 from vsphere_operators.kubectl import manager_pods, page
 from vsphere_operators.kubectl.command import Printer, _Commands, _parse_arguments
 from vsphere_operators.kubectl.sources import ClusterReader
+from vsphere_operators.manager_pods import ManagerPod
 from vsphere_operators.vsphere.model import Disk
 from vsphere_operators.vsphere.updates import Ref
 
@@ -87,7 +88,7 @@ class Plugin:
         }
         containers = [{"name": "manager", "image": "m", "args": list(flags), "env": list(env)}]
         body = {"metadata": {"name": name, "labels": labels}, "spec": {"containers": containers}}
-        path = manager_pods.ManagerPod.definition.path(manager_pods.DEFAULT_NAMESPACE)
+        path = ManagerPod.definition.path(manager_pods.DEFAULT_NAMESPACE)
         created = self.cluster.api.create(path, body)
         self.cluster.api.update(
             f"{path}/{name}", {**created, "status": {"phase": phase}}, status=True
@@ -297,7 +298,7 @@ async def test_page_that_cannot_be_reached_is_explained(
 
 
 async def test_missing_permission_to_list_pods_is_explained(plugin: Plugin) -> None:
-    path = manager_pods.ManagerPod.definition.path(manager_pods.DEFAULT_NAMESPACE)
+    path = ManagerPod.definition.path(manager_pods.DEFAULT_NAMESPACE)
     plugin.cluster.api.fail_next("GET", path, Forbidden("pods is forbidden"), times=2)
     with pytest.raises(ConfigError, match=r"pods is forbidden.*permission to list pods"):
         await plugin.run("datastores")

@@ -22,8 +22,9 @@ from ..leader_lease import (
     find_leases,
     get_leases,
 )
+from ..manager_pods import list_manager_pods
 from ..topology import model
-from .manager_pods import DEFAULT_NAMESPACE, list_manager_pods
+from .manager_pods import DEFAULT_NAMESPACE
 from .page import read_page
 from .sources import ClusterReader
 

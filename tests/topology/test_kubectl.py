@@ -157,6 +157,21 @@ async def test_port_is_forwarded_to_the_manager(plugin: Plugin) -> None:
     ]
 
 
+async def test_datastore_with_disks_that_are_not_listed_has_no_counts(plugin: Plugin) -> None:
+    plugin.cluster.enter(
+        "Datastore", "datastore-2", name="nfs-2", summary__type="NFS", summary__accessible=True
+    )
+    await plugin.client.wait_for("datastores", "vc-1/datastore-2", name="nfs-2")
+    text = await plugin.run("datastores", "-o", "wide", "--page", plugin.client.address)
+    header, _, row = (line.split() for line in text.splitlines())
+    # FREE GIB has two words.
+    assert header[7:] == ["VMS", "VOLUMES", "ORPHANS", "STATE", "FOREIGN", "HOSTS", "VCENTER", "ID"]
+    assert row[6:11] == ["0", "-", "-", "accessible", "-"]
+    text = await plugin.run("datastores", "-o", "json", "--page", plugin.client.address)
+    _, datastore = json.loads(text)
+    assert not {"volumes", "orphanedDisks", "foreignDisks"} & datastore.keys()
+
+
 async def test_orphaned_disks_are_before_those_that_a_vm_uses(plugin: Plugin) -> None:
     lines = (await plugin.run("orphans", "--page", plugin.client.address)).splitlines()
     assert [line.split() for line in lines[1:]] == [

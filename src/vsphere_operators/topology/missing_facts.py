@@ -17,13 +17,15 @@ def describe_missing_facts(
     vcenters: Iterable[model.VCenter],
     vms: Mapping[str, model.VM],
     nodes: Iterable[model.Node],
+    datastores: Iterable[model.Datastore],
     limits: model.Limits,
 ) -> list[str]:
+    sorted_vcenters = sorted(vcenters, key=lambda item: item.id)
     sentences = [
-        sentence
-        for vcenter in sorted(vcenters, key=lambda item: item.id)
-        if (sentence := _describe_vcenter(vcenter))
+        sentence for vcenter in sorted_vcenters if (sentence := _describe_vcenter(vcenter))
     ]
+    ready_vcenters = [vcenter.id for vcenter in sorted_vcenters if vcenter.state == "Ready"]
+    sentences += _describe_unknown_disks(ready_vcenters, datastores)
     sorted_nodes = sorted(nodes, key=lambda node: node.id)
     if unmatched := [node for node in sorted_nodes if not node.vm]:
         sentences.append(_describe_unmatched_nodes(unmatched))
@@ -54,6 +56,26 @@ def _describe_vcenter(vcenter: model.VCenter) -> str:
         f'vCenter "{vcenter.name}" is unavailable: {vcenter.message.rstrip(".")}. Its hosts, VMs '
         f"and disks are {state}. Run `manager doctor` to check the connection."
     )
+
+
+def _describe_unknown_disks(
+    vcenters: Iterable[str], datastores: Iterable[model.Datastore]
+) -> Iterator[str]:
+    """One sentence for each cause in each vCenter: often all datastores have the same."""
+    names_by_cause = defaultdict[tuple[str, str], list[str]](list)
+    for datastore in datastores:
+        if datastore.disksMessage:
+            vcenter = datastore.id.rpartition("/")[0]
+            names_by_cause[vcenter, datastore.disksMessage].append(datastore.name)
+    for vcenter in vcenters:
+        for (_, cause), names in sorted(
+            entry for entry in names_by_cause.items() if entry[0][0] == vcenter
+        ):
+            subject = f"{len(names)} datastores" if len(names) > 1 else "1 datastore"
+            yield (
+                f'The First Class Disks of {subject} in vCenter "{vcenter}" '
+                f"({_format_names(sorted(names))}) are unknown, so volumes may be missing: {cause}"
+            )
 
 
 def _describe_unmatched_nodes(nodes: Sequence[model.Node]) -> str:

@@ -157,7 +157,11 @@ def find_affected(
         ],
         problems=[
             *describe_missing_facts(
-                inventory.vcenters, inventory.vms, inventory.nodes.values(), inventory.limits
+                inventory.vcenters,
+                inventory.vms,
+                inventory.nodes.values(),
+                inventory.datastores.values(),
+                inventory.limits,
             ),
             *problems,
         ],

@@ -103,7 +103,8 @@ def explain_lending(namespace: str) -> str:
         )
     return (
         f'Until they are gone, grant the manager in namespace "{namespace}" the permission to '
-        f"patch nodes and nodes/status: bind the role of {COMPONENT}/role.yaml to its ServiceAccount, or "
+        f"patch nodes and nodes/status: bind the role of {COMPONENT}/role.yaml to its "
+        "ServiceAccount, or "
         'set the chart values labelNodes.enabled: true and flags: ["-label-nodes=false"].'
     )
 

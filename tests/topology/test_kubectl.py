@@ -164,7 +164,7 @@ async def test_datastore_with_disks_that_are_not_listed_has_no_counts(plugin: Pl
     await plugin.client.wait_for("datastores", "vc-1/datastore-2", name="nfs-2")
     text = await plugin.run("datastores", "-o", "wide", "--page", plugin.client.address)
     header, _, row = (line.split() for line in text.splitlines())
-    # FREE GIB has two words.
+    # The title FREE GIB is split.
     assert header[7:] == ["VMS", "VOLUMES", "ORPHANS", "STATE", "FOREIGN", "HOSTS", "VCENTER", "ID"]
     assert row[6:11] == ["0", "-", "-", "accessible", "-"]
     text = await plugin.run("datastores", "-o", "json", "--page", plugin.client.address)

@@ -228,8 +228,8 @@ async def test_pods_are_found_by_namespace_and_name(
         "z/web": ["z/web", "zz/web"],
         "r/web": ["other/web-0"],
     }.items():
-        found = (await client.get(f"/topology/pods?search={text}"))["pods"]
-        names = [f"{pod['namespace']}/{pod['name']}" for pod in found]
+        pods = (await client.get(f"/topology/pods?search={text}"))["pods"]
+        names = [f"{pod['namespace']}/{pod['name']}" for pod in pods]
         assert names[: len(expected)] == expected
     assert (await client.get("/topology/pods?search=none"))["pods"] == []
     longest = f"{'n' * 63}/{'p' * 253}"

@@ -14,10 +14,10 @@ from kubewright.builtin import Lease, LeaseSpec
 from kubewright.errors import ConfigError, Forbidden, KubewrightError
 from kubewright.testing.fake import FakeApi
 from support.fake_environment import FAKE_CONNECTION
-from vsphere_operators.kubectl.manager_pods import ManagerPod
 from vsphere_operators.kubectl.sources import ClusterReader
 from vsphere_operators.kubectl.staleness import warn_of_stale_objects
 from vsphere_operators.leader_lease import LEASE_NAME, SYSTEM_NAMESPACE
+from vsphere_operators.manager_pods import ManagerPod
 
 RENEWED_AT = datetime(2026, 11, 16, 12, tzinfo=UTC)
 
@@ -133,7 +133,9 @@ async def test_unreadable_pods_leave_the_age_unknown(cluster: StaleCluster) -> N
 
 async def test_page_shows_which_vcenter_is_not_current(cluster: StaleCluster) -> None:
     vcenter = {"id": "vc-1", "name": "vc-1", "state": "Ready", "message": "ok"}
-    stale = {**vcenter, "message": "no route", "accurateUntil": "2026-11-16T12:00:00Z"}
+    unread = {**vcenter, "name": "vc-2", "state": "Unavailable", "message": "no route"}
+    loading = {**vcenter, "name": "vc-3", "state": "Loading", "message": ""}
+    stale = {**unread, "name": "vc-1", "accurateUntil": "2026-11-16T12:00:00Z"}
     answer = {"vcenters": [vcenter]}
 
     async def serve(request: web.Request) -> web.Response:
@@ -147,6 +149,11 @@ async def test_page_shows_which_vcenter_is_not_current(cluster: StaleCluster) ->
         answer["vcenters"] = [stale]
         assert await cluster.warn(page=url) == [
             'The objects of vCenter "vc-1" are as of 2026-11-16T12:00:00Z: no route'
+        ]
+        answer["vcenters"] = [vcenter, unread, loading]
+        assert await cluster.warn(page=url) == [
+            'vCenter "vc-2" has not been read yet: no route vCenter "vc-3" has not been read yet: '
+            "The manager is loading its inventory."
         ]
     (warning,) = await cluster.warn(page=url)
     assert warning.startswith("It is unknown whether a manager keeps the objects current: http")

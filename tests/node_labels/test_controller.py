@@ -10,7 +10,7 @@ import pytest
 
 from kubewright import Key, Manager, Options, controller
 from kubewright.builtin import Event, Node, NodeCondition
-from kubewright.errors import Forbidden
+from kubewright.errors import ApiError, Forbidden, Invalid, KubewrightError
 from kubewright.log import Log
 from kubewright.testing import eventually
 from kubewright.transport import Request
@@ -363,6 +363,26 @@ async def test_foreign_label_does_not_block_the_others_and_is_reported_once() ->
 
 
 @pytest.mark.looptime
+async def test_conflict_that_comes_back_is_reported_again() -> None:
+    cluster = LabeledCluster()
+
+    async def count_conflicts() -> int:
+        events = await cluster.client.list(Event)
+        return sum(event.count for event in events if event.reason == "LabelConflict")
+
+    async with run_labeler(cluster):
+        for number in (1, 2):
+            await cluster.wait_for_label("esxi-1")
+            await cluster.patch_node(1, {"metadata": {"labels": {HOST_LABEL: "mine"}}})
+
+            async def is_reported(expected: int = number) -> bool:
+                return await count_conflicts() == expected
+
+            await eventually(is_reported)
+            await cluster.patch_node(1, {"metadata": {"labels": {HOST_LABEL: None}}})
+
+
+@pytest.mark.looptime
 async def test_forbidden_labels_do_not_delay_the_condition() -> None:
     cluster = LabeledCluster()
     path = Node.definition.path("", "node-1")
@@ -490,7 +510,7 @@ async def test_cleanup_without_permission_is_reported_once_and_tried_again() -> 
     cluster.api.fail_next("PATCH", "/nodes/", Forbidden("no"), times=1000)
     before = sum(cluster.count_writes())
     async with run_labeler(cluster, enabled=False):
-        await eventually(lambda: _has_event(cluster, "NodeLabelLeft", "label-nodes/role.yaml"))
+        await eventually(lambda: _has_event(cluster, "NodeLabelLeft", 'in namespace "system"'))
         await asyncio.sleep(600)
         # One request a minute, however many Nodes there are.
         assert sum(cluster.count_writes()) - before <= 12
@@ -501,3 +521,43 @@ async def test_cleanup_without_permission_is_reported_once_and_tried_again() -> 
         assert [event.count for event in events] == [1, 1]
         cluster.api.faults.clear()
         await cluster.wait_for_label("", within=70)
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("error", [Forbidden("denied by a webhook"), Invalid("no"), ApiError("x")])
+async def test_node_that_cannot_be_patched_does_not_stop_the_cleanup_of_others(
+    error: KubewrightError,
+) -> None:
+    cluster = LabeledCluster(nodes=6)
+    async with run_labeler(cluster):
+        await asyncio.sleep(10)
+    # More than those after which a scan ends.
+    for number in (1, 2, 3, 5):
+        cluster.api.fail_next("PATCH", f"/nodes/node-{number}", error, times=1000)
+
+    async def list_labeled() -> set[int]:
+        nodes = [(number, await cluster.read_node(number)) for number in range(1, 7)]
+        return {number for number, node in nodes if read_labels(node.metadata.labels)}
+
+    async def has_only_rejected() -> bool:
+        return await list_labeled() == {1, 2, 3, 5}
+
+    async with run_labeler(cluster, enabled=False):
+        assert await list_labeled() == set(range(1, 7))
+        await eventually(has_only_rejected, within=130)
+        await asyncio.sleep(300)
+        events = [
+            event for event in await cluster.client.list(Event) if event.reason == "NodeLabelLeft"
+        ]
+        rejected = {f"node-{number}" for number in (1, 2, 3, 5)}
+        is_forbidden = isinstance(error, Forbidden)
+        assert {event.involvedObject.name for event in events} == (
+            rejected if is_forbidden else set()
+        )
+        assert all(event.count == 1 for event in events)
+        cluster.api.faults.clear()
+
+        async def is_clean() -> bool:
+            return await list_labeled() == set()
+
+        await eventually(is_clean, within=130)

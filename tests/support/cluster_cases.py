@@ -41,7 +41,7 @@ class HostCase:
     vcenter: str
     number: int
     connection: str
-    maintenance: bool
+    maintenance: bool | None
     attribute: str
     scheduled_in_hours: int | None
 
@@ -136,7 +136,12 @@ def host_cases(draw: st.DrawFn, vcenter: str, number: int) -> HostCase:
     state = draw(mostly_usual("connected", "disconnected", "notResponding"))
     planned = draw(st.one_of(st.none(), st.none(), st.integers(-60, 1300)))
     return HostCase(
-        vcenter, number, state, draw(mostly_usual(False, True)), draw(maintenance_texts), planned
+        vcenter,
+        number,
+        state,
+        draw(mostly_usual(False, True, None)),
+        draw(maintenance_texts),
+        planned,
     )
 
 

@@ -153,6 +153,8 @@ def evaluate_node(
         return "PoweredOff", None
     if host is None or not connected:
         return "HostDisconnected", None
+    if host.maintenance is None:
+        return "MaintenanceUnknown", None
     if host.maintenance:
         return "HostInMaintenance", None
     return evaluate_requirement(cluster, node, vm, host)

@@ -25,6 +25,7 @@ from support.topology_cluster import TopologyClient, run_topology
 from vsphere_operators.kubectl import manager_pods, page
 from vsphere_operators.kubectl.command import Printer, _Commands, _parse_arguments
 from vsphere_operators.kubectl.sources import ClusterReader
+from vsphere_operators.manager_pods import ManagerPod
 from vsphere_operators.vsphere.model import Disk
 from vsphere_operators.vsphere.updates import Ref
 
@@ -87,7 +88,7 @@ class Plugin:
         }
         containers = [{"name": "manager", "image": "m", "args": list(flags), "env": list(env)}]
         body = {"metadata": {"name": name, "labels": labels}, "spec": {"containers": containers}}
-        path = manager_pods.ManagerPod.definition.path(manager_pods.DEFAULT_NAMESPACE)
+        path = ManagerPod.definition.path(manager_pods.DEFAULT_NAMESPACE)
         created = self.cluster.api.create(path, body)
         self.cluster.api.update(
             f"{path}/{name}", {**created, "status": {"phase": phase}}, status=True
@@ -154,6 +155,21 @@ async def test_port_is_forwarded_to_the_manager(plugin: Plugin) -> None:
         "pod/manager-0",
         ":9090",
     ]
+
+
+async def test_datastore_with_disks_that_are_not_listed_has_no_counts(plugin: Plugin) -> None:
+    plugin.cluster.enter(
+        "Datastore", "datastore-2", name="nfs-2", summary__type="NFS", summary__accessible=True
+    )
+    await plugin.client.wait_for("datastores", "vc-1/datastore-2", name="nfs-2")
+    text = await plugin.run("datastores", "-o", "wide", "--page", plugin.client.address)
+    header, _, row = (line.split() for line in text.splitlines())
+    # The title FREE GIB is split.
+    assert header[7:] == ["VMS", "VOLUMES", "ORPHANS", "STATE", "FOREIGN", "HOSTS", "VCENTER", "ID"]
+    assert row[6:11] == ["0", "-", "-", "accessible", "-"]
+    text = await plugin.run("datastores", "-o", "json", "--page", plugin.client.address)
+    _, datastore = json.loads(text)
+    assert not {"volumes", "orphanedDisks", "foreignDisks"} & datastore.keys()
 
 
 async def test_orphaned_disks_are_before_those_that_a_vm_uses(plugin: Plugin) -> None:
@@ -297,7 +313,7 @@ async def test_page_that_cannot_be_reached_is_explained(
 
 
 async def test_missing_permission_to_list_pods_is_explained(plugin: Plugin) -> None:
-    path = manager_pods.ManagerPod.definition.path(manager_pods.DEFAULT_NAMESPACE)
+    path = ManagerPod.definition.path(manager_pods.DEFAULT_NAMESPACE)
     plugin.cluster.api.fail_next("GET", path, Forbidden("pods is forbidden"), times=2)
     with pytest.raises(ConfigError, match=r"pods is forbidden.*permission to list pods"):
         await plugin.run("datastores")

@@ -220,8 +220,21 @@ async def test_pods_are_found_by_namespace_and_name(
     assert [(pod["name"], pod["node"], pod["ready"]) for pod in answer["pods"]] == [
         ("pending", "", False)
     ]
+    create_pod(cluster, "web", "node-2", namespace="z")
+    create_pod(cluster, "web", "node-2", namespace="zz")
+    await client.wait_for("nodes", "node-2", pods=3)
+    for text, expected in {
+        "web": ["z/web", "zz/web", "other/web-0", "default/a-web-00"],
+        "z/web": ["z/web", "zz/web"],
+        "r/web": ["other/web-0"],
+    }.items():
+        pods = (await client.get(f"/topology/pods?search={text}"))["pods"]
+        names = [f"{pod['namespace']}/{pod['name']}" for pod in pods]
+        assert names[: len(expected)] == expected
     assert (await client.get("/topology/pods?search=none"))["pods"] == []
-    for query in ("", "?search=", "?search=%20", f"?search={'x' * 201}"):
+    longest = f"{'n' * 63}/{'p' * 253}"
+    assert (await client.get(f"/topology/pods?search={longest}"))["pods"] == []
+    for query in ("", "?search=", "?search=%20", f"?search={'x' * 318}"):
         assert await client.status_of(f"/topology/pods{query}") == 400
 
 

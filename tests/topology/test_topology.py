@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
+from typing import NoReturn
 
 import pytest
 
@@ -11,6 +13,7 @@ from kubewright.builtin import PersistentVolume
 from support.fake_node_cluster import FakeNodeCluster, add_three_nodes, bios_uuid_of
 from support.topology_cluster import TopologyClient, read_event, run_topology
 from vsphere_operators.kinds.vmgroup import VmGroup
+from vsphere_operators.vsphere.faults import Unreachable
 from vsphere_operators.vsphere.model import Disk
 from vsphere_operators.vsphere.updates import Ref
 
@@ -128,6 +131,9 @@ async def test_host_shows_maintenance_that_begins(
     cluster.modify("Task", "task-1", info__state="success")
     cluster.modify("HostSystem", "host-1", runtime__inMaintenanceMode=True)
     await client.wait_for("hosts", "vc-1/host-1", maintenance="in")
+    # The account lost the permission to read it.
+    cluster.modify("HostSystem", "host-1", runtime__inMaintenanceMode=None)
+    await client.wait_for("hosts", "vc-1/host-1", maintenance="unknown")
 
 
 async def test_disk_shows_its_volume_and_its_vm(
@@ -165,6 +171,47 @@ async def test_disk_shows_its_volume_and_its_vm(
             "disk": "vc-1/disk-1",
             "datastore": "nfs-1",
         }
+    ]
+
+
+async def test_datastore_shows_why_its_disks_are_unknown(
+    cluster: FakeNodeCluster, client: TopologyClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read_problems() -> list[str]:
+        result = await client.get("/topology/what-if/hosts/vc-1/host-1")
+        problems: list[str] = result.get("problems", [])
+        return problems
+
+    assert await read_problems() == []
+    # It was added after the last listing.
+    cluster.enter("Datastore", "datastore-2", name="nfs-2", summary__accessible=True)
+    await client.wait_for("datastores", "vc-1/datastore-2", disksMessage="They are being listed.")
+    assert await read_problems() == [
+        'The First Class Disks of 1 datastore in vCenter "vc-1" (nfs-2) are unknown, so volumes '
+        "may be missing: They are being listed."
+    ]
+    cluster.set_disks()
+    await client.wait_for("datastores", "vc-1/datastore-2", disksMessage=None)
+    assert await read_problems() == []
+    cluster.modify("Datastore", "datastore-2", summary__accessible=False)
+    message = "The datastore is not accessible."
+    await client.wait_for("datastores", "vc-1/datastore-2", disksMessage=message)
+    cluster.modify("Datastore", "datastore-2", summary__accessible=True)
+
+    async def fail(*_: object) -> NoReturn:
+        raise Unreachable("no route")
+
+    disks = cluster.vcenter.disks
+    for catalog in (disks.global_catalog, disks.datastore_catalog):
+        monkeypatch.setattr(catalog, "list_disks", fail)
+    # Longer than the last known disks count as accurate.
+    monkeypatch.setattr(disks, "clock", lambda: time.monotonic() + 3600)
+    await disks.poll()
+    for ref in ("datastore-1", "datastore-2"):
+        await client.wait_for("datastores", f"vc-1/{ref}", disksMessage="no route")
+    assert await read_problems() == [
+        'The First Class Disks of 2 datastores in vCenter "vc-1" (nfs-1, nfs-2) are unknown, so '
+        "volumes may be missing: no route"
     ]
 
 

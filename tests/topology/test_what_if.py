@@ -224,6 +224,23 @@ def test_missing_facts_are_explained() -> None:
     assert [pod.name for pod in result.pods] == ["web-0"]
 
 
+def test_running_vms_without_a_known_host_are_explained() -> None:
+    """The account may not read runtime.host."""
+    vms = [
+        place_vm(1, 1),
+        *(replace(make_vm(number), host="", power="poweredOn") for number in (2, 3, 4)),
+        replace(make_vm(5), host="", power="poweredOff"),
+        replace(make_vm(6), host="", isTemplate=True),
+    ]
+    advice = "Grant the vCenter account System.Read on the hosts and VMs."
+    result = find([], inventory=make_inventory(vms, NODES[:2]))
+    assert result.problems == [
+        "1 Node has a VM without a known host (node-2). Its Pods are not listed, and do not count "
+        f"as replicas elsewhere. {advice}",
+        f"2 other running VMs have no known host (vm-3, vm-4), so they are not listed. {advice}",
+    ]
+
+
 def test_budget_counts_only_its_own_pods_on_the_host() -> None:
     pods = [
         make_pod("web-0", "node-1", owner="web"),

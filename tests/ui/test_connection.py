@@ -30,7 +30,9 @@ async def test_first_request_without_an_answer_is_given_up(page: Page, server: P
     await expect(page.locator("#connection")).to_have_text("Connecting")
     await page.clock.run_for(61_000)
     await run_clock_until(page, "Reconnecting")
-    await expect(page.locator("#banners")).to_contain_text("The manager has sent nothing for 30 s.")
+    await expect(page.locator("#banners")).to_contain_text(
+        "The manager has not sent the topology within 60 s."
+    )
     server.hangs = False
     await run_clock_until(page, "Live")
     await expect(page.locator("#banners")).to_have_text("")

@@ -1,83 +1,25 @@
-"""The Pods of the manager: their flags, environment variables and readiness.
-
-Why not the Deployment?  A Pod shows what runs, during a rollout too, and the port is forwarded to a
-    Pod.
-"""
+"""Finds the page of a manager by the flags and environment variables of its Pods."""
 
 from __future__ import annotations
 
-import re
 from ipaddress import ip_address
 
 from msgspec import Struct
 
-from kubewright import Client, Key, Resource, kind
-from kubewright.builtin import NodeCondition
+from kubewright import Client, Key
 from kubewright.errors import ConfigError, Forbidden
 from kubewright.listen import parse_address
 
 from ..leader_lease import SYSTEM_NAMESPACE
+from ..manager_pods import Container, ManagerPod, list_manager_pods
 
 DEFAULT_NAMESPACE = SYSTEM_NAMESPACE
-_SELECTOR = "app.kubernetes.io/name=vsphere-operators,control-plane=controller-manager"
 _BIND_FLAG, _BIND_VARIABLE = "ui-bind-address", "UI_BIND_ADDRESS"
-_LEADER_FLAG = re.compile(r"--?(?:leader-elect|enable-leader-election)(?:=(.*))?")
-_FALSE = ("0", "f", "F", "false", "FALSE", "False")
 PAGE_ADVICE = (
     "Start the manager with -ui-bind-address=127.0.0.1:9090 (kustomize component `page`), pass the "
     "namespace of the manager with --manager-namespace, its address with --page, or read vCenter "
     "with --vcenter."
 )
-
-
-class _Variable(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    name: str = ""
-    value: str = ""
-    # Set if the value is in a ConfigMap, a Secret or a field of the Pod.
-    valueFrom: dict[str, object] | None = None
-
-
-class _Container(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    command: list[str] = []
-    args: list[str] = []
-    env: list[_Variable] = []
-
-
-class _ManagerPodSpec(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    containers: list[_Container] = []
-
-
-class _ManagerPodStatus(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    phase: str = ""
-    conditions: list[NodeCondition] = []
-
-
-@kind("v1", name="Pod", external=True)
-class ManagerPod(Resource[_ManagerPodSpec, _ManagerPodStatus]):
-    """A Pod with the flags of its containers."""
-
-    @property
-    def ready_condition(self) -> NodeCondition | None:
-        conditions = self.status.conditions
-        return next((condition for condition in conditions if condition.type == "Ready"), None)
-
-    @property
-    def is_ready(self) -> bool:
-        condition = self.ready_condition
-        return condition is not None and condition.status == "True"
-
-    @property
-    def elects_leader(self) -> bool:
-        elects = any(
-            variable.name == "LEADER_ELECT" and variable.value not in ("", *_FALSE)
-            for container in self.spec.containers
-            for variable in container.env
-        )
-        for container in self.spec.containers:
-            for argument in (*container.command, *container.args):
-                if match := _LEADER_FLAG.fullmatch(argument):
-                    elects = match[1] not in _FALSE
-        return elects
 
 
 class Page(Struct, frozen=True):
@@ -86,10 +28,6 @@ class Page(Struct, frozen=True):
     pod: Key
     port: int
     scheme: str
-
-
-async def list_manager_pods(client: Client, namespace: str) -> list[ManagerPod]:
-    return await client.list(ManagerPod, namespace, label_selector=_SELECTOR)
 
 
 async def find_page(client: Client, namespace: str) -> Page | None:
@@ -138,7 +76,7 @@ def _read_page(pod: ManagerPod) -> Page | None:
     return None
 
 
-def _read_bind_address(pod: ManagerPod, container: _Container) -> str:
+def _read_bind_address(pod: ManagerPod, container: Container) -> str:
     """As the manager reads it: the last flag, else the environment variable."""
     address, arguments = None, iter((*container.command, *container.args))
     for argument in arguments:

@@ -23,8 +23,9 @@ from ..leader_lease import (
     find_leases,
     get_leases,
 )
+from ..manager_pods import list_manager_pods
 from ..topology import model
-from .manager_pods import DEFAULT_NAMESPACE, list_manager_pods
+from .manager_pods import DEFAULT_NAMESPACE
 from .page import read_page
 from .sources import ClusterReader
 
@@ -75,10 +76,17 @@ async def _describe_page(address: str) -> str:
     except ConfigError as error:
         return f"It is unknown whether a manager keeps the objects current: {error}."
     return " ".join(
+        _describe_vcenter(vcenter) for vcenter in state.vcenters if vcenter.state != "Ready"
+    )
+
+
+def _describe_vcenter(vcenter: model.VCenter) -> str:
+    message = vcenter.message or "The manager is loading its inventory."
+    if vcenter.accurateUntil is None:
+        return f'vCenter "{vcenter.name}" has not been read yet: {message}'
+    return (
         f'The objects of vCenter "{vcenter.name}" are as of '
-        f"{vcenter.accurateUntil:%Y-%m-%dT%H:%M:%SZ}: {vcenter.message}"
-        for vcenter in state.vcenters
-        if vcenter.accurateUntil is not None
+        f"{vcenter.accurateUntil:%Y-%m-%dT%H:%M:%SZ}: {message}"
     )
 
 

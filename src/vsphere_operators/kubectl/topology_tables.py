@@ -36,10 +36,10 @@ class DatastoreRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     provisionedBytes: int | None = None
     hosts: int
     vms: int
-    volumes: int
+    volumes: int | None = None
     # Disks that no PersistentVolume of this cluster names: those that no VM uses, and the others.
-    orphanedDisks: int
-    foreignDisks: int
+    orphanedDisks: int | None = None
+    foreignDisks: int | None = None
     vcenter: str
     id: str
 
@@ -144,9 +144,9 @@ def list_datastores(topology: model.Topology) -> list[DatastoreRow]:
             else item.capacityBytes - item.freeBytes + item.uncommittedBytes,
             hosts=len(item.hosts),
             vms=vms[item.id],
-            volumes=volumes[item.id],
-            orphanedDisks=unnamed[item.id, False],
-            foreignDisks=unnamed[item.id, True],
+            volumes=None if item.disksMessage else volumes[item.id],
+            orphanedDisks=None if item.disksMessage else unnamed[item.id, False],
+            foreignDisks=None if item.disksMessage else unnamed[item.id, True],
             vcenter=_vcenter_of(item.id),
             id=item.id,
         )
@@ -170,17 +170,21 @@ def datastore_table(rows: Sequence[DatastoreRow], *, wide: bool) -> Table:
         "FREE": _free_cell,
         "PROVISIONED": _provisioned_cell,
         "VMS": lambda row: str(row.vms),
-        "VOLUMES": lambda row: str(row.volumes),
-        "ORPHANS": lambda row: str(row.orphanedDisks),
+        "VOLUMES": lambda row: _format_count(row.volumes),
+        "ORPHANS": lambda row: _format_count(row.orphanedDisks),
         "STATE": lambda row: _DATASTORE_STATES[row.accessible],
     }
     wide_columns: Columns[DatastoreRow] = {
-        "FOREIGN": lambda row: str(row.foreignDisks),
+        "FOREIGN": lambda row: _format_count(row.foreignDisks),
         "HOSTS": lambda row: str(row.hosts),
         "VCENTER": lambda row: row.vcenter,
         "ID": lambda row: row.id,
     }
     return build_table(rows, {**columns, **wide_columns} if wide else columns)
+
+
+def _format_count(count: int | None) -> str:
+    return "-" if count is None else str(count)
 
 
 def _format_gib(size: int | None) -> str:

@@ -147,7 +147,11 @@ def _explain_rejection(
         source = f" (from {facts.next_window.source})" if facts.next_window else ""
         hours = query.rules.available_hours(facts, query.now)
         return f"{explanation}: in {hours} h{source}, but {query.requirement.hours} h are requested"
-    if rejection in (Rejection.HOST_DISCONNECTED, Rejection.HOST_IN_MAINTENANCE):
+    if rejection in (
+        Rejection.HOST_DISCONNECTED,
+        Rejection.HOST_IN_MAINTENANCE,
+        Rejection.MAINTENANCE_UNKNOWN,
+    ):
         return f"{explanation} ({facts.host_name})" if facts.host_name else explanation
     return explanation
 

@@ -84,7 +84,7 @@ class _NodeState:
     own_fields_removed: bool = False
     # By name of the write: when a forbidden one is tried again, and why it was forbidden.
     forbidden_writes: dict[str, tuple[float, str]] = field(default_factory=dict)
-    # The last conflict of each write, which has an Event.
+    # The conflict of each write that has an Event, until a write without one.
     reported_conflicts: dict[str, str] = field(default_factory=dict)
 
 
@@ -236,11 +236,14 @@ class NodeLabelController(Controller[Node]):
         if desired.labels is None or (desired.removes_own_fields and state.own_fields_removed):
             return
         current = read_labels(node.metadata.labels)
-        if current != desired.labels and state.applied_labels != (desired.labels, current):
+        if current == desired.labels:
+            state.reported_conflicts.pop(self._write_labels.__name__, None)
+        elif state.applied_labels != (desired.labels, current):
             written, conflict = await self._writer.apply_labels(node, desired.labels)
             state.applied_labels = (desired.labels, read_labels(written.metadata.labels))
             if conflict is not None:
                 raise conflict
+            state.reported_conflicts.pop(self._write_labels.__name__, None)
 
     async def _write_condition(
         self, node: Node, state: _NodeState, desired: _Desired
@@ -269,6 +272,7 @@ class NodeLabelController(Controller[Node]):
                 return remaining
         state.condition_written_at = now
         await self._writer.apply_condition(node, wanted, self.clock())
+        state.reported_conflicts.pop(self._write_condition.__name__, None)
         state.written_condition = wanted
         return None
 

@@ -16,6 +16,7 @@ from kubewright import Client
 from kubewright.builtin import Node
 from kubewright.errors import ApplyConflict, Conflict, Forbidden, Invalid, NotFound
 
+from ..leader_lease import SYSTEM_NAMESPACE
 from .condition import HOST_PRESSURE, ConditionState, find_pressure_condition
 from .ownership import field_manager_of
 
@@ -25,7 +26,8 @@ _LABELS_PATH = ".metadata.labels."
 
 class NodeWriter:
     def __init__(self, client: Client, namespace: str) -> None:
-        self.client, self.field_manager = client, field_manager_of(namespace)
+        self.client, self.namespace = client, namespace
+        self.field_manager = field_manager_of(namespace)
 
     async def apply_labels(
         self, node: Node, labels: dict[str, str]
@@ -88,6 +90,22 @@ def explain_forbidden(node: Node, error: Forbidden) -> str:
     return (
         f'The manager is not allowed to patch Node "{node.metadata.name}": {error}. Install it '
         f"with the component {COMPONENT}, or with the chart value labelNodes.enabled."
+    )
+
+
+def explain_lending(namespace: str) -> str:
+    """How to grant the permissions until the manager in this namespace has removed its labels."""
+    if namespace == SYSTEM_NAMESPACE:
+        return (
+            f"Run: kubectl apply -f {COMPONENT}/role.yaml, and delete that role when the labels "
+            "and conditions are gone. With Helm, set labelNodes.enabled: true and flags: "
+            '["-label-nodes=false"] until then.'
+        )
+    return (
+        f'Until they are gone, grant the manager in namespace "{namespace}" the permission to '
+        f"patch nodes and nodes/status: bind the role of {COMPONENT}/role.yaml to its "
+        "ServiceAccount, or "
+        'set the chart values labelNodes.enabled: true and flags: ["-label-nodes=false"].'
     )
 
 

@@ -91,6 +91,9 @@ class TopologyBuilder:
                 partial(self._on_task_change, vcenter), ENTER_MAINTENANCE_DESCRIPTION_ID
             )
             vcenter.disks.changed.connect(partial(self._on_disk_change, vcenter))
+            vcenter.disks.readability_changed.connect(
+                partial(self._on_disk_readability_change, vcenter)
+            )
             vcenter.state_changed.connect(partial(self._on_state_change, vcenter))
         self._cache.store(Node).changed.connect(self._on_node_change)
         self._cache.store(PersistentVolume).changed.connect(self._on_volume_change)
@@ -216,6 +219,9 @@ class TopologyBuilder:
     def _on_disk_change(self, vcenter: VCenter, old: Disk | None, new: Disk | None) -> None:
         for disk in filter(None, (old, new)):
             self._mark("disks", qualify(vcenter.name, disk.id))
+
+    def _on_disk_readability_change(self, vcenter: VCenter, datastore: str) -> None:
+        self._mark("datastores", qualify(vcenter.name, datastore))
 
     def _on_state_change(self, vcenter: VCenter) -> None:
         self._mark("vcenters", vcenter.name)

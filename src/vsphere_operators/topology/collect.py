@@ -79,6 +79,6 @@ def _collect_vcenter(
             inventory, vm, node_by_vm.get(vm_id, ""), group_by_vm.get(vm_id, "")
         )
     for datastore in inventory.datastores.values():
-        yield entities.build_datastore(inventory, datastore)
+        yield entities.build_datastore(vcenter, datastore)
     for disk in vcenter.disks.disks.values():
         yield entities.build_disk(inventory, disk, volume_by_handle.get(disk.id))

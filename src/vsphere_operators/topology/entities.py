@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from kubewright.builtin import Node, PersistentVolume
 
@@ -12,6 +13,7 @@ from ..kinds.gpuinfo.types import NONE_AVAILABLE, GPUInfo
 from ..kinds.vmgroup.types import ReplicaStatus, VmGroup
 from ..vcenters.node_matching import NodeMatch
 from ..vcenters.volumes import format_claim
+from ..vsphere.disks import Disks
 from ..vsphere.inventory import Inventory
 from ..vsphere.model import (
     ComputeResource,
@@ -84,7 +86,7 @@ def build_host(inventory: Inventory, host: Host, *, is_entering: bool) -> model.
         datacenter=_datacenter_id(inventory, host.ref),
         cluster=qualify(inventory.name, compute.ref) if compute and compute.is_cluster else "",
         connection=host.connection,
-        maintenance="in" if host.in_maintenance else "entering" if is_entering else "",
+        maintenance=_maintenance_state(host, is_entering=is_entering),
         cpuMHz=total_mhz or None,
         cpuUsageMHz=host.stats.cpu_usage_mhz,
         memoryMB=None if memory_bytes is None else memory_bytes // _BYTES_PER_MB,
@@ -96,6 +98,16 @@ def build_host(inventory: Inventory, host: Host, *, is_entering: bool) -> model.
             )
         ),
     )
+
+
+def _maintenance_state(
+    host: Host, *, is_entering: bool
+) -> Literal["", "entering", "in", "unknown"]:
+    if host.in_maintenance:
+        return "in"
+    if is_entering:
+        return "entering"
+    return "unknown" if host.in_maintenance is None else ""
 
 
 def build_vm(inventory: Inventory, vm: VirtualMachine, node: str, group: str) -> model.VM:
@@ -121,7 +133,8 @@ def build_vm(inventory: Inventory, vm: VirtualMachine, node: str, group: str) ->
     )
 
 
-def build_datastore(inventory: Inventory, datastore: Datastore) -> model.Datastore:
+def build_datastore(vcenter: VCenter, datastore: Datastore) -> model.Datastore:
+    inventory = vcenter.inventory
     return model.Datastore(
         id=qualify(inventory.name, datastore.ref),
         name=datastore.name,
@@ -132,7 +145,17 @@ def build_datastore(inventory: Inventory, datastore: Datastore) -> model.Datasto
         freeBytes=datastore.free_bytes,
         uncommittedBytes=datastore.uncommitted_bytes,
         hosts=tuple(sorted(qualify(inventory.name, ref) for ref in datastore.hosts)),
+        disksMessage=_explain_unknown_disks(vcenter.disks, datastore),
     )
+
+
+def _explain_unknown_disks(disks: Disks, datastore: Datastore) -> str:
+    if datastore.accessible is False:
+        return "The datastore is not accessible."
+    if cause := disks.explain_unreadable(datastore.ref):
+        return cause
+    is_listed = disks.loaded and datastore.ref in disks.listed_datastores
+    return "" if is_listed else "They are being listed."
 
 
 def build_disk(inventory: Inventory, disk: Disk, volume: PersistentVolume | None) -> model.Disk:

@@ -88,7 +88,7 @@ class ItemBuilder:
         inventory, ref = self._find_inventory(item_id)
         if (datastore := inventory.datastores.get(ref)) is None:
             return None
-        item = entities.build_datastore(inventory, datastore)
+        item = entities.build_datastore(self._vcenters[inventory.name], datastore)
         return self._info_links.add_infos(inventory, datastore, item)
 
     def _build_cluster(self, item_id: str) -> Item | None:

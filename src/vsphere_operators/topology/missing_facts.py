@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from . import model
 
+# A VM with an unknown power state counts as running.
+STOPPED_STATES = ("poweredOff", "suspended")
 _MAX_LISTED_NAMES = 5
 _SHARED_VM_ADVICE = "Delete the Nodes that no longer run in it."
 
@@ -15,16 +17,19 @@ def describe_missing_facts(
     vcenters: Iterable[model.VCenter],
     vms: Mapping[str, model.VM],
     nodes: Iterable[model.Node],
+    datastores: Iterable[model.Datastore],
     limits: model.Limits,
 ) -> list[str]:
+    sorted_vcenters = sorted(vcenters, key=lambda item: item.id)
     sentences = [
-        sentence
-        for vcenter in sorted(vcenters, key=lambda item: item.id)
-        if (sentence := _describe_vcenter(vcenter))
+        sentence for vcenter in sorted_vcenters if (sentence := _describe_vcenter(vcenter))
     ]
+    ready_vcenters = [vcenter.id for vcenter in sorted_vcenters if vcenter.state == "Ready"]
+    sentences += _describe_unknown_disks(ready_vcenters, datastores)
     sorted_nodes = sorted(nodes, key=lambda node: node.id)
     if unmatched := [node for node in sorted_nodes if not node.vm]:
         sentences.append(_describe_unmatched_nodes(unmatched))
+    sentences += _describe_unknown_hosts(vms, sorted_nodes)
     sentences += _describe_shared_vms(vms, sorted_nodes)
     if limits.omittedVMs:
         sentences.append(
@@ -53,6 +58,26 @@ def _describe_vcenter(vcenter: model.VCenter) -> str:
     )
 
 
+def _describe_unknown_disks(
+    vcenters: Iterable[str], datastores: Iterable[model.Datastore]
+) -> Iterator[str]:
+    """One sentence for each cause in each vCenter: often all datastores have the same."""
+    names_by_cause = defaultdict[tuple[str, str], list[str]](list)
+    for datastore in datastores:
+        if datastore.disksMessage:
+            vcenter = datastore.id.rpartition("/")[0]
+            names_by_cause[vcenter, datastore.disksMessage].append(datastore.name)
+    for vcenter in vcenters:
+        for (_, cause), names in sorted(
+            entry for entry in names_by_cause.items() if entry[0][0] == vcenter
+        ):
+            subject = f"{len(names)} datastores" if len(names) > 1 else "1 datastore"
+            yield (
+                f'The First Class Disks of {subject} in vCenter "{vcenter}" '
+                f"({_format_names(sorted(names))}) are unknown, so volumes may be missing: {cause}"
+            )
+
+
 def _describe_unmatched_nodes(nodes: Sequence[model.Node]) -> str:
     first = nodes[0]
     is_one = len(nodes) == 1
@@ -62,6 +87,33 @@ def _describe_unmatched_nodes(nodes: Sequence[model.Node]) -> str:
         f"{'its' if is_one else 'their'} Pods run. These are not listed, and do not count as "
         f'replicas elsewhere. Node "{first.id}": {first.message}'
     )
+
+
+def _describe_unknown_hosts(
+    vms: Mapping[str, model.VM], nodes: Iterable[model.Node]
+) -> Iterator[str]:
+    """Running VMs that vCenter reports without a host."""
+    running = {
+        vm.id: vm
+        for vm in vms.values()
+        if not vm.host and not vm.isTemplate and vm.power not in STOPPED_STATES
+    }
+    advice = "Grant the vCenter account System.Read on the hosts and VMs."
+    nodes_on_them = [node for node in nodes if node.vm in running]
+    if names := [node.id for node in nodes_on_them]:
+        is_one = len(names) == 1
+        yield (
+            f"{len(names)} {'Node has' if is_one else 'Nodes have'} a VM without a known host "
+            f"({_format_names(names)}). {'Its' if is_one else 'Their'} Pods are not listed, and do "
+            f"not count as replicas elsewhere. {advice}"
+        )
+    node_vms = {node.vm for node in nodes_on_them}
+    if names := sorted(vm.name for vm in running.values() if vm.id not in node_vms):
+        is_one = len(names) == 1
+        yield (
+            f"{len(names)} other running {'VM has' if is_one else 'VMs have'} no known host "
+            f"({_format_names(names)}), so {'it is' if is_one else 'they are'} not listed. {advice}"
+        )
 
 
 def _describe_shared_vms(vms: Mapping[str, model.VM], nodes: Iterable[model.Node]) -> Iterator[str]:

@@ -83,7 +83,7 @@ class Host(ReportedItem, frozen=True, kw_only=True):
     # Empty for a standalone host.
     cluster: str
     connection: str
-    maintenance: Literal["", "entering", "in"]
+    maintenance: Literal["", "entering", "in", "unknown"]
     cpuMHz: int | None = None
     cpuUsageMHz: int | None = None
     memoryMB: int | None = None
@@ -121,6 +121,8 @@ class Datastore(ReportedItem, frozen=True, kw_only=True):
     freeBytes: int | None = None
     uncommittedBytes: int | None = None
     hosts: tuple[str, ...]
+    # Why its First Class Disks are unknown, or may be wrong; absent if they are known.
+    disksMessage: str = ""
 
 
 class Disk(Item, frozen=True, kw_only=True):

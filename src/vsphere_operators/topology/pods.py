@@ -12,7 +12,8 @@ from kubewright.builtin import Pod
 from kubewright.kind import OwnerReference
 
 FINISHED_PHASES = ("Succeeded", "Failed")
-MAX_SEARCH_LENGTH = 200
+# The longest `namespace/name`.
+MAX_SEARCH_LENGTH = 63 + 1 + 253
 _MAX_FOUND_PODS = 50
 # Pods that are searched before the event loop runs other tasks: 50,000 take up to 63 ms.
 _SEARCH_SLICE_SIZE = 2_000
@@ -81,15 +82,22 @@ def build_pod_row(pod: Pod) -> PodRow:
 async def search_pods(pods: Sequence[Pod], text: str, problems: list[str]) -> FoundPods:
     """Those with the text in `namespace/name`, in any letter case.
 
-    Names that begin with the text come first, then by namespace and name.
+    The Pod with exactly this name comes first, then those that begin with it, each by namespace
+    and name. A text with a slash is compared with `namespace/name`, any other with the name.
     """
     # Names of Pods and namespaces are in lower case.
-    lowered, first, count = text.lower(), list[tuple[bool, str, str, Pod]](), 0
+    lowered, first, count = text.lower(), list[tuple[int, str, str, Pod]](), 0
+    has_namespace = "/" in lowered
     for start in range(0, len(pods), _SEARCH_SLICE_SIZE):
         matching = [
-            (not metadata.name.startswith(lowered), metadata.namespace, metadata.name, pod)
+            (
+                _rank_match(full_name if has_namespace else metadata.name, lowered),
+                metadata.namespace,
+                metadata.name,
+                pod,
+            )
             for pod in pods[start : start + _SEARCH_SLICE_SIZE]
-            if lowered in f"{(metadata := pod.metadata).namespace}/{metadata.name}"
+            if lowered in (full_name := f"{(metadata := pod.metadata).namespace}/{metadata.name}")
         ]
         count += len(matching)
         # Namespace and name are unique, so Pods are never compared.
@@ -101,3 +109,9 @@ async def search_pods(pods: Sequence[Pod], text: str, problems: list[str]) -> Fo
         omittedPods=count - len(first),
         problems=problems,
     )
+
+
+def _rank_match(name: str, text: str) -> int:
+    if name == text:
+        return 0
+    return 1 if name.startswith(text) else 2

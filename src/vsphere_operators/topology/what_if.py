@@ -20,7 +20,7 @@ from kubewright.builtin import Pod
 
 from . import model
 from .cluster_objects import PodDisruptionBudget, selector_of
-from .missing_facts import describe_missing_facts
+from .missing_facts import STOPPED_STATES, describe_missing_facts
 from .pods import (
     FINISHED_PHASES,
     describe_controller,
@@ -28,9 +28,6 @@ from .pods import (
     is_bound_to_node,
     is_serving,
 )
-
-# A VM with an unknown power state counts as running.
-_STOPPED_STATES = ("poweredOff", "suspended")
 
 
 class _Row(Struct, frozen=True, omit_defaults=True, kw_only=True): ...
@@ -118,7 +115,7 @@ def find_affected(
         (vm for vm in items.vms.values() if vm.host == host.id and not vm.isTemplate),
         key=lambda vm: (vm.name, vm.id),
     )
-    vms = [vm for vm in on_host if vm.power not in _STOPPED_STATES]
+    vms = [vm for vm in on_host if vm.power not in STOPPED_STATES]
     vm_ids = {vm.id for vm in vms}
     nodes = {node.id for node in items.nodes.values() if node.vm in vm_ids}
     affected = [
@@ -159,7 +156,13 @@ def find_affected(
             if group_id in items.groups
         ],
         problems=[
-            *describe_missing_facts(items.vcenters, items.vms, items.nodes.values(), items.limits),
+            *describe_missing_facts(
+                items.vcenters,
+                items.vms,
+                items.nodes.values(),
+                items.datastores.values(),
+                items.limits,
+            ),
             *problems,
         ],
     )
@@ -179,7 +182,7 @@ def _find_controllers_elsewhere(
         for node in items.nodes.values()
         if (vm := items.vms.get(node.vm)) is not None
         and vm.host not in ("", host.id)
-        and vm.power not in _STOPPED_STATES
+        and vm.power not in STOPPED_STATES
     }
     return {
         controller.uid

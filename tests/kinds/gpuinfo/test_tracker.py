@@ -45,7 +45,7 @@ from vsphere_operators.vsphere.model import (
 from vsphere_operators.vsphere.scheduled_tasks import MaintenanceTask
 from vsphere_operators.vsphere.updates import Ref
 
-HOST = Host(ref="host-1", name="esxi-1", connection="connected")
+HOST = Host(ref="host-1", name="esxi-1", connection="connected", in_maintenance=False)
 VM = VirtualMachine(
     ref="vm-1",
     name="node-1",
@@ -113,6 +113,11 @@ def make_facts(node: Node | None = None, context: NodeContext = CONTEXT) -> Node
             make_node(),
             replace(CONTEXT, host=replace(HOST, in_maintenance=True)),
             Rejection.HOST_IN_MAINTENANCE,
+        ),
+        (
+            make_node(),
+            replace(CONTEXT, host=replace(HOST, in_maintenance=None)),
+            Rejection.MAINTENANCE_UNKNOWN,
         ),
         (make_node(), CONTEXT, None),
     ],

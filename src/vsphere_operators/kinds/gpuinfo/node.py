@@ -168,6 +168,8 @@ def _find_rejection_for_all(node: Node, context: NodeContext) -> Rejection | Non
         return Rejection.POWERED_OFF
     if host is None or not is_host_connected:
         return Rejection.HOST_DISCONNECTED
+    if host.in_maintenance is None:
+        return Rejection.MAINTENANCE_UNKNOWN
     return Rejection.HOST_IN_MAINTENANCE if host.in_maintenance else None
 
 

@@ -39,6 +39,7 @@ class Rejection(StrEnum):
     POWERED_OFF = "PoweredOff"
     HOST_DISCONNECTED = "HostDisconnected"
     HOST_IN_MAINTENANCE = "HostInMaintenance"
+    MAINTENANCE_UNKNOWN = "MaintenanceUnknown"
     DEVICES_HIDDEN = "DevicesHidden"
     FACTS_UNREADABLE = "FactsUnreadable"
     TOO_LITTLE_TIME = "TooLittleTime"
@@ -57,6 +58,8 @@ REJECTION_EXPLANATIONS: Mapping[str, str] = {
     Rejection.POWERED_OFF: "its VM is not running",
     Rejection.HOST_DISCONNECTED: "its host is disconnected from vCenter",
     Rejection.HOST_IN_MAINTENANCE: "its host is in maintenance mode",
+    Rejection.MAINTENANCE_UNKNOWN: "the vCenter account cannot read whether its host is in "
+    "maintenance mode",
     Rejection.DEVICES_HIDDEN: "the vCenter account cannot read the devices of its VM",
     Rejection.FACTS_UNREADABLE: "its data is invalid; see the log of the manager",
     Rejection.TOO_LITTLE_TIME: "its next maintenance starts too soon",

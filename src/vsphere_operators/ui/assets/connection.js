@@ -9,6 +9,7 @@ const LOAD_MILLISECONDS = 60_000;
 const FIRST_DELAY_MILLISECONDS = 500;
 const MAX_DELAY_MILLISECONDS = 10_000;
 const SILENT = "The manager has sent nothing for 30 s.";
+const NOT_LOADED = "The manager has not sent the topology within 60 s.";
 
 class ConnectionProblem extends Error {}
 
@@ -125,7 +126,7 @@ export class Connection {
   _checkSilence() {
     if (performance.now() > this._deadline) {
       this._deadline = Infinity;
-      this._abort.abort(new ConnectionProblem(SILENT));
+      this._abort.abort(new ConnectionProblem(this._store.revision === undefined ? NOT_LOADED : SILENT));
     }
     if (this.received === undefined || Date.now() - this.received < SILENCE_MILLISECONDS) return;
     if (this.state === "live" || this.state === "reconnecting") {

@@ -61,7 +61,7 @@ export function whatIf(result, host, context) {
           : "Nothing of this cluster runs on this host.",
       ),
     result.stoppedVMs > 0 &&
-      h("p", { class: "muted" }, `${count(result.stoppedVMs, "VM")} on it not running already.`),
+      h("p", { class: "muted" }, `${count(result.stoppedVMs, "VM")} on it ${result.stoppedVMs === 1 ? "does" : "do"} not run.`),
     budgets.length > 0 &&
       section(
         "PodDisruptionBudgets at risk",

@@ -5,6 +5,7 @@ import {
   datastoreUsage,
   hostContention,
   powerText,
+  usageLevel,
   vmContention,
 } from "./contention.js";
 import { badge, h } from "./dom.js";
@@ -22,7 +23,7 @@ import {
   vmSection,
 } from "./sections.js";
 import { byName } from "./store.js";
-import { gpuText, groupBadge, taskLine, verdicts } from "./tables.js";
+import { gpuText, groupBadge, hotBadge, notSelectedText, taskLine, verdicts } from "./tables.js";
 
 export const KIND_NAMES = {
   // As in store.js.
@@ -75,12 +76,12 @@ function hostFacts(host, context) {
       [
         "CPU",
         cpu !== undefined &&
-          gauge(cpu, `${megahertz(host.cpuUsageMHz)} of ${megahertz(host.cpuMHz)}`),
+          gauge(cpu, usageLevel(cpu), `${megahertz(host.cpuUsageMHz)} of ${megahertz(host.cpuMHz)}`),
       ],
       [
         "Memory",
         memory !== undefined &&
-          gauge(memory, `${megabytes(host.memoryUsageMB)} of ${megabytes(host.memoryMB)}`),
+          gauge(memory, usageLevel(memory), `${megabytes(host.memoryUsageMB)} of ${megabytes(host.memoryMB)}`),
       ],
       ["Cluster", host.cluster && linkTo(context, "cluster", host.cluster)],
       ["Datacenter", host.datacenter && linkTo(context, "datacenter", host.datacenter)],
@@ -129,7 +130,7 @@ function vmFacts(vm, context) {
       [
         "Active memory",
         vm.guestMemoryMB !== undefined &&
-          gauge(ratioOf(vm.guestMemoryMB, vm.memoryMB), megabytes(vm.guestMemoryMB)),
+          gauge(ratioOf(vm.guestMemoryMB, vm.memoryMB), "calm", megabytes(vm.guestMemoryMB)),
       ],
       ["Ballooned", vm.balloonedMemoryMB !== undefined && megabytes(vm.balloonedMemoryMB)],
       ["Swapped", vm.swappedMemoryMB !== undefined && megabytes(vm.swappedMemoryMB)],
@@ -187,10 +188,10 @@ function clusterFacts(cluster, context) {
   const state = (enabled) => enabled !== undefined && (enabled ? "on" : "off");
   return [
     table([
-      ["CPU", gauge(cpu, `${megahertz(sum("cpuUsageMHz"))} of ${megahertz(sum("cpuMHz"))}`)],
+      ["CPU", gauge(cpu, usageLevel(cpu), `${megahertz(sum("cpuUsageMHz"))} of ${megahertz(sum("cpuMHz"))}`)],
       [
         "Memory",
-        gauge(memory, `${megabytes(sum("memoryUsageMB"))} of ${megabytes(sum("memoryMB"))}`),
+        gauge(memory, usageLevel(memory), `${megabytes(sum("memoryUsageMB"))} of ${megabytes(sum("memoryMB"))}`),
       ],
       ["DRS", state(cluster.drsEnabled)],
       ["HA", state(cluster.haEnabled)],
@@ -202,7 +203,7 @@ function clusterFacts(cluster, context) {
         `Hosts (${hosts.length})`,
         listOf(
           [...hosts].sort(byName),
-          (host) => [linkTo(context, "host", host.id), hostBadges(host)],
+          (host) => [linkTo(context, "host", host.id), hotBadge(host), hostBadges(host)],
           "hosts",
           context,
         ),
@@ -249,7 +250,7 @@ function datastoreFacts(datastore, context) {
     table([
       [
         "Used",
-        ratio !== undefined && gauge(ratio, `${bytes(used)} of ${bytes(datastore.capacityBytes)}`),
+        ratio !== undefined && gauge(ratio, level, `${bytes(used)} of ${bytes(datastore.capacityBytes)}`),
       ],
       ["Free", bytes(datastore.freeBytes)],
       [
@@ -304,6 +305,7 @@ function groupFacts(group, context) {
           members,
           (member) => [
             linkTo(context, "vm", member.vm, member.name),
+            hostOf(member.vm, context),
             member.state && badge(member.state, member.state === "Ready" ? "good" : "warm"),
           ],
           "members",
@@ -311,6 +313,11 @@ function groupFacts(group, context) {
         ),
       ),
   ];
+}
+
+function hostOf(vmId, context) {
+  const host = context.store.get("vm", vmId)?.host;
+  return host && h("span", { class: "muted" }, "on ", linkTo(context, "host", host));
 }
 
 function gpuFacts(info, context) {
@@ -331,7 +338,9 @@ function gpuFacts(info, context) {
             candidates,
             (item) => [
               linkTo(context, "node", item.node),
+              item.node === info.node && badge("selected", "good"),
               h("span", { class: "muted" }, gpuText(item)),
+              h("span", { class: "message" }, notSelectedText(info, item)),
             ],
             "candidates",
             context,

@@ -199,10 +199,10 @@ class Page {
     if (typeof text === "function") text = this._store.revision === undefined ? "" : text(this._store);
     if (view.id === "changes" && this._changes) {
       text =
-        "Moves, power, connection, maintenance and pressure; readiness of Nodes and VmGroups; " +
-        "replicas; Nodes that GPUInfos select; what was added, renamed or removed. " +
-        `Complete since ${clock(this._changes.since)}: the manager keeps the last hour in ` +
-        `memory, at most ${count(this._changes.limit, "change")}.`;
+        "Recorded: added, removed, renamed, moved, power, connection, maintenance, pressure, " +
+        "readiness, replicas, and the Nodes that GPUInfos select. " +
+        `Complete since ${clock(this._changes.since)}: the last hour, at most ` +
+        `${count(this._changes.limit, "change")}.`;
     }
     if (view.id === "changes" && this._changesFailure) text = this._changesFailure;
     const shortcut = view.shortcut?.(this._store, this._route);

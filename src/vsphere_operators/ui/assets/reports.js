@@ -51,7 +51,7 @@ export function whatIf(result, context) {
           : "Nothing of this cluster runs on this host.",
       ),
     result.stoppedVMs > 0 &&
-      h("p", { class: "muted" }, `${count(result.stoppedVMs, "VM")} on it not running already.`),
+      h("p", { class: "muted" }, `Not running already: ${count(result.stoppedVMs, "VM")}.`),
     budgets.length > 0 &&
       section(
         "PodDisruptionBudgets that would be violated",

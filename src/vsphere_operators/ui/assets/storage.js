@@ -35,7 +35,7 @@ export function datastoreRows(store, matches, link) {
             overcommit > 1 && badge(`${percent(overcommit)} provisioned`, "warm"),
           ),
           cell("gauge wide", "Used", meter(ratio, level), h("b", null, percent(ratio))),
-          cell("figures", `${bytes(datastore.freeBytes)} free of ${bytes(datastore.capacityBytes)}`),
+          cell("amount", `${bytes(datastore.freeBytes)} free of ${bytes(datastore.capacityBytes)}`),
           cell(
             "note",
             `${count(vms.length, "VM")}, ${count(disks.length, "volume")}`,

@@ -110,7 +110,7 @@ export function whatIfRows(store, matches, link) {
               hostBadges(host),
             ),
             cell("note", cluster && bdi(cluster.name ?? cluster.id)),
-            cell("figures", text),
+            cell("amount", text),
           ),
       );
     });
@@ -207,7 +207,7 @@ export function gpuRows(store, matches, link) {
               : "no suitable Node",
           ),
           cell(
-            "figures",
+            "amount",
             `${count((info.candidates ?? []).length, "candidate")}, ` +
               count(rejectionsOf(info), "rejection"),
           ),

@@ -78,7 +78,7 @@ export const VIEWS = [
     label: "Where is this volume?",
     rows: volumeRows,
     title: "Where is this volume?",
-    description: "Each volume with its datastore and the VM that it is attached to.",
+    description: "Each volume with its datastore and VM.",
     shortcut: unnamedShortcut,
     empty: "No First Class Disks.",
   },

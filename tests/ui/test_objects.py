@@ -67,9 +67,7 @@ async def test_search_of_pods_is_bounded_and_states_what_is_missing(
     assert len(server.searches) == searches
 
 
-async def test_an_exact_name_comes_before_a_part_of_another(
-    page: Page, server: PageServer
-) -> None:
+async def test_an_exact_name_comes_before_a_part_of_another(page: Page, server: PageServer) -> None:
     disk = {**server.find("disks", "vc-1/6000C2900001"), "claim": "default/data-ledger-node-4-0"}
     server.change({"disks": [disk]})
     await open_page(page, server)

@@ -170,7 +170,7 @@ async def test_candidate_that_is_not_selected_has_a_reason(page: Page, server: P
         await expect(candidate).to_contain_text(text)
 
 
-async def test_filter_of_changes_by_two_words(page: Page, server: PageServer) -> None:
+async def test_filter_of_changes_by_two_parts(page: Page, server: PageServer) -> None:
     await open_page(page, server, "#/changes")
     await expect(page.locator("#list .row")).to_have_count(6)
     await expect(page.locator("#view-description")).to_contain_text("Nodes that GPUInfos select")

@@ -45,6 +45,10 @@ export function facts(kind, object, context) {
   return FACTS[kind]?.(object, context) ?? [];
 }
 
+function usage(ratio, text) {
+  return gauge(ratio, usageLevel(ratio), text);
+}
+
 function hostFacts(host, context) {
   const { store } = context;
   const { level, reasons, cpu, memory } = hostContention(host);
@@ -76,12 +80,12 @@ function hostFacts(host, context) {
       [
         "CPU",
         cpu !== undefined &&
-          gauge(cpu, usageLevel(cpu), `${megahertz(host.cpuUsageMHz)} of ${megahertz(host.cpuMHz)}`),
+          usage(cpu, `${megahertz(host.cpuUsageMHz)} of ${megahertz(host.cpuMHz)}`),
       ],
       [
         "Memory",
         memory !== undefined &&
-          gauge(memory, usageLevel(memory), `${megabytes(host.memoryUsageMB)} of ${megabytes(host.memoryMB)}`),
+          usage(memory, `${megabytes(host.memoryUsageMB)} of ${megabytes(host.memoryMB)}`),
       ],
       ["Cluster", host.cluster && linkTo(context, "cluster", host.cluster)],
       ["Datacenter", host.datacenter && linkTo(context, "datacenter", host.datacenter)],
@@ -188,10 +192,10 @@ function clusterFacts(cluster, context) {
   const state = (enabled) => enabled !== undefined && (enabled ? "on" : "off");
   return [
     table([
-      ["CPU", gauge(cpu, usageLevel(cpu), `${megahertz(sum("cpuUsageMHz"))} of ${megahertz(sum("cpuMHz"))}`)],
+      ["CPU", usage(cpu, `${megahertz(sum("cpuUsageMHz"))} of ${megahertz(sum("cpuMHz"))}`)],
       [
         "Memory",
-        gauge(memory, usageLevel(memory), `${megabytes(sum("memoryUsageMB"))} of ${megabytes(sum("memoryMB"))}`),
+        usage(memory, `${megabytes(sum("memoryUsageMB"))} of ${megabytes(sum("memoryMB"))}`),
       ],
       ["DRS", state(cluster.drsEnabled)],
       ["HA", state(cluster.haEnabled)],
@@ -250,7 +254,8 @@ function datastoreFacts(datastore, context) {
     table([
       [
         "Used",
-        ratio !== undefined && gauge(ratio, level, `${bytes(used)} of ${bytes(datastore.capacityBytes)}`),
+        ratio !== undefined &&
+          gauge(ratio, level, `${bytes(used)} of ${bytes(datastore.capacityBytes)}`),
       ],
       ["Free", bytes(datastore.freeBytes)],
       [

@@ -197,7 +197,7 @@ function hostHead(store, host, contention, vms, link) {
       "div",
       { class: "line" },
       h("a", { href: link("host", host.id), "aria-label": label }, hostName(host)),
-      // Without room for two badges, the causes below say it.
+      // There is no room for two badges, and the causes are below.
       contention.level === "hot" && !host.maintenance && badge("hot", "hot"),
       hostBadges(host),
     ),

@@ -196,7 +196,9 @@ class Page {
 
   _drawDescription(view) {
     let { description: text } = view;
-    if (typeof text === "function") text = this._store.revision === undefined ? "" : text(this._store);
+    if (typeof text === "function") {
+      text = this._store.revision === undefined ? "" : text(this._store);
+    }
     if (view.id === "changes" && this._changes) {
       text =
         "Recorded: added, removed, renamed, moved, power, connection, maintenance, pressure, " +

@@ -46,7 +46,8 @@ export function hotRows(store, matches, link) {
     .map((item, index) =>
       entry(
         `host/${item.host.id}`,
-        `${store.stamp(item.host)}/${item.causes}/${item.contended}/${item.vms}/${index}/${link("", "")}`,
+        `${store.stamp(item.host)}/${item.causes}/${item.contended}/${item.vms}/` +
+          `${index}/${link("", "")}`,
         () => hotRow(item, index, link),
       ),
     );
@@ -55,7 +56,8 @@ export function hotRows(store, matches, link) {
 // The sentence above the list: the answer if there is nothing to see.
 export function hotSummary(store) {
   const hot = store.all("hosts").filter((host) => hostContention(host).level === "hot").length;
-  const answer = hot === 0 ? "No host is hot." : `${count(hot, "host")} ${hot === 1 ? "is" : "are"} hot.`;
+  const number = `${count(hot, "host")} ${hot === 1 ? "is" : "are"} hot.`;
+  const answer = hot === 0 ? "No host is hot." : number;
   return `${answer} Hottest first: by level, by contended VMs, then by CPU or memory usage.`;
 }
 
@@ -352,7 +354,9 @@ const CHANGE_KINDS = {
 
 export function changeRows(store, matches, link, width, changes) {
   return (changes?.changes ?? [])
-    .filter((item) => matches(item.name, item.id, item.kind, item.type, item.message, clock(item.time)))
+    .filter((item) =>
+      matches(item.name, item.id, item.kind, item.type, item.message, clock(item.time)),
+    )
     .map((item, index, all) => {
       const kind = CHANGE_KINDS[item.kind];
       const exists = kind && store.get(kind, item.id) !== undefined;

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Literal
 
 import pytest
@@ -9,6 +10,8 @@ from kubewright import Cache, Condition, Key, ObjectMeta
 from kubewright.cache import Origin
 from kubewright.log import Log
 from support.fake_node_cluster import FakeNodeCluster
+from vsphere_operators.kinds.gpuinfo import GPUInfo
+from vsphere_operators.kinds.gpuinfo.types import NONE_AVAILABLE, GPUInfoSpec, GPUInfoStatus
 from vsphere_operators.kinds.vmgroup.types import ReplicaStatus, VmGroup, VmGroupSpec, VmGroupStatus
 from vsphere_operators.topology.changes import ChangeLog
 from vsphere_operators.vsphere.inventory import InventoryReload
@@ -72,6 +75,50 @@ def test_changes_of_hosts(recorded: Recorded) -> None:
     recorded.modify("HostSystem", "host-1", runtime__inMaintenanceMode=True)
     recorded.modify("HostSystem", "host-1", runtime__inMaintenanceMode=False)
     assert recorded.types() == [("EnteredMaintenance", ""), ("LeftMaintenance", "")]
+
+
+def set_readiness(recorded: Recorded, number: int, percent: int) -> None:
+    recorded.modify(
+        "VirtualMachine", f"vm-{number}", summary__quickStats__overallCpuReadiness=percent
+    )
+
+
+def test_host_that_becomes_hot(recorded: Recorded) -> None:
+    set_readiness(recorded, 1, 9)
+    set_readiness(recorded, 1, 12)
+    # Between the limits it stays hot, and a higher figure is no second change.
+    set_readiness(recorded, 1, 6)
+    set_readiness(recorded, 1, 30)
+    set_readiness(recorded, 1, 4)
+    assert recorded.types() == [
+        (
+            "Hot",
+            'VM "node-1" on host "esxi-1" waited for a CPU 12% of the time. The limit is 10%.',
+        ),
+        ("NoLongerHot", ""),
+    ]
+    assert {change.name for change in recorded.log.read().changes} == {"esxi-1"}
+
+
+def test_hot_vm_that_moves_takes_the_pressure_with_it(recorded: Recorded) -> None:
+    set_readiness(recorded, 1, 20)
+    recorded.modify("VirtualMachine", "vm-1", runtime__host=Ref("HostSystem", "host-2"))
+    names = [(change.name, change.type) for change in reversed(recorded.log.read().changes)]
+    assert names[0] == ("esxi-1", "Hot")
+    assert set(names[1:]) == {("esxi-1", "NoLongerHot"), ("esxi-2", "Hot"), ("node-1", "Moved")}
+
+
+def test_host_that_is_hot_at_the_first_load_is_not_a_change() -> None:
+    cluster = FakeNodeCluster()
+    log = ChangeLog(clock=lambda: NOW)
+    log.connect({"vc-1": cluster.vcenter}, Cache(Log("cache")))
+    cluster.add_vm(1, 1, 100, summary__quickStats__overallCpuReadiness=20)
+    cluster.add_host(1)
+    cluster.mark_loaded()
+    cluster.modify("VirtualMachine", "vm-1", summary__quickStats__overallCpuReadiness=21)
+    assert log.read().changes == []
+    cluster.modify("VirtualMachine", "vm-1", summary__quickStats__overallCpuReadiness=0)
+    assert [change.type for change in log.read().changes] == ["NoLongerHot"]
 
 
 def test_flag_that_becomes_known_is_not_a_change(recorded: Recorded) -> None:
@@ -140,4 +187,27 @@ def test_changes_of_groups() -> None:
         ("Cloned", "VM c"),
         ("Ready", ""),
         ("Removed", ""),
+    ]
+
+
+def make_gpu_info(selected: str | None) -> GPUInfo:
+    return GPUInfo(
+        metadata=ObjectMeta(name="train", namespace="default"),
+        spec=GPUInfoSpec(),
+        status=GPUInfoStatus(suitableNodeName=selected),
+    )
+
+
+def test_node_that_a_gpu_info_selects() -> None:
+    log, cache = ChangeLog(clock=lambda: NOW), Cache(Log("cache"))
+    log.connect({}, cache)
+    changed, key = cache.store(GPUInfo).changed, Key("default", "train")
+    infos = [make_gpu_info(name) for name in (None, "node-1", "node-1", "node-2", NONE_AVAILABLE)]
+    changed.emit(key, None, infos[0], Origin.INITIAL_LIST)
+    for old, new in pairwise(infos):
+        changed.emit(key, old, new, Origin.WATCH)
+    assert [(change.type, change.message) for change in reversed(log.read().changes)] == [
+        ("Selected", "node-1"),
+        ("Selected", "node-2, before: node-1"),
+        ("NoneSelected", "before: node-2"),
     ]

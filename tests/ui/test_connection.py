@@ -57,6 +57,28 @@ async def _passes(page: Page, server: PageServer, attempts: int) -> bool:
     return server.requests.count("/topology/events") >= attempts + 2
 
 
+async def test_silence_is_shown_after_15_seconds(page: Page, server: PageServer) -> None:
+    server.sends_heartbeats = False
+    await page.clock.install()
+    await open_page(page, server)
+    await page.clock.run_for(13_000)
+    await expect(page.locator("#connection")).to_have_text("Live")
+    await page.clock.run_for(5_000)
+    await expect(page.locator("#connection")).to_have_text(re.compile(r"No answer for 1\d s"))
+    server.change({"hosts": [server.find("hosts", "vc-1/host-0")]})
+    await run_clock_until(page, "Live")
+
+
+async def test_cut_connection_has_a_banner_within_5_seconds(page: Page, server: PageServer) -> None:
+    await open_page(page, server)
+    await server.stop()
+    banner = page.locator("#banners")
+    await expect(banner).to_contain_text("The page tries again automatically.", timeout=5000)
+    await expect(banner).to_contain_text("This data is as of")
+    await server.restart()
+    await expect(banner).to_have_text("", timeout=15_000)
+
+
 async def test_heartbeats_show_the_leader_and_how_current_the_data_is(
     page: Page, server: PageServer
 ) -> None:

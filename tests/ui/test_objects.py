@@ -67,6 +67,38 @@ async def test_search_of_pods_is_bounded_and_states_what_is_missing(
     assert len(server.searches) == searches
 
 
+async def test_an_exact_name_comes_before_a_part_of_another(page: Page, server: PageServer) -> None:
+    disk = {**server.find("disks", "vc-1/6000C2900001"), "claim": "default/data-ledger-node-4-0"}
+    server.change({"disks": [disk]})
+    await open_page(page, server)
+    await page.locator("#search").fill("ledger-node-4-0")
+    # The volume is there at once, the Pod arrives later.
+    await expect(page.get_by_role("option").first).to_contain_text("data-ledger-node-4-0")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#panel h2")).to_have_text("kube-system/ledger-node-4-0")
+    # What the user has selected stays selected.
+    await page.locator("#search").fill("ledger-node-4-")
+    await page.keyboard.press("ArrowDown")
+    selected = page.locator("#results [aria-selected='true']")
+    await expect(selected).to_contain_text("data-ledger-node-4-0")
+    await page.locator("#search").press("0")
+    await page.keyboard.press("ArrowDown")
+    await expect(page.get_by_role("option")).to_have_count(2)
+    await expect(page.get_by_role("option").first).to_contain_text("kube-system/ledger-node-4-0")
+    await expect(selected).to_contain_text("data-ledger-node-4-0")
+
+
+async def test_enter_does_not_wait_for_pods_for_long(page: Page, server: PageServer) -> None:
+    await open_page(page, server)
+    await page.locator("#search").fill("esxi-1")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#panel h2")).to_have_text("esxi-1")
+    server.hangs = True
+    await page.locator("#search").fill("vmfs-")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#panel h2")).to_have_text("vmfs-0")
+
+
 async def test_pod_that_is_gone(page: Page, server: PageServer) -> None:
     await open_page(page, server, "#/hosts/pod/default%2Fgone")
     await expect(page.locator("#panel")).to_contain_text("No Pod has this name now.")
@@ -98,7 +130,7 @@ async def test_object_without_a_custom_resource_is_explained(
     page: Page, server: PageServer
 ) -> None:
     await open_page(page, server, "#/hosts/host/vc-1%2Fhost-4")
-    await expect(page.locator("#panel")).to_contain_text("Of a HostInfo that reports this object.")
+    await expect(page.locator("#panel")).to_contain_text("No HostInfo reports this Host yet.")
 
 
 async def test_node_has_conditions_events_and_yaml(page: Page, server: PageServer) -> None:

@@ -22,7 +22,7 @@ async def test_which_host_is_hot(page: Page, server: PageServer) -> None:
     await expect(first.get_by_role("link")).to_have_text("esxi-3")
     await expect(first).to_contain_text("hot")
     await expect(first).to_contain_text("95 %")
-    await expect(first).to_contain_text("waited for a CPU 14% of the time")
+    await expect(first).to_contain_text("CPU wait 14 % (limit 10 %); 6 of 7 VMs contended")
 
 
 async def test_what_stops_if_a_host_goes_in_two_clicks(page: Page, server: PageServer) -> None:
@@ -35,7 +35,7 @@ async def test_what_stops_if_a_host_goes_in_two_clicks(page: Page, server: PageS
     ledger = panel.get_by_role("listitem").filter(has_text="ledger-node-4-0")
     await expect(ledger).to_contain_text("no ready replica elsewhere")
     proxy = panel.get_by_role("listitem").filter(has_text="web-node-4-1")
-    await expect(proxy).to_contain_text("belongs to the Node")
+    await expect(proxy).to_contain_text("DaemonSet or static Pod: stays on this Node")
     await expect(proxy).not_to_contain_text("no ready replica elsewhere")
     await expect(panel).to_contain_text("ledger-node-4-0")
     await expect(panel).to_contain_text("StatefulSet ledger")
@@ -124,7 +124,7 @@ async def test_gpuinfo_shows_candidates_and_rejections(page: Page, server: PageS
     await page.locator("#list").get_by_role("link", name="default/train").click()
     panel = page.locator("#panel")
     await expect(panel.get_by_role("heading", name="Candidates (2)")).to_be_visible()
-    await expect(panel).to_contain_text("nvidia-a100, available for 240 h")
+    await expect(panel).to_contain_text("nvidia-a100, available for 10 days")
     await expect(panel).to_contain_text("MaintenanceTooSoon")
     await expect(panel).to_contain_text("28 more rejections not listed.")
 

@@ -1,4 +1,6 @@
-"""What happened in the last hour: moves, power, maintenance, readiness. In memory and bounded.
+"""What happened in the last hour: moves, power, maintenance, pressure, readiness, selections.
+
+The list is in memory and bounded.
 
 A reload of a vCenter reports differences only, and the first load reports nothing: that an object
 was there before the manager started is not a change.
@@ -16,9 +18,11 @@ from kubewright.builtin import Node
 from kubewright.cache import Origin
 
 from ..kinds.gpuinfo.node import is_ready
+from ..kinds.gpuinfo.types import NONE_AVAILABLE, GPUInfo
 from ..kinds.vmgroup import VmGroup
 from ..vsphere import inventory as inventories
 from ..vsphere.model import Datastore, Host, VirtualMachine
+from ..vsphere.pressure import THRESHOLDS, find_host_pressures, has_notable_figure
 from ..vsphere.vcenter import VCenter
 from .entities import qualify
 from .model import Change, Changes
@@ -43,6 +47,8 @@ class ChangeLog:
         self._changes: deque[Change] = deque()
         # Before this, changes may be missing.
         self._complete_since = clock()
+        # The ids of the hosts on which a VM waits for CPU or loses memory.
+        self._hot_hosts = set[str]()
 
     def connect(self, vcenters: Mapping[str, VCenter], cache: Cache) -> None:
         for vcenter in vcenters.values():
@@ -55,6 +61,7 @@ class ChangeLog:
             )
         cache.store(Node).changed.connect(self._on_node_change)
         cache.store(VmGroup).changed.connect(self._on_group_change)
+        cache.store(GPUInfo).changed.connect(self._on_gpu_info_change)
 
     def add(self, kind: str, item_id: str, name: str, change_type: str, message: str = "") -> None:
         if len(self._changes) >= self._max_changes:
@@ -84,6 +91,7 @@ class ChangeLog:
 
     def _on_entity_change(self, vcenter: VCenter, change: inventories.Change[_Entity]) -> None:
         entity = change.new or change.old
+        self._update_hot_hosts(vcenter, change)
         if entity is None or not vcenter.loaded:
             return
         kind, item_id = _KINDS[type(entity)], qualify(vcenter.name, entity.ref)
@@ -121,6 +129,38 @@ class ChangeLog:
         if old.power != new.power and new.power in _POWER_TYPES:
             add(_POWER_TYPES[new.power])
 
+    def _update_hot_hosts(self, vcenter: VCenter, change: inventories.Change[_Entity]) -> None:
+        """Add when a host becomes hot or is no longer; before the first load only remember it."""
+        if isinstance(change.old, Host) and change.new is None:
+            self._hot_hosts.discard(qualify(vcenter.name, change.old.ref))
+        affected = {
+            vm.host: None
+            for vm in (change.old, change.new)
+            if isinstance(vm, VirtualMachine) and has_notable_figure(vm)
+        }
+        if isinstance(change.new, Host) and change.old is None:
+            # Its VMs may have come first.
+            affected[change.new.ref] = None
+        for ref in affected:
+            host = vcenter.inventory.hosts.get(ref)
+            if host is None:
+                continue
+            item_id, vms = qualify(vcenter.name, ref), vcenter.inventory.vms_on(ref)
+            was_hot = item_id in self._hot_hosts
+            pressures = [p for p in find_host_pressures(host, vms) if p.type in THRESHOLDS]
+            # A figure that varies around the limit must not fill the list: a host stays hot until
+            # all figures are below the lower limits.
+            is_hot = bool(pressures) or (was_hot and any(map(has_notable_figure, vms)))
+            if is_hot == was_hot:
+                continue
+            if is_hot:
+                self._hot_hosts.add(item_id)
+            else:
+                self._hot_hosts.discard(item_id)
+            if vcenter.loaded:
+                message = " ".join(pressure.message for pressure in pressures)
+                self.add("Host", item_id, host.name, "Hot" if is_hot else "NoLongerHot", message)
+
     def _on_node_change(self, key: Key, old: object, new: object, origin: Origin) -> None:
         if origin is Origin.INITIAL_LIST:
             return
@@ -137,6 +177,20 @@ class ChangeLog:
         add = partial(self.add, "VmGroup", str(key), str(key))
         if isinstance(new, VmGroup) and isinstance(old, VmGroup):
             _add_group_changes(old, new, add)
+        elif old is None or new is None:
+            add("Added" if old is None else "Removed")
+
+    def _on_gpu_info_change(self, key: Key, old: object, new: object, origin: Origin) -> None:
+        if origin is Origin.INITIAL_LIST:
+            return
+        add = partial(self.add, "GPUInfo", str(key), str(key))
+        if isinstance(new, GPUInfo) and isinstance(old, GPUInfo):
+            before, after = (info.status.suitableNodeName or "" for info in (old, new))
+            if before != after and after == NONE_AVAILABLE:
+                add("NoneSelected", f"before: {before}" if before else "")
+            elif before != after and after:
+                was_selected = before not in ("", NONE_AVAILABLE)
+                add("Selected", f"{after}, before: {before}" if was_selected else after)
         elif old is None or new is None:
             add("Added" if old is None else "Removed")
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from kubewright.builtin import Node, PersistentVolume
 
-from ..kinds.gpuinfo.node import is_ready
-from ..kinds.gpuinfo.rules import REJECTION_EXPLANATIONS, NodeFacts, Query
+from ..kinds.gpuinfo.node import is_ready, list_unschedulable_reasons
+from ..kinds.gpuinfo.rules import REJECTION_EXPLANATIONS, NodeFacts, Query, Rejection
 from ..kinds.gpuinfo.types import NONE_AVAILABLE, GPUInfo
 from ..kinds.vmgroup.types import ReplicaStatus, VmGroup
 from ..vcenters.node_matching import NodeMatch
@@ -230,12 +230,15 @@ def _member_state(replica: ReplicaStatus, desired_power: str) -> model.MemberSta
 
 
 def build_gpu_info(
-    info: GPUInfo, facts_by_node: Mapping[str, NodeFacts], query: Query | None
+    info: GPUInfo,
+    facts_by_node: Mapping[str, NodeFacts],
+    query: Query | None,
+    get_node: Callable[[str], Node | None],
 ) -> model.GPUInfo:
     """`query` is None if the spec is invalid."""
     status, ready = info.status, info.status.condition("Ready")
     selected = status.suitableNodeName or ""
-    rejections = _find_rejections(facts_by_node, query) if query is not None else []
+    rejections = _find_rejections(facts_by_node, query, get_node) if query else []
     return model.GPUInfo(
         id=str(info.key),
         ready=ready is not None and ready.status == "True" and selected not in ("", NONE_AVAILABLE),
@@ -256,12 +259,24 @@ def build_gpu_info(
 
 
 def _find_rejections(
-    facts_by_node: Mapping[str, NodeFacts], query: Query
+    facts_by_node: Mapping[str, NodeFacts],
+    query: Query,
+    get_node: Callable[[str], Node | None],
 ) -> Sequence[model.Rejection]:
     return [
         model.Rejection(
-            node=name, reason=rejection.value, message=REJECTION_EXPLANATIONS[rejection]
+            node=name,
+            reason=rejection.value,
+            message=_explain_rejection(rejection, get_node(name)),
         )
         for name in sorted(facts_by_node)
         if (rejection := query.find_rejection(facts_by_node[name])) is not None
     ]
+
+
+def _explain_rejection(rejection: Rejection, node: Node | None) -> str:
+    explanation = REJECTION_EXPLANATIONS[rejection]
+    if rejection is Rejection.UNSCHEDULABLE and node is not None:
+        # Two taints may have the same meaning.
+        return ", and ".join(dict.fromkeys(list_unschedulable_reasons(node))) or explanation
+    return explanation

@@ -184,4 +184,9 @@ class ItemBuilder:
             query = Query(parse_requirement(info.spec), self._rules, self._tracker.clock())
         except Terminal:
             query = None
-        return entities.build_gpu_info(info, self._tracker.ranking.facts, query)
+        return entities.build_gpu_info(
+            info,
+            self._tracker.ranking.facts,
+            query,
+            lambda name: self._cache.get(Node, Key("", name)),
+        )

@@ -4,6 +4,10 @@
 import { ApiError, getJson, request } from "./api.js";
 
 const SILENCE_MILLISECONDS = 30_000;
+// The manager confirms at least every 10 s.
+const LATE_MILLISECONDS = 15_000;
+// A restart of the manager behind a load balancer is shorter, and needs no banner.
+const INTERRUPTION_MILLISECONDS = 3000;
 // After this time the manager ends a response that the client does not read.
 const LOAD_MILLISECONDS = 60_000;
 const FIRST_DELAY_MILLISECONDS = 500;
@@ -20,6 +24,7 @@ export class Connection {
     this.message = "";
     this.received = undefined;
     this.isRefused = false;
+    this._interrupted = undefined;
     this._store = store;
     this._onState = onState;
     this._askForToken = askForToken;
@@ -60,6 +65,16 @@ export class Connection {
       await this._sleep(delay * (0.75 + Math.random() / 2));
       delay = Math.min(delay * 2, MAX_DELAY_MILLISECONDS);
     }
+  }
+
+  // How long the manager has sent nothing, in seconds, if that is too long. 0 otherwise.
+  get lateSeconds() {
+    const silence = this.received === undefined ? 0 : Date.now() - this.received;
+    return silence < LATE_MILLISECONDS ? 0 : Math.floor(silence / 1000);
+  }
+
+  get isInterrupted() {
+    return Date.now() - (this._interrupted ?? Infinity) >= INTERRUPTION_MILLISECONDS;
   }
 
   retry() {
@@ -128,12 +143,10 @@ export class Connection {
       this._deadline = Infinity;
       this._abort.abort(new ConnectionProblem(this._store.revision === undefined ? NOT_LOADED : SILENT));
     }
+    if (this.lateSeconds > 0 || this.state === "reconnecting") this._onState();
     if (this.received === undefined || Date.now() - this.received < SILENCE_MILLISECONDS) return;
     if (this.state === "live" || this.state === "reconnecting") {
       this._set("stale", this.message || SILENT);
-    } else {
-      // The age in the banner grows.
-      this._onState();
     }
   }
 
@@ -154,6 +167,7 @@ export class Connection {
     // Stale data stays stale until something arrives.
     if (this.state === "stale" && state === "reconnecting") state = "stale";
     if (state !== "reconnecting") this.isRefused = false;
+    this._interrupted = state === "reconnecting" ? (this._interrupted ?? Date.now()) : undefined;
     this.state = state;
     this.message = message;
     this._onState();

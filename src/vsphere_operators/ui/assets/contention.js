@@ -4,8 +4,10 @@
 
 import { percent, ratioOf, megabytes } from "./format.js";
 
-const USAGE_WARM = 0.75;
-const USAGE_HOT = 0.9;
+// A host that uses this much of its CPU or memory is warm. Usage alone never makes it hot.
+const HOST_WARM = 0.9;
+const DATASTORE_WARM = 0.75;
+const DATASTORE_HOT = 0.9;
 const RANKS = { off: 0, calm: 1, warm: 2, hot: 3 };
 
 export function rank(level) {
@@ -16,27 +18,40 @@ export function rank(level) {
 const FIGURES = {
   CPUReady: {
     title: "CPU readiness",
-    state: "VMs wait for CPU",
+    cause: "CPU wait",
     percentOf: (vm) => vm.cpuReadinessPercent,
     text: (vm) => `CPU readiness ${vm.cpuReadinessPercent} %`,
   },
   MemoryBallooning: {
     title: "ballooned memory",
-    state: "ballooning",
+    cause: "ballooning",
     percentOf: (vm) => percentOfMemory(vm, vm.balloonedMemoryMB),
     text: (vm) => memoryText("ballooned", vm, vm.balloonedMemoryMB),
   },
   MemorySwapping: {
     title: "swapped memory",
-    state: "swapping",
+    cause: "swapping",
     percentOf: (vm) => percentOfMemory(vm, vm.swappedMemoryMB),
     text: (vm) => memoryText("swapped", vm, vm.swappedMemoryMB),
   },
 };
 
-// What a type of pressure means, or "" for maintenance, which the host has as a state of its own.
-export function pressureText(type) {
-  return Object.hasOwn(FIGURES, type) ? FIGURES[type].state : "";
+// Why a host is hot, as text and with the limits: the worst figure of its VMs for each pressure.
+// Maintenance is not among them: the host has it as a state of its own.
+export function hostCauses(host, vms, limits) {
+  return (host.pressure ?? [])
+    .filter(({ type }) => Object.hasOwn(FIGURES, type))
+    .map(({ type, message }) => {
+      const { cause, percentOf } = FIGURES[type];
+      const limit = limits[type]?.hotPercent;
+      const worst = Math.max(
+        ...vms.filter((vm) => vm.power === "poweredOn").map((vm) => percentOf(vm) ?? 0),
+      );
+      // The VM may be among those that the model leaves out.
+      if (limit === undefined || !(worst >= limit)) return { short: cause, text: message || cause };
+      const short = `${cause} ${Math.round(worst)} %`;
+      return { short, text: `${short} (limit ${limit} %)` };
+    });
 }
 
 function percentOfMemory(vm, part) {
@@ -61,19 +76,21 @@ export function limitsText(limits) {
 export function vmContention(vm, limits) {
   if (vm.power !== "poweredOn") {
     const text = vm.isTemplate ? "template" : powerText(vm.power);
-    return { level: "off", reasons: [text] };
+    return { level: "off", reasons: [text], short: text };
   }
   const reasons = [];
+  let short;
   let level = "calm";
-  for (const [type, { percentOf, text }] of Object.entries(FIGURES)) {
+  for (const [type, { percentOf, text, cause }] of Object.entries(FIGURES)) {
     const limit = limits[type];
     const figure = percentOf(vm);
     if (limit === undefined || figure === undefined || figure < limit.warmPercent) continue;
     if (figure >= limit.hotPercent) level = "hot";
     else if (level === "calm") level = "warm";
     reasons.push(text(vm));
+    short ??= `${cause} ${Math.round(figure)} %`;
   }
-  return { level, reasons };
+  return { level, reasons, short };
 }
 
 export function powerText(power) {
@@ -83,9 +100,14 @@ export function powerText(power) {
   );
 }
 
+// The same levels as those of the host, for its bars.
 export function usageLevel(ratio) {
-  if (ratio === undefined || ratio < USAGE_WARM) return "calm";
-  return ratio < USAGE_HOT ? "warm" : "hot";
+  return ratio !== undefined && ratio >= HOST_WARM ? "warm" : "calm";
+}
+
+function fillLevel(ratio) {
+  if (ratio === undefined || ratio < DATASTORE_WARM) return "calm";
+  return ratio < DATASTORE_HOT ? "warm" : "hot";
 }
 
 // Hot: VMs on the host contend for its CPU or memory. Warm: it is almost fully used, or in
@@ -102,7 +124,7 @@ export function hostContention(host) {
     ["CPU", cpu],
     ["memory", memory],
   ]) {
-    if (usageLevel(ratio) !== "hot") continue;
+    if (usageLevel(ratio) === "calm") continue;
     level = "warm";
     reasons.push(`${text} ${percent(ratio)} used`);
   }
@@ -133,6 +155,6 @@ export function datastoreUsage(datastore) {
     ratio,
     provisioned,
     overcommit: ratioOf(provisioned, capacity),
-    level: datastore.accessible === false ? "off" : usageLevel(ratio),
+    level: datastore.accessible === false ? "off" : fillLevel(ratio),
   };
 }

@@ -56,6 +56,19 @@ export function bdi(text) {
   );
 }
 
+// The name of a host, which loses its domain before other characters. An IP address has none.
+export function hostName(host) {
+  const text = plain(host.name ?? host.id);
+  const dot = text.indexOf(".");
+  if (dot <= 0 || /^[\d.]+$/.test(text)) return bdi(text);
+  return h(
+    "bdi",
+    { class: "name long", title: text },
+    h("span", { class: "name-start" }, text.slice(0, dot)),
+    h("span", { class: "name-domain" }, text.slice(dot)),
+  );
+}
+
 export function badge(text, level = "plain") {
   return h("span", { class: `badge ${level}` }, text);
 }

@@ -5,6 +5,7 @@ import {
   datastoreUsage,
   hostContention,
   powerText,
+  usageLevel,
   vmContention,
 } from "./contention.js";
 import { badge, h } from "./dom.js";
@@ -22,7 +23,7 @@ import {
   vmSection,
 } from "./sections.js";
 import { byName } from "./store.js";
-import { gpuText, groupBadge, taskLine, verdicts } from "./tables.js";
+import { gpuText, groupBadge, hotBadge, notSelectedText, taskLine, verdicts } from "./tables.js";
 
 export const KIND_NAMES = {
   // A kind comes from the address: "constructor" must not be one.
@@ -42,6 +43,10 @@ export const KIND_NAMES = {
 // `context` has the store, the links, and what the panel has loaded.
 export function facts(kind, object, context) {
   return FACTS[kind]?.(object, context) ?? [];
+}
+
+function usage(ratio, text) {
+  return gauge(ratio, usageLevel(ratio), text);
 }
 
 function hostFacts(host, context) {
@@ -75,12 +80,12 @@ function hostFacts(host, context) {
       [
         "CPU",
         cpu !== undefined &&
-          gauge(cpu, `${megahertz(host.cpuUsageMHz)} of ${megahertz(host.cpuMHz)}`),
+          usage(cpu, `${megahertz(host.cpuUsageMHz)} of ${megahertz(host.cpuMHz)}`),
       ],
       [
         "Memory",
         memory !== undefined &&
-          gauge(memory, `${megabytes(host.memoryUsageMB)} of ${megabytes(host.memoryMB)}`),
+          usage(memory, `${megabytes(host.memoryUsageMB)} of ${megabytes(host.memoryMB)}`),
       ],
       ["Cluster", host.cluster && linkTo(context, "cluster", host.cluster)],
       ["Datacenter", host.datacenter && linkTo(context, "datacenter", host.datacenter)],
@@ -129,7 +134,7 @@ function vmFacts(vm, context) {
       [
         "Active memory",
         vm.guestMemoryMB !== undefined &&
-          gauge(ratioOf(vm.guestMemoryMB, vm.memoryMB), megabytes(vm.guestMemoryMB)),
+          gauge(ratioOf(vm.guestMemoryMB, vm.memoryMB), "calm", megabytes(vm.guestMemoryMB)),
       ],
       ["Ballooned", vm.balloonedMemoryMB !== undefined && megabytes(vm.balloonedMemoryMB)],
       ["Swapped", vm.swappedMemoryMB !== undefined && megabytes(vm.swappedMemoryMB)],
@@ -187,10 +192,10 @@ function clusterFacts(cluster, context) {
   const state = (enabled) => enabled !== undefined && (enabled ? "on" : "off");
   return [
     table([
-      ["CPU", gauge(cpu, `${megahertz(sum("cpuUsageMHz"))} of ${megahertz(sum("cpuMHz"))}`)],
+      ["CPU", usage(cpu, `${megahertz(sum("cpuUsageMHz"))} of ${megahertz(sum("cpuMHz"))}`)],
       [
         "Memory",
-        gauge(memory, `${megabytes(sum("memoryUsageMB"))} of ${megabytes(sum("memoryMB"))}`),
+        usage(memory, `${megabytes(sum("memoryUsageMB"))} of ${megabytes(sum("memoryMB"))}`),
       ],
       ["DRS", state(cluster.drsEnabled)],
       ["HA", state(cluster.haEnabled)],
@@ -202,7 +207,7 @@ function clusterFacts(cluster, context) {
         `Hosts (${hosts.length})`,
         listOf(
           [...hosts].sort(byName),
-          (host) => [linkTo(context, "host", host.id), hostBadges(host)],
+          (host) => [linkTo(context, "host", host.id), hotBadge(host), hostBadges(host)],
           "hosts",
           context,
         ),
@@ -249,7 +254,8 @@ function datastoreFacts(datastore, context) {
     table([
       [
         "Used",
-        ratio !== undefined && gauge(ratio, `${bytes(used)} of ${bytes(datastore.capacityBytes)}`),
+        ratio !== undefined &&
+          gauge(ratio, level, `${bytes(used)} of ${bytes(datastore.capacityBytes)}`),
       ],
       ["Free", bytes(datastore.freeBytes)],
       [
@@ -304,6 +310,7 @@ function groupFacts(group, context) {
           members,
           (member) => [
             linkTo(context, "vm", member.vm, member.name),
+            hostOf(member.vm, context),
             member.state && badge(member.state, member.state === "Ready" ? "good" : "warm"),
           ],
           "members",
@@ -311,6 +318,11 @@ function groupFacts(group, context) {
         ),
       ),
   ];
+}
+
+function hostOf(vmId, context) {
+  const host = context.store.get("vm", vmId)?.host;
+  return host && h("span", { class: "muted" }, "on ", linkTo(context, "host", host));
 }
 
 function gpuFacts(info, context) {
@@ -331,7 +343,9 @@ function gpuFacts(info, context) {
             candidates,
             (item) => [
               linkTo(context, "node", item.node),
+              item.node === info.node && badge("selected", "good"),
               h("span", { class: "muted" }, gpuText(item)),
+              h("span", { class: "message" }, notSelectedText(info, item)),
             ],
             "candidates",
             context,

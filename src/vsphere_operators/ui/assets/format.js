@@ -10,8 +10,9 @@ export function megabytes(value) {
     value /= 1024;
     unit += 1;
   }
-  const isWhole = value >= 100 || Number.isInteger(value);
-  return `${isWhole ? Math.round(value) : value.toFixed(1)} ${UNITS[unit]}`;
+  // "3 TB", not "3.0 TB".
+  const text = value >= 100 ? String(Math.round(value)) : value.toFixed(1).replace(/\.0$/, "");
+  return `${text} ${UNITS[unit]}`;
 }
 
 export function bytes(value) {
@@ -43,7 +44,13 @@ export function clock(time) {
 export function dateAndClock(time) {
   const date = new Date(time);
   if (Number.isNaN(date.getTime())) return UNKNOWN;
-  return `${date.toLocaleDateString("en-CA")} ${date.toLocaleTimeString("en-GB")}`;
+  return `${date.toLocaleDateString("en-CA")} ${date.toLocaleTimeString("en-GB", {
+    timeZoneName: "short",
+  })}`;
+}
+
+export function hours(number) {
+  return number < 48 ? `${number} h` : count(Math.floor(number / 24), "day");
 }
 
 export function ago(time, now = Date.now()) {

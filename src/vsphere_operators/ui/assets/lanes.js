@@ -2,12 +2,12 @@
 
 import {
   connectionText,
+  hostCauses,
   hostContention,
-  pressureText,
   usageLevel,
   vmContention,
 } from "./contention.js";
-import { badge, bdi, h, meter, plain } from "./dom.js";
+import { badge, bdi, h, hostName, meter, plain } from "./dom.js";
 import { count, megabytes, percent } from "./format.js";
 import { byName } from "./store.js";
 
@@ -16,11 +16,11 @@ const ARRIVAL_MILLISECONDS = 4000;
 // Below this width a VM has no room for its name.
 const LABEL_PIXELS = 72;
 // The columns of .host in page.css, with the gap and the padding of a row.
-const HOST_PIXELS = 350;
-const NARROW_HOST_PIXELS = 298;
+const HOST_PIXELS = 362;
+const NARROW_HOST_PIXELS = 306;
 
 function hostHeight() {
-  return NARROW.matches ? 104 : 58;
+  return NARROW.matches ? 118 : 64;
 }
 
 export function laneRows(store, matches, link, width) {
@@ -75,7 +75,7 @@ function sortedHosts(store, key, hosts) {
 function matchesHost(store, host, cluster, matches) {
   if (matches(host.name, host.id, cluster.name)) return true;
   return (store.vmsByHost().get(host.id) ?? []).some((vm) =>
-    matches(vm.name, vm.id, vm.node, vm.vmGroup, vm.ipAddress),
+    matches(vm.name, vm.id, vm.node, vm.vmGroup, vm.ipAddress, host.name, cluster.name),
   );
 }
 
@@ -134,7 +134,7 @@ function hostRow(store, host, link, width) {
       return h(
         "div",
         { class: `host ${contention.level}` },
-        hostHead(host, contention, vms, link),
+        hostHead(store, host, contention, vms, link),
         strip(store, vms, host.memoryMB ?? 0, link, width),
       );
     },
@@ -162,14 +162,24 @@ export function hostBadges(host) {
       badge(connectionText(host.connection), "hot"),
     host.maintenance === "in" && badge("in maintenance", "warm"),
     host.maintenance === "entering" && badge("entering maintenance", "warm"),
-    (host.pressure ?? [])
-      .map(({ type }) => pressureText(type))
-      .filter(Boolean)
-      .map((text) => badge(text, "hot")),
   ];
 }
 
-function hostHead(host, contention, vms, link) {
+// Why it is hot, and how much more memory its running VMs have than it has.
+function noteOf(store, host, vms) {
+  const causes = hostCauses(host, vms, store.pressureLimits).map(({ short }) => short);
+  const running = vms.filter((vm) => vm.power === "poweredOn");
+  const assigned = running.reduce((sum, vm) => sum + (vm.memoryMB ?? 0), 0);
+  const isOvercommitted = host.memoryMB && assigned > host.memoryMB;
+  return [
+    causes.length > 0 && h("b", null, causes.join(", ")),
+    causes.length > 0 && isOvercommitted && ", ",
+    isOvercommitted && `VMs ${megabytes(assigned)} on ${megabytes(host.memoryMB)}`,
+  ].filter(Boolean);
+}
+
+function hostHead(store, host, contention, vms, link) {
+  const note = noteOf(store, host, vms);
   const label = [
     host.name ?? host.id,
     "host",
@@ -186,9 +196,9 @@ function hostHead(host, contention, vms, link) {
     h(
       "div",
       { class: "line" },
-      h("a", { href: link("host", host.id), "aria-label": label }, bdi(host.name ?? host.id)),
-      // The badges of pressures name the cause.
-      contention.level === "hot" && !host.pressure?.length && badge("hot", "hot"),
+      h("a", { href: link("host", host.id), "aria-label": label }, hostName(host)),
+      // There is no room for two badges, and the causes are below.
+      contention.level === "hot" && !host.maintenance && badge("hot", "hot"),
       hostBadges(host),
     ),
     h(
@@ -201,7 +211,13 @@ function hostHead(host, contention, vms, link) {
       meter(contention.memory, usageLevel(contention.memory)),
       h("span", { class: "figure" }, percent(contention.memory)),
     ),
+    note.length > 0 &&
+      h("div", { class: "line causes", title: note.map(textOf).join("") }, note),
   );
+}
+
+function textOf(part) {
+  return part instanceof Node ? part.textContent : part;
 }
 
 function strip(store, vms, hostMemory, link, width) {
@@ -226,7 +242,7 @@ function strip(store, vms, hostMemory, link, width) {
 }
 
 function block(store, vm, link, hasLabel) {
-  const { level, reasons } = vmContention(vm, store.pressureLimits);
+  const { level, reasons, short } = vmContention(vm, store.pressureLimits);
   const name = vm.name ?? vm.id;
   const text = [
     name,
@@ -245,7 +261,7 @@ function block(store, vm, link, hasLabel) {
       title: text,
       vars: { "flex-grow": Math.max(vm.memoryMB ?? 0, 1) },
     },
-    hasLabel && [bdi(name), h("small", null, reasons[0] ?? megabytes(vm.memoryMB))],
+    hasLabel && [bdi(name), h("small", null, short ?? megabytes(vm.memoryMB))],
   );
 }
 
@@ -309,9 +325,10 @@ function nodeRow(store, node, link) {
   };
 }
 
-export function nodeBadges(node) {
+// `problemsOnly`: in a row with little room.
+export function nodeBadges(node, { problemsOnly = false } = {}) {
   return [
-    node.ready === true && badge("Ready", "good"),
+    node.ready === true && !problemsOnly && badge("Ready", "good"),
     node.ready === false && badge("not Ready", "hot"),
     node.unschedulable && badge("unschedulable", "warm"),
     node.maintenanceStart && badge("maintenance planned", "warm"),
@@ -327,7 +344,7 @@ export function legend() {
     item("warm", "warm"),
     item("hot", "hot"),
     item("off", "off or template"),
-    item("calm node", "is a Node"),
+    item("calm node", "stripe: is a Node"),
     item("free", "memory not assigned"),
   );
 }

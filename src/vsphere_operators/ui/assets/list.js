@@ -21,6 +21,7 @@ export class VirtualList {
     element.append(this._spacer);
     this._frame = undefined;
     element.addEventListener("scroll", () => this._schedule(), { passive: true });
+    element.addEventListener("click", (event) => this._onClick(event));
     element.addEventListener("keydown", (event) => this._onKey(event));
     element.addEventListener("focusin", (event) => this._onFocus(event));
     new ResizeObserver(() => this._schedule()).observe(element);
@@ -97,7 +98,9 @@ export class VirtualList {
       element.remove();
       this._rendered.delete(key);
     }
-    for (const index of [...wanted].sort((left, right) => left - right)) this._place(index);
+    const indexes = [...wanted].sort((left, right) => left - right);
+    for (const index of indexes) this._place(index);
+    this._restoreOrder(indexes);
     this._markLinks();
   }
 
@@ -129,6 +132,19 @@ export class VirtualList {
       }
     }
     this._spacer.append(element);
+  }
+
+  // Rows that have changed places, as in a ranking. Moving an element would take its focus, so the
+  // others move around it.
+  _restoreOrder(indexes) {
+    const elements = indexes.map((index) => this._rendered.get(this._rows[index].key).element);
+    if (elements.every((element, at) => this._spacer.children[at] === element)) return;
+    const kept = elements.findIndex((element) => element.contains(document.activeElement));
+    if (kept < 0) this._spacer.append(...elements);
+    else {
+      elements[kept].before(...elements.slice(0, kept));
+      elements[kept].after(...elements.slice(kept + 1));
+    }
   }
 
   _swap(old, element) {
@@ -163,6 +179,23 @@ export class VirtualList {
       if (!element) return undefined;
     }
     return undefined;
+  }
+
+  // The mouse may click anywhere in a row, as on its first link. Links, keys that open a tab and
+  // the selection of text stay as they are.
+  _onClick(event) {
+    if (event.defaultPrevented || event.target.closest("a, button")) return;
+    if (getSelection()?.toString()) return;
+    const link = event.target.closest("[data-row]")?.querySelector("a");
+    link?.dispatchEvent(
+      new MouseEvent("click", {
+        bubbles: true,
+        cancelable: true,
+        ctrlKey: event.ctrlKey,
+        metaKey: event.metaKey,
+        shiftKey: event.shiftKey,
+      }),
+    );
   }
 
   _onFocus(event) {

@@ -53,6 +53,7 @@ class Page {
     applyTheme();
     byId("theme").addEventListener("click", switchTheme);
     byId("help-legend").append(legend());
+    byId("help-views").textContent = VIEWS.map((view) => view.label).join(", ");
     byId("filter").addEventListener("input", (event) => {
       const { view, kind, id, tab } = this._route;
       history.replaceState(null, "", routeTo({ view, kind, id, tab, filter: event.target.value }));
@@ -185,15 +186,25 @@ class Page {
     if (focused) fresh.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
     const selected = fresh.querySelector("[aria-current]");
     // Scrolls only the narrow, horizontal navigation.
-    if (selected) this._navigation.scrollLeft = selected.offsetLeft - 60;
+    const { scrollLeft, clientWidth } = this._navigation;
+    const isVisible =
+      selected &&
+      selected.offsetLeft >= scrollLeft &&
+      selected.offsetLeft + selected.offsetWidth <= scrollLeft + clientWidth;
+    if (selected && !isVisible) this._navigation.scrollLeft = selected.offsetLeft - 60;
   }
 
   _drawDescription(view) {
-    let text = view.description;
+    let { description: text } = view;
+    if (typeof text === "function") {
+      text = this._store.revision === undefined ? "" : text(this._store);
+    }
     if (view.id === "changes" && this._changes) {
       text =
-        `Complete since ${clock(this._changes.since)}. The manager keeps the last hour in ` +
-        `memory, at most ${count(this._changes.limit, "change")}, and starts empty.`;
+        "Recorded: added, removed, renamed, moved, power, connection, maintenance, pressure, " +
+        "readiness, replicas, and the Nodes that GPUInfos select. " +
+        `Complete since ${clock(this._changes.since)}: the last hour, at most ` +
+        `${count(this._changes.limit, "change")}.`;
     }
     if (view.id === "changes" && this._changesFailure) text = this._changesFailure;
     const shortcut = view.shortcut?.(this._store, this._route);

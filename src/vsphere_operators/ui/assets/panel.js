@@ -15,7 +15,11 @@ const PLURALS = { __proto__: null, vmgroup: "vmgroups", gpuinfo: "gpuinfoes", no
 // Kinds that are not in the model: a Pod, and a custom resource that reports an object of vSphere.
 const ON_DEMAND = new Set(["pod", "object"]);
 // Each read lists Events from the API server, and a VmGroup at work changes several times a second.
-const MIN_RELOAD_MILLISECONDS = 5000;
+const OBJECT_MILLISECONDS = 5000;
+// What is computed from the model is read again after a change, at most this often...
+const REREAD_MILLISECONDS = 3000;
+// ...and without one too: a Pod may change and their number stay the same.
+const MAX_AGE_MILLISECONDS = 15_000;
 const PATHS = {
   pods: (key) => `topology/nodes/${encodeURIComponent(key)}/pods`,
   "what-if": (key) => `topology/what-if/hosts/${path(key)}`,
@@ -35,6 +39,7 @@ export class Panel {
     this._loads = new Map();
     this._expanded = new Set();
     this._selection = "";
+    this._timer = undefined;
     element.addEventListener("click", (event) => {
       const button = event.target.closest("[data-action]");
       if (!button) return;
@@ -133,7 +138,7 @@ export class Panel {
       store: this._store,
       link,
       expanded: this._expanded,
-      loaded: (kind, key) => this._loads.get(`${kind}/${key}`),
+      loaded: (kind, key) => this._loads.has(`${kind}/${key}`) && this._current(kind, key),
       progress,
     };
     if (route.kind === "host" && route.tab === "what-if") return this._whatIf(object, context);
@@ -149,11 +154,11 @@ export class Panel {
   }
 
   _pod(id, context) {
-    const loaded = this._ensure("pod", id);
+    const loaded = this._current("pod", id);
     if (!loaded.data) return progress(loaded);
     return [
+      failure(loaded),
       podFacts(id, loaded.data, context),
-      this._refresh(`pod/${id}`),
       this._object(`pods/${id}`, undefined, context),
     ];
   }
@@ -173,9 +178,10 @@ export class Panel {
   }
 
   _whatIf(host, context) {
-    const loaded = this._ensure("what-if", host.id);
+    const loaded = this._current("what-if", host.id);
     const back = h("p", null, h("a", { href: context.link("host", host.id) }, "Back to the host"));
-    return loaded.data ? [back, whatIf(loaded.data, host, context)] : [back, progress(loaded)];
+    if (!loaded.data) return [back, progress(loaded)];
+    return [back, failure(loaded), whatIf(loaded.data, context)];
   }
 
   // `version` is undefined for an object of which no changes are known.
@@ -190,6 +196,23 @@ export class Panel {
     return loaded.data ? objectSections(loaded.data, context) : progress(loaded);
   }
 
+  // Follows the changes of the model; meanwhile shows what is known.
+  _current(kind, key) {
+    const loaded = this._ensure(kind, key);
+    const age = performance.now() - loaded.time;
+    const isOld = loaded.revision !== this._store.revision || age >= MAX_AGE_MILLISECONDS;
+    if (loaded.state === "loading" || !isOld) return loaded;
+    if (age >= REREAD_MILLISECONDS) {
+      this._load(kind, key);
+      return this._loads.get(`${kind}/${key}`);
+    }
+    this._timer ??= setTimeout(() => {
+      this._timer = undefined;
+      this._onChange();
+    }, REREAD_MILLISECONDS - age);
+    return loaded;
+  }
+
   _ensure(kind, key) {
     if (!this._loads.has(`${kind}/${key}`)) this._load(kind, key);
     return this._loads.get(`${kind}/${key}`);
@@ -198,7 +221,15 @@ export class Panel {
   async _load(kind, key, version = undefined) {
     const name = `${kind}/${key}`;
     const before = this._loads.get(name)?.data;
-    const load = { state: "loading", data: before, version, kind, key, time: performance.now() };
+    const load = {
+      state: "loading",
+      data: before,
+      version,
+      revision: this._store.revision,
+      kind,
+      key,
+      time: performance.now(),
+    };
     this._loads.set(name, load);
     try {
       load.data = await getJson(PATHS[kind](key), { cache: "no-store" });
@@ -257,7 +288,11 @@ export class Panel {
 }
 
 function progress(loaded) {
-  if (loaded.state !== "failed") return h("p", { class: "muted" }, "Loading");
+  return failure(loaded) || h("p", { class: "muted" }, "Loading");
+}
+
+function failure(loaded) {
+  if (loaded.state !== "failed") return false;
   return h(
     "p",
     { class: "problem" },

@@ -2,10 +2,10 @@
 // conditions, Events and YAML.
 
 import { badge, bdi, h } from "./dom.js";
-import { ago, clock, count, dateAndClock } from "./format.js";
+import { ago, count, dateAndClock } from "./format.js";
 import { linkTo, listOf, podLink, problems, section } from "./sections.js";
 
-export function whatIf(result, host, context) {
+export function whatIf(result, context) {
   const pods = [...(result.pods ?? [])].sort((left, right) => podRank(left) - podRank(right));
   const alone = pods.filter((pod) => podRank(pod) === 0).length;
   const budgets = result.podDisruptionBudgets ?? [];
@@ -30,7 +30,7 @@ export function whatIf(result, host, context) {
       figure(alone, "without a ready replica elsewhere", alone > 0, "Pods"),
       figure(
         budgets.length,
-        budgets.length === 1 ? "disruption budget at risk" : "disruption budgets at risk",
+        `disruption ${budgets.length === 1 ? "budget" : "budgets"} would be violated`,
         budgets.length > 0,
         "PodDisruptionBudgets",
       ),
@@ -42,16 +42,6 @@ export function whatIf(result, host, context) {
       ),
     ),
     problems(result),
-    h(
-      "p",
-      { class: "muted" },
-      `As of ${clock(result.time)}. `,
-      h(
-        "button",
-        { type: "button", "data-action": "load", "data-kind": "what-if", "data-key": host.id },
-        "Refresh",
-      ),
-    ),
     pods.length + vms.length === 0 &&
       h(
         "p",
@@ -64,7 +54,7 @@ export function whatIf(result, host, context) {
       h("p", { class: "muted" }, `${count(result.stoppedVMs, "VM")} on it ${result.stoppedVMs === 1 ? "does" : "do"} not run.`),
     budgets.length > 0 &&
       section(
-        "PodDisruptionBudgets at risk",
+        "PodDisruptionBudgets that would be violated",
         listOf(
           budgets,
           (item) => [
@@ -93,7 +83,7 @@ export function whatIf(result, host, context) {
           (pod) => [
             podLink(pod, context),
             podRank(pod) === 0 && badge("no ready replica elsewhere", "hot"),
-            pod.isBoundToNode && badge("belongs to the Node"),
+            pod.isBoundToNode && badge("DaemonSet or static Pod: stays on this Node"),
             pod.ready === false && badge("not ready", "warm"),
             h(
               "span",
@@ -191,7 +181,7 @@ export function objectSections(object, context) {
                 item.type === "Warning" ? "warm" : "plain",
               ),
               h("span", { class: "message" }, item.message ?? item.note),
-              h("span", { class: "muted" }, eventTime(item)),
+              eventTime(item),
             ],
             "events",
             context,
@@ -215,5 +205,6 @@ export function objectSections(object, context) {
 function eventTime(event) {
   const time = event.lastTimestamp ?? event.time ?? event.eventTime;
   if (!time) return "";
-  return event.count > 1 ? `${ago(time)}, ${event.count} times` : ago(time);
+  const text = event.count > 1 ? `${ago(time)}, ${event.count} times` : ago(time);
+  return h("span", { class: "muted", title: dateAndClock(time) }, text);
 }

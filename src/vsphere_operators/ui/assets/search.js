@@ -5,7 +5,7 @@ import { KIND_NAMES } from "./facts.js";
 import { count } from "./format.js";
 import { podId, PodSearch } from "./pods.js";
 import { routeTo } from "./route.js";
-import { KINDS } from "./store.js";
+import { byName, KINDS } from "./store.js";
 import { HOME_VIEWS } from "./views.js";
 
 const MAX_RESULTS = 20;
@@ -21,7 +21,10 @@ const FIELDS = {
   gpuinfo: ["id"],
 };
 
-// Matches that begin with the text come before others; among them shorter names first.
+// A Pod that has the name exactly may arrive after the others: Enter waits this long for it.
+const POD_WAIT_MILLISECONDS = 1500;
+const EXACT = -1;
+
 function find(store, text) {
   const wanted = text.trim().toLowerCase();
   if (!wanted) return { total: 0, results: [] };
@@ -32,14 +35,18 @@ function find(store, text) {
       if (score !== undefined) results.push({ kind, object, score });
     }
   }
-  results.sort((left, right) => left.score - right.score);
+  results.sort((left, right) => left.score - right.score || byName(left.object, right.object));
   return { total: results.length, results: results.slice(0, MAX_RESULTS) };
 }
 
+// Exact names first, with or without the namespace. Then matches that begin with the text come
+// before others; among them shorter names first.
 function scoreOf(object, fields, wanted) {
   for (const [order, field] of fields.entries()) {
-    const value = object[field];
-    const position = value ? value.toLowerCase().indexOf(wanted) : -1;
+    const value = object[field]?.toLowerCase();
+    if (!value) continue;
+    if (value === wanted || value.endsWith(`/${wanted}`)) return EXACT;
+    const position = value.indexOf(wanted);
     if (position >= 0)
       return order * 1000 + (position === 0 ? 0 : 500) + Math.min(value.length, 400);
   }
@@ -57,6 +64,9 @@ export class Search {
     this._announce = announce;
     this._results = [];
     this._active = -1;
+    // Whether the user has moved the selection.
+    this._hasMoved = false;
+    this._waitTimer = undefined;
     this._found = { total: 0, results: [] };
     this._pods = NO_PODS;
     this._opensFirst = false;
@@ -74,6 +84,7 @@ export class Search {
   }
 
   close() {
+    clearTimeout(this._waitTimer);
     this._podSearch.cancel();
     this._list.hidden = true;
     this._input.setAttribute("aria-expanded", "false");
@@ -84,15 +95,21 @@ export class Search {
     this._found = find(this._store, this._input.value);
     this._pods = NO_PODS;
     this._opensFirst = false;
+    this._hasMoved = false;
+    clearTimeout(this._waitTimer);
     this._active = this._found.results.length ? 0 : -1;
     this._podSearch.start(this._input.value.trim());
     this._draw();
   }
 
   _onPods(pods) {
+    const selected = this._hasMoved ? this._results[this._active]?.object.id : undefined;
     this._pods = pods;
-    if (this._active < 0 && pods.pods.length) this._active = 0;
+    this._active = pods.pods.length + this._found.results.length ? 0 : -1;
     this._draw();
+    const index = this._results.findIndex(({ object }) => object.id === selected);
+    if (index >= 0) this._active = index;
+    this._mark();
     if (this._opensFirst && this._active >= 0) this._open(this._active);
   }
 
@@ -100,10 +117,15 @@ export class Search {
     const { total, results } = this._found;
     const { pods, omitted, problems } = this._pods;
     const hasText = this._input.value.trim() !== "";
-    this._results = [
-      ...results,
-      ...pods.map((pod) => ({ kind: "pod", object: { ...pod, name: podId(pod), id: podId(pod) } })),
-    ];
+    const wanted = this._input.value.trim().toLowerCase();
+    const found = pods.map((pod) => {
+      const object = { ...pod, name: podId(pod), id: podId(pod) };
+      return { kind: "pod", object, score: scoreOf(object, ["name"], wanted) ?? Infinity };
+    });
+    // Of the Pods only an exact name goes before the others; their order is that of the manager.
+    this._results = [...results, ...found].sort(
+      (left, right) => (right.score === EXACT) - (left.score === EXACT),
+    );
     const options = this._results.map((result, index) => this._option(result, index));
     const notes = [
       total > results.length &&
@@ -132,7 +154,7 @@ export class Search {
       { role: "option", id: `result-${index}`, "data-index": index, "aria-selected": "false" },
       h("span", { class: "kind" }, KIND_NAMES[kind]),
       bdi(name),
-      h("span", { class: "muted" }, this._where(kind, object)),
+      h("span", { class: "muted where" }, this._where(kind, object)),
     );
   }
 
@@ -142,7 +164,7 @@ export class Search {
     if (kind === "vm")
       return [object.node && "Node", nameOf("host", object.host)].filter(Boolean).join(" on ");
     if (kind === "node") return nameOf("host", store.get("vm", object.vm)?.host);
-    if (kind === "pod") return object.node ? `on ${object.node}` : "not scheduled";
+    if (kind === "pod") return object.node ? ["on ", bdi(object.node)] : "not scheduled";
     if (kind === "host") return nameOf("cluster", object.cluster);
     if (kind === "disk") return nameOf("datastore", object.datastore);
     if (kind === "datastore" || kind === "cluster") return nameOf("datacenter", object.datacenter);
@@ -151,11 +173,12 @@ export class Search {
 
   _onKey(event) {
     const last = this._results.length - 1;
+    if (event.key.startsWith("Arrow")) this._hasMoved = true;
     if (event.key === "ArrowDown") this._active = this._active >= last ? 0 : this._active + 1;
     else if (event.key === "ArrowUp") this._active = this._active <= 0 ? last : this._active - 1;
-    else if (event.key === "Enter" && this._active >= 0) this._open(this._active);
-    // The Pods have not arrived yet.
-    else if (event.key === "Enter") this._opensFirst = this._podSearch.isPending;
+    else if (event.key === "Enter" && !this._awaitsPods() && this._active >= 0)
+      this._open(this._active);
+    else if (event.key === "Enter") this._openLater();
     else if (event.key === "Escape") {
       if (this._list.hidden) this._input.blur();
       this.close();
@@ -163,6 +186,20 @@ export class Search {
     event.preventDefault();
     event.stopPropagation();
     this._mark();
+  }
+
+  // Whether a Pod that has not arrived yet may be what the user wants.
+  _awaitsPods() {
+    const isCertain = this._hasMoved || this._results[this._active]?.score === EXACT;
+    return this._podSearch.isPending && !isCertain;
+  }
+
+  _openLater() {
+    this._opensFirst = this._podSearch.isPending;
+    clearTimeout(this._waitTimer);
+    this._waitTimer = setTimeout(() => {
+      if (this._opensFirst && this._active >= 0) this._open(this._active);
+    }, POD_WAIT_MILLISECONDS);
   }
 
   _mark() {

@@ -1,6 +1,6 @@
 // The building blocks of the details: sections, tables of facts and lists of objects.
 
-import { usageLevel, vmContention } from "./contention.js";
+import { vmContention } from "./contention.js";
 import { badge, bdi, h, meter } from "./dom.js";
 import { megabytes, percent } from "./format.js";
 import { byName } from "./store.js";
@@ -49,11 +49,11 @@ export function linkTo(context, kind, id, text = undefined) {
   return object ? h("a", { href: context.link(kind, id) }, label) : label;
 }
 
-export function gauge(ratio, text) {
+export function gauge(ratio, level, text) {
   return h(
     "span",
     { class: "gauge" },
-    meter(ratio, usageLevel(ratio)),
+    meter(ratio, level),
     h("span", null, `${percent(ratio)}, ${text}`),
   );
 }
@@ -109,7 +109,7 @@ export function infoSection(object, kind, context) {
   return section(
     "Conditions, Events and YAML",
     infos.length === 0
-      ? h("p", { class: "muted" }, `Of a ${kind} that reports this object. There is none yet.`)
+      ? h("p", { class: "muted" }, `No ${kind} reports this ${kind.slice(0, -4)} yet.`)
       : listOf(
           infos,
           (info) => {

@@ -2,7 +2,7 @@
 
 import { hasToken, setToken } from "./api.js";
 import { bdi, h } from "./dom.js";
-import { ago, clock, count } from "./format.js";
+import { ago, clock, count, dateAndClock } from "./format.js";
 
 const STATES = {
   connecting: "Connecting",
@@ -25,17 +25,23 @@ export class Status {
   }
 
   draw(connection) {
-    const { state, received } = connection;
-    const text =
+    const { state, received, lateSeconds } = connection;
+    const isLate = state === "live" && lateSeconds > 0;
+    let text =
       state === "live" || received === undefined
         ? STATES[state]
         : `${STATES[state]}, data of ${clock(received)}`;
-    this._element.dataset.state = state;
+    if (isLate) text = `No answer for ${lateSeconds} s`;
+    this._element.dataset.state = isLate ? "stale" : state;
     this._element.title = connection.message;
     if (this._element.textContent !== text) this._element.replaceChildren(h("span", null, text));
     // Otherwise the age is in the state.
     this._asOf.textContent =
       state === "live" && this._store.time ? `as of ${clock(this._store.time)}` : "";
+    this._asOf.title = this._store.time
+      ? `${dateAndClock(this._store.time)}. The manager confirms at least every 10 s that this is ` +
+        "current. While a vCenter cannot be read, a banner shows since when."
+      : "";
     if (state !== this._announced) {
       this._announced = state;
       this._announce(`${text}. ${connection.message}`);
@@ -66,9 +72,14 @@ export class Status {
     }
     if (
       connection.state === "reconnecting" &&
-      (connection.isRefused || connection.received === undefined)
+      (connection.isRefused || connection.isInterrupted || connection.received === undefined)
     ) {
-      add("warm", connection.message, " The page tries again automatically.");
+      add(
+        "warm",
+        connection.message,
+        connection.received !== undefined && ` This data is as of ${clock(connection.received)}.`,
+        " The page tries again automatically.",
+      );
     }
     for (const vcenter of this._store.all("vcenters")) {
       if (vcenter.state === "Ready") continue;

@@ -35,7 +35,7 @@ export function datastoreRows(store, matches, link) {
             overcommit > 1 && badge(`${percent(overcommit)} provisioned`, "warm"),
           ),
           cell("gauge wide", "Used", meter(ratio, level), h("b", null, percent(ratio))),
-          cell("note", `${bytes(datastore.freeBytes)} free of ${bytes(datastore.capacityBytes)}`),
+          cell("amount", `${bytes(datastore.freeBytes)} free of ${bytes(datastore.capacityBytes)}`),
           cell(
             "note",
             `${count(vms.length, "VM")}, ${count(disks.length, "volume")}`,
@@ -62,14 +62,14 @@ export function volumeRows(store, matches, link) {
       entry(`disk/${disk.id}`, version, () =>
         h(
           "div",
-          { class: "entry" },
+          { class: "entry volume" },
           cell(
             "main",
             h("a", { href: link("disk", disk.id) }, bdi(disk.claim || disk.name || disk.id)),
             !disk.persistentVolume && badge(UNNAMED, "warm"),
           ),
           cell(
-            "note",
+            "place",
             "on ",
             datastore
               ? h(
@@ -80,7 +80,7 @@ export function volumeRows(store, matches, link) {
               : "an unknown datastore",
           ),
           cell(
-            "note",
+            "place",
             vm
               ? ["attached to ", h("a", { href: link("vm", vm.id) }, bdi(vm.name ?? vm.id))]
               : "not attached",

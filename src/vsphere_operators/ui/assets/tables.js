@@ -1,9 +1,9 @@
 // The rows of all views but those in lanes.js and storage.js. Each function returns rows for
 // VirtualList.
 
-import { hostContention, rank, usageLevel, vmContention } from "./contention.js";
-import { badge, bdi, h, meter } from "./dom.js";
-import { ago, clock, count, megahertz, percent } from "./format.js";
+import { hostCauses, hostContention, rank, usageLevel, vmContention } from "./contention.js";
+import { badge, bdi, h, hostName, meter } from "./dom.js";
+import { ago, clock, count, dateAndClock, hours, megahertz, percent } from "./format.js";
 import { hostBadges, nodeBadges } from "./lanes.js";
 import { byName } from "./store.js";
 
@@ -28,11 +28,11 @@ export function hotRows(store, matches, link) {
     store
       .all("hosts")
       .map((host) => {
-        const levels = (store.vmsByHost().get(host.id) ?? []).map(
-          (vm) => vmContention(vm, store.pressureLimits).level,
-        );
+        const vms = store.vmsByHost().get(host.id) ?? [];
+        const levels = vms.map((vm) => vmContention(vm, store.pressureLimits).level);
+        const causes = hostCauses(host, vms, store.pressureLimits).map(({ text }) => text);
         const contended = levels.filter((level) => level === "warm" || level === "hot").length;
-        return { host, contention: hostContention(host), contended, vms: levels.length };
+        return { host, contention: hostContention(host), causes, contended, vms: vms.length };
       })
       .sort(
         (left, right) =>
@@ -47,21 +47,30 @@ export function hotRows(store, matches, link) {
     .map((item, index) =>
       entry(
         `host/${item.host.id}`,
-        `${store.stamp(item.host)}/${item.contended}/${item.vms}/${index}/${link("", "")}`,
-        () => hotRow(store, item, index, link),
+        `${store.stamp(item.host)}/${item.causes}/${item.contended}/${item.vms}/` +
+          `${index}/${link("", "")}`,
+        () => hotRow(item, index, link),
       ),
     );
 }
 
-function hotRow(store, { host, contention, contended, vms }, index, link) {
-  const { level, cpu, memory, reasons } = contention;
+// The sentence above the list: the answer if there is nothing to see.
+export function hotSummary(store) {
+  const hot = store.all("hosts").filter((host) => hostContention(host).level === "hot").length;
+  const number = `${count(hot, "host")} ${hot === 1 ? "is" : "are"} hot.`;
+  const answer = hot === 0 ? "No host is hot." : number;
+  return `${answer} Hottest first: by level, by contended VMs, then by CPU or memory usage.`;
+}
+
+function hotRow({ host, contention, causes, contended, vms }, index, link) {
+  const { level, cpu, memory } = contention;
   return h(
     "div",
     { class: "entry" },
     cell("rank muted", index + 1),
     cell(
       "main",
-      h("a", { href: link("host", host.id) }, bdi(host.name ?? host.id)),
+      h("a", { href: link("host", host.id) }, hostName(host)),
       level !== "calm" && level !== "off" && badge(level, level),
       hostBadges(host),
     ),
@@ -69,7 +78,7 @@ function hotRow(store, { host, contention, contended, vms }, index, link) {
     cell("gauge", "Mem", meter(memory, usageLevel(memory)), h("b", null, percent(memory))),
     cell(
       "note why",
-      reasons.length > 0 && h("span", null, `${reasons.join(" ")} `),
+      causes.length > 0 && h("span", null, `${causes.join(", ")}; `),
       contended ? `${contended} of ${count(vms, "VM")} contended` : count(vms, "VM"),
     ),
   );
@@ -81,25 +90,37 @@ export function whatIfRows(store, matches, link) {
     .filter((host) => matches(host.name, host.id))
     .map((host) => {
       const vms = store.vmsByHost().get(host.id) ?? [];
-      const nodes = vms.filter((vm) => vm.node).length;
+      const nodes = vms.map((vm) => vm.node && store.get("node", vm.node)).filter(Boolean);
+      const pods = nodes.reduce((sum, node) => sum + (node.pods ?? 0), 0);
+      const figures = [
+        count(vms.length, "VM"),
+        count(nodes.length, "Node"),
+        nodes.every((node) => node.pods !== undefined) && count(pods, "Pod"),
+      ];
+      const text = figures.filter(Boolean).join(", ");
       const cluster = store.get("cluster", host.cluster);
       return entry(
         `host/${host.id}`,
-        `${store.stamp(host)}/${vms.length}/${nodes}/${link("", "")}`,
+        `${store.stamp(host)}/${text}/${link("", "")}`,
         () =>
           h(
             "div",
             { class: "entry" },
             cell(
               "main",
-              h("a", { href: link("host", host.id, "what-if") }, bdi(host.name ?? host.id)),
+              h("a", { href: link("host", host.id, "what-if") }, hostName(host)),
+              hotBadge(host),
               hostBadges(host),
             ),
             cell("note", cluster && bdi(cluster.name ?? cluster.id)),
-            cell("note", `${count(vms.length, "VM")}, ${count(nodes, "Node")}`),
+            cell("amount", text),
           ),
       );
     });
+}
+
+export function hotBadge(host) {
+  return hostContention(host).level === "hot" && badge("hot", "hot");
 }
 
 export function groupRows(store, matches, link) {
@@ -176,20 +197,20 @@ export function gpuRows(store, matches, link) {
       entry(`gpuinfo/${info.id}`, `${store.stamp(info)}/${link("", "")}`, () =>
         h(
           "div",
-          { class: "entry" },
+          { class: "entry gpu" },
           cell(
             "main",
             h("a", { href: link("gpuinfo", info.id) }, bdi(info.id)),
             badge(info.ready ? "Ready" : "not ready", info.ready ? "good" : "warm"),
           ),
           cell(
-            "note",
+            "place",
             info.node
               ? ["selected ", h("a", { href: link("node", info.node) }, bdi(info.node))]
               : "no suitable Node",
           ),
           cell(
-            "note",
+            "amount",
             `${count((info.candidates ?? []).length, "candidate")}, ` +
               count(rejectionsOf(info), "rejection"),
           ),
@@ -213,7 +234,10 @@ export function verdicts(store, nodeId) {
     if (rejection) {
       return { info, level: "hot", text: rejection.reason, message: rejection.message };
     }
-    if (candidate) return { info, level: "calm", text: "candidate", message: gpuText(candidate) };
+    if (candidate) {
+      const message = `${notSelectedText(info, candidate)} ${gpuText(candidate)}`.trim();
+      return { info, level: "calm", text: "candidate", message };
+    }
     return {
       info,
       level: "plain",
@@ -223,11 +247,27 @@ export function verdicts(store, nodeId) {
   });
 }
 
+// By the rule that decides among candidates: the least CPU demand, then more free memory, then the
+// name. The selected Node is kept while no other one is better by the margin.
+export function notSelectedText(info, candidate) {
+  const selected = (info.candidates ?? []).find((item) => item.node === info.node);
+  if (!selected || candidate === selected) return "";
+  const [demand, least] = [candidate.cpuDemandMHz, selected.cpuDemandMHz];
+  if (demand === undefined) return "Not selected: its CPU demand is not known.";
+  if (least === undefined || demand < least) {
+    return `Not selected: not better by the margin for a change than ${info.node}.`;
+  }
+  if (demand === least) {
+    return `Not selected: same CPU demand as ${info.node}, which is first by free memory or name.`;
+  }
+  return `Not selected: more CPU demand than ${info.node} (${megahertz(least)}).`;
+}
+
 export function gpuText(candidate) {
   return [
     candidate.freeGPUs !== undefined && count(candidate.freeGPUs, "free GPU"),
     (candidate.gpus ?? []).join(", "),
-    candidate.availableHours !== undefined && `available for ${candidate.availableHours} h`,
+    candidate.availableHours !== undefined && `available for ${hours(candidate.availableHours)}`,
     candidate.cpuDemandMHz !== undefined && `CPU demand ${megahertz(candidate.cpuDemandMHz)}`,
   ]
     .filter(Boolean)
@@ -235,6 +275,8 @@ export function gpuText(candidate) {
 }
 
 export function whyNotRows(store, matches, link) {
+  const names = store.all("gpuInfos").map((info) => nameOf(info.id));
+  const isUnique = new Set(names).size === names.length;
   const nodes = store.memo("nodesByName", ["nodes"], () => [...store.all("nodes")].sort(byName));
   return nodes
     .filter((node) => matches(node.id))
@@ -242,31 +284,51 @@ export function whyNotRows(store, matches, link) {
       const results = verdicts(store, node.id);
       const vm = store.get("vm", node.vm);
       const host = vm && store.get("host", vm.host);
-      const text = results.map((item) => item.text).join();
+      const lines = Math.min(results.length, 3) + (results.length > 3 ? 1 : 0);
+      const text = results.map((item) => `${item.text} ${item.message}`).join();
       return entry(
         `node/${node.id}`,
         `${store.stamp(node)}/${text}/${host?.name}/${link("", "")}`,
         () =>
           h(
             "div",
-            { class: "entry" },
-            cell("main", h("a", { href: link("node", node.id) }, bdi(node.id)), nodeBadges(node)),
-            cell("note", host ? ["on ", bdi(host.name ?? host.id)] : "no known host"),
+            { class: "entry why-not" },
+            cell(
+              "main",
+              h("a", { href: link("node", node.id) }, bdi(node.id)),
+              nodeBadges(node, { problemsOnly: true }),
+            ),
+            cell("place", host ? ["on ", hostName(host)] : "no known host"),
             cell(
               "verdicts",
               results
                 .slice(0, 3)
                 .map((item) =>
-                  h("span", { class: "verdict" }, bdi(item.info.id), badge(item.text, item.level)),
+                  h(
+                    "span",
+                    { class: "verdict", title: `${item.info.id}: ${item.text}. ${item.message}` },
+                    bdi(isUnique ? nameOf(item.info.id) : item.info.id),
+                    badge(item.text, item.level),
+                    h("span", { class: "muted" }, item.message),
+                  ),
                 ),
               results.length > 3 && h("span", { class: "muted" }, `and ${results.length - 3} more`),
             ),
           ),
+        { wide: Math.max(52, 14 + 23 * lines), narrow: 56 + 23 * Math.max(lines, 1) },
       );
     });
 }
 
+function nameOf(id) {
+  return id.slice(id.indexOf("/") + 1);
+}
+
 const CHANGE_LEVELS = {
+  Hot: "hot",
+  NoneSelected: "warm",
+  Selected: "good",
+  NoLongerHot: "good",
   Removed: "hot",
   Disconnected: "hot",
   NotReady: "hot",
@@ -293,7 +355,9 @@ const CHANGE_KINDS = {
 
 export function changeRows(store, matches, link, width, changes) {
   return (changes?.changes ?? [])
-    .filter((item) => matches(item.name, item.id, item.kind, item.type, item.message))
+    .filter((item) =>
+      matches(item.name, item.id, item.kind, item.type, item.message, clock(item.time)),
+    )
     .map((item, index, all) => {
       const kind = CHANGE_KINDS[item.kind];
       const exists = kind && store.get(kind, item.id) !== undefined;
@@ -310,7 +374,7 @@ export function changeRows(store, matches, link, width, changes) {
             { class: "entry" },
             cell(
               "time",
-              h("time", { datetime: item.time }, clock(item.time)),
+              h("time", { datetime: item.time, title: dateAndClock(item.time) }, clock(item.time)),
               h("span", { class: "muted" }, ` ${ago(item.time)}`),
             ),
             cell(

@@ -2,7 +2,15 @@
 
 import { laneRows, legend } from "./lanes.js";
 import { datastoreRows, unnamedShortcut, volumeRows } from "./storage.js";
-import { changeRows, gpuRows, groupRows, hotRows, whatIfRows, whyNotRows } from "./tables.js";
+import {
+  changeRows,
+  gpuRows,
+  groupRows,
+  hotRows,
+  hotSummary,
+  whatIfRows,
+  whyNotRows,
+} from "./tables.js";
 
 export const VIEWS = [
   {
@@ -13,7 +21,7 @@ export const VIEWS = [
     rows: laneRows,
     legend,
     title: "Hosts and VMs",
-    description: "Each VM is as wide as its memory. Colours show contention.",
+    description: "In each host, the VMs are as wide as their memory. Colours show contention.",
     empty: "No hosts. The account may not be allowed to see any: run manager doctor.",
   },
   {
@@ -52,7 +60,7 @@ export const VIEWS = [
     label: "Which host is hot?",
     rows: hotRows,
     title: "Which host is hot?",
-    description: "Hottest first: by level, by contended VMs, then by CPU or memory usage.",
+    description: hotSummary,
     empty: "No hosts.",
   },
   {
@@ -61,7 +69,7 @@ export const VIEWS = [
     label: "What stops if a host goes?",
     rows: whatIfRows,
     title: "What stops if a host goes?",
-    description: "Select a host: its Pods, those without a replica elsewhere, budgets at risk, volumes.",
+    description: "Select a host: its Pods, those without a replica elsewhere, violated budgets, volumes.",
     empty: "No hosts.",
   },
   {
@@ -70,7 +78,7 @@ export const VIEWS = [
     label: "Where is this volume?",
     rows: volumeRows,
     title: "Where is this volume?",
-    description: "Each volume with its datastore and the VM that it is attached to.",
+    description: "Each volume with its datastore and VM.",
     shortcut: unnamedShortcut,
     empty: "No First Class Disks.",
   },
@@ -80,7 +88,7 @@ export const VIEWS = [
     label: "Why not this Node?",
     rows: whyNotRows,
     title: "Why not this Node?",
-    description: "What each GPUInfo decided about each Node. Select a Node for the reasons.",
+    description: "What each GPUInfo decided about each Node, and why.",
     empty: "No Nodes.",
   },
   {

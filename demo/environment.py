@@ -31,8 +31,10 @@ import simulator  # noqa: E402
 
 _BINARIES = ROOT / ".testenv/bin"
 DEMO_FOLDERS = ROOT / ".testenv/demo"
-# What the manager may read in addition if it serves the page.
-_PAGE_ROLE = ROOT / "config/components/page/role.yaml"
+# What the manager may do in addition if it serves the page, and if it labels Nodes.
+_COMPONENT_ROLES = tuple(
+    ROOT / f"config/components/{name}/role.yaml" for name in ("page", "label-nodes")
+)
 _SYSTEM_NAMESPACE, _SERVICE_ACCOUNT = "vsphere-operators-system", "controller-manager"
 _TOKEN_SECONDS = 7 * 24 * 3600
 _STATS_INTERVAL_SECONDS = 3
@@ -114,8 +116,7 @@ class DemoEnvironment:
     async def _prepare_cluster(self) -> None:
         """Installs CRDs and roles, and creates what a real cluster would have."""
         manifests = [("-k", ROOT / "config/crd"), ("-k", ROOT / "config/rbac")]
-        if _PAGE_ROLE.exists():
-            manifests.append(("-f", _PAGE_ROLE))
+        manifests += (("-f", role) for role in _COMPONENT_ROLES)
         applied = (
             asyncio.to_thread(self.control_plane.kubectl, "apply", option, str(path))
             for option, path in manifests
@@ -176,7 +177,8 @@ class DemoEnvironment:
             f"-vcenter-ca-file={self.vcenter.certificate}",
             "-leader-elect",
             f"-leader-election-namespace={_SYSTEM_NAMESPACE}",
-            "-metrics-addr=127.0.0.1:0",
+            "-label-nodes",
+            "-inventory-metrics",
             f"-stats-interval={_STATS_INTERVAL_SECONDS}s",
         ]
 
@@ -202,6 +204,8 @@ class DemoEnvironment:
             # A manager that a user starts there picks a free port: 8080 may be in use.
             "METRICS_ADDR": ":0",
         }
+        if self._manager.metrics_url:
+            variables["DEMO_METRICS_URL"] = self._manager.metrics_url
         if self._manager.page_url:
             variables[PAGE_VARIABLE] = self._manager.page_url
         lines = [f"export {name}={shlex.quote(str(value))}" for name, value in variables.items()]

@@ -231,9 +231,11 @@ def test_script_and_a_dead_manager_are_shown(width: int, height: int) -> None:
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
 def test_address_of_the_page_is_above_the_hints(width: int, height: int) -> None:
-    snapshot = replace(FULL_SNAPSHOT, manager=ManagerState(page_url="http://127.0.0.1:40000/"))
+    snapshot = replace(
+        FULL_SNAPSHOT, manager=ManagerState(page_url="http://127.0.0.1:40000/", pid=4194304)
+    )
     for lines in render_pages(snapshot, width, height):
-        assert lines[-3] == "Page in a browser:  http://127.0.0.1:40000/"
+        assert lines[-3] == "Page:  http://127.0.0.1:40000/   Manager PID:  4194304"
     assert not any("browser" in line for line in render_screen(FULL_SNAPSHOT, width, height))
 
 

@@ -149,4 +149,6 @@ async def test_page_shows_which_vcenter_is_not_current(cluster: StaleCluster) ->
             'The objects of vCenter "vc-1" are as of 2026-11-16T12:00:00Z: no route'
         ]
     (warning,) = await cluster.warn(page=url)
-    assert warning.startswith("It is unknown whether a manager keeps the objects current: http")
+    assert warning.startswith(
+        "It is unknown whether a manager keeps the objects current: the page at http"
+    )

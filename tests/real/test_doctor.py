@@ -433,7 +433,7 @@ async def test_missing_privileges_of_vmgroup_are_warnings_without_a_vmgroup(
 async def test_tags_show_whether_the_account_sees_them(simulator: SimulatedVCenter) -> None:
     environ = vcenter_environ(simulator)
     finding = (await read_doctor_report(METRICS_OFF, environ=environ)).finding_about("tags")
-    assert finding.message.startswith("Permission not checked: this account sees no tag")
+    assert finding.message.startswith("No host has a tag that this account sees")
     (host, *_) = [item for item in await simulator.entities() if item["type"] == "HostSystem"]
     await simulator.set_tag(host["name"], "site", "berlin")
     finding = (await read_doctor_report(METRICS_OFF, environ=environ)).finding_about("tags")

@@ -174,7 +174,7 @@ async def test_demo_on_a_terminal_does_not_flicker_and_ends_when_it_is_closed(
         text = reader.data.decode(errors="replace")
         for frame in text[text.index(SYNC_BEGIN) : text.rindex(SYNC_END)].split(SYNC_END):
             screen.show_frame(frame + SYNC_END)
-        assert screen.lines[-1].startswith("kubectl get hi,vi,fcd,gpu,vg -o wide")
+        assert screen.lines[-1].startswith("kubectl get hi,vi,fcd,di,ci,gpu,vg;")
         assert (
             'Template "doesNotExist" not found in /DC0. Create it there, or change spec.template.'
             in " ".join(" ".join(screen.lines).split())

@@ -52,7 +52,7 @@ def read_snapshot(plane: ControlPlane, log: Path) -> Snapshot:
         events = _list_items(https.call, f"/api/v1/namespaces/{_NAMESPACE}/events")
     return Snapshot(
         objects,
-        [format_event(event) for event in sorted(events, key=_event_order)],
+        [format_event(event) for event in sorted(events, key=event_order)],
         read_log_tail(log),
     )
 
@@ -73,7 +73,7 @@ def _event_time(event: Object) -> str:
     )
 
 
-def _event_order(event: Object) -> tuple[str, int]:
+def event_order(event: Object) -> tuple[str, int]:
     """By time, then by the order of the writes.
 
     The times have whole seconds. The resourceVersion is from etcd's counter, and the manager writes

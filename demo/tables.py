@@ -70,7 +70,7 @@ def _status_count(name: str) -> Callable[[Object], str]:
 
 
 def _ready_cell(obj: Object) -> Cell:
-    """The reason; if Ready is True, a reason that looks like a failure follows "True"."""
+    """The reason; if Ready is True, other reasons than "Reconciled" follow "True"."""
     condition = ready_condition(obj)
     reason = str(condition.get("reason", ""))
     if condition.get("status") != "True":

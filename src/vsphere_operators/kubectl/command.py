@@ -248,7 +248,7 @@ def _build_parser() -> argparse.ArgumentParser:
     command.add_argument("what", choices=("gpu",), metavar="gpu")
     command.add_argument("name", metavar="NAME")
     add_topology_parsers(commands, shared)
-    # Not in the help: users look for it here, and _parse_arguments names the right command.
+    # Not in the help. Users try it here, and _parse_arguments names the right command.
     commands.add_parser("doctor", parents=[shared])
     commands.add_parser(
         "version", parents=[shared], help="Print the versions of this program. Needs no cluster."

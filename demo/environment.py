@@ -31,10 +31,8 @@ import simulator  # noqa: E402
 
 _BINARIES = ROOT / ".testenv/bin"
 DEMO_FOLDERS = ROOT / ".testenv/demo"
-# What the manager may do in addition if it serves the page, and if it labels Nodes.
-_COMPONENT_ROLES = tuple(
-    ROOT / f"config/components/{name}/role.yaml" for name in ("page", "label-nodes")
-)
+# What the manager may read in addition if it serves the page.
+_PAGE_ROLE = ROOT / "config/components/page/role.yaml"
 _SYSTEM_NAMESPACE, _SERVICE_ACCOUNT = "vsphere-operators-system", "controller-manager"
 _TOKEN_SECONDS = 7 * 24 * 3600
 _STATS_INTERVAL_SECONDS = 3
@@ -116,7 +114,8 @@ class DemoEnvironment:
     async def _prepare_cluster(self) -> None:
         """Installs CRDs and roles, and creates what a real cluster would have."""
         manifests = [("-k", ROOT / "config/crd"), ("-k", ROOT / "config/rbac")]
-        manifests += (("-f", role) for role in _COMPONENT_ROLES)
+        if _PAGE_ROLE.exists():
+            manifests.append(("-f", _PAGE_ROLE))
         applied = (
             asyncio.to_thread(self.control_plane.kubectl, "apply", option, str(path))
             for option, path in manifests
@@ -177,7 +176,6 @@ class DemoEnvironment:
             f"-vcenter-ca-file={self.vcenter.certificate}",
             "-leader-elect",
             f"-leader-election-namespace={_SYSTEM_NAMESPACE}",
-            "-label-nodes",
             "-inventory-metrics",
             f"-stats-interval={_STATS_INTERVAL_SECONDS}s",
         ]

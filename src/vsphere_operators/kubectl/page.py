@@ -134,12 +134,24 @@ async def read_page(address: str, path: str, result_type: type[T]) -> T:
 
 async def check_page(address: str) -> None:
     """Raises PageUnreachable within seconds, also if the process there is suspended."""
-    await asyncio.to_thread(_read_blocking, f"{address.rstrip('/')}/", _CHECK_TIMEOUT_SECONDS)
+    url = f"{address.rstrip('/')}/"
+    _check_scheme(url)
+    try:
+        await asyncio.to_thread(_read_blocking, url, _CHECK_TIMEOUT_SECONDS)
+    except PageUnreachable:
+        raise
+    except ConfigError:
+        # It answers. A browser can have the token or trust the certificate that is missing here.
+        return
+
+
+def _check_scheme(url: str) -> None:
+    if not url.startswith(("http://", "https://")):
+        raise ConfigError(f'"{url}" is not the address of a page: it must begin with http://')
 
 
 def _read_blocking(url: str, timeout_seconds: float) -> bytes:
-    if not url.startswith(("http://", "https://")):
-        raise ConfigError(f'"{url}" is not the address of a page: it must begin with http://')
+    _check_scheme(url)
     # No proxy: it could not reach a port of this machine.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
@@ -150,20 +162,22 @@ def _read_blocking(url: str, timeout_seconds: float) -> bytes:
             text = error.read(1000).decode(errors="replace")
         raise ConfigError(f"the manager answered {error.code} for {url}: {text}") from None
     except (OSError, ValueError, HTTPException) as error:
-        reason = _describe_failure(error, timeout_seconds)
+        # urllib wraps the error of the socket.
+        cause = error.reason if isinstance(error, urllib.error.URLError) else error
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            raise ConfigError(
+                f"the certificate of the page at {url} is not trusted: {cause.verify_message}"
+            ) from None
+        reason = _describe_failure(cause, timeout_seconds)
         raise PageUnreachable(f"the page at {url} does not answer: {reason}") from None
 
 
-def _describe_failure(error: Exception, timeout_seconds: float) -> str:
-    # urllib wraps the error of the socket.
-    cause = error.reason if isinstance(error, urllib.error.URLError) else error
+def _describe_failure(cause: BaseException | str, timeout_seconds: float) -> str:
     match cause:
         case TimeoutError():
             return f"no response within {timeout_seconds:.0f} s"
         case ConnectionRefusedError():
             return "no process listens there"
-        case ssl.SSLCertVerificationError():
-            return f"its certificate is not trusted ({cause.verify_message})"
         case OSError(strerror=str(text)):
             return text
         case _:

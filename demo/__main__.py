@@ -120,7 +120,7 @@ def shell_hints(environment: DemoEnvironment) -> list[str]:
     env_file = environment.write_env_file().relative_to(ROOT)
     return [
         f"In another shell here:  . {env_file}   # KUBECONFIG, PATH...",
-        "kubectl get hi,vi,fcd,gpu,vg -o wide;  kubectl vsphere tree;  manager doctor",
+        "kubectl get hi,vi,fcd,di,ci,gpu,vg;  kubectl vsphere tree;  manager doctor",
     ]
 
 

@@ -176,7 +176,7 @@ class DemoEnvironment:
             f"-vcenter-ca-file={self.vcenter.certificate}",
             "-leader-elect",
             f"-leader-election-namespace={_SYSTEM_NAMESPACE}",
-            "-metrics-addr=127.0.0.1:0",
+            "-inventory-metrics",
             f"-stats-interval={_STATS_INTERVAL_SECONDS}s",
         ]
 
@@ -202,6 +202,8 @@ class DemoEnvironment:
             # A manager that a user starts there picks a free port: 8080 may be in use.
             "METRICS_ADDR": ":0",
         }
+        if self._manager.metrics_url:
+            variables["DEMO_METRICS_URL"] = self._manager.metrics_url
         if self._manager.page_url:
             variables[PAGE_VARIABLE] = self._manager.page_url
         lines = [f"export {name}={shlex.quote(str(value))}" for name, value in variables.items()]

@@ -53,6 +53,8 @@ class ManagerState:
     log_end: Sequence[LogLine] = ()
     # The address of the page, empty until the manager serves it.
     page_url: str = ""
+    # The ID of the process, 0 while none runs.
+    pid: int = 0
 
 
 class DemoManager:
@@ -65,7 +67,7 @@ class DemoManager:
         self.state = ManagerState()
         self.process: Process | None = None
         self._home, self._flags, self._on_start = home, flags, on_start
-        self._health_port, self._page_port = 0, 0
+        self._health_port, self._metrics_port, self._page_port = 0, 0, 0
         self._serves_page = False
         # On the monotonic clock.
         self._started_at, self._responded_at, self._restart_notice_until = 0.0, 0.0, 0.0
@@ -107,7 +109,12 @@ class DemoManager:
 
     def _start_process(self) -> None:
         self._health_port = _find_free_port(self._health_port)
-        flags = [*self._flags(), f"-health-probe-bind-address=127.0.0.1:{self._health_port}"]
+        self._metrics_port = _find_free_port(self._metrics_port)
+        flags = [
+            *self._flags(),
+            f"-health-probe-bind-address=127.0.0.1:{self._health_port}",
+            f"-metrics-addr=127.0.0.1:{self._metrics_port}",
+        ]
         if self._serves_page:
             # The same port after a restart, so that an open page connects again.
             self._page_port = _find_free_port(self._page_port)
@@ -140,6 +147,7 @@ class DemoManager:
                 notice=self.state.notice if self._responded_at < self._restart_notice_until else "",
                 restarts=self.state.restarts,
                 page_url=self.state.page_url or await self._find_page(),
+                pid=self.process.pid if self.process else 0,
             )
             return
         is_starting = self._responded_at == self._started_at
@@ -152,6 +160,10 @@ class DemoManager:
                 "The tables show its last answers.",
                 is_serving=False,
             )
+
+    @property
+    def metrics_url(self) -> str:
+        return f"http://127.0.0.1:{self._metrics_port}/metrics" if self._metrics_port else ""
 
     @property
     def page_url(self) -> str:
@@ -172,6 +184,7 @@ class DemoManager:
             f"{_format_time(now + self._back_off_seconds)}.",
             is_serving=False,
             log_end=self._read_log_end(),
+            pid=0,
         )
         await asyncio.sleep(self._back_off_seconds)
         self._back_off_seconds = min(2 * self._back_off_seconds, _MAX_BACK_OFF_SECONDS)

@@ -52,7 +52,7 @@ def read_snapshot(plane: ControlPlane, log: Path) -> Snapshot:
         events = _list_items(https.call, f"/api/v1/namespaces/{_NAMESPACE}/events")
     return Snapshot(
         objects,
-        [format_event(event) for event in sorted(events, key=_event_time)],
+        [format_event(event) for event in sorted(events, key=event_order)],
         read_log_tail(log),
     )
 
@@ -71,6 +71,15 @@ def _event_time(event: Object) -> str:
         or event.get("eventTime")
         or event["metadata"]["creationTimestamp"]
     )
+
+
+def event_order(event: Object) -> tuple[str, int]:
+    """By time, then by the order of the writes.
+
+    The times have whole seconds. The resourceVersion is from etcd's counter, and the manager writes
+    one Event after the other.
+    """
+    return _event_time(event)[:19], int(event["metadata"].get("resourceVersion") or 0)
 
 
 def format_event(event: Object) -> str:

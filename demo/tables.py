@@ -70,10 +70,12 @@ def _status_count(name: str) -> Callable[[Object], str]:
 
 
 def _ready_cell(obj: Object) -> Cell:
+    """The reason; if Ready is True, other reasons than "Reconciled" follow "True"."""
     condition = ready_condition(obj)
-    return Cell(
-        str(condition.get("reason", "")), "good" if condition.get("status") == "True" else "bad"
-    )
+    reason = str(condition.get("reason", ""))
+    if condition.get("status") != "True":
+        return Cell(reason, "bad")
+    return Cell(reason if reason in ("", "Reconciled") else f"True ({reason})", "good")
 
 
 def _power_cell(obj: Object) -> Cell:

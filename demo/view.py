@@ -82,8 +82,12 @@ class Screen:
         return [*lines, *(_text_line(line, style) for line in notice[:_MAX_NOTICE_LINES])]
 
     def _hint_lines(self) -> list[str]:
-        url = self._snapshot.manager.page_url
-        return [*([f"Page in a browser:  {url}"] if url else []), *self._hints]
+        url, pid = self._snapshot.manager.page_url, self._snapshot.manager.pid
+        facts = [f"Page:  {url}"] if url else []
+        if pid:
+            facts.append(f"Manager PID:  {pid}")
+        # Both fit 60 columns.
+        return [*(["   ".join(facts)] if facts else []), *self._hints]
 
     def _arrange_tables(self, width: int, height: int) -> list[list[Table]]:
         """Pages that take turns; one page if all tables fit."""
@@ -215,6 +219,8 @@ def _describe_changes(before: Snapshot | None, after: Snapshot) -> Iterator[str]
         yield "The manager responds again."
     if manager.page_url and (old_manager is None or old_manager.page_url != manager.page_url):
         yield f"Page in a browser: {manager.page_url}"
+    if manager.pid and (old_manager is None or old_manager.pid != manager.pid):
+        yield f"Process ID of the manager: {manager.pid}"
     old_tables = build_tables(before) if before else {}
     old_rows = {
         (kind, row[0].text): row for kind, table in old_tables.items() for row in table.rows

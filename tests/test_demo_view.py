@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -16,9 +17,10 @@ from demo.expected import SAMPLE_CHECKS, find_failed_samples
 from demo.log import TAIL_BYTES, LogLine, parse_log_line, read_log_tail
 from demo.manager import ManagerState
 from demo.not_ready import fit_messages, not_ready_messages
-from demo.snapshot import Snapshot, format_event
+from demo.snapshot import Snapshot, event_order, format_event
 from demo.tables import TABLE_COLUMNS, build_tables
 from demo.view import Screen, describe_changes, render_all_tables
+from vsphere_operators.kubectl.table import Cell
 
 READY_CONDITIONS = [
     {
@@ -231,9 +233,11 @@ def test_script_and_a_dead_manager_are_shown(width: int, height: int) -> None:
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
 def test_address_of_the_page_is_above_the_hints(width: int, height: int) -> None:
-    snapshot = replace(FULL_SNAPSHOT, manager=ManagerState(page_url="http://127.0.0.1:40000/"))
+    snapshot = replace(
+        FULL_SNAPSHOT, manager=ManagerState(page_url="http://127.0.0.1:40000/", pid=4194304)
+    )
     for lines in render_pages(snapshot, width, height):
-        assert lines[-3] == "Page in a browser:  http://127.0.0.1:40000/"
+        assert lines[-3] == "Page:  http://127.0.0.1:40000/   Manager PID:  4194304"
     assert not any("browser" in line for line in render_screen(FULL_SNAPSHOT, width, height))
 
 
@@ -363,6 +367,26 @@ def test_event_line() -> None:
         "message": "m",
     }
     assert format_event(event) == "04:29:37 VmGroup/vg-2 R: m"
+
+
+def test_events_of_one_second_are_in_the_order_of_their_writes() -> None:
+    events: list[dict[str, Any]] = [
+        {"lastTimestamp": time, "metadata": {"resourceVersion": version}}
+        for time, version in (
+            ("2026-11-16T04:29:38Z", "9"),
+            ("2026-11-16T04:29:37Z", "101"),
+            ("2026-11-16T04:29:37Z", "99"),
+        )
+    ]
+    ordered = sorted(events, key=event_order)
+    assert [event["metadata"]["resourceVersion"] for event in ordered] == ["99", "101", "9"]
+
+
+def test_reason_of_a_ready_object_does_not_replace_true() -> None:
+    condition = {**READY_CONDITIONS[0], "reason": "HostsUnavailable"}
+    objects = make_objects(conditions=[condition])
+    row = build_tables(Snapshot(objects))["ClusterInfo"].rows[0]
+    assert row[-1] == Cell("True (HostsUnavailable)", "good")
 
 
 def test_event_without_an_object_is_a_line() -> None:

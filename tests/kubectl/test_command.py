@@ -91,3 +91,20 @@ def test_version_needs_no_cluster(
     assert output.strip() == (
         json.dumps(msgspec.to_builtins(VERSIONS), indent=2) if flags else str(VERSIONS)
     )
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["doctor"], "the doctor is a command of the manager: run `manager doctor`"),
+        (["doctor", "-o", "json"], "run `manager doctor`"),
+        (["what-if", "esxi-1"], "specify a host: kubectl vsphere what-if host esxi-1"),
+        (["what-if", "host"], "specify a host: kubectl vsphere what-if host NAME"),
+    ],
+)
+def test_near_miss_names_the_right_command(
+    argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        _parse_arguments(argv)
+    assert message in capsys.readouterr().err

@@ -156,4 +156,6 @@ async def test_page_shows_which_vcenter_is_not_current(cluster: StaleCluster) ->
             "The manager is loading its inventory."
         ]
     (warning,) = await cluster.warn(page=url)
-    assert warning.startswith("It is unknown whether a manager keeps the objects current: http")
+    assert warning.startswith(
+        "It is unknown whether a manager keeps the objects current: the page at http"
+    )

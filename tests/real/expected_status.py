@@ -78,6 +78,8 @@ async def expected_host_status(session: PyVmomiSession, name: str, vcenter: str)
     host = await session.read_one(vim.HostSystem, name, HOST_PROPERTIES)
     total = host["summary.hardware.cpuMhz"] * host["summary.hardware.numCpuCores"]
     memory = host["summary.hardware.memorySize"] // 2**20
+    vms = await session.read_all(vim.VirtualMachine, ["config.template"])
+    templates = {vm["obj"]._moId for vm in vms if vm["config.template"]}
     return without_unknown(
         {
             "totalCPU": total,
@@ -91,7 +93,7 @@ async def expected_host_status(session: PyVmomiSession, name: str, vcenter: str)
             "connectionState": host["runtime.connectionState"],
             "maintenanceMode": host["runtime.inMaintenanceMode"],
             "bootTime": format_time(host["runtime.bootTime"]),
-            "vms": len(host["vm"] or ()),
+            "vms": sum(vm._moId not in templates for vm in host["vm"] or ()),
             "cluster": await session.ancestor_name(host["obj"], vim.ClusterComputeResource),
             "datacenter": await session.ancestor_name(host["obj"], vim.Datacenter),
             "inventoryPath": await session.inventory_path(host["obj"]),

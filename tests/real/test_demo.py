@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tty
+import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -174,7 +175,7 @@ async def test_demo_on_a_terminal_does_not_flicker_and_ends_when_it_is_closed(
         text = reader.data.decode(errors="replace")
         for frame in text[text.index(SYNC_BEGIN) : text.rindex(SYNC_END)].split(SYNC_END):
             screen.show_frame(frame + SYNC_END)
-        assert screen.lines[-1].startswith("kubectl get hi,vi,fcd,gpu,vg -o wide")
+        assert screen.lines[-1].startswith("kubectl get hi,vi,fcd,di,ci,gpu,vg;")
         assert (
             'Template "doesNotExist" not found in /DC0. Create it there, or change spec.template.'
             in " ".join(" ".join(screen.lines).split())
@@ -353,6 +354,14 @@ def test_doctor_finds_no_problems_in_the_demo(shell_environ: dict[str, str]) -> 
     assert "The manager will serve metrics on a free port" in text
     assert 'VmGroup      default/vg-2: Template "doesNotExist" not found in /DC0' in text
     assert "No problems, 1 warning." in text
+
+
+def test_metrics_of_the_inventory_are_at_the_address_of_the_shell(
+    shell_environ: dict[str, str],
+) -> None:
+    with urllib.request.urlopen(shell_environ["DEMO_METRICS_URL"], timeout=10) as response:
+        text = response.read().decode()
+    assert all(f'host="{host}"' in text for host in HOSTS)
 
 
 # kubectl vsphere

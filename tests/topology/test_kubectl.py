@@ -8,8 +8,10 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from support.topology_cluster import TopologyClient, run_topology
 from vsphere_operators.kubectl import manager_pods, page
 from vsphere_operators.kubectl.command import Printer, _Commands, _parse_arguments
 from vsphere_operators.kubectl.sources import ClusterReader
+from vsphere_operators.kubectl.topology_commands import PAGE_VARIABLE
 from vsphere_operators.manager_pods import ManagerPod
 from vsphere_operators.vsphere.model import Disk
 from vsphere_operators.vsphere.updates import Ref
@@ -106,7 +109,9 @@ class Plugin:
         await reader.transport.close()
         reader.client = Client(self.cluster.api)
         printer = Printer(options.output, 0, False)
-        return await _Commands(options, reader, self.environ, printer).run()
+        commands = _Commands(options, reader, self.environ, printer)
+        await commands.topology.check_page()
+        return await commands.run()
 
 
 @pytest.fixture
@@ -227,7 +232,10 @@ async def test_what_if_marks_replicas_and_explains_gaps(plugin: Plugin) -> None:
 
 async def test_events_show_the_moves_of_nodes(plugin: Plugin) -> None:
     address = plugin.client.address
-    assert "No events since" in await plugin.run("events", "--page", address)
+    assert await plugin.run("events", "--page", address) == "No events."
+    (complete,) = plugin.warnings
+    assert complete.startswith("Complete since 20")
+    assert complete.endswith("Z (the manager keeps at most 2000 changes in memory).")
     plugin.cluster.add_vm(50, 1, 5, name="other")
     plugin.cluster.modify("VirtualMachine", "vm-1", runtime__host=Ref("HostSystem", "host-2"))
     await plugin.client.wait_for("vms", "vc-1/vm-1", host="vc-1/host-2")
@@ -255,6 +263,55 @@ async def test_tree_works_without_a_page(plugin: Plugin) -> None:
     del plugin.environ["TARGET"]
     assert '"inside"' in await plugin.run("tree", "-o", "json")
     assert "pods is forbidden" in plugin.warnings[-1]
+
+
+@contextmanager
+def serve_nothing(*, accepts: bool) -> Iterator[str]:
+    """The address of a port that refuses connections, or of a process that is suspended."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        if not accepts:
+            server.close()
+        yield address
+
+
+@pytest.mark.parametrize("accepts", [False, True], ids=["ended", "suspended"])
+async def test_objects_replace_a_page_that_does_not_answer(plugin: Plugin, accepts: bool) -> None:
+    with serve_nothing(accepts=accepts) as address:
+        plugin.environ[PAGE_VARIABLE] = address
+        async with asyncio.timeout(6):
+            assert "No resources found" in await plugin.run("top", "hosts")
+        assert plugin.warnings == [
+            f"The page at {address} (KUBECTL_VSPHERE_PAGE) does not answer: the objects are shown "
+            "instead. To see all, use --vcenter; run `manager doctor` to see why.",
+            "0 hosts have a HostInfo in namespace default. Use -A or --vcenter to see more.",
+        ]
+        for command, message in (
+            (("what-if", "host", "a"), "(KUBECTL_VSPHERE_PAGE) does not answer. Check the"),
+            (("events",), "(KUBECTL_VSPHERE_PAGE) does not answer. Only the"),
+            (("tree", "--page", address), "(--page) does not answer. Check the address, or"),
+        ):
+            with pytest.raises(ConfigError, match=re.escape(message)):
+                await plugin.run(*command)
+
+
+async def test_open_with_an_address_forwards_nothing(
+    plugin: Plugin, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = list[str]()
+
+    def find_no_browser(url: str) -> bool:
+        opened.append(url)
+        return False
+
+    monkeypatch.setattr("webbrowser.open", find_no_browser)
+    address = plugin.client.address
+    assert await plugin.run("open", "--page", address) == ""
+    assert capsys.readouterr().out == f"The page is at {address}/\n"
+    assert opened == [f"{address}/"]
+    assert plugin.warnings == ["No browser was found. Open the address in one yourself."]
+    await plugin.run("open", "--page", address, "--no-browser")
+    assert len(opened) == 1
 
 
 async def test_missing_page_is_explained(plugin: Plugin) -> None:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from kubewright import ObjectMeta
 from kubewright.builtin import Pod, PodSpec, PodStatus, StatusCondition
 from kubewright.kind import OwnerReference
+from vsphere_operators.kubectl.topology_tables import render_what_if
 from vsphere_operators.topology import model
 from vsphere_operators.topology.cluster_objects import PodDisruptionBudget
 from vsphere_operators.topology.what_if import AffectedBudget, ModelItems, WhatIf, find_affected
@@ -289,3 +290,27 @@ def test_selectors_of_budgets_are_those_of_kubernetes() -> None:
     assert count(expression("DoesNotExist")) == 0
     # Of a later version of Kubernetes: nothing is guessed.
     assert count(expression("Matches", "w*")) == 0
+
+
+def test_replicas_of_a_group_are_not_among_the_other_vms() -> None:
+    group = model.VmGroup(
+        id="default/web",
+        phase="RUNNING",
+        ready=True,
+        replicas=1,
+        readyReplicas=1,
+        message="",
+        members=(),
+        tasks=(),
+        template="t",
+    )
+    vms = [
+        replace(place_vm(1, 1), node="", vmGroup="default/web"),
+        replace(place_vm(2, 1), node="", vmGroup="default/gone"),
+        replace(place_vm(3, 1), node=""),
+    ]
+    inventory = replace(make_inventory(vms), groups={group.id: group})
+    result = find([], inventory=inventory)
+    text = "\n".join(render_what_if(result, width=0, color=False))
+    others = text.partition("Other VMs:")[2]
+    assert [vm.id in others for vm in vms] == [False, True, True]

@@ -114,6 +114,17 @@ async def test_two_processes_write_one_event_about_a_version_of_an_object() -> N
     assert new_leader.metrics.events_dropped.value == 0
 
 
+async def test_names_of_events_have_the_order_of_the_versions() -> None:
+    async with RecorderHarness().run_recorder() as harness:
+        for version in ("9", "10", "256", "70000"):
+            metadata = ObjectMeta(name="a", namespace="n", uid="u-1", resourceVersion=version)
+            widget, is_numbered = Widget(metadata=metadata), version in ("9", "256")
+            harness.recorder.event(widget, "Normal", version, "", once_per_version=is_numbered)
+        events = await harness.flush_and_list()
+    ordered = sorted(events, key=lambda event: event.metadata.name)
+    assert [event.reason for event in ordered] == ["9", "10", "256", "70000"]
+
+
 async def test_events_of_one_object_are_rate_limited() -> None:
     async with RecorderHarness().run_recorder() as harness:
         for number in range(BURST + 10):

@@ -224,7 +224,10 @@ class _DoctorRun:
     async def _check_vcenter_settings(self) -> AsyncIterator[Finding]:
         warnings: list[str] = []
         try:
-            configs = await asyncio.to_thread(self._settings.read_vcenter_configs, warnings.append)
+            # A missing file is a finding of the connection or the login, with its fix.
+            configs = await asyncio.to_thread(
+                self._settings.read_vcenter_configs, warnings.append, check_files=False
+            )
         except ConfigError as error:
             from_files = self._settings.vcenters_file or self._settings.credentials_directory
             yield problem("settings", str(error), "" if from_files else _SET_VCENTER_COMMAND)

@@ -11,8 +11,6 @@ from kubewright.errors import Forbidden
 from ..leader_lease import SYSTEM_NAMESPACE, LeaseState, find_leases, get_leases
 from .finding import Finding, ok, problem, warning
 
-_LIST_PODS_COMMAND = "kubectl get pods -A -l control-plane=controller-manager"
-
 
 async def check_leader(
     client: Client, key: Key, now: datetime, *, leader_election: bool, is_namespace_set: bool
@@ -44,7 +42,9 @@ def check_lease(lease: LeaseState, now: datetime) -> Finding:
         "leader",
         f"No active leader: {lease_state}. Since then no object is updated, and no VmGroup is "
         "repaired. Start the manager, or delete the lease if it is not needed any more.",
-        _LIST_PODS_COMMAND,
+        f"kubectl -n {lease.key.namespace} rollout restart deployment "
+        "-l control-plane=controller-manager"
+        "   # with 0 replicas: scale it; without a Deployment: make run",
     )
 
 

@@ -139,9 +139,9 @@ async def _check_tags(vcenter: VCenter) -> Finding:
     # vCenter leaves out the tags that the account may not see, without an error.
     return ok(
         "tags",
-        "Permission not checked: this account sees no tag of a host. If hosts have tags, give it "
-        "the global permission Read-only (vSphere Client: Administration, Global Permissions); "
-        "without it, HostInfo shows no tags.",
+        "No host has a tag that this account sees, so HostInfo shows none. If hosts have tags, "
+        "give it the global permission Read-only (vSphere Client: Administration, Global "
+        "Permissions).",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
@@ -25,7 +25,7 @@ from kubewright import (
 
 from ..vcenters.registry import VCenterRegistry
 from ..vsphere.lookup import MAX_NAME_LENGTH
-from ..vsphere.model import Host, HostStats, Location
+from ..vsphere.model import Host, HostStats, Location, VirtualMachine
 
 _DISCONNECTED_STATES = {
     "disconnected": "is disconnected from",
@@ -81,7 +81,7 @@ class HostInfoStatus(Status):
     ] = None
     bootTime: Annotated[datetime | None, Doc("Time of the last boot.")] = None
     vms: Annotated[
-        Int64 | None, Doc("Number of VMs and templates that are registered on the host.")
+        Int64 | None, Doc("Number of VMs that are registered on the host, without templates.")
     ] = None
     cluster: Annotated[str | None, Doc("Cluster of the host; absent for a standalone host.")] = None
     datacenter: Annotated[str | None, Doc("Datacenter of the host.")] = None
@@ -149,6 +149,11 @@ def host_status_of(
     )
 
 
+def count_vms(vms: Iterable[VirtualMachine]) -> int:
+    """Without templates: they do not run."""
+    return sum(not vm.is_template for vm in vms)
+
+
 def subtract(total: int | None, used: int | None) -> int | None:
     return None if total is None or used is None else total - used
 
@@ -194,7 +199,7 @@ class HostInfoController(Controller[HostInfo]):
         info.status = host_status_of(
             host,
             lookup.inventory.location(host.ref),
-            len(lookup.inventory.vms_on(host.ref)),
+            count_vms(lookup.inventory.vms_on(host.ref)),
             lookup.vcenter.tags.get(host.ref),
             lookup.vcenter_name,
         )

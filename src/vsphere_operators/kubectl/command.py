@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -38,7 +39,6 @@ from .sources import ClusterReader, load_connection, open_vcenters, read_node_fa
 from .staleness import warn_of_stale_objects
 from .table import Table, render_table
 from .topology_commands import (
-    PAGE_VARIABLE,
     TOPOLOGY_COMMANDS,
     TopologyCommands,
     add_page_flags,
@@ -89,11 +89,11 @@ class _Commands:
             "describe": self._describe,
             "why": self._why,
         }
-        self._topology = TopologyCommands(options, cluster, environ, self._open_vcenters)
+        self.topology = TopologyCommands(options, cluster, environ, self._open_vcenters)
 
     async def run(self) -> str:
         if self._options.command in TOPOLOGY_COMMANDS:
-            return self._printer._format_output(*await self._topology.run(self._printer))
+            return self._printer._format_output(*await self.topology.run(self._printer))
         return await self._commands[self._options.command]()
 
     async def _top(self) -> str:
@@ -147,7 +147,7 @@ class _Commands:
         return choose_source(
             self._cluster,
             self._open_vcenters,
-            self._topology.read_rows,
+            self.topology.read_rows,
             use_vcenter=self._options.vcenter,
         )
 
@@ -248,6 +248,8 @@ def _build_parser() -> argparse.ArgumentParser:
     command.add_argument("what", choices=("gpu",), metavar="gpu")
     command.add_argument("name", metavar="NAME")
     add_topology_parsers(commands, shared)
+    # Not in the help. Users try it here, and _parse_arguments names the right command.
+    commands.add_parser("doctor", parents=[shared])
     commands.add_parser(
         "version", parents=[shared], help="Print the versions of this program. Needs no cluster."
     )
@@ -262,6 +264,11 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
             f"-A is for top and tree; {options.command} shows one object. "
             "Specify its namespace: -n NAMESPACE"
         )
+    if options.command == "doctor":
+        parser.error("the doctor is a command of the manager: run `manager doctor`")
+    if options.command == "what-if" and (options.what != "host" or options.host is None):
+        name = "NAME" if options.what == "host" else shlex.quote(options.what)
+        parser.error(f"specify a host: {_PROGRAM} what-if host {name}")
     return options
 
 
@@ -279,14 +286,17 @@ async def _run_command(
     )
     namespace = "" if options.all_namespaces else options.namespace or connection.namespace
     cluster = ClusterReader(connection, namespace, _print_error)
+    commands = _Commands(options, cluster, environ, printer)
     try:
+        if options.command in ("top", "tree", *TOPOLOGY_COMMANDS):
+            await commands.topology.check_page()
         await warn_of_stale_objects(
             cluster,
             options.lease,
             manager_namespace=options.manager_namespace,
-            page=options.page,
+            page=commands.topology.page_address,
         )
-        return await _Commands(options, cluster, environ, printer).run()
+        return await commands.run()
     finally:
         await cluster.transport.close()
 
@@ -305,7 +315,6 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
     """
     environ = os.environ if environ is None else environ
     options = _parse_arguments(argv)
-    options.page = options.page or environ.get(PAGE_VARIABLE, "")
     replace_unencodable(sys.stdout, machine_readable=options.output in ("json", "yaml"))
     # Errors are printed below; log lines of the client would only repeat them.
     configure_logging(LogOptions(level="panic"))

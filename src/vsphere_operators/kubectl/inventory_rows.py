@@ -26,7 +26,7 @@ def rows_from_inventory(inventory: Inventory, disks: Sequence[Disk], nodes: Sequ
 
 
 def _host_row(inventory: Inventory, host: Host) -> HostRow:
-    vms = len(inventory.vms_on(host.ref))
+    vms = hostinfo.count_vms(inventory.vms_on(host.ref))
     status = hostinfo.host_status_of(host, inventory.location(host.ref), vms, (), inventory.name)
     return host_row(HostInfo(spec=HostInfoSpec(hostname=host.name), status=status))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -27,8 +28,14 @@ from .manager_pods import Page
 T = TypeVar("T")
 _FORWARDING_PATTERN = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ")
 _START_TIMEOUT_SECONDS = 30.0
-_REQUEST_TIMEOUT_SECONDS = 30.0
+_REQUEST_TIMEOUT_SECONDS = 10.0
+# A user waits this long before another source is read.
+_CHECK_TIMEOUT_SECONDS = 3.0
 _STOP_TIMEOUT_SECONDS = 5.0
+
+
+class PageUnreachable(ConfigError):
+    """Nothing answers at the address of the page."""
 
 
 class ForwardedPage(Struct, frozen=True):
@@ -114,20 +121,64 @@ async def _read_forwarded_port(process: asyncio.subprocess.Process) -> int:
 
 async def read_page(address: str, path: str, result_type: type[T]) -> T:
     """Read a path of the page. Raises ConfigError with what the manager answered."""
-    return await asyncio.to_thread(_read_blocking, f"{address.rstrip('/')}{path}", result_type)
+    url = f"{address.rstrip('/')}{path}"
+    content = await asyncio.to_thread(_read_blocking, url, _REQUEST_TIMEOUT_SECONDS)
+    try:
+        return msgspec.json.decode(content, type=result_type)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise ConfigError(
+            f"{url} is not the page of a manager of this version: its answer is not understood. "
+            "Check the address."
+        ) from None
 
 
-def _read_blocking(url: str, result_type: type[T]) -> T:
+async def check_page(address: str) -> None:
+    """Raises PageUnreachable within seconds, also if the process there is suspended."""
+    url = f"{address.rstrip('/')}/"
+    _check_scheme(url)
+    try:
+        await asyncio.to_thread(_read_blocking, url, _CHECK_TIMEOUT_SECONDS)
+    except PageUnreachable:
+        raise
+    except ConfigError:
+        # It answers. A browser can have the token or trust the certificate that is missing here.
+        return
+
+
+def _check_scheme(url: str) -> None:
     if not url.startswith(("http://", "https://")):
         raise ConfigError(f'"{url}" is not the address of a page: it must begin with http://')
+
+
+def _read_blocking(url: str, timeout_seconds: float) -> bytes:
+    _check_scheme(url)
     # No proxy: it could not reach a port of this machine.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(url, timeout=_REQUEST_TIMEOUT_SECONDS) as response:
-            return msgspec.json.decode(response.read(), type=result_type)
+        with opener.open(url, timeout=timeout_seconds) as response:
+            return bytes(response.read())
     except urllib.error.HTTPError as error:
         with error:
             text = error.read(1000).decode(errors="replace")
         raise ConfigError(f"the manager answered {error.code} for {url}: {text}") from None
-    except (OSError, ValueError, HTTPException, msgspec.DecodeError) as error:
-        raise ConfigError(f"{url} cannot be read: {error}") from None
+    except (OSError, ValueError, HTTPException) as error:
+        # urllib wraps the error of the socket.
+        cause = error.reason if isinstance(error, urllib.error.URLError) else error
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            raise ConfigError(
+                f"the certificate of the page at {url} is not trusted: {cause.verify_message}"
+            ) from None
+        reason = _describe_failure(cause, timeout_seconds)
+        raise PageUnreachable(f"the page at {url} does not answer: {reason}") from None
+
+
+def _describe_failure(cause: BaseException | str, timeout_seconds: float) -> str:
+    match cause:
+        case TimeoutError():
+            return f"no response within {timeout_seconds:.0f} s"
+        case ConnectionRefusedError():
+            return "no process listens there"
+        case OSError(strerror=str(text)):
+            return text
+        case _:
+            return str(cause) or type(cause).__name__

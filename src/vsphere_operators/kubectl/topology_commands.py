@@ -53,8 +53,9 @@ def add_topology_parsers(commands: Any, shared: argparse.ArgumentParser) -> None
         parents=[shared],
         help="Show what stops if a host goes: nodes, Pods, volumes, VmGroups.",
     )
-    command.add_argument("what", choices=("host",), metavar="host")
-    command.add_argument("host", metavar="NAME", help="Name or id of the host.")
+    # The number of arguments is checked afterwards, with a message that names the right command.
+    command.add_argument("what", metavar="host")
+    command.add_argument("host", metavar="NAME", nargs="?", help="Name or id of the host.")
     commands.add_parser(
         "datastores", parents=[shared], help="Display datastores by free space, with their use."
     )
@@ -69,6 +70,9 @@ def add_topology_parsers(commands: Any, shared: argparse.ArgumentParser) -> None
         parents=[shared],
         help="Show vMotions, restarts, power and maintenance of the nodes' VMs and hosts in the "
         "last hour.",
+        description="Show vMotions, restarts, power and maintenance of the nodes' VMs and hosts in "
+        "the last hour. The manager keeps a limited number of changes in memory and loses them "
+        "when it restarts; stderr names the time since which the list is complete.",
     )
     command.add_argument(
         "--all", action="store_true", help="Show the events of all VMs, hosts and VmGroups."
@@ -118,6 +122,37 @@ class TopologyCommands:
     ) -> None:
         self._options, self._cluster, self._environ = options, cluster, environ
         self._open_vcenters = open_vcenters
+        # Empty: it is found by the Pod of the manager.
+        self.page_address: str = options.page or environ.get(PAGE_VARIABLE, "")
+        self._shows_objects = False
+
+    async def check_page(self) -> None:
+        """Without an answer of the page, `top` and `tree` show the objects.
+
+        But not if the user named the page on the command line.
+        """
+        options = self._options
+        if not self.page_address or options.vcenter:
+            return
+        try:
+            await page.check_page(self.page_address)
+        except page.PageUnreachable:
+            source = "--page" if options.page else PAGE_VARIABLE
+            problem = f"the page at {self.page_address} ({source}) does not answer"
+            if options.command in ("events", "open"):
+                raise ConfigError(
+                    f"{problem}. Only the manager has it: run `manager doctor` to see why."
+                ) from None
+            if options.page or options.command in TOPOLOGY_COMMANDS:
+                raise ConfigError(
+                    f"{problem}. Check the address, or read vCenter with --vcenter; run "
+                    "`manager doctor` to see why."
+                ) from None
+            self._cluster.warn(
+                f"T{problem[1:]}: the objects are shown instead. To see all, use --vcenter; run "
+                "`manager doctor` to see why."
+            )
+            self.page_address, self._shows_objects = "", True
 
     async def run(self, printer: TextOptions) -> tuple[object, Callable[[], str]]:
         match self._options.command:
@@ -135,18 +170,24 @@ class TopologyCommands:
                 return orphans, partial(_render, orphan_table(orphans, wide=printer.wide), printer)
             case "events":
                 changes = await self._read_changes()
+                # To stderr, so that scripts get rows only.
+                self._cluster.warn(
+                    f"Complete since {changes.since:%Y-%m-%dT%H:%M:%SZ} (the manager keeps at "
+                    f"most {changes.limit} changes in memory)."
+                )
                 table = event_table(changes.changes, wide=printer.wide)
-                empty_text = f"No events since {changes.since:%Y-%m-%dT%H:%M:%SZ}."
-                return changes, lambda: _render(table, printer, empty_text)
+                return changes, lambda: _render(table, printer, "No events.")
             case _:
                 await self._open()
                 return {}, str
 
     async def read_rows(self) -> Rows | None:
         """The rows of `top` and `tree`; None if the manager serves no page."""
+        if self._shows_objects:
+            return None
         try:
             manager_page = None
-            if not self._options.page:
+            if not self.page_address:
                 manager_page = await self._find_page()
                 if manager_page is None or manager_page.scheme != "http":
                     return None
@@ -155,7 +196,7 @@ class TopologyCommands:
                     await page.read_page(opened.address, "/topology", model.Topology)
                 )
         except ConfigError as error:
-            if self._options.page:
+            if self.page_address:
                 raise
             self._cluster.warn(f"skipped: {error}")
             return None
@@ -213,6 +254,11 @@ class TopologyCommands:
 
     async def _open(self) -> None:
         """Forward a port to the page until a signal; after a restart, to that of the next Pod."""
+        if self.page_address:
+            address = self.page_address.rstrip("/")
+            print(f"The page is at {address}/", flush=True)
+            await self._start_browser(address)
+            return
         port = 0
         # Ctrl-C and SIGTERM cancel the command, and so end kubectl. That is how `open` ends.
         with suppress(asyncio.CancelledError):
@@ -232,8 +278,13 @@ class TopologyCommands:
 
     async def _show(self, address: str) -> None:
         print(f"The page is at {address}/ (press Ctrl-C to stop)", flush=True)
-        if not self._options.no_browser:
-            await asyncio.to_thread(webbrowser.open, f"{address}/")
+        await self._start_browser(address)
+
+    async def _start_browser(self, address: str) -> None:
+        if self._options.no_browser:
+            return
+        if not await asyncio.to_thread(webbrowser.open, f"{address}/"):
+            self._cluster.warn("No browser was found. Open the address in one yourself.")
 
     async def _read_from_vcenters(self) -> model.Topology:
         everywhere = self._cluster.for_all_namespaces(self._cluster.warn)
@@ -259,8 +310,8 @@ class TopologyCommands:
         self, manager_page: manager_pods.Page | None = None, local_port: int = 0
     ) -> AsyncIterator[page.ForwardedPage]:
         """The address of the page: that of --page, or a port that is forwarded to it."""
-        if self._options.page:
-            yield page.ForwardedPage(self._options.page.rstrip("/"))
+        if self.page_address:
+            yield page.ForwardedPage(self.page_address.rstrip("/"))
             return
         manager_page = manager_page or await self._find_page()
         if manager_page is None:

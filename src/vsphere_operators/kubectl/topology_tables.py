@@ -69,7 +69,7 @@ def rows_from_topology(topology: model.Topology) -> Rows:
     vms = [vm for vm in topology.vms if not vm.isTemplate]
     vm_names = {vm.id: vm.name for vm in vms}
     shown_nodes = {vm.id: vm.node for vm in vms}
-    counts = Counter(vm.host for vm in topology.vms)
+    counts = Counter(vm.host for vm in vms)
     return Rows(
         hosts=[
             HostRow(
@@ -279,6 +279,7 @@ def render_what_if(result: WhatIf, *, width: int, color: bool) -> Iterator[str]:
     """A summary, and a table for each type of object that is affected."""
     alone = sum(pod.hasReadyReplicaElsewhere is False for pod in result.pods)
     bound = sum(pod.isBoundToNode for pod in result.pods)
+    groups = {group.id for group in result.vmGroups}
     stopped = f", and {result.stoppedVMs} that do not run" if result.stoppedVMs else ""
     yield render_field("Host", f"{result.host.name} ({result.host.id})", width=width)
     yield render_field("VMs", f"{len(result.vms)}{stopped}", width=width)
@@ -325,7 +326,7 @@ def render_what_if(result: WhatIf, *, width: int, color: bool) -> Iterator[str]:
             },
         ),
         "Other VMs": build_table(
-            [vm for vm in result.vms if not vm.node],
+            [vm for vm in result.vms if not vm.node and vm.vmGroup not in groups],
             {"VM": lambda vm: vm.name, "ID": lambda vm: vm.id},
         ),
     }

@@ -175,8 +175,13 @@ class Settings(ManagerFlags):
         """The flag, else GOVMOMI_INSECURE (the flag's variable), else VC_INSECURE."""
         return self.environment.vc_insecure if self.insecure_flag is None else self.insecure_flag
 
-    def read_vcenter_configs(self, warn: Warn) -> tuple[VCenterConfig, ...]:
-        """Read the configured vCenters from files and the environment. It blocks."""
+    def read_vcenter_configs(
+        self, warn: Warn, *, check_files: bool = True
+    ) -> tuple[VCenterConfig, ...]:
+        """Read the configured vCenters from files and the environment. It blocks.
+
+        With `check_files`, it warns of a CA bundle and credentials that do not exist.
+        """
         listed = (
             tuple(map(self._build_listed_config, VCENTERS_FORMAT.read(self.vcenters_file).vcenters))
             if self.vcenters_file
@@ -186,7 +191,7 @@ class Settings(ManagerFlags):
         if default is not None:
             _reject_conflicts(default, listed, self.vcenters_file)
         configs = (*listed, default) if default else listed
-        for config in configs:
+        for config in configs if check_files else ():
             _warn_of_missing_files(config, warn)
         return configs
 

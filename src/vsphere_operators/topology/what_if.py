@@ -40,6 +40,8 @@ class NamedItem(_Row, frozen=True, kw_only=True):
 
 class AffectedVM(NamedItem, frozen=True, kw_only=True):
     node: str = ""
+    # The id of its VmGroup, if it is a replica.
+    vmGroup: str = ""
 
 
 class AffectedPod(_Row, frozen=True, kw_only=True):
@@ -128,7 +130,7 @@ def find_affected(
     return WhatIf(
         host=NamedItem(id=host.id, name=host.name),
         time=now,
-        vms=[AffectedVM(id=vm.id, name=vm.name, node=vm.node) for vm in vms],
+        vms=[AffectedVM(id=vm.id, name=vm.name, node=vm.node, vmGroup=vm.vmGroup) for vm in vms],
         stoppedVMs=len(on_host) - len(vms),
         nodes=sorted(nodes),
         pods=sorted(

@@ -101,6 +101,7 @@ class _Keys(NamedTuple):
     bios_uuid: str = ""
     instance_uuid: str = ""
     datastores: tuple[str, ...] = ()
+    is_template: bool = False
 
 
 _NO_KEYS = _Keys()
@@ -136,7 +137,8 @@ class Relations:
                 changes.affected_refs.update(index.get(old_key), index.get(new_key))
         if before.host != after.host:
             self.vms_by_host.move(ref, before.host, after.host)
-            # A host's status holds the number of its VMs.
+        if (before.host, before.is_template) != (after.host, after.is_template):
+            # A host's status holds the number of its VMs, without templates.
             changes.affected_refs.update((before.host, after.host))
         if before.datastores != after.datastores:
             for datastore in before.datastores:
@@ -171,6 +173,7 @@ def _read_keys(item: InventoryObject | None) -> _Keys:
             item.bios_uuid.lower(),
             item.instance_uuid.lower(),
             item.datastores,
+            item.is_template,
         )
     if isinstance(item, ComputeResource) and not item.is_cluster:
         # The ComputeResource of a standalone host has the host's name and is not a cluster.

@@ -242,7 +242,13 @@ def _name_of_version(metadata: ObjectMeta, type: EventType, reason: str, message
 
 
 def _format_name(metadata: ObjectMeta, suffix: str) -> str:
-    return f"{metadata.name[:200]}.{suffix[:16]}"
+    """Names in the order of the object's versions.
+
+    The times of Events have whole seconds. kubectl shows Events of one second in the order in which
+    the API server lists them, which is that of their names.
+    """
+    revision = f"{int(metadata.resourceVersion):010x}" if metadata.resourceVersion.isdigit() else ""
+    return f"{metadata.name[:200]}.{revision}{suffix[:16]}"
 
 
 def _put_in_lru(cache: OrderedDict[_K, _V], key: _K, value: _V) -> None:

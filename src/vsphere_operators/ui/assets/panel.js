@@ -188,7 +188,7 @@ export class Panel {
   _object(key, version, context) {
     const loaded = this._ensure("object", key);
     // Read again after a change, and meanwhile show what is known.
-    const isDue = performance.now() - loaded.time > MIN_RELOAD_MILLISECONDS;
+    const isDue = performance.now() - loaded.time > OBJECT_MILLISECONDS;
     const isOld = version !== undefined && loaded.version !== version;
     if (loaded.state !== "loading" && isOld && isDue) {
       this._load("object", key, version);

@@ -102,7 +102,8 @@ async def test_rows_keep_their_place_when_the_details_open(page: Page, server: P
         await row_element.click(position={"x": 8, "y": 8})
         await expect(page.locator("#panel")).to_be_visible()
         after = await row_element.bounding_box()
-        assert before is not None and after is not None
+        assert before is not None
+        assert after is not None
         assert (before["y"], before["height"]) == (after["y"], after["height"])
 
 

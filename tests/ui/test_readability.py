@@ -132,7 +132,10 @@ async def test_what_stops_follows_the_model(page: Page, server: PageServer) -> N
     vm = server.find("vms", "vc-1/vm-4")
     server.change({"vms": [{**vm, "host": "vc-1/host-2"}]})
     await expect(panel.get_by_role("link", name="node-4", exact=True)).to_have_count(0)
+    # The focus and the place stay.
+    await expect(panel.get_by_role("heading", name="Volumes")).to_be_focused()
     assert top > 0
+    assert await panel.evaluate("element => element.scrollTop") > 0
     # Several changes are one request.
     reads = server.requests.count("/topology/what-if/hosts/vc-1/host-4")
     for number in range(10):

@@ -20,6 +20,7 @@ const OBJECT_MILLISECONDS = 5000;
 const REREAD_MILLISECONDS = 3000;
 // ...and without one too: a Pod may change and their number stay the same.
 const MAX_AGE_MILLISECONDS = 15_000;
+const FOCUSABLE = "a, button, summary, h2, h3";
 const PATHS = {
   pods: (key) => `topology/nodes/${encodeURIComponent(key)}/pods`,
   "what-if": (key) => `topology/what-if/hosts/${path(key)}`,
@@ -160,6 +161,7 @@ export class Panel {
       failure(loaded),
       podFacts(id, loaded.data, context),
       this._object(`pods/${id}`, undefined, context),
+      this._refresh(`object/pods/${id}`),
     ];
   }
 
@@ -272,19 +274,25 @@ export class Panel {
       [...this.element.querySelectorAll("details[open]")].map((item) => item.dataset.key),
     );
     const focused =
-      this.element.contains(document.activeElement) && !isNew
-        ? [...this.element.querySelectorAll("a, button, summary, h2")].indexOf(
-            document.activeElement,
-          )
-        : -1;
+      this.element.contains(document.activeElement) && !isNew ? document.activeElement : undefined;
+    const index = [...this.element.querySelectorAll(FOCUSABLE)].indexOf(focused);
     const top = isNew ? 0 : this.element.scrollTop;
     for (const item of fresh.querySelectorAll("details"))
       item.open = open.has(item.dataset.key) && !isNew;
     this.element.replaceChildren(fresh);
     this.element.scrollTop = top;
-    const targets = this.element.querySelectorAll("a, button, summary, h2");
-    if (focused >= 0) (targets[focused] ?? targets[0])?.focus({ preventScroll: true });
+    if (index < 0) return;
+    const targets = [...this.element.querySelectorAll(FOCUSABLE)];
+    const same = targets.find((target) => identityOf(target) === identityOf(focused));
+    (same ?? targets[index] ?? targets[0])?.focus({ preventScroll: true });
   }
+}
+
+// The same element after a change: numbers in a heading such as "Pods (3)" may differ.
+function identityOf(element) {
+  return (
+    element.getAttribute("href") ?? `${element.tagName} ${element.textContent.replace(/\d+/g, "")}`
+  );
 }
 
 function progress(loaded) {

@@ -39,8 +39,8 @@ export class Status {
     this._asOf.textContent =
       state === "live" && this._store.time ? `as of ${clock(this._store.time)}` : "";
     this._asOf.title = this._store.time
-      ? `${dateAndClock(this._store.time)}. The manager confirms at least every 10 s that this is ` +
-        "current. While a vCenter cannot be read, a banner shows since when."
+      ? `${dateAndClock(this._store.time)}. The manager confirms at least every 10 s that this ` +
+        "is current. While a vCenter cannot be read, a banner shows since when."
       : "";
     if (state !== this._announced) {
       this._announced = state;

@@ -371,7 +371,7 @@ export function changeRows(store, matches, link, width, changes) {
         () =>
           h(
             "div",
-            { class: "entry" },
+            { class: "entry change" },
             cell(
               "time",
               h("time", { datetime: item.time, title: dateAndClock(item.time) }, clock(item.time)),
@@ -383,7 +383,7 @@ export function changeRows(store, matches, link, width, changes) {
               h("span", { class: "muted" }, item.kind),
               exists ? h("a", { href: link(kind, item.id) }, label) : label,
             ),
-            cell("note", item.message),
+            h("span", { class: "cell note", title: item.message }, item.message),
           ),
         { wide: 42, narrow: 76 },
       );

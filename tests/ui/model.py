@@ -79,6 +79,10 @@ def _host(index: int, clusters: int, choice: random.Random) -> Json:
         "memoryUsageMB": int(524288 * choice.uniform(0.3, 0.72)),
         "pressure": [],
     }
+    if index == 5:
+        host["pressure"] = [
+            {"type": "EnteringMaintenance", "message": 'Host "esxi-5" enters maintenance mode.'}
+        ]
     if index == 3:
         host["pressure"] = [
             {

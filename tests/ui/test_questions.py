@@ -25,6 +25,14 @@ async def test_which_host_is_hot(page: Page, server: PageServer) -> None:
     await expect(first).to_contain_text("CPU wait 14 % (limit 10 %); 6 of 7 VMs contended")
 
 
+async def test_maintenance_is_not_heat(page: Page, server: PageServer) -> None:
+    await open_page(page, server)
+    await page.get_by_role("link", name="Which host is hot?").click()
+    row = page.locator("#list .entry").filter(has_text="esxi-5")
+    await expect(row).to_contain_text("entering maintenance")
+    await expect(row).not_to_contain_text("warm")
+
+
 async def test_what_stops_if_a_host_goes_in_two_clicks(page: Page, server: PageServer) -> None:
     await open_page(page, server)
     await page.get_by_role("link", name="What stops if a host goes?").click()

@@ -110,11 +110,11 @@ function fillLevel(ratio) {
   return ratio < DATASTORE_HOT ? "warm" : "hot";
 }
 
-// Hot: VMs on the host contend for its CPU or memory. Warm: it is almost fully used, or in
-// maintenance.
+// Hot: VMs on the host contend for its CPU or memory. Warm: it is almost fully used. Maintenance is
+// no contention; it has a badge of its own.
 export function hostContention(host) {
   if (host.connection && host.connection !== "connected") {
-    return { level: "off", reasons: [connectionText(host.connection)], load: -1 };
+    return { level: "off", reasons: [connectionText(host.connection)], usage: [], load: -1 };
   }
   const cpu = ratioOf(host.cpuUsageMHz, host.cpuMHz);
   const memory = ratioOf(host.memoryUsageMB, host.memoryMB);
@@ -128,13 +128,13 @@ export function hostContention(host) {
     level = "warm";
     reasons.push(`${text} ${percent(ratio)} used`);
   }
+  const usage = [...reasons];
   for (const pressure of [...(host.pressure ?? [])].reverse()) {
     if (Object.hasOwn(FIGURES, pressure.type)) level = "hot";
-    else if (level === "calm") level = "warm";
     // Before the usage: pressure is contention, high usage alone is not.
     reasons.unshift(pressure.message || pressure.type);
   }
-  return { level, reasons, cpu, memory, load: Math.max(cpu ?? 0, memory ?? 0) };
+  return { level, reasons, usage, cpu, memory, load: Math.max(cpu ?? 0, memory ?? 0) };
 }
 
 export function connectionText(connection) {

@@ -63,7 +63,8 @@ export function hotSummary(store) {
 }
 
 function hotRow({ host, contention, causes, contended, vms }, index, link) {
-  const { level, cpu, memory } = contention;
+  const { level, cpu, memory, usage } = contention;
+  const why = causes.length > 0 ? causes : usage;
   return h(
     "div",
     { class: "entry" },
@@ -78,7 +79,7 @@ function hotRow({ host, contention, causes, contended, vms }, index, link) {
     cell("gauge", "Mem", meter(memory, usageLevel(memory)), h("b", null, percent(memory))),
     cell(
       "note why",
-      causes.length > 0 && h("span", null, `${causes.join(", ")}; `),
+      why.length > 0 && h("span", null, `${why.join(", ")}; `),
       contended ? `${contended} of ${count(vms, "VM")} contended` : count(vms, "VM"),
     ),
   );
@@ -89,7 +90,7 @@ export function whatIfRows(store, matches, link) {
   return hosts
     .filter((host) => matches(host.name, host.id))
     .map((host) => {
-      const vms = store.vmsByHost().get(host.id) ?? [];
+      const vms = (store.vmsByHost().get(host.id) ?? []).filter((vm) => !vm.isTemplate);
       const nodes = vms.map((vm) => vm.node && store.get("node", vm.node)).filter(Boolean);
       const pods = nodes.reduce((sum, node) => sum + (node.pods ?? 0), 0);
       const figures = [

@@ -42,6 +42,7 @@ def enter_host(number: int, cluster: str, usage: int = 100) -> ObjectUpdate:
             "name": f"esxi-{number}",
             "parent": Ref("ClusterComputeResource", cluster),
             "runtime.connectionState": "connected",
+            "runtime.inMaintenanceMode": False,
             "summary.hardware.cpuMhz": 1000,
             "summary.hardware.numCpuCores": 4,
             "summary.quickStats.overallCpuUsage": usage,

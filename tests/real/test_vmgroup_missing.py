@@ -163,7 +163,7 @@ async def test_a_restored_vcenter_shows_deleted_vms_first(
                 await groups.get(NAME)
             )
 
-        await eventually(has_only_new_vm, within=40)
+        await eventually(has_only_new_vm, within=90)
 
 
 @pytest.mark.parametrize("restart", [False, True])

@@ -23,8 +23,7 @@ from hack.monitoring.grafana import render_dashboard
 from hack.monitoring.model import Alert, Dashboard
 from hack.monitoring.rules import build_groups, render_promtool_tests
 from hack.monitoring.runbooks import render_page
-from kubewright.builder.manifests.helm import build_chart
-from kubewright.builder.project import Project
+from support.helm import Helm
 
 # Metrics that Prometheus adds.
 _OTHER_METRICS = {"up"}
@@ -190,25 +189,15 @@ def test_dashboards_have_different_ids() -> None:
     assert all(len(uid) <= 40 for uid in ids)
 
 
-def test_chart_has_the_alerts_on_request(pytestconfig: pytest.Config, tmp_path: Path) -> None:
-    project = Project.read(ROOT)
-    for name, text in build_chart(project, project.load_declarations()).items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    values = tmp_path / "test-values.yaml"
-    values.write_text("manifests: {prometheusRule: true}\n")
-    helm = pytestconfig.rootpath / ".testenv/bin/helmtemplate"
-    command: list[str | Path] = [helm, tmp_path, "release", "team-a"]
+def test_chart_has_the_alerts_on_request(tmp_path: Path) -> None:
+    helm, chart = Helm(tmp_path), ROOT / "charts/vsphere-operators"
+    image = {"image": {"repository": "controller"}}
     by_default, on_request = (
-        subprocess.run([*command, *more], check=True, capture_output=True, text=True).stdout
-        for more in (list[Path](), [values])
+        helm.template(chart, "team-a", image | values)
+        for values in ({}, {"manifests": {"prometheusRule": True}})
     )
-    assert "PrometheusRule" not in by_default
-    [rule] = [
-        document
-        for document in yaml.safe_load_all(on_request)
-        if document and document["kind"] == "PrometheusRule"
-    ]
+    assert "PrometheusRule" not in {kind for kind, _, _ in by_default}
+    [rule] = [item for (kind, _, _), item in on_request.items() if kind == "PrometheusRule"]
     assert rule["metadata"]["namespace"] == "team-a"
     # Helm must not fill in the templates of Prometheus.
     assert rule["spec"] == build_groups(ALERTS)

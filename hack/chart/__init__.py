@@ -38,7 +38,7 @@ def _build_schema(entry: type[msgspec.Struct]) -> Json:
         if "$ref" in value:
             others = {key: item for key, item in value.items() if key != "$ref"}
             return inline(definitions[value["$ref"].rpartition("/")[2]]) | others
-        # The class name and docstring say nothing to a user of the chart.
+        # The class name is of no use to a user of the chart.
         return {key: inline(item) for key, item in value.items() if key != "title"}
 
     schema: Json = inline(reference)

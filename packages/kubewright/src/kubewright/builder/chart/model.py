@@ -69,6 +69,6 @@ class ChartExtension:
     templates: Mapping[str, str] = field(default_factory=dict)
     """More files below templates/, by name. `NAME.metadata` is the helper for their metadata."""
     notes: str = ""
-    """What NOTES.txt tells after the installation."""
+    """A part of NOTES.txt, which Helm prints after the installation."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Annotations of Chart.yaml, in addition to the generated ones."""

@@ -59,7 +59,7 @@ _AGGREGATION_PREFIX = "rbac.authorization.k8s.io/aggregate-to-"
 
 
 class TemplateBuilder:
-    """The templates of one project, whose namespace is a placeholder."""
+    """The templates of one project; its namespace is a placeholder."""
 
     def __init__(
         self, project: Project, declared: OperatorParts, extension: ChartExtension

@@ -58,7 +58,7 @@ def build_values(
     ]
 
 
-def split_image(image: str) -> tuple[str, str]:
+def _split_image(image: str) -> tuple[str, str]:
     """The repository and the tag of an image; both empty for the image of a new project."""
     if image == _PLACEHOLDER_IMAGE:
         return "", ""
@@ -68,7 +68,7 @@ def split_image(image: str) -> tuple[str, str]:
 
 
 def _build_image_values(project: Project) -> Iterator[Value]:
-    repository, tag = split_image(project.config.image)
+    repository, tag = _split_image(project.config.image)
     example = f"example.com/{project.name}"
     yield Value("image.repository", repository, "Image without its tag.", STRING, example)
     yield Value(

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kubewright.builder.chart import load_extension
-from kubewright.builder.chart.model import Value
-from kubewright.builder.chart.values import build_values
 from kubewright.builder.cli import main
-from kubewright.builder.project import Project
 from kubewright.flags import parse_command_line
+from kubewright.yaml_text import parse_documents
+from support.chart_values import (
+    NAMESPACE,
+    change_value,
+    find_values_without_effect,
+    list_fields,
+    list_leaves,
+    read_values,
+)
+from support.chart_values import render as render_chart
 from support.helm import Helm, HelmFailed, Json, Objects
 from vsphere_operators.kinds.vmgroup.limits import LIMITS_FILE_FORMAT
 from vsphere_operators.settings.flags import Settings
@@ -23,40 +30,9 @@ from vsphere_operators.vcenters.config import VCENTERS_FORMAT
 
 ROOT = Path(__file__).parents[1]
 CHART = ROOT / "charts/vsphere-operators"
-NAMESPACE = "team-a"
 DEPLOYMENT = ("Deployment", NAMESPACE, "vsphere-operators-controller-manager")
-IMAGE: Json = {"image": {"repository": "example.com/operators"}}
-
-
-def _read_values() -> dict[str, Value]:
-    project = Project.read(ROOT)
-    values = build_values(project, project.load_declarations(), load_extension(project))
-    return {value.path: value for value in values}
-
-
-VALUES = _read_values()
+VALUES = read_values(ROOT)
 SCHEMA: Json = json.loads((CHART / "values.schema.json").read_text())
-
-
-def list_leaves(schema: Json, prefix: str = "") -> Iterator[str]:
-    """The paths of all values in a schema; those with free content are one value."""
-    for name, child in schema["properties"].items():
-        if "default" in child:
-            yield f"{prefix}{name}"
-        else:
-            yield from list_leaves(child, f"{prefix}{name}.")
-
-
-def build_nested(values: Mapping[str, Any]) -> Json:
-    """Values by path as a file of values."""
-    result = copy.deepcopy(IMAGE)
-    for path, value in values.items():
-        *parents, name = path.split(".")
-        node = result
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[name] = value
-    return result
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +41,7 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
 
 
 def render(helm: Helm, values: Mapping[str, Any]) -> Objects:
-    return helm.template(CHART, NAMESPACE, build_nested(values))
+    return render_chart(helm, CHART, values)
 
 
 def test_chart_is_current(capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,7 +50,7 @@ def test_chart_is_current(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_lint_finds_nothing(helm: Helm) -> None:
-    output = helm.run("lint", "--strict", str(CHART), values=IMAGE)
+    output = helm.run("lint", "--strict", str(CHART), "--set=image.repository=operators")
     assert "0 chart(s) failed" in output
     assert "[WARNING]" not in output
     assert "[ERROR]" not in output
@@ -88,30 +64,16 @@ def test_package_has_every_file(helm: Helm, tmp_path: Path) -> None:
     assert "## Values" in shown
 
 
-@pytest.mark.parametrize("path", list(list_leaves(SCHEMA)))
-def test_every_value_changes_the_output(helm: Helm, path: str) -> None:
-    value = VALUES[path]
-    context = dict(value.example_context)
-    changed = render(helm, context | {path: value.example})
-    try:
-        unchanged = render(helm, context)
-    except HelmFailed:
-        # The context requires some value.
-        unchanged = render(helm, context | {path: change_value(value.example)})
-    assert changed != unchanged
-
-
-def list_item_fields(item: Json, schema: Json, path: tuple[str, ...] = ()) -> Iterator[Any]:
-    """The paths of all fields that the schema of an item of a list declares."""
-    for name, child in schema.get("properties", {}).items():
-        yield (*path, name)
-        yield from list_item_fields(item, child, (*path, name))
+def test_every_value_changes_the_output(helm: Helm) -> None:
+    paths = list(list_leaves(SCHEMA))
+    assert set(paths) == VALUES.keys()
+    assert find_values_without_effect(helm, CHART, VALUES, paths) == []
 
 
 ITEM_FIELDS = [
     (path, field)
     for path in ("vcenters", "vmGroups.limits")
-    for field in list_item_fields(VALUES[path].example[0], VALUES[path].schema["items"])
+    for field in list_fields(VALUES[path].schema["items"])
     # Instead of existingSecret, which the example has.
     if field not in (("username",), ("password",))
 ]
@@ -128,22 +90,6 @@ def test_every_field_of_a_list_changes_the_output(
         node = node[key]
     node[field[-1]] = change_value(node[field[-1]])
     assert render(helm, {path: [item]}) != render(helm, {path: example})
-
-
-def change_value(value: Any) -> Any:
-    """Another valid value of the same type."""
-    match value:
-        case bool():
-            return not value
-        case int():
-            return value + 1
-        case str():
-            return f"{value}2"
-        case list():
-            return [*value, "other"]
-        case dict():
-            return {key: change_value(item) for key, item in value.items()}
-    raise AssertionError(f"no example of the type {type(value)}")
 
 
 def test_password_of_a_vcenter_is_in_a_secret_of_its_own(helm: Helm) -> None:
@@ -320,3 +266,15 @@ def test_roles_bind_the_service_account_of_the_values(helm: Helm) -> None:
     assert subjects == {("robot", NAMESPACE)}
     assert objects[DEPLOYMENT]["spec"]["template"]["spec"]["serviceAccountName"] == "robot"
     assert ("ServiceAccount", NAMESPACE, "robot") in objects
+
+
+@pytest.mark.parametrize(
+    ("page", "file"), [("install", "production.yaml"), ("several-vcenters", "values.yaml")]
+)
+def test_values_of_the_documentation_are_valid(helm: Helm, page: str, file: str) -> None:
+    text = (ROOT / f"docs/howto/{page}.md").read_text()
+    match = re.search(rf"```yaml {file}\n(.*?)```", text, re.DOTALL)
+    assert match is not None
+    (values,) = parse_documents(match[1], page)
+    paths = {path: value for path, value in values.items() if path != "image"}
+    assert render(helm, paths) != render(helm, {})

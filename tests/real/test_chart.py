@@ -23,7 +23,9 @@ from kubewright.testing.controller_manager import DEFAULT_CONTROLLERS
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.kubelet import fake_kubelet
 from kubewright.transport import Transport
+from kubewright.yaml_text import to_yaml
 from simulator import SimulatedVCenter
+from support.chart_values import read_values, render
 from support.helm import Helm, HelmFailed
 from support.manager_process import (
     FREE_PORT_FLAGS,
@@ -43,6 +45,21 @@ DEPLOYMENT = "vsphere-operators-controller-manager"
 CA_SECRET = "vsphere-operators-webhook-ca"
 Json = dict[str, Any]
 ObjectId = tuple[str, str, str]
+KEPT_NAMESPACE: ObjectId = ("Namespace", "", SYSTEM_NAMESPACE)
+# Values with examples that exclude each other, leave objects out, or need CRDs of other projects.
+NOT_COMBINED = (
+    "createNamespace",
+    "crds.",
+    "leaderElection.",
+    "manifests.",
+    "metrics.",
+    "podDisruptionBudget.enabled",
+    "rbac.",
+    "serviceAccount.create",
+    "vcenter.",
+    "vmGroups.existingLimitsSecret",
+    "webhooks.",
+)
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +240,7 @@ async def test_release_is_installed_upgraded_rolled_back_and_removed(
     crds = {item for item in await asyncio.to_thread(list_objects, plane) if _is_crd(item)}
     kept = {
         # `helm uninstall` does not remove the namespace of --create-namespace.
-        ("Namespace", "", SYSTEM_NAMESPACE),
+        KEPT_NAMESPACE,
         ("ServiceAccount", SYSTEM_NAMESPACE, "default"),
         ("VmGroup", "default", "vg-1"),
         *crds,
@@ -291,4 +308,23 @@ async def test_release_takes_over_what_kubectl_has_installed(
     await eventually(has_no_release, within=30)
 
 
-KEPT_NAMESPACE: ObjectId = ("Namespace", "", SYSTEM_NAMESPACE)
+async def test_api_server_accepts_the_examples_of_all_values(
+    control_plane: ControlPlane, helm: Helm, chart: Path, pytestconfig: pytest.Config
+) -> None:
+    """Helm passes most values on unchecked, so a wrong field would show only here."""
+    values = {
+        path: value.example
+        for path, value in read_values(pytestconfig.rootpath).items()
+        if not path.startswith(NOT_COMBINED)
+    }
+    assert {"topologySpreadConstraints", "networkPolicy.egress.vcenters.to"} <= values.keys()
+    objects = await asyncio.to_thread(render, helm, chart, values)
+    for item in objects.values():
+        if "namespace" in item["metadata"]:
+            item["metadata"]["namespace"] = "default"
+    output = await asyncio.to_thread(
+        control_plane.kubectl,
+        *("apply", "--dry-run=server", "--validate=strict", "-f", "-"),
+        stdin=to_yaml(*objects.values()),
+    )
+    assert len(output.splitlines()) == len(objects)

@@ -28,7 +28,7 @@ ARGS ?=
   gpu-random-test node-moves rotation test-vcsim check format manifests docs site golden generate \
   verify cluster install uninstall run manager demo live-view-picture page-pictures docker-build \
   docker-push deploy undeploy build-installer helm sbom kind-up kind-load kind-down bench \
-  bench-cache bench-children bench-metrics bench-page bench-vcenter bench-vmgroup walks lock clean
+  bench-cache bench-children bench-features bench-page bench-vcenter bench-vmgroup walks lock clean
 
 ##@ Set up
 
@@ -242,10 +242,11 @@ bench-vcenter: testenv ## Measure a large simulated vCenter: loading, changes, c
 	$(BIN)/python -m bench.vcenter_load
 	$(BIN)/python -m bench.vcenter_scale $(ARGS)
 
-bench-metrics: testenv ## Measure what -inventory-metrics costs; 10 minutes
+bench-features: testenv ## Measure what node labels, inventory metrics and the page cost; 25 minutes
 	$(PIP_INSTALL) --require-hashes -r requirements/bench.txt
 	$(BIN)/python -m bench.scrape_time
-	$(BIN)/python -m bench.inventory_metrics $(ARGS)
+	$(BIN)/python -m bench.event_clients
+	$(BIN)/python -m bench.feature_overhead $(ARGS)
 
 bench-cache: testenv ## Measure the memory of a cache by what it selects; 10 minutes
 	$(PIP_INSTALL) --require-hashes -r requirements/bench.txt
@@ -259,6 +260,7 @@ bench-page: setup ## Measure the page in Chromium with 500 hosts and 5,000 VMs
 	$(BIN)/python -m bench.page $(ARGS)
 
 bench-vmgroup: testenv ## Measure a VmGroup of 50 and its effect on small ones
+	$(PIP_INSTALL) --require-hashes -r requirements/bench.txt
 	$(BIN)/python -m bench.vmgroup_scale $(ARGS)
 
 ##@ Maintain

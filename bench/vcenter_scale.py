@@ -295,9 +295,13 @@ async def run_benchmark(options: argparse.Namespace, folder: Path) -> int:
 
 
 def manager_process(
-    kubeconfig: Path, vcenter: SimulatedVCenter, folder: Path, *flags: str
+    kubeconfig: Path,
+    vcenter: SimulatedVCenter,
+    folder: Path,
+    *flags: str,
+    module: str = "bench.contenders.vcenter_manager",
 ) -> Process:
-    """The manager with the longest stalls of its event loop in `folder`/stalls; not started."""
+    """The manager; not started. The default writes its longest stalls into `folder`/stalls."""
     credentials = folder / "creds"
     credentials.mkdir()
     for key, text in (
@@ -307,7 +311,7 @@ def manager_process(
     ):
         (credentials / key).write_text(text)
     command = [
-        *(sys.executable, "-m", "bench.contenders.vcenter_manager"),
+        *(sys.executable, "-m", module),
         "-metrics-addr=127.0.0.1:0",
         f"-kubeconfig={kubeconfig}",
         f"-vcenter-credentials={credentials}",

@@ -3,6 +3,7 @@
 environment   starts and stops everything: etcd, kube-apiserver, vcsim, the manager
 manager       restarts the manager when it ends, and reports when it does not respond
 fixtures      what is in the vCenter and in the cluster, so that every sample gets a status
+workloads     Pods on the Nodes, as a kubelet and the controllers would leave them
 expected      which status each sample should get
 snapshot      reads the objects, Events and log -> tables -> view (live screen, or plain lines)
 not_ready     the messages of objects that are not Ready

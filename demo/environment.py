@@ -17,11 +17,13 @@ from kubewright.testing.binaries import find_binaries
 from kubewright.testing.cluster_access import HttpError, write_kubeconfig
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.go_module import build_module
+from vsphere_operators.kubectl.topology_commands import PAGE_VARIABLE
 
 from . import fixtures
 from .cleanup import DemoFolder
 from .manager import DemoManager
 from .snapshot import Snapshot, read_snapshot
+from .workloads import create_workloads
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "testenv"))
@@ -105,6 +107,9 @@ class DemoEnvironment:
                 worker.name, overallCpuDemand=worker.cpu_demand_mhz, guestMemoryUsage=512
             )
         await self.vcenter.attach_disk(fixtures.DISK_NAME, fixtures.WORKER.name)
+        await self.vcenter.create_disk(
+            fixtures.ORPHANED_DISK_NAME, datastore=fixtures.ORPHANED_DISK_DATASTORE
+        )
 
     async def _prepare_cluster(self) -> None:
         """Installs CRDs and roles, and creates what a real cluster would have."""
@@ -136,6 +141,7 @@ class DemoEnvironment:
                 https.call(
                     "PATCH", f"/api/v1/nodes/{worker.name}", {"spec": {"taints": None}}, merge
                 )
+            create_workloads(https)
 
     async def _start_manager(self) -> None:
         """Starts the manager as in a Pod: service account and mounted Secret."""
@@ -187,7 +193,7 @@ class DemoEnvironment:
 
     def write_env_file(self) -> Path:
         """Writes the variables for another shell: cluster and vCenter."""
-        variables = {
+        variables: dict[str, Path | str] = {
             "KUBECONFIG": self.control_plane.admin_kubeconfig,
             "GOVMOMI_URL": self.vcenter.url,
             "GOVMOMI_USERNAME": _USER,
@@ -196,6 +202,8 @@ class DemoEnvironment:
             # A manager that a user starts there picks a free port: 8080 may be in use.
             "METRICS_ADDR": ":0",
         }
+        if self._manager.page_url:
+            variables[PAGE_VARIABLE] = self._manager.page_url
         lines = [f"export {name}={shlex.quote(str(value))}" for name, value in variables.items()]
         path = shlex.quote(f"{_BINARIES}:{Path(sys.executable).parent}")
         file = self._folder.path / "env"

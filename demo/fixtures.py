@@ -17,6 +17,8 @@ HOST_HARDWARE = {
 }
 DISK_NAME = "pvc-e3f6dd59-cbc0-49a7-97c8-d92a26732c43"
 DISK_ID = "6f1c6c5e-0c7e-4b4e-9f0a-5a3d3f2b1a00"
+# A disk that was left on the second datastore: no PersistentVolume of the cluster names it.
+ORPHANED_DISK_NAME, ORPHANED_DISK_DATASTORE = "pvc-0b8f2c61-deleted-cluster", "LocalDS_1"
 TEMPLATE_NAME = "vm-operator-template"
 FRIEND_POD = "funny-joe"
 _WORKER_NAME_PREFIX = "tkg-cluster-1-18-5b-workers-kc5xn-dd68c4685"
@@ -85,10 +87,9 @@ def vcsim_flags() -> list[str]:
 
 
 def manifests(now: datetime | None = None) -> Iterator[dict[str, Any]]:
-    """What is in the cluster in addition to the samples: Nodes, a volume and a Pod."""
+    """What is in the cluster in addition to the samples: Nodes and a Pod."""
     for worker in ALL_WORKERS:
         yield _node_manifest(worker, now or datetime.now(UTC))
-    yield _volume_manifest()
     yield pod_manifest(FRIEND_POD)
 
 
@@ -120,20 +121,6 @@ def ready_status_patch() -> dict[str, Any]:
                 }
             ]
         }
-    }
-
-
-def _volume_manifest() -> dict[str, Any]:
-    """A PersistentVolume as the vSphere CSI driver would create it."""
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": DISK_NAME},
-        "spec": {
-            "capacity": {"storage": "1Gi"},
-            "accessModes": ["ReadWriteOnce"],
-            "csi": {"driver": "csi.vsphere.vmware.com", "volumeHandle": DISK_ID},
-        },
     }
 
 

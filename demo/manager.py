@@ -153,10 +153,14 @@ class DemoManager:
                 is_serving=False,
             )
 
+    @property
+    def page_url(self) -> str:
+        """The address that the page has, or will have; empty if the manager serves none."""
+        return f"http://127.0.0.1:{self._page_port}/" if self._page_port else ""
+
     async def _find_page(self) -> str:
-        url = f"http://127.0.0.1:{self._page_port}/"
-        is_served = self._page_port and await asyncio.to_thread(_get_status, url) == 200
-        return url if is_served else ""
+        url = self.page_url
+        return url if url and await asyncio.to_thread(_get_status, url) == 200 else ""
 
     async def _restart(self) -> None:
         """Waits for the back-off and starts the process again."""

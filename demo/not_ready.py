@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vsphere_operators.console import wrap_text
+from vsphere_operators.console import escape_control, wrap_text
 
 from .expected import ready_condition
 from .snapshot import Snapshot
@@ -47,4 +47,5 @@ def max_message_height(messages: Sequence[str], width: int) -> int:
 
 
 def _wrap(message: str, width: int) -> list[str]:
-    return wrap_text(message, max(width, _MIN_WIDTH), indent="  ", break_long_words=True)
+    text = escape_control(message)
+    return wrap_text(text, max(width, _MIN_WIDTH), indent="  ", break_long_words=True)

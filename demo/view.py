@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from vsphere_operators.console import Style, wrap_text
+from vsphere_operators.console import Style, escape_control, wrap_text
 from vsphere_operators.kubectl.table import COLUMN_GAP, Table
 
 from .not_ready import fit_messages, max_message_height, not_ready_messages
@@ -171,7 +171,8 @@ def _pad_lines(lines: Sequence[str], count: int) -> list[Text]:
 
 def _text_line(text: str, style: str) -> Text:
     """One line, cut at the edge; line breaks become blanks."""
-    return Text(" ".join(text.splitlines()), style=style, no_wrap=True, overflow="ellipsis")
+    line = escape_control(" ".join(text.splitlines()))
+    return Text(line, style=style, no_wrap=True, overflow="ellipsis")
 
 
 def _render_table(table: Table, width: int) -> Text:
@@ -200,6 +201,10 @@ def render_all_tables(snapshot: Snapshot, width: int) -> RenderableType:
 
 def describe_changes(before: Snapshot | None, after: Snapshot) -> Iterable[str]:
     """One line for each change by the script, of the manager and of an object."""
+    return map(escape_control, _describe_changes(before, after))
+
+
+def _describe_changes(before: Snapshot | None, after: Snapshot) -> Iterator[str]:
     if after.script and (before is None or before.script != after.script):
         yield after.script
     manager, old_manager = after.manager, before.manager if before else None

@@ -25,7 +25,7 @@ MAX_BYTES = 150_000
 Theme = Literal["light", "dark"]
 # Name, width, height, address, text that is there when the picture is complete.
 VIEWS = (
-    ("page-lanes", 1280, 800, "#/hosts/host/vc-1%2Fhost-3", "CPU readiness of 14 %"),
+    ("page-lanes", 1280, 800, "#/hosts/host/vc-1%2Fhost-3", "waited for a CPU 14% of the time"),
     ("page-what-if", 1920, 1080, "#/hosts/host/vc-1%2Fhost-4/what-if", "StatefulSet ledger"),
     ("page-phone", 390, 844, "#/hot", "esxi-3"),
 )

@@ -251,6 +251,19 @@ def test_changes_of_the_manager_and_the_script_are_lines() -> None:
     ]
 
 
+def test_names_and_messages_cannot_control_the_terminal() -> None:
+    hostile = "vm\x1b[2J\u202e"
+    condition = {**READY_CONDITIONS[0], "status": "False", "message": hostile}
+    objects = make_objects(conditions=[condition], lastMessage=hostile)
+    line = LogLine("08:00:00 info ", hostile, hostile)
+    snapshot = Snapshot(objects, [hostile], [line], script=hostile)
+    for shown in render_screen(snapshot, 160, 50):
+        assert shown.isprintable()
+    assert any(r"vm\x1b[2J\u202e" in shown for shown in render_screen(snapshot, 160, 50))
+    for text in describe_changes(None, snapshot):
+        assert text.isprintable()
+
+
 def test_long_message_is_complete() -> None:
     long = "no node suits; " * 30 + "end"
     condition = {

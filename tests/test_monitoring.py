@@ -20,10 +20,10 @@ from grafana_foundation_sdk.models import dashboard as grafana
 from hack.docgen.metrics import list_metric_names
 from hack.monitoring.__main__ import ALERTS, DASHBOARDS, ROOT, generate_files, main
 from hack.monitoring.grafana import render_dashboard
-from hack.monitoring.model import Alert, Dashboard
+from hack.monitoring.model import JOB, Alert, Dashboard
 from hack.monitoring.rules import build_groups, render_promtool_tests
 from hack.monitoring.runbooks import render_page
-from support.helm import Helm
+from support.helm import Helm, Json
 
 # Metrics that Prometheus adds.
 _OTHER_METRICS = {"up"}
@@ -60,6 +60,18 @@ def test_generated_files_are_current(capsys: pytest.CaptureFixture[str]) -> None
 def test_promtool_accepts_the_rules(promtool: Path, rule_file: Path) -> None:
     output = run_promtool(promtool, "check", "rules", "--lint=all", "--lint-fatal", rule_file)
     assert f"{len(ALERTS)} rules found" in output
+
+
+def test_promtool_accepts_the_documented_scrape(promtool: Path, tmp_path: Path) -> None:
+    page = (ROOT / "docs/howto/monitor.md").read_text()
+    [text] = re.findall(r"```yaml prometheus.yaml\n(.*?)```", page, re.DOTALL)
+    file = tmp_path / "prometheus.yaml"
+    file.write_text(text)
+    run_promtool(promtool, "check", "config", "--syntax-only", file)
+    [job] = yaml.safe_load(text)["scrape_configs"]
+    # The alerts select this job. A static target would reach one of two replicas.
+    assert job["job_name"] == JOB
+    assert "static_configs" not in job
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
@@ -182,6 +194,67 @@ def overlap(one: dict[str, Any], other: dict[str, Any]) -> bool:
     )
 
 
+def _find_query(dashboard_name: str, panel_title: str) -> str:
+    [panel] = [
+        panel
+        for dashboard in DASHBOARDS
+        if dashboard.name == dashboard_name
+        for panel in dashboard.panels
+        if panel.title == panel_title
+    ]
+    return panel.queries[0].expr.replace("$vcenter", ".*")
+
+
+@pytest.mark.parametrize(
+    ("dashboard", "panel", "values"),
+    [
+        # Of the first cluster 100 - 30, of the second 200 - 50 and 400 - 60.
+        ("hosts-and-nodes", "Free memory of clusters", [70, 490]),
+        ("hosts-and-nodes", "Hosts of clusters", [1, 2]),
+        ("vmgroups", "Replicas by host", [1, 1, 1]),
+    ],
+)
+def test_objects_of_one_name_are_not_merged(
+    dashboard: str, panel: str, values: list[int], promtool: Path, tmp_path: Path
+) -> None:
+    """Two datacenters have a cluster C0, with hosts of one name. A standby served metrics before.
+
+    The values are those of one host in the first cluster and of two in the second.
+    """
+    series: dict[str, str] = {}
+    hosts = ((1, 1, 100, 30), (2, 2, 200, 50), (3, 2, 400, 60))
+    for number, cluster, capacity, usage in hosts:
+        for instance in ("a", "b"):
+            labels = f'vcenter="vc",host="esxi",host_id="host-{number}",instance="{instance}"'
+            info = f'{labels},cluster="C0",cluster_id="domain-c{cluster}"'
+            series |= {
+                f"vsphere_host_info{{{info}}}": "1x5",
+                f"vsphere_host_memory_capacity_bytes{{{labels}}}": f"{capacity}x5",
+                f"vsphere_host_memory_usage_bytes{{{labels}}}": f"{usage}x5",
+                f'vsphere_vm_info{{{labels},vm_id="vm-{number}",vmgroup="n/web"}}': "1x5",
+            }
+    for cluster in (1, 2):
+        labels = f'vcenter="vc",cluster="C0",cluster_id="domain-c{cluster}"'
+        series[f"vsphere_cluster_hosts{{{labels}}}"] = f"{cluster}x5"
+    assert _query_values(promtool, tmp_path, series, _find_query(dashboard, panel)) == values
+
+
+def _query_values(promtool: Path, folder: Path, series: dict[str, str], expr: str) -> list[float]:
+    """The values of a query, in ascending order: promtool reports those that it got."""
+    test_file = folder / "test.yaml"
+    test = {
+        "interval": "1m",
+        "input_series": [{"series": key, "values": value} for key, value in series.items()],
+        "promql_expr_test": [{"expr": expr, "eval_time": "2m", "exp_samples": []}],
+    }
+    test_file.write_text(yaml.safe_dump({"tests": [test]}))
+    process = subprocess.run(
+        [promtool, "test", "rules", test_file], capture_output=True, text=True, timeout=60
+    )
+    (got,) = re.findall(r"got:\s*(.*)", process.stdout + process.stderr)
+    return sorted(float(value) for value in re.findall(r"} (\S+?)(?:,|\]|$)", got))
+
+
 def test_dashboards_have_different_ids() -> None:
     ids = [json.loads(render_dashboard(dashboard))["uid"] for dashboard in DASHBOARDS]
     assert len(set(ids)) == len(ids) == 4
@@ -189,18 +262,57 @@ def test_dashboards_have_different_ids() -> None:
     assert all(len(uid) <= 40 for uid in ids)
 
 
-def test_chart_has_the_alerts_on_request(tmp_path: Path) -> None:
-    helm, chart = Helm(tmp_path), ROOT / "charts/vsphere-operators"
+def render_chart(tmp_path: Path, kind: str, values: Json) -> list[Json]:
+    """The objects of a kind."""
     image = {"image": {"repository": "controller"}}
-    by_default, on_request = (
-        helm.template(chart, "team-a", image | values)
-        for values in ({}, {"manifests": {"prometheusRule": True}})
-    )
-    assert "PrometheusRule" not in {kind for kind, _, _ in by_default}
-    [rule] = [item for (kind, _, _), item in on_request.items() if kind == "PrometheusRule"]
+    chart = ROOT / "charts/vsphere-operators"
+    objects = Helm(tmp_path).template(chart, "team-a", image | values)
+    return [item for (item_kind, _, _), item in objects.items() if item_kind == kind]
+
+
+def test_chart_has_the_alerts_on_request(tmp_path: Path) -> None:
+    assert render_chart(tmp_path, "PrometheusRule", {}) == []
+    values = {"manifests": {"prometheusRule": True}}
+    [rule] = render_chart(tmp_path, "PrometheusRule", values)
     assert rule["metadata"]["namespace"] == "team-a"
     # Helm must not fill in the templates of Prometheus.
     assert rule["spec"] == build_groups(ALERTS)
+
+
+@pytest.mark.parametrize(
+    ("more_values", "labels", "annotations"),
+    [
+        ({}, {"grafana_dashboard": "1"}, None),
+        (
+            {"label": "board", "labelValue": "yes", "folder": "vSphere", "folderAnnotation": "in"},
+            {"board": "yes"},
+            {"in": "vSphere"},
+        ),
+    ],
+)
+def test_chart_has_the_dashboards_on_request(
+    more_values: dict[str, str],
+    labels: dict[str, str],
+    annotations: dict[str, str] | None,
+    tmp_path: Path,
+) -> None:
+    assert render_chart(tmp_path, "ConfigMap", {}) == []
+    values = {"dashboards": {"enabled": True, **more_values}}
+    config_maps = render_chart(tmp_path, "ConfigMap", values)
+    assert [item["metadata"]["name"] for item in config_maps] == sorted(
+        f"vsphere-operators-dashboard-{dashboard.name}" for dashboard in DASHBOARDS
+    )
+    for item in config_maps:
+        metadata = item["metadata"]
+        assert metadata["namespace"] == "team-a"
+        assert labels.items() <= metadata["labels"].items()
+        assert metadata.get("annotations") == annotations
+    texts = {name: text for item in config_maps for name, text in item["data"].items()}
+    # Helm must not fill in the legends of Grafana.
+    assert {name: json.loads(text) for name, text in texts.items()} == {
+        f"{dashboard.name}.json": json.loads(render_dashboard(dashboard))
+        for dashboard in DASHBOARDS
+    }
 
 
 def test_components_render(binaries: dict[str, Path], tmp_path: Path) -> None:

@@ -61,8 +61,8 @@ The manager creates an Event when Ready becomes False or is False for another re
 when it becomes True again (Normal). The reason of the Event is the reason of the condition. The
 first success, the progress of a VmGroup and `NoneAvailable` of a GPUInfo create no such Event, but
 `VMMissing` and `VMUnavailable` do (Warning). An equal Event within ten minutes increases the count
-of the first one. Of Events that differ only in their messages, ten are written within ten minutes;
-the last one counts the others, and its message begins with `(combined from similar events)`. Each
+of the first one. Of Events that differ only in their messages, nine are written within ten minutes;
+a tenth one counts the others, and its message begins with `(combined from similar events)`. Each
 object may create 25 Events at once, and one more every 5 minutes. These Events are independent of a
 condition:
 """

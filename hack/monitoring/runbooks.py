@@ -15,7 +15,7 @@ _NOT_RUN = "<!-- not run: it needs the cluster that has the alert -->"
 
 def render_index(alerts: Iterable[Alert]) -> str:
     rows = "".join(
-        f"| [{alert.name}]({alert.name}.md) | {alert.severity} | {alert.for_minutes} min |\n"
+        f"| [{alert.name}]({alert.name}.md) | {alert.severity} | {_format_delay(alert)} |\n"
         for alert in alerts
     )
     introduction = _wrap(
@@ -29,11 +29,17 @@ def render_index(alerts: Iterable[Alert]) -> str:
     )
 
 
+def _format_delay(alert: Alert) -> str:
+    # The expression of an alert without `for` covers the time itself.
+    return f"{alert.for_minutes} min" if alert.for_minutes else "see the page"
+
+
 def render_page(alert: Alert) -> str:
     runbook = alert.runbook
     parts = [
         f"{_HEADER}\n# {alert.name}\n",
-        f"Severity: {alert.severity}. Fires after {alert.for_minutes} minutes of:\n",
+        f"Severity: {alert.severity}. Fires "
+        + (f"after {alert.for_minutes} minutes of:\n" if alert.for_minutes else "on:\n"),
         f"```\n{alert.expr}\n```\n",
         f"## Meaning\n\n{_wrap(runbook.meaning)}\n",
         f"## Impact\n\n{_wrap(runbook.impact)}\n",

@@ -9,8 +9,6 @@ _DOCTOR = (
     "$ kubectl -n vsphere-operators-system exec deploy/vsphere-operators-controller-manager -- "
     "manager doctor"
 )
-_DATASTORE = 'vcenter="vc-1",datastore="nfs-1",datastore_id="datastore-3"'
-_DATASTORE_LABELS = {"vcenter": "vc-1", "datastore": "nfs-1", "datastore_id": "datastore-3"}
 _VM = 'vcenter="vc-1",vm="node-1",vm_id="vm-40"'
 
 VCENTER_UNREACHABLE = Alert(
@@ -250,100 +248,6 @@ or label_replace(
     ),
 )
 
-_SHARE_FREE = """\
-max by (vcenter, datastore, datastore_id)
-  (vsphere_datastore_free_bytes / vsphere_datastore_capacity_bytes)"""
-DATASTORE_FILLING = Alert(
-    name="VSphereDatastoreFilling",
-    expr=f"""\
-{_SHARE_FREE} < 0.1
-or {_SHARE_FREE} < 0.4
-  and max by (vcenter, datastore, datastore_id)
-    (predict_linear(vsphere_datastore_free_bytes[6h], 24 * 3600)) < 0""",
-    for_minutes=30,
-    severity="warning",
-    summary="Datastore {{ $labels.datastore }} is filling up.",
-    description="{{ $value | humanizePercentage }} of datastore {{ $labels.datastore }} in vCenter "
-    "{{ $labels.vcenter }} is free: less than 10 %, or it will be full within a day.",
-    runbook=Runbook(
-        meaning="Less than 10 % of the datastore is free, or less than 40 % and at the rate of the "
-        "last 6 hours it will be full within a day.",
-        impact="When it is full, VMs with thin disks on it are suspended, clones of VmGroups fail, "
-        "and volumes cannot be created.",
-        diagnosis=(
-            "List the volumes on the datastore:",
-            "$ kubectl get fcdinfoes -A -o wide",
-            "Check orphaned disks and the space that thin disks can still take on the dashboard "
-            "Hosts and nodes.",
-            "Check in vCenter for snapshots and ISO files on the datastore.",
-        ),
-        fix=(
-            "Delete snapshots and disks that are not needed, or move VMs to another datastore.",
-            "Extend the datastore.",
-        ),
-    ),
-    scenarios=(
-        Scenario(
-            {
-                f"vsphere_datastore_capacity_bytes{{{_DATASTORE}}}": "1000x120",
-                f"vsphere_datastore_free_bytes{{{_DATASTORE}}}": "80x60 700x60",
-            },
-            fires_at_minute=40,
-            resolves_at_minute=64,
-            labels=_DATASTORE_LABELS,
-            value="8%",
-        ),
-        # 35 % free, and it loses 0.5 % an hour: not full within a day. Then 5 % an hour.
-        Scenario(
-            {
-                f"vsphere_datastore_capacity_bytes{{{_DATASTORE}}}": "120000x900",
-                f"vsphere_datastore_free_bytes{{{_DATASTORE}}}": "42000-10x420 37800-60x200 "
-                "90000x200",
-            },
-            fires_at_minute=600,
-            resolves_at_minute=625,
-            labels=_DATASTORE_LABELS,
-            value="22.55%",
-        ),
-    ),
-)
-
-DISKS_ORPHANED = Alert(
-    name="VSphereDisksOrphaned",
-    expr="max by (vcenter, datastore, datastore_id) (vsphere_datastore_orphaned_disks) > 0",
-    for_minutes=24 * 60,
-    severity="info",
-    summary="Datastore {{ $labels.datastore }} has disks that no volume uses.",
-    description="{{ $value }} First Class Disks on datastore {{ $labels.datastore }} belong to no "
-    "PersistentVolume of this cluster, and no VM uses them.",
-    runbook=Runbook(
-        meaning="For a day there have been First Class Disks without a PersistentVolume in this "
-        "cluster and without a VM. A volume that was deleted with the policy Retain leaves one, "
-        "and so does a cluster that was deleted without its volumes.",
-        impact="They take space. If another cluster uses the same vCenter, its unused volumes "
-        "count too, and the alert is expected: silence it for that datastore.",
-        diagnosis=(
-            "List the disks that the volumes of this cluster name:",
-            "$ kubectl get pv -o custom-columns=NAME:.metadata.name,DISK:.spec.csi.volumeHandle",
-            "Compare them with Container Volumes of the datastore in vCenter, under Monitor > "
-            "Cloud Native Storage.",
-        ),
-        fix=(
-            "Make sure that no other cluster uses the disk, then delete it in vCenter under "
-            "Container Volumes. vsphere-operators never deletes First Class Disks.",
-        ),
-    ),
-    scenarios=(
-        Scenario(
-            {f"vsphere_datastore_orphaned_disks{{{_DATASTORE}}}": "3x1500 0x60"},
-            fires_at_minute=1450,
-            resolves_at_minute=1510,
-            labels=_DATASTORE_LABELS,
-            value="3",
-        ),
-    ),
-)
-
 METRICS_OMITTED = Alert(
     name="VSphereInventoryMetricsOmitted",
     expr="max by (vcenter, type) (vsphere_inventory_metrics_omitted_objects) > 0",
@@ -362,7 +266,7 @@ METRICS_OMITTED = Alert(
             "-o jsonpath='{.items[*].spec.template.spec.containers[*].args}'",
         ),
         fix=(
-            "Raise `-inventory-metrics-limit`. Each VM adds ten series and each host nine.",
+            "Raise `-inventory-metrics-limit`. Each VM and each host adds ten series.",
             "If all VMs are served, remove `-inventory-metrics-all-vms`.",
         ),
     ),
@@ -386,7 +290,5 @@ ALERTS = (
     LOGIN_REJECTED,
     VMGROUP_NOT_CONVERGING,
     NODE_HOST_PRESSURE,
-    DATASTORE_FILLING,
-    DISKS_ORPHANED,
     METRICS_OMITTED,
 )

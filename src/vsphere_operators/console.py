@@ -1,4 +1,4 @@
-"""Output of the command-line tools: closed pipes, encodings, color and wrapping."""
+"""Output of the command-line tools: closed pipes, encodings, escapes, color and wrapping."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ import os
 import shutil
 import sys
 import textwrap
+import unicodedata
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Literal, TextIO
 
 import msgspec
 import yaml
+
+# Control characters, marks that change the direction of text, lone surrogates and line separators.
+_ESCAPED_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+# It is of the category Cf too, but only joins emoji and letters.
+_ZERO_WIDTH_JOINER = "\u200d"
 
 # A shell reports 128 + 13 for a process that SIGPIPE ended.
 SIGPIPE_EXIT_CODE = 141
@@ -50,6 +56,26 @@ def terminal_width(stream: TextIO) -> int:
 def supports_color(stream: TextIO, environ: Mapping[str, str]) -> bool:
     """Whether to print color; NO_COLOR turns it off (https://no-color.org)."""
     return stream.isatty() and "NO_COLOR" not in environ
+
+
+def escape_control(text: str) -> str:
+    r"""Text that cannot control the terminal: `\x1b` for an escape, `\u202e` for a bidi override.
+
+    Names in vCenter and messages of other programs may contain any character.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        char.encode("unicode_escape").decode()
+        if char != _ZERO_WIDTH_JOINER and unicodedata.category(char) in _ESCAPED_CATEGORIES
+        else char
+        for char in text
+    )
+
+
+def escape_lines(text: str) -> str:
+    """Like escape_control, for a text that may have several lines."""
+    return "\n".join(map(escape_control, text.split("\n")))
 
 
 def apply_color(text: str, style: Style, *, color: bool) -> str:

@@ -96,8 +96,8 @@ def describe_staleness(leases: Sequence[LeaseState], now: datetime) -> str:
     if not leases:
         return (
             f'No lease "{LEASE_NAME}" exists, so it is unknown whether a manager keeps the objects '
-            "current. A manager without -leader-elect has no lease; one with another "
-            "-leader-election-id needs --lease NAMESPACE/NAME."
+            "current. A manager with another -leader-election-id needs --lease NAMESPACE/NAME, and "
+            "one without -leader-elect that runs outside the cluster --page URL."
         )
     ended = [lease for lease in leases if not lease.is_active(now)]
     if not ended:

@@ -84,3 +84,14 @@ def test_json_of_older_releases_has_the_keys_that_scripts_read() -> None:
         '{"healthy":false,"findings":['
         '{"chapter":"x","level":"problem","subject":"a","words":"b","fix":"c"}]}'
     )
+
+
+def test_text_cannot_control_the_terminal_and_json_has_it_unchanged() -> None:
+    hostile = "vm\x1b[2J\n  ok\u202e"
+    entry = (hostile, problem(hostile, hostile, hostile))
+    for columns in (0, 80):
+        lines = list(TextReport(columns=columns).render_finding(entry))
+        assert len(lines) == 3
+        assert all(line.isprintable() for line in lines)
+        assert r"vm\x1b[2J\n  ok\u202e" in lines[-1]
+    assert build_document([entry]).findings[0].message == hostile

@@ -52,6 +52,7 @@ SMALL_HOST = Host(
     name="esxi-1",
     connection="connected",
     power="poweredOn",
+    in_maintenance=False,
     cpu_mhz=2000,
     cpu_cores=10,
     memory_bytes=100 * 2**30,
@@ -76,6 +77,7 @@ STATUS = ClusterInfoStatus(
     availableHosts=2,
     hostsInMaintenance=0,
     disconnectedHosts=0,
+    poweredDownHosts=0,
     totalCPUMHz=60_000,
     freeCPUMHz=47_000,
     headroomCPUMHz=7_000,
@@ -113,7 +115,27 @@ def test_hosts_that_are_not_available_are_not_counted() -> None:
     assert status.headroomCPUMHz == -5_000
     outcome = ready_outcome(summarize_cluster(CLUSTER, hosts))
     assert outcome.reason == "HostsUnavailable"
-    assert outcome.message.startswith('1 of the 4 hosts of cluster "cluster-1" are available')
+    assert outcome.message == (
+        '1 of the 4 hosts of cluster "cluster-1" are available (1 in maintenance mode, '
+        "1 disconnected, 1 powered off or in standby). CPU and memory are those of the available "
+        "hosts."
+    )
+
+
+def test_host_in_standby_is_powered_down_and_not_disconnected() -> None:
+    # vCenter does not receive responses of a host in standby.
+    host = replace(SMALL_HOST, power="standBy", connection="notResponding")
+    status = make_status(SMALL_HOST, host)
+    assert (status.poweredDownHosts, status.disconnectedHosts) == (1, 0)
+
+
+def test_host_with_an_unknown_state_is_not_available() -> None:
+    hosts = (SMALL_HOST, replace(LARGE_HOST, in_maintenance=None))
+    status = make_status(*hosts)
+    assert (status.availableHosts, status.hostsInMaintenance) == (1, None)
+    assert status.totalCPUMHz == 20_000
+    outcome = ready_outcome(summarize_cluster(CLUSTER, hosts))
+    assert "(1 in an unknown state)" in outcome.message
 
 
 def test_cluster_without_an_available_host() -> None:
@@ -125,7 +147,7 @@ def test_cluster_without_an_available_host() -> None:
             None,
             None,
         )
-        with pytest.raises(Terminal, match="reconnect a host") as caught:
+        with pytest.raises(Terminal, match=r"reconnect a host|Add a host") as caught:
             ready_outcome(summarize_cluster(CLUSTER, hosts))
         assert (caught.value.reason, caught.value.keep_status) == ("NoHostAvailable", True)
 
@@ -159,7 +181,7 @@ hosts_strategy = st.lists(
         usages,
         usages,
         st.sampled_from(["connected", "disconnected", "notResponding"]),
-        st.booleans(),
+        st.none() | st.booleans(),
     ),
     max_size=6,
 )
@@ -168,7 +190,7 @@ hosts_strategy = st.lists(
 @given(hosts=hosts_strategy)
 def test_sums_are_those_of_the_available_hosts(hosts: list[Host]) -> None:
     available = [
-        host for host in hosts if host.connection == "connected" and not host.in_maintenance
+        host for host in hosts if host.connection == "connected" and host.in_maintenance is False
     ]
     status = make_status(*hosts)
     capacities = [2000 * host.cpu_cores if host.cpu_cores else None for host in available]
@@ -240,6 +262,7 @@ def host_properties(name: str, cluster: str, **more: Value) -> dict[str, Any]:
         "parent": Ref("ClusterComputeResource", cluster),
         "runtime__connectionState": "connected",
         "runtime__powerState": "poweredOn",
+        "runtime__inMaintenanceMode": False,
         "summary__hardware__cpuMhz": 2000,
         "summary__hardware__numCpuCores": 10,
         "summary__hardware__memorySize": 100 * 2**30,

@@ -381,6 +381,28 @@ async def test_inaccessible_datastore_and_its_return() -> None:
         )
 
 
+async def test_disks_of_a_new_datastore_are_unknown_until_they_are_listed() -> None:
+    environment = environment_with_datastore()
+    async with run_manager(environment, make_controller):
+        await environment.wait_for_ready(DatastoreInfo, "d", "Reconciled")
+        environment.enter("Datastore", "datastore-9", name="new", summary__accessible=True)
+        environment.create(DatastoreInfo, "new", datastore="new")
+        # Reconciles follow the order of creation, so the one of "new" precedes this one.
+        environment.create(DatastoreInfo, "later", datastore="nfs-1")
+        await environment.wait_for_ready(DatastoreInfo, "later", "Reconciled")
+        info = await environment.get(DatastoreInfo, "new")
+        assert (info.status.conditions, info.status.disks) == ([], None)
+        environment.set_disks()
+        await environment.wait_for_ready(
+            DatastoreInfo, "new", "Reconciled", lambda status: status.disks == 0
+        )
+
+
+def test_unknown_access_is_absent_and_keeps_the_space() -> None:
+    status = make_status(replace(DATASTORE, accessible=None))
+    assert status == replace(make_status(DATASTORE), accessible=None)
+
+
 async def test_unreadable_disks_are_absent_and_the_space_stays_current() -> None:
     disk = make_disk(1)
     environment = environment_with_datastore(disk)
@@ -442,6 +464,7 @@ async def test_missing_ambiguous_and_by_path() -> None:
         environment.leave("Datastore", "datastore-9")
         await environment.wait_for_ready(DatastoreInfo, "d", "Reconciled")
         environment.enter("Datastore", "datastore-8", name="nsf-1", summary__accessible=True)
+        environment.set_disks()
         await environment.wait_for_ready(DatastoreInfo, "misspelt", "Reconciled")
 
 

@@ -33,6 +33,7 @@ HOST = Host(
     name="esxi-1",
     parent="domain-c8",
     connection="connected",
+    in_maintenance=False,
     power="poweredOn",
     cpu_mhz=2294,
     cpu_cores=20,
@@ -112,7 +113,7 @@ def test_maintenance_mode_is_ready_with_a_reason() -> None:
 def test_unknown_values_are_absent() -> None:
     assert host_status_of(
         Host(ref="host-1", name="esxi-1"), Location(), 0, (), "vc-1"
-    ) == HostInfoStatus(maintenanceMode=False, vms=0, vcenter="vc-1")
+    ) == HostInfoStatus(vms=0, vcenter="vc-1")
 
 
 def test_idle_host_is_all_free_and_unknown_load_is_absent() -> None:

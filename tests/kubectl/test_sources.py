@@ -17,6 +17,7 @@ from vsphere_operators.kubectl import sources
 from vsphere_operators.kubectl.inventory_rows import rows_from_inventory
 from vsphere_operators.kubectl.rows import DiskRow
 from vsphere_operators.kubectl.sources import ClusterReader
+from vsphere_operators.vcenters.node_matching import MatchFailureCause
 from vsphere_operators.vsphere.model import Disk
 
 
@@ -41,7 +42,7 @@ async def test_node_facts_have_match_and_hidden_devices(monkeypatch: pytest.Monk
     }
     failure = facts["node-3"].match_failure
     assert failure is not None
-    assert failure.reason is Rejection.VM_NOT_FOUND
+    assert failure.reason is MatchFailureCause.VM_NOT_FOUND
 
 
 def test_rows_of_an_inventory_have_no_stale_load_and_the_vm_of_a_disk() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vsphere_operators.console import format_document
 from vsphere_operators.kubectl.table import (
     MIN_COLUMN_WIDTH,
     Cell,
@@ -16,6 +20,7 @@ from vsphere_operators.kubectl.table import (
     short_host,
     short_hosts,
 )
+from vsphere_operators.kubectl.tree import Branch, render_tree
 
 TEXT = st.text(st.characters(categories=("L", "N", "P"), include_characters=" "), max_size=40)
 ROWS = st.integers(1, 5).flatmap(lambda n: st.lists(st.tuples(*[TEXT] * n), min_size=1, max_size=6))
@@ -141,3 +146,25 @@ def test_hosts_keep_their_domain_if_they_would_become_equal() -> None:
         "a.y.com": "a.y.com",
         "b.x.com": "b",
     }
+
+
+HOSTILE_NAME = "vm\x1b[2J\n\u202eevil\x9b\u2069"
+ESCAPED_NAME = r"vm\x1b[2J\n\u202eevil\x9b\u2069"
+
+
+def test_names_cannot_control_the_terminal() -> None:
+    table = Table(columns=("VM", "WHY"), rows=((Cell(HOSTILE_NAME), Cell(HOSTILE_NAME)),))
+    assert render_table(table).splitlines()[1].split() == [ESCAPED_NAME, ESCAPED_NAME]
+    wrapped = Table(columns=table.columns, rows=table.rows, wrap_last_column=True)
+    for width in (0, 40, 200):
+        for text in (render_table(table, width=width), render_table(wrapped, width=width)):
+            assert text.replace("\n", "").isprintable()
+    assert render_field("Host", HOSTILE_NAME, width=80) == f"Host:       {ESCAPED_NAME}"
+
+
+def test_tree_escapes_names_and_its_json_has_them_unchanged() -> None:
+    branches = [Branch(kind="VM", name=HOSTILE_NAME, note=HOSTILE_NAME)]
+    assert list(render_tree(branches)) == [f"VM {ESCAPED_NAME}  ({ESCAPED_NAME})"]
+    assert all(line.isprintable() for line in render_tree(branches, width=20))
+    assert json.loads(format_document(branches, "json"))[0]["name"] == HOSTILE_NAME
+    assert yaml.safe_load(format_document(branches, "yaml"))[0]["name"] == HOSTILE_NAME

@@ -13,15 +13,16 @@ from kubewright.builtin import Event, Node, NodeCondition
 from kubewright.errors import Forbidden
 from kubewright.log import Log
 from kubewright.testing import eventually
+from kubewright.transport import Request
 from support.fake_environment import FAKE_CONNECTION, FakeEnvironment
 from support.fake_node_cluster import FakeNodeCluster
 from vsphere_operators.build import connect_node_labels
-from vsphere_operators.kinds.gpuinfo.matching import parse_provider_id
 from vsphere_operators.node_labels.cleanup import NodeLabelCleanup
 from vsphere_operators.node_labels.condition import HOST_PRESSURE
 from vsphere_operators.node_labels.controller import NodeLabelController
 from vsphere_operators.node_labels.labels import HOST_LABEL, read_labels
 from vsphere_operators.node_labels.writer import NodeWriter
+from vsphere_operators.vcenters.node_matching import parse_provider_id
 from vsphere_operators.vsphere.faults import Unreachable
 from vsphere_operators.vsphere.updates import Ref
 from vsphere_operators.vsphere.vcenter import VCenter
@@ -254,6 +255,19 @@ async def test_unreachable_vcenter_keeps_labels_and_makes_the_condition_unknown(
 
 
 @pytest.mark.looptime
+async def test_maintenance_that_vcenter_does_not_report_is_unknown() -> None:
+    cluster = LabeledCluster()
+    async with run_labeler(cluster, interval_seconds=1):
+        await cluster.wait_for_condition(*NO_PRESSURE)
+        cluster.modify("HostSystem", "host-1", runtime__inMaintenanceMode=None)
+        condition = await cluster.wait_for_condition("Unknown", "MaintenanceUnknown")
+        assert '"esxi-1"' in condition.message
+        assert await cluster.host_label() == "esxi-1"
+        cluster.modify("HostSystem", "host-1", runtime__inMaintenanceMode=False)
+        await cluster.wait_for_condition(*NO_PRESSURE)
+
+
+@pytest.mark.looptime
 async def test_disconnected_host_is_unknown() -> None:
     cluster = LabeledCluster()
     async with run_labeler(cluster, interval_seconds=1):
@@ -305,6 +319,97 @@ async def test_label_of_another_client_is_kept_and_reported() -> None:
         await cluster.wait_for_condition(*NO_PRESSURE)
         assert await cluster.host_label() == "mine"
         await cluster.patch_node(1, {"metadata": {"labels": {HOST_LABEL: None}}})
+        await cluster.wait_for_label("esxi-1")
+
+
+CLUSTER_LABEL = "topology.corinternal.com/cluster"
+DATACENTER_LABEL = "topology.corinternal.com/datacenter"
+
+
+@pytest.mark.looptime
+async def test_foreign_label_does_not_block_the_others_and_is_reported_once() -> None:
+    cluster = LabeledCluster()
+    cluster.enter("Datacenter", "datacenter-1", name="dc-1")
+    cluster.enter("Folder", "group-h1", name="host", parent=Ref("Datacenter", "datacenter-1"))
+    for name in ("domain-c1", "domain-c2"):
+        parent = Ref("Folder", "group-h1")
+        cluster.enter("ClusterComputeResource", name, name=name, parent=parent)
+    for number in (1, 2):
+        parent = Ref("ClusterComputeResource", f"domain-c{number}")
+        cluster.modify("HostSystem", f"host-{number}", parent=parent)
+    await cluster.patch_node(1, {"metadata": {"labels": {HOST_LABEL: "mine"}}})
+    async with run_labeler(cluster):
+
+        async def has_labels(*expected: str) -> bool:
+            labels = (await cluster.read_node()).metadata.labels
+            names = (HOST_LABEL, CLUSTER_LABEL, DATACENTER_LABEL)
+            return tuple(labels.get(name) for name in names) == expected
+
+        await eventually(lambda: has_labels("mine", "domain-c1", "dc-1"))
+        cluster.move_vm(2)
+        await eventually(lambda: has_labels("mine", "domain-c2", "dc-1"))
+        await asyncio.sleep(1000)
+        assert await has_labels("mine", "domain-c2", "dc-1")
+        writes = cluster.count_writes()
+        await asyncio.sleep(1000)
+        assert cluster.count_writes() == writes
+        events = [
+            event for event in await cluster.client.list(Event) if event.reason == "LabelConflict"
+        ]
+        assert [event.count for event in events] == [1]
+        assert f'.metadata.labels.{HOST_LABEL} (set by "' in events[0].message
+        await cluster.patch_node(1, {"metadata": {"labels": {HOST_LABEL: None}}})
+        await eventually(lambda: has_labels("esxi-2", "domain-c2", "dc-1"))
+
+
+@pytest.mark.looptime
+async def test_forbidden_labels_do_not_delay_the_condition() -> None:
+    cluster = LabeledCluster()
+    path = Node.definition.path("", "node-1")
+
+    def forbid_labels(request: Request) -> Exception | None:
+        is_forbidden = request.method == "PATCH" and request.path == path
+        return Forbidden("no") if is_forbidden else None
+
+    cluster.api.faults.append(forbid_labels)
+    cluster.set_readiness(25)
+    async with run_labeler(cluster):
+        # The figure counts after a minute, not when the labels are tried again.
+        await cluster.wait_for_condition("True", "CPUReady", within=70)
+        attempts = cluster.count_writes()[0]
+        for percent in (60, 20) * 30:
+            cluster.set_readiness(percent)
+            await asyncio.sleep(1)
+        assert cluster.count_writes()[0] == attempts == 1
+
+
+@pytest.mark.looptime
+async def test_shared_names_keep_their_values_while_another_vcenter_is_not_loaded() -> None:
+    cluster, other = LabeledCluster(nodes=2), FakeEnvironment()
+    other.enter("HostSystem", "host-1", name="esxi-1")
+    other.mark_loaded()
+    vcenters = {"vc-1": cluster.vcenter, "vc-2": other.vcenter}
+    async with run_labeler(cluster, vcenters):
+        await eventually(lambda: _starts_with(cluster, "esxi-1-"))
+        shared = await cluster.host_label()
+        cluster.modify("VirtualMachine", "vm-2", runtime__host=Ref("HostSystem", "host-2"))
+        await asyncio.sleep(10)
+    # The manager starts again, and cannot read the other vCenter.
+    unreachable = FakeEnvironment()
+    unreachable.vcenter.problem = Unreachable("no route")
+    vcenters["vc-2"] = unreachable.vcenter
+    async with run_labeler(cluster, vcenters):
+        before = cluster.count_writes()[0]
+        await asyncio.sleep(300)
+        assert await cluster.host_label() == shared
+        assert cluster.count_writes()[0] == before
+        # A Node that moves to the host gets the value that others have there.
+        cluster.modify("VirtualMachine", "vm-2", runtime__host=Ref("HostSystem", "host-1"))
+        await asyncio.sleep(10)
+        assert (await cluster.read_node(2)).metadata.labels[HOST_LABEL] == shared
+        # Now it is certain that no other host has the name.
+        unreachable.mark_loaded()
+        unreachable.vcenter.inventory_loaded.emit()
         await cluster.wait_for_label("esxi-1")
 
 
@@ -361,3 +466,38 @@ async def test_cleanup_removes_only_what_this_manager_has_set() -> None:
         node = await cluster.read_node(number)
         assert [entry.type for entry in node.status.conditions] == ["Ready"]
         assert node.metadata.labels.get(HOST_LABEL) == (None if number == 1 else "mine")
+
+
+@pytest.mark.looptime
+async def test_cleanup_leaves_another_installation_alone_silently() -> None:
+    cluster = LabeledCluster()
+    async with run_labeler(cluster, namespace="other"):
+        await cluster.wait_for_condition(*NO_PRESSURE)
+        before = cluster.count_writes()
+        async with run_labeler(cluster, enabled=False):
+            await asyncio.sleep(600)
+        assert cluster.count_writes() == before
+        assert await cluster.host_label() == "esxi-1"
+        assert not await _has_event(cluster, "NodeLabelLeft")
+
+
+@pytest.mark.looptime
+async def test_cleanup_without_permission_is_reported_once_and_tried_again() -> None:
+    cluster = LabeledCluster(nodes=2)
+    async with run_labeler(cluster):
+        await cluster.wait_for_condition(*NO_PRESSURE)
+        await asyncio.sleep(10)
+    cluster.api.fail_next("PATCH", "/nodes/", Forbidden("no"), times=1000)
+    before = sum(cluster.count_writes())
+    async with run_labeler(cluster, enabled=False):
+        await eventually(lambda: _has_event(cluster, "NodeLabelLeft", "label-nodes/role.yaml"))
+        await asyncio.sleep(600)
+        # One request a minute, however many Nodes there are.
+        assert sum(cluster.count_writes()) - before <= 12
+        events = [
+            event for event in await cluster.client.list(Event) if event.reason == "NodeLabelLeft"
+        ]
+        assert {event.involvedObject.name for event in events} == {"node-1", "node-2"}
+        assert [event.count for event in events] == [1, 1]
+        cluster.api.faults.clear()
+        await cluster.wait_for_label("", within=70)

@@ -251,6 +251,7 @@ async def expected_cluster_status(
             "availableHosts": len(available),
             "hostsInMaintenance": len(hosts) - len(available),
             "disconnectedHosts": 0,
+            "poweredDownHosts": 0,
             "totalCPUMHz": sum(cpus),
             "freeCPUMHz": free_cpu,
             "headroomCPUMHz": free_cpu - max(cpus),

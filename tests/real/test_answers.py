@@ -166,7 +166,7 @@ async def run_plugin(kubeconfig: Path, *arguments: str) -> tuple[int, str, str]:
         *variables,
         sys.executable,
         "-m",
-        "vsphere_operators.kubectl.command",
+        "vsphere_operators.kubectl",
         f"--kubeconfig={kubeconfig}",
         *arguments,
         stdout=asyncio.subprocess.PIPE,

@@ -148,7 +148,10 @@ def list_queries() -> dict[str, str]:
 
 
 async def test_every_query_of_every_dashboard_returns_data(
-    prometheus: Prometheus, simulator: SimulatedVCenter
+    prometheus: Prometheus,
+    simulator: SimulatedVCenter,
+    installed: ControlPlane,
+    namespace: str,
 ) -> None:
     queries = list_queries()
     assert len(queries) > 50
@@ -159,6 +162,9 @@ async def test_every_query_of_every_dashboard_returns_data(
         return bool(samples) and samples[0]["value"][1] == str(GROUP_REPLICAS)
 
     await eventually(all_replicas_scraped, within=90)
+    # The duration of clones is known only from a clone that ends between two scrapes.
+    groups = VmGroupClient(installed, namespace)
+    await groups.patch_spec("web", replicas=GROUP_REPLICAS + 1)
     empty = dict(queries)
 
     async def all_have_data() -> bool:
@@ -172,8 +178,8 @@ async def test_every_query_of_every_dashboard_returns_data(
     except AssertionError:
         raise AssertionError(f"queries without data: {empty}") from None
 
-    groups = (await prometheus.get("rules"))["groups"]
-    health = {rule["name"]: rule["health"] for group in groups for rule in group["rules"]}
+    rule_groups = (await prometheus.get("rules"))["groups"]
+    health = {rule["name"]: rule["health"] for group in rule_groups for rule in group["rules"]}
     assert health == {alert.name: "ok" for alert in ALERTS}
     # What the simulator was set to.
     [sample] = await prometheus.query(f'vsphere_vm_cpu_readiness_ratio{{vm="{NODE_NAME}"}}')

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from simulator import SimulatedVCenter
 from support.info_client import run_vcenter_manager, write_credentials
 from support.pyvmomi_session import PyVmomiSession
 
+from .doctor_command import read_doctor_report
 from .gpu_cluster import NODE_UUIDS, GpuCluster
 from .node_moves import (
     NODES,
@@ -34,6 +38,7 @@ LABELS = (
     "topology.corinternal.com/datacenter",
 )
 MOVES = 60
+GUIDE = Path(__file__).parents[2] / "docs/howto/node-labels.md"
 
 
 @pytest.fixture
@@ -147,5 +152,78 @@ async def test_pressure_outage_and_cleanup_with_the_role_of_the_component(
         shown = plane.kubectl("get", "nodes", "--show-labels")
         assert HOST_LABEL not in shown
         assert "zone=a" in shown
+    finally:
+        plane.kubectl("delete", "--ignore-not-found", "-f", role)
+
+
+async def test_leftovers_without_permission_are_reported_and_can_be_removed(
+    gpu_vcenter: SimulatedVCenter,
+    log_file: Path,
+    manager_kubeconfig: Path,
+    tmp_path: Path,
+    cluster: GpuCluster,
+    config: Path,
+) -> None:
+    plane, role = cluster.control_plane, str(config / "components/label-nodes/role.yaml")
+    credentials = write_credentials(tmp_path / "vc-creds", gpu_vcenter)
+
+    def run(*flags: str) -> Any:
+        arguments = (log_file, manager_kubeconfig, credentials, gpu_vcenter.certificate)
+        return run_vcenter_manager(*arguments, *flags)
+
+    def count_leftovers() -> int:
+        nodes = json.loads(plane.kubectl("get", "nodes", "-o", "json"))["items"]
+        return sum(
+            any(label in node["metadata"].get("labels", {}) for label in LABELS)
+            + any(
+                condition["type"] == "VSphereHostPressure"
+                for condition in node["status"].get("conditions", ())
+            )
+            for node in nodes
+        )
+
+    async def label_nodes() -> None:
+        plane.kubectl("apply", "-f", role)
+        async with run("--label-nodes"):
+            await eventually(lambda: count_leftovers() == 2 * len(NODE_UUIDS), within=30)
+        # The component has the flag and the role, so an overlay without it has neither.
+        plane.kubectl("delete", "-f", role)
+
+    try:
+        await label_nodes()
+        plane.kubectl("label", "node", "worker-1", f"{LABELS[1]}=mine", "--overwrite")
+        async with run():
+            await cluster.wait_for_event("NodeLabelLeft", "default")
+            assert count_leftovers() == 2 * len(NODE_UUIDS)
+        report = await read_doctor_report(f"--kubeconfig={manager_kubeconfig}")
+        finding = report.finding_about("label-nodes")
+        assert finding.level == "warning"
+        assert finding.message.startswith(f"{len(NODE_UUIDS)} Nodes have labels")
+        # The command of the doctor and of the Event, and the manager that runs anyway.
+        plane.kubectl("apply", "-f", role)
+        async with run() as manager:
+            await manager.wait_for_log("labels and conditions of -label-nodes are gone")
+        assert count_leftovers() == 1
+        report = await read_doctor_report(f"--kubeconfig={manager_kubeconfig}")
+        assert report.findings_about("label-nodes") == []
+        plane.kubectl("label", "node", "worker-1", f"{LABELS[1]}-")
+        # Without a manager: the commands of the guide.
+        await label_nodes()
+        (commands,) = re.findall(
+            r"```sh\n(kubectl label nodes --all.*?)```", GUIDE.read_text(), re.S
+        )
+        path = f"{plane.binaries['kubectl'].parent}:{os.environ['PATH']}"
+        await asyncio.to_thread(
+            subprocess.run,
+            ["bash", "-ec", commands],
+            env={
+                "PATH": path,
+                "HOME": str(plane.folder),
+                "KUBECONFIG": str(plane.admin_kubeconfig),
+            },
+            check=True,
+            timeout=60,
+        )
+        assert count_leftovers() == 0
     finally:
         plane.kubectl("delete", "--ignore-not-found", "-f", role)

@@ -19,6 +19,7 @@ from support.manager_process import (
     MANAGER_USER,
     SERVICE_ACCOUNT,
     SYSTEM_NAMESPACE,
+    ManagerProcess,
     create_pod,
     create_resource,
     run_manager,
@@ -29,6 +30,7 @@ from support.vmgroup_client import VmGroupClient
 from .audit_log import Permission, list_forbidden_messages, list_granted, list_used
 from .crash_run import run_simulator
 from .gpu_cluster import GPUINFOS_PATH, NODE_UUIDS, GpuCluster
+from .test_topology import PageReader, read_address
 
 HOST_NAME, DISK_NAME, NODE_NAME = (
     "esxi-dell-e.rainpole.com",
@@ -63,12 +65,15 @@ async def prepared_cluster(
     """A cluster with all kinds and optional roles, before the first leader."""
     cluster = GpuCluster(installed, namespace)
     optional = ("apply", "-n", namespace, "-f", str(config / "optional/cloud-init-secrets.yaml"))
-    files = [
-        str(config / f"optional/{name}.yaml")
-        for name in ("label-suitable-nodes", "maintenance-calendar")
-    ]
+    names = (
+        "optional/label-suitable-nodes.yaml",
+        "optional/maintenance-calendar.yaml",
+        "components/label-nodes/role.yaml",
+        "components/page/role.yaml",
+    )
+    files = [argument for name in names for argument in ("-f", str(config / name))]
     installed.kubectl(*optional)
-    installed.kubectl("apply", "-f", files[0], "-f", files[1])
+    installed.kubectl("apply", *files)
     installed.kubectl("-n", SYSTEM_NAMESPACE, "delete", "lease", "--all")
     installed.kubectl("label", "namespace", namespace, "tier=gold")
     installed.kubectl(
@@ -88,7 +93,7 @@ async def prepared_cluster(
     yield cluster
     await cluster.call("DELETE", f"{CONFIGMAPS_PATH}/maintenance")
     await cluster.remove_nodes()
-    installed.kubectl("delete", "-f", files[0], "-f", files[1])
+    installed.kubectl("delete", *files)
 
 
 def make_flags(vcenter: SimulatedVCenter, kubeconfig: Path, folder: Path) -> tuple[str, ...]:
@@ -103,6 +108,8 @@ def make_flags(vcenter: SimulatedVCenter, kubeconfig: Path, folder: Path) -> tup
         *FREE_PORT_FLAGS,
         f"--vcenters={file}",
         "--label-suitable-nodes",
+        "--label-nodes",
+        "-ui-bind-address=127.0.0.1:0",
         f"--maintenance-calendar={SYSTEM_NAMESPACE}/maintenance",
         "--leader-elect",
         f"--leader-election-namespace={SYSTEM_NAMESPACE}",
@@ -139,6 +146,36 @@ async def use_all_kinds(cluster: GpuCluster) -> None:
     await groups.delete("web")
     await groups.wait_until_deleted("web")
     await cluster.call("DELETE", f"{GPUINFOS_PATH.format(namespace=namespace)}/gpu")
+
+
+async def use_page(manager: ManagerProcess, cluster: GpuCluster) -> None:
+    """Reads everything that the page shows."""
+    page = PageReader(await read_address(manager))
+    vm = await page.wait_for("vms", node=NODE_NAME)
+    await page.wait_for("nodes", id=NODE_NAME, pods=0)
+    assert not (await page.get(f"/topology/what-if/hosts/{vm['host']}")).get("problems")
+    assert (await page.get(f"/topology/nodes/{NODE_NAME}/pods"))["pods"] == []
+    namespace = cluster.namespace
+    paths = (
+        f"hostinfoes/{namespace}/x",
+        f"mycustomresources/{namespace}/joe",
+        f"pods/{namespace}/funny-joe",
+        f"nodes/{NODE_NAME}",
+    )
+    for path in paths:
+        details = await page.get(f"/topology/objects/{path}")
+        assert details["yaml"]
+        assert not details.get("problems")
+
+
+async def wait_for_node_labels(cluster: GpuCluster) -> None:
+    plane = cluster.control_plane
+
+    def is_labeled() -> bool:
+        node = plane.kubectl("get", "node", NODE_NAME, "-o", "json")
+        return "topology.corinternal.com/host" in node and "VSphereHostPressure" in node
+
+    await eventually(is_labeled, within=30)
 
 
 async def repeat_event(plane: ControlPlane, namespace: str) -> None:
@@ -180,6 +217,8 @@ async def test_manager_uses_exactly_the_generated_roles(
     ) as manager:
         await manager.wait_for_log("Starting workers")
         await use_all_kinds(prepared_cluster)
+        await wait_for_node_labels(prepared_cluster)
+        await use_page(manager, prepared_cluster)
         await repeat_event(plane, namespace)
         await manager.http_get(
             "/metrics", token=plane.create_service_account_token(namespace, "reader")

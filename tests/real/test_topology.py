@@ -19,7 +19,7 @@ from simulator import SimulatedVCenter
 from support.info_client import run_vcenter_manager, write_credentials
 from support.manager_process import ManagerProcess, fetch_url, run_ready_manager
 
-from .gpu_cluster import NODE_UUIDS, GpuCluster
+from .gpu_cluster import MERGE_PATCH_HEADERS, NODE_UUIDS, GpuCluster
 
 PAGE_FLAG = "-ui-bind-address=127.0.0.1:0"
 
@@ -150,6 +150,11 @@ async def test_page_shows_what_stops_if_a_host_goes(
     ]
     pods_path = f"/api/v1/namespaces/{namespace}/pods"
     await cluster.call("POST", pods_path, make_pod("web-0", "worker-1"))
+    # No kubelet runs here.
+    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    await cluster.call(
+        "PATCH", f"{pods_path}/web-0/status", {"status": status}, MERGE_PATCH_HEADERS
+    )
     budget = {
         "metadata": {"name": "web"},
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
@@ -172,12 +177,19 @@ async def test_page_shows_what_stops_if_a_host_goes(
             "name": "web-0",
             "node": "worker-1",
             "controller": "",
-            "isOnlyReplica": True,
+            "ready": True,
+            "hasReadyReplicaElsewhere": False,
         }
     ]
     assert result["podDisruptionBudgets"][0]["podsOnHost"] == 1
     pods = await page.get("/topology/nodes/worker-1/pods")
     assert [pod["name"] for pod in pods["pods"]] == ["web-0"]
+    assert (await page.get("/topology/pods?search=web-"))["pods"] == pods["pods"]
+    # With the permissions of the component `page`.
+    for path, types in ((f"pods/{namespace}/web-0", ["Ready"]), ("nodes/worker-1", ["Ready"])):
+        details = await page.get(f"/topology/objects/{path}")
+        assert "problems" not in details
+        assert [condition["type"] for condition in details["conditions"]] == types
     await cluster.call("DELETE", f"{pods_path}/web-0?gracePeriodSeconds=0")
     await page.wait_for("nodes", id="worker-1", pods=0)
 
@@ -228,7 +240,7 @@ async def test_plugin_gives_the_same_result_with_and_without_the_manager(
     }
 
     async def run(*arguments: str) -> Any:
-        command = [sys.executable, "-m", "vsphere_operators.kubectl.command", *arguments]
+        command = [sys.executable, "-m", "vsphere_operators.kubectl", *arguments]
         done = await asyncio.to_thread(
             subprocess.run, command, env=environ, capture_output=True, text=True, timeout=60
         )

@@ -64,6 +64,9 @@ def fill_inventory(inventory: Inventory, *rows: InventoryRow) -> Inventory:
         ]
     )
     inventory.apply(
-        [ObjectUpdate("modify", "Datastore", "datastore-1", {"summary.accessible": True})]
+        [
+            ObjectUpdate("modify", "Datastore", "datastore-1", {"summary.accessible": True}),
+            ObjectUpdate("modify", "HostSystem", "host-1", {"runtime.inMaintenanceMode": False}),
+        ]
     )
     return inventory

@@ -17,11 +17,15 @@ from kubewright.builtin import Node, PersistentVolume
 from kubewright.log import Log
 from kubewright.testing import eventually
 from vsphere_operators.build import connect_gpuinfo, connect_registry
+from vsphere_operators.kinds.clusterinfo import ClusterInfoController
+from vsphere_operators.kinds.datastoreinfo import DatastoreInfoController
 from vsphere_operators.kinds.fcdinfo import FCDInfoController
 from vsphere_operators.kinds.gpuinfo.controller import GPUInfoController
 from vsphere_operators.kinds.gpuinfo.rules import SelectionRules
 from vsphere_operators.kinds.gpuinfo.tracker import NodeTracker
+from vsphere_operators.kinds.hostinfo import HostInfoController
 from vsphere_operators.kinds.vmgroup import VmGroup
+from vsphere_operators.kinds.vminfo import VMInfoController
 from vsphere_operators.topology.server import TopologyServer
 from vsphere_operators.topology.service import add_topology
 from vsphere_operators.vcenters.config import VCenterConfig
@@ -96,9 +100,11 @@ async def run_topology(
     *,
     ui_folder: Path | None = None,
     authorizer: Authorizer | None = None,
+    watch_namespaces: tuple[str, ...] = (),
 ) -> AsyncIterator[TopologyClient]:
-    """Run a manager with GPUInfo, FCDInfo and the topology until the block ends."""
-    manager = Manager(FAKE_CONNECTION, Options(metrics_bind_address="0"), transport=cluster.api)
+    """Run a manager with the info kinds and the topology until the block ends."""
+    options = Options(metrics_bind_address="0", watch_namespaces=watch_namespaces)
+    manager = Manager(FAKE_CONNECTION, options, transport=cluster.api)
     if authorizer is not None:
         manager.authorizer = authorizer  # type: ignore[assignment]
     registry = VCenterRegistry(
@@ -126,6 +132,10 @@ async def run_topology(
     controller.reads(Node, PersistentVolume, VmGroup)
     manager.add(controller)
     manager.add(FCDInfoController(registry, manager.cache))
+    manager.add(HostInfoController(registry))
+    manager.add(VMInfoController(registry))
+    manager.add(DatastoreInfoController(registry, manager.cache))
+    manager.add(ClusterInfoController(registry, tracker))
     server = add_topology(
         manager,
         registry,

@@ -18,7 +18,10 @@ DATA_PATHS = (
     "/topology/events",
     "/topology/changes",
     "/topology/nodes/node-1/pods",
+    "/topology/pods?search=web",
     "/topology/what-if/hosts/vc-1/host-1",
+    "/topology/objects/nodes/node-1",
+    "/topology/objects/pods/default/web",
     "/topology/objects/vmgroups/default/web",
 )
 HOSTILE_NAMES = (
@@ -80,6 +83,9 @@ async def test_remote_address_needs_a_token_with_a_role(remote: TopologyClient) 
     reader = "Bearer reader"
     assert await remote.status_of("/topology", Authorization=reader) == 200
     assert await remote.status_of("/topology/changes", Authorization=reader) == 200
+    # A role with the verb get is enough for HEAD too.
+    assert await remote.status_of("/topology", "HEAD", Authorization=reader) == 200
+    assert await remote.status_of("/topology", "HEAD", Authorization="Bearer guest") == 403
     assert await remote.status_of(DATA_PATHS[-1], Authorization=reader) == 404
 
 
@@ -203,8 +209,10 @@ async def test_hostile_names_stay_text(cluster: FakeNodeCluster, local: Topology
 
 
 async def test_object_of_another_kind_cannot_be_read(local: TopologyClient) -> None:
-    for plural in ("secrets", "configmaps", "nodes", "pods", "persistentvolumes"):
+    for plural in ("secrets", "configmaps", "events", "persistentvolumes", "nodes", "pods"):
         assert await local.status_of(f"/topology/objects/{plural}/default/x") == 404
+    for path in ("secrets/x", "hostinfoes/x", "nodes/missing", "nodes/default/node-1"):
+        assert await local.status_of(f"/topology/objects/{path}") == 404
 
 
 async def test_build_without_a_page_explains_itself(

@@ -74,6 +74,14 @@ def test_changes_of_hosts(recorded: Recorded) -> None:
     assert recorded.types() == [("EnteredMaintenance", ""), ("LeftMaintenance", "")]
 
 
+def test_flag_that_becomes_known_is_not_a_change(recorded: Recorded) -> None:
+    recorded.enter("HostSystem", "host-9", name="esxi-9")
+    recorded.enter("Datastore", "datastore-9", name="nfs-9")
+    recorded.modify("HostSystem", "host-9", runtime__inMaintenanceMode=True)
+    recorded.modify("Datastore", "datastore-9", summary__accessible=True)
+    assert {change for change, _ in recorded.types()} == {"Added"}
+
+
 def test_reload_reports_differences(recorded: Recorded) -> None:
     reload = InventoryReload(recorded.vcenter.inventory)
     reload.add([ObjectUpdate("enter", "HostSystem", "host-1", {"name": "esxi-1"})])

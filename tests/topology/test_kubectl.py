@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
+import re
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kubewright import Client
-from kubewright.errors import ConfigError
+from kubewright.builtin import Pod
+from kubewright.errors import ConfigError, Forbidden
 from kubewright.testing import eventually
 from support.fake_environment import FAKE_CONNECTION
 from support.fake_node_cluster import FakeNodeCluster, add_three_nodes, bios_uuid_of
 from support.topology_cluster import TopologyClient, run_topology
-from vsphere_operators.kubectl import page
+from vsphere_operators.kubectl import manager_pods, page
 from vsphere_operators.kubectl.command import Printer, _Commands, _parse_arguments
 from vsphere_operators.kubectl.sources import ClusterReader
 from vsphere_operators.vsphere.model import Disk
@@ -71,14 +74,20 @@ class Plugin:
             "ARGUMENTS": str(folder / "arguments"),
         }
 
-    def add_manager_pod(self, *flags: str, phase: str = "Running", name: str = "manager-0") -> None:
+    def add_manager_pod(
+        self,
+        *flags: str,
+        phase: str = "Running",
+        name: str = "manager-0",
+        env: Sequence[dict[str, object]] = (),
+    ) -> None:
         labels = {
             "app.kubernetes.io/name": "vsphere-operators",
             "control-plane": "controller-manager",
         }
-        containers = [{"name": "manager", "image": "m", "args": list(flags)}]
+        containers = [{"name": "manager", "image": "m", "args": list(flags), "env": list(env)}]
         body = {"metadata": {"name": name, "labels": labels}, "spec": {"containers": containers}}
-        path = page.ManagerPod.definition.path(page.DEFAULT_NAMESPACE)
+        path = manager_pods.ManagerPod.definition.path(manager_pods.DEFAULT_NAMESPACE)
         created = self.cluster.api.create(path, body)
         self.cluster.api.update(
             f"{path}/{name}", {**created, "status": {"phase": phase}}, status=True
@@ -122,6 +131,7 @@ async def plugin(tmp_path: Path) -> AsyncIterator[Plugin]:
             size_mb=70,
             attached_vm_uuids=(bios_uuid_of(1),),
         ),
+        Disk(id="d-3", name="hidden", datastore="datastore-1", attached_vm_uuids=("unseen",)),
     )
     async with run_topology(cluster) as client:
         await client.wait_for("nodes", "node-3", vm="vc-1/vm-3")
@@ -133,7 +143,7 @@ async def test_port_is_forwarded_to_the_manager(plugin: Plugin) -> None:
     text = await plugin.run("datastores", "--context=c", "--kubeconfig=k")
     assert text.splitlines() == [
         "DATASTORE  TYPE  GIB    FREE GIB  FREE  PROVISIONED  VMS  VOLUMES  ORPHANS  STATE",
-        "nfs-1      NFS   100.0  5.0       5%    145%         0    0        2        accessible",
+        "nfs-1      NFS   100.0  5.0       5%    145%         0    0        1        accessible",
     ]
     assert (plugin.folder / "arguments").read_text().split() == [
         "port-forward",
@@ -146,12 +156,18 @@ async def test_port_is_forwarded_to_the_manager(plugin: Plugin) -> None:
     ]
 
 
-async def test_orphans_are_sorted_by_size(plugin: Plugin) -> None:
+async def test_orphaned_disks_are_before_those_that_a_vm_uses(plugin: Plugin) -> None:
     lines = (await plugin.run("orphans", "--page", plugin.client.address)).splitlines()
     assert [line.split() for line in lines[1:]] == [
-        ["larger", "70", "nfs-1", "node-1"],
-        ["left", "7", "nfs-1", "-"],
+        ["left", "orphaned", "7", "nfs-1", "-"],
+        ["larger", "foreign", "70", "nfs-1", "node-1"],
+        # The vCenter account does not see the VM that uses this disk.
+        ["hidden", "foreign", "-", "nfs-1", "-"],
     ]
+    text = await plugin.run("datastores", "-o", "json", "--page", plugin.client.address)
+    # As vsphere_datastore_orphaned_disks and vsphere_datastore_foreign_disks count them.
+    (datastore,) = json.loads(text)
+    assert (datastore["orphanedDisks"], datastore["foreignDisks"]) == (1, 2)
 
 
 async def test_what_if_accepts_a_name_and_an_id(plugin: Plugin) -> None:
@@ -160,6 +176,37 @@ async def test_what_if_accepts_a_name_and_an_id(plugin: Plugin) -> None:
         assert "Nodes:      node-2, node-3" in text
     with pytest.raises(ConfigError, match='no host has the name or id "esxi-9"'):
         await plugin.run("what-if", "host", "esxi-9", "--page", plugin.client.address)
+
+
+async def test_what_if_marks_replicas_and_explains_gaps(plugin: Plugin) -> None:
+    for name, node, owner in (
+        ("web-0", "node-2", "StatefulSet"),
+        ("web-1", "node-3", "StatefulSet"),
+        ("proxy-0", "node-2", "DaemonSet"),
+    ):
+        reference = {"apiVersion": "apps/v1", "kind": owner, "name": "x", "uid": owner}
+        path = Pod.definition.path("default")
+        created = plugin.cluster.api.create(
+            path,
+            {
+                "metadata": {"name": name, "ownerReferences": [{**reference, "controller": True}]},
+                "spec": {"nodeName": node, "containers": [{"name": "main", "image": "i"}]},
+            },
+        )
+        status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        plugin.cluster.api.update(f"{path}/{name}", {**created, "status": status}, status=True)
+    plugin.cluster.add_node(9)
+    await plugin.client.wait_for("nodes", "node-9", vm=None)
+    await plugin.client.wait_for("nodes", "node-2", pods=2)
+    text = await plugin.run("what-if", "host", "esxi-2", "--page", plugin.client.address)
+    assert "3, 2 without a ready replica elsewhere, 1 bound to their Node" in text
+    assert "1 Node has no known VM (node-9), so it is unknown on which host" in text
+    rows = [line.split() for line in text.splitlines() if line.startswith("default ")]
+    assert rows == [
+        ["default", "proxy-0", "node-2", "DaemonSet", "x", "yes", "per", "node"],
+        ["default", "web-0", "node-2", "StatefulSet", "x", "yes", "none"],
+        ["default", "web-1", "node-3", "StatefulSet", "x", "yes", "none"],
+    ]
 
 
 async def test_events_show_the_moves_of_nodes(plugin: Plugin) -> None:
@@ -202,6 +249,62 @@ async def test_missing_page_is_explained(plugin: Plugin) -> None:
         await plugin.run("datastores")
 
 
+VARIABLE = "UI_BIND_ADDRESS"
+
+
+@pytest.mark.parametrize(
+    ("flags", "env", "port"),
+    [
+        (("-ui-bind-address=127.0.0.1:1", "--ui-bind-address", "localhost:8090"), "", 8090),
+        (("-ui-bind-address", "[::1]:8091", "-leader-elect"), "", 8091),
+        ((), "127.0.0.1:8092", 8092),
+        (("--ui-bind-address=127.0.0.1:8093",), "0", 8093),
+    ],
+)
+async def test_port_of_the_page_is_read_as_the_manager_does(
+    plugin: Plugin, flags: tuple[str, ...], env: str, port: int
+) -> None:
+    plugin.add_manager_pod(*flags, env=[{"name": VARIABLE, "value": env}])
+    await plugin.run("datastores")
+    assert (plugin.folder / "arguments").read_text().split()[-1] == f":{port}"
+
+
+@pytest.mark.parametrize(
+    ("flags", "env", "message"),
+    [
+        (("-ui-bind-address=127.0.0.1:9090", "-ui-bind-address=0"), {}, "no manager with a page"),
+        (("-ui-bind-address=",), {"value": "127.0.0.1:9090"}, "no manager with a page"),
+        (("-ui-bind-address=127.0.0.2:9090",), {}, "Set -ui-bind-address=127.0.0.1:9090"),
+        (("-ui-bind-address=10.0.0.7:9443",), {}, "not reached by `kubectl port-forward`"),
+        (("-ui-bind-address=127.0.0.1:0",), {}, "is chosen when the manager starts"),
+        (("-ui-bind-address=$(ADDRESS)",), {}, "refers to another object"),
+        (("-ui-bind-address=9090",), {}, "invalid listen address"),
+        ((), {"valueFrom": {"configMapKeyRef": {"key": "a"}}}, "refers to another object"),
+    ],
+)
+async def test_page_that_cannot_be_reached_is_explained(
+    plugin: Plugin, flags: tuple[str, ...], env: dict[str, object], message: str
+) -> None:
+    plugin.add_manager_pod(*flags, env=[{"name": VARIABLE, **env}])
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        await plugin.run("datastores")
+    # `tree` has another source.
+    assert '"inside"' in await plugin.run("tree", "-o", "json")
+    assert message.startswith("no manager") or message in plugin.warnings[-1]
+    # During a rollout, a Pod with a page is used.
+    plugin.add_manager_pod("-ui-bind-address=127.0.0.1:9090", name="manager-1")
+    assert "nfs-1" in await plugin.run("datastores")
+
+
+async def test_missing_permission_to_list_pods_is_explained(plugin: Plugin) -> None:
+    path = manager_pods.ManagerPod.definition.path(manager_pods.DEFAULT_NAMESPACE)
+    plugin.cluster.api.fail_next("GET", path, Forbidden("pods is forbidden"), times=2)
+    with pytest.raises(ConfigError, match=r"pods is forbidden.*permission to list pods"):
+        await plugin.run("datastores")
+    assert '"inside"' in await plugin.run("tree", "-o", "json")
+    assert "permission to list pods" in plugin.warnings[-1]
+
+
 async def test_open_prints_the_address_and_ends_the_port_forward(
     plugin: Plugin, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -231,5 +334,5 @@ async def test_open_prints_the_address_and_ends_the_port_forward(
 
     await eventually(lambda: plugin.read_forwarded_port() == address.split(":")[2].strip("/"))
     await eventually(is_forwarded_again, within=20)
-    os.kill(os.getpid(), signal.SIGINT)
+    task.cancel()
     assert await task == ""

@@ -86,6 +86,37 @@ def test_vms_above_the_limit_are_counted() -> None:
     assert store.omitted_vms == {"vc/vm-2"}
 
 
+def test_number_of_omitted_vms_reaches_clients() -> None:
+    store = TopologyStore("e", lambda: MANAGER, max_vms=1)
+    notified = list[int]()
+    store.connect(lambda: notified.append(store.number))
+
+    def read_limits(number: int) -> object:
+        event = store.encode_changes(number).data.decode()
+        changes = msgspec.json.decode(event.partition("data: ")[2])
+        assert changes["changed"] == {}
+        return changes["limits"]
+
+    store.put(make_vm(0))
+    store.publish()
+    for omitted in (1, 2):
+        number, etag = store.number, store.revision
+        store.put(make_vm(omitted))
+        # A change of a VM that is not shown changes nothing.
+        store.put(make_vm(omitted, "renamed"))
+        store.publish()
+        assert read_limits(number) == {"vms": 1, "omittedVMs": omitted}
+        assert store.revision != etag
+    number = store.number
+    store.remove("vms", "vc/vm-2")
+    store.publish()
+    assert read_limits(number) == {"vms": 1, "omittedVMs": 1}
+    assert notified == [1, 2, 3, 4]
+    # Shown as soon as it is the VM of a Node.
+    store.put(msgspec.structs.replace(make_vm(1), node="node-1"))
+    assert store.limits.omittedVMs == 0
+
+
 def test_new_leader_changes_the_etag() -> None:
     leading = [False]
     store = TopologyStore("e", lambda: msgspec.structs.replace(MANAGER, isLeader=leading[0]))

@@ -37,10 +37,16 @@ def build_model(hosts: int = 14, vms: int = 96, seed: int = 18) -> Json:
                 "datacenter": f"vc-1/datacenter-{1 + i % 2}",
                 "drsEnabled": True,
                 "haEnabled": i % 3 != 1,
+                "infos": [_info("ClusterInfo", "clusterinfoes", f"cluster-{i}")],
             }
             for i in range(clusters)
         ],
         "limits": {"vms": 20000, "omittedVMs": 0},
+        "pressureLimits": {
+            "CPUReady": {"warmPercent": 5, "hotPercent": 10},
+            "MemoryBallooning": {"warmPercent": 2, "hotPercent": 5},
+            "MemorySwapping": {"warmPercent": 5, "hotPercent": 10},
+        },
     }
     model["hosts"] = [_host(i, clusters, choice) for i in range(hosts)]
     model["datastores"] = [_datastore(i, model, choice) for i in range(max(4, hosts // 8))]
@@ -75,9 +81,19 @@ def _host(index: int, clusters: int, choice: random.Random) -> Json:
     }
     if index == 3:
         host["pressure"] = [
-            {"type": "CPUReady", "message": 'CPU readiness of 14 % on host "esxi-3"'}
+            {
+                "type": "CPUReady",
+                "message": 'VM "db-3" on host "esxi-3" waited for a CPU 14% of the time. '
+                "The limit is 10%.",
+            }
         ]
+    if index == 3 or index % 5 == 0:
+        host["infos"] = [_info("HostInfo", "hostinfoes", host["name"])]
     return host
+
+
+def _info(kind: str, plural: str, name: str) -> Json:
+    return {"kind": kind, "plural": plural, "namespace": "default", "name": name}
 
 
 def _datastore(index: int, model: Json, choice: random.Random) -> Json:
@@ -94,6 +110,7 @@ def _datastore(index: int, model: Json, choice: random.Random) -> Json:
         "freeBytes": free,
         "uncommittedBytes": int(capacity * choice.uniform(0.1, 0.9)),
         "hosts": [host["id"] for host in model["hosts"] if host["datacenter"] == datacenter],
+        "infos": [_info("DatastoreInfo", "datastoreinfoes", f"datastore-{index}")],
     }
 
 
@@ -112,14 +129,16 @@ def _vm(index: int, model: Json, choice: random.Random) -> Json:
         "cpuUsageMHz": choice.randint(100, 9000),
         "cpuReadinessPercent": choice.choice((6, 14)) if is_hot else choice.randint(0, 4),
         "guestMemoryMB": int(memory * choice.uniform(0.1, 0.8)),
-        "balloonedMemoryMB": 512 if index % 41 == 7 else 0,
-        "swappedMemoryMB": 256 if index % 53 == 9 else 0,
+        # Warm, but not hot.
+        "balloonedMemoryMB": memory * 3 // 100 if index % 41 == 7 else 0,
+        "swappedMemoryMB": 0,
         "ipAddress": f"10.{index // 60000}.{index // 250 % 250}.{index % 250 + 1}",
         "isTemplate": False,
         "datastores": [choice.choice(datastores)["id"]] if datastores else [],
     }
     if index % 2 == 0:
         vm["node"] = vm["name"]
+        vm["infos"] = [_info("VMInfo", "vminfoes", vm["name"])]
     if index in (11, 25):
         vm["vmGroup"] = "default/web"
         vm["name"] = f"web-{0 if index == 11 else 1}"
@@ -263,19 +282,33 @@ def pods_of(model: Json, node: str) -> list[Json]:
         {
             "namespace": "default" if i % 3 else "kube-system",
             "name": f"{'web' if i else 'ledger'}-{node}-{i}",
+            "node": node,
             "phase": "Running",
             "ready": True,
-            "controller": "ReplicaSet web" if i else "StatefulSet ledger",
+            "controller": ("StatefulSet ledger", "DaemonSet proxy")[i]
+            if i < 2
+            else "ReplicaSet web",
         }
         for i in range(number)
     ]
+
+
+def find_pods(model: Json, text: str, limit: int = 50) -> Json:
+    pods = [pod for node in model["nodes"] for pod in pods_of(model, node["id"])]
+    matching = [pod for pod in pods if text.lower() in f"{pod['namespace']}/{pod['name']}"]
+    return {
+        "search": text,
+        "omittedPods": max(0, len(matching) - limit),
+        "problems": [],
+        "pods": matching[:limit],
+    }
 
 
 def what_stops(model: Json, host_id: str) -> Json | None:
     host = next((item for item in model["hosts"] if item["id"] == host_id), None)
     if host is None:
         return None
-    vms = [vm for vm in model["vms"] if vm.get("host") == host_id]
+    vms = [vm for vm in model["vms"] if vm.get("host") == host_id and vm["power"] == "poweredOn"]
     nodes = [vm["node"] for vm in vms if "node" in vm]
     disks = [disk for disk in model["disks"] if disk.get("vm") in {vm["id"] for vm in vms}]
     datastores = {item["id"]: item["name"] for item in model["datastores"]}
@@ -285,7 +318,12 @@ def what_stops(model: Json, host_id: str) -> Json | None:
             "name": pod["name"],
             "node": node,
             "controller": pod["controller"],
-            "isOnlyReplica": pod["controller"] == "StatefulSet ledger",
+            "ready": pod["ready"],
+            **(
+                {"isBoundToNode": True}
+                if pod["controller"].startswith("DaemonSet")
+                else {"hasReadyReplicaElsewhere": pod["controller"] != "StatefulSet ledger"}
+            ),
         }
         for node in nodes
         for pod in pods_of(model, node)
@@ -301,8 +339,12 @@ def what_stops(model: Json, host_id: str) -> Json | None:
             }
             for vm in vms
         ],
+        "stoppedVMs": sum(vm.get("host") == host_id for vm in model["vms"]) - len(vms),
         "nodes": nodes,
         "pods": pods,
+        "problems": [
+            'Node "edge-1" has no known VM: its Pods may run on this host. Set its providerID.'
+        ],
         "podDisruptionBudgets": [
             {"namespace": "default", "name": "web", "disruptionsAllowed": 0, "podsOnHost": 2}
         ],

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from .model import Json, build_changes, build_model, pods_of, what_stops
+from .model import Json, build_changes, build_model, find_pods, pods_of, what_stops
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 PAGE_FOLDER = Path(__file__).parents[2] / "src/vsphere_operators/ui"
@@ -32,14 +32,16 @@ CONTENT_TYPES = {
     ".css": "text/css",
     ".svg": "image/svg+xml",
 }
-OBJECT_YAML = """apiVersion: vm.codeconnect.vmworld.com/v1alpha1
-kind: VmGroup
-metadata:
-  name: web
-  namespace: default
-spec:
-  replicas: 4
-"""
+KINDS = {
+    "vmgroups": "VmGroup",
+    "gpuinfoes": "GPUInfo",
+    "hostinfoes": "HostInfo",
+    "vminfoes": "VMInfo",
+    "datastoreinfoes": "DatastoreInfo",
+    "clusterinfoes": "ClusterInfo",
+    "nodes": "Node",
+    "pods": "Pod",
+}
 
 
 class PageServer:
@@ -51,7 +53,11 @@ class PageServer:
         self.token = ""
         self.is_forbidden = False
         self.sends_heartbeats = True
+        self.heartbeat_seconds = 10.0
+        # Requests are accepted and never answered.
+        self.hangs = False
         self.requests: list[str] = []
+        self.searches: list[str] = []
         self.page_bytes: dict[str, int] = {}
         self._epoch, self._number = uuid.uuid4().hex[:4], 1
         self._clients: set[asyncio.Queue[bytes | None]] = set()
@@ -76,8 +82,10 @@ class PageServer:
         app.router.add_get("/topology/events", self._handle_events)
         app.router.add_get("/topology/changes", self._handle_changes)
         app.router.add_get("/topology/nodes/{name}/pods", self._handle_pods)
+        app.router.add_get("/topology/pods", self._handle_pod_search)
         app.router.add_get("/topology/what-if/hosts/{id:.+}", self._handle_what_if)
         app.router.add_get("/topology/objects/{plural}/{namespace}/{name}", self._handle_object)
+        app.router.add_get("/topology/objects/nodes/{name}", self._handle_object)
         app.router.add_get("/{path:.*}", self._handle_file)
         app.middlewares.append(self._authorize)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -87,8 +95,7 @@ class PageServer:
         self._port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
-        for client in self._clients:
-            client.put_nowait(None)
+        self.end_streams()
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
@@ -96,8 +103,17 @@ class PageServer:
     async def restart(self) -> None:
         """As another process: revisions have another epoch."""
         await self.stop()
-        self._epoch, self._number = uuid.uuid4().hex[:4], 1
+        self.switch_epoch()
         await self.start()
+
+    def switch_epoch(self) -> None:
+        """As a proxy that passes open connections on to another process."""
+        self._epoch, self._number = uuid.uuid4().hex[:4], 1
+
+    def end_streams(self) -> None:
+        """As the manager does after some minutes."""
+        for client in self._clients:
+            client.put_nowait(None)
 
     def change(
         self, changed: Json | None = None, removed: dict[str, list[str]] | None = None
@@ -127,6 +143,8 @@ class PageServer:
     async def _authorize(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         self.requests.append(request.path)
         if request.path.startswith("/topology"):
+            if self.hangs:
+                await asyncio.Event().wait()
             if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
                 return web.Response(status=401, text="Unauthorized: a bearer token is required")
             if self.is_forbidden:
@@ -163,10 +181,24 @@ class PageServer:
             return web.Response(status=404, text="Not found: no host has this id")
         return web.json_response(result)
 
+    async def _handle_pod_search(self, request: web.Request) -> web.Response:
+        text = request.query.get("search", "")
+        self.searches.append(text)
+        return web.json_response(find_pods(self.model, text))
+
     async def _handle_object(self, request: web.Request) -> web.Response:
+        name, namespace = request.match_info["name"], request.match_info.get("namespace", "")
+        kind = KINDS.get(request.match_info.get("plural", "nodes"))
+        if kind is None:
+            return web.Response(status=404, text="Not found: objects of this kind cannot be read")
         return web.json_response(
             {
-                "yaml": OBJECT_YAML,
+                "kind": kind,
+                "namespace": namespace,
+                "name": name,
+                "isPartial": kind in ("Node", "Pod"),
+                "omittedEvents": 3,
+                "yaml": f"kind: {kind}\nmetadata:\n  name: {name}\n  namespace: {namespace}\n",
                 "conditions": [
                     {
                         "type": "Ready",
@@ -209,9 +241,14 @@ class PageServer:
     async def _next_event(self, client: asyncio.Queue[bytes | None]) -> bytes | None:
         while True:
             with suppress(TimeoutError):
-                return await asyncio.wait_for(client.get(), 10)
+                return await asyncio.wait_for(client.get(), self.heartbeat_seconds)
             if self.sends_heartbeats:
-                return b"event: heartbeat\ndata: {}\n\n"
+                data = {
+                    "revision": self.revision,
+                    "time": self.model["time"],
+                    "manager": self.model["manager"],
+                }
+                return f"event: heartbeat\ndata: {json.dumps(data)}\n\n".encode()
 
 
 @asynccontextmanager

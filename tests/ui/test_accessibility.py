@@ -22,6 +22,8 @@ VIEWS = (
     "#/datastores/datastore/vc-1%2Fdatastore-1",
     "#/groups/vmgroup/default%2Fweb",
     "#/gpus/gpuinfo/default%2Ftrain",
+    "#/hosts/pod/kube-system%2Fledger-node-4-0",
+    "#/hosts/object/hostinfoes%2Fdefault%2Fesxi-3",
     "#/hot",
     "#/volumes",
     "#/changes",

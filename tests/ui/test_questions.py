@@ -22,7 +22,7 @@ async def test_which_host_is_hot(page: Page, server: PageServer) -> None:
     await expect(first.get_by_role("link")).to_have_text("esxi-3")
     await expect(first).to_contain_text("hot")
     await expect(first).to_contain_text("95 %")
-    await expect(first).to_contain_text("CPU readiness of 14 %")
+    await expect(first).to_contain_text("waited for a CPU 14% of the time")
 
 
 async def test_what_stops_if_a_host_goes_in_two_clicks(page: Page, server: PageServer) -> None:
@@ -30,7 +30,13 @@ async def test_what_stops_if_a_host_goes_in_two_clicks(page: Page, server: PageS
     await page.get_by_role("link", name="What stops if a host goes?").click()
     await page.locator("#list").get_by_role("link", name="esxi-4", exact=True).click()
     panel = page.locator("#panel")
-    await expect(panel.locator(".figures")).to_contain_text("only replicas")
+    await expect(panel.locator(".figures")).to_contain_text("without a ready replica elsewhere")
+    await expect(panel.locator(".problem")).to_contain_text('Node "edge-1" has no known VM')
+    ledger = panel.get_by_role("listitem").filter(has_text="ledger-node-4-0")
+    await expect(ledger).to_contain_text("no ready replica elsewhere")
+    proxy = panel.get_by_role("listitem").filter(has_text="web-node-4-1")
+    await expect(proxy).to_contain_text("belongs to the Node")
+    await expect(proxy).not_to_contain_text("no ready replica elsewhere")
     await expect(panel).to_contain_text("ledger-node-4-0")
     await expect(panel).to_contain_text("StatefulSet ledger")
     await expect(panel).to_contain_text("allows 0 disruptions, 2 Pods on this host")
@@ -74,6 +80,32 @@ async def test_a_disk_without_a_persistent_volume_is_marked(page: Page, server: 
     await open_page(page, server, "#/volumes?q=pvc-6")
     await expect(page.locator("#list .row")).to_contain_text("no PersistentVolume")
     await expect(page.locator("#list .row")).to_contain_text("not attached")
+
+
+async def test_which_disks_no_persistent_volume_names(page: Page, server: PageServer) -> None:
+    await open_page(page, server)
+    await page.get_by_role("link", name="Where is this volume?").click()
+    await page.get_by_role("link", name="Show the 3 disks that no PersistentVolume names").click()
+    rows = page.locator("#list .row")
+    await expect(rows).to_have_count(3)
+    for row in await rows.all():
+        await expect(row).to_contain_text("no PersistentVolume")
+    await page.get_by_role("link", name="Show all volumes").click()
+    await expect(rows).not_to_have_count(3)
+    # The datastores count them too.
+    await page.get_by_role("link", name="Datastores").click()
+    datastore = page.locator("[data-row='datastore/vc-1/datastore-2']")
+    await expect(datastore).to_contain_text("1 without a PersistentVolume")
+
+
+async def test_figures_of_what_stops_lead_to_their_lists(page: Page, server: PageServer) -> None:
+    await open_page(page, server, "#/what-if/host/vc-1%2Fhost-4/what-if")
+    panel = page.locator("#panel")
+    for figure, title in (("disruption budget", "PodDisruptionBudgets"), ("volume", "Volumes")):
+        await panel.locator(".figures").get_by_role("button", name=figure).click()
+        heading = panel.get_by_role("heading", name=title)
+        await expect(heading).to_be_focused()
+        await expect(heading).to_be_in_viewport()
 
 
 async def test_why_not_this_node(page: Page, server: PageServer) -> None:

@@ -18,7 +18,7 @@ from vsphere_operators.vcenters.inventory_metrics import (
 from vsphere_operators.vsphere.disk_catalog import DiskListing
 from vsphere_operators.vsphere.faults import Unreachable
 from vsphere_operators.vsphere.model import Disk
-from vsphere_operators.vsphere.updates import Ref
+from vsphere_operators.vsphere.updates import ObjectUpdate, Ref, Value
 
 # With a quote, a backslash, a line break, a right-to-left mark and emoji.
 HOSTILE_NAME = 'a"b\\c\n<img onerror=x>\u202e{x="1"} 1\n😀'
@@ -241,6 +241,53 @@ def test_disks_without_a_volume_are_counted(environment: Environment) -> None:
     samples = environment.scrape()
     assert samples["vsphere_datastore_first_class_disks"] == [(store, 3)]
     assert "vsphere_datastore_orphaned_disks" not in samples
+
+
+def test_disks_of_a_new_datastore_are_unknown_until_they_are_listed(
+    environment: Environment,
+) -> None:
+    def list_datastores() -> list[str]:
+        samples = environment.scrape()["vsphere_datastore_first_class_disks"]
+        return [labels["datastore_id"] for labels, _ in samples]
+
+    environment.enter("Datastore", "datastore-3", name="new", summary__accessible=True)
+    assert "datastore-3" not in list_datastores()
+    environment.set_disks()
+    assert "datastore-3" in list_datastores()
+
+
+def test_flags_that_vcenter_does_not_report_have_no_sample(environment: Environment) -> None:
+    environment.enter("HostSystem", "host-9", name="esxi-9")
+    environment.enter("Datastore", "datastore-9", name="store-9", summary__capacity=1000)
+    samples = environment.scrape()
+    for name, key, ref in (
+        ("vsphere_host_maintenance", "host_id", "host-9"),
+        ("vsphere_datastore_accessible", "datastore_id", "datastore-9"),
+    ):
+        refs = [labels[key] for labels, _ in samples[name]]
+        assert refs
+        assert ref not in refs
+    # vCenter reports its capacity, so that is known.
+    capacities = samples["vsphere_datastore_capacity_bytes"]
+    assert "datastore-9" in [labels["datastore_id"] for labels, _ in capacities]
+
+
+def test_host_that_enters_maintenance_mode(environment: Environment) -> None:
+    def read_value() -> float:
+        ((_, value),) = environment.scrape()["vsphere_host_entering_maintenance"]
+        return value
+
+    assert read_value() == 0
+    task: dict[str, Value] = {
+        "info.state": "running",
+        "info.descriptionId": "HostSystem.enterMaintenanceMode",
+        "info.entity": Ref("HostSystem", "host-1"),
+    }
+    inventory = environment.vcenter.inventory
+    inventory.apply([ObjectUpdate("enter", "Task", "task-1", task)])
+    assert read_value() == 1
+    inventory.apply([ObjectUpdate("modify", "Task", "task-1", {"info.state": "success"})])
+    assert read_value() == 0
 
 
 def test_failing_collector_does_not_hide_other_metrics() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from support.fake_environment import FakeEnvironment
 from vsphere_operators.vsphere.disk_catalog import DiskListing
 from vsphere_operators.vsphere.disks import Disks
@@ -18,6 +21,39 @@ class FailingCatalog:
         raise Unreachable("the catalog does not respond")
 
 
+class EmptyCatalog:
+    """Lists nothing, and calls a function while it does."""
+
+    def __init__(self, while_listing: Callable[[], None]) -> None:
+        self.while_listing = while_listing
+
+    async def list_disks(self, known_disks: object, scope: object) -> DiskListing:
+        self.while_listing()
+        return DiskListing()
+
+
+async def test_datastore_counts_as_listed_after_a_poll_that_began_later() -> None:
+    environment, reported = FakeEnvironment(), list[str]()
+    disks = environment.vcenter.disks
+    disks.readability_changed.connect(reported.append)
+    environment.enter("Datastore", "datastore-1", name="nfs-1", summary__accessible=True)
+    environment.enter("Datastore", "datastore-2", name="nfs-2", summary__accessible=False)
+
+    def change() -> None:
+        environment.enter("Datastore", "datastore-3", name="nfs-3", summary__accessible=True)
+        environment.modify("Datastore", "datastore-2", summary__accessible=True)
+
+    catalog: Any = EmptyCatalog(change)
+    disks.global_catalog = disks.catalog = catalog
+    await disks.poll()
+    assert disks.listed_datastores == {"datastore-1"}
+    assert reported == ["datastore-1"]
+    catalog.while_listing = lambda: None
+    await disks.poll()
+    assert disks.listed_datastores == {"datastore-1", "datastore-2", "datastore-3"}
+    assert sorted(reported) == ["datastore-1", "datastore-2", "datastore-3"]
+
+
 def make_disks() -> tuple[Disks, FakeClock, list[str]]:
     """Two datastores, a clock, and the references that were reported."""
     environment, clock, reported = FakeEnvironment(), FakeClock(), list[str]()
@@ -25,6 +61,8 @@ def make_disks() -> tuple[Disks, FakeClock, list[str]]:
         environment.enter("Datastore", f"datastore-{number}", name=f"nfs-{number}")
     disks = environment.vcenter.disks
     disks.clock = clock
+    # They were listed before.
+    disks.apply(DiskListing())
     disks.readability_changed.connect(reported.append)
     return disks, clock, reported
 
@@ -69,7 +107,7 @@ async def test_failed_polls_affect_all_datastores_after_a_while() -> None:
 
 
 def test_disks_that_were_never_read() -> None:
-    disks, _, _ = make_disks()
+    disks = FakeEnvironment().vcenter.disks
     assert disks.explain_unreadable("datastore-1") == ""
     disks.problem = Rejected("not supported")
     assert disks.explain_unreadable("datastore-1") == "not supported"

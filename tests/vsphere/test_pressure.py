@@ -16,7 +16,7 @@ from vsphere_operators.vsphere.model import (
 )
 from vsphere_operators.vsphere.pressure import (
     MaintenanceTasks,
-    PressureGauge,
+    PressureHysteresis,
     PressureType,
     find_host_pressures,
     find_vm_pressures,
@@ -99,7 +99,7 @@ def test_maintenance_comes_first() -> None:
     assert pressure.message == 'Host "esxi-1" is in maintenance mode.'
 
 
-def test_pressures_of_a_vm_are_those_of_its_gauge() -> None:
+def test_pressures_of_a_vm_are_those_of_its_hysteresis() -> None:
     vm = make_vm(ready=50, ballooned=800)
     assert find_vm_pressures(HOST, vm, []) == []
     (pressure,) = find_vm_pressures(HOST, vm, [BALLOON, SWAP])
@@ -109,39 +109,39 @@ def test_pressures_of_a_vm_are_those_of_its_gauge() -> None:
     )
 
 
-def test_gauge_changes_after_the_figure_was_beyond_the_threshold_for_the_whole_time() -> None:
-    gauge = PressureGauge(60.0)
-    assert gauge.update({CPU: 10.0}, 0.0) == 60.0
-    assert gauge.update({CPU: 9.0}, 30.0) is None
-    assert gauge.update({CPU: 12.0}, 40.0) == 60.0
-    assert gauge.update({CPU: 12.0}, 99.0) == 1.0
-    assert gauge.active_types == []
-    assert gauge.update({CPU: 12.0}, 100.0) is None
-    assert gauge.active_types == [CPU]
+def test_hysteresis_changes_after_the_figure_was_beyond_the_threshold_for_the_whole_time() -> None:
+    hysteresis = PressureHysteresis(60.0)
+    assert hysteresis.update({CPU: 10.0}, 0.0) == 60.0
+    assert hysteresis.update({CPU: 9.0}, 30.0) is None
+    assert hysteresis.update({CPU: 12.0}, 40.0) == 60.0
+    assert hysteresis.update({CPU: 12.0}, 99.0) == 1.0
+    assert hysteresis.active_types == []
+    assert hysteresis.update({CPU: 12.0}, 100.0) is None
+    assert hysteresis.active_types == [CPU]
     # Between the two thresholds nothing changes.
-    assert gauge.update({CPU: 5.0}, 500.0) is None
-    assert gauge.update({CPU: 4.0}, 600.0) == 60.0
-    assert gauge.update({CPU: 5.0}, 650.0) is None
-    assert gauge.update({CPU: 4.0}, 700.0) == 60.0
-    assert gauge.active_types == [CPU]
-    assert gauge.update({CPU: 0.0}, 760.0) is None
-    assert gauge.active_types == []
+    assert hysteresis.update({CPU: 5.0}, 500.0) is None
+    assert hysteresis.update({CPU: 4.0}, 600.0) == 60.0
+    assert hysteresis.update({CPU: 5.0}, 650.0) is None
+    assert hysteresis.update({CPU: 4.0}, 700.0) == 60.0
+    assert hysteresis.active_types == [CPU]
+    assert hysteresis.update({CPU: 0.0}, 760.0) is None
+    assert hysteresis.active_types == []
 
 
-def test_gauge_keeps_its_state_while_a_figure_is_missing() -> None:
-    gauge = PressureGauge(10.0)
-    gauge.update({CPU: 50.0, BALLOON: 50.0}, 0.0)
-    gauge.update({CPU: 50.0}, 5.0)
-    gauge.update({CPU: 50.0, BALLOON: 50.0}, 10.0)
-    assert gauge.active_types == [CPU]
-    gauge.update({}, 100.0)
-    assert gauge.active_types == [CPU]
+def test_hysteresis_keeps_its_state_while_a_figure_is_missing() -> None:
+    hysteresis = PressureHysteresis(10.0)
+    hysteresis.update({CPU: 50.0, BALLOON: 50.0}, 0.0)
+    hysteresis.update({CPU: 50.0}, 5.0)
+    hysteresis.update({CPU: 50.0, BALLOON: 50.0}, 10.0)
+    assert hysteresis.active_types == [CPU]
+    hysteresis.update({}, 100.0)
+    assert hysteresis.active_types == [CPU]
 
 
-def test_gauge_after_a_restart_keeps_what_may_still_count() -> None:
-    gauge = PressureGauge(10.0, was_under_pressure=True)
-    assert gauge.update({CPU: 6.0, BALLOON: 1.0}, 0.0) is None
-    assert gauge.active_types == [CPU]
+def test_hysteresis_after_a_restart_keeps_what_may_still_count() -> None:
+    hysteresis = PressureHysteresis(10.0, was_under_pressure=True)
+    assert hysteresis.update({CPU: 6.0, BALLOON: 1.0}, 0.0) is None
+    assert hysteresis.active_types == [CPU]
 
 
 @pytest.mark.parametrize("final_state", ["success", "error", None])

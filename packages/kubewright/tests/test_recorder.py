@@ -14,7 +14,7 @@ from kubewright.errors import ServerError
 from kubewright.kind import ObjectMeta
 from kubewright.log import Log
 from kubewright.metrics import Metrics
-from kubewright.recorder import BURST, MAX_QUEUE_LENGTH, MAX_SIMILAR_EVENTS, EventRecorder
+from kubewright.recorder import BURST, MAX_QUEUE_LENGTH, MAX_SEPARATE_EVENTS, EventRecorder
 from kubewright.testing.fake import FakeApi
 
 from .support.widget_kind import Widget
@@ -131,12 +131,12 @@ async def test_similar_events_are_combined_as_in_client_go() -> None:
             harness.record_event("Cloned", f"VM {number}")
         events = await harness.flush_and_list()
         messages = {event.message: event.count for event in events}
-        assert len(messages) == MAX_SIMILAR_EVENTS
+        assert len(messages) == MAX_SEPARATE_EVENTS + 1
         assert [messages.pop(f"VM {number}") for number in range(9)] == [1] * 9
         assert messages == {"(combined from similar events): VM 49": 41}
         # Another reason is not combined with these, and none was dropped.
         harness.record_event("Broken")
-        assert len(await harness.flush_and_list()) == MAX_SIMILAR_EVENTS + 1
+        assert len(await harness.flush_and_list()) == MAX_SEPARATE_EVENTS + 2
         assert harness.metrics.events_dropped.value == 0
         # After ten minutes, each is written again.
         harness.now += 600
@@ -144,28 +144,57 @@ async def test_similar_events_are_combined_as_in_client_go() -> None:
         assert "VM 50" in {event.message for event in await harness.flush_and_list()}
 
 
+async def test_a_similar_event_never_replaces_the_message_of_a_separate_one() -> None:
+    async with RecorderHarness().run_recorder() as harness:
+        for number in range(MAX_SEPARATE_EVENTS):
+            harness.record_event("Cloned", f"VM {number}")
+        separate = {event.metadata.name: event for event in await harness.flush_and_list()}
+        # The tenth is combined from the start, so no Event is rewritten into another one.
+        for number in (9, 10):
+            harness.record_event("Cloned", f"VM {number}")
+            events = {event.metadata.name: event for event in await harness.flush_and_list()}
+            assert {name: events.pop(name).message for name in separate} == {
+                name: event.message for name, event in separate.items()
+            }
+            (combined,) = events.values()
+            assert (combined.message, combined.count) == (
+                f"(combined from similar events): VM {number}",
+                number - 8,
+            )
+        # A repetition of a separate one counts there, of a combined one in the combined Event.
+        harness.record_event("Cloned", "VM 0")
+        harness.record_event("Cloned", "VM 9")
+        counts = {event.message: event.count for event in await harness.flush_and_list()}
+    assert counts["VM 0"] == 2
+    assert counts["(combined from similar events): VM 9"] == 3
+
+
 async def test_a_combined_event_that_the_server_removed_is_written_again() -> None:
     async with RecorderHarness().run_recorder() as harness:
-        for number in range(MAX_SIMILAR_EVENTS + 1):
+        for number in range(MAX_SEPARATE_EVENTS + 2):
             harness.record_event("Cloned", f"VM {number}")
         for event in await harness.flush_and_list():
             await Client(harness.api).delete(Event, event.key)
         for number in range(100, 102):
             harness.record_event("Cloned", f"VM {number}")
         events = await harness.flush_and_list()
-    assert {event.message: event.count for event in events} == {"VM 100": 1, "VM 101": 1}
+    assert {event.message: event.count for event in events} == {
+        "(combined from similar events): VM 101": 2
+    }
 
 
-async def test_without_a_token_an_event_is_combined_with_a_similar_one() -> None:
+async def test_without_a_token_an_event_is_combined_with_similar_ones() -> None:
     async with RecorderHarness().run_recorder() as harness:
         harness.record_event("Cloned", "VM 0")
         for number in range(BURST):
             harness.record_event(f"Reason{number}")
-        harness.record_event("Cloned", "VM 1")
+        for number in (1, 2):
+            harness.record_event("Cloned", f"VM {number}")
         events = await harness.flush_and_list()
-    assert len(events) == BURST
+    assert len(events) == BURST + 1
     assert {event.message: event.count for event in events if event.reason == "Cloned"} == {
-        "(combined from similar events): VM 1": 2
+        "VM 0": 1,
+        "(combined from similar events): VM 2": 2,
     }
     assert harness.metrics.events_dropped.value == 1
 

@@ -28,12 +28,13 @@ from ..console import format_age
 from ..kinds.vmgroup.limits import read_limits
 from ..kinds.vmgroup.placement import placement_names
 from ..kinds.vmgroup.types import VmGroup
-from ..leader_lease import LEASE_NAME, MANAGER_NAME
+from ..leader_lease import LEASE_NAME, MANAGER_NAME, SYSTEM_NAMESPACE
 from ..node_labels.controller import NodeLabelController
 from ..settings.flags import Settings
 from . import crds, rbac
 from .finding import Finding, ok, problem, run_check, warning
 from .leader import check_leader
+from .node_labels import check_leftovers
 from .placement import VmGroupRequest
 from .rbac import Grant
 
@@ -129,6 +130,7 @@ async def check_cluster(
         settings.leader_election_id or LEASE_NAME,
     )
     grants = _required_grants(settings, manager, lease.namespace)
+    leftovers = () if settings.node_labels.enabled else (lease.namespace, SYSTEM_NAMESPACE)
     for subject, check in (
         ("CRDs", crds.check(client, kinds)),
         ("rights", rbac.check(client, user, grants)),
@@ -142,6 +144,7 @@ async def check_cluster(
                 is_namespace_set=bool(settings.leader_election_namespace),
             ),
         ),
+        ("label-nodes", check_leftovers(client, leftovers)),
     ):
         async for finding in run_check(subject, check):
             yield finding

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from msgspec import Struct
 
-from ..console import Style, apply_color, wrap_text
+from ..console import Style, apply_color, escape_control, wrap_text
 from .finding import Finding, Level, SectionFinding
 
 _LEVEL_WIDTH = 9
@@ -32,18 +32,19 @@ class TextReport:
         if section != self._section:
             if self._section:
                 yield ""
-            yield apply_color(section, "head", color=self._color)
+            yield apply_color(escape_control(section), "head", color=self._color)
             self._section = section
         level = apply_color(
             finding.level.ljust(_LEVEL_WIDTH), _LEVEL_STYLES[finding.level], color=self._color
         )
         width = max(self._columns, _MIN_WIDTH) - len(_INDENT) if self._columns else 0
-        first, *others = wrap_text(finding.message, width)
-        yield f"  {level}{finding.subject:<{_SUBJECT_WIDTH}}{first}"
+        first, *others = wrap_text(escape_control(finding.message), width)
+        yield f"  {level}{escape_control(finding.subject):<{_SUBJECT_WIDTH}}{first}"
         yield from (_INDENT + line for line in others)
         if finding.fix:
             # A fix is never wrapped, so that it can be pasted.
-            yield f"{_INDENT}{apply_color('fix:', 'head', color=self._color)} {finding.fix}"
+            fix = escape_control(finding.fix)
+            yield f"{_INDENT}{apply_color('fix:', 'head', color=self._color)} {fix}"
 
 
 def summary(findings: Sequence[Finding]) -> str:

@@ -79,7 +79,11 @@ class ClusterInfoStatus(Status):
     ] = None
     hostsInMaintenance: Annotated[Int64 | None, Doc("Number of hosts in maintenance mode.")] = None
     disconnectedHosts: Annotated[
-        Int64 | None, Doc("Number of hosts that are disconnected or do not respond.")
+        Int64 | None,
+        Doc("Number of hosts that are disconnected or do not respond, without poweredDownHosts."),
+    ] = None
+    poweredDownHosts: Annotated[
+        Int64 | None, Doc("Number of hosts that are powered off or in standby.")
     ] = None
     totalCPUMHz: Annotated[Int64 | None, Doc("CPU of all available hosts, in MHz.")] = None
     freeCPUMHz: Annotated[Int64 | None, Doc("totalCPUMHz minus CPU in use.")] = None
@@ -138,6 +142,7 @@ class ClusterInfoStatus(Status):
         Column("Total-MB", ".status.totalMemoryMB", priority=1),
         Column("Maintenance", ".status.hostsInMaintenance", priority=1),
         Column("Disconnected", ".status.disconnectedHosts", priority=1),
+        Column("Powered-Down", ".status.poweredDownHosts", priority=1),
         Column("DRS", ".status.drsEnabled", priority=1),
         Column("HA", ".status.haEnabled", priority=1),
         Column("Datacenter", ".status.datacenter", priority=1),
@@ -164,6 +169,7 @@ def cluster_status_of(
         availableHosts=summary.available_hosts,
         hostsInMaintenance=summary.hosts_in_maintenance,
         disconnectedHosts=summary.disconnected_hosts,
+        poweredDownHosts=summary.powered_down_hosts,
         totalCPUMHz=summary.cpu_mhz,
         freeCPUMHz=free_cpu,
         headroomCPUMHz=_subtract(free_cpu, summary.largest_cpu_mhz),
@@ -193,15 +199,25 @@ def ready_outcome(summary: ClusterSummary) -> Done:
     """Done with the reason of Ready=True; raises Terminal if no host is available."""
     if summary.available_hosts == summary.hosts > 0:
         return Done()
-    states = (
-        f"{summary.hosts_in_maintenance} in maintenance mode, "
-        f"{summary.disconnected_hosts} disconnected"
-    )
+    if not summary.hosts:
+        raise Terminal(
+            Reason.NO_HOST_AVAILABLE,
+            f'Cluster "{summary.name}" has no hosts. Add a host in vCenter.',
+            keep_status=True,
+        )
+    # A host may be in several of these states.
+    counts = {
+        "in maintenance mode": summary.hosts_in_maintenance,
+        "disconnected": summary.disconnected_hosts,
+        "powered off or in standby": summary.powered_down_hosts,
+        "in an unknown state": summary.unknown_hosts,
+    }
+    states = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     if not summary.available_hosts:
         raise Terminal(
             Reason.NO_HOST_AVAILABLE,
             f'None of the {summary.hosts} hosts of cluster "{summary.name}" is available '
-            f"({states}). Add or reconnect a host, or end its maintenance mode.",
+            f"({states}). Power on or reconnect a host, or end its maintenance mode.",
             keep_status=True,
         )
     return Done(

@@ -17,7 +17,6 @@ from kubewright import (
     Done,
     Int64,
     ListType,
-    NotSynced,
     Resource,
     Retry,
     Spec,
@@ -26,20 +25,15 @@ from kubewright import (
     kind,
 )
 from kubewright.builtin import PersistentVolume
-from kubewright.responses import UndecodableObject
 
-from ..vcenters.registry import (
-    NOT_LOADED_RETRY_SECONDS,
-    UNAVAILABLE_RETRY_SECONDS,
-    VCenterLookup,
-    VCenterRegistry,
-)
-from ..vcenters.registry import Reason as SharedReason
+from ..vcenters.registry import UNAVAILABLE_RETRY_SECONDS, VCenterRegistry
 from ..vcenters.volumes import (
-    VOLUME_HANDLE_INDEX,
+    find_undecodable_volume,
+    find_volumes,
     format_claim,
     get_volume_handle,
     index_volume_handles,
+    list_disks_on,
 )
 from ..vsphere.model import Datastore, Disk, Location
 from ..vsphere.path_lookup import MAX_NAME_OR_PATH_LENGTH, possible_names
@@ -150,8 +144,8 @@ class DatastoreInfoStatus(Status):
     orphanedDisks: Annotated[
         OrphanedDisks | None,
         Doc(
-            "First Class Disks that no PersistentVolume of this cluster names. Another cluster may "
-            "use them."
+            "First Class Disks, attached to a VM or not, that no PersistentVolume of this cluster "
+            "names. Another cluster may use them."
         ),
     ] = None
     datacenter: Annotated[str | None, Doc("Datacenter of the datastore.")] = None
@@ -191,7 +185,7 @@ def datastore_status_of(
     datastore: Datastore, location: Location, hosts: Sequence[str], vcenter: str
 ) -> DatastoreInfoStatus:
     """The status without its disks."""
-    if not datastore.accessible:
+    if datastore.accessible is False:
         # For these vCenter keeps reporting the last values that it received.
         datastore = replace(datastore, capacity_bytes=None, free_bytes=None, uncommitted_bytes=None)
     capacity, free = datastore.capacity_bytes, datastore.free_bytes
@@ -305,24 +299,23 @@ class DatastoreInfoController(Controller[DatastoreInfo]):
             lookup.vcenter_name,
         )
         info.status = status
-        if not datastore.accessible:
+        if datastore.accessible is False:
             raise Terminal(
                 Reason.DATASTORE_INACCESSIBLE,
                 f'No host can access datastore "{datastore.name}", so its space and its disks are '
                 "unknown. Check the storage and the hosts that mount it.",
                 keep_status=True,
             )
-        _check_disks_readable(datastore, lookup)
-        _check_volumes_readable(self.cache)
-        disks = lookup.vcenter.disks.disks_by_datastore.get(datastore.ref, [])
-        info.status = with_disks(
-            status,
-            disks,
-            {
-                disk.id: self.cache.by_index(PersistentVolume, VOLUME_HANDLE_INDEX, disk.id)
-                for disk in disks
-            },
-        )
+        disks = list_disks_on(datastore, lookup.vcenter)
+        if name := find_undecodable_volume(self.cache):
+            # Its disk would seem to be orphaned.
+            raise Retry(
+                Reason.VOLUMES_UNREADABLE,
+                f'PersistentVolume "{name}" cannot be decoded, so it is unknown which disks are '
+                "orphaned. Correct or delete it.",
+                requeue_after_seconds=UNAVAILABLE_RETRY_SECONDS,
+            )
+        info.status = with_disks(status, disks, find_volumes(disks, self.cache))
         if datastore.maintenance_mode not in ("", "normal"):
             return Done(
                 Reason.MAINTENANCE_MODE,
@@ -333,32 +326,3 @@ class DatastoreInfoController(Controller[DatastoreInfo]):
 
 def _get_names(info: DatastoreInfo) -> list[str]:
     return possible_names(info.spec.datastore)
-
-
-def _check_disks_readable(datastore: Datastore, lookup: VCenterLookup) -> None:
-    """Raise if the disks are not known. The status then has no field about disks."""
-    disks = lookup.vcenter.disks
-    if cause := disks.explain_unreadable(datastore.ref):
-        raise Retry(
-            SharedReason.DISKS_UNREADABLE,
-            f'The First Class Disks of datastore "{datastore.name}" cannot be read, so its volumes '
-            f"and orphaned disks are unknown: {cause}",
-            requeue_after_seconds=UNAVAILABLE_RETRY_SECONDS,
-        )
-    if not disks.loaded:
-        raise NotSynced(
-            f'the disks of vCenter "{lookup.vcenter_name}" are being listed',
-            requeue_after_seconds=NOT_LOADED_RETRY_SECONDS,
-        )
-
-
-def _check_volumes_readable(cache: Cache) -> None:
-    """Raise if a volume is unknown: its disk would seem to be orphaned."""
-    for volume in cache.store(PersistentVolume).objects.values():
-        if isinstance(volume, UndecodableObject):
-            raise Retry(
-                Reason.VOLUMES_UNREADABLE,
-                f'PersistentVolume "{volume.metadata.name}" cannot be decoded, so it is unknown '
-                "which disks are orphaned. Correct or delete it.",
-                requeue_after_seconds=UNAVAILABLE_RETRY_SECONDS,
-            )

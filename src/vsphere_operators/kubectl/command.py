@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from kubewright.log import LogOptions, configure_logging
 
 from ..console import (
     discard_stdout,
+    escape_lines,
     format_document,
     replace_unencodable,
     supports_color,
@@ -36,6 +38,7 @@ from .sources import ClusterReader, load_connection, open_vcenters, read_node_fa
 from .staleness import warn_of_stale_objects
 from .table import Table, render_table
 from .topology_commands import (
+    PAGE_VARIABLE,
     TOPOLOGY_COMMANDS,
     TopologyCommands,
     add_page_flags,
@@ -262,6 +265,10 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
+def _print_error(message: str) -> None:
+    print(escape_lines(message), file=sys.stderr)
+
+
 async def _run_command(
     options: argparse.Namespace, environ: Mapping[str, str], printer: Printer
 ) -> str:
@@ -271,18 +278,34 @@ async def _run_command(
         load_connection, options.kubeconfig, options.context, environ
     )
     namespace = "" if options.all_namespaces else options.namespace or connection.namespace
-    cluster = ClusterReader(connection, namespace, lambda message: print(message, file=sys.stderr))
+    cluster = ClusterReader(connection, namespace, _print_error)
     try:
-        await warn_of_stale_objects(cluster, options.lease)
+        await warn_of_stale_objects(
+            cluster,
+            options.lease,
+            manager_namespace=options.manager_namespace,
+            page=options.page,
+        )
         return await _Commands(options, cluster, environ, printer).run()
     finally:
         await cluster.transport.close()
 
 
+async def _run_until_signal(command: Coroutine[Any, Any, str]) -> str:
+    """SIGTERM cancels the command, as asyncio.run does at Ctrl-C, so that it ends its kubectl."""
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    return await command
+
+
 def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
-    """Exit codes: 0 success, 1 error, 2 wrong command line, 130 Ctrl-C, 141 closed pipe."""
+    """Exit codes: 0 success, 1 error, 2 wrong command line, 130 Ctrl-C, 141 closed pipe,
+    143 SIGTERM.
+    """
     environ = os.environ if environ is None else environ
     options = _parse_arguments(argv)
+    options.page = options.page or environ.get(PAGE_VARIABLE, "")
     replace_unencodable(sys.stdout, machine_readable=options.output in ("json", "yaml"))
     # Errors are printed below; log lines of the client would only repeat them.
     configure_logging(LogOptions(level="panic"))
@@ -290,20 +313,18 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
         options.output, terminal_width(sys.stdout), supports_color(sys.stdout, environ)
     )
     try:
-        if output := asyncio.run(_run_command(options, environ, printer)):
+        if output := asyncio.run(_run_until_signal(_run_command(options, environ, printer))):
             print(output, flush=True)
     except NotFound as error:
-        print(f"{_PROGRAM}: {error}. Check the namespace, or set it with -n.", file=sys.stderr)
+        _print_error(f"{_PROGRAM}: {error}. Check the namespace, or set it with -n.")
         return 1
     except (KubewrightError, VCenterError) as error:
-        print(f"{_PROGRAM}: {error}", file=sys.stderr)
+        _print_error(f"{_PROGRAM}: {error}")
         return 1
     except BrokenPipeError:
         return discard_stdout()
     except KeyboardInterrupt:
-        return 130
+        return 128 + signal.SIGINT
+    except asyncio.CancelledError:
+        return 128 + signal.SIGTERM
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

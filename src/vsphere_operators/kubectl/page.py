@@ -1,4 +1,4 @@
-"""Reaches the page of the manager: finds its Pod, and forwards a port to it with `kubectl`.
+"""Reaches the page of the manager: forwards a port to its Pod with `kubectl`, and reads it.
 
 Why `kubectl port-forward`, and not the proxy of the API server?  The page listens on a loopback
     address of the Pod, which the proxy does not reach. kubectl is there, because it started this
@@ -20,75 +20,15 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from kubewright import Client, Key, Resource, kind
-from kubewright.builtin import PodStatus
-from kubewright.errors import ConfigError, Forbidden, KindMissing
+from kubewright.errors import ConfigError
+
+from .manager_pods import Page
 
 T = TypeVar("T")
-DEFAULT_NAMESPACE = "vsphere-operators-system"
-_SELECTOR = "app.kubernetes.io/name=vsphere-operators,control-plane=controller-manager"
 _FORWARDING_PATTERN = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ")
-_FLAG_PATTERN = re.compile(r"--?ui-bind-address=(.*):(\d+)")
 _START_TIMEOUT_SECONDS = 30.0
 _REQUEST_TIMEOUT_SECONDS = 30.0
 _STOP_TIMEOUT_SECONDS = 5.0
-HELP = (
-    "Start the manager with -ui-bind-address=127.0.0.1:9090 (kustomize component `page`), pass the "
-    "namespace of the manager with --manager-namespace, or read vCenter with --vcenter."
-)
-
-
-class _Container(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    args: list[str] = []
-
-
-class _ManagerPodSpec(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    containers: list[_Container] = []
-
-
-@kind("v1", name="Pod", external=True)
-class ManagerPod(Resource[_ManagerPodSpec, PodStatus]):
-    """A Pod with the flags of its containers."""
-
-
-class Page(Struct, frozen=True):
-    """The page of one manager."""
-
-    pod: Key
-    port: int
-    scheme: str
-
-
-async def find_page(client: Client, namespace: str) -> Page | None:
-    """The page of a running manager, of a ready one if possible; None if no manager has one."""
-    try:
-        pods = await client.list(ManagerPod, namespace, label_selector=_SELECTOR)
-    except (Forbidden, KindMissing):
-        return None
-    pages = [
-        (not _is_ready(pod), page)
-        for pod in pods
-        if pod.status.phase == "Running" and (page := _read_page(pod)) is not None
-    ]
-    return min(pages, key=lambda entry: (entry[0], entry[1].pod))[1] if pages else None
-
-
-def _is_ready(pod: ManagerPod) -> bool:
-    return any(
-        condition.type == "Ready" and condition.status == "True"
-        for condition in pod.status.conditions
-    )
-
-
-def _read_page(pod: ManagerPod) -> Page | None:
-    # As for the manager, the last flag counts.
-    page = None
-    for container in pod.spec.containers:
-        for argument in container.args:
-            if match := _FLAG_PATTERN.fullmatch(argument):
-                is_loopback = match[1] in ("127.0.0.1", "localhost", "[::1]")
-                page = Page(pod.key, int(match[2]), "http" if is_loopback else "https")
-    return page
 
 
 class ForwardedPage(Struct, frozen=True):

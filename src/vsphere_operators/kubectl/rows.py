@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from kubewright.builtin import Node
 
 from ..kinds.fcdinfo import FCDInfo
-from ..kinds.gpuinfo.matching import parse_provider_id
 from ..kinds.gpuinfo.node import is_ready
 from ..kinds.gpuinfo.types import Candidate, GPUInfo
 from ..kinds.hostinfo import HostInfo, subtract
 from ..kinds.vmgroup.types import VmGroup
 from ..kinds.vminfo import VMInfo
+from ..vcenters.node_matching import parse_provider_id
 
 
 class HostRow(Struct, frozen=True, kw_only=True, omit_defaults=True):

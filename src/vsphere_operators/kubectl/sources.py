@@ -23,7 +23,6 @@ from kubewright.transport import Transport
 from ..kinds.fcdinfo import FCDInfo
 from ..kinds.gpuinfo.flags import GPUFlags
 from ..kinds.gpuinfo.maintenance_windows import Calendar
-from ..kinds.gpuinfo.matching import match_node
 from ..kinds.gpuinfo.node import build_facts, build_node_context
 from ..kinds.gpuinfo.rules import NodeFacts
 from ..kinds.gpuinfo.types import GPUInfo
@@ -32,6 +31,7 @@ from ..kinds.vmgroup.types import VmGroup
 from ..kinds.vminfo import VMInfo
 from ..settings.flags import Settings
 from ..vcenters import oneshot
+from ..vcenters.node_matching import match_node
 from ..vsphere.faults import Unreachable
 from ..vsphere.vcenter import VCenter
 from .inventory_rows import rows_from_inventory

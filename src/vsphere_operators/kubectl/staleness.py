@@ -1,9 +1,16 @@
-"""Warns if no manager keeps the objects current, by the Lease that the manager renews anyway."""
+"""Warns if no manager keeps the objects current, without anything that is written for it.
+
+The Lease shows it, which the manager renews anyway. A manager without leader election has none:
+then its page shows it (--page), or the Ready condition of its Pod. The kubelet sets it by /readyz,
+which fails if the process hangs or a watch is dead.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+
+from msgspec import Struct
 
 from kubewright import Key
 from kubewright.errors import ConfigError, Forbidden, KubewrightError
@@ -15,10 +22,21 @@ from ..leader_lease import (
     find_leases,
     get_leases,
 )
+from ..topology import model
+from .manager_pods import DEFAULT_NAMESPACE, list_manager_pods
+from .page import read_page
 from .sources import ClusterReader
 
 
-async def warn_of_stale_objects(cluster: ClusterReader, lease: str) -> None:
+class _PageState(Struct, frozen=True):
+    """The part of the topology that shows its age."""
+
+    vcenters: list[model.VCenter]
+
+
+async def warn_of_stale_objects(
+    cluster: ClusterReader, lease: str, *, manager_namespace: str = "", page: str = ""
+) -> None:
     """`lease` is the Lease as NAMESPACE/NAME; by default it is found by its name."""
     key = _parse_lease(lease)
     namespaces = (SYSTEM_NAMESPACE, cluster.connection_namespace)
@@ -38,8 +56,53 @@ async def warn_of_stale_objects(cluster: ClusterReader, lease: str) -> None:
     except KubewrightError:
         # The command meets the same error and reports it.
         return
-    if message := describe_staleness(leases, server_time or datetime.now(UTC)):
+    message = describe_staleness(leases, server_time or datetime.now(UTC))
+    if not leases and key is None:
+        namespace = manager_namespace or DEFAULT_NAMESPACE
+        if page:
+            message = await _describe_page(page)
+        elif (description := await _describe_pods(cluster, namespace)) is not None:
+            message = description
+    if message:
         cluster.warn(message)
+
+
+async def _describe_page(address: str) -> str:
+    """Which vCenters the manager at this address cannot read; "" if it reads all."""
+    try:
+        state = await read_page(address, "/topology", _PageState)
+    except ConfigError as error:
+        return f"It is unknown whether a manager keeps the objects current: {error}."
+    return " ".join(
+        f'The objects of vCenter "{vcenter.name}" are as of '
+        f"{vcenter.accurateUntil:%Y-%m-%dT%H:%M:%SZ}: {vcenter.message}"
+        for vcenter in state.vcenters
+        if vcenter.accurateUntil is not None
+    )
+
+
+async def _describe_pods(cluster: ClusterReader, namespace: str) -> str | None:
+    """Empty if a manager without leader election is ready, None if the Pods do not show it."""
+    try:
+        pods = await list_manager_pods(cluster.client, namespace)
+    except KubewrightError:
+        return None
+    # A manager with leader election has a Lease with another name, which --lease has to name.
+    if not pods or any(pod.elects_leader for pod in pods):
+        return None
+    if any(pod.is_ready for pod in pods):
+        return ""
+    pod = min(pods, key=lambda pod: pod.key)
+    condition = pod.ready_condition
+    since = (
+        f"since {condition.lastTransitionTime:%Y-%m-%dT%H:%M:%SZ}"
+        if condition is not None and condition.lastTransitionTime is not None
+        else "yet"
+    )
+    return (
+        f"No manager is ready: Pod {pod.key} has not been ready {since}. The objects may be out of "
+        "date, whatever their conditions show. Run `manager doctor`."
+    )
 
 
 def _parse_lease(text: str) -> Key | None:

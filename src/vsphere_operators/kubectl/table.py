@@ -1,7 +1,7 @@
 """Tables that fit a width: the widest column is cut first, and a cut text shows an ellipsis.
 
 Rows with different first columns stay different when that column is cut. Sentences in the last
-column are not cut but wrapped. Pure functions.
+column are not cut but wrapped. Control characters are escaped. Pure functions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from ..console import Style, apply_color, wrap_text
+from ..console import Style, apply_color, escape_control, wrap_text
 
 COLUMN_GAP = 2
 # Three characters and an ellipsis still show what a column is about.
@@ -40,9 +40,15 @@ class Table(Struct, frozen=True, kw_only=True):
 
     def lines(self, width: int = 0) -> list[list[Cell]]:
         """Titles and rows, each cell padded to its column; a width of 0 cuts nothing."""
-        rows = [tuple(Cell(title, "head") for title in self.columns), *self.rows]
+        rows = [
+            tuple(Cell(title, "head") for title in self.columns),
+            *(
+                tuple(Cell(escape_control(cell.text), cell.style) for cell in row)
+                for row in self.rows
+            ),
+        ]
         natural = [max(len(row[index].text) for row in rows) for index in range(len(self.columns))]
-        names = [row[0].text for row in self.rows]
+        names = [row[0].text for row in rows[1:]]
         if self.wrap_last_column and width:
             widths = _fit_with_wrapped_column(names, natural, width)
             return [line for row in rows for line in _wrap_row(row, widths)]
@@ -149,7 +155,8 @@ def render_field(
     name: str, value: str, *, width: int, style: Style = "", color: bool = False
 ) -> str:
     """`Name:  value`, wrapped under the value."""
-    lines = wrap_text(value, max(width - _LABEL_WIDTH, _LABEL_WIDTH) if width else 0)
+    text = escape_control(value)
+    lines = wrap_text(text, max(width - _LABEL_WIDTH, _LABEL_WIDTH) if width else 0)
     return f"{name + ':':<{_LABEL_WIDTH}}" + f"\n{' ' * _LABEL_WIDTH}".join(
         apply_color(line, style, color=color) for line in lines
     )

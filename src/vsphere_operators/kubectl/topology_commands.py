@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import signal
 import webbrowser
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Protocol
@@ -27,7 +26,7 @@ from ..topology.collect import collect_topology
 from ..topology.store import store_of
 from ..topology.what_if import Inventory, WhatIf, find_affected
 from ..vsphere.vcenter import VCenter
-from . import page
+from . import manager_pods, page
 from .rows import Rows
 from .sources import ClusterReader
 from .table import Table, render_table
@@ -42,6 +41,7 @@ from .topology_tables import (
     select_node_changes,
 )
 
+PAGE_VARIABLE = "KUBECTL_VSPHERE_PAGE"
 _RECONNECT_SECONDS = 2.0
 TOPOLOGY_COMMANDS = ("what-if", "datastores", "orphans", "events", "open")
 
@@ -61,8 +61,8 @@ def add_topology_parsers(commands: Any, shared: argparse.ArgumentParser) -> None
     commands.add_parser(
         "orphans",
         parents=[shared],
-        help="List First Class Disks that no PersistentVolume of this cluster names. They may "
-        "belong to another cluster.",
+        help="List First Class Disks that no PersistentVolume of this cluster names: orphaned if "
+        "no VM uses them, else foreign. Both may belong to another cluster.",
     )
     command = commands.add_parser(
         "events",
@@ -83,11 +83,15 @@ def add_topology_parsers(commands: Any, shared: argparse.ArgumentParser) -> None
 
 def add_page_flags(add: Callable[..., Any]) -> None:
     """The flags that find the page; `add` is that of a parser."""
-    add("--page", metavar="URL", help="Address of the manager's page. Default: by port-forward.")
+    add(
+        "--page",
+        metavar="URL",
+        help=f"Address of the manager's page. Default: ${PAGE_VARIABLE}, or by port-forward.",
+    )
     add(
         "--manager-namespace",
         metavar="NAME",
-        help=f"Namespace of the manager. Default: {page.DEFAULT_NAMESPACE}.",
+        help=f"Namespace of the manager. Default: {manager_pods.DEFAULT_NAMESPACE}.",
     )
 
 
@@ -140,12 +144,12 @@ class TopologyCommands:
 
     async def read_rows(self) -> Rows | None:
         """The rows of `tree`; None if the manager serves no page."""
-        manager_page = None
-        if not self._options.page:
-            manager_page = await self._find_page()
-            if manager_page is None or manager_page.scheme != "http":
-                return None
         try:
+            manager_page = None
+            if not self._options.page:
+                manager_page = await self._find_page()
+                if manager_page is None or manager_page.scheme != "http":
+                    return None
             async with self._open_page(manager_page) as opened:
                 return rows_from_topology(
                     await page.read_page(opened.address, "/topology", model.Topology)
@@ -172,10 +176,13 @@ class TopologyCommands:
             everywhere.list_readable(Pod), everywhere.list_readable(PodDisruptionBudget)
         )
         inventory = Inventory(
-            vms=topology.vms,
+            vcenters=topology.vcenters,
+            vms={item.id: item for item in topology.vms},
+            nodes={item.id: item for item in topology.nodes},
             disks=topology.disks,
             datastores={item.id: item for item in topology.datastores},
             groups={item.id: item for item in topology.vmGroups},
+            limits=topology.limits,
         )
         host = _find_host(topology.hosts, name)
         return find_affected(host, inventory, pods, budgets, datetime.now(UTC), problems)
@@ -205,30 +212,23 @@ class TopologyCommands:
         )
 
     async def _open(self) -> None:
-        """Serve the page on a port of this machine until Ctrl-C, also of the next manager."""
-        stop, loop = asyncio.Event(), asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop.set)
-        stopped = asyncio.create_task(stop.wait())
+        """Serve the page on a port of this machine until a signal, also of the next manager."""
         port = 0
-        try:
-            while not stopped.done():
+        # Ctrl-C and SIGTERM cancel the command, and so end kubectl. That is how `open` ends.
+        with suppress(asyncio.CancelledError):
+            while True:
                 try:
                     async with self._open_page(local_port=port) as opened:
                         if not port:
                             await self._show(opened.address)
                         # The same port again: the page in the browser continues.
                         port = opened.port
-                        ended = asyncio.create_task(opened.ended.wait())
-                        await asyncio.wait((stopped, ended), return_when=asyncio.FIRST_COMPLETED)
-                        ended.cancel()
+                        await opened.ended.wait()
                 except ConfigError as error:
                     if not port:
                         raise
                     self._cluster.warn(f"waiting for the manager: {error}")
-                await asyncio.wait((stopped,), timeout=_RECONNECT_SECONDS)
-        finally:
-            stopped.cancel()
+                await asyncio.sleep(_RECONNECT_SECONDS)
 
     async def _show(self, address: str) -> None:
         print(f"The page is at {address}/ (press Ctrl-C to stop)", flush=True)
@@ -250,13 +250,13 @@ class TopologyCommands:
             items = collect_topology(vcenters, nodes, volumes, groups)
         return store_of(items).build_topology()
 
-    async def _find_page(self) -> page.Page | None:
-        namespace = self._options.manager_namespace or page.DEFAULT_NAMESPACE
-        return await page.find_page(self._cluster.client, namespace)
+    async def _find_page(self) -> manager_pods.Page | None:
+        namespace = self._options.manager_namespace or manager_pods.DEFAULT_NAMESPACE
+        return await manager_pods.find_page(self._cluster.client, namespace)
 
     @asynccontextmanager
     async def _open_page(
-        self, manager_page: page.Page | None = None, local_port: int = 0
+        self, manager_page: manager_pods.Page | None = None, local_port: int = 0
     ) -> AsyncIterator[page.ForwardedPage]:
         """The address of the page: that of --page, or a port that is forwarded to it."""
         if self._options.page:
@@ -264,7 +264,7 @@ class TopologyCommands:
             return
         manager_page = manager_page or await self._find_page()
         if manager_page is None:
-            raise ConfigError(f"no manager with a page was found. {page.HELP}")
+            raise ConfigError(f"no manager with a page was found. {manager_pods.HELP}")
         if manager_page.scheme == "https" and self._options.command != "open":
             raise ConfigError(
                 "the page of the manager needs a token, because it is not on a loopback address. "

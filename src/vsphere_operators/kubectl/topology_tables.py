@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 from msgspec import Struct
 
 from ..console import Style
 from ..topology import model
-from ..topology.what_if import WhatIf
+from ..topology.what_if import AffectedPod, WhatIf
 from .rows import DiskRow, HostRow, Rows, VmRow
 from .table import Cell, Columns, Table, build_table, format_number, render_field, render_table
 
 _GIB = 2**30
 _LOW_SPACE, _LITTLE_SPACE = 0.1, 0.2
+_DATASTORE_STATES = {
+    True: Cell("accessible", "good"),
+    False: Cell("inaccessible", "bad"),
+    None: Cell("-"),
+}
 
 
 class DatastoreRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -22,7 +28,7 @@ class DatastoreRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     name: str
     type: str = ""
-    accessible: bool
+    accessible: bool | None = None
     capacityBytes: int | None = None
     freeBytes: int | None = None
     # What its disks could use if thin disks grow to their full size.
@@ -30,15 +36,21 @@ class DatastoreRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     hosts: int
     vms: int
     volumes: int
+    # Disks that no PersistentVolume of this cluster names: those that no VM uses, and the others.
     orphanedDisks: int
+    foreignDisks: int
     vcenter: str
     id: str
 
 
 class OrphanRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A First Class Disk that no PersistentVolume of this cluster names."""
+    """A First Class Disk that no PersistentVolume of this cluster names.
+
+    It is orphaned if no VM uses it, and foreign otherwise, as in the metrics of datastores.
+    """
 
     name: str
+    state: Literal["orphaned", "foreign"]
     sizeMB: int | None = None
     datastore: str = ""
     vm: str = ""
@@ -55,6 +67,7 @@ def rows_from_topology(topology: model.Topology) -> Rows:
     ready = {node.id: node.ready for node in topology.nodes}
     vms = [vm for vm in topology.vms if not vm.isTemplate]
     vm_names = {vm.id: vm.name for vm in vms}
+    shown_nodes = {vm.id: vm.node for vm in vms}
     counts = Counter(vm.host for vm in topology.vms)
     return Rows(
         hosts=[
@@ -102,7 +115,8 @@ def rows_from_topology(topology: model.Topology) -> Rows:
             )
             for disk in topology.disks
         ],
-        unmatched=[node.id for node in topology.nodes if not node.vm],
+        # Of several Nodes with the same VM, the first is shown at the VM.
+        unmatched=[node.id for node in topology.nodes if shown_nodes.get(node.vm) != node.id],
     )
 
 
@@ -114,7 +128,9 @@ def list_datastores(topology: model.Topology) -> list[DatastoreRow]:
     """Those with the least free space first."""
     vms = Counter(datastore for vm in topology.vms for datastore in vm.datastores)
     volumes = Counter(disk.datastore for disk in topology.disks if disk.persistentVolume)
-    orphans = Counter(disk.datastore for disk in topology.disks if not disk.persistentVolume)
+    unnamed = Counter(
+        (disk.datastore, disk.isAttached) for disk in topology.disks if not disk.persistentVolume
+    )
     rows = [
         DatastoreRow(
             name=item.name,
@@ -128,7 +144,8 @@ def list_datastores(topology: model.Topology) -> list[DatastoreRow]:
             hosts=len(item.hosts),
             vms=vms[item.id],
             volumes=volumes[item.id],
-            orphanedDisks=orphans[item.id],
+            orphanedDisks=unnamed[item.id, False],
+            foreignDisks=unnamed[item.id, True],
             vcenter=_vcenter_of(item.id),
             id=item.id,
         )
@@ -154,11 +171,10 @@ def datastore_table(rows: Sequence[DatastoreRow], *, wide: bool) -> Table:
         "VMS": lambda row: str(row.vms),
         "VOLUMES": lambda row: str(row.volumes),
         "ORPHANS": lambda row: str(row.orphanedDisks),
-        "STATE": lambda row: (
-            Cell("accessible", "good") if row.accessible else Cell("inaccessible", "bad")
-        ),
+        "STATE": lambda row: _DATASTORE_STATES[row.accessible],
     }
     wide_columns: Columns[DatastoreRow] = {
+        "FOREIGN": lambda row: str(row.foreignDisks),
         "HOSTS": lambda row: str(row.hosts),
         "VCENTER": lambda row: row.vcenter,
         "ID": lambda row: row.id,
@@ -186,12 +202,13 @@ def _provisioned_cell(row: DatastoreRow) -> Cell:
 
 
 def list_orphans(topology: model.Topology) -> list[OrphanRow]:
-    """The largest first."""
+    """Those that no VM uses first, the largest first."""
     datastores = {datastore.id: datastore.name for datastore in topology.datastores}
     vms = {vm.id: vm.name for vm in topology.vms}
     rows = [
         OrphanRow(
             name=disk.name,
+            state="foreign" if disk.isAttached else "orphaned",
             sizeMB=disk.sizeMB,
             datastore=datastores.get(disk.datastore, ""),
             vm=vms.get(disk.vm, ""),
@@ -201,12 +218,13 @@ def list_orphans(topology: model.Topology) -> list[OrphanRow]:
         for disk in topology.disks
         if not disk.persistentVolume
     ]
-    return sorted(rows, key=lambda row: (-(row.sizeMB or 0), row.name))
+    return sorted(rows, key=lambda row: (row.state == "foreign", -(row.sizeMB or 0), row.name))
 
 
 def orphan_table(rows: Sequence[OrphanRow], *, wide: bool) -> Table:
     columns: Columns[OrphanRow] = {
         "DISK": lambda row: row.name,
+        "STATE": lambda row: row.state,
         "MB": lambda row: format_number(row.sizeMB),
         "DATASTORE": lambda row: row.datastore,
         "ATTACHED TO": lambda row: row.vm or "-",
@@ -254,11 +272,16 @@ def event_table(changes: Sequence[model.Change], *, wide: bool) -> Table:
 
 def render_what_if(result: WhatIf, *, width: int, color: bool) -> Iterator[str]:
     """A summary, and a table for each type of object that is affected."""
-    only = sum(pod.isOnlyReplica for pod in result.pods)
+    alone = sum(pod.hasReadyReplicaElsewhere is False for pod in result.pods)
+    bound = sum(pod.isBoundToNode for pod in result.pods)
+    stopped = f", and {result.stoppedVMs} that do not run" if result.stoppedVMs else ""
     yield render_field("Host", f"{result.host.name} ({result.host.id})", width=width)
-    yield render_field("VMs", str(len(result.vms)), width=width)
+    yield render_field("VMs", f"{len(result.vms)}{stopped}", width=width)
     yield render_field("Nodes", ", ".join(result.nodes) or "none", width=width)
-    yield render_field("Pods", f"{len(result.pods)}, {only} without another replica", width=width)
+    summary = f"{alone} without a ready replica elsewhere, {bound} bound to their Node"
+    yield render_field("Pods", f"{len(result.pods)}, {summary}", width=width)
+    for problem in result.problems:
+        yield render_field("Warning", problem, width=width)
     tables: Mapping[str, Table] = {
         "Pods that stop": build_table(
             result.pods,
@@ -267,7 +290,8 @@ def render_what_if(result: WhatIf, *, width: int, color: bool) -> Iterator[str]:
                 "POD": lambda pod: pod.name,
                 "NODE": lambda pod: pod.node,
                 "CONTROLLER": lambda pod: pod.controller or "-",
-                "ONLY REPLICA": lambda pod: Cell("yes", "bad") if pod.isOnlyReplica else Cell("no"),
+                "READY": lambda pod: "yes" if pod.ready else Cell("no", "busy"),
+                "REPLICA ELSEWHERE": _replica_cell,
             },
         ),
         "PodDisruptionBudgets that are exceeded": build_table(
@@ -303,5 +327,9 @@ def render_what_if(result: WhatIf, *, width: int, color: bool) -> Iterator[str]:
     for title, table in tables.items():
         if table.rows:
             yield from ("", f"{title}:", render_table(table, width=width, color=color))
-    for problem in result.problems:
-        yield from ("", f"Warning: {problem}")
+
+
+def _replica_cell(pod: AffectedPod) -> Cell:
+    if pod.isBoundToNode:
+        return Cell("per node")
+    return Cell("yes", "good") if pod.hasReadyReplicaElsewhere else Cell("none", "bad")

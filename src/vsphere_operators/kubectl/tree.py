@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from ..console import Style, apply_color
+from ..console import Style, apply_color, escape_control
 from .rows import DiskRow, HostRow, Rows, VmRow
 
 _UNKNOWN_LOCATION = "unknown"
@@ -148,7 +148,8 @@ def _render_branch(
 ) -> Iterator[str]:
     # Deep in the tree a few characters of each name stay, even on a narrow terminal.
     room = max(width - len(prefix), 10) if width else 0
-    text = f"{branch.kind} {branch.name}" + (f"  ({branch.note})" if branch.note else "")
+    note = f"  ({branch.note})" if branch.note else ""
+    text = escape_control(f"{branch.kind} {branch.name}{note}")
     if room and len(text) > room:
         text = f"{text[: room - 1]}…"
     yield prefix + apply_color(text, branch.style, color=color)

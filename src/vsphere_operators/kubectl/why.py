@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from kubewright.builtin import Node
 
+from ..console import escape_control
 from ..kinds.gpuinfo.node import is_ready, is_schedulable, list_unschedulable_reasons
 from ..kinds.gpuinfo.rules import (
     REJECTION_EXPLANATIONS,
@@ -171,7 +172,7 @@ def render_explanation(explanation: Explanation, *, width: int, color: bool) -> 
         # A newer manager may write reasons that this version does not have.
         text = REJECTION_EXPLANATIONS.get(reason)
         cause = f"{reason} ({text})" if text else reason
-        yield f"{count} more {nodes} rejected: {cause}."
+        yield escape_control(f"{count} more {nodes} rejected: {cause}.")
     if explanation.unnamed:
         yield "Run with --vcenter to list them."
     if explanation.candidates:

@@ -24,6 +24,9 @@ class Reason(StrEnum):
     """VSphereHostPressure: False, the host has enough of everything for the VM of the Node."""
     HOST_DISCONNECTED = "HostDisconnected"
     """VSphereHostPressure: Unknown, the host is disconnected from vCenter."""
+    MAINTENANCE_UNKNOWN = "MaintenanceUnknown"
+    """VSphereHostPressure: Unknown, vCenter does not report whether the host is in maintenance
+    mode."""
     VCENTER_UNAVAILABLE = "VCenterUnavailable"
     """VSphereHostPressure: Unknown, the vCenter cannot be read. The labels are kept."""
     VM_AMBIGUOUS = "VMAmbiguous"

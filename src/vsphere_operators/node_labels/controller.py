@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from msgspec import Struct, structs
@@ -22,13 +22,17 @@ from kubewright import Controller, Done, Key, Retry, Stream
 from kubewright.builtin import Node
 from kubewright.errors import ApplyConflict, Conflict, Forbidden, Invalid, NotFound
 
-from ..kinds.gpuinfo.matching import Match, match_node, parse_provider_id
-from ..kinds.gpuinfo.rules import Rejection
+from ..vcenters.node_matching import (
+    MatchFailureCause,
+    NodeMatch,
+    match_node,
+    parse_provider_id,
+)
 from ..vsphere.inventory import Change
 from ..vsphere.model import ComputeResource, Datacenter, Host, Task, VirtualMachine
 from ..vsphere.pressure import (
     MaintenanceTasks,
-    PressureGauge,
+    PressureHysteresis,
     find_vm_pressures,
     has_notable_figure,
     read_figures,
@@ -36,12 +40,14 @@ from ..vsphere.pressure import (
 from ..vsphere.vcenter import VCenter
 from .condition import ConditionState, Reason, build_state, find_stored
 from .labels import build_labels, read_labels
-from .writer import NodeWriter, explain_rejection, was_replaced
+from .writer import NodeWriter, explain_conflict, explain_forbidden, was_replaced
 
 _MISSING_SECONDS = 60.0
 # A change of one of the VMs enqueues the Node earlier.
 _AMBIGUOUS_RETRY_SECONDS = 300.0
-_UUID_INDEX = "bios_uuid"
+# A change of the Node does not show that a permission was granted.
+_FORBIDDEN_RETRY_SECONDS = 300.0
+_UUID_INDEX, _LABEL_INDEX = "bios_uuid", "node-label"
 
 
 class _Desired(Struct, frozen=True):
@@ -49,8 +55,9 @@ class _Desired(Struct, frozen=True):
 
     labels: dict[str, str] | None = None
     condition: ConditionState | None = None
-    # This manager should have no labels on the Node, and no condition unless `condition` is set.
-    is_released: bool = False
+    # No VM belongs to the Node: this manager removes its labels, and its condition unless
+    # `condition` is set.
+    removes_own_fields: bool = False
     # The condition is written only if the Node has one that this manager has set.
     only_own_condition: bool = False
     # When the same facts lead to something else.
@@ -64,9 +71,9 @@ class _NodeState:
     """What this process remembers about a Node."""
 
     uid: str
-    # The gauge belongs to one VM on one host.
-    gauge_id: str = ""
-    gauge: PressureGauge = field(default_factory=lambda: PressureGauge(0.0))
+    # The hysteresis belongs to one VM on one host.
+    hysteresis_id: str = ""
+    hysteresis: PressureHysteresis = field(default_factory=lambda: PressureHysteresis(0.0))
     missing_since: float | None = None
     condition_written_at: float | None = None
     written_condition: ConditionState | None = None
@@ -74,7 +81,14 @@ class _NodeState:
     # another client has set stays.
     applied_labels: tuple[dict[str, str], dict[str, str]] | None = None
     # What this manager had set was removed. Anything left belongs to others.
-    is_released: bool = False
+    has_no_own_fields: bool = False
+    # By name of the write: when a forbidden one is tried again, and why it was forbidden.
+    forbidden_writes: dict[str, tuple[float, str]] = field(default_factory=dict)
+    # The last conflict of each write, which has an Event.
+    reported_conflicts: dict[str, str] = field(default_factory=dict)
+
+
+_Write = Callable[[Node, _NodeState, _Desired], Awaitable[float | None]]
 
 
 class NodeLabelController(Controller[Node]):
@@ -95,7 +109,15 @@ class NodeLabelController(Controller[Node]):
         self._is_notifying_all = False
         self.changes = Stream()
         self.watches(self.changes, index_by=lambda node: node.metadata.name)
-        self.indexes(Node, **{_UUID_INDEX: lambda node: parse_provider_id(node.spec.providerID)})
+        self.indexes(
+            Node,
+            **{
+                _UUID_INDEX: lambda node: parse_provider_id(node.spec.providerID),
+                _LABEL_INDEX: lambda node: [
+                    f"{label}={value}" for label, value in read_labels(node.metadata.labels).items()
+                ],
+            },
+        )
         self.needs(Node, "patch")
         self.needs(Node, "patch", subresource="status")
 
@@ -164,24 +186,20 @@ class NodeLabelController(Controller[Node]):
         if state is None or state.uid != node.metadata.uid:
             state = self._states[name] = _NodeState(node.metadata.uid)
         desired = self._decide(node, state, now)
-        rejections = list[Retry]()
-        delays: list[float | None] = [desired.recheck_seconds]
-        for write in (self._write_labels, self._write_condition):
-            try:
-                delays.append(await write(node, state, desired))
-            except (ApplyConflict, Forbidden) as error:
-                if not (desired.only_own_condition and isinstance(error, ApplyConflict)):
-                    rejections.append(explain_rejection(node, error))
-            except (NotFound, Conflict, Invalid) as error:
-                if not was_replaced(error):
-                    raise
-                # The watch is about to deliver that the Node is gone, or is another one.
-                return Done()
-        if rejections:
-            raise rejections[0]
-        if desired.labels is not None:
-            state.is_released = desired.is_released
+        writes: tuple[_Write, ...] = (self._write_labels, self._write_condition)
+        try:
+            delays = [await self._try_write(write, node, state, desired) for write in writes]
+        except (NotFound, Conflict, Invalid) as error:
+            if not was_replaced(error):
+                raise
+            # The watch is about to deliver that the Node is gone, or is another one.
+            return Done()
+        delays.append(desired.recheck_seconds)
         delay = min((seconds for seconds in delays if seconds is not None), default=None)
+        for _, message in state.forbidden_writes.values():
+            raise Retry(Reason.NODE_WRITE_FORBIDDEN, message, requeue_after_seconds=delay)
+        if desired.labels is not None:
+            state.has_no_own_fields = desired.removes_own_fields
         if desired.failure:
             retry_seconds = delay or _AMBIGUOUS_RETRY_SECONDS
             raise Retry(Reason.VM_AMBIGUOUS, desired.failure, requeue_after_seconds=retry_seconds)
@@ -190,13 +208,39 @@ class NodeLabelController(Controller[Node]):
     async def reconcile_deleted(self, key: Key) -> None:
         self._states.pop(key.name, None)
 
+    async def _try_write(
+        self, write: _Write, node: Node, state: _NodeState, desired: _Desired
+    ) -> float | None:
+        """Returns the seconds until it may be written, if that is too early or forbidden now."""
+        name, now = write.__name__, self._monotonic_clock()
+        retry_at, _ = state.forbidden_writes.get(name, (now, ""))
+        if retry_at > now:
+            return retry_at - now
+        state.forbidden_writes.pop(name, None)
+        try:
+            return await write(node, state, desired)
+        except Forbidden as error:
+            retry_at = now + _FORBIDDEN_RETRY_SECONDS
+            state.forbidden_writes[name] = (retry_at, explain_forbidden(node, error))
+            return _FORBIDDEN_RETRY_SECONDS
+        except ApplyConflict as error:
+            message = explain_conflict(node, error)
+            # A field of another client is no failure of this manager: one Event, and no error in
+            # the metrics. When the field goes, the watch on the Node enqueues it.
+            if state.reported_conflicts.get(name) != message and not desired.only_own_condition:
+                state.reported_conflicts[name] = message
+                self.recorder.event(node, "Warning", Reason.LABEL_CONFLICT, message)
+            return None
+
     async def _write_labels(self, node: Node, state: _NodeState, desired: _Desired) -> None:
-        if desired.labels is None or (desired.is_released and state.is_released):
+        if desired.labels is None or (desired.removes_own_fields and state.has_no_own_fields):
             return
         current = read_labels(node.metadata.labels)
         if current != desired.labels and state.applied_labels != (desired.labels, current):
-            written = await self._writer.apply_labels(node, desired.labels)
+            written, conflict = await self._writer.apply_labels(node, desired.labels)
             state.applied_labels = (desired.labels, read_labels(written.metadata.labels))
+            if conflict is not None:
+                raise conflict
 
     async def _write_condition(
         self, node: Node, state: _NodeState, desired: _Desired
@@ -204,7 +248,7 @@ class NodeLabelController(Controller[Node]):
         """Returns the seconds until it may be written, if that is too early now."""
         stored, wanted = find_stored(node), desired.condition
         if wanted is None:
-            if desired.is_released and not state.is_released and stored is not None:
+            if desired.removes_own_fields and not state.has_no_own_fields and stored is not None:
                 await self._writer.apply_condition(node, None, self.clock())
             return None
         if stored is None:
@@ -233,7 +277,7 @@ class NodeLabelController(Controller[Node]):
     def _decide(self, node: Node, state: _NodeState, now: float) -> _Desired:
         match = match_node(node, self.vcenters.values())
         vcenter, vm = match.vcenter, match.vm
-        is_certain = match.match_failure is not None and bool(self.vcenters)
+        is_certain = match.failure is not None and match.failure.is_certain and bool(self.vcenters)
         if vcenter is not None and vm is not None:
             is_certain = vcenter.loaded and vcenter.problem is None
             host = vcenter.inventory.hosts.get(vm.host)
@@ -260,7 +304,12 @@ class NodeLabelController(Controller[Node]):
         now: float,
     ) -> _Desired:
         inventories = [other.inventory for other in self.vcenters.values()]
-        labels = build_labels(vcenter.inventory, host, inventories)
+        all_loaded = all(other.loaded for other in self.vcenters.values())
+        labels = (
+            build_labels(vcenter.inventory, host, inventories)
+            if all_loaded
+            else build_labels(vcenter.inventory, host, inventories, self._is_in_use)
+        )
         if host.connection != "connected" or vm.connection not in ("connected", ""):
             return _Desired(
                 labels,
@@ -271,34 +320,46 @@ class NodeLabelController(Controller[Node]):
                 ),
             )
         figures = read_figures(vm)
-        gauge = self._select_gauge(node, state, f"{vcenter.name}/{vm.ref}/{host.ref}", host)
-        recheck_seconds = gauge.update(figures, now)
+        hysteresis = self._select_hysteresis(
+            node, state, f"{vcenter.name}/{vm.ref}/{host.ref}", host
+        )
+        recheck_seconds = hysteresis.update(figures, now)
         pressures = find_vm_pressures(
             host,
             vm,
-            gauge.active_types,
+            hysteresis.active_types,
             is_entering_maintenance=self._maintenance[vcenter.name].is_entering(host.ref),
         )
         condition = build_state(host.name, pressures, figures)
+        if not pressures and host.in_maintenance is None:
+            condition = ConditionState(
+                "Unknown",
+                Reason.MAINTENANCE_UNKNOWN,
+                f'vCenter "{vcenter.name}" does not report whether host "{host.name}" is in '
+                "maintenance mode. The account of the manager may lack System.Read on the host.",
+            )
         return _Desired(labels, condition, recheck_seconds=recheck_seconds)
 
-    def _select_gauge(
-        self, node: Node, state: _NodeState, gauge_id: str, host: Host
-    ) -> PressureGauge:
-        if state.gauge_id != gauge_id:
+    def _is_in_use(self, label: str, value: str) -> bool:
+        return bool(self.cache.store(Node).keys_by_index(_LABEL_INDEX, f"{label}={value}"))
+
+    def _select_hysteresis(
+        self, node: Node, state: _NodeState, hysteresis_id: str, host: Host
+    ) -> PressureHysteresis:
+        if state.hysteresis_id != hysteresis_id:
             # After a restart of the manager the condition shows whether the host was under
             # pressure; after a vMotion it is about another host.
             stored = find_stored(node)
-            state.gauge_id, state.gauge = (
-                gauge_id,
-                PressureGauge(
+            state.hysteresis_id, state.hysteresis = (
+                hysteresis_id,
+                PressureHysteresis(
                     self._interval_seconds,
                     was_under_pressure=stored is not None
                     and stored.status == "True"
                     and f'"{host.name}"' in stored.message,
                 ),
             )
-        return state.gauge
+        return state.hysteresis
 
     def _decide_without_vcenter(self, vcenter: VCenter | None) -> _Desired:
         candidates = [vcenter] if vcenter is not None else self.vcenters.values()
@@ -317,15 +378,15 @@ class NodeLabelController(Controller[Node]):
         )
 
 
-def _decide_without_vm(match: Match) -> _Desired:
+def _decide_without_vm(match: NodeMatch) -> _Desired:
     """No VM, more than one, or one on a host that the vCenter account does not see."""
-    failure = match.match_failure
-    if failure is None or failure.reason is not Rejection.VM_AMBIGUOUS:
-        return _Desired({}, is_released=True)
+    failure = match.failure
+    if failure is None or failure.reason is not MatchFailureCause.VM_AMBIGUOUS:
+        return _Desired({}, removes_own_fields=True)
     return _Desired(
         {},
         ConditionState("Unknown", Reason.VM_AMBIGUOUS, failure.message),
-        is_released=True,
+        removes_own_fields=True,
         only_own_condition=True,
         failure=failure.message,
     )

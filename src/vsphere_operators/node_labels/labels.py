@@ -5,6 +5,8 @@ How is a name mapped?  A valid label value is used as it is. Otherwise accents a
     two names never get the same value.
 What if two hosts have the same name, or two clusters, or two datacenters?  Then each of them has a
     hash of its vCenter and its reference, which a rename does not change.
+What if a vCenter is not read yet, which may have the same name?  An object keeps the value that a
+    Node has already, so a restart during an outage changes no label.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from ..vsphere.inventory import Inventory
 from ..vsphere.model import ComputeResource, Datacenter, Entity, Host
@@ -28,11 +30,15 @@ _INVALID_RUN = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def build_labels(
-    inventory: Inventory, host: Host, inventories: Collection[Inventory]
+    inventory: Inventory,
+    host: Host,
+    inventories: Collection[Inventory],
+    is_in_use: Callable[[str, str], bool] = lambda label, value: False,
 ) -> dict[str, str]:
     """The labels of a Node on this host; `inventories` are those of all vCenters.
 
-    A standalone host has no cluster, so its Nodes have no such label.
+    `is_in_use` shows whether a Node has a label with a value; pass it while an inventory is not
+    loaded. A standalone host has no cluster, so its Nodes have no such label.
     """
     cluster = inventory.compute_resources.get(host.parent)
     if cluster is not None and not cluster.is_cluster:
@@ -47,8 +53,9 @@ def build_labels(
         if entity is None or not entity.name:
             continue
         count = sum(len(other.by_name(entity_type, entity.name)) for other in inventories)
-        shared_id = f"{inventory.name}/{entity.ref}" if count > 1 else ""
-        labels[label] = to_label_value(entity.name, shared_id)
+        shared_value = to_label_value(entity.name, f"{inventory.name}/{entity.ref}")
+        is_shared = count > 1 or is_in_use(label, shared_value)
+        labels[label] = shared_value if is_shared else to_label_value(entity.name)
     return labels
 
 

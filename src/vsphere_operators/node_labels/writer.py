@@ -2,7 +2,7 @@
 
 Why server-side apply?  The API server records which fields this manager has set. What it applies
     later replaces these fields and no others, and a label that another client has set is a
-    conflict, never overwritten.
+    conflict, never overwritten. The other labels are applied without it.
 What if two managers of one cluster label Nodes?  Each has a field manager of its own, by its
     namespace, and removes only what it has set itself.
 """
@@ -14,22 +14,41 @@ from typing import Any
 
 from kubewright import Client
 from kubewright.builtin import Node
-from kubewright.errors import ApplyConflict, Conflict, Forbidden, Invalid, NotFound, Retry
+from kubewright.errors import ApplyConflict, Conflict, Forbidden, Invalid, NotFound
 
-from .condition import HOST_PRESSURE, ConditionState, Reason, find_stored
+from .condition import HOST_PRESSURE, ConditionState, find_stored
+from .ownership import field_manager_of
 
 COMPONENT = "config/components/label-nodes"
-# The watch on the Node retries earlier if another client changes it.
-_REJECTED_RETRY_SECONDS = 300.0
+_LABELS_PATH = ".metadata.labels."
 
 
 class NodeWriter:
     def __init__(self, client: Client, namespace: str) -> None:
-        self._client, self._field_manager = client, f"node-labels.{namespace}"
+        self.client, self.field_manager = client, field_manager_of(namespace)
 
-    async def apply_labels(self, node: Node, labels: dict[str, str]) -> Node:
-        """Set these labels, and remove those that this manager set earlier."""
-        return await self._apply(node, {"labels": labels} if labels else {}, {})
+    async def apply_labels(
+        self, node: Node, labels: dict[str, str]
+    ) -> tuple[Node, ApplyConflict | None]:
+        """Set these labels, and remove those that this manager set earlier.
+
+        Labels that other clients have set are left out; the conflict that names them is returned.
+        """
+        conflict: ApplyConflict | None = None
+        while True:
+            try:
+                node = await self._apply(node, {"labels": labels} if labels else {}, {})
+                return node, conflict
+            except ApplyConflict as error:
+                paths = {path for _, path in error.conflicts}
+                others = {
+                    label: value
+                    for label, value in labels.items()
+                    if f"{_LABELS_PATH}{label}" not in paths
+                }
+                if len(others) == len(labels):
+                    raise
+                conflict, labels = conflict or error, others
 
     async def apply_condition(
         self, node: Node, state: ConditionState | None, now: datetime
@@ -55,32 +74,30 @@ class NodeWriter:
     ) -> Node:
         # With the uid, an apply never creates a Node that was deleted in the meantime.
         metadata = {"name": node.metadata.name, "uid": node.metadata.uid, **metadata}
-        return await self._client.patch(
+        return await self.client.patch(
             Node,
             node.key,
             {"apiVersion": "v1", "kind": "Node", "metadata": metadata, **fields},
             patch_type="apply",
             subresource=subresource,
-            field_manager=self._field_manager,
+            field_manager=self.field_manager,
         )
 
 
-def explain_rejection(node: Node, error: ApplyConflict | Forbidden) -> Retry:
+def explain_forbidden(node: Node, error: Forbidden) -> str:
+    return (
+        f'The manager is not allowed to patch Node "{node.metadata.name}": {error}. Install it '
+        f"with the component {COMPONENT}, or with the chart value labelNodes.enabled."
+    )
+
+
+def explain_conflict(node: Node, error: ApplyConflict) -> str:
     name = node.metadata.name
-    if isinstance(error, Forbidden):
-        return Retry(
-            Reason.NODE_WRITE_FORBIDDEN,
-            f'The manager is not allowed to patch Node "{name}": {error}. Install it with the '
-            f"component {COMPONENT}, or with the chart value labelNodes.enabled.",
-            requeue_after_seconds=_REJECTED_RETRY_SECONDS,
-        )
     fields = ", ".join(f'{path} (set by "{manager}")' for manager, path in error.conflicts)
-    return Retry(
-        Reason.LABEL_CONFLICT,
+    return (
         f'Another client has set fields of -label-nodes on Node "{name}", so they are not changed: '
         f"{fields}. Remove them, for example with: kubectl label node {name} LABEL- ; the manager "
-        "then sets them.",
-        requeue_after_seconds=_REJECTED_RETRY_SECONDS,
+        "then sets them."
     )
 
 

@@ -10,20 +10,20 @@ Which Nodes does a VM concern?  Those with its uuid or its name, and the one tha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
 from itertools import islice
 
-from kubewright import Cache, Key, Terminal
+from kubewright import Cache, Key
 from kubewright.builtin import Node, PersistentVolume, Pod
 from kubewright.log import Log
 
 from ..kinds.gpuinfo import GPUInfo
-from ..kinds.gpuinfo.matching import match_node, parse_provider_id
-from ..kinds.gpuinfo.rules import NodeFacts, Query, SelectionRules, parse_requirement
+from ..kinds.gpuinfo.rules import NodeFacts
 from ..kinds.gpuinfo.tracker import NodeTracker
 from ..kinds.vmgroup import VmGroup
+from ..vcenters.node_matching import parse_provider_id
 from ..vcenters.volumes import get_volume_handle
 from ..vsphere import inventory as inventories
 from ..vsphere.index import Index
@@ -37,12 +37,13 @@ from ..vsphere.model import (
     Task,
     VirtualMachine,
 )
-from ..vsphere.pressure import ENTER_MAINTENANCE_DESCRIPTION_ID, MaintenanceTasks
+from ..vsphere.pressure import ENTER_MAINTENANCE_DESCRIPTION_ID
 from ..vsphere.vcenter import VCenter
-from . import entities
 from .cluster_objects import ClusterObjects
 from .entities import qualify
-from .model import Collection, Item
+from .info_links import InfoLinks
+from .item_builder import ItemBuilder
+from .model import Collection
 from .store import TopologyStore
 
 _FLUSH_SECONDS = 0.2
@@ -58,7 +59,7 @@ _MODEL_COLLECTIONS: Mapping[type[Entity], Collection] = {
 
 
 class TopologyBuilder:
-    """Builds the objects of the model; `connect` attaches it to the sources."""
+    """Decides which objects are built when; `connect` attaches it to the sources."""
 
     def __init__(
         self,
@@ -67,37 +68,20 @@ class TopologyBuilder:
         cache: Cache,
         cluster_objects: ClusterObjects,
         tracker: NodeTracker,
-        rules: SelectionRules,
+        item_builder: ItemBuilder,
+        info_links: InfoLinks,
         log: Log,
     ) -> None:
         self._store, self._vcenters, self._cache = store, vcenters, cache
-        self._cluster_objects, self._tracker, self._rules = cluster_objects, tracker, rules
-        self._log = log
-        self._is_built = False
+        self._cluster_objects, self._tracker = cluster_objects, tracker
+        self._items, self._info_links, self._log = item_builder, info_links, log
+        # Before the first request everything is missing, so there is nothing to mark.
+        self._marks_changes = False
         # In the order in which they were marked.
         self._marked: dict[tuple[Collection, str], None] = {}
         self._flush_task: asyncio.Task[None] | None = None
         self._first_build: asyncio.Task[None] | None = None
         self._nodes_by_uuid = Index()
-        # The ids of VMs, to mark both the old and the new VM of a Node or VmGroup.
-        self._vm_by_node: dict[str, str] = {}
-        self._node_by_vm: dict[str, str] = {}
-        self._vms_by_group: dict[str, frozenset[str]] = {}
-        self._group_by_vm: dict[str, str] = {}
-        self._volumes_by_handle = Index()
-        self._maintenance_tasks = {name: MaintenanceTasks() for name in vcenters}
-        self._build_functions: Mapping[Collection, Callable[[str], Item | None]] = {
-            "vcenters": self._build_vcenter,
-            "datacenters": partial(self._build_entity, Datacenter, entities.build_datacenter),
-            "clusters": self._build_cluster,
-            "hosts": self._build_host,
-            "vms": self._build_vm,
-            "datastores": partial(self._build_entity, Datastore, entities.build_datastore),
-            "disks": self._build_disk,
-            "nodes": self._build_node,
-            "vmGroups": self._build_vm_group,
-            "gpuInfos": self._build_gpu_info,
-        }
 
     def connect(self) -> None:
         for vcenter in self._vcenters.values():
@@ -114,14 +98,15 @@ class TopologyBuilder:
         self._cache.store(GPUInfo).changed.connect(lambda key, *_: self._mark("gpuInfos", str(key)))
         self._cluster_objects.pods.changed.connect(self._on_pod_change)
         self._tracker.facts_changed.connect(self._on_facts_change)
+        self._items.on_related_change = self._mark
+        self._info_links.connect(self._on_info_change)
 
     # Changes
 
     def _mark(self, collection: Collection, item_id: str) -> None:
         if not item_id:
             return
-        # Before the first request everything is missing, so there is nothing to mark.
-        if self._is_built:
+        if self._marks_changes:
             self._marked[collection, item_id] = None
             self._schedule_flush()
 
@@ -148,7 +133,7 @@ class TopologyBuilder:
 
     def _rebuild(self, collection: Collection, item_id: str) -> None:
         try:
-            item = self._build_functions[collection](item_id)
+            item = self._items.build(collection, item_id)
         except Exception as error:
             # One object that cannot be shown must not hide the others.
             self._log.error("an object of the topology cannot be built", error=error, id=item_id)
@@ -167,7 +152,7 @@ class TopologyBuilder:
 
     async def _build_first(self) -> None:
         # From now on changes are marked; those of objects that are not built yet are built once.
-        self._is_built = True
+        self._marks_changes = True
         self._marked.update(dict.fromkeys(self._all_keys()))
         await self.flush()
 
@@ -198,7 +183,7 @@ class TopologyBuilder:
         return keys
 
     def _on_entity_change(self, vcenter: VCenter, change: inventories.Change[Entity]) -> None:
-        if not self._is_built:
+        if not self._marks_changes:
             return
         entity = change.new or change.old
         assert entity is not None
@@ -216,7 +201,7 @@ class TopologyBuilder:
         if old is not None and new is not None and _identity(old) == _identity(new):
             return
         for vm in filter(None, (old, new)):
-            names = {self._node_by_vm.get(qualify(vcenter.name, vm.ref), ""), vm.name}
+            names = self._items.nodes_of(qualify(vcenter.name, vm.ref)) | {vm.name}
             for name in names | self._nodes_by_uuid.get(vm.bios_uuid.lower()):
                 self._mark("nodes", name)
             for uuid in (vm.bios_uuid.lower(), vm.instance_uuid.lower()):
@@ -224,7 +209,7 @@ class TopologyBuilder:
                     self._mark("disks", qualify(vcenter.name, disk.id))
 
     def _on_task_change(self, vcenter: VCenter, change: inventories.Change[Task]) -> None:
-        host = self._maintenance_tasks[vcenter.name].on_task_change(change)
+        host = self._items.maintenance_tasks[vcenter.name].on_task_change(change)
         self._mark("hosts", qualify(vcenter.name, host))
 
     def _on_disk_change(self, vcenter: VCenter, old: Disk | None, new: Disk | None) -> None:
@@ -233,7 +218,7 @@ class TopologyBuilder:
 
     def _on_state_change(self, vcenter: VCenter) -> None:
         self._mark("vcenters", vcenter.name)
-        if not self._is_built:
+        if not self._marks_changes:
             return
         # Whether a Node or a replica has a known VM depends on which vCenters are loaded.
         for node in self._cache.all(Node):
@@ -248,18 +233,14 @@ class TopologyBuilder:
         self._mark("nodes", key.name)
 
     def _on_volume_change(self, key: Key, old: object, new: object, *_: object) -> None:
-        for volume, update in (
-            (old, self._volumes_by_handle.drop),
-            (new, self._volumes_by_handle.add),
-        ):
-            if isinstance(volume, PersistentVolume):
-                handle = get_volume_handle(volume)
-                if not handle:
-                    continue
-                update(handle, key.name)
-                for name, vcenter in self._vcenters.items():
-                    if handle in vcenter.disks.disks:
-                        self._mark("disks", qualify(name, handle))
+        for volume in (old, new):
+            handle = get_volume_handle(volume) if isinstance(volume, PersistentVolume) else None
+            for name, vcenter in self._vcenters.items() if handle else ():
+                if handle in vcenter.disks.disks:
+                    self._mark("disks", qualify(name, handle))
+
+    def _on_info_change(self, vcenter: str, entity: Entity) -> None:
+        self._mark(_MODEL_COLLECTIONS[type(entity)], qualify(vcenter, entity.ref))
 
     def _on_group_change(self, key: Key, *_: object) -> None:
         self._mark("vmGroups", str(key))
@@ -275,117 +256,8 @@ class TopologyBuilder:
             return
         for facts in filter(None, (old, new)):
             self._mark("nodes", facts.name)
-        for info in self._cache.all(GPUInfo) if self._is_built else ():
+        for info in self._cache.all(GPUInfo) if self._marks_changes else ():
             self._mark("gpuInfos", str(info.key))
-
-    # Objects by id
-
-    def _build_vcenter(self, name: str) -> Item | None:
-        vcenter = self._vcenters.get(name)
-        return entities.build_vcenter(vcenter) if vcenter is not None else None
-
-    def _find_inventory(self, item_id: str) -> tuple[inventories.Inventory, str]:
-        # The name of a vCenter may contain a slash, a reference does not.
-        name, _, ref = item_id.rpartition("/")
-        return self._vcenters[name].inventory, ref
-
-    def _build_entity(
-        self,
-        entity_type: type[inventories.EntityT],
-        build: Callable[[inventories.Inventory, inventories.EntityT], Item],
-        item_id: str,
-    ) -> Item | None:
-        inventory, ref = self._find_inventory(item_id)
-        entity = inventory.all_of(entity_type).get(ref)
-        return build(inventory, entity) if entity is not None else None
-
-    def _build_cluster(self, item_id: str) -> Item | None:
-        inventory, ref = self._find_inventory(item_id)
-        compute = inventory.compute_resources.get(ref)
-        # The ComputeResource of a standalone host is not a cluster.
-        if compute is None or not compute.is_cluster:
-            return None
-        return entities.build_cluster(inventory, compute)
-
-    def _build_host(self, item_id: str) -> Item | None:
-        inventory, ref = self._find_inventory(item_id)
-        if (host := inventory.hosts.get(ref)) is None:
-            return None
-        is_entering = self._maintenance_tasks[inventory.name].is_entering(ref)
-        return entities.build_host(inventory, host, is_entering=is_entering)
-
-    def _build_vm(self, item_id: str) -> Item | None:
-        inventory, ref = self._find_inventory(item_id)
-        if (vm := inventory.vms.get(ref)) is None:
-            return None
-        node, group = self._node_by_vm.get(item_id, ""), self._group_by_vm.get(item_id, "")
-        return entities.build_vm(inventory, vm, node, group)
-
-    def _build_disk(self, item_id: str) -> Item | None:
-        name, _, disk_id = item_id.rpartition("/")
-        vcenter = self._vcenters[name]
-        if (disk := vcenter.disks.disks.get(disk_id)) is None:
-            return None
-        # Two volumes may share a disk; the first by name, so that the result is stable.
-        volume_name = min(self._volumes_by_handle.get(disk_id), default="")
-        volume = self._cache.get(PersistentVolume, Key("", volume_name)) if volume_name else None
-        return entities.build_disk(vcenter.inventory, disk, volume)
-
-    def _build_node(self, name: str) -> Item | None:
-        node = self._cache.get(Node, Key("", name))
-        if node is None:
-            self._set_vm_of_node(name, "")
-            return None
-        item = entities.build_node(
-            node,
-            match_node(node, self._vcenters.values()),
-            self._tracker.ranking.facts.get(name),
-            self._cluster_objects.count_pods(name),
-        )
-        self._set_vm_of_node(name, item.vm)
-        return item
-
-    def _set_vm_of_node(self, node: str, vm_id: str) -> None:
-        old = self._vm_by_node.pop(node, "")
-        if vm_id:
-            self._vm_by_node[node] = vm_id
-        if old == vm_id:
-            return
-        if self._node_by_vm.get(old) == node:
-            del self._node_by_vm[old]
-        if vm_id:
-            self._node_by_vm[vm_id] = node
-        self._mark("vms", old)
-        self._mark("vms", vm_id)
-
-    def _build_vm_group(self, group_id: str) -> Item | None:
-        namespace, _, name = group_id.partition("/")
-        group, item, vms = self._cache.get(VmGroup, Key(namespace, name)), None, set[str]()
-        if group is not None:
-            vcenter = self._vcenters.get(group.status.vcenter)
-            item = entities.build_vm_group(group, vcenter.inventory if vcenter else None)
-            vms = {member.vm for member in item.members} - {""}
-        old = self._vms_by_group.pop(group_id, frozenset())
-        if vms:
-            self._vms_by_group[group_id] = frozenset(vms)
-        for vm_id in old - vms:
-            if self._group_by_vm.get(vm_id) == group_id:
-                del self._group_by_vm[vm_id]
-        self._group_by_vm.update(dict.fromkeys(vms, group_id))
-        for vm_id in old ^ vms:
-            self._mark("vms", vm_id)
-        return item
-
-    def _build_gpu_info(self, info_id: str) -> Item | None:
-        namespace, _, name = info_id.partition("/")
-        info = self._cache.get(GPUInfo, Key(namespace, name))
-        if info is None:
-            return None
-        try:
-            query = Query(parse_requirement(info.spec), self._rules, self._tracker.clock())
-        except Terminal:
-            query = None
-        return entities.build_gpu_info(info, self._tracker.ranking.facts, query)
 
 
 def _identity(vm: VirtualMachine) -> tuple[object, ...]:

@@ -104,7 +104,7 @@ class ChangeLog:
                 self._add_vm_changes(vcenter, old, new, add)
             case Host(), Host():
                 _add_host_changes(old, new, add)
-            case Datastore(), Datastore() if old.accessible != new.accessible:
+            case Datastore(), Datastore() if (old.accessible, new.accessible) in _OPPOSITES:
                 add("Connected" if new.accessible else "Disconnected")
 
     def _add_vm_changes(
@@ -142,10 +142,12 @@ class ChangeLog:
 
 
 _Add = Callable[..., None]
+# Of a flag that vCenter reported before and after. An unknown one has not changed.
+_OPPOSITES = ((False, True), (True, False))
 
 
 def _add_host_changes(old: Host, new: Host, add: _Add) -> None:
-    if old.in_maintenance != new.in_maintenance:
+    if (old.in_maintenance, new.in_maintenance) in _OPPOSITES:
         add("EnteredMaintenance" if new.in_maintenance else "LeftMaintenance")
     if old.connection != new.connection and new.connection:
         is_connected = new.connection == "connected"

@@ -83,7 +83,7 @@ def _keep_shown_fields(pod: Pod) -> Pod:
     return replace(pod, metadata=metadata, spec=spec, status=status)
 
 
-_SlimPod = select(Pod, transform=_keep_shown_fields)
+_PodSummary = select(Pod, transform=_keep_shown_fields)
 # Beyond the permissions of the manager's role, which can list and watch Pods.
 TOPOLOGY_PERMISSIONS = (
     Permission(PodDisruptionBudget, ("list", "watch")),
@@ -106,13 +106,14 @@ class ClusterObjects:
         self, client: Client, metrics: Metrics, log: Log, namespaces: Sequence[str] = ()
     ) -> None:
         """Without `namespaces`, those of the whole cluster are watched."""
-        self.pods: Store[Pod] = Store(_SlimPod.definition, log, "pods of the topology")
+        self._namespaces = tuple(namespaces)
+        self.pods: Store[Pod] = Store(_PodSummary.definition, log, "pods of the topology")
         self.pods.add_index(_NODE_INDEX, lambda pod: pod.spec.nodeName)
         self.budgets: Store[PodDisruptionBudget] = Store(
             PodDisruptionBudget.definition, log, "poddisruptionbudgets.policy"
         )
         watched: Iterable[tuple[type[Object], Store[Any]]] = (
-            (_SlimPod, self.pods),
+            (_PodSummary, self.pods),
             (PodDisruptionBudget, self.budgets),
         )
         self.reflectors = [
@@ -123,7 +124,7 @@ class ClusterObjects:
 
     def problems(self) -> list[str]:
         """Why Pods or budgets may be missing in what follows from them."""
-        return sorted(
+        problems = sorted(
             {
                 f"{reflector.kind.definition.name}s cannot be read: "
                 f"{reflector.problem or 'they have not been listed yet'}"
@@ -131,6 +132,13 @@ class ClusterObjects:
                 if reflector.problem or not reflector.synced.is_set()
             }
         )
+        if self._namespaces:
+            problems.append(
+                "Only Pods, PodDisruptionBudgets and VmGroups of the namespaces "
+                f"{', '.join(self._namespaces)} are known (-watch-namespaces). To see all, start "
+                "the manager without -watch-namespaces."
+            )
+        return problems
 
     def _pod_reflectors(self) -> list[Reflector[Any]]:
         return [reflector for reflector in self.reflectors if reflector.store is self.pods]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec.structs import replace
 
 from kubewright.builtin import Node, PersistentVolume
 
-from ..kinds.gpuinfo.matching import match_node
 from ..kinds.vmgroup import VmGroup
+from ..vcenters.node_matching import match_node
 from ..vcenters.volumes import get_volume_handle
 from ..vsphere.vcenter import VCenter
 from . import entities, model
 from .entities import qualify
+from .missing_facts import describe_shared_vm
 
 
 def collect_topology(
@@ -28,7 +32,18 @@ def collect_topology(
     group_items = [
         entities.build_vm_group(group, inventories.get(group.status.vcenter)) for group in groups
     ]
-    node_by_vm = {node.vm: node.id for node in node_items if node.vm}
+    nodes_by_vm = defaultdict[str, list[str]](list)
+    for node in sorted(node_items, key=lambda item: item.id):
+        if node.vm:
+            nodes_by_vm[node.vm].append(node.id)
+    node_items = [
+        replace(item, message=describe_shared_vm(set(nodes_by_vm[item.vm]) - {item.id}))
+        if len(nodes_by_vm.get(item.vm, ())) > 1
+        else item
+        for item in node_items
+    ]
+    # The first by name, as in the model of the manager.
+    node_by_vm = {vm_id: names[0] for vm_id, names in nodes_by_vm.items()}
     group_by_vm = {
         member.vm: group.id for group in group_items for member in group.members if member.vm
     }

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from kubewright.builtin import Node, PersistentVolume
 
-from ..kinds.gpuinfo.matching import Match
 from ..kinds.gpuinfo.node import is_ready
 from ..kinds.gpuinfo.rules import REJECTION_EXPLANATIONS, NodeFacts, Query
 from ..kinds.gpuinfo.types import NONE_AVAILABLE, GPUInfo
 from ..kinds.vmgroup.types import ReplicaStatus, VmGroup
+from ..vcenters.node_matching import NodeMatch
 from ..vcenters.volumes import format_claim
 from ..vsphere.inventory import Inventory
 from ..vsphere.model import (
@@ -143,12 +143,15 @@ def build_disk(inventory: Inventory, disk: Disk, volume: PersistentVolume | None
         datastore=qualify(inventory.name, disk.datastore),
         sizeMB=disk.size_mb,
         vm=qualify(inventory.name, vm.ref) if vm else "",
+        isAttached=bool(disk.attached_vm_uuids),
         persistentVolume=volume.metadata.name if volume else "",
         claim=format_claim(volume) or "",
     )
 
 
-def build_node(node: Node, match: Match, facts: NodeFacts | None, pods: int | None) -> model.Node:
+def build_node(
+    node: Node, match: NodeMatch, facts: NodeFacts | None, pods: int | None
+) -> model.Node:
     """`pods` is None while the Pods of the cluster are not read."""
     vm_id = ""
     if match.vcenter is not None and match.vm is not None:
@@ -157,7 +160,7 @@ def build_node(node: Node, match: Match, facts: NodeFacts | None, pods: int | No
     return model.Node(
         id=node.metadata.name,
         vm=vm_id,
-        message=match.match_failure.message if match.match_failure else "",
+        message=match.failure.message if match.failure else "",
         ready=is_ready(node),
         unschedulable=node.spec.unschedulable,
         pods=pods,

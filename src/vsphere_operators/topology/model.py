@@ -32,6 +32,23 @@ class Item(Struct, frozen=True, omit_defaults=True, kw_only=True):
     id: str
 
 
+class InfoReference(Struct, frozen=True, kw_only=True):
+    """A custom resource that reports an object of vSphere; the plural is that of its path."""
+
+    kind: str
+    plural: str
+    namespace: str
+    name: str
+
+
+class ReportedItem(Item, frozen=True, kw_only=True):
+    """An object of vSphere that HostInfos, VMInfos, DatastoreInfos or ClusterInfos may report."""
+
+    # The first ones by namespace and name; `omittedInfos` counts the others.
+    infos: tuple[InfoReference, ...] = ()
+    omittedInfos: int = 0
+
+
 class VCenter(Item, frozen=True, kw_only=True):
     name: str
     state: Literal["Ready", "Loading", "Unavailable"]
@@ -45,7 +62,7 @@ class Datacenter(Item, frozen=True, kw_only=True):
     vcenter: str
 
 
-class Cluster(Item, frozen=True, kw_only=True):
+class Cluster(ReportedItem, frozen=True, kw_only=True):
     name: str
     datacenter: str
     drsEnabled: bool | None = None
@@ -57,7 +74,7 @@ class Pressure(Struct, frozen=True, kw_only=True):
     message: str
 
 
-class Host(Item, frozen=True, kw_only=True):
+class Host(ReportedItem, frozen=True, kw_only=True):
     name: str
     datacenter: str
     # Empty for a standalone host.
@@ -71,7 +88,7 @@ class Host(Item, frozen=True, kw_only=True):
     pressure: tuple[Pressure, ...]
 
 
-class VM(Item, frozen=True, kw_only=True):
+class VM(ReportedItem, frozen=True, kw_only=True):
     name: str
     host: str
     power: str
@@ -86,15 +103,16 @@ class VM(Item, frozen=True, kw_only=True):
     ipAddress: str = ""
     isTemplate: bool
     datastores: tuple[str, ...]
-    # The Node that runs in it, and the VmGroup that it is a replica of.
+    # The Node that runs in it (the first by name, if several name it), and the VmGroup that it is
+    # a replica of.
     node: str = ""
     vmGroup: str = ""
 
 
-class Datastore(Item, frozen=True, kw_only=True):
+class Datastore(ReportedItem, frozen=True, kw_only=True):
     name: str
     type: str = ""
-    accessible: bool
+    accessible: bool | None = None
     datacenter: str
     capacityBytes: int | None = None
     freeBytes: int | None = None
@@ -108,14 +126,16 @@ class Disk(Item, frozen=True, kw_only=True):
     name: str
     datastore: str
     sizeMB: int | None = None
+    # The VM that uses it; absent too if the vCenter account does not see that VM.
     vm: str = ""
+    isAttached: bool = False
     persistentVolume: str = ""
     claim: str = ""
 
 
 class Node(Item, frozen=True, kw_only=True):
     vm: str = ""
-    # Why it has no VM: none has its uuid or name, or several have.
+    # Why it has no VM, or which other Nodes have the same VM.
     message: str = ""
     ready: bool
     unschedulable: bool
@@ -183,6 +203,14 @@ class Limits(Struct, frozen=True, kw_only=True):
     omittedVMs: int
 
 
+class PressureLimit(Struct, frozen=True, kw_only=True):
+    """In percent of the time for CPU readiness, of the VM's memory for the other types."""
+
+    # The Node condition VSphereHostPressure becomes True at `hot`, and False below `warm`.
+    warmPercent: int
+    hotPercent: int
+
+
 class Topology(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The whole model; each collection is sorted by `id`."""
 
@@ -202,6 +230,7 @@ class Topology(Struct, frozen=True, omit_defaults=True, kw_only=True):
     vmGroups: list[VmGroup]
     gpuInfos: list[GPUInfo]
     limits: Limits
+    pressureLimits: dict[str, PressureLimit] = {}
 
 
 class Change(Struct, frozen=True, kw_only=True):

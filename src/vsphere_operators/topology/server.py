@@ -29,14 +29,17 @@ from .builder import TopologyBuilder
 from .changes import ChangeLog
 from .cluster_objects import ClusterObjects
 from .object_details import ObjectReader
+from .pods import MAX_SEARCH_LENGTH, build_pod_row, search_pods
 from .store import TopologyStore
 from .streams import MAX_CLIENTS, EventStreams
-from .what_if import Inventory, describe_controller, find_affected
+from .what_if import Inventory, find_affected
 
 _UI_FOLDER = Path(__file__).parent.parent / "ui"
-# Clients of events, and some for requests.
+# More than the requests and streams together: one more connection ends an idle one, never a stream.
 _MAX_CONNECTIONS = 256
-_MAX_REQUESTS = 32
+_MAX_REQUESTS = 24
+# Clients of events, and some that are being authorized or rejected.
+_MAX_STREAMS = MAX_CLIENTS + 4
 _ADVICE = "Choose another address with -ui-bind-address, or 0 to disable the page"
 _SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -66,14 +69,6 @@ class _StaticFile(msgspec.Struct, frozen=True):
     body: bytes
     content_type: str
     etag: str
-
-
-class _PodRow(msgspec.Struct, frozen=True):
-    namespace: str
-    name: str
-    phase: str
-    ready: bool
-    controller: str
 
 
 def _is_loopback(bind_address: str) -> bool:
@@ -128,23 +123,26 @@ class TopologyServer:
         self._changes, self._cluster_objects, self._objects = changes, cluster_objects, objects
         self._ui_folder, self._clock = ui_folder, clock
         self._files: Mapping[str, _StaticFile] = {}
-        self._is_open = _is_loopback(bind_address)
+        self._is_local_only = _is_loopback(bind_address)
         self.endpoint = endpoint = Endpoint(
             "the page",
             bind_address,
             advice=_ADVICE,
             max_connections=_MAX_CONNECTIONS,
-            max_in_flight=MAX_CLIENTS + _MAX_REQUESTS,
-            certificate=None if self._is_open else choose_certificate(certificate_dir, log),
-            authorizer=None if self._is_open else authorizer,
+            max_in_flight=_MAX_REQUESTS,
+            max_streams=_MAX_STREAMS,
+            certificate=None if self._is_local_only else choose_certificate(certificate_dir, log),
+            authorizer=None if self._is_local_only else authorizer,
             middlewares=[self._protect],
             log=log,
         )
         endpoint.add_get("/topology", self._handle_topology)
-        endpoint.add_get("/topology/events", self._handle_events)
+        endpoint.add_get("/topology/events", self._handle_events, is_stream=True)
         endpoint.add_get("/topology/changes", self._handle_changes)
         endpoint.add_get("/topology/nodes/{name}/pods", self._handle_pods)
+        endpoint.add_get("/topology/pods", self._handle_pod_search)
         endpoint.add_get("/topology/what-if/hosts/{id:.+}", self._handle_what_if)
+        endpoint.add_get("/topology/objects/{plural:nodes}/{name}", self._handle_object)
         endpoint.add_get("/topology/objects/{plural}/{namespace}/{name}", self._handle_object)
         endpoint.add_get("/{path:.*}", self._handle_static, public=True)
 
@@ -182,7 +180,7 @@ class TopologyServer:
             )
         host = request.headers.get("Host", "")
         name, _, port = host.rpartition(":")
-        if self._is_open and not _is_loopback_host(name if port.isdigit() and name else host):
+        if self._is_local_only and not _is_loopback_host(name if port.isdigit() and name else host):
             return text_response(
                 403,
                 "Forbidden: the Host header must be localhost or a loopback address. To reach the "
@@ -217,18 +215,18 @@ class TopologyServer:
         name = request.match_info["name"]
         if name not in self._store.items(model.Node):
             return text_response(404, "Not found: no Node has this name")
-        pods = [
-            _PodRow(
-                pod.metadata.namespace,
-                pod.metadata.name,
-                pod.status.phase,
-                any(condition.status == "True" for condition in pod.status.conditions),
-                describe_controller(pod),
-            )
-            for pod in self._cluster_objects.pods_of(name)
-        ]
+        pods = [build_pod_row(pod) for pod in self._cluster_objects.pods_of(name)]
         problems = self._cluster_objects.problems()
         return _json_response({"node": name, "pods": pods, "problems": problems})
+
+    async def _handle_pod_search(self, request: web.Request) -> web.StreamResponse:
+        text = request.query.get("search", "").strip()
+        if not text or len(text) > MAX_SEARCH_LENGTH:
+            return text_response(
+                400, f"Bad request: `search` must have 1 to {MAX_SEARCH_LENGTH} characters"
+            )
+        pods = self._cluster_objects
+        return _json_response(await search_pods(pods.all_pods(), text, pods.problems()))
 
     async def _handle_what_if(self, request: web.Request) -> web.StreamResponse:
         await self._builder.build_all()
@@ -237,10 +235,13 @@ class TopologyServer:
         if host is None:
             return text_response(404, "Not found: no host has this id")
         inventory = Inventory(
-            vms=store.items(model.VM).values(),
+            vcenters=store.items(model.VCenter).values(),
+            vms=store.items(model.VM),
+            nodes=store.items(model.Node),
             disks=store.items(model.Disk).values(),
             datastores=store.items(model.Datastore),
             groups=store.items(model.VmGroup),
+            limits=store.limits,
         )
         return _json_response(
             find_affected(
@@ -255,10 +256,13 @@ class TopologyServer:
 
     async def _handle_object(self, request: web.Request) -> web.StreamResponse:
         match = request.match_info
-        details = await self._objects.read(match["plural"], Key(match["namespace"], match["name"]))
+        key = Key(match.get("namespace", ""), match["name"])
+        details = await self._objects.read(match["plural"], key)
         if details is None:
             return text_response(
-                404, "Not found: only objects of the manager's own kinds can be read here"
+                404,
+                "Not found: only Nodes, Pods and objects of the manager's own kinds can be read "
+                "here, and only those that exist",
             )
         return _json_response(details)
 

@@ -15,6 +15,8 @@ from . import model
 from .builder import TopologyBuilder
 from .changes import ChangeLog
 from .cluster_objects import TOPOLOGY_PERMISSIONS, ClusterObjects
+from .info_links import InfoLinks
+from .item_builder import ItemBuilder
 from .metrics import TopologyMetrics
 from .object_details import ObjectReader
 from .server import TopologyServer
@@ -48,8 +50,12 @@ def add_topology(
         manager.client, manager.metrics, log, manager.options.watch_namespaces
     )
     by_name = vcenters.vcenters_by_name
+    kinds = [controller.kind for controller in manager.controllers]
+    info_links = InfoLinks(manager.cache, by_name, kinds)
+    tracker = gpu_controller.tracker
+    items = ItemBuilder(by_name, manager.cache, cluster_objects, tracker, rules, info_links)
     builder = TopologyBuilder(
-        store, by_name, manager.cache, cluster_objects, gpu_controller.tracker, rules, log
+        store, by_name, manager.cache, cluster_objects, tracker, items, info_links, log
     )
     builder.connect()
     changes = ChangeLog()
@@ -61,9 +67,7 @@ def add_topology(
         streams=EventStreams(store, TopologyMetrics(manager.metrics), log),
         changes=changes,
         cluster_objects=cluster_objects,
-        objects=ObjectReader(
-            manager.cache, manager.client, (item.kind for item in manager.controllers)
-        ),
+        objects=ObjectReader(manager.cache, manager.client, cluster_objects, kinds),
         authorizer=manager.authorizer,
         certificate_dir=certificate_dir,
         log=log,

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, TypeVar, cast, get_args
+from typing import Any, Literal, TypeVar, cast, get_args
 
 import msgspec
 
+from ..vsphere.pressure import THRESHOLDS
 from . import model
 from .model import Collection, Item
 
@@ -29,7 +30,9 @@ _MAX_EVENT_BYTES = 256 * 1024
 _MAX_SHARED_EVENTS = 8
 
 ItemT = TypeVar("ItemT", bound=Item)
-_Key = tuple[Collection, str]
+_Key = tuple[Collection | Literal["limits"], str]
+# Stands for `limits`, which are not a collection, among the numbers of objects.
+_LIMITS_KEY: _Key = ("limits", "")
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -60,8 +63,8 @@ class TopologyStore:
         # In the order of their numbers, also those of removed objects.
         self._numbers: dict[_Key, int] = {}
         self._removed: dict[_Key, None] = {}
-        # Changes up to this number may be forgotten.
-        self._forgotten = 0
+        # The removal with this number was dropped, so that older numbers need a reset.
+        self._last_dropped_number = 0
         self.number = self._published_number = 0
         self.omitted_vms: set[str] = set()
         self._listeners: dict[Callable[[], None], None] = {}
@@ -81,7 +84,9 @@ class TopologyStore:
         if items.get(item.id) == item:
             return
         if isinstance(item, model.VM) and not self._has_room_for(item):
-            self.omitted_vms.add(item.id)
+            if item.id not in self.omitted_vms:
+                self.omitted_vms.add(item.id)
+                self._count_change(_LIMITS_KEY)
             return
         items[item.id] = item
         self._removed.pop((collection, item.id), None)
@@ -92,20 +97,25 @@ class TopologyStore:
         vms = self._items["vms"]
         has_room = vm.id in vms or len(vms) < self._max_vms or bool(vm.node or vm.vmGroup)
         if has_room:
-            self.omitted_vms.discard(vm.id)
+            self._discard_omitted_vm(vm.id)
         return has_room
 
+    def _discard_omitted_vm(self, vm_id: str) -> None:
+        if vm_id in self.omitted_vms:
+            self.omitted_vms.remove(vm_id)
+            self._count_change(_LIMITS_KEY)
+
     def remove(self, collection: Collection, item_id: str) -> None:
-        self.omitted_vms.discard(item_id)
+        self._discard_omitted_vm(item_id)
         if self._items[collection].pop(item_id, None) is None:
             return
-        key = (collection, item_id)
+        key: _Key = (collection, item_id)
         self._removed[key] = None
         self._count_change(key)
         if len(self._removed) > self._max_removed_ids:
             oldest = next(iter(self._removed))
             del self._removed[oldest]
-            self._forgotten = self._numbers.pop(oldest)
+            self._last_dropped_number = self._numbers.pop(oldest)
 
     def _count_change(self, key: _Key) -> None:
         self.number += 1
@@ -147,7 +157,11 @@ class TopologyStore:
         return number if self.knows_changes_after(number) else None
 
     def knows_changes_after(self, number: int) -> bool:
-        return self._forgotten <= number <= self.number
+        return self._last_dropped_number <= number <= self.number
+
+    @property
+    def limits(self) -> model.Limits:
+        return model.Limits(vms=self._max_vms, omittedVMs=len(self.omitted_vms))
 
     def build_topology(self) -> model.Topology:
         collections: dict[str, Any] = {
@@ -159,7 +173,13 @@ class TopologyStore:
             revision=self.revision,
             time=self._clock(),
             manager=self._describe_manager(),
-            limits=model.Limits(vms=self._max_vms, omittedVMs=len(self.omitted_vms)),
+            limits=self.limits,
+            pressureLimits={
+                type_.value: model.PressureLimit(
+                    warmPercent=threshold.leave, hotPercent=threshold.enter
+                )
+                for type_, threshold in THRESHOLDS.items()
+            },
             **collections,
         )
 
@@ -193,10 +213,13 @@ class TopologyStore:
             keys.append(key)
         changed: dict[str, list[msgspec.Raw]] = {}
         removed: dict[str, list[str]] = {}
+        fields: dict[str, object] = {"changed": changed, "removed": removed}
         size, last = 0, number
         for key in reversed(keys):
             collection, item_id = key
-            if (item := self._items[collection].get(item_id)) is None:
+            if collection == "limits":
+                fields["limits"] = self.limits
+            elif (item := self._items[collection].get(item_id)) is None:
                 removed.setdefault(collection, []).append(item_id)
                 size += len(item_id)
             else:
@@ -208,7 +231,7 @@ class TopologyStore:
                 break
         else:
             last = self.number
-        return Event(last, self.encode_event("change", last, changed=changed, removed=removed))
+        return Event(last, self.encode_event("change", last, **fields))
 
     def encode_heartbeat(self) -> bytes:
         return self.encode_event("heartbeat", self.number, manager=self._describe_manager())

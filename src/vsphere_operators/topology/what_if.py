@@ -1,12 +1,17 @@
 """What stops if a host goes: its VMs, their Nodes and Pods, budgets, volumes and groups.
 
 Pure functions over the model, for the page and for `kubectl vsphere what-if`.
+
+Which Pods are replicas elsewhere?  Those of the same controller that are ready, on a Node with a
+    VM that is known to run on another host. A Node without a known VM may be on this host, so its
+    Pods do not count.
+What of Nodes that name the same VM?  All of them stop: it is unknown which one is outdated.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import datetime
 
 from msgspec import Struct
@@ -15,8 +20,17 @@ from kubewright.builtin import Pod
 
 from . import model
 from .cluster_objects import PodDisruptionBudget, selector_of
+from .missing_facts import describe_missing_facts
+from .pods import (
+    FINISHED_PHASES,
+    describe_controller,
+    find_controller,
+    is_bound_to_node,
+    is_serving,
+)
 
-_FINISHED_PHASES = ("Succeeded", "Failed")
+# A VM with an unknown power state counts as running.
+_STOPPED_STATES = ("poweredOff", "suspended")
 
 
 class _Row(Struct, frozen=True, omit_defaults=True, kw_only=True): ...
@@ -37,7 +51,11 @@ class AffectedPod(_Row, frozen=True, kw_only=True):
     node: str
     # Such as "StatefulSet web"; empty for a Pod without a controller.
     controller: str
-    isOnlyReplica: bool
+    # Running, ready and not being deleted.
+    ready: bool
+    # Absent for a Pod that is bound to its Node.
+    hasReadyReplicaElsewhere: bool | None = None
+    isBoundToNode: bool = False
 
 
 class AffectedBudget(_Row, frozen=True, kw_only=True):
@@ -61,11 +79,13 @@ class AffectedGroup(_Row, frozen=True, kw_only=True):
 
 
 class WhatIf(_Row, frozen=True, kw_only=True):
-    """`problems` names the objects that could not be read, so that some rows may be missing."""
+    """`problems` are sentences about what may be missing: why, and what to do."""
 
     host: NamedItem
     time: datetime
     vms: list[AffectedVM]
+    # Powered off or suspended, so that nothing of them stops.
+    stoppedVMs: int = 0
     nodes: list[str]
     pods: list[AffectedPod]
     podDisruptionBudgets: list[AffectedBudget]
@@ -77,10 +97,13 @@ class WhatIf(_Row, frozen=True, kw_only=True):
 class Inventory(Struct, frozen=True, kw_only=True):
     """The objects of the model that the result follows from."""
 
-    vms: Iterable[model.VM]
+    vcenters: Iterable[model.VCenter]
+    vms: Mapping[str, model.VM]
+    nodes: Mapping[str, model.Node]
     disks: Iterable[model.Disk]
     datastores: Mapping[str, model.Datastore]
     groups: Mapping[str, model.VmGroup]
+    limits: model.Limits
 
 
 def find_affected(
@@ -91,25 +114,31 @@ def find_affected(
     now: datetime,
     problems: Sequence[str] = (),
 ) -> WhatIf:
-    vms = sorted(
-        (vm for vm in inventory.vms if vm.host == host.id and not vm.isTemplate),
+    on_host = sorted(
+        (vm for vm in inventory.vms.values() if vm.host == host.id and not vm.isTemplate),
         key=lambda vm: (vm.name, vm.id),
     )
-    vm_ids, nodes = {vm.id for vm in vms}, {vm.node for vm in vms if vm.node}
-    running = [pod for pod in pods if pod.status.phase not in _FINISHED_PHASES]
-    on_host = [pod for pod in running if pod.spec.nodeName in nodes]
-    replicas = Counter(filter(None, map(_controller_uid, running)))
+    vms = [vm for vm in on_host if vm.power not in _STOPPED_STATES]
+    vm_ids = {vm.id for vm in vms}
+    nodes = {node.id for node in inventory.nodes.values() if node.vm in vm_ids}
+    affected = [
+        pod
+        for pod in pods
+        if pod.spec.nodeName in nodes and pod.status.phase not in FINISHED_PHASES
+    ]
+    served_elsewhere = _find_controllers_elsewhere(host, inventory, pods)
     group_sizes = Counter(vm.vmGroup for vm in vms if vm.vmGroup)
     return WhatIf(
         host=NamedItem(id=host.id, name=host.name),
         time=now,
         vms=[AffectedVM(id=vm.id, name=vm.name, node=vm.node) for vm in vms],
+        stoppedVMs=len(on_host) - len(vms),
         nodes=sorted(nodes),
         pods=sorted(
-            (_affected_pod(pod, replicas) for pod in on_host),
+            (_build_affected_pod(pod, served_elsewhere) for pod in affected),
             key=lambda pod: (pod.namespace, pod.name),
         ),
-        podDisruptionBudgets=_find_exceeded_budgets(budgets, on_host),
+        podDisruptionBudgets=_find_exceeded_budgets(budgets, affected),
         volumes=[
             AffectedVolume(
                 persistentVolume=disk.persistentVolume,
@@ -129,7 +158,12 @@ def find_affected(
             for group_id, count in sorted(group_sizes.items())
             if group_id in inventory.groups
         ],
-        problems=list(problems),
+        problems=[
+            *describe_missing_facts(
+                inventory.vcenters, inventory.vms, inventory.nodes.values(), inventory.limits
+            ),
+            *problems,
+        ],
     )
 
 
@@ -138,46 +172,55 @@ def _name_of(datastores: Mapping[str, model.Datastore], item_id: str) -> str:
     return datastore.name if datastore else ""
 
 
-def _controller_uid(pod: Pod) -> str:
-    return next((owner.uid for owner in pod.metadata.ownerReferences if owner.controller), "")
+def _find_controllers_elsewhere(
+    host: model.Host, inventory: Inventory, pods: Iterable[Pod]
+) -> Set[str]:
+    """The uids of the controllers that have a ready Pod on another host."""
+    nodes_elsewhere = {
+        node.id
+        for node in inventory.nodes.values()
+        if (vm := inventory.vms.get(node.vm)) is not None
+        and vm.host not in ("", host.id)
+        and vm.power not in _STOPPED_STATES
+    }
+    return {
+        controller.uid
+        for pod in pods
+        if pod.spec.nodeName in nodes_elsewhere
+        and is_serving(pod)
+        and (controller := find_controller(pod)) is not None
+    }
 
 
-def describe_controller(pod: Pod) -> str:
-    return next(
-        (
-            f"{owner.kind} {owner.name}"
-            for owner in pod.metadata.ownerReferences
-            if owner.controller
-        ),
-        "",
-    )
-
-
-def _affected_pod(pod: Pod, replicas: Mapping[str, int]) -> AffectedPod:
-    # A Pod without a controller is not started again anywhere, so that it is the only one.
-    uid = _controller_uid(pod)
+def _build_affected_pod(pod: Pod, served_elsewhere: Set[str]) -> AffectedPod:
+    controller, is_bound = find_controller(pod), is_bound_to_node(pod)
+    # A Pod without a controller is not started again anywhere.
+    has_replica = controller is not None and controller.uid in served_elsewhere
     return AffectedPod(
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         node=pod.spec.nodeName,
         controller=describe_controller(pod),
-        isOnlyReplica=not uid or replicas[uid] == 1,
+        ready=is_serving(pod),
+        hasReadyReplicaElsewhere=None if is_bound else has_replica,
+        isBoundToNode=is_bound,
     )
 
 
 def _find_exceeded_budgets(
-    budgets: Iterable[PodDisruptionBudget], on_host: Sequence[Pod]
+    budgets: Iterable[PodDisruptionBudget], pods: Iterable[Pod]
 ) -> list[AffectedBudget]:
-    """The budgets that have more Pods on the host than they allow to disrupt."""
+    """The budgets that have more ready ones of these Pods than they allow to disrupt."""
     exceeded = []
+    # As in Kubernetes, a Pod that is not ready is disrupted already.
+    pods_by_namespace = defaultdict[str, list[Pod]](list)
+    for pod in filter(is_serving, pods):
+        pods_by_namespace[pod.metadata.namespace].append(pod)
     for budget in sorted(budgets, key=lambda budget: budget.key):
         selector, namespace = selector_of(budget), budget.metadata.namespace
         if selector is None:
             continue
-        count = sum(
-            pod.metadata.namespace == namespace and selector.matches(pod.metadata.labels)
-            for pod in on_host
-        )
+        count = sum(selector.matches(pod.metadata.labels) for pod in pods_by_namespace[namespace])
         if count > budget.status.disruptionsAllowed:
             exceeded.append(
                 AffectedBudget(

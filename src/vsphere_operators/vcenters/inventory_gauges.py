@@ -54,6 +54,13 @@ def _read_readiness(vm: VirtualMachine) -> float | None:
     return None if percent is None else percent / 100
 
 
+def _unless_inaccessible(
+    read: Callable[[Datastore], int | None],
+) -> Callable[[Datastore], int | None]:
+    """Without the last numbers, which vCenter keeps for a datastore that no host can access."""
+    return lambda datastore: None if datastore.accessible is False else read(datastore)
+
+
 # The labels of every metric of a type. The reference is part of them, since in vSphere a name is
 # unique only below one parent.
 HOST_LABELS = ("vcenter", "host", "host_id")
@@ -76,7 +83,7 @@ HOST_GAUGES: tuple[Gauge[Host], ...] = (
     Gauge(
         "vsphere_host_maintenance",
         "1 if the host is in maintenance mode, otherwise 0",
-        lambda host: int(host.in_maintenance),
+        lambda host: _to_number(host.in_maintenance),
     ),
     Gauge(
         "vsphere_host_boot_time_seconds",
@@ -101,6 +108,11 @@ HOST_GAUGES: tuple[Gauge[Host], ...] = (
         "Physical memory that the host uses",
         lambda host: _to_bytes(host.stats.memory_usage_mb),
     ),
+)
+HOST_ENTERING_MAINTENANCE = Gauge[bool](
+    "vsphere_host_entering_maintenance",
+    "1 while a task runs that puts the host into maintenance mode, otherwise 0",
+    int,
 )
 HOST_VMS = Gauge[int]("vsphere_host_vms", "VMs on the host, without templates", lambda count: count)
 
@@ -160,7 +172,7 @@ DATASTORE_GAUGES: tuple[Gauge[Datastore], ...] = (
     Gauge(
         "vsphere_datastore_accessible",
         "1 if a host can access the datastore, otherwise 0",
-        lambda datastore: int(datastore.accessible),
+        lambda datastore: _to_number(datastore.accessible),
     ),
     Gauge(
         "vsphere_datastore_maintenance",
@@ -177,18 +189,17 @@ DATASTORE_GAUGES: tuple[Gauge[Datastore], ...] = (
     Gauge(
         "vsphere_datastore_capacity_bytes",
         "Capacity of the datastore",
-        # vCenter keeps the last numbers of a datastore that no host can access.
-        lambda datastore: datastore.capacity_bytes if datastore.accessible else None,
+        _unless_inaccessible(lambda datastore: datastore.capacity_bytes),
     ),
     Gauge(
         "vsphere_datastore_free_bytes",
         "Free space of the datastore",
-        lambda datastore: datastore.free_bytes if datastore.accessible else None,
+        _unless_inaccessible(lambda datastore: datastore.free_bytes),
     ),
     Gauge(
         "vsphere_datastore_uncommitted_bytes",
         "Space by which thin disks on the datastore can still grow",
-        lambda datastore: datastore.uncommitted_bytes if datastore.accessible else None,
+        _unless_inaccessible(lambda datastore: datastore.uncommitted_bytes),
     ),
 )
 
@@ -208,12 +219,14 @@ DISK_GAUGES: tuple[Gauge[DiskCount], ...] = (
     ),
     Gauge(
         "vsphere_datastore_orphaned_disks",
-        "First Class Disks that no PersistentVolume of this cluster names and no VM uses",
+        "First Class Disks on the datastore that no PersistentVolume of this cluster names and "
+        "that are attached to no VM",
         lambda count: count.orphaned_detached,
     ),
     Gauge(
         "vsphere_datastore_foreign_disks",
-        "First Class Disks that no PersistentVolume of this cluster names but a VM uses",
+        "First Class Disks on the datastore that no PersistentVolume of this cluster names but "
+        "that are attached to a VM",
         lambda count: count.orphaned_attached,
     ),
 )
@@ -248,7 +261,7 @@ OMITTED_OBJECTS = Gauge[int](
 def list_metrics() -> list[tuple[str, tuple[str, ...], str]]:
     """Name, labels and description of every metric, for the documentation."""
     types: tuple[tuple[tuple[str, ...], InfoGauge, tuple[Gauge[Any], ...]], ...] = (
-        (HOST_LABELS, HOST_INFO, (*HOST_GAUGES, HOST_VMS)),
+        (HOST_LABELS, HOST_INFO, (*HOST_GAUGES, HOST_ENTERING_MAINTENANCE, HOST_VMS)),
         (VM_LABELS, VM_INFO, VM_GAUGES),
         (DATASTORE_LABELS, DATASTORE_INFO, (*DATASTORE_GAUGES, *DISK_GAUGES)),
         (CLUSTER_LABELS, CLUSTER_INFO, (*CLUSTER_GAUGES, CLUSTER_HOSTS)),

@@ -20,6 +20,7 @@ from kubewright.exposition import format_header, format_labels
 
 from ..vsphere.inventory import Inventory
 from ..vsphere.model import ComputeResource, Entity, Host, VirtualMachine
+from ..vsphere.pressure import find_hosts_entering_maintenance
 from ..vsphere.vcenter import VCenter
 from .inventory_gauges import (
     CLUSTER_GAUGES,
@@ -30,6 +31,7 @@ from .inventory_gauges import (
     DATASTORE_INFO,
     DATASTORE_LABELS,
     DISK_GAUGES,
+    HOST_ENTERING_MAINTENANCE,
     HOST_GAUGES,
     HOST_INFO,
     HOST_LABELS,
@@ -122,6 +124,10 @@ class _Scrape:
         )
         for gauge in HOST_GAUGES:
             self._add(gauge, rows)
+        entering = find_hosts_entering_maintenance(inventory.tasks.values())
+        self._add(
+            HOST_ENTERING_MAINTENANCE, [(labels, host.ref in entering) for labels, host in rows]
+        )
         counts = [
             (labels, sum(not vm.is_template for vm in inventory.vms_on(host.ref)))
             for labels, host in rows
@@ -261,7 +267,9 @@ def _count_disks(vcenter: VCenter, volume_handles: Collection[str] | None) -> di
     if not disks.loaded or disks.is_stale:
         return {}
     totals = {
-        ref: 0 for ref in vcenter.inventory.datastores if ref not in disks.unreadable_datastores
+        ref: 0
+        for ref in vcenter.inventory.datastores
+        if ref in disks.listed_datastores and ref not in disks.unreadable_datastores
     }
     attached, detached = dict(totals), dict(totals)
     for disk in disks.disks.values():

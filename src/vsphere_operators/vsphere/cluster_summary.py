@@ -19,9 +19,14 @@ from .model import ComputeResource, Entity, Host, HostStats
 class ClusterSummary(Entity, frozen=True, kw_only=True):
     cluster: ComputeResource
     hosts: int = 0
-    hosts_in_maintenance: int = 0
-    # Also those that do not respond.
+    # None if vCenter does not report it for a host.
+    hosts_in_maintenance: int | None = 0
+    # The following count each host once. Powered off, or in standby:
+    powered_down_hosts: int = 0
+    # Disconnected or not responding, but not powered down.
     disconnected_hosts: int = 0
+    # Hosts for which vCenter does not report the connection or the maintenance mode.
+    unknown_hosts: int = 0
     # The following are of the available hosts. None if one of them does not report it.
     available_hosts: int = 0
     cpu_mhz: int | None = None
@@ -42,8 +47,12 @@ def summarize_cluster(cluster: ComputeResource, hosts: Sequence[Host]) -> Cluste
         parent=cluster.parent,
         cluster=cluster,
         hosts=len(hosts),
-        hosts_in_maintenance=sum(host.in_maintenance for host in hosts),
-        disconnected_hosts=sum(host.connection not in ("connected", "") for host in hosts),
+        hosts_in_maintenance=None
+        if any(host.in_maintenance is None for host in hosts)
+        else sum(host.in_maintenance is True for host in hosts),
+        powered_down_hosts=sum(_is_powered_down(host) for host in hosts),
+        disconnected_hosts=sum(_is_disconnected(host) for host in hosts),
+        unknown_hosts=sum(_is_unknown(host) for host in hosts),
         available_hosts=len(available),
         cpu_mhz=_sum(cpus),
         memory_mb=_sum(memories),
@@ -59,9 +68,24 @@ def summarize_cluster(cluster: ComputeResource, hosts: Sequence[Host]) -> Cluste
 def _is_available(host: Host) -> bool:
     return (
         host.connection == "connected"
-        and host.power not in ("standBy", "poweredOff")
-        and not host.in_maintenance
+        and not _is_powered_down(host)
+        and host.in_maintenance is False
     )
+
+
+def _is_powered_down(host: Host) -> bool:
+    # vCenter reports a host in standby as not responding.
+    return host.power in ("standBy", "poweredOff")
+
+
+def _is_disconnected(host: Host) -> bool:
+    return host.connection not in ("connected", "") and not _is_powered_down(host)
+
+
+def _is_unknown(host: Host) -> bool:
+    if _is_powered_down(host) or _is_disconnected(host) or host.in_maintenance:
+        return False
+    return not host.connection or host.in_maintenance is None
 
 
 def _read_cpu_mhz(host: Host) -> int | None:

@@ -214,7 +214,9 @@ class DatastoreCatalog:
         self._soap, self._session, self._inventory = soap, session, inventory
 
     async def list_disks(self, known_disks: Mapping[str, Disk], scope: RefreshScope) -> DiskListing:
-        datastores = [store for store in self._inventory.datastores.values() if store.accessible]
+        datastores = [
+            store for store in self._inventory.datastores.values() if store.accessible is not False
+        ]
         listing = DiskListing()
         datastore_by_id: dict[str, str] = {}
         results = await gather_limited(datastores, self._list_ids_on)
@@ -327,7 +329,7 @@ async def _read_disks_into(
 
 def _drop_inaccessible(listing: DiskListing, datastores: Mapping[str, Datastore]) -> DiskListing:
     """Drop disks that no host can reach: they are unusable, and what is known may be outdated."""
-    inaccessible = {ref for ref, datastore in datastores.items() if not datastore.accessible}
+    inaccessible = {ref for ref, datastore in datastores.items() if datastore.accessible is False}
     for ref in inaccessible:
         listing.unreadable_datastores.setdefault(ref, "no host can access it")
     listing.disks = {

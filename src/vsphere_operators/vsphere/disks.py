@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NoReturn
 
 from .disk_catalog import DatastoreCatalog, DiskCatalog, DiskListing, GlobalCatalog, RefreshScope
@@ -95,6 +95,8 @@ class Disks:
         self.readability_changed: Signal[str] = Signal(log)
         self._reported_unreadable: frozenset[str] = frozenset()
         self.unreadable_datastores: dict[str, str] = {}
+        # Those that the last listing covers. A datastore that was added later may have disks.
+        self.listed_datastores: frozenset[str] = frozenset()
         # When the first of several polls in a row found that a datastore hangs.
         self._hanging_since: dict[str, float] = {}
         self._requested_scope = RefreshScope.NEW
@@ -145,11 +147,11 @@ class Disks:
             return ""
         return self.unreadable_datastores.get(datastore, "")
 
-    def _report_readability(self) -> None:
+    def _report_readability(self, newly_listed: Collection[str] = ()) -> None:
         unreadable = frozenset(
             ref for ref in self.inventory.datastores if self.explain_unreadable(ref)
         )
-        changed = unreadable ^ self._reported_unreadable
+        changed = (unreadable ^ self._reported_unreadable).union(newly_listed)
         self._reported_unreadable = unreadable
         for ref in changed:
             self.readability_changed.emit(ref)
@@ -196,6 +198,12 @@ class Disks:
         """Read once. A failure is logged and kept in `problem`, not raised."""
         scope, self._requested_scope = self._next_scope(), RefreshScope.NEW
         started_at = self.clock()
+        # Of a datastore that is added or becomes accessible later, disks may be missing.
+        datastores = [
+            ref
+            for ref, datastore in self.inventory.datastores.items()
+            if datastore.accessible is not False
+        ]
         try:
             with self.poll_schedule.track_poll():
                 listing = await self._list_disks(scope)
@@ -211,7 +219,7 @@ class Disks:
         self._scope_read_at |= {
             covered: started_at for covered in self._scope_read_at if covered <= scope
         }
-        self.apply(listing)
+        self.apply(listing, datastores)
 
     def _next_scope(self) -> RefreshScope:
         ages = {scope: self.clock() - read_at for scope, read_at in self._scope_read_at.items()}
@@ -241,7 +249,12 @@ class Disks:
         self.catalog, self._fallback_reason = self.global_catalog, ""
         return listing
 
-    def apply(self, listing: DiskListing) -> None:
+    def apply(self, listing: DiskListing, datastores: Collection[str] | None = None) -> None:
+        """`datastores` are those that the listing covers, by default all of the inventory."""
+        previously_listed = self.listed_datastores
+        self.listed_datastores = frozenset(
+            self.inventory.datastores if datastores is None else datastores
+        )
         old, self.disks = self.disks, listing.disks
         self.disks_by_name, self.disks_by_vm_uuid, self.disks_by_datastore = {}, {}, {}
         for disk in listing.disks.values():
@@ -256,7 +269,7 @@ class Disks:
         self.problem, self.loaded, self._last_success_at = None, True, self.clock()
         for disk_id in changed_keys(old, listing.disks):
             self.changed.emit(old.get(disk_id), listing.disks.get(disk_id))
-        self._report_readability()
+        self._report_readability(newly_listed=self.listed_datastores - previously_listed)
 
     def _log_unreadable(self, listing: DiskListing) -> None:
         """Log each datastore once when it becomes unreadable, and once when it recovers."""

@@ -1,6 +1,7 @@
 """The objects of vCenter's inventory as frozen values, with units in the field names.
 
-A number that vCenter did not report (quickStats of a disconnected host) is None, never 0.
+A number or flag that vCenter did not report (quickStats of a disconnected host) is None, never 0 or
+False.
 References (`ref`, `parent`, `host`) are MoRefs such as `host-12`, unique within one vCenter.
 """
 
@@ -55,7 +56,7 @@ class ResourcePool(Entity, frozen=True, kw_only=True):
 
 class Datastore(Entity, frozen=True, kw_only=True):
     url: str = ""
-    accessible: bool = False
+    accessible: bool | None = None
     # VMFS, NFS, NFS41, vsan, VVOL...
     type: str = ""
     capacity_bytes: int | None = None
@@ -117,7 +118,7 @@ class Host(Entity, frozen=True, kw_only=True):
 
     connection: ConnectionState = ""
     power: PowerState = ""
-    in_maintenance: bool = False
+    in_maintenance: bool | None = None
     cpu_mhz: int | None = None
     cpu_cores: int | None = None
     memory_bytes: int | None = None

@@ -4,8 +4,8 @@ Which figures count?  Those of quickStats for each VM. Ballooned and swapped mem
     share of the VM's memory, because a few megabytes of a large VM have no effect.
 Why has swapping the highest threshold?  Swapped memory stays swapped until the guest uses it, so
     the figure remains for hours after the host has memory again.
-What does `PressureGauge` add?  Hysteresis for one VM: a figure must stay at or above a threshold
-    for some time to count, and stay below a lower one for the same time to stop counting.
+What does `PressureHysteresis` add?  A figure of a VM must stay at or above a threshold for some
+    time to count, and stay below a lower one for the same time to stop counting.
 What if a figure is missing?  Nothing is assumed: releases before vSphere 7.0 report no readiness,
     and a VM that does not run has no figures.
 """
@@ -38,7 +38,7 @@ class PressureType(StrEnum):
     """The VM was ready to run, but waited for a physical CPU."""
 
 
-class _Threshold(Struct, frozen=True):
+class Threshold(Struct, frozen=True):
     """In percent: of the time for CPU readiness, of the VM's memory for the others."""
 
     enter: int
@@ -46,10 +46,10 @@ class _Threshold(Struct, frozen=True):
 
 
 # A common rule for ESXi: users notice nothing below 5 % readiness, and delays from 10 % on.
-_THRESHOLDS: Mapping[PressureType, _Threshold] = {
-    PressureType.SWAPPING: _Threshold(enter=10, leave=5),
-    PressureType.BALLOONING: _Threshold(enter=5, leave=2),
-    PressureType.CPU_READY: _Threshold(enter=10, leave=5),
+THRESHOLDS: Mapping[PressureType, Threshold] = {
+    PressureType.SWAPPING: Threshold(enter=10, leave=5),
+    PressureType.BALLOONING: Threshold(enter=5, leave=2),
+    PressureType.CPU_READY: Threshold(enter=10, leave=5),
 }
 
 
@@ -78,7 +78,7 @@ def read_figures(vm: VirtualMachine) -> dict[PressureType, float]:
 def has_notable_figure(vm: VirtualMachine | None) -> bool:
     """Whether any figure is so high that it counts, or may still count."""
     return vm is not None and any(
-        figure >= _THRESHOLDS[type_].leave for type_, figure in read_figures(vm).items()
+        figure >= THRESHOLDS[type_].leave for type_, figure in read_figures(vm).items()
     )
 
 
@@ -89,15 +89,11 @@ def find_host_pressures(
     worst: dict[PressureType, tuple[float, VirtualMachine]] = {}
     for vm in vms:
         for type_, figure in read_figures(vm).items():
-            if figure >= _THRESHOLDS[type_].enter and figure > worst.get(type_, (0.0, vm))[0]:
+            if figure >= THRESHOLDS[type_].enter and figure > worst.get(type_, (0.0, vm))[0]:
                 worst[type_] = (figure, vm)
     return [
         *_find_maintenance(host, is_entering_maintenance),
-        *(
-            _describe_figure(type_, host, worst[type_][1])
-            for type_ in _THRESHOLDS
-            if type_ in worst
-        ),
+        *(_describe_figure(type_, host, worst[type_][1]) for type_ in THRESHOLDS if type_ in worst),
     ]
 
 
@@ -108,13 +104,13 @@ def find_vm_pressures(
     *,
     is_entering_maintenance: bool = False,
 ) -> list[Pressure]:
-    """The pressures of a host that affect one VM; `active_types` are those of its gauge."""
+    """The pressures of a host that affect one VM; `active_types` are those of its hysteresis."""
     figures, active = read_figures(vm), set(active_types)
     return [
         *_find_maintenance(host, is_entering_maintenance),
         *(
             _describe_figure(type_, host, vm)
-            for type_ in _THRESHOLDS
+            for type_ in THRESHOLDS
             if type_ in active and type_ in figures
         ),
     ]
@@ -131,7 +127,7 @@ def _find_maintenance(host: Host, is_entering: bool) -> list[Pressure]:
 
 
 def _describe_figure(type_: PressureType, host: Host, vm: VirtualMachine) -> Pressure:
-    percent, threshold = read_figures(vm)[type_], _THRESHOLDS[type_]
+    percent, threshold = read_figures(vm)[type_], THRESHOLDS[type_]
     if type_ is PressureType.CPU_READY:
         fact = f'VM "{vm.name}" on host "{host.name}" waited for a CPU {percent:.0f}% of the time'
     elif type_ is PressureType.BALLOONING:
@@ -147,7 +143,7 @@ def _describe_figure(type_: PressureType, host: Host, vm: VirtualMachine) -> Pre
     return Pressure(type_, f"{fact}. The limit is {threshold.enter}%.")
 
 
-class PressureGauge:
+class PressureHysteresis:
     """Which figures of one VM count as pressure, with hysteresis."""
 
     def __init__(self, hold_seconds: float, *, was_under_pressure: bool = False) -> None:
@@ -160,7 +156,7 @@ class PressureGauge:
 
     @property
     def active_types(self) -> list[PressureType]:
-        return [type_ for type_ in _THRESHOLDS if self._active.get(type_)]
+        return [type_ for type_ in THRESHOLDS if self._active.get(type_)]
 
     def update(self, figures: Mapping[PressureType, float], now: float) -> float | None:
         """Apply the present figures. Returns the seconds until they change a state if they stay.
@@ -168,7 +164,7 @@ class PressureGauge:
         The state of a missing figure stays as it is.
         """
         delays = list[float]()
-        for type_, threshold in _THRESHOLDS.items():
+        for type_, threshold in THRESHOLDS.items():
             figure = figures.get(type_)
             if figure is None:
                 self._beyond_since.pop(type_, None)
@@ -186,6 +182,16 @@ class PressureGauge:
             else:
                 delays.append(remaining)
         return min(delays, default=None)
+
+
+def find_hosts_entering_maintenance(tasks: Iterable[Task]) -> set[str]:
+    """The references of the hosts for which such a task has not ended."""
+    return {
+        task.entity
+        for task in tasks
+        if task.state not in FINAL_TASK_STATES
+        and ENTER_MAINTENANCE_DESCRIPTION_ID.lower() in task.description_id.lower()
+    }
 
 
 class MaintenanceTasks:

@@ -16,10 +16,8 @@ from vsphere_operators.kinds.gpuinfo.labels import build_label_key
 from vsphere_operators.kinds.gpuinfo.maintenance_windows import Window
 from vsphere_operators.kinds.gpuinfo.ranking import Selection
 from vsphere_operators.kinds.gpuinfo.rules import (
-    MatchFailure,
     NodeFacts,
     Query,
-    Rejection,
     Requirement,
     SelectionRules,
     VmUsage,
@@ -39,6 +37,7 @@ from vsphere_operators.kinds.gpuinfo.types import (
     UnmatchedNode,
     UnmatchedNodes,
 )
+from vsphere_operators.vcenters.node_matching import MatchFailure, MatchFailureCause
 
 SAMPLES = Path(__file__).parents[3] / "config/samples"
 RULES = SelectionRules()
@@ -68,10 +67,8 @@ def test_status_has_the_fields_of_the_contract_and_the_candidates() -> None:
         next_window=make_window(399.5),
         host_devices=("A100",),
     )
-    unmatched = [
-        make_facts(f"n{number}", match_failure=MatchFailure(Rejection.VM_NOT_FOUND, "no VM"))
-        for number in (2, 3)
-    ]
+    failure = MatchFailure(MatchFailureCause.VM_NOT_FOUND, "no VM")
+    unmatched = [make_facts(f"n{number}", match_failure=failure) for number in (2, 3)]
     selection = Selection(
         query=Query(Requirement(100, True), RULES, NOW),
         selected=best,

@@ -1,4 +1,4 @@
-"""Matching Nodes to VMs, the facts of a Node, and which changes enqueue which GPUInfos."""
+"""The facts of a Node, and which changes enqueue which GPUInfos."""
 
 from __future__ import annotations
 
@@ -19,12 +19,10 @@ from support.fake_node_cluster import (
     NOW,
     VGPU,
     FakeNodeCluster,
-    bios_uuid_of,
     node_manifest,
     run_gpuinfo_manager,
 )
 from vsphere_operators.kinds.gpuinfo.maintenance_windows import parse_calendar
-from vsphere_operators.kinds.gpuinfo.matching import match_node, parse_provider_id
 from vsphere_operators.kinds.gpuinfo.node import NEXT_MAINTENANCE_KEY, NodeContext, build_facts
 from vsphere_operators.kinds.gpuinfo.ranking import Ranking
 from vsphere_operators.kinds.gpuinfo.rules import (
@@ -66,45 +64,6 @@ def make_node(number: int = 1, **other: Any) -> Node:
 
 def make_facts(node: Node | None = None, context: NodeContext = CONTEXT) -> NodeFacts:
     return build_facts(node or make_node(), context, GPU_RESOURCES, None, NOW)
-
-
-def test_provider_id_in_both_byte_orders() -> None:
-    assert parse_provider_id("vsphere://42030011-2233-4455-6677-8899AABBCCDD") == (
-        "42030011-2233-4455-6677-8899aabbccdd",
-        "11000342-3322-5544-6677-8899aabbccdd",
-    )
-    assert (
-        parse_provider_id("aws:///eu/i-1")
-        == parse_provider_id("")
-        == parse_provider_id("vsphere://nonsense")
-        == ()
-    )
-
-
-def test_vm_is_matched_by_uuid_then_swapped_uuid_then_name_if_only_one_matches() -> None:
-    cluster = FakeNodeCluster()
-    vcenters = [cluster.vcenter]
-    cluster.mark_loaded()
-    assert match_node(make_node(), vcenters).rejection_for_all is Rejection.VM_NOT_FOUND
-    cluster.add_vm(9, 1, 100, name="node-1")
-    assert match_node(make_node(), vcenters).vm == cluster.vcenter.inventory.vms["vm-9"]
-    cluster.add_vm(
-        8, 1, 100, name="swapped", config__uuid=parse_provider_id(f"vsphere://{bios_uuid_of(1)}")[1]
-    )
-    assert match_node(make_node(), vcenters).vm == cluster.vcenter.inventory.vms["vm-8"]
-    cluster.add_vm(1, 1, 100, name="other")
-    assert match_node(make_node(), vcenters).vm == cluster.vcenter.inventory.vms["vm-1"]
-    cluster.add_vm(2, 1, 100, config__uuid=bios_uuid_of(1))
-    assert match_node(make_node(), vcenters).rejection_for_all is Rejection.VM_AMBIGUOUS
-    cluster.modify("VirtualMachine", "vm-2", config__template=True)
-    assert match_node(make_node(), vcenters).rejection_for_all is None
-
-
-def test_missing_vm_may_be_in_an_unreachable_vcenter() -> None:
-    assert (
-        match_node(make_node(), [FakeNodeCluster().vcenter]).rejection_for_all
-        is Rejection.VCENTER_UNREACHABLE
-    )
 
 
 @pytest.mark.parametrize(

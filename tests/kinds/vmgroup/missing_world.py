@@ -334,7 +334,12 @@ class MissingWorld:
 
     def build_host_update(self, host: str) -> ObjectUpdate:
         return enter_update(
-            "HostSystem", host, host, "domain-c1", runtime__connectionState="connected"
+            "HostSystem",
+            host,
+            host,
+            "domain-c1",
+            runtime__connectionState="connected",
+            runtime__inMaintenanceMode=False,
         )
 
     def build_vm_update(self, vm: WorldVm) -> ObjectUpdate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -113,9 +114,11 @@ def test_a_change_of_a_replica_is_an_event(
         (None, PLANNED),
         # A clone that failed is tried again: its failure was reported.
         (CLONING, replace(PLANNED, attempt=2)),
-        # VMPoweredOn follows when its task has succeeded.
+        # VMReady follows when it is powered on.
         (CLONING, replace(PRESENT, power="poweredOff")),
         (PRESENT, replace(PRESENT, power="poweredOff")),
+        # It was ready before: VMPoweredOn reports it.
+        (replace(PRESENT, power="poweredOff"), PRESENT),
         # Scaled down: VMDeleted follows.
         (PRESENT, TERMINATING),
         # It never had a VM.
@@ -129,6 +132,42 @@ def test_other_changes_of_a_replica_are_no_event(
 ) -> None:
     old, new = (make_group(*([replica] if replica else [])) for replica in (before, after))
     assert compare(old, new) == []
+
+
+def report_changes(events: VmGroupEvents, *versions: VmGroup | None) -> None:
+    for old, new in pairwise(versions):
+        events.on_group_change(Key("n", "web"), old, new, Origin.WATCH)
+
+
+def test_a_vm_that_is_powered_on_after_its_clone_is_ready_once() -> None:
+    reasons: list[str] = []
+    leads = False
+    recorder = SimpleNamespace(event=lambda *event, **options: reasons.append(event[2]))
+    events = VmGroupEvents(cast("Any", recorder), {"vc": make_inventory()}, lambda: leads)
+    powered_off = replace(PRESENT, power="poweredOff")
+    # A standby receives the first versions.
+    report_changes(events, make_group(CLONING), make_group(powered_off))
+    leads = True
+    report_changes(
+        events,
+        make_group(powered_off),
+        make_group(replace(powered_off, ipAddress="192.0.2.1")),
+        make_group(PRESENT),
+        # A user powers it off.
+        make_group(powered_off),
+        make_group(PRESENT),
+    )
+    assert reasons == ["VMReady"]
+
+
+def test_a_deleted_group_is_forgotten() -> None:
+    reasons: list[str] = []
+    recorder = SimpleNamespace(event=lambda *event, **options: reasons.append(event[2]))
+    events = VmGroupEvents(cast("Any", recorder), {}, lambda: True)
+    powered_off = make_group(replace(PRESENT, power="poweredOff"))
+    report_changes(events, make_group(CLONING), powered_off, None)
+    report_changes(events, powered_off, make_group(PRESENT))
+    assert reasons == []
 
 
 def test_a_rollout_names_what_has_changed() -> None:

@@ -71,7 +71,7 @@ class ExecutorHarness:
             self.memory_store,
             CloneTaskTracker(self.clock),
             self.holds_lease,
-            lambda uid: None,
+            self.on_notified,
             OperationReporter(self.memory_store, self.metrics),
         )
         self.group = cast(
@@ -86,6 +86,14 @@ class ExecutorHarness:
             ),
         )
         self.for_group.expect_records([], [RECORD])
+        # What was reported when the group was notified.
+        self.reported_before_notice: list[str] = []
+
+    def on_notified(self, uid: str) -> None:
+        assert uid == GROUP_ID.uid
+        self.reported_before_notice = [event[1] for event in self.recorded_events]
+        if self.metrics.created["unknown"].value:
+            self.reported_before_notice.append("created")
 
     @property
     def for_group(self) -> Any:
@@ -349,6 +357,9 @@ async def test_the_end_of_a_clone_is_reported(
     assert [event[:2] for event in harness.recorded_events] == (
         [("Warning", "CloneFailed")] if state == "error" else []
     )
+    # The group may be reconciled as soon as it is notified.
+    reported = {"success": ["created"], "error": ["CloneFailed"]}
+    assert harness.reported_before_notice == reported.get(state or "", [])
 
 
 async def test_nothing_is_reported_of_a_request_that_was_not_sent(

@@ -51,6 +51,22 @@ def make_result(phase: Phase, ready: int) -> StepResult:
     )
 
 
+def test_the_last_known_host_stays_while_the_vm_is_missing() -> None:
+    group = make_group()
+    group.status.replicas = [
+        ReplicaStatus(
+            name="r0", slot=0, instanceUUID="u", state="Present", moRef="vm-9", host="esxi-1"
+        )
+    ]
+    (record,) = records_of(group)
+    for attempt, host in ((1, "esxi-1"), (2, "")):
+        result = make_result("PENDING", 1)
+        records = (replace(record, attempt=attempt),)
+        result = replace(result, plan=replace(result.plan, records=records))
+        (replica,) = group_status_of(group, result, make_inventory()).replicas
+        assert (replica.host, replica.power) == (host, "")
+
+
 @pytest.mark.parametrize(
     ("phase", "ready", "status", "reason", "message"),
     [

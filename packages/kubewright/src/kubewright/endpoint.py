@@ -13,15 +13,18 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from aiohttp import web
+from aiohttp.payload import BytesIOPayload
 
 from .authorization import Authorizer, CachingAuthorizer, TooManyReviews
 from .errors import ConfigError
-from .listen import open_listener, parse_address, stop_accepting
+from .listen import LimitedListener, open_listener, parse_address, stop_accepting
 from .log import Log
 from .tls import CertificateWatcher, SelfSignedCertificate
 
@@ -29,6 +32,8 @@ CERTIFICATE_RELOAD_SECONDS = 10.0
 _SHUTDOWN_TIMEOUT_SECONDS = 5.0
 _MAX_BODY_BYTES = 64 * 1024
 _KEEP_ALIVE_SECONDS = 75.0
+# Enough for 6 MiB at 1 Mbit/s.
+_WRITE_TIMEOUT_SECONDS = 60.0
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 # aiohttp calls a middleware with the request and the next handler.
@@ -58,7 +63,7 @@ def busy_response(problem: str, retry_after_seconds: int = 1) -> web.Response:
 
 
 class _RequestLimit:
-    """Bounds the concurrent requests of one endpoint.
+    """Counts concurrent requests, each until its response is written.
 
     The probes have their own: if a flood of requests for metrics made them fail, kubelet would
     restart the manager.
@@ -67,13 +72,15 @@ class _RequestLimit:
     def __init__(self, max_in_flight: int) -> None:
         self._max_in_flight, self._in_flight = max_in_flight, 0
 
-    @web.middleware
-    async def apply(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if self._in_flight >= self._max_in_flight:
-            return busy_response("too many concurrent requests")
+    @property
+    def is_reached(self) -> bool:
+        return self._in_flight >= self._max_in_flight
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
         self._in_flight += 1
         try:
-            return await handler(request)
+            yield
         finally:
             self._in_flight -= 1
 
@@ -93,13 +100,19 @@ class Endpoint:
         advice: str,
         max_connections: int,
         max_in_flight: int,
+        max_streams: int = 0,
+        write_timeout_seconds: float = _WRITE_TIMEOUT_SECONDS,
         certificate: Certificate | None = None,
         authorizer: Authorizer | None = None,
         middlewares: Sequence[Middleware] = (),
         log: Log | None = None,
         reload_seconds: float = CERTIFICATE_RELOAD_SECONDS,
     ) -> None:
-        """`purpose` is its name in the log; `advice` ends the error if the address is in use."""
+        """`purpose` is its name in the log; `advice` ends the error if the address is in use.
+
+        Keep `max_connections` above `max_in_flight` and `max_streams` together: beyond it a new
+        connection ends the oldest one without a request, and one with a request only if all have.
+        """
         if authorizer is not None and certificate is None:
             raise ConfigError(f"{purpose}: bearer tokens need TLS; pass a certificate")
         self.purpose, self.bind_address, self.certificate = purpose, bind_address, certificate
@@ -107,16 +120,27 @@ class Endpoint:
         """The port in use after `start`; 0 if the address disables the endpoint."""
         self._advice, self._max_connections = advice, max_connections
         self._authorizer = CachingAuthorizer(authorizer) if authorizer is not None else None
-        self._middlewares = [_RequestLimit(max_in_flight).apply, *middlewares]
+        self._requests, self._streams = _RequestLimit(max_in_flight), _RequestLimit(max_streams)
+        self._stream_paths = set[str]()
+        self._write_timeout_seconds = write_timeout_seconds
+        self._middlewares = [self._limit, *middlewares]
         self._log = log or Log("server")
         self._reload_seconds = reload_seconds
         self._routes: dict[str, Handler] = {}
         self._reload_task: asyncio.Task[None] | None = None
         self._runner: web.AppRunner | None = None
-        self._listener: socket.socket | None = None
+        self._listener: LimitedListener | None = None
 
-    def add_get(self, path: str, handler: Handler, *, public: bool = False) -> None:
-        """Serve GET and HEAD of a path in aiohttp's syntax; a `public` one needs no token."""
+    def add_get(
+        self, path: str, handler: Handler, *, public: bool = False, is_stream: bool = False
+    ) -> None:
+        """Serve GET and HEAD of a path in aiohttp's syntax; a `public` one needs no token.
+
+        A stream counts towards `max_streams` instead of `max_in_flight`. Its handler bounds the
+        time of each write.
+        """
+        if is_stream:
+            self._stream_paths.add(path)
 
         async def handle_authorized(request: web.Request) -> web.StreamResponse:
             return await self._reject_unauthorized(request) or await handler(request)
@@ -143,8 +167,8 @@ class Endpoint:
             max_headers=64,
         )
         await runner.setup()
-        await web.SockSite(runner, listener, ssl_context=tls).start()
         self._listener = listener
+        await web.SockSite(runner, listener, ssl_context=tls).start()
         self.port = int(listener.getsockname()[1])
         self._log.info(
             f"serving {self.purpose}",
@@ -152,6 +176,44 @@ class Endpoint:
             port=self.port,
             tls=tls is not None,
         )
+
+    @web.middleware
+    async def _limit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        resource = request.match_info.route.resource
+        is_stream = resource is not None and resource.canonical in self._stream_paths
+        limit = self._streams if is_stream else self._requests
+        if limit.is_reached:
+            return busy_response("too many concurrent requests")
+        assert self._listener is not None
+        peer = request.transport and request.transport.get_extra_info("peername")
+        with limit.hold(), self._listener.serve(peer):
+            response = await handler(request)
+            # aiohttp would write it after this function, where nothing bounds its time and memory.
+            await self._write(request, response)
+        return response
+
+    async def _write(self, request: web.Request, response: web.StreamResponse) -> None:
+        if isinstance(response, web.Response) and isinstance(response.body, bytes):
+            # In parts: asyncio's TLS takes a body of any size in one part without waiting.
+            response.body = BytesIOPayload(
+                BytesIO(response.body), content_type=response.content_type
+            )
+        try:
+            async with asyncio.timeout(self._write_timeout_seconds):
+                await response.prepare(request)
+                await response.write_eof()
+        except TimeoutError:
+            self._log.info(
+                f"disconnected a client of {self.purpose} that does not read the response",
+                path=request.path,
+                seconds=self._write_timeout_seconds,
+            )
+            if request.transport is not None:
+                # Not closed in an orderly way: that would wait for the client to read.
+                request.transport.abort()
+        except ConnectionError:
+            # The client is gone, which aiohttp notices too.
+            pass
 
     async def _start_tls(self) -> ssl.SSLContext | None:
         if self.certificate is None:
@@ -172,9 +234,9 @@ class Endpoint:
         if scheme.lower() != "bearer" or not token.strip():
             return text_response(401, "Unauthorized: a bearer token is required", challenge)
         try:
-            decision = await self._authorizer.authorize(
-                token.strip(), request.method.lower(), request.path
-            )
+            # A HEAD request too is reviewed as "get". kube-apiserver reviews it as "head" for a
+            # nonResourceURL, but a response to GET contains everything that one to HEAD does.
+            decision = await self._authorizer.authorize(token.strip(), "get", request.path)
         except TooManyReviews:
             return busy_response("too many tokens under review")
         except Exception as error:
@@ -201,10 +263,10 @@ class Endpoint:
             self._reload_task = None
         if self._listener is not None:
             await stop_accepting([self._listener])
-            self._listener = None
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
+        self._listener = None
         if self._authorizer is not None:
             await self._authorizer.close()
         self.port = 0

@@ -6,8 +6,9 @@ import asyncio
 import errno
 import re
 import socket
-from collections.abc import Iterable
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 from weakref import ref
@@ -39,45 +40,63 @@ def parse_address(text: str) -> ListenAddress | None:
     return ListenAddress(match[1] or match[2] or "", int(match[3]))
 
 
-class _LimitedListener(socket.socket):
+class LimitedListener(socket.socket):
     """A listening socket with a limit of open connections: beyond it, a new one ends the oldest.
 
     The listeners of a process share its file descriptors. Without a limit, idle connections to one
     of them, which cost a client nothing, would keep the others from accepting any.
+
+    A connection with a request in progress is ended only if all have one. A new connection is not
+    refused instead: idle clients without any credentials would then keep all others out.
     """
 
     def __init__(self, listener: socket.socket, max_connections: int) -> None:
         super().__init__(fileno=listener.detach())
         self._max_connections = max_connections
-        self._connections: list[ref[socket.socket]] = []
+        self._connections: list[tuple[ref[socket.socket], Any]] = []
+        self._requests_by_peer = Counter[Any]()
+
+    @contextmanager
+    def serve(self, peer: Any) -> Iterator[None]:
+        """While a request of the connection with this peer address is in progress."""
+        self._requests_by_peer[peer] += 1
+        try:
+            yield
+        finally:
+            self._requests_by_peer[peer] -= 1
+            if self._requests_by_peer[peer] == 0:
+                del self._requests_by_peer[peer]
 
     def accept(self) -> tuple[socket.socket, Any]:
         connection, address = super().accept()
         if len(self._connections) >= self._max_connections:
             self._end_oldest()
-        self._connections.append(ref(connection))
+        self._connections.append((ref(connection), address))
         return connection, address
 
     def _end_oldest(self) -> None:
         open_connections = [
-            (reference, connection)
-            for reference in self._connections
+            (reference, peer, connection)
+            for reference, peer in self._connections
             if (connection := reference()) is not None and connection.fileno() >= 0
         ]
         count = max(0, len(open_connections) - self._max_connections + 1)
-        for _, connection in open_connections[:count]:
+        # Stable: among those with a request, and among those without, the oldest is first.
+        by_preference = sorted(open_connections, key=lambda item: item[1] in self._requests_by_peer)
+        ended = by_preference[:count]
+        for _, _, connection in ended:
             # Not closed here: its transport, in a TLS handshake too, reads the end and closes it.
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-        self._connections = [reference for reference, _ in open_connections[count:]]
+        self._connections = [(item[0], item[1]) for item in open_connections if item not in ended]
 
 
 async def open_listener(
     address: ListenAddress, purpose: str, advice: str, max_connections: int
-) -> socket.socket:
+) -> LimitedListener:
     """Open a listening socket; the error names the reason and ends with `advice`."""
     try:
-        return _LimitedListener(await _bind_socket(address), max_connections)
+        return LimitedListener(await _bind_socket(address), max_connections)
     except OSError as error:
         reasons = {
             errno.EADDRINUSE: "another process, possibly another manager, already listens there",

@@ -2,11 +2,11 @@
 fails a reconcile and never floods the API server.
 
 An Event that repeats the last equal one within ten minutes raises the count of that one. Of Events
-that differ only in their messages, ten are written within ten minutes, as in client-go's
-EventAggregator. Each further one raises the count of the last, with its own message after
-"(combined from similar events): ". Each object may cause 25 new Events in a row and one more every
-five minutes, as in client-go's EventSourceObjectSpamFilter. An Event above that is combined with
-a similar one; without one it is dropped and counted.
+that differ only in their messages, nine are written within ten minutes. From the tenth on they are
+combined in one more Event, as in client-go's EventAggregator: it counts them, and has the message
+of the last after "(combined from similar events): ". Each object may cause 25 new Events in a row
+and one more every five minutes, as in client-go's EventSourceObjectSpamFilter. An Event above that
+is combined with similar ones; without any it is dropped and counted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ EventType = Literal["Normal", "Warning"]
 
 _DEDUPLICATION_SECONDS = 600.0
 BURST, _REFILL_SECONDS = 25, 300.0
-MAX_SIMILAR_EVENTS = 10
+# client-go's maxEvents of 10 includes the Event that combines the others.
+MAX_SEPARATE_EVENTS = 9
 _COMBINED_PREFIX = "(combined from similar events): "
 MAX_QUEUE_LENGTH = 1000
 _MAX_LRU_CACHE_ENTRIES = 4096
@@ -55,8 +56,10 @@ class _RecordedEvent:
 class _SimilarEvents:
     """The Events of an object with the same type and reason."""
 
-    last: _RecordedEvent
-    count: int
+    recorded_at: float
+    # Those with a message of their own.
+    separate: int = 0
+    combined: _RecordedEvent | None = None
 
 
 @dataclass
@@ -170,39 +173,49 @@ class EventRecorder:
             event.message,
         )
         recorded = self._recorded_events.get(event_key)
-        if recorded is not None and self._is_recent(recorded) and await self._repeat(recorded):
+        is_recent = recorded is not None and self._is_recent(recorded.recorded_at)
+        if recorded is not None and is_recent and await self._repeat(recorded):
             self._recorded_events.move_to_end(event_key)
             return
-        similar_key = event_key[:-1]
-        similar = self._similar_events.get(similar_key)
-        if similar is not None and not self._is_recent(similar.last):
-            similar = None
-        if similar is not None and similar.count >= MAX_SIMILAR_EVENTS:
-            if await self._repeat(similar.last, event):
-                self._similar_events.move_to_end(similar_key)
-                return
-            similar = None
-        if not self._take_token(obj.uid):
-            if similar is None or not await self._repeat(similar.last, event):
+        similar = self._similar_events.get(event_key[:-1])
+        if similar is None or not self._is_recent(similar.recorded_at):
+            similar = _SimilarEvents(self._clock())
+        if similar.separate >= MAX_SEPARATE_EVENTS or not self._take_token(obj.uid):
+            if not similar.separate:
                 self._metrics.events_dropped.inc()
-            return
+                return
+            await self._combine(similar, event)
+        else:
+            recorded = await self._create(event)
+            similar.separate += 1
+            _put_in_lru(self._recorded_events, event_key, recorded)
+        similar.recorded_at = self._clock()
+        _put_in_lru(self._similar_events, event_key[:-1], similar)
+
+    def _is_recent(self, recorded_at: float) -> bool:
+        return self._clock() - recorded_at < _DEDUPLICATION_SECONDS
+
+    async def _create(self, event: Event) -> _RecordedEvent:
         event.count, event.firstTimestamp, event.lastTimestamp = 1, utc_now(), utc_now()
         # It exists if another process has recorded it for the same version of the object.
         with suppress(AlreadyExists):
             await self._client.create(event)
-        recorded = _RecordedEvent(event.key, 1, self._clock())
-        _put_in_lru(self._recorded_events, event_key, recorded)
-        count = similar.count + 1 if similar is not None else 1
-        _put_in_lru(self._similar_events, similar_key, _SimilarEvents(recorded, count))
+        return _RecordedEvent(event.key, 1, self._clock())
 
-    def _is_recent(self, recorded: _RecordedEvent) -> bool:
-        return self._clock() - recorded.recorded_at < _DEDUPLICATION_SECONDS
+    async def _combine(self, similar: _SimilarEvents, event: Event) -> None:
+        """Write the Event that stands for all further similar ones.
 
-    async def _repeat(self, recorded: _RecordedEvent, similar: Event | None = None) -> bool:
-        """Raise the count of a recorded Event, with the message of a similar one if given."""
+        It needs no token: there is at most one for each Event that took one.
+        """
+        event.message = f"{_COMBINED_PREFIX}{event.message}"[:_MAX_MESSAGE_LENGTH]
+        if similar.combined is None or not await self._repeat(similar.combined, event.message):
+            similar.combined = await self._create(event)
+
+    async def _repeat(self, recorded: _RecordedEvent, message: str = "") -> bool:
+        """Raise the count of a recorded Event, and replace its message if one is given."""
         changes = {"count": recorded.count + 1, "lastTimestamp": utc_now()}
-        if similar is not None:
-            changes["message"] = f"{_COMBINED_PREFIX}{similar.message}"[:_MAX_MESSAGE_LENGTH]
+        if message:
+            changes["message"] = message
         try:
             await self._client.patch(Event, recorded.key, changes)
         except NotFound:

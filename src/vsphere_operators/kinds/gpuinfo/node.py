@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from kubewright.builtin import Node
 
+from ...vcenters.node_matching import MatchFailure, NodeMatch
 from ...vsphere.model import AssignableHardware, Host, PassthroughDevice, VirtualMachine
 from ...vsphere.scheduled_tasks import MaintenanceTask
 from .maintenance_windows import (
@@ -21,8 +22,7 @@ from .maintenance_windows import (
     parse_time,
     window_from_start,
 )
-from .matching import Match
-from .rules import MatchFailure, NodeFacts, Rejection, VmUsage
+from .rules import NodeFacts, Rejection, VmUsage
 from .types import Reason
 
 NEXT_MAINTENANCE_KEY = "topology.corinternal.com/next-maintenance"
@@ -71,14 +71,15 @@ class NodeContext(Struct, frozen=True):
 
 
 def build_node_context(
-    name: str, match: Match, calendar: Calendar, *, needs_devices: bool
+    name: str, match: NodeMatch, calendar: Calendar, *, needs_devices: bool
 ) -> NodeContext:
     """The context of the Node of this name, as far as the vCenter of its VM has read it."""
     vcenter, vm = match.vcenter, match.vm
     if vcenter is None or vm is None:
+        failure = match.failure
         return NodeContext(
-            rejection_for_all=match.rejection_for_all,
-            match_failure=match.match_failure,
+            rejection_for_all=Rejection(failure.reason.value) if failure else None,
+            match_failure=failure if failure is not None and failure.is_certain else None,
             calendar_entries=calendar.find_entries(host="", node=name),
         )
     host, devices = vcenter.inventory.hosts.get(vm.host), vcenter.passthrough_devices.get(vm.ref)

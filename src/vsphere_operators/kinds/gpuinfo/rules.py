@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from kubewright import Terminal
 
+from ...vcenters.node_matching import MatchFailure
 from .maintenance_windows import HOUR, Window
 from .types import GPUInfoSpec, Reason
 
@@ -71,13 +72,6 @@ class VmUsage(Struct, frozen=True, gc=False):
     guest_memory_mb: int | None = None
 
 
-class MatchFailure(Struct, frozen=True, gc=False):
-    """Why a Node could not be matched to exactly one VM."""
-
-    reason: Rejection
-    message: str
-
-
 class NodeFacts(Struct, frozen=True, kw_only=True):
     """The current state of one Node, its VM and its host, as far as a selection depends on it."""
 
@@ -85,7 +79,8 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     # Why the node is suitable for no GPUInfo; the first rejection that applies. Rejections that
     # depend on the requirement (time, GPU) are not here: see `Query.find_rejection`.
     rejection_for_all: Rejection | None = None
-    # Set even if an earlier rejection applies, because status.unmatched lists all of these.
+    # Only if it is certain. Set even if an earlier rejection applies, because status.unmatched
+    # lists all of these.
     match_failure: MatchFailure | None = None
     vm_name: str = ""
     matched_by: str = ""

@@ -25,12 +25,12 @@ from kubewright.cache import Origin
 from kubewright.log import Log
 from kubewright.responses import UndecodableObject
 
+from ...vcenters.node_matching import match_node, parse_provider_id
 from ...vsphere.index import Index
 from ...vsphere.inventory import Change, Signal
 from ...vsphere.model import Host, VirtualMachine
 from ...vsphere.vcenter import VCenter
 from .maintenance_windows import Calendar, CalendarEntry
-from .matching import match_node, parse_provider_id
 from .node import NodeContext, Simulation, build_facts, build_node_context, find_warnings
 from .ranking import Ranking
 from .rules import NodeFacts, Rejection

@@ -259,7 +259,7 @@ class AbsenceTracker:
             and departure.at > self._vcenter.watching_since
             and host.connection == "connected"
             # vCenter removes a host of a cluster only in maintenance mode, or disconnected.
-            and not host.in_maintenance
+            and host.in_maintenance is False
             and self._hosts_changed_at.get(host.parent, departure.at) <= departure.at
         )
 

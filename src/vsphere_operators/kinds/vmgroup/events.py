@@ -3,12 +3,12 @@
 Why are two stored versions compared, and not the steps of a reconcile?  A step is repeated after a
     conflict or a restart, but its result is stored once. A new manager sees what has changed since
     the stored version, so it also reports what happened while none ran.
-What is not in the status?  Power and size: see operation_reporter.py.
+What is not in the status?  The cause of a change of power or size: see operation_reporter.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 
 from msgspec import Struct
 
@@ -47,24 +47,56 @@ class VmGroupEvents:
         """`inventories` are those of the vCenters, by name."""
         self._recorder, self._inventories = recorder, inventories
         self._holds_lease = holds_lease
+        # By the uid of the group. vCenter may report a VM before it has powered it on.
+        self._not_ready_yet: dict[str, frozenset[str]] = {}
 
     def on_group_change(self, key: Key, old: object, new: object, origin: Origin) -> None:
+        if isinstance(old, VmGroup) and not (
+            isinstance(new, VmGroup) and new.metadata.uid == old.metadata.uid
+        ):
+            self._not_ready_yet.pop(old.metadata.uid, None)
+            return
         if not isinstance(old, VmGroup) or not isinstance(new, VmGroup):
             return
-        if old.metadata.uid != new.metadata.uid or old.status == new.status:
+        if old.status == new.status:
             return
+        uid = new.metadata.uid
+        not_ready_yet = self._not_ready_yet.pop(uid, frozenset())
+        # A standby remembers them too, since it may become the leader.
+        if names := _list_not_ready_yet(old, new, not_ready_yet):
+            self._not_ready_yet[uid] = names
         if not self._holds_lease():
             return
         inventory = self._inventories.get(new.status.vcenter)
-        for event in list_events(old, new, inventory):
+        for event in list_events(old, new, inventory, not_ready_yet):
             # The next leader may see the same change, if its watch is late.
             self._recorder.event(
                 new, event.type, event.reason, event.message, once_per_version=True
             )
 
 
-def list_events(old: VmGroup, new: VmGroup, inventory: Inventory | None) -> Iterator[GroupEvent]:
-    """What has happened between two versions of a group."""
+def _list_not_ready_yet(old: VmGroup, new: VmGroup, previous: Set[str]) -> frozenset[str]:
+    """The replicas that were cloned and never had the desired power state, by name.
+
+    `previous` are those of the old version.
+    """
+    states = {replica.name: replica.state for replica in old.status.replicas}
+    return frozenset(
+        replica.name
+        for replica in new.status.replicas
+        if replica.state == "Present"
+        and not _is_ready(replica, new)
+        and (states.get(replica.name, "Present") != "Present" or replica.name in previous)
+    )
+
+
+def list_events(
+    old: VmGroup, new: VmGroup, inventory: Inventory | None, not_ready_yet: Set[str] = frozenset()
+) -> Iterator[GroupEvent]:
+    """What has happened between two versions of a group.
+
+    `not_ready_yet` is `_list_not_ready_yet` of the old version.
+    """
     if new.status.observedGeneration is None:
         # A user has wiped the status.
         return
@@ -80,8 +112,20 @@ def list_events(old: VmGroup, new: VmGroup, inventory: Inventory | None) -> Iter
         before = previous.pop(replica.name, None)
         if before is not None:
             yield from _compare(before, replica, new, inventory)
+            is_new = before.state != "Present" or replica.name in not_ready_yet
+            if is_new and _is_ready(replica, new):
+                host = f' on host "{replica.host}"' if replica.host else ""
+                yield GroupEvent("Normal", Reason.VM_READY, f'VM "{replica.name}" is ready{host}.')
     for replica in previous.values():
         yield from _describe_dropped(replica, new, inventory)
+
+
+def _is_ready(replica: ReplicaStatus, group: VmGroup) -> bool:
+    return (
+        replica.state == "Present"
+        and replica.power == group.spec.powerState
+        and not replica.leaving
+    )
 
 
 def _compare(
@@ -102,14 +146,6 @@ def _compare(
             f'Cloning VM "{name}" from template "{template or group.spec.template}" '
             f"({replica.task}).",
         )
-    if (
-        before.state != "Present"
-        and replica.state == "Present"
-        and replica.power == group.spec.powerState
-        and not replica.leaving
-    ):
-        host = f' on host "{replica.host}"' if replica.host else ""
-        yield GroupEvent("Normal", Reason.VM_READY, f'VM "{name}" is ready{host}.')
     if replica.leaving and not before.leaving and _cause_of(replica, group) == "rollout":
         change = (
             "spec.cpu or spec.memory has changed, and spec.rollout.maxUnavailable is 0"

@@ -296,7 +296,7 @@ class PlacementResolver:
         datastore = self._require_one(
             self._find_in_datacenter(Datastore, name, datacenter), "datastore", name, datacenter
         )
-        if not datastore.accessible:
+        if datastore.accessible is False:
             raise CloneBlocked(
                 Reason.DATASTORE_INACCESSIBLE,
                 f"Datastore {quote(name)} is not accessible. Fix it in vCenter, or select another "

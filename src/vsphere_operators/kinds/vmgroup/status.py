@@ -84,8 +84,8 @@ def _replica_status_of(
     task = inventory.tasks.get(record.task)
     # vCenter reports no configuration of a VM with inaccessible files, and a VM may be missing for
     # a while. The reference is kept until the record is renewed, so that a new manager still knows
-    # of the VM.
-    kept_ref = previous.moRef if previous and previous.attempt == record.attempt else ""
+    # of the VM. The host is kept for the Event about a VM that is gone.
+    kept = previous if previous and previous.attempt == record.attempt else None
     return ReplicaStatus(
         name=record.name,
         slot=record.sequence_number,
@@ -99,10 +99,10 @@ def _replica_status_of(
         cpu=record.cpus,
         memoryMB=record.memory_mb,
         leaving=record.terminating,
-        moRef=vm.ref if vm else kept_ref,
+        moRef=vm.ref if vm else kept.moRef if kept else "",
         power=vm.power if vm else "",
         ipAddress=vm.ip_address if vm else "",
-        host=inventory.name_of(vm.host) if vm else "",
+        host=inventory.name_of(vm.host) if vm else kept.host if kept else "",
     )
 
 

@@ -175,7 +175,9 @@ class ReplicaStatus(Struct, kw_only=True, omit_defaults=True):
     moRef: Annotated[str, Doc("MoRef of its VM.")] = ""
     power: Annotated[str, Doc("poweredOn, poweredOff or suspended.")] = ""
     ipAddress: Annotated[str, Doc("Primary IP address, as reported by VMware Tools.")] = ""
-    host: Annotated[str, Doc("Name of the ESXi host of its VM.")] = ""
+    host: Annotated[
+        str, Doc("Name of the ESXi host of its VM; while the VM is missing, the last known one.")
+    ] = ""
 
 
 class FolderStatus(Struct, kw_only=True):

@@ -4,8 +4,13 @@
 import { ApiError, getJson, request } from "./api.js";
 
 const SILENCE_MILLISECONDS = 30_000;
+// As long as the manager takes at most to write the model.
+const LOAD_MILLISECONDS = 60_000;
 const FIRST_DELAY_MILLISECONDS = 500;
 const MAX_DELAY_MILLISECONDS = 10_000;
+const SILENT = "The manager has sent nothing for 30 s.";
+
+class ConnectionProblem extends Error {}
 
 export class Connection {
   // `askForToken` returns when the user has entered one.
@@ -18,6 +23,8 @@ export class Connection {
     this._onState = onState;
     this._askForToken = askForToken;
     this._abort = new AbortController();
+    // Until when the request in progress must receive something.
+    this._deadline = Infinity;
     this._wake = () => {};
   }
 
@@ -30,8 +37,14 @@ export class Connection {
       try {
         if (this._store.revision === undefined) await this._load();
         await this._follow();
+        // The manager ends each stream after some minutes; only a short one is a failure.
+        if (performance.now() - began > MAX_DELAY_MILLISECONDS) {
+          delay = FIRST_DELAY_MILLISECONDS;
+          continue;
+        }
         this._set("reconnecting", "The manager closed the connection.");
       } catch (error) {
+        this._deadline = Infinity;
         if (error instanceof ApiError && error.status === 401) {
           this._set("unauthorized", error.message);
           await this._askForToken(error.message);
@@ -52,19 +65,25 @@ export class Connection {
     this._wake();
   }
 
-  async _load() {
+  _begin(milliseconds) {
     this._abort = new AbortController();
-    const model = await getJson("topology", { cache: "no-cache", signal: this._abort.signal });
+    this._deadline = performance.now() + milliseconds;
+    return this._abort.signal;
+  }
+
+  async _load() {
+    const signal = this._begin(LOAD_MILLISECONDS);
+    const model = await getJson("topology", { cache: "no-cache", signal });
     this._store.replace(model);
     this._onReceived();
   }
 
   async _follow() {
-    this._abort = new AbortController();
+    const signal = this._begin(SILENCE_MILLISECONDS);
     const since = encodeURIComponent(this._store.revision);
     const response = await request(`topology/events?since=${since}`, {
       cache: "no-store",
-      signal: this._abort.signal,
+      signal,
     });
     this._onReceived();
     this._set("live", "");
@@ -75,28 +94,42 @@ export class Connection {
       if (done) return;
       this._onReceived();
       for (const event of parser.feed(value)) {
-        if (event.type === "reset") {
+        if (event.type === "reset" || !this._apply(event)) {
           // Read the whole model, after the delay: a manager that only resets must not be flooded.
           this._store.revision = undefined;
           this._abort.abort();
-          return;
+          throw new ConnectionProblem("The manager has restarted, or the page missed too many changes.");
         }
-        if (event.type === "change") this._store.apply(JSON.parse(event.data));
       }
     }
   }
 
+  // Returns false if the event is of another process, which a proxy may have switched to.
+  _apply({ type, data }) {
+    if (type !== "change" && type !== "heartbeat") return true;
+    const content = JSON.parse(data);
+    if (epochOf(content.revision) !== epochOf(this._store.revision)) return false;
+    if (type === "change") this._store.apply(content);
+    else this._store.confirm(content);
+    return true;
+  }
+
   _onReceived() {
     this.received = Date.now();
+    this._deadline = performance.now() + SILENCE_MILLISECONDS;
     if (this.state === "stale") this._set("live", "");
   }
 
   _checkSilence() {
+    if (performance.now() > this._deadline) {
+      this._deadline = Infinity;
+      this._abort.abort(new ConnectionProblem(SILENT));
+    }
     if (this.received === undefined || Date.now() - this.received < SILENCE_MILLISECONDS) return;
-    if (this.state === "live") this._abort.abort();
     if (this.state === "live" || this.state === "reconnecting") {
-      this._set("stale", this.message || "The manager has sent nothing for 30 s.");
+      this._set("stale", this.message || SILENT);
     } else {
+      // The age in the banner grows.
       this._onState();
     }
   }
@@ -107,7 +140,9 @@ export class Connection {
     } else if (error instanceof ApiError) {
       this.isRefused = true;
       this._set("reconnecting", `The manager answered ${error.status}: ${error.message}`);
-    } else if (error.name !== "AbortError") {
+    } else if (error instanceof ConnectionProblem) {
+      this._set("reconnecting", error.message);
+    } else {
       this._set("reconnecting", "The manager cannot be reached.");
     }
   }
@@ -130,6 +165,11 @@ export class Connection {
       };
     });
   }
+}
+
+// A revision is EPOCH-NUMBER; each process has its own epoch.
+function epochOf(revision) {
+  return revision?.slice(0, revision.lastIndexOf("-"));
 }
 
 // Server-Sent Events from pieces of text that may end anywhere.

@@ -40,9 +40,20 @@ function append(element, children) {
   }
 }
 
-// A name of unknown direction, isolated from the text around it.
+const LONG_NAME = 24;
+const TAIL = 8;
+
+// A name of unknown direction, isolated from the text around it. Names of Nodes and replicas often
+// begin with the same characters, so a long one is shortened in its middle, not at its end.
 export function bdi(text) {
-  return h("bdi", { class: "name", title: String(text).length > 24 ? text : undefined }, text);
+  const characters = Array.from(plain(text));
+  if (characters.length <= LONG_NAME) return h("bdi", { class: "name" }, text);
+  return h(
+    "bdi",
+    { class: "name long", title: text },
+    h("span", { class: "name-start" }, characters.slice(0, -TAIL).join("")),
+    h("span", { class: "name-end" }, characters.slice(-TAIL).join("")),
+  );
 }
 
 export function badge(text, level = "plain") {

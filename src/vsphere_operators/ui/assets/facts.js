@@ -13,6 +13,7 @@ import { hostBadges, nodeBadges } from "./lanes.js";
 import {
   diskSection,
   gauge,
+  infoSection,
   linkTo,
   listOf,
   podSection,
@@ -24,6 +25,8 @@ import { byName } from "./store.js";
 import { gpuText, groupBadge, taskLine, verdicts } from "./tables.js";
 
 export const KIND_NAMES = {
+  // As in store.js.
+  __proto__: null,
   host: "Host",
   vm: "VM",
   node: "Node",
@@ -33,6 +36,7 @@ export const KIND_NAMES = {
   disk: "Volume",
   vmgroup: "VmGroup",
   gpuinfo: "GPUInfo",
+  pod: "Pod",
 };
 
 // `context` has the store, the links, and what the panel has loaded.
@@ -89,11 +93,12 @@ function hostFacts(host, context) {
         "Datastores",
         listOf(datastores, (item) => linkTo(context, "datastore", item.id), "datastores", context),
       ),
+    infoSection(host, "HostInfo", context),
   ];
 }
 
 function vmFacts(vm, context) {
-  const { level, reasons } = vmContention(vm);
+  const { level, reasons } = vmContention(vm, context.store.pressureLimits);
   const host = context.store.get("host", vm.host);
   const node = vm.node && context.store.get("node", vm.node);
   return [
@@ -142,6 +147,7 @@ function vmFacts(vm, context) {
     ]),
     diskSection(context.store.disksByVm().get(vm.id) ?? [], context),
     node && podSection(node, context),
+    infoSection(vm, "VMInfo", context),
   ];
 }
 
@@ -201,6 +207,7 @@ function clusterFacts(cluster, context) {
           context,
         ),
       ),
+    infoSection(cluster, "ClusterInfo", context),
   ];
 }
 
@@ -256,6 +263,7 @@ function datastoreFacts(datastore, context) {
     ]),
     diskSection(store.disksByDatastore().get(datastore.id) ?? [], context),
     vmSection("VMs", store.vmsByDatastore().get(datastore.id) ?? [], context),
+    infoSection(datastore, "DatastoreInfo", context),
   ];
 }
 
@@ -354,6 +362,7 @@ function gpuFacts(info, context) {
 }
 
 const FACTS = {
+  __proto__: null,
   host: hostFacts,
   vm: vmFacts,
   node: nodeFacts,

@@ -1,6 +1,12 @@
 // The lanes: datacenter, cluster, host, and in each host its VMs, as wide as their memory.
 
-import { connectionText, hostContention, usageLevel, vmContention } from "./contention.js";
+import {
+  connectionText,
+  hostContention,
+  pressureText,
+  usageLevel,
+  vmContention,
+} from "./contention.js";
 import { badge, bdi, h, meter, plain } from "./dom.js";
 import { count, megabytes, percent } from "./format.js";
 import { byName } from "./store.js";
@@ -156,7 +162,10 @@ export function hostBadges(host) {
       badge(connectionText(host.connection), "hot"),
     host.maintenance === "in" && badge("in maintenance", "warm"),
     host.maintenance === "entering" && badge("entering maintenance", "warm"),
-    (host.pressure ?? []).map((pressure) => badge(pressure.type, "warm")),
+    (host.pressure ?? [])
+      .map(({ type }) => pressureText(type))
+      .filter(Boolean)
+      .map((text) => badge(text, "hot")),
   ];
 }
 
@@ -178,7 +187,8 @@ function hostHead(host, contention, vms, link) {
       "div",
       { class: "line" },
       h("a", { href: link("host", host.id), "aria-label": label }, bdi(host.name ?? host.id)),
-      contention.level === "hot" && badge("hot", "hot"),
+      // The badges of pressures say more.
+      contention.level === "hot" && !host.pressure?.length && badge("hot", "hot"),
       hostBadges(host),
     ),
     h(
@@ -216,7 +226,7 @@ function strip(store, vms, hostMemory, link, width) {
 }
 
 function block(store, vm, link, hasLabel) {
-  const { level, reasons } = vmContention(vm);
+  const { level, reasons } = vmContention(vm, store.pressureLimits);
   const name = vm.name ?? vm.id;
   const text = [
     name,

@@ -2,6 +2,7 @@
 
 import { getJson } from "./api.js";
 import { Connection } from "./connection.js";
+import { limitsText } from "./contention.js";
 import { h, plain } from "./dom.js";
 import { clock, count } from "./format.js";
 import { listenForKeys } from "./keyboard.js";
@@ -109,6 +110,8 @@ class Page {
     if (isNewView) this._enter(view);
     this._status.draw(this._connection);
     this._drawNavigation(view);
+    const limits = limitsText(store.pressureLimits);
+    if (byId("help-limits").textContent !== limits) byId("help-limits").textContent = limits;
     if (view.id === "changes") this._refreshChanges();
     this._drawDescription(view);
     const link = (kind, id, tab) => routeTo({ view: view.id, kind, id, tab, filter: route.filter });
@@ -193,7 +196,11 @@ class Page {
         `memory, at most ${count(this._changes.limit, "change")}, and starts empty.`;
     }
     if (view.id === "changes" && this._changesFailure) text = this._changesFailure;
-    byId("view-description").textContent = text;
+    const shortcut = view.shortcut?.(this._store, this._route);
+    const fresh = h("span", null, text, shortcut && " ");
+    if (shortcut) fresh.append(h("a", { href: shortcut.href }, shortcut.text), ".");
+    const element = byId("view-description");
+    if (!element.firstElementChild?.isEqualNode(fresh)) element.replaceChildren(fresh);
   }
 
   _drawEmpty(view, size) {
@@ -256,6 +263,7 @@ class Page {
   _onBanner(event) {
     const action = event.target.closest("[data-action]")?.dataset.action;
     if (action === "retry") this._connection.retry();
+    if (action === "reload") location.reload();
     if (action === "token")
       askForToken("Enter a token with more permissions.").then(() => this._connection.retry());
   }
@@ -296,7 +304,7 @@ function selectedLinks(store, { kind, id }, link) {
 
 function titleOf(store, { kind, id }, view) {
   const object = id && store.get(kind, id);
-  const name = object ? (object.name ?? object.id) : view.title;
+  const name = object ? (object.name ?? object.id) : (id ?? view.title);
   return `${plain(name)} · vSphere topology`;
 }
 

@@ -6,15 +6,21 @@
 import { getJson } from "./api.js";
 import { bdi, h } from "./dom.js";
 import { facts, KIND_NAMES } from "./facts.js";
+import { clock } from "./format.js";
+import { podFacts, podsPath } from "./pods.js";
 import { objectSections, whatIf } from "./reports.js";
 
-const PLURALS = { vmgroup: "vmgroups", gpuinfo: "gpuinfoes" };
+// Kinds of the model that are objects of Kubernetes. A kind comes from the address.
+const PLURALS = { __proto__: null, vmgroup: "vmgroups", gpuinfo: "gpuinfoes", node: "nodes" };
+// Kinds that are not in the model: a Pod, and a custom resource that reports an object of vSphere.
+const ON_DEMAND = new Set(["pod", "object"]);
 // Each read lists Events from the API server, and a VmGroup at work changes several times a second.
 const OBJECT_MILLISECONDS = 5000;
 const PATHS = {
   pods: (key) => `topology/nodes/${encodeURIComponent(key)}/pods`,
   "what-if": (key) => `topology/what-if/hosts/${path(key)}`,
   object: (key) => `topology/objects/${path(key)}`,
+  pod: podsPath,
 };
 
 function path(key) {
@@ -36,7 +42,11 @@ export class Panel {
       if (action === "close") onClose();
       if (action === "expand") this._expanded.add(key);
       if (action === "load") this._load(kind, key);
+      if (action === "refresh") {
+        for (const load of [...this._loads.values()]) this._load(load.kind, load.key);
+      }
       if (action === "copy") this._copy(button);
+      if (action === "jump") this._jump(key);
       onChange();
     });
   }
@@ -50,7 +60,9 @@ export class Panel {
       this._expanded.clear();
       this._loads.clear();
     }
-    const object = this._store.get(route.kind, route.id);
+    const object = ON_DEMAND.has(route.kind)
+      ? { id: route.id }
+      : this._store.get(route.kind, route.id);
     const fresh = h(
       "div",
       { class: "content" },
@@ -74,8 +86,11 @@ export class Panel {
   }
 
   _head(route, object) {
-    const kind = KIND_NAMES[route.kind] ?? "Object";
-    const name = object?.claim || object?.name || route.id;
+    const loaded = route.kind === "object" && this._loads.get(`object/${route.id}`)?.data;
+    const kind = KIND_NAMES[route.kind] ?? (loaded ? loaded.kind : "Object");
+    const name = loaded
+      ? `${loaded.namespace}/${loaded.name}`
+      : object?.claim || object?.name || route.id;
     return h(
       "div",
       { class: "panel-head" },
@@ -122,9 +137,39 @@ export class Panel {
       progress,
     };
     if (route.kind === "host" && route.tab === "what-if") return this._whatIf(object, context);
+    if (route.kind === "pod") return this._pod(object.id, context);
+    if (route.kind === "object") {
+      return [this._object(object.id, undefined, context), this._refresh(`object/${object.id}`)];
+    }
     const content = facts(route.kind, object, context);
     const plural = PLURALS[route.kind];
-    return plural ? [content, this._object(plural, object, context)] : content;
+    if (plural === undefined) return content;
+    const version = this._store.stamp(object);
+    return [content, this._object(`${plural}/${object.id}`, version, context)];
+  }
+
+  _pod(id, context) {
+    const loaded = this._ensure("pod", id);
+    if (!loaded.data) return progress(loaded);
+    return [
+      podFacts(id, loaded.data, context),
+      this._refresh(`pod/${id}`),
+      this._object(`pods/${id}`, undefined, context),
+    ];
+  }
+
+  // What is read on demand does not follow changes.
+  _refresh(name) {
+    const { at } = this._loads.get(name);
+    return (
+      at !== undefined &&
+      h(
+        "p",
+        { class: "muted" },
+        `As of ${clock(at)}. `,
+        h("button", { type: "button", "data-action": "refresh" }, "Refresh"),
+      )
+    );
   }
 
   _whatIf(host, context) {
@@ -133,13 +178,13 @@ export class Panel {
     return loaded.data ? [back, whatIf(loaded.data, host, context)] : [back, progress(loaded)];
   }
 
-  _object(plural, object, context) {
-    const key = `${plural}/${object.id}`;
-    const version = this._store.stamp(object);
+  // `version` is undefined for an object of which no changes are known.
+  _object(key, version, context) {
     const loaded = this._ensure("object", key);
     // Read again after a change, and meanwhile show what is known.
     const isDue = performance.now() - loaded.time > OBJECT_MILLISECONDS;
-    if (loaded.state !== "loading" && loaded.version !== version && isDue) {
+    const isOld = version !== undefined && loaded.version !== version;
+    if (loaded.state !== "loading" && isOld && isDue) {
       this._load("object", key, version);
     }
     return loaded.data ? objectSections(loaded.data, context) : progress(loaded);
@@ -158,6 +203,7 @@ export class Panel {
     try {
       load.data = await getJson(PATHS[kind](key), { cache: "no-store" });
       load.state = "done";
+      load.at = Date.now();
     } catch (error) {
       load.state = "failed";
       load.message = error.message;
@@ -171,6 +217,13 @@ export class Panel {
     const kind = Object.keys(PLURALS).find((name) => PLURALS[name] === plural);
     const object = this._store.get(kind, id.join("/"));
     return object ? this._store.stamp(object) : 0;
+  }
+
+  _jump(title) {
+    const headings = [...this.element.querySelectorAll("section > h3")];
+    const heading = headings.find((item) => item.textContent.startsWith(title));
+    heading?.focus({ preventScroll: true });
+    heading?.scrollIntoView();
   }
 
   async _copy(button) {

@@ -3,31 +3,38 @@
 
 import { badge, bdi, h } from "./dom.js";
 import { ago, clock, count, dateAndClock } from "./format.js";
-import { linkTo, listOf, problems, section } from "./sections.js";
+import { linkTo, listOf, podLink, problems, section } from "./sections.js";
 
 export function whatIf(result, host, context) {
-  const pods = [...(result.pods ?? [])].sort(
-    (left, right) => right.isOnlyReplica - left.isOnlyReplica,
-  );
-  const only = pods.filter((pod) => pod.isOnlyReplica).length;
+  const pods = [...(result.pods ?? [])].sort((left, right) => podRank(left) - podRank(right));
+  const alone = pods.filter((pod) => podRank(pod) === 0).length;
   const budgets = result.podDisruptionBudgets ?? [];
   const volumes = result.volumes ?? [];
   const groups = result.vmGroups ?? [];
   const vms = result.vms ?? [];
-  const figure = (number, text, isBad) =>
-    h("li", { class: isBad ? "bad" : "" }, h("b", null, number.toLocaleString("en")), ` ${text}`);
+  const figure = (number, text, isBad, target) => {
+    const content = [h("b", null, number.toLocaleString("en")), ` ${text}`];
+    return h(
+      "li",
+      { class: isBad ? "bad" : "" },
+      number > 0 && target
+        ? h("button", { type: "button", "data-action": "jump", "data-key": target }, content)
+        : content,
+    );
+  };
   return [
     h(
       "ul",
       { class: "figures" },
-      figure(pods.length, pods.length === 1 ? "Pod stops" : "Pods stop", false),
-      figure(only, only === 1 ? "only replica" : "only replicas", only > 0),
+      figure(pods.length, pods.length === 1 ? "Pod stops" : "Pods stop", false, "Pods"),
+      figure(alone, "without a ready replica elsewhere", alone > 0, "Pods"),
       figure(
         budgets.length,
-        budgets.length === 1 ? "budget at risk" : "budgets at risk",
+        budgets.length === 1 ? "disruption budget at risk" : "disruption budgets at risk",
         budgets.length > 0,
+        "PodDisruptionBudgets",
       ),
-      figure(volumes.length, volumes.length === 1 ? "volume" : "volumes", false),
+      figure(volumes.length, volumes.length === 1 ? "volume" : "volumes", false, "Volumes"),
       figure(
         (result.nodes ?? []).length,
         (result.nodes ?? []).length === 1 ? "Node" : "Nodes",
@@ -45,28 +52,16 @@ export function whatIf(result, host, context) {
         "Refresh",
       ),
     ),
-    pods.length + vms.length === 0 && h("p", null, "Nothing of this cluster runs on this host."),
-    pods.length > 0 &&
-      section(
-        `Pods (${pods.length})`,
-        listOf(
-          pods,
-          (pod) => [
-            h("span", null, h("span", { class: "muted" }, bdi(pod.namespace), "/"), bdi(pod.name)),
-            pod.isOnlyReplica && badge("only replica", "hot"),
-            h(
-              "span",
-              { class: "muted" },
-              pod.controller,
-              pod.controller ? ", " : "",
-              "on ",
-              bdi(pod.node),
-            ),
-          ],
-          "pods",
-          context,
-        ),
+    pods.length + vms.length === 0 &&
+      h(
+        "p",
+        null,
+        result.problems?.length
+          ? "Nothing is known to run on this host."
+          : "Nothing of this cluster runs on this host.",
       ),
+    result.stoppedVMs > 0 &&
+      h("p", { class: "muted" }, `${count(result.stoppedVMs, "VM")} on it not running already.`),
     budgets.length > 0 &&
       section(
         "PodDisruptionBudgets at risk",
@@ -87,6 +82,29 @@ export function whatIf(result, host, context) {
             ),
           ],
           "budgets",
+          context,
+        ),
+      ),
+    pods.length > 0 &&
+      section(
+        `Pods (${pods.length})`,
+        listOf(
+          pods,
+          (pod) => [
+            podLink(pod, context),
+            podRank(pod) === 0 && badge("no ready replica elsewhere", "hot"),
+            pod.isBoundToNode && badge("belongs to the Node"),
+            pod.ready === false && badge("not ready", "warm"),
+            h(
+              "span",
+              { class: "muted" },
+              pod.controller,
+              pod.controller ? ", " : "",
+              "on ",
+              bdi(pod.node),
+            ),
+          ],
+          "pods",
           context,
         ),
       ),
@@ -133,6 +151,12 @@ export function whatIf(result, host, context) {
   ];
 }
 
+// Pods without a replica first, then those with one, then those that belong to their Node.
+function podRank(pod) {
+  if (pod.isBoundToNode) return 2;
+  return pod.hasReadyReplicaElsewhere ? 1 : 0;
+}
+
 export function objectSections(object, context) {
   const conditions = object.conditions ?? [];
   const events = object.events ?? [];
@@ -172,12 +196,16 @@ export function objectSections(object, context) {
             "events",
             context,
           ),
+      object.omittedEvents > 0 &&
+        h("p", { class: "muted" }, `${count(object.omittedEvents, "older Event")} not listed.`),
     ),
     object.yaml !== undefined &&
       h(
         "details",
         { "data-key": "yaml" },
         h("summary", null, "YAML"),
+        object.isPartial &&
+          h("p", { class: "muted" }, "Only the fields that the manager reads."),
         h("button", { type: "button", "data-action": "copy" }, "Copy"),
         h("pre", { class: "yaml", tabindex: "0", "aria-label": "YAML" }, object.yaml),
       ),

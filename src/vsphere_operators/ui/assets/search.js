@@ -1,13 +1,14 @@
-// Search over everything in the model, as a combobox.
+// Search over everything in the model and over the Pods, as a combobox.
 
 import { bdi, h } from "./dom.js";
 import { KIND_NAMES } from "./facts.js";
 import { count } from "./format.js";
+import { podId, PodSearch } from "./pods.js";
 import { routeTo } from "./route.js";
 import { KINDS } from "./store.js";
 import { HOME_VIEWS } from "./views.js";
 
-const MAX_RESULTS = 40;
+const MAX_RESULTS = 20;
 const FIELDS = {
   host: ["name", "id"],
   vm: ["name", "id", "node", "ipAddress"],
@@ -45,6 +46,8 @@ function scoreOf(object, fields, wanted) {
   return undefined;
 }
 
+const NO_PODS = { pods: [], omitted: 0, problems: [] };
+
 export class Search {
   constructor(input, list, store, { navigate, announce }) {
     this._input = input;
@@ -54,6 +57,10 @@ export class Search {
     this._announce = announce;
     this._results = [];
     this._active = -1;
+    this._found = { total: 0, results: [] };
+    this._pods = NO_PODS;
+    this._opensFirst = false;
+    this._podSearch = new PodSearch((pods) => this._onPods(pods));
     input.addEventListener("input", () => this._update());
     input.addEventListener("focus", () => this._update());
     input.addEventListener("keydown", (event) => this._onKey(event));
@@ -67,39 +74,54 @@ export class Search {
   }
 
   close() {
+    this._podSearch.cancel();
     this._list.hidden = true;
     this._input.setAttribute("aria-expanded", "false");
     this._input.removeAttribute("aria-activedescendant");
   }
 
   _update() {
-    const { total, results } = find(this._store, this._input.value);
-    this._results = results;
-    this._active = results.length ? 0 : -1;
+    this._found = find(this._store, this._input.value);
+    this._pods = NO_PODS;
+    this._opensFirst = false;
+    this._active = this._found.results.length ? 0 : -1;
+    this._podSearch.start(this._input.value.trim());
+    this._draw();
+  }
+
+  _onPods(pods) {
+    this._pods = pods;
+    if (this._active < 0 && pods.pods.length) this._active = 0;
+    this._draw();
+    if (this._opensFirst && this._active >= 0) this._open(this._active);
+  }
+
+  _draw() {
+    const { total, results } = this._found;
+    const { pods, omitted, problems } = this._pods;
     const hasText = this._input.value.trim() !== "";
-    const options = results.map((result, index) => this._option(result, index));
-    if (hasText && total > results.length) {
-      options.push(
-        h(
-          "p",
-          { class: "muted", role: "presentation" },
-          `${(total - results.length).toLocaleString("en")} more. Type more of the name.`,
-        ),
-      );
-    }
-    if (hasText && total === 0) {
-      options.push(
-        h(
-          "p",
-          { class: "muted", role: "presentation" },
-          "Nothing matches. Pods are in the details of their Node.",
-        ),
-      );
-    }
-    this._list.replaceChildren(...options);
+    this._results = [
+      ...results,
+      ...pods.map((pod) => ({ kind: "pod", object: { ...pod, name: podId(pod), id: podId(pod) } })),
+    ];
+    const options = this._results.map((result, index) => this._option(result, index));
+    const notes = [
+      total > results.length &&
+        `${(total - results.length).toLocaleString("en")} more. Type more of the name.`,
+      omitted > 0 && `${count(omitted, "more Pod")}. Type more of the name.`,
+      ...problems,
+      this._podSearch.isPending && "Searching Pods",
+      !this._podSearch.isPending && this._results.length === 0 && "Nothing matches.",
+    ].filter(Boolean);
+    this._list.replaceChildren(
+      ...options,
+      ...notes.map((text) => h("p", { class: "muted", role: "presentation" }, text)),
+    );
     this._list.hidden = !hasText;
     this._input.setAttribute("aria-expanded", String(hasText));
-    if (hasText) this._announce(count(total, "result"));
+    if (hasText && !this._podSearch.isPending) {
+      this._announce(count(total + pods.length + omitted, "result"));
+    }
     this._mark();
   }
 
@@ -120,6 +142,7 @@ export class Search {
     if (kind === "vm")
       return [object.node && "Node", nameOf("host", object.host)].filter(Boolean).join(" on ");
     if (kind === "node") return nameOf("host", store.get("vm", object.vm)?.host);
+    if (kind === "pod") return object.node ? `on ${object.node}` : "not scheduled";
     if (kind === "host") return nameOf("cluster", object.cluster);
     if (kind === "disk") return nameOf("datastore", object.datastore);
     if (kind === "datastore" || kind === "cluster") return nameOf("datacenter", object.datacenter);
@@ -131,6 +154,8 @@ export class Search {
     if (event.key === "ArrowDown") this._active = this._active >= last ? 0 : this._active + 1;
     else if (event.key === "ArrowUp") this._active = this._active <= 0 ? last : this._active - 1;
     else if (event.key === "Enter" && this._active >= 0) this._open(this._active);
+    // The Pods have not arrived yet.
+    else if (event.key === "Enter") this._opensFirst = this._podSearch.isPending;
     else if (event.key === "Escape") {
       if (this._list.hidden) this._input.blur();
       this.close();

@@ -6,7 +6,7 @@ import { megabytes, percent } from "./format.js";
 import { byName } from "./store.js";
 
 export function section(title, ...content) {
-  return h("section", null, h("h3", null, title), ...content);
+  return h("section", null, h("h3", { tabindex: "-1" }, title), ...content);
 }
 
 // What the manager could not read, so that something may be missing.
@@ -59,7 +59,7 @@ export function gauge(ratio, text) {
 }
 
 function vmEntry(vm, context) {
-  const { level, reasons } = vmContention(vm);
+  const { level, reasons } = vmContention(vm, context.store.pressureLimits);
   return [
     linkTo(context, "vm", vm.id),
     h("span", { class: "muted" }, megabytes(vm.memoryMB)),
@@ -94,6 +94,41 @@ export function diskSection(disks, context) {
   );
 }
 
+export function podLink(pod, context) {
+  return h(
+    "a",
+    { href: context.link("pod", `${pod.namespace}/${pod.name}`) },
+    h("span", { class: "muted" }, bdi(pod.namespace), "/"),
+    bdi(pod.name),
+  );
+}
+
+// The custom resources that report an object of vSphere: `kind` is theirs.
+export function infoSection(object, kind, context) {
+  const infos = object.infos ?? [];
+  return section(
+    "Conditions, Events and YAML",
+    infos.length === 0
+      ? h("p", { class: "muted" }, `Of a ${kind} that reports this object. There is none yet.`)
+      : listOf(
+          infos,
+          (info) => {
+            const id = `${info.plural}/${info.namespace}/${info.name}`;
+            return h(
+              "a",
+              { href: context.link("object", id) },
+              `${info.kind} `,
+              bdi(`${info.namespace}/${info.name}`),
+            );
+          },
+          "infos",
+          context,
+        ),
+    object.omittedInfos > 0 &&
+      h("p", { class: "muted" }, `${object.omittedInfos.toLocaleString("en")} more not listed.`),
+  );
+}
+
 export function podSection(node, context) {
   const loaded = context.loaded("pods", node.id);
   const title = node.pods === undefined ? "Pods" : `Pods (${node.pods})`;
@@ -122,7 +157,7 @@ export function podSection(node, context) {
       : listOf(
           pods,
           (pod) => [
-            h("span", null, h("span", { class: "muted" }, bdi(pod.namespace), "/"), bdi(pod.name)),
+            podLink(pod, context),
             pod.phase && pod.phase !== "Running" && badge(pod.phase, "warm"),
             pod.phase === "Running" && pod.ready === false && badge("not ready", "warm"),
             h("span", { class: "muted" }, pod.controller),

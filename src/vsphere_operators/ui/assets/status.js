@@ -20,6 +20,7 @@ export class Status {
     this._announce = announce;
     this._announced = "connecting";
     this._element = document.getElementById("connection");
+    this._asOf = document.getElementById("as-of");
     this._banners = document.getElementById("banners");
   }
 
@@ -32,6 +33,9 @@ export class Status {
     this._element.dataset.state = state;
     this._element.title = connection.message;
     if (this._element.textContent !== text) this._element.replaceChildren(h("span", null, text));
+    // Otherwise the age is in the state.
+    this._asOf.textContent =
+      state === "live" && this._store.time ? `as of ${clock(this._store.time)}` : "";
     if (state !== this._announced) {
       this._announced = state;
       this._announce(`${text}. ${connection.message}`);
@@ -82,6 +86,15 @@ export class Status {
         !isLoading &&
           vcenter.accurateUntil &&
           ` Its data is as of ${clock(vcenter.accurateUntil)} (${ago(vcenter.accurateUntil)}).`,
+      );
+    }
+    const { version } = this._store.manager;
+    this._version ??= version;
+    if (version !== this._version) {
+      add(
+        "plain",
+        `The manager is now version ${version}; this page is of version ${this._version}. `,
+        h("button", { type: "button", "data-action": "reload" }, "Reload the page"),
       );
     }
     if (this._store.limits.omittedVMs > 0) {

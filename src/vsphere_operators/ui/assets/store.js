@@ -15,6 +15,8 @@ const COLLECTIONS = [
 ];
 // The collection of each kind that has a deep link.
 export const KINDS = {
+  // A kind comes from the address: "constructor" must not be one.
+  __proto__: null,
   vcenter: "vcenters",
   datacenter: "datacenters",
   cluster: "clusters",
@@ -32,6 +34,9 @@ export class Store {
     this.revision = undefined;
     this.manager = {};
     this.limits = {};
+    this.pressureLimits = {};
+    // The time of the manager's clock at which the model was as shown.
+    this.time = undefined;
     this.collections = Object.fromEntries(COLLECTIONS.map((name) => [name, new Map()]));
     this.arrivals = new Map();
     this.onChange = () => {};
@@ -48,7 +53,9 @@ export class Store {
     }
     this.manager = model.manager ?? {};
     this.limits = model.limits ?? {};
+    this.pressureLimits = model.pressureLimits ?? {};
     this.revision = model.revision;
+    this.time = model.time;
     this.arrivals.clear();
     this._memos.clear();
     this.onChange();
@@ -56,7 +63,7 @@ export class Store {
 
   apply(change) {
     for (const [name, ids] of Object.entries(change.removed ?? {})) {
-      if (!(name in this.collections)) continue;
+      if (!Object.hasOwn(this.collections, name)) continue;
       for (const id of ids) this.collections[name].delete(id);
       this._counters[name] += 1;
     }
@@ -66,15 +73,25 @@ export class Store {
     }
     for (const [name, objects] of Object.entries(change.changed ?? {})) {
       // A newer manager may have single values and collections that this page does not know.
-      if (name in this.collections) this._put(name, objects);
-      else if (name === "manager" || name === "limits") this[name] = objects;
+      if (Object.hasOwn(this.collections, name)) this._put(name, objects);
     }
+    this.limits = change.limits ?? this.limits;
     this.revision = change.revision;
+    this.time = change.time;
+    this.onChange();
+  }
+
+  // A heartbeat: nothing else than the manager has changed.
+  confirm(heartbeat) {
+    this.manager = heartbeat.manager ?? this.manager;
+    this.revision = heartbeat.revision;
+    this.time = heartbeat.time;
     this.onChange();
   }
 
   get(kind, id) {
-    return this.collections[KINDS[kind]]?.get(id);
+    const collection = KINDS[kind];
+    return collection && this.collections[collection].get(id);
   }
 
   all(collection) {

@@ -1,14 +1,14 @@
 // The rows of the other views. Each function returns rows for VirtualList.
 
-import { datastoreUsage, hostContention, rank, usageLevel, vmContention } from "./contention.js";
+import { hostContention, rank, usageLevel, vmContention } from "./contention.js";
 import { badge, bdi, h, meter } from "./dom.js";
-import { ago, bytes, clock, count, megabytes, megahertz, percent } from "./format.js";
+import { ago, clock, count, megahertz, percent } from "./format.js";
 import { hostBadges, nodeBadges } from "./lanes.js";
 import { byName } from "./store.js";
 
 const NARROW = matchMedia("(max-width: 700px)");
 
-function entry(key, version, render, { wide = 52, narrow = 84 } = {}) {
+export function entry(key, version, render, { wide = 52, narrow = 84 } = {}) {
   return {
     key,
     height: NARROW.matches ? narrow : wide,
@@ -17,7 +17,7 @@ function entry(key, version, render, { wide = 52, narrow = 84 } = {}) {
   };
 }
 
-function cell(className, ...children) {
+export function cell(className, ...children) {
   return h("span", { class: `cell ${className}` }, ...children);
 }
 
@@ -27,7 +27,9 @@ export function hotRows(store, matches, link) {
     store
       .all("hosts")
       .map((host) => {
-        const levels = (store.vmsByHost().get(host.id) ?? []).map((vm) => vmContention(vm).level);
+        const levels = (store.vmsByHost().get(host.id) ?? []).map(
+          (vm) => vmContention(vm, store.pressureLimits).level,
+        );
         const contended = levels.filter((level) => level === "warm" || level === "hot").length;
         return { host, contention: hostContention(host), contended, vms: levels.length };
       })
@@ -65,9 +67,9 @@ function hotRow(store, { host, contention, contended, vms }, index, link) {
     cell("gauge", "CPU", meter(cpu, usageLevel(cpu)), h("b", null, percent(cpu))),
     cell("gauge", "Mem", meter(memory, usageLevel(memory)), h("b", null, percent(memory))),
     cell(
-      "note",
+      "note why",
+      reasons.length > 0 && h("span", null, `${reasons.join(" ")} `),
       contended ? `${contended} of ${count(vms, "VM")} contended` : count(vms, "VM"),
-      reasons.length > 0 && `: ${reasons.join("; ")}`,
     ),
   );
 }
@@ -97,80 +99,6 @@ export function whatIfRows(store, matches, link) {
           ),
       );
     });
-}
-
-export function datastoreRows(store, matches, link) {
-  const datastores = store.memo("datastoresByName", ["datastores"], () =>
-    [...store.all("datastores")].sort(byName),
-  );
-  return datastores
-    .filter((item) => matches(item.name, item.id, item.type))
-    .map((datastore) => {
-      const vms = store.vmsByDatastore().get(datastore.id) ?? [];
-      const disks = store.disksByDatastore().get(datastore.id) ?? [];
-      const version = `${store.stamp(datastore)}/${vms.length}/${disks.length}/${link("", "")}`;
-      return entry(`datastore/${datastore.id}`, version, () => {
-        const { ratio, level, overcommit } = datastoreUsage(datastore);
-        return h(
-          "div",
-          { class: "entry" },
-          cell(
-            "main",
-            h("a", { href: link("datastore", datastore.id) }, bdi(datastore.name ?? datastore.id)),
-            datastore.type && badge(datastore.type),
-            datastore.accessible === false && badge("not accessible", "hot"),
-            overcommit > 1 && badge(`${percent(overcommit)} provisioned`, "warm"),
-          ),
-          cell("gauge wide", "Used", meter(ratio, level), h("b", null, percent(ratio))),
-          cell("note", `${bytes(datastore.freeBytes)} free of ${bytes(datastore.capacityBytes)}`),
-          cell("note", `${count(vms.length, "VM")}, ${count(disks.length, "volume")}`),
-        );
-      });
-    });
-}
-
-export function volumeRows(store, matches, link) {
-  const disks = store.memo("disksByName", ["disks"], () => [...store.all("disks")].sort(byName));
-  const rows = [];
-  for (const disk of disks) {
-    const datastore = store.get("datastore", disk.datastore);
-    const vm = store.get("vm", disk.vm);
-    if (!matches(disk.name, disk.claim, disk.persistentVolume, datastore?.name, vm?.name)) continue;
-    const stamp = store.stamp(datastore ?? disk);
-    const version = `${store.stamp(disk)}/${stamp}/${vm?.name}/${link("", "")}`;
-    rows.push(
-      entry(`disk/${disk.id}`, version, () =>
-        h(
-          "div",
-          { class: "entry" },
-          cell(
-            "main",
-            h("a", { href: link("disk", disk.id) }, bdi(disk.claim || disk.name || disk.id)),
-            !disk.persistentVolume && badge("no PersistentVolume", "warm"),
-          ),
-          cell(
-            "note",
-            "on ",
-            datastore
-              ? h(
-                  "a",
-                  { href: link("datastore", datastore.id) },
-                  bdi(datastore.name ?? datastore.id),
-                )
-              : "an unknown datastore",
-          ),
-          cell(
-            "note",
-            vm
-              ? ["attached to ", h("a", { href: link("vm", vm.id) }, bdi(vm.name ?? vm.id))]
-              : "not attached",
-          ),
-          cell("figure", megabytes(disk.sizeMB)),
-        ),
-      ),
-    );
-  }
-  return rows;
 }
 
 export function groupRows(store, matches, link) {

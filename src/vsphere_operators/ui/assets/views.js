@@ -1,16 +1,8 @@
 // The views of the page, in the order of the navigation and of the keys 1 to 9.
 
 import { laneRows, legend } from "./lanes.js";
-import {
-  changeRows,
-  datastoreRows,
-  gpuRows,
-  groupRows,
-  hotRows,
-  volumeRows,
-  whatIfRows,
-  whyNotRows,
-} from "./tables.js";
+import { datastoreRows, unnamedShortcut, volumeRows } from "./storage.js";
+import { changeRows, gpuRows, groupRows, hotRows, whatIfRows, whyNotRows } from "./tables.js";
 
 export const VIEWS = [
   {
@@ -69,7 +61,7 @@ export const VIEWS = [
     label: "What stops if a host goes?",
     rows: whatIfRows,
     title: "What stops if a host goes?",
-    description: "Select a host to see its Pods, only replicas, budgets at risk and volumes.",
+    description: "Select a host: its Pods, those without a replica elsewhere, budgets at risk, volumes.",
     empty: "No hosts.",
   },
   {
@@ -79,6 +71,7 @@ export const VIEWS = [
     rows: volumeRows,
     title: "Where is this volume?",
     description: "Each volume with its datastore and the VM that it is attached to.",
+    shortcut: unnamedShortcut,
     empty: "No First Class Disks.",
   },
   {
@@ -116,6 +109,7 @@ export const HOME_VIEWS = {
   disk: "volumes",
   vmgroup: "groups",
   gpuinfo: "gpus",
+  pod: "hosts",
 };
 
 // The row of an object in a view: a VM is in the row of its host.

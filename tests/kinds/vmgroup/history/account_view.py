@@ -90,8 +90,14 @@ class AccountView:
         return updates + [self.build_vm_update(vm) for vm in self.vms if self.is_seen(vm)]
 
     def build_host_update(self, host: str) -> ObjectUpdate:
-        state = self.hosts[host]
-        return enter_update("HostSystem", host, host, "domain-c1", runtime__connectionState=state)
+        return enter_update(
+            "HostSystem",
+            host,
+            host,
+            "domain-c1",
+            runtime__connectionState=self.hosts[host],
+            runtime__inMaintenanceMode=False,
+        )
 
     def build_folder_update(self, folder: VmFolder) -> ObjectUpdate:
         return enter_update("Folder", folder.ref, folder.name, folder.parent)

@@ -304,6 +304,9 @@ def helm(root: Path, output: str, check: bool) -> int:
     files = build_chart(project, project.load_declarations())
     chart = root / output
     stale = find_stale(chart, "templates/*.yaml", files, CHART_HEADER)
+    if project.config.chart_dashboards:
+        # JSON has no comments, so every file there counts as generated.
+        stale += find_stale(chart, "dashboards/*.json", files, "")
     change = ChangeSet(chart, files, removed=stale)
     if check and (difference := change.diff()):
         click.echo(

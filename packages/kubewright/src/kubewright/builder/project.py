@@ -115,6 +115,8 @@ class ProjectConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Files with objects that the chart contains, by the value below `manifests` that adds them."""
     chart: str = ""
     """Where the project's additions to the Helm chart are: `package.module:CHART`."""
+    chart_dashboards: str = ""
+    """Folder with dashboards for Grafana (*.json), which the value `dashboards` adds."""
     manager: ManagerConfig = ManagerConfig()
     resources: tuple[ResourceEntry, ...] = ()
 

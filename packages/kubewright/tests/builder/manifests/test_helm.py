@@ -243,6 +243,27 @@ def test_stale_template_is_removed(project: Path, tmp_path: Path) -> None:
     (templates / "custom.yaml").unlink()
 
 
+def test_dashboards_are_files_of_the_chart(project: Path, tmp_path: Path, helm: Helm) -> None:
+    copy = tmp_path / "project"
+    shutil.copytree(project, copy)
+    config = (copy / "pyproject.toml").read_text()
+    entry = '[tool.kubewright]\nchart_dashboards = "boards"\n'
+    (copy / "pyproject.toml").write_text(config.replace("[tool.kubewright]\n", entry))
+    assert main(["helm", "--project", str(copy)]) == 1
+    dashboard = '{"legendFormat": "{{host}}"}\n'
+    (copy / "boards").mkdir()
+    for name in ("a", "b"):
+        (copy / f"boards/{name}.json").write_text(dashboard)
+        assert main(["helm", "--project", str(copy)]) == 0
+    chart = copy / "dist/chart"
+    objects = helm.template(chart, "n", IMAGE | {"dashboards": {"enabled": True}})
+    texts = [value["data"] for key, value in objects.items() if "dashboard" in str(key)]
+    assert texts == [{"a.json": dashboard}, {"b.json": dashboard}]
+    (copy / "boards/a.json").unlink()
+    assert main(["helm", "--project", str(copy)]) == 0
+    assert [path.name for path in (chart / "dashboards").iterdir()] == ["b.json"]
+
+
 @pytest.mark.parametrize(
     ("python", "helm"),
     [

@@ -7,6 +7,7 @@ conditions     when parts of the chart are rendered
 metadata       labels and annotations of every object
 deployment     the Deployment with its values; templates: everything else
 helpers        named templates, and the checks of values that a schema cannot express
+dashboards     dashboards for Grafana
 files          Chart.yaml, values.yaml, values.schema.json, README.md and NOTES.txt
 """
 
@@ -19,6 +20,7 @@ import msgspec
 from ...errors import ConfigError
 from ..project import OperatorParts, Project
 from .conditions import ChartConditions
+from .dashboards import read_dashboards
 from .files import (
     CHART_HEADER,
     render_chart_yaml,
@@ -62,6 +64,7 @@ def build_chart(project: Project, declared: OperatorParts) -> dict[str, str]:
             for name, text in templates.items()
             if text
         },
+        **read_dashboards(project),
     }
 
 

@@ -38,6 +38,7 @@ from .conditions import (
     ChartConditions,
     feature_condition,
 )
+from .dashboards import render_dashboards
 from .deployment import build_deployment_template
 from .metadata import add_metadata
 from .model import ChartExtension
@@ -100,6 +101,7 @@ class TemplateBuilder:
                 self._render_if(f".Values.manifests.{value}", *_read_manifests(project, path))
                 for value, path in project.config.chart_manifests.items()
             ),
+            "dashboards": render_dashboards(project),
             "cert-manager": self._build_certificates(),
             **self._build_webhooks(),
             **{

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..project import FeatureEntry, OperatorParts, Project
+from .dashboards import build_dashboard_values
 from .model import (
     BOOLEAN,
     OBJECT,
@@ -53,6 +54,7 @@ def build_values(
         *_build_access_values(project),
         *_build_object_values(project),
         *build_metrics_values(project),
+        *build_dashboard_values(project),
         *build_network_values(project, extension),
         *build_webhook_values(project, declared),
     ]

@@ -308,7 +308,7 @@ async def test_release_takes_over_what_kubectl_has_installed(
     await eventually(has_no_release, within=30)
 
 
-async def test_api_server_accepts_the_examples_of_all_values(
+def test_api_server_accepts_the_examples_of_all_values(
     control_plane: ControlPlane, helm: Helm, chart: Path, pytestconfig: pytest.Config
 ) -> None:
     """Helm passes most values on unchecked, so a wrong field would show only here."""
@@ -318,13 +318,10 @@ async def test_api_server_accepts_the_examples_of_all_values(
         if not path.startswith(NOT_COMBINED)
     }
     assert {"topologySpreadConstraints", "networkPolicy.egress.vcenters.to"} <= values.keys()
-    objects = await asyncio.to_thread(render, helm, chart, values)
+    objects = render(helm, chart, values)
     for item in objects.values():
         if "namespace" in item["metadata"]:
             item["metadata"]["namespace"] = "default"
-    output = await asyncio.to_thread(
-        control_plane.kubectl,
-        *("apply", "--dry-run=server", "--validate=strict", "-f", "-"),
-        stdin=to_yaml(*objects.values()),
-    )
+    command = ("apply", "--dry-run=server", "--validate=strict", "-f", "-")
+    output = control_plane.kubectl(*command, stdin=to_yaml(*objects.values()))
     assert len(output.splitlines()) == len(objects)

@@ -17,6 +17,7 @@ BASE_DIGEST ?=
 KIND ?= kind
 KIND_CLUSTER ?= custom-operator-cluster
 AGAINST ?= HEAD
+CHART := charts/vsphere-operators
 TESTS ?=
 # Test files at the same time. Each process has its own control plane and mostly waits.
 JOBS ?= $(if $(TESTS),0,2)
@@ -55,7 +56,7 @@ $(VENV)/ready: requirements/dev.txt pyproject.toml packages/kubewright/pyproject
 testenv: simulator ## Find or build all binaries of the tests into .testenv/bin
 	@$(BIN)/python -m kubewright.testing.binaries --into $(TESTENV) \
 	  --only kube-controller-manager,kube-scheduler
-	@$(BIN)/python -m kubewright.testing.go_module testenv/helmtemplate --into $(TESTENV)
+	@$(BIN)/python -m kubewright.testing.go_module testenv/helm --into $(TESTENV)
 # Without service discovery, which is most of Prometheus: 2 minutes on 2 cores, once.
 	@$(BIN)/python -m kubewright.testing.go_module testenv/prometheus --tags remove_all_sd \
 	  --into $(TESTENV)
@@ -114,6 +115,7 @@ format: setup ## Format the code and apply automatic lint fixes
 manifests: setup ## Generate config/ from the types, the controllers and pyproject.toml
 	$(KUBEWRIGHT) manifests
 	$(BIN)/python -m hack.monitoring
+	$(KUBEWRIGHT) helm --output $(CHART)
 
 docs: setup ## Generate docs/reference from the code
 	$(KUBEWRIGHT) docs --output docs/reference/api.md
@@ -128,6 +130,7 @@ site: setup ## Build the documentation site into dist/site; fail on a broken lin
 
 verify: setup ## Check generated files and that CRD changes break nothing; or AGAINST=main
 	$(KUBEWRIGHT) manifests --check --against $(AGAINST)
+	$(KUBEWRIGHT) helm --check --output $(CHART)
 	$(KUBEWRIGHT) docs --check --output docs/reference/api.md
 	$(BIN)/python hack/image/sbom.py --check
 	$(BIN)/python -m hack.docgen --check
@@ -196,8 +199,8 @@ undeploy: uninstall $(VENV)/ready ## Remove everything, including the CRDs and t
 build-installer: $(VENV)/ready $(KUBECTL_MADE) ## Write what make deploy applies: dist/install.yaml
 	$(KUBEWRIGHT) build-installer --image $(IMG) --kubectl $(KUBECTL)
 
-helm: setup ## Write a Helm chart to dist/chart
-	$(KUBEWRIGHT) helm
+helm: setup ## Generate the Helm chart in charts/vsphere-operators; make manifests does it, too
+	$(KUBEWRIGHT) helm --output $(CHART)
 
 sbom: ## Write hack/image/sbom.cdx.json, the image's packages with their hashes, from the lock
 	$(PYTHON) hack/image/sbom.py

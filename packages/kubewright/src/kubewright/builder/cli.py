@@ -13,6 +13,7 @@ from ..crd import build_crds
 from ..errors import KubewrightError
 from .api_docs import render_page
 from .changeset import ChangeSet, find_stale, read_text_if_exists
+from .chart import CHART_HEADER, build_chart
 from .cli_create import create
 from .cli_delete import delete
 from .cli_import import import_command
@@ -25,7 +26,6 @@ from .compat.rules import POLICIES, expand_policies
 from .complete import complete_change
 from .git import run_git
 from .manifests.descriptions import format_undescribed
-from .manifests.helm import CHART_HEADER, build_chart
 from .manifests.installer import render_installer
 from .manifests.render import generate_manifests
 from .names import check_domain, check_project_name
@@ -288,15 +288,17 @@ def docs(root: Path, output: str, check: bool) -> int:
 
 @kubewright.command()
 @click.option("--output", default="dist/chart", show_default=True, help="Folder of the chart.")
+@click.option("--check", is_flag=True, help="Write nothing; fail if a file is stale.")
 @PROJECT_OPTION
-def helm(root: Path, output: str) -> None:
+def helm(root: Path, output: str, check: bool) -> int:
     """Write a Helm chart: the objects of config/, with values for the options of an installation.
 
     \b
     Examples:
       kubewright helm
-      kubewright helm --output charts/greeter
-      helm install greeter dist/chart -n greeter-system --create-namespace --set image=greeter:v1
+      kubewright helm --output charts/greeter --check
+      helm install greeter dist/chart -n greeter-system --create-namespace \\
+        --set image.repository=example.com/greeter --set image.tag=v1
     """
     project = Project.read(root)
     files = build_chart(project, project.load_declarations())
@@ -305,8 +307,15 @@ def helm(root: Path, output: str) -> None:
     if project.config.chart_dashboards:
         # JSON has no comments, so every file there counts as generated.
         stale += find_stale(chart, "dashboards/*.json", files, "")
-    written = ChangeSet(chart, files, removed=stale).write()
+    change = ChangeSet(chart, files, removed=stale)
+    if check and (difference := change.diff()):
+        click.echo(
+            f"{difference}\n{output} is stale. Run `make helm` and commit the result.", err=True
+        )
+        return 1
+    written = change.write()
     click.echo(f"wrote {output} ({len(written)} files)" if written else f"{output} is up to date")
+    return 0
 
 
 def _write_output(root: Path, text: str, output: str) -> None:

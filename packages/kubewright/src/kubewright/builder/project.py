@@ -20,7 +20,7 @@ from ..errors import ConfigError, KubewrightError
 from ..flags import parse_command_line
 from ..kind import Object
 from ..kubeconfig import Connection, Identity
-from ..manager import Manager
+from ..manager import Manager, Options
 from ..permission import Permission
 from ..rbac import manager_permissions
 from ..selection import declared_kind
@@ -113,6 +113,8 @@ class ProjectConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Features that are off by default, and have permissions of their own."""
     chart_manifests: dict[str, str] = {}
     """Files with objects that the chart contains, by the value below `manifests` that adds them."""
+    chart: str = ""
+    """Where the project's additions to the Helm chart are: `package.module:CHART`."""
     chart_dashboards: str = ""
     """Folder with dashboards for Grafana (*.json), which the value `dashboards` adds."""
     manager: ManagerConfig = ManagerConfig()
@@ -246,7 +248,8 @@ class Project:
         connection = Connection(
             server="https://unused.invalid", identity=Identity(), source="manifests"
         )
-        manager = Manager(connection)
+        # As in the Deployment: a feature may warn of metrics that any client can read.
+        manager = Manager(connection, Options(metrics_secure=True))
         build, settings = (
             self.load_object(self.config.build),
             self.load_object(self.config.settings),
@@ -261,7 +264,8 @@ class Project:
         """The object that `package.module:name` refers to."""
         module, _, name = reference.partition(":")
         # First on the path: an installed version of the project must not be loaded instead.
-        sys.path.insert(0, str(self.root / "src"))
+        # Modules outside of src, such as tools of the repository, are not part of the operator.
+        sys.path[:0] = [str(self.root / "src"), str(self.root)]
         try:
             return getattr(importlib.import_module(module), name)
         except Exception as error:
@@ -269,7 +273,7 @@ class Project:
                 f'"{reference}" of [tool.kubewright] cannot be loaded: {_locate_error(error)}'
             ) from error
         finally:
-            sys.path.pop(0)
+            del sys.path[:2]
 
 
 def _find_added_permissions(without: Manager, with_feature: Manager) -> list[Permission]:

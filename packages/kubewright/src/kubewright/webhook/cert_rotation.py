@@ -136,7 +136,9 @@ class CertRotator:
             return None
         authorities = CertificateAuthorities.from_secret_data(secret.data)
         if authorities is None:
-            self._log.warning("the Secret contains no usable CA, creating a new one")
+            # The Helm chart creates the Secret without data, so that it removes it as well.
+            if secret.data:
+                self._log.warning("the Secret contains no usable CA, creating a new one")
             return await self._update_secret(
                 secret.metadata.resourceVersion, self._restore_or_create_ca()
             )

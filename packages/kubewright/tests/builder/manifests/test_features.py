@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from kubewright.builder.cli import main
 from kubewright.builder.manifests.installer import _run_kustomize
 from kubewright.builder.project import Project
 from kubewright.errors import ConfigError
-from kubewright.testing.go_module import build_module
+from support.helm import Helm
 
 ROOT = Path(__file__).parents[5]
 FEATURE = 'optional_features = [{ name = "read-secrets", flag = "-read-secrets" }]'
@@ -101,19 +100,15 @@ def test_component_has_the_flag_and_the_permissions_that_it_adds(
 def test_value_of_the_chart_has_the_same_effect(
     project: Path, tmp_path: Path, enabled: bool
 ) -> None:
-    (helm,) = build_module(ROOT / "testenv/helmtemplate", ROOT / ".testenv/bin")
     assert main(["helm", "--project", str(project)]) == 0
-    values = tmp_path / "values.yaml"
     # A flag of the user comes last, so that it can switch the feature off.
-    values.write_text(
-        yaml.safe_dump({"readSecrets": {"enabled": enabled}, "flags": ["-read-secrets=false"]})
-    )
-    chart = str(project / "dist/chart")
-    process = subprocess.run(
-        [str(helm), chart, "release", "greeter-system", str(values)], capture_output=True, text=True
-    )
-    assert process.returncode == 0, process.stderr
-    flags, rules = read_flags_and_rules(list(yaml.safe_load_all(process.stdout)))
+    values = {
+        "image": {"repository": "controller"},
+        "readSecrets": {"enabled": enabled},
+        "flags": ["-read-secrets=false"],
+    }
+    objects = Helm(tmp_path).template(project / "dist/chart", "greeter-system", values)
+    flags, rules = read_flags_and_rules(list(objects.values()))
     assert ("-read-secrets" in flags, rules) == (enabled, [RULES] if enabled else [])
     assert flags[-1] == "-read-secrets=false"
 

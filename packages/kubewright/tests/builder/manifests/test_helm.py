@@ -1,32 +1,38 @@
-"""The chart, rendered by Helm's own engine: it has the objects that kustomize renders."""
+"""The chart, rendered by Helm: it has the objects that kustomize renders."""
 
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from kubewright.builder.chart.files import to_semantic_version
+from kubewright.builder.chart.placeholders import fill_placeholders
 from kubewright.builder.cli import main
-from kubewright.builder.manifests.helm import _fill_placeholders, _to_semantic_version
 from kubewright.builder.manifests.installer import _run_kustomize
 from kubewright.testing.controlplane import ControlPlane
-from kubewright.testing.go_module import build_module
 from support.golden_projects import GOLDEN
+from support.helm import Helm, Objects, parse_objects
 
 ROOT = Path(__file__).parents[5]
 Json = dict[str, Any]
-Objects = dict[tuple[str, str, str], Json]
 LISTS_KEYED_BY_NAME = ("volumes", "volumeMounts", "env")
+# The chart has these so that `helm uninstall` removes what the manager writes into them.
+MANAGER_OBJECTS = ("Lease", "Secret")
+CHART_LABELS = (
+    "app.kubernetes.io/instance",
+    "app.kubernetes.io/managed-by",
+    "app.kubernetes.io/version",
+    "helm.sh/chart",
+)
 
 
 @pytest.fixture(scope="module")
-def helm() -> Path:
-    (program,) = build_module(ROOT / "testenv/helmtemplate", ROOT / ".testenv/bin")
-    return program
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    return Helm(tmp_path_factory.mktemp("helm"))
 
 
 @pytest.fixture(scope="module")
@@ -36,28 +42,14 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def parse_objects(text: str) -> Objects:
-    documents = [normalize(document) for document in yaml.safe_load_all(text) if document]
-    objects = {
-        (item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]): item
-        for item in documents
-    }
-    assert len(objects) == len(documents)
-    return objects
-
-
 def normalize(value: Any) -> Any:
-    """The value without nulls, and with lists that patches append to sorted by name.
-
-    An empty value is null in the chart, and absent in the output of kustomize.
-    """
+    """The value with lists that patches append to sorted by name."""
     if isinstance(value, dict):
         return {
             key: sort_by_name(normalize(item))
             if key in LISTS_KEYED_BY_NAME and isinstance(item, list)
             else normalize(item)
             for key, item in value.items()
-            if item is not None
         }
     return [normalize(item) for item in value] if isinstance(value, list) else value
 
@@ -66,13 +58,26 @@ def sort_by_name(items: list[Json]) -> list[Json]:
     return sorted(items, key=lambda item: str(item["name"]))
 
 
-def render_chart(helm: Path, chart: Path, namespace: str, tmp_path: Path, **values: Any) -> Objects:
-    file = tmp_path / "values.yaml"
-    file.write_text(yaml.safe_dump(values))
-    command = [str(helm), str(chart), "release", namespace, str(file)]
-    process = subprocess.run(command, capture_output=True, text=True)
-    assert process.returncode == 0, process.stderr
-    return parse_objects(process.stdout)
+def render_like_kustomize(helm: Helm, chart: Path, namespace: str, values: Json) -> Objects:
+    """The objects of the chart without what kustomize has no counterpart for."""
+    objects = helm.template(chart, namespace, merge(COMMON_VALUES, values))
+    for key in [key for key in objects if key[0] in MANAGER_OBJECTS]:
+        del objects[key]
+    for document in objects.values():
+        labels = document["metadata"]["labels"]
+        for label in CHART_LABELS:
+            del labels[label]
+        if not labels:
+            del document["metadata"]["labels"]
+    return {key: normalize(document) for key, document in objects.items()}
+
+
+def merge(values: Json, others: Json) -> Json:
+    merged = values | others
+    for key in values.keys() & others.keys():
+        if isinstance(values[key], dict) and isinstance(others[key], dict):
+            merged[key] = merge(values[key], others[key])
+    return merged
 
 
 def render_with_kustomize(project: Path, binaries: dict[str, Path], *components: str) -> Objects:
@@ -83,16 +88,25 @@ def render_with_kustomize(project: Path, binaries: dict[str, Path], *components:
         "components": [f"../../components/{name}" for name in components],
     }
     (overlay / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
-    return parse_objects(_run_kustomize(project, overlay, str(binaries["kubectl"])))
+    return render_kustomization(project, overlay, binaries)
 
 
-COMMON_VALUES = {"createNamespace": True, "crds": {"keep": False}}
+def render_kustomization(project: Path, folder: Path, binaries: dict[str, Path]) -> Objects:
+    objects = parse_objects(_run_kustomize(project, folder, str(binaries["kubectl"])))
+    return {key: normalize(document) for key, document in objects.items()}
+
+
+IMAGE: Json = {"image": {"repository": "controller", "tag": "latest"}}
+COMMON_VALUES: Json = {"createNamespace": True, "crds": {"keep": False}, **IMAGE}
+SERVICE_MONITOR: Json = {
+    "metrics": {"serviceMonitor": {"enabled": True, "insecureSkipVerify": True}}
+}
 VARIANTS: list[tuple[list[str], Json]] = [
     ([], {}),
     (["ha"], {"replicas": 2}),
     (["namespaced"], {"namespaced": True}),
     (["network-policy"], {"networkPolicy": {"enabled": True}}),
-    (["prometheus"], {"metrics": {"serviceMonitor": True}}),
+    (["prometheus"], SERVICE_MONITOR),
     (["without-webhooks"], {"webhooks": {"enabled": False}}),
     (["cert-manager"], {"webhooks": {"certManager": True}}),
     (["without-webhooks", "cert-manager"], {"webhooks": {"enabled": False, "certManager": True}}),
@@ -102,7 +116,7 @@ VARIANTS: list[tuple[list[str], Json]] = [
             "webhooks": {"certManager": True},
             "replicas": 2,
             "networkPolicy": {"enabled": True},
-            "metrics": {"serviceMonitor": True},
+            **SERVICE_MONITOR,
         },
     ),
 ]
@@ -114,16 +128,13 @@ VARIANTS: list[tuple[list[str], Json]] = [
     ids=lambda value: "+".join(value) if isinstance(value, list) else "",
 )
 def test_helm_and_kustomize_render_the_same(
-    helm: Path,
+    helm: Helm,
     project: Path,
     binaries: dict[str, Path],
-    tmp_path: Path,
     components: list[str],
     values: Json,
 ) -> None:
-    rendered = render_chart(
-        helm, project / "dist/chart", "greeter-system", tmp_path, **COMMON_VALUES, **values
-    )
+    rendered = render_like_kustomize(helm, project / "dist/chart", "greeter-system", values)
     expected = render_with_kustomize(project, binaries, *components)
     assert rendered.keys() == expected.keys()
     for key, document in expected.items():
@@ -145,7 +156,7 @@ OPTIONAL_WEBHOOK_VARIANTS: list[tuple[list[str], Json]] = [
             "webhooks": {"enabled": True, "certManager": True},
             "replicas": 2,
             "networkPolicy": {"enabled": True},
-            "metrics": {"serviceMonitor": True},
+            **SERVICE_MONITOR,
         },
     ),
 ]
@@ -157,22 +168,15 @@ OPTIONAL_WEBHOOK_VARIANTS: list[tuple[list[str], Json]] = [
     ids=lambda value: "+".join(value) if isinstance(value, list) else "",
 )
 def test_helm_and_kustomize_render_the_same_with_optional_webhooks(
-    helm: Path,
+    helm: Helm,
     optional_webhook_project: Path,
     binaries: dict[str, Path],
-    tmp_path: Path,
     components: list[str],
     values: Json,
 ) -> None:
     assert main(["helm", "--project", str(optional_webhook_project)]) == 0
-    rendered = render_chart(
-        helm,
-        optional_webhook_project / "dist/chart",
-        "greeter-system",
-        tmp_path,
-        **COMMON_VALUES,
-        **values,
-    )
+    chart = optional_webhook_project / "dist/chart"
+    rendered = render_like_kustomize(helm, chart, "greeter-system", values)
     expected = render_with_kustomize(optional_webhook_project, binaries, *components)
     assert rendered.keys() == expected.keys()
     for key, document in expected.items():
@@ -180,7 +184,7 @@ def test_helm_and_kustomize_render_the_same_with_optional_webhooks(
 
 
 def test_components_of_pyproject_are_the_default_values(
-    helm: Path, greeter: Path, binaries: dict[str, Path], tmp_path: Path
+    helm: Helm, greeter: Path, binaries: dict[str, Path]
 ) -> None:
     pyproject = greeter / "pyproject.toml"
     components = (
@@ -191,75 +195,35 @@ def test_components_of_pyproject_are_the_default_values(
     )
     assert main(["manifests", "--project", str(greeter)]) == 0
     assert main(["helm", "--project", str(greeter)]) == 0
-    rendered = render_chart(
-        helm, greeter / "dist/chart", "greeter-system", tmp_path, **COMMON_VALUES
-    )
-    assert rendered == parse_objects(
-        _run_kustomize(greeter, greeter / "config/default", str(binaries["kubectl"]))
-    )
+    rendered = render_like_kustomize(helm, greeter / "dist/chart", "greeter-system", {})
+    assert rendered == render_kustomization(greeter, greeter / "config/default", binaries)
 
 
 def test_chart_of_this_repository_renders_the_same_as_kustomize(
-    helm: Path, binaries: dict[str, Path], tmp_path: Path
+    helm: Helm, binaries: dict[str, Path], tmp_path: Path
 ) -> None:
     chart = tmp_path / "chart"
     assert main(["helm", "--project", str(ROOT), "--output", str(chart)]) == 0
-    rendered = render_chart(helm, chart, "vsphere-operators-system", tmp_path, **COMMON_VALUES)
-    assert rendered == parse_objects(
-        _run_kustomize(ROOT, ROOT / "config/default", str(binaries["kubectl"]))
-    )
+    rendered = render_like_kustomize(helm, chart, "vsphere-operators-system", {})
+    assert rendered == render_kustomization(ROOT, ROOT / "config/default", binaries)
     shutil.copytree(ROOT / "config", tmp_path / "config")
     editors: tuple[list[str], Json] = (["aggregate-editors"], {"rbac": {"aggregateEditors": True}})
     for components, values in (*OPTIONAL_WEBHOOK_VARIANTS, editors):
-        rendered = render_chart(
-            helm, chart, "vsphere-operators-system", tmp_path, **COMMON_VALUES, **values
-        )
+        rendered = render_like_kustomize(helm, chart, "vsphere-operators-system", values)
         assert rendered == render_with_kustomize(tmp_path, binaries, *components), components
 
 
-def test_values_are_rendered(helm: Path, tmp_path: Path) -> None:
-    chart = tmp_path / "chart"
-    assert main(["helm", "--project", str(ROOT), "--output", str(chart)]) == 0
-    values = {
-        "image": "example.com/x:v2",
-        "flags": ["-zap-devel", "-stats-interval=30s"],
-        "resources": {"limits": {"memory": "1Gi"}},
-        "secrets": {"vc-creds": "other"},
-        "metrics": {"enabled": False},
-        "crds": {"install": False},
-    }
-    objects = render_chart(helm, chart, "elsewhere", tmp_path, **values)
-    pod = objects["Deployment", "elsewhere", "vsphere-operators-controller-manager"]["spec"][
-        "template"
-    ]["spec"]
-    container = pod["containers"][0]
-    assert container["image"] == "example.com/x:v2"
-    assert container["args"][-2:] == ["-zap-devel", "-stats-interval=30s"]
-    assert "-metrics-bind-address=0" in container["args"]
-    assert container["resources"]["limits"]["memory"] == "1Gi"
-    assert pod["volumes"][-1]["secret"]["secretName"] == "other"
-    kinds = {kind for kind, _, _ in objects}
-    assert not kinds & {"CustomResourceDefinition", "Service", "Namespace"}
-    assert {
-        subject["namespace"]
-        for document in objects.values()
-        for subject in document.get("subjects", [])
-    } == {"elsewhere"}
-
-
-def test_crds_are_kept_on_uninstall(helm: Path, project: Path, tmp_path: Path) -> None:
-    objects = render_chart(helm, project / "dist/chart", "greeter-system", tmp_path)
+def test_crds_are_kept_on_uninstall(helm: Helm, project: Path, tmp_path: Path) -> None:
+    objects = helm.template(project / "dist/chart", "greeter-system", IMAGE)
     crds = [crd for (kind, _, _), crd in objects.items() if kind == "CustomResourceDefinition"]
     assert len(crds) == 4
     assert all(crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep" for crd in crds)
 
 
 def test_api_server_accepts_the_rendered_chart(
-    helm: Path, project: Path, control_plane: ControlPlane, tmp_path: Path
+    helm: Helm, project: Path, control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    objects = render_chart(
-        helm, project / "dist/chart", "greeter-system", tmp_path, **COMMON_VALUES
-    )
+    objects = helm.template(project / "dist/chart", "greeter-system", COMMON_VALUES)
     control_plane.kubectl(
         "apply", "-f", "-", stdin=yaml.safe_dump(objects.pop(("Namespace", "", "greeter-system")))
     )
@@ -279,7 +243,7 @@ def test_stale_template_is_removed(project: Path, tmp_path: Path) -> None:
     (templates / "custom.yaml").unlink()
 
 
-def test_dashboards_are_files_of_the_chart(project: Path, tmp_path: Path, helm: Path) -> None:
+def test_dashboards_are_files_of_the_chart(project: Path, tmp_path: Path, helm: Helm) -> None:
     copy = tmp_path / "project"
     shutil.copytree(project, copy)
     config = (copy / "pyproject.toml").read_text()
@@ -292,7 +256,7 @@ def test_dashboards_are_files_of_the_chart(project: Path, tmp_path: Path, helm: 
         (copy / f"boards/{name}.json").write_text(dashboard)
         assert main(["helm", "--project", str(copy)]) == 0
     chart = copy / "dist/chart"
-    objects = render_chart(helm, chart, "n", tmp_path, dashboards={"enabled": True})
+    objects = helm.template(chart, "n", IMAGE | {"dashboards": {"enabled": True}})
     texts = [value["data"] for key, value in objects.items() if "dashboard" in str(key)]
     assert texts == [{"a.json": dashboard}, {"b.json": dashboard}]
     (copy / "boards/a.json").unlink()
@@ -311,8 +275,8 @@ def test_dashboards_are_files_of_the_chart(project: Path, tmp_path: Path, helm: 
     ],
 )
 def test_python_version_becomes_a_semantic_version(python: str, helm: str) -> None:
-    assert _to_semantic_version(python) == helm
+    assert to_semantic_version(python) == helm
 
 
 def test_braces_in_a_description_are_escaped() -> None:
-    assert _fill_placeholders("description: as {{ x }}\n") == "description: as {{ `{{` }} x }}\n"
+    assert fill_placeholders("description: as {{ x }}\n") == "description: as {{ `{{` }} x }}\n"

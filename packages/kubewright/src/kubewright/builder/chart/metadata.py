@@ -1,0 +1,73 @@
+"""The metadata of every object in the chart: labels and annotations of the chart and of values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from ..manifests import Document
+from .placeholders import encode_block, encode_dict, quote_all
+
+METADATA_HELPER = """\
+{{/*
+Labels and annotations of an object: (list $ LABELS ANNOTATIONS). Its own take precedence over those
+of the values. Entries with an empty value are left out.
+*/}}
+{{- define "NAME.metadata" -}}
+{{- $root := index . 0 }}
+{{- $chart := dict
+  "app.kubernetes.io/instance" $root.Release.Name
+  "app.kubernetes.io/managed-by" $root.Release.Service
+  "app.kubernetes.io/version" $root.Chart.AppVersion
+  "helm.sh/chart" (printf "%s-%s" $root.Chart.Name $root.Chart.Version)
+}}
+{{- $metadata := dict
+  "labels" (merge (dict) (index . 1) $chart $root.Values.labels)
+  "annotations" (merge (dict) (index . 2) $root.Values.annotations)
+}}
+{{- range $field, $entries := $metadata }}
+{{- $present := dict }}
+{{- range $key, $value := $entries }}
+{{- if $value }}
+{{- $_ := set $present $key $value }}
+{{- end }}
+{{- end }}
+{{- if $present }}
+{{ $field }}:
+  {{- toYaml $present | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end }}
+"""
+
+
+def add_metadata(
+    name: str,
+    document: Document,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    *,
+    label_value: str = "",
+    annotation_value: str = "",
+) -> Document:
+    """The document with a call of the helper.
+
+    The values of labels and annotations are expressions; `label_value` and `annotation_value` are
+    values of the chart with more of them.
+    """
+    own = dict(document["metadata"])
+    arguments = [
+        _merge(quote_all(own.pop(field, {})) | dict(additions or {}), value)
+        for field, additions, value in (
+            ("labels", labels, label_value),
+            ("annotations", annotations, annotation_value),
+        )
+    ]
+    helper = json.dumps(f"{name}.metadata")
+    include = f"{{{{- include {helper} (list $ {' '.join(arguments)}) | trim | nindent 2 }}}}"
+    # The key has no meaning: the block replaces the whole line.
+    return document | {"metadata": own | {"metadata": encode_block(include)}}
+
+
+def _merge(items: Mapping[str, str], value: str) -> str:
+    return f"(merge {encode_dict(items)} {value})" if value else encode_dict(items)

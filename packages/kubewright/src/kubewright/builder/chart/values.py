@@ -1,0 +1,329 @@
+"""The values that the chart of every operator has.
+
+Defaults match the components that pyproject.toml selects for config/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..project import FeatureEntry, OperatorParts, Project
+from .dashboards import build_dashboard_values
+from .model import (
+    BOOLEAN,
+    OBJECT,
+    OBJECTS,
+    STRING,
+    STRING_MAP,
+    STRINGS,
+    ChartExtension,
+    Json,
+    Value,
+)
+from .server_values import build_metrics_values, build_network_values, build_webhook_values
+
+_COUNT_OR_PERCENTAGE: Json = {
+    "type": ["integer", "string", "null"],
+    "minimum": 0,
+    "pattern": "^[0-9]+%$",
+}
+_REFERENCES: Json = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {"name": STRING},
+        "required": ["name"],
+        "additionalProperties": False,
+    },
+}
+# The image of a new project, which exists in no registry.
+_PLACEHOLDER_IMAGE = "controller:latest"
+
+
+def build_values(
+    project: Project, declared: OperatorParts, extension: ChartExtension
+) -> list[Value]:
+    """All values, in the order of values.yaml."""
+    return [
+        *_build_image_values(project),
+        *extension.values,
+        *_build_manager_values(project),
+        *(_build_feature_value(project, feature) for feature in project.config.optional_features),
+        *_build_pod_values(),
+        *_build_availability_values(project),
+        *_build_access_values(project),
+        *_build_object_values(project),
+        *build_metrics_values(project),
+        *build_dashboard_values(project),
+        *build_network_values(project, extension),
+        *build_webhook_values(project, declared),
+    ]
+
+
+def _split_image(image: str) -> tuple[str, str]:
+    """The repository and the tag of an image; both empty for the image of a new project."""
+    if image == _PLACEHOLDER_IMAGE:
+        return "", ""
+    name, _, tag = image.rpartition(":")
+    # The colon may belong to the port of the registry.
+    return (name, tag) if name and "/" not in tag else (image, "")
+
+
+def _build_image_values(project: Project) -> Iterator[Value]:
+    repository, tag = _split_image(project.config.image)
+    example = f"example.com/{project.name}"
+    yield Value("image.repository", repository, "Image without its tag.", STRING, example)
+    yield Value(
+        "image.tag", tag, "Tag of the image. Defaults to the appVersion of the chart.", STRING, "v9"
+    )
+    yield Value(
+        "image.digest",
+        "",
+        "Digest of the image, such as sha256:.... If set, it takes precedence over the tag.",
+        {"type": "string", "pattern": "^$|^sha256:[0-9a-f]{64}$"},
+        f"sha256:{'0' * 64}",
+    )
+    yield Value(
+        "image.pullPolicy",
+        "",
+        "Pull policy. If empty, Kubernetes chooses it by the tag.",
+        {"enum": ["", "Always", "IfNotPresent", "Never"]},
+        "Always",
+    )
+    yield Value(
+        "imagePullSecrets",
+        [],
+        "Secrets with credentials for the registry.",
+        _REFERENCES,
+        [{"name": "registry"}],
+    )
+
+
+def _build_manager_values(project: Project) -> Iterator[Value]:
+    manager = project.config.manager
+    yield Value(
+        "flags",
+        [],
+        "Additional flags of the manager, such as -zap-log-level=debug.",
+        STRINGS,
+        ["-zap-devel"],
+    )
+    yield Value(
+        "env",
+        [],
+        "Additional environment variables of the manager, as in a container.",
+        OBJECTS,
+        [{"name": "HTTPS_PROXY", "value": "http://proxy.example.com:3128"}],
+    )
+    for secret in manager.secrets:
+        yield Value(
+            f"secrets.{secret.name}",
+            secret.name,
+            f"Name of the Secret that is mounted at {secret.mount}. It may be missing.",
+            {"type": "string", "minLength": 1},
+            "another-secret",
+        )
+    yield Value(
+        "resources",
+        manager.resources,
+        "Requests and limits of the manager.",
+        OBJECT,
+        {"limits": {"memory": "1Gi"}},
+    )
+
+
+def to_value_name(feature: str) -> str:
+    first, *others = feature.split("-")
+    return "".join([first, *(part.capitalize() for part in others)])
+
+
+def _build_feature_value(project: Project, feature: FeatureEntry) -> Value:
+    enabled = feature.name in project.config.components
+    path = f"{to_value_name(feature.name)}.enabled"
+    description = feature.description or f"Run the manager with {feature.flag}."
+    return Value(path, enabled, description, BOOLEAN, not enabled)
+
+
+def _build_pod_values() -> Iterator[Value]:
+    def build(path: str, description: str, schema: Json, example: object) -> Value:
+        default: object = {} if schema["type"] == "object" else []
+        return Value(path, "" if schema is STRING else default, description, schema, example)
+
+    yield build("podLabels", "Additional labels of the Pods.", STRING_MAP, {"team": "platform"})
+    yield build(
+        "podAnnotations",
+        "Additional annotations of the Pods.",
+        STRING_MAP,
+        {"example.com/note": "x"},
+    )
+    yield build(
+        "nodeSelector", "Labels of the Nodes to run on.", STRING_MAP, {"kubernetes.io/os": "linux"}
+    )
+    yield build(
+        "tolerations",
+        "Tolerations of the Pods.",
+        OBJECTS,
+        [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}],
+    )
+    yield build(
+        "affinity",
+        "Affinity of the Pods. If empty, several replicas prefer different Nodes.",
+        OBJECT,
+        {"podAntiAffinity": {}},
+    )
+    yield build(
+        "topologySpreadConstraints",
+        "Spread of the replicas. A constraint without a labelSelector gets that of the Pods.",
+        OBJECTS,
+        [
+            {
+                "maxSkew": 1,
+                "topologyKey": "topology.kubernetes.io/zone",
+                "whenUnsatisfiable": "ScheduleAnyway",
+            }
+        ],
+    )
+    yield build(
+        "priorityClassName", "PriorityClass of the Pods.", STRING, "system-cluster-critical"
+    )
+    yield build(
+        "extraVolumes",
+        "Additional volumes of the Pods.",
+        OBJECTS,
+        [{"name": "ca", "configMap": {"name": "ca"}}],
+    )
+    yield build(
+        "extraVolumeMounts",
+        "Additional mounts of the manager.",
+        OBJECTS,
+        [{"name": "ca", "mountPath": "/etc/ca"}],
+    )
+
+
+def _build_availability_values(project: Project) -> Iterator[Value]:
+    yield Value(
+        "replicas",
+        2 if "ha" in project.config.components else 1,
+        "Number of Pods. One of them is the leader, the others take over when it ends.",
+        {"type": "integer", "minimum": 0},
+        3,
+    )
+    yield Value(
+        "leaderElection.enabled",
+        True,
+        "Elect a leader. If false, an upgrade stops the old Pod before it starts the new one.",
+        BOOLEAN,
+        False,
+        {"replicas": 1},
+    )
+    yield Value(
+        "podDisruptionBudget.enabled",
+        None,
+        "Keep Pods running while Nodes are drained. If null, only with several replicas.",
+        {"type": ["boolean", "null"]},
+        False,
+        {"replicas": 2},
+    )
+    yield Value(
+        "podDisruptionBudget.minAvailable",
+        1,
+        "Number or percentage of Pods that keep running.",
+        _COUNT_OR_PERCENTAGE,
+        2,
+        {"replicas": 3},
+    )
+    yield Value(
+        "podDisruptionBudget.maxUnavailable",
+        None,
+        "Number or percentage of Pods that may be stopped. If set, it replaces minAvailable.",
+        _COUNT_OR_PERCENTAGE,
+        "50%",
+        {"replicas": 3},
+    )
+
+
+def _build_access_values(project: Project) -> Iterator[Value]:
+    components = project.config.components
+    yield Value("serviceAccount.create", True, "Create the ServiceAccount.", BOOLEAN, False)
+    yield Value(
+        "serviceAccount.name",
+        "controller-manager",
+        "Name of the ServiceAccount.",
+        {"type": "string", "minLength": 1},
+        "another-account",
+    )
+    yield Value(
+        "serviceAccount.annotations",
+        {},
+        "Annotations of the ServiceAccount.",
+        STRING_MAP,
+        {"example.com/role": "x"},
+    )
+    yield Value(
+        "rbac.create",
+        True,
+        "Create the roles of the manager. If false, you have to grant its permissions.",
+        BOOLEAN,
+        False,
+    )
+    yield Value(
+        "rbac.userRoles",
+        True,
+        "Create ClusterRoles for the users of the custom resources.",
+        BOOLEAN,
+        False,
+    )
+    for role in ("view", "edit", "admin"):
+        yield Value(
+            f"rbac.aggregateTo{role.capitalize()}",
+            True,
+            f"Add these ClusterRoles to the ClusterRole {role} of Kubernetes.",
+            BOOLEAN,
+            False,
+        )
+    if editors := project.config.optional_editors:
+        yield Value(
+            "rbac.aggregateEditors",
+            "aggregate-editors" in components,
+            f"Let users with the ClusterRoles edit and admin change {', '.join(editors)}.",
+            BOOLEAN,
+            "aggregate-editors" not in components,
+        )
+    yield Value(
+        "namespaced",
+        "namespaced" in components,
+        "Serve only the namespace of the release, with permissions only there.",
+        BOOLEAN,
+        "namespaced" not in components,
+    )
+
+
+def _build_object_values(project: Project) -> Iterator[Value]:
+    yield Value("labels", {}, "Additional labels of all objects.", STRING_MAP, {"team": "platform"})
+    yield Value(
+        "annotations",
+        {},
+        "Additional annotations of all objects.",
+        STRING_MAP,
+        {"example.com/note": "x"},
+    )
+    yield Value(
+        "createNamespace",
+        False,
+        'Render the Namespace, with the Pod Security level "restricted". Only for tools that use '
+        "`helm template`: with `helm install`, the namespace has to exist before.",
+        BOOLEAN,
+        True,
+    )
+    yield Value(
+        "crds.install", True, "Install the CRDs, and upgrade them with the release.", BOOLEAN, False
+    )
+    yield Value(
+        "crds.keep",
+        True,
+        "Keep the CRDs at `helm uninstall`, and with them the objects of all users.",
+        BOOLEAN,
+        False,
+    )
+    for name in project.config.chart_manifests:
+        yield Value(f"manifests.{name}", False, f"Add the objects of {name}.", BOOLEAN, True)

@@ -1,0 +1,280 @@
+"""The chart in charts/: every value has an effect, and wrong values are explained."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubewright.builder.cli import main
+from kubewright.flags import parse_command_line
+from kubewright.yaml_text import parse_documents
+from support.chart_values import (
+    NAMESPACE,
+    change_value,
+    find_values_without_effect,
+    list_fields,
+    list_leaves,
+    read_values,
+)
+from support.chart_values import render as render_chart
+from support.helm import Helm, HelmFailed, Json, Objects
+from vsphere_operators.kinds.vmgroup.limits import LIMITS_FILE_FORMAT
+from vsphere_operators.settings.flags import Settings
+from vsphere_operators.vcenters.config import VCENTERS_FORMAT
+
+ROOT = Path(__file__).parents[1]
+CHART = ROOT / "charts/vsphere-operators"
+DEPLOYMENT = ("Deployment", NAMESPACE, "vsphere-operators-controller-manager")
+VALUES = read_values(ROOT)
+SCHEMA: Json = json.loads((CHART / "values.schema.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    return Helm(tmp_path_factory.mktemp("helm"))
+
+
+def render(helm: Helm, values: Mapping[str, Any]) -> Objects:
+    return render_chart(helm, CHART, values)
+
+
+def test_chart_is_current(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["helm", "--check", "--project", str(ROOT), "--output", str(CHART)]
+    assert main(arguments) == 0, capsys.readouterr().err
+
+
+def test_lint_finds_nothing(helm: Helm) -> None:
+    output = helm.run("lint", "--strict", str(CHART), "--set=image.repository=operators")
+    assert "0 chart(s) failed" in output
+    assert "[WARNING]" not in output
+    assert "[ERROR]" not in output
+
+
+def test_package_has_every_file(helm: Helm, tmp_path: Path) -> None:
+    helm.run("package", str(CHART), "--destination", str(tmp_path))
+    (package,) = tmp_path.glob("*.tgz")
+    shown = helm.run("show", "all", str(package))
+    assert "artifacthub.io/crds" in shown
+    assert "## Values" in shown
+
+
+def test_every_value_changes_the_output(helm: Helm) -> None:
+    paths = list(list_leaves(SCHEMA))
+    assert set(paths) == VALUES.keys()
+    assert find_values_without_effect(helm, CHART, VALUES, paths) == []
+
+
+ITEM_FIELDS = [
+    (path, field)
+    for path in ("vcenters", "vmGroups.limits")
+    for field in list_fields(VALUES[path].schema["items"])
+    # Instead of existingSecret, which the example has.
+    if field not in (("username",), ("password",))
+]
+
+
+@pytest.mark.parametrize(("path", "field"), ITEM_FIELDS, ids=str)
+def test_every_field_of_a_list_changes_the_output(
+    helm: Helm, path: str, field: tuple[str, ...]
+) -> None:
+    example = VALUES[path].example
+    item = copy.deepcopy(example[0])
+    node = item
+    for key in field[:-1]:
+        node = node[key]
+    node[field[-1]] = change_value(node[field[-1]])
+    assert render(helm, {path: [item]}) != render(helm, {path: example})
+
+
+def test_password_of_a_vcenter_is_in_a_secret_of_its_own(helm: Helm) -> None:
+    vcenter = {"name": "west", "server": "vc.example.com", "username": "ops", "password": "s3cret"}
+    objects = render(helm, {"vcenters": [vcenter]})
+    secret = objects["Secret", NAMESPACE, "vsphere-operators-vcenter-west"]
+    assert secret["stringData"] == {"username": "ops", "password": "s3cret"}
+    del objects["Secret", NAMESPACE, "vsphere-operators-vcenter-west"]
+    assert "s3cret" not in json.dumps(list(objects.values()))
+
+
+def test_manager_reads_the_files_and_flags_of_the_chart(helm: Helm, tmp_path: Path) -> None:
+    """The manager's own parsers accept what the examples of all values render to."""
+    paths = ("vcenters", "vmGroups.limits", "vmGroups.allowedTemplates")
+    values = {path: VALUES[path].example for path in paths} | {
+        "webhooks.enabled": True,
+        "labelNodes.enabled": True,
+        "page.enabled": True,
+        "inventoryMetrics.enabled": True,
+        "metrics.existingSecret": "certificate",
+    }
+    objects = render(helm, values)
+    for name, file in (
+        ("vsphere-operators-vcenters", "vcenters.yaml"),
+        ("vsphere-operators-limits", "limits.yaml"),
+    ):
+        (tmp_path / file).write_text(objects["ConfigMap", NAMESPACE, name]["data"][file])
+    (vcenter,) = VCENTERS_FORMAT.read(str(tmp_path / "vcenters.yaml")).vcenters
+    assert vcenter.ca == "ca-west.crt"
+    (limits,) = LIMITS_FILE_FORMAT.read(str(tmp_path / "limits.yaml")).limits
+    assert limits.quota.vms == 20
+    pod = objects[DEPLOYMENT]["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    settings = parse_command_line(Settings, container["args"], {})
+    assert settings.vcenters_file == "/etc/vcenters/vcenters.yaml"
+    assert settings.limits_file == "/etc/vmgroup-limits/limits.yaml"
+    assert settings.allowed_templates == ("/DC0/vm/templates",)
+    assert settings.metrics_certificate_dir == "/etc/metrics-certificates"
+    mounts = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounts == {volume["name"] for volume in pod["volumes"]}
+    # Every file that a flag names is below a mount.
+    folders = [mount["mountPath"] for mount in container["volumeMounts"]]
+    files = [settings.vcenters_file, settings.limits_file, settings.credentials_directory]
+    files.append(vcenter.credentials)
+    assert all(any(file.startswith(folder) for folder in folders) for file in files)
+
+
+WRONG_VALUES: list[tuple[Json, str]] = [
+    ({"image.repository": ""}, "image.repository is not set"),
+    ({"replica": 2}, "additional properties 'replica' not allowed"),
+    ({"replicas": "two"}, "at '/replicas': got string, want integer"),
+    ({"image.digest": "sha256:1"}, "at '/image/digest': .* does not match pattern"),
+    ({"replicas": 2, "leaderElection.enabled": False}, "Enable the election, or set replicas=1"),
+    ({"podDisruptionBudget.enabled": True}, "there is only one replica"),
+    ({"podDisruptionBudget.minAvailable": 2, "replicas": 2}, "not less than replicas"),
+    (
+        {
+            "webhooks.enabled": True,
+            "webhooks.certManager": True,
+            "webhooks.existingSecret": "certificate",
+            "webhooks.caBundle": "Q0E=",
+        },
+        "webhooks have only one CA",
+    ),
+    ({"webhooks.existingSecret": "certificate"}, "webhooks.caBundle is not"),
+    ({"webhooks.caBundle": "Q0E="}, "webhooks.existingSecret is not"),
+    ({"metrics.certManager": True, "metrics.existingSecret": "x"}, "only one certificate"),
+    ({"metrics.serviceMonitor.enabled": True}, "Prometheus cannot verify"),
+    (
+        {"metrics.serviceMonitor.enabled": True, "metrics.enabled": False},
+        "there is nothing to scrape",
+    ),
+    ({"networkPolicy.egress.enabled": True}, "networkPolicy.enabled is false"),
+    ({"vcenter.server": "vc.example.com"}, "only some of vcenter.server"),
+    ({"vcenters": [{"name": "west", "server": "vc"}]}, '"west" needs either existingSecret'),
+    (
+        {"vcenters": [{"name": "west", "server": "vc", "existingSecret": "x"}] * 2},
+        'two entries with the name "west"',
+    ),
+    (
+        {"vcenters": [{"name": "west", "server": "vc", "existingSecret": "x", "username": "ops"}]},
+        '"west" has existingSecret, and username or password',
+    ),
+    (
+        {
+            "vcenter.server": "vc",
+            "vcenter.username": "ops",
+            "vcenter.password": "changeme",
+            "vcenters": [{"name": "west", "server": "vc", "existingSecret": "x"}],
+        },
+        '"west" has no namespaces',
+    ),
+    ({"vcenters": [{"name": "West", "server": "vc"}]}, "at '/vcenters/0/name': .* pattern"),
+    ({"vcenters": [{"name": "west", "credentials": "x"}]}, "missing property 'server'"),
+    (
+        {"vmGroups.limits": [{"namespaces": ["*"]}], "vmGroups.existingLimitsSecret": "limits"},
+        "vmGroups.existingLimitsSecret are both set",
+    ),
+    ({"vmGroups.limits": [{"quota": {"vms": "many"}}]}, "quota/vms': got string, want integer"),
+]
+
+
+@pytest.mark.parametrize(("values", "message"), WRONG_VALUES, ids=lambda value: str(value)[:60])
+def test_wrong_values_are_explained(helm: Helm, values: Json, message: str) -> None:
+    with pytest.raises(HelmFailed, match=message):
+        render(helm, values)
+
+
+def test_egress_is_limited_to_what_the_manager_uses(helm: Helm) -> None:
+    peers = [{"ipBlock": {"cidr": "192.0.2.0/24"}}]
+    objects = render(
+        helm,
+        {
+            "networkPolicy.enabled": True,
+            "networkPolicy.egress.enabled": True,
+            "networkPolicy.egress.vcenters.to": peers,
+        },
+    )
+    spec = objects["NetworkPolicy", NAMESPACE, "vsphere-operators-controller-manager"]["spec"]
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    ports = [
+        {(port["protocol"], port["port"]) for port in rule["ports"]} for rule in spec["egress"]
+    ]
+    assert ports == [
+        {("UDP", 53), ("TCP", 53)},
+        {("TCP", 443), ("TCP", 6443)},
+        {("TCP", 443)},
+    ]
+    assert [rule.get("to") for rule in spec["egress"]] == [None, None, peers]
+
+
+def test_service_monitor_verifies_the_certificate(helm: Helm) -> None:
+    objects = render(
+        helm,
+        {"metrics.certManager": True, "metrics.serviceMonitor.enabled": True},
+    )
+    service = ("Service", NAMESPACE, "vsphere-operators-controller-manager-metrics-service")
+    host = f"{service[2]}.{NAMESPACE}.svc"
+    assert service in objects
+    certificate = objects["Certificate", NAMESPACE, "vsphere-operators-metrics-cert"]["spec"]
+    monitor = objects[
+        "ServiceMonitor", NAMESPACE, "vsphere-operators-controller-manager-metrics-monitor"
+    ]
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["tlsConfig"] == {
+        "serverName": host,
+        "ca": {"secret": {"name": certificate["secretName"], "key": "ca.crt"}},
+    }
+    assert host in certificate["dnsNames"]
+    volumes = objects[DEPLOYMENT]["spec"]["template"]["spec"]["volumes"]
+    assert certificate["secretName"] in {
+        volume["secret"]["secretName"] for volume in volumes if "secret" in volume
+    }
+
+
+def test_user_labels_do_not_replace_those_of_the_chart(helm: Helm) -> None:
+    labels = {"team": "a", "app.kubernetes.io/name": "other"}
+    objects = render(helm, {"labels": labels, "podLabels": labels})
+    for key, item in objects.items():
+        assert item["metadata"]["labels"]["team"] == "a", key
+    deployment = objects[DEPLOYMENT]["spec"]
+    pod_labels = deployment["template"]["metadata"]["labels"]
+    assert pod_labels["app.kubernetes.io/name"] == "vsphere-operators"
+    assert deployment["selector"]["matchLabels"].items() <= pod_labels.items()
+
+
+def test_roles_bind_the_service_account_of_the_values(helm: Helm) -> None:
+    objects = render(helm, {"serviceAccount.name": "robot", "webhooks.enabled": True})
+    subjects = {
+        (subject["name"], subject["namespace"])
+        for item in objects.values()
+        for subject in item.get("subjects", [])
+    }
+    assert subjects == {("robot", NAMESPACE)}
+    assert objects[DEPLOYMENT]["spec"]["template"]["spec"]["serviceAccountName"] == "robot"
+    assert ("ServiceAccount", NAMESPACE, "robot") in objects
+
+
+@pytest.mark.parametrize(
+    ("page", "file"), [("install", "production.yaml"), ("several-vcenters", "values.yaml")]
+)
+def test_values_of_the_documentation_are_valid(helm: Helm, page: str, file: str) -> None:
+    text = (ROOT / f"docs/howto/{page}.md").read_text()
+    match = re.search(rf"```yaml {file}\n(.*?)```", text, re.DOTALL)
+    assert match is not None
+    (values,) = parse_documents(match[1], page)
+    paths = {path: value for path, value in values.items() if path != "image"}
+    assert render(helm, paths) != render(helm, {})

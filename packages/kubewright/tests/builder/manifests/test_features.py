@@ -101,7 +101,7 @@ def test_component_has_the_flag_and_the_permissions_that_it_adds(
 def test_value_of_the_chart_has_the_same_effect(
     project: Path, tmp_path: Path, enabled: bool
 ) -> None:
-    (helm,) = build_module(ROOT / "testenv/helmtemplate", ROOT / ".testenv/bin")
+    (helm,) = build_module(ROOT / "testenv/helmtemplate", ROOT / ".testenv/bin", build=False)
     assert main(["helm", "--project", str(project)]) == 0
     values = tmp_path / "values.yaml"
     # A flag of the user comes last, so that it can switch the feature off.

@@ -15,6 +15,7 @@ from kubewright.builder.manifests.helm import _fill_placeholders, _to_semantic_v
 from kubewright.builder.manifests.installer import _run_kustomize
 from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.go_module import build_module
+from kubewright.version import OLDEST_KUBERNETES
 from support.golden_projects import GOLDEN
 
 ROOT = Path(__file__).parents[5]
@@ -25,7 +26,7 @@ LISTS_KEYED_BY_NAME = ("volumes", "volumeMounts", "env")
 
 @pytest.fixture(scope="module")
 def helm() -> Path:
-    (program,) = build_module(ROOT / "testenv/helmtemplate", ROOT / ".testenv/bin")
+    (program,) = build_module(ROOT / "testenv/helmtemplate", ROOT / ".testenv/bin", build=False)
     return program
 
 
@@ -215,6 +216,11 @@ def test_chart_of_this_repository_renders_the_same_as_kustomize(
             helm, chart, "vsphere-operators-system", tmp_path, **COMMON_VALUES, **values
         )
         assert rendered == render_with_kustomize(tmp_path, binaries, *components), components
+
+
+def test_chart_has_the_oldest_supported_version_of_kubernetes(project: Path) -> None:
+    chart = yaml.safe_load((project / "dist/chart/Chart.yaml").read_text())
+    assert chart["kubeVersion"] == f">={OLDEST_KUBERNETES}.0-0"
 
 
 def test_values_are_rendered(helm: Path, tmp_path: Path) -> None:

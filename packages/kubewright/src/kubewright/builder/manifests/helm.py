@@ -16,6 +16,7 @@ from dataclasses import replace
 import msgspec
 
 from ...errors import ConfigError
+from ...version import OLDEST_KUBERNETES
 from ...yaml_text import dump_yaml, parse_documents
 from ..project import FeatureEntry, OperatorParts, Project
 from . import Document, Files
@@ -105,6 +106,9 @@ def _render_chart_yaml(project: Project) -> str:
             "description": pyproject.get("description") or f"The operator {project.name}.",
             "version": version,
             "appVersion": version,
+            # Without an upper limit: a newer version is not tested, and usually works. The suffix
+            # also allows versions such as 1.33.1-gke.100, which SemVer sorts before 1.33.1.
+            "kubeVersion": f">={OLDEST_KUBERNETES}.0-0",
         }
     )
 

@@ -42,7 +42,7 @@ if arguments[0] == "env":
     print(os.environ.get("FAKE_GO_TOOLCHAIN", "local"))
 elif arguments[0] == "list":
     for package in ("fmt", "os", "main"):
-        print(f"true|{package}|/nowhere|main.go")
+        print(f"true|{package}|0|/nowhere|main.go")
 elif arguments[0] == "build":
     if os.environ.get("FAKE_GO_FAILS"):
         sys.exit("main.go:7: undefined: nonsense")

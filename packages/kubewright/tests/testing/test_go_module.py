@@ -26,7 +26,7 @@ arguments = sys.argv[1:]
 if arguments[0] == "env":
     print("go1.26.8\\nlocal")
 elif arguments[0] == "list":
-    print("true|main|/nowhere|main.go")
+    print("true|main|0|/nowhere|main.go")
 elif os.environ.get("FAKE_GO_WAITS"):
     open(os.environ["CALLS"], "w").close()
     import time

@@ -409,7 +409,7 @@ def test_failed_download_is_reported_and_a_build_follows(
     server.serve_archive(make_archive())
     server.serve(f"/{NAME}", b"another file")
     output = io.StringIO()
-    with pytest.raises(Exception, match="downloading the sources of etcd, kube-apiserver, kubectl"):
+    with pytest.raises(Exception, match="reading the sources of etcd, kube-apiserver, kubectl"):
         find(environ, output)
     _, first, second, *_ = output.getvalue().splitlines()
     assert first.startswith(f"no download of Kubernetes {NEWEST_KUBERNETES}: {server.url}/{NAME} ")
@@ -423,7 +423,7 @@ def test_controllers_are_built_because_the_archive_has_none(
     server: ArchiveServer, environ: dict[str, str]
 ) -> None:
     server.serve_archive(make_archive())
-    with pytest.raises(Exception, match="downloading the sources of kube-scheduler"):
+    with pytest.raises(Exception, match="reading the sources of kube-scheduler"):
         find_binaries(["kube-scheduler"], environ, progress=Progress(io.StringIO()))
     assert server.requests == []
 
@@ -485,15 +485,17 @@ async def test_two_processes_download_once(server: ArchiveServer, environ: dict[
 
     server.answers[f"/{NAME}"] = wait_for_both
     children = [await start_command(environ) for _ in range(2)]
-    waiting = [asyncio.create_task(read_line(child.stderr)) for child in children]
-    done, _ = await asyncio.wait(waiting, timeout=60, return_when=asyncio.FIRST_COMPLETED)
-    lines = {task.result() for task in done}
+    first_lines = [asyncio.create_task(read_line(child.stderr)) for child in children]
+    done, _ = await asyncio.wait(first_lines, timeout=60, return_when=asyncio.FIRST_COMPLETED)
     both_started.set()
+    await asyncio.wait(first_lines, timeout=60)
     outputs = [await asyncio.wait_for(child.communicate(), 60) for child in children]
     assert [child.returncode for child in children] == [0, 0]
     assert outputs[0][0] == outputs[1][0]
     assert b"kube-apiserver" in outputs[0][0]
-    assert lines == {b"waiting for another process that downloads or builds the same\n"}
+    assert [task.result() for task in done] == [
+        b"waiting for another process that downloads or builds the same\n"
+    ]
     assert server.requests == ["/index.yaml", f"/{NAME}"]
 
 

@@ -31,8 +31,9 @@ _OUTPUT_NAMES = {"etcd": "server"}
 _TAIL_CHARACTERS = 1100
 SCRATCH_PREFIX = "build-"
 _ADVICE = """\
-Go needs its module proxy (see `go env GOPROXY`) and about 4 GB of disk. Alternatively, put etcd,
-kube-apiserver and kubectl of the pinned versions into a folder and set KUBEBUILDER_ASSETS to it."""
+Go needs its module proxy (see `go env GOPROXY`) and about 4 GB of disk. Alternatively, install the
+package kubewright-testenv, or put etcd, kube-apiserver and kubectl of the pinned versions into a
+folder and set KUBEBUILDER_ASSETS to it."""
 
 
 class BuildFailed(ConfigError):
@@ -88,7 +89,7 @@ class GoBuilder:
         dependencies = self.run_step(
             [go, "list", "-deps", "-f", PACKAGE_FORMAT, *flags, *packages.values()],
             folder,
-            lambda lines: f"downloading the sources of {listed}: {_count_modules(lines)}",
+            lambda lines: f"reading the sources of {listed}{_count_modules(lines)}",
         )
         estimate = BuildEstimate(dependencies, programs=len(packages))
         flags += ["-buildvcs=false", "-v", "-ldflags", linker_flags, "-o", output]
@@ -207,4 +208,5 @@ def _packages(lines: Sequence[str]) -> list[str]:
 
 
 def _count_modules(lines: Sequence[str]) -> str:
-    return f"{sum(line.startswith('go: downloading ') for line in lines)} modules"
+    downloads = sum(line.startswith("go: downloading ") for line in lines)
+    return f": {downloads} modules downloaded" if downloads else ""

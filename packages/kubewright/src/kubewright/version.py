@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from importlib import metadata
 
-# All tests of the runtime pass on both. kubernetes/ in kubewright.testing pins them.
+# The tests of the runtime run on both. kubernetes/ in kubewright.testing pins them.
 OLDEST_KUBERNETES, NEWEST_KUBERNETES = "1.33", "1.36"
 
 

@@ -19,16 +19,20 @@ KIND_CLUSTER ?= custom-operator-cluster
 AGAINST ?= HEAD
 CHART := charts/vsphere-operators
 TESTS ?=
+# The minor version of Kubernetes for the tests; empty for the newest that is supported.
+KUBERNETES ?= $(KUBEWRIGHT_KUBERNETES)
+export KUBEWRIGHT_KUBERNETES := $(KUBERNETES)
 # Test files at the same time. Each process has its own control plane and mostly waits.
 JOBS ?= $(if $(TESTS),0,2)
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup testenv binaries simulator test crash-sweep histories quota-histories \
-  gpu-random-test node-moves rotation test-vcsim check format manifests docs site golden generate \
-  verify cluster install uninstall run manager demo live-view-picture page-pictures docker-build \
-  docker-push deploy undeploy build-installer helm sbom kind-up kind-load kind-down bench \
-  bench-cache bench-children bench-features bench-page bench-vcenter bench-vmgroup walks lock clean
+.PHONY: help setup testenv testenv-wheel binaries simulator test crash-sweep histories \
+  quota-histories gpu-random-test node-moves rotation test-vcsim check format manifests docs site \
+  golden generate verify cluster install uninstall run manager demo live-view-picture \
+  page-pictures docker-build docker-push deploy undeploy build-installer helm sbom kind-up \
+  kind-load kind-down bench bench-cache bench-children bench-features bench-page bench-vcenter \
+  bench-vmgroup walks lock clean
 
 ##@ Set up
 
@@ -53,7 +57,7 @@ $(VENV)/ready: requirements/dev.txt pyproject.toml packages/kubewright/pyproject
 	$(BIN)/python -m compileall -q packages/kubewright-api/src
 	@touch $@
 
-testenv: simulator ## Find or build all binaries of the tests into .testenv/bin
+testenv: simulator ## Find, download or build all binaries of the tests into .testenv/bin
 	@$(BIN)/python -m kubewright.testing.binaries --into $(TESTENV) \
 	  --only kube-controller-manager,kube-scheduler
 	@$(BIN)/python -m kubewright.testing.go_module testenv/helm --into $(TESTENV)
@@ -62,7 +66,10 @@ testenv: simulator ## Find or build all binaries of the tests into .testenv/bin
 	  --into $(TESTENV)
 	@$(BIN)/python -m hack.install_chromium
 
-binaries: $(VENV)/ready ## Find or build etcd, kube-apiserver and kubectl
+testenv-wheel: testenv ## Pack .testenv/bin into dist as the wheel kubewright-testenv
+	@$(BIN)/python -m kubewright.testing.testenv_wheel $(TESTENV) --output dist
+
+binaries: $(VENV)/ready ## Find, download or build etcd, kube-apiserver and kubectl
 	@$(BIN)/python -m kubewright.testing.binaries --into $(TESTENV)
 
 $(TESTENV)/kubectl: | $(VENV)/ready
@@ -73,7 +80,7 @@ simulator: binaries ## Find or build the binaries and vcsim, the simulated vCent
 
 ##@ Test and check
 
-test: testenv ## Run all tests, two files at a time; one file: make test TESTS=path
+test: testenv ## Run all tests; one file: TESTS=path; oldest Kubernetes: KUBERNETES=1.33
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
 
 crash-sweep: testenv ## Kill the manager at every call of a VmGroup, in three ways; most of an hour

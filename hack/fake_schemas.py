@@ -16,6 +16,8 @@ import yaml
 from kubewright.testing.binaries import find_binaries
 from kubewright.testing.cluster_access import HttpClient
 from kubewright.testing.controlplane import ControlPlane, run_in_new_loop
+from kubewright.testing.pins import load_pins
+from kubewright.version import NEWEST_KUBERNETES
 
 ROOT = Path(__file__).parent.parent
 FILE = ROOT / "packages/kubewright/src/kubewright/testing/fake/builtin_kinds.json"
@@ -187,7 +189,9 @@ def render(document: dict[str, Any]) -> str:
 
 async def _main() -> None:
     folder = ROOT / ".testenv" / "bin"
-    async with ControlPlane(find_binaries(folders=[folder])) as plane:
+    async with ControlPlane(
+        find_binaries(folders=[folder], pins=load_pins(NEWEST_KUBERNETES))
+    ) as plane:
         with plane.apiserver.admin_client() as client:
             FILE.write_text(render(build_document(client)))
 

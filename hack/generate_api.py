@@ -25,6 +25,8 @@ from kubewright.builder.typegen.openapi_input import (
 from kubewright.testing.apiserver import ApiServer
 from kubewright.testing.binaries import find_binaries
 from kubewright.testing.controlplane import ControlPlane
+from kubewright.testing.pins import load_pins
+from kubewright.version import NEWEST_KUBERNETES
 
 PACKAGE = Path(__file__).parents[1] / "packages/kubewright-api"
 INPUT = PACKAGE / "openapi.json.gz"
@@ -48,7 +50,7 @@ def download_input(apiserver: ApiServer) -> ReducedInput:
 
 
 async def _download() -> None:
-    async with ControlPlane(find_binaries()) as plane:
+    async with ControlPlane(find_binaries(pins=load_pins(NEWEST_KUBERNETES))) as plane:
         write_input(INPUT, await asyncio.to_thread(download_input, plane.apiserver))
 
 

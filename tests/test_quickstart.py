@@ -17,6 +17,7 @@ import pytest
 
 from kubewright.builder.cli import main
 from kubewright.testing.controlplane import ControlPlane
+from kubewright.testing.pins import KUBERNETES_VARIABLE
 from support.golden_projects import read_project_files
 from support.tutorial_runner import TutorialCounts, TutorialRunner, count_tutorial, fenced_blocks
 
@@ -86,6 +87,7 @@ def runner(
         "PYTHONPATH": sources,
         "KUBECONFIG": str(control_plane.admin_kubeconfig),
         "KUBEBUILDER_ASSETS": str(binaries["etcd"].parent),
+        KUBERNETES_VARIABLE: os.environ.get(KUBERNETES_VARIABLE, ""),
         "METRICS_ADDR": "127.0.0.1:0",
         "TUTORIAL_FOLDER_FILE": str(tmp_path / "folder"),
         "KUBEWRIGHT": f"{sys.executable} -m kubewright",

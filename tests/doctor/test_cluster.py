@@ -19,6 +19,7 @@ from vsphere_operators.doctor.cluster import (
     _required_grants,
     _webhook_ca_grants,
     check_clock_skew,
+    check_version,
 )
 from vsphere_operators.doctor.rbac import _access_reviews_for, _binding_command
 from vsphere_operators.kinds.hostinfo import HostInfo
@@ -46,6 +47,23 @@ def test_clock_skew(seconds: int, level: str, message: str) -> None:
     assert finding.level == level
     assert message in finding.message
     assert bool(finding.fix) == (level != "ok")
+
+
+@pytest.mark.parametrize(
+    ("version", "level", "message"),
+    [
+        ("v1.36.3", "ok", 'Connected to Kubernetes v1.36.3 as user "admin"'),
+        ("v1.33.0-gke.100", "ok", 'Connected to Kubernetes v1.33.0-gke.100 as user "admin"'),
+        ("v1.32.9+k3s1", "warning", "older than the supported ones, 1.33 to 1.36; it may work"),
+        ("v1.37.0", "warning", "newer than the supported ones, 1.33 to 1.36; it may work"),
+        ("v2.0.0", "warning", "newer than the supported ones"),
+        ("unknown", "ok", "Connected to Kubernetes unknown"),
+    ],
+)
+def test_version_of_the_api_server(version: str, level: str, message: str) -> None:
+    finding = check_version(version, "admin")
+    assert finding.level == level
+    assert message in finding.message
 
 
 class NodeWatchingController(Controller[HostInfo]):

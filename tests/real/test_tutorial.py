@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kubewright.testing.controlplane import ControlPlane
+from kubewright.testing.pins import KUBERNETES_VARIABLE
 from simulator import SimulatedVCenter
 from support.tutorial_runner import TutorialRunner
 
@@ -77,6 +78,7 @@ def make_environ(
         "PYTHONPATH": sources,
         "KUBECONFIG": str(plane.admin_kubeconfig),
         "KUBEBUILDER_ASSETS": str(binaries["etcd"].parent),
+        KUBERNETES_VARIABLE: os.environ.get(KUBERNETES_VARIABLE, ""),
         "METRICS_ADDR": "127.0.0.1:0",
         "TUTORIAL_FOLDER_FILE": str(folder / "folder"),
         "GOVMOMI_URL": f"{host}:{port}",

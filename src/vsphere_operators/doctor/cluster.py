@@ -22,6 +22,7 @@ from kubewright.rbac import (
     manager_rules,
 )
 from kubewright.transport import Transport
+from kubewright.version import NEWEST_KUBERNETES, OLDEST_KUBERNETES, compare_kubernetes
 from kubewright.webhook.ca_bundle import ca_permissions
 
 from ..console import format_age
@@ -91,10 +92,22 @@ async def check_api_server(cluster: Cluster) -> AsyncIterator[Finding]:
     except KubewrightError as error:
         yield problem("API server", str(error), "kubectl cluster-info")
         return
-    yield ok("API server", f'Connected to Kubernetes {version} as user "{user}"')
+    yield check_version(version, user)
     server_time = await cluster.transport.server_time()
     if server_time is not None:
         yield check_clock_skew(server_time, datetime.now(UTC), "the API server")
+
+
+def check_version(version: str, user: str) -> Finding:
+    message = f'Connected to Kubernetes {version} as user "{user}"'
+    difference = compare_kubernetes(version)
+    if not difference:
+        return ok("API server", message)
+    return warning(
+        "API server",
+        f"{message}. This version is {'older' if difference < 0 else 'newer'} than the supported "
+        f"ones, {OLDEST_KUBERNETES} to {NEWEST_KUBERNETES}; it may work, but is not tested",
+    )
 
 
 def check_clock_skew(remote: datetime, local: datetime, owner: str) -> Finding:

@@ -1,8 +1,12 @@
-"""The version of an installed package."""
+"""The version of an installed package, and the supported versions of Kubernetes."""
 
 from __future__ import annotations
 
+import re
 from importlib import metadata
+
+# The tests of the runtime run on both. kubernetes/ in kubewright.testing pins them.
+OLDEST_KUBERNETES, NEWEST_KUBERNETES = "1.33", "1.36"
 
 
 def read_version(distribution: str = "kubewright") -> str:
@@ -14,3 +18,23 @@ def read_version(distribution: str = "kubewright") -> str:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return "unknown"
+
+
+def compare_kubernetes(version: str) -> int:
+    """-1 for a version of Kubernetes before the supported ones, 1 for one after them, 0 otherwise.
+
+    The version is that of an API server, such as "v1.36.3" or "v1.33.5+k3s1"; 0 for one that has
+    no numbers.
+    """
+    match = re.match(r"v?(\d+)\.(\d+)", version)
+    if match is None:
+        return 0
+    minor = (int(match[1]), int(match[2]))
+    if minor < _parse_minor(OLDEST_KUBERNETES):
+        return -1
+    return int(minor > _parse_minor(NEWEST_KUBERNETES))
+
+
+def _parse_minor(version: str) -> tuple[int, int]:
+    major, minor = version.split(".")
+    return int(major), int(minor)

@@ -14,17 +14,11 @@ import pytest
 
 from kubewright.errors import ConfigError
 from kubewright.testing import binaries as assets
-from kubewright.testing.go_build import (
-    BuildFailed,
-    GoBuilder,
-    Pins,
-    Progress,
-    _format_progress,
-    _go_environment,
-    format_duration,
-    load_pins,
-    parse_version,
-)
+from kubewright.testing.envtest import INDEX_VARIABLE
+from kubewright.testing.go_build import BuildFailed, GoBuilder, _go_environment
+from kubewright.testing.pins import KUBERNETES_VARIABLE, Pins, load_pins, parse_version
+from kubewright.testing.progress import Progress, format_bar, format_duration
+from kubewright.version import NEWEST_KUBERNETES, OLDEST_KUBERNETES
 
 GO_MOD = b"""module test
 
@@ -47,7 +41,8 @@ if arguments[0] == "env":
     print(os.environ.get("FAKE_GO_VERSION", "go1.26.8"))
     print(os.environ.get("FAKE_GO_TOOLCHAIN", "local"))
 elif arguments[0] == "list":
-    print("fmt\\nos\\nmain")
+    for package in ("fmt", "os", "main"):
+        print(f"true|{package}|0|/nowhere|main.go")
 elif arguments[0] == "build":
     if os.environ.get("FAKE_GO_FAILS"):
         sys.exit("main.go:7: undefined: nonsense")
@@ -67,13 +62,14 @@ def progress_output() -> io.StringIO:
 
 
 @pytest.fixture
-def environ(tmp_path: Path) -> dict[str, str]:
+def environ(no_installed_package: None, tmp_path: Path) -> dict[str, str]:
     """An environment with a fake go on PATH and an empty cache."""
     write_script(tmp_path / "path" / "go", f"#!{sys.executable}\n{FAKE_GO}")
     return {
         "PATH": str(tmp_path / "path"),
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
         "CALLS": str(tmp_path / "calls"),
+        INDEX_VARIABLE: "off",
     }
 
 
@@ -112,12 +108,14 @@ def read_go_calls(environ: dict[str, str]) -> list[str]:
     return log.read_text().splitlines() if log.exists() else []
 
 
-def test_shipped_pins_have_all_versions() -> None:
-    pins = load_pins()
-    assert parse_version(pins._go_version) >= (1, 26)
+@pytest.mark.parametrize("minor", [OLDEST_KUBERNETES, NEWEST_KUBERNETES])
+def test_shipped_pins_have_all_versions(minor: str) -> None:
+    pins = load_pins(minor)
+    assert parse_version(pins.go_version) >= (1, 24)
     assert pins.binary_version("etcd").startswith("3.")
+    assert pins.minor_version("kube-apiserver") == minor
     assert pins.binary_version("kubectl") == pins.binary_version("kube-apiserver")
-    assert f"version.gitVersion=v{pins.binary_version('kubectl')} " in pins._linker_flags
+    assert f"version.gitVersion=v{pins.binary_version('kubectl')} " in pins.linker_flags
 
 
 def test_missing_binary_is_an_error_with_the_command_that_builds_it(
@@ -132,7 +130,7 @@ def test_missing_binary_is_an_error_with_the_command_that_builds_it(
             build=False,
         )
     assert str(caught.value) == (
-        "kube-controller-manager is missing. Build it, which takes minutes once, with: "
+        "kube-controller-manager is missing. Download or build it, which takes minutes once, with: "
         "python -m kubewright.testing.binaries --only kube-controller-manager "
         f"--into {tmp_path / 'bin'}"
     )
@@ -173,6 +171,7 @@ def test_binary_of_another_minor_version_is_ignored(
         write_kubectl(tmp_path / "path", "v1.32.4-dispatcher"),
     )
     path = find_binaries("kubectl")["kubectl"]
+    assert read_go_calls(environ)[-1].startswith("build")
     assert path.is_relative_to(tmp_path / "cache")
     assert (
         f"ignoring {old} (from KUBEBUILDER_ASSETS): it is version 1.35.9, 1.36 is required\n"
@@ -184,12 +183,36 @@ def test_binary_of_another_minor_version_is_ignored(
     )
 
 
+def test_environment_selects_the_version_of_kubernetes(
+    environ: dict[str, str], progress_output: io.StringIO, tmp_path: Path
+) -> None:
+    environ[KUBERNETES_VARIABLE] = OLDEST_KUBERNETES
+    environ["KUBEBUILDER_ASSETS"] = str(tmp_path / "own")
+    newest = write_kubectl(tmp_path / "own", f"v{NEWEST_KUBERNETES}.3")
+    oldest = write_kubectl(tmp_path / "path", f"v{OLDEST_KUBERNETES}.1")
+    progress = Progress(progress_output)
+    assert assets.find_binaries(["kubectl"], environ, progress=progress) == {"kubectl": oldest}
+    assert progress_output.getvalue() == (
+        f"ignoring {newest} (from KUBEBUILDER_ASSETS): it is version {NEWEST_KUBERNETES}.3, "
+        f"{OLDEST_KUBERNETES} is required; {KUBERNETES_VARIABLE}={NEWEST_KUBERNETES} selects it\n"
+    )
+
+
+def test_version_of_kubernetes_that_is_not_pinned_is_rejected(environ: dict[str, str]) -> None:
+    environ[KUBERNETES_VARIABLE] = "1.31"
+    with pytest.raises(ConfigError) as caught:
+        assets.find_binaries(["kubectl"], environ)
+    assert str(caught.value) == (
+        f'Kubernetes "1.31" cannot be tested on; must be {OLDEST_KUBERNETES} or {NEWEST_KUBERNETES}'
+    )
+
+
 def test_binary_that_does_not_run_is_ignored(
     find_binaries: Callable[..., dict[str, Path]], progress_output: io.StringIO, tmp_path: Path
 ) -> None:
     broken = write_script(tmp_path / "path" / "etcd", "#!/nowhere/at-all\n")
     assert find_binaries("etcd")["etcd"] != broken
-    assert "it prints no version, 3.6 is required" in progress_output.getvalue()
+    assert "it prints no version, 3.5 or 3.6 is required" in progress_output.getvalue()
 
 
 def test_missing_binaries_are_built_together_and_once(
@@ -255,19 +278,18 @@ def test_go_writes_to_the_home_folder_only_if_it_did_before(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("done", "seconds", "bar"),
+    ("share", "seconds", "bar"),
     [
-        (0, 5, "[....................] "),
-        (99, 30, "[#...................] "),
-        (250, 60, "[#####...............] about 3 min left; "),
-        (500, 100, "[##########..........] about 2 min left; "),
-        (900, 90, "[##################..] less than a minute left; "),
-        (1200, 90, "[####################] less than a minute left; "),
+        (0.0, 5, "[....................] "),
+        (0.049, 30, "[....................] "),
+        (0.25, 60, "[#####...............] about 3 min left; "),
+        (0.5, 100, "[##########..........] about 2 min left; "),
+        (0.9, 90, "[##################..] less than a minute left; "),
+        (1.0, 90, "[####################] less than a minute left; "),
     ],
 )
-def test_progress_bar_estimates_the_remaining_time(done: int, seconds: float, bar: str) -> None:
-    assert _format_progress(done, 1000, seconds) == bar
-    assert _format_progress(done, 0, seconds) == ""
+def test_progress_bar_estimates_the_remaining_time(share: float, seconds: float, bar: str) -> None:
+    assert format_bar(share, seconds) == bar
 
 
 @pytest.mark.parametrize(
@@ -301,6 +323,22 @@ def test_unknown_binary_is_rejected(
         ConfigError, match=r"unknown binary kubelet; must be one of etcd, kube-apiserver"
     ):
         find_binaries("kubelet")
+
+
+def test_command_prints_the_versions_that_are_used(
+    environ: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    kubectl = write_kubectl(tmp_path / "path", f"v{NEWEST_KUBERNETES}.1")
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    monkeypatch.delenv(KUBERNETES_VARIABLE, raising=False)
+    assert assets.main(["--only", "kubectl", "--into", str(tmp_path / "bin")]) == 0
+    assert capsys.readouterr().out.split() == ["kubectl", f"{NEWEST_KUBERNETES}.1", str(kubectl)]
+    assert (tmp_path / "bin" / "kubectl").samefile(kubectl)
 
 
 def test_command_prints_the_error(capsys: pytest.CaptureFixture[str]) -> None:
@@ -337,8 +375,8 @@ class FakeTerminal(io.StringIO):
 def test_progress_rewrites_its_line_on_a_terminal() -> None:
     terminal = FakeTerminal()
     progress = Progress(terminal)
-    progress._update_line("1 of 3")
-    progress._update_line("2 of 3")
+    progress.update_line("1 of 3")
+    progress.update_line("2 of 3")
     progress.print_line("done")
     assert terminal.getvalue() == "\r\033[K1 of 3\r\033[K2 of 3\r\033[Kdone\n"
 
@@ -349,7 +387,7 @@ def test_progress_without_a_terminal_is_a_line_every_15_seconds(
     seconds = iter([0.0, 0.0, 0.0, 14.0, 15.0, 15.0])
     progress = Progress(progress_output, clock=lambda: next(seconds))
     for text in ("at 0", "at 14", "at 15"):
-        progress._update_line(text)
+        progress.update_line(text)
     assert progress_output.getvalue() == "at 0\nat 15\n"
 
 

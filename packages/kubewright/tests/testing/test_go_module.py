@@ -16,14 +16,17 @@ import pytest
 
 from kubewright.errors import ConfigError
 from kubewright.testing import eventually
-from kubewright.testing.go_build import BuildFailed, Progress
+from kubewright.testing.go_build import BuildFailed
 from kubewright.testing.go_module import build_module, main
+from kubewright.testing.progress import Progress
 
 FAKE_GO = """
 import os, sys
 arguments = sys.argv[1:]
 if arguments[0] == "env":
     print("go1.26.8\\nlocal")
+elif arguments[0] == "list":
+    print("true|main|0|/nowhere|main.go")
 elif os.environ.get("FAKE_GO_WAITS"):
     open(os.environ["CALLS"], "w").close()
     import time
@@ -39,7 +42,7 @@ else:
 
 
 @pytest.fixture
-def environ(tmp_path: Path) -> dict[str, str]:
+def environ(no_installed_package: None, tmp_path: Path) -> dict[str, str]:
     go = tmp_path / "path" / "go"
     go.parent.mkdir()
     go.write_text(f"#!{sys.executable}\n{FAKE_GO}")

@@ -53,6 +53,15 @@ def control_plane_with_controllers():
 def test_control_plane(control_plane):
     assert control_plane == "with controllers"
 """
+# Without the package kubewright-testenv, which a developer may have installed.
+BINARIES_TESTS = """
+from kubewright.testing import binaries as module
+
+module.installed_folder = lambda: None
+
+def test_binaries(binaries):
+    pass
+"""
 VIRTUAL_TIME_TESTS = """
 import asyncio, gc, time
 import pytest
@@ -78,7 +87,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run_pytest(project: Path, tests: str) -> str:
+def run_pytest(project: Path, tests: str, **variables: str) -> str:
     """The output of pytest for these tests."""
     (project / "test_it.py").write_text(tests)
     # The plugin of an installed kubewright is loaded automatically; pytest rejects a second time.
@@ -89,7 +98,7 @@ def run_pytest(project: Path, tests: str) -> str:
     return subprocess.run(
         command,
         cwd=project,
-        env={**os.environ, "PYTHONPATH": source},
+        env={**os.environ, "PYTHONPATH": source, **variables},
         capture_output=True,
         text=True,
     ).stdout
@@ -110,6 +119,15 @@ def test_without_listed_modules_nothing_is_checked(project: Path) -> None:
 def test_option_adds_the_controllers_to_the_control_plane(project: Path) -> None:
     (project / "pytest.ini").write_text(PYTEST_INI + "control_plane_controllers = true\n")
     assert "1 passed" in run_pytest(project, CONTROLLERS_TESTS)
+
+
+def test_process_of_xdist_does_not_build(project: Path) -> None:
+    variables = {"XDG_CACHE_HOME": str(project / "cache"), "PATH": "", "KUBEBUILDER_ASSETS": ""}
+    variables |= {"PYTEST_XDIST_WORKER": "gw0", "KUBEWRIGHT_TESTENV": str(project / "bin")}
+    output = run_pytest(project, BINARIES_TESTS, **variables)
+    assert "etcd, kube-apiserver, kubectl is missing. Download or build it" in output
+    assert "1 error" in output
+    assert not (project / "cache").exists()
 
 
 def test_virtual_time_leaves_no_open_loop(project: Path) -> None:

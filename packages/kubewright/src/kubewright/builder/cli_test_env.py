@@ -54,8 +54,8 @@ def test_env(
 
     It is a real etcd and kube-apiserver, without nodes: Pods do not run. It ends with Ctrl-C, or
     with COMMAND, which gets the kubeconfig in KUBECONFIG. All objects are lost then. The binaries
-    are searched for in KUBEBUILDER_ASSETS, on PATH and in the user's cache, and built if they are
-    missing, which takes minutes once.
+    are searched for in KUBEBUILDER_ASSETS, on PATH, in the package kubewright-testenv and in the
+    user's cache. If they are missing, they are downloaded, or built, which takes minutes once.
 
     \b
     Examples:

@@ -16,7 +16,9 @@ fake            `FakeApi`: an API server in memory, for fast tests of controller
 cluster_access  kubeconfig files and HTTPS calls, without the code under test
 wait            `eventually`: the only way a test waits
 plugin          the pytest fixtures `control_plane`, `kubeconfig`, `namespace`, `kubectl`
-binaries        finds the pinned binaries, or builds them once with `go_build`
+binaries        finds the pinned binaries, downloads them with `envtest` or builds them with
+                `go_build`, once
+testenv_wheel   packs the binaries into a wheel, for an organisation's package index
 """
 
 from __future__ import annotations

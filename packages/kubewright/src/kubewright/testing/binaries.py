@@ -1,8 +1,9 @@
-"""Finds etcd, kube-apiserver and kubectl in the pinned versions, or builds them once.
+"""Finds etcd, kube-apiserver and kubectl in the pinned versions, downloads or builds them once.
 
 `python -m kubewright.testing.binaries --into .testenv/bin` searches for each binary in
-$KUBEBUILDER_ASSETS, on PATH and in the user's cache, builds the missing ones (6 to 11 minutes on 2
-cores, once), and links all of them into the folder.
+$KUBEBUILDER_ASSETS, on PATH, in the package kubewright-testenv and in the user's cache. Once, it
+downloads missing ones with `envtest`, or builds them with `go_build` (6 to 11 minutes on 2 cores).
+It links all of them into the folder. $KUBEWRIGHT_KUBERNETES selects the version of Kubernetes.
 """
 
 from __future__ import annotations
@@ -10,24 +11,34 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kubewright.errors import ConfigError
 
-from .go_build import GO_PACKAGES, GoBuilder, Pins, Progress, load_pins, parse_version
+from .envtest import ARCHIVED_BINARIES, DownloadFailed, download_binaries
+from .go_build import GO_PACKAGES, SCRATCH_PREFIX, GoBuilder
+from .pins import (
+    KUBERNETES_VARIABLE,
+    PINNED_KUBERNETES,
+    Pins,
+    format_minor,
+    read_version,
+    select_pins,
+)
+from .progress import Progress, hold_file_lock
+from .testenv_wheel import BINARIES, DISTRIBUTION, installed_folder
 
 # As a shell reports a program that Ctrl-C ended.
 _INTERRUPTED_EXIT_CODE = 130
-_DEFAULT_BINARIES = ("etcd", "kube-apiserver", "kubectl")
-_VERSION_ARGUMENTS = {"etcd": ["--version"], "kubectl": ["version", "--client"]}
-_VERSION_TIMEOUT_SECONDS = 30
+# Each version of Kubernetes works with both.
+_ETCD_VERSIONS = ("3.5", "3.6")
 
 
 def find_binaries(
-    names: Sequence[str] = _DEFAULT_BINARIES,
+    names: Sequence[str] = ARCHIVED_BINARIES,
     environ: Mapping[str, str] | None = None,
     *,
     folders: Sequence[Path] = (),
@@ -35,12 +46,12 @@ def find_binaries(
     pins: Pins | None = None,
     build: bool = True,
 ) -> dict[str, Path]:
-    """The path of each binary; missing ones are built. `folders` are searched first.
+    """The path of each binary; missing ones are downloaded or built. `folders` come first.
 
-    Without `build`, a missing binary is an error that names the command to build it.
+    Without `build`, a missing binary is an error that names the command to get it.
     """
     environ = os.environ if environ is None else environ
-    progress, pins = progress or Progress(sys.stderr), pins or load_pins()
+    progress, pins = progress or Progress(sys.stderr), pins or select_pins(environ)
     if unknown := set(names) - set(GO_PACKAGES):
         raise ConfigError(
             f"unknown binary {', '.join(sorted(unknown))}; must be one of {', '.join(GO_PACKAGES)}"
@@ -56,26 +67,61 @@ def find_binaries(
     if missing and not build:
         into = f" --into {folders[0]}" if folders else ""
         raise ConfigError(
-            f"{', '.join(missing)} is missing. Build it, which takes minutes once, with: "
-            f"python -m kubewright.testing.binaries --only {','.join(missing)}{into}"
+            f"{', '.join(missing)} is missing. Download or build it, which takes minutes once, "
+            f"with: python -m kubewright.testing.binaries --only {','.join(missing)}{into}"
         )
     if missing:
-        GoBuilder(cache, pins, environ, progress).build(missing)
+        _fill_cache(cache, missing, environ, progress, pins)
     return paths
+
+
+def _fill_cache(
+    cache: Path, names: Sequence[str], environ: Mapping[str, str], progress: Progress, pins: Pins
+) -> None:
+    """Download the missing binaries, and build those that cannot be downloaded."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with hold_file_lock(cache / "lock", progress):
+        # Folders of runs that were killed: while this process holds the lock, none is in use.
+        for abandoned in cache.glob(f"{SCRATCH_PREFIX}*"):
+            shutil.rmtree(abandoned, ignore_errors=True)
+        missing = [name for name in names if not (cache / name).exists()]
+        if any(name in ARCHIVED_BINARIES for name in missing):
+            try:
+                _download(cache, environ, progress, pins)
+            except DownloadFailed as error:
+                progress.print_line(
+                    f"no download of Kubernetes {pins.minor_version('kube-apiserver')}: {error}\n"
+                    "building it instead, which takes minutes, once"
+                )
+            missing = [name for name in missing if not (cache / name).exists()]
+        if missing:
+            GoBuilder(cache, pins, environ, progress).compile(missing)
+
+
+def _download(cache: Path, environ: Mapping[str, str], progress: Progress, pins: Pins) -> None:
+    with tempfile.TemporaryDirectory(dir=cache, prefix=SCRATCH_PREFIX) as scratch:
+        download_binaries(pins.minor_version("kube-apiserver"), Path(scratch), environ, progress)
+        for name in ARCHIVED_BINARIES:
+            if not (cache / name).exists():
+                (Path(scratch) / name).replace(cache / name)
 
 
 def _find_existing(
     name: str, environ: Mapping[str, str], folders: Sequence[Path], progress: Progress, pins: Pins
 ) -> Path | None:
-    """The first binary outside of the cache that has the pinned minor version."""
-    pinned = pins.binary_version(name)
+    """The first binary outside of the cache that has the right minor version."""
+    accepted = _ETCD_VERSIONS if name == "etcd" else (pins.minor_version(name),)
     for source, path in _list_candidates(name, environ, folders):
-        version = _read_version(name, path)
-        if parse_version(version)[:2] == parse_version(pinned)[:2]:
+        version = read_version(name, path)
+        minor = format_minor(version)
+        if minor in accepted:
             return path
-        minor = ".".join(pinned.split(".")[:2])
         problem = f"is version {version}" if version else "prints no version"
-        progress.print_line(f"ignoring {path} (from {source}): it {problem}, {minor} is required")
+        hint = f"; {KUBERNETES_VARIABLE}={minor} selects it" if minor in PINNED_KUBERNETES else ""
+        progress.print_line(
+            f"ignoring {path} (from {source}): it {problem}, "
+            f"{' or '.join(accepted)} is required{hint}"
+        )
     return None
 
 
@@ -89,26 +135,11 @@ def _list_candidates(
         for variable in ("KUBEBUILDER_ASSETS", "PATH")
         if environ.get(variable)
     ]
+    if installed := installed_folder():
+        sources.append((f"the package {DISTRIBUTION}", str(installed / BINARIES)))
     for source, path in sources:
         if binary := shutil.which(name, path=path):
             yield source, Path(binary).absolute()
-
-
-def _read_version(name: str, binary: Path) -> str:
-    """The version that the binary prints, without the `v`; "" if it prints none."""
-    try:
-        process = subprocess.run(
-            [binary, *_VERSION_ARGUMENTS.get(name, ["--version"])],
-            capture_output=True,
-            text=True,
-            timeout=_VERSION_TIMEOUT_SECONDS,
-            stdin=subprocess.DEVNULL,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    # kubectl and kube-apiserver print "... v1.36.3", etcd prints "etcd Version: 3.6.1".
-    versions = (word.removeprefix("v") for word in process.stdout.split())
-    return next((text for text in versions if text[:1].isdigit() and parse_version(text)[1:]), "")
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
@@ -132,8 +163,8 @@ def link_binaries(paths: Mapping[str, Path], into: Path) -> None:
 
 
 def report_interruption() -> int:
-    """Print that Ctrl-C ended a build; returns the exit code."""
-    # Go keeps the packages that it has compiled.
+    """Print that Ctrl-C ended a download or a build; returns the exit code."""
+    # Go keeps the packages that it has compiled; a download starts again.
     Progress(sys.stderr).print_line("Interrupted. The next run continues the build.")
     return _INTERRUPTED_EXIT_CODE
 
@@ -141,14 +172,14 @@ def report_interruption() -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m kubewright.testing.binaries",
-        description="Find or build etcd, kube-apiserver and kubectl for tests.",
+        description="Find, download or build etcd, kube-apiserver and kubectl for tests.",
     )
     parser.add_argument(
         "--into", type=Path, metavar="DIR", help="link the binaries into this folder"
     )
     parser.add_argument(
         "--only",
-        default=",".join(_DEFAULT_BINARIES),
+        default=",".join(ARCHIVED_BINARIES),
         metavar="NAMES",
         help=f"comma-separated list of {', '.join(GO_PACKAGES)}; default: %(default)s",
     )
@@ -163,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.into:
         link_binaries(paths, options.into)
     for name, path in paths.items():
-        print(f"{name:<24} {path}")
+        print(f"{name:<24} {read_version(name, path):<8} {path}")
     return 0
 
 

@@ -22,7 +22,10 @@ from pathlib import Path
 from kubewright.errors import ConfigError
 
 from .binaries import cache_folder, link_binaries, report_interruption
-from .go_build import GoBuilder, Pins, Progress, format_duration, go_build_command, hold_file_lock
+from .go_build import GoBuilder
+from .pins import Pins
+from .progress import Progress, hold_file_lock
+from .testenv_wheel import MODULES, installed_folder
 
 # A program that no clone has asked for in this time is removed; another version has replaced it.
 _UNUSED_DAYS = 30
@@ -36,12 +39,27 @@ def build_module(
     progress: Progress | None = None,
     *,
     tags: str = "",
+    build: bool = True,
 ) -> list[Path]:
-    """The links to its programs, which are built unless the cache has them for these sources."""
+    """The links to its programs, which are built unless the cache has them for these sources.
+
+    The package kubewright-testenv may have them as well. Without `build`, a missing program is an
+    error: a test must not build for minutes.
+    """
     environ, progress = os.environ if environ is None else environ, progress or Progress(sys.stderr)
     packages, module = _list_packages(folder), folder.resolve().name
-    modules = cache_folder(environ) / "modules"
-    cached = modules / f"{module}-{_digest_sources(folder, tags)[:16]}"
+    version = f"{module}-{_digest_sources(folder, tags)[:16]}"
+    installed = installed_folder()
+    if installed and all((installed / MODULES / version / name).exists() for name in packages):
+        link_binaries({name: installed / MODULES / version / name for name in packages}, into)
+        return [into / name for name in packages]
+    modules = cache_folder(environ) / MODULES
+    cached = modules / version
+    if missing := [name for name in packages if not build and not (cached / name).exists()]:
+        raise ConfigError(
+            f"{', '.join(missing)} is missing. Build it with: "
+            f"python -m kubewright.testing.go_module {folder} --into {into}"
+        )
     cached.mkdir(parents=True, exist_ok=True)
     with hold_file_lock(cached / "lock", progress):
         for name, package in packages.items():
@@ -90,17 +108,13 @@ def _compile_module(
     cache.mkdir(parents=True, exist_ok=True)
     builder = GoBuilder(cache, pins, environ, progress, advice=_ADVICE)
     # Built under another name: an interrupted build must leave no program.
-    started, temporary = time.monotonic(), program.with_name(f".{program.name}.{os.getpid()}")
+    temporary = program.with_name(f".{program.name}.{os.getpid()}")
     try:
-        builder.run_step(
-            go_build_command(builder.find_go(), [package], str(temporary.absolute()), tags=tags),
-            folder,
-            lambda done: f"building {program.name}: {done} packages",
-        )
+        packages = {program.name: package}
+        builder.build_packages(packages, folder, str(temporary.absolute()), tags=tags)
         temporary.replace(program)
     finally:
         temporary.unlink(missing_ok=True)
-    progress.print_line(f"built {program.name} in {format_duration(time.monotonic() - started)}")
 
 
 def _digest_sources(folder: Path, tags: str) -> str:

@@ -9,7 +9,9 @@
     no_blocking_calls   fails the test if a module of `blockbuster_modules` blocks the event loop
 
 Binaries are searched in $KUBEWRIGHT_TESTENV (by default `.testenv/bin` below pytest's rootdir),
-then as `kubewright.testing.binaries` does; missing ones are built, but not kube-controller-manager.
+then as `kubewright.testing.binaries` does. Missing ones are downloaded or built with visible
+progress, except kube-controller-manager, and except in a process of pytest-xdist, which has no
+terminal: run `python -m kubewright.testing.binaries` first.
 Setting `control_plane_controllers = true` in pytest's configuration adds the controllers to
 `control_plane` itself, so that `namespace`, `kubectl` and `kubeconfig` use them as well.
 Setting `blockbuster_modules` in pytest's configuration applies `no_blocking_calls` to every test.
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from .controlplane import ControlPlane
 
 _TESTENV_VARIABLE = "KUBEWRIGHT_TESTENV"
+_XDIST_WORKER_VARIABLE = "PYTEST_XDIST_WORKER"
 _LOOPTIME_PLUGIN = "looptime_plugin"
 _CONTROLLERS_OPTION = "control_plane_controllers"
 
@@ -63,7 +66,8 @@ def binaries(pytestconfig: pytest.Config) -> dict[str, Path]:
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     # A build takes minutes, so its progress must be visible.
     with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
-        return find_binaries(folders=[_testenv_folder(pytestconfig)])
+        build = _XDIST_WORKER_VARIABLE not in os.environ
+        return find_binaries(folders=[_testenv_folder(pytestconfig)], build=build)
 
 
 def _testenv_folder(config: pytest.Config) -> Path:

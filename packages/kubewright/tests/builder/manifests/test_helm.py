@@ -14,6 +14,7 @@ from kubewright.builder.chart.placeholders import fill_placeholders
 from kubewright.builder.cli import main
 from kubewright.builder.manifests.installer import _run_kustomize
 from kubewright.testing.controlplane import ControlPlane
+from kubewright.version import OLDEST_KUBERNETES
 from support.golden_projects import GOLDEN
 from support.helm import Helm, Objects, parse_objects
 
@@ -211,6 +212,11 @@ def test_chart_of_this_repository_renders_the_same_as_kustomize(
     for components, values in (*OPTIONAL_WEBHOOK_VARIANTS, editors):
         rendered = render_like_kustomize(helm, chart, "vsphere-operators-system", values)
         assert rendered == render_with_kustomize(tmp_path, binaries, *components), components
+
+
+def test_chart_has_the_oldest_supported_version_of_kubernetes(project: Path) -> None:
+    chart = yaml.safe_load((project / "dist/chart/Chart.yaml").read_text())
+    assert chart["kubeVersion"] == f">={OLDEST_KUBERNETES}.0-0"
 
 
 def test_crds_are_kept_on_uninstall(helm: Helm, project: Path, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from kubewright.recorder import EventRecorder
 
 from ...vcenters.registry import UNAVAILABLE_RETRY_SECONDS, VCenterRegistry
 from ...vcenters.registry import Reason as VCenterReason
+from .adoption import parse_request
 from .api_reader import CLUSTER_ID_NAMESPACE, ApiReader
 from .desired import build_desired_state
 from .limits import MB_PER_GB, NamespaceLimits
@@ -246,6 +247,7 @@ class VmGroupController(Controller[VmGroup]):
                 if other.metadata.uid != group.metadata.uid
             ],
             last_known_refs=last_known_refs_of(group),
+            adoption_request=parse_request(group.metadata.annotations),
             linked_clone=spec.linkedClone,
             storage_policy=spec.storagePolicy,
             cloud_init=spec.bootstrap.cloudInit if spec.bootstrap else None,

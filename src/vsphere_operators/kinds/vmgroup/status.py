@@ -30,6 +30,7 @@ def records_of(group: VmGroup) -> tuple[ReplicaRecord, ...]:
             attempt=replica.attempt,
             cpus=replica.cpu,
             memory_mb=replica.memoryMB,
+            adopted_from=replica.adoptedFrom,
             terminating=replica.leaving,
         )
         for replica in group.status.replicas
@@ -68,6 +69,7 @@ def group_status_of(group: VmGroup, result: StepResult, inventory: Inventory) ->
             for record in plan.records
         ],
         folder=FolderStatus(ref=folder.ref, path=folder.path) if folder else None,
+        adoption=result.adoption,
         # Not those of the inventory: during the step, another vCenter may have been loaded.
         vcenter=result.vcenter.name,
         vcenterUUID=result.vcenter.instance_uuid,
@@ -98,6 +100,7 @@ def _replica_status_of(
         attempt=record.attempt,
         cpu=record.cpus,
         memoryMB=record.memory_mb,
+        adoptedFrom=record.adopted_from,
         leaving=record.terminating,
         moRef=vm.ref if vm else kept_ref,
         power=vm.power if vm else "",

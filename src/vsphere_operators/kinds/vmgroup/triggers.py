@@ -15,18 +15,21 @@ from msgspec.structs import replace
 
 from kubewright import Stream
 
-from ...vsphere.inventory import Change
+from ...vsphere.inventory import Change, Inventory
 from ...vsphere.model import (
     FINAL_TASK_STATES,
+    ComputeResource,
+    Datacenter,
     Datastore,
     Entity,
     Folder,
+    ResourcePool,
     Task,
     VirtualMachine,
     VirtualMachineStats,
 )
 from ...vsphere.vcenter import VCenter
-from .clone_state import CloneTaskTracker
+from .clone_state import CLONE_DESCRIPTION_ID, CloneTaskTracker
 from .executor import Executor
 from .ownership import OwnershipIndex, folder_name
 from .placement import DEFAULT_PARENT_FOLDER
@@ -103,6 +106,13 @@ class VmGroupTriggers:
                 self._stream.notify(f"folder:{vm.parent}")
                 self._stream.notify(f"folder:{self._vcenter.inventory.name_of(vm.parent)}")
 
+    def on_vm_config_change(self, ref: str) -> None:
+        """A VM in the folder of a group may be one that the group can adopt."""
+        vm = self._vcenter.inventory.vms.get(ref)
+        if vm is not None and ref not in self._ownership_index.marks:
+            self._stream.notify(f"folder:{vm.parent}")
+            self._stream.notify(f"folder:{self._vcenter.inventory.name_of(vm.parent)}")
+
     def on_folder_change(self, change: Change[Folder]) -> None:
         if not _is_structural(change):
             return
@@ -150,6 +160,15 @@ class VmGroupTriggers:
             notify_group(self._stream, purpose.group_uid)
         if has_ended:
             self.progress_reported_at.pop(task.ref, None)
+
+
+def connect_triggers(triggers: VmGroupTriggers, inventory: Inventory) -> None:
+    inventory.connect(triggers.on_vm_change, VirtualMachine)
+    inventory.connect(triggers.on_folder_change, Folder)
+    inventory.connect_tasks(triggers.on_task_change, CLONE_DESCRIPTION_ID)
+    inventory.connect(
+        triggers.on_placement_change, Datacenter, ComputeResource, ResourcePool, Datastore
+    )
 
 
 def _is_structural(change: Change[Entity]) -> bool:

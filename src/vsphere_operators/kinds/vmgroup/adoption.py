@@ -105,9 +105,8 @@ class AdoptionPlanner:
                 clone_states[record.name] = CloneState.UNKNOWN
             else:
                 clone_states[record.name] = CloneState.ADOPTING
-                # A record that was Present had the mark, and it was removed since.
-                is_removed = record.state == "Present"
-                vms_to_adopt[record.name] = None if is_removed else vms_by_uuid.get(uuid)
+                # Also if it was marked before: vCenter may have been restored from a backup.
+                vms_to_adopt[record.name] = vms_by_uuid.get(uuid)
         chosen, refusal = _choose(group, desired, candidates, vms)
         requested = tuple(_build_records(group, desired, chosen, vms))
         return AdoptionPlan(

@@ -170,6 +170,9 @@ class AccountView:
         ]
         values: dict[str, Value] = {
             "name": vm.name,
+            "parent": Ref("Folder", vm.folder),
+            "config.template": False,
+            "config.changeVersion": str(vm.change_version),
             "config.instanceUuid": vm.instance_uuid,
             "config.files.vmPathName": f"[fast] {directory}/x.vmx",
             "config.extraConfig": tuple(options),

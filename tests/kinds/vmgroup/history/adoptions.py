@@ -1,0 +1,61 @@
+"""Events by users who let groups adopt VMs."""
+
+from __future__ import annotations
+
+from vsphere_operators.kinds.vmgroup.ownership import folder_name, replica_name
+from vsphere_operators.kinds.vmgroup.types import UNDO_ADOPTION
+
+from .account_view import PARENT_FOLDER
+from .api import NAMESPACE
+from .base import HistoryBase
+
+
+class Adoptions(HistoryBase):
+    async def add_original_vms(self) -> bool:
+        """VMs as the original operator left them, of a group that exists or may be created."""
+        name = self.random.choice([self.choose_name() or "g1", f"g{self.last_group + 1}"])
+        own_name, folders = folder_name(NAMESPACE, name), self.appliance.folders.values()
+        folder = next(
+            (each for each in folders if (each.name, each.parent) == (own_name, PARENT_FOLDER)),
+            None,
+        ) or self.appliance.add_folder(own_name, PARENT_FOLDER, managed=True)
+        for _ in range(self.random.randint(1, 3)):
+            letters = "".join(self.random.choice("abcdefgh") for _ in range(8))
+            self.world.add_user_vm(self.appliance, replica_name(name, letters), folder.ref)
+        return True
+
+    async def request_adoption(self) -> bool:
+        """Of what the group reports, or of any VM, as a user who types a wrong uuid."""
+        name = self.choose_name()
+        if not name:
+            return False
+        obj = self.world.api.objects[self.world.api.path_of(name)]
+        uuids = [
+            vm["instanceUUID"]
+            for vm in (obj.get("status", {}).get("adoption") or {}).get("vms", ())
+            if vm["verdict"] == "Adoptable"
+        ]
+        if not uuids or self.random.random() < 0.1:
+            uuids = [vm.instance_uuid for vm in self.appliance.vms]
+        if not uuids:
+            return False
+        chosen = self.random.sample(uuids, self.random.randint(1, min(3, len(uuids))))
+        uid = obj["metadata"]["uid"]
+        self.world.adoption_requests |= {(uid, uuid) for uuid in chosen}
+        self.world.api.annotate(name, ",".join(chosen))
+        return True
+
+    async def undo_adoption(self) -> bool:
+        name = self.choose_name()
+        if not name:
+            return False
+        uid = self.world.api.objects[self.world.api.path_of(name)]["metadata"]["uid"]
+        self.world.adoption_requests.add((uid, UNDO_ADOPTION))
+        self.world.api.annotate(name, UNDO_ADOPTION)
+        return True
+
+    async def remove_request(self) -> bool:
+        name = self.choose_name()
+        if name:
+            self.world.api.annotate(name, "")
+        return bool(name)

@@ -15,7 +15,7 @@ docs/designs/adoption.md explains why it is safe.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -47,7 +47,7 @@ class AdoptionPlan(Struct, frozen=True, kw_only=True):
     requested: tuple[ReplicaRecord, ...] = ()
     # Of records with a VM that does not have the mark yet.
     clone_states: Mapping[str, CloneState] = {}
-    # By record that is ADOPTING: its VM, None if it cannot be adopted any more.
+    # By record with such a VM: the VM, None if it cannot be adopted any more.
     vms_to_adopt: Mapping[str, VirtualMachine | None] = {}
     blocker: CloneBlocked | None = None
     # None if there is nothing to report.
@@ -81,8 +81,13 @@ class AdoptionPlanner:
         desired: DesiredState,
         folder: GroupFolder | None,
         vms: Sequence[ReplicaVm],
+        is_change_pending: Callable[[VirtualMachine], bool],
     ) -> AdoptionPlan:
-        """`vms` are those that the group owns by their marks."""
+        """`vms` are those that the group owns by their marks.
+
+        `is_change_pending` returns whether a request may be in progress that changes the mark of a
+        VM. Its record is then neither dropped nor acted on.
+        """
         candidates: list[Candidate] = []
         if folder is not None:
             own_refs = {vm.ref for vm in vms}
@@ -99,14 +104,17 @@ class AdoptionPlanner:
         clone_states, vms_to_adopt = dict[str, CloneState](), dict[str, VirtualMachine | None]()
         for record in group.records:
             uuid = record.adopted_from
-            if not uuid or record.name in own_names or not self._inventory.by_instance_uuid(uuid):
+            # Also if it was marked before: vCenter may have been restored from a backup.
+            vm = next(iter(self._inventory.by_instance_uuid(uuid)), None) if uuid else None
+            if vm is None or record.name in own_names:
                 continue
-            if folder is None or uuid in undecided:
+            vms_to_adopt[record.name] = vms_by_uuid.get(uuid)
+            if is_change_pending(vm):
+                clone_states[record.name] = CloneState.RUNNING
+            elif folder is None or uuid in undecided:
                 clone_states[record.name] = CloneState.UNKNOWN
             else:
                 clone_states[record.name] = CloneState.ADOPTING
-                # Also if it was marked before: vCenter may have been restored from a backup.
-                vms_to_adopt[record.name] = vms_by_uuid.get(uuid)
         chosen, refusal = _choose(group, desired, candidates, vms)
         requested = tuple(_build_records(group, desired, chosen, vms))
         return AdoptionPlan(

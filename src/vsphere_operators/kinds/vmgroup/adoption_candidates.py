@@ -95,6 +95,7 @@ def judge_vm(
                 "Refused",
                 f"It belongs to {owner}. If this cluster replaces that one, start the manager "
                 f"with -cluster-id={owner.cluster_id}.",
+                may_be_own=True,
             )
         origin = f"It belonged to a deleted VmGroup of this name (uid {owner.uid})."
     if sharing_group is not None:

@@ -173,7 +173,8 @@ class Executor:
 
     async def change_owner(self, group: GroupInput, action: Adopt | Release) -> None:
         """Adopt a VM, or undo that. vCenter rejects it if the VM has changed since the read."""
-        change = OwnerChange(self._vcenter.vm_calls, self._api_reader, group, action)
+        memory = self._memory_of(group)
+        change = OwnerChange(self._vcenter.vm_calls, self._api_reader, memory, group, action)
         ref, replica = change.ref, change.replica_name
         purpose = _TaskPurpose(
             group,

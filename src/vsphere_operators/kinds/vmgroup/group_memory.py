@@ -86,6 +86,8 @@ class GroupMemory:
         self.unseen_effects: dict[str, UnseenEffect] = {}
         # VMs and folders with a task of this process that has not ended.
         self.busy_refs: set[str] = set()
+        # Until when a change of a VM's owner may still begin: it was sent without a response.
+        self.owner_changes: dict[str, float] = {}
         self.created_folder: CreatedFolder | None = None
         # For Events and metrics only.
         self.creation_causes: dict[str, CreationCause] = {}
@@ -206,6 +208,11 @@ class GroupMemory:
         if pending.effect in ("poweredOn", "poweredOff"):
             return vm.power != pending.effect
         return pending.effect == "destroyed" or vm.config_version == pending.config_version_before
+
+    def is_owner_change_pending(self, vm: VirtualMachine) -> bool:
+        """Whether a change that this process sent may not be visible yet."""
+        may_begin = self.clock() < self.owner_changes.get(vm.ref, 0.0)
+        return may_begin or vm.ref in self.busy_refs or self.is_effect_pending(vm)
 
     def record_failure(self, name: str, failure: OperationFailure) -> None:
         """Back off for 20 s, then 40 s and so on, up to 5 minutes."""

@@ -132,7 +132,8 @@ def _is_without_vm(replica: Replica) -> bool:
     """Whether the replica needs a clone: its VM is neither there nor expected to come back."""
     return (
         replica.vm is None
-        and replica.clone_state not in (CloneState.MISSING, CloneState.ADOPTING)
+        and replica.vm_to_adopt is None
+        and replica.clone_state is not CloneState.MISSING
         and not replica.unreadable_vm
     )
 
@@ -180,10 +181,11 @@ def _describe_progress(desired: DesiredState, replicas: Sequence[Replica]) -> st
     active = active_replicas(replicas)
     parts = {
         "missing": sum(replica.clone_state is CloneState.MISSING for replica in active),
-        "adopting": sum(replica.clone_state is CloneState.ADOPTING for replica in active),
+        "adopting": sum(replica.vm_to_adopt is not None for replica in active),
         "unreadable": sum(bool(replica.unreadable_vm) for replica in active),
         "cloning": sum(
-            _is_without_vm(replica) or replica.clone_state is CloneState.RUNNING
+            _is_without_vm(replica)
+            or (replica.clone_state is CloneState.RUNNING and replica.vm_to_adopt is None)
             for replica in active
         ),
         "updating": sum(

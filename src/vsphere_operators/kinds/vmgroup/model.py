@@ -255,7 +255,7 @@ class ObservedState(Struct, frozen=True, kw_only=True):
     # By record that is UNKNOWN: the path of its last known VM, of which vCenter reports no uuid.
     unreadable_vms: Mapping[str, str] = {}
     failures: Mapping[str, OperationFailure] = {}
-    # By record that is ADOPTING: its VM, None if it cannot be adopted any more.
+    # By record of which the VM does not have the mark yet: the VM, None if it cannot be adopted.
     vms_to_adopt: Mapping[str, VirtualMachine | None] = {}
     # Records for VMs that a user requested to adopt; they are stored before any VM is marked.
     requested_adoptions: tuple[ReplicaRecord, ...] = ()

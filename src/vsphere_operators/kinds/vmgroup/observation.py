@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import cast
 
 from msgspec import Struct
@@ -12,6 +13,7 @@ from ...vsphere.model import FINAL_TASK_STATES, VirtualMachine
 from ...vsphere.vcenter import VCenter
 from .absence import Absence, AbsenceTracker
 from .adoption import AdoptionPlan, AdoptionPlanner
+from .clone_blocker import find_clone_blocker
 from .clone_state import (
     REQUEST_SETTLE_SECONDS,
     CloneTaskTracker,
@@ -23,7 +25,7 @@ from .clone_state import (
     with_task,
 )
 from .folder import FolderFinder
-from .group_memory import FOLDER_KEY, GroupMemory, GroupMemoryStore
+from .group_memory import GroupMemory, GroupMemoryStore
 from .model import (
     CloneBlocked,
     CloneState,
@@ -36,13 +38,10 @@ from .model import (
 )
 from .ownership import OwnershipIndex, OwnershipMark
 from .placement import Placement, PlacementResolver
-from .reasons import Reason
 from .step import GroupInput
 from .types import AdoptionStatus
 from .usage import UsageCounter
 
-# etcd stores at most 1.5 MB per object, and a record takes half a KB.
-_MAX_REPLICAS = 1000
 # While one of these tasks runs on a VM, other operations on it fail, whichever client started the
 # task. A backup's snapshot, a vMotion or an attached disk does not matter.
 _DISRUPTIVE_TASKS = ("powerOn", "powerOff", "suspend", "reset", "destroy", "unregister")
@@ -109,14 +108,16 @@ class GroupObserver:
         folder = self._folders.find(group, memory, resolved.parent_ref)
         vms = tuple(self._find_replica_vms(group, memory))
         desired = self._usage.apply_quota(group)
-        adoption = self._adoptions.plan(group, desired, folder, vms)
+        adoption = self._adoptions.plan(
+            group, desired, folder, vms, partial(self._is_owner_change_pending, group, memory)
+        )
         if conflict := self._folders.find_conflict(group, folder, resolved.parent_ref):
             blocker, folder = blocker or conflict, None
         else:
             blocker = adoption.blocker or blocker
         if folder is not None and folder.ref in self._inventory.folders:
             memory.created_folder = None
-        blocker = blocker or _find_clone_blocker(desired, memory)
+        blocker = blocker or find_clone_blocker(desired, memory)
         observed = self._observe_replicas(group, memory, folder, vms, adoption)
         absences = self._judge_absences(group, observed, resolver)
         return PlanInput(
@@ -259,6 +260,20 @@ class GroupObserver:
             max_actions=max(1, self._vcenter.task_limiter.free_slots),
         )
 
+    def _is_owner_change_pending(
+        self, group: GroupInput, memory: GroupMemory, vm: VirtualMachine
+    ) -> bool:
+        # A request of a manager that died just before may still begin.
+        acting_since = self._memory_store.acting_since(group.loaded_at)
+        return (
+            memory.is_owner_change_pending(vm)
+            or memory.clock() - acting_since < REQUEST_SETTLE_SECONDS
+            or any(
+                task.entity == vm.ref and task.state not in FINAL_TASK_STATES
+                for task in self._inventory.tasks.values()
+            )
+        )
+
     def _find_replica_vms(self, group: GroupInput, memory: GroupMemory) -> Iterator[ReplicaVm]:
         """The VMs that the group owns by their marks."""
         index, inventory, group_id = self._ownership_index, self._inventory, group.group_id
@@ -377,19 +392,3 @@ def _resolve_placement(resolver: PlacementResolver, desired: DesiredState) -> _R
     except CloneBlocked as error:
         return _ResolvedPlacement(parent_ref=parent_ref, blocker=error)
     return _ResolvedPlacement(parent_ref=parent_ref, template=template, placement=placement)
-
-
-def _find_clone_blocker(desired: DesiredState, memory: GroupMemory) -> CloneBlocked | None:
-    """What prevents clones in addition to placement and folder."""
-    if desired.replicas > _MAX_REPLICAS:
-        return CloneBlocked(
-            Reason.TOO_MANY_REPLICAS,
-            f"spec.replicas: Invalid value: {desired.replicas}: must be less than or equal to "
-            f"{_MAX_REPLICAS}",
-        )
-    if desired.quota_violation:
-        return CloneBlocked(Reason.QUOTA_EXCEEDED, desired.quota_violation)
-    failure = memory.active_failures().get(FOLDER_KEY)
-    if failure is not None and failure.permanent:
-        return CloneBlocked(failure.reason, failure.message)
-    return None

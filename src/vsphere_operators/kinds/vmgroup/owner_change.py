@@ -7,13 +7,19 @@ another cluster, vCenter rejects it.
 
 from __future__ import annotations
 
+import asyncio
+import math
+
 from msgspec.structs import replace
 
+from ...vsphere.faults import Unreachable, VCenterError
 from ...vsphere.model import VirtualMachine
 from ...vsphere.vm_calls import VmCalls
 from ...vsphere.vm_identity import VmIdentity, read_vm_identity
 from .adoption_candidates import find_sharing_group, judge_vm
 from .api_reader import ApiReader
+from .clone_state import REQUEST_SETTLE_SECONDS
+from .group_memory import GroupMemory
 from .model import Adopt, Release
 from .ownership import (
     OwnershipMark,
@@ -32,9 +38,14 @@ class ChangeNotConfirmed(Exception):
 
 class OwnerChange:
     def __init__(
-        self, vm_calls: VmCalls, api_reader: ApiReader, group: GroupInput, action: Adopt | Release
+        self,
+        vm_calls: VmCalls,
+        api_reader: ApiReader,
+        memory: GroupMemory,
+        group: GroupInput,
+        action: Adopt | Release,
     ) -> None:
-        self._vm_calls, self._api_reader = vm_calls, api_reader
+        self._vm_calls, self._api_reader, self._memory = vm_calls, api_reader, memory
         self._group, self._action = group, action
         self.ref, self.replica_name, self.verb = (
             (action.vm.ref, action.record.name, "Adopting")
@@ -101,6 +112,18 @@ class OwnerChange:
                 ),
             )
             uuid, extra_config = record.instance_uuid, mark_to_extra_config(mark)
-        return await self._vm_calls.set_identity(
-            self.ref, uuid, extra_config, identity.change_version
-        )
+        # The record is kept while the request may be in progress, with or without a response.
+        changes = self._memory.owner_changes
+        changes[self.ref] = math.inf
+        try:
+            task_ref = await self._vm_calls.set_identity(
+                self.ref, uuid, extra_config, identity.change_version
+            )
+        except (Unreachable, asyncio.CancelledError):
+            changes[self.ref] = self._memory.clock() + REQUEST_SETTLE_SECONDS
+            raise
+        except VCenterError:
+            del changes[self.ref]
+            raise
+        del changes[self.ref]
+        return task_ref

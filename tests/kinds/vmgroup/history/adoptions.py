@@ -42,11 +42,19 @@ class Adoptions(HistoryBase):
         chosen = self.random.sample(uuids, self.random.randint(1, min(3, len(uuids))))
         uid = obj["metadata"]["uid"]
         self.world.adoption_requests |= {(uid, uuid) for uuid in chosen}
+        if self.random.random() < 0.5:
+            # Otherwise a group that has its VMs refuses.
+            self.world.api.edit(name, replicas=obj["spec"]["replicas"] + len(chosen))
         self.world.api.annotate(name, ",".join(chosen))
         return True
 
     async def undo_adoption(self) -> bool:
-        name = self.choose_name()
+        adopting = [
+            obj["metadata"]["name"]
+            for obj in self.world.api.objects.values()
+            if any("adoptedFrom" in r for r in obj.get("status", {}).get("replicas", ()))
+        ]
+        name = self.random.choice(adopting) if adopting else self.choose_name()
         if not name:
             return False
         uid = self.world.api.objects[self.world.api.path_of(name)]["metadata"]["uid"]

@@ -271,7 +271,8 @@ class Appliance(AccountView):
         mark = mark_from_extra_config(vm.extra_config)
         vm.owner = mark.group_id.uid if mark else ""
         vm.replica = mark.replica_name if mark else ""
-        self.counts["adopt" if mark and mark.origin else "give back"] += 1
+        outcome = "adopt" if mark and mark.origin else "give back"
+        self.counts[outcome] = self.counts.get(outcome, 0) + 1
 
     def remove_vm(self, vm: Vm) -> None:
         self.vms.remove(vm)

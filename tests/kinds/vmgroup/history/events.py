@@ -354,9 +354,9 @@ WEIGHTS: dict[str, int] = {
     "add_stranger": 2,
     "add_group_folder": 1,
     "rename_folder": 1,
-    "add_original_vms": 2,
-    "request_adoption": 4,
-    "undo_adoption": 1,
+    "add_original_vms": 3,
+    "request_adoption": 8,
+    "undo_adoption": 2,
     "remove_request": 1,
 }
 
@@ -364,6 +364,9 @@ WEIGHTS: dict[str, int] = {
 async def run_events(history: History, count: int) -> None:
     world = history.world
     await world.start_manager()
+    if history.random.random() < 0.4:
+        # For a group that is about to be created.
+        await history.add_original_vms()
     await history.create_group()
     if history.random.random() < 0.5:
         await history.create_group()

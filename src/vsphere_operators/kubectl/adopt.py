@@ -155,15 +155,14 @@ class AdoptCommand:
             return True if is_observed else None
 
         await self._wait_for(is_undone, "undone")
-        return (
-            adopted,
-            lambda: (
-                f"The adoption of {len(adopted)} VMs of VmGroup {self._key} is undone. The group "
-                f"creates no VMs until you run adopt again, or remove the annotation:\n"
-                f"  kubectl annotate vmgroup {self._key.name} -n {self._key.namespace} "
-                f"{ADOPT_ANNOTATION}-"
-            ),
+        noun = "VM" if len(adopted) == 1 else "VMs"
+        message = (
+            f"The adoption of {len(adopted)} {noun} of VmGroup {self._key} is undone. The group "
+            f"creates no VMs until you run adopt again, or remove the annotation:\n"
+            f"  kubectl annotate vmgroup {self._key.name} -n {self._key.namespace} "
+            f"{ADOPT_ANNOTATION}-"
         )
+        return adopted, lambda: message
 
     async def _annotate(self, text: str | None) -> None:
         patch = {"metadata": {"annotations": {ADOPT_ANNOTATION: text}}}

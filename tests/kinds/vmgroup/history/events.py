@@ -354,8 +354,9 @@ WEIGHTS: dict[str, int] = {
     "add_stranger": 2,
     "add_group_folder": 1,
     "rename_folder": 1,
-    "add_original_vms": 3,
-    "request_adoption": 8,
+    "add_original_vms": 2,
+    "adopt_originals": 4,
+    "request_adoption": 4,
     "undo_adoption": 2,
     "remove_request": 1,
 }

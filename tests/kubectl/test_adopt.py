@@ -102,7 +102,7 @@ async def test_yes_requests_the_shown_vms_and_removes_the_request() -> None:
     assert harness.annotation == ""
 
 
-async def test_a_refusal_is_an_error_and_removes_the_request() -> None:
+async def test_a_rejection_is_an_error_and_removes_the_request() -> None:
     harness = Harness(adoption={"vms": [CANDIDATE]})
     harness.act = lambda annotation: {
         "adoption": {"observedRequest": hash_request(annotation), "message": "Too many."}

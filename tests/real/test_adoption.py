@@ -26,7 +26,7 @@ from support.vmgroup_client import (
     list_group_vms,
 )
 
-from .crash_injection import CRASH_MODES, CrashInjector, CrashMode, CrashPoint
+from .crash_injection import CrashInjector, CrashMode, CrashPoint
 from .crash_run import run_observed_manager, run_simulator
 from .original_operator import clone_into_folder, create_original_vms
 
@@ -219,8 +219,15 @@ async def test_more_vms_than_replicas_are_refused(harness: Harness, tmp_path: Pa
         assert "has adopted 3 VMs" in await harness.run_plugin("adopt", "web", "--yes")
 
 
-@pytest.mark.parametrize("mode", CRASH_MODES)
-@pytest.mark.parametrize("operation", ["ReconfigVM_Task", "PATCH vmgroups/status"])
+# A sample; the random histories kill the manager at every step.
+@pytest.mark.parametrize(
+    ("operation", "mode"),
+    [
+        ("ReconfigVM_Task", "before"),
+        ("ReconfigVM_Task", "sent"),
+        ("PATCH vmgroups/status", "sent"),
+    ],
+)
 async def test_a_kill_during_the_adoption_loses_and_creates_nothing(
     harness: Harness, tmp_path: Path, operation: str, mode: CrashMode
 ) -> None:

@@ -26,7 +26,7 @@ from ..kinds.vmgroup.types import (
 )
 from .table import Cell, Columns, build_table, render_table
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 _POLL_SECONDS = 0.5
 _VERDICT_STYLES: dict[str, Style] = {"Adoptable": "good", "Waiting": "busy", "Refused": "bad"}
 
@@ -168,12 +168,13 @@ class AdoptCommand:
         patch = {"metadata": {"annotations": {ADOPT_ANNOTATION: text}}}
         await self._client.patch(VmGroup, self._key, patch)
 
-    async def _wait_for(self, find: Callable[[VmGroup], T | None], what: str) -> T:
+    async def _wait_for(self, find: Callable[[VmGroup], _T | None], what: str) -> _T:
         deadline = asyncio.get_running_loop().time() + self._options.timeout
         while True:
             group = await self._client.get(VmGroup, self._key)
-            if (found := find(group)) is not None:
-                return found
+            result = find(group)
+            if result is not None:
+                return result
             if asyncio.get_running_loop().time() >= deadline:
                 raise AdoptionTimeout(
                     f"VmGroup {self._key} is not {what} after {self._options.timeout:g} s. "

@@ -45,7 +45,7 @@ RENEW_DEADLINE_SECONDS = 10.0
 _RETRY_PERIOD_SECONDS = 2.0
 _STANDBY_POLL_SECONDS = 1.0
 # What the holder publishes, so that its end can be proven: see process_presence.py.
-PRESENCE_ANNOTATION = "kubewright/holder-presence"
+_PRESENCE_ANNOTATION = "kubewright/holder-presence"
 
 
 def _micro_time_now() -> str:
@@ -172,7 +172,7 @@ class LeaderElector:
 
     def _has_holder_ended(self, lease: Lease) -> bool:
         holder = lease.spec.holderIdentity
-        proof = lease.metadata.annotations.get(PRESENCE_ANNOTATION, "")
+        proof = lease.metadata.annotations.get(_PRESENCE_ANNOTATION, "")
         if self._presence is None or not self._presence.has_ended(holder, proof):
             return False
         self._log.info("the process that holds the leader lease has ended", holder=holder)
@@ -221,7 +221,7 @@ class LeaderElector:
 
     def _build_annotations(self) -> dict[str, str]:
         proof = self._presence.proof if self._presence is not None else ""
-        return {PRESENCE_ANNOTATION: proof} if proof else {}
+        return {_PRESENCE_ANNOTATION: proof} if proof else {}
 
     def _build_spec(self, *, renewing: bool) -> dict[str, Any]:
         now = _micro_time_now()

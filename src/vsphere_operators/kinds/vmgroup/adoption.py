@@ -115,7 +115,7 @@ class AdoptionPlanner:
                 clone_states[record.name] = CloneState.UNKNOWN
             else:
                 clone_states[record.name] = CloneState.ADOPTING
-        chosen, refusal = _choose(group, desired, candidates, vms)
+        chosen, rejection = _choose(group, desired, candidates, vms)
         requested = tuple(_build_records(group, desired, chosen, vms))
         return AdoptionPlan(
             requested=requested,
@@ -123,7 +123,7 @@ class AdoptionPlanner:
             vms_to_adopt=vms_to_adopt
             | {record.name: vms_by_uuid[record.adopted_from] for record in requested},
             blocker=_find_blocker(group, desired, folder, candidates, requested, vms),
-            status=_build_status(group, desired, candidates, vms, refusal),
+            status=_build_status(group, desired, candidates, vms, rejection),
         )
 
 
@@ -148,11 +148,11 @@ def _choose(
             return [], f'VM "{candidate.vm.name}" cannot be adopted. {candidate.message}'
         chosen.append(candidate)
     chosen.sort(key=_creation_order)
-    refusal = _refuse(group, desired, chosen, vms) if chosen else ""
-    return ([], refusal) if refusal or desired.paused or desired.deleting else (chosen, "")
+    rejection = _find_rejection(group, desired, chosen, vms) if chosen else ""
+    return ([], rejection) if rejection or desired.paused or desired.deleting else (chosen, "")
 
 
-def _refuse(
+def _find_rejection(
     group: GroupInput,
     desired: DesiredState,
     chosen: Sequence[Candidate],
@@ -265,7 +265,7 @@ def _build_status(
     desired: DesiredState,
     candidates: Sequence[Candidate],
     vms: Sequence[ReplicaVm],
-    refusal: str,
+    rejection: str,
 ) -> AdoptionStatus | None:
     request = group.adoption_request
     recorded = {record.adopted_from for record in group.records}
@@ -273,14 +273,14 @@ def _build_status(
     if request is None:
         # What would be refused if all were requested.
         adoptable = [c for c in candidates if c.verdict == "Adoptable"]
-        refusal = _refuse(group, desired, adoptable, vms) if adoptable else ""
+        rejection = _find_rejection(group, desired, adoptable, vms) if adoptable else ""
     if request is None and not any(candidate.may_be_own for candidate in candidates):
         return None
     foreign = [candidate for candidate in candidates if candidate.verdict == "Foreign"]
     shown = [candidate for candidate in candidates if candidate.verdict != "Foreign"]
     return AdoptionStatus(
         observedRequest=request.hash if request is not None else "",
-        message=refusal,
+        message=rejection,
         vms=[
             AdoptionVmStatus(
                 name=candidate.vm.name,

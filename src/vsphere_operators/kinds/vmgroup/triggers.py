@@ -113,7 +113,7 @@ class VmGroupTriggers:
             self._stream.notify(f"folder:{vm.parent}")
             self._stream.notify(f"folder:{self._vcenter.inventory.name_of(vm.parent)}")
 
-    def on_folder_change(self, change: Change[Folder]) -> None:
+    def _on_folder_change(self, change: Change[Folder]) -> None:
         if not _is_structural(change):
             return
         for folder in (change.old, change.new):
@@ -122,7 +122,7 @@ class VmGroupTriggers:
                 self._stream.notify(f"folder:{folder.ref}")
                 self._stream.notify(f"folder:{folder.parent}")
 
-    def on_placement_change(self, change: Change[Entity]) -> None:
+    def _on_placement_change(self, change: Change[Entity]) -> None:
         """A datacenter, compute resource, resource pool or datastore has changed.
 
         A new one can fix the placement of any group, and they change rarely.
@@ -164,10 +164,10 @@ class VmGroupTriggers:
 
 def connect_triggers(triggers: VmGroupTriggers, inventory: Inventory) -> None:
     inventory.connect(triggers.on_vm_change, VirtualMachine)
-    inventory.connect(triggers.on_folder_change, Folder)
+    inventory.connect(triggers._on_folder_change, Folder)
     inventory.connect_tasks(triggers.on_task_change, CLONE_DESCRIPTION_ID)
     inventory.connect(
-        triggers.on_placement_change, Datacenter, ComputeResource, ResourcePool, Datastore
+        triggers._on_placement_change, Datacenter, ComputeResource, ResourcePool, Datastore
     )
 
 

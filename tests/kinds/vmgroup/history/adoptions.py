@@ -1,4 +1,4 @@
-"""Events by users who let groups adopt VMs."""
+"""Events by users that let groups adopt VMs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Adoptions(HistoryBase):
     def add_vms(self, name: str, count: int) -> None:
         own_name, folders = folder_name(NAMESPACE, name), self.appliance.folders.values()
         folder = next(
-            (each for each in folders if (each.name, each.parent) == (own_name, PARENT_FOLDER)),
+            (own for own in folders if (own.name, own.parent) == (own_name, PARENT_FOLDER)),
             None,
         ) or self.appliance.add_folder(own_name, PARENT_FOLDER, managed=True)
         for _ in range(count):
@@ -28,7 +28,7 @@ class Adoptions(HistoryBase):
             self.world.add_user_vm(self.appliance, replica_name(name, letters), folder.ref)
 
     async def request_adoption(self) -> bool:
-        """Of what the group reports, or of any VM, as a user who types a wrong uuid."""
+        """Of what the group reports, or of any VM, as if the user typed a wrong uuid."""
         name = self.choose_name()
         if not name:
             return False

@@ -207,6 +207,7 @@ def make_plan(
     vms: tuple[ReplicaVm, ...] = (),
     more_claims: tuple[FolderClaim, ...] = (),
     change_pending: bool = False,
+    is_reported: bool = True,
 ) -> AdoptionPlan:
     """For a folder with `vm_count` VMs of the original operator, with the first of UUIDS."""
     inventory = make_inventory()
@@ -247,6 +248,7 @@ def make_plan(
         may_exist=lambda group_id: True,
         list_other_groups=lambda: (),
         adoption_request=parse_request({ADOPT_ANNOTATION: request}),
+        reported_uuids=frozenset(UUIDS if is_reported else ()),
     )
     return AdoptionPlanner(cast("Any", vcenter)).plan(
         group, desired, FOLDER, vms, lambda vm: change_pending
@@ -282,6 +284,12 @@ def test_records_are_requested_for_the_listed_vms_only() -> None:
     assert plan.clone_states == {record.name: CloneState.ADOPTING}
     # The other one may still be adopted.
     assert plan.blocker is not None
+
+
+def test_only_what_the_stored_status_reports_is_adopted() -> None:
+    plan = make_plan(UUIDS[1], is_reported=False)
+    assert plan.requested == ()
+    assert "not in status.adoption yet" in message_of(plan)
 
 
 def test_all_or_nothing_is_adopted() -> None:

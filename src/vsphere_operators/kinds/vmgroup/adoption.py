@@ -39,6 +39,7 @@ from .types import ADOPT_ANNOTATION, UNDO_ADOPTION, AdoptionStatus, AdoptionVmSt
 
 _REQUEST_HASH_LENGTH = 12
 _MAX_FOREIGN_VMS = 20
+_NOT_REPORTED_YET = "The VMs were not in status.adoption yet. Request them again."
 _MAX_NAMES_IN_MESSAGE = 3
 
 
@@ -147,6 +148,10 @@ def _choose(
         if candidate.verdict != "Adoptable":
             return [], f'VM "{candidate.vm.name}" cannot be adopted. {candidate.message}'
         chosen.append(candidate)
+        if uuid not in group.reported_uuids:
+            # Only what a user could see. This also proves that the CRD has the fields: if the API
+            # server dropped `adoptedFrom`, the record would lead to a clone.
+            return [], _NOT_REPORTED_YET
     chosen.sort(key=_creation_order)
     rejection = _find_rejection(group, desired, chosen, vms) if chosen else ""
     return ([], rejection) if rejection or desired.paused or desired.deleting else (chosen, "")

@@ -42,6 +42,12 @@ def last_known_refs_of(group: VmGroup) -> dict[str, str]:
     return {replica.name: replica.moRef for replica in group.status.replicas if replica.moRef}
 
 
+def reported_uuids_of(group: VmGroup) -> frozenset[str]:
+    """InstanceUuids of the VMs that the stored status reports as adoptable."""
+    vms = group.status.adoption.vms if group.status.adoption else ()
+    return frozenset(vm.instanceUUID for vm in vms if vm.verdict == "Adoptable")
+
+
 def _is_running(task_ref: str, inventory: Inventory) -> bool:
     task = inventory.tasks.get(task_ref)
     return task is not None and task.state not in FINAL_TASK_STATES

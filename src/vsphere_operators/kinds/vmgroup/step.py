@@ -64,6 +64,8 @@ class GroupInput(Struct, frozen=True, kw_only=True):
     # MoRefs of the VMs by replica, as last reported.
     last_known_refs: Mapping[str, str] = {}
     adoption_request: AdoptionRequest | None = None
+    # instanceUuids of the VMs that the stored status reports as adoptable.
+    reported_uuids: frozenset[str] = frozenset()
     linked_clone: bool = False
     storage_policy: str = ""
     cloud_init: CloudInitSpec | None = None

@@ -286,6 +286,15 @@ def test_records_are_requested_for_the_listed_vms_only() -> None:
     assert plan.blocker is not None
 
 
+def test_a_group_creates_no_vm_while_undo_is_requested_and_says_so() -> None:
+    plan = make_plan("undo", vm_count=0, records=(make_record(0),), vms=(make_vm(0),))
+    assert plan.blocker is not None
+    assert plan.blocker.reason == "VMsNotAdopted"
+    assert f"kubectl annotate vmgroup web -n team-a {ADOPT_ANNOTATION}-" in str(plan.blocker)
+    in_full = tuple(make_record(number) for number in range(DESIRED.replicas))
+    assert make_plan("undo", vm_count=0, records=in_full).blocker is None
+
+
 def test_only_what_the_stored_status_reports_is_adopted() -> None:
     plan = make_plan(UUIDS[1], is_reported=False)
     assert plan.requested == ()

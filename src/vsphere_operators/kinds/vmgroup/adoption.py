@@ -250,17 +250,25 @@ def _find_blocker(
         or any(record.adopted_from for record in group.records)
         or any(vm.adopted_from for vm in vms)
     )
-    if folder is None or not names or not is_affected:
-        return None
     if _count_active(group, vms) + len(requested) >= desired.replicas:
         return None
+    request, group_id = group.adoption_request, group.group_id
+    if folder is None or not names or not is_affected:
+        if request is None or not request.undo:
+            return None
+        return CloneBlocked(
+            Reason.VMS_NOT_ADOPTED,
+            f'The annotation {ADOPT_ANNOTATION} is "{UNDO_ADOPTION}", so the group creates no VM. '
+            f"To create VMs again, run: kubectl annotate vmgroup {group_id.name} -n "
+            f"{group_id.namespace} {ADOPT_ANNOTATION}-",
+        )
     shown = ", ".join(sorted(names)[:_MAX_NAMES_IN_MESSAGE])
     more = ", ..." if len(names) > _MAX_NAMES_IN_MESSAGE else ""
     return CloneBlocked(
         Reason.VMS_NOT_ADOPTED,
         f"{len(names)} VM{'' if len(names) == 1 else 's'} in {folder.path} may belong to this "
         f"group, but without its mark ({shown}{more}), so it creates no VM. To adopt them, run: "
-        f"{format_adopt_command(group.group_id)}. To have new VMs instead, move these to another "
+        f"{format_adopt_command(group_id)}. To have new VMs instead, move these to another "
         "folder in vCenter.",
     )
 

@@ -49,8 +49,8 @@ class Reason(StrEnum):
     FOLDER_TAKEN = "FolderTaken"
     """The folder of that name belongs to another VmGroup; the message names it."""
     VMS_NOT_ADOPTED = "VMsNotAdopted"
-    """The group's folder has VMs that the group could adopt, or their adoption was undone. It creates
-    none until a user decides; the message has the command."""
+    """The group's folder has VMs that the group could adopt, or their adoption was undone. The group
+    creates no VM until a user decides; the message has the command."""
     FOLDER_NAME_TAKEN = "FolderNameTaken"
     """Another object has the name of the group's folder."""
     DATACENTER_NOT_FOUND = "DatacenterNotFound"

@@ -49,7 +49,7 @@ class Reason(StrEnum):
     FOLDER_TAKEN = "FolderTaken"
     """The folder of that name belongs to another VmGroup; the message names it."""
     VMS_NOT_ADOPTED = "VMsNotAdopted"
-    """The group's folder has VMs that the group could adopt, or their adoption was undone. The group
+    """The group's folder has VMs that the group could adopt, or their adoption was undone. It
     creates no VM until a user decides; the message has the command."""
     FOLDER_NAME_TAKEN = "FolderNameTaken"
     """Another object has the name of the group's folder."""

@@ -286,7 +286,7 @@ def test_records_are_requested_for_the_listed_vms_only() -> None:
     assert plan.blocker is not None
 
 
-def test_a_group_creates_no_vm_while_undo_is_requested_and_says_so() -> None:
+def test_a_group_creates_no_vm_while_undo_is_requested() -> None:
     plan = make_plan("undo", vm_count=0, records=(make_record(0),), vms=(make_vm(0),))
     assert plan.blocker is not None
     assert plan.blocker.reason == "VMsNotAdopted"

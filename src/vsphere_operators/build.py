@@ -41,7 +41,7 @@ from .kinds.vmgroup.operation_reporter import OperationReporter
 from .kinds.vmgroup.ownership import OwnershipIndex
 from .kinds.vmgroup.reconciler import GroupReconciler
 from .kinds.vmgroup.replica_vms import groups_by_vm
-from .kinds.vmgroup.triggers import VmGroupTriggers, notify_group
+from .kinds.vmgroup.triggers import VmGroupTriggers, connect_triggers, notify_group
 from .kinds.vminfo import VMInfoController
 from .node_labels.cleanup import NodeLabelCleanup
 from .node_labels.controller import NodeLabelController
@@ -55,14 +55,11 @@ from .vcenters.registry import CONFIGURATION_HINT, VCenterRegistry
 from .vcenters.triggers import NodeTrigger, RelatedObjectTriggers
 from .vcenters.volumes import read_volume_handles
 from .version import register_build_info
-from .vsphere.inventory import Inventory
 from .vsphere.model import (
     ComputeResource,
     Datacenter,
     Datastore,
-    Folder,
     Host,
-    ResourcePool,
     VirtualMachine,
 )
 from .vsphere.pressure import ENTER_MAINTENANCE_DESCRIPTION_ID
@@ -268,6 +265,7 @@ def _build_group_reconciler(
     vcenter.vm_configs.changed.connect(ownership_index.on_vm_config_change)
     vcenter.inventory.connect_tasks(clone_tracker.on_task_change, CLONE_DESCRIPTION_ID)
     connect_triggers(triggers, vcenter.inventory)
+    vcenter.vm_configs.changed.connect(triggers.on_vm_config_change)
     vcenter.task_limiter.task_ended.connect(executor.on_task_end)
     vcenter.task_limiter.slot_freed.connect(notify)
     vcenter.state_changed.connect(changes.notify_all)
@@ -276,15 +274,6 @@ def _build_group_reconciler(
     observer = GroupObserver(vcenter, ownership_index, clone_tracker, memory_store, absences)
     return GroupReconciler(
         vcenter, observer, executor, api_reader, memory_store, ownership_index, absences
-    )
-
-
-def connect_triggers(triggers: VmGroupTriggers, inventory: Inventory) -> None:
-    inventory.connect(triggers.on_vm_change, VirtualMachine)
-    inventory.connect(triggers.on_folder_change, Folder)
-    inventory.connect_tasks(triggers.on_task_change, CLONE_DESCRIPTION_ID)
-    inventory.connect(
-        triggers.on_placement_change, Datacenter, ComputeResource, ResourcePool, Datastore
     )
 
 

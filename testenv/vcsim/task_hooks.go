@@ -114,6 +114,11 @@ func checkReconfigure(ctx *simulator.Context, req *types.ReconfigVM_Task) types.
 	if !ok {
 		return nil
 	}
+	// The API reference of ConfigSpec.changeVersion: "if the changeVersion does not match the
+	// current value, the operation fails with a ConcurrentAccess fault".
+	if version := req.Spec.ChangeVersion; version != "" && version != vm.Config.ChangeVersion {
+		return &types.ConcurrentAccess{}
+	}
 	state, config := vm.Runtime.PowerState, vm.Config
 	if state == types.VirtualMachinePowerStateSuspended {
 		config = &types.VirtualMachineConfigInfo{Hardware: config.Hardware}

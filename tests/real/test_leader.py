@@ -115,6 +115,32 @@ async def test_sigkill_hands_over_within_17_seconds(
     await wait_for_status(installed, namespace, "joe", "NoFriend")
 
 
+async def test_restarted_manager_takes_its_lease_back_at_once(
+    installed: ControlPlane, manager_kubeconfig: Path, namespace: str, tmp_path: Path
+) -> None:
+    """As a container that is restarted in its Pod; the Lease of a lost node has to expire."""
+    flags = (
+        f"--kubeconfig={manager_kubeconfig}",
+        "--leader-elect",
+        f"--leader-election-namespace={SYSTEM_NAMESPACE}",
+        *FREE_PORT_FLAGS,
+    )
+    async with run_manager(tmp_path / "killed.log", *flags) as killed:
+        await killed.wait_for_log("became leader", within=20)
+        before = get_lease(installed)["holderIdentity"]
+        killed.send_signal(signal.SIGKILL)
+        await killed.wait_for_exit()
+        assert get_lease(installed)["holderIdentity"] == before
+    async with run_manager(tmp_path / "restarted.log", *flags) as restarted:
+        await restarted.wait_for_log("waiting for the leader lease", within=20)
+        # Less than 15 s, the duration of the Lease.
+        await restarted.wait_for_log("became leader", within=3)
+        assert "the process that holds the leader lease has ended" in restarted.log_text
+        create_resource(installed, namespace, "joe", spec={"name": FRIEND_POD})
+        await wait_for_status(installed, namespace, "joe", "NoFriend")
+        await restarted.stop(5)
+
+
 async def test_suspended_leader_does_not_act_when_it_resumes(
     installed: ControlPlane, managers: ManagerPair, namespace: str
 ) -> None:

@@ -16,6 +16,7 @@ from kubewright.leader import LEASE_DURATION_SECONDS, RENEW_DEADLINE_SECONDS, Le
 from kubewright.log import Log
 from kubewright.manager import Manager, Options
 from kubewright.metrics import Metrics
+from kubewright.process_presence import ProcessPresence
 from kubewright.testing import eventually
 from kubewright.testing.fake import FakeApi
 from kubewright.transport import LeaseGuard
@@ -244,3 +245,65 @@ async def test_manager_emits_started_leading() -> None:
     stop.set()
     await task
     assert leading == [True]
+
+
+class FakePresence(ProcessPresence):
+    """A process that is in a place, and may have ended."""
+
+    def __init__(self, identity: str, place: str, ended: set[str]) -> None:
+        super().__init__(identity, place="")
+        self._place, self._ended = place, ended
+        self.proof = self._proof_of(identity)
+
+    def has_ended(self, identity: str, proof: str) -> bool:
+        return proof == self._proof_of(identity) and identity in self._ended
+
+
+def make_present_candidate(
+    api: FakeApi, name: str, clock: Callable[[], float], place: str, ended: set[str]
+) -> LeaderElector:
+    candidate = make_candidate(api, name, clock)
+    candidate._presence = FakePresence(name, place, ended)
+    return candidate
+
+
+async def test_the_lease_of_a_process_that_has_ended_is_taken_at_once() -> None:
+    api, clock, ended = FakeApi(), FakeClock(), set[str]()
+    one = make_present_candidate(api, "pod_1", clock, "pod", ended)
+    two = make_present_candidate(api, "pod_2", clock, "pod", ended)
+    elsewhere = make_present_candidate(api, "other_1", clock, "other", ended)
+    await one.try_acquire_or_renew()
+    assert not await two.try_acquire_or_renew()
+    ended.add("pod_1")
+    assert not await elsewhere.try_acquire_or_renew(), "nothing is proven on another machine"
+    assert await two.try_acquire_or_renew()
+    assert await read_holder(api) == "pod_2"
+    assert (await Client(api).get(Lease, LEASE_KEY)).spec.leaseTransitions == 1
+    # The proof is now that of the new holder.
+    assert not await elsewhere.try_acquire_or_renew()
+    ended.add("pod_2")
+    three = make_present_candidate(api, "pod_3", clock, "pod", ended)
+    assert await three.try_acquire_or_renew()
+
+
+async def test_of_two_that_see_the_end_only_one_wins() -> None:
+    api, clock, ended = FakeApi(), FakeClock(), {"pod_0"}
+    await make_present_candidate(api, "pod_0", clock, "pod", ended).try_acquire_or_renew()
+    candidates = [
+        make_present_candidate(api, f"pod_{number}", clock, "pod", ended) for number in range(1, 6)
+    ]
+    won = await asyncio.gather(*(c.try_acquire_or_renew() for c in candidates))
+    assert sum(won) == 1
+
+
+async def test_two_processes_with_one_identity_never_lead_both() -> None:
+    api, clock = FakeApi(), FakeClock()
+    one, two = make_candidate(api, "laptop", clock), make_candidate(api, "laptop", clock)
+    won = await asyncio.gather(one.try_acquire_or_renew(), two.try_acquire_or_renew())
+    assert sorted(won) == [False, True]
+    leader, standby = (one, two) if won[0] else (two, one)
+    for _ in range(60):
+        clock.now += 1
+        assert await leader.try_acquire_or_renew()
+        assert not await standby.try_acquire_or_renew()
+        assert not standby.guard.holds_lease()

@@ -34,6 +34,7 @@ from ..version import VERSIONS
 from ..vsphere.faults import VCenterError
 from ..vsphere.vcenter import VCenter
 from . import top, tree, vmgroup, why
+from .adopt import AdoptCommand, add_adopt_parser
 from .row_sources import RowSource, choose_source
 from .sources import ClusterReader, load_connection, open_vcenters, read_node_facts
 from .staleness import warn_of_stale_objects
@@ -88,6 +89,7 @@ class _Commands:
             "tree": self._tree,
             "describe": self._describe,
             "why": self._why,
+            "adopt": self._adopt,
         }
         self.topology = TopologyCommands(options, cluster, environ, self._open_vcenters)
 
@@ -142,6 +144,11 @@ class _Commands:
             explanation, width=self._printer.width, color=self._printer.color
         )
         return self._printer._format_output(explanation, lambda: "\n".join(lines))
+
+    async def _adopt(self) -> str:
+        command = AdoptCommand(self._cluster.client, self._object_key(), self._options)
+        value, render = await command.run(width=self._printer.width, color=self._printer.color)
+        return self._printer._format_output(value, render)
 
     def _row_source(self) -> RowSource:
         return choose_source(
@@ -225,7 +232,7 @@ def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=_PROGRAM,
         parents=[shared],
-        description="Display vSphere inventory and VmGroup details.",
+        description="Display vSphere inventory and VmGroup details, and adopt VMs.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     command = commands.add_parser(
@@ -247,6 +254,7 @@ def _build_parser() -> argparse.ArgumentParser:
     )
     command.add_argument("what", choices=("gpu",), metavar="gpu")
     command.add_argument("name", metavar="NAME")
+    add_adopt_parser(commands, shared)
     add_topology_parsers(commands, shared)
     # Not in the help. Users try it here, and _parse_arguments names the right command.
     commands.add_parser("doctor", parents=[shared])

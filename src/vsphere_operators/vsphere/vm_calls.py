@@ -202,6 +202,23 @@ class VmCalls:
         )
         return _ref_of(await self._managed_vm(ref).ReconfigVM_Task(size))
 
+    async def set_identity(
+        self, ref: str, instance_uuid: str, extra_config: Mapping[str, str], change_version: str
+    ) -> str:
+        """Set instanceUuid and entries of extraConfig together; an empty value removes an entry.
+
+        Both can be changed while the VM runs. Fails with ConcurrentAccess if the VM has another
+        `config.changeVersion` by now.
+        """
+        config = vim.vm.ConfigSpec(
+            changeVersion=change_version,
+            instanceUuid=instance_uuid,
+            extraConfig=[
+                vim.option.OptionValue(key=key, value=value) for key, value in extra_config.items()
+            ],
+        )
+        return _ref_of(await self._managed_vm(ref).ReconfigVM_Task(config))
+
     async def destroy(self, ref: str, send_within_seconds: float) -> str:
         """Destroy a VM with its disks. It may be suspended, but not powered on."""
         stub = self._build_stub(send_within_seconds)

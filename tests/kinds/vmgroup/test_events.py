@@ -207,6 +207,14 @@ def test_a_vm_without_its_mark_is_released() -> None:
     assert message.endswith("It is left as it is, and a new VM replaces it.")
 
 
+@pytest.mark.parametrize("state", ["Present", "Cloning"])
+def test_a_vm_that_was_given_back_is_not_called_released(state: Any) -> None:
+    adopted = replace(PRESENT, state=state, adoptedFrom="uuid-before")
+    vm = SimpleNamespace(instance_uuid="UUID-before")
+    inventory = SimpleNamespace(vms={"vm-1": vm}, path=lambda ref: "/DC0/vm/a")
+    assert compare(make_group(adopted), make_group(), inventory) == []
+
+
 def test_a_vm_that_lost_its_mark_while_it_was_to_be_deleted_is_not_called_deleted() -> None:
     inventory = SimpleNamespace(vms={"vm-1": None}, path=lambda ref: "/DC0/vm/renamed")
     ((type, reason, message),) = compare(make_group(TERMINATING), make_group(), inventory)

@@ -80,6 +80,7 @@ def observe(
             clock=clock,
             watching_since=LOADED_AT,
             task_limiter=SimpleNamespace(free_slots=3),
+            vm_configs=SimpleNamespace(values={}, unreadable=set(), get=lambda ref: None),
         ),
     )
     tracker = CloneTaskTracker(clock)

@@ -13,10 +13,10 @@ from vsphere_operators.kinds.vmgroup.ownership import (
     FolderClaim,
     GroupId,
     OwnershipMark,
-    _is_made_for_vm,
     describe_folder_conflict,
     find_conflicting_owner,
     instance_uuid_of,
+    is_made_for_vm,
     is_owned_by,
     mark_from_extra_config,
     mark_to_extra_config,
@@ -88,7 +88,7 @@ def test_a_vm_is_owned_if_mark_and_instance_uuid_match() -> None:
     assert not is_owned_by(MARK, INSTANCE_UUID, replace(GROUP_ID, uid="uid-3")), (
         "the group was deleted and made again"
     )
-    assert not _is_made_for_vm(replace(MARK, replica_name="another"), INSTANCE_UUID)
+    assert not is_made_for_vm(replace(MARK, replica_name="another"), INSTANCE_UUID)
 
 
 FIRST_CLAIM = FolderClaim(

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from vsphere_operators.kinds.vmgroup.messages import describe_action, describe_request
 from vsphere_operators.kinds.vmgroup.model import (
+    Adopt,
     Clone,
     CloneState,
     CreateFolder,
@@ -24,6 +25,7 @@ from vsphere_operators.kinds.vmgroup.model import (
     Plan,
     PowerOff,
     PowerOn,
+    Release,
     RemoveFinalizer,
     ReplicaVm,
     Resize,
@@ -32,6 +34,7 @@ from vsphere_operators.kinds.vmgroup.model import (
 from vsphere_operators.kinds.vmgroup.ownership import instance_uuid_of
 from vsphere_operators.kinds.vmgroup.plan import plan
 from vsphere_operators.kinds.vmgroup.replica import build_replicas, select_for_deletion
+from vsphere_operators.vsphere.model import VirtualMachine
 
 from .replica_builder import DESIRED, FOLDER, make_observed, make_record, make_vm
 
@@ -629,32 +632,41 @@ VMS = st.builds(
     fingerprint=st.sampled_from(["f1", "f2"]),
     busy=st.sampled_from([False, False, True]),
     foreign_disks=st.sampled_from([(), (), ("pvc-1",)]),
+    adopted_from=st.sampled_from(["", "", "uuid-before"]),
 )
 RECORDS = st.builds(
     lambda number, **changes: make_record(number, **changes),
     number=st.integers(0, 8),
     state=st.sampled_from(["Planned", "Cloning", "Present"]),
     terminating=st.sampled_from([False, False, True]),
+    adopted_from=st.sampled_from(["", "", "uuid-before"]),
 )
+VM_TO_ADOPT = VirtualMachine(ref="vm-99", name="r0", parent="group-v1")
 DESIRED_STATES = st.builds(
     lambda **changes: replace(DESIRED, **changes),
     replicas=st.integers(0, 6),
     rollout=st.builds(Rollout, max_surge=st.integers(0, 2), max_unavailable=st.integers(0, 2)),
     deleting=st.sampled_from([False, False, True]),
     clone_blocker=st.sampled_from(["", "", "no template"]),
+    undo_adoption=st.sampled_from([False, False, True]),
 )
 
 
 def observed_states() -> st.SearchStrategy[ObservedState]:
     return st.builds(
-        lambda vms, records, clone_states, free: make_observed(
-            vms, records, clone_states=clone_states, max_actions=free
+        lambda vms, records, clone_states, adoptable, free: make_observed(
+            vms,
+            records,
+            clone_states=clone_states,
+            vms_to_adopt=dict.fromkeys(adoptable, VM_TO_ADOPT),
+            max_actions=free,
         ),
         st.lists(VMS, max_size=7, unique_by=lambda vm: vm.replica_name),
         st.lists(RECORDS, max_size=7, unique_by=lambda record: record.name),
         st.dictionaries(
             st.sampled_from([f"r{number}" for number in range(9)]), st.sampled_from(CloneState)
         ),
+        st.sets(st.sampled_from([f"r{number}" for number in range(9)])),
         st.integers(0, 4),
     )
 
@@ -672,6 +684,7 @@ def test_every_plan_is_bounded_and_repeatable_and_acts_on_own_vms_only(
         assert len(new_plan.records) <= desired.replicas + desired.rollout.max_surge
         assert not desired.deleting
         assert not desired.clone_blocker
+        assert not desired.undo_adoption
     assert not (new_plan.write_status_first and new_plan.actions)
     assert (
         len([action for action in new_plan.actions if not isinstance(action, RemoveFinalizer)])
@@ -685,14 +698,15 @@ def test_every_plan_is_bounded_and_repeatable_and_acts_on_own_vms_only(
             assert observed.clone_states.get(record.name, CloneState.UNKNOWN) in (
                 CloneState.NOT_IN_PROGRESS,
                 CloneState.UNSENT,
+                CloneState.ADOPTING,
             )
         else:
             assert kept.instance_uuid == record.instance_uuid
             assert kept.terminating or not record.terminating
-    check_actions(new_plan, observed)
+    check_actions(new_plan, observed, desired)
 
 
-def check_actions(new_plan: Plan, observed: ObservedState) -> None:
+def check_actions(new_plan: Plan, observed: ObservedState, desired: DesiredState) -> None:
     stored = {record.name: record for record in observed.records}
     for action in new_plan.actions:
         if isinstance(action, Clone):
@@ -701,7 +715,16 @@ def check_actions(new_plan: Plan, observed: ObservedState) -> None:
         if isinstance(action, Destroy):
             assert stored[action.vm.replica_name].terminating
             assert (action.vm.power, action.vm.foreign_disks) == ("poweredOff", ())
-        if isinstance(action, PowerOn | PowerOff | Resize | Destroy):
+        if isinstance(action, Adopt):
+            assert action.record == stored[action.record.name]
+            assert action.record.adopted_from
+            assert not action.record.terminating
+            assert observed.clone_states[action.record.name] is CloneState.ADOPTING
+            assert not desired.undo_adoption
+        if isinstance(action, Release):
+            assert desired.undo_adoption
+            assert action.vm.adopted_from
+        if isinstance(action, PowerOn | PowerOff | Resize | Destroy | Release):
             assert action.vm in observed.vms
             assert not action.vm.busy
 

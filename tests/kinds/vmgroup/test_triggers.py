@@ -9,8 +9,11 @@ from typing import Any, cast
 import pytest
 
 from support.inventory_builder import enter_update, make_inventory
-from vsphere_operators.build import connect_triggers
-from vsphere_operators.kinds.vmgroup.triggers import PROGRESS_INTERVAL_SECONDS, VmGroupTriggers
+from vsphere_operators.kinds.vmgroup.triggers import (
+    PROGRESS_INTERVAL_SECONDS,
+    VmGroupTriggers,
+    connect_triggers,
+)
 from vsphere_operators.vsphere.inventory import Inventory
 from vsphere_operators.vsphere.updates import ObjectUpdate, Ref, Value
 

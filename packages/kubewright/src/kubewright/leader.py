@@ -15,9 +15,13 @@ Which clock?  One that does not stop while the machine sleeps (CLOCK_BOOTTIME on
 What happens when the lease is lost?  `renew_until_lost` raises LeaseLost and the process ends.
     It is simpler to restart than to prove that every part of the process has stopped acting.
 How fast does the leader change?  On SIGTERM the Lease is released and a standby polls every second:
-    within about a second. After a kill: within 15 s + 1 s.
+    within about a second. After a kill: within 15 s + 1 s. If the killed holder ran in the same Pod
+    or on the same machine, within about a second: process_presence.py proves that it has ended. So
+    a container that is restarted does not wait for the lease of its own predecessor.
 Why can two candidates not both win?  The Lease is written with its resourceVersion, so the
     second write is a Conflict.
+And two processes with the same identity?  The Lease is a process's own only if it may have written
+    that Lease. So the second one waits for the first, as for any other.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ from .errors import AlreadyExists, Conflict, Forbidden, KubewrightError, LeaseLo
 from .kind import Key, ObjectMeta
 from .log import Log
 from .metrics import Metrics
+from .process_presence import ProcessPresence
 from .transport import LeaseGuard
 
 # client-go's defaults for the three; a standby of ours polls twice as often.
@@ -39,6 +44,8 @@ LEASE_DURATION_SECONDS = 15.0
 RENEW_DEADLINE_SECONDS = 10.0
 _RETRY_PERIOD_SECONDS = 2.0
 _STANDBY_POLL_SECONDS = 1.0
+# What the holder publishes, so that its end can be proven: see process_presence.py.
+_PRESENCE_ANNOTATION = "kubewright/holder-presence"
 
 
 def _micro_time_now() -> str:
@@ -58,8 +65,13 @@ class LeaderElector:
         guard: LeaseGuard,
         metrics: Metrics,
         log: Log,
+        presence: ProcessPresence | None = None,
     ) -> None:
+        """Without a `presence`, it is established with the first try to take the lease."""
         self._client, self.key, self._identity = client, key, identity
+        self._presence = presence
+        # Whether the lease can be this process's own.
+        self._may_have_written = False
         self.guard, self._metrics, self._clock = guard, metrics, guard.clock
         self._log = log.bind(lease=str(key))
         self._observed_lease: Lease | None = None
@@ -117,6 +129,9 @@ class LeaderElector:
         return True
 
     async def _acquire_or_renew(self) -> bool:
+        if self._presence is None:
+            # In a thread: it reads files.
+            self._presence = await asyncio.to_thread(ProcessPresence, self._identity)
         try:
             # The holder renews without a read; a Conflict shows that the lease has changed.
             if (
@@ -139,15 +154,29 @@ class LeaderElector:
 
     def _is_holder(self) -> bool:
         lease = self._observed_lease
-        return lease is not None and lease.spec.holderIdentity == self._identity
+        return (
+            lease is not None
+            and lease.spec.holderIdentity == self._identity
+            and self._may_have_written
+        )
 
     def _is_held_by_another(self) -> bool:
         lease = self._observed_lease
         return (
             lease is not None
-            and lease.spec.holderIdentity not in ("", self._identity)
+            and bool(lease.spec.holderIdentity)
+            and not self._is_holder()
             and self._clock() < self._expires_at()
+            and not self._has_holder_ended(lease)
         )
+
+    def _has_holder_ended(self, lease: Lease) -> bool:
+        holder = lease.spec.holderIdentity
+        proof = lease.metadata.annotations.get(_PRESENCE_ANNOTATION, "")
+        if self._presence is None or not self._presence.has_ended(holder, proof):
+            return False
+        self._log.info("the process that holds the leader lease has ended", holder=holder)
+        return True
 
     def _expires_at(self) -> float:
         assert self._observed_lease is not None
@@ -163,11 +192,15 @@ class LeaderElector:
             self._observed_lease, self._observed_at = lease, self._clock()
 
     async def _create_lease(self) -> bool:
-        metadata = ObjectMeta(name=self.key.name, namespace=self.key.namespace)
+        metadata = ObjectMeta(
+            name=self.key.name, namespace=self.key.namespace, annotations=self._build_annotations()
+        )
         lease = Lease(metadata=metadata, spec=LeaseSpec(**self._build_spec(renewing=False)))
+        may_have_written, self._may_have_written = self._may_have_written, True
         try:
             self.observe(await self._client.create(lease))
         except AlreadyExists:
+            self._may_have_written = may_have_written
             return False
         return True
 
@@ -177,11 +210,18 @@ class LeaderElector:
         spec = self._build_spec(renewing=renewing)
         if not renewing:
             spec["leaseTransitions"] = self._observed_lease.spec.leaseTransitions + 1
+        # Before the write: it may be stored without a response.
+        may_have_written, self._may_have_written = self._may_have_written, True
         try:
             self.observe(await self._patch_lease(spec))
         except Conflict:
+            self._may_have_written = may_have_written
             return False
         return True
+
+    def _build_annotations(self) -> dict[str, str]:
+        proof = self._presence.proof if self._presence is not None else ""
+        return {_PRESENCE_ANNOTATION: proof} if proof else {}
 
     def _build_spec(self, *, renewing: bool) -> dict[str, Any]:
         now = _micro_time_now()
@@ -194,7 +234,10 @@ class LeaderElector:
 
     async def _patch_lease(self, spec: dict[str, Any]) -> Lease:
         assert self._observed_lease is not None
-        metadata = {"resourceVersion": self._observed_lease.metadata.resourceVersion}
+        metadata = {
+            "resourceVersion": self._observed_lease.metadata.resourceVersion,
+            "annotations": self._build_annotations(),
+        }
         return await self._client.patch(Lease, self.key, {"metadata": metadata, "spec": spec})
 
     async def _clear_holder(self) -> None:

@@ -11,7 +11,7 @@ from kubewright.errors import Forbidden, NotFound
 from .model import CloneBlocked
 from .ownership import GroupId
 from .reasons import Reason
-from .types import CloudInitSpec, VmGroup
+from .types import ADOPT_ANNOTATION, UNDO_ADOPTION, CloudInitSpec, VmGroup
 
 CLUSTER_ID_NAMESPACE = "kube-system"
 
@@ -43,6 +43,26 @@ class ApiReader:
         if not replica:
             return is_deleting
         return any(status.name == replica and status.leaving for status in stored.status.replicas)
+
+    async def confirm_adoption(self, group_id: GroupId, replica: str, *, undo: bool) -> bool:
+        """Whether the stored object still requests to adopt the VM of a replica, or to undo it."""
+        try:
+            stored = await self._client.get(VmGroup, Key(group_id.namespace, group_id.name))
+        except NotFound:
+            return False
+        if (
+            stored.metadata.uid != group_id.uid
+            or stored.metadata.deletionTimestamp is not None
+            or stored.spec.paused
+        ):
+            return False
+        request = stored.metadata.annotations.get(ADOPT_ANNOTATION, "").strip().lower()
+        if undo or request == UNDO_ADOPTION:
+            return undo and request == UNDO_ADOPTION
+        return any(
+            status.name == replica and status.adoptedFrom and not status.leaving
+            for status in stored.status.replicas
+        )
 
     async def read_cloud_init(self, namespace: str, cloud_init: CloudInitSpec) -> dict[str, str]:
         """The cloud-init data of the Secret, as extraConfig; raises CloneBlocked."""

@@ -29,6 +29,7 @@ from kubewright.recorder import EventRecorder
 
 from ...vcenters.registry import UNAVAILABLE_RETRY_SECONDS, VCenterRegistry
 from ...vcenters.registry import Reason as VCenterReason
+from .adoption import parse_request
 from .api_reader import CLUSTER_ID_NAMESPACE, ApiReader
 from .desired import build_desired_state
 from .limits import MB_PER_GB, NamespaceLimits
@@ -39,7 +40,13 @@ from .placement import PlacementResolver, build_parent_folder_key, placement_nam
 from .quota import OtherGroup
 from .reasons import Reason
 from .reconciler import GroupReconciler
-from .status import group_status_of, last_known_refs_of, records_of, report_without_plan
+from .status import (
+    group_status_of,
+    last_known_refs_of,
+    records_of,
+    report_without_plan,
+    reported_uuids_of,
+)
 from .step import GroupInput, StepResult, VCenterId
 from .triggers import trigger_keys_of
 from .types import VmGroup
@@ -246,6 +253,8 @@ class VmGroupController(Controller[VmGroup]):
                 if other.metadata.uid != group.metadata.uid
             ],
             last_known_refs=last_known_refs_of(group),
+            adoption_request=parse_request(group.metadata.annotations),
+            reported_uuids=reported_uuids_of(group),
             linked_clone=spec.linkedClone,
             storage_policy=spec.storagePolicy,
             cloud_init=spec.bootstrap.cloudInit if spec.bootstrap else None,

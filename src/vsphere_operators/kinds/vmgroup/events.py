@@ -160,6 +160,10 @@ def _list_removal_events(
 ) -> Iterator[GroupEvent]:
     """A replica that is no longer in the status."""
     is_deletion = group.metadata.deletionTimestamp is not None
+    vm = inventory.vms.get(replica.moRef) if inventory is not None else None
+    if vm is not None and replica.adoptedFrom == vm.instance_uuid.lower():
+        # The adoption was undone, which operation_reporter.py reports, or has not begun.
+        return
     if replica.state == "Present" and inventory is not None and replica.moRef in inventory.vms:
         if replica.leaving or not is_deletion:
             replacement = "" if replica.leaving else ", and a new VM replaces it"

@@ -14,6 +14,8 @@ What is checked before a VM or a folder is destroyed?  First the API server: the
     (First Class Disks, and files outside its own folder: Destroy_Task deletes them too), the folder
     must be empty. Last the lease. The API server may need minutes to answer, so vCenter is read
     after it, and the call is not sent later than 2 s after that read.
+And before a VM is adopted?  The same, in owner_change.py. The call names the version of the VM that
+    was read, and vCenter rejects it if the VM has changed.
 """
 
 from __future__ import annotations
@@ -53,29 +55,23 @@ from .group_memory import (
 from .messages import describe_action, describe_failure
 from .model import (
     Action,
+    Adopt,
     Clone,
     CreateFolder,
     Destroy,
     DestroyFolder,
     OperationFailure,
-    PowerOff,
-    PowerOn,
-    Resize,
+    Release,
 )
 from .operation_reporter import OperationReporter
+from .owner_change import ChangeNotConfirmed, OwnerChange
 from .ownership import GroupId, is_owned_by, mark_from_extra_config
 from .read_age import accept_read, seconds_left
 from .reasons import Reason
 from .step import GroupInput
+from .vm_requests import Call, VmAction, build_vm_request
 
-VmAction = PowerOn | PowerOff | Resize | Destroy
 _ReadBeforeCall = Callable[[], Awaitable[Any]]
-# Receives the result of that read, None without one.
-_Call = Callable[[Any], Awaitable[Any]]
-
-
-class _DestroyNotConfirmed(Exception):
-    """A fresh read shows that the VM or the folder must not be destroyed now."""
 
 
 class InventoryOutdated(Busy):
@@ -152,53 +148,55 @@ class Executor:
 
     async def change_vm(self, group: GroupInput, action: VmAction) -> None:
         """Power a VM on or off, resize it or destroy it."""
-        vm, ref, vm_calls = action.vm, action.vm.ref, self._vcenter.vm_calls
-        effect: TaskEffect
-        call: _Call
-        match action:
-            case PowerOn():
-                verb, effect, call = "Powering on", "poweredOn", lambda _: vm_calls.power_on(ref)
-            case PowerOff():
-                verb, effect, call = "Powering off", "poweredOff", lambda _: vm_calls.power_off(ref)
-            case Resize(cpus=cpus, cores_per_socket=cores, memory_mb=memory_mb):
-                verb, effect, call = (
-                    "Resizing",
-                    "resized",
-                    lambda _: vm_calls.resize(ref, cpus, cores, memory_mb),
-                )
-            case Destroy():
-                verb, effect, call = (
-                    "Destroying",
-                    "destroyed",
-                    lambda read_at: vm_calls.destroy(ref, seconds_left(self._clock() - read_at)),
-                )
-        inventory_vm = self._vcenter.inventory.vms.get(ref)
+        vm, ref = action.vm, action.vm.ref
+        request = build_vm_request(action, self._vcenter.vm_calls, self._clock)
         purpose = _TaskPurpose(
             group,
             action,
             vm.replica_name,
-            f'{verb} "{vm.replica_name}"',
+            f'{request.verb} "{vm.replica_name}"',
             ref,
-            effect,
-            inventory_vm.config_version if inventory_vm else "",
+            request.effect,
+            self._config_version_of(ref),
         )
         check = partial(self._check_before_destroy, group.group_id, ref, vm.replica_name)
         started = await self._start_task_on_target(
-            purpose, call, check if isinstance(action, Destroy) else None
+            purpose, request.call, check if isinstance(action, Destroy) else None
         )
         if not started:
             # The VM is gone, or is not what the plan was made from: read it again.
             self._vcenter.vm_configs.request_refresh(ref)
 
+    def _config_version_of(self, ref: str) -> str:
+        vm = self._vcenter.inventory.vms.get(ref)
+        return vm.config_version if vm else ""
+
+    async def change_owner(self, group: GroupInput, action: Adopt | Release) -> None:
+        """Adopt a VM, or undo that. vCenter rejects it if the VM has changed since the read."""
+        memory = self._memory_of(group)
+        change = OwnerChange(self._vcenter.vm_calls, self._api_reader, memory, group, action)
+        ref, replica = change.ref, change.replica_name
+        purpose = _TaskPurpose(
+            group,
+            action,
+            replica,
+            f'{change.verb} "{replica}"',
+            ref,
+            "reconfigured",
+            self._config_version_of(ref),
+        )
+        if not await self._start_task_on_target(purpose, change.send, change.check):
+            self._vcenter.vm_configs.request_refresh(ref)
+
     async def _check_before_destroy(self, group_id: GroupId, ref: str, replica: str) -> float:
         """Ask the API server, then read the VM; returns when that read was sent."""
         if not await self._api_reader.confirm_deletion(group_id, replica):
-            raise _DestroyNotConfirmed
+            raise ChangeNotConfirmed
         read_at = self._clock()
         vm = await self._vcenter.vm_calls.read_vm(ref)
         mark = mark_from_extra_config(vm.config.extra_config)
         if not is_owned_by(mark, vm.instance_uuid, group_id) or vm.has_foreign_disks:
-            raise _DestroyNotConfirmed
+            raise ChangeNotConfirmed
         return read_at
 
     async def create_folder(self, group: GroupInput, parent_ref: str) -> None:
@@ -262,14 +260,14 @@ class Executor:
     async def _check_folder_before_destroy(self, group_id: GroupId, ref: str) -> float:
         """Ask the API server, then read the folder; returns when that read was sent."""
         if not await self._api_reader.confirm_deletion(group_id):
-            raise _DestroyNotConfirmed
+            raise ChangeNotConfirmed
         read_at = self._clock()
         if not await self._vcenter.vm_calls.is_folder_empty(ref):
-            raise _DestroyNotConfirmed
+            raise ChangeNotConfirmed
         return read_at
 
     async def _start_task_on_target(
-        self, purpose: _TaskPurpose, call: _Call, read_before: _ReadBeforeCall | None
+        self, purpose: _TaskPurpose, call: Call, read_before: _ReadBeforeCall | None
     ) -> bool:
         """Start a task on a VM or folder; returns whether it started.
 
@@ -279,7 +277,7 @@ class Executor:
         busy_refs.add(purpose.target_ref)
         try:
             await self._start_task(purpose, call, read_before)
-        except (NotFound, _DestroyNotConfirmed):
+        except (NotFound, ChangeNotConfirmed):
             return False
         finally:
             if not any(
@@ -289,7 +287,7 @@ class Executor:
         return True
 
     async def _start_task(
-        self, purpose: _TaskPurpose, call: _Call, read_before: _ReadBeforeCall | None = None
+        self, purpose: _TaskPurpose, call: Call, read_before: _ReadBeforeCall | None = None
     ) -> str:
         """Reserve a task slot, start the task and remember it; returns its MoRef."""
         limiter, group, action = self._vcenter.task_limiter, purpose.group, purpose.action
@@ -312,7 +310,7 @@ class Executor:
         self,
         group: GroupInput,
         action: Action,
-        call: _Call,
+        call: Call,
         read_before: _ReadBeforeCall | None = None,
     ) -> Any:
         """Check, then call vCenter in the session in which the inventory of the plan was read.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from ...vsphere.model import Folder
 from ...vsphere.vcenter import VCenter
 from .group_memory import GroupMemory
@@ -99,5 +101,6 @@ class FolderFinder:
             owner,
             owner_exists=group.may_exist(owner),
             is_owners_folder=owner.folder_name == group.group_id.folder_name,
+            is_same_name=replace(owner, uid=group.group_id.uid) == group.group_id,
         )
         return CloneBlocked(Reason.FOLDER_TAKEN, message)

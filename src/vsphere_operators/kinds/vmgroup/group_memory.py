@@ -12,6 +12,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ...vsphere.model import VirtualMachine
 from .model import (
     CloneBlocked,
     CreationCause,
@@ -32,7 +33,7 @@ FOLDER_KEY = "(folder)"
 # One lost write may be a conflict; five in a row mean an outdated CRD.
 _MAX_LOST_WRITES = 5
 
-TaskEffect = Literal["poweredOn", "poweredOff", "resized", "destroyed"]
+TaskEffect = Literal["poweredOn", "poweredOff", "reconfigured", "destroyed"]
 CloneOutcome = Literal["unsent", "accepted", "rejected", "maybe_sent"]
 Clock = Callable[[], float]
 
@@ -85,6 +86,8 @@ class GroupMemory:
         self.unseen_effects: dict[str, UnseenEffect] = {}
         # VMs and folders with a task of this process that has not ended.
         self.busy_refs: set[str] = set()
+        # Until when a change of a VM's owner may still begin: it was sent without a response.
+        self.owner_changes: dict[str, float] = {}
         self.created_folder: CreatedFolder | None = None
         # For Events and metrics only.
         self.creation_causes: dict[str, CreationCause] = {}
@@ -196,6 +199,20 @@ class GroupMemory:
         for table in (self.clone_requests, self.backoffs, self.creation_causes):
             for name in [name for name in table if name not in kept_keys]:
                 del table[name]
+
+    def is_effect_pending(self, vm: VirtualMachine) -> bool:
+        """Whether a task has succeeded on the VM and the inventory does not show its effect yet."""
+        pending = self.unseen_effects.get(vm.ref)
+        if pending is None or self.clock() >= pending.expires_at:
+            return False
+        if pending.effect in ("poweredOn", "poweredOff"):
+            return vm.power != pending.effect
+        return pending.effect == "destroyed" or vm.config_version == pending.config_version_before
+
+    def is_owner_change_pending(self, vm: VirtualMachine) -> bool:
+        """Whether a change that this process sent may not be visible yet."""
+        may_begin = self.clock() < self.owner_changes.get(vm.ref, 0.0)
+        return may_begin or vm.ref in self.busy_refs or self.is_effect_pending(vm)
 
     def record_failure(self, name: str, failure: OperationFailure) -> None:
         """Back off for 20 s, then 40 s and so on, up to 5 minutes."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from .model import (
     Action,
+    Adopt,
     Clone,
     CloneState,
     CreateFolder,
@@ -19,6 +20,7 @@ from .model import (
     Phase,
     PowerOff,
     PowerOn,
+    Release,
     RemoveFinalizer,
     ReplicaRecord,
     Resize,
@@ -130,6 +132,7 @@ def _is_without_vm(replica: Replica) -> bool:
     """Whether the replica needs a clone: its VM is neither there nor expected to come back."""
     return (
         replica.vm is None
+        and replica.vm_to_adopt is None
         and replica.clone_state is not CloneState.MISSING
         and not replica.unreadable_vm
     )
@@ -178,9 +181,11 @@ def _describe_progress(desired: DesiredState, replicas: Sequence[Replica]) -> st
     active = active_replicas(replicas)
     parts = {
         "missing": sum(replica.clone_state is CloneState.MISSING for replica in active),
+        "adopting": sum(replica.vm_to_adopt is not None for replica in active),
         "unreadable": sum(bool(replica.unreadable_vm) for replica in active),
         "cloning": sum(
-            _is_without_vm(replica) or replica.clone_state is CloneState.RUNNING
+            _is_without_vm(replica)
+            or (replica.clone_state is CloneState.RUNNING and replica.vm_to_adopt is None)
             for replica in active
         ),
         "updating": sum(
@@ -206,11 +211,15 @@ def describe_record_changes(
     if desired.deleting:
         return ("VmGroup marked for deletion",)
     terminating_before = {record.name: record.terminating for record in before}
-    added = sum(record.name not in terminating_before for record in after)
+    new = [record for record in after if record.name not in terminating_before]
+    adopted = sum(bool(record.adopted_from) for record in new)
+    added = len(new) - adopted
     deleted = sum(
         record.terminating and not terminating_before.get(record.name, False) for record in after
     )
     creating = (f"too few replicas, creating {added} replica(s)",) if added else ()
+    if adopted:
+        creating = (*creating, f"adopting {adopted} replica(s)")
     return (*creating, f"too many replicas, deleting {deleted}") if deleted else creating
 
 
@@ -244,6 +253,10 @@ def describe_action(action: Action) -> str:
                 f'resizing vm "{action.vm.replica_name}" to {action.cpus} vCPUs and '
                 f"{action.memory_mb} MB"
             )
+        case Adopt():
+            return f'adopting vm "{action.record.name}" ({action.vm.ref})'
+        case Release():
+            return f'undoing the adoption of vm "{action.vm.replica_name}"'
         case RemoveFinalizer():
             return "no cleanup is left, removing the finalizer"
 
@@ -307,6 +320,7 @@ _TRANSIENT_FAULTS = (
     "ManagedObjectNotFound",
     "InvalidState",
     "GenericVmConfigFault",
+    "ConcurrentAccess",
 )
 
 

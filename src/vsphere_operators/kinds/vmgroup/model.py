@@ -18,6 +18,8 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from ...vsphere.model import VirtualMachine
+
 VmPowerState = Literal["poweredOn", "poweredOff", "suspended"]
 ReplicaState = Literal["Planned", "Cloning", "Present"]
 Phase = Literal["RUNNING", "PENDING", "ERROR"]
@@ -34,6 +36,7 @@ class CloneState(Enum):
     RUNNING = "its task runs, or a task that may belong to it"
     UNKNOWN = "a clone may be in progress; it is too early to decide"
     MISSING = "the VM existed and is not in the inventory, and may come back"
+    ADOPTING = "there is a VM to adopt, which does not have the group's mark yet"
     NOT_IN_PROGRESS = "no clone is in progress"
 
 
@@ -126,6 +129,8 @@ class ReplicaRecord(Struct, frozen=True, kw_only=True):
     # that may be in progress. 0 if an older release stored the record.
     cpus: int = 0
     memory_mb: int = 0
+    # Of a VM that the group adopts or has adopted: its instanceUuid before.
+    adopted_from: str = ""
     # Selected for deletion, `leaving` in the status. Never reset: a Destroy_Task that arrives
     # late destroys nothing that is needed again.
     terminating: bool = False
@@ -158,6 +163,8 @@ class ReplicaVm(Struct, frozen=True, kw_only=True):
     resize_possible: bool = False
     # Attached disks that are not its own, such as First Class Disks: other users' data.
     foreign_disks: tuple[str, ...] = ()
+    # Of an adopted VM: its instanceUuid before.
+    adopted_from: str = ""
 
     @property
     def size(self) -> ResourceAmount:
@@ -194,6 +201,8 @@ class DesiredState(Struct, frozen=True, kw_only=True):
     deletion_policy: Literal["Destroy", "Orphan"] = "Destroy"
     # The message of what prevents clones now: template, folder, another owner, quota.
     clone_blocker: str = ""
+    # A user requested that adopted VMs become what they were before.
+    undo_adoption: bool = False
     # The message if the spec requests more than the quota of the namespace allows.
     quota_violation: str = ""
     # What this group may have of that quota: without what other groups have, or older ones request.
@@ -246,6 +255,10 @@ class ObservedState(Struct, frozen=True, kw_only=True):
     # By record that is UNKNOWN: the path of its last known VM, of which vCenter reports no uuid.
     unreadable_vms: Mapping[str, str] = {}
     failures: Mapping[str, OperationFailure] = {}
+    # By record of which the VM does not have the mark yet: the VM, None if it cannot be adopted.
+    vms_to_adopt: Mapping[str, VirtualMachine | None] = {}
+    # Records for VMs that a user requested to adopt; they are stored before any VM is marked.
+    requested_adoptions: tuple[ReplicaRecord, ...] = ()
     folder: GroupFolder | None = None
     # How many operations may start now.
     max_actions: int = 3
@@ -291,6 +304,20 @@ class Destroy(Struct, frozen=True):
     vm: ReplicaVm
 
 
+class Adopt(Struct, frozen=True):
+    """Write the group's mark to a VM, after a fresh read of the object and of the VM."""
+
+    record: ReplicaRecord
+    # As it was when the plan was made.
+    vm: VirtualMachine
+
+
+class Release(Struct, frozen=True):
+    """Make an adopted VM what it was before, after a fresh read of the object and of the VM."""
+
+    vm: ReplicaVm
+
+
 class DestroyFolder(Struct, frozen=True):
     """Remove the group's empty folder, after a fresh read of the object and of the folder."""
 
@@ -302,7 +329,16 @@ class RemoveFinalizer(Struct, frozen=True):
 
 
 Action: TypeAlias = (
-    CreateFolder | Clone | PowerOn | PowerOff | Resize | Destroy | DestroyFolder | RemoveFinalizer
+    CreateFolder
+    | Clone
+    | PowerOn
+    | PowerOff
+    | Resize
+    | Destroy
+    | Adopt
+    | Release
+    | DestroyFolder
+    | RemoveFinalizer
 )
 
 

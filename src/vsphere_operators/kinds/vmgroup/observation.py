@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import cast
 
 from msgspec import Struct
@@ -11,6 +12,8 @@ from msgspec.structs import replace
 from ...vsphere.model import FINAL_TASK_STATES, VirtualMachine
 from ...vsphere.vcenter import VCenter
 from .absence import Absence, AbsenceTracker
+from .adoption import AdoptionPlan, AdoptionPlanner
+from .clone_blocker import find_clone_blocker
 from .clone_state import (
     REQUEST_SETTLE_SECONDS,
     CloneTaskTracker,
@@ -22,7 +25,7 @@ from .clone_state import (
     with_task,
 )
 from .folder import FolderFinder
-from .group_memory import FOLDER_KEY, GroupMemory, GroupMemoryStore
+from .group_memory import GroupMemory, GroupMemoryStore
 from .model import (
     CloneBlocked,
     CloneState,
@@ -35,12 +38,10 @@ from .model import (
 )
 from .ownership import OwnershipIndex, OwnershipMark
 from .placement import Placement, PlacementResolver
-from .reasons import Reason
 from .step import GroupInput
+from .types import AdoptionStatus
 from .usage import UsageCounter
 
-# etcd stores at most 1.5 MB per object, and a record takes half a KB.
-_MAX_REPLICAS = 1000
 # While one of these tasks runs on a VM, other operations on it fail, whichever client started the
 # task. A backup's snapshot, a vMotion or an attached disk does not matter.
 _DISRUPTIVE_TASKS = ("powerOn", "powerOff", "suspend", "reset", "destroy", "unregister")
@@ -57,6 +58,7 @@ class PlanInput(Struct, frozen=True, kw_only=True):
     parent_folder: str
     blocker_reason: str
     vms_by_replica: dict[str, VirtualMachine]
+    adoption: AdoptionStatus | None = None
     # References of missing VMs; whether vCenter still has them is read before the plan.
     refs_to_read: tuple[str, ...] = ()
     # Whether the group waits for a missing VM, until it comes back or counts as deleted.
@@ -90,6 +92,7 @@ class GroupObserver:
         self._ownership_index, self._clone_tracker = ownership_index, clone_tracker
         self._memory_store, self._absences = memory_store, absences
         self._folders = FolderFinder(vcenter, ownership_index)
+        self._adoptions = AdoptionPlanner(vcenter)
         self._usage = UsageCounter(vcenter.inventory, ownership_index, memory_store)
 
     def forget_group(self, uid: str) -> None:
@@ -103,13 +106,19 @@ class GroupObserver:
         resolved = _resolve_placement(resolver, group.desired)
         template, blocker = resolved.template, resolved.blocker
         folder = self._folders.find(group, memory, resolved.parent_ref)
+        vms = tuple(self._find_replica_vms(group, memory))
+        desired = self._usage.apply_quota(group)
+        adoption = self._adoptions.plan(
+            group, desired, folder, vms, partial(self._is_owner_change_pending, group, memory)
+        )
         if conflict := self._folders.find_conflict(group, folder, resolved.parent_ref):
             blocker, folder = blocker or conflict, None
+        else:
+            blocker = adoption.blocker or blocker
         if folder is not None and folder.ref in self._inventory.folders:
             memory.created_folder = None
-        desired = self._usage.apply_quota(group)
-        blocker = blocker or _find_clone_blocker(desired, memory)
-        observed = self._observe_replicas(group, memory, folder)
+        blocker = blocker or find_clone_blocker(desired, memory)
+        observed = self._observe_replicas(group, memory, folder, vms, adoption)
         absences = self._judge_absences(group, observed, resolver)
         return PlanInput(
             desired=replace(
@@ -117,6 +126,7 @@ class GroupObserver:
                 template=template.ref if template else "",
                 template_cores_per_socket=template.cores_per_socket if template else 0,
                 clone_blocker=str(blocker) if blocker and not group.desired.deleting else "",
+                undo_adoption=group.adoption_request is not None and group.adoption_request.undo,
             ),
             observed=replace(
                 observed,
@@ -130,10 +140,14 @@ class GroupObserver:
             parent_folder=resolved.parent_ref,
             blocker_reason=blocker.reason if blocker else "",
             vms_by_replica={
+                name: vm for name, vm in adoption.vms_to_adopt.items() if vm is not None
+            }
+            | {
                 self._ownership_index.marks[ref].replica_name: self._inventory.vms[ref]
                 for ref in self._ownership_index.refs_by_group_uid.get(group.group_id.uid)
                 if ref in self._inventory.vms
             },
+            adoption=adoption.status,
             refs_to_read=tuple(
                 absence.ref_to_read for absence in absences.values() if absence.ref_to_read
             ),
@@ -191,9 +205,14 @@ class GroupObserver:
         )
 
     def _observe_replicas(
-        self, group: GroupInput, memory: GroupMemory, folder: GroupFolder | None
+        self,
+        group: GroupInput,
+        memory: GroupMemory,
+        folder: GroupFolder | None,
+        replica_vms: Sequence[ReplicaVm],
+        adoption: AdoptionPlan,
     ) -> ObservedState:
-        vms = {vm.replica_name: vm for vm in self._find_replica_vms(group, memory)}
+        vms = {vm.replica_name: vm for vm in replica_vms}
         records = tuple(with_task(record, memory) for record in group.records)
         absent = [record for record in records if record.name not in vms]
         unreadable_vms = self._find_unreadable_vms(absent, group.last_known_refs)
@@ -224,17 +243,35 @@ class GroupObserver:
                 else self._clone_state_of(group, record, memory, sent_tasks)
                 for record in absent
             }
-            | dict.fromkeys(unfinished, CloneState.RUNNING),
+            | dict.fromkeys(unfinished, CloneState.RUNNING)
+            | dict(adoption.clone_states),
             conflicting_vms={
                 record.name: path
                 for record in absent
-                if (path := self._find_conflicting_vm(record, folder))
+                if record.name not in adoption.clone_states
+                and (path := self._find_conflicting_vm(record, folder))
             },
             unreadable_vms=unreadable_vms,
             failures=memory.active_failures(),
+            vms_to_adopt=adoption.vms_to_adopt,
+            requested_adoptions=adoption.requested,
             folder=folder,
             # At least one action is tried: the limiter then remembers that the group waits.
             max_actions=max(1, self._vcenter.task_limiter.free_slots),
+        )
+
+    def _is_owner_change_pending(
+        self, group: GroupInput, memory: GroupMemory, vm: VirtualMachine
+    ) -> bool:
+        # A request of a manager that died just before may still begin.
+        acting_since = self._memory_store.acting_since(group.loaded_at)
+        return (
+            memory.is_owner_change_pending(vm)
+            or memory.clock() - acting_since < REQUEST_SETTLE_SECONDS
+            or any(
+                task.entity == vm.ref and task.state not in FINAL_TASK_STATES
+                for task in self._inventory.tasks.values()
+            )
         )
 
     def _find_replica_vms(self, group: GroupInput, memory: GroupMemory) -> Iterator[ReplicaVm]:
@@ -281,8 +318,9 @@ class GroupObserver:
             cores_per_socket=vm.cores_per_socket,
             memory_mb=vm.memory_mb or 0,
             unavailable=vm.connection not in ("connected", "") or vm.power not in power_states,
-            busy=busy or vm.ref in memory.busy_refs or _is_effect_pending(vm, memory),
+            busy=busy or vm.ref in memory.busy_refs or memory.is_effect_pending(vm),
             foreign_disks=self._foreign_disk_names(vm),
+            adopted_from=mark.origin.instance_uuid if mark.origin else "",
         )
 
     def _foreign_disk_names(self, vm: VirtualMachine) -> tuple[str, ...]:
@@ -354,29 +392,3 @@ def _resolve_placement(resolver: PlacementResolver, desired: DesiredState) -> _R
     except CloneBlocked as error:
         return _ResolvedPlacement(parent_ref=parent_ref, blocker=error)
     return _ResolvedPlacement(parent_ref=parent_ref, template=template, placement=placement)
-
-
-def _is_effect_pending(vm: VirtualMachine, memory: GroupMemory) -> bool:
-    """Whether a task has succeeded on the VM and the inventory does not show its effect yet."""
-    pending = memory.unseen_effects.get(vm.ref)
-    if pending is None or memory.clock() >= pending.expires_at:
-        return False
-    if pending.effect in ("poweredOn", "poweredOff"):
-        return vm.power != pending.effect
-    return pending.effect == "destroyed" or vm.config_version == pending.config_version_before
-
-
-def _find_clone_blocker(desired: DesiredState, memory: GroupMemory) -> CloneBlocked | None:
-    """What prevents clones in addition to placement and folder."""
-    if desired.replicas > _MAX_REPLICAS:
-        return CloneBlocked(
-            Reason.TOO_MANY_REPLICAS,
-            f"spec.replicas: Invalid value: {desired.replicas}: must be less than or equal to "
-            f"{_MAX_REPLICAS}",
-        )
-    if desired.quota_violation:
-        return CloneBlocked(Reason.QUOTA_EXCEEDED, desired.quota_violation)
-    failure = memory.active_failures().get(FOLDER_KEY)
-    if failure is not None and failure.permanent:
-        return CloneBlocked(failure.reason, failure.message)
-    return None

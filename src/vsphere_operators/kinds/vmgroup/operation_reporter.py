@@ -9,7 +9,18 @@ from __future__ import annotations
 from .causes import find_deletion_cause
 from .group_memory import GroupMemoryStore
 from .metrics import OperationMetrics
-from .model import Action, Clone, Destroy, OperationFailure, PowerOff, PowerOn, ReplicaVm, Resize
+from .model import (
+    Action,
+    Adopt,
+    Clone,
+    Destroy,
+    OperationFailure,
+    PowerOff,
+    PowerOn,
+    Release,
+    ReplicaVm,
+    Resize,
+)
 from .reasons import Reason
 from .step import GroupInput
 
@@ -29,6 +40,18 @@ class OperationReporter:
                 cause = find_deletion_cause(desired, vm.fingerprint, vm.size)
                 self._metrics.destroyed[cause].inc()
                 memory.refs_stopped_for_resize.discard(vm.ref)
+            case Adopt(record=record, vm=adopted_vm):
+                group.record_event(
+                    "Normal",
+                    Reason.VM_ADOPTED,
+                    f'Adopted VM "{record.name}" ({adopted_vm.ref}).',
+                )
+            case Release(vm=vm):
+                group.record_event(
+                    "Normal",
+                    Reason.VM_GIVEN_BACK,
+                    f'Undid the adoption of VM "{vm.replica_name}" ({vm.ref}).',
+                )
             case Resize(vm=vm):
                 group.record_event(
                     "Normal",

@@ -24,6 +24,7 @@ from string import ascii_lowercase
 from uuid import UUID, uuid5
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ...vsphere.index import Index
 from ...vsphere.inventory import Change
@@ -32,6 +33,9 @@ from ...vsphere.vcenter import VCenter
 
 _EXTRA_CONFIG_PREFIX = "vsphere-operators."
 _MARK_KEYS = ("cluster", "namespace", "name", "uid", "replica", "slot", "fingerprint")
+_ADOPTION_KEY = f"{_EXTRA_CONFIG_PREFIX}adopted"
+# In place of the uid of a previous owner, if there was none.
+_NO_OWNER = "-"
 # The namespace of the uuid5 of replicas. It must never change: existing VMs would lose their group.
 _UUID_NAMESPACE = UUID("6f5c1f3a-6f0e-5a8e-9a43-0d2c8d1f7b52")
 _UUID5_PATTERN = re.compile(
@@ -67,6 +71,14 @@ class GroupId(Struct, frozen=True, kw_only=True):
         return f"{self.cluster_id}/{self.namespace}"
 
 
+class VmOrigin(Struct, frozen=True, kw_only=True):
+    """What a VM was before a group adopted it."""
+
+    instance_uuid: str
+    # The uid of the deleted group that owned it; "" for a VM without a mark.
+    owner_uid: str = ""
+
+
 class OwnershipMark(Struct, frozen=True, kw_only=True):
     """The content of a VM's extraConfig that names its owner."""
 
@@ -74,6 +86,8 @@ class OwnershipMark(Struct, frozen=True, kw_only=True):
     replica_name: str
     sequence_number: int
     fingerprint: str
+    # Of an adopted VM.
+    origin: VmOrigin | None = None
 
 
 def instance_uuid_of(uid: str, replica: str) -> str:
@@ -97,9 +111,36 @@ def mark_to_extra_config(mark: OwnershipMark) -> dict[str, str]:
         str(mark.sequence_number),
         mark.fingerprint,
     )
-    return {
-        f"{_EXTRA_CONFIG_PREFIX}{key}": value for key, value in zip(_MARK_KEYS, values, strict=True)
-    }
+    keys = (f"{_EXTRA_CONFIG_PREFIX}{key}" for key in _MARK_KEYS)
+    extra_config = dict(zip(keys, values, strict=True))
+    if mark.origin is not None:
+        # With the instanceUuid of the VM itself: a clone of the VM has a copy of this key too.
+        own_uuid = instance_uuid_of(group.uid, mark.replica_name)
+        origin = (mark.origin.instance_uuid, mark.origin.owner_uid or _NO_OWNER)
+        extra_config[_ADOPTION_KEY] = " ".join((own_uuid, *origin))
+    return extra_config
+
+
+def mark_before_adoption(mark: OwnershipMark) -> dict[str, str]:
+    """The extraConfig that makes an adopted VM what it was before; vCenter removes empty keys."""
+    keys = [*(f"{_EXTRA_CONFIG_PREFIX}{key}" for key in _MARK_KEYS), _ADOPTION_KEY]
+    removed = dict.fromkeys(keys, "")
+    if mark.origin is None or not mark.origin.owner_uid:
+        return removed
+    owner = replace(mark.group_id, uid=mark.origin.owner_uid)
+    return removed | mark_to_extra_config(replace(mark, group_id=owner, origin=None))
+
+
+def has_mark_keys(extra_config: Mapping[str, str]) -> bool:
+    """Whether there is a mark, complete or not."""
+    return any(extra_config.get(f"{_EXTRA_CONFIG_PREFIX}{key}") for key in _MARK_KEYS)
+
+
+def _read_origin(text: str, own_uuid: str) -> VmOrigin | None:
+    parts = text.split(" ")
+    if len(parts) != 3 or parts[0] != own_uuid or not parts[1]:
+        return None
+    return VmOrigin(instance_uuid=parts[1], owner_uid="" if parts[2] == _NO_OWNER else parts[2])
 
 
 def mark_from_extra_config(extra_config: Mapping[str, str]) -> OwnershipMark | None:
@@ -119,10 +160,14 @@ def mark_from_extra_config(extra_config: Mapping[str, str]) -> OwnershipMark | N
         replica_name=values["replica"],
         sequence_number=int(sequence_number),
         fingerprint=values["fingerprint"],
+        origin=_read_origin(
+            extra_config.get(_ADOPTION_KEY, ""),
+            instance_uuid_of(values["uid"], values["replica"]),
+        ),
     )
 
 
-def _is_made_for_vm(mark: OwnershipMark, instance_uuid: str) -> bool:
+def is_made_for_vm(mark: OwnershipMark, instance_uuid: str) -> bool:
     """Whether the mark was made for this VM, and not copied into it by a clone."""
     return instance_uuid.lower() == instance_uuid_of(mark.group_id.uid, mark.replica_name)
 
@@ -132,7 +177,7 @@ def is_owned_by(mark: OwnershipMark | None, instance_uuid: str, group: GroupId) 
         mark is not None
         and mark.group_id.uid == group.uid
         and mark.group_id.cluster_id == group.cluster_id
-        and _is_made_for_vm(mark, instance_uuid)
+        and is_made_for_vm(mark, instance_uuid)
     )
 
 
@@ -192,7 +237,7 @@ class OwnershipIndex:
             return
         self.unread_refs.discard(ref)
         mark = mark_from_extra_config(config.extra_config)
-        if mark is None or not _is_made_for_vm(mark, vm.instance_uuid):
+        if mark is None or not is_made_for_vm(mark, vm.instance_uuid):
             self._remove(ref)
             return
         if self.marks.get(ref) != mark:
@@ -251,13 +296,20 @@ def _claim_order(claim: FolderClaim) -> tuple[bool, str, str]:
 
 
 def describe_folder_conflict(
-    folder_path: str, owner: GroupId, *, owner_exists: bool = True, is_owners_folder: bool = True
+    folder_path: str,
+    owner: GroupId,
+    *,
+    owner_exists: bool = True,
+    is_owners_folder: bool = True,
+    is_same_name: bool = False,
 ) -> str:
+    """`is_same_name`: the owner had the name of this group, so this group can adopt its VMs."""
     if not owner_exists:
+        adoption = f"To adopt them, run: {format_adopt_command(owner)}. " if is_same_name else ""
         return (
             f"Folder {folder_path} contains VMs of a deleted VmGroup ({owner}, uid {owner.uid}). "
-            "Move or delete them in vCenter, or change the name or spec.placement.folder of this "
-            "group."
+            f"{adoption}Move or delete them in vCenter, or change the name or "
+            "spec.placement.folder of this group."
         )
     if not is_owners_folder:
         return (
@@ -268,6 +320,10 @@ def describe_folder_conflict(
         f"Folder {folder_path} belongs to {owner}. Delete that group, or change the name or "
         "spec.placement.folder of this one."
     )
+
+
+def format_adopt_command(group: GroupId) -> str:
+    return f"kubectl vsphere adopt {group.name} -n {group.namespace}"
 
 
 def _make_valid_name(text: str, max_length: int = _MAX_NAME_LENGTH) -> str:
@@ -287,6 +343,16 @@ def folder_name(namespace: str, name: str) -> str:
 def replica_name(group: str, suffix: str) -> str:
     ending = f"-replica-{suffix}"
     return f"{_make_valid_name(group, _MAX_NAME_LENGTH - len(ending))}{ending}"
+
+
+def is_replica_name(group: str, name: str) -> bool:
+    """Whether the original operator, or this one, names a VM of the group so."""
+    prefix, suffix = name[:-_SUFFIX_LENGTH], name[-_SUFFIX_LENGTH:]
+    return (
+        prefix in (f"{group}-replica-", replica_name(group, suffix)[:-_SUFFIX_LENGTH])
+        and len(suffix) == _SUFFIX_LENGTH
+        and all(letter in ascii_lowercase for letter in suffix)
+    )
 
 
 def generate_replica_name(

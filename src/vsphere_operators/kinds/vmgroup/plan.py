@@ -25,16 +25,12 @@ from .model import (
     Counts,
     CreateFolder,
     DesiredState,
-    Destroy,
     DestroyFolder,
     ObservedState,
     Plan,
-    PowerOff,
-    PowerOn,
     Quota,
     RemoveFinalizer,
     ReplicaRecord,
-    ReplicaVm,
     Resize,
     ResourceAmount,
 )
@@ -54,6 +50,7 @@ from .replica import (
     needs_replacement,
     select_for_deletion,
 )
+from .vm_actions import adoption_actions, deletion_actions, power_actions, power_off_action
 
 
 def plan(desired: DesiredState, observed: ObservedState, new_name: Callable[[], str]) -> Plan:
@@ -185,7 +182,8 @@ def _compute_desired_records(
             record, waits = replica.record, True
         records.append(record)
     first_number = max((replica.record.sequence_number for replica in replicas), default=-1) + 1
-    count = 0 if desired.clone_blocker else count_to_create(desired, kept)
+    is_blocked = desired.clone_blocker or desired.undo_adoption
+    count = 0 if is_blocked else count_to_create(desired, kept)
     for number in range(first_number, first_number + count):
         used += desired.size
         if not desired.quota.covers(used):
@@ -197,6 +195,14 @@ def _compute_desired_records(
 def _can_drop_record(desired: DesiredState, replica: Replica) -> bool:
     if replica.vm is not None or replica.clone_state in PENDING_CLONE_STATES:
         return False
+    if replica.clone_state is CloneState.ADOPTING:
+        # Its VM stays as it is, without a mark.
+        return (
+            replica.terminating
+            or desired.deleting
+            or desired.undo_adoption
+            or replica.vm_to_adopt is None
+        )
     if replica.clone_state is CloneState.MISSING:
         # A VM that is not to be destroyed need not come back before the group goes. A clone that
         # was sent without an answer may still begin.
@@ -237,6 +243,7 @@ def _with_next_attempt(desired: DesiredState, replica: Replica) -> ReplicaRecord
             attempt=record.attempt + 1,
             template=desired.template,
             fingerprint=desired.fingerprint,
+            adopted_from="",
         ),
         desired.size,
     )
@@ -276,42 +283,22 @@ def _choose_actions(
             return (RemoveFinalizer(),)
         return (DestroyFolder(folder),) if observed.max_actions > 0 else ()
     without_failure = [replica for replica in replicas if replica.failure is None]
+    adopted = [replica for replica in without_failure if replica.record.adopted_from]
+    if desired.undo_adoption and not desired.deleting:
+        # Nothing else is done with VMs that are about to be released.
+        without_failure = [
+            replica
+            for replica in without_failure
+            if replica.terminating or not replica.record.adopted_from
+        ]
     actions: list[Action] = [
-        *_deletion_actions(without_failure),
-        *_power_actions(desired, without_failure),
+        *adoption_actions(desired, adopted),
+        *deletion_actions(without_failure),
+        *power_actions(desired, without_failure),
         *_clone_actions(desired, observed, replicas, without_failure),
         *_resize_actions(desired, replicas, without_failure),
     ]
     return tuple(actions[: max(0, observed.max_actions)])
-
-
-def _idle_vms(replicas: Sequence[Replica], *, terminating: bool) -> Iterator[ReplicaVm]:
-    for replica in replicas:
-        vm = replica.vm
-        if vm is not None and not vm.busy and replica.terminating == terminating:
-            yield vm
-
-
-def _deletion_actions(replicas: Sequence[Replica]) -> Iterator[Action]:
-    for vm in _idle_vms(replicas, terminating=True):
-        # Destroy_Task deletes attached disks too, and these are other users' data. It accepts a
-        # suspended VM.
-        if not vm.foreign_disks:
-            yield PowerOff(vm) if vm.power == "poweredOn" else Destroy(vm)
-
-
-def _power_actions(desired: DesiredState, replicas: Sequence[Replica]) -> Iterator[Action]:
-    if desired.deleting:
-        return
-    for vm in _idle_vms(replicas, terminating=False):
-        # A VM of another size is resized first, while it is off.
-        if not vm.unavailable and vm.power != desired.power and has_desired_size(desired, vm):
-            yield PowerOn(vm) if desired.power == "poweredOn" else _power_off_action(vm)
-
-
-def _power_off_action(vm: ReplicaVm) -> Action:
-    """The next step to powered off: PowerOffVM_Task rejects a suspended VM, so it is resumed."""
-    return PowerOff(vm) if vm.power == "poweredOn" else PowerOn(vm)
 
 
 def _clone_actions(
@@ -389,4 +376,4 @@ def _resize_actions(
             yield Resize(vm, desired.cpus, cores, desired.memory_mb)
         elif not is_ready(desired, replica) or allowed > 0:
             allowed -= is_ready(desired, replica)
-            yield _power_off_action(vm)
+            yield power_off_action(vm)

@@ -48,6 +48,9 @@ class Reason(StrEnum):
     """Several folders have that name."""
     FOLDER_TAKEN = "FolderTaken"
     """The folder of that name belongs to another VmGroup; the message names it."""
+    VMS_NOT_ADOPTED = "VMsNotAdopted"
+    """The group's folder has VMs that the group could adopt, or their adoption was undone. It
+    creates no VM until a user decides; the message has the command."""
     FOLDER_NAME_TAKEN = "FolderNameTaken"
     """Another object has the name of the group's folder."""
     DATACENTER_NOT_FOUND = "DatacenterNotFound"
@@ -126,6 +129,10 @@ class Reason(StrEnum):
     VMS_ORPHANED = "VMsOrphaned"
     """Normal Event on VmGroup: The group was deleted; its VMs are left in vCenter, as
     spec.deletionPolicy requests."""
+    VM_ADOPTED = "VMAdopted"
+    """Normal Event on VmGroup: The group has adopted a VM that it did not create."""
+    VM_GIVEN_BACK = "VMGivenBack"
+    """Normal Event on VmGroup: The adoption of a VM was undone, as a user requested."""
     VM_GONE = "VMGone"
     """Event on VmGroup: A VM was deleted, but not by the manager."""
     VM_RELEASED = "VMReleased"

@@ -33,12 +33,14 @@ from .group_memory import (
 from .model import (
     PENDING_CLONE_STATES,
     Action,
+    Adopt,
     Clone,
     CloneBlocked,
     CreateFolder,
     DestroyFolder,
     ObservedState,
     Plan,
+    Release,
     RemoveFinalizer,
 )
 from .observation import GroupObserver, PlanInput
@@ -207,6 +209,8 @@ class GroupReconciler:
                         spec = _build_clone_spec(group, plan_input, action, extra_config)
                         self._absences.forget_vm(spec.instance_uuid)
                         await self._executor.clone(group, action, spec)
+                    case Adopt() | Release():
+                        await self._executor.change_owner(group, action)
                     case _:
                         await self._executor.change_vm(group, action)
             except (NoFreeSlot, InventoryOutdated, Unreachable):
@@ -331,6 +335,7 @@ def _build_result(
         ),
         vcenter=group.vcenter,
         folder=plan_input.observed.folder,
+        adoption=plan_input.adoption,
         vms_by_replica=plan_input.vms_by_replica,
         requeue_after_seconds=requeue_after_seconds,
         cleanup_finished=cleanup_finished,

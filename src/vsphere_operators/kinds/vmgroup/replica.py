@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
+from ...vsphere.model import VirtualMachine
 from .fingerprint import is_current
 from .model import (
     CloneState,
@@ -28,6 +29,8 @@ class Replica(Struct, frozen=True, kw_only=True):
     # The path of the VM that vCenter cannot read, or "".
     unreadable_vm: str = ""
     failure: OperationFailure | None = None
+    # The VM that the group is about to adopt; None if it cannot be adopted.
+    vm_to_adopt: VirtualMachine | None = None
     # False for a VM without a record in the status.
     is_stored: bool = True
 
@@ -55,7 +58,11 @@ def build_replicas(observed: ObservedState) -> tuple[Replica, ...]:
         (vm for vm in observed.vms if vm.replica_name not in recorded),
         key=lambda vm: vm.sequence_number,
     )
-    records = (*observed.records, *(_build_record(vm) for vm in vms_without_record))
+    records = (
+        *observed.records,
+        *(_build_record(vm) for vm in vms_without_record),
+        *observed.requested_adoptions,
+    )
     return tuple(
         Replica(
             record=record,
@@ -65,6 +72,7 @@ def build_replicas(observed: ObservedState) -> tuple[Replica, ...]:
             missing_message=observed.missing_vms.get(record.name, ""),
             unreadable_vm=observed.unreadable_vms.get(record.name, ""),
             failure=observed.failures.get(record.name),
+            vm_to_adopt=observed.vms_to_adopt.get(record.name),
             is_stored=record.name in recorded,
         )
         for record in records
@@ -80,6 +88,7 @@ def _build_record(vm: ReplicaVm) -> ReplicaRecord:
         fingerprint=vm.fingerprint,
         # Its clone may not have ended: a manager that died may have sent it.
         state="Cloning",
+        adopted_from=vm.adopted_from,
     )
 
 

@@ -30,6 +30,7 @@ def records_of(group: VmGroup) -> tuple[ReplicaRecord, ...]:
             attempt=replica.attempt,
             cpus=replica.cpu,
             memory_mb=replica.memoryMB,
+            adopted_from=replica.adoptedFrom,
             terminating=replica.leaving,
         )
         for replica in group.status.replicas
@@ -39,6 +40,12 @@ def records_of(group: VmGroup) -> tuple[ReplicaRecord, ...]:
 def last_known_refs_of(group: VmGroup) -> dict[str, str]:
     """MoRefs of the VMs by replica, as last reported."""
     return {replica.name: replica.moRef for replica in group.status.replicas if replica.moRef}
+
+
+def reported_uuids_of(group: VmGroup) -> frozenset[str]:
+    """InstanceUuids of the VMs that the stored status reports as adoptable."""
+    vms = group.status.adoption.vms if group.status.adoption else ()
+    return frozenset(vm.instanceUUID for vm in vms if vm.verdict == "Adoptable")
 
 
 def _is_running(task_ref: str, inventory: Inventory) -> bool:
@@ -68,6 +75,7 @@ def group_status_of(group: VmGroup, result: StepResult, inventory: Inventory) ->
             for record in plan.records
         ],
         folder=FolderStatus(ref=folder.ref, path=folder.path) if folder else None,
+        adoption=result.adoption,
         # Not those of the inventory: during the step, another vCenter may have been loaded.
         vcenter=result.vcenter.name,
         vcenterUUID=result.vcenter.instance_uuid,
@@ -98,6 +106,7 @@ def _replica_status_of(
         attempt=record.attempt,
         cpu=record.cpus,
         memoryMB=record.memory_mb,
+        adoptedFrom=record.adopted_from,
         leaving=record.terminating,
         moRef=vm.ref if vm else kept.moRef if kept else "",
         power=vm.power if vm else "",

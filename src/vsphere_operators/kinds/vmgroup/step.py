@@ -13,7 +13,7 @@ from .limits import NamespaceLimits
 from .model import DesiredState, GroupFolder, Plan, ReplicaRecord
 from .ownership import FolderClaim, GroupId
 from .quota import OtherGroup
-from .types import CloudInitSpec
+from .types import AdoptionStatus, CloudInitSpec
 
 
 class VCenterId(Struct, frozen=True, kw_only=True):
@@ -21,6 +21,13 @@ class VCenterId(Struct, frozen=True, kw_only=True):
     name: str
     # about.instanceUuid
     instance_uuid: str
+
+
+class AdoptionRequest(Struct, frozen=True, kw_only=True):
+    # Identifies the request in the status.
+    hash: str
+    instance_uuids: frozenset[str] = frozenset()
+    undo: bool = False
 
 
 class GroupInput(Struct, frozen=True, kw_only=True):
@@ -56,6 +63,9 @@ class GroupInput(Struct, frozen=True, kw_only=True):
     list_other_groups: Callable[[], Collection[OtherGroup]]
     # MoRefs of the VMs by replica, as last reported.
     last_known_refs: Mapping[str, str] = {}
+    adoption_request: AdoptionRequest | None = None
+    # instanceUuids of the VMs that the stored status reports as adoptable.
+    reported_uuids: frozenset[str] = frozenset()
     linked_clone: bool = False
     storage_policy: str = ""
     cloud_init: CloudInitSpec | None = None
@@ -69,6 +79,7 @@ class StepResult(Struct, frozen=True, kw_only=True):
     reason: str
     vcenter: VCenterId
     folder: GroupFolder | None
+    adoption: AdoptionStatus | None = None
     vms_by_replica: dict[str, VirtualMachine]
     # None: no timer; a change enqueues the group.
     requeue_after_seconds: float | None

@@ -15,18 +15,21 @@ from msgspec.structs import replace
 
 from kubewright import Stream
 
-from ...vsphere.inventory import Change
+from ...vsphere.inventory import Change, Inventory
 from ...vsphere.model import (
     FINAL_TASK_STATES,
+    ComputeResource,
+    Datacenter,
     Datastore,
     Entity,
     Folder,
+    ResourcePool,
     Task,
     VirtualMachine,
     VirtualMachineStats,
 )
 from ...vsphere.vcenter import VCenter
-from .clone_state import CloneTaskTracker
+from .clone_state import CLONE_DESCRIPTION_ID, CloneTaskTracker
 from .executor import Executor
 from .ownership import OwnershipIndex, folder_name
 from .placement import DEFAULT_PARENT_FOLDER
@@ -103,7 +106,14 @@ class VmGroupTriggers:
                 self._stream.notify(f"folder:{vm.parent}")
                 self._stream.notify(f"folder:{self._vcenter.inventory.name_of(vm.parent)}")
 
-    def on_folder_change(self, change: Change[Folder]) -> None:
+    def on_vm_config_change(self, ref: str) -> None:
+        """A VM in the folder of a group may be one that the group can adopt."""
+        vm = self._vcenter.inventory.vms.get(ref)
+        if vm is not None and ref not in self._ownership_index.marks:
+            self._stream.notify(f"folder:{vm.parent}")
+            self._stream.notify(f"folder:{self._vcenter.inventory.name_of(vm.parent)}")
+
+    def _on_folder_change(self, change: Change[Folder]) -> None:
         if not _is_structural(change):
             return
         for folder in (change.old, change.new):
@@ -112,7 +122,7 @@ class VmGroupTriggers:
                 self._stream.notify(f"folder:{folder.ref}")
                 self._stream.notify(f"folder:{folder.parent}")
 
-    def on_placement_change(self, change: Change[Entity]) -> None:
+    def _on_placement_change(self, change: Change[Entity]) -> None:
         """A datacenter, compute resource, resource pool or datastore has changed.
 
         A new one can fix the placement of any group, and they change rarely.
@@ -150,6 +160,15 @@ class VmGroupTriggers:
             notify_group(self._stream, purpose.group_uid)
         if has_ended:
             self.progress_reported_at.pop(task.ref, None)
+
+
+def connect_triggers(triggers: VmGroupTriggers, inventory: Inventory) -> None:
+    inventory.connect(triggers.on_vm_change, VirtualMachine)
+    inventory.connect(triggers._on_folder_change, Folder)
+    inventory.connect_tasks(triggers.on_task_change, CLONE_DESCRIPTION_ID)
+    inventory.connect(
+        triggers._on_placement_change, Datacenter, ComputeResource, ResourcePool, Datastore
+    )
 
 
 def _is_structural(change: Change[Entity]) -> bool:

@@ -20,6 +20,9 @@ from kubewright import (
 )
 
 API_GROUP = "vm.codeconnect.vmworld.com"
+# Which VMs the group adopts: their instanceUuids, separated by commas, or UNDO_ADOPTION.
+ADOPT_ANNOTATION = f"{API_GROUP}/adopt"
+UNDO_ADOPTION = "undo"
 
 
 class PlacementSpec(Spec):
@@ -170,6 +173,9 @@ class ReplicaStatus(Struct, kw_only=True, omit_defaults=True):
         Int32,
         Doc("Memory that it counts for in the quota: of its VM, or of a pending request."),
     ] = 0
+    adoptedFrom: Annotated[
+        str, Doc("Of an adopted VM: the instanceUuid that it had before the adoption.")
+    ] = ""
     # `terminating` in the code; the field keeps the name that stored objects have.
     leaving: Annotated[bool, Doc("Whether the replica is selected for deletion.")] = False
     moRef: Annotated[str, Doc("MoRef of its VM.")] = ""
@@ -185,6 +191,33 @@ class FolderStatus(Struct, kw_only=True):
 
     ref: Annotated[str, Doc("MoRef.")]
     path: Annotated[str, Doc("Inventory path.")] = ""
+
+
+class AdoptionVmStatus(Struct, kw_only=True):
+    """A VM in the group's folder that does not belong to the group."""
+
+    name: Annotated[str, Doc("Name in vCenter.")]
+    moRef: Annotated[str, Doc("MoRef.")]
+    instanceUUID: Annotated[str, Doc("instanceUuid.")] = ""
+    verdict: Annotated[
+        Literal["Adoptable", "Waiting", "Refused", "Foreign"],
+        Doc("Whether the group may adopt it; Waiting: not known yet."),
+    ] = "Waiting"
+    message: Annotated[str, Doc("Why, and what the group does with the VM afterwards.")] = ""
+
+
+class AdoptionStatus(Struct, kw_only=True):
+    """The VMs that the group could adopt, and the answer to the last request."""
+
+    vms: Annotated[
+        list[AdoptionVmStatus],
+        ListType("map", "moRef"),
+        Doc("VMs in the group's folder that do not belong to it; at most 20 foreign ones."),
+    ] = []
+    observedRequest: Annotated[
+        str, Doc("Hash of the value of the annotation `adopt` that this answers.")
+    ] = ""
+    message: Annotated[str, Doc("Why the request is not carried out.")] = ""
 
 
 class VmGroupStatus(Status):
@@ -211,6 +244,10 @@ class VmGroupStatus(Status):
     ] = ""
     replicas: Annotated[list[ReplicaStatus], ListType("map", "name"), Doc("The replicas.")] = []
     folder: Annotated[FolderStatus | None, Doc("The group's folder in vCenter.")] = None
+    adoption: Annotated[
+        AdoptionStatus | None,
+        Doc("VMs that the group could adopt; see `kubectl vsphere adopt`."),
+    ] = None
     vcenter: Annotated[str, Doc("Name of the vCenter in the manager's configuration.")] = ""
     vcenterUUID: Annotated[
         str, Doc("instanceUuid of that vCenter. MoRefs in this status count only there.")

@@ -14,6 +14,9 @@ HOSTS = ("host-1", "host-2", "host-3")
 TEMPLATES = {"t": "vm-1", "t2": "vm-2"}
 PARENT_FOLDER = "group-v2"
 
+# Where vCenter has another name than the method of the history.
+DESCRIPTIONS = {"identify": "reconfigure"}
+
 
 class AccountView:
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -103,6 +106,7 @@ class AccountView:
         return enter_update("Folder", folder.ref, folder.name, folder.parent)
 
     def build_task_update(self, task: Task) -> ObjectUpdate:
+        description = DESCRIPTIONS.get(task.method, task.method)
         error: dict[str, Value] = {"fault": {TYPE_KEY: task.fault}} if task.fault else {}
         return ObjectUpdate(
             "enter",
@@ -110,7 +114,7 @@ class AccountView:
             task.ref,
             {
                 "info.state": task.state,
-                "info.descriptionId": f"VirtualMachine.{task.method}",
+                "info.descriptionId": f"VirtualMachine.{description}",
                 "info.entity": Ref("VirtualMachine", task.entity),
                 "info.entityName": task.entity_name,
                 "info.error": error or None,
@@ -176,6 +180,9 @@ class AccountView:
         ]
         values: dict[str, Value] = {
             "name": vm.name,
+            "parent": Ref("Folder", vm.folder),
+            "config.template": False,
+            "config.changeVersion": str(vm.change_version),
             "config.instanceUuid": vm.instance_uuid,
             "config.files.vmPathName": f"[fast] {directory}/x.vmx",
             "config.extraConfig": tuple(options),

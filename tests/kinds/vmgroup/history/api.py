@@ -10,7 +10,7 @@ import msgspec
 from kubewright.patch import Json
 from kubewright.testing.fake import FakeApi
 from kubewright.testing.fake.object_store import EventType
-from vsphere_operators.kinds.vmgroup.types import ReplicaStatus, VmGroup
+from vsphere_operators.kinds.vmgroup.types import ADOPT_ANNOTATION, ReplicaStatus, VmGroup
 
 NAMESPACE = "team-a"
 
@@ -88,6 +88,14 @@ class HistoryApi(FakeApi):
         path = self.path_of(name)
         old = self.objects[path]
         self.update(path, old | {"spec": old["spec"] | spec}, status=False)
+
+    def annotate(self, name: str, text: str) -> None:
+        """Set the annotation that requests adoptions; "" removes it."""
+        path = self.path_of(name)
+        old = self.objects[path]
+        annotations = {ADOPT_ANNOTATION: text} if text else {}
+        metadata = old["metadata"] | {"annotations": annotations}
+        self.update(path, old | {"metadata": metadata}, status=False)
 
     def remove_finalizers(self, name: str) -> None:
         path = self.path_of(name)

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid5
 
-from vsphere_operators.kinds.vmgroup.ownership import _UUID_NAMESPACE
+from vsphere_operators.kinds.vmgroup.ownership import _UUID_NAMESPACE, mark_from_extra_config
 from vsphere_operators.vsphere.faults import Busy, Denied, NotAuthenticated, NotFound, Rejected
 from vsphere_operators.vsphere.updates import ObjectUpdate
 from vsphere_operators.vsphere.vm_calls import CloneSpec
 
 from .account_view import HOSTS, PARENT_FOLDER, TEMPLATES, AccountView
-from .model import Task, Vm, VmFolder
+from .model import Identity, Task, Vm, VmFolder
 
 # Where vCenter puts VMs that it finds on a host.
 DISCOVERED_FOLDER = "group-v1"
@@ -140,6 +140,19 @@ class Appliance(AccountView):
         task.vm, task.size = vm, size
         return task.ref
 
+    def set_identity(self, ref: str, identity: Identity) -> str:
+        vm = self.find(ref)
+        if vm.clone is not None or self.find_task_of(vm):
+            raise Busy("another task runs", fault="TaskInProgress")
+        if str(vm.change_version) != identity.change_version:
+            raise Busy("the VM has changed", fault="ConcurrentAccess")
+        if vm.inaccessible:
+            raise Rejected("the VM is inaccessible", fault="InvalidState")
+        course = self._choose()
+        task = self.add_task("identify", ref, min(8.0, course["seconds"]), fails=course["fails"])
+        task.vm, task.identity = vm, identity
+        return task.ref
+
     def find_task_of(self, vm: Vm) -> Task | None:
         return next(
             (task for task in self.tasks.values() if task.vm is vm and task.state == "running"),
@@ -242,10 +255,24 @@ class Appliance(AccountView):
                 vm.power = "poweredOff"
             case "reconfigure":
                 (vm.cpus, vm.memory_mb), vm.change_version = task.size, vm.change_version + 1
+            case "identify":
+                self.apply_identity(task, vm)
             case "destroy":
                 self.finish(task, "")
                 return self.remove_vm(vm)
         self.publish_vm(vm)
+
+    def apply_identity(self, task: Task, vm: Vm) -> None:
+        identity = task.identity
+        assert identity is not None
+        options = vm.extra_config | identity.extra_config
+        vm.extra_config = {key: value for key, value in options.items() if value}
+        vm.instance_uuid, vm.change_version = identity.instance_uuid, vm.change_version + 1
+        mark = mark_from_extra_config(vm.extra_config)
+        vm.owner = mark.group_id.uid if mark else ""
+        vm.replica = mark.replica_name if mark else ""
+        outcome = "adopt" if mark and mark.origin else "give back"
+        self.counts[outcome] = self.counts.get(outcome, 0) + 1
 
     def remove_vm(self, vm: Vm) -> None:
         self.vms.remove(vm)

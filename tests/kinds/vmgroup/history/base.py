@@ -84,6 +84,12 @@ class HistoryBase:
                 for appliance, vm in world.list_vms()
             )
             and all(call.is_read for call in calls)
+            # The VM that is being adopted does not belong to the group yet.
+            and not any(
+                task.method == "identify" and task.state == "running"
+                for appliance in world.appliances
+                for task in appliance.tasks.values()
+            )
         )
 
     def is_known(self, vm: Vm) -> bool:

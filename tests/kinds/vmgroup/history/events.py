@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 from vsphere_operators.kinds.vmgroup import reconciler
 
+from .adoptions import Adoptions
 from .appliance import DISCOVERED_FOLDER
 from .kubernetes_users import KubernetesUsers
 from .restores import Restores
@@ -23,7 +24,7 @@ from .world import World
 EVENTS_PER_HISTORY = 70
 
 
-class History(KubernetesUsers, Restores):
+class History(KubernetesUsers, Restores, Adoptions):
     """All events; here are those of the manager and its servers."""
 
     async def run_manager(self) -> bool:
@@ -353,12 +354,20 @@ WEIGHTS: dict[str, int] = {
     "add_stranger": 2,
     "add_group_folder": 1,
     "rename_folder": 1,
+    "add_original_vms": 2,
+    "adopt_originals": 4,
+    "request_adoption": 4,
+    "undo_adoption": 2,
+    "remove_request": 1,
 }
 
 
 async def run_events(history: History, count: int) -> None:
     world = history.world
     await world.start_manager()
+    if history.random.random() < 0.4:
+        # For a group that is about to be created.
+        await history.add_original_vms()
     await history.create_group()
     if history.random.random() < 0.5:
         await history.create_group()

@@ -7,6 +7,8 @@ After each event and at each half second:
 - what exists of all groups is within the quota, except for what users added;
 - no call has changed anything that a manager did not create, see appliance.py;
 - no clone creates a second VM of a replica, see appliance.py;
+- a VM is adopted only if a user requested it, it has no other group that exists, and its record is
+  stored;
 - no manager stores records that exceed the quota by what it knows, see reserved_sizes.py.
 """
 
@@ -55,6 +57,8 @@ class Invariants:
     orphaned: set[str]
     # By path of an object, whether it allowed a deletion when the manager last read it.
     confirmed: dict[str, bool]
+    # What users requested: the uid of a group, with the instanceUuid of a VM or "undo".
+    adoption_requests: set[tuple[str, str]]
 
     def report(self, violation: str) -> None:
         self.violations.append(f"at {self.now:g}: {violation}")
@@ -260,6 +264,8 @@ class Invariants:
                 self.report(f"{spec.name} is cloned in another vCenter")
         if call.name == "destroy":
             self._check_destroy(call, groups)
+        if call.name == "identify":
+            self._check_adoption(call, groups)
 
     def on_read(self, path: str) -> None:
         """The API server reads an object for the manager: what it has to respect."""
@@ -301,6 +307,31 @@ class Invariants:
             self.report(f"{vm.label} is destroyed, and the API server did not confirm that")
         if obj is None or vm.replica not in terminating_replicas(obj):
             self.report(f"{vm.label} is destroyed, and no stored record of it is terminating")
+
+    def _check_adoption(self, call: Call, groups: dict[str, dict[str, Any]]) -> None:
+        """Only a VM that a user requested is adopted, and none of another group that exists."""
+        ref, identity = call.detail
+        appliance = call.manager.vcenter.session.token[0]
+        vm = next((vm for vm in appliance.vms if vm.ref == ref and not vm.missing_until), None)
+        mark = mark_from_extra_config(identity.extra_config)
+        if vm is None or str(vm.change_version) != identity.change_version:
+            # vCenter rejects it.
+            return
+        if mark is None or mark.origin is None:
+            uid, before = vm.owner, mark_from_extra_config(vm.extra_config)
+            if uid and (uid, "undo") not in self.adoption_requests:
+                self.report(f"{vm.label} is given back, and no user requested it")
+            if before is None or before.origin is None:
+                self.report(f"{vm.label} is given back, and was not adopted")
+            return
+        uid = mark.group_id.uid
+        if (uid, vm.instance_uuid) not in self.adoption_requests:
+            self.report(f"{vm.label} is adopted by {uid}, and no user requested it")
+        if vm.owner and vm.owner in groups:
+            self.report(f"{vm.label} is adopted by {uid}, and its group exists")
+        replicas = groups.get(uid, {}).get("status", {}).get("replicas", ())
+        if uid in groups and all(replica["name"] != mark.replica_name for replica in replicas):
+            self.report(f"{vm.label} is adopted by {uid} without a stored record")
 
 
 def bound_of(obj: dict[str, Any]) -> int:

@@ -51,6 +51,17 @@ class Vm:
         return f"{self.ref} {self.name!r} of {self.owner or 'a user'}"
 
 
+@dataclass(frozen=True)
+class Identity:
+    """What set_identity of the manager's calls changes."""
+
+    instance_uuid: str
+    # An empty value removes the key.
+    extra_config: dict[str, str]
+    # Of the VM as the manager read it.
+    change_version: str
+
+
 @dataclass(eq=False)
 class VmFolder:
     ref: str
@@ -80,6 +91,7 @@ class Task:
     visibility_delay: float = 0.0
     folder: str = ""
     entity_name: str = ""
+    identity: Identity | None = None
 
 
 @dataclass(eq=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vsphere_operators.kinds.vmgroup.model import Quota
+from vsphere_operators.kinds.vmgroup.ownership import is_replica_name
 
 from .appliance import DISCOVERED_FOLDER, Appliance
 from .events import History
@@ -23,6 +24,7 @@ async def recover(history: History) -> None:
         small = {"replicas": 1, "cpu": 1, "memory": 1}
         limited = world.limits.quota != Quota()
         world.api.edit(name, paused=False, **(small if limited else {}))
+        world.api.annotate(name, "")
     world.check()
     first, second = world.appliances
     has_second = any(
@@ -101,9 +103,11 @@ def _delete_leftovers(world: World, appliance: Appliance) -> None:
         for obj in groups.values()
         for replica in obj.get("status", {}).get("replicas", ())
     }
+    names = [obj["metadata"]["name"] for obj in groups.values()]
     for vm in list(appliance.vms):
         is_left = bool(vm.owner) and vm.owner not in groups
-        if is_left or (not vm.owner and not vm.clone and vm.name in records):
+        has_name = vm.name in records or any(is_replica_name(name, vm.name) for name in names)
+        if is_left or (not vm.owner and not vm.clone and has_name):
             appliance.remove_vm(vm)
 
 

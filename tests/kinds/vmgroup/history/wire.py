@@ -7,7 +7,7 @@ MAX_LATE_SECONDS after its sender died or gave up.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,6 +18,8 @@ from vsphere_operators.vsphere.session import Session
 from vsphere_operators.vsphere.updates import ObjectUpdate, Value
 from vsphere_operators.vsphere.vm_calls import CloneSpec, TemplateConfig, VmCalls, VmConfig
 from vsphere_operators.vsphere.vm_property_cache import VmPropertyCache
+
+from .model import Identity
 
 if TYPE_CHECKING:
     from .manager import ManagerProcess
@@ -173,6 +175,14 @@ class VCenterCalls(VmCalls):
         self, ref: str, cpus: int, cores_per_socket: int | None, memory_mb: int
     ) -> str:
         return await self._change("reconfigure", ref, (cpus, memory_mb))
+
+    async def set_identity(
+        self, ref: str, instance_uuid: str, extra_config: Mapping[str, str], change_version: str
+    ) -> str:
+        identity = Identity(instance_uuid, dict(extra_config), change_version)
+        return await self._send(
+            "identify", lambda vc, call: vc.set_identity(ref, identity), (ref, identity)
+        )
 
     async def _change(self, method: str, ref: str, size: tuple[int, int] = (0, 0)) -> str:
         return await self._send(

@@ -49,6 +49,7 @@ class World(Invariants):
         self.allowed_counts: dict[str, int] = {}
         self.orphaned: set[str] = set()
         self.confirmed: dict[str, bool] = {}
+        self.adoption_requests: set[tuple[str, str]] = set()
         self.allowed_usage = (0, 0, 0)
         for appliance in self.appliances:
             self._add_strangers(appliance)

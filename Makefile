@@ -27,7 +27,8 @@ ARGS ?=
   gpu-random-test node-moves rotation test-vcsim check format manifests docs site golden generate \
   verify cluster install uninstall run manager demo live-view-picture page-pictures docker-build \
   docker-push deploy undeploy build-installer helm sbom kind-up kind-load kind-down bench \
-  bench-cache bench-children bench-metrics bench-page bench-vcenter bench-vmgroup walks lock clean
+  bench-cache bench-children bench-metrics bench-page bench-vcenter bench-vmgroup walks lock clean \
+  test-python dist
 
 ##@ Set up
 
@@ -93,6 +94,12 @@ node-moves: testenv ## Follow 1,000 vMotions with Node labels, and kill the mana
 rotation: testenv ## Rotate a webhook CA three times during a stream of creates; 3 minutes
 	KUBEWRIGHT_CA_SECONDS=60 $(BIN)/python -m pytest -k three_rotations -s $(ARGS) \
 	  packages/kubewright/tests/webhook/test_real_cert_rotation.py
+
+# The version as a name of a folder, so that environments of several versions can exist.
+test-python: ## Run the tests that need no API server on another Python: PYTHON=python3.13
+	$(MAKE) --no-print-directory setup VENV=.venv-$(notdir $(PYTHON))
+	.venv-$(notdir $(PYTHON))/bin/python -m pytest -n $(JOBS) --dist loadfile -k "not real" \
+	  $(TESTS) $(ARGS)
 
 test-vcsim: ## Vet and test the simulated vCenter; needs Go
 	cd testenv/vcsim && test -z "$$(gofmt -l .)" && go vet ./... && go test ./...
@@ -222,6 +229,14 @@ kind-load: ## Load the image into the local cluster: IMG=vsphere-operators:dev
 kind-down: ## Delete the local cluster
 	$(KIND) delete cluster --name $(KIND_CLUSTER)
 
+##@ Release
+
+dist: setup ## Build, check and install the wheels and source distributions: dist/packages
+	$(PIP_INSTALL) --require-hashes -r requirements/release.txt
+	$(BIN)/python -m hack.dist dist/packages
+	$(BIN)/python -m hack.check_sbom
+	DIST_FOLDER=dist/packages $(BIN)/python -m pytest -q tests/test_dist.py
+
 ##@ Measure
 
 bench: testenv ## Compare with a bare loop, controller-runtime and kopf; one size: ARGS="-n 1000"
@@ -262,7 +277,7 @@ bench-vmgroup: testenv ## Measure a VmGroup of 50 and its effect on small ones
 
 lock: ## Pin the dependencies again after a change of requirements/*.in
 	$(PYTHON) -m venv .venv-lock && .venv-lock/bin/python -m pip install --quiet uv
-	for part in runtime build dev bench docs; do \
+	for part in runtime build dev bench docs release lint; do \
 	  (cd requirements && ../.venv-lock/bin/uv pip compile --quiet --upgrade --universal \
 	    --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
 	    --no-header $$part.in -o $$part.txt) || exit 1; \
@@ -271,6 +286,6 @@ lock: ## Pin the dependencies again after a change of requirements/*.in
 	$(PYTHON) hack/image/sbom.py
 
 clean: ## Remove the virtual environment and test and build output; keep the cached binaries
-	rm -rf $(VENV) .testenv bench/results
+	rm -rf $(VENV) .venv-* .testenv bench/results
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

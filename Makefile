@@ -14,6 +14,11 @@ VERSION = $(shell awk -F '"' '/^version = /{print $$2; exit}' pyproject.toml)
 REVISION = $(shell git describe --always --dirty --abbrev=40 --exclude '*' 2> /dev/null || \
   echo unknown)
 BASE_DIGEST ?=
+PLATFORMS ?= linux/amd64,linux/arm64
+COSIGN ?= cosign
+HELM ?= helm
+CHART_REPOSITORY ?=
+TAG ?=
 KIND ?= kind
 KIND_CLUSTER ?= custom-operator-cluster
 AGAINST ?= HEAD
@@ -28,7 +33,8 @@ ARGS ?=
   verify cluster install uninstall run manager demo live-view-picture page-pictures docker-build \
   docker-push deploy undeploy build-installer helm sbom kind-up kind-load kind-down bench \
   bench-cache bench-children bench-metrics bench-page bench-vcenter bench-vmgroup walks lock clean \
-  test-python dist
+  test-python dist publish image-release image-sign chart-release release-check images \
+  lint-manifests linters
 
 ##@ Set up
 
@@ -111,6 +117,14 @@ check: setup ## Check format, lint, import contracts, types, language and privat
 	$(BIN)/mypy
 	$(BIN)/python -m hack.check_words
 	$(BIN)/python -m hack.check_private_names
+
+linters: binaries
+	@$(BIN)/python -m kubewright.testing.go_module testenv/helmtemplate --into $(TESTENV)
+	@$(BIN)/python -m kubewright.testing.go_module testenv/linters --into $(TESTENV)
+	$(PIP_INSTALL) --require-hashes -r requirements/lint.txt
+
+lint-manifests: linters ## Run kubeconform, kube-score, yamllint, hadolint, actionlint and zizmor
+	$(BIN)/python -m hack.lint_manifests
 
 format: setup ## Format the code and apply automatic lint fixes
 	$(BIN)/ruff format .
@@ -236,6 +250,33 @@ dist: setup ## Build, check and install the wheels and source distributions: dis
 	$(BIN)/python -m hack.dist dist/packages
 	$(BIN)/python -m hack.check_sbom
 	DIST_FOLDER=dist/packages $(BIN)/python -m pytest -q tests/test_dist.py
+
+release-check: setup ## Compare a tag with the version and the changelog: TAG=v0.2.0
+	@$(BIN)/python -m hack.release $(TAG)
+
+publish: setup ## Sign the packages and upload them; only in the release workflow, without a token
+	$(PIP_INSTALL) --require-hashes -r requirements/release.txt
+	$(BIN)/python -m pypi_attestations sign dist/packages/*
+	$(BIN)/python -m twine upload --non-interactive --attestations dist/packages/*
+
+image-release: ## Build the image for PLATFORMS with SBOM and provenance, and push it: IMG=...
+	@mkdir -p dist
+	$(CONTAINER_TOOL) buildx build --platform $(PLATFORMS) --sbom=true --provenance=mode=max \
+	  --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) \
+	  --metadata-file dist/image.json --push -t $(IMG) .
+
+# A tag can be moved; a signature belongs to a digest. A digest replaces the tag after the last colon.
+image-sign: ## Sign the pushed image by its digest, without a key: IMG=...
+	$(COSIGN) sign --yes "$(IMG)@$$(sed -n 's/.*"containerimage.digest": "\([^"]*\)".*/\1/p' \
+	  dist/image.json)"
+
+chart-release: setup ## Package the chart, and push it: CHART_REPOSITORY=example.com/charts
+	$(KUBEWRIGHT) helm
+	$(HELM) package dist/chart --destination dist
+	$(HELM) push dist/vsphere-operators-$(VERSION).tgz oci://$(CHART_REPOSITORY)
+
+images: setup $(KUBECTL_MADE) ## List the images that an installation pulls, for a mirror: IMG=...
+	@$(BIN)/python -m hack.images --image $(IMG)
 
 ##@ Measure
 

@@ -1,9 +1,9 @@
 """Generates hack/image/sbom.cdx.json: the image's Python packages and their hashes, as CycloneDX.
 
 `python hack/image/sbom.py` reads only the lock, so its output is the same on every machine;
-`--check` fails if the file is stale. cyclonedx-py does not write it: from this lock its document has
-no dependency graph (0 edges instead of 23), no environment markers, not kubewright, and the address
-of a package index. hack/check_sbom.py compares both.
+`--check` fails if the file is stale. cyclonedx-py does not write it: from this lock its document
+has no dependency graph (0 edges instead of 23), no environment markers, not kubewright, and the
+address of a package index. hack/check_sbom.py compares both.
 """
 
 from __future__ import annotations

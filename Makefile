@@ -63,6 +63,7 @@ testenv: simulator ## Find or build all binaries of the tests into .testenv/bin
 	@$(BIN)/python -m kubewright.testing.binaries --into $(TESTENV) \
 	  --only kube-controller-manager,kube-scheduler
 	@$(BIN)/python -m kubewright.testing.go_module testenv/helmtemplate --into $(TESTENV)
+	@$(BIN)/python -m kubewright.testing.go_module testenv/kstatus --into $(TESTENV)
 # Without service discovery, which is most of Prometheus: 2 minutes on 2 cores, once.
 	@$(BIN)/python -m kubewright.testing.go_module testenv/prometheus --tags remove_all_sd \
 	  --into $(TESTENV)
@@ -118,7 +119,7 @@ check: setup ## Check format, lint, import contracts, types, language and privat
 	$(BIN)/python -m hack.check_words
 	$(BIN)/python -m hack.check_private_names
 
-linters: binaries
+linters: binaries ## Build and install the linters of make lint-manifests
 	@$(BIN)/python -m kubewright.testing.go_module testenv/helmtemplate --into $(TESTENV)
 	@$(BIN)/python -m kubewright.testing.go_module testenv/linters --into $(TESTENV)
 	$(PIP_INSTALL) --require-hashes -r requirements/lint.txt

@@ -1,6 +1,6 @@
 """Checks that a tag can be released, and prints its section of the changelog.
 
-    python -m hack.release v0.2.0
+python -m hack.release v0.2.0
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import tomllib
 from pathlib import Path
 
 _ROOT = Path(__file__).parents[1]
-_HEADING = re.compile(r"^## \[(?P<version>[^\]]+)\](?: - (?P<date>\d{4}-\d\d-\d\d))?$", re.MULTILINE)
+_HEADING = re.compile(
+    r"^## \[(?P<version>[^\]]+)\](?: - (?P<date>\d{4}-\d\d-\d\d))?$", re.MULTILINE
+)
 
 
 def read_notes(tag: str, version: str, changelog: str) -> str:

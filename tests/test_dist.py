@@ -85,8 +85,8 @@ def read_metadata(wheel: Path) -> Message:
 
 def test_every_package_has_the_version_of_the_repository(folder: Path) -> None:
     expected = [f"{name}-{VERSION}{end}" for name in NAMES for end in (".tar.gz", ".whl")]
-    found = sorted(path.name.replace("-py3-none-any", "") for path in folder.iterdir())
-    assert found == sorted(expected)
+    names = [path.name.replace("-py3-none-any", "") for path in folder.iterdir()]
+    assert sorted(names) == sorted(expected)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -126,7 +126,7 @@ def test_manager_runs_outside_of_the_clone(environ: dict[str, str], tmp_path: Pa
         ["manager"], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60
     )
     assert process.returncode == 1
-    # The whole program was loaded, and looked for a cluster.
+    # The whole program was loaded, and searched for a cluster.
     assert "kubeconfig" in process.stderr
     assert "Traceback" not in process.stderr
     assert "-vcenter-credentials" in run("manager", "-help", cwd=tmp_path, environ=environ)

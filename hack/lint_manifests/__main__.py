@@ -72,7 +72,10 @@ def main() -> int:
         print(f"{finding.tool} {finding.rule}: {finding.subject}: {finding.message}")
     unused = [entry for entry in allowed.findings if entry not in used]
     for entry in unused:
-        print(f"{_ALLOWED.name} allows {entry.tool} {entry.rule} for {entry.subject}, which is not found; remove it")
+        print(
+            f"{_ALLOWED.name} allows {entry.tool} {entry.rule} for {entry.subject}, "
+            "which is not found; remove the entry"
+        )
     print(f"{len(new)} findings, and {used.total()} that {_ALLOWED.name} allows")
     return 1 if new or unused else 0
 

@@ -29,9 +29,10 @@ def render_all(folder: Path) -> list[Path]:
         files.append(_write(folder, f"component-{component}", _kustomize(overlay)))
     files.append(_write(folder, "chart", _render_chart(folder / "chart")))
     examples = [*_ROOT.glob("config/samples/*.yaml"), *_ROOT.glob("config/optional/*.yaml")]
-    for path in sorted(examples):
-        files.append(_write(folder, f"{path.parent.name}-{path.stem}", path.read_text()))
-    return files
+    return files + [
+        _write(folder, f"{path.parent.name}-{path.stem}", path.read_text())
+        for path in sorted(examples)
+    ]
 
 
 def chart_folder(folder: Path) -> Path:

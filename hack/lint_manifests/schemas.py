@@ -49,7 +49,7 @@ def write_schemas(folder: Path) -> None:
         name: _close(schema) for name, schema in document["schemas"].items() if name not in _SHARED
     }
     for name, kind in document["kinds"].items():
-        schema = {"$ref": f"#/$defs/{name}", "$defs": _select(name, definitions)}
+        schema: Json = {"$ref": f"#/$defs/{name}", "$defs": _select(name, definitions)}
         _write(folder, kind["kind"], kind["group"] or kind["version"], kind["version"], schema)
     for path in sorted(_CRDS.glob("*.yaml")):
         spec = yaml.safe_load(path.read_text())["spec"]

@@ -84,8 +84,10 @@ def test_image_is_built_for_all_processors_and_signed_by_digest(tmp_path: Path) 
     dist = tmp_path / "dist"
     dist.mkdir()
     (dist / "image.json").write_text(f'{{\n  "containerimage.digest": "{digest}"\n}}\n')
-    command = ["make", "-f", ROOT / "Makefile", "image-sign", "IMG=example.com/a:v1", "COSIGN=echo"]
-    output = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    command = ["make", "-f", str(ROOT / "Makefile"), "image-sign", "IMG=example.com/a:v1"]
+    output = subprocess.run(
+        [*command, "COSIGN=echo"], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
     assert output.stdout.splitlines()[-1] == f"sign --yes example.com/a:v1@{digest}"
 
 

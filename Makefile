@@ -105,8 +105,8 @@ rotation: testenv ## Rotate a webhook CA three times during a stream of creates;
 # The version as a name of a folder, so that environments of several versions can exist.
 test-python: ## Run the tests that need no API server on another Python: PYTHON=python3.13
 	$(MAKE) --no-print-directory setup VENV=.venv-$(notdir $(PYTHON))
-	.venv-$(notdir $(PYTHON))/bin/python -m pytest -n $(JOBS) --dist loadfile -k "not real" \
-	  $(TESTS) $(ARGS)
+	.venv-$(notdir $(PYTHON))/bin/python -m pytest -p hack.pytest_without_api_server \
+	  -n $(JOBS) --dist loadfile -k "not real" $(TESTS) $(ARGS)
 
 test-vcsim: ## Vet and test the simulated vCenter; needs Go
 	cd testenv/vcsim && test -z "$$(gofmt -l .)" && go vet ./... && go test ./...

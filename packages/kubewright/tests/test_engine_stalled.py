@@ -86,7 +86,7 @@ async def test_stalled_of_another_writer_stays(api: ApiHarness) -> None:
             assert stalled.reason == "Quota"
 
 
-def test_unobserved_generation_is_none() -> None:
+def test_unobserved_generation_is_absent_in_memory() -> None:
     widget = Widget.decode(b'{"metadata": {"name": "a"}, "status": {"observedGeneration": -1}}')
     assert widget.status.observedGeneration is None
     assert "observedGeneration" not in widget.encode().get("status", {})

@@ -14,6 +14,11 @@ VERSION = $(shell awk -F '"' '/^version = /{print $$2; exit}' pyproject.toml)
 REVISION = $(shell git describe --always --dirty --abbrev=40 --exclude '*' 2> /dev/null || \
   echo unknown)
 BASE_DIGEST ?=
+PLATFORMS ?= linux/amd64,linux/arm64
+COSIGN ?= cosign
+HELM ?= helm
+CHART_REPOSITORY ?=
+TAG ?=
 KIND ?= kind
 KIND_CLUSTER ?= custom-operator-cluster
 AGAINST ?= HEAD
@@ -27,11 +32,12 @@ JOBS ?= $(if $(TESTS),0,2)
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup testenv testenv-wheel binaries simulator test crash-sweep histories \
+.PHONY: help setup testenv testenv-wheel binaries simulator test test-python crash-sweep histories \
   quota-histories gpu-random-test node-moves rotation test-vcsim check format manifests docs site \
-  golden generate verify cluster install uninstall run manager demo live-view-picture \
-  page-pictures docker-build docker-push deploy undeploy build-installer helm sbom kind-up \
-  kind-load kind-down bench bench-cache bench-children bench-features bench-page bench-vcenter \
+  golden generate verify lint-manifests linters cluster install uninstall run manager demo \
+  live-view-picture page-pictures docker-build docker-push deploy undeploy build-installer helm \
+  sbom kind-up kind-load kind-down dist publish image-release image-sign chart-release \
+  release-check images bench bench-cache bench-children bench-features bench-page bench-vcenter \
   bench-vmgroup walks lock clean
 
 ##@ Set up
@@ -61,6 +67,7 @@ testenv: simulator ## Find, download or build all binaries of the tests into .te
 	@$(BIN)/python -m kubewright.testing.binaries --into $(TESTENV) \
 	  --only kube-controller-manager,kube-scheduler
 	@$(BIN)/python -m kubewright.testing.go_module testenv/helm --into $(TESTENV)
+	@$(BIN)/python -m kubewright.testing.go_module testenv/kstatus --into $(TESTENV)
 # Without service discovery, which is most of Prometheus: 2 minutes on 2 cores, once.
 	@$(BIN)/python -m kubewright.testing.go_module testenv/prometheus --tags remove_all_sd \
 	  --into $(TESTENV)
@@ -102,6 +109,12 @@ rotation: testenv ## Rotate a webhook CA three times during a stream of creates;
 	KUBEWRIGHT_CA_SECONDS=60 $(BIN)/python -m pytest -k three_rotations -s $(ARGS) \
 	  packages/kubewright/tests/webhook/test_real_cert_rotation.py
 
+# The version as a name of a folder, so that environments of several versions can exist.
+test-python: ## Run the tests that need no API server on another Python: PYTHON=python3.13
+	$(MAKE) --no-print-directory setup VENV=.venv-$(notdir $(PYTHON))
+	.venv-$(notdir $(PYTHON))/bin/python -m pytest -p hack.pytest_without_api_server \
+	  -n $(JOBS) --dist loadfile -k "not real" $(TESTS) $(ARGS)
+
 test-vcsim: ## Vet and test the simulated vCenter; needs Go
 	cd testenv/vcsim && test -z "$$(gofmt -l .)" && go vet ./... && go test ./...
 
@@ -112,6 +125,14 @@ check: setup ## Check format, lint, import contracts, types, language and privat
 	$(BIN)/mypy
 	$(BIN)/python -m hack.check_words
 	$(BIN)/python -m hack.check_private_names
+
+linters: binaries ## Build and install the linters of make lint-manifests
+	@$(BIN)/python -m kubewright.testing.go_module testenv/helm --into $(TESTENV)
+	@$(BIN)/python -m kubewright.testing.go_module testenv/linters --into $(TESTENV)
+	$(PIP_INSTALL) --require-hashes -r requirements/lint.txt
+
+lint-manifests: linters ## Run kubeconform, kube-score, yamllint, hadolint, actionlint and zizmor
+	$(BIN)/python -m hack.lint_manifests
 
 format: setup ## Format the code and apply automatic lint fixes
 	$(BIN)/ruff format .
@@ -232,6 +253,41 @@ kind-load: ## Load the image into the local cluster: IMG=vsphere-operators:dev
 kind-down: ## Delete the local cluster
 	$(KIND) delete cluster --name $(KIND_CLUSTER)
 
+##@ Release
+
+dist: setup ## Build, check and install the wheels and source distributions: dist/packages
+	$(PIP_INSTALL) --require-hashes -r requirements/release.txt
+	$(BIN)/python -m hack.dist dist/packages
+	$(BIN)/python -m hack.check_sbom
+	DIST_FOLDER=dist/packages $(BIN)/python -m pytest -q tests/test_dist.py
+
+release-check: setup ## Compare a tag with the version and the changelog: TAG=v0.2.0
+	@$(BIN)/python -m hack.release $(TAG)
+
+publish: setup ## Sign the packages and upload them; only in the release workflow, without a token
+	$(PIP_INSTALL) --require-hashes -r requirements/release.txt
+	$(BIN)/python -m pypi_attestations sign dist/packages/*
+	$(BIN)/python -m twine upload --non-interactive --attestations dist/packages/*
+
+image-release: ## Build the image for PLATFORMS with SBOM and provenance, and push it: IMG=...
+	@mkdir -p dist
+	$(CONTAINER_TOOL) buildx build --platform $(PLATFORMS) --sbom=true --provenance=mode=max \
+	  --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) \
+	  --metadata-file dist/image.json --push -t $(IMG) .
+
+# A tag can be moved; a signature belongs to a digest. A digest replaces the tag after the last colon.
+image-sign: ## Sign the pushed image by its digest, without a key: IMG=...
+	$(COSIGN) sign --yes "$(IMG)@$$(sed -n 's/.*"containerimage.digest": "\([^"]*\)".*/\1/p' \
+	  dist/image.json)"
+
+chart-release: setup ## Package the chart, and push it: CHART_REPOSITORY=example.com/charts
+	$(HELM) package $(CHART) --destination dist
+	$(HELM) push dist/vsphere-operators-$(VERSION).tgz oci://$(CHART_REPOSITORY)
+
+images: binaries ## List the images that an installation pulls, for a mirror: IMG=...
+	@$(BIN)/python -m kubewright.testing.go_module testenv/helm --into $(TESTENV)
+	@$(BIN)/python -m hack.images --image $(IMG)
+
 ##@ Measure
 
 bench: testenv ## Compare with a bare loop, controller-runtime and kopf; one size: ARGS="-n 1000"
@@ -274,7 +330,7 @@ bench-vmgroup: testenv ## Measure a VmGroup of 50 and its effect on small ones
 
 lock: ## Pin the dependencies again after a change of requirements/*.in
 	$(PYTHON) -m venv .venv-lock && .venv-lock/bin/python -m pip install --quiet uv
-	for part in runtime build dev bench docs; do \
+	for part in runtime build dev bench docs release lint; do \
 	  (cd requirements && ../.venv-lock/bin/uv pip compile --quiet --upgrade --universal \
 	    --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
 	    --no-header $$part.in -o $$part.txt) || exit 1; \
@@ -283,6 +339,6 @@ lock: ## Pin the dependencies again after a change of requirements/*.in
 	$(PYTHON) hack/image/sbom.py
 
 clean: ## Remove the virtual environment and test and build output; keep the cached binaries
-	rm -rf $(VENV) .testenv bench/results
+	rm -rf $(VENV) .venv-* .testenv bench/results
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

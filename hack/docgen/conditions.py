@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator
 
-from kubewright.condition import READY_CONDITION
+from kubewright.condition import READY_CONDITION, STALLED_CONDITION
 from kubewright.outcome import Done
 from vsphere_operators.kinds.gpuinfo.rules import Rejection
 from vsphere_operators.kinds.gpuinfo.types import PLANS_KNOWN
@@ -35,6 +35,12 @@ _CONDITIONS = (
         READY_CONDITION,
         "all",
         "the status is current; the tables below list the reasons if it is not",
+    ),
+    (
+        STALLED_CONDITION,
+        "all",
+        "the object is not ready until a user or an administrator acts; absent otherwise, reason "
+        "and message are those of Ready",
     ),
     (PLANS_KNOWN, "GPUInfo", "every source of planned maintenance could be read"),
     ("Progressing", "VmGroup", "work is in progress; `Working`, `Paused` or `Idle`"),

@@ -145,10 +145,13 @@ def test_field_without_a_default_is_required() -> None:
     assert struct_schema(ThingSpec)["required"] == ["name"]
 
 
-def test_status_has_no_defaults_and_standard_conditions() -> None:
+def test_status_has_one_default_and_standard_conditions() -> None:
     status = _build_crd([Thing.definition])["spec"]["versions"][0]["schema"]["openAPIV3Schema"][
         "properties"
     ]["status"]
+    # kstatus: an object that no manager has seen is not Current.
+    assert status.pop("default") == {}
+    assert status["properties"]["observedGeneration"].pop("default") == -1
     assert "default" not in str(status)
     assert status["properties"]["conditions"]["x-kubernetes-list-map-keys"] == ["type"]
     assert status["properties"]["observedGeneration"]["type"] == "integer"

@@ -349,7 +349,8 @@ def unavailable_error(
         Reason.VCENTER_UNREACHABLE,
     )
     if not keeps_status and not is_status_current(obj, vcenter.name):
-        return Terminal(reason, str(problem))
+        # The manager connects again without an action at the object.
+        return Terminal(reason, str(problem), stalled=False)
     if keeps_status and obj.status.vcenter != vcenter.name:
         # The object is new, or its values are from another vCenter.
         return Retry(reason, str(problem), requeue_after_seconds=UNAVAILABLE_RETRY_SECONDS)

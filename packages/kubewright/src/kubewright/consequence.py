@@ -35,6 +35,8 @@ class Consequence:
     requeue_after_seconds: float | None = None
     rate_limited: bool = False
     terminal: bool = False
+    stalled: bool = False
+    """Whether the object needs an action of a user: the condition Stalled."""
     clear_status: bool = False
     unexpected: bool = False
     warning_event: bool = True
@@ -79,18 +81,26 @@ def consequence_of_error(error: BaseException, generation: int) -> Consequence:
             return Consequence("requeue_after", None, error.requeue_after_seconds, error=error)
         case Retry():
             condition = ready_condition("False", error.reason, str(error), generation)
-            if error.requeue_after_seconds is None:
-                return Consequence("requeue", condition, rate_limited=True, error=error)
-            return Consequence("requeue_after", condition, error.requeue_after_seconds, error=error)
+            delay, stalled = error.requeue_after_seconds, error.stalled
+            if delay is None:
+                return Consequence(
+                    "requeue", condition, rate_limited=True, stalled=stalled, error=error
+                )
+            return Consequence("requeue_after", condition, delay, stalled=stalled, error=error)
         case Terminal():
             condition = ready_condition("False", error.reason, str(error), generation)
             return Consequence(
-                "error", condition, terminal=True, clear_status=not error.keep_status, error=error
+                "error",
+                condition,
+                terminal=True,
+                stalled=error.stalled,
+                clear_status=not error.keep_status,
+                error=error,
             )
         case ConfigError():
             # A mistake in the code or in the options of the manager: a retry meets it again.
             condition = ready_condition("False", type(error).__name__, str(error), generation)
-            return Consequence("error", condition, terminal=True, error=error)
+            return Consequence("error", condition, terminal=True, stalled=True, error=error)
         case NotLeader():
             # Either the process is about to end and the next leader does the work, or the lease
             # is renewed late and we do.

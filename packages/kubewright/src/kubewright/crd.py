@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 from msgspec import NODEFAULT
 
+from .condition import UNOBSERVED_GENERATION
 from .definition import KindDefinition
 from .errors import SchemaError
-from .kind import Object
+from .kind import Object, Status
 from .markers import Column, EmptyObject
 from .schema import (
     OpenApi,
@@ -136,6 +137,10 @@ def _build_object_schema(definition: KindDefinition) -> OpenApi:
         properties[name] = annotation_schema(hint, location, (kind,), defaults=name != "status")
         if default is NODEFAULT and not definition.external:
             required.append(name)
+    if not definition.external and issubclass(getattr(kind, "status_type", object), Status):
+        properties["status"]["default"] = {}
+        observed = properties["status"]["properties"]["observedGeneration"]
+        observed["default"] = UNOBSERVED_GENERATION
     require_spec = definition.require_spec
     # A generated class also has required fields where its CRD does not require a spec.
     if require_spec is None and not definition.external:

@@ -280,26 +280,36 @@ class Retry(KubewrightError):
     """Raise it in a reconcile for a temporary failure: Ready is False.
 
     The object is retried in `requeue_after_seconds`, or with back-off if that is None. Normal
-    progress is not a failure: return `Waiting` for it.
+    progress is not a failure: return `Waiting` for it. With `stalled` a retry is not expected to
+    succeed before a user acts: the condition Stalled is True, and GitOps tools report a failure.
     """
 
     def __init__(
-        self, reason: str, message: str, *, requeue_after_seconds: float | None = None
+        self,
+        reason: str,
+        message: str,
+        *,
+        requeue_after_seconds: float | None = None,
+        stalled: bool = False,
     ) -> None:
         super().__init__(message)
         self.reason, self.requeue_after_seconds = reason, requeue_after_seconds
+        self.stalled = stalled
 
 
 class Terminal(KubewrightError):
     """Raise it in a reconcile when a retry is useless until the object or its input changes.
 
     The status is reset to its defaults, so that no outdated number stays next to Ready=False.
-    With `keep_status` the status that the reconcile has set is written, not cleared.
+    With `keep_status` the status that the reconcile has set is written, not cleared. The condition
+    Stalled is True, except with `stalled=False`: for an input that returns without a user's action.
     """
 
-    def __init__(self, reason: str, message: str, *, keep_status: bool = False) -> None:
+    def __init__(
+        self, reason: str, message: str, *, keep_status: bool = False, stalled: bool = True
+    ) -> None:
         super().__init__(message)
-        self.reason, self.keep_status = reason, keep_status
+        self.reason, self.keep_status, self.stalled = reason, keep_status, stalled
 
 
 class Rejected(KubewrightError):

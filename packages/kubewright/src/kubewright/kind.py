@@ -10,8 +10,6 @@ and the CRD.
     @kind("example.com/v1")
     class Greeting(Resource[GreetingSpec, GreetingStatus]):
         "A greeting."
-
-Decoding, the CRD with its columns, permissions and watches follow from these lines.
 """
 
 from __future__ import annotations
@@ -35,7 +33,13 @@ from typing import (
 import msgspec
 from msgspec import Meta, Struct
 
-from .condition import READY_CONDITION, Condition, ConditionStatus, find_condition
+from .condition import (
+    READY_CONDITION,
+    UNOBSERVED_GENERATION,
+    Condition,
+    ConditionStatus,
+    find_condition,
+)
 from .definition import KindDefinition
 from .errors import SchemaError, Undecodable
 from .markers import Column, ListType, Scale, SchemaOverride
@@ -179,10 +183,7 @@ else:
 
 
 class _Conditions(list[Condition]):
-    """A list of conditions that remembers which ones were removed from it.
-
-    Not a field of the status, because it is neither encoded nor compared.
-    """
+    """Remembers which conditions were removed; neither encoded nor compared, so not a field."""
 
     removed_types: frozenset[str] = frozenset()
 
@@ -191,8 +192,7 @@ class Status(Struct, gc=False, kw_only=True):
     """The observed state. Only the engine writes the two fields here; a kind adds its own.
 
     `None` means "not known" and is absent on the wire. Every other value is written, also 0 and
-    False. The engine keeps the conditions that are stored and not mentioned, because they may have
-    other writers.
+    False. Stored conditions that are not mentioned stay: they may have other writers.
     """
 
     conditions: Annotated[
@@ -212,9 +212,7 @@ class Status(Struct, gc=False, kw_only=True):
     ) -> None:
         """Set a condition of this controller's own. The engine adds the times and generations."""
         if type == READY_CONDITION:
-            raise ValueError(
-                "Ready follows from how the reconcile ends: return Done(...) or Waiting"
-            )
+            raise ValueError("Ready follows from how the reconcile ends: return Done or Waiting")
         new = Condition(type=type, status=status, reason=reason, message=message)
         self._replace_condition(type, [new], self.removed_conditions - {type})
 
@@ -267,6 +265,8 @@ class Resource(Object, Generic[SpecT, StatusT], kw_only=True):
                     raise
         if self.status is missing:
             self.status = self.status_type()  # type: ignore[assignment]
+        elif getattr(self.status, "observedGeneration", None) == UNOBSERVED_GENERATION:
+            self.status.observedGeneration = None  # type: ignore[attr-defined]
 
     def encode(self) -> dict[str, Any]:
         """As for every object; a status without any field counts as not set."""

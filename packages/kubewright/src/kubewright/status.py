@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from .client import Client
 from .condition import (
     READY_CONDITION,
+    STALLED_CONDITION,
     Condition,
     find_condition,
     ready_condition,
@@ -83,7 +84,7 @@ class StatusWriter:
             if condition.type != self._condition_type:
                 condition = replace(condition, type=self._condition_type)
             outcome = condition if has_condition else None
-            _complete_status(status, obj, outcome, self._clock())
+            _complete_status(status, obj, outcome, consequence.stalled, self._clock())
         if status == old_status:
             self._metrics.status_unchanged.inc()
             return
@@ -128,7 +129,7 @@ class StatusWriter:
             self._report(obj.metadata, condition, Consequence("error", condition))
             return condition
         condition = replace(condition, type=self._condition_type)
-        conditions = with_condition(obj.conditions, condition, self._clock())
+        conditions = _with_outcome(obj.conditions, condition, self._clock(), stalled=True)
         if conditions != obj.conditions:
             patch = {"conditions": drop_nulls(msgspec.to_builtins(conditions))}
             # The response is the same object, which cannot be decoded and may violate its schema.
@@ -179,7 +180,9 @@ class StatusWriter:
             self._recorder.event_about(metadata, self._definition, "Normal", new.reason, message)
 
 
-def _complete_status(status: Status, obj: Any, outcome: Condition | None, now: datetime) -> None:
+def _complete_status(
+    status: Status, obj: Any, outcome: Condition | None, stalled: bool, now: datetime
+) -> None:
     """Add the conditions of other writers, times and generations, and the outcome."""
     stored: Sequence[Condition] = obj.status.conditions
     generation, removed = obj.metadata.generation, status.removed_conditions
@@ -190,10 +193,30 @@ def _complete_status(status: Status, obj: Any, outcome: Condition | None, now: d
             own = replace(reported, observedGeneration=observed)
             conditions = with_condition(conditions, own, now)
     if outcome is not None:
-        conditions = with_condition(conditions, outcome, now)
+        conditions = _with_outcome(conditions, outcome, now, stalled=stalled)
         if outcome.type == READY_CONDITION:
             status.observedGeneration = generation
     status.conditions = conditions
+
+
+def _with_outcome(
+    conditions: list[Condition], outcome: Condition, now: datetime, *, stalled: bool
+) -> list[Condition]:
+    """The list with the outcome, and with Stalled exactly if the object needs an action.
+
+    Stalled is absent otherwise, as kstatus recommends. One that differs from the stored Ready has
+    another writer, and stays.
+    """
+    ready, old = (find_condition(conditions, type) for type in (READY_CONDITION, STALLED_CONDITION))
+    conditions = with_condition(conditions, outcome, now)
+    if outcome.type != READY_CONDITION:
+        return conditions
+    if stalled:
+        stalled_condition = replace(outcome, type=STALLED_CONDITION, status="True")
+        return with_condition(conditions, stalled_condition, now)
+    if old and ready and (old.reason, old.message) == (ready.reason, ready.message):
+        return [condition for condition in conditions if condition.type != STALLED_CONDITION]
+    return conditions
 
 
 def build_merge_patch(old: Json, new: Json) -> Json:

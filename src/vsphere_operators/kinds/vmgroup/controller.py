@@ -377,7 +377,7 @@ def _unfinished_outcome(result: StepResult) -> Waiting:
     if seconds is None:
         seconds = UNAVAILABLE_RETRY_SECONDS
     if plan.phase == "ERROR":
-        raise Retry(result.reason, plan.message, requeue_after_seconds=seconds)
+        raise Retry(result.reason, plan.message, requeue_after_seconds=seconds, stalled=True)
     return Waiting(
         result.reason,
         plan.message,

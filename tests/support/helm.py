@@ -26,9 +26,7 @@ class Helm:
     """Runs helm with the folder for its configuration, and a kubeconfig if it needs a cluster."""
 
     def __init__(self, folder: Path, kubeconfig: Path | None = None) -> None:
-        (self._program,) = build_module(
-            ROOT / "testenv/helm", ROOT / ".testenv/bin", build=False
-        )
+        (self._program,) = build_module(ROOT / "testenv/helm", ROOT / ".testenv/bin", build=False)
         self._folder = folder
         self._environ = {
             "PATH": os.environ["PATH"],

@@ -14,6 +14,8 @@ import yaml
 _ROOT = Path(__file__).parents[2]
 BIN = _ROOT / ".testenv/bin"
 CHART = _ROOT / "charts/vsphere-operators"
+# Everything that the chart can add, so that the linters see all templates.
+_FULL_VALUES = Path(__file__).with_name("full-values.yaml")
 # A component that needs another one, which its page names.
 _REQUIRED_COMPONENTS = {"cert-manager": ["webhooks"]}
 _NAMESPACE = "vsphere-operators-system"
@@ -28,6 +30,7 @@ def render_all(folder: Path) -> list[Path]:
         overlay = _write_overlay(folder / "overlays" / component, component)
         files.append(_write(folder, f"component-{component}", _kustomize(overlay)))
     files.append(_write(folder, "chart", _render_chart()))
+    files.append(_write(folder, "chart-full", _render_chart("--values", _FULL_VALUES)))
     examples = [*_ROOT.glob("config/samples/*.yaml"), *_ROOT.glob("config/optional/*.yaml")]
     return files + [
         _write(folder, f"{path.parent.name}-{path.stem}", path.read_text())
@@ -60,10 +63,10 @@ def _kustomize(folder: Path) -> str:
     return _run(BIN / "kubectl", "kustomize", folder)
 
 
-def _render_chart() -> str:
+def _render_chart(*arguments: str | Path) -> str:
     image = "image.repository=controller,image.tag=latest"
     command = (BIN / "helm", "template", "vsphere-operators", CHART, "--namespace", _NAMESPACE)
-    return _run(*command, "--set", image)
+    return _run(*command, "--set", image, *arguments)
 
 
 def _run(*command: str | Path) -> str:

@@ -169,7 +169,7 @@ async def test_page_shows_what_stops_if_a_host_goes(
         is_complete = result["podDisruptionBudgets"] and "problems" not in result
         return dict(result) if is_complete else None
 
-    result = await eventually(find_result, within=15)
+    result = await eventually(find_result, within=60)
     assert result is not None
     assert result["nodes"] == sorted(on_host)
     assert result["pods"] == [

@@ -33,10 +33,11 @@ from vsphere_operators.vsphere.model import (
 )
 from vsphere_operators.vsphere.properties import InventoryObject
 from vsphere_operators.vsphere.property_collector import CollectorOptions, ServerCollector
+from vsphere_operators.vsphere.transport import CALL_TIMEOUT_SECONDS
 from vsphere_operators.vsphere.updates import ObjectUpdate, UpdateSet
 
 from .conftest import SimulatorFactory
-from .watcher_harness import SHORT_TIMEOUTS, WatcherHarness, run_watcher
+from .watcher_harness import WatcherHarness, run_watcher
 
 
 @pytest.fixture
@@ -430,13 +431,8 @@ async def test_hanging_call_is_noticed(harness: WatcherHarness) -> None:
     error = await harness.wait_for_end()
     assert isinstance(error, Unreachable)
     assert "WaitForUpdatesEx" in str(error)
-    assert (
-        loop.time() - began
-        < SHORT_TIMEOUTS.max_wait_seconds
-        + SHORT_TIMEOUTS.call_timeout_seconds
-        + SHORT_TIMEOUTS.close_timeout_seconds
-        + 2
-    )
+    # Not the default. A busy machine may add many seconds to the short limit.
+    assert loop.time() - began < CollectorOptions().call_timeout_seconds
     await harness.simulator.set_outage("")
 
 
@@ -479,10 +475,9 @@ async def test_failed_start_leaves_nothing_on_the_server(harness: WatcherHarness
 
 async def test_stop_does_not_wait_for_an_unreachable_server(harness: WatcherHarness) -> None:
     await harness.simulator.set_outage("hang")
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    await harness.stop()
-    assert loop.time() - began < SHORT_TIMEOUTS.close_timeout_seconds + 1
+    # Without the short limit, it would wait for CALL_TIMEOUT_SECONDS.
+    async with asyncio.timeout(CALL_TIMEOUT_SECONDS / 2):
+        await harness.stop()
     await harness.simulator.set_outage("")
 
 

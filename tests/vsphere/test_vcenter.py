@@ -50,8 +50,11 @@ async def start_vcenter(
 
 
 async def test_one_reset_connection_is_not_a_problem(
-    simulator: Simulator, start_vcenter: Callable[..., Any]
+    simulator: Simulator, start_vcenter: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # A busy machine may take as long as the default to connect again.
+    monkeypatch.setattr(module, "GRACE_SECONDS", 60.0)
+    monkeypatch.setattr(module, "_STALE_SECONDS", 60.0)
     vcenter = await start_vcenter()
     await eventually(lambda: vcenter.loaded, within=20)
     problems: list[object] = []
@@ -60,7 +63,7 @@ async def test_one_reset_connection_is_not_a_problem(
     await simulator.set_outage("reset", 0.3)
     await eventually(
         lambda: vcenter.inventory_watcher.last_response_at > before and vcenter.failures == 0,
-        within=20,
+        within=60,
     )
     assert problems == []
 
@@ -92,7 +95,7 @@ async def test_malformed_response_about_tags_does_not_affect_hosts(
 
     vcenter.tags.read = raise_key_error
     vcenter.tags.poll_schedule.trigger()
-    await asyncio.wait_for(simulator.churn_stats(), 10)
+    await asyncio.wait_for(simulator.churn_stats(), 30)
     before = vcenter.inventory_watcher.response_count
     await eventually(lambda: vcenter.inventory_watcher.response_count > before, within=20)
     assert vcenter.problem is None

@@ -70,7 +70,7 @@ class WatcherHarness:
             self.task.result()
 
     async def wait_for_end(self) -> BaseException | None:
-        await asyncio.wait([self.task], timeout=15)
+        await asyncio.wait([self.task], timeout=60)
         return self.task.exception()
 
     async def stop(self) -> None:

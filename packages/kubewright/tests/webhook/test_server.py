@@ -187,9 +187,9 @@ async def test_silent_and_slow_clients_are_disconnected_and_block_no_other(
         "Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{".encode()
     )
     await check_server_responds(harness)
-    assert await asyncio.wait_for(silent[0].read(), 5) == b""
-    assert await asyncio.wait_for(halting[0].read(), 5) == b""
-    response = await asyncio.wait_for(slow[0].read(), 5)
+    assert await asyncio.wait_for(silent[0].read(), 30) == b""
+    assert await asyncio.wait_for(halting[0].read(), 30) == b""
+    response = await asyncio.wait_for(slow[0].read(), 30)
     assert response.startswith(b"HTTP/1.1 408")
     assert b"the body did not arrive within 0.5 s" in response
     for _, writer in (silent, halting, slow):
@@ -203,7 +203,7 @@ async def test_connection_without_a_handshake_is_closed(monkeypatch: pytest.Monk
     await harness.server.start()
     try:
         reader, writer = await asyncio.open_connection(LOCALHOST, harness.server.port)
-        assert await asyncio.wait_for(reader.read(), 5) == b""
+        assert await asyncio.wait_for(reader.read(), 30) == b""
         writer.close()
     finally:
         await harness.server.stop()
@@ -214,7 +214,7 @@ async def test_oldest_of_too_many_silent_connections_is_closed(
 ) -> None:
     monkeypatch.setattr(module, "_MAX_CONNECTIONS_WITHOUT_REQUEST", 3)
     opened = [await harness.connect() for _ in range(4)]
-    assert await asyncio.wait_for(opened[0][0].read(), 5) == b""
+    assert await asyncio.wait_for(opened[0][0].read(), 30) == b""
     assert not opened[1][0].at_eof()
     await check_server_responds(harness)
     for _, writer in opened:

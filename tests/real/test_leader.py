@@ -53,7 +53,7 @@ async def managers(
     )
     async with AsyncExitStack() as stack:
         leader = await stack.enter_async_context(run_manager(tmp_path / "leader.log", *flags))
-        await leader.wait_for_log("became leader", within=20)
+        await leader.wait_for_log("became leader", within=60)
         standby = await stack.enter_async_context(run_manager(tmp_path / "standby.log", *flags))
         await standby.wait_for_log("waiting for the leader lease")
         yield ManagerPair(leader, standby)
@@ -128,13 +128,13 @@ async def test_restarted_manager_takes_its_lease_back_at_once(
         *FREE_PORT_FLAGS,
     )
     async with run_manager(tmp_path / "killed.log", *flags) as killed:
-        await killed.wait_for_log("became leader", within=20)
+        await killed.wait_for_log("became leader", within=60)
         before = get_lease(installed)["holderIdentity"]
         killed.send_signal(signal.SIGKILL)
         await killed.wait_for_exit()
         assert get_lease(installed)["holderIdentity"] == before
     async with run_manager(tmp_path / "restarted.log", *flags) as restarted:
-        await restarted.wait_for_log("waiting for the leader lease", within=20)
+        await restarted.wait_for_log("waiting for the leader lease", within=60)
         await restarted.wait_for_log("became leader", within=LEASE_SECONDS - 1)
         assert "the process that holds the leader lease has ended" in restarted.log_text
         create_resource(installed, namespace, "joe", spec={"name": FRIEND_POD})
@@ -161,7 +161,7 @@ async def test_suspended_leader_does_not_act_when_it_resumes(
     assert await managers.leader.wait_for_exit() == 1
     managers.standby.send_signal(signal.SIGCONT)
     for name in names:
-        await wait_for_status(installed, namespace, name, "FriendFound", within=20)
+        await wait_for_status(installed, namespace, name, "FriendFound", within=60)
     late = [
         event
         for event in list_mutations(installed, managers.leader)

@@ -406,6 +406,6 @@ async def test_open_prints_the_address_and_ends_the_port_forward(
         return True
 
     await eventually(lambda: plugin.read_forwarded_port() == address.split(":")[2].strip("/"))
-    await eventually(is_forwarded_again, within=20)
+    await eventually(is_forwarded_again, within=60)
     task.cancel()
     assert await task == ""

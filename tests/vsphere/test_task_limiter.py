@@ -32,7 +32,7 @@ async def vcenter(
         "vc", simulator_address(simulator), simulator_credentials(simulator), log, metrics
     )
     running = asyncio.create_task(vcenter.run())
-    await eventually(lambda: vcenter.loaded, within=20)
+    await eventually(lambda: vcenter.loaded, within=60)
     yield vcenter
     running.cancel()
     with suppress(asyncio.CancelledError):

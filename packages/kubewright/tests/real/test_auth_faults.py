@@ -186,5 +186,5 @@ async def test_manager_follows_the_ca_of_the_service_account(
             service.target = ("127.0.0.1", renewed.port)
             service.abort_connections()
             await api.create_widget("after", size=2)
-            await wait_until_reconciled(api, manager, within=20)
+            await wait_until_reconciled(api, manager, within=60)
     assert renewed.find_requests("PATCH", "*/widgets/after/status")

@@ -35,7 +35,7 @@ TEST_CA = CertificateAuthority("test")
 class WebhookServerHarness:
     """A webhook server with the webhook and the conversion of boxes."""
 
-    def __init__(self) -> None:
+    def __init__(self, stop_seconds: float = 2) -> None:
         self.webhook, self.metrics, self.certificate = BoxWebhook(), Metrics(), ServingCertificate()
         handlers: list[ReviewHandler] = [
             *create_handlers(self.webhook),
@@ -46,7 +46,7 @@ class WebhookServerHarness:
             handlers,
             self.certificate,
             WebhookMetrics(self.metrics, [handler.path for handler in handlers]),
-            stop_seconds=2,
+            stop_seconds=stop_seconds,
         )
         self.tls = ssl.create_default_context(cadata=TEST_CA.certificate.decode())
 
@@ -81,8 +81,8 @@ class WebhookServerHarness:
 
 
 @pytest.fixture
-async def harness() -> AsyncIterator[WebhookServerHarness]:
-    harness = WebhookServerHarness()
+async def harness(request: pytest.FixtureRequest) -> AsyncIterator[WebhookServerHarness]:
+    harness = WebhookServerHarness(getattr(request, "param", 2))
     pair = TEST_CA.issue_serving_certificate(LOCALHOST)
     await asyncio.to_thread(harness.certificate.load_pem, pair.certificate + pair.key)
     await harness.server.start()
@@ -249,6 +249,8 @@ async def test_handshakes_fail_until_a_certificate_is_loaded() -> None:
         await harness.server.stop()
 
 
+# As long as a busy machine may need for the review.
+@pytest.mark.parametrize("harness", [60.0], indirect=True)
 async def test_stop_waits_for_reviews_in_flight(harness: WebhookServerHarness) -> None:
     harness.webhook.gate.clear()
     waiting = asyncio.create_task(harness.post(make_review(make_box({"color": "slow"}))))

@@ -409,3 +409,28 @@ async def test_open_prints_the_address_and_ends_the_port_forward(
     await eventually(is_forwarded_again, within=60)
     task.cancel()
     assert await task == ""
+
+
+async def test_port_forward_that_ends_just_after_the_timeout_is_no_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class EndingProcess:
+        """Its end becomes known between the timeout and the kill."""
+
+        has_ended = False
+
+        def terminate(self) -> None: ...
+
+        def kill(self) -> None:
+            raise ProcessLookupError
+
+        async def wait(self) -> int:
+            if not self.has_ended:
+                self.has_ended = True
+                await asyncio.Event().wait()
+            return 0
+
+    monkeypatch.setattr(page, "_STOP_TIMEOUT_SECONDS", 0.001)
+    process: Any = EndingProcess()
+    await page._stop(process)
+    assert process.has_ended

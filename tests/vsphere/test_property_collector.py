@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -37,7 +38,7 @@ from vsphere_operators.vsphere.transport import CALL_TIMEOUT_SECONDS
 from vsphere_operators.vsphere.updates import ObjectUpdate, UpdateSet
 
 from .conftest import SimulatorFactory
-from .watcher_harness import WatcherHarness, run_watcher
+from .watcher_harness import SHORT_TIMEOUTS, WatcherHarness, run_watcher
 
 
 @pytest.fixture
@@ -424,16 +425,17 @@ async def test_repeatedly_lost_collector_is_raised(harness: WatcherHarness) -> N
     assert getattr(error, "fault", "") == "InvalidCollectorVersion"
 
 
-async def test_hanging_call_is_noticed(harness: WatcherHarness) -> None:
-    await harness.simulator.set_outage("hang")
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    error = await harness.wait_for_end()
+async def test_hanging_call_is_noticed(simulator: SimulatedVCenter) -> None:
+    async with run_watcher(simulator, replace(SHORT_TIMEOUTS, call_timeout_seconds=3.0)) as harness:
+        await harness.simulator.set_outage("hang")
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        error = await harness.wait_for_end()
+        await harness.simulator.set_outage("")
     assert isinstance(error, Unreachable)
     assert "WaitForUpdatesEx" in str(error)
     # Not the default. A busy machine may add many seconds to the short limit.
     assert loop.time() - began < CollectorOptions().call_timeout_seconds
-    await harness.simulator.set_outage("")
 
 
 async def test_response_without_changes_is_an_answer(harness: WatcherHarness) -> None:

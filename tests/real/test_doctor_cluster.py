@@ -76,7 +76,7 @@ async def test_missing_crd_is_a_problem(
     control_plane: ControlPlane, installed: ControlPlane, config: Path
 ) -> None:
     crd = config / "crd/bases/topology.corinternal.com_hostinfoes.yaml"
-    installed.kubectl("delete", "-f", str(crd), "--timeout=20s")
+    installed.kubectl("delete", "-f", str(crd), "--timeout=60s")
     try:
         report = await read_doctor_report(f"-kubeconfig={installed.admin_kubeconfig}", METRICS_OFF)
     finally:

@@ -382,7 +382,7 @@ async def test_the_road_from_an_original_and_back(road: Road) -> None:
                 vms = road.get()["status"].get("adoption", {}).get("vms", [])
                 return [vm["verdict"] for vm in vms] == ["Adoptable"] * 3
 
-            await eventually(is_adoptable, within=20, every=0.2)
+            await eventually(is_adoptable, within=60, every=0.2)
             output = await road.run(commands_with("adopt vg-1 -n default --yes"))
             assert "Dry run: nothing was changed." in output
             assert "has adopted 3 VMs" in output

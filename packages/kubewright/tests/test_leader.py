@@ -241,7 +241,7 @@ async def test_manager_emits_started_leading() -> None:
     )
     manager.started_leading.connect(lambda: leading.append(manager.leader.guard.holds_lease()))
     task = asyncio.create_task(manager.run(stop))
-    await eventually(lambda: leading, within=10)
+    await eventually(lambda: leading)
     stop.set()
     await task
     assert leading == [True]

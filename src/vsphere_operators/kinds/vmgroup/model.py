@@ -254,6 +254,9 @@ class ObservedState(Struct, frozen=True, kw_only=True):
     missing_vms: Mapping[str, str] = {}
     # By record that is UNKNOWN: the path of its last known VM, of which vCenter reports no uuid.
     unreadable_vms: Mapping[str, str] = {}
+    # Records that are UNKNOWN because the mark of their VM is not read yet. A VM that was missing
+    # is back in the inventory a moment before its mark is.
+    unread_vms: frozenset[str] = frozenset()
     failures: Mapping[str, OperationFailure] = {}
     # By record of which the VM does not have the mark yet: the VM, None if it cannot be adopted.
     vms_to_adopt: Mapping[str, VirtualMachine | None] = {}

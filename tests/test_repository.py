@@ -32,6 +32,16 @@ def test_runtime_lock_covers_the_declared_dependencies() -> None:
     assert required <= locked
 
 
+def test_the_lock_of_the_demo_is_a_part_of_the_development_lock() -> None:
+    # `make setup` installs the second over the first, and must not replace packages.
+    demo, dev = (
+        set(re.findall(r"^[a-z0-9][^ ]*==[^ ]+", (ROOT / f"requirements/{name}").read_text(), re.M))
+        for name in ("demo.txt", "dev.txt")
+    )
+    assert demo
+    assert demo <= dev
+
+
 def test_every_pin_has_a_hash() -> None:
     for lock in (ROOT / "requirements").glob("*.txt"):
         text = lock.read_text()

@@ -7,6 +7,10 @@ import subprocess
 import tomllib
 from pathlib import Path
 
+import pytest
+
+from kubewright.version import NEWEST_KUBERNETES, OLDEST_KUBERNETES
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -40,6 +44,14 @@ def test_the_lock_of_the_demo_is_a_part_of_the_development_lock() -> None:
     )
     assert demo
     assert demo <= dev
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/howto/install.md", "packages/kubewright/README.md"]
+)
+def test_pages_state_the_supported_versions_of_kubernetes(page: str) -> None:
+    text = " ".join((ROOT / page).read_text().split())
+    assert f"Kubernetes {OLDEST_KUBERNETES} to {NEWEST_KUBERNETES}" in text
 
 
 def test_every_pin_has_a_hash() -> None:

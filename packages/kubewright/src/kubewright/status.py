@@ -63,7 +63,7 @@ class StatusWriter:
         self._reported: dict[Key, Condition] = {}
         """The last condition of each object that is not ready, if its status has none."""
         self._without_stalled: set[Key] = set()
-        """Objects whose Stalled this process has removed: a new one has another writer."""
+        """Objects from which this process has removed Stalled: a new one has another writer."""
 
     async def write(self, obj: Object, status: Any, consequence: Consequence) -> None:
         """Send what changed in the status.

@@ -52,7 +52,7 @@ async def read_both(boxes: BoxHarness, name: str) -> tuple[dict[str, Any], dict[
 
 @pytest.fixture
 async def old_boxes(box_harness: BoxHarness) -> AsyncIterator[BoxHarness]:
-    """As with a release whose only stored version is v1."""
+    """As with a release that stores v1 only."""
     await box_harness.kubectl("delete", f"boxes.v2.{CRD[6:]}", "--all")
     await store_as(box_harness, "v1")
     await set_stored_versions(box_harness, "v1")

@@ -253,10 +253,31 @@ def map_vm(vm: Any) -> tuple[Any, ...]:
     return (vm.folder, vm.ref, vm.name, vm.power, vm.instance_uuid, *sorted(vm.marks.items()))
 
 
-async def adopt(site: UpgradeSite) -> None:
-    """Two VMs of the original operator, adopted by a group of this version."""
+async def run_adopt(site: UpgradeSite, *flags: str) -> None:
+    """`kubectl vsphere adopt` of this version."""
+    command = [sys.executable, "-m", "vsphere_operators.kubectl.command", "adopt"]
+    await asyncio.to_thread(
+        subprocess.run,
+        [*command, ADOPTING_GROUP[1], "-n", NAMESPACE, *flags],
+        env={**os.environ, "KUBECONFIG": str(site.plane.admin_kubeconfig)},
+        check=True,
+        timeout=150,
+    )
+
+
+async def read_instance_uuids(site: UpgradeSite) -> dict[str, str]:
+    """The instanceUuids of the VMs in the folder of the adopting group."""
+    folder = group_folder_path(NAMESPACE, ADOPTING_GROUP[1])
+    vms = (await read_simulator_state(site.vcenter)).vms
+    return {vm.ref: vm.instance_uuid for vm in vms if vm.folder == folder}
+
+
+async def adopt(site: UpgradeSite) -> dict[str, str]:
+    """Let a group adopt two VMs of the original operator. Returns their instanceUuids before."""
     name = ADOPTING_GROUP[1]
     await create_original_vms(site.vcenter, NAMESPACE, name, count=2)
+    original_uuids = await read_instance_uuids(site)
+    assert len(original_uuids) == 2
     await site.groups.create(name, replicas=2)
 
     async def is_adoptable() -> bool:
@@ -264,17 +285,11 @@ async def adopt(site: UpgradeSite) -> None:
         return [vm["verdict"] for vm in adoption.get("vms", [])] == ["Adoptable"] * 2
 
     await eventually(is_adoptable, within=40, every=0.2)
-    command = [sys.executable, "-m", "vsphere_operators.kubectl.command", "adopt", name, "--yes"]
-    await asyncio.to_thread(
-        subprocess.run,
-        [*command, "-n", NAMESPACE],
-        env={**os.environ, "KUBECONFIG": str(site.plane.admin_kubeconfig)},
-        check=True,
-        timeout=150,
-    )
+    await run_adopt(site, "--yes")
     await site.groups.wait_for_phase(
         name, "RUNNING", predicate=lambda status: status.get("currentReplicas") == 2
     )
+    return original_uuids
 
 
 def stalled_objects(objects: dict[ObjectId, dict[str, Any]]) -> set[ObjectId]:
@@ -324,7 +339,7 @@ async def test_from_the_last_release_and_back(
         assert ("hostinfo", "hostinfo-host-e") in stalled
         await first.finish()
         check_vms_of_settled_groups(site, beginning, await site.take_snapshot())
-        await adopt(site)
+        original_uuids = await adopt(site)
         await wait_until_settled(site, manager)
         await second.begin()
         await site.wait_for_rest(manager)
@@ -379,6 +394,8 @@ async def test_from_the_last_release_and_back(
         await third.finish()
         await wait_until_settled(site, manager)
         await check_rest(site, manager)
+        await run_adopt(site, "--undo", "--yes")
+        assert await read_instance_uuids(site) == original_uuids
     check_vms_of_settled_groups(site, beginning, await site.take_snapshot())
 
 

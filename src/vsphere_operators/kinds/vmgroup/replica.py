@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ...vsphere.model import VirtualMachine
 from .fingerprint import is_current
@@ -61,7 +62,7 @@ def build_replicas(observed: ObservedState) -> tuple[Replica, ...]:
         key=lambda vm: vm.sequence_number,
     )
     records = (
-        *observed.records,
+        *(_with_origin(record, vms.get(record.name)) for record in observed.records),
         *(_build_record(vm) for vm in vms_without_record),
         *observed.requested_adoptions,
     )
@@ -80,6 +81,15 @@ def build_replicas(observed: ObservedState) -> tuple[Replica, ...]:
         )
         for record in records
     )
+
+
+def _with_origin(record: ReplicaRecord, vm: ReplicaVm | None) -> ReplicaRecord:
+    """The record with `adopted_from`. After a downgrade the status lacks it: an older CRD drops it,
+    and the mark of the VM still has it.
+    """
+    if vm is None or record.adopted_from or not vm.adopted_from:
+        return record
+    return replace(record, adopted_from=vm.adopted_from)
 
 
 def _build_record(vm: ReplicaVm) -> ReplicaRecord:

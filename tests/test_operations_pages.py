@@ -69,7 +69,7 @@ def test_every_threat_has_a_mitigation_and_a_test() -> None:
 
 @pytest.mark.parametrize("page", ["howto/production.md", "howto/install.md", "howto/backup.md"])
 def test_values_of_the_chart_exist(page: str) -> None:
-    """Names in code that look like values, such as `networkPolicy.egress.enabled`."""
+    """Names in code with the form of a value, such as `networkPolicy.egress.enabled`."""
     values = read_values(ROOT)
     roots = {path.partition(".")[0] for path in values}
     named = {
@@ -107,3 +107,31 @@ def test_page_of_permissions_has_every_role_of_the_manager() -> None:
     assert {"label-nodes", "namespaced", "page", "webhooks"} <= with_roles
     assert {name for name in with_roles if f"| component `{name}` |" not in page} == set()
     assert "| 8443 | `config/default` |" in page
+
+
+@pytest.mark.parametrize(
+    ("source", "measured", "figures"),
+    [
+        ("docs/designs/image.md", "| 75 MB; requested 128Mi, limit 256Mi |", ["75 MB", "256Mi"]),
+        ("bench/README.md", "| peak memory | 65 MiB |", ["| 65 MiB |"]),
+        ("bench/README.md", "| kubewright | 565 | 0.65 ms | 79 MiB |", ["| 79 MiB |", "0.65 ms"]),
+        ("bench/README.md", "At rest the manager uses 0.01 % of a core", ["0.01 % of a core"]),
+        ("docs/designs/topology.md", "1.21 x (117 to 141 MiB)", ["117 MiB", "141 MiB"]),
+        ("docs/designs/topology.md", "(7.0 to 8.2 % of a core)", ["7.0 %", "8.2 %"]),
+        ("docs/designs/topology.md", "that receive events | 2.5 MiB |", ["2.5 MiB"]),
+        ("docs/designs/api-server.md", "| 10,000 | 64.1 MiB | 16.9 MiB |", ["[17 MiB]"]),
+        ("docs/designs/inventory.md", "and 200 tasks: 0.49 s of CPU", ["0.49 s"]),
+        ("docs/designs/monitoring.md", "| 0.025 s for each scrape |", ["0.025 s"]),
+        ("docs/designs/vmgroup.md", "(ideal 8.33 s) | 10.6, 10.8 s", ["10.6 s"]),
+        ("docs/designs/vmgroup.md", "(ideal 2.50 s) | 4.1, 4.4 s", ["4.1 s"]),
+        ("src/vsphere_operators/topology/store.py", "_MAX_VMS = 20_000", ["| 20,000 |"]),
+        ("src/vsphere_operators/kinds/vmgroup/clone_blocker.py", "REPLICAS = 1000", ["| 1,000 |"]),
+    ],
+)
+def test_figures_of_the_size_page_are_those_of_their_source(
+    source: str, measured: str, figures: list[str]
+) -> None:
+    """A new measurement changes both."""
+    assert measured in (ROOT / source).read_text()
+    page = read_page("howto/size.md")
+    assert [figure for figure in figures if figure not in page] == []

@@ -82,9 +82,9 @@ def _rule_rows(source: str, scope: str, rules: list[dict[str, Any]]) -> Iterator
     resources: dict[tuple[str, str], list[str]] = {}
     for rule in rules:
         (group,) = rule["apiGroups"]
-        names = f" named {code(rule['resourceNames'][0])}" if "resourceNames" in rule else ""
+        only = f" named {code(rule['resourceNames'][0])}" if "resourceNames" in rule else ""
         resources.setdefault((group, ", ".join(rule["verbs"])), []).extend(
-            f"{code(resource)}{names}" for resource in rule["resources"]
+            f"{code(resource)}{only}" for resource in rule["resources"]
         )
     for (group, verbs), names in resources.items():
         yield source, scope, code(group) or "core", ", ".join(names), verbs
@@ -114,8 +114,8 @@ def _user_rows() -> Iterator[tuple[str, ...]]:
                 verbs,
             )
             kinds_by_row.setdefault(row, []).append(code(kind))
-    for (name, included_in, verbs), kinds in kinds_by_row.items():
-        yield name, ", ".join(kinds), included_in, verbs
+    for (role_name, roles_of_kubernetes, rules), kinds in kinds_by_row.items():
+        yield role_name, ", ".join(kinds), roles_of_kubernetes, rules
 
 
 def _port_rows() -> Iterator[tuple[str, ...]]:

@@ -24,7 +24,7 @@ NAMESPACE = "vsphere-operators-system"
 
 @pytest.fixture(scope="module")
 def control_plane(binaries_with_controllers: dict[str, Path]) -> Iterator[ControlPlane]:
-    """In place of the session's: an empty cluster, whose controllers create Pods."""
+    """In place of the session's: an empty cluster with controllers, which create Pods."""
     plane = ControlPlane(binaries_with_controllers, controllers=DEFAULT_CONTROLLERS)
     plane.start_sync()
     yield plane

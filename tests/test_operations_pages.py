@@ -10,8 +10,10 @@ import pytest
 import yaml
 
 from hack.docgen import permissions
+from hack.docgen.markdown import fenced_blocks
 from kubewright.version import NEWEST_KUBERNETES, OLDEST_KUBERNETES
 from support.chart_values import read_values
+from support.helm import Helm
 
 ROOT = Path(__file__).parents[1]
 
@@ -78,6 +80,23 @@ def test_values_of_the_chart_exist(page: str) -> None:
         if name.partition(".")[0] in roots
     }
     assert {name for name in named if not any(path.startswith(name) for path in values)} == set()
+
+
+def test_files_of_values_render_the_chart(tmp_path: Path) -> None:
+    """The schema of the chart rejects misspelled values."""
+    files = [
+        (page.name, yaml.safe_load(block.text))
+        for page in sorted(ROOT.glob("docs/howto/*.md"))
+        for block in fenced_blocks(page.read_text())
+        if block.argument in ("values.yaml", "production.yaml")
+    ]
+    assert [name for name, _ in files] == ["install.md", "several-vcenters.md"]
+    for _, values in files:
+        values = {"image": {"repository": "example.com/vsphere-operators"}} | values
+        objects = Helm(tmp_path).template(
+            ROOT / "charts/vsphere-operators", "vsphere-operators-system", values
+        )
+        assert len(objects) > 20
 
 
 def test_alerts_of_the_checklist_have_runbooks() -> None:

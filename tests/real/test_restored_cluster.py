@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hack.docgen.markdown import fenced_blocks
 from kubewright.testing import eventually
 from kubewright.testing.controlplane import ControlPlane
 from simulator import SimulatedVCenter
@@ -50,6 +53,29 @@ async def restore_etcd(plane: ControlPlane, backup: Path) -> None:
     await plane.apiserver.start()
 
 
+async def pause_all_groups(plane: ControlPlane, page: Path) -> None:
+    """The commands of the page."""
+    (commands,) = [
+        block.text for block in fenced_blocks(page.read_text()) if '"paused":true' in block.text
+    ]
+    folder = plane.binaries["kubectl"].parent
+    environ = {
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "KUBECONFIG": str(plane.admin_kubeconfig),
+        "HOME": str(plane.folder),
+    }
+    done = await asyncio.to_thread(
+        subprocess.run,
+        ["bash", "-eo", "pipefail", "-c", commands],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(" patched") == 3, done.stdout
+
+
 async def create_running(groups: VmGroupClient, name: str, replicas: int) -> str:
     """Create a group, wait for its VMs, and return its uid."""
     uid = str((await groups.create(name, replicas=replicas))["metadata"]["uid"])
@@ -78,7 +104,10 @@ async def list_destroyed(vcenter: SimulatedVCenter) -> list[str]:
 
 
 async def test_no_vm_is_lost_if_the_login_is_blocked_until_the_groups_are_checked(
-    plane: ControlPlane, simulator: SimulatedVCenter, tmp_path: Path
+    plane: ControlPlane,
+    simulator: SimulatedVCenter,
+    pytestconfig: pytest.Config,
+    tmp_path: Path,
 ) -> None:
     groups = VmGroupClient(plane, NAMESPACE)
     password = simulator.password
@@ -106,7 +135,7 @@ async def test_no_vm_is_lost_if_the_login_is_blocked_until_the_groups_are_checke
         await wait_for_reason(groups, "checked", "VCenterLoginFailed")
         assert (await groups.get("checked"))["spec"]["replicas"] == 1
         assert await groups.find("created") is None
-        await groups.patch_spec("checked", paused=True)
+        await pause_all_groups(plane, pytestconfig.rootpath / "docs/howto/backup.md")
         await groups.create("created", replicas=1)
         assert await simulator.mutating_calls() == []
 
@@ -114,15 +143,20 @@ async def test_no_vm_is_lost_if_the_login_is_blocked_until_the_groups_are_checke
         await manager.kill()
         manager.start()
         # A paused group counts its VMs, so that its user sees what the old spec would destroy.
-        await groups.wait_for_phase(
-            "checked",
-            "PENDING",
-            predicate=lambda status: status["summary"] == "Paused: 2/1 replicas ready",
-        )
+        for name in ("checked", "unchecked"):
+            await groups.wait_for_phase(
+                name,
+                "PENDING",
+                predicate=lambda status: status["summary"] == "Paused: 2/1 replicas ready",
+            )
+        changes = [call["method"] for call in await simulator.mutating_calls()]
+        assert [method for method in changes if method.endswith("_Task")] == []
         await groups.patch_spec("checked", replicas=2, paused=False)
         await wait_until_running(groups, "checked")
         assert await list_group_vms(simulator, checked) == vms[checked]
         # Nothing corrected this one: the replica that its old spec does not request is destroyed.
+        for name in ("unchecked", "deleted"):
+            await groups.patch_spec(name, paused=False)
         await wait_until_running(groups, "unchecked")
         (kept,) = await list_group_vms(simulator, unchecked)
         assert kept in vms[unchecked]

@@ -53,7 +53,7 @@ async def restore_etcd(plane: ControlPlane, backup: Path) -> None:
     await plane.apiserver.start()
 
 
-async def pause_all_groups(plane: ControlPlane, page: Path) -> None:
+def pause_all_groups(plane: ControlPlane, page: Path) -> None:
     """The commands of the page."""
     (commands,) = [
         block.text for block in fenced_blocks(page.read_text()) if '"paused":true' in block.text
@@ -64,8 +64,7 @@ async def pause_all_groups(plane: ControlPlane, page: Path) -> None:
         "KUBECONFIG": str(plane.admin_kubeconfig),
         "HOME": str(plane.folder),
     }
-    done = await asyncio.to_thread(
-        subprocess.run,
+    done = subprocess.run(
         ["bash", "-eo", "pipefail", "-c", commands],
         env=environ,
         capture_output=True,
@@ -135,7 +134,8 @@ async def test_no_vm_is_lost_if_the_login_is_blocked_until_the_groups_are_checke
         await wait_for_reason(groups, "checked", "VCenterLoginFailed")
         assert (await groups.get("checked"))["spec"]["replicas"] == 1
         assert await groups.find("created") is None
-        await pause_all_groups(plane, pytestconfig.rootpath / "docs/howto/backup.md")
+        page = pytestconfig.rootpath / "docs/howto/backup.md"
+        await asyncio.to_thread(pause_all_groups, plane, page)
         await groups.create("created", replicas=1)
         assert await simulator.mutating_calls() == []
 

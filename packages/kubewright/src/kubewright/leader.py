@@ -260,7 +260,8 @@ class LeaderElector:
         cause = str(error) or "no answer in time"
         problem = f"the leader lease cannot be read or written: {cause}"
         if isinstance(error, Forbidden):
-            problem += ". Grant the leader-election role: kubectl apply -k config/rbac"
+            command = "kubectl apply --server-side -k config/rbac"
+            problem += f". Grant the leader-election role: {command}"
         # A standby tries every second: log a problem once, not with each try.
         if problem != self._logged_problem:
             self._log.error(problem)

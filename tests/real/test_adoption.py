@@ -43,7 +43,7 @@ class Harness:
 
     async def run_plugin(self, *arguments: str, code: int = 0) -> str:
         """The output of `kubectl vsphere`; stderr too if it has to fail."""
-        command = [sys.executable, "-m", "vsphere_operators.kubectl.command", *arguments]
+        command = [sys.executable, "-m", "vsphere_operators.kubectl", *arguments]
         environ = {**os.environ, "KUBECONFIG": str(self.plane.admin_kubeconfig)}
         done = await asyncio.to_thread(
             subprocess.run,

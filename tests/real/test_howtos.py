@@ -128,7 +128,7 @@ def make_programs(folder: Path) -> dict[str, str]:
     make, venv = shutil.which("make"), sys.prefix
     return {
         "make": f"{make} --no-print-directory VENV={venv} -o {venv}/ready",
-        "kubectl-vsphere": f"{sys.executable} -m vsphere_operators.kubectl.command",
+        "kubectl-vsphere": f"{sys.executable} -m vsphere_operators.kubectl",
         "manager-in-pod": "false",
     }
 

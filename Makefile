@@ -10,6 +10,8 @@ KUBEWRIGHT := $(BIN)/python -m kubewright
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 CONTAINER_TOOL ?= docker
 IMG ?= controller:latest
+# The kustomization to deploy; empty for that of the last time, at first config/default.
+OVERLAY ?=
 VERSION = $(shell awk -F '"' '/^version = /{print $$2; exit}' pyproject.toml)
 REVISION = $(shell git describe --always --dirty --abbrev=40 --exclude '*' 2> /dev/null || \
   echo unknown)
@@ -197,7 +199,7 @@ cluster: ## Fail with an explanation if no cluster is configured
 	    "or create a local cluster with: make kind-up" >&2; exit 1; }
 
 install: cluster $(KUBECTL_MADE) ## Install the CRDs into the cluster of your current kubeconfig
-	$(KUBECTL) apply -k config/crd
+	$(KUBECTL) apply --server-side -k config/crd
 
 uninstall: cluster $(KUBECTL_MADE) ## Remove the CRDs and all their objects from the cluster
 	$(KUBECTL) delete --ignore-not-found -k config/crd
@@ -228,16 +230,17 @@ docker-push: ## Push the image
 	$(CONTAINER_TOOL) push $(IMG)
 
 deploy: cluster $(VENV)/ready $(KUBECTL_MADE) ## Deploy to the cluster of your kubeconfig: IMG=...
-	$(KUBEWRIGHT) build-installer --image $(IMG) --kubectl $(KUBECTL) --output - | \
-	  $(KUBECTL) apply -f -
+	$(KUBEWRIGHT) deploy --image $(IMG) --kubectl $(KUBECTL) \
+	  $(OVERLAY:%=--overlay %) $(ARGS)
 
 # CRDs first, while the manager still runs: only the manager removes the finalizers.
 undeploy: uninstall $(VENV)/ready ## Remove everything, including the CRDs and their objects
-	$(KUBEWRIGHT) build-installer --kubectl $(KUBECTL) --output - | \
-	  $(KUBECTL) delete --ignore-not-found -f -
+	$(KUBEWRIGHT) build-installer --kubectl $(KUBECTL) $(OVERLAY:%=--overlay %) \
+	  --output - | $(KUBECTL) delete --ignore-not-found -f -
 
 build-installer: $(VENV)/ready $(KUBECTL_MADE) ## Write what make deploy applies: dist/install.yaml
-	$(KUBEWRIGHT) build-installer --image $(IMG) --kubectl $(KUBECTL)
+	$(KUBEWRIGHT) build-installer --image $(IMG) --kubectl $(KUBECTL) \
+	  $(OVERLAY:%=--overlay %)
 
 helm: setup ## Generate the Helm chart in charts/vsphere-operators; make manifests does it, too
 	$(KUBEWRIGHT) helm --output $(CHART)

@@ -336,7 +336,7 @@ async def test_manager_without_permissions_waits_and_continues_when_they_are_gra
         async with run_manager(
             log_file, f"--kubeconfig={manager_kubeconfig}", *FREE_PORT_FLAGS
         ) as manager:
-            log_text = await manager.wait_for_log("kubectl apply -k config/rbac")
+            log_text = await manager.wait_for_log("kubectl apply --server-side -k config/rbac")
             assert "forbidden" in log_text
             assert (await manager.http_get("/readyz"))[0] == 500
             assert "Starting workers" not in manager.log_text
@@ -369,7 +369,7 @@ async def test_candidate_without_the_lease_role_waits_and_leads_when_it_is_grant
         )
         async with run_manager(log_file, f"--kubeconfig={manager_kubeconfig}", *flags) as manager:
             await manager.wait_for_log(
-                "Grant the leader-election role: kubectl apply -k config/rbac"
+                "Grant the leader-election role: kubectl apply --server-side -k config/rbac"
             )
             await apply_roles(installed, config)
             await manager.wait_for_log("became leader", within=60)

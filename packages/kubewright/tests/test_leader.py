@@ -286,6 +286,24 @@ async def test_the_lease_of_a_process_that_has_ended_is_taken_at_once() -> None:
     assert await three.try_acquire_or_renew()
 
 
+async def test_holder_without_proof_does_not_keep_that_of_its_predecessor() -> None:
+    """Two processes of one Pod have one identity, and only the first could bind its socket."""
+    api, clock, ended = FakeApi(), FakeClock(), set[str]()
+    first = make_present_candidate(api, "laptop", clock, "pod", ended)
+    second = make_candidate(api, "laptop", clock)
+    second._presence = ProcessPresence("laptop", place="")
+    other = make_present_candidate(api, "pod_1", clock, "pod", ended)
+    assert await first.try_acquire_or_renew()
+    assert not await second.try_acquire_or_renew()
+    # The first process ends, and with it the socket.
+    ended.add("laptop")
+    clock.now += LEASE_DURATION_SECONDS + 1
+    assert await second.try_acquire_or_renew()
+    assert not await other.try_acquire_or_renew(), "the second process leads"
+    assert await second.try_acquire_or_renew()
+    assert second.guard.holds_lease()
+
+
 async def test_of_two_that_see_the_end_only_one_wins() -> None:
     api, clock, ended = FakeApi(), FakeClock(), {"pod_0"}
     await make_present_candidate(api, "pod_0", clock, "pod", ended).try_acquire_or_renew()

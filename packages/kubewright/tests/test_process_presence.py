@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 
@@ -22,9 +24,9 @@ sys.stdin.read()
 """
 
 
-def start_holder(identity: str) -> tuple[subprocess.Popen[str], str]:
+def start_holder(identity: str, *prefix: str) -> tuple[subprocess.Popen[str], str]:
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, identity],
+        [*prefix, sys.executable, "-c", HOLD, identity],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -48,6 +50,27 @@ def test_a_process_has_ended_only_after_it_was_killed() -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+def test_nothing_is_proven_in_another_network_namespace() -> None:
+    """Two Pods on one node with the same host name: each can bind the name of the other."""
+    unshare = shutil.which("unshare")
+    own_namespace = (unshare or "", "--map-root-user", "--net")
+    if unshare is None or subprocess.run([*own_namespace, "true"], capture_output=True).returncode:
+        pytest.skip("this user cannot create a network namespace")
+    identity = "host_presence-in-another-namespace"
+    process, proof = start_holder(identity, *own_namespace)
+    observer = ProcessPresence("host_observer-of-a-namespace")
+    try:
+        place = read_place()
+        assert proof.startswith(place.split("/")[0]), "the same boot of the same machine"
+        assert place.endswith(f"/{socket.gethostname()}")
+        assert ProcessPresence(identity).proof, "the name is free here, while the process lives"
+        assert not observer.has_ended(identity, proof)
+    finally:
+        process.kill()
+        process.communicate()
+    assert not observer.has_ended(identity, proof), "unknown from here: the lease has to expire"
 
 
 def test_nothing_is_proven_in_another_place() -> None:

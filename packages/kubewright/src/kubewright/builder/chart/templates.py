@@ -172,7 +172,7 @@ class TemplateBuilder:
     def _build_disruption_budget(self) -> Document:
         budget = build_disruption_budget(self._project)
         maximum = ".Values.podDisruptionBudget.maxUnavailable"
-        budget["spec"]["minAvailable"] = encode_block(
+        budget["spec"]["maxUnavailable"] = encode_block(
             f'{{{{- if kindIs "invalid" {maximum} }}}}',
             "minAvailable: {{ .Values.podDisruptionBudget.minAvailable }}",
             "{{- else }}",

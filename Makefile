@@ -32,7 +32,7 @@ JOBS ?= $(if $(TESTS),0,2)
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup testenv testenv-wheel binaries simulator test test-python crash-sweep histories \
+.PHONY: help setup testenv testenv-wheel binaries simulator test test-unit test-python crash-sweep histories \
   quota-histories gpu-random-test node-moves rotation test-vcsim check format manifests docs site \
   golden generate verify lint-manifests linters cluster install uninstall run manager demo \
   live-view-picture page-pictures docker-build docker-push deploy undeploy build-installer helm \
@@ -112,7 +112,7 @@ rotation: testenv ## Rotate a webhook CA three times during a stream of creates;
 # The version as a name of a folder, so that environments of several versions can exist.
 test-python: ## Run the tests that need no API server on another Python: PYTHON=python3.13
 	$(MAKE) --no-print-directory setup VENV=.venv-$(notdir $(PYTHON))
-	.venv-$(notdir $(PYTHON))/bin/python -m pytest -p hack.pytest_without_api_server \
+	.venv-$(notdir $(PYTHON))/bin/python -m pytest -p hack.pytest_selection --without=api-server \
 	  -n $(JOBS) --dist loadfile -k "not real" $(TESTS) $(ARGS)
 
 test-vcsim: ## Vet and test the simulated vCenter; needs Go

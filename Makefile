@@ -35,12 +35,13 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo-setup testenv testenv-wheel testenv-archive binaries simulator test \
-  test-python first-minutes crash-sweep histories quota-histories gpu-random-test node-moves \
-  rotation test-vcsim check format manifests docs site golden generate verify lint-manifests \
-  linters cluster install uninstall run manager demo live-view-picture page-pictures docker-build \
-  docker-push deploy undeploy build-installer helm sbom kind-up kind-load kind-down dist publish \
-  image-release image-sign chart-release release-check images bench bench-cache bench-children \
-  bench-features bench-page bench-vcenter bench-vmgroup walks lock clean
+  test-unit test-python first-minutes crash-sweep histories quota-histories gpu-random-test \
+  node-moves rotation test-vcsim check format manifests docs site golden generate verify \
+  lint-manifests linters cluster install uninstall run manager demo live-view-picture \
+  page-pictures docker-build docker-push deploy undeploy build-installer helm sbom kind-up \
+  kind-load kind-down dist publish image-release image-sign chart-release release-check images \
+  bench bench-cache bench-children bench-features bench-page bench-vcenter bench-vmgroup walks \
+  lock clean
 
 ##@ Set up
 
@@ -102,7 +103,13 @@ simulator: binaries ## Find or build the binaries and vcsim, the simulated vCent
 ##@ Test and check
 
 test: testenv ## Run all tests; one file: TESTS=path; oldest Kubernetes: KUBERNETES=1.33
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder \
+	  --durations=20 $(TESTS) $(ARGS)
+
+# Two processes also for some files: the time goes into imports and collection.
+test-unit: setup ## Run the tests that start no API server, simulator, helm or browser: 3 minutes
+	$(BIN)/python -m pytest -p hack.pytest_selection --without=real-parts -k "not real" -n 2 \
+	  --dist loadfile --durations=20 $(TESTS) $(ARGS)
 
 crash-sweep: testenv ## Kill the manager at every call of a VmGroup, in three ways; most of an hour
 	cd tests && PYTHONPATH=../testenv ../$(BIN)/python -m real.crash_sweep $(ARGS)
@@ -126,7 +133,7 @@ rotation: testenv ## Rotate a webhook CA three times during a stream of creates;
 # The version as a name of a folder, so that environments of several versions can exist.
 test-python: ## Run the tests that need no API server on another Python: PYTHON=python3.13
 	$(MAKE) --no-print-directory setup VENV=.venv-$(notdir $(PYTHON))
-	.venv-$(notdir $(PYTHON))/bin/python -m pytest -p hack.pytest_without_api_server \
+	.venv-$(notdir $(PYTHON))/bin/python -m pytest -p hack.pytest_selection --without=api-server \
 	  -n $(JOBS) --dist loadfile -k "not real" $(TESTS) $(ARGS)
 
 test-vcsim: ## Vet and test the simulated vCenter; needs Go

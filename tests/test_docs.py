@@ -209,14 +209,13 @@ def test_index_has_every_howto_once() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=str)
 def test_one_way_to_apply_what_is_installed(page: Path) -> None:
     """Client-side and server-side apply of the same object would conflict."""
-    assert (
-        re.findall(
-            r"^.*kubectl apply (?!--server-side).*(?:config/(?!samples)|install\.yaml|-f - *$).*$",
-            read_page(page),
-            re.MULTILINE,
-        )
-        == []
+    apply = r"kubectl apply (?!--server-side)"
+    patterns = (
+        rf"{apply}.*(?:config/(?!samples)|install\.yaml).*$",
+        rf"(?:kustomize|build-installer|crd).*\| *{apply}.*$",
     )
+    commands = read_page(page).replace("\\\n", " ")
+    assert [re.findall(pattern, commands, re.MULTILINE) for pattern in patterns] == [[], []]
 
 
 @pytest.mark.parametrize("page", ["docs/howto/install.md", "docs/howto/local-cluster.md"])

@@ -83,6 +83,8 @@ class _Run:
             "LC_ALL": "C.UTF-8",
         }
         self._began = time.monotonic()
+        # Until the answer, without the end of the demo.
+        self.seconds = 0.0
 
     def clone(self) -> None:
         self.step("git clone", ["git", "clone", "--quiet", str(_ROOT), str(self._clone)], _ROOT)
@@ -120,6 +122,7 @@ class _Run:
         reader.start()
         try:
             name = self._wait_for_answer(process, lines)
+            self.seconds = time.monotonic() - self._began
             _print_time(time.monotonic() - began, f"make demo: HostInfo {name} is answered")
         finally:
             if process.poll() is None:
@@ -153,10 +156,6 @@ class _Run:
             if any(c["type"] == "Ready" and c["status"] == "True" for c in conditions):
                 return str(obj["metadata"]["name"])
         return ""
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._began
 
 
 @contextmanager

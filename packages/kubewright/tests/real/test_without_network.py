@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ISOLATE = ("unshare", "--user", "--map-root-user", "--net", "sh", "-c")
-# Without a default route, kube-apiserver cannot choose an address.
+# Without a default route, kube-apiserver has no default for the address that it advertises.
 COMMAND = 'ip link set lo up && test -z "$(ip route)" && exec "$@"'
 START = """
 import asyncio, json, pathlib, sys

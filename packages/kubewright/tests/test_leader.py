@@ -212,6 +212,7 @@ async def test_deleted_lease_neither_adds_nor_removes_a_leader() -> None:
     assert await two.try_acquire_or_renew()
 
 
+@pytest.mark.looptime
 async def test_release_works_after_an_interrupted_renewal() -> None:
     api, clock = FakeApi(), FakeClock()
     one = make_candidate(api, "one", clock)

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import uuid
 
 import pytest
 
@@ -24,6 +25,11 @@ sys.stdin.read()
 """
 
 
+def make_identity() -> str:
+    """Unique on the machine, on which other runs of this test share the socket names."""
+    return f"host_{uuid.uuid4()}"
+
+
 def start_holder(identity: str, *prefix: str) -> tuple[subprocess.Popen[str], str]:
     process = subprocess.Popen(
         [*prefix, sys.executable, "-c", HOLD, identity],
@@ -36,16 +42,16 @@ def start_holder(identity: str, *prefix: str) -> tuple[subprocess.Popen[str], st
 
 
 def test_a_process_has_ended_only_after_it_was_killed() -> None:
-    identity = "host_presence-of-a-process"
+    identity = make_identity()
     process, proof = start_holder(identity)
-    observer = ProcessPresence("host_observer-of-a-process")
+    observer = ProcessPresence(make_identity())
     try:
         assert proof
         assert not observer.has_ended(identity, proof)
         process.send_signal(signal.SIGSTOP)
         assert not observer.has_ended(identity, proof), "a stopped process may go on"
         process.kill()
-        process.wait(10)
+        process.wait(60)
         assert observer.has_ended(identity, proof)
     finally:
         process.kill()
@@ -58,9 +64,9 @@ def test_nothing_is_proven_in_another_network_namespace() -> None:
     own_namespace = (unshare or "", "--map-root-user", "--net")
     if unshare is None or subprocess.run([*own_namespace, "true"], capture_output=True).returncode:
         pytest.skip("this user cannot create a network namespace")
-    identity = "host_presence-in-another-namespace"
+    identity = make_identity()
     process, proof = start_holder(identity, *own_namespace)
-    observer = ProcessPresence("host_observer-of-a-namespace")
+    observer = ProcessPresence(make_identity())
     try:
         place = read_place()
         assert proof.startswith(place.split("/")[0]), "the same boot of the same machine"
@@ -74,9 +80,9 @@ def test_nothing_is_proven_in_another_network_namespace() -> None:
 
 
 def test_nothing_is_proven_in_another_place() -> None:
-    identity, place = "host_presence-elsewhere", read_place()
+    identity, place = make_identity(), read_place()
     elsewhere = ProcessPresence(identity, place=f"{place}-of-another-pod")
-    observer = ProcessPresence("host_observer-elsewhere")
+    observer = ProcessPresence(make_identity())
     assert elsewhere._descriptor is not None
     os.close(elsewhere._descriptor)
     assert not observer.has_ended(identity, elsewhere.proof)
@@ -85,13 +91,13 @@ def test_nothing_is_proven_in_another_place() -> None:
 
 
 def test_without_a_place_nothing_is_published() -> None:
-    presence = ProcessPresence("host_presence-without-a-place", place="")
+    presence = ProcessPresence(make_identity(), place="")
     assert presence.proof == ""
     assert not presence.has_ended("host_other", "")
 
 
 def test_the_second_process_of_an_identity_publishes_nothing() -> None:
-    first = ProcessPresence("host_presence-twice")
-    second = ProcessPresence("host_presence-twice")
+    identity = make_identity()
+    first, second = ProcessPresence(identity), ProcessPresence(identity)
     assert first.proof
     assert second.proof == ""

@@ -255,7 +255,7 @@ def map_vm(vm: Any) -> tuple[Any, ...]:
 
 async def run_adopt(site: UpgradeSite, *flags: str) -> None:
     """`kubectl vsphere adopt` of this version."""
-    command = [sys.executable, "-m", "vsphere_operators.kubectl.command", "adopt"]
+    command = [sys.executable, "-m", "vsphere_operators.kubectl", "adopt"]
     await asyncio.to_thread(
         subprocess.run,
         [*command, ADOPTING_GROUP[1], "-n", NAMESPACE, *flags],
@@ -353,8 +353,9 @@ async def test_from_the_last_release_and_back(
     assert site.read_stored_versions() == stored_versions
     pruned = list_changed_objects(site, before, second)
     assert pruned == {
-        ADOPTING_GROUP: {"adoption"}
-        | {f"replicas.{vm.name}.adoptedFrom" for vm in await second.list_vms("adopting")}
+        ADOPTING_GROUP: {
+            f"replicas.{vm.name}.adoptedFrom" for vm in await second.list_vms("adopting")
+        }
     }
     before = await site.take_snapshot()
     await vcenter.reset_mutating_calls()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from hack.images import find_images
 from hack.release import read_notes
 
 ROOT = Path(__file__).parents[1]
+CHART = ROOT / "charts/vsphere-operators"
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 CHANGELOG = """# Changelog
 
@@ -76,19 +78,69 @@ def dry_run_make(*arguments: str) -> str:
 
 
 def test_image_is_built_for_all_processors_and_signed_by_digest(tmp_path: Path) -> None:
-    build = dry_run_make("image-release", "IMG=example.com/a:v1", "CONTAINER_TOOL=engine")
+    repository = "IMAGE_REPOSITORY=example.com/a"
+    build = dry_run_make("image-release", repository, "CONTAINER_TOOL=engine")
     assert "engine buildx build --platform linux/amd64,linux/arm64 " in build
     assert "--sbom=true --provenance=mode=max" in build
-    assert "--push -t example.com/a:v1 ." in build
+    # The tag that the chart uses by default.
+    (chart,) = yaml.safe_load_all((CHART / "Chart.yaml").read_text())
+    assert f"--push -t example.com/a:{chart['appVersion']} ." in build
     digest = f"sha256:{'a' * 64}"
     dist = tmp_path / "dist"
     dist.mkdir()
     (dist / "image.json").write_text(f'{{\n  "containerimage.digest": "{digest}"\n}}\n')
-    command = ["make", "-f", str(ROOT / "Makefile"), "image-sign", "IMG=example.com/a:v1"]
+    command = ["make", "-f", str(ROOT / "Makefile"), "image-sign", repository, f"CHART={CHART}"]
     output = subprocess.run(
         [*command, "COSIGN=echo"], cwd=tmp_path, check=True, capture_output=True, text=True
     )
-    assert output.stdout.splitlines()[-1] == f"sign --yes example.com/a:v1@{digest}"
+    version = chart["appVersion"]
+    assert output.stdout.splitlines()[-1] == f"sign --yes example.com/a:{version}@{digest}"
+
+
+# As helm: `push` prints the digest to standard error.
+FAKE_HELM = """#!/bin/sh
+[ "$1" = push ] || exit 0
+[ -z "$FAILS" ] || { echo "Error: no access" >&2; exit 1; }
+echo "Pushed: $2 $3" >&2
+echo "Digest: sha256:0123" >&2
+"""
+
+
+def test_chart_is_pushed_and_signed_by_digest(tmp_path: Path) -> None:
+    helm = tmp_path / "helm"
+    helm.write_text(FAKE_HELM)
+    helm.chmod(0o755)
+    (tmp_path / "dist").mkdir()
+
+    # `setup` counts as up to date, because it would create an environment.
+    command = ["make", "-f", str(ROOT / "Makefile"), "-o", "setup", f"CHART={CHART}"]
+    command += ["CHART_REPOSITORY=example.com/charts", f"HELM={helm}", "COSIGN=echo"]
+
+    def run_make(target: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*command, target],
+            cwd=tmp_path,
+            env=os.environ | variables,
+            capture_output=True,
+            text=True,
+        )
+
+    (chart,) = yaml.safe_load_all((CHART / "Chart.yaml").read_text())
+    package = f"dist/vsphere-operators-{chart['version']}.tgz"
+    pushed = run_make("chart-release")
+    assert f"Pushed: {package} oci://example.com/charts\n" in pushed.stdout, pushed.stderr
+    signed = run_make("chart-sign").stdout.splitlines()[-1]
+    assert signed == "sign --yes example.com/charts/vsphere-operators@sha256:0123"
+    failed = run_make("chart-release", FAILS="1")
+    assert failed.returncode
+    assert "Error: no access" in failed.stdout
+
+
+def test_release_signs_what_it_pushes() -> None:
+    jobs = read_jobs(ROOT / ".github/workflows/release.yml")
+    for name in ("image", "chart"):
+        commands = [step["run"].split()[1] for step in jobs[name]["steps"] if "run" in step]
+        assert commands == [f"{name}-release", f"{name}-sign"]
 
 
 def read_jobs(path: Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import yaml
 
 from hack.images import find_images
 from hack.release import read_notes
+from kubewright.version import OLDEST_KUBERNETES
 
 ROOT = Path(__file__).parents[1]
 CHART = ROOT / "charts/vsphere-operators"
@@ -167,6 +168,30 @@ def test_workflow_runs_make_targets_with_pinned_actions(path: Path) -> None:
                 match = re.match(r"make ([a-z-]+)( |$)", step["run"])
                 assert match, step["run"]
                 assert match[1] in targets
+
+
+def test_every_go_module_and_lock_is_updated() -> None:
+    updates = yaml.safe_load((ROOT / ".github/dependabot.yml").read_text())["updates"]
+    patterns = [
+        pattern
+        for update in updates
+        if update["package-ecosystem"] == "gomod"
+        for pattern in update["directories"]
+    ]
+    files = [set(ROOT.glob(f"{pattern.lstrip('/')}/go.mod")) for pattern in patterns]
+    assert all(files), "a pattern matches no module"
+    tracked = subprocess.run(
+        ["git", "ls-files", "go.mod", "**/go.mod"], cwd=ROOT, check=True, capture_output=True
+    )
+    names = tracked.stdout.decode().split()
+    assert {ROOT / name for name in names} <= set[Path]().union(*files)
+
+
+def test_test_workflow_runs_on_the_oldest_kubernetes() -> None:
+    jobs = read_jobs(ROOT / ".github/workflows/test.yml")
+    commands = [step["run"] for step in jobs["oldest"]["steps"] if "run" in step]
+    (expected,) = commands
+    assert f" KUBERNETES={OLDEST_KUBERNETES} " in expected
 
 
 def test_test_workflow_has_every_supported_python() -> None:

@@ -19,7 +19,10 @@ BASE_DIGEST ?=
 PLATFORMS ?= linux/amd64,linux/arm64
 COSIGN ?= cosign
 HELM ?= helm
+# As SemVer, which differs from the version in pyproject.toml for a pre-release.
+CHART_VERSION = $(shell awk '/^version: /{print $$2; exit}' $(CHART)/Chart.yaml)
 CHART_REPOSITORY ?=
+IMAGE_REPOSITORY ?=
 TAG ?=
 KIND ?= kind
 KIND_CLUSTER ?= custom-operator-cluster
@@ -39,8 +42,8 @@ ARGS ?=
   node-moves rotation test-vcsim check format manifests docs site golden generate verify \
   lint-manifests linters cluster install uninstall run manager demo live-view-picture \
   page-pictures docker-build docker-push deploy undeploy build-installer helm sbom kind-up \
-  kind-load kind-down dist publish image-release image-sign chart-release release-check images \
-  bench bench-cache bench-children bench-features bench-page bench-vcenter bench-vmgroup walks \
+  kind-load kind-down dist publish image-release image-sign chart-release chart-sign release-check \
+  images bench bench-cache bench-children bench-features bench-page bench-vcenter bench-vmgroup walks \
   lock clean
 
 ##@ Set up
@@ -291,20 +294,29 @@ publish: setup ## Sign the packages and upload them; only in the release workflo
 	$(BIN)/python -m pypi_attestations sign dist/packages/*
 	$(BIN)/python -m twine upload --non-interactive --attestations dist/packages/*
 
-image-release: ## Build the image for PLATFORMS with SBOM and provenance, and push it: IMG=...
+# The chart uses its appVersion as the tag of the image.
+image-release image-sign: IMG = $(IMAGE_REPOSITORY):$(CHART_VERSION)
+
+image-release: ## Build the image for PLATFORMS with SBOM, and push it: IMAGE_REPOSITORY=...
 	@mkdir -p dist
 	$(CONTAINER_TOOL) buildx build --platform $(PLATFORMS) --sbom=true --provenance=mode=max \
 	  --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) \
 	  --metadata-file dist/image.json --push -t $(IMG) .
 
 # A tag can be moved; a signature belongs to a digest. A digest replaces the tag after the last colon.
-image-sign: ## Sign the pushed image by its digest, without a key: IMG=...
+image-sign: ## Sign the pushed image by its digest, without a key: IMAGE_REPOSITORY=...
 	$(COSIGN) sign --yes "$(IMG)@$$(sed -n 's/.*"containerimage.digest": "\([^"]*\)".*/\1/p' \
 	  dist/image.json)"
 
 chart-release: setup ## Package the chart, and push it: CHART_REPOSITORY=example.com/charts
 	$(HELM) package $(CHART) --destination dist
-	$(HELM) push dist/vsphere-operators-$(VERSION).tgz oci://$(CHART_REPOSITORY)
+	$(HELM) push dist/vsphere-operators-$(CHART_VERSION).tgz oci://$(CHART_REPOSITORY) \
+	  > dist/chart.txt 2>&1 || { cat dist/chart.txt; exit 1; }
+	@cat dist/chart.txt
+
+chart-sign: ## Sign the pushed chart by its digest, without a key: CHART_REPOSITORY=...
+	$(COSIGN) sign --yes "$(CHART_REPOSITORY)/vsphere-operators@$$(sed -n 's/^Digest: //p' \
+	  dist/chart.txt)"
 
 images: setup binaries ## List the images that an installation pulls, for a mirror: IMG=...
 	@$(BIN)/python -m kubewright.testing.go_module testenv/helm --into $(TESTENV)

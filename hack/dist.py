@@ -23,6 +23,26 @@ PACKAGES = ("packages/kubewright", "packages/kubewright-api", ".")
 _SKIPPED_RATINGS = "Author,AuthorEmail,Url"
 
 
+def check_sources(root: Path) -> None:
+    """Ends the program if a package would contain a file that no commit has."""
+    folders = [f"{package}/src" for package in PACKAGES]
+    try:
+        process = subprocess.run(
+            ["git", "ls-files", "--others", "--exclude-standard", "--", *folders],
+            cwd=root,
+            capture_output=True,
+            text=True,
+        )
+    except FileNotFoundError:
+        return
+    # Without a repository, as in an unpacked archive, git ends with an error and prints no name.
+    if files := process.stdout.splitlines():
+        raise SystemExit(
+            f"These files are not in git, but the packages would contain them: {', '.join(files)}. "
+            "Add them to git, or remove them."
+        )
+
+
 def build_packages(folder: Path) -> list[Path]:
     """Replaces the content of the folder with new distributions; returns them."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -63,7 +83,9 @@ def _run_module(module: str, *arguments: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m hack.dist", description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "dist/packages")
-    distributions = build_packages(parser.parse_args().folder)
+    folder = parser.parse_args().folder
+    check_sources(ROOT)
+    distributions = build_packages(folder)
     check_distributions(distributions)
     for path in distributions:
         print(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}")

@@ -189,6 +189,12 @@ WRONG_VALUES: list[tuple[Json, str]] = [
         "vmGroups.existingLimitsSecret are both set",
     ),
     ({"vmGroups.limits": [{"quota": {"vms": "many"}}]}, "quota/vms': got string, want integer"),
+    ({"env": [{"name": "A", "value": 1}]}, "at '/env/0/value': got number, want string"),
+    # In YAML, a key without a value is null.
+    ({"metrics": None}, "missing property 'metrics'"),
+    ({"networkPolicy.egress": None}, "at '/networkPolicy': missing property 'egress'"),
+    ({"crds.keep": None}, "at '/crds': missing property 'keep'"),
+    ({"secrets.vc-creds": None}, "at '/secrets': missing property 'vc-creds'"),
 ]
 
 
@@ -196,6 +202,63 @@ WRONG_VALUES: list[tuple[Json, str]] = [
 def test_wrong_values_are_explained(helm: Helm, values: Json, message: str) -> None:
     with pytest.raises(HelmFailed, match=message):
         render(helm, values)
+
+
+OPTIONAL_VALUES = [
+    path
+    for path, value in VALUES.items()
+    if value.default in ("", [], {}, None) and path != "image.repository"
+]
+
+
+def test_optional_values_may_be_null(helm: Helm) -> None:
+    """`labels:` without a value, such as with all of its entries commented out."""
+    assert "labels" in OPTIONAL_VALUES
+    nothing = dict.fromkeys(OPTIONAL_VALUES)
+    shown = {"webhooks.enabled": True, "networkPolicy.enabled": True, "dashboards.enabled": True}
+    assert render(helm, shown | nothing) == render(helm, shown)
+
+
+def hide_strings(node: Any) -> Any:
+    """The same node with all strings replaced, so that only the types of its values differ."""
+    match node:
+        case dict():
+            return {key: hide_strings(child) for key, child in node.items()}
+        case list():
+            return [hide_strings(child) for child in node]
+        case str():
+            return "string"
+    return node
+
+
+@pytest.mark.parametrize("name", ["123", "0x10", "true", "null"])
+def test_names_that_yaml_could_take_for_another_type(helm: Helm, name: str) -> None:
+    def render_with(name: str) -> Any:
+        vcenter = {"server": name, "username": name, "password": name}
+        values: Json = {
+            "image": {"repository": "operators"},
+            "createNamespace": True,
+            "networkPolicy": {"enabled": True, "egress": {"enabled": True}},
+            "metrics": {"existingSecret": name, "serviceMonitor": {"enabled": True}},
+            "webhooks": {"enabled": True, "existingSecret": name, "caBundle": "Q0E="},
+            "dashboards": {"enabled": True},
+            "serviceAccount": {"name": name},
+            "vcenter": vcenter,
+            "vcenters": [{"name": name, "namespaces": {"names": [name]}, **vcenter}],
+            "vmGroups": {"limits": [{"namespaces": [name]}]},
+            "priorityClassName": name,
+            "labels": {"team": name},
+        }
+        return hide_strings(list(helm.template(CHART, name, values).values()))
+
+    assert render_with(name) == render_with("plain")
+
+
+def test_empty_labels_of_users_are_kept(helm: Helm) -> None:
+    objects = render(helm, {"labels": {"team": ""}, "annotations": {"note": ""}})
+    metadata = objects[DEPLOYMENT]["metadata"]
+    assert metadata["labels"]["team"] == ""
+    assert metadata["annotations"] == {"note": ""}
 
 
 def test_egress_is_limited_to_what_the_manager_uses(helm: Helm) -> None:

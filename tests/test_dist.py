@@ -21,7 +21,7 @@ from zipfile import ZipFile
 import pytest
 from packaging.requirements import Requirement
 
-from hack.dist import PACKAGES, ROOT
+from hack.dist import PACKAGES, ROOT, check_sources
 
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 NAMES = ("kubewright", "kubewright_api", "vsphere_operators")
@@ -75,6 +75,20 @@ def environ(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     path = f"{work / 'venv/bin'}:{ROOT / '.testenv/bin'}:{os.environ['PATH']}"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     return kept | {"PATH": path, "VIRTUAL_ENV": str(work / "venv"), "KUBECONFIG": os.devnull}
+
+
+def test_files_that_are_not_in_git_are_refused(tmp_path: Path) -> None:
+    source = tmp_path / "src/vsphere_operators"
+    source.mkdir(parents=True)
+    check_sources(tmp_path)
+    run("git", "init", "--quiet", cwd=tmp_path)
+    (tmp_path / ".gitignore").write_text("*.pyc\n")
+    (source / "module.pyc").touch()
+    (tmp_path / "notes.txt").touch()
+    check_sources(tmp_path)
+    (source / "module.swp").touch()
+    with pytest.raises(SystemExit, match=r"src/vsphere_operators/module\.swp\. Add them to git"):
+        check_sources(tmp_path)
 
 
 def read_metadata(wheel: Path) -> Message:

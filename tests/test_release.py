@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -14,8 +15,10 @@ import yaml
 
 from hack.images import find_images
 from hack.release import LastRelease, check_last_release, read_last_release, read_notes
+from kubewright.version import OLDEST_KUBERNETES
 
 ROOT = Path(__file__).parents[1]
+CHART = ROOT / "charts/vsphere-operators"
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 CHANGELOG = """# Changelog
 
@@ -106,19 +109,69 @@ def dry_run_make(*arguments: str) -> str:
 
 
 def test_image_is_built_for_all_processors_and_signed_by_digest(tmp_path: Path) -> None:
-    build = dry_run_make("image-release", "IMG=example.com/a:v1", "CONTAINER_TOOL=engine")
+    repository = "IMAGE_REPOSITORY=example.com/a"
+    build = dry_run_make("image-release", repository, "CONTAINER_TOOL=engine")
     assert "engine buildx build --platform linux/amd64,linux/arm64 " in build
     assert "--sbom=true --provenance=mode=max" in build
-    assert "--push -t example.com/a:v1 ." in build
+    # The tag that the chart uses by default.
+    (chart,) = yaml.safe_load_all((CHART / "Chart.yaml").read_text())
+    assert f"--push -t example.com/a:{chart['appVersion']} ." in build
     digest = f"sha256:{'a' * 64}"
     dist = tmp_path / "dist"
     dist.mkdir()
     (dist / "image.json").write_text(f'{{\n  "containerimage.digest": "{digest}"\n}}\n')
-    command = ["make", "-f", str(ROOT / "Makefile"), "image-sign", "IMG=example.com/a:v1"]
+    command = ["make", "-f", str(ROOT / "Makefile"), "image-sign", repository, f"CHART={CHART}"]
     output = subprocess.run(
         [*command, "COSIGN=echo"], cwd=tmp_path, check=True, capture_output=True, text=True
     )
-    assert output.stdout.splitlines()[-1] == f"sign --yes example.com/a:v1@{digest}"
+    version = chart["appVersion"]
+    assert output.stdout.splitlines()[-1] == f"sign --yes example.com/a:{version}@{digest}"
+
+
+# As helm: `push` prints the digest to standard error.
+FAKE_HELM = """#!/bin/sh
+[ "$1" = push ] || exit 0
+[ -z "$FAILS" ] || { echo "Error: no access" >&2; exit 1; }
+echo "Pushed: $2 $3" >&2
+echo "Digest: sha256:0123" >&2
+"""
+
+
+def test_chart_is_pushed_and_signed_by_digest(tmp_path: Path) -> None:
+    helm = tmp_path / "helm"
+    helm.write_text(FAKE_HELM)
+    helm.chmod(0o755)
+    (tmp_path / "dist").mkdir()
+
+    # `setup` counts as up to date, because it would create an environment.
+    command = ["make", "-f", str(ROOT / "Makefile"), "-o", "setup", f"CHART={CHART}"]
+    command += ["CHART_REPOSITORY=example.com/charts", f"HELM={helm}", "COSIGN=echo"]
+
+    def run_make(target: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*command, target],
+            cwd=tmp_path,
+            env=os.environ | variables,
+            capture_output=True,
+            text=True,
+        )
+
+    (chart,) = yaml.safe_load_all((CHART / "Chart.yaml").read_text())
+    package = f"dist/vsphere-operators-{chart['version']}.tgz"
+    pushed = run_make("chart-release")
+    assert f"Pushed: {package} oci://example.com/charts\n" in pushed.stdout, pushed.stderr
+    signed = run_make("chart-sign").stdout.splitlines()[-1]
+    assert signed == "sign --yes example.com/charts/vsphere-operators@sha256:0123"
+    failed = run_make("chart-release", FAILS="1")
+    assert failed.returncode
+    assert "Error: no access" in failed.stdout
+
+
+def test_release_signs_what_it_pushes() -> None:
+    jobs = read_jobs(ROOT / ".github/workflows/release.yml")
+    for name in ("image", "chart"):
+        commands = [step["run"].split()[1] for step in jobs[name]["steps"] if "run" in step]
+        assert commands == [f"{name}-release", f"{name}-sign"]
 
 
 def read_jobs(path: Path) -> dict[str, Any]:
@@ -145,6 +198,30 @@ def test_workflow_runs_make_targets_with_pinned_actions(path: Path) -> None:
                 match = re.match(r"make ([a-z-]+)( |$)", step["run"])
                 assert match, step["run"]
                 assert match[1] in targets
+
+
+def test_every_go_module_and_lock_is_updated() -> None:
+    updates = yaml.safe_load((ROOT / ".github/dependabot.yml").read_text())["updates"]
+    patterns = [
+        pattern
+        for update in updates
+        if update["package-ecosystem"] == "gomod"
+        for pattern in update["directories"]
+    ]
+    files = [set(ROOT.glob(f"{pattern.lstrip('/')}/go.mod")) for pattern in patterns]
+    assert all(files), "a pattern matches no module"
+    tracked = subprocess.run(
+        ["git", "ls-files", "go.mod", "**/go.mod"], cwd=ROOT, check=True, capture_output=True
+    )
+    names = tracked.stdout.decode().split()
+    assert {ROOT / name for name in names} <= set[Path]().union(*files)
+
+
+def test_test_workflow_runs_on_the_oldest_kubernetes() -> None:
+    jobs = read_jobs(ROOT / ".github/workflows/test.yml")
+    commands = [step["run"] for step in jobs["oldest"]["steps"] if "run" in step]
+    (expected,) = commands
+    assert f" KUBERNETES={OLDEST_KUBERNETES} " in expected
 
 
 def test_test_workflow_has_every_supported_python() -> None:

@@ -119,8 +119,36 @@ async def test_what_would_be_refused_is_not_requested() -> None:
     assert harness.annotation == ""
 
 
+@pytest.mark.parametrize("verdict", ["Refused", "Waiting"])
+async def test_vms_that_may_be_the_groups_are_not_nothing(verdict: str) -> None:
+    vm = {**CANDIDATE, "verdict": verdict, "message": "Another group has the same folder."}
+    harness = Harness(adoption={"vms": [vm]})
+    output = await harness.run()
+    assert "Another group has the same folder." in output
+    assert "No VM can be adopted by VmGroup team-a/web now." in output
+    assert "contains no VM" not in output
+    with pytest.raises(AdoptionRefused, match="Another group has the same folder"):
+        await harness.run("--yes")
+    assert harness.annotation == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "replicas"), [(("--yes",), []), (("--undo", "--yes"), [ADOPTED])]
+)
+async def test_a_manager_that_does_not_run_is_named_after_the_timeout(
+    arguments: tuple[str, ...], replicas: list[dict[str, Any]]
+) -> None:
+    last_message = "All 2 replicas are ready."
+    harness = Harness(adoption={"vms": [CANDIDATE]}, replicas=replicas, lastMessage=last_message)
+    with pytest.raises(AdoptionTimeout, match="has not seen the request") as caught:
+        await harness.run(*arguments, "--timeout=0")
+    # It is older than the request.
+    assert last_message not in str(caught.value)
+
+
 async def test_a_slow_manager_goes_on_after_the_timeout() -> None:
-    harness = Harness(adoption={"vms": [CANDIDATE]}, lastMessage="vCenter does not respond.")
+    observed = {"observedRequest": hash_request(UUID), "vms": [CANDIDATE]}
+    harness = Harness(adoption=observed, lastMessage="vCenter does not respond.")
     with pytest.raises(AdoptionTimeout, match=r"vCenter does not respond\. The manager goes on"):
         await harness.run("--yes", "--timeout=0")
     assert harness.annotation == UUID

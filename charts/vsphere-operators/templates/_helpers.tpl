@@ -1,6 +1,6 @@
 {{/*
 Labels and annotations of an object: (list $ LABELS ANNOTATIONS). Its own take precedence over those
-of the values. Entries with an empty value are left out.
+of the values. Its own with an empty value are left out.
 */}}
 {{- define "vsphere-operators.metadata" -}}
 {{- $root := index . 0 }}
@@ -10,13 +10,13 @@ of the values. Entries with an empty value are left out.
   "app.kubernetes.io/version" $root.Chart.AppVersion
   "helm.sh/chart" (printf "%s-%s" $root.Chart.Name $root.Chart.Version)
 }}
-{{- $metadata := dict
-  "labels" (merge (dict) (index . 1) $chart $root.Values.labels)
-  "annotations" (merge (dict) (index . 2) $root.Values.annotations)
+{{- $shared := dict
+  "labels" (merge $chart (default dict $root.Values.labels))
+  "annotations" (merge (dict) (default dict $root.Values.annotations))
 }}
-{{- range $field, $entries := $metadata }}
-{{- $present := dict }}
-{{- range $key, $value := $entries }}
+{{- $own := dict "labels" (index . 1) "annotations" (index . 2) }}
+{{- range $field, $present := $shared }}
+{{- range $key, $value := index $own $field }}
 {{- if $value }}
 {{- $_ := set $present $key $value }}
 {{- end }}

@@ -28,6 +28,8 @@ from .table import Cell, Columns, build_table, render_table
 
 _T = TypeVar("_T")
 _POLL_SECONDS = 0.5
+# Of VMs that may be the group's.
+_NOT_ADOPTED_YET = ("Waiting", "Refused")
 _VERDICT_STYLES: dict[str, Style] = {"Adoptable": "good", "Waiting": "busy", "Refused": "bad"}
 
 
@@ -81,7 +83,9 @@ class AdoptCommand:
         table = _render_vms(vms, width=width, color=color)
         adoptable = [vm for vm in vms if vm.verdict == "Adoptable"]
         if not adoptable:
-            reason = _explain_nothing_to_adopt(group)
+            reason = _explain_nothing_to_adopt(group, vms)
+            if self._options.yes and any(vm.verdict in _NOT_ADOPTED_YET for vm in vms):
+                raise AdoptionRefused(f"{reason}\n\n{table}")
             return vms, lambda: "\n\n".join(filter(None, [table, reason]))
         if status is not None and not status.observedRequest and status.message:
             raise AdoptionRefused("\n\n".join([f"Nothing can be adopted. {status.message}", table]))
@@ -115,7 +119,7 @@ class AdoptCommand:
             return adopted if len(adopted) == len(uuids) else None
 
         try:
-            adopted = await self._wait_for(find_adopted, "adopted")
+            adopted = await self._wait_for(find_adopted, "adopted", hash_request(text))
         except AdoptionRefused:
             await self._annotate(None)
             raise
@@ -154,7 +158,7 @@ class AdoptCommand:
             )
             return True if is_observed else None
 
-        await self._wait_for(is_undone, "undone")
+        await self._wait_for(is_undone, "undone", hash_request(UNDO_ADOPTION))
         noun = "VM" if len(adopted) == 1 else "VMs"
         message = (
             f"The adoption of {len(adopted)} {noun} of VmGroup {self._key} is undone. The group "
@@ -168,7 +172,9 @@ class AdoptCommand:
         patch = {"metadata": {"annotations": {ADOPT_ANNOTATION: text}}}
         await self._client.patch(VmGroup, self._key, patch)
 
-    async def _wait_for(self, find: Callable[[VmGroup], _T | None], what: str) -> _T:
+    async def _wait_for(
+        self, find: Callable[[VmGroup], _T | None], what: str, request_hash: str
+    ) -> _T:
         deadline = asyncio.get_running_loop().time() + self._options.timeout
         while True:
             group = await self._client.get(VmGroup, self._key)
@@ -176,10 +182,17 @@ class AdoptCommand:
             if result is not None:
                 return result
             if asyncio.get_running_loop().time() >= deadline:
+                status = group.status.adoption
+                is_observed = status is not None and status.observedRequest == request_hash
+                # The last message is older than a request that the manager has not seen.
+                reason = (
+                    f"{group.status.lastMessage} The manager goes on"
+                    if is_observed
+                    else "The manager has not seen the request. Check that it runs: it then goes on"
+                )
                 raise AdoptionTimeout(
                     f"VmGroup {self._key} is not {what} after {self._options.timeout:g} s. "
-                    f"{group.status.lastMessage or 'Check that the manager runs.'} The manager "
-                    f"goes on: kubectl vsphere describe group {self._key.name} -n "
+                    f"{reason.lstrip()}: kubectl vsphere describe group {self._key.name} -n "
                     f"{self._key.namespace}"
                 )
             await self._sleep(_POLL_SECONDS)
@@ -197,7 +210,9 @@ def _render_vms(vms: Sequence[AdoptionVmStatus], *, width: int, color: bool) -> 
     return render_table(build_table(vms, columns, wrap_last_column=True), width=width, color=color)
 
 
-def _explain_nothing_to_adopt(group: VmGroup) -> str:
+def _explain_nothing_to_adopt(group: VmGroup, vms: Sequence[AdoptionVmStatus]) -> str:
+    if any(vm.verdict in _NOT_ADOPTED_YET for vm in vms):
+        return f"No VM can be adopted by VmGroup {group.key} now. The table has the reasons."
     if group.status.observedGeneration is None:
         return "The manager has not reconciled this VmGroup yet. Try again when it has a phase."
     return (

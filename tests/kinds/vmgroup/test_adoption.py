@@ -324,9 +324,17 @@ def test_a_quota_is_respected() -> None:
     assert "exceed the quota" in message_of(plan)
 
 
-@pytest.mark.parametrize("changes", [{"paused": True}, {"deleting": True}])
-def test_a_paused_or_deleted_group_adopts_nothing(changes: dict[str, bool]) -> None:
-    assert make_plan(UUIDS[0], desired=replace(DESIRED, **changes)).requested == ()
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"paused": True}, "Set it to false"), ({"deleting": True}, "is being deleted")],
+)
+def test_a_paused_or_deleted_group_adopts_nothing(changes: dict[str, bool], message: str) -> None:
+    desired = replace(DESIRED, **changes)
+    plan = make_plan(UUIDS[0], desired=desired)
+    assert plan.requested == ()
+    # Otherwise the command would wait until its timeout.
+    assert message in message_of(plan)
+    assert message in message_of(make_plan(desired=desired))
 
 
 def test_a_shared_folder_is_refused() -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from kubewright.errors import ConfigError
 from kubewright.testing import eventually
 from kubewright.testing.binaries import find_binaries
 from kubewright.testing.envtest import (
@@ -223,6 +224,22 @@ def test_truncated_archive_is_an_error(
     assert failure_of(download).endswith(f"ended after 100 of {len(content)} bytes")
 
 
+def test_content_length_that_is_no_number_is_ignored(
+    server: ArchiveServer, download: Callable[..., Path]
+) -> None:
+    content = make_archive()
+    server.serve_archive(content)
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "unknown")
+        handler.end_headers()
+        handler.wfile.write(content)
+
+    server.answers[f"/{NAME}"] = answer
+    assert (download() / "etcd").exists()
+
+
 def test_archive_that_is_no_archive_is_an_error(
     server: ArchiveServer, download: Callable[..., Path]
 ) -> None:
@@ -421,6 +438,16 @@ def test_failed_download_is_reported_and_a_build_follows(
     # Nothing of the download is left.
     (cache,) = (tmp_path / "cache/kubewright").glob("*/lock")
     assert [path.name for path in cache.parent.iterdir()] == ["lock"]
+
+
+def test_cache_that_cannot_be_written_is_an_error(
+    server: ArchiveServer, environ: dict[str, str], tmp_path: Path
+) -> None:
+    # A file in place of the folder: a test that runs as root can write to every folder.
+    (tmp_path / "cache").write_text("")
+    with pytest.raises(ConfigError, match=r"cache/kubewright/.* is not usable: .*XDG_CACHE_HOME"):
+        find(environ)
+    assert server.requests == []
 
 
 def test_controllers_are_built_because_the_archive_has_none(

@@ -154,7 +154,7 @@ def _choose(
             return [], _NOT_REPORTED_YET
     chosen.sort(key=_creation_order)
     rejection = _find_rejection(group, desired, chosen, vms) if chosen else ""
-    return ([], rejection) if rejection or desired.paused or desired.deleting else (chosen, "")
+    return ([], rejection) if rejection else (chosen, "")
 
 
 def _find_rejection(
@@ -184,7 +184,9 @@ def _find_rejection(
         return desired.quota_violation or (
             "The VMs exceed the quota of the namespace. Ask an administrator to raise it."
         )
-    return "spec.paused is true. The adoption begins when it is unset." if desired.paused else ""
+    if desired.deleting:
+        return "The VmGroup is being deleted."
+    return "spec.paused is true. Set it to false before the adoption." if desired.paused else ""
 
 
 def _count_active(group: GroupInput, vms: Sequence[ReplicaVm]) -> int:

@@ -9,6 +9,7 @@ It links all of them into the folder. $KUBEWRIGHT_KUBERNETES selects the version
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import sys
@@ -71,8 +72,21 @@ def find_binaries(
             f"with: python -m kubewright.testing.binaries --only {','.join(missing)}{into}"
         )
     if missing:
-        _fill_cache(cache, missing, environ, progress, pins)
+        with explain_unusable_cache(cache):
+            _fill_cache(cache, missing, environ, progress, pins)
     return paths
+
+
+@contextlib.contextmanager
+def explain_unusable_cache(cache: Path) -> Iterator[None]:
+    """Raise an error of the file system with what a user can do about it."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"{cache} is not usable: {error}. Free some disk space, or set XDG_CACHE_HOME to a "
+            "folder that you can write to."
+        ) from error
 
 
 def _fill_cache(

@@ -150,7 +150,8 @@ def _fetch_archive(link: str, file: Path, name: str, progress: Progress, limits:
         limits.answer, lambda: urllib.request.urlopen(link, timeout=limits.stall), link
     )
     with response, file.open("wb") as target:
-        total = int(response.headers.get("Content-Length") or 0)
+        length = response.headers.get("Content-Length") or ""
+        total = int(length) if length.isascii() and length.isdecimal() else 0
         while True:
             try:
                 # Not `read`: it returns only when all bytes are there, however slowly they come.

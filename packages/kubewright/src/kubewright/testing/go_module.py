@@ -21,7 +21,12 @@ from pathlib import Path
 
 from kubewright.errors import ConfigError
 
-from .binaries import cache_folder, link_binaries, report_interruption
+from .binaries import (
+    cache_folder,
+    explain_unusable_cache,
+    link_binaries,
+    report_interruption,
+)
 from .go_build import GoBuilder
 from .pins import Pins
 from .progress import Progress, hold_file_lock
@@ -60,14 +65,15 @@ def build_module(
             f"{', '.join(missing)} is missing. Build it with: "
             f"python -m kubewright.testing.go_module {folder} --into {into}"
         )
-    cached.mkdir(parents=True, exist_ok=True)
-    with hold_file_lock(cached / "lock", progress):
-        for name, package in packages.items():
-            if not (cached / name).exists():
-                _compile_module(folder, cached / name, environ, progress, package, tags)
-        # The time of the last use.
-        os.utime(cached)
-    _remove_unused(modules, module)
+    with explain_unusable_cache(modules):
+        cached.mkdir(parents=True, exist_ok=True)
+        with hold_file_lock(cached / "lock", progress):
+            for name, package in packages.items():
+                if not (cached / name).exists():
+                    _compile_module(folder, cached / name, environ, progress, package, tags)
+            # The time of the last use.
+            os.utime(cached)
+        _remove_unused(modules, module)
     link_binaries({name: cached / name for name in packages}, into)
     return [into / name for name in packages]
 

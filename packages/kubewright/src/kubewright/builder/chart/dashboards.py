@@ -18,7 +18,7 @@ apiVersion: v1
 kind: ConfigMap
 metadata:
   name: PROJECT-dashboard-{{ base $path | trimSuffix ".json" }}
-  namespace: {{ $.Release.Namespace }}
+  namespace: {{ $.Release.Namespace | quote }}
   {{- $labels := dict $.Values.dashboards.label $.Values.dashboards.labelValue }}
   {{- $annotations := dict $.Values.dashboards.folderAnnotation $.Values.dashboards.folder }}
   {{- include "PROJECT.metadata" (list $ $labels $annotations) | trim | nindent 2 }}

@@ -62,7 +62,7 @@ def build_deployment_template(
 
 def _add_pod_metadata(metadata: Document) -> None:
     for field, value in (("labels", "podLabels"), ("annotations", "podAnnotations")):
-        merged = f"merge {encode_dict(quote_all(metadata[field]))} .Values.{value}"
+        merged = f"merge {encode_dict(quote_all(metadata[field]))} (default dict .Values.{value})"
         metadata[field] = encode_block(f"{field}:", f"  {{{{- toYaml ({merged}) | nindent 8 }}}}")
 
 
@@ -152,7 +152,7 @@ def _build_certificate_items(project: Project, declared: OperatorParts, part: st
         name = f"{server}-certificates"
         value = ".Values.metrics" if server == "metrics" else ".Values.webhooks"
         secret = json.dumps(f"{project.name}-{server}-server-cert")
-        secret_name = encode_inline(f"{value}.existingSecret | default {secret}")
+        secret_name = encode_inline(f"{value}.existingSecret | default {secret} | quote")
         item: object = {
             "flags": f"-{server}-{flag}={folder}",
             "mounts": {"name": name, "mountPath": folder, "readOnly": True},

@@ -157,8 +157,24 @@ def _build_schema(node: Value | _Tree) -> Json:
             "examples": [node.example],
         }
     properties = {name: _build_schema(child) for name, child in node.items()}
-    # A misspelled value is an error.
-    return {"type": "object", "properties": properties, "additionalProperties": False}
+    # Helm removes what is null. Without this rule, templates fail with a message that does not name
+    # the value.
+    required = [name for name, child in node.items() if _is_required(child)]
+    return {
+        "type": "object",
+        "properties": properties,
+        # A misspelled value is an error.
+        "additionalProperties": False,
+    } | ({"required": required} if required else {})
+
+
+def _is_required(node: Value | _Tree) -> bool:
+    """Whether the templates need it: sections, switches, numbers and names."""
+    if not isinstance(node, Value):
+        return True
+    if "null" in node.schema.get("type", ()):
+        return False
+    return isinstance(node.default, int) or (isinstance(node.default, str) and node.default != "")
 
 
 def render_readme(project: Project, values: Iterable[Value]) -> str:
@@ -178,7 +194,8 @@ def render_readme(project: Project, values: Iterable[Value]) -> str:
 `CHART` is this folder, or its address in an OCI registry. Kubernetes {OLDEST_KUBERNETES} or newer
 is required. Names of objects do not depend on the release: install the chart once per cluster.
 
-- `helm upgrade` also upgrades the CRDs.
+- `helm upgrade` also upgrades the CRDs. To keep your values, add `--reset-then-reuse-values`:
+  `--reuse-values` lacks the values that the new chart adds.
 - `helm uninstall` keeps the CRDs and their objects, unless `crds.keep` is false. A later
   `helm install` with the same release name and namespace takes them over.
 - To take over objects that were installed in another way, add `--take-ownership` to the first

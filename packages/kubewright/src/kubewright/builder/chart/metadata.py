@@ -11,7 +11,7 @@ from .placeholders import encode_block, encode_dict, quote_all
 METADATA_HELPER = """\
 {{/*
 Labels and annotations of an object: (list $ LABELS ANNOTATIONS). Its own take precedence over those
-of the values. Entries with an empty value are left out.
+of the values. Its own with an empty value are left out.
 */}}
 {{- define "NAME.metadata" -}}
 {{- $root := index . 0 }}
@@ -21,13 +21,13 @@ of the values. Entries with an empty value are left out.
   "app.kubernetes.io/version" $root.Chart.AppVersion
   "helm.sh/chart" (printf "%s-%s" $root.Chart.Name $root.Chart.Version)
 }}
-{{- $metadata := dict
-  "labels" (merge (dict) (index . 1) $chart $root.Values.labels)
-  "annotations" (merge (dict) (index . 2) $root.Values.annotations)
+{{- $shared := dict
+  "labels" (merge $chart (default dict $root.Values.labels))
+  "annotations" (merge (dict) (default dict $root.Values.annotations))
 }}
-{{- range $field, $entries := $metadata }}
-{{- $present := dict }}
-{{- range $key, $value := $entries }}
+{{- $own := dict "labels" (index . 1) "annotations" (index . 2) }}
+{{- range $field, $present := $shared }}
+{{- range $key, $value := index $own $field }}
 {{- if $value }}
 {{- $_ := set $present $key $value }}
 {{- end }}
@@ -70,4 +70,4 @@ def add_metadata(
 
 
 def _merge(items: Mapping[str, str], value: str) -> str:
-    return f"(merge {encode_dict(items)} {value})" if value else encode_dict(items)
+    return f"(merge {encode_dict(items)} (default dict {value}))" if value else encode_dict(items)

@@ -16,6 +16,7 @@ from ..manifests import Document
 
 # Not encoded: names and host names of generated objects contain the namespace.
 NAMESPACE_PLACEHOLDER = "helm-release-namespace"
+_NAMESPACE_VALUE_PATTERN = re.compile(rf"(: ){NAMESPACE_PLACEHOLDER}$", re.MULTILINE)
 _INLINE_PATTERN = re.compile(r"HELM-INLINE-([0-9a-f]*)-HELM")
 _BLOCK_PATTERN = re.compile(r"^( *).*HELM-BLOCK-([0-9a-f]*)-HELM$", re.MULTILINE)
 
@@ -77,4 +78,6 @@ def fill_placeholders(text: str) -> str:
         text,
     )
     text = _INLINE_PATTERN.sub(lambda match: f"{{{{ {bytes.fromhex(match[1]).decode()} }}}}", text)
+    # Quoted where it is the whole value: a namespace may be called 123, true or null.
+    text = _NAMESPACE_VALUE_PATTERN.sub(r"\1{{ .Release.Namespace | quote }}", text)
     return text.replace(NAMESPACE_PLACEHOLDER, "{{ .Release.Namespace }}")

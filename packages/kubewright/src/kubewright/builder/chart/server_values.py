@@ -120,7 +120,7 @@ def build_network_values(project: Project, extension: ChartExtension) -> Iterato
     yield Value(
         "networkPolicy.metricsFrom",
         [{"namespaceSelector": {"matchLabels": {"metrics": "enabled"}}}],
-        "Peers that may read metrics, as in a NetworkPolicy.",
+        "Peers that may read metrics, as in a NetworkPolicy. If empty, any.",
         OBJECTS,
         [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}],
         policy,

@@ -194,7 +194,7 @@ class TemplateBuilder:
             f"  serverName: {service}.{{{{ .Release.Namespace }}}}.svc",
             "  ca:",
             "    secret:",
-            f"      name: {{{{ {secret} }}}}",
+            f"      name: {{{{ {secret} | quote }}}}",
             "      key: ca.crt",
             "{{- end }}",
         )

@@ -36,6 +36,15 @@ _REFERENCES: Json = {
         "additionalProperties": False,
     },
 }
+_ENVIRONMENT_VARIABLES: Json = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        # Kubernetes rejects a number or a switch as value.
+        "properties": {"name": {"type": "string", "minLength": 1}, "value": STRING},
+        "required": ["name"],
+    },
+}
 # The image of a new project, which exists in no registry.
 _PLACEHOLDER_IMAGE = "controller:latest"
 
@@ -112,7 +121,7 @@ def _build_manager_values(project: Project) -> Iterator[Value]:
         "env",
         [],
         "Additional environment variables of the manager, as in a container.",
-        OBJECTS,
+        _ENVIRONMENT_VARIABLES,
         [{"name": "HTTPS_PROXY", "value": "http://proxy.example.com:3128"}],
     )
     for secret in manager.secrets:

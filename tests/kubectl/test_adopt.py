@@ -119,9 +119,9 @@ async def test_what_would_be_refused_is_not_requested() -> None:
     assert harness.annotation == ""
 
 
-async def test_a_slow_manager_goes_on_after_the_timeout() -> None:
+async def test_a_slow_manager_continues_after_the_timeout() -> None:
     harness = Harness(adoption={"vms": [CANDIDATE]}, lastMessage="vCenter does not respond.")
-    with pytest.raises(AdoptionTimeout, match=r"vCenter does not respond\. The manager goes on"):
+    with pytest.raises(AdoptionTimeout, match=r"vCenter does not respond\. The manager continues"):
         await harness.run("--yes", "--timeout=0")
     assert harness.annotation == UUID
 

@@ -1,4 +1,4 @@
-"""`adopt NAME`: adopt VMs in the folder of a VmGroup, or undo that.
+"""`adopt NAME`: adopt VMs in the folder of a VmGroup, or undo their adoption.
 
 The manager decides which VMs can be adopted, and changes them: it has the credentials of vCenter
 and sees all groups. This command shows its decision, and requests with an annotation exactly the
@@ -36,7 +36,7 @@ class AdoptionRefused(KubewrightError):
 
 
 class AdoptionTimeout(KubewrightError):
-    """The manager has not adopted the VMs in time, and goes on."""
+    """The manager has not finished in time, and continues."""
 
 
 def add_adopt_parser(commands: Any, shared: argparse.ArgumentParser) -> None:
@@ -50,7 +50,9 @@ def add_adopt_parser(commands: Any, shared: argparse.ArgumentParser) -> None:
     command.add_argument("name", metavar="NAME", help="Name of the VmGroup.")
     command.add_argument("--yes", action="store_true", help="Adopt the VMs.")
     command.add_argument(
-        "--undo", action="store_true", help="Make adopted VMs what they were before."
+        "--undo",
+        action="store_true",
+        help="Undo the adoption: VMs get back their instanceUuid and owner.",
     )
     command.add_argument(
         "--timeout",
@@ -179,8 +181,8 @@ class AdoptCommand:
                 raise AdoptionTimeout(
                     f"VmGroup {self._key} is not {what} after {self._options.timeout:g} s. "
                     f"{group.status.lastMessage or 'Check that the manager runs.'} The manager "
-                    f"goes on: kubectl vsphere describe group {self._key.name} -n "
-                    f"{self._key.namespace}"
+                    "continues. To see its progress, run: kubectl vsphere describe group "
+                    f"{self._key.name} -n {self._key.namespace}"
                 )
             await self._sleep(_POLL_SECONDS)
 
@@ -190,7 +192,7 @@ def _render_vms(vms: Sequence[AdoptionVmStatus], *, width: int, color: bool) -> 
         "VM": lambda vm: vm.name,
         "MOREF": lambda vm: vm.moRef,
         "VERDICT": lambda vm: Cell(vm.verdict, _VERDICT_STYLES.get(vm.verdict, "")),
-        "WHY, AND WHAT FOLLOWS": lambda vm: vm.message,
+        "MESSAGE": lambda vm: vm.message,
     }
     if not vms:
         return ""

@@ -202,21 +202,26 @@ def _complete_status(
 def _with_outcome(
     conditions: list[Condition], outcome: Condition, now: datetime, *, stalled: bool
 ) -> list[Condition]:
-    """The list with the outcome, and with Stalled exactly if the object needs an action.
+    """The conditions with the outcome, and with Stalled if the object needs an action.
 
-    Stalled is absent otherwise, as kstatus recommends. One that differs from the stored Ready has
-    another writer, and stays.
+    Otherwise Stalled is removed, as kstatus recommends. It is kept if its reason or message differs
+    from the stored Ready: then it has another writer.
     """
-    ready, old = (find_condition(conditions, type) for type in (READY_CONDITION, STALLED_CONDITION))
+    old_ready = find_condition(conditions, READY_CONDITION)
+    old_stalled = find_condition(conditions, STALLED_CONDITION)
     conditions = with_condition(conditions, outcome, now)
     if outcome.type != READY_CONDITION:
         return conditions
     if stalled:
         stalled_condition = replace(outcome, type=STALLED_CONDITION, status="True")
         return with_condition(conditions, stalled_condition, now)
-    if old and ready and (old.reason, old.message) == (ready.reason, ready.message):
+    if old_ready and old_stalled and _has_same_cause(old_ready, old_stalled):
         return [condition for condition in conditions if condition.type != STALLED_CONDITION]
     return conditions
+
+
+def _has_same_cause(one: Condition, other: Condition) -> bool:
+    return (one.reason, one.message) == (other.reason, other.message)
 
 
 def build_merge_patch(old: Json, new: Json) -> Json:

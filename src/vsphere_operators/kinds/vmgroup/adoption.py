@@ -46,7 +46,7 @@ _MAX_NAMES_IN_MESSAGE = 3
 class AdoptionPlan(Struct, frozen=True, kw_only=True):
     # Records to store before the first VM is marked.
     requested: tuple[ReplicaRecord, ...] = ()
-    # By the name of a record whose VM does not have the mark yet.
+    # By the name of a record with a VM that does not have the mark yet.
     clone_states: Mapping[str, CloneState] = {}
     # By the same names: the VM, None if it cannot be adopted any more.
     vms_to_adopt: Mapping[str, VirtualMachine | None] = {}

@@ -139,7 +139,7 @@ def find_candidates(
         if (
             not isinstance(child, VirtualMachine)
             or child.ref in own_refs
-            # A replica whose mark has not been read yet.
+            # A replica with a mark that has not been read yet.
             or (child.instance_uuid.lower() in own_uuids and child.ref not in vm_configs.values)
         ):
             continue

@@ -255,7 +255,8 @@ class ObservedState(Struct, frozen=True, kw_only=True):
     # By record that is UNKNOWN: the path of its last known VM, of which vCenter reports no uuid.
     unreadable_vms: Mapping[str, str] = {}
     failures: Mapping[str, OperationFailure] = {}
-    # By the name of a record whose VM does not have the mark yet; None if it cannot be adopted.
+    # The VM by the name of its record, if the VM does not have the mark yet; None if it cannot be
+    # adopted.
     vms_to_adopt: Mapping[str, VirtualMachine | None] = {}
     # Records for VMs that a user requested to adopt; they are stored before any VM is marked.
     requested_adoptions: tuple[ReplicaRecord, ...] = ()

@@ -10,6 +10,8 @@ KUBEWRIGHT := $(BIN)/python -m kubewright
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 CONTAINER_TOOL ?= docker
 IMG ?= controller:latest
+# The kustomization to deploy; empty for that of the last time, at first config/default.
+OVERLAY ?=
 VERSION = $(shell awk -F '"' '/^version = /{print $$2; exit}' pyproject.toml)
 REVISION = $(shell git describe --always --dirty --abbrev=40 --exclude '*' 2> /dev/null || \
   echo unknown)
@@ -32,13 +34,14 @@ JOBS ?= $(if $(TESTS),0,2)
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup testenv testenv-wheel binaries simulator test test-python crash-sweep histories \
-  quota-histories gpu-random-test node-moves rotation test-vcsim check format manifests docs site \
-  golden generate verify lint-manifests linters cluster install uninstall run manager demo \
-  live-view-picture page-pictures docker-build docker-push deploy undeploy build-installer helm \
-  sbom kind-up kind-load kind-down dist publish image-release image-sign chart-release \
-  release-check images bench bench-cache bench-children bench-features bench-page bench-vcenter \
-  bench-vmgroup walks lock clean
+.PHONY: help setup demo-setup testenv testenv-wheel testenv-archive binaries simulator test \
+  test-unit test-python first-minutes crash-sweep histories quota-histories gpu-random-test \
+  node-moves rotation test-vcsim check format manifests docs site golden generate verify \
+  lint-manifests linters cluster install uninstall run manager demo live-view-picture \
+  page-pictures docker-build docker-push deploy undeploy build-installer helm sbom kind-up \
+  kind-load kind-down dist publish image-release image-sign chart-release release-check images \
+  bench bench-cache bench-children bench-features bench-page bench-vcenter bench-vmgroup walks \
+  lock clean
 
 ##@ Set up
 
@@ -48,14 +51,17 @@ help: ## Show this list
 
 setup: $(VENV)/ready ## Create .venv with pinned, hashed dependencies and our packages editable
 
-$(VENV)/ready: requirements/dev.txt pyproject.toml packages/kubewright/pyproject.toml \
+# In two steps, because make demo needs only 29 of the 59 packages: 17 of 116 MB.
+demo-setup: $(VENV)/demo-ready ## Create .venv with only what make demo needs
+
+$(VENV)/demo-ready: requirements/demo.txt pyproject.toml packages/kubewright/pyproject.toml \
   packages/kubewright-api/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is required." \
 	    "Select one with: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
-	@echo "setting up $(VENV): about a minute the first time"
+	@echo "setting up $(VENV)"
 	$(PYTHON) -m venv $(VENV)
-	$(PIP_INSTALL) --require-hashes -r requirements/dev.txt
+	$(PIP_INSTALL) --require-hashes -r requirements/demo.txt
 	$(PIP_INSTALL) --no-deps --no-build-isolation -e packages/kubewright \
 	  -e packages/kubewright-api -e .
 # As pip does for a wheel: generated modules are large, and must not be compiled at every import
@@ -63,7 +69,12 @@ $(VENV)/ready: requirements/dev.txt pyproject.toml packages/kubewright/pyproject
 	$(BIN)/python -m compileall -q packages/kubewright-api/src
 	@touch $@
 
-testenv: simulator ## Find, download or build all binaries of the tests into .testenv/bin
+$(VENV)/ready: $(VENV)/demo-ready requirements/dev.txt
+	@echo "installing the tools of the tests and checks: about a minute the first time"
+	$(PIP_INSTALL) --require-hashes -r requirements/dev.txt
+	@touch $@
+
+testenv: setup simulator ## Find, download or build all binaries of the tests into .testenv/bin
 	@$(BIN)/python -m kubewright.testing.binaries --into $(TESTENV) \
 	  --only kube-controller-manager,kube-scheduler
 	@$(BIN)/python -m kubewright.testing.go_module testenv/helm --into $(TESTENV)
@@ -76,10 +87,14 @@ testenv: simulator ## Find, download or build all binaries of the tests into .te
 testenv-wheel: testenv ## Pack .testenv/bin into dist as the wheel kubewright-testenv
 	@$(BIN)/python -m kubewright.testing.testenv_wheel $(TESTENV) --output dist
 
-binaries: $(VENV)/ready ## Find, download or build etcd, kube-apiserver and kubectl
+testenv-archive: simulator ## Pack what make demo needs into dist/envtest, as a mirror serves it
+	@$(BIN)/python -m kubewright.testing.testenv_archive $(TESTENV) --program vcsim \
+	  --output dist/envtest
+
+binaries: $(VENV)/demo-ready ## Find, download or build etcd, kube-apiserver and kubectl
 	@$(BIN)/python -m kubewright.testing.binaries --into $(TESTENV)
 
-$(TESTENV)/kubectl: | $(VENV)/ready
+$(TESTENV)/kubectl: | $(VENV)/demo-ready
 	@$(BIN)/python -m kubewright.testing.binaries --only kubectl --into $(TESTENV)
 
 simulator: binaries ## Find or build the binaries and vcsim, the simulated vCenter
@@ -88,7 +103,13 @@ simulator: binaries ## Find or build the binaries and vcsim, the simulated vCent
 ##@ Test and check
 
 test: testenv ## Run all tests; one file: TESTS=path; oldest Kubernetes: KUBERNETES=1.33
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder \
+	  --durations=20 $(TESTS) $(ARGS)
+
+# Two processes also for some files: the time goes into imports and collection.
+test-unit: setup ## Run the tests that start no API server, simulator, helm or browser: 3 minutes
+	$(BIN)/python -m pytest -p hack.pytest_selection --without=real-parts -k "not real" -n 2 \
+	  --dist loadfile --durations=20 $(TESTS) $(ARGS)
 
 crash-sweep: testenv ## Kill the manager at every call of a VmGroup, in three ways; most of an hour
 	cd tests && PYTHONPATH=../testenv ../$(BIN)/python -m real.crash_sweep $(ARGS)
@@ -112,7 +133,7 @@ rotation: testenv ## Rotate a webhook CA three times during a stream of creates;
 # The version as a name of a folder, so that environments of several versions can exist.
 test-python: ## Run the tests that need no API server on another Python: PYTHON=python3.13
 	$(MAKE) --no-print-directory setup VENV=.venv-$(notdir $(PYTHON))
-	.venv-$(notdir $(PYTHON))/bin/python -m pytest -p hack.pytest_without_api_server \
+	.venv-$(notdir $(PYTHON))/bin/python -m pytest -p hack.pytest_selection --without=api-server \
 	  -n $(JOBS) --dist loadfile -k "not real" $(TESTS) $(ARGS)
 
 test-vcsim: ## Vet and test the simulated vCenter; needs Go
@@ -126,7 +147,7 @@ check: setup ## Check format, lint, import contracts, types, language and privat
 	$(BIN)/python -m hack.check_words
 	$(BIN)/python -m hack.check_private_names
 
-linters: binaries ## Build and install the linters of make lint-manifests
+linters: setup binaries ## Build and install the linters of make lint-manifests
 	@$(BIN)/python -m kubewright.testing.go_module testenv/helm --into $(TESTENV)
 	@$(BIN)/python -m kubewright.testing.go_module testenv/linters --into $(TESTENV)
 	$(PIP_INSTALL) --require-hashes -r requirements/lint.txt
@@ -165,7 +186,7 @@ verify: setup ## Check generated files and that CRD changes break nothing; or AG
 	$(BIN)/python -m hack.monitoring --check
 	$(BIN)/python -m hack.generate_api --check
 
-generate: binaries ## Generate kubewright-api and the kinds of FakeApi from the pinned API server
+generate: setup binaries ## Generate kubewright-api and the kinds of FakeApi from the pinned API server
 	$(BIN)/python -m hack.generate_api
 	$(BIN)/python -m hack.fake_schemas
 	$(BIN)/python -m compileall -q packages/kubewright-api/src
@@ -185,7 +206,7 @@ cluster: ## Fail with an explanation if no cluster is configured
 	    "or create a local cluster with: make kind-up" >&2; exit 1; }
 
 install: cluster $(KUBECTL_MADE) ## Install the CRDs into the cluster of your current kubeconfig
-	$(KUBECTL) apply -k config/crd
+	$(KUBECTL) apply --server-side -k config/crd
 
 uninstall: cluster $(KUBECTL_MADE) ## Remove the CRDs and all their objects from the cluster
 	$(KUBECTL) delete --ignore-not-found -k config/crd
@@ -199,7 +220,7 @@ manager: setup ## Install the manager command as .venv/bin/manager
 demo: simulator ## Show all kinds live, without a cluster or vCenter; ONCE=1 prints and exits
 	@$(BIN)/python -m demo --with-parent $(if $(ONCE),--once)
 
-live-view-picture: simulator ## Draw the animated docs/pictures/live-view.svg from a real run
+live-view-picture: setup simulator ## Draw the animated docs/pictures/live-view.svg from a real run
 	@$(BIN)/python -m hack.live_view_picture
 
 page-pictures: setup ## Draw the pictures of the page in docs/pictures with Chromium
@@ -216,16 +237,17 @@ docker-push: ## Push the image
 	$(CONTAINER_TOOL) push $(IMG)
 
 deploy: cluster $(VENV)/ready $(KUBECTL_MADE) ## Deploy to the cluster of your kubeconfig: IMG=...
-	$(KUBEWRIGHT) build-installer --image $(IMG) --kubectl $(KUBECTL) --output - | \
-	  $(KUBECTL) apply -f -
+	$(KUBEWRIGHT) deploy --image $(IMG) --kubectl $(KUBECTL) \
+	  $(OVERLAY:%=--overlay %) $(ARGS)
 
 # CRDs first, while the manager still runs: only the manager removes the finalizers.
 undeploy: uninstall $(VENV)/ready ## Remove everything, including the CRDs and their objects
-	$(KUBEWRIGHT) build-installer --kubectl $(KUBECTL) --output - | \
-	  $(KUBECTL) delete --ignore-not-found -f -
+	$(KUBEWRIGHT) build-installer --kubectl $(KUBECTL) $(OVERLAY:%=--overlay %) \
+	  --output - | $(KUBECTL) delete --ignore-not-found -f -
 
 build-installer: $(VENV)/ready $(KUBECTL_MADE) ## Write what make deploy applies: dist/install.yaml
-	$(KUBEWRIGHT) build-installer --image $(IMG) --kubectl $(KUBECTL)
+	$(KUBEWRIGHT) build-installer --image $(IMG) --kubectl $(KUBECTL) \
+	  $(OVERLAY:%=--overlay %)
 
 helm: setup ## Generate the Helm chart in charts/vsphere-operators; make manifests does it, too
 	$(KUBEWRIGHT) helm --output $(CHART)
@@ -284,7 +306,7 @@ chart-release: setup ## Package the chart, and push it: CHART_REPOSITORY=example
 	$(HELM) package $(CHART) --destination dist
 	$(HELM) push dist/vsphere-operators-$(VERSION).tgz oci://$(CHART_REPOSITORY)
 
-images: binaries ## List the images that an installation pulls, for a mirror: IMG=...
+images: setup binaries ## List the images that an installation pulls, for a mirror: IMG=...
 	@$(BIN)/python -m kubewright.testing.go_module testenv/helm --into $(TESTENV)
 	@$(BIN)/python -m hack.images --image $(IMG)
 
@@ -315,6 +337,10 @@ bench-cache: testenv ## Measure the memory of a cache by what it selects; 10 min
 	$(PIP_INSTALL) --require-hashes -r requirements/bench.txt
 	$(BIN)/python -m bench.cache_selection $(ARGS)
 
+# Fails if a source of the binaries takes more than 90 s.
+first-minutes: testenv-wheel testenv-archive ## Measure from a clone to the first HostInfo, offline
+	$(BIN)/python -m hack.first_minutes $(ARGS)
+
 walks: testenv ## Count the source files that one event enters in a real manager; 2 minutes
 	$(BIN)/python -m hack.walks $(ARGS)
 
@@ -330,7 +356,7 @@ bench-vmgroup: testenv ## Measure a VmGroup of 50 and its effect on small ones
 
 lock: ## Pin the dependencies again after a change of requirements/*.in
 	$(PYTHON) -m venv .venv-lock && .venv-lock/bin/python -m pip install --quiet uv
-	for part in runtime build dev bench docs release lint; do \
+	for part in runtime build dev demo bench docs release lint; do \
 	  (cd requirements && ../.venv-lock/bin/uv pip compile --quiet --upgrade --universal \
 	    --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
 	    --no-header $$part.in -o $$part.txt) || exit 1; \

@@ -15,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from kubewright.errors import ConfigError
+from kubewright.testing.apiserver import StartFailed
 from kubewright.testing.binaries import report_interruption
 from vsphere_operators.console import replace_unencodable
 
@@ -142,6 +143,9 @@ async def _run(options: argparse.Namespace, binaries: Mapping[str, Path], consol
         return await _run_live(environment, console, calm=options.calm)
     except asyncio.CancelledError:
         return 0 if not options.once else 130
+    except StartFailed as error:
+        console.print(str(error), markup=False, highlight=False, soft_wrap=True)
+        return 1
     finally:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, lambda: None)

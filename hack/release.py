@@ -1,19 +1,68 @@
 """Checks that a tag can be released, and prints its section of the changelog.
 
 python -m hack.release v0.2.0
+python -m hack.release --last-commit
 """
 
 from __future__ import annotations
 
+import io
 import re
+import subprocess
 import sys
+import tarfile
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 _ROOT = Path(__file__).parents[1]
 _HEADING = re.compile(
     r"^## \[(?P<version>[^\]]+)\](?: - (?P<date>\d{4}-\d\d-\d\d))?$", re.MULTILINE
 )
+
+
+@dataclass(frozen=True)
+class LastRelease:
+    """The table last-release of pyproject.toml."""
+
+    version: str
+    commit: str
+
+    def extract(self, folder: Path) -> Path:
+        """Write the files of the release into the folder. Raises SystemExit without the commit."""
+        archive = subprocess.run(
+            ["git", "archive", "--format=tar", self.commit], cwd=_ROOT, capture_output=True
+        )
+        if archive.returncode:
+            raise SystemExit(
+                f"The files of the release {self.version} cannot be read: "
+                f"{archive.stderr.decode().strip()}. They are in the commit {self.commit}, which a "
+                "shallow clone may not have. Fetch it with: git fetch --unshallow"
+            )
+        with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+            files.extractall(folder, filter="data")
+        return folder
+
+
+def _read_pyproject() -> dict[str, Any]:
+    return tomllib.loads((_ROOT / "pyproject.toml").read_text())
+
+
+def read_last_release() -> LastRelease:
+    return LastRelease(**_read_pyproject()["tool"]["last-release"])
+
+
+def check_last_release(version: str, last_version: str, changelog: str) -> None:
+    """Raise SystemExit if upgrades to this version were tested from another than the last one."""
+    versions = [heading["version"] for heading in _HEADING.finditer(changelog)]
+    following = versions[versions.index(version) + 1 :]
+    if following and following[0] != last_version:
+        raise SystemExit(
+            f"CHANGELOG.md has {following[0]} before {version}, but pyproject.toml has the last "
+            f"release {last_version}. Set version and commit of [tool.last-release] to "
+            f"{following[0]}, and run tests/real/test_upgrade.py."
+        )
 
 
 def read_notes(tag: str, version: str, changelog: str) -> str:
@@ -42,9 +91,21 @@ def read_notes(tag: str, version: str, changelog: str) -> str:
 
 
 def main() -> None:
-    version = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]["version"]
-    tag = sys.argv[1] if len(sys.argv) > 1 else ""
-    print(read_notes(tag, version, (_ROOT / "CHANGELOG.md").read_text()))
+    argument = sys.argv[1] if len(sys.argv) > 1 else ""
+    last_release = read_last_release()
+    if argument == "--last-commit":
+        print(last_release.commit)
+        return
+    version = _read_pyproject()["project"]["version"]
+    if version == last_release.version:
+        raise SystemExit(
+            f"{version} is released: it is the last release in pyproject.toml. "
+            "Set the version of the next one."
+        )
+    changelog = (_ROOT / "CHANGELOG.md").read_text()
+    notes = read_notes(argument, version, changelog)
+    check_last_release(version, last_release.version, changelog)
+    print(notes)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from hack.docgen.reasons import ReasonUse, read_reasons
 from hack.docgen.source_messages import Message, find_messages
 from hack.docgen.website import copy_pages, label_cells, list_pages
 from kubewright.flags import collect_flag_fields
+from support.howtos import list_howtos
 from support.vcenter_account import SYSTEM_PRIVILEGES
 from vsphere_operators.settings.flags import Settings
 from vsphere_operators.vsphere import privileges
@@ -146,9 +147,13 @@ def test_every_block_is_runnable_or_has_a_reason_not_to_run(page: Path) -> None:
     assert re.findall(r"^ +```.*$", read_page(page), re.MULTILINE) == [], (
         "python-markdown, which builds the site, does not support indented fences"
     )
-    marks = re.findall(r"^ *<!-- not run:", read_page(page), re.MULTILINE)
-    assert len(marks) == sum(bool(block.skip_reason) for block in fenced_blocks(read_page(page))), (
-        "the mark must be directly above its block"
+    marks = re.findall(r"^ *<!-- (?:not run|run in order):", read_page(page), re.MULTILINE)
+    marked = [
+        block for block in fenced_blocks(read_page(page)) if block.skip_reason or block.order_reason
+    ]
+    assert len(marks) == len(marked), "the mark must be directly above its block"
+    assert page in list_howtos() or not any(block.order_reason for block in marked), (
+        "only how-tos are run in order"
     )
 
 
@@ -177,10 +182,7 @@ def test_page_deploys_every_overlay_it_shows_with_an_image(page: Path) -> None:
         if block.argument.endswith("kustomization.yaml")
     ]
     commands = "".join(block.text for block in blocks if block.language == "sh")
-    command = (
-        ".venv/bin/kubewright build-installer --overlay {} --output - \\\n"
-        "  --image example.com/vsphere-operators:v1 | kubectl apply --server-side -f -\n"
-    )
+    command = "make deploy OVERLAY={} IMG=example.com/vsphere-operators:v1\n"
     assert [folder for folder in folders if command.format(folder) not in commands] == []
 
 
@@ -197,6 +199,23 @@ def test_no_command_resets_the_image(page: Path) -> None:
         )
         == []
     )
+
+
+def test_index_has_every_howto_once() -> None:
+    pages = sorted(page for page in PAGES if page.parent == Path("docs/howto"))
+    assert sorted(list_howtos()) == pages
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_one_way_to_apply_what_is_installed(page: Path) -> None:
+    """Client-side and server-side apply of the same object would conflict."""
+    apply = r"kubectl apply (?!--server-side)"
+    patterns = (
+        rf"{apply}.*(?:config/(?!samples)|install\.yaml).*$",
+        rf"(?:kustomize|build-installer|crd).*\| *{apply}.*$",
+    )
+    commands = read_page(page).replace("\\\n", " ")
+    assert [re.findall(pattern, commands, re.MULTILINE) for pattern in patterns] == [[], []]
 
 
 @pytest.mark.parametrize("page", ["docs/howto/install.md", "docs/howto/local-cluster.md"])
@@ -295,6 +314,8 @@ def test_block_has_line_argument_and_skip_reason() -> None:
         "ls\n",
         "it needs a cluster",
     )
+    (third,) = fenced_blocks("<!-- run in order: it needs a manager -->\n```sh\nls\n```\n")
+    assert (third.skip_reason, third.order_reason) == ("", "it needs a manager")
 
 
 def test_reference_lists_every_flag_and_variable() -> None:

@@ -259,21 +259,26 @@ CLUSTER_TARGETS = ("install", "uninstall", "deploy", "undeploy")
 
 
 def test_make_installs_and_deploys_with_kubectl() -> None:
-    kubectl, python = "/opt/kubectl", "python -m kubewright build-installer"
+    kubectl, python = "/opt/kubectl", "python -m kubewright"
     commands = {
         target: dry_run_make(target, "IMG=example.com/a:v1", f"KUBECTL={kubectl}")[-1]
         for target in CLUSTER_TARGETS
     }
-    assert commands["install"] == f"{kubectl} apply -k config/crd"
+    assert commands["install"] == f"{kubectl} apply --server-side -k config/crd"
     assert commands["uninstall"] == f"{kubectl} delete --ignore-not-found -k config/crd"
     assert commands["deploy"].endswith(
-        f"{python} --image example.com/a:v1 --kubectl {kubectl} --output - | {kubectl} apply -f -"
+        f"{python} deploy --image example.com/a:v1 --kubectl {kubectl}"
     )
+    (with_overlay,) = dry_run_make(
+        "deploy", "OVERLAY=config/overlays/ha", "ARGS=--force-conflicts", f"KUBECTL={kubectl}"
+    )[-1:]
+    assert with_overlay.endswith(" --overlay config/overlays/ha --force-conflicts")
     assert commands["uninstall"] in dry_run_make("undeploy", f"KUBECTL={kubectl}"), (
         "without the manager, finalizers stay on the objects"
     )
     assert commands["undeploy"].endswith(
-        f"{python} --kubectl {kubectl} --output - | {kubectl} delete --ignore-not-found -f -"
+        f"{python} build-installer --kubectl {kubectl} --output - | "
+        f"{kubectl} delete --ignore-not-found -f -"
     )
 
 
@@ -289,12 +294,13 @@ def test_make_uses_an_installed_kubectl_and_builds_one_otherwise(tmp_path: Path)
     arguments = ("-n", "install", f"TESTENV={tmp_path}/testenv")
     without = run_make(*arguments, PATH=str(tmp_path)).stdout
     assert f"kubewright.testing.binaries --only kubectl --into {tmp_path}/testenv\n" in without
-    assert without.splitlines()[-1] == f"{tmp_path}/testenv/kubectl apply -k config/crd"
+    apply = "apply --server-side -k config/crd"
+    assert without.splitlines()[-1] == f"{tmp_path}/testenv/kubectl {apply}"
     ours = write_program(tmp_path / "kubectl")
     output = run_make(*arguments, PATH=str(tmp_path)).stdout
     assert "kubewright.testing.binaries" not in output
     assert "pip install" not in output
-    assert output.splitlines()[-1] == f"{ours} apply -k config/crd"
+    assert output.splitlines()[-1] == f"{ours} {apply}"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import yaml
 
 from hack.images import find_images
-from hack.release import read_notes
+from hack.release import LastRelease, check_last_release, read_last_release, read_notes
 
 ROOT = Path(__file__).parents[1]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
@@ -48,6 +49,35 @@ def test_notes_are_the_section_of_the_version() -> None:
 def test_tag_that_does_not_fit_is_rejected(tag: str, version: str, message: str) -> None:
     with pytest.raises(SystemExit, match=message):
         read_notes(tag, version, CHANGELOG)
+
+
+def test_last_release_is_in_the_repository(tmp_path: Path) -> None:
+    last = read_last_release()
+    assert re.fullmatch("[0-9a-f]{40}", last.commit)
+    project = tomllib.loads((last.extract(tmp_path) / "pyproject.toml").read_text())
+    assert project["project"]["version"] == last.version
+    assert (tmp_path / "src/vsphere_operators/main.py").is_file()
+    assert f"## [{last.version}] - " in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_release_keeps_its_section_of_the_changelog(tmp_path: Path) -> None:
+    last = read_last_release()
+    released = (last.extract(tmp_path) / "CHANGELOG.md").read_text()
+    text = (ROOT / "CHANGELOG.md").read_text()
+    notes = read_notes(f"v{last.version}", last.version, text)
+    assert notes in released
+
+
+def test_unknown_commit_names_the_fix(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"release 0\.0\.1 cannot be read.*git fetch --unshallow"):
+        LastRelease("0.0.1", "0" * 40).extract(tmp_path)
+
+
+def test_release_is_tested_from_the_one_before() -> None:
+    check_last_release("0.2.0", "0.1.0", CHANGELOG)
+    check_last_release("0.1.0", "", CHANGELOG)
+    with pytest.raises(SystemExit, match=r"CHANGELOG\.md has 0\.1\.0 before 0\.2\.0"):
+        check_last_release("0.2.0", "0.0.9", CHANGELOG)
 
 
 def test_images_of_all_containers_are_found() -> None:

@@ -7,6 +7,10 @@ import subprocess
 import tomllib
 from pathlib import Path
 
+import pytest
+
+from kubewright.version import NEWEST_KUBERNETES, OLDEST_KUBERNETES
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -30,6 +34,24 @@ def test_runtime_lock_covers_the_declared_dependencies() -> None:
     assert declared - {"kubewright"} == required
     locked = requirement_names((ROOT / "requirements/runtime.txt").read_text().splitlines())
     assert required <= locked
+
+
+def test_the_lock_of_the_demo_is_a_part_of_the_development_lock() -> None:
+    # `make setup` installs the second over the first, and must not replace packages.
+    demo, dev = (
+        set(re.findall(r"^[a-z0-9][^ ]*==[^ ]+", (ROOT / f"requirements/{name}").read_text(), re.M))
+        for name in ("demo.txt", "dev.txt")
+    )
+    assert demo
+    assert demo <= dev
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/howto/install.md", "packages/kubewright/README.md"]
+)
+def test_pages_state_the_supported_versions_of_kubernetes(page: str) -> None:
+    text = " ".join((ROOT / page).read_text().split())
+    assert f"Kubernetes {OLDEST_KUBERNETES} to {NEWEST_KUBERNETES}" in text
 
 
 def test_every_pin_has_a_hash() -> None:

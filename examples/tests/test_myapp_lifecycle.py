@@ -24,7 +24,7 @@ from kubewright.testing.controlplane import ControlPlane
 from kubewright.testing.kubelet import crash_looping, default_pod_state, fake_kubelet
 
 # On a quiet machine a repair takes less than a tenth of a second. The tests may run on a busy one.
-REPAIR_SECONDS = 3.0
+REPAIR_SECONDS = 25.0
 # The controllers of Kubernetes, of which the garbage collector finds a new kind after 30 s.
 CONTROLLER_SECONDS = 60.0
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from . import ROOT, conditions, errors, flags, makefile, metrics, privileges, settings
+from . import (
+    ROOT,
+    conditions,
+    errors,
+    flags,
+    makefile,
+    metrics,
+    permissions,
+    privileges,
+    settings,
+)
 
 
 def _generate_files() -> dict[str, str]:
@@ -16,6 +26,7 @@ def _generate_files() -> dict[str, str]:
         "docs/reference/metrics.md": metrics.render(),
         "docs/reference/conditions.md": conditions.render(),
         "docs/reference/errors.md": errors.render(),
+        "docs/reference/permissions.md": permissions.render(),
         "docs/reference/privileges.md": privileges.render(),
         "docs/reference/make.md": makefile.render(),
     }

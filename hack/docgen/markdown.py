@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _FENCE = re.compile(
-    r"^(?:<!-- not run: (?P<reason>[^>]+?) -->\n)?```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$",
+    r"^(?:<!-- (?:not run: (?P<reason>[^>]+?)|run in order: (?P<order>[^>]+?)) -->\n)?"
+    r"```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 _HEADING = re.compile(r"^(#{1,6}) +(.+?) *$", re.MULTILINE)
@@ -20,13 +21,18 @@ _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block; skip_reason is the reason why tests do not run it."""
+    """A fenced block.
+
+    skip_reason is the reason why tests do not run it, and order_reason why only the test that runs
+    all how-tos in order does.
+    """
 
     language: str
     argument: str
     text: str
     line: int
     skip_reason: str = ""
+    order_reason: str = ""
 
 
 def fenced_blocks(page: str) -> list[Block]:
@@ -34,7 +40,8 @@ def fenced_blocks(page: str) -> list[Block]:
     for match in _FENCE.finditer(page):
         language, _, argument = match["info"].strip().partition(" ")
         line = page.count("\n", 0, match.start()) + 1
-        blocks.append(Block(language, argument, match["text"], line, match["reason"] or ""))
+        reasons = (match["reason"] or "", match["order"] or "")
+        blocks.append(Block(language, argument, match["text"], line, *reasons))
     return blocks
 
 

@@ -71,7 +71,8 @@ NO_LEADER = Alert(
         fix=(
             "If the API server is slow or unavailable, fix that first: the manager takes the lease "
             "without further action.",
-            "If the permission is missing, apply the roles again: `kubectl apply -k config/rbac`.",
+            "If the permission is missing, apply the roles again: "
+            "`kubectl apply --server-side -k config/rbac`.",
         ),
     ),
     scenarios=(
@@ -267,7 +268,7 @@ CERTIFICATE_EXPIRING = Alert(
             "Fix the renewal that cert-manager reports, or replace the Secret. The manager loads "
             "the new files without a restart.",
             "If the manager's own CA cannot be renewed, apply the roles again: "
-            "`kubectl apply -k config/rbac`.",
+            "`kubectl apply --server-side -k config/rbac`.",
         ),
     ),
     scenarios=(

@@ -50,7 +50,7 @@ async def test_leftovers_of_this_installation_are_a_warning() -> None:
     assert finding.level == "warning"
     assert finding.message.startswith("7 Nodes have labels or the condition of -label-nodes")
     assert "node-0, node-1, node-2, node-3, node-4 and 2 more." in finding.message
-    assert "kubectl apply -f config/components/label-nodes/role.yaml" in finding.fix
+    assert "kubectl apply --server-side -f config/components/label-nodes/role.yaml" in finding.fix
     for number in range(7):
         node = await client.get(Node, Key("", f"node-{number}"))
         await NodeWriter(client, SYSTEM_NAMESPACE).apply_labels(node, {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 MANAGER_ACCOUNT = "system:serviceaccount:vsphere-operators-system:controller-manager"
 USERS = {
-    MANAGER_ACCOUNT: "kubectl apply -k config/rbac",
+    MANAGER_ACCOUNT: "kubectl apply --server-side -k config/rbac",
     "system:serviceaccount:a:b": (
         "--clusterrole=vsphere-operators-manager-role --serviceaccount=a:b"
     ),

@@ -353,9 +353,9 @@ async def test_new_vm_is_counted_at_once_even_with_a_small_change_of_load() -> N
             ]
         )
         await environment.wait_for_ready(
-            HostInfo, "h", "Reconciled", lambda status: status.vms == 1, within=2
+            HostInfo, "h", "Reconciled", lambda status: status.vms == 1, within=30
         )
         environment.modify("VirtualMachine", "vm-1", config__template=True)
         await environment.wait_for_ready(
-            HostInfo, "h", "Reconciled", lambda status: status.vms == 0, within=2
+            HostInfo, "h", "Reconciled", lambda status: status.vms == 0, within=30
         )

@@ -101,9 +101,9 @@ async def test_signal_ends_the_plugin_and_its_kubectl(
     await eventually(process_file.exists, within=30)
     kubectl_id = int(await asyncio.to_thread(process_file.read_text))
     if forwards:
-        assert b"http://127.0.0.1:4000/" in await asyncio.wait_for(child.stdout.readline(), 20)
+        assert b"http://127.0.0.1:4000/" in await asyncio.wait_for(child.stdout.readline(), 60)
     child.send_signal(number)
-    _, errors = await asyncio.wait_for(child.communicate(), 20)
+    _, errors = await asyncio.wait_for(child.communicate(), 60)
     assert "Traceback" not in errors.decode()
     assert child.returncode == codes[number]
     assert not exists(kubectl_id)
@@ -115,9 +115,9 @@ async def test_ctrl_c_during_the_import_prints_nothing(environ: dict[str, str]) 
     )
     assert child.stderr is not None
     # -X importtime prints a line for each module; the import of the command is far from its end.
-    while b"kubewright.errors" not in await asyncio.wait_for(child.stderr.readline(), 20):
+    while b"kubewright.errors" not in await asyncio.wait_for(child.stderr.readline(), 60):
         pass
     child.send_signal(signal.SIGINT)
-    _, errors = await asyncio.wait_for(child.communicate(), 20)
+    _, errors = await asyncio.wait_for(child.communicate(), 60)
     assert "Traceback" not in errors.decode()
     assert child.returncode == -signal.SIGINT

@@ -67,13 +67,13 @@ class LabeledCluster(FakeNodeCluster):
         conditions = (await self.read_node()).status.conditions
         return next((entry for entry in conditions if entry.type == HOST_PRESSURE), None)
 
-    async def wait_for_label(self, value: str, *, within: float = 10) -> None:
+    async def wait_for_label(self, value: str, *, within: float = 30) -> None:
         async def has_label() -> bool:
             return await self.host_label() == value
 
         await eventually(has_label, within=within)
 
-    async def wait_for_condition(self, *expected: str, within: float = 10) -> NodeCondition:
+    async def wait_for_condition(self, *expected: str, within: float = 30) -> NodeCondition:
         async def find() -> NodeCondition | None:
             condition = await self.condition()
             if condition and (condition.status, condition.reason) == expected:

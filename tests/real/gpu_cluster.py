@@ -84,14 +84,14 @@ class GpuCluster:
             events = await self.call("GET", f"/api/v1/namespaces/{namespace}/events")
             return any(event["reason"] == reason for event in events["items"])
 
-        await eventually(has_event, within=20)
+        await eventually(has_event, within=60)
 
     async def get_status(self, name: str) -> Any:
         return (
             await self.call("GET", f"{GPUINFOS_PATH.format(namespace=self.namespace)}/{name}")
         ).get("status", {})
 
-    async def wait_for_node(self, name: str, node: str, *, within: float = 20) -> Any:
+    async def wait_for_node(self, name: str, node: str, *, within: float = 60) -> Any:
         async def find_status() -> Any:
             status = await self.get_status(name)
             return status if status.get("suitableNodeName") == node else None
@@ -103,7 +103,7 @@ class GpuCluster:
                 f"{name} did not become {node}: {await self.get_status(name)}"
             ) from None
 
-    async def wait_for_ready(self, name: str, reason: str, *, within: float = 20) -> Any:
+    async def wait_for_ready(self, name: str, reason: str, *, within: float = 60) -> Any:
         """Wait for the Ready condition to have this reason."""
 
         async def find_status() -> Any:
@@ -117,7 +117,7 @@ class GpuCluster:
                 f"{name} did not become {reason}: {await self.get_status(name)}"
             ) from None
 
-    async def wait_for_rejections(self, name: str, within: float = 20, **counts: int) -> Any:
+    async def wait_for_rejections(self, name: str, within: float = 60, **counts: int) -> Any:
         """Wait for the status to count exactly these rejections."""
 
         async def find_status() -> Any:
@@ -134,7 +134,7 @@ class GpuCluster:
     async def time_selection(self, name: str, node: str) -> Any:
         """Wait for the selection, and record how long it took."""
         started_at = time.monotonic()
-        status = await self.wait_for_node(name, node, within=20)
+        status = await self.wait_for_node(name, node, within=60)
         self.selection_seconds.append(time.monotonic() - started_at)
         return status
 

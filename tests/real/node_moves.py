@@ -163,7 +163,7 @@ class NodeMoves:
             await self.vcenter.move_vm(vm, host)
             self.watch.on_move(vm, host)
 
-    async def wait_until_right(self, *, within: float = WRONG_LIMIT_SECONDS) -> None:
+    async def wait_until_right(self, *, within: float = 60.0) -> None:
         try:
             await eventually(lambda: not self.watch.list_wrong(), within=within)
         except AssertionError:

@@ -215,7 +215,7 @@ async def test_more_vms_than_replicas_are_refused(harness: Harness, tmp_path: Pa
             status = (await groups.get("web"))["status"]
             return not status["adoption"].get("message")
 
-        await eventually(is_possible, within=20, every=0.1)
+        await eventually(is_possible, within=60, every=0.1)
         assert "has adopted 3 VMs" in await harness.run_plugin("adopt", "web", "--yes")
 
 

@@ -131,7 +131,7 @@ async def test_last_message_of_a_vmgroup_is_short(
 ) -> None:
     sample = config / "samples/vm_v1alpha1_vmgroup_vg2.yaml"
     installed.kubectl("apply", "-n", namespace, "-f", str(sample))
-    wait = ("wait", "-n", namespace, "vg/vg-2", "--timeout=20s")
+    wait = ("wait", "-n", namespace, "vg/vg-2", "--timeout=60s")
     await asyncio.to_thread(installed.kubectl, *wait, "--for=jsonpath={.status.phase}=ERROR")
     await asyncio.to_thread(installed.kubectl, *wait, "--for=condition=Degraded")
     client = InfoClient(installed, namespace)
@@ -153,7 +153,7 @@ async def test_wait_for_ready_of_a_gpuinfo_waits_for_a_node(
     with pytest.raises(KubectlFailed, match="timed out waiting"):
         await asyncio.to_thread(cluster.control_plane.kubectl, *wait, "--timeout=2s")
     await cluster.patch_gpuinfo("job", {"spec": {"desAccTime": 10}})
-    met = await asyncio.to_thread(cluster.control_plane.kubectl, *wait, "--timeout=20s")
+    met = await asyncio.to_thread(cluster.control_plane.kubectl, *wait, "--timeout=60s")
     assert "condition met" in met
 
 
@@ -195,7 +195,7 @@ async def test_tools_report_since_when_no_manager_is_active(
     # The lease is the only write at rest, and the manager renews it anyway.
     writes = len(list_mutations(installed, manager))
     renewed_at = get_lease(installed)["renewTime"]
-    await eventually(lambda: get_lease(installed)["renewTime"] > renewed_at, within=10)
+    await eventually(lambda: get_lease(installed)["renewTime"] > renewed_at)
     assert len(list_mutations(installed, manager)) == writes
 
     await manager.kill()
@@ -211,7 +211,7 @@ async def test_tools_report_since_when_no_manager_is_active(
     assert f"lease {SYSTEM_NAMESPACE}/{LEASE_NAME} expired (last renewed " in notes
     assert f"The objects are as of {last_renewal.partition('.')[0]}Z" in notes
     # The status itself cannot show it.
-    installed.kubectl("wait", "-n", namespace, "hi/host", "--for=condition=Ready", "--timeout=5s")
+    installed.kubectl("wait", "-n", namespace, "hi/host", "--for=condition=Ready", "--timeout=30s")
     code, text = await run_doctor(*doctor)
     report = json.loads(text)
     (leader,) = [entry for entry in report["findings"] if entry["subject"] == "leader"]

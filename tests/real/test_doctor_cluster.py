@@ -13,7 +13,7 @@ from support.manager_process import LEASE_NAME, run_ready_manager
 
 from .doctor_command import METRICS_OFF, read_doctor_report
 
-GRANT_COMMAND = "kubectl apply -k config/rbac"
+GRANT_COMMAND = "kubectl apply --server-side -k config/rbac"
 
 
 # Kubernetes
@@ -76,7 +76,7 @@ async def test_missing_crd_is_a_problem(
     control_plane: ControlPlane, installed: ControlPlane, config: Path
 ) -> None:
     crd = config / "crd/bases/topology.corinternal.com_hostinfoes.yaml"
-    installed.kubectl("delete", "-f", str(crd), "--timeout=20s")
+    installed.kubectl("delete", "-f", str(crd), "--timeout=60s")
     try:
         report = await read_doctor_report(f"-kubeconfig={installed.admin_kubeconfig}", METRICS_OFF)
     finally:
@@ -85,7 +85,7 @@ async def test_missing_crd_is_a_problem(
     missing, installed_crds = report.findings_about("CRDs")
     assert missing.level == "problem"
     assert "1 of 8 CRDs are not installed: hostinfoes.topology.corinternal.com" in missing.message
-    assert missing.fix == "kubectl apply -k config/crd"
+    assert missing.fix == "kubectl apply --server-side -k config/crd"
     assert installed_crds.level == "ok"
     assert installed_crds.message.startswith("7 CRDs installed;")
 

@@ -48,7 +48,7 @@ async def test_sigterm_exits_with_0_and_releases_the_lease(
     ) as manager:
         assert get_lease(installed)["holderIdentity"] != ""
         manager.send_signal(signal.SIGTERM)
-        assert await manager.wait_for_exit(within=15) == 0
+        assert await manager.wait_for_exit() == 0
         assert not get_lease(installed).get("holderIdentity")
 
 
@@ -83,7 +83,7 @@ async def test_running_reconciles_finish_before_the_process_exits(
         create_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
         await eventually(lambda: slow.matched_requests)
         manager.send_signal(number)
-        assert await manager.wait_for_exit(within=10) == 0
+        assert await manager.wait_for_exit() == 0
     assert slow.upstream_statuses == [200]
     assert get_resource(installed, namespace, "joe")["status"]["observedGeneration"] == 1
 
@@ -102,7 +102,7 @@ async def test_second_signal_exits_at_once(
         manager.send_signal(signal.SIGTERM)
         await manager.wait_for_log("send it again to exit at once")
         manager.send_signal(signal.SIGTERM)
-        assert await manager.wait_for_exit(within=5) == 128 + signal.SIGTERM
+        assert await manager.wait_for_exit(within=60) == 128 + signal.SIGTERM
 
 
 # Flags
@@ -153,7 +153,7 @@ async def test_environment_variables_set_flags(manager_kubeconfig: Path, log_fil
         "POD_NAMESPACE": SYSTEM_NAMESPACE,
     }
     async with run_manager(log_file, environ=environ) as manager:
-        await manager.wait_for_log("became leader", within=20)
+        await manager.wait_for_log("became leader", within=60)
         assert (await manager.http_get("/metrics"))[0] == 200
         manager.send_signal(signal.SIGTERM)
         assert await manager.wait_for_exit() == 0
@@ -167,7 +167,7 @@ async def run_failing_manager(
 ) -> tuple[int, str]:
     """Exit code and log of a manager that cannot start."""
     async with run_manager(log, *flags, environ=environ) as manager:
-        code, log_text = await manager.wait_for_exit(within=15), manager.log_text
+        code, log_text = await manager.wait_for_exit(), manager.log_text
     assert "Traceback" not in log_text
     return code, log_text
 
@@ -336,12 +336,12 @@ async def test_manager_without_permissions_waits_and_continues_when_they_are_gra
         async with run_manager(
             log_file, f"--kubeconfig={manager_kubeconfig}", *FREE_PORT_FLAGS
         ) as manager:
-            log_text = await manager.wait_for_log("kubectl apply -k config/rbac")
+            log_text = await manager.wait_for_log("kubectl apply --server-side -k config/rbac")
             assert "forbidden" in log_text
             assert (await manager.http_get("/readyz"))[0] == 500
             assert "Starting workers" not in manager.log_text
             await apply_roles(installed, config)
-            await wait_for_status(installed, namespace, "joe", "NoFriend", within=20)
+            await wait_for_status(installed, namespace, "joe", "NoFriend", within=60)
             await manager.wait_until_ready()
     finally:
         await apply_roles(installed, config)
@@ -369,10 +369,10 @@ async def test_candidate_without_the_lease_role_waits_and_leads_when_it_is_grant
         )
         async with run_manager(log_file, f"--kubeconfig={manager_kubeconfig}", *flags) as manager:
             await manager.wait_for_log(
-                "Grant the leader-election role: kubectl apply -k config/rbac"
+                "Grant the leader-election role: kubectl apply --server-side -k config/rbac"
             )
             await apply_roles(installed, config)
-            await manager.wait_for_log("became leader", within=20)
+            await manager.wait_for_log("became leader", within=60)
             await manager.stop(5)
     finally:
         await apply_roles(installed, config)
@@ -381,7 +381,7 @@ async def test_candidate_without_the_lease_role_waits_and_leads_when_it_is_grant
 async def test_manager_without_the_crd_waits_and_continues_when_it_is_installed(
     installed: ControlPlane, config: Path, namespace: str, manager_kubeconfig: Path, log_file: Path
 ) -> None:
-    installed.kubectl("delete", "-k", str(config / "crd"), "--timeout=20s")
+    installed.kubectl("delete", "-k", str(config / "crd"), "--timeout=60s")
     try:
         async with run_manager(
             log_file, f"--kubeconfig={manager_kubeconfig}", *FREE_PORT_FLAGS
@@ -391,7 +391,7 @@ async def test_manager_without_the_crd_waits_and_continues_when_it_is_installed(
             assert f"the kind {CRD_NAME} is not installed" in (await manager.http_get("/readyz"))[1]
             await apply_crds(installed, config)
             create_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
-            await wait_for_status(installed, namespace, "joe", "NoFriend", within=20)
+            await wait_for_status(installed, namespace, "joe", "NoFriend", within=60)
             await manager.wait_until_ready()
     finally:
         await apply_crds(installed, config)
@@ -425,7 +425,7 @@ async def test_no_token_is_ever_logged(
         proxy.fail_next("GET", "*/mycustomresources", 500, body=echo.encode())
     async with run_ready_manager(log_file, proxied_kubeconfig, "--zap-log-level=9") as manager:
         create_resource(installed, namespace, "joe", spec={"name": "funny-joe"})
-        await wait_for_status(installed, namespace, "joe", "NoFriend", within=20)
+        await wait_for_status(installed, namespace, "joe", "NoFriend", within=60)
         assert all(rule.matched_requests for rule in proxy.rules)
         assert_no_token(manager, token)
     output = installed.kubectl("-n", namespace, "get", "events", "-o", "yaml") + json.dumps(

@@ -86,5 +86,5 @@ async def test_secure_metrics_require_authentication_and_authorization(
             code, body = await manager.http_get("/metrics", token=reader_token)
             return code == 200 and "controller_runtime_reconcile_total" in body
 
-        await eventually(allowed, within=15, every=0.5)
+        await eventually(allowed, within=60, every=0.5)
         assert (await manager.http_get("/healthz"))[0] == 200

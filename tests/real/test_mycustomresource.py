@@ -170,7 +170,7 @@ async def test_failed_pod_list_never_changes_healthy(
             assert len(proxy.find_requests("PATCH", STATUS_PATH)) == written
             delete_pod(installed, other_namespace, "funny-joe")
             failed.times = 0
-            await wait_for_status(installed, namespace, "joe", "NoFriend", within=20)
+            await wait_for_status(installed, namespace, "joe", "NoFriend", within=60)
             await manager.wait_until_ready()
 
 

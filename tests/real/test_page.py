@@ -53,8 +53,8 @@ async def test_the_page_shows_a_real_manager_and_survives_its_restart(
             await expect(panel).to_contain_text("worker-1")
             await page.get_by_role("link", name="GPUInfos").click()
             await page.get_by_role("link", name=f"{namespace}/train").click()
-            await expect(panel).to_contain_text("GPUMissing", timeout=20_000)
-            await expect(panel).to_contain_text("Ready True", timeout=20_000)
+            await expect(panel).to_contain_text("GPUMissing", timeout=30_000)
+            await expect(panel).to_contain_text("Ready True", timeout=30_000)
             await panel.get_by_text("YAML", exact=True).click()
             await expect(panel.locator("pre.yaml")).to_contain_text("desAccTime: 10")
             await page.evaluate("window.isSamePage = true")
@@ -62,6 +62,6 @@ async def test_the_page_shows_a_real_manager_and_survives_its_restart(
         flag = f"-ui-bind-address={address.removeprefix('http://')}"
         async with run_vcenter_manager(tmp_path / "second.log", *arguments, flag):
             await expect(page.locator("#connection")).to_have_text("Live", timeout=30_000)
-            await expect(panel.locator("h2")).to_have_text(f"{namespace}/train", timeout=20_000)
+            await expect(panel.locator("h2")).to_have_text(f"{namespace}/train", timeout=30_000)
             assert await page.evaluate("window.isSamePage")
     assert errors == []

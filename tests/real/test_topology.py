@@ -31,7 +31,7 @@ async def read_address(manager: ManagerProcess) -> str:
         lines = (line for line in manager.log_records if line["msg"] == "serving the page")
         return next(lines, None)
 
-    line: Any = await eventually(find_line, within=20)
+    line: Any = await eventually(find_line, within=60)
     return f"{'https' if line['tls'] else 'http'}://127.0.0.1:{line['port']}"
 
 
@@ -124,7 +124,7 @@ async def test_remote_page_requires_authentication_and_authorization(
             codes = [(await fetch(path, token))[0] for path in ("/topology", "/topology/changes")]
             return codes == [200, 200]
 
-        await eventually(is_allowed, within=20, every=0.5)
+        await eventually(is_allowed, within=60, every=0.5)
         # The static files need no token, and other paths do not exist.
         assert (await fetch("/topology/"))[0] == 404
 
@@ -169,7 +169,7 @@ async def test_page_shows_what_stops_if_a_host_goes(
         is_complete = result["podDisruptionBudgets"] and "problems" not in result
         return dict(result) if is_complete else None
 
-    result = await eventually(find_result, within=15)
+    result = await eventually(find_result, within=60)
     assert result is not None
     assert result["nodes"] == sorted(on_host)
     assert result["pods"] == [
@@ -220,7 +220,7 @@ async def test_page_shows_an_object_with_its_events(
         details = await page.get(path)
         return dict(details) if details["events"] else None
 
-    details = await eventually(has_events, within=20)
+    details = await eventually(has_events, within=60)
     assert details is not None
     assert "problems" not in details
     assert "desAccTime: 10" in details["yaml"]

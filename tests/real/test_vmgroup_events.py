@@ -210,7 +210,7 @@ async def test_a_failed_clone_and_orphaned_vms_are_recorded(harness: EventHarnes
         events = await harness.list_events()
         return [event["message"] for event in events if event["reason"] == "VMsOrphaned"]
 
-    (message,) = await eventually(orphaned, within=20)
+    (message,) = await eventually(orphaned, within=60)
     folder = group_folder_path(harness.client.namespace, NAME)
     assert message.startswith(f"The group was deleted without its VMs. Folder left: {folder}. ")
     assert message.endswith(f": {vm.name}.")

@@ -116,7 +116,7 @@ async def test_a_session_that_ends_during_clones_creates_no_second_vm(
 ) -> None:
     await harness.vcenter.delay_calls("CloneVM_Task", CLONE_SECONDS)
     uid = await harness.create_group("web", REPLICAS + 2)
-    await eventually(lambda: harness.has_clones(REPLICAS), within=20)
+    await eventually(lambda: harness.has_clones(REPLICAS), within=60)
     # The next call fails with NotAuthenticated and is sent again in a new session.
     assert await harness.vcenter.expire_sessions() == 1
     await harness.check_converges("web", uid, REPLICAS + 2)
@@ -127,6 +127,6 @@ async def test_an_outage_of_vcenter_during_clones_creates_no_second_vm(
 ) -> None:
     await harness.vcenter.delay_calls("CloneVM_Task", CLONE_SECONDS)
     uid = await harness.create_group("web", REPLICAS + 2)
-    await eventually(lambda: harness.has_clones(REPLICAS), within=20)
+    await eventually(lambda: harness.has_clones(REPLICAS), within=60)
     await harness.vcenter.set_outage("reset", 5.0)
     await harness.check_converges("web", uid, REPLICAS + 2)

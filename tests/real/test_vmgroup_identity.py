@@ -139,7 +139,7 @@ async def test_another_vcenter_at_the_same_address_is_not_touched(
             assert (await list_changes(new)).count("CloneVM_Task") == 1
             await groups.delete("web")
             await run_named_command(installed, groups, "web")
-            await groups.wait_until_deleted("web", within=20)
+            await groups.wait_until_deleted("web", within=60)
             assert stranger in {entity["path"] for entity in await new.entities()}
             assert await list_changes(new) == ["CreateFolder", "CloneVM_Task"]
         assert len((await read_simulator_state(new)).marked_vms) == 1
@@ -153,7 +153,7 @@ async def run_named_command(plane: ControlPlane, groups: VmGroupClient, name: st
         command = re.search(r"(?<=run: )kubectl patch .*", message)
         return command[0] if command else ""
 
-    command = await eventually(find_command, within=20)
+    command = await eventually(find_command, within=60)
     program, *arguments = shlex.split(command)
     assert program == "kubectl"
     plane.kubectl(*arguments)
@@ -178,10 +178,10 @@ async def test_groups_of_a_vcenter_that_is_gone_can_be_deleted(
     async with start_manager():
         await eventually(lambda: has_reason(groups, "web", "VCenterUnreachable"), within=30)
         await groups.delete("kept")
-        await groups.wait_until_deleted("kept", within=20)
+        await groups.wait_until_deleted("kept", within=60)
         await groups.delete("web")
         await run_named_command(installed, groups, "web")
-        await groups.wait_until_deleted("web", within=20)
+        await groups.wait_until_deleted("web", within=60)
 
         async def list_vms_left() -> dict[str, str]:
             path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
@@ -195,7 +195,7 @@ async def test_groups_of_a_vcenter_that_is_gone_can_be_deleted(
             return notes
 
         # Events may be written after the object is gone.
-        left = await eventually(list_vms_left, within=20)
+        left = await eventually(list_vms_left, within=60)
         assert 'VMs left in vCenter "127.0.0.1": web-replica-' in left["web"]
 
 

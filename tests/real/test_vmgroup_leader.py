@@ -51,7 +51,7 @@ async def managers(
     )
     async with AsyncExitStack() as stack:
         leader = await stack.enter_async_context(run_manager(tmp_path / "leader.log", *flags))
-        await leader.wait_for_log("became leader", within=20)
+        await leader.wait_for_log("became leader", within=60)
         standby = await stack.enter_async_context(run_manager(tmp_path / "standby.log", *flags))
         await standby.wait_for_log("waiting for the leader lease")
         yield leader, standby
@@ -73,7 +73,7 @@ async def test_a_leader_that_is_stopped_during_clones_sends_no_late_call(
     async def in_mid_clone() -> bool:
         return len((await read_simulator_state(simulator)).clones) == PARALLEL_CLONES
 
-    await eventually(in_mid_clone, within=20)
+    await eventually(in_mid_clone, within=60)
     sessions = {call["session"] for call in await simulator.mutating_calls()}
     assert len(sessions) == 1
     leader.send_signal(signal.SIGSTOP)
@@ -82,7 +82,7 @@ async def test_a_leader_that_is_stopped_during_clones_sends_no_late_call(
     await standby.wait_for_log("became leader")
     since = datetime.fromisoformat(get_lease(installed)["acquireTime"])
     leader.send_signal(signal.SIGCONT)
-    assert await leader.wait_for_exit(within=10) == 1
+    assert await leader.wait_for_exit() == 1
     await groups.wait_for_phase("web", "RUNNING", within=90)
     assert {call["session"] for call in await simulator.mutating_calls()} > sessions, (
         "the standby never acted"

@@ -119,7 +119,7 @@ async def test_a_resized_vm_gets_its_size_back(harness: GroupHarness) -> None:
     (vm,) = await harness.create_group(1)
     before = harness.list_vcenter_calls()
     await harness.vcenter.set_power(vm.ref, False)
-    await eventually(lambda: try_resize(harness, vm), within=20, every=0.0)
+    await eventually(lambda: try_resize(harness, vm), within=60, every=0.0)
     vms_now = await harness.wait_for_vms(
         lambda vms: [(vm.cpus, vm.power) for vm in vms] == [(1, "poweredOn")]
     )
@@ -239,7 +239,7 @@ async def test_a_vm_with_a_volume_is_not_destroyed(harness: GroupHarness) -> Non
     newest = max(vms, key=lambda vm: int(vm.marks["vsphere-operators.slot"]))
     disk = await harness.vcenter.create_disk("pvc-of-a-pod")
     await harness.vcenter.attach_disk(disk, newest.ref)
-    await eventually(lambda: has_disk(harness, newest), within=20)
+    await eventually(lambda: has_disk(harness, newest), within=60)
     await harness.client.patch_spec(GROUP_NAME, replicas=1)
     vms_now = await harness.wait_for_vms(lambda vms: len(vms) == 1)
     assert [vm.ref for vm in vms_now] == [newest.ref]

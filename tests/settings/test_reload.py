@@ -37,7 +37,7 @@ async def make_watcher(settings: Settings) -> ConfigFileWatcher:
 
 async def wait_for_change(watcher: ConfigFileWatcher) -> str:
     with pytest.raises(RestartRequired) as caught:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await watcher.run()
     return str(caught.value)
 

@@ -87,7 +87,7 @@ class FakeEnvironment:
         reason: str,
         check: Callable[[Any], object] = lambda status: True,
         *,
-        within: float = 10,
+        within: float = 30,
     ) -> tuple[ResourceT, Condition]:
         """Wait until Ready has this reason and the status passes the check."""
 

@@ -66,7 +66,7 @@ class ManagerProcess(Process):
             if line.startswith("{") and line.endswith("}")
         ]
 
-    async def wait_for_log(self, text: str, *, within: float = 15) -> str:
+    async def wait_for_log(self, text: str, *, within: float = 60) -> str:
         """Waits until the text is in the log; returns the log."""
         try:
             await eventually(lambda: text in self.log_text, within=within)
@@ -76,7 +76,7 @@ class ManagerProcess(Process):
             ) from None
         return self.log_text
 
-    async def wait_for_exit(self, *, within: float = 15) -> int:
+    async def wait_for_exit(self, *, within: float = 60) -> int:
         """Returns the exit code."""
         await eventually(lambda: not self.is_running, within=within)
         assert self.child
@@ -94,7 +94,7 @@ class ManagerProcess(Process):
     async def http_get(self, path: str, token: str = "") -> tuple[int, str]:
         return await asyncio.to_thread(fetch_url, self.url(path), token)
 
-    async def wait_until_ready(self, *, within: float = 20) -> None:
+    async def wait_until_ready(self, *, within: float = 60) -> None:
         async def ready() -> bool:
             return await self.http_get("/readyz") == (200, "ok")
 
@@ -179,7 +179,7 @@ def ready_condition(resource: dict[str, Any]) -> dict[str, Any]:
 
 
 async def wait_for_status(
-    plane: ControlPlane, namespace: str, name: str, reason: str, *, within: float = 15
+    plane: ControlPlane, namespace: str, name: str, reason: str, *, within: float = 60
 ) -> dict[str, Any]:
     """The status as soon as Ready has this reason for the current generation."""
 

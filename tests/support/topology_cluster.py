@@ -78,7 +78,7 @@ class TopologyClient:
             )
             return item if is_equal else None
 
-        item: dict[str, Any] | None = await eventually(find_object, within=10)
+        item: dict[str, Any] | None = await eventually(find_object)
         assert item is not None
         return item
 
@@ -86,7 +86,7 @@ class TopologyClient:
 async def read_event(response: aiohttp.ClientResponse) -> tuple[str, dict[str, Any]]:
     """The next event of a stream: its type and its data."""
     fields = {}
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while line := (await response.content.readline()).decode().rstrip("\n"):
             name, _, value = line.partition(": ")
             fields[name] = value
@@ -150,7 +150,7 @@ async def run_topology(
     task = asyncio.create_task(manager.run(stop))
     try:
         async with aiohttp.ClientSession() as session:
-            await eventually(lambda: task.done() or server.endpoint.port, within=10)
+            await eventually(lambda: task.done() or server.endpoint.port)
             if task.done():
                 await task
             yield TopologyClient(server, session)

@@ -279,7 +279,7 @@ def serve_nothing(*, accepts: bool) -> Iterator[str]:
 async def test_objects_replace_a_page_that_does_not_answer(plugin: Plugin, accepts: bool) -> None:
     with serve_nothing(accepts=accepts) as address:
         plugin.environ[PAGE_VARIABLE] = address
-        async with asyncio.timeout(6):
+        async with asyncio.timeout(60):
             assert "No resources found" in await plugin.run("top", "hosts")
         assert plugin.warnings == [
             f"The page at {address} (KUBECTL_VSPHERE_PAGE) does not answer: the objects are shown "
@@ -390,7 +390,7 @@ async def test_open_prints_the_address_and_ends_the_port_forward(
         output += capsys.readouterr().out
         return "Ctrl-C" in output
 
-    await eventually(is_printed, within=10)
+    await eventually(is_printed)
     address = output.split()[4]
     assert address.startswith("http://127.0.0.1:")
     assert await page.read_page(address, "/topology/changes", dict)
@@ -406,6 +406,31 @@ async def test_open_prints_the_address_and_ends_the_port_forward(
         return True
 
     await eventually(lambda: plugin.read_forwarded_port() == address.split(":")[2].strip("/"))
-    await eventually(is_forwarded_again, within=20)
+    await eventually(is_forwarded_again, within=60)
     task.cancel()
     assert await task == ""
+
+
+async def test_port_forward_that_ends_just_after_the_timeout_is_no_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class EndingProcess:
+        """Its end becomes known between the timeout and the kill."""
+
+        has_ended = False
+
+        def terminate(self) -> None: ...
+
+        def kill(self) -> None:
+            raise ProcessLookupError
+
+        async def wait(self) -> int:
+            if not self.has_ended:
+                self.has_ended = True
+                await asyncio.Event().wait()
+            return 0
+
+    monkeypatch.setattr(page, "_STOP_TIMEOUT_SECONDS", 0.001)
+    process: Any = EndingProcess()
+    await page._stop(process)
+    assert process.has_ended

@@ -144,7 +144,7 @@ async def test_events_are_those_of_the_object_and_not_of_its_name(
         details = await client.get("/topology/objects/hostinfoes/default/host")
         return details if details.get("omittedEvents") == 11 else None
 
-    details = await eventually(read_all, within=5)
+    details = await eventually(read_all)
     assert details is not None
     messages = [
         event["message"] for event in details["events"] if event["message"].startswith("message")

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Browser, async_playwright, expect
 
 ADVICE = "Install it with: apt-get install chromium"
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -41,6 +41,8 @@ async def run_browser() -> AsyncIterator[Browser]:
     path = find_chromium()
     if path is None:
         raise FileNotFoundError(f"Chromium was not found on PATH. {ADVICE}")
+    # The default of 5 s is too short for a busy machine.
+    expect.set_options(timeout=30_000)
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
             executable_path=path, args=list(_ARGUMENTS), chromium_sandbox=False

@@ -42,7 +42,7 @@ async def test_reconnects_after_a_restart_without_a_reload(page: Page, server: P
     await expect(page.locator("#connection")).to_contain_text("Reconnecting")
     server.model["hosts"][0] = {**server.model["hosts"][0], "name": "renamed"}
     await server.restart()
-    await expect(page.locator("#connection")).to_have_text("Live", timeout=15_000)
+    await expect(page.locator("#connection")).to_have_text("Live", timeout=30_000)
     await expect(page.locator("#panel h2")).to_have_text("renamed")
     assert await page.evaluate("window.isSamePage")
     server.change({"hosts": [{**server.find("hosts", "vc-1/host-0"), "name": "again"}]})
@@ -114,7 +114,7 @@ async def test_asks_for_a_token_and_explains_a_missing_role(page: Page, server: 
     await expect(page.locator("#banners")).to_contain_text("You are not allowed")
     await expect(page.locator("#banners")).to_contain_text('user "eve" cannot get /topology')
     server.is_forbidden = False
-    await expect(page.locator("#connection")).to_have_text("Live", timeout=15_000)
+    await expect(page.locator("#connection")).to_have_text("Live", timeout=30_000)
     assert await page.evaluate("sessionStorage.getItem('token')") == "secret"
     assert await page.evaluate("Object.values(localStorage).includes('secret')") is False
 

@@ -184,7 +184,7 @@ async def test_swapped_secret_is_noticed(tmp_path: Path) -> None:
     await asyncio.sleep(0.1)
     assert not waiting.done()
     swap_secret(tmp_path, "two", username="me", password="new")
-    assert await asyncio.wait_for(waiting, 2) == Credentials("me", "new")
+    assert await asyncio.wait_for(waiting, 30) == Credentials("me", "new")
 
 
 async def test_half_swapped_secret_is_never_read(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ async def test_changed_files_are_noticed_when_complete(
     await asyncio.sleep(0.1)
     assert not waiting.done()
     write_files(tmp_path, password="new")
-    assert (await asyncio.wait_for(waiting, 2)).password == "new"
+    assert (await asyncio.wait_for(waiting, 30)).password == "new"
 
 
 async def test_renewed_certificate_is_a_change(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ async def test_renewed_certificate_is_a_change(tmp_path: Path) -> None:
     source = DirectoryCredentials(tmp_path, poll_seconds=0.02)
     waiting = asyncio.create_task(source.wait_for_change(await asyncio.to_thread(source.read)))
     write_files(tmp_path, **{"tls.crt": "D"})
-    assert (await asyncio.wait_for(waiting, 2)).pem == b"DK"
+    assert (await asyncio.wait_for(waiting, 30)).pem == b"DK"
 
 
 async def test_fixed_credentials_never_change(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ async def run_vcenter(
     )
     task = asyncio.create_task(vcenter.run())
     try:
-        await eventually(lambda: vcenter.loaded, within=20)
+        await eventually(lambda: vcenter.loaded, within=60)
         yield vcenter, metrics, log
     finally:
         task.cancel()

@@ -497,9 +497,9 @@ async def test_changes_without_an_event_are_found_by_interval(harness: DiskHarne
     )
     task = await start_disks(disks, harness)
     await harness.simulator.attach_disk(DISK_NAME, "DC0_H0_VM0")
-    await eventually(lambda: disks.find_by_name(DISK_NAME).attached_vm_uuids, within=20)
+    await eventually(lambda: disks.find_by_name(DISK_NAME).attached_vm_uuids, within=60)
     await harness.simulator.attach_disk(DISK_NAME, "")
-    await eventually(lambda: not disks.find_by_name(DISK_NAME).attached_vm_uuids, within=20)
+    await eventually(lambda: not disks.find_by_name(DISK_NAME).attached_vm_uuids, within=60)
     await cancel_task(task)
 
 
@@ -508,7 +508,7 @@ async def test_requested_refresh_finds_a_new_disk(harness: DiskHarness) -> None:
     await harness.simulator.create_disk("pvc-late")
     await harness.count_retrieves()
     harness.disks.request_refresh()
-    await eventually(lambda: harness.disks.find_by_name("pvc-late"), within=20)
+    await eventually(lambda: harness.disks.find_by_name("pvc-late"), within=60)
     assert await harness.count_retrieves() == 1
     await cancel_task(task)
 
@@ -533,5 +533,5 @@ async def test_first_poll_waits_for_datastores(harness: DiskHarness) -> None:
             )
         ]
     )
-    await eventually(lambda: disks.loaded, within=20)
+    await eventually(lambda: disks.loaded, within=60)
     await cancel_task(task)

@@ -96,7 +96,7 @@ def make_disk_id(disks: Disks) -> Any:
 
 async def test_created_and_deleted_disk(simulator: SimulatedVCenter, disks: Disks) -> None:
     await simulator.create_disk("pvc-b", sizeMB=7)
-    disk = await eventually(lambda: disks.find_by_name("pvc-b"), within=20)
+    disk = await eventually(lambda: disks.find_by_name("pvc-b"), within=60)
     assert disk.size_mb == 7
     store = vim.Datastore(disk.datastore)
     await start_task(
@@ -105,26 +105,26 @@ async def test_created_and_deleted_disk(simulator: SimulatedVCenter, disks: Disk
             vim.vslm.ID(id=disk.id), store
         ),
     )
-    await eventually(lambda: "pvc-b" not in disks.disks_by_name, within=20)
+    await eventually(lambda: "pvc-b" not in disks.disks_by_name, within=60)
     assert disks.find_by_name("pvc-a")
 
 
 async def test_attached_and_detached_disk(simulator: SimulatedVCenter, disks: Disks) -> None:
     id, store = make_disk_id(disks), vim.Datastore(disks.find_by_name("pvc-a").datastore)
     await start_task(simulator, lambda content: find_vm(content).AttachDisk(id, store))
-    user = (await eventually(lambda: disks.find_by_name("pvc-a").attached_vm_uuids, within=20))[0]
+    user = (await eventually(lambda: disks.find_by_name("pvc-a").attached_vm_uuids, within=60))[0]
     assert [vm.bios_uuid for vm in disks.inventory.vms.values() if vm.name == VM_NAME] == [user]
     await start_task(simulator, lambda content: find_vm(content).DetachDisk(id))
-    await eventually(lambda: not disks.find_by_name("pvc-a").attached_vm_uuids, within=20)
+    await eventually(lambda: not disks.find_by_name("pvc-a").attached_vm_uuids, within=60)
 
 
 async def test_destroyed_vm_uses_no_disk(simulator: SimulatedVCenter, disks: Disks) -> None:
     await simulator.attach_disk("pvc-a", VM_NAME)
     disks._request_scope(RefreshScope.ATTACHMENTS)
-    await eventually(lambda: disks.find_by_name("pvc-a").attached_vm_uuids, within=20)
+    await eventually(lambda: disks.find_by_name("pvc-a").attached_vm_uuids, within=60)
     await simulator.attach_disk("pvc-a", "")
     await simulator.delete(VM_NAME)
-    await eventually(lambda: not disks.find_by_name("pvc-a").attached_vm_uuids, within=20)
+    await eventually(lambda: not disks.find_by_name("pvc-a").attached_vm_uuids, within=60)
 
 
 async def test_renamed_datastore_refreshes_its_disks(
@@ -134,13 +134,13 @@ async def test_renamed_datastore_refreshes_its_disks(
     await simulator.set_property("LocalDS_0", "name", "vsan")
     await eventually(
         lambda: disks.inventory.datastores[disks.find_by_name("pvc-a").datastore].name == "vsan",
-        within=20,
+        within=60,
     )
 
     async def is_disk_read() -> bool:
         return (await simulator.call_counts()).get("VslmRetrieveVStorageObject", 0) == 1
 
-    await eventually(is_disk_read, within=20)
+    await eventually(is_disk_read, within=60)
 
 
 async def test_idle_vcenter_causes_no_calls(simulator: SimulatedVCenter, disks: Disks) -> None:

@@ -3,35 +3,67 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from kubewright.log import Log
 from kubewright.testing import eventually
 from simulator import SimulatedVCenter
+from vsphere_operators.vsphere.address import Address
 from vsphere_operators.vsphere.faults import NotAuthenticated, TimedOut, Unreachable, VCenterError
 from vsphere_operators.vsphere.inventory import Inventory
 from vsphere_operators.vsphere.inventory_watcher import InventoryWatcher
 from vsphere_operators.vsphere.property_collector import CollectorOptions
 from vsphere_operators.vsphere.session import Session
-from vsphere_operators.vsphere.transport import SoapClient
+from vsphere_operators.vsphere.transport import CALL_TIMEOUT_SECONDS, SoapClient
 from vsphere_operators.vsphere.vcenter import VCenter
 
 from .canned_server import RecordingMetrics, simulator_address, simulator_credentials
 
-# A response takes longer than a call may take, as with a large vCenter and the real limits.
 OPTIONS = CollectorOptions(
     max_wait_seconds=1,
-    call_timeout_seconds=1.0,
+    call_timeout_seconds=30.0,
     max_object_updates=20,
-    load_timeout_seconds=60.0,
-    load_probe_seconds=0.2,
+    load_timeout_seconds=600.0,
+    load_probe_seconds=0.1,
     close_timeout_seconds=1.0,
 )
-PAGE_DELAY_SECONDS = 1.5
+PAGE_DELAY_SECONDS = 1.0
+
+
+class TimeoutRecordingSoap(SoapClient):
+    """Records the limit of each call that waits for a page."""
+
+    def __init__(self, address: Address, metrics: RecordingMetrics) -> None:
+        super().__init__(address, metrics)
+        self.page_timeouts = list[float]()
+
+    async def post(
+        self,
+        body: bytes,
+        *,
+        method: str,
+        timeout_seconds: float = CALL_TIMEOUT_SECONDS,
+        **options: Any,
+    ) -> bytes:
+        if method == "WaitForUpdatesEx":
+            self.page_timeouts.append(timeout_seconds)
+        return await super().post(body, method=method, timeout_seconds=timeout_seconds, **options)
+
+
+class PageMetrics(RecordingMetrics):
+    """Calls a function for the updates of each page."""
+
+    def __init__(self, on_page: Callable[[], None]) -> None:
+        super().__init__()
+        self._on_page = on_page
+
+    def count_updates(self, type_name: str, kind: str, count: int) -> None:
+        self._on_page()
 
 
 class Load:
@@ -40,19 +72,25 @@ class Load:
     def __init__(self, soap: SoapClient, session: Session, options: CollectorOptions) -> None:
         self.inventory, self.loaded = Inventory("lab"), asyncio.Event()
         self.slow_messages: list[str] = []
+        # Every page takes this long by the clock of the load.
+        self.seconds_per_page, self._seconds = 0.0, 0.0
         self.watcher = InventoryWatcher(
             soap,
             session,
             self.inventory,
             Log("vcenter"),
-            RecordingMetrics(),
+            PageMetrics(self._on_page),
             on_loaded=self.loaded.set,
             on_slow_load=lambda message: self.slow_messages.append(str(message)),
             options=options,
+            clock=lambda: self._seconds,
         )
         self.task: asyncio.Task[None] = asyncio.create_task(self.watcher.run())
 
-    async def wait_for_error(self, within: float = 20.0) -> BaseException | None:
+    def _on_page(self) -> None:
+        self._seconds += self.seconds_per_page
+
+    async def wait_for_error(self, within: float = 60.0) -> BaseException | None:
         await asyncio.wait([self.task], timeout=within)
         assert not self.loaded.is_set()
         return self.task.exception()
@@ -71,16 +109,23 @@ async def start_load(
 
 
 async def test_slow_pages_are_waited_for(
-    simulator: SimulatedVCenter, soap: SoapClient, session: Session, metrics: RecordingMetrics
+    simulator: SimulatedVCenter, log: Log, metrics: RecordingMetrics
 ) -> None:
+    soap = TimeoutRecordingSoap(simulator_address(simulator), metrics)
+    session = Session(soap, simulator_credentials(simulator), log)
+    await session.login()
     await simulator.delay_pages(PAGE_DELAY_SECONDS)
     async with start_load(soap, session) as load:
-        await asyncio.wait_for(load.loaded.wait(), 30)
+        await asyncio.wait_for(load.loaded.wait(), 60)
         assert load.inventory.hosts
         assert load.inventory.vms
+    await session.logout()
+    await soap.close()
     pages = metrics.calls.count(("WaitForUpdatesEx", "ok"))
     assert pages >= 2
-    assert metrics.calls.count(("CurrentTime", "ok")) >= pages
+    # A page may take as long as the load, and not only as long as a call.
+    assert set(soap.page_timeouts[:pages]) == {OPTIONS.load_timeout_seconds}
+    assert ("CurrentTime", "ok") in metrics.calls
     [message] = set(load.slow_messages)
     assert "has not sent its inventory yet" in message
 
@@ -89,12 +134,12 @@ async def test_load_has_a_limit(
     simulator: SimulatedVCenter, soap: SoapClient, session: Session
 ) -> None:
     await simulator.delay_pages(PAGE_DELAY_SECONDS)
-    limit = replace(OPTIONS, load_timeout_seconds=2.0)
-    async with start_load(soap, session, limit) as load:
+    async with start_load(soap, session) as load:
+        # The second page is too late.
+        load.seconds_per_page = OPTIONS.load_timeout_seconds
         error = await load.wait_for_error()
     assert isinstance(error, TimedOut)
-    # The second page was too late.
-    assert "could not be read within 2 s; 20 objects arrived" in str(error)
+    assert "could not be read within 600 s; 20 objects arrived" in str(error)
     assert "raise -vcenter-load-timeout" in str(error)
 
 
@@ -102,10 +147,10 @@ async def test_vcenter_that_does_not_respond_is_noticed_before_the_limit(
     simulator: SimulatedVCenter, soap: SoapClient, session: Session
 ) -> None:
     await simulator.hold_calls("WaitForUpdatesEx")
-    async with start_load(soap, session) as load:
+    async with start_load(soap, session, replace(OPTIONS, call_timeout_seconds=1.0)) as load:
         await eventually(lambda: load.slow_messages)
         await simulator.set_outage("hang")
-        error = await load.wait_for_error(within=10)
+        error = await load.wait_for_error()
         assert isinstance(error, Unreachable)
         assert "CurrentTime" in str(error)
         await simulator.set_outage("")
@@ -119,7 +164,7 @@ async def test_session_that_ends_during_a_load_is_noticed(
     async with start_load(soap, session) as load:
         await eventually(lambda: load.slow_messages)
         await simulator.expire_sessions()
-        assert isinstance(await load.wait_for_error(within=10), NotAuthenticated)
+        assert isinstance(await load.wait_for_error(), NotAuthenticated)
         await simulator.release_calls()
 
 

@@ -66,9 +66,13 @@ def test_no_name_makes_the_search_expensive(name: str, others: list[str]) -> Non
     index = Index()
     for number, other in enumerate(others):
         index.add(other, f"host-{number}")
-    began = time.thread_time()
-    error = not_found_error("vc-1", "host", name, Suggestions(index))
-    assert time.thread_time() - began < MAX_SEARCH_SECONDS
+    seconds = list[float]()
+    # A garbage collection may fall into one of them.
+    for _ in range(3):
+        began = time.thread_time()
+        error = not_found_error("vc-1", "host", name, Suggestions(index))
+        seconds.append(time.thread_time() - began)
+    assert min(seconds) < MAX_SEARCH_SECONDS
     assert len(str(error)) < 2000
 
 

@@ -182,10 +182,9 @@ async def test_real_calls_succeed(
     }
     for name, other in others.items():
         refs.append(await simulator.schedule_maintenance(host["ref"], at, name=name, **other))
+    assert (scheduled.is_first_poll_done, scheduled.get(host["ref"])) == (False, ())
     task = asyncio.create_task(vcenter.run())
     try:
-        await eventually(lambda: vcenter.loaded)
-        assert (scheduled.is_first_poll_done, scheduled.get(host["ref"])) == (False, ())
         await eventually(lambda: scheduled.is_first_poll_done)
         assert scheduled.get(host["ref"]) == (MaintenanceTask(host["ref"], at, "patch day"),)
         await simulator.fail_calls("RetrieveEntityScheduledTask", "NoPermission", count=0)
@@ -194,13 +193,14 @@ async def test_real_calls_succeed(
         )
         assert scheduled.get(host["ref"]) == (MaintenanceTask(host["ref"], at, "patch day"),)
         await simulator.clear_rules()
-        await simulator.remove_scheduled_task(refs[0])
+        await simulator.remove_scheduled_task(refs.pop(0))
         await eventually(lambda: not scheduled.problem and scheduled.get(host["ref"]) == ())
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-        for ref in refs[1:]:
+        await simulator.clear_rules()
+        for ref in refs:
             await simulator.remove_scheduled_task(ref)
 
 

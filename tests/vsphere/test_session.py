@@ -28,7 +28,7 @@ from vsphere_operators.vsphere.faults import (
     VCenterError,
 )
 from vsphere_operators.vsphere.session import Session
-from vsphere_operators.vsphere.transport import SoapClient
+from vsphere_operators.vsphere.transport import CALL_TIMEOUT_SECONDS, SoapClient
 
 from .canned_server import (
     CURRENT_TIME_RESPONSE,
@@ -264,23 +264,20 @@ async def test_extension_without_certificate_is_reported(
 
 
 async def test_keep_alive_keeps_an_unused_session(
-    start_simulator: SimulatorFactory, log: Log, metrics: RecordingMetrics
+    simulator: SimulatedVCenter, session: Session, metrics: RecordingMetrics
 ) -> None:
-    simulator = await start_simulator("--session-timeout=1s")
-    soap = SoapClient(simulator_address(simulator), metrics)
-    session = Session(soap, simulator_credentials(simulator), log)
-    await session.login()
+    [before] = await simulator.sessions()
     keeping = asyncio.create_task(session.keep_alive(0.2))
-    await eventually(lambda: metrics.calls.count(("CurrentTime", "ok")) >= 10, within=20)
+
+    async def is_used_again() -> bool:
+        # Not by its end after a short idle time: a busy machine may call later than that.
+        [now] = await simulator.sessions()
+        return now["key"] == before["key"] and bool(now["lastActive"] > before["lastActive"])
+
+    await eventually(is_used_again)
+    await eventually(lambda: metrics.calls.count(("CurrentTime", "ok")) >= 3)
     assert [outcome for method, outcome in metrics.calls if method == "Login"] == ["ok"]
     keeping.cancel()
-    await eventually(lambda: has_no_sessions(simulator), within=10)
-    await session.logout()
-    await soap.close()
-
-
-async def has_no_sessions(simulator: SimulatedVCenter) -> bool:
-    return await simulator.sessions() == []
 
 
 async def test_keep_alive_is_idle_while_the_session_is_used(
@@ -298,7 +295,7 @@ async def test_keep_alive_is_idle_while_the_session_is_used(
         SoapClient, "last_response_at", property(just_now, lambda *_: None), raising=False
     )
     keeping = asyncio.create_task(session.keep_alive(0.01))
-    await eventually(lambda: rounds >= 5, within=20)
+    await eventually(lambda: rounds >= 5)
     keeping.cancel()
     assert ("CurrentTime", "ok") not in metrics.calls
 
@@ -363,9 +360,8 @@ async def test_logout_has_a_timeout(
     simulator: SimulatedVCenter, session: Session, how: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     await simulator.set_outage(how)
-    started = time.monotonic()
-    await session.logout(timeout_seconds=0.3)
-    assert time.monotonic() - started < 1.5
+    async with asyncio.timeout(CALL_TIMEOUT_SECONDS / 2):
+        await session.logout(timeout_seconds=0.3)
     assert "could not log out" in caplog.text
 
 

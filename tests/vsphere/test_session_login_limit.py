@@ -148,7 +148,7 @@ async def test_corrected_file_is_tried_at_once(
     await asyncio.sleep(0.2)
     assert not waiting.done()
     write_credentials(tmp_path, "user", simulator.password)
-    await asyncio.wait_for(waiting, 2)
+    await asyncio.wait_for(waiting, 30)
     await session.login()
     assert (session.logged_in, (await simulator.call_counts())["Login"]) == (True, 2)
     await session.logout()
@@ -242,7 +242,7 @@ async def test_unreadable_credentials_are_waited_for(
     assert caught.value.retry_after_seconds == 10.0
     waiting = asyncio.create_task(session.wait_for_credentials_change())
     (tmp_path / "elsewhere").rename(tmp_path / "password")
-    await asyncio.wait_for(waiting, 2)
+    await asyncio.wait_for(waiting, 30)
     await session.login()
     assert session.login_count == 2
     await session.logout()

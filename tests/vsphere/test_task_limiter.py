@@ -32,7 +32,7 @@ async def vcenter(
         "vc", simulator_address(simulator), simulator_credentials(simulator), log, metrics
     )
     running = asyncio.create_task(vcenter.run())
-    await eventually(lambda: vcenter.loaded, within=20)
+    await eventually(lambda: vcenter.loaded, within=60)
     yield vcenter
     running.cancel()
     with suppress(asyncio.CancelledError):
@@ -112,7 +112,7 @@ async def test_slots_are_limited_and_given_to_the_longest_waiting(
     for owner in ("one", "many", "another"):
         with pytest.raises(Busy, match="2 tasks"):
             await start_task(vcenter, limiter, owner)
-    await eventually(lambda: len(ended_tasks) == 2, within=10)
+    await eventually(lambda: len(ended_tasks) == 2)
     assert offered[0] == "one"
     # Two slots, and "one" is first in the queue: "another" is third, and must wait for both.
     with pytest.raises(Busy):
@@ -121,7 +121,7 @@ async def test_slots_are_limited_and_given_to_the_longest_waiting(
     await start_task(vcenter, limiter, "many")
     with pytest.raises(Busy):
         await start_task(vcenter, limiter, "late")
-    await eventually(lambda: len(ended_tasks) == 4, within=10)
+    await eventually(lambda: len(ended_tasks) == 4)
     await start_task(vcenter, limiter, "another")
 
 

@@ -58,7 +58,7 @@ A rule of the NetworkPolicy as JSON: (list VALUES PROTOCOLS).
 {{- if and .Values.podDisruptionBudget.enabled (not (gt (int .Values.replicas) 1)) }}
 {{- fail "podDisruptionBudget.enabled is true, but there is only one replica: its Node could not be drained. Set replicas=2, or podDisruptionBudget.enabled=false" }}
 {{- end }}
-{{- if and (gt (int .Values.replicas) 1) (ne (toString .Values.podDisruptionBudget.enabled) "false") (kindIs "invalid" .Values.podDisruptionBudget.maxUnavailable) (not (hasSuffix "%" (toString .Values.podDisruptionBudget.minAvailable))) (ge (int .Values.podDisruptionBudget.minAvailable) (int .Values.replicas)) }}
+{{- if and (gt (int .Values.replicas) 1) (ne (toString .Values.podDisruptionBudget.enabled) "false") (not (kindIs "invalid" .Values.podDisruptionBudget.minAvailable)) (not (hasSuffix "%" (toString .Values.podDisruptionBudget.minAvailable))) (ge (int .Values.podDisruptionBudget.minAvailable) (int .Values.replicas)) }}
 {{- fail "podDisruptionBudget.minAvailable is not less than replicas: no Node with a replica could be drained. Lower it, or set more replicas" }}
 {{- end }}
 {{- if and .Values.metrics.certManager .Values.metrics.existingSecret }}

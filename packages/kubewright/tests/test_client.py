@@ -310,7 +310,7 @@ async def test_watch_delivers_the_changes_since_a_revision(api: ApiHarness, key:
     await api.client.patch(Widget, key, {"spec": {"size": 2}})
     await api.client.delete(Widget, key)
     events = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         async for change in api.client.watch(Widget, first.metadata.resourceVersion, api.namespace):
             if change.object is not None:
                 events.append((change.type, change.object.metadata.name))

@@ -130,7 +130,7 @@ async def test_reconcile_that_catches_its_cancellation_by_stop_writes_nothing(
         metrics_bind_address="0", watch_namespaces=(api.namespace,), graceful_shutdown_seconds=0.2
     )
     async with run_manager(api, controller, options=options):
-        await asyncio.wait_for(controller.started.wait(), 10)
+        await asyncio.wait_for(controller.started.wait(), 30)
     after = await api.get_widget()
     assert after.metadata.resourceVersion == before.metadata.resourceVersion
     assert after.metadata.finalizers == [CatchesCancellation.finalizer]

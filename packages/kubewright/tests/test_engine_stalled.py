@@ -86,6 +86,37 @@ async def test_stalled_of_another_writer_stays(api: ApiHarness) -> None:
             assert stalled.reason == "Quota"
 
 
+async def test_stalled_that_an_older_version_left_is_removed_once(api: ApiHarness) -> None:
+    # As a version without Stalled leaves it, when the reason of Stalled is gone.
+    left = {
+        "type": "Stalled",
+        "status": "True",
+        "reason": "NotFound",
+        "message": "There is no such thing.",
+        "observedGeneration": 1,
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    ready = left | {"type": "Ready", "reason": "Reconciled", "message": ""}
+    await api.create_widget(size=6)
+    patch = {"conditions": [left, ready], "observedGeneration": 1}
+    await api.client.patch_status(Widget, Key(api.namespace, "a"), patch)
+
+    async def has_stalled() -> bool:
+        conditions = (await api.get_widget()).status.conditions
+        return find_condition(conditions, "Stalled") is not None
+
+    async def has_no_stalled() -> bool:
+        return not await has_stalled()
+
+    async with run_manager(api, controller(Widget, end_by_size)):
+        await eventually(has_no_stalled)
+        # One that comes back has another writer.
+        await api.client.patch_status(Widget, Key(api.namespace, "a"), patch)
+        for size in (5, 6):
+            await resize(api, size)
+            assert await has_stalled()
+
+
 def test_unobserved_generation_is_absent_in_memory() -> None:
     widget = Widget.decode(b'{"metadata": {"name": "a"}, "status": {"observedGeneration": -1}}')
     assert widget.status.observedGeneration is None

@@ -55,7 +55,7 @@ async def test_accepted_connection_is_served_while_the_server_closes(turns: int)
             await asyncio.sleep(0)
         await stop_accepting(server.sockets)
         server.close()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await served.wait()
 
 

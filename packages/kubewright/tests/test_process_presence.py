@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import uuid
 
 import pytest
 
@@ -22,9 +25,14 @@ sys.stdin.read()
 """
 
 
-def start_holder(identity: str) -> tuple[subprocess.Popen[str], str]:
+def make_identity() -> str:
+    """Unique on the machine, on which other runs of this test share the socket names."""
+    return f"host_{uuid.uuid4()}"
+
+
+def start_holder(identity: str, *prefix: str) -> tuple[subprocess.Popen[str], str]:
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, identity],
+        [*prefix, sys.executable, "-c", HOLD, identity],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -34,26 +42,47 @@ def start_holder(identity: str) -> tuple[subprocess.Popen[str], str]:
 
 
 def test_a_process_has_ended_only_after_it_was_killed() -> None:
-    identity = "host_presence-of-a-process"
+    identity = make_identity()
     process, address = start_holder(identity)
-    observer = ProcessPresence("host_observer-of-a-process")
+    observer = ProcessPresence(make_identity())
     try:
         assert address
         assert not observer.has_ended(identity, address)
         process.send_signal(signal.SIGSTOP)
         assert not observer.has_ended(identity, address), "a stopped process may go on"
         process.kill()
-        process.wait(10)
+        process.wait(60)
         assert observer.has_ended(identity, address)
     finally:
         process.kill()
         process.communicate()
 
 
+def test_nothing_is_proven_in_another_network_namespace() -> None:
+    """Two Pods on one node with the same host name: each can bind the name of the other."""
+    unshare = shutil.which("unshare")
+    own_namespace = (unshare or "", "--map-root-user", "--net")
+    if unshare is None or subprocess.run([*own_namespace, "true"], capture_output=True).returncode:
+        pytest.skip("this user cannot create a network namespace")
+    identity = make_identity()
+    process, address = start_holder(identity, *own_namespace)
+    observer = ProcessPresence(make_identity())
+    try:
+        scope = read_socket_scope()
+        assert address.startswith(scope.split("/")[0]), "the same boot of the same machine"
+        assert scope.endswith(f"/{socket.gethostname()}")
+        assert ProcessPresence(identity).address, "the name is free here, while the process lives"
+        assert not observer.has_ended(identity, address)
+    finally:
+        process.kill()
+        process.communicate()
+    assert not observer.has_ended(identity, address), "unknown from here: the lease has to expire"
+
+
 def test_nothing_is_proven_in_another_scope() -> None:
-    identity, scope = "host_presence-elsewhere", read_socket_scope()
+    identity, scope = make_identity(), read_socket_scope()
     elsewhere = ProcessPresence(identity, scope=f"{scope}-of-another-pod")
-    observer = ProcessPresence("host_observer-elsewhere")
+    observer = ProcessPresence(make_identity())
     assert elsewhere._descriptor is not None
     os.close(elsewhere._descriptor)
     assert not observer.has_ended(identity, elsewhere.address)
@@ -61,14 +90,14 @@ def test_nothing_is_proven_in_another_scope() -> None:
     assert not observer.has_ended("host_another-identity", f"{scope}/0123")
 
 
-def test_without_a_place_nothing_is_published() -> None:
-    presence = ProcessPresence("host_presence-without-a-scope", scope="")
+def test_without_a_scope_nothing_is_published() -> None:
+    presence = ProcessPresence(make_identity(), scope="")
     assert presence.address == ""
     assert not presence.has_ended("host_other", "")
 
 
 def test_the_second_process_of_an_identity_publishes_nothing() -> None:
-    first = ProcessPresence("host_presence-twice")
-    second = ProcessPresence("host_presence-twice")
+    identity = make_identity()
+    first, second = ProcessPresence(identity), ProcessPresence(identity)
     assert first.address
     assert second.address == ""

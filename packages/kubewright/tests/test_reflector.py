@@ -287,9 +287,12 @@ async def test_outage_is_retried_with_bounded_back_off_and_loses_nothing() -> No
     [
         (
             KindMissing("404 page not found"),
-            "waiting for its CRD. To install it, run: kubectl apply -k config/crd",
+            "waiting for its CRD. To install it, run: kubectl apply --server-side -k config/crd",
         ),
-        (Forbidden('widgets is forbidden: User "x" cannot list'), "kubectl apply -k config/rbac"),
+        (
+            Forbidden('widgets is forbidden: User "x" cannot list'),
+            "kubectl apply --server-side -k config/rbac",
+        ),
         (ServerError("etcd is unwell"), "retrying: etcd is unwell"),
     ],
 )

@@ -101,7 +101,7 @@ async def test_idle_connections_are_limited_per_endpoint(
     async with run_server(server):
         probe = socket.create_connection(("127.0.0.1", server.health_port))
         idle = [await asyncio.open_connection("127.0.0.1", server.metrics_port) for _ in range(10)]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             for reader, _ in idle[:6]:
                 assert await reader.read() == b""
         assert [reader.at_eof() for reader, _ in idle[6:]] == [False] * 4
@@ -327,7 +327,7 @@ async def read_served_name(port: int, server_name: str = "127.0.0.1") -> str:
 
 
 async def wait_until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not holds():  # noqa: ASYNC110 - a thread reads the files, and sets no event
             await asyncio.sleep(0.005)
 

@@ -32,7 +32,7 @@ class MeasuredQueue(WorkQueue[str]):
         return self.metrics.adds.value
 
     async def take(self) -> tuple[str, int]:
-        entry = await asyncio.wait_for(self.get(), 5)
+        entry = await asyncio.wait_for(self.get(), 30)
         assert entry is not None
         return entry
 

@@ -172,7 +172,8 @@ def _required_grants(settings: Settings, manager: Manager, lease_namespace: str)
         Grant(
             role=f"{MANAGER_NAME}-label-nodes-role",
             rules=build_rules(labeler.permissions),
-            install_command="kubectl apply -f config/components/label-nodes/role.yaml",
+            install_command="kubectl apply --server-side -f "
+            "config/components/label-nodes/role.yaml",
         )
         for labeler in labelers
     )
@@ -193,7 +194,7 @@ def _webhook_ca_grants(manager: Manager, namespace: str) -> list[Grant]:
         manager.webhooks, manager.conversions, manager.options.webhooks, name=MANAGER_NAME
     )
     role = f"{MANAGER_NAME}-webhook-ca-role"
-    command = "kubectl apply -f config/components/webhooks/webhook_ca_roles.yaml"
+    command = "kubectl apply --server-side -f config/components/webhooks/webhook_ca_roles.yaml"
     grants = [
         Grant(
             role=role,
@@ -227,14 +228,14 @@ def _manager_grants(
     cluster_wide = build_rules(
         permission for permission in permissions if not permission.kind.definition.namespaced
     )
-    component = "kubectl apply -f config/components/namespaced"
+    component = "kubectl apply --server-side -f config/components/namespaced"
     return [
         *(
             Grant(
                 role=role,
                 rules=namespaced,
                 namespace=namespace,
-                install_command="kubectl apply -f config/rbac/role.yaml",
+                install_command="kubectl apply --server-side -f config/rbac/role.yaml",
                 binds_service_account=False,
             )
             for namespace in namespaces

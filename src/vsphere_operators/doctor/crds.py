@@ -11,7 +11,7 @@ from kubewright.errors import Forbidden, NotFound
 
 from .finding import Finding, ok, problem, warning
 
-_INSTALL_COMMAND = "kubectl apply -k config/crd"
+_INSTALL_COMMAND = "kubectl apply --server-side -k config/crd"
 _MAX_PATHS_SHOWN = 3
 # Lists in a CRD are compared by item: versions by name, printer columns by name or jsonPath.
 _LIST_ITEM_KEYS = ("name", "jsonPath")

@@ -54,7 +54,7 @@ def _unreadable_finding(*keys: Key, leader_election: bool) -> Finding:
         return warning(
             "leader",
             f"The leader is unknown: this user cannot read lease {names}",
-            "kubectl apply -k config/rbac",
+            "kubectl apply --server-side -k config/rbac",
         )
     return ok(
         "leader",

@@ -45,7 +45,10 @@ async def check_leftovers(client: Client, namespaces: Iterable[str]) -> AsyncIte
         # The command deletes the role, so that no manager may use it. The role is bound to the
         # ServiceAccount in this namespace only.
         if runs_labeler is False and namespace == SYSTEM_NAMESPACE:
-            fix = f"kubectl apply -f {_ROLE}   # when they are gone: kubectl delete -f {_ROLE}"
+            fix = (
+                f"kubectl apply --server-side -f {_ROLE}   "
+                f"# when they are gone: kubectl delete -f {_ROLE}"
+            )
             yield warning("label-nodes", message, fix)
         else:
             yield warning("label-nodes", f"{message} {explain_lending(namespace)}")

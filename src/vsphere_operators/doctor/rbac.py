@@ -13,7 +13,7 @@ from kubewright.rbac import PolicyRule
 
 from .finding import Finding, ok, problem
 
-_APPLY_RBAC_COMMAND = "kubectl apply -k config/rbac"
+_APPLY_RBAC_COMMAND = "kubectl apply --server-side -k config/rbac"
 _SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
 _MANAGER_ACCOUNT = f"{_SERVICE_ACCOUNT_PREFIX}vsphere-operators-system:controller-manager"
 _MAX_CONCURRENT_REVIEWS = 8

@@ -98,7 +98,9 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
         async with asyncio.timeout(_STOP_TIMEOUT_SECONDS):
             await process.wait()
     except TimeoutError:
-        process.kill()
+        # It may have ended just now.
+        with suppress(ProcessLookupError):
+            process.kill()
         await process.wait()
 
 

@@ -97,9 +97,9 @@ def explain_lending(namespace: str) -> str:
     """How to grant the permissions until the manager in this namespace has removed its labels."""
     if namespace == SYSTEM_NAMESPACE:
         return (
-            f"Run: kubectl apply -f {COMPONENT}/role.yaml, and delete that role when the labels "
-            "and conditions are gone. With Helm, set labelNodes.enabled: true and flags: "
-            '["-label-nodes=false"] until then.'
+            f"Run: kubectl apply --server-side -f {COMPONENT}/role.yaml, and delete that role when "
+            "the labels and conditions are gone. With Helm, set labelNodes.enabled: true and "
+            'flags: ["-label-nodes=false"] until then.'
         )
     return (
         f'Until they are gone, grant the manager in namespace "{namespace}" the permission to '

@@ -81,6 +81,8 @@ class MissingWorld:
         self.last_known_refs: dict[str, str] = {}
         self.replicas = self.max_vms = replicas
         self.clone_count = 0
+        # The inventory shows a VM, and its mark only after `read_marks`.
+        self.delays_marks = False
         self.start_manager()
 
     # The manager
@@ -119,6 +121,12 @@ class MissingWorld:
         reload.add(self.list_updates())
         reload.commit()
         self.vcenter.watching_since, self.watching = self.now, True
+
+    def read_marks(self) -> None:
+        for vm in self.vms:
+            if vm.ref in self.index.unread_refs:
+                self.configs[vm.ref] = VmConfig(mark_to_extra_config(vm.mark))
+                self.index.on_vm_config_change(vm.ref)
 
     async def read_properties(self, type_name: str, ref: str, paths: list[str]) -> object:
         vm = next((vm for vm in self.vms if vm.ref == ref), None)
@@ -343,7 +351,10 @@ class MissingWorld:
         )
 
     def build_vm_update(self, vm: WorldVm) -> ObjectUpdate:
-        self.configs[vm.ref] = VmConfig(mark_to_extra_config(vm.mark))
+        if self.delays_marks:
+            self.configs.pop(vm.ref, None)
+        else:
+            self.configs[vm.ref] = VmConfig(mark_to_extra_config(vm.mark))
         return enter_update(
             "VirtualMachine",
             vm.ref,

@@ -19,6 +19,7 @@ from vsphere_operators.kinds.vmgroup.model import (
     Quota,
     ReplicaRecord,
     ReplicaVm,
+    UndoAdoption,
 )
 from vsphere_operators.kinds.vmgroup.ownership import (
     FolderClaim,
@@ -31,12 +32,13 @@ from vsphere_operators.kinds.vmgroup.ownership import (
     mark_from_extra_config,
     mark_to_extra_config,
 )
+from vsphere_operators.kinds.vmgroup.plan import plan
 from vsphere_operators.kinds.vmgroup.step import GroupInput
 from vsphere_operators.kinds.vmgroup.types import ADOPT_ANNOTATION
 from vsphere_operators.vsphere.model import VirtualMachine
 from vsphere_operators.vsphere.vm_calls import VmConfig
 
-from .replica_builder import DESIRED, make_record, make_vm
+from .replica_builder import DESIRED, make_observed, make_record, make_vm
 from .simulation_model import GROUP_ID, VCENTER_ID
 
 NAME = f"{GROUP_ID.name}-replica-abcdefgh"
@@ -376,3 +378,19 @@ def test_a_record_is_requested_once() -> None:
     plan = make_plan(UUIDS[0], records=(make_adopting_record(0),))
     assert plan.requested == ()
     assert message_of(plan) == ""
+
+
+def no_name() -> str:
+    raise AssertionError("no VM is created")
+
+
+def test_the_origin_that_an_older_crd_dropped_is_restored_and_can_be_undone() -> None:
+    adopted = make_vm(1, adopted_from=UUIDS[1])
+    observed = make_observed([adopted, make_vm(2)])
+    desired = replace(DESIRED, replicas=2)
+    restored = plan(desired, observed, no_name)
+    assert [record.adopted_from for record in restored.records] == [UUIDS[1], ""]
+    assert restored.actions == ()
+    assert plan(replace(desired, undo_adoption=True), observed, no_name).actions == (
+        UndoAdoption(adopted),
+    )

@@ -11,6 +11,34 @@ from vsphere_operators.kinds.vmgroup.model import CloneState
 from .missing_world import HOSTS, TIMEOUT_SECONDS, MissingWorld
 
 
+def test_a_found_vm_is_kept_before_its_mark_is_read() -> None:
+    world = MissingWorld(2)
+    for _ in range(3):
+        world.reconcile()
+    kept = world.vms[0]
+    world.back_up()
+    world.scale(1)
+    for _ in range(3):
+        world.reconcile()
+    assert world.vms == [kept]
+    # The restore brings the deleted VM back, and does not show the current one.
+    world.set_hidden(kept, True)
+    world.restore()
+    world.load()
+    observed = world.reconcile().observed
+    assert observed.clone_states[kept.mark.replica_name] is CloneState.MISSING
+    world.delays_marks = True
+    world.set_hidden(kept, False)
+    observed = world.reconcile().observed
+    assert observed.unread_vms == {kept.mark.replica_name}
+    assert not any(record.terminating for record in world.records)
+    world.read_marks()
+    for _ in range(3):
+        world.reconcile()
+        world.advance_time(20.0)
+    assert world.vms == [kept]
+
+
 class MissingVmMachine(RuleBasedStateMachine):
     """Everything that is missing comes back in time; what is hidden may stay hidden."""
 

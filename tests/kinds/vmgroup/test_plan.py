@@ -171,6 +171,22 @@ def test_nothing_is_selected_for_deletion_while_a_vm_is_missing() -> None:
     assert terminating_names(make_plan(replace(DESIRED, replicas=2), observed)) == {"r2"}
 
 
+def test_nothing_is_selected_for_deletion_until_the_mark_of_a_found_vm_is_read() -> None:
+    # A restore brought r0 back, which r1 had replaced. r1 is found, and its mark is not read yet.
+    old, desired = make_vm(0, fingerprint="f0"), replace(DESIRED, replicas=1)
+    records = [make_record(0, fingerprint="f0"), make_record(1)]
+    unread = make_observed(
+        [old],
+        records,
+        clone_states={"r1": CloneState.UNKNOWN},
+        unread_vms=frozenset({"r1"}),
+    )
+    waiting = make_plan(desired, unread)
+    assert (waiting.write_status_first, waiting.actions, waiting.phase) == (False, (), "PENDING")
+    read = make_observed([old, make_vm(1)], records)
+    assert terminating_names(make_plan(desired, read)) == {"r0"}
+
+
 @pytest.mark.parametrize("policy", ["Destroy", "Orphan"])
 def test_a_group_is_deleted_only_after_its_missing_vm(policy: Any) -> None:
     desired = replace(DESIRED, replicas=1, deleting=True, deletion_policy=policy)

@@ -285,7 +285,8 @@ def _add_advice(error: KubewrightError) -> str:
             )
         case Forbidden():
             return (
-                f"{error}. Grant the generated role to this identity: kubectl apply -k config/rbac"
+                f"{error}. Grant the generated role to this identity: "
+                "kubectl apply --server-side -k config/rbac"
             )
         case _:
             return str(error)

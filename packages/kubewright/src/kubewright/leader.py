@@ -194,7 +194,9 @@ class LeaderElector:
 
     async def _create_lease(self) -> bool:
         metadata = ObjectMeta(
-            name=self.key.name, namespace=self.key.namespace, annotations=self._build_annotations()
+            name=self.key.name,
+            namespace=self.key.namespace,
+            annotations={_PRESENCE_ANNOTATION: self._address} if self._address else {},
         )
         lease = Lease(metadata=metadata, spec=LeaseSpec(**self._build_spec(renewing=False)))
         may_have_written, self._may_have_written = self._may_have_written, True
@@ -220,9 +222,9 @@ class LeaderElector:
             return False
         return True
 
-    def _build_annotations(self) -> dict[str, str]:
-        address = self._presence.address if self._presence is not None else ""
-        return {_PRESENCE_ANNOTATION: address} if address else {}
+    @property
+    def _address(self) -> str:
+        return self._presence.address if self._presence is not None else ""
 
     def _build_spec(self, *, renewing: bool) -> dict[str, Any]:
         now = _micro_time_now()
@@ -237,7 +239,9 @@ class LeaderElector:
         assert self._observed_lease is not None
         metadata = {
             "resourceVersion": self._observed_lease.metadata.resourceVersion,
-            "annotations": self._build_annotations(),
+            # None removes it: the proof of an earlier holder with the same identity would prove
+            # that this process has ended.
+            "annotations": {_PRESENCE_ANNOTATION: self._address or None},
         }
         return await self._client.patch(Lease, self.key, {"metadata": metadata, "spec": spec})
 
@@ -257,7 +261,8 @@ class LeaderElector:
         cause = str(error) or "no answer in time"
         problem = f"the leader lease cannot be read or written: {cause}"
         if isinstance(error, Forbidden):
-            problem += ". Grant the leader-election role: kubectl apply -k config/rbac"
+            command = "kubectl apply --server-side -k config/rbac"
+            problem += f". Grant the leader-election role: {command}"
         # A standby tries every second: log a problem once, not with each try.
         if problem != self._logged_problem:
             self._log.error(problem)

@@ -380,8 +380,8 @@ class Reflector(Generic[T]):
         match error:
             case KindMissing():
                 fix = (
-                    "To install it, run: kubectl apply -k config/crd (or `make install`), or "
-                    "`kubewright run --install` for an operator in one file"
+                    "To install it, run: kubectl apply --server-side -k config/crd "
+                    "(or `make install`), or `kubewright run --install` for an operator in one file"
                 )
                 if self.kind.definition.external:
                     fix = "Install the operator or the CRD that provides it"
@@ -389,7 +389,7 @@ class Reflector(Generic[T]):
             case Forbidden():
                 return (
                     f"{error}. The generated role grants this permission: "
-                    "kubectl apply -k config/rbac; retrying"
+                    "kubectl apply --server-side -k config/rbac; retrying"
                 )
             case _:
                 return f"watching {self.name} failed, retrying: {error}"

@@ -62,6 +62,8 @@ class StatusWriter:
         self._writes_status, self._condition_type = writes_status, condition_type
         self._reported: dict[Key, Condition] = {}
         """The last condition of each object that is not ready, if its status has none."""
+        self._without_stalled: set[Key] = set()
+        """Objects from which this process has removed Stalled: a new one has another writer."""
 
     async def write(self, obj: Object, status: Any, consequence: Consequence) -> None:
         """Send what changed in the status.
@@ -84,7 +86,15 @@ class StatusWriter:
             if condition.type != self._condition_type:
                 condition = replace(condition, type=self._condition_type)
             outcome = condition if has_condition else None
-            _complete_status(status, obj, outcome, consequence.stalled, self._clock())
+            if _complete_status(
+                status,
+                obj,
+                outcome,
+                consequence.stalled,
+                self._clock(),
+                keep_foreign_stalled=obj.key in self._without_stalled,
+            ):
+                self._without_stalled.add(obj.key)
         if status == old_status:
             self._metrics.status_unchanged.inc()
             return
@@ -144,6 +154,7 @@ class StatusWriter:
     def forget(self, key: Key) -> None:
         """The object no longer exists."""
         self._reported.pop(key, None)
+        self._without_stalled.discard(key)
 
     def _report(self, metadata: ObjectMeta, condition: Condition, consequence: Consequence) -> None:
         """Record an Event and a log line instead of a condition, if something changed."""
@@ -181,9 +192,18 @@ class StatusWriter:
 
 
 def _complete_status(
-    status: Status, obj: Any, outcome: Condition | None, stalled: bool, now: datetime
-) -> None:
-    """Add the conditions of other writers, times and generations, and the outcome."""
+    status: Status,
+    obj: Any,
+    outcome: Condition | None,
+    stalled: bool,
+    now: datetime,
+    *,
+    keep_foreign_stalled: bool,
+) -> bool:
+    """Add the conditions of other writers, times and generations, and the outcome.
+
+    Returns whether a stored Stalled was removed.
+    """
     stored: Sequence[Condition] = obj.status.conditions
     generation, removed = obj.metadata.generation, status.removed_conditions
     conditions = [condition for condition in stored if condition.type not in removed]
@@ -192,20 +212,33 @@ def _complete_status(
             observed = reported.observedGeneration or generation
             own = replace(reported, observedGeneration=observed)
             conditions = with_condition(conditions, own, now)
+            keep_foreign_stalled |= own.type == STALLED_CONDITION
     if outcome is not None:
-        conditions = _with_outcome(conditions, outcome, now, stalled=stalled)
+        conditions = _with_outcome(
+            conditions, outcome, now, stalled=stalled, keep_foreign_stalled=keep_foreign_stalled
+        )
         if outcome.type == READY_CONDITION:
             status.observedGeneration = generation
     status.conditions = conditions
+    return (
+        find_condition(stored, STALLED_CONDITION) is not None
+        and find_condition(conditions, STALLED_CONDITION) is None
+    )
 
 
 def _with_outcome(
-    conditions: list[Condition], outcome: Condition, now: datetime, *, stalled: bool
+    conditions: list[Condition],
+    outcome: Condition,
+    now: datetime,
+    *,
+    stalled: bool,
+    keep_foreign_stalled: bool = False,
 ) -> list[Condition]:
     """The conditions with the outcome, and with Stalled if the object needs an action.
 
-    Otherwise Stalled is removed, as kstatus recommends. It is kept if its reason or message differs
-    from the stored Ready: then it has another writer.
+    Otherwise Stalled is removed, as kstatus recommends. One that differs from the stored Ready may
+    have another writer. It may also be left over: a version that does not know Stalled has changed
+    Ready. So it is removed, but not again if it comes back.
     """
     old_ready = find_condition(conditions, READY_CONDITION)
     old_stalled = find_condition(conditions, STALLED_CONDITION)
@@ -215,13 +248,14 @@ def _with_outcome(
     if stalled:
         stalled_condition = replace(outcome, type=STALLED_CONDITION, status="True")
         return with_condition(conditions, stalled_condition, now)
-    if old_ready and old_stalled and _has_same_cause(old_ready, old_stalled):
+    if old_stalled is None or old_ready is None:
+        return conditions
+    is_own = (old_stalled.reason, old_stalled.message) == (old_ready.reason, old_ready.message)
+    # The engine has set observedGeneration in every Stalled that it wrote.
+    is_leftover = old_stalled.observedGeneration > 0 and not keep_foreign_stalled
+    if is_own or is_leftover:
         return [condition for condition in conditions if condition.type != STALLED_CONDITION]
     return conditions
-
-
-def _has_same_cause(one: Condition, other: Condition) -> bool:
-    return (one.reason, one.message) == (other.reason, other.message)
 
 
 def build_merge_patch(old: Json, new: Json) -> Json:

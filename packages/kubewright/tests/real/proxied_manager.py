@@ -44,7 +44,7 @@ async def connect_through(api: ApiHarness, kubeconfig: Path) -> ApiHarness:
     )
 
 
-async def wait_until_reconciled(api: ApiHarness, manager: Manager, *, within: float = 15) -> None:
+async def wait_until_reconciled(api: ApiHarness, manager: Manager, *, within: float = 60) -> None:
     """Wait until every widget has its status and the cache holds exactly the stored widgets."""
 
     async def is_current() -> bool:
@@ -98,7 +98,7 @@ async def temporary_gadget_crd(plane: ControlPlane, crd: str) -> AsyncIterator[N
             "crd",
             Gadget.definition.group_resource,
             "--ignore-not-found",
-            "--timeout=20s",
+            "--timeout=60s",
         )
 
 

@@ -34,7 +34,7 @@ from kubewright.yaml_text import to_yaml
 
 from ..support.widget_kind import Widget
 
-WITHIN = 30.0
+WITHIN = 60.0
 
 
 @pytest.fixture(scope="module")

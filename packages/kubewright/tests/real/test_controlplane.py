@@ -65,7 +65,7 @@ class KubectlWatch:
 
     async def next_event(self) -> dict[str, Any]:
         assert self.process.stdout
-        return dict(json.loads(await asyncio.wait_for(self.process.stdout.readline(), 10.0)))
+        return dict(json.loads(await asyncio.wait_for(self.process.stdout.readline(), 60.0)))
 
     async def stop(self) -> None:
         if self.process.returncode is None:
@@ -286,7 +286,7 @@ async def test_proxy_streams_a_watch_and_injects_lines(
     assert await proxy.inject_line({"type": "ERROR", "object": {"code": 410}}, path) == 1
     assert (await watch.next_event())["type"] == "ERROR"
     assert proxy.abort_watches(path) == 1
-    await asyncio.wait_for(watch.process.wait(), 10.0)
+    await asyncio.wait_for(watch.process.wait(), 60.0)
     await eventually(lambda: not proxy.watches)
 
 

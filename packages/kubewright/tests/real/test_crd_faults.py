@@ -53,7 +53,7 @@ def read_stored(plane: ControlPlane, api: ApiHarness, name: str) -> Any:
 
 
 async def wait_for_ready(
-    plane: ControlPlane, api: ApiHarness, name: str, reason: str, *, within: float = 15
+    plane: ControlPlane, api: ApiHarness, name: str, reason: str, *, within: float = 60
 ) -> Condition:
     """The Ready condition, as soon as it has this reason."""
 
@@ -109,7 +109,7 @@ async def test_manager_waits_for_a_crd_that_is_deleted_and_applied_again(
         await create_gadget(real_api, "first", 1)
         await wait_for_ready(control_plane, real_api, "first", "Reconciled")
         assert await asyncio.to_thread(get_readyz, find_health_port(caplog)) == (200, "ok")
-        await asyncio.to_thread(control_plane.kubectl, "delete", "crd", CRD_NAME, "--timeout=20s")
+        await asyncio.to_thread(control_plane.kubectl, "delete", "crd", CRD_NAME, "--timeout=60s")
         await eventually(lambda: f"the kind {CRD_NAME} is not installed" in caplog.text)
         code, body = await asyncio.to_thread(get_readyz, find_health_port(caplog))
         assert code == 500

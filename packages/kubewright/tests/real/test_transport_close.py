@@ -37,7 +37,7 @@ async def test_watch_is_closed_although_the_server_is_silent(
         )
         lines = transport.stream_lines(watch, idle_timeout_seconds=60, on_open=opened.set)
         reading = asyncio.create_task(anext(lines, b""))
-        await asyncio.wait_for(opened.wait(), 10)
+        await asyncio.wait_for(opened.wait(), 60)
         proxy.stall()
         before = count_open_files()
         reading.cancel()

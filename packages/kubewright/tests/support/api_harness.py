@@ -52,7 +52,7 @@ class ApiHarness:
         return await self.client.get(Widget, Key(self.namespace, name))
 
     async def wait_for_ready(
-        self, name: str = "a", *, reason: str = "", within: float = 10
+        self, name: str = "a", *, reason: str = "", within: float = 30
     ) -> Condition:
         """The Ready condition, as soon as it exists (with this reason)."""
 

@@ -16,9 +16,9 @@ import pytest
 
 from kubewright.testing.go_module import _digest_sources
 from kubewright.testing.testenv_wheel import build_wheel, main
-from kubewright.version import NEWEST_KUBERNETES
 
-VERSION = f"{NEWEST_KUBERNETES}.2"
+from .conftest import VERSION
+
 BINARIES = ("etcd", "kube-apiserver", "kubectl")
 # Prints where the binaries and the program of a Go module are found.
 FIND = """
@@ -31,45 +31,15 @@ print(*(path.resolve() for path in paths), sep="\\n")
 """
 
 
-@pytest.fixture
-def go_module(tmp_path: Path) -> Path:
-    folder = tmp_path / "tool"
-    folder.mkdir()
-    (folder / "go.mod").write_text("module tool\n\ngo 1.25.0\n")
-    (folder / "main.go").write_text("package main\n")
-    return folder
-
-
-@pytest.fixture
-def testenv(tmp_path: Path, go_module: Path) -> Path:
-    """A folder as `make testenv` leaves it: links into the cache."""
-    folder = tmp_path / "testenv"
-    folder.mkdir()
-    cache = tmp_path / "cache"
-    for name in BINARIES:
-        version = "3.6.5" if name == "etcd" else f"v{VERSION}"
-        link_program(folder, cache / "digest" / name, f"#!/bin/sh\necho version {version}\n")
-    module = cache / "modules" / f"tool-{_digest_sources(go_module, '')[:16]}"
-    link_program(folder, module / "tool", "#!/bin/sh\n")
-    return folder
-
-
-def link_program(folder: Path, program: Path, text: str) -> None:
-    program.parent.mkdir(parents=True, exist_ok=True)
-    program.write_text(text)
-    program.chmod(0o755)
-    (folder / program.name).symlink_to(program)
-
-
 def test_installed_binaries_and_programs_are_found(
-    testenv: Path, go_module: Path, tmp_path: Path
+    testenv: Path, tool_module: Path, tmp_path: Path
 ) -> None:
     wheel, site = build_wheel(testenv, tmp_path / "dist"), tmp_path / "site"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
     subprocess.run([*pip, "--target", str(site), str(wheel)], check=True)
     environ = {"PYTHONPATH": str(site), "HOME": str(tmp_path), "PATH": str(tmp_path / "empty")}
     process = subprocess.run(
-        [sys.executable, "-c", FIND, str(go_module), str(tmp_path / "links")],
+        [sys.executable, "-c", FIND, str(tool_module), str(tmp_path / "links")],
         env=environ,
         capture_output=True,
         text=True,
@@ -78,7 +48,7 @@ def test_installed_binaries_and_programs_are_found(
     package = site / "kubewright_testenv"
     assert process.stdout.splitlines() == [
         *(str(package / "bin" / name) for name in BINARIES),
-        str(package / "modules" / f"tool-{_digest_sources(go_module, '')[:16]}" / "tool"),
+        str(package / "modules" / f"tool-{_digest_sources(tool_module, '')[:16]}" / "tool"),
     ]
     assert all(os.access(path, os.X_OK) for path in process.stdout.splitlines())
     assert process.stderr == ""

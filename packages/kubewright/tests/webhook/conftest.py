@@ -107,7 +107,7 @@ async def box_harness(
             harness = BoxHarness(
                 control_plane, connection, client, namespace, name, manager, webhook
             )
-            await eventually(lambda: harness.apply_box("first", "width: 1"), within=20, every=0.2)
+            await eventually(lambda: harness.apply_box("first", "width: 1"), within=60, every=0.2)
             webhook.requests.clear()
             yield harness
         finally:

@@ -271,7 +271,8 @@ async def test_failing_target_delays_the_new_ca_but_no_other_target(
     assert replica.issuer_certificate == first == data["current.crt"]
     assert sorted(harness.read_ca_bundles(), key=len) == [first, *[data["next.crt"] + first] * 2]
     replica._log_error(Forbidden("patch is forbidden"))
-    assert replica._last_error.endswith("Grant the generated roles: kubectl apply -k config/rbac")
+    command = "kubectl apply --server-side -k config/rbac"
+    assert replica._last_error.endswith(f"Grant the generated roles: {command}")
     harness.api.faults.clear()
     await replica.check()
     await replica.check()

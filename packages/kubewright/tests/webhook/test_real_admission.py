@@ -153,7 +153,7 @@ async def test_status_deletion_and_finalizers_do_not_call_the_webhook(
     await box_harness.kubectl("delete", "boxes.v2.hooks.kubewright.test", "held", "--wait=false")
     await box_harness.client.patch(Box, held, {"metadata": {"finalizers": None}})
     await box_harness.kubectl(
-        "wait", "--for=delete", "boxes.v2.hooks.kubewright.test/held", "--timeout=10s"
+        "wait", "--for=delete", "boxes.v2.hooks.kubewright.test/held", "--timeout=60s"
     )
     assert box_harness.webhook.requests == []
 
@@ -188,7 +188,7 @@ async def test_objects_can_be_deleted_while_the_webhook_is_down(box_harness: Box
     await box_harness.kubectl("delete", "boxes.v2.hooks.kubewright.test", "held", "--wait=false")
     await box_harness.client.patch(Box, held, {"metadata": {"finalizers": None}})
     await box_harness.kubectl(
-        "wait", "--for=delete", "boxes.v2.hooks.kubewright.test/held", "--timeout=10s"
+        "wait", "--for=delete", "boxes.v2.hooks.kubewright.test/held", "--timeout=60s"
     )
     await box_harness.client.patch_status(Box, key(box_harness.namespace, "first"), {"area": 4})
 

@@ -235,7 +235,7 @@ async def test_three_rotations_of_two_replicas_under_load(
             await asyncio.to_thread(control_plane.wait_for_crds, "boxes.hooks.kubewright.test")
             await asyncio.gather(wait_until_trusted(one), wait_until_trusted(two))
             load = RequestLoad(client, namespace, name, front.ports)
-            await eventually(load.create_and_convert, within=10)
+            await eventually(load.create_and_convert, within=60)
             task = asyncio.create_task(load.run())
             await eventually(
                 lambda: len(load.ca_key_ids) > ROTATION_COUNT or task.done(),
@@ -280,7 +280,7 @@ async def test_deleted_secret_and_bundles_are_restored(box_harness: BoxHarness) 
     async def is_restored() -> bool:
         return await read_ca_bundles(box_harness.client, box_harness.name) == [before] * 3
 
-    await eventually(is_restored, within=10)
+    await eventually(is_restored, within=60)
     await box_harness.client.delete(
         Secret, Key(box_harness.namespace, f"{box_harness.name}-webhook-ca")
     )
@@ -288,7 +288,7 @@ async def test_deleted_secret_and_bundles_are_restored(box_harness: BoxHarness) 
         lambda: box_harness.client.get(
             Secret, Key(box_harness.namespace, f"{box_harness.name}-webhook-ca")
         ),
-        within=10,
+        within=60,
     )
     assert restored.data["current.crt"].decode() == before
     assert await read_ca_bundles(box_harness.client, box_harness.name) == [before] * 3

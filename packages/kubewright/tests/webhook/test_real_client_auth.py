@@ -139,7 +139,7 @@ async def test_reviews_of_the_api_server_are_accepted_and_those_of_others_are_no
         async def apply(manifest: str) -> str:
             return await run_kubectl(plane, "-n", "boxes", "apply", "-f", "-", stdin=manifest)
 
-        await eventually(lambda: apply(BOX % "first"), within=20, every=0.2)
+        await eventually(lambda: apply(BOX % "first"), within=60, every=0.2)
         assert {name for name, _ in webhook.requests} == {"default", "validate"}
         # The API server has no client certificate for conversions.
         await apply(OLD_BOX)
@@ -169,7 +169,7 @@ async def test_reviews_of_the_api_server_are_accepted_and_those_of_others_are_no
         await eventually(lambda: "keeping the old CA of webhook clients" in caplog.text)
         assert await is_handshake_rejected(manager, tmp_path, api_server)
         await asyncio.to_thread(client_ca_file.write_bytes, CLIENT_CA.certificate)
-        await eventually(lambda: apply(BOX % "second"), within=20, every=0.5)
+        await eventually(lambda: apply(BOX % "second"), within=60, every=0.5)
 
 
 async def is_handshake_rejected(manager: Manager, tmp_path: Path, pair: KeyPair) -> bool:
@@ -197,7 +197,7 @@ async def test_api_server_without_a_certificate_gets_a_clear_message(
                     )
                 return "requires the client certificate of the API server" in str(caught.value)
 
-            await eventually(is_rejected, within=20, every=0.2)
+            await eventually(is_rejected, within=60, every=0.2)
         finally:
             await asyncio.to_thread(remove_webhooks, control_plane, "anonymous")
 

@@ -78,7 +78,8 @@ class ApiReader:
             raise CloneBlocked(
                 Reason.SECRET_FORBIDDEN,
                 f'Secret "{key}" of spec.bootstrap.cloudInit is forbidden. To grant access, run: '
-                f"kubectl apply -n {namespace} -f config/optional/cloud-init-secrets.yaml",
+                f"kubectl apply --server-side -n {namespace} "
+                "-f config/optional/cloud-init-secrets.yaml",
             ) from error
         if cloud_init.userDataKey not in secret.data:
             raise CloneBlocked(

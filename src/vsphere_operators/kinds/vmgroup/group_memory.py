@@ -188,7 +188,7 @@ class GroupMemory:
                 Reason.CRD_OUTDATED,
                 "The API server does not keep status.replicas, so no VM is created: the installed "
                 "CRD of VmGroup is older than this manager. Apply the current CRD (make install, "
-                "or kubectl apply -k config/crd).",
+                "or kubectl apply --server-side -k config/crd).",
             )
 
     def keep_only(self, names: Iterable[str]) -> None:

@@ -254,6 +254,9 @@ class ObservedState(Struct, frozen=True, kw_only=True):
     missing_vms: Mapping[str, str] = {}
     # By record that is UNKNOWN: the path of its last known VM, of which vCenter reports no uuid.
     unreadable_vms: Mapping[str, str] = {}
+    # Records that are UNKNOWN because the mark of their VM is not read yet. A VM that was missing
+    # is back in the inventory a moment before its mark is.
+    unread_vms: frozenset[str] = frozenset()
     failures: Mapping[str, OperationFailure] = {}
     # The VM by the name of its record, if the VM does not have the mark yet; None if it cannot be
     # adopted.

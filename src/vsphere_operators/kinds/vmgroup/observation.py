@@ -216,6 +216,7 @@ class GroupObserver:
         records = tuple(with_task(record, memory) for record in group.records)
         absent = [record for record in records if record.name not in vms]
         unreadable_vms = self._find_unreadable_vms(absent, group.last_known_refs)
+        unread_vms = frozenset(record.name for record in absent if self._has_unread_vm(record))
         sent_tasks: Collection[str] = ()
         if absent or any(record.state != "Present" for record in records):
             sent_tasks = self._memory_store.list_sent_tasks(group.loaded_at)
@@ -239,7 +240,7 @@ class GroupObserver:
             vms=tuple(replace(vm, busy=vm.busy or name in unfinished) for name, vm in vms.items()),
             clone_states={
                 record.name: CloneState.UNKNOWN
-                if record.name in unreadable_vms
+                if record.name in unreadable_vms or record.name in unread_vms
                 else self._clone_state_of(group, record, memory, sent_tasks)
                 for record in absent
             }
@@ -252,6 +253,7 @@ class GroupObserver:
                 and (path := self._find_conflicting_vm(record, folder))
             },
             unreadable_vms=unreadable_vms,
+            unread_vms=unread_vms,
             failures=memory.active_failures(),
             vms_to_adopt=adoption.vms_to_adopt,
             requested_adoptions=adoption.requested,
@@ -345,6 +347,12 @@ class GroupObserver:
             if (vm := vms.get(last_known_refs.get(record.name, ""))) and not vm.instance_uuid
         }
 
+    def _has_unread_vm(self, record: ReplicaRecord) -> bool:
+        return any(
+            vm.ref in self._ownership_index.unread_refs
+            for vm in self._inventory.by_instance_uuid(record.instance_uuid)
+        )
+
     def _clone_state_of(
         self,
         group: GroupInput,
@@ -352,12 +360,6 @@ class GroupObserver:
         memory: GroupMemory,
         sent_tasks: Collection[str],
     ) -> CloneState:
-        # A VM with an unread mark may be the missing VM.
-        if any(
-            vm.ref in self._ownership_index.unread_refs
-            for vm in self._inventory.by_instance_uuid(record.instance_uuid)
-        ):
-            return CloneState.UNKNOWN
         return infer_clone_state(
             record,
             self._clone_tracker.tasks,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ...vsphere.model import VirtualMachine
 from .fingerprint import is_current
@@ -28,6 +29,8 @@ class Replica(Struct, frozen=True, kw_only=True):
     missing_message: str = ""
     # The path of the VM that vCenter cannot read, or "".
     unreadable_vm: str = ""
+    # The VM is in the inventory, and its mark is not read yet.
+    is_vm_unread: bool = False
     failure: OperationFailure | None = None
     # The VM that the group is about to adopt; None if it cannot be adopted.
     vm_to_adopt: VirtualMachine | None = None
@@ -59,7 +62,7 @@ def build_replicas(observed: ObservedState) -> tuple[Replica, ...]:
         key=lambda vm: vm.sequence_number,
     )
     records = (
-        *observed.records,
+        *(_with_origin(record, vms.get(record.name)) for record in observed.records),
         *(_build_record(vm) for vm in vms_without_record),
         *observed.requested_adoptions,
     )
@@ -71,12 +74,22 @@ def build_replicas(observed: ObservedState) -> tuple[Replica, ...]:
             conflicting_vm=observed.conflicting_vms.get(record.name, ""),
             missing_message=observed.missing_vms.get(record.name, ""),
             unreadable_vm=observed.unreadable_vms.get(record.name, ""),
+            is_vm_unread=record.name in observed.unread_vms,
             failure=observed.failures.get(record.name),
             vm_to_adopt=observed.vms_to_adopt.get(record.name),
             is_stored=record.name in recorded,
         )
         for record in records
     )
+
+
+def _with_origin(record: ReplicaRecord, vm: ReplicaVm | None) -> ReplicaRecord:
+    """The record with `adopted_from`. After a downgrade the status lacks it: an older CRD drops it,
+    and the mark of the VM still has it.
+    """
+    if vm is None or record.adopted_from or not vm.adopted_from:
+        return record
+    return replace(record, adopted_from=vm.adopted_from)
 
 
 def _build_record(vm: ReplicaVm) -> ReplicaRecord:
@@ -182,19 +195,19 @@ def select_for_deletion(desired: DesiredState, replicas: Sequence[Replica]) -> f
         return frozenset(replica.name for replica in active if destroy)
     # After a restore from backup, old VMs may be back and newer ones missing. Until they are found,
     # only a record that never had a VM is selected: no VM is destroyed for one that is missing.
-    is_any_missing = any(map(_is_missing, active))
+    is_any_expected = any(map(_is_vm_expected, active))
     excess = max(0, len(active) - desired.replicas - surge_allowed(desired, active))
     in_deletion_order = sorted(
         (
             replica
             for replica in active
             if not replica.foreign_disks
-            and (not is_any_missing or (replica.vm is None and not _is_missing(replica)))
+            and (not is_any_expected or (replica.vm is None and not _is_vm_expected(replica)))
         ),
         key=lambda replica: _deletion_order(desired, replica),
     )
     names = frozenset(replica.name for replica in in_deletion_order[:excess])
-    if desired.clone_blocker or is_any_missing:
+    if desired.clone_blocker or is_any_expected:
         # No replica is deleted to be replaced while no new one can be cloned.
         return names
     return names | _select_for_replacement(
@@ -202,8 +215,9 @@ def select_for_deletion(desired: DesiredState, replicas: Sequence[Replica]) -> f
     )
 
 
-def _is_missing(replica: Replica) -> bool:
-    return replica.clone_state is CloneState.MISSING
+def _is_vm_expected(replica: Replica) -> bool:
+    """Whether a VM of the replica may come back, or is back and not read yet."""
+    return replica.clone_state is CloneState.MISSING or replica.is_vm_unread
 
 
 def _deletion_order(desired: DesiredState, replica: Replica) -> tuple[int, bool, int]:

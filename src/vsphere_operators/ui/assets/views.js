@@ -42,7 +42,7 @@ export const VIEWS = [
     rows: groupRows,
     title: "VmGroups",
     description: "Replicas, and tasks while they run.",
-    empty: "No VmGroups. Create one with: kubectl apply -k config/samples",
+    empty: "No VmGroups. Create one with: kubectl apply -f config/samples",
   },
   {
     id: "gpus",
@@ -52,7 +52,7 @@ export const VIEWS = [
     rows: gpuRows,
     title: "GPUInfos",
     description: "The Node that each one selected, its candidates and rejections.",
-    empty: "No GPUInfos. Create one with: kubectl apply -k config/samples",
+    empty: "No GPUInfos. Create one with: kubectl apply -f config/samples",
   },
   {
     id: "hot",

@@ -16,6 +16,7 @@ from .changeset import ChangeSet, find_stale, read_text_if_exists
 from .chart import CHART_HEADER, build_chart
 from .cli_create import create
 from .cli_delete import delete
+from .cli_deploy import deploy
 from .cli_import import import_command
 from .cli_run import run
 from .cli_test_env import test_env
@@ -87,6 +88,7 @@ def kubewright() -> None:
 
 kubewright.add_command(create)
 kubewright.add_command(delete)
+kubewright.add_command(deploy)
 kubewright.add_command(import_command)
 kubewright.add_command(run)
 kubewright.add_command(test_env)
@@ -248,12 +250,12 @@ def manifests_command(
 )
 @PROJECT_OPTION
 def build_installer(root: Path, image: str, overlay: str, kubectl: str, output: str) -> None:
-    """Write everything that is deployed into one file.
+    """Write everything that `kubewright deploy` applies into one file.
 
     \b
     Examples:
       kubewright build-installer --image example.com/greeter:v1
-      kubewright build-installer --image example.com/greeter:v1 --output - | kubectl apply -f -
+      kubewright build-installer --image example.com/greeter:v1 --output - | kubectl diff -f -
       kubewright build-installer --overlay config/overlays/production
     """
     _write_output(root, render_installer(Project.read(root), image, overlay, kubectl), output)

@@ -103,6 +103,8 @@ def _standard_flags(folder: Path, port: int, etcd_url: str) -> list[str]:
     return [
         f"--etcd-servers={etcd_url}",
         "--bind-address=127.0.0.1",
+        # By default the address of the default route, which a machine without a network lacks.
+        "--advertise-address=127.0.0.1",
         f"--secure-port={port}",
         "--permit-port-sharing",
         f"--tls-cert-file={folder / 'serving.crt'}",

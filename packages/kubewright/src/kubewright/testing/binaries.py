@@ -30,7 +30,7 @@ from .pins import (
     select_pins,
 )
 from .progress import Progress
-from .testenv_wheel import BINARIES, DISTRIBUTION, installed_folder
+from .testenv_wheel import BINARIES, DISTRIBUTION, MODULES, installed_folder
 
 # As a shell reports a program that Ctrl-C ended.
 _INTERRUPTED_EXIT_CODE = 130
@@ -105,6 +105,11 @@ def _download(cache: Path, environ: Mapping[str, str], progress: Progress, pins:
         for name in ARCHIVED_BINARIES:
             if not (cache / name).exists():
                 (Path(scratch) / name).replace(cache / name)
+        # The cache of go_module.
+        for program in Path(scratch).glob(f"{MODULES}/*/*"):
+            target = cache.parent / program.relative_to(scratch)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            program.replace(target)
 
 
 def _find_existing(

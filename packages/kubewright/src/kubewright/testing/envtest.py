@@ -3,6 +3,7 @@
 The index has the address and the SHA-512 hash of an archive for each version and platform.
 $KUBEWRIGHT_ENVTEST_INDEX is the address of another index, such as that of a mirror; `off` disables
 the download. A link in the index may be relative to the index.
+An archive of `testenv_archive` has programs of the repository in addition, such as the simulator.
 Without a network the download fails within seconds, because a build follows.
 """
 
@@ -30,6 +31,7 @@ from kubewright.errors import ConfigError
 
 from .pins import format_minor, parse_version, read_version
 from .progress import Progress, format_bar, format_duration
+from .testenv_wheel import MODULES
 
 ARCHIVED_BINARIES = ("etcd", "kube-apiserver", "kubectl")
 INDEX_VARIABLE = "KUBEWRIGHT_ENVTEST_INDEX"
@@ -62,13 +64,13 @@ class Timeouts(msgspec.Struct, frozen=True):
     trial: float = 10.0
 
 
-class _Archive(msgspec.Struct):
+class Archive(msgspec.Struct):
     hash: str
     selfLink: str
 
 
-class _Index(msgspec.Struct):
-    releases: dict[str, dict[str, _Archive]]
+class Index(msgspec.Struct):
+    releases: dict[str, dict[str, Archive]]
 
 
 def download_binaries(
@@ -78,7 +80,10 @@ def download_binaries(
     progress: Progress,
     timeouts: Timeouts | None = None,
 ) -> None:
-    """Download the newest patch release of a minor version of Kubernetes into an empty folder."""
+    """Download the newest patch release of a minor version of Kubernetes into an empty folder.
+
+    Programs of Go modules, if the archive has any, are in the subfolder MODULES.
+    """
     timeouts = timeouts or Timeouts()
     address = environ.get(INDEX_VARIABLE) or _DEFAULT_INDEX
     if address == _OFF:
@@ -104,7 +109,7 @@ def download_binaries(
     progress.print_line(f"downloaded {link} in {format_duration(time.monotonic() - started)}")
 
 
-def _read_index(address: str, timeouts: Timeouts) -> _Index:
+def _read_index(address: str, timeouts: Timeouts) -> Index:
     def read() -> bytes:
         with urllib.request.urlopen(address, timeout=timeouts.answer) as response:
             content: bytes = response.read(_MAX_INDEX_BYTES)
@@ -112,22 +117,31 @@ def _read_index(address: str, timeouts: Timeouts) -> _Index:
 
     content = _call_within(timeouts.answer, read, address)
     try:
-        return msgspec.yaml.decode(content, type=_Index)
+        return msgspec.yaml.decode(content, type=Index)
     except msgspec.DecodeError as error:
         raise DownloadFailed(f"{address} is not an index of setup-envtest: {error}") from None
 
 
-def _select_archive(index: _Index, minor: str, address: str) -> tuple[str, _Archive]:
+def _select_archive(index: Index, minor: str, address: str) -> tuple[str, Archive]:
     """The name and the archive of the newest patch release for this platform."""
-    system, machine = platform.system().lower(), platform.machine().lower()
-    target = f"{system}-{_ARCHITECTURES.get(machine, machine)}"
+    target = _platform_name()
     # Not pre-releases, such as v1.36.0-rc.1.
     versions = (v for v in index.releases if re.fullmatch(rf"v{re.escape(minor)}\.\d+", v))
     for version in sorted(versions, key=parse_version, reverse=True):
-        name = f"envtest-{version}-{target}.tar.gz"
+        name = archive_name(version)
         if archive := index.releases[version].get(name):
             return name, archive
     raise DownloadFailed(f"the index {address} has no Kubernetes {minor} for {target}")
+
+
+def _platform_name() -> str:
+    """The platform of this machine, as archives name it."""
+    system, machine = platform.system().lower(), platform.machine().lower()
+    return f"{system}-{_ARCHITECTURES.get(machine, machine)}"
+
+
+def archive_name(version: str) -> str:
+    return f"envtest-{version}-{_platform_name()}.tar.gz"
 
 
 def _fetch_archive(link: str, file: Path, name: str, progress: Progress, timeouts: Timeouts) -> str:
@@ -169,15 +183,22 @@ def _extract(file: Path, folder: Path, link: str) -> None:
                 path = PurePosixPath(member.name)
                 if path.is_absolute() or ".." in path.parts:
                     raise DownloadFailed(f"{link} has a file outside of its folder: {path}")
-                if path.name not in missing or not member.isfile():
+                # Without its other folders, so that no file outside of `folder` is written.
+                if path.parts[-3:-2] == (MODULES,):
+                    target = folder.joinpath(*path.parts[-3:])
+                elif path.name in missing:
+                    target = folder / path.name
+                else:
                     continue
-                source = archive.extractfile(member)
-                assert source is not None
-                # Without the folders of its path, so that no file outside of `folder` is written.
-                with source, (folder / path.name).open("wb") as target:
-                    shutil.copyfileobj(source, target)
-                (folder / path.name).chmod(0o755)
-                missing.remove(path.name)
+                # None for a folder or a link to another file.
+                source = archive.extractfile(member) if member.isfile() else None
+                if source is None:
+                    continue
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with source, target.open("wb") as file_:
+                    shutil.copyfileobj(source, file_)
+                target.chmod(0o755)
+                missing.discard(target.relative_to(folder).as_posix())
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
         raise DownloadFailed(f"{link} is not a tar.gz archive: {error}") from None
     if missing:

@@ -57,14 +57,20 @@ def installed_folder() -> Path | None:
     return Path(spec.origin).parent if spec and spec.origin else None
 
 
-def build_wheel(folder: Path, output: Path) -> Path:
-    """Pack the binaries that are linked into a folder; returns the path of the wheel."""
+def list_programs(folder: Path) -> tuple[dict[str, Path], str]:
+    """The programs that are linked into a folder, by name, and the version of Kubernetes."""
     programs = {path.name: path.resolve() for path in sorted(folder.glob("*")) if path.is_file()}
     if _VERSIONED_BY not in programs:
         raise ConfigError(f"{folder} has no {_VERSIONED_BY}. Run `make testenv` first.")
     version = read_version(_VERSIONED_BY, programs[_VERSIONED_BY])
     if not version:
         raise ConfigError(f"{folder / _VERSIONED_BY} prints no version. Build it again.")
+    return programs, version
+
+
+def build_wheel(folder: Path, output: Path) -> Path:
+    """Pack the binaries that are linked into a folder; returns the path of the wheel."""
+    programs, version = list_programs(folder)
     system = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     tag = f"py3-none-{system}"
     info = f"{_PACKAGE}-{version}.dist-info"
@@ -81,7 +87,7 @@ def build_wheel(folder: Path, output: Path) -> Path:
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
             record = [_write_text(archive, name, text) for name, text in texts.items()]
             record += [
-                _write_program(archive, f"{_PACKAGE}/{_path_in_package(path)}", path)
+                _write_program(archive, f"{_PACKAGE}/{packed_path(path)}", path)
                 for path in programs.values()
             ]
             lines = [*record, f"{info}/RECORD,,", ""]
@@ -92,7 +98,8 @@ def build_wheel(folder: Path, output: Path) -> Path:
     return wheel
 
 
-def _path_in_package(program: Path) -> str:
+def packed_path(program: Path) -> str:
+    """The path of a program in the package, or in an archive."""
     if program.parent.parent.name == MODULES:
         return f"{MODULES}/{program.parent.name}/{program.name}"
     return f"{BINARIES}/{program.name}"

@@ -12,17 +12,17 @@ _T = TypeVar("_T")
 
 @overload
 async def eventually(
-    check: Callable[[], Awaitable[_T]], *, within: float = 10.0, every: float = 0.02
+    check: Callable[[], Awaitable[_T]], *, within: float = 30.0, every: float = 0.02
 ) -> _T: ...
 
 
 @overload
 async def eventually(
-    check: Callable[[], _T], *, within: float = 10.0, every: float = 0.02
+    check: Callable[[], _T], *, within: float = 30.0, every: float = 0.02
 ) -> _T: ...
 
 
-async def eventually(check: Callable[[], Any], *, within: float = 10.0, every: float = 0.02) -> Any:
+async def eventually(check: Callable[[], Any], *, within: float = 30.0, every: float = 0.02) -> Any:
     """Call `check` every `every` seconds until its result is true, and return that result.
 
     A check that raises counts as false. After `within` seconds, raises AssertionError with the last

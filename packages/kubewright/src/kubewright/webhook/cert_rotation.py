@@ -252,7 +252,7 @@ class CertRotator:
         """Log an error once, not at every check; an unexpected one with its stack trace."""
         message = f"cannot maintain the certificates of the webhooks: {redact(str(error))}"
         if isinstance(error, Forbidden):
-            message += ". Grant the generated roles: kubectl apply -k config/rbac"
+            message += ". Grant the generated roles: kubectl apply --server-side -k config/rbac"
         if message != self._last_error:
             self._log.error(message, error=None if isinstance(error, KubewrightError) else error)
         self._last_error = message

@@ -51,7 +51,7 @@ _CHECKS = (
     ),
     Check(
         f"and ({SEVERAL_REPLICAS}) (ne (toString {_BUDGET}.enabled) "
-        f'"false") (kindIs "invalid" {_BUDGET}.maxUnavailable) '
+        f'"false") (not (kindIs "invalid" {_BUDGET}.minAvailable)) '
         f'(not (hasSuffix "%" (toString {_BUDGET}.minAvailable))) '
         f"(ge (int {_BUDGET}.minAvailable) (int .Values.replicas))",
         "podDisruptionBudget.minAvailable is not less than replicas: no Node with a replica could "

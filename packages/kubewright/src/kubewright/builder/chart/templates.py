@@ -171,12 +171,12 @@ class TemplateBuilder:
 
     def _build_disruption_budget(self) -> Document:
         budget = build_disruption_budget(self._project)
-        maximum = ".Values.podDisruptionBudget.maxUnavailable"
-        budget["spec"]["minAvailable"] = encode_block(
-            f'{{{{- if kindIs "invalid" {maximum} }}}}',
-            "minAvailable: {{ .Values.podDisruptionBudget.minAvailable }}",
+        minimum = ".Values.podDisruptionBudget.minAvailable"
+        budget["spec"]["maxUnavailable"] = encode_block(
+            f'{{{{- if kindIs "invalid" {minimum} }}}}',
+            "maxUnavailable: {{ .Values.podDisruptionBudget.maxUnavailable }}",
             "{{- else }}",
-            f"maxUnavailable: {{{{ {maximum} }}}}",
+            f"minAvailable: {{{{ {minimum} }}}}",
             "{{- end }}",
         )
         return budget

@@ -225,19 +225,19 @@ def _build_availability_values(project: Project) -> Iterator[Value]:
         {"replicas": 2},
     )
     yield Value(
-        "podDisruptionBudget.minAvailable",
+        "podDisruptionBudget.maxUnavailable",
         1,
-        "Number or percentage of Pods that keep running.",
+        "Number or percentage of Pods that may be stopped.",
         _COUNT_OR_PERCENTAGE,
-        2,
+        "50%",
         {"replicas": 3},
     )
     yield Value(
-        "podDisruptionBudget.maxUnavailable",
+        "podDisruptionBudget.minAvailable",
         None,
-        "Number or percentage of Pods that may be stopped. If set, it replaces minAvailable.",
+        "Number or percentage of Pods that keep running. If set, it replaces maxUnavailable.",
         _COUNT_OR_PERCENTAGE,
-        "50%",
+        2,
         {"replicas": 3},
     )
 

@@ -98,7 +98,10 @@ def _build_container(project: Project, declared: OperatorParts) -> Document:
 
 def build_namespace_variable(name: str) -> Document:
     """An environment variable with the namespace of the Pod."""
-    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}
+    # With the default apiVersion: without it, the API server stores another fieldRef than the one
+    # that is applied, and two ways to apply conflict.
+    reference = {"apiVersion": "v1", "fieldPath": "metadata.namespace"}
+    return {"name": name, "valueFrom": {"fieldRef": reference}}
 
 
 def build_webhook_port() -> Document:
@@ -180,11 +183,12 @@ def build_webhook_ingress() -> Document:
 
 
 def build_disruption_budget(project: Project) -> Document:
+    # Not minAvailable: with one replica, it would block every drain of its Node.
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": build_metadata(project, "controller-manager"),
-        "spec": {"minAvailable": 1, "selector": {"matchLabels": manager_labels(project)}},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": manager_labels(project)}},
     }
 
 

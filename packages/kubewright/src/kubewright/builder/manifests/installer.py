@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 from ...errors import ConfigError
 from ...yaml_text import parse_documents, to_yaml
@@ -13,14 +14,20 @@ from ..project import Project
 # A kustomization may refer to remote bases, which kustomize downloads.
 _KUSTOMIZE_TIMEOUT_SECONDS = 120
 _TESTENV_KUBECTL = Path(".testenv/bin/kubectl")
+DEFAULT_OVERLAY = "config/default"
+OVERLAY_ANNOTATION = "kubewright/overlay"
+"""On the Deployment: the overlay that it was rendered from, unless that is the default."""
 
 
 def render_installer(
-    project: Project, image: str = "", overlay: str = "config/default", kubectl: str = ""
+    project: Project, image: str = "", overlay: str = DEFAULT_OVERLAY, kubectl: str = ""
 ) -> str:
     """The text of dist/install.yaml, with this image if one is given."""
     text = _run_kustomize(project.root, project.root / overlay, kubectl)
-    return _replace_image(text, project.config.image, image) if image else text
+    if image:
+        text = _replace_image(text, project.config.image, image)
+    overlay = Path(overlay).as_posix()
+    return text if overlay == DEFAULT_OVERLAY else _record_overlay(text, overlay)
 
 
 def _run_kustomize(root: Path, folder: Path, kubectl: str = "") -> str:
@@ -29,7 +36,7 @@ def _run_kustomize(root: Path, folder: Path, kubectl: str = "") -> str:
             f"{folder} has no kustomization.yaml; run `make manifests`, "
             "or name another folder with --overlay"
         )
-    command = [_find_kubectl(root, kubectl), "kustomize", str(folder)]
+    command = [find_kubectl(root, kubectl), "kustomize", str(folder)]
     process = run_program(
         command,
         _KUSTOMIZE_TIMEOUT_SECONDS,
@@ -41,7 +48,7 @@ def _run_kustomize(root: Path, folder: Path, kubectl: str = "") -> str:
     return process.stdout
 
 
-def _find_kubectl(root: Path, kubectl: str) -> str:
+def find_kubectl(root: Path, kubectl: str) -> str:
     testenv = root / _TESTENV_KUBECTL
     path = kubectl or (str(testenv) if testenv.exists() else shutil.which("kubectl"))
     if not path or not shutil.which(path):
@@ -53,7 +60,7 @@ def _find_kubectl(root: Path, kubectl: str) -> str:
 
 def _replace_image(text: str, old: str, new: str) -> str:
     """The documents with the new image in every container of a Deployment that has the old one."""
-    documents = [document for document in parse_documents(text, "the installer") if document]
+    documents = _read_documents(text)
     containers = [
         container
         for document in documents
@@ -69,3 +76,28 @@ def _replace_image(text: str, old: str, new: str) -> str:
     for container in containers:
         container["image"] = new
     return to_yaml(*documents)
+
+
+def _record_overlay(text: str, overlay: str) -> str:
+    documents = _read_documents(text)
+    for document in documents:
+        if document.get("kind") == "Deployment":
+            document["metadata"].setdefault("annotations", {})[OVERLAY_ANNOTATION] = overlay
+    return to_yaml(*documents)
+
+
+def find_deployment(text: str) -> dict[str, Any]:
+    """The first Deployment of an installer: the manager."""
+    return next(item for item in _read_documents(text) if item.get("kind") == "Deployment")
+
+
+def list_objects(text: str) -> list[tuple[str, str, str]]:
+    """Kind, namespace and name of each object of an installer."""
+    return [
+        (item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"])
+        for item in _read_documents(text)
+    ]
+
+
+def _read_documents(text: str) -> list[dict[str, Any]]:
+    return [document for document in parse_documents(text, "the installer") if document]

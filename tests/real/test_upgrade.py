@@ -1,0 +1,410 @@
+"""From the last release to this version, back, and forward again, on the real API server.
+
+    last release  --kill-->  this version  --SIGTERM-->  last release  --SIGTERM-->  this version
+
+The manager of the last release runs from its commit, with its own CRDs and roles. At each change
+one group clones a VM, one deletes one and one is deleted: the simulator holds their tasks until the
+next manager has reconciled every object. Nothing else may change, neither in vCenter nor in a
+status, except what a new field needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hack.release import read_last_release
+from kubewright.testing import eventually
+from kubewright.testing.controlplane import ControlPlane
+from support.manager_process import (
+    SYSTEM_NAMESPACE,
+    ManagerProcess,
+    ready_condition,
+)
+from support.simulator_state import read_simulator_state
+from support.vmgroup_client import (
+    TEMPLATE,
+    group_folder_path,
+    has_replica_name,
+    is_running,
+    list_group_vms,
+)
+
+from .crash_run import run_simulator
+from .gpu_cluster import NODE_UUIDS, GpuCluster
+from .original_operator import create_original_vms
+from .release_upgrade import (
+    KINDS,
+    NAMESPACE,
+    ObjectId,
+    Release,
+    Snapshot,
+    UpgradeSite,
+    list_changed_fields,
+)
+
+TOPOLOGY = "topology.corinternal.com/v1"
+NODE = next(iter(NODE_UUIDS))
+HOST = "DC0_C0_H0"
+DISK = "pvc-e3f6dd59-cbc0-49a7-97c8-d92a26732c43"
+GROUP_SPEC: dict[str, Any] = {"cpu": 1, "memory": 1, "replicas": 1, "template": TEMPLATE}
+GROUPS: dict[str, dict[str, Any]] = {
+    "one": {},
+    "off": {"powerState": "poweredOff"},
+    "orphan": {"deletionPolicy": "Orphan"},
+    "rollout": {"replicas": 2, "rollout": {"maxUnavailable": 1}},
+    **{f"deleting-{number}": {} for number in (1, 2, 3)},
+    **{f"scaling-{number}": {"replicas": 2} for number in (1, 2, 3)},
+}
+# In addition to config/samples, most of which name things that this vCenter does not have.
+OBJECTS: list[tuple[str, str, str, dict[str, Any]]] = [
+    (TOPOLOGY, "HostInfo", "host", {"hostname": HOST}),
+    (TOPOLOGY, "HostInfo", "empty", {}),
+    (TOPOLOGY, "VMInfo", "vm", {"nodename": "DC0_C0_RP0_VM0"}),
+    (TOPOLOGY, "FCDInfo", "no-disk", {"pvId": "pvc-absent"}),
+    (TOPOLOGY, "DatastoreInfo", "no-datastore", {"datastore": "absent"}),
+    (TOPOLOGY, "ClusterInfo", "no-cluster", {"cluster": "absent"}),
+    (TOPOLOGY, "GPUInfo", "gpu-now", {"desAccTime": 1, "gpuRequired": True}),
+    (TOPOLOGY, "GPUInfo", "gpu-negative", {"desAccTime": -1}),
+    ("poc.test.domain/v1", "MyCustomResource", "healthy", {"name": "joe"}),
+    *(
+        ("vm.codeconnect.vmworld.com/v1alpha1", "VmGroup", name, GROUP_SPEC | spec)
+        for name, spec in GROUPS.items()
+    ),
+]
+# The groups with VMs that no change of the manager may touch, and their replicas.
+SETTLED_GROUPS = {"vg-1": 3, "vg-3": 2, "vmgroup-sample": 3, "one": 1, "orphan": 1, "rollout": 2}
+BLOCKED_GROUP = ("vmgroup", "vg-2")
+ADOPTING_GROUP = ("vmgroup", "adopting")
+
+
+@pytest.fixture(scope="module")
+def upgrade_plane(binaries: dict[str, Path]) -> Iterator[ControlPlane]:
+    """Without any of our objects."""
+    plane = ControlPlane(binaries, audit=True)
+    plane.start_sync()
+    yield plane
+    plane.stop_sync()
+
+
+@pytest.fixture(scope="module")
+def last_release(tmp_path_factory: pytest.TempPathFactory) -> Release:
+    return Release(read_last_release().extract(tmp_path_factory.mktemp("release")))
+
+
+@pytest.fixture
+def this_version(pytestconfig: pytest.Config) -> Release:
+    return Release(pytestconfig.rootpath)
+
+
+@pytest.fixture
+async def site(
+    pytestconfig: pytest.Config, upgrade_plane: ControlPlane, tmp_path: Path
+) -> AsyncIterator[UpgradeSite]:
+    binary = pytestconfig.rootpath / ".testenv/bin/vcsim"
+    flags = (f"--node={NODE}={NODE_UUIDS[NODE]}", f"--gpu-vm={NODE}=vgpu")
+    async with run_simulator(binary, tmp_path / "vcsim", *flags) as vcenter:
+        yield UpgradeSite(upgrade_plane, vcenter, tmp_path)
+
+
+async def create_objects(site: UpgradeSite, release: Release) -> None:
+    plane = site.plane
+    plane.create_namespace(NAMESPACE)
+    await site.vcenter.create_disk(DISK)
+    await GpuCluster(plane, NAMESPACE).add_node(NODE, f"vsphere://{NODE_UUIDS[NODE]}")
+    pod = {"metadata": {"name": "joe"}, "spec": {"containers": [{"name": "a", "image": "none"}]}}
+    with plane.apiserver.admin_client() as https:
+        https.call("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", pod)
+    items = [
+        {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+        for version, kind, name, spec in OBJECTS
+    ]
+    manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    plane.kubectl("apply", "-n", NAMESPACE, "-f", str(release.root / "config/samples"))
+    plane.kubectl("apply", "-n", NAMESPACE, "-f", "-", stdin=manifest)
+
+
+async def wait_until_settled(site: UpgradeSite, manager: ManagerProcess) -> None:
+    """Wait until every object has the status of its generation, and every group its VMs."""
+
+    def is_settled() -> bool:
+        for (kind, name), obj in site.read_objects().items():
+            if ready_condition(obj).get("observedGeneration") != obj["metadata"]["generation"]:
+                return False
+            is_group = kind == "vmgroup" and obj["spec"]["template"] == TEMPLATE
+            if is_group and name != ADOPTING_GROUP[1] and not is_running(obj):
+                return False
+        return True
+
+    await eventually(lambda: asyncio.to_thread(is_settled), within=90, every=0.5)
+    await site.wait_until_reconciled(manager)
+
+
+class PendingWork:
+    """The tasks that run while managers change: a clone, and two deletions of a VM."""
+
+    def __init__(self, site: UpgradeSite, number: int) -> None:
+        self.site, self.vcenter, self.groups = site, site.vcenter, site.groups
+        self.cloning, self.deleting, self.scaling = (
+            f"{work}-{number}" for work in ("cloning", "deleting", "scaling")
+        )
+        self.names = {self.cloning, self.deleting, self.scaling}
+
+    async def begin(self) -> None:
+        await self.vcenter.hold_clones(50)
+        await self.vcenter.hold_calls("Destroy_Task", "task", count=2)
+        self.scaled_refs = {vm.ref for vm in await self.list_vms(self.scaling)}
+        self.deleted_uid = (await self.groups.get(self.deleting))["metadata"]["uid"]
+        await self.groups.create(self.cloning, replicas=1)
+        await self.groups.delete(self.deleting)
+        await self.groups.patch_spec(self.scaling, replicas=1)
+
+        async def are_held() -> bool:
+            return len(await self.vcenter.held_calls()) == 3
+
+        await eventually(are_held, within=30)
+
+    async def list_vms(self, group: str) -> list[Any]:
+        uid = (await self.groups.get(group))["metadata"]["uid"]
+        return await list_group_vms(self.vcenter, uid)
+
+    async def finish(self) -> None:
+        """Release the tasks, and check that they end as one VM, one VM and none."""
+        await self.vcenter.release_calls()
+        await self.groups.wait_until_deleted(self.deleting)
+        assert await list_group_vms(self.vcenter, self.deleted_uid) == []
+        folders = {entity["path"] for entity in await self.vcenter.entities()}
+        assert group_folder_path(NAMESPACE, self.deleting) not in folders
+        for name in (self.cloning, self.scaling):
+            await self.groups.wait_for_phase(name, "RUNNING", predicate=is_done)
+        (clone,) = await self.list_vms(self.cloning)
+        assert has_replica_name(self.cloning, clone)
+        uid = (await self.groups.get(self.cloning))["metadata"]["uid"]
+        assert (await read_simulator_state(self.vcenter)).peak_by_uid[uid] == 1
+        (kept,) = await self.list_vms(self.scaling)
+        assert kept.ref in self.scaled_refs
+
+
+def is_done(status: dict[str, Any]) -> bool:
+    return bool(status.get("currentReplicas") == status.get("desiredReplicas") == 1)
+
+
+async def check_handover(
+    site: UpgradeSite, manager: ManagerProcess, work: PendingWork, before: Snapshot
+) -> dict[ObjectId, set[str]]:
+    """Check what a new manager did while tasks of its predecessor run: it changed no VM, repeated
+    no Event, and wrote each status at most once. Returns the fields that it changed, by object.
+    """
+    await site.wait_until_reconciled(manager)
+    await check_rest(site, manager)
+    assert await site.vcenter.mutating_calls() == []
+    after = await site.take_snapshot()
+    assert after.vcenter.vms == before.vcenter.vms
+    assert after.vcenter.clones == before.vcenter.clones
+    assert after.change_versions == before.change_versions
+    assert without(after.events, work.names) == without(before.events, work.names)
+    assert after.objects.keys() == before.objects.keys()
+    writes = site.count_writes(manager)
+    changed = dict[ObjectId, set[str]]()
+    for key, obj in after.objects.items():
+        if key[1] in work.names:
+            continue
+        old = before.objects[key]
+        assert old["metadata"]["uid"] == obj["metadata"]["uid"]
+        assert old["metadata"]["generation"] == obj["metadata"]["generation"]
+        assert old["spec"] == obj["spec"]
+        if fields := list_changed_fields(old["status"], obj["status"]):
+            changed[key] = fields
+        assert writes[key] == bool(fields), (key, fields, writes[key])
+    return changed
+
+
+async def check_rest(site: UpgradeSite, manager: ManagerProcess) -> None:
+    """A manager that has reconciled every object writes nothing."""
+    assert await site.observe_rest(manager) == Counter()
+
+
+def without(events: Any, names: set[str]) -> dict[str, Any]:
+    return {name: reasons for name, reasons in events.items() if name not in names}
+
+
+def check_vms_of_settled_groups(site: UpgradeSite, before: Snapshot, after: Snapshot) -> None:
+    """The VMs of groups that were not changed are those of the beginning."""
+    folders = {group_folder_path(NAMESPACE, name) for name in (*SETTLED_GROUPS, "off")}
+    old, new = (
+        {vm for vm in (map_vm(vm) for vm in state.vcenter.vms) if vm[0] in folders}
+        for state in (before, after)
+    )
+    assert len(old) == sum(SETTLED_GROUPS.values()) + 1
+    assert new == old
+
+
+def map_vm(vm: Any) -> tuple[Any, ...]:
+    return (vm.folder, vm.ref, vm.name, vm.power, vm.instance_uuid, *sorted(vm.marks.items()))
+
+
+async def run_adopt(site: UpgradeSite, *flags: str) -> None:
+    """`kubectl vsphere adopt` of this version."""
+    command = [sys.executable, "-m", "vsphere_operators.kubectl.command", "adopt"]
+    await asyncio.to_thread(
+        subprocess.run,
+        [*command, ADOPTING_GROUP[1], "-n", NAMESPACE, *flags],
+        env={**os.environ, "KUBECONFIG": str(site.plane.admin_kubeconfig)},
+        check=True,
+        timeout=150,
+    )
+
+
+async def read_instance_uuids(site: UpgradeSite) -> dict[str, str]:
+    """The instanceUuids of the VMs in the folder of the adopting group."""
+    folder = group_folder_path(NAMESPACE, ADOPTING_GROUP[1])
+    vms = (await read_simulator_state(site.vcenter)).vms
+    return {vm.ref: vm.instance_uuid for vm in vms if vm.folder == folder}
+
+
+async def adopt(site: UpgradeSite) -> dict[str, str]:
+    """Let a group adopt two VMs of the original operator. Returns their instanceUuids before."""
+    name = ADOPTING_GROUP[1]
+    await create_original_vms(site.vcenter, NAMESPACE, name, count=2)
+    original_uuids = await read_instance_uuids(site)
+    assert len(original_uuids) == 2
+    await site.groups.create(name, replicas=2)
+
+    async def is_adoptable() -> bool:
+        adoption = (await site.groups.get(name)).get("status", {}).get("adoption", {})
+        return [vm["verdict"] for vm in adoption.get("vms", [])] == ["Adoptable"] * 2
+
+    await eventually(is_adoptable, within=40, every=0.2)
+    await run_adopt(site, "--yes")
+    await site.groups.wait_for_phase(
+        name, "RUNNING", predicate=lambda status: status.get("currentReplicas") == 2
+    )
+    return original_uuids
+
+
+def stalled_objects(objects: dict[ObjectId, dict[str, Any]]) -> set[ObjectId]:
+    return {
+        key
+        for key, obj in objects.items()
+        if any(condition["type"] == "Stalled" for condition in obj["status"]["conditions"])
+    }
+
+
+async def test_from_the_last_release_and_back(
+    site: UpgradeSite, last_release: Release, this_version: Release
+) -> None:
+    plane, vcenter = site.plane, site.vcenter
+    stored_versions = {
+        name: ["v1alpha1" if name.startswith("vmgroups") else "v1"] for name in KINDS
+    }
+    plane.create_namespace(SYSTEM_NAMESPACE)
+
+    # The last release, killed while it works.
+    await last_release.run_commands(
+        plane, last_release.read_commands("install.md", "3. Deploy the manager")
+    )
+    await create_objects(site, last_release)
+    first = PendingWork(site, 1)
+    async with site.run(last_release, "old-1") as manager:
+        await wait_until_settled(site, manager)
+        await first.begin()
+        await site.wait_for_rest(manager)
+        await manager.kill()
+    beginning = await site.take_snapshot()
+    assert site.read_stored_versions() == stored_versions
+
+    # Forward.
+    upgrade = this_version.read_commands("upgrade.md", "From an older version")
+    await this_version.run_commands(plane, upgrade)
+    assert site.read_stored_versions() == stored_versions
+    assert list_changed_objects(site, beginning, first) == {}, "the new CRDs change no object"
+    await vcenter.reset_mutating_calls()
+    second = PendingWork(site, 2)
+    async with site.run(this_version, "new-1") as manager:
+        changed = await check_handover(site, manager, first, beginning)
+        # The only new field of an object that exists: the condition Stalled.
+        stalled = stalled_objects(site.read_objects())
+        assert changed == {key: {"conditions.Stalled"} for key in stalled}
+        assert BLOCKED_GROUP in stalled
+        assert ("hostinfo", "hostinfo-host-e") in stalled
+        await first.finish()
+        check_vms_of_settled_groups(site, beginning, await site.take_snapshot())
+        original_uuids = await adopt(site)
+        await wait_until_settled(site, manager)
+        await second.begin()
+        await site.wait_for_rest(manager)
+        manager.send_signal(signal.SIGTERM)
+        assert await manager.wait_for_exit(within=30) == 0
+
+    # Back.
+    before = await site.take_snapshot()
+    downgrade = last_release.read_commands("upgrade.md", "From an older version")
+    await last_release.run_commands(plane, downgrade)
+    assert site.read_stored_versions() == stored_versions
+    pruned = list_changed_objects(site, before, second)
+    assert pruned == {
+        ADOPTING_GROUP: {"adoption"}
+        | {f"replicas.{vm.name}.adoptedFrom" for vm in await second.list_vms("adopting")}
+    }
+    before = await site.take_snapshot()
+    await vcenter.reset_mutating_calls()
+    third = PendingWork(site, 3)
+    async with site.run(last_release, "old-2") as manager:
+        assert await check_handover(site, manager, second, before) == {}
+        await second.finish()
+        check_vms_of_settled_groups(site, beginning, await site.take_snapshot())
+        # The last release does not know Stalled, so it stays when the reason is gone.
+        await site.groups.patch_spec(BLOCKED_GROUP[1], template=TEMPLATE)
+        patch = json.dumps({"spec": {"hostname": HOST}})
+        plane.kubectl(
+            "patch", "hi", "hostinfo-host-e", "-n", NAMESPACE, "--type=merge", "-p", patch
+        )
+        await wait_until_settled(site, manager)
+        # An old manager works with new CRDs, also for objects that are created with them.
+        (apply_crds,) = [line for line in upgrade.splitlines() if "config/crd" in line]
+        await this_version.run_commands(plane, apply_crds)
+        await check_rest(site, manager)
+        await third.begin()
+        await site.wait_for_rest(manager)
+        manager.send_signal(signal.SIGTERM)
+        assert await manager.wait_for_exit(within=30) == 0
+
+    # Forward again.
+    before = await site.take_snapshot()
+    await this_version.run_commands(plane, upgrade)
+    assert site.read_stored_versions() == stored_versions
+    await vcenter.reset_mutating_calls()
+    async with site.run(this_version, "new-2") as manager:
+        changed = await check_handover(site, manager, third, before)
+        solved = {BLOCKED_GROUP, ("hostinfo", "hostinfo-host-e")}
+        assert changed == {key: {"conditions.Stalled"} for key in solved} | {
+            ADOPTING_GROUP: pruned[ADOPTING_GROUP]
+        }
+        assert not stalled_objects(site.read_objects()) & solved
+        await third.finish()
+        await wait_until_settled(site, manager)
+        await check_rest(site, manager)
+        await run_adopt(site, "--undo", "--yes")
+        assert await read_instance_uuids(site) == original_uuids
+    check_vms_of_settled_groups(site, beginning, await site.take_snapshot())
+
+
+def list_changed_objects(
+    site: UpgradeSite, before: Snapshot, work: PendingWork
+) -> dict[ObjectId, set[str]]:
+    return {
+        key: fields
+        for key, obj in site.read_objects().items()
+        if key[1] not in work.names
+        and (fields := list_changed_fields(before.objects[key]["status"], obj["status"]))
+    }
